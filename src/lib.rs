@@ -76,6 +76,7 @@
 //!   states the invariants.
 //! - [`upstream`]: the client of the API server: list and watch, discovery, forwarding.
 //! - [`informer`]: keeps caches equal to the API server, and proves that a cache is fresh enough.
+//! - [`work_queue`]: a queue of keys for controllers, with delays, backoff and priorities.
 //!
 //! All other rooms are private: `concurrency`, `body` and `mutation` in the library; the rooms of
 //! the server and of the command line, with the feature `proxy` (`src/server/mod.rs` is the map of
@@ -105,6 +106,7 @@ mod mutation;
 pub mod shutdown;
 pub mod telemetry;
 pub mod upstream;
+pub mod work_queue;
 
 // The rooms of the proxy.
 #[cfg(feature = "proxy")]

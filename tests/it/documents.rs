@@ -20,6 +20,8 @@ const DOCUMENTS: &[&str] = &[
     "SECURITY.md",
     "benches/RESULTS.md",
     "deploy/README.md",
+    "docs/client-go-cases.md",
+    "docs/from-client-go.md",
     "docs/limits-and-recovery.md",
     "tests/differential/README.md",
     "tests/golden/codec/README.md",
@@ -41,31 +43,36 @@ fn every_document_is_listed() {
     assert_eq!(found, listed, "Markdown files (left) and DOCUMENTS differ");
 }
 
-/// The tables of docs/limits-and-recovery.md name a test in each row, such as `net::tests::limits::x`.
+/// The tables of these pages name tests in their second columns, such as `net::tests::limits::x`.
 /// The last part of the name must be a function or a module of the sources.
 #[test]
-fn the_tests_of_the_limits_exist() {
+fn the_tests_of_the_tables_exist() {
     let sources: String = ["src", "tests"]
         .iter()
         .flat_map(|folder| rust_files(&root().join(folder)))
         .map(|path| read(&path))
         .collect();
-    let page = document("docs/limits-and-recovery.md");
-    let rows = page
-        .lines()
-        .filter_map(|line| line.strip_prefix("| ")?.split(" | ").nth(1))
-        .filter(|tests| tests.contains('`'));
-    let mut count = 0;
-    for name in rows.flat_map(code_words) {
-        let last = name.rsplit("::").next().unwrap_or_default();
-        let exists = ["fn ", "mod "]
-            .iter()
-            .any(|keyword| sources.contains(&format!("{keyword}{last}")));
-        let is_path = name.contains('/') && root().join(&name).exists();
-        assert!(exists || is_path, "there is no test {name}");
-        count += 1;
+    for (page, least) in [
+        ("docs/limits-and-recovery.md", 40),
+        ("docs/client-go-cases.md", 30),
+    ] {
+        let text = document(page);
+        let rows = text
+            .lines()
+            .filter_map(|line| line.strip_prefix("| ")?.split(" | ").nth(1))
+            .filter(|tests| tests.contains('`'));
+        let mut count = 0;
+        for name in rows.flat_map(code_words) {
+            let last = name.rsplit("::").next().unwrap_or_default();
+            let exists = ["fn ", "mod "]
+                .iter()
+                .any(|keyword| sources.contains(&format!("{keyword}{last}")));
+            let is_path = name.contains('/') && root().join(&name).exists();
+            assert!(exists || is_path, "{page}: there is no test {name}");
+            count += 1;
+        }
+        assert!(count > least, "{page}: only {count} tests were found");
     }
-    assert!(count > 40, "only {count} tests were found");
 }
 
 #[test]

@@ -39,6 +39,7 @@ pub(crate) const ROOMS: &[(Set, &str, &str)] = &[
         "informer",
         "shutdown telemetry concurrency mutation api codec cache upstream",
     ),
+    (Library, "work_queue", "telemetry"),
     (Proxy, "ledger", "telemetry"),
     (Proxy, "net", "shutdown telemetry ledger"),
     (
@@ -104,14 +105,14 @@ const RESTRICTED_NAMES: &[(&str, &str)] = &[
     ("kube", "upstream"),
     (
         "prometheus",
-        "telemetry ledger net identity cache upstream informer audit server app",
+        "telemetry ledger net identity cache upstream informer work_queue audit server app",
     ),
     ("rcgen", "net"),
     ("rustls", "net identity upstream"),
     ("schemars", "config"),
     (
         "tokio",
-        "shutdown telemetry concurrency body ledger net identity cache upstream informer audit server app process tools/sim tools/load tools/app tools/commands",
+        "shutdown telemetry concurrency body ledger net identity cache upstream informer work_queue audit server app process tools/sim tools/load tools/app tools/commands",
     ),
     ("tokio::net", "net upstream app"),
     ("x509_parser", "identity"),

@@ -1,0 +1,375 @@
+//! WorkQueue: the handle of producers and workers, and the waits of workers.
+
+use std::fmt;
+use std::hash::Hash;
+use std::sync::Arc;
+use std::time::Duration;
+
+use parking_lot::Mutex;
+use tokio::sync::Notify;
+use tokio::task::coop::consume_budget;
+use tokio::time::Instant;
+use tokio::time::sleep_until;
+
+use super::metrics::Load;
+use super::metrics::Measured;
+use super::metrics::QueueMetrics;
+use super::options::AddOptions;
+use super::options::Config;
+use super::schedule::Change;
+use super::schedule::Run;
+use super::schedule::Schedule;
+use super::work::Work;
+
+/// A queue of keys that are to be worked on; see the [module's documentation](super). Clones are
+/// handles of the same queue.
+pub struct WorkQueue<K: Eq + Hash + Send + Sync + 'static>(Arc<Shared<K>>);
+
+/// The state of a queue, which its handles and its runs share.
+pub(super) struct Shared<K> {
+    state: Mutex<State<K>>,
+    metrics: Option<QueueMetrics>,
+    /// Wakes one worker for each key that becomes ready, and all at a shutdown.
+    wake: Notify,
+    /// Wakes the worker that has the timer, because a key is due earlier.
+    earlier: Notify,
+    /// Wakes those that wait for a drain.
+    drained: Notify,
+}
+
+struct State<K> {
+    schedule: Schedule<K>,
+    /// The time for which a waiting worker has set the queue's timer. Only one worker has it, so
+    /// that the others are not woken for nothing.
+    timer: Option<Instant>,
+    is_draining: bool,
+}
+
+/// A worker's wait for a key. It gives the timer back when it is dropped.
+struct Turn<'a, K: Eq + Hash + 'static> {
+    shared: &'a Shared<K>,
+    has_timer: bool,
+}
+
+enum Step<K> {
+    Take(Run<K>),
+    End,
+    Wait,
+    /// Wait, and set the timer for this time.
+    WaitUntil(Instant),
+}
+
+// === impl WorkQueue ===
+
+impl<K: Eq + Hash + Send + Sync + 'static> WorkQueue<K> {
+    /// An empty queue.
+    pub fn new(config: Config<K>) -> Self {
+        let Config {
+            rate_limiter,
+            ageing,
+            metrics,
+        } = config;
+        let shared = Arc::new(Shared {
+            state: Mutex::new(State {
+                schedule: Schedule::new(rate_limiter, ageing, Instant::now()),
+                timer: None,
+                is_draining: false,
+            }),
+            metrics,
+            wake: Notify::new(),
+            earlier: Notify::new(),
+            drained: Notify::new(),
+        });
+        if let Some(metrics) = &shared.metrics {
+            let weak = Arc::downgrade(&shared);
+            metrics.measure(weak);
+        }
+        Self(shared)
+    }
+
+    /// Requests a run of `key` that begins after this call: at once, or when the present run of
+    /// `key` is done, or when its backoff ends. Does nothing after a shutdown.
+    pub fn add(&self, key: K) {
+        self.add_with(key, AddOptions::default());
+    }
+
+    /// Requests a run of `key` that begins `delay` after this call at the earliest, unless another
+    /// request makes it run earlier.
+    pub fn add_after(&self, key: K, delay: Duration) {
+        self.add_with(
+            key,
+            AddOptions {
+                after: delay,
+                ..AddOptions::default()
+            },
+        );
+    }
+
+    /// Counts a failure of `key`, puts it in backoff for as long as the rate limiter decides, and
+    /// requests a run at the end of the backoff.
+    ///
+    /// A failure is counted once per run: if `key` was put in backoff and has not run since, only
+    /// the run is requested, which is requested already.
+    pub fn add_rate_limited(&self, key: K) {
+        self.add_with(
+            key,
+            AddOptions {
+                is_rate_limited: true,
+                ..AddOptions::default()
+            },
+        );
+    }
+
+    /// Requests a run of `key` with options.
+    pub fn add_with(&self, key: K, options: AddOptions) {
+        let is_retry = options.is_rate_limited || !options.after.is_zero();
+        let mut state = self.0.state.lock();
+        let change = state.schedule.add(key, options, Instant::now());
+        self.0.publish(&mut state, change);
+        if let Some(metrics) = &self.0.metrics
+            && is_retry
+            && !state.schedule.is_shutting_down()
+        {
+            metrics.retries.inc();
+        }
+    }
+
+    /// Waits for a key that is ready, and begins its run. Returns `None` after a shutdown, when no
+    /// key is ready.
+    ///
+    /// The run ends when the returned [`Work`] is dropped. Until then no other worker gets the key.
+    ///
+    /// Cancel safe: a dropped call has taken no key.
+    pub async fn get(&self) -> Option<Work<K>> {
+        // A worker that finds a key each time must let other tasks run too.
+        consume_budget().await;
+        let mut turn = Turn {
+            shared: &self.0,
+            has_timer: false,
+        };
+        loop {
+            let woken = self.0.wake.notified();
+            tokio::pin!(woken);
+            // From here on, the wake for a key that the next step does not see is not lost.
+            woken.as_mut().enable();
+            match turn.step() {
+                Step::Take(run) => {
+                    drop(turn);
+                    if let Some(metrics) = &self.0.metrics {
+                        metrics.queue_duration.observe(run.waited.as_secs_f64());
+                    }
+                    return Some(Work::new(run, Arc::clone(&self.0)));
+                }
+                Step::End => return None,
+                Step::Wait => woken.await,
+                Step::WaitUntil(due) => tokio::select! {
+                    () = woken => {}
+                    () = self.0.earlier.notified() => {}
+                    () = sleep_until(due) => {}
+                },
+            }
+        }
+    }
+
+    /// Forgets the failures of `key`, because it succeeded or is given up. This ends its backoff: a
+    /// run that waits for the end of the backoff is ready at once.
+    pub fn forget(&self, key: &K) {
+        let mut state = self.0.state.lock();
+        let change = state.schedule.forget(key, Instant::now());
+        self.0.publish(&mut state, change);
+    }
+
+    /// The number of failures of `key` that were counted since it was last forgotten.
+    pub fn num_requeues(&self, key: &K) -> u32 {
+        self.0.state.lock().schedule.num_requeues(key)
+    }
+
+    /// The number of keys that are ready and wait for a worker. Keys that run, and those that are
+    /// not due, are not counted.
+    pub fn len(&self) -> usize {
+        let mut state = self.0.state.lock();
+        self.0.advance(&mut state, Instant::now());
+        state.schedule.len()
+    }
+
+    /// True if no key is ready.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Ends the queue: keys that are added from now on are ignored, and those that are not due, or
+    /// in backoff, are dropped. Workers still get the keys that are ready, and then `None`.
+    ///
+    /// This also ends the wait of [`WorkQueue::shut_down_with_drain`].
+    pub fn shut_down(&self) {
+        self.begin_shutdown(false);
+    }
+
+    /// Like [`WorkQueue::shut_down`], and waits until no key is ready and none runs. Workers must
+    /// therefore continue until they get `None`.
+    ///
+    /// Dropping the future ends only the wait; the queue remains shut down.
+    pub async fn shut_down_with_drain(&self) {
+        self.begin_shutdown(true);
+        loop {
+            let drained = self.0.drained.notified();
+            tokio::pin!(drained);
+            drained.as_mut().enable();
+            {
+                let state = self.0.state.lock();
+                if !state.is_draining || state.schedule.is_drained() {
+                    return;
+                }
+            }
+            drained.await;
+        }
+    }
+
+    /// True after [`WorkQueue::shut_down`] or [`WorkQueue::shut_down_with_drain`] was called.
+    pub fn is_shutting_down(&self) -> bool {
+        self.0.state.lock().schedule.is_shutting_down()
+    }
+
+    fn begin_shutdown(&self, is_draining: bool) {
+        {
+            let mut state = self.0.state.lock();
+            let now = Instant::now();
+            self.0.advance(&mut state, now);
+            state.schedule.shut_down(now);
+            state.is_draining = is_draining;
+        }
+        self.0.wake.notify_waiters();
+        self.0.drained.notify_waiters();
+    }
+}
+
+impl<K: Eq + Hash + Send + Sync + 'static> Clone for WorkQueue<K> {
+    fn clone(&self) -> Self {
+        Self(Arc::clone(&self.0))
+    }
+}
+
+impl<K: Eq + Hash + Send + Sync + 'static> fmt::Debug for WorkQueue<K> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("WorkQueue")
+            .field("len", &self.len())
+            .finish_non_exhaustive()
+    }
+}
+
+// === impl Shared ===
+
+impl<K: Eq + Hash + 'static> Shared<K> {
+    /// Ends the run `number` of `key`.
+    pub(super) fn done(&self, key: &Arc<K>, number: u64, started: Instant) {
+        let (now, is_drained) = {
+            let mut state = self.state.lock();
+            let now = Instant::now();
+            let change = state.schedule.done(key, number, now);
+            self.publish(&mut state, change);
+            let is_drained = state.is_draining && state.schedule.is_drained();
+            (now, is_drained)
+        };
+        if is_drained {
+            self.drained.notify_waiters();
+        }
+        if let Some(metrics) = &self.metrics {
+            let lasted = now.saturating_duration_since(started);
+            metrics.work_duration.observe(lasted.as_secs_f64());
+        }
+    }
+
+    /// Makes due keys ready, and wakes a worker for each.
+    fn advance(&self, state: &mut State<K>, now: Instant) {
+        for _ in 0..state.schedule.advance(now) {
+            self.wake.notify_one();
+        }
+        self.count(state);
+    }
+
+    /// Counts what became ready, and wakes a worker if one has to act on the change.
+    fn publish(&self, state: &mut State<K>, change: Change) {
+        self.count(state);
+        match (change, state.timer) {
+            (Change::None, _) => {}
+            (Change::Ready, _) => self.wake.notify_one(),
+            // The woken worker sets the timer.
+            (Change::Due(_), None) => self.wake.notify_one(),
+            (Change::Due(due), Some(timer)) if due < timer => self.earlier.notify_one(),
+            (Change::Due(_), Some(_)) => {}
+        }
+    }
+
+    /// Wakes another worker, if one has to take a key or to set the timer.
+    fn wake_another(&self, state: &State<K>) {
+        let schedule = &state.schedule;
+        let needs_timer = state.timer.is_none() && schedule.next_due().is_some();
+        if schedule.len() > 0 || needs_timer {
+            self.wake.notify_one();
+        }
+    }
+
+    fn count(&self, state: &mut State<K>) {
+        let entered = state.schedule.take_entered();
+        if let Some(metrics) = &self.metrics
+            && entered > 0
+        {
+            metrics.adds.inc_by(entered);
+        }
+    }
+}
+
+impl<K: Eq + Hash + Send + Sync + 'static> Measured for Shared<K> {
+    fn load(&self) -> Load {
+        let mut state = self.state.lock();
+        let now = Instant::now();
+        self.advance(&mut state, now);
+        state.schedule.load(now)
+    }
+}
+
+// === impl Turn ===
+
+impl<K: Eq + Hash + 'static> Turn<'_, K> {
+    /// Takes a key, or decides how to wait for one.
+    fn step(&mut self) -> Step<K> {
+        let mut state = self.shared.state.lock();
+        let now = Instant::now();
+        self.release(&mut state);
+        // This worker takes one of the keys that are due now, and wakes another one for the rest.
+        state.schedule.advance(now);
+        self.shared.count(&mut state);
+        if let Some(run) = state.schedule.take(now) {
+            self.shared.wake_another(&state);
+            return Step::Take(run);
+        }
+        if state.schedule.is_shutting_down() {
+            return Step::End;
+        }
+        match state.schedule.next_due() {
+            Some(due) if state.timer.is_none() => {
+                state.timer = Some(due);
+                self.has_timer = true;
+                Step::WaitUntil(due)
+            }
+            _ => Step::Wait,
+        }
+    }
+
+    fn release(&mut self, state: &mut State<K>) {
+        if self.has_timer {
+            state.timer = None;
+            self.has_timer = false;
+        }
+    }
+}
+
+impl<K: Eq + Hash + 'static> Drop for Turn<'_, K> {
+    fn drop(&mut self) {
+        if self.has_timer {
+            let mut state = self.shared.state.lock();
+            self.release(&mut state);
+            self.shared.wake_another(&state);
+        }
+    }
+}

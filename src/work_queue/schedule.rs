@@ -1,0 +1,366 @@
+//! Schedule: which keys are due, in which order they run, and which are running.
+//!
+//! It is plain data without a clock: the caller passes the time, and wakes workers.
+
+use std::collections::BTreeMap;
+use std::collections::HashMap;
+use std::collections::hash_map::Entry as MapEntry;
+use std::hash::Hash;
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::time::Instant;
+
+use super::metrics::Load;
+use super::options::AddOptions;
+use super::rate_limiter::RateLimiter;
+
+/// The longest delay. A longer one has no other effect, and would overflow an `Instant`.
+const MAX_DELAY: Duration = Duration::from_secs(100 * 365 * 86_400);
+
+/// The keys of a queue.
+///
+/// A key is in `keys` if it is running, or if a run is requested, or both. A requested run is in
+/// `lines`, except while the key is running.
+pub(super) struct Schedule<K> {
+    keys: HashMap<Arc<K>, KeyState>,
+    lines: Lines<K>,
+    /// The start of each present run, by its number.
+    runs: BTreeMap<u64, Instant>,
+    next_run: u64,
+    rate_limiter: Box<dyn RateLimiter<K>>,
+    is_shutting_down: bool,
+}
+
+/// The two lines in which requested runs wait.
+struct Lines<K> {
+    /// The keys that a worker can take, in the order in which they run.
+    ready: BTreeMap<Rank, Arc<K>>,
+    /// The keys that are not due yet, by the time at which they are.
+    waiting: BTreeMap<(Instant, u64), Arc<K>>,
+    next_sequence: u64,
+    /// How often a key became ready since [`Schedule::take_entered`] was last called.
+    entered: u64,
+    ageing: Duration,
+    /// The time from which ranks count.
+    origin: Instant,
+}
+
+/// The place of a key among those that are ready; the lowest rank runs first.
+///
+/// The first part is the time at which the key was due, in nanoseconds, less the head start of its
+/// priority. All keys age at the same speed, so the order of two keys never changes while both
+/// wait. The second part is the order of the requests.
+type Rank = (i128, u64);
+
+#[derive(Default)]
+struct KeyState {
+    is_running: bool,
+    request: Option<Request>,
+}
+
+/// A requested run of one key.
+struct Request {
+    sequence: u64,
+    priority: i32,
+    /// The earliest time for which a run was requested.
+    wanted_at: Instant,
+    /// The end of the key's backoff, if it is or was in backoff since its last run.
+    backoff_until: Option<Instant>,
+    place: Place,
+}
+
+#[derive(Clone, Copy)]
+enum Place {
+    /// The key is running, and is placed when this run is done.
+    Held,
+    Ready(Rank),
+    Waiting(Instant),
+}
+
+/// What a change of the schedule means to workers that wait.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Change {
+    /// Nothing.
+    None,
+    /// A key became ready.
+    Ready,
+    /// A key will be ready at this time.
+    Due(Instant),
+}
+
+/// A key that a worker has taken.
+pub(super) struct Run<K> {
+    pub(super) key: Arc<K>,
+    pub(super) number: u64,
+    pub(super) priority: i32,
+    /// How long the key waited after it was due.
+    pub(super) waited: Duration,
+}
+
+// === impl Schedule ===
+
+impl<K: Eq + Hash + 'static> Schedule<K> {
+    pub(super) fn new(
+        rate_limiter: Box<dyn RateLimiter<K>>,
+        ageing: Duration,
+        now: Instant,
+    ) -> Self {
+        Self {
+            keys: HashMap::new(),
+            lines: Lines {
+                ready: BTreeMap::new(),
+                waiting: BTreeMap::new(),
+                next_sequence: 0,
+                entered: 0,
+                ageing,
+                origin: now,
+            },
+            runs: BTreeMap::new(),
+            next_run: 0,
+            rate_limiter,
+            is_shutting_down: false,
+        }
+    }
+
+    /// Requests a run of `key`. Does nothing after [`Schedule::shut_down`].
+    pub(super) fn add(&mut self, key: K, options: AddOptions, now: Instant) -> Change {
+        if self.is_shutting_down {
+            return Change::None;
+        }
+        let (key, state) = match self.keys.entry(Arc::new(key)) {
+            MapEntry::Occupied(entry) => (Arc::clone(entry.key()), entry.into_mut()),
+            MapEntry::Vacant(entry) => (Arc::clone(entry.key()), entry.insert(KeyState::default())),
+        };
+        let wanted_at = now + options.after.min(MAX_DELAY);
+        let request = match &mut state.request {
+            Some(request) => {
+                request.priority = request.priority.max(options.priority);
+                request.wanted_at = request.wanted_at.min(wanted_at);
+                request
+            }
+            None => state
+                .request
+                .insert(self.lines.request(options.priority, wanted_at)),
+        };
+        if options.is_rate_limited && request.backoff_until.is_none() {
+            let backoff = self.rate_limiter.when(&key, now);
+            request.backoff_until = Some(now + backoff.min(MAX_DELAY));
+        }
+        match state.is_running {
+            true => Change::None,
+            false => self.lines.place(&key, request, now),
+        }
+    }
+
+    /// Forgets the failures of `key`, and ends its backoff: a run that waits for the end of the
+    /// backoff is due when it was requested.
+    pub(super) fn forget(&mut self, key: &K, now: Instant) -> Change {
+        self.rate_limiter.forget(key);
+        let Some(state) = self.keys.get_mut(key) else {
+            return Change::None;
+        };
+        let Some(request) = &mut state.request else {
+            return Change::None;
+        };
+        request.backoff_until = None;
+        if state.is_running {
+            return Change::None;
+        }
+        let Some((key, mut state)) = self.keys.remove_entry(key) else {
+            return Change::None;
+        };
+        let change = match &mut state.request {
+            Some(request) => self.lines.place(&key, request, now),
+            None => Change::None,
+        };
+        self.keys.insert(key, state);
+        change
+    }
+
+    /// The failures of `key` that the rate limiter has counted.
+    pub(super) fn num_requeues(&self, key: &K) -> u32 {
+        self.rate_limiter.num_requeues(key)
+    }
+
+    /// Makes the waiting keys ready that are due at `now`, and returns their number.
+    pub(super) fn advance(&mut self, now: Instant) -> usize {
+        let mut count = 0;
+        while let Some(first) = self.lines.waiting.first_entry()
+            && first.key().0 <= now
+        {
+            let key = first.remove();
+            let state = self.keys.get_mut(&key);
+            if let Some(request) = state.and_then(|state| state.request.as_mut()) {
+                self.lines.make_ready(&key, request);
+                count += 1;
+            }
+        }
+        count
+    }
+
+    /// Begins the run of the first key that is ready.
+    pub(super) fn take(&mut self, now: Instant) -> Option<Run<K>> {
+        let (_, key) = self.lines.ready.pop_first()?;
+        let state = self.keys.get_mut(&key)?;
+        let request = state.request.take()?;
+        state.is_running = true;
+        let number = self.next_run;
+        self.next_run += 1;
+        self.runs.insert(number, now);
+        Some(Run {
+            key,
+            number,
+            priority: request.priority,
+            waited: now.saturating_duration_since(request.due()),
+        })
+    }
+
+    /// Ends the run `number` of `key`. If another run was requested meanwhile, it is placed.
+    pub(super) fn done(&mut self, key: &Arc<K>, number: u64, now: Instant) -> Change {
+        self.runs.remove(&number);
+        let MapEntry::Occupied(mut entry) = self.keys.entry(Arc::clone(key)) else {
+            return Change::None;
+        };
+        let state = entry.get_mut();
+        state.is_running = false;
+        match &mut state.request {
+            Some(request) if !self.is_shutting_down || request.due() <= now => {
+                self.lines.place(key, request, now)
+            }
+            _ => {
+                entry.remove();
+                Change::None
+            }
+        }
+    }
+
+    /// Ignores keys that are added from now on, and drops those that are not due.
+    pub(super) fn shut_down(&mut self, now: Instant) {
+        self.is_shutting_down = true;
+        self.advance(now);
+        for key in std::mem::take(&mut self.lines.waiting).into_values() {
+            self.keys.remove(&key);
+        }
+    }
+
+    pub(super) fn is_shutting_down(&self) -> bool {
+        self.is_shutting_down
+    }
+
+    /// True if no key is ready, and none is running.
+    pub(super) fn is_drained(&self) -> bool {
+        self.lines.ready.is_empty() && self.runs.is_empty()
+    }
+
+    /// The number of keys that are ready.
+    pub(super) fn len(&self) -> usize {
+        self.lines.ready.len()
+    }
+
+    /// The time at which the next waiting key is due.
+    pub(super) fn next_due(&self) -> Option<Instant> {
+        let first = self.lines.waiting.first_key_value();
+        first.map(|((due, _), _)| *due)
+    }
+
+    /// How often a key became ready since the last call.
+    pub(super) fn take_entered(&mut self) -> u64 {
+        std::mem::take(&mut self.lines.entered)
+    }
+
+    pub(super) fn load(&self, now: Instant) -> Load {
+        let durations = || {
+            let starts = self.runs.values();
+            starts.map(|start| now.saturating_duration_since(*start))
+        };
+        Load {
+            depth: self.len(),
+            unfinished: durations().sum(),
+            longest: durations().max().unwrap_or_default(),
+        }
+    }
+}
+
+// === impl Lines ===
+
+impl<K> Lines<K> {
+    /// A new request that is in no line.
+    fn request(&mut self, priority: i32, wanted_at: Instant) -> Request {
+        let sequence = self.next_sequence;
+        self.next_sequence += 1;
+        Request {
+            sequence,
+            priority,
+            wanted_at,
+            backoff_until: None,
+            place: Place::Held,
+        }
+    }
+
+    /// Puts a request into the line where it belongs at `now`, and takes it out of its line before.
+    fn place(&mut self, key: &Arc<K>, request: &mut Request, now: Instant) -> Change {
+        let due = request.due();
+        let is_due = due <= now;
+        match request.place {
+            Place::Held => {}
+            Place::Ready(rank) if is_due => {
+                let new = self.rank(request);
+                if new != rank {
+                    self.ready.remove(&rank);
+                    self.ready.insert(new, Arc::clone(key));
+                    request.place = Place::Ready(new);
+                }
+                return Change::None;
+            }
+            Place::Ready(rank) => {
+                self.ready.remove(&rank);
+            }
+            Place::Waiting(at) if at == due && !is_due => return Change::None,
+            Place::Waiting(at) => {
+                self.waiting.remove(&(at, request.sequence));
+            }
+        }
+        if is_due {
+            self.make_ready(key, request);
+            return Change::Ready;
+        }
+        request.place = Place::Waiting(due);
+        self.waiting
+            .insert((due, request.sequence), Arc::clone(key));
+        Change::Due(due)
+    }
+
+    /// Puts a request that is in no line among those that are ready.
+    fn make_ready(&mut self, key: &Arc<K>, request: &mut Request) {
+        let rank = self.rank(request);
+        request.place = Place::Ready(rank);
+        self.ready.insert(rank, Arc::clone(key));
+        self.entered += 1;
+    }
+
+    fn rank(&self, request: &Request) -> Rank {
+        let nanoseconds = |duration: Duration| i128::try_from(duration.as_nanos());
+        // Neither a program's lifetime nor an ageing that makes sense reaches 2^64 ns (580 years).
+        const MOST: i128 = u64::MAX as i128;
+        let due = request.due().saturating_duration_since(self.origin);
+        let due = nanoseconds(due).unwrap_or(MOST);
+        let ageing = nanoseconds(self.ageing).unwrap_or(MOST).min(MOST);
+        (
+            due - i128::from(request.priority) * ageing,
+            request.sequence,
+        )
+    }
+}
+
+// === impl Request ===
+
+impl Request {
+    /// The time at which the key may run: when it was requested, but not before its backoff ends.
+    fn due(&self) -> Instant {
+        match self.backoff_until {
+            Some(end) => self.wanted_at.max(end),
+            None => self.wanted_at,
+        }
+    }
+}
