@@ -77,6 +77,8 @@
 //! - [`upstream`]: the client of the API server: list and watch, discovery, forwarding.
 //! - [`informer`]: keeps caches equal to the API server, and proves that a cache is fresh enough.
 //! - [`work_queue`]: a queue of keys for controllers, with delays, backoff and priorities.
+//! - [`delta_fifo`]: a queue of the changes of objects, and the classic controller.
+//! - [`fake_source`]: a programmable API server for tests.
 //!
 //! All other rooms are private: `concurrency`, `body` and `mutation` in the library; the rooms of
 //! the server and of the command line, with the feature `proxy` (`src/server/mod.rs` is the map of
@@ -101,6 +103,8 @@ mod body;
 pub mod cache;
 pub mod codec;
 mod concurrency;
+pub mod delta_fifo;
+pub mod fake_source;
 pub mod informer;
 mod mutation;
 pub mod shutdown;

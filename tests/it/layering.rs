@@ -40,6 +40,12 @@ pub(crate) const ROOMS: &[(Set, &str, &str)] = &[
         "shutdown telemetry concurrency mutation api codec cache upstream",
     ),
     (Library, "work_queue", "telemetry"),
+    (
+        Library,
+        "delta_fifo",
+        "api cache upstream informer work_queue",
+    ),
+    (Library, "fake_source", "api codec upstream"),
     (Proxy, "ledger", "telemetry"),
     (Proxy, "net", "shutdown telemetry ledger"),
     (
@@ -112,7 +118,7 @@ const RESTRICTED_NAMES: &[(&str, &str)] = &[
     ("schemars", "config"),
     (
         "tokio",
-        "shutdown telemetry concurrency body ledger net identity cache upstream informer work_queue audit server app process tools/sim tools/load tools/app tools/commands",
+        "shutdown telemetry concurrency body ledger net identity cache upstream informer work_queue delta_fifo fake_source audit server app process tools/sim tools/load tools/app tools/commands",
     ),
     ("tokio::net", "net upstream app"),
     ("x509_parser", "identity"),

@@ -4,6 +4,7 @@
 mod configuration; // `kubefan config`, and `kubefan serve` with a configuration file
 mod demo; // `kubefan demo`, the first command of the README
 mod documents; // the Markdown documents: links, source paths, invariants, rooms, line lengths
+mod examples; // the programs in examples/
 mod fuzzing; // the properties of the fuzz targets, checked on their seeds
 mod isolation; // reads of a selection that kubefan and the API server understand differently
 mod layering; // the rooms of src depend on each other only as ARCHITECTURE.md allows

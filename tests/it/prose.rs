@@ -31,7 +31,7 @@ const SHOWN: usize = 20;
 fn comments_use_plain_words() {
     let mut count = 0;
     let mut offenders = Vec::new();
-    for folder in ["src", "tests", "benches", "fuzz"] {
+    for folder in ["src", "tests", "benches", "examples", "fuzz"] {
         for file in rust_files(&root().join(folder)) {
             let name = file.strip_prefix(root()).expect("a file below the root");
             if is_build_output(name) {

@@ -151,6 +151,12 @@ impl Event {
         previous.map_or(0, |previous| previous.size() as u64)
     }
 
+    /// True for a deletion that a relist implied, because no watch event showed it. The object is
+    /// then the last known state, which may not be the last one.
+    pub fn is_final_state_unknown(&self) -> bool {
+        self.in_block && self.event_type == EventType::Deleted
+    }
+
     /// The event type that this change has for a client that sees only the objects of `selection`;
     /// `None` if the change does not concern that client. Guarded by
     /// `model_needs_the_previous_object`.

@@ -1,0 +1,5 @@
+//! Tests of the queue and of the controller.
+
+mod controller;
+mod fifo;
+mod model;
