@@ -3,6 +3,7 @@
 use bytes::Bytes;
 
 use super::Error;
+use super::MetaVersion;
 use super::json;
 use super::json::Scanner;
 use super::protobuf;
@@ -114,6 +115,18 @@ fn read_protobuf_type(bytes: &[u8]) -> Result<TypeFields, Error> {
         is_list,
         ..TypeFields::default()
     })
+}
+
+/// The start of a PartialObjectMetadata in JSON, up to the value of its metadata.
+pub(crate) fn partial_front(version: MetaVersion) -> &'static str {
+    match version {
+        MetaVersion::V1 => {
+            "{\"kind\":\"PartialObjectMetadata\",\"apiVersion\":\"meta.k8s.io/v1\",\"metadata\":"
+        }
+        MetaVersion::V1Beta1 => {
+            "{\"kind\":\"PartialObjectMetadata\",\"apiVersion\":\"meta.k8s.io/v1beta1\",\"metadata\":"
+        }
+    }
 }
 
 /// The bytes `{"kind":…,"apiVersion":…,`, which precede the cached body of a built-in object.

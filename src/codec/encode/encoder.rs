@@ -6,6 +6,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 
 use super::bookmark::BookmarkTemplate;
+use super::work::Work;
 use crate::api::Bookmark;
 use crate::api::EventType;
 use crate::api::Object;
@@ -21,10 +22,12 @@ use crate::codec::metadata::partial_body;
 use crate::codec::protobuf;
 use crate::codec::protobuf::put_bytes;
 use crate::codec::status;
+use crate::codec::table::Row;
 use crate::codec::table::RowKind;
 use crate::codec::table::TableView;
 use crate::codec::type_meta::TypeMeta;
 use crate::codec::type_meta::json_front;
+use crate::codec::type_meta::partial_front;
 
 /// Encodes the objects of one resource in one wire format.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -107,21 +110,13 @@ impl Encoder {
     ///
     /// Objects in JSON can be encoded in both formats, objects in protobuf only in protobuf.
     pub fn partial(&self, format: WireFormat, version: MetaVersion) -> Self {
-        let json_front = match version {
-            MetaVersion::V1 => {
-                "{\"kind\":\"PartialObjectMetadata\",\"apiVersion\":\"meta.k8s.io/v1\",\"metadata\":"
-            }
-            MetaVersion::V1Beta1 => {
-                "{\"kind\":\"PartialObjectMetadata\",\"apiVersion\":\"meta.k8s.io/v1beta1\",\"metadata\":"
-            }
-        };
         Self {
             format,
             kind: "PartialObjectMetadata".into(),
             api_version: version.as_str().into(),
             list_kind: "PartialObjectMetadataList".into(),
             is_embedded: false,
-            json_front: Bytes::from_static(json_front.as_bytes()),
+            json_front: Bytes::from_static(partial_front(version).as_bytes()),
             bookmark: self.bookmark.clone(),
             partial: Some(Partial {
                 from: self.format,
@@ -156,12 +151,6 @@ impl Encoder {
         self.table.as_deref()
     }
 
-    /// True if this encodes Tables, and the row of `object` must be printed first.
-    pub fn must_print(&self, object: &Object) -> bool {
-        let view = self.table.as_ref();
-        view.is_some_and(|view| !view.has_row(object))
-    }
-
     /// The wire format of the output.
     pub fn format(&self) -> WireFormat {
         self.format
@@ -170,8 +159,8 @@ impl Encoder {
     /// Encodes a complete watch frame with `object`.
     pub fn event(&self, event_type: EventType, object: &Object) -> Bytes {
         if let Some(table) = &self.table {
-            let row = table.row(object, self.row_kind(), None);
-            return table.event(event_type, object.resource_version, &row);
+            let row = table.row(object, self.row_kind());
+            return table.event(event_type, object.resource_version, row.as_ref());
         }
         self.frame(event_type, &self.body_of(object))
     }
@@ -182,8 +171,8 @@ impl Encoder {
     /// whole object keeps its version, and metadata is rebuilt from the known values.
     pub fn deleted_at(&self, object: &Object, rv: ResourceVersion) -> Bytes {
         if let Some(table) = &self.table {
-            let row = table.row(object, self.row_kind(), Some(rv));
-            return table.event(EventType::Deleted, rv, &row);
+            let row = table.deleted_row(object, self.row_kind(), rv);
+            return table.event(EventType::Deleted, rv, row.as_ref());
         }
         let body = &object.body;
         let patched = match (self.partial, self.format) {
@@ -202,10 +191,37 @@ impl Encoder {
         self.frame(EventType::Deleted, &body)
     }
 
+    /// The length of the row of `object` in a Table, and the work that it took to print it; `None` if
+    /// this does not encode Tables.
+    pub(super) fn row_length(&self, object: &Object) -> Option<(usize, Work)> {
+        let row = self.row(object)?;
+        // The length of a row that can't be printed doesn't matter: the list is not sent.
+        let length = row.as_ref().map_or(0, Row::length);
+        Some((length, row.map_or(Work::Printed, |row| row.work())))
+    }
+
+    /// The bytes of [`body_of`](Self::body_of), and the work that it took to make them.
+    pub(crate) fn made_body(&self, object: &Object) -> (Bytes, Work) {
+        match self.row(object) {
+            Some(row) => row.map_or((Bytes::new(), Work::Printed), |row| {
+                (row.encoded(), row.work())
+            }),
+            None => (self.body_of(object).into_owned(), self.work()),
+        }
+    }
+
+    /// The work to make the bytes of an object that is no row.
+    pub(crate) fn work(&self) -> Work {
+        match self.partial {
+            Some(_) => Work::Converted,
+            None => Work::None,
+        }
+    }
+
     /// The object's bytes between the constant parts of an answer: its body, metadata or row.
     pub(crate) fn body_of<'a>(&self, object: &'a Object) -> Cow<'a, Bytes> {
-        if let Some(table) = &self.table {
-            return Cow::Owned(table.row(object, self.row_kind(), None));
+        if let Some(row) = self.row(object) {
+            return Cow::Owned(row.map(|row| row.encoded()).unwrap_or_default());
         }
         match self.partial {
             None => Cow::Borrowed(&object.body),
@@ -357,10 +373,18 @@ impl Encoder {
         }
     }
 
+    /// The row of `object` in a Table; `Some(None)` if it can't be printed, and `None` if this does
+    /// not encode Tables.
+    fn row<'a>(&'a self, object: &'a Object) -> Option<Option<Row<'a>>> {
+        let table = self.table.as_ref()?;
+        Some(table.row(object, self.row_kind()))
+    }
+
     fn row_kind(&self) -> RowKind<'_> {
         RowKind {
             kind: &self.kind,
             api_version: &self.api_version,
+            front: &self.json_front,
         }
     }
 

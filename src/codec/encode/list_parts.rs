@@ -5,6 +5,8 @@ use std::sync::Arc;
 use bytes::Bytes;
 
 use super::encoder::Encoder;
+use super::list_metadata::ListMetadata;
+use super::work::Work;
 use crate::api::Object;
 use crate::api::WireFormat;
 use crate::codec::MetaVersion;
@@ -14,7 +16,6 @@ use crate::codec::protobuf::put_bytes;
 use crate::codec::protobuf::put_number;
 use crate::codec::protobuf::put_prefix;
 use crate::codec::protobuf::varint_length;
-use crate::codec::table::ListMetadata;
 
 /// Longest prefix, in bytes, of an item in a protobuf list: a tag and a length.
 const MAX_PREFIX: usize = 11;
@@ -78,6 +79,7 @@ impl Encoder {
         I: IntoIterator<Item = Arc<Object>>,
     {
         let mut list = self.list_items();
+        list.bodies = Some(Vec::new());
         for item in items {
             list.push(&item);
         }
@@ -85,11 +87,12 @@ impl Encoder {
         list.finish(metadata, bodies.into_iter())
     }
 
-    /// Starts the body of a LIST without items.
+    /// Starts the body of a LIST without items. The rows of a Table are not kept, because they are
+    /// quickly made again.
     pub fn list_items(&self) -> ListItems<'_> {
         ListItems {
             encoder: self,
-            bodies: Some(Vec::new()),
+            bodies: self.table.is_none().then(Vec::new),
             count: 0,
             length: 0,
             prefixes_length: 0,
@@ -209,8 +212,16 @@ impl Encoder {
 }
 
 impl ListItems<'_> {
-    /// Adds the next item.
-    pub fn push(&mut self, item: &Object) {
+    /// Adds the next item. Returns the work that it took.
+    pub fn push(&mut self, item: &Object) -> Work {
+        if self.bodies.is_none()
+            && let Some((length, work)) = self.encoder.row_length(item)
+        {
+            self.count += 1;
+            self.length += length;
+            self.whole_count += 1;
+            return work;
+        }
         let body = self.encoder.body_of(item);
         self.count += 1;
         self.length += body.len();
@@ -219,6 +230,7 @@ impl ListItems<'_> {
         if let Some(bodies) = &mut self.bodies {
             bodies.push(body.into_owned());
         }
+        self.encoder.work()
     }
 
     /// Drops the bodies of the added items. Those of further items are not kept either.

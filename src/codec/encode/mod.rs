@@ -2,9 +2,13 @@
 
 mod bookmark;
 mod encoder;
+mod list_metadata;
 mod list_parts;
+mod work;
 
 pub use bookmark::BookmarkTemplate;
 pub use encoder::Encoder;
+pub use list_metadata::ListMetadata;
 pub use list_parts::ListItems;
 pub use list_parts::ListParts;
+pub use work::Work;

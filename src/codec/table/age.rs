@@ -3,13 +3,12 @@
 use std::time::SystemTime;
 use std::time::UNIX_EPOCH;
 
-use serde_json::Value;
+use super::part::Part;
 
 const NANOSECONDS: i128 = 1_000_000_000;
 const MINUTE: i128 = 60;
 const HOUR: i128 = 60 * MINUTE;
 const DAY: i128 = 24 * HOUR;
-const YEAR: i128 = 365 * DAY;
 
 /// The cell for the age of an object without a valid time.
 pub(super) const UNKNOWN: &str = "<unknown>";
@@ -55,8 +54,8 @@ impl Moment {
     }
 
     /// Parses the time in a field of an object; `None` if the field is absent, null or not a time.
-    pub(super) fn of(value: &Value) -> Option<Self> {
-        value.as_str().and_then(Self::parse)
+    pub(super) fn of(value: Part<'_>) -> Option<Self> {
+        value.as_str().and_then(|text| Self::parse(&text))
     }
 
     /// True for the first moment of year 1, which is Go's time without a value.
@@ -64,38 +63,97 @@ impl Moment {
         self.0 == days_since_1970(1, 1, 1) * DAY * NANOSECONDS
     }
 
-    /// Formats the time from this moment to `now`, such as `5m`.
-    pub(super) fn ago(self, now: Self) -> String {
+    /// The moments from `earliest` on that are a whole number of seconds from this one, without end.
+    pub(super) fn seconds_from(self, earliest: Self) -> impl Iterator<Item = Self> {
+        let fraction = (self.0 - earliest.0).rem_euclid(NANOSECONDS);
+        (0..).map(move |second| Self(earliest.0 + fraction + second * NANOSECONDS))
+    }
+
+    /// The time from this moment to `now`, such as `5m`.
+    pub(super) fn age_at(self, now: Self) -> Age {
         duration(self, now)
+    }
+}
+
+/// A formatted duration, such as `5m30s` or `<invalid>`.
+#[derive(Clone, Copy)]
+pub(super) struct Age {
+    text: [u8; Self::MAX],
+    length: u8,
+}
+
+impl Age {
+    /// The longest ages have three digits or two units, or are [`INVALID`].
+    const MAX: usize = 12;
+
+    fn new() -> Self {
+        Self {
+            text: [0; Self::MAX],
+            length: 0,
+        }
+    }
+
+    fn invalid() -> Self {
+        let mut age = Self::new();
+        INVALID.bytes().for_each(|byte| age.push(byte));
+        age
+    }
+
+    pub(super) fn as_str(&self) -> &str {
+        let text = &self.text[..usize::from(self.length)];
+        // Only ASCII is ever pushed.
+        std::str::from_utf8(text).unwrap_or(INVALID)
+    }
+
+    /// Appends a number, which has at most four digits, and its unit.
+    fn with(mut self, number: i64, unit: u8) -> Self {
+        let mut power = 1;
+        while number / power >= 10 {
+            power *= 10;
+        }
+        while power > 0 {
+            self.push(b'0' + (number / power % 10) as u8);
+            power /= 10;
+        }
+        self.push(unit);
+        self
+    }
+
+    /// Appends a number and its unit, unless the number is 0.
+    fn with_rest(self, number: i64, unit: u8) -> Self {
+        match number {
+            0 => self,
+            _ => self.with(number, unit),
+        }
+    }
+
+    fn push(&mut self, byte: u8) {
+        self.text[usize::from(self.length)] = byte;
+        self.length += 1;
     }
 }
 
 /// Formats the time from `start` to `end`, such as `5m30s`; longer times have coarser units.
 ///
 /// As in Go, no time is longer than 2^63 nanoseconds, which are 292 years.
-pub(super) fn duration(start: Moment, end: Moment) -> String {
-    let nanoseconds = (end.0 - start.0).clamp(i64::MIN.into(), i64::MAX.into());
-    let seconds = nanoseconds / NANOSECONDS;
+pub(super) fn duration(start: Moment, end: Moment) -> Age {
+    let nanoseconds = (end.0 - start.0).clamp(i64::MIN.into(), i64::MAX.into()) as i64;
+    let seconds = nanoseconds / NANOSECONDS as i64;
+    let (minutes, hours) = (seconds / 60, seconds / 3_600);
+    let (days, years) = (hours / 24, hours / (24 * 365));
+    let age = Age::new();
     match seconds {
-        ..-1 => INVALID.to_owned(),
-        -1 => "0s".to_owned(),
-        0..120 => format!("{seconds}s"),
-        120..600 => two_units(seconds, (MINUTE, 'm'), (1, 's')),
-        600..10_800 => format!("{}m", seconds / MINUTE),
-        10_800..28_800 => two_units(seconds, (HOUR, 'h'), (MINUTE, 'm')),
-        28_800..172_800 => format!("{}h", seconds / HOUR),
-        172_800..691_200 => two_units(seconds, (DAY, 'd'), (HOUR, 'h')),
-        691_200..63_072_000 => format!("{}d", seconds / DAY),
-        63_072_000..252_288_000 => two_units(seconds, (YEAR, 'y'), (DAY, 'd')),
-        _ => format!("{}y", seconds / YEAR),
-    }
-}
-
-fn two_units(seconds: i128, large: (i128, char), small: (i128, char)) -> String {
-    let whole = seconds / large.0;
-    match seconds % large.0 / small.0 {
-        0 => format!("{whole}{}", large.1),
-        rest => format!("{whole}{}{rest}{}", large.1, small.1),
+        ..-1 => Age::invalid(),
+        -1 => age.with(0, b's'),
+        0..120 => age.with(seconds, b's'),
+        120..600 => age.with(minutes, b'm').with_rest(seconds % 60, b's'),
+        600..10_800 => age.with(minutes, b'm'),
+        10_800..28_800 => age.with(hours, b'h').with_rest(minutes % 60, b'm'),
+        28_800..172_800 => age.with(hours, b'h'),
+        172_800..691_200 => age.with(days, b'd').with_rest(hours % 24, b'h'),
+        691_200..63_072_000 => age.with(days, b'd'),
+        63_072_000..252_288_000 => age.with(years, b'y').with_rest(days % 365, b'd'),
+        _ => age.with(years, b'y'),
     }
 }
 
@@ -198,7 +256,32 @@ mod tests {
     #[test]
     fn a_moment_ahead_by_less_than_two_seconds_is_now() {
         let at = |milliseconds: i128| Moment(milliseconds * 1_000_000);
-        assert_eq!(duration(at(1_999), at(0)), "0s");
-        assert_eq!(duration(at(2_000), at(0)), INVALID);
+        assert_eq!(duration(at(1_999), at(0)).as_str(), "0s");
+        assert_eq!(duration(at(2_000), at(0)).as_str(), INVALID);
+    }
+
+    #[test]
+    fn long_times_have_coarse_units() {
+        for (seconds, expected) in [
+            (0, "0s"),
+            (119, "119s"),
+            (120, "2m"),
+            (599, "9m59s"),
+            (600, "10m"),
+            (10_799, "179m"),
+            (10_800, "3h"),
+            (28_799, "7h59m"),
+            (172_799, "47h"),
+            (172_800, "2d"),
+            (691_199, "7d23h"),
+            (63_071_999, "729d"),
+            (63_072_000, "2y"),
+            (252_287_999, "7y364d"),
+            (252_288_000, "8y"),
+            (i64::MAX, "292y"),
+        ] {
+            let end = Moment(i128::from(seconds) * NANOSECONDS);
+            assert_eq!(duration(Moment(0), end).as_str(), expected, "{seconds}");
+        }
     }
 }

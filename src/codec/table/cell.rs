@@ -1,13 +1,18 @@
 //! The cell of a row: a value, or a text with the time that has passed since a moment.
 
+use std::borrow::Cow;
+
 use serde_json::Value;
 
 use super::age::Moment;
 use super::age::UNKNOWN;
+use super::part::Part;
 
 /// A cell of an object's row. It does not depend on the current time, so it can be kept.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) enum Cell {
+    Text(String),
+    /// A value that is no text.
     Value(Value),
     /// A text that contains the time since a moment, such as `5m` or `3 (5m ago)`.
     Since {
@@ -19,7 +24,7 @@ pub(super) enum Cell {
 
 impl Cell {
     /// The age of what was created at `time`; `<unknown>` if that is no valid time.
-    pub(super) fn age(time: &Value) -> Self {
+    pub(super) fn age(time: Part<'_>) -> Self {
         let moment = Moment::of(time).filter(|moment| !moment.is_zero());
         moment.map_or_else(|| UNKNOWN.into(), Self::from)
     }
@@ -27,12 +32,13 @@ impl Cell {
     /// The value of the cell at `now`.
     pub(super) fn at(self, now: Moment) -> Value {
         match self {
+            Self::Text(text) => text.into(),
             Self::Value(value) => value,
             Self::Since {
                 before,
                 since,
                 after,
-            } => (before + &since.ago(now) + after).into(),
+            } => (before + since.age_at(now).as_str() + after).into(),
         }
     }
 }
@@ -50,19 +56,28 @@ impl From<Moment> for Cell {
 
 impl From<Value> for Cell {
     fn from(value: Value) -> Self {
-        Self::Value(value)
+        match value {
+            Value::String(text) => Self::Text(text),
+            other => Self::Value(other),
+        }
     }
 }
 
 impl From<String> for Cell {
     fn from(text: String) -> Self {
-        Self::Value(text.into())
+        Self::Text(text)
+    }
+}
+
+impl From<Cow<'_, str>> for Cell {
+    fn from(text: Cow<'_, str>) -> Self {
+        Self::Text(text.into_owned())
     }
 }
 
 impl From<&str> for Cell {
     fn from(text: &str) -> Self {
-        Self::Value(text.into())
+        Self::Text(text.to_owned())
     }
 }
 

@@ -1,20 +1,32 @@
 //! Compares what kubefan prints with the API server's own Tables.
 
-use std::time::Duration;
 use std::time::SystemTime;
 
 use serde_json::Value;
 
+use super::age::Moment;
 use super::cell::Cell;
 use super::column::ColumnDefinition;
 use super::go_number::put_json;
+use super::part::Document;
 use super::printer::Printer;
-use super::tree::tree;
 use super::writer::conditions;
 use crate::api::Object;
 
-/// The interval of the times for which ages are printed; every age changes at most once a second.
-const STEP: Duration = Duration::from_secs(1);
+/// The moments from `earliest` to `latest` at which the ages in `cells` change, and `earliest`. Every
+/// age changes at most once a second, when a whole number of seconds has passed since its time.
+fn moments(cells: &[Cell], earliest: Moment, latest: Moment) -> Vec<Moment> {
+    let mut moments = vec![earliest];
+    for cell in cells {
+        if let Cell::Since { since, .. } = cell {
+            let changes = since.seconds_from(earliest);
+            moments.extend(changes.take_while(|change| *change <= latest));
+        }
+    }
+    moments.sort_unstable();
+    moments.dedup();
+    moments
+}
 
 impl Printer {
     /// True if the API server's Table has exactly this printer's columns.
@@ -35,7 +47,9 @@ impl Printer {
     ) -> Option<String> {
         let object = &row["object"];
         let text = |key: &str| object[key].as_str().unwrap_or_default();
-        let conditions = conditions(text("apiVersion"), text("kind"), object);
+        let encoded = object.to_string();
+        let document = Document::new(encoded.as_bytes());
+        let conditions = conditions(text("apiVersion"), text("kind"), document.root());
         let of_server = match &row["conditions"] {
             Value::Null => String::new(),
             value => format!(",\"conditions\":{}", printed(value)),
@@ -45,17 +59,17 @@ impl Printer {
         }
         let of_server = row["cells"].as_array().map(Vec::as_slice);
         let of_server: Vec<_> = of_server.unwrap_or_default().iter().map(printed).collect();
-        let mut now = earliest;
+        let cells = self.unprinted(document.root());
         let mut differing = None;
-        while now <= latest {
-            let own: Vec<_> = self.cells(object, now).iter().map(printed).collect();
+        for now in moments(&cells, earliest.into(), latest.into()) {
+            let own = cells.iter().cloned().map(|cell| printed(&cell.at(now)));
+            let own: Vec<_> = own.collect();
             if own == of_server {
                 return None;
             }
             let mut columns = self.columns().iter().enumerate();
             let first = columns.find(|(at, _)| own.get(*at) != of_server.get(*at));
             differing = first.map(|(_, column)| column.name.clone());
-            now += STEP;
         }
         differing.or_else(|| Some("cells".to_owned()))
     }
@@ -63,12 +77,15 @@ impl Printer {
     /// The cells of a cached object that don't depend on the time, as texts; an empty text for the
     /// others. `None` if the object can't be printed.
     pub fn constant_cells(&self, object: &Object) -> Option<Vec<String>> {
-        let cells = self.unprinted(&tree(&object.body).ok()?).into_iter();
+        let document = Document::new(&object.body);
+        let cells = self.unprinted(document.root()).into_iter();
         let texts = cells.map(|cell| match cell {
+            Cell::Text(text) => text,
             Cell::Value(value) => printed(&value),
             Cell::Since { .. } => String::new(),
         });
-        Some(texts.collect())
+        let texts = texts.collect();
+        (!document.is_malformed()).then_some(texts)
     }
 }
 
@@ -80,6 +97,7 @@ fn printed(value: &Value) -> String {
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
     use std::time::UNIX_EPOCH;
 
     use serde_json::json;
@@ -126,6 +144,40 @@ mod tests {
         let mut ended = row(right);
         ended["conditions"] = json!([]);
         assert_eq!(found(&ended, 107, 107), Some("conditions".to_owned()));
+    }
+
+    /// Two ages whose times differ in less than a second change at different moments.
+    #[test]
+    fn ages_with_fractions_of_seconds_are_compared_at_each_of_their_changes() {
+        let definition = json!({ "spec": { "versions": [{
+            "name": "v1",
+            "additionalPrinterColumns": [
+                { "name": "A", "type": "date", "jsonPath": ".a" },
+                { "name": "B", "type": "date", "jsonPath": ".b" },
+            ],
+        }] } });
+        let printer = Printer::custom(&definition, "v1").expect("the version");
+        let row = |a: &str, b: &str| {
+            json!({
+                "cells": ["x", a, b],
+                "object": {
+                    "metadata": { "name": "x" },
+                    "a": "1970-01-01T00:01:40.3Z",
+                    "b": "1970-01-01T00:01:40.8Z",
+                },
+            })
+        };
+        for (a, b, is_possible) in [
+            ("5s", "5s", true),
+            ("6s", "5s", true),
+            ("6s", "6s", true),
+            ("7s", "6s", true),
+            ("5s", "6s", false),
+            ("7s", "5s", false),
+        ] {
+            let found = printer.differing_column(&row(a, b), at(105), at(108));
+            assert_eq!(found.is_none(), is_possible, "{a} {b}: {found:?}");
+        }
     }
 
     #[test]

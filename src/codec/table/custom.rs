@@ -12,10 +12,8 @@ use super::go_number::number_text;
 use super::go_number::put_json;
 use super::json_path::JsonPath;
 use super::kinds::default_columns;
-use super::value::list;
-use super::value::number;
+use super::part::Part;
 use super::value::or;
-use super::value::text;
 
 /// A column of a custom resource, and the path of its cells in an object.
 #[derive(Clone, Debug, PartialEq)]
@@ -28,24 +26,27 @@ pub(super) struct CustomColumn {
 impl CustomColumn {
     /// The columns after the name column, from one version of a CustomResourceDefinition.
     pub(super) fn of_version(version: &Value) -> Vec<Self> {
-        match list(&version["additionalPrinterColumns"]) {
+        let columns = version["additionalPrinterColumns"].as_array();
+        match columns.map(Vec::as_slice).unwrap_or_default() {
             [] => vec![Self::age()],
             columns => columns.iter().map(Self::of).collect(),
         }
     }
 
     fn of(column: &Value) -> Self {
-        let path = text(&column["jsonPath"]);
+        let text = |field: &str| column[field].as_str().unwrap_or_default();
+        let path = text("jsonPath");
         let otherwise = format!("Custom resource definition column (in JSONPath format): {path}");
-        let priority = i32::try_from(number(&column["priority"])).unwrap_or_default();
+        let priority = column["priority"].as_i64();
+        let priority = priority.and_then(|priority| i32::try_from(priority).ok());
         Self {
             path: JsonPath::parse(path),
             definition: ColumnDefinition {
-                name: text(&column["name"]).to_owned(),
-                column_type: text(&column["type"]).to_owned(),
-                format: text(&column["format"]).to_owned(),
-                description: or(text(&column["description"]), &otherwise).to_owned(),
-                priority,
+                name: text("name").to_owned(),
+                column_type: text("type").to_owned(),
+                format: text("format").to_owned(),
+                description: or(text("description"), &otherwise).into_owned(),
+                priority: priority.unwrap_or_default(),
             },
         }
     }
@@ -73,10 +74,9 @@ impl CustomColumn {
 
     /// The first value at the column's path, in the form for the column's type. Null if there is no
     /// value or its type does not match.
-    pub(super) fn cell(&self, object: &Value) -> Cell {
-        let found = self.path.as_ref().and_then(|path| path.find(object).ok());
-        let first = found.and_then(|values| values.first().copied());
-        let Some(value) = first else {
+    pub(super) fn cell(&self, object: Part<'_>) -> Cell {
+        let found = self.path.as_ref().and_then(|path| path.first(object));
+        let Some(value) = &found else {
             return Value::Null.into();
         };
         match (self.definition.column_type.as_str(), value) {
@@ -144,12 +144,14 @@ mod tests {
     use serde_json::json;
 
     use super::*;
+    use crate::codec::table::part::Document;
 
     /// The cell of `value` in a column of this type, in 2026, as JSON text.
     fn cell(column_type: &str, value: &Value) -> String {
         let column = json!({ "name": "x", "type": column_type, "jsonPath": ".x" });
         let now = UNIX_EPOCH + Duration::from_secs(1_795_168_800);
-        let cell = CustomColumn::of(&column).cell(&json!({ "x": value }));
+        let object = json!({ "x": value }).to_string();
+        let cell = CustomColumn::of(&column).cell(Document::new(object.as_bytes()).root());
         let mut text = String::new();
         put_json(&mut text, &cell.at(now.into()));
         text

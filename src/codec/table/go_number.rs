@@ -37,7 +37,19 @@ pub fn put_json(out: &mut String, value: &Value) {
 }
 
 pub(super) fn put_text(out: &mut String, text: &str) {
-    out.push_str(&escape_as_go(&Value::from(text).to_string()));
+    // Most texts of cells are short and need no escape sequences.
+    let is_plain = |byte: u8| {
+        byte.is_ascii()
+            && !byte.is_ascii_control()
+            && !matches!(byte, b'"' | b'\\' | b'<' | b'>' | b'&')
+    };
+    if text.bytes().all(is_plain) {
+        out.push('"');
+        out.push_str(text);
+        out.push('"');
+    } else {
+        out.push_str(&escape_as_go(&Value::from(text).to_string()));
+    }
 }
 
 /// Formats a number as Go's JSON encoder does.

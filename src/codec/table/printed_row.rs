@@ -1,8 +1,10 @@
-//! The cells of an object as JSON text, in which only ages are missing.
+//! The row of an object as JSON text, in which only ages and the object are missing.
 
+use std::ops::Range;
 use std::sync::LazyLock;
 use std::time::SystemTime;
 
+use super::age::Age;
 use super::age::INVALID;
 use super::age::Moment;
 use super::cell::Cell;
@@ -13,71 +15,107 @@ use crate::api::escape_as_go;
 /// [`INVALID`] as it is encoded in JSON.
 static ENCODED_INVALID: LazyLock<String> = LazyLock::new(|| escape_as_go(INVALID));
 
-/// The cells of an object's row. They do not depend on the current time, so they can be kept as
-/// long as the object does not change.
+/// The start of an object's row. It does not depend on the current time, so it can be kept as long
+/// as the object does not change.
 #[derive(Debug, PartialEq)]
 pub(super) struct PrintedRow {
-    /// The cells in JSON, separated by commas.
-    cells: Box<str>,
-    /// The times since which ages count, in ascending order of their places in `cells`.
+    /// The row in JSON up to the value of `object`: the cells, and mostly no conditions.
+    text: Box<str>,
+    /// The times since which ages count, in ascending order of their places in `text`.
     times: Box<[(u32, Moment)]>,
-    /// The row's member `conditions` with a comma before it; mostly empty.
-    pub(super) conditions: &'static str,
+    /// The place of the metadata in the object's body; `None` if the metadata of a row is not
+    /// exactly this text.
+    metadata: Option<(u32, u32)>,
 }
 
 impl PrintedRow {
-    pub(super) fn new(row: Vec<Cell>, conditions: &'static str) -> Self {
-        let mut cells = String::with_capacity(128);
+    /// The row with these cells. `conditions` is the row's member of this name, with a comma before
+    /// it, or empty. `metadata` is the place in the object's body of what a row shows of it.
+    pub(super) fn new(
+        row: Vec<Cell>,
+        conditions: &'static str,
+        metadata: Option<Range<usize>>,
+    ) -> Self {
+        let mut text = String::with_capacity(192);
         let mut times = Vec::new();
-        for cell in row {
-            if !cells.is_empty() {
-                cells.push(',');
+        text.push_str("{\"cells\":[");
+        for (position, cell) in row.into_iter().enumerate() {
+            if position > 0 {
+                text.push(',');
             }
             match cell {
-                Cell::Value(value) => put_json(&mut cells, &value),
+                Cell::Text(value) => put_text(&mut text, &value),
+                Cell::Value(value) => put_json(&mut text, &value),
                 Cell::Since {
                     before,
                     since,
                     after,
                 } => {
-                    let mut text = String::new();
                     put_text(&mut text, &before);
+                    // The quote that ends the text follows the age.
                     text.pop();
-                    cells.push_str(&text);
                     // A row is never longer than its object, which has less than 4 GiB.
-                    times.push((cells.len() as u32, since));
-                    text.clear();
+                    times.push((text.len() as u32, since));
+                    let end = text.len();
                     put_text(&mut text, after);
-                    cells.push_str(&text[1..]);
+                    text.remove(end);
                 }
             }
         }
+        text.push(']');
+        text.push_str(conditions);
+        text.push_str(",\"object\":");
+        let place = |place: Range<usize>| {
+            let end = u32::try_from(place.end).ok()?;
+            Some((place.start as u32, end))
+        };
         Self {
-            cells: cells.into(),
+            text: text.into(),
             times: times.into(),
-            conditions,
+            metadata: metadata.and_then(place),
         }
     }
 
-    /// Appends the cells with their ages at `now`.
-    pub(super) fn put_cells(&self, out: &mut String, now: SystemTime) {
+    /// The place of the metadata in the object's body, if a row shows exactly this text.
+    pub(super) fn metadata(&self) -> Option<Range<usize>> {
+        self.metadata
+            .map(|(start, end)| start as usize..end as usize)
+    }
+
+    /// The length of the text with its ages at `now`.
+    pub(super) fn length(&self, now: SystemTime) -> usize {
         let now = Moment::from(now);
+        let ages = self
+            .times
+            .iter()
+            .map(|(_, since)| encoded(&since.age_at(now)).len());
+        self.text.len() + ages.sum::<usize>()
+    }
+
+    /// Appends the text with its ages at `now`.
+    pub(super) fn put(&self, out: &mut Vec<u8>, now: SystemTime) {
+        let now = Moment::from(now);
+        let text = self.text.as_bytes();
         let mut from = 0;
         for (at, since) in &self.times {
             let at = *at as usize;
-            out.push_str(&self.cells[from..at]);
-            match since.ago(now) {
-                age if age == INVALID => out.push_str(&ENCODED_INVALID),
-                age => out.push_str(&age),
-            }
+            out.extend_from_slice(&text[from..at]);
+            out.extend_from_slice(encoded(&since.age_at(now)).as_bytes());
             from = at;
         }
-        out.push_str(&self.cells[from..]);
+        out.extend_from_slice(&text[from..]);
     }
 
     /// The allocated bytes, including the row itself.
     pub(super) fn size(&self) -> usize {
-        size_of::<Self>() + self.cells.len() + size_of_val(&*self.times)
+        size_of::<Self>() + self.text.len() + size_of_val(&*self.times)
+    }
+}
+
+fn encoded(age: &Age) -> &str {
+    match age.as_str() {
+        INVALID => &ENCODED_INVALID,
+        age => age,
     }
 }
 
@@ -105,8 +143,10 @@ mod tests {
                 },
                 7_i64.into(),
             ],
-            "",
+            ",\"conditions\":[]",
+            Some(3..7),
         );
+        assert_eq!(row.metadata(), Some(3..7));
         for (now, expected) in [
             (60, r#""a\u003cb","0s",null,"3 (0s ago)",7"#),
             (90, r#""a\u003cb","30s",null,"3 (30s ago)",7"#),
@@ -115,9 +155,11 @@ mod tests {
                 r#""a\u003cb","\u003cinvalid\u003e",null,"3 (\u003cinvalid\u003e ago)",7"#,
             ),
         ] {
-            let mut cells = String::new();
-            row.put_cells(&mut cells, UNIX_EPOCH + Duration::from_secs(now));
-            assert_eq!(cells, expected);
+            let (mut text, now) = (Vec::new(), UNIX_EPOCH + Duration::from_secs(now));
+            row.put(&mut text, now);
+            let expected = format!("{{\"cells\":[{expected}],\"conditions\":[],\"object\":");
+            assert_eq!(text, expected.as_bytes());
+            assert_eq!(text.len(), row.length(now));
         }
         assert!(row.size() > 40);
     }

@@ -10,6 +10,11 @@ use super::column::ColumnDefinition;
 use super::custom::CustomColumn;
 use super::kinds;
 use super::kinds::Cells;
+use super::part::Document;
+use super::part::Part;
+use super::value::name;
+use crate::api::Bookmark;
+use crate::codec::json::raw_event;
 
 /// The kind of CustomResourceDefinitions.
 const DEFINITION: &str = "CustomResourceDefinition";
@@ -107,18 +112,32 @@ impl Printer {
     /// are the cells of the empty object `{}`.
     pub fn cells(&self, object: &Value, now: SystemTime) -> Vec<Value> {
         let now = now.into();
-        let cells = self.unprinted(object).into_iter();
-        cells.map(|cell| cell.at(now)).collect()
+        let text = object.to_string();
+        let cells = self.unprinted(Document::new(text.as_bytes()).root());
+        cells.into_iter().map(|cell| cell.at(now)).collect()
+    }
+
+    /// The cells of a bookmark, with ages at `now`.
+    ///
+    /// The bookmark of a custom resource has a kind and a version, which columns may show. That of a
+    /// built-in kind has nothing that its cells depend on.
+    pub(super) fn bookmark_cells(&self, bookmark: &Bookmark, now: SystemTime) -> Vec<Value> {
+        let object = match self.shape {
+            Shape::BuiltIn(_) => None,
+            Shape::Custom(_) => raw_event(&bookmark.frame).ok(),
+        };
+        let document = Document::new(object.map_or(b"{}", |event| event.object));
+        let cells = self.unprinted(document.root()).into_iter();
+        cells.map(|cell| cell.at(now.into())).collect()
     }
 
     /// The cells of an object, one for each column.
-    pub(super) fn unprinted(&self, object: &Value) -> Vec<Cell> {
+    pub(super) fn unprinted(&self, object: Part<'_>) -> Vec<Cell> {
         match &self.shape {
             Shape::BuiltIn(cells) => cells(object),
             Shape::Custom(columns) => {
-                let name = object["metadata"]["name"].as_str().unwrap_or_default();
                 let cells = columns.iter().map(|column| column.cell(object));
-                std::iter::once(name.into()).chain(cells).collect()
+                std::iter::once(name(object)).chain(cells).collect()
             }
         }
     }

@@ -1,8 +1,9 @@
 //! Reads object fields that may be absent, and formats values that many kinds' cells share.
 
-use serde_json::Value;
+use std::borrow::Cow;
 
 use super::cell::Cell;
+use super::part::Part;
 
 /// The cell for an empty set or an absent value in most columns.
 pub(super) const NONE: &str = "<none>";
@@ -10,49 +11,60 @@ pub(super) const NONE: &str = "<none>";
 pub(super) const UNSET: &str = "<unset>";
 
 /// The text of a value; empty if the value is absent or not text.
-pub(super) fn text(value: &Value) -> &str {
+pub(super) fn text(value: Part<'_>) -> Cow<'_, str> {
     value.as_str().unwrap_or_default()
 }
 
 /// The integer of a value; 0 if the value is absent or not an integer.
-pub(super) fn number(value: &Value) -> i64 {
+pub(super) fn number(value: Part<'_>) -> i64 {
     value.as_i64().unwrap_or_default()
 }
 
 /// The items of a value; empty if the value is absent or not an array.
-pub(super) fn list(value: &Value) -> &[Value] {
-    value.as_array().map(Vec::as_slice).unwrap_or_default()
+pub(super) fn list(value: Part<'_>) -> Vec<Part<'_>> {
+    value.items().collect()
 }
 
 /// The number of members of a value; 0 if the value is absent or not an object.
-pub(super) fn count(value: &Value) -> usize {
-    value.as_object().map_or(0, serde_json::Map::len)
+pub(super) fn count(value: Part<'_>) -> usize {
+    value.members().count()
 }
 
 /// Returns `text`, or `otherwise` if `text` is empty.
-pub(super) fn or<'a>(text: &'a str, otherwise: &'a str) -> &'a str {
-    match text {
-        "" => otherwise,
-        _ => text,
+pub(super) fn or<'a>(
+    text: impl Into<Cow<'a, str>>,
+    otherwise: impl Into<Cow<'a, str>>,
+) -> Cow<'a, str> {
+    let text = text.into();
+    match text.is_empty() {
+        true => otherwise.into(),
+        false => text,
     }
 }
 
-pub(super) fn name(object: &Value) -> Cell {
-    text(&object["metadata"]["name"]).into()
+pub(super) fn name(object: Part<'_>) -> Cell {
+    text(object.at("metadata").at("name")).into()
 }
 
 /// The cell with the object's age.
-pub(super) fn age_of(object: &Value) -> Cell {
-    Cell::age(&object["metadata"]["creationTimestamp"])
+pub(super) fn age_of(object: Part<'_>) -> Cell {
+    Cell::age(object.at("metadata").at("creationTimestamp"))
 }
 
 /// True if the object has a deletion timestamp.
-pub(super) fn is_deleted(object: &Value) -> bool {
-    object["metadata"]["deletionTimestamp"].is_string()
+pub(super) fn is_deleted(object: Part<'_>) -> bool {
+    object.at("metadata").at("deletionTimestamp").is_string()
 }
 
-pub(super) fn joined<'a>(texts: impl Iterator<Item = &'a str>) -> String {
-    texts.collect::<Vec<_>>().join(",")
+pub(super) fn joined<T: AsRef<str>>(texts: impl IntoIterator<Item = T>) -> String {
+    let mut joined = String::new();
+    for (position, text) in texts.into_iter().enumerate() {
+        if position > 0 {
+            joined.push(',');
+        }
+        joined.push_str(text.as_ref());
+    }
+    joined
 }
 
 /// Joins the first three texts with commas, followed by the number of the others.
@@ -66,9 +78,12 @@ pub(super) fn shortened(texts: &[String]) -> String {
     }
 }
 
-/// Formats a map of texts as `a=1,b=2`; `<none>` if it is empty.
-pub(super) fn pairs(map: &Value) -> String {
-    let members = map.as_object().into_iter().flatten();
-    let pairs = members.map(|(key, value)| format!("{key}={}", text(value)));
-    or(&pairs.collect::<Vec<_>>().join(","), NONE).to_owned()
+/// Formats a map of texts as `a=1,b=2`, sorted by key; `<none>` if it is empty.
+pub(super) fn pairs(map: Part<'_>) -> String {
+    let mut members: Vec<_> = map.members().collect();
+    members.sort_by(|(key, _), (other, _)| key.cmp(other));
+    let pairs = members
+        .iter()
+        .map(|(key, value)| format!("{key}={}", text(*value)));
+    or(joined(pairs), NONE).into_owned()
 }

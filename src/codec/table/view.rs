@@ -1,21 +1,23 @@
 //! The Tables of one answer: prints the rows of cached objects, and encodes lists and events.
 
+use std::borrow::Cow;
+use std::ops::Range;
 use std::sync::Arc;
 use std::sync::OnceLock;
 use std::sync::atomic::AtomicBool;
+use std::sync::atomic::AtomicUsize;
 use std::sync::atomic::Ordering;
 use std::time::SystemTime;
 
 use bytes::Bytes;
-use serde_json::Map;
-use serde_json::Value;
+use memchr::memmem;
 
 use super::kept_rows::KeptRows;
+use super::part::Document;
 use super::printed_row::PrintedRow;
 use super::printer::Printer;
-use super::tree::tree;
+use super::writer::EVENT_BACK;
 use super::writer::IncludeObject;
-use super::writer::ListMetadata;
 use super::writer::TableWriter;
 use super::writer::conditions;
 use crate::api::Bookmark;
@@ -24,11 +26,16 @@ use crate::api::Object;
 use crate::api::ResourceVersion;
 use crate::api::WireFormat;
 use crate::codec::Error;
+use crate::codec::ListMetadata;
 use crate::codec::MetaVersion;
+use crate::codec::Work;
 use crate::codec::metadata::hidden_annotation;
 use crate::codec::metadata::json_with_resource_version;
+use crate::codec::metadata::metadata;
 use crate::codec::metadata::partial_body;
-use crate::codec::type_meta::json_front;
+
+/// What an event has instead of a row that could not be printed. It is never sent.
+const NO_ROW: &[u8] = b"{}";
 
 /// How one answer shows the objects of a cache as Tables.
 ///
@@ -41,6 +48,8 @@ pub struct TableView {
     /// The time at which ages end; `None` for the time at which a row is encoded.
     now: Option<SystemTime>,
     has_sent_columns: AtomicBool,
+    /// Units of a task's budget that printing has taken since [`TableView::take_work`] was called.
+    work: AtomicUsize,
     failure: OnceLock<Error>,
 }
 
@@ -49,6 +58,18 @@ pub struct TableView {
 pub(crate) struct RowKind<'a> {
     pub(crate) kind: &'a str,
     pub(crate) api_version: &'a str,
+    /// The start of a whole object up to its body, which lacks it.
+    pub(crate) front: &'a [u8],
+}
+
+/// A row of an answer, which is encoded in one piece.
+pub(crate) struct Row<'a> {
+    printed: Arc<PrintedRow>,
+    now: SystemTime,
+    /// The object in the row: before its text, its text and after it.
+    object: (&'a [u8], Cow<'a, [u8]>, &'static [u8]),
+    /// True if the row was not kept, so that it was printed for this answer.
+    is_new: bool,
 }
 
 impl TableView {
@@ -68,6 +89,7 @@ impl TableView {
             kept,
             now,
             has_sent_columns: AtomicBool::new(false),
+            work: AtomicUsize::new(0),
             failure: OnceLock::new(),
         }
     }
@@ -77,75 +99,105 @@ impl TableView {
         self.failure.get()
     }
 
-    /// True if the row of `object` was printed before.
-    pub(crate) fn has_row(&self, object: &Object) -> bool {
-        self.kept.has(object)
+    /// Units of a task's budget that printing has taken since this was called last (see [`Work`]).
+    pub fn take_work(&self) -> usize {
+        self.work.swap(0, Ordering::Relaxed)
     }
 
-    /// The row of `object`, with the version `at` of its deletion if there is one. If the object
-    /// can't be printed, the row is `{}`, and the view has failed.
-    pub(crate) fn row(
+    /// Units of a task's budget that printing has taken since [`TableView::take_work`] was called.
+    pub fn work(&self) -> usize {
+        self.work.load(Ordering::Relaxed)
+    }
+
+    /// The row of `object`; `None` if the object can't be printed, and the view has failed.
+    pub(crate) fn row<'a>(&self, object: &'a Object, kind: RowKind<'a>) -> Option<Row<'a>> {
+        let row = match self.kept.get(object) {
+            Some(kept) => self.row_of(kept, Cow::Borrowed(&object.body), kind),
+            None => self.print(&object.body, kind).and_then(|printed| {
+                let printed = Arc::new(printed);
+                self.kept.keep(object, &printed);
+                self.work
+                    .fetch_add(Work::Printed.units(object), Ordering::Relaxed);
+                let row = self.row_of(printed, Cow::Borrowed(&object.body), kind)?;
+                Ok(Row {
+                    is_new: true,
+                    ..row
+                })
+            }),
+        };
+        self.checked(row)
+    }
+
+    /// The row of a deleted object with the version `at` of its deletion; `None` if the object can't
+    /// be printed, and the view has failed.
+    pub(crate) fn deleted_row<'a>(
         &self,
         object: &Object,
-        kind: RowKind<'_>,
-        at: Option<ResourceVersion>,
-    ) -> Bytes {
-        self.try_row(object, kind, at).unwrap_or_else(|error| {
-            self.failed(error);
-            Bytes::from_static(b"{}")
+        kind: RowKind<'a>,
+        at: ResourceVersion,
+    ) -> Option<Row<'a>> {
+        // The version may be in the cells too, so they are printed from the changed object.
+        let body = json_with_resource_version(&object.body, at).map(Bytes::from);
+        let row = body.and_then(|body| {
+            let printed = Arc::new(self.print(&body, kind)?);
+            self.row_of(printed, Cow::Owned(body), kind)
+        });
+        self.checked(row)
+    }
+
+    fn row_of<'a>(
+        &self,
+        printed: Arc<PrintedRow>,
+        body: Cow<'a, Bytes>,
+        kind: RowKind<'a>,
+    ) -> Result<Row<'a>, Error> {
+        let object = match self.writer.include() {
+            IncludeObject::None => (&b"null"[..], Cow::Borrowed(&b""[..]), &b""[..]),
+            IncludeObject::Metadata => {
+                let text = match (printed.metadata(), body) {
+                    (Some(place), Cow::Borrowed(body)) => Cow::Borrowed(&body[place]),
+                    (Some(place), Cow::Owned(body)) => Cow::Owned(body[place].to_vec()),
+                    (None, body) => Cow::Owned(changed_metadata(&body, kind)?.into()),
+                };
+                (self.writer.partial_front(), text, &b"}"[..])
+            }
+            IncludeObject::Object => {
+                let front = match body.first() {
+                    Some(b'{') => &b""[..],
+                    _ => kind.front,
+                };
+                let text = match body {
+                    Cow::Borrowed(body) => Cow::Borrowed(&body[..]),
+                    Cow::Owned(body) => Cow::Owned(body.into()),
+                };
+                (front, text, &b""[..])
+            }
+        };
+        Ok(Row {
+            printed,
+            now: self.now.unwrap_or_else(SystemTime::now),
+            object,
+            is_new: false,
         })
     }
 
-    fn try_row(
-        &self,
-        object: &Object,
-        kind: RowKind<'_>,
-        at: Option<ResourceVersion>,
-    ) -> Result<Bytes, Error> {
-        let row = match at {
-            None => self.kept_row(object, kind)?,
-            // The deleted object's version may be in its cells too.
-            Some(rv) => {
-                let body = json_with_resource_version(&object.body, rv)?;
-                Arc::new(self.print(&body, kind)?)
-            }
-        };
-        let object = match self.writer.include() {
-            IncludeObject::None => Bytes::from_static(b"null"),
-            IncludeObject::Metadata => metadata_of(object, kind, at)?,
-            IncludeObject::Object => whole(object, kind, at)?,
-        };
-        let mut text = String::with_capacity(object.len() + 512);
-        text.push_str("{\"cells\":[");
-        row.put_cells(&mut text, self.now.unwrap_or_else(SystemTime::now));
-        text.push(']');
-        text.push_str(row.conditions);
-        text.push_str(",\"object\":");
-        let object = std::str::from_utf8(&object).map_err(|_| Error::Utf8)?;
-        match self.writer.include() {
-            IncludeObject::Metadata => text.push_str(&self.writer.partial(object)),
-            IncludeObject::None | IncludeObject::Object => text.push_str(object),
+    fn print(&self, body: &Bytes, kind: RowKind<'_>) -> Result<PrintedRow, Error> {
+        let document = Document::new(body);
+        let object = document.root();
+        let conditions = conditions(kind.api_version, kind.kind, object);
+        let cells = self.printer.unprinted(object);
+        if document.is_malformed() {
+            return Err(Error::Json {
+                expected: "an object",
+                offset: 0,
+            });
         }
-        text.push('}');
-        Ok(text.into())
+        let place = unchanged_metadata(body, kind)?;
+        Ok(PrintedRow::new(cells, conditions, place))
     }
 
-    fn kept_row(&self, object: &Object, kind: RowKind<'_>) -> Result<Arc<PrintedRow>, Error> {
-        if let Some(kept) = self.kept.get(object) {
-            return Ok(kept);
-        }
-        let row = Arc::new(self.print(&object.body, kind)?);
-        self.kept.keep(object, &row);
-        Ok(row)
-    }
-
-    fn print(&self, body: &[u8], kind: RowKind<'_>) -> Result<PrintedRow, Error> {
-        let tree = tree(body).map_err(|error| Error::Json {
-            expected: "an object",
-            offset: error.column(),
-        })?;
-        let conditions = conditions(kind.api_version, kind.kind, &tree);
-        Ok(PrintedRow::new(self.printer.unprinted(&tree), conditions))
+    fn checked<'a>(&self, row: Result<Row<'a>, Error>) -> Option<Row<'a>> {
+        row.inspect_err(|error| self.failed(error.clone())).ok()
     }
 
     /// The text before and after the rows of a list.
@@ -157,27 +209,39 @@ impl TableView {
         ((open + "[").into(), Bytes::from_static(b"]}\n"))
     }
 
-    /// A complete watch frame with one row. Only a stream's first frame has the columns.
+    /// A complete watch frame with one row; `{}` if there is no row, because the view has failed. Only
+    /// a stream's first frame has the columns.
     pub(crate) fn event(
         &self,
         event_type: EventType,
         resource_version: ResourceVersion,
-        row: &[u8],
+        row: Option<&Row<'_>>,
     ) -> Bytes {
-        self.frame(event_type.as_str(), resource_version, row)
+        let length = row.map_or(NO_ROW.len(), Row::length);
+        self.frame(
+            event_type.as_str(),
+            resource_version,
+            length,
+            |frame| match row {
+                Some(row) => row.put(frame),
+                None => frame.extend_from_slice(NO_ROW),
+            },
+        )
     }
 
     /// A complete BOOKMARK frame with the content of `bookmark`, which is the frame of a plain watch.
     pub(crate) fn bookmark(&self, bookmark: &Bookmark) -> Bytes {
-        let nothing = Value::Object(Map::new());
         let now = self.now.unwrap_or_else(SystemTime::now);
-        let cells = self.printer.cells(&nothing, now);
+        let cells = self.printer.bookmark_cells(bookmark, now);
         let row = self.writer.bookmark_row(&cells, bookmark);
         let row = row.unwrap_or_else(|error| {
             self.failed(error);
             "{}".to_owned()
         });
-        self.frame("BOOKMARK", bookmark.resource_version, row.as_bytes())
+        let rv = bookmark.resource_version;
+        self.frame("BOOKMARK", rv, row.len(), |frame| {
+            frame.extend_from_slice(row.as_bytes());
+        })
     }
 
     fn failed(&self, error: Error) {
@@ -185,10 +249,55 @@ impl TableView {
         self.failure.set(error).ok();
     }
 
-    fn frame(&self, event_type: &str, rv: ResourceVersion, row: &[u8]) -> Bytes {
+    fn frame(
+        &self,
+        event_type: &str,
+        rv: ResourceVersion,
+        row_length: usize,
+        put_row: impl FnOnce(&mut Vec<u8>),
+    ) -> Bytes {
         let has_columns = !self.has_sent_columns.swap(true, Ordering::Relaxed);
-        let row = String::from_utf8_lossy(row);
-        self.writer.event_frame(event_type, rv, &row, has_columns)
+        let front = self.writer.event_front(event_type, rv, has_columns);
+        let mut frame = Vec::with_capacity(front.len() + row_length + EVENT_BACK.len());
+        frame.extend_from_slice(front.as_bytes());
+        put_row(&mut frame);
+        frame.extend_from_slice(EVENT_BACK.as_bytes());
+        frame.into()
+    }
+}
+
+impl Row<'_> {
+    /// The work that it took to make the row.
+    pub(crate) fn work(&self) -> Work {
+        match &self.object {
+            _ if self.is_new => Work::Printed,
+            (_, Cow::Owned(_), _) => Work::Converted,
+            _ => Work::None,
+        }
+    }
+
+    /// The length of the row in bytes.
+    pub(crate) fn length(&self) -> usize {
+        let (front, text, back) = &self.object;
+        let object = front.len() + text.len() + back.len();
+        self.printed.length(self.now) + object + 1
+    }
+
+    /// Appends the row.
+    pub(crate) fn put(&self, out: &mut Vec<u8>) {
+        let (front, text, back) = &self.object;
+        self.printed.put(out, self.now);
+        out.extend_from_slice(front);
+        out.extend_from_slice(text);
+        out.extend_from_slice(back);
+        out.push(b'}');
+    }
+
+    /// The encoded row.
+    pub(crate) fn encoded(&self) -> Bytes {
+        let mut row = Vec::with_capacity(self.length());
+        self.put(&mut row);
+        row.into()
     }
 }
 
@@ -201,26 +310,18 @@ impl PartialEq for TableView {
 
 impl Eq for TableView {}
 
-/// The metadata of `object` in the order of a PartialObjectMetadata.
-fn metadata_of(
-    object: &Object,
-    kind: RowKind<'_>,
-    at: Option<ResourceVersion>,
-) -> Result<Bytes, Error> {
+/// The place of the metadata in `body`, if a PartialObjectMetadata has exactly this text.
+fn unchanged_metadata(body: &[u8], kind: RowKind<'_>) -> Result<Option<Range<usize>>, Error> {
+    let place = metadata(body)?;
     let hidden = hidden_annotation(kind.api_version, kind.kind);
-    partial_body(WireFormat::Json, WireFormat::Json, hidden, &object.body, at)
+    let is_changed = body.first() == Some(&b'{')
+        || hidden
+            .is_some_and(|hidden| memmem::find(&body[place.clone()], hidden.as_bytes()).is_some());
+    Ok((!is_changed).then_some(place))
 }
 
-fn whole(object: &Object, kind: RowKind<'_>, at: Option<ResourceVersion>) -> Result<Bytes, Error> {
-    let body = match at {
-        None => object.body.clone(),
-        Some(rv) => json_with_resource_version(&object.body, rv)?.into(),
-    };
-    Ok(match body.first() {
-        Some(b'{') => body,
-        _ => {
-            let front = json_front(kind.kind, kind.api_version);
-            [front.as_bytes(), &body].concat().into()
-        }
-    })
+/// The metadata of `body` as a PartialObjectMetadata has it.
+fn changed_metadata(body: &Bytes, kind: RowKind<'_>) -> Result<Bytes, Error> {
+    let hidden = hidden_annotation(kind.api_version, kind.kind);
+    partial_body(WireFormat::Json, WireFormat::Json, hidden, body, None)
 }

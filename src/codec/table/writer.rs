@@ -7,12 +7,15 @@ use serde_json::Value;
 
 use super::column::ColumnDefinition;
 use super::go_number::put_json;
+use super::part::Document;
+use super::part::Part;
+use super::value::text;
 use crate::api::Bookmark;
 use crate::api::EventType;
 use crate::api::ResourceVersion;
-use crate::api::ShardSelector;
 use crate::api::escape_as_go;
 use crate::codec::Error;
+use crate::codec::ListMetadata;
 use crate::codec::MetaVersion;
 use crate::codec::json::quoted;
 use crate::codec::json::raw_event;
@@ -20,11 +23,15 @@ use crate::codec::metadata::in_declared_order;
 use crate::codec::metadata::json_with_resource_version;
 use crate::codec::metadata::metadata;
 use crate::codec::type_meta::json_front;
+use crate::codec::type_meta::partial_front;
 
 const POD_SUCCEEDED: &str = ",\"conditions\":[{\"type\":\"Completed\",\"status\":\"True\",\
     \"reason\":\"Succeeded\",\"message\":\"The pod has completed successfully.\"}]";
 const POD_FAILED: &str = ",\"conditions\":[{\"type\":\"Completed\",\"status\":\"True\",\
     \"reason\":\"Failed\",\"message\":\"The pod failed.\"}]";
+
+/// The end of a watch frame after its row.
+pub(super) const EVENT_BACK: &str = "]}}\n";
 
 /// The object that a row contains besides its cells: the query parameter `includeObject`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
@@ -53,30 +60,6 @@ impl IncludeObject {
                 "Unable to convert to Table as requested: includeObject: Invalid value: {other:?}: \
                  must be 'Metadata', 'Object', 'None', or empty"
             )),
-        }
-    }
-}
-
-/// The metadata of a list, or of a Table of a list or of a single object.
-#[derive(Clone, Copy, Debug)]
-pub struct ListMetadata<'a> {
-    /// The resource version of the list, or of the single object.
-    pub resource_version: ResourceVersion,
-    /// The token for the next page; empty if this is the last page.
-    pub continue_token: &'a str,
-    /// The number of items on later pages; `None` if it is unknown or zero.
-    pub remaining_item_count: Option<u64>,
-    /// The shard that the list shows; `None` if it shows all. Tables do not mention it.
-    pub shard: Option<&'a ShardSelector>,
-}
-
-impl From<ResourceVersion> for ListMetadata<'_> {
-    fn from(resource_version: ResourceVersion) -> Self {
-        Self {
-            resource_version,
-            continue_token: "",
-            remaining_item_count: None,
-            shard: None,
         }
     }
 }
@@ -196,15 +179,25 @@ impl TableWriter {
     }
 
     /// A complete watch frame with one row, with or without the columns.
-    pub(super) fn event_frame(
+    fn event_frame(
         &self,
         event_type: &str,
         rv: ResourceVersion,
         row: &str,
         has_columns: bool,
     ) -> Bytes {
+        (self.event_front(event_type, rv, has_columns) + row + EVENT_BACK).into()
+    }
+
+    /// A watch frame up to its row, with or without the columns. [`EVENT_BACK`] follows the row.
+    pub(super) fn event_front(
+        &self,
+        event_type: &str,
+        rv: ResourceVersion,
+        has_columns: bool,
+    ) -> String {
         let open = self.open(rv.into(), has_columns);
-        format!("{{\"type\":\"{event_type}\",\"object\":{open}[{row}]}}}}\n").into()
+        format!("{{\"type\":\"{event_type}\",\"object\":{open}[")
     }
 
     fn table(&self, metadata: ListMetadata<'_>, rows: &str) -> String {
@@ -229,12 +222,13 @@ impl TableWriter {
         )
     }
 
-    pub(super) fn partial(&self, metadata: &str) -> String {
-        let version = self.version.as_str();
-        format!(
-            "{{\"kind\":\"PartialObjectMetadata\",\"apiVersion\":\"{version}\",\
-             \"metadata\":{metadata}}}"
-        )
+    fn partial(&self, metadata: &str) -> String {
+        String::from_utf8_lossy(self.partial_front()).into_owned() + metadata + "}"
+    }
+
+    /// A PartialObjectMetadata up to the value of its metadata, after which only a brace follows.
+    pub(super) fn partial_front(&self) -> &'static [u8] {
+        partial_front(self.version).as_bytes()
     }
 }
 
@@ -265,7 +259,8 @@ impl<'a> RowObject<'a> {
         if !is_pod || !(says(b"\"Succeeded\"") || says(b"\"Failed\"")) {
             return Ok("");
         }
-        Ok(conditions(self.api_version, self.kind, &self.parsed()?))
+        let document = Document::new(self.body);
+        Ok(conditions(self.api_version, self.kind, document.root()))
     }
 
     /// True if the body is a complete JSON object; the body of a built-in kind lacks its start.
@@ -303,11 +298,13 @@ impl<'a> RowObject<'a> {
 
 /// The member `conditions` of an object's row, with a comma before it. Only rows of pods that
 /// succeeded or failed have it; otherwise the text is empty.
-pub(super) fn conditions(api_version: &str, kind: &str, object: &Value) -> &'static str {
-    match object["status"]["phase"].as_str() {
-        _ if (api_version, kind) != ("v1", "Pod") => "",
-        Some("Succeeded") => POD_SUCCEEDED,
-        Some("Failed") => POD_FAILED,
+pub(super) fn conditions(api_version: &str, kind: &str, object: Part<'_>) -> &'static str {
+    if (api_version, kind) != ("v1", "Pod") {
+        return "";
+    }
+    match &*text(object.at("status").at("phase")) {
+        "Succeeded" => POD_SUCCEEDED,
+        "Failed" => POD_FAILED,
         _ => "",
     }
 }

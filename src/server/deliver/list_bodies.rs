@@ -9,6 +9,7 @@ use crate::api::ObjectKey;
 use crate::api::Selection;
 use crate::cache::Snapshot;
 use crate::codec::Encoder;
+use crate::concurrency::CoopBudget;
 use crate::ledger::Account;
 use crate::ledger::Charge;
 use crate::ledger::Kind;
@@ -27,7 +28,8 @@ const FETCHED_FIRST: usize = 4;
 
 /// The bodies of a list's items. A clone returns the remaining ones.
 ///
-/// Returns an empty body, which is not an item, if it examined many objects and found no item.
+/// Returns an empty body, which is not an item, if it examined many objects and found no item, or if
+/// it has printed many rows, so that other tasks can run.
 #[derive(Clone)]
 pub(crate) enum ListBodies {
     /// The bodies of a list that is short or was converted, and what is charged for them.
@@ -60,6 +62,8 @@ pub(crate) struct Cursor {
     after: Option<Position>,
     fetched: vec::IntoIter<Bytes>,
     batch: usize,
+    /// True if the last bodies took so much work that other tasks must run before the next ones.
+    must_pause: bool,
 }
 
 #[derive(Clone)]
@@ -83,6 +87,7 @@ impl ListBodies {
             after: after.map(Position::Start),
             fetched: Vec::new().into_iter(),
             batch: FETCHED_FIRST,
+            must_pause: false,
         }))
     }
 }
@@ -96,11 +101,6 @@ impl RoomForBodies {
             account,
             charge: None,
         }
-    }
-
-    /// True if the bodies are not those of the cache.
-    pub(crate) fn is_converted(&self) -> bool {
-        self.is_converted
     }
 
     /// True if `count` bodies of `bytes` in total can be collected.
@@ -140,14 +140,17 @@ impl Cursor {
     fn fetch(&mut self) -> bool {
         let after = self.after.as_ref().map(Position::as_str);
         let mut bodies = Vec::with_capacity(self.batch);
+        let mut budget = CoopBudget::new();
         let mut last = None;
         let candidates = self.snapshot.candidates(&self.selection, after);
         for object in candidates.take(MAX_EXAMINED) {
             last = Some(object);
             if self.selection.matches(object) {
-                bodies.push(self.encoder.body_of(object).into_owned());
+                let (body, work) = self.encoder.made_body(object);
+                bodies.push(body);
+                budget.charge(work.units(object));
             }
-            if bodies.len() >= self.batch {
+            if bodies.len() >= self.batch || budget.is_spent() {
                 break;
             }
         }
@@ -155,6 +158,7 @@ impl Cursor {
             return false;
         };
         self.after = Some(Position::Key(last.key.clone()));
+        self.must_pause = budget.is_spent();
         self.fetched = bodies.into_iter();
         self.batch = FETCHED;
         true
@@ -176,6 +180,9 @@ impl Iterator for Cursor {
     fn next(&mut self) -> Option<Bytes> {
         if let Some(body) = self.fetched.next() {
             return Some(body);
+        }
+        if std::mem::take(&mut self.must_pause) {
+            return Some(Bytes::new());
         }
         self.fetch()
             .then(|| self.fetched.next().unwrap_or_default())

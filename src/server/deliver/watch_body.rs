@@ -33,6 +33,7 @@ use crate::codec::MetaVersion;
 use crate::codec::Representation;
 use crate::codec::TableView;
 use crate::codec::View;
+use crate::concurrency::CoopBudget;
 use crate::ledger::Account;
 use crate::ledger::Charge;
 use crate::ledger::Hold;
@@ -82,6 +83,8 @@ pub(crate) struct WatchBody {
     one_event_per_frame: bool,
     /// Frames that were fetched but did not fit into the last burst.
     leftover: VecDeque<Bytes>,
+    /// What printing rows of a Table may take before other tasks run.
+    printing: CoopBudget,
     /// The size of the next burst: a client that reads nothing gets a small one.
     size: ChunkSize,
     drain: WatchEnd,
@@ -164,6 +167,7 @@ impl WatchBody {
             initial_events_end: terms.initial_events_end,
             one_event_per_frame,
             leftover: VecDeque::new(),
+            printing: CoopBudget::new(),
             size: ChunkSize::default(),
             drain,
             hold: None,
@@ -297,9 +301,22 @@ impl WatchBody {
         self.item_frame(item)
     }
 
+    /// The same, unless so many rows were printed for this burst that other tasks must run first.
+    fn next_of_burst(&mut self) -> Option<Bytes> {
+        let work = self.encoder.table_view().map_or(0, TableView::work);
+        match work < CoopBudget::UNITS {
+            true => self.fetched_frame(),
+            false => None,
+        }
+    }
+
     /// The next frame to send, merged from as many waiting events as fit.
     fn poll_burst(&mut self, cx: &mut Context<'_>) -> Poll<Option<Bytes>> {
         loop {
+            if let Some(view) = self.encoder.table_view() {
+                self.printing.charge(view.take_work());
+                ready!(self.printing.poll_proceed(cx));
+            }
             let first = match self.leftover.pop_front() {
                 Some(leftover) => leftover,
                 None => match ready!(self.poll_state(cx)) {
@@ -332,7 +349,7 @@ impl WatchBody {
         let account = self.account.take();
         let mut rest = VecDeque::new();
         let limit = self.size.next().min(MAX_MERGED);
-        let next = || leftover.pop_front().or_else(|| self.fetched_frame());
+        let next = || leftover.pop_front().or_else(|| self.next_of_burst());
         let burst = merged::merge(first, next, limit, &mut rest, account.as_ref());
         self.account = account;
         rest.append(&mut leftover);

@@ -3,7 +3,6 @@
 use std::sync::Arc;
 
 use crate::api::ContinueToken;
-use crate::api::Object;
 use crate::api::Selection;
 use crate::cache::Snapshot;
 use crate::codec::Encoder;
@@ -23,10 +22,6 @@ use super::snapshot_age;
 
 /// Units of a task's budget that one item of a list costs; about half a microsecond.
 const ITEM_UNITS: usize = 1 << 10;
-/// Units that each byte of an item costs in addition, if the item must be converted to be shown.
-const CONVERTED_BYTE_UNITS: usize = 4;
-/// Units that each byte of an item costs in addition, if its row of a Table is printed.
-const PRINTED_BYTE_UNITS: usize = 16;
 /// Units that an object costs that is only tested or counted.
 const VISIT_UNITS: usize = ITEM_UNITS / 16;
 
@@ -118,19 +113,14 @@ async fn parts(
     {
         let mut units = VISIT_UNITS;
         if selection.matches(item) {
-            let units_per_byte = match room.is_converted() {
-                false => 0,
-                true if encoder.must_print(item) => PRINTED_BYTE_UNITS,
-                true => CONVERTED_BYTE_UNITS,
-            };
-            items.push(item);
+            let work = items.push(item);
             if let Some(bytes) = items.kept()
                 && !room.fits(items.len(), bytes)
             {
                 items.forget_bodies();
             }
             last = Some(item);
-            units = item_units(item, units_per_byte);
+            units = ITEM_UNITS + work.units(item);
         }
         budget.charge(units);
         budget.proceed().await;
@@ -166,10 +156,6 @@ async fn parts(
     };
     let parts = items.finish(metadata, bodies);
     (parts, continued.is_some())
-}
-
-fn item_units(item: &Object, units_per_byte: usize) -> usize {
-    ITEM_UNITS + units_per_byte * item.body.len()
 }
 
 fn scope_of(selection: &Selection) -> Selection {

@@ -9,6 +9,7 @@ use super::path::JsonPath;
 use super::path::Operand;
 use super::path::Operator;
 use super::path::Step;
+use crate::codec::table::part::Part;
 
 /// The error if a step of a path does not fit its value, such as an index into a text.
 #[derive(Debug)]
@@ -20,9 +21,25 @@ impl JsonPath {
     /// # Errors
     ///
     /// If a value on the path has the wrong type, or if an index is outside its list.
-    pub(crate) fn find<'a>(&self, object: &'a Value) -> Result<Vec<&'a Value>, Mismatch> {
+    fn find<'a>(&self, object: &'a Value) -> Result<Vec<&'a Value>, Mismatch> {
+        Self::find_in(object, &self.0)
+    }
+
+    /// The first value at the path; `None` if there is none, or if a value on the path has the wrong
+    /// type. Only the value at the leading fields of the path becomes a tree.
+    pub(in crate::codec::table) fn first(&self, object: Part<'_>) -> Option<Value> {
+        let (mut at, mut steps) = (object, self.0.as_slice());
+        while let [Step::Field(name), rest @ ..] = steps {
+            (at, steps) = (at.at(name), rest);
+        }
+        let value = at.tree()?;
+        let found = Self::find_in(&value, steps).ok()?;
+        found.first().map(|&first| first.clone())
+    }
+
+    fn find_in<'a>(object: &'a Value, steps: &[Step]) -> Result<Vec<&'a Value>, Mismatch> {
         let mut found = vec![object];
-        for step in &self.0 {
+        for step in steps {
             let mut next = Vec::new();
             for value in found {
                 step.find(value, &mut next)?;

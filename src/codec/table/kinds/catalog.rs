@@ -5,8 +5,6 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::LazyLock;
 
-use serde_json::Value;
-
 use super::access;
 use super::autoscaling;
 use super::control;
@@ -19,9 +17,10 @@ use super::storage;
 use super::workload;
 use crate::codec::table::cell::Cell;
 use crate::codec::table::column::ColumnDefinition;
+use crate::codec::table::part::Part;
 
 /// A function that computes the cells of an object.
-pub(crate) type Cells = fn(&Value) -> Vec<Cell>;
+pub(crate) type Cells = fn(Part<'_>) -> Vec<Cell>;
 
 /// The key in `COLUMNS` of the columns for kinds without an entry.
 const DEFAULT: &str = "default";

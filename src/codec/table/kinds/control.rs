@@ -3,11 +3,10 @@
 use std::time::Duration;
 use std::time::UNIX_EPOCH;
 
-use serde_json::Value;
-
 use crate::codec::table::age::Moment;
 use crate::codec::table::age::duration;
 use crate::codec::table::cell::Cell;
+use crate::codec::table::part::Part;
 use crate::codec::table::value::NONE;
 use crate::codec::table::value::UNSET;
 use crate::codec::table::value::age_of;
@@ -17,17 +16,17 @@ use crate::codec::table::value::number;
 use crate::codec::table::value::or;
 use crate::codec::table::value::text;
 
-pub(super) fn priority_level(level: &Value) -> Vec<Cell> {
-    let spec = &level["spec"];
-    let limited = &spec["limited"];
-    let queuing = &limited["limitResponse"]["queuing"];
-    let count = |parent: &Value, key: &str| match parent {
-        Value::Object(_) => Cell::from(number(&parent[key])),
-        _ => NONE.into(),
+pub(super) fn priority_level(level: Part<'_>) -> Vec<Cell> {
+    let spec = level.at("spec");
+    let limited = spec.at("limited");
+    let queuing = limited.at("limitResponse").at("queuing");
+    let count = |parent: Part<'_>, key: &str| match parent.is_object() {
+        true => Cell::from(number(parent.at(key))),
+        false => NONE.into(),
     };
     vec![
         name(level),
-        text(&spec["type"]).into(),
+        text(spec.at("type")).into(),
         count(limited, "nominalConcurrencyShares"),
         count(queuing, "queues"),
         count(queuing, "handSize"),
@@ -36,26 +35,26 @@ pub(super) fn priority_level(level: &Value) -> Vec<Cell> {
     ]
 }
 
-pub(super) fn validating_admission_policy(policy: &Value) -> Vec<Cell> {
-    let spec = &policy["spec"];
-    let kind = &spec["paramKind"];
-    let kind = match kind {
-        Value::Object(_) => format!("{}/{}", text(&kind["apiVersion"]), text(&kind["kind"])),
-        _ => UNSET.to_owned(),
+pub(super) fn validating_admission_policy(policy: Part<'_>) -> Vec<Cell> {
+    let spec = policy.at("spec");
+    let kind = spec.at("paramKind");
+    let kind = match kind.is_object() {
+        true => format!("{}/{}", text(kind.at("apiVersion")), text(kind.at("kind"))),
+        false => UNSET.to_owned(),
     };
     vec![
         name(policy),
-        list(&spec["validations"]).len().into(),
+        list(spec.at("validations")).len().into(),
         kind.into(),
         age_of(policy),
     ]
 }
 
-pub(super) fn certificate_signing_request(request: &Value) -> Vec<Cell> {
-    let (spec, status) = (&request["spec"], &request["status"]);
+pub(super) fn certificate_signing_request(request: Part<'_>) -> Vec<Cell> {
+    let (spec, status) = (request.at("spec"), request.at("status"));
     let has = |kind: &str| {
-        let mut conditions = list(&status["conditions"]).iter();
-        conditions.any(|condition| condition["type"] == kind)
+        let mut conditions = status.at("conditions").items();
+        conditions.any(|condition| condition.at("type") == kind)
     };
     let mut state = match (has("Denied"), has("Approved")) {
         (true, _) => "Denied",
@@ -66,20 +65,22 @@ pub(super) fn certificate_signing_request(request: &Value) -> Vec<Cell> {
     if has("Failed") {
         state.push_str(",Failed");
     }
-    if !text(&status["certificate"]).is_empty() {
+    if !text(status.at("certificate")).is_empty() {
         state.push_str(",Issued");
     }
-    let lifetime = spec["expirationSeconds"].as_u64();
+    let lifetime = spec.at("expirationSeconds").as_i64();
+    let lifetime = lifetime.and_then(|seconds| u64::try_from(seconds).ok());
     let lifetime = lifetime.map(|seconds| {
         let end = UNIX_EPOCH + Duration::from_secs(seconds);
-        duration(Moment::from(UNIX_EPOCH), Moment::from(end))
+        let lifetime = duration(Moment::from(UNIX_EPOCH), Moment::from(end));
+        Cell::from(lifetime.as_str())
     });
     vec![
         name(request),
         age_of(request),
-        or(text(&spec["signerName"]), NONE).into(),
-        text(&spec["username"]).into(),
-        lifetime.unwrap_or_else(|| NONE.to_owned()).into(),
+        or(text(spec.at("signerName")), NONE).into(),
+        text(spec.at("username")).into(),
+        lifetime.unwrap_or_else(|| NONE.into()),
         state.into(),
     ]
 }

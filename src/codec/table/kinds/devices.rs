@@ -1,25 +1,23 @@
 //! Computes the cells of devices and of the claims for them.
 
-use serde_json::Value;
-
 use crate::codec::table::cell::Cell;
+use crate::codec::table::part::Part;
 use crate::codec::table::value::age_of;
 use crate::codec::table::value::is_deleted;
 use crate::codec::table::value::joined;
-use crate::codec::table::value::list;
 use crate::codec::table::value::name;
 use crate::codec::table::value::text;
 
 /// The cells of a DeviceClass or ResourceClaimTemplate.
-pub(super) fn name_and_age(object: &Value) -> Vec<Cell> {
+pub(super) fn name_and_age(object: Part<'_>) -> Vec<Cell> {
     vec![name(object), age_of(object)]
 }
 
-pub(super) fn resource_claim(claim: &Value) -> Vec<Cell> {
-    let status = &claim["status"];
+pub(super) fn resource_claim(claim: Part<'_>) -> Vec<Cell> {
+    let status = claim.at("status");
     let is_deleted = is_deleted(claim);
-    let is_allocated = status["allocation"].is_object();
-    let is_reserved = is_allocated && !list(&status["reservedFor"]).is_empty();
+    let is_allocated = status.at("allocation").is_object();
+    let is_reserved = is_allocated && status.at("reservedFor").items().next().is_some();
     let states = [
         ("deleted", is_deleted),
         ("pending", !is_allocated && !is_deleted),
@@ -31,13 +29,13 @@ pub(super) fn resource_claim(claim: &Value) -> Vec<Cell> {
     vec![name(claim), states.into(), age_of(claim)]
 }
 
-pub(super) fn resource_slice(slice: &Value) -> Vec<Cell> {
-    let spec = &slice["spec"];
+pub(super) fn resource_slice(slice: Part<'_>) -> Vec<Cell> {
+    let spec = slice.at("spec");
     vec![
         name(slice),
-        text(&spec["nodeName"]).into(),
-        text(&spec["driver"]).into(),
-        text(&spec["pool"]["name"]).into(),
+        text(spec.at("nodeName")).into(),
+        text(spec.at("driver")).into(),
+        text(spec.at("pool").at("name")).into(),
         age_of(slice),
     ]
 }

@@ -1,14 +1,12 @@
 //! Computes the cells of pods, including the one-word status that `kubectl get pods` shows.
 
-use serde_json::Value;
+use std::borrow::Cow;
 
 use crate::codec::table::age::Moment;
 use crate::codec::table::cell::Cell;
+use crate::codec::table::part::Part;
 use crate::codec::table::value::NONE;
-use crate::codec::table::value::age_of;
-use crate::codec::table::value::is_deleted;
 use crate::codec::table::value::list;
-use crate::codec::table::value::name;
 use crate::codec::table::value::number;
 use crate::codec::table::value::or;
 use crate::codec::table::value::text;
@@ -35,55 +33,125 @@ enum Completion {
     Alone,
 }
 
-pub(super) fn cells(pod: &Value) -> Vec<Cell> {
+pub(super) fn cells(pod: Part<'_>) -> Vec<Cell> {
     cells_with(pod, Completion::UnlessFailed)
 }
 
-pub(super) fn cells_until_34(pod: &Value) -> Vec<Cell> {
+pub(super) fn cells_until_34(pod: Part<'_>) -> Vec<Cell> {
     cells_with(pod, Completion::Alone)
 }
 
-fn cells_with(pod: &Value, completion: Completion) -> Vec<Cell> {
-    let (spec, status) = (&pod["spec"], &pod["status"]);
-    let summary = summary(pod, completion);
-    let sidecars = list(&spec["initContainers"]);
-    let sidecars = sidecars.iter().filter(|container| is_sidecar(container));
-    let total = list(&spec["containers"]).len() + sidecars.count();
-    let first_ip = text(&status["podIPs"][0]["ip"]);
+fn cells_with(pod: Part<'_>, completion: Completion) -> Vec<Cell> {
+    let [metadata, spec, status] = pod.all(["metadata", "spec", "status"]);
+    let [name, created_at, deleted_at] =
+        metadata.all(["name", "creationTimestamp", "deletionTimestamp"]);
+    let [init_containers, containers, node_name, gates] =
+        spec.all(["initContainers", "containers", "nodeName", "readinessGates"]);
+    let status = Status::new(status);
+    let init_containers = list(init_containers);
+    let sidecars = init_containers.iter().filter(|part| is_sidecar(**part));
+    let total = containers.items().count() + sidecars.count();
+    let summary = summary(
+        &status,
+        &init_containers,
+        deleted_at.is_string(),
+        completion,
+    );
+    let first_ip = status.ips.items().next().map(|ip| text(ip.at("ip")));
+    let ip = or(first_ip.unwrap_or_default(), text(status.ip));
     vec![
-        name(pod),
+        text(name).into(),
         format!("{}/{total}", summary.ready).into(),
         summary.reason.into(),
         summary.restarts.to_cell(),
-        age_of(pod),
-        or(or(first_ip, text(&status["podIP"])), NONE).into(),
-        or(text(&spec["nodeName"]), NONE).into(),
-        or(text(&status["nominatedNodeName"]), NONE).into(),
-        readiness_gates(spec, status).into(),
+        Cell::age(created_at),
+        or(ip, NONE).into(),
+        or(text(node_name), NONE).into(),
+        or(text(status.nominated_node_name), NONE).into(),
+        readiness_gates(gates, &status).into(),
     ]
 }
 
-fn summary(pod: &Value, completion: Completion) -> Summary {
-    let status = &pod["status"];
+/// The members of a pod's status that cells depend on.
+struct Status<'a> {
+    phase: Cow<'a, str>,
+    reason: Cow<'a, str>,
+    conditions: Vec<Part<'a>>,
+    init_containers: Part<'a>,
+    containers: Vec<Part<'a>>,
+    ips: Part<'a>,
+    ip: Part<'a>,
+    nominated_node_name: Part<'a>,
+}
+
+impl<'a> Status<'a> {
+    fn new(status: Part<'a>) -> Self {
+        let [
+            phase,
+            reason,
+            conditions,
+            init_containers,
+            containers,
+            ips,
+            ip,
+            nominated_node_name,
+        ] = status.all([
+            "phase",
+            "reason",
+            "conditions",
+            "initContainerStatuses",
+            "containerStatuses",
+            "podIPs",
+            "podIP",
+            "nominatedNodeName",
+        ]);
+        Self {
+            phase: text(phase),
+            reason: text(reason),
+            conditions: list(conditions),
+            init_containers,
+            containers: list(containers),
+            ips,
+            ip,
+            nominated_node_name,
+        }
+    }
+
+    fn has_condition(&self, kind: &str) -> bool {
+        let mut conditions = self.conditions.iter();
+        conditions.any(|condition| {
+            let [found, status] = condition.all(["type", "status"]);
+            found == kind && status == "True"
+        })
+    }
+}
+
+fn summary(
+    status: &Status<'_>,
+    init_containers: &[Part<'_>],
+    is_deleted: bool,
+    completion: Completion,
+) -> Summary {
     let mut summary = Summary {
-        reason: or(text(&status["reason"]), text(&status["phase"])).to_owned(),
+        reason: or(&*status.reason, &*status.phase).into_owned(),
         ready: 0,
         restarts: Restarts::default(),
     };
-    let is_gated = |condition: &Value| {
-        condition["type"] == "PodScheduled" && condition["reason"] == "SchedulingGated"
+    let is_gated = |condition: &Part<'_>| {
+        condition.at("type") == "PodScheduled" && condition.at("reason") == "SchedulingGated"
     };
-    if list(&status["conditions"]).iter().any(is_gated) {
+    if status.conditions.iter().any(is_gated) {
         summary.reason = "SchedulingGated".to_owned();
     }
-    let (is_initializing, sidecar_restarts) = summary.add_init_containers(pod);
-    if !is_initializing || has_condition(status, "Initialized") {
+    let (is_initializing, sidecar_restarts) =
+        summary.add_init_containers(init_containers, status.init_containers);
+    if !is_initializing || status.has_condition("Initialized") {
         summary.restarts = sidecar_restarts;
         summary.add_containers(status, completion);
     }
-    if is_deleted(pod) {
-        let has_ended = ["Succeeded", "Failed"].contains(&text(&status["phase"]));
-        if status["reason"] == "NodeLost" {
+    if is_deleted {
+        let has_ended = ["Succeeded", "Failed"].contains(&&*status.phase);
+        if status.reason == "NodeLost" {
             summary.reason = "Unknown".to_owned();
         } else if !has_ended {
             summary.reason = "Terminating".to_owned();
@@ -95,30 +163,34 @@ fn summary(pod: &Value, completion: Completion) -> Summary {
 impl Summary {
     /// Adds the init containers, up to the first one that the other containers wait for. Returns
     /// whether there is such a container, and the restarts of the sidecars up to that container.
-    fn add_init_containers(&mut self, pod: &Value) -> (bool, Restarts) {
-        let containers = list(&pod["spec"]["initContainers"]);
+    fn add_init_containers(
+        &mut self,
+        containers: &[Part<'_>],
+        statuses: Part<'_>,
+    ) -> (bool, Restarts) {
         let mut sidecar_restarts = Restarts::default();
-        let statuses = list(&pod["status"]["initContainerStatuses"]);
-        for (position, status) in statuses.iter().enumerate() {
-            let same_name = |container: &&Value| container["name"] == status["name"];
-            let is_sidecar = containers.iter().find(same_name).is_some_and(is_sidecar);
+        for (position, status) in statuses.items().enumerate() {
+            let name = text(status.at("name"));
+            let same_name = |container: &&Part<'_>| container.at("name") == *name;
+            let container = containers.iter().find(same_name);
+            let is_sidecar = container.is_some_and(|container| is_sidecar(*container));
             self.restarts.add(status);
             if is_sidecar {
                 sidecar_restarts.add(status);
             }
-            let state = &status["state"];
-            let terminated = &state["terminated"];
-            if terminated.is_object() && number(&terminated["exitCode"]) == 0 {
+            let state = status.at("state");
+            let terminated = state.at("terminated");
+            if terminated.is_object() && number(terminated.at("exitCode")) == 0 {
                 continue;
             }
-            if is_sidecar && status["started"] == true {
-                self.ready += usize::from(status["ready"] == true);
+            if is_sidecar && status.at("started") == true {
+                self.ready += usize::from(status.at("ready") == true);
                 continue;
             }
-            let waiting_reason = text(&state["waiting"]["reason"]);
+            let waiting_reason = text(state.at("waiting").at("reason"));
             self.reason = if terminated.is_object() {
                 format!("Init:{}", end_reason(terminated))
-            } else if !["", "PodInitializing"].contains(&waiting_reason) {
+            } else if !["", "PodInitializing"].contains(&&*waiting_reason) {
                 format!("Init:{waiting_reason}")
             } else {
                 format!("Init:{position}/{}", containers.len())
@@ -129,21 +201,22 @@ impl Summary {
     }
 
     /// Adds the main containers. The first container that waits or has terminated sets the reason.
-    fn add_containers(&mut self, status: &Value, completion: Completion) {
+    fn add_containers(&mut self, status: &Status<'_>, completion: Completion) {
         let mut has_running = false;
         let mut failure = None;
-        for container in list(&status["containerStatuses"]).iter().rev() {
-            self.restarts.add(container);
-            let state = &container["state"];
-            let waiting_reason = text(&state["waiting"]["reason"]);
+        for container in status.containers.iter().rev() {
+            self.restarts.add(*container);
+            let [state, ready] = container.all(["state", "ready"]);
+            let [waiting, terminated, running] = state.all(["waiting", "terminated", "running"]);
+            let waiting_reason = text(waiting.at("reason"));
             if !waiting_reason.is_empty() {
-                self.reason = waiting_reason.to_owned();
-            } else if state["terminated"].is_object() {
-                self.reason = end_reason(&state["terminated"]);
-                if number(&state["terminated"]["exitCode"]) != 0 {
+                self.reason = waiting_reason.into_owned();
+            } else if terminated.is_object() {
+                self.reason = end_reason(terminated);
+                if number(terminated.at("exitCode")) != 0 {
                     failure = Some(self.reason.clone());
                 }
-            } else if container["ready"] == true && state["running"].is_object() {
+            } else if ready == true && running.is_object() {
                 has_running = true;
                 self.ready += 1;
             }
@@ -152,7 +225,7 @@ impl Summary {
             return;
         }
         let failure = failure.filter(|_| completion == Completion::UnlessFailed);
-        if has_running && has_condition(status, "Ready") {
+        if has_running && status.has_condition("Ready") {
             self.reason = "Running".to_owned();
         } else if let Some(failure) = failure {
             self.reason = failure;
@@ -163,9 +236,10 @@ impl Summary {
 }
 
 impl Restarts {
-    fn add(&mut self, container: &Value) {
-        self.count += number(&container["restartCount"]);
-        let ended = Moment::of(&container["lastState"]["terminated"]["finishedAt"]);
+    fn add(&mut self, container: Part<'_>) {
+        let [count, last] = container.all(["restartCount", "lastState"]);
+        self.count += number(count);
+        let ended = Moment::of(last.at("terminated").at("finishedAt"));
         self.last = self.last.max(ended);
     }
 
@@ -182,29 +256,25 @@ impl Restarts {
 }
 
 /// The reason for a container's termination; its signal or exit code if there is no reason.
-fn end_reason(terminated: &Value) -> String {
-    match (text(&terminated["reason"]), number(&terminated["signal"])) {
-        ("", 0) => format!("ExitCode:{}", number(&terminated["exitCode"])),
+fn end_reason(terminated: Part<'_>) -> String {
+    let reason = text(terminated.at("reason"));
+    match (&*reason, number(terminated.at("signal"))) {
+        ("", 0) => format!("ExitCode:{}", number(terminated.at("exitCode"))),
         ("", signal) => format!("Signal:{signal}"),
-        (reason, _) => reason.to_owned(),
+        _ => reason.into_owned(),
     }
 }
 
 /// True if an init container is a sidecar, which continues to run with the main containers.
-fn is_sidecar(container: &Value) -> bool {
-    container["restartPolicy"] == "Always"
+fn is_sidecar(container: Part<'_>) -> bool {
+    container.at("restartPolicy") == "Always"
 }
 
-fn has_condition(status: &Value, kind: &str) -> bool {
-    let mut conditions = list(&status["conditions"]).iter();
-    conditions.any(|condition| condition["type"] == kind && condition["status"] == "True")
-}
-
-fn readiness_gates(spec: &Value, status: &Value) -> String {
-    let gates = list(&spec["readinessGates"]);
+fn readiness_gates(gates: Part<'_>, status: &Status<'_>) -> String {
+    let gates = list(gates);
     if gates.is_empty() {
         return NONE.to_owned();
     }
-    let is_open = |gate: &&Value| has_condition(status, text(&gate["conditionType"]));
+    let is_open = |gate: &&Part<'_>| status.has_condition(&text(gate.at("conditionType")));
     format!("{}/{}", gates.iter().filter(is_open).count(), gates.len())
 }

@@ -1,8 +1,9 @@
 //! Computes the cells of volumes, and of the drivers and nodes that provide them.
 
-use serde_json::Value;
+use std::borrow::Cow;
 
 use crate::codec::table::cell::Cell;
+use crate::codec::table::part::Part;
 use crate::codec::table::value::NONE;
 use crate::codec::table::value::UNSET;
 use crate::codec::table::value::age_of;
@@ -21,14 +22,14 @@ const ACCESS_MODES: [(&str, &str); 4] = [
     ("ReadWriteOncePod", "RWOP"),
 ];
 
-pub(super) fn persistent_volume_claim(claim: &Value) -> Vec<Cell> {
-    let (spec, status) = (&claim["spec"], &claim["status"]);
-    let volume = text(&spec["volumeName"]);
-    let (capacity, modes) = match volume {
-        "" => ("", String::new()),
+pub(super) fn persistent_volume_claim(claim: Part<'_>) -> Vec<Cell> {
+    let (spec, status) = (claim.at("spec"), claim.at("status"));
+    let volume = text(spec.at("volumeName"));
+    let (capacity, modes) = match &*volume {
+        "" => (Cow::default(), String::new()),
         _ => (
-            or(text(&status["capacity"]["storage"]), "0"),
-            access_modes(&status["accessModes"]),
+            or(text(status.at("capacity").at("storage")), "0"),
+            access_modes(status.at("accessModes")),
         ),
     };
     vec![
@@ -38,104 +39,105 @@ pub(super) fn persistent_volume_claim(claim: &Value) -> Vec<Cell> {
         capacity.into(),
         modes.into(),
         class(claim).into(),
-        optional(&spec["volumeAttributesClassName"]),
+        optional(spec.at("volumeAttributesClassName")),
         age_of(claim),
-        optional(&spec["volumeMode"]),
+        optional(spec.at("volumeMode")),
     ]
 }
 
-pub(super) fn persistent_volume(volume: &Value) -> Vec<Cell> {
-    let (spec, status) = (&volume["spec"], &volume["status"]);
-    let claim = match &spec["claimRef"] {
-        Value::Object(claim) => {
-            let part = |key| claim.get(key).map(text).unwrap_or_default();
-            format!("{}/{}", part("namespace"), part("name"))
-        }
-        _ => String::new(),
+pub(super) fn persistent_volume(volume: Part<'_>) -> Vec<Cell> {
+    let (spec, status) = (volume.at("spec"), volume.at("status"));
+    let claim = spec.at("claimRef");
+    let claim = match claim.is_object() {
+        true => format!("{}/{}", text(claim.at("namespace")), text(claim.at("name"))),
+        false => String::new(),
     };
     vec![
         name(volume),
-        or(text(&spec["capacity"]["storage"]), "0").into(),
-        access_modes(&spec["accessModes"]).into(),
-        text(&spec["persistentVolumeReclaimPolicy"]).into(),
+        or(text(spec.at("capacity").at("storage")), "0").into(),
+        access_modes(spec.at("accessModes")).into(),
+        text(spec.at("persistentVolumeReclaimPolicy")).into(),
         phase(volume),
         claim.into(),
         class(volume).into(),
-        optional(&spec["volumeAttributesClassName"]),
-        text(&status["reason"]).into(),
+        optional(spec.at("volumeAttributesClassName")),
+        text(status.at("reason")).into(),
         age_of(volume),
-        optional(&spec["volumeMode"]),
+        optional(spec.at("volumeMode")),
     ]
 }
 
-pub(super) fn volume_attachment(attachment: &Value) -> Vec<Cell> {
-    let spec = &attachment["spec"];
+pub(super) fn volume_attachment(attachment: Part<'_>) -> Vec<Cell> {
+    let spec = attachment.at("spec");
     vec![
         name(attachment),
-        text(&spec["attacher"]).into(),
-        text(&spec["source"]["persistentVolumeName"]).into(),
-        text(&spec["nodeName"]).into(),
-        (attachment["status"]["attached"] == true).into(),
+        text(spec.at("attacher")).into(),
+        text(spec.at("source").at("persistentVolumeName")).into(),
+        text(spec.at("nodeName")).into(),
+        (attachment.at("status").at("attached") == true).into(),
         age_of(attachment),
     ]
 }
 
-pub(super) fn volume_attributes_class(class: &Value) -> Vec<Cell> {
+pub(super) fn volume_attributes_class(class: Part<'_>) -> Vec<Cell> {
     vec![
         name(class),
-        text(&class["driverName"]).into(),
+        text(class.at("driverName")).into(),
         age_of(class),
     ]
 }
 
-pub(super) fn csi_node(node: &Value) -> Vec<Cell> {
-    let drivers = list(&node["spec"]["drivers"]).len();
+pub(super) fn csi_node(node: Part<'_>) -> Vec<Cell> {
+    let drivers = node.at("spec").at("drivers").items().count();
     vec![name(node), drivers.into(), age_of(node)]
 }
 
-pub(super) fn csi_driver(driver: &Value) -> Vec<Cell> {
-    let spec = &driver["spec"];
-    let modes = joined(list(&spec["volumeLifecycleModes"]).iter().map(text));
-    let requests = match &spec["tokenRequests"] {
-        Value::Array(requests) => {
-            joined(requests.iter().map(|request| text(&request["audience"]))).into()
-        }
-        _ => Cell::from(UNSET),
+pub(super) fn csi_driver(driver: Part<'_>) -> Vec<Cell> {
+    let spec = driver.at("spec");
+    let modes = joined(spec.at("volumeLifecycleModes").items().map(text));
+    let requests = spec.at("tokenRequests");
+    let audiences = requests.items().map(|request| text(request.at("audience")));
+    let requests = match requests.is_array() {
+        true => Cell::from(joined(audiences)),
+        false => UNSET.into(),
     };
     vec![
         name(driver),
-        (spec["attachRequired"] != false).into(),
-        (spec["podInfoOnMount"] == true).into(),
-        (spec["storageCapacity"] == true).into(),
+        (spec.at("attachRequired") != false).into(),
+        (spec.at("podInfoOnMount") == true).into(),
+        (spec.at("storageCapacity") == true).into(),
         requests,
-        (spec["requiresRepublish"] == true).into(),
-        or(&modes, NONE).into(),
+        (spec.at("requiresRepublish") == true).into(),
+        or(modes, NONE).into(),
         age_of(driver),
     ]
 }
 
-fn phase(object: &Value) -> Cell {
+fn phase(object: Part<'_>) -> Cell {
     if is_deleted(object) {
         "Terminating".into()
     } else {
-        text(&object["status"]["phase"]).into()
+        text(object.at("status").at("phase")).into()
     }
 }
 
 /// The storage class of a volume or claim; an annotation of old versions has priority.
-fn class(object: &Value) -> &str {
-    let old = &object["metadata"]["annotations"]["volume.beta.kubernetes.io/storage-class"];
-    let class = text(&object["spec"]["storageClassName"]);
+fn class(object: Part<'_>) -> Cow<'_, str> {
+    let old = object
+        .at("metadata")
+        .at("annotations")
+        .at("volume.beta.kubernetes.io/storage-class");
+    let class = text(object.at("spec").at("storageClassName"));
     old.as_str().unwrap_or(class)
 }
 
-fn optional(value: &Value) -> Cell {
-    value.as_str().unwrap_or(UNSET).into()
+fn optional(value: Part<'_>) -> Cell {
+    value.as_str().unwrap_or(UNSET.into()).into()
 }
 
-fn access_modes(modes: &Value) -> String {
+fn access_modes(modes: Part<'_>) -> String {
     let modes = list(modes);
     let known = ACCESS_MODES.iter();
-    let has = known.filter(|(mode, _)| modes.iter().any(|found| found == mode));
+    let has = known.filter(|(mode, _)| modes.iter().any(|found| *found == *mode));
     joined(has.map(|(_, short)| *short))
 }

@@ -619,16 +619,17 @@ async fn the_collection_learns_that_an_object_cannot_be_printed() {
     let collection = TestCollection::of_tables();
     let ledger = Ledger::new(Limits::default());
     let mut body = collection.watch_table(&ledger.open_account());
-    let key = ObjectKey::new(None, "deep");
-    let nested = format!("{}{}", "[".repeat(200), "]".repeat(200));
-    let text = format!(r#""metadata":{{"name":"deep","resourceVersion":"11"}},"a":{nested}}}"#);
-    let deep = Object::new(
+    let key = ObjectKey::new(None, "broken");
+    let text = r#""metadata":{"name":"\x","resourceVersion":"11"}}"#;
+    let broken = Object::new(
         key,
         ResourceVersion(11),
         &ObjectValues::default(),
         text.into(),
     );
-    let added = collection.writer.lock().apply(EventType::Added, deep, None);
+    let mut writer = collection.writer.lock();
+    let added = writer.apply(EventType::Added, broken, None);
+    drop(writer);
     added.expect("a version above the last");
     let frame = body.frame().await.expect("a frame").expect("no error");
     let text = String::from_utf8_lossy(frame.data_ref().expect("data")).into_owned();

@@ -40,7 +40,9 @@ fn chunks(encoder: &Encoder, version: u64, count: usize) -> Chunks<ListParts<Lis
         Arc::new(Object::new(key, ResourceVersion(1), &values, body.into()))
     });
     let mut list = encoder.list_items();
-    items.for_each(|item: Arc<Object>| list.push(&item));
+    for item in items {
+        list.push(&item);
+    }
     let bodies = list.take_bodies().expect("all are kept");
     let bodies = RoomForBodies::new(true, None).holding(bodies);
     let parts = list.finish(ResourceVersion(version).into(), bodies);
