@@ -18,6 +18,7 @@ use crate::api::Selection;
 use crate::body;
 use crate::cache::Snapshot;
 use crate::codec::Printer;
+use crate::codec::Work;
 use crate::concurrency::CoopBudget;
 use crate::upstream;
 use crate::upstream::Client;
@@ -29,14 +30,14 @@ use super::state::SAMPLE;
 
 /// The objects, at most, among which those to compare are chosen.
 const MAX_EXAMINED: usize = 5_000;
-/// Units of a task's budget that printing costs for each byte of an object.
-const PRINTED_BYTE_UNITS: usize = 16;
 /// The longest Table, in bytes, that is read: that of one object.
 const TABLE_LIMIT: usize = 16 << 20;
 /// How much longer an answer may take for its ages to be compared.
 const MAX_DURATION: Duration = Duration::from_secs(10);
 /// The `Date` header has whole seconds, and is written shortly after the ages.
 const CLOCK_STEP: Duration = Duration::from_secs(1);
+/// The query of the list whose order is examined.
+const PAGE: &str = "limit=20";
 const TABLE: HeaderValue = HeaderValue::from_static("application/json;as=Table;v=v1;g=meta.k8s.io");
 
 /// What is compared: a kind's printer, for the objects of a cache.
@@ -57,22 +58,23 @@ struct Answer {
 }
 
 impl Comparison<'_> {
-    /// Compares the columns, and the rows of some objects with different cells. Each row is compared
-    /// with what kubefan prints of the object in the same answer.
+    /// Compares the columns, the order of the first rows, and the rows of some objects with different
+    /// cells. Each row is compared with what kubefan prints of the object in the same answer.
     pub(super) async fn run(&self) -> Outcome {
         let objects = self.snapshot.len();
         let Some(keys) = self.keys().await else {
             return Outcome::OtherCells;
         };
         let mut compared = 0;
-        if keys.is_empty() {
-            match self.table(self.namespace, "limit=1").await {
-                Some(answer) if !self.printer.has_columns_of(&answer.table) => {
-                    return Outcome::OtherColumns;
-                }
-                Some(_) => {}
-                None => return Outcome::Failed,
-            }
+        let Some(page) = self.table(self.namespace, PAGE).await else {
+            return Outcome::Failed;
+        };
+        if !self.printer.has_columns_of(&page.table) {
+            return Outcome::OtherColumns;
+        }
+        if !is_in_order(&page.table) {
+            tracing::warn!(resource = %self.gvr, "the API server sorts the rows of its Tables");
+            return Outcome::OtherOrder;
         }
         for key in keys {
             let name = in_selector(key.name());
@@ -118,7 +120,7 @@ impl Comparison<'_> {
         {
             keys.push(object.key.clone());
             rows.push(self.printer.constant_cells(object)?);
-            budget.charge(PRINTED_BYTE_UNITS * object.body.len());
+            budget.charge(Work::Printed.units(object));
             budget.proceed().await;
         }
         let chosen = varied(&rows, SAMPLE);
@@ -159,6 +161,19 @@ impl Comparison<'_> {
             latest: sent + CLOCK_STEP,
         })
     }
+}
+
+/// True if the rows of a Table are in the order of the objects' keys, as kubefan's are.
+fn is_in_order(table: &Value) -> bool {
+    let rows = table["rows"].as_array().into_iter().flatten();
+    let keys = rows.map(|row| {
+        let metadata = &row["object"]["metadata"];
+        ObjectKey::new(
+            metadata["namespace"].as_str(),
+            metadata["name"].as_str().unwrap_or_default(),
+        )
+    });
+    keys.is_sorted()
 }
 
 /// The text of `name` as a value in a field selector.

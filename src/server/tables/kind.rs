@@ -78,8 +78,9 @@ impl Kind {
     /// Records what a comparison found. If something differed, the open watches end.
     pub(super) fn checked(&self, outcome: &Outcome, now: Instant) {
         self.state.lock().checked(outcome, self.is_custom, now);
-        if matches!(outcome, Outcome::OtherColumns | Outcome::OtherCells) {
-            self.end_watches();
+        match outcome {
+            Outcome::OtherColumns | Outcome::OtherCells | Outcome::OtherOrder => self.end_watches(),
+            Outcome::Equal { .. } | Outcome::Failed => {}
         }
     }
 
@@ -178,11 +179,12 @@ mod tests {
         let (compared, objects) = (1, 1);
         let equal = Outcome::Equal { compared, objects };
         let now = Instant::now();
-        let cases: [(Change<'_>, bool); 6] = [
+        let cases: [(Change<'_>, bool); 7] = [
             (&|kind| kind.checked(&equal, now), false),
             (&|kind| kind.checked(&Outcome::Failed, now), false),
             (&|kind| kind.checked(&Outcome::OtherCells, now), true),
             (&|kind| kind.checked(&Outcome::OtherColumns, now), true),
+            (&|kind| kind.checked(&Outcome::OtherOrder, now), true),
             (&Kind::cannot_print, true),
             (&Kind::retire, true),
         ];

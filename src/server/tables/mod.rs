@@ -314,7 +314,7 @@ impl Tables {
             let outcome = comparison.run().await;
             let result = match outcome {
                 Outcome::Equal { .. } => "equal",
-                Outcome::OtherColumns | Outcome::OtherCells => {
+                Outcome::OtherColumns | Outcome::OtherCells | Outcome::OtherOrder => {
                     tracing::warn!(
                         resource = %gvr, version = %kind.server_version, ?outcome,
                         "kubefan's Table differs from the API server's, so Tables are forwarded"

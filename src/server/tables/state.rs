@@ -58,6 +58,8 @@ pub(super) enum Outcome {
     OtherColumns,
     /// A cell differs.
     OtherCells,
+    /// The API server's rows are not in the order of the objects' keys.
+    OtherOrder,
     /// The API server gave no answer that can be compared.
     Failed,
 }
@@ -114,7 +116,9 @@ impl State {
                 self.verdict = Verdict::Differs;
                 self.not_before = Some(now + DEFINITION_RETRY);
             }
-            Outcome::OtherColumns | Outcome::OtherCells => self.verdict = Verdict::Differs,
+            Outcome::OtherColumns | Outcome::OtherCells | Outcome::OtherOrder => {
+                self.verdict = Verdict::Differs;
+            }
             Outcome::Failed => self.not_before = Some(now + RETRY),
         }
     }
@@ -225,6 +229,7 @@ mod tests {
         for (outcome, is_custom, is_repeated) in [
             (Outcome::OtherCells, false, false),
             (Outcome::OtherCells, true, false),
+            (Outcome::OtherOrder, true, false),
             (Outcome::OtherColumns, false, false),
             (Outcome::OtherColumns, true, true),
         ] {

@@ -26,6 +26,7 @@ enum Fault {
     None,
     Cell,
     Column,
+    Order,
     Deleted,
     Failure,
 }
@@ -64,7 +65,16 @@ fn table(name: Option<&str>, fault: Fault) -> Value {
         }
         row
     };
-    let rows = name.filter(|_| fault != Fault::Deleted).map(row);
+    let page = if fault == Fault::Order {
+        ["b", "a"]
+    } else {
+        ["a", "b"]
+    };
+    let rows: Vec<_> = match name {
+        None => page.map(row).into(),
+        Some(_) if fault == Fault::Deleted => Vec::new(),
+        Some(name) => vec![row(name)],
+    };
     let mut columns = json!(pods.columns());
     if fault == Fault::Column {
         columns[4]["name"] = json!("Old");
@@ -72,7 +82,7 @@ fn table(name: Option<&str>, fault: Fault) -> Value {
     json!({
         "kind": "Table",
         "columnDefinitions": columns,
-        "rows": rows.into_iter().collect::<Vec<_>>(),
+        "rows": rows,
     })
 }
 
@@ -151,7 +161,8 @@ async fn all_cells_of_the_chosen_objects_are_compared() {
     let path = "/api/v1/namespaces/n/pods?includeObject=Object&resourceVersion=0";
     let expected =
         ["a", "b", "c%2Dd"].map(|name| format!("{path}&fieldSelector=metadata.name%3D{name}"));
-    assert_eq!(queries, expected);
+    assert_eq!(queries[..3], expected);
+    assert_eq!(queries[3..], ["/api/v1/pods?limit=20"]);
 
     let many: Vec<_> = (0..100).map(|number| format!("p{number}")).collect();
     let many: Vec<_> = many.iter().map(String::as_str).chain(["b"]).collect();
@@ -167,6 +178,8 @@ async fn differences_and_failures_are_distinguished() {
     let of = async |names: &[&str], fault| compare(names, fault).await.0;
     assert_eq!(of(&["a", "b"], Fault::Cell).await, Outcome::OtherCells);
     assert_eq!(of(&["a"], Fault::Column).await, Outcome::OtherColumns);
+    assert_eq!(of(&["a", "b"], Fault::Order).await, Outcome::OtherOrder);
+    assert_eq!(of(&[], Fault::Order).await, Outcome::OtherOrder);
     assert_eq!(of(&["a"], Fault::Failure).await, Outcome::Failed);
     let (compared, objects) = (0, 2);
     let deleted = of(&["a", "b"], Fault::Deleted).await;
@@ -178,7 +191,7 @@ async fn an_empty_collection_has_its_columns_compared() {
     let (outcome, queries) = compare(&[], Fault::None).await;
     let (compared, objects) = (0, 0);
     assert_eq!(outcome, Outcome::Equal { compared, objects });
-    assert_eq!(queries, ["/api/v1/pods?limit=1"]);
+    assert_eq!(queries, ["/api/v1/pods?limit=20"]);
     assert_eq!(compare(&[], Fault::Column).await.0, Outcome::OtherColumns);
 }
 
