@@ -28,6 +28,8 @@ use crate::support::pods;
 use crate::support::poll::within;
 use crate::support::programs::apiserver::ApiServer;
 use crate::support::programs::apiserver::private_with;
+use crate::support::programs::kubeconfig::User;
+use crate::support::programs::kubectl::Kubectl;
 use crate::support::programs::kubefan::Kubefan;
 use crate::support::settings::setting as environment;
 
@@ -143,6 +145,13 @@ impl Setting {
             }
         }
         took
+    }
+
+    /// A kubectl for the API server, and one for kubefan.
+    pub(super) fn kubectls(&self) -> [Kubectl; 2] {
+        let through = self.kubefan.kubeconfig(&User::Anonymous);
+        [self.server.kubeconfig("admin"), through]
+            .map(|kubeconfig| Kubectl::new(self.server.assets(), &kubeconfig, "default"))
     }
 
     /// The CPU time that the API server and kubefan have used so far, in seconds.

@@ -12,6 +12,7 @@ use tokio::time::Instant;
 
 use crate::support::clients::client::Client;
 use crate::support::poll::eventually;
+use crate::support::programs::kubectl::Kubectl;
 use crate::support::settings::setting as environment;
 use crate::upstream::performance::measure::Setting;
 use crate::upstream::performance::measure::many;
@@ -36,6 +37,31 @@ async fn cost(setting: &Setting, client: &Client, path: &str, reads: usize) -> C
     let after = setting.cpu().await;
     let cpu = [0, 1].map(|of| after[of] - before[of]);
     [took, cpu[0], cpu[1]].map(|seconds| seconds * 1e3 / reads as f64)
+}
+
+/// The same of a command of kubectl, whose own time is part of the latency.
+async fn cost_of_kubectl(setting: &Setting, kubectl: &Kubectl, command: &str, runs: usize) -> Cost {
+    let arguments: Vec<_> = command.split(' ').map(str::to_owned).collect();
+    // The first run also fetches the discovery documents.
+    kubectl.run(&arguments).await;
+    let (before, began) = (setting.cpu().await, Instant::now());
+    for _ in 0..runs {
+        let output = kubectl.run(&arguments).await;
+        let lines = output.stdout.lines().count();
+        assert!(lines > many(), "{lines} lines, {}", output.stderr);
+    }
+    let took = began.elapsed().as_secs_f64();
+    let after = setting.cpu().await;
+    let cpu = [0, 1].map(|of| after[of] - before[of]);
+    [took, cpu[0], cpu[1]].map(|seconds| seconds * 1e3 / runs as f64)
+}
+
+fn print_ratios(what: &str, costs: &[Cost]) {
+    println!(
+        "`{what}`: latency {:.2}x, kube-apiserver's CPU {:.2}x",
+        costs[1][0] / costs[0][0],
+        costs[1][1] / costs[0][1]
+    );
 }
 
 /// `KUBEFAN_PODS` sets the number of pods (5,000), and `KUBEFAN_READS` the number of reads of each
@@ -64,7 +90,12 @@ async fn measure_tables() {
         many()
     );
     println!("|---|---|---|---|---|");
-    for query in ["", "?resourceVersion=0", "?includeObject=None"] {
+    for query in [
+        "",
+        "?resourceVersion=0",
+        "?includeObject=None",
+        "?includeObject=None&resourceVersion=0",
+    ] {
         let path = format!("{path}{query}");
         let mut costs: Vec<Cost> = Vec::new();
         for (way, client) in [("directly", &direct), ("through kubefan", &through)] {
@@ -72,10 +103,22 @@ async fn measure_tables() {
             println!("| `{query}` | {way} | {took:.1} ms | {server:.1} ms | {kubefan:.1} ms |");
             costs.push([took, server, kubefan]);
         }
-        println!(
-            "`{query}`: latency {:.2}x, kube-apiserver's CPU {:.2}x",
-            costs[1][0] / costs[0][0],
-            costs[1][1] / costs[0][1]
-        );
+        print_ratios(query, &costs);
+    }
+    for command in [
+        "get pods -A",
+        "get pods -A -o wide",
+        "get pods -A --chunk-size=0",
+    ] {
+        let mut costs: Vec<Cost> = Vec::new();
+        let ways = ["directly", "through kubefan"].into_iter();
+        for (way, kubectl) in ways.zip(setting.kubectls()) {
+            let [took, server, kubefan] = cost_of_kubectl(&setting, &kubectl, command, reads).await;
+            println!(
+                "| `kubectl {command}` | {way} | {took:.0} ms | {server:.1} ms | {kubefan:.1} ms |"
+            );
+            costs.push([took, server, kubefan]);
+        }
+        print_ratios(command, &costs);
     }
 }

@@ -6,6 +6,7 @@ use futures::future::join_all;
 use serde_json::Value;
 use serde_json::json;
 
+use crate::support::clients::client::Answer;
 use crate::support::clients::client::Client;
 use crate::support::normalise::mask_ages;
 use crate::support::poll::eventually;
@@ -20,7 +21,7 @@ const GROUP: &str = "odd.kubefan.test";
 const STEP: Duration = Duration::from_secs(60);
 
 /// Paths that kubefan evaluates. Each is a column of every type, and a definition of its own.
-const PATHS: [&str; 25] = [
+const PATHS: [&str; 27] = [
     ".spec.value",
     ".spec['value']",
     ".spec.missing.deep",
@@ -46,6 +47,8 @@ const PATHS: [&str; 25] = [
     ".metadata.annotations['odd\\.key']",
     ".metadata.uid",
     ".spec.value.inner",
+    ".kind",
+    ".apiVersion",
 ];
 /// Paths that only the API server evaluates, so kubefan forwards the Tables. It finds the members of
 /// an object in random order, so the cells of `.*` are not compared.
@@ -56,6 +59,8 @@ const FORWARDED: [&str; 5] = [
     ".spec.list[?(@==1)]",
     "spec.value",
 ];
+const WATCH_LIST: &str = "?watch=1&sendInitialEvents=true&resourceVersionMatch=NotOlderThan\
+                          &allowWatchBookmarks=true&timeoutSeconds=1";
 const TYPES: [&str; 5] = ["string", "integer", "number", "boolean", "date"];
 
 fn values() -> Vec<Value> {
@@ -153,6 +158,17 @@ async fn define(direct: &Client, number: usize, path: &str) -> Option<String> {
     Some(collection)
 }
 
+/// The cells of the bookmark that ends the initial events.
+fn cells_of_bookmark(answer: &Answer) -> Value {
+    let text = String::from_utf8_lossy(&answer.body);
+    let mut events = text
+        .lines()
+        .map(|line| serde_json::from_str::<Value>(line).expect("an event"));
+    let bookmark = events.find(|event| event["type"] == "BOOKMARK");
+    let bookmark = bookmark.unwrap_or_else(|| panic!("no bookmark: {text}"));
+    bookmark["object"]["rows"][0]["cells"].clone()
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn odd_columns_are_printed_as_by_the_api_server() {
     let Some(server) = private().await else {
@@ -190,6 +206,12 @@ async fn odd_columns_are_printed_as_by_the_api_server() {
             }
         }
         assert_eq!(rows(&wanted).len(), rows(&got).len());
+        let watch = format!("{collection}{WATCH_LIST}");
+        let (wanted, got) = (table(&direct, &watch).await, table(&through, &watch).await);
+        let (wanted, got) = (cells_of_bookmark(&wanted), cells_of_bookmark(&got));
+        if wanted != got {
+            differences.push(format!("{path}: the bookmark\n  {wanted}\n  {got}"));
+        }
     }
     let count = differences.len();
     assert!(
