@@ -147,12 +147,14 @@ impl<'a> Delivery<'a> {
         }
     }
 
-    /// The response whose body is `chunks`. For HTTP/2, short parts are copied into one frame.
+    /// The response whose body is `chunks`. For HTTP/2 and of Tables, whose rows are short, short parts
+    /// are copied into one frame.
     pub(super) fn answer<P>(&self, chunks: Chunks<P>) -> Response<Body>
     where
         P: Iterator<Item = Bytes> + Send + Unpin + 'static,
     {
-        self.response(if self.is_http2 {
+        let is_gathered = self.is_http2 || self.representation.view.is_table();
+        self.response(if is_gathered {
             chunks.gathered()
         } else {
             chunks.boxed()
