@@ -17,7 +17,7 @@ const MAX_EXAMINED_PER_OBJECT: usize = 4;
 const EXAMINED_UNITS: usize = CoopBudget::UNITS / 8192;
 
 /// The objects that a reader needs proven: its selection, also in the API server's syntax.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct ProofRequest {
     /// The selection, for the comparison with snapshots.
     pub selection: Arc<Selection>,

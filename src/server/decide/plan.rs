@@ -62,7 +62,8 @@ pub(crate) enum Plan {
     List {
         /// The objects to list.
         selection: Arc<Selection>,
-        /// The objects that must be up to date: the same, of all shards.
+        /// The objects that must be up to date: the same, of all shards; or all objects, for the
+        /// first page of a shard.
         proof_request: ProofRequest,
         page: Page,
     },
@@ -104,9 +105,19 @@ impl Read {
     pub(crate) fn of_shard(mut self, shard: ShardSelector) -> Self {
         match &mut self.plan {
             Plan::Get { .. } => {}
-            Plan::List { selection, .. } | Plan::Watch { selection, .. } => {
+            Plan::List {
+                selection,
+                proof_request,
+                page,
+            } => {
                 Arc::make_mut(selection).shard = Some(shard);
+                // No API server continues the list of a shard. A snapshot is kept for its next pages
+                // only if it is proven as a whole.
+                if page.limit.is_some() {
+                    *proof_request = ProofRequest::default();
+                }
             }
+            Plan::Watch { selection, .. } => Arc::make_mut(selection).shard = Some(shard),
         }
         self
     }

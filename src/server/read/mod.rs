@@ -22,7 +22,6 @@ use crate::shutdown::Shutdown;
 
 use super::collection::Collection;
 use super::decide::Need;
-use super::decide::Page;
 use super::decide::Plan;
 use super::decide::Read;
 use super::decide::Reason;
@@ -56,18 +55,6 @@ pub(super) async fn read(
             // version. If only a part of the objects is proven, the snapshot is not valid for every
             // read at this version; then it is not pinned, and the next pages are forwarded.
             let can_page = proof.is_none_or(|proof| proof.is_whole);
-            let unlimited;
-            let page = if can_page || !read.is_of_shard() {
-                page
-            } else {
-                // No API server continues the list of a shard, so this one has no next page. The
-                // API permits to ignore the limit.
-                unlimited = Page {
-                    limit: None,
-                    ..page.clone()
-                };
-                &unlimited
-            };
             let collection = collection.as_ref();
             let list = list::list(
                 read, selection, page, collection, &snapshot, can_page, delivery,
