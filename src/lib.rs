@@ -76,6 +76,7 @@
 //!   states the invariants.
 //! - [`upstream`]: the client of the API server: list and watch, discovery, forwarding.
 //! - [`informer`]: keeps caches equal to the API server, and proves that a cache is fresh enough.
+//! - [`shared_informer`]: a cache's objects as a Rust type, for event handlers, listers and indexes.
 //! - [`work_queue`]: a queue of keys for controllers, with delays, backoff and priorities.
 //! - [`delta_fifo`]: a queue of the changes of objects, and the classic controller.
 //! - [`fake_source`]: a programmable API server for tests.
@@ -107,6 +108,7 @@ pub mod delta_fifo;
 pub mod fake_source;
 pub mod informer;
 mod mutation;
+pub mod shared_informer;
 pub mod shutdown;
 pub mod telemetry;
 pub mod upstream;

@@ -12,6 +12,7 @@ use tokio::time::timeout_at;
 use crate::api::ResourceVersion;
 use crate::api::Selection;
 use crate::cache::bridge::Gap;
+use crate::cache::log_cursor::LogCursor;
 use crate::cache::objects::Snapshot;
 use crate::cache::state::SharedCache;
 use crate::cache::state::State;
@@ -172,6 +173,12 @@ impl Reader {
         WatchStream::open_after(&self.shared, snapshot, selection)
     }
 
+    /// The newest snapshot, and a cursor on the changes after it; `None` while the cache is not
+    /// ready. For a view that is never older than the cache; clients use [`Reader::watch`].
+    pub fn follow(&self) -> Option<(Snapshot, LogCursor)> {
+        LogCursor::open(&self.shared)
+    }
+
     /// The resource version up to which all changes are applied; `None` while not ready.
     pub fn applied(&self) -> Option<ResourceVersion> {
         self.shared.state.read().applied()
@@ -208,6 +215,16 @@ impl Reader {
             refused_watches,
             pinned: self.shared.pins.lock().len(),
         }
+    }
+
+    /// Waits until the log has a change at or after `position`, or another epoch than `epoch` has
+    /// content (returns true), or until the cache is closed (returns false).
+    pub(super) async fn is_beyond(&self, epoch: u64, position: u64) -> bool {
+        let is_beyond = |state: &State| match state.epoch == epoch {
+            true => state.log.tip() > position,
+            false => state.content.is_some(),
+        };
+        self.wait_until(is_beyond).await
     }
 
     /// Waits until `condition` is true (returns true) or the cache is closed (returns false).

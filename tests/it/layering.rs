@@ -118,7 +118,7 @@ const RESTRICTED_NAMES: &[(&str, &str)] = &[
     ("schemars", "config"),
     (
         "tokio",
-        "shutdown telemetry concurrency body ledger net identity cache upstream informer work_queue delta_fifo fake_source audit server app process tools/sim tools/load tools/app tools/commands",
+        "shutdown telemetry concurrency body ledger net identity cache upstream informer shared_informer work_queue delta_fifo fake_source audit server app process tools/sim tools/load tools/app tools/commands",
     ),
     ("tokio::net", "net upstream app"),
     ("x509_parser", "identity"),

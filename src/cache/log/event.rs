@@ -161,19 +161,40 @@ impl Event {
     /// `None` if the change does not concern that client. Guarded by
     /// `model_needs_the_previous_object`.
     pub fn verdict(&self, selection: &Selection) -> Option<EventType> {
+        match (self.effect(selection), self.part) {
+            (Some(EventType::Deleted), ChangePart::ExceptDeparture) => None,
+            (Some(EventType::Deleted), _) => Some(EventType::Deleted),
+            (_, ChangePart::Departure) => None,
+            (effect, _) => effect,
+        }
+    }
+
+    /// Like [`Event::verdict`], for a reader that skips the events with which a relist removes
+    /// objects from selections: the event of the change itself says so too.
+    pub fn verdict_without_departures(&self, selection: &Selection) -> Option<EventType> {
+        let effect = self.effect(selection);
+        effect.filter(|_| !self.is_departure())
+    }
+
+    /// What becomes of the object in `selection`; `None` if it is in it neither before nor after.
+    fn effect(&self, selection: &Selection) -> Option<EventType> {
         let is_selected = |object: &Arc<Object>| selection.matches(object);
         let before = match &self.previous {
             Some(_) if mutation::is_active(Mutation::NewObjectOnly) => is_selected(&self.object),
             previous => previous.as_ref().is_some_and(is_selected),
         };
         let after = self.event_type != EventType::Deleted && is_selected(&self.object);
-        match (before, after, self.part) {
-            (true, false, ChangePart::ExceptDeparture) => None,
-            (true, false, _) => Some(EventType::Deleted),
-            (_, _, ChangePart::Departure) | (false, false, _) => None,
-            (false, true, _) => Some(EventType::Added),
-            (true, true, _) => Some(EventType::Modified),
+        match (before, after) {
+            (true, false) => Some(EventType::Deleted),
+            (false, true) => Some(EventType::Added),
+            (true, true) => Some(EventType::Modified),
+            (false, false) => None,
         }
+    }
+
+    /// True if a relist implied the event, so that what the object was before is not fully known.
+    pub fn is_implied(&self) -> bool {
+        self.in_block || self.part == ChangePart::ExceptDeparture
     }
 
     /// The object to send for this event with `verdict`: the one before the change if the object

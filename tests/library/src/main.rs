@@ -1,18 +1,16 @@
-//! Watches the pods of the current cluster with an informer, and prints each pod and change.
+//! Prints the pods of the current cluster and their changes, with a shared informer.
 
 use std::error::Error;
-use std::sync::Arc;
 
 use k8s_openapi::api::core::v1::Pod;
 use kubefan::api::GroupVersionResource;
-use kubefan::api::Object;
-use kubefan::api::Selection;
 use kubefan::api::WireFormat;
-use kubefan::cache::WatchFrom;
-use kubefan::cache::WatchItem;
 use kubefan::informer::Config;
 use kubefan::informer::InformerSet;
 use kubefan::informer::LiveRestMapper;
+use kubefan::shared_informer;
+use kubefan::shared_informer::HandlerFunctions;
+use kubefan::shared_informer::SharedInformer;
 use kubefan::shutdown;
 use kubefan::shutdown::Shutdown;
 use kubefan::upstream::Client;
@@ -29,34 +27,42 @@ async fn main() -> Result<(), Box<dyn Error>> {
         .informer_spec(&pods, WireFormat::Json)
         .ok_or("the API server has no pods")?;
     let informer = informers.get_or_start(&spec, None)?;
-    let reader = informer.reader();
-    if !reader.ready().await {
+    let pods = SharedInformer::<Pod>::new(
+        informer.reader().clone(),
+        spec.resource,
+        shared_informer::Config::default(),
+        shutdown.clone(),
+    );
+    let node = |pod: &Pod| {
+        pod.spec
+            .iter()
+            .flat_map(|spec| spec.node_name.clone())
+            .collect()
+    };
+    pods.add_index("node", node)?;
+    let handler = HandlerFunctions::<Pod>::new()
+        .on_add(|pod, _is_initial_list| println!("added {}", line(&pod)))
+        .on_update(|_old, new| println!("updated {}", line(&new)))
+        .on_delete(|deleted| println!("deleted {}", line(&deleted.object)));
+    let mut handler = pods.add_handler(handler, None);
+    if !handler.synced().await {
         return Err("the informer ended".into());
     }
-    if let Some(snapshot) = reader.snapshot() {
-        println!("{} pods at {}", snapshot.len(), snapshot.resource_version());
+    let lister = pods.lister();
+    for node in lister.index_values("node")? {
+        println!("{} pods on {node}", lister.index_keys("node", &node)?.len());
     }
-    let mut watch = reader.watch(WatchFrom::Snapshot, Arc::new(Selection::default()))?;
-    while let Some(item) = watch.next().await {
-        match item {
-            WatchItem::Initial(object) => println!("initial {}", line(&object)?),
-            WatchItem::InitialEnd(version) => println!("all initial pods at {version}"),
-            WatchItem::Change { event, verdict } => {
-                println!("{verdict:?} {}", line(&event.object)?)
-            }
-            WatchItem::Expired(expired) => return Err(expired.into()),
-        }
-    }
+    tokio::signal::ctrl_c().await?;
     shutdown.drain().await;
     Ok(())
 }
 
-fn line(object: &Object) -> Result<String, serde_json::Error> {
-    let pod: Pod = serde_json::from_slice(&object.body)?;
-    let phase = pod.status.and_then(|status| status.phase);
-    Ok(format!(
-        "{} {}",
-        object.key.as_str(),
-        phase.unwrap_or_default()
-    ))
+fn line(pod: &Pod) -> String {
+    let namespace = pod.metadata.namespace.as_deref().unwrap_or_default();
+    let name = pod.metadata.name.as_deref().unwrap_or_default();
+    let phase = pod
+        .status
+        .as_ref()
+        .and_then(|status| status.phase.as_deref());
+    format!("{namespace}/{name} {}", phase.unwrap_or_default())
 }

@@ -1,0 +1,92 @@
+//! LogCursor: reads every change that a cache applies, exactly up to its applied version.
+
+use std::future::Future;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use crate::cache::log::Batch;
+use crate::cache::log::Event;
+use crate::cache::log::Expired;
+use crate::cache::log::PositionEvicted;
+use crate::cache::objects::Snapshot;
+use crate::cache::reader::Reader;
+use crate::cache::state::SharedCache;
+
+/// Maximum number of changes that a cursor fetches in one step.
+const BATCH: usize = 64;
+
+/// A position in the event log, for a view of the cache that must never be older than the cache.
+///
+/// A [`WatchStream`](crate::cache::WatchStream) may get a change a moment after snapshots show it,
+/// because the writer queues changes for its streams. A cursor reads the log itself: after it has
+/// returned everything, its reader has exactly the cache's state. It has no waker of its own and
+/// belongs to no group. It counts as one of the cache's watchers.
+pub struct LogCursor {
+    shared: Arc<SharedCache>,
+    epoch: u64,
+    /// All changes before this log position are fetched.
+    position: u64,
+    batch: Batch,
+}
+
+// === impl LogCursor ===
+
+impl LogCursor {
+    /// The newest snapshot, and a cursor on the changes after it; `None` while the cache is not
+    /// ready.
+    pub(super) fn open(shared: &Arc<SharedCache>) -> Option<(Snapshot, Self)> {
+        let state = shared.state.read();
+        let snapshot = shared.snapshot(&state)?;
+        shared.watchers.fetch_add(1, Ordering::Relaxed);
+        let cursor = Self {
+            shared: Arc::clone(shared),
+            epoch: state.epoch,
+            position: state.log.tip(),
+            batch: Batch::new(),
+        };
+        Some((snapshot, cursor))
+    }
+
+    /// The next change; `None` if all applied changes were returned.
+    ///
+    /// # Errors
+    ///
+    /// [`Expired`] if the log has dropped the next change, or if a new epoch has begun. Then every
+    /// further call returns the error too, and the caller needs a new snapshot.
+    pub fn next_applied(&mut self) -> Result<Option<Arc<Event>>, Expired> {
+        if self.batch.is_empty() {
+            let state = self.shared.state.read();
+            let expired = Expired {
+                requested: state.applied().unwrap_or_default(),
+                oldest: state.log.start(),
+            };
+            if self.epoch != state.epoch {
+                return Err(expired);
+            }
+            let read = state.log.read(self.position, BATCH, &mut self.batch);
+            self.position = read.map_err(|PositionEvicted| expired)?;
+        }
+        Ok(self.batch.pop_front().map(|(event, _)| event))
+    }
+
+    /// True if all applied changes were returned, and the cursor has not expired.
+    pub fn is_at_tip(&self) -> bool {
+        let state = self.shared.state.read();
+        self.batch.is_empty() && self.epoch == state.epoch && self.position == state.log.tip()
+    }
+
+    /// Waits until [`LogCursor::next_applied`] has something to return, an error included. Returns
+    /// false if the cache was closed and everything was returned. Cancel safe.
+    pub fn changed(&self) -> impl Future<Output = bool> + Send + use<> {
+        let reader = Reader::new(Arc::clone(&self.shared));
+        let (epoch, position) = (self.epoch, self.position);
+        let is_fetched = self.batch.is_empty();
+        async move { !is_fetched || reader.is_beyond(epoch, position).await }
+    }
+}
+
+impl Drop for LogCursor {
+    fn drop(&mut self) {
+        self.shared.watchers.fetch_sub(1, Ordering::Relaxed);
+    }
+}

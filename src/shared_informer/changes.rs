@@ -1,0 +1,290 @@
+//! Changes: one handler's way through the history of a shared informer.
+
+use std::collections::VecDeque;
+use std::future::poll_fn;
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures_util::Stream;
+use futures_util::stream::unfold;
+use serde::de::DeserializeOwned;
+use tokio::sync::watch;
+use tokio::time::Instant;
+use tokio::time::Interval;
+use tokio::time::MissedTickBehavior;
+use tokio::time::interval_at;
+
+use crate::api::EventType;
+use crate::api::Selection;
+use crate::cache::Event;
+use crate::cache::Reader;
+use crate::cache::Snapshot;
+use crate::cache::WatchItem;
+use crate::cache::WatchStream;
+use crate::concurrency::CoopBudget;
+
+use super::Change;
+use super::Config;
+use super::Deleted;
+use super::informer::Shared;
+use super::reached::Reached;
+use super::reached::Step;
+use super::reached::difference;
+use super::source::Source;
+
+/// When so many objects have changed since its snapshot, a handler that has everything takes a new
+/// one, so that old states of objects are freed.
+const REBASE: usize = 64;
+/// Budget units of a change: the stream yields after 1,024 of them.
+const UNITS_PER_CHANGE: usize = CoopBudget::UNITS / 1024;
+
+/// The present objects of a shared informer, then their changes, at the speed of its reader.
+///
+/// It ends when the informer has ended for good: its cache was closed and no other follows.
+pub struct Changes<K> {
+    informer: Arc<Shared<K>>,
+    source: Source,
+    /// The cache that is followed, and its changes; `None` before the first and between two.
+    following: Option<(Reader, WatchStream)>,
+    reached: Reached,
+    /// What leads from the reached state to that of `following`'s snapshot, or a resync.
+    pending: VecDeque<Step>,
+    resync: Option<Interval>,
+    synced: watch::Sender<bool>,
+    budget: CoopBudget,
+}
+
+// === impl Changes ===
+
+impl<K: DeserializeOwned> Changes<K> {
+    pub(super) fn new(informer: Arc<Shared<K>>) -> Self {
+        Self {
+            source: informer.source.clone(),
+            informer,
+            following: None,
+            reached: Reached::default(),
+            pending: VecDeque::new(),
+            resync: None,
+            synced: watch::Sender::new(false),
+            budget: CoopBudget::new(),
+        }
+    }
+
+    /// Returns all present objects again as [`Change::Updated`] after each `interval`, which is at
+    /// least [`Config::LEAST_RESYNC`]. Default is never.
+    #[must_use]
+    pub fn with_resync(mut self, interval: Duration) -> Self {
+        let interval = interval.max(Config::LEAST_RESYNC);
+        let mut ticks = interval_at(Instant::now() + interval, interval);
+        ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        self.resync = Some(ticks);
+        self
+    }
+
+    /// True if all objects that were present at first were returned, and the caller asked for what
+    /// comes after them.
+    pub fn has_synced(&self) -> bool {
+        *self.synced.borrow()
+    }
+
+    /// Completes when [`Changes::has_synced`] becomes true; with an error if the stream was dropped.
+    pub(super) fn synced(&self) -> watch::Receiver<bool> {
+        self.synced.subscribe()
+    }
+
+    /// Waits for the next change. Returns `None` at the end. Cancel safe.
+    pub async fn next(&mut self) -> Option<Change<K>> {
+        loop {
+            self.budget.proceed().await;
+            self.budget.charge(UNITS_PER_CHANGE);
+            if let Some(step) = self.pending.pop_front() {
+                match self.change(step) {
+                    Some(change) => return Some(change),
+                    None => continue,
+                }
+            }
+            let Some((reader, stream)) = &mut self.following else {
+                self.informer.loaded().await;
+                let reader = self.source.next_ready().await?;
+                self.follow(reader);
+                continue;
+            };
+            self.synced
+                .send_if_modified(|synced| !std::mem::replace(synced, true));
+            let (reached, resync) = (&mut self.reached, &mut self.resync);
+            let item = tokio::select! {
+                item = poll_fn(|cx| {
+                    let polled = stream.poll_next(cx);
+                    if polled.is_pending() && reached.changed() >= REBASE {
+                        rebase(reached, reader, stream);
+                    }
+                    polled
+                }) => item,
+                () = tick(resync) => {
+                    let objects = self.reached.objects(&self.informer.selection);
+                    let again = |object| Step::Updated { old: Arc::clone(&object), new: object };
+                    self.pending = objects.into_iter().map(again).collect();
+                    continue;
+                }
+            };
+            match item {
+                Some(WatchItem::Change { event, .. }) => self.pending = self.steps(&event),
+                // The log has dropped the next change: the present state is compared instead.
+                Some(WatchItem::Expired(_)) => {
+                    let reader = reader.clone();
+                    self.following = None;
+                    self.follow(reader);
+                }
+                Some(WatchItem::Initial(_) | WatchItem::InitialEnd(_)) => {}
+                None => self.following = None,
+            }
+        }
+    }
+
+    /// The changes as a stream.
+    pub fn into_stream(self) -> impl Stream<Item = Change<K>> {
+        unfold(self, |mut changes| async move {
+            let change = changes.next().await?;
+            Some((change, changes))
+        })
+    }
+
+    /// The objects as a stream: each present one, and each one that was added or updated. It does not
+    /// say which objects are gone.
+    pub fn into_objects(self) -> impl Stream<Item = Arc<K>> {
+        unfold(self, |mut changes| async move {
+            loop {
+                let object = match changes.next().await? {
+                    Change::Added { object, .. } => object,
+                    Change::Updated { new, .. } => new,
+                    Change::Deleted(_) => continue,
+                };
+                return Some((object, changes));
+            }
+        })
+    }
+
+    /// Continues from the present state of the cache of `reader`.
+    fn follow(&mut self, reader: Reader) {
+        let selection = &self.informer.selection;
+        // Other conditions are tested here, so that the cache's limit of selections does not apply.
+        let watched = Arc::new(Selection {
+            namespace: selection.namespace.clone(),
+            ..Selection::default()
+        });
+        let watch = |snapshot| {
+            let stream = reader.watch_after(&snapshot, watched);
+            Some((snapshot, stream.ok()?))
+        };
+        let Some((snapshot, stream)) = reader.snapshot().and_then(watch) else {
+            // The cache lost its content meanwhile. Its next content, or the next cache, is awaited.
+            self.source.wait_again(reader);
+            return;
+        };
+        let new: Vec<_> = snapshot.list(selection, None).collect();
+        self.pending = match self.reached.is_nothing() {
+            true => new.into_iter().map(Step::initial).collect(),
+            false => difference(&self.reached.objects(selection), &new),
+        };
+        self.reached.rebase(snapshot);
+        self.following = Some((reader, stream));
+    }
+
+    /// What the handler is told of `event`, which it knows then.
+    fn steps(&mut self, event: &Event) -> VecDeque<Step> {
+        let selection = &self.informer.selection;
+        let Some(verdict) = event.verdict_without_departures(selection) else {
+            return VecDeque::new();
+        };
+        let object = event.object_for(verdict);
+        let state = (verdict != EventType::Deleted).then(|| Arc::clone(object));
+        self.reached.apply(object.key.clone(), state);
+        let added = || Step::Added {
+            object: Arc::clone(object),
+            is_initial_list: false,
+        };
+        match (verdict, &event.previous) {
+            (EventType::Deleted, _) => [Step::Deleted {
+                object: Arc::clone(object),
+                is_final_state_known: !event.is_implied(),
+            }]
+            .into(),
+            (EventType::Modified, Some(old)) if old.uid() != object.uid() => [
+                Step::Deleted {
+                    object: Arc::clone(old),
+                    is_final_state_known: false,
+                },
+                added(),
+            ]
+            .into(),
+            (EventType::Modified, Some(old)) => [Step::Updated {
+                old: Arc::clone(old),
+                new: Arc::clone(object),
+            }]
+            .into(),
+            _ => [added()].into(),
+        }
+    }
+
+    /// The change of `step`. `None` if the object cannot be decoded, which is reported.
+    fn change(&self, step: Step) -> Option<Change<K>> {
+        let decode = |object| self.informer.decode(object);
+        Some(match step {
+            Step::Added {
+                object,
+                is_initial_list,
+            } => Change::Added {
+                object: decode(&object)?,
+                is_initial_list,
+            },
+            Step::Updated { old, new } => {
+                let new_object = decode(&new)?;
+                let old_object = match Arc::ptr_eq(&old, &new) {
+                    true => Some(Arc::clone(&new_object)),
+                    false => decode(&old),
+                };
+                match old_object {
+                    Some(old) => Change::Updated {
+                        old,
+                        new: new_object,
+                    },
+                    None => Change::Added {
+                        object: new_object,
+                        is_initial_list: false,
+                    },
+                }
+            }
+            Step::Deleted {
+                object,
+                is_final_state_known,
+            } => Change::Deleted(Deleted {
+                object: decode(&object)?,
+                is_final_state_known,
+            }),
+        })
+    }
+}
+
+/// Takes the cache's newest snapshot as the reached state if `stream` has returned all changes up to
+/// exactly this snapshot.
+fn rebase(reached: &mut Reached, reader: &Reader, stream: &WatchStream) {
+    let Some(snapshot) = reader.snapshot() else {
+        return;
+    };
+    let has_everything = stream.bookmark() == Some(snapshot.resource_version());
+    // The stream may have got a change between the two calls.
+    let is_newest = |newest: Snapshot| newest.has_no_change_since(&snapshot);
+    if has_everything && reader.snapshot().is_some_and(is_newest) {
+        reached.rebase(snapshot);
+    }
+}
+
+/// Completes at the next tick; never if there are none. Cancel safe.
+async fn tick(interval: &mut Option<Interval>) {
+    match interval {
+        Some(interval) => {
+            interval.tick().await;
+        }
+        None => std::future::pending().await,
+    }
+}

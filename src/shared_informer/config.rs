@@ -1,0 +1,58 @@
+//! Settings of a shared informer.
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::api::Selection;
+
+use super::DecodeError;
+
+/// Settings of a [`SharedInformer`](super::SharedInformer).
+#[derive(Clone)]
+pub struct Config {
+    /// The objects of the cache that the informer shows. Default is all.
+    pub selection: Selection,
+    /// How objects are kept. Default is [`Storage::Bytes`].
+    pub storage: Storage,
+    /// Called for each object that is not of the informer's type. Default logs a warning.
+    pub on_decode_error: Arc<dyn Fn(&DecodeError) + Send + Sync>,
+}
+
+/// How a shared informer keeps its objects.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Storage {
+    /// As the API server's bytes. Each read and each handler decodes the object again. This takes
+    /// the least memory.
+    #[default]
+    Bytes,
+    /// As bytes, and as decoded objects that listers and handlers share. This takes the least time.
+    Decoded,
+}
+
+impl Config {
+    /// The shortest interval of a handler's resync, as in client-go.
+    pub const LEAST_RESYNC: Duration = Duration::from_secs(1);
+}
+
+impl Default for Config {
+    fn default() -> Self {
+        Self {
+            selection: Selection::default(),
+            storage: Storage::default(),
+            on_decode_error: Arc::new(|error| {
+                let source = error as &(dyn std::error::Error + 'static);
+                tracing::warn!(error = source, "an object is left out");
+            }),
+        }
+    }
+}
+
+impl fmt::Debug for Config {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Config")
+            .field("selection", &self.selection)
+            .field("storage", &self.storage)
+            .finish_non_exhaustive()
+    }
+}

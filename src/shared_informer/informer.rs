@@ -1,0 +1,219 @@
+//! SharedInformer: the objects of one resource as a Rust type, for any number of users.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use serde::de::DeserializeOwned;
+use tokio::sync::watch;
+
+use crate::api::Object;
+use crate::api::Resource;
+use crate::api::Selection;
+use crate::cache::Reader;
+use crate::shutdown::Shutdown;
+
+use super::Changes;
+use super::Config;
+use super::EventHandler;
+use super::HandlerRegistration;
+use super::IndexError;
+use super::Lister;
+use super::Storage;
+use super::decode::Decoder;
+use super::source::Source;
+use super::view::SharedView;
+use super::view::View;
+
+/// How many objects or changes the background task applies before it yields.
+const STEP: usize = 32;
+
+/// The objects of one resource, kept equal to the API server's. Clones share the informer.
+///
+/// `K` is any type that deserializes from the objects: those of `k8s-openapi` and `kube`, derived
+/// custom resources, `kube::core::DynamicObject`, or `PartialObjectMeta`.
+pub struct SharedInformer<K>(Arc<Shared<K>>);
+
+/// What handlers and listers share.
+pub(super) struct Shared<K> {
+    pub(super) source: Source,
+    pub(super) selection: Arc<Selection>,
+    pub(super) storage: Storage,
+    pub(super) decoder: Arc<Decoder<K>>,
+    pub(super) view: Arc<SharedView<K>>,
+    shutdown: Shutdown,
+    /// Ends the task that follows the cache when the last user is gone.
+    users: watch::Sender<()>,
+    /// Started at the first need: an informer of bytes without indexes has no view.
+    follower: std::sync::Once,
+}
+
+impl<K> Clone for SharedInformer<K> {
+    fn clone(&self) -> Self {
+        Self(Arc::clone(&self.0))
+    }
+}
+
+// === impl SharedInformer ===
+
+impl<K: DeserializeOwned + Send + Sync + 'static> SharedInformer<K> {
+    /// An informer of the cache of `reader`, which has the objects of `resource` as JSON. Its tasks
+    /// belong to `shutdown`.
+    ///
+    /// # Panics
+    ///
+    /// With [`Storage::Decoded`], outside of a tokio runtime.
+    pub fn new(
+        reader: Reader,
+        resource: Arc<Resource>,
+        config: Config,
+        shutdown: Shutdown,
+    ) -> Self {
+        Self::of_source(Source::fixed(reader), resource, config, shutdown)
+    }
+
+    pub(super) fn of_source(
+        source: Source,
+        resource: Arc<Resource>,
+        config: Config,
+        shutdown: Shutdown,
+    ) -> Self {
+        let decoder = Arc::new(Decoder::new(resource, &config));
+        let selection = Arc::new(config.selection);
+        let keeps_objects = config.storage == Storage::Decoded;
+        let view = View::new(Arc::clone(&selection), Arc::clone(&decoder), keeps_objects);
+        let shared = Shared {
+            source,
+            selection,
+            storage: config.storage,
+            decoder,
+            view: Arc::new(SharedView::new(view)),
+            shutdown,
+            users: watch::Sender::new(()),
+            follower: std::sync::Once::new(),
+        };
+        if keeps_objects {
+            shared.keep_view();
+        }
+        Self(Arc::new(shared))
+    }
+
+    /// Calls `handler` for each present object, and then for each change, in a task of its own.
+    ///
+    /// With `resync`, [`EventHandler::on_update`] is also called for all present objects after each
+    /// such interval, which is at least [`Config::LEAST_RESYNC`].
+    ///
+    /// # Panics
+    ///
+    /// Outside of a tokio runtime.
+    pub fn add_handler<H: EventHandler<K>>(
+        &self,
+        handler: H,
+        resync: Option<Duration>,
+    ) -> HandlerRegistration {
+        let changes = match resync {
+            Some(interval) => self.changes().with_resync(interval),
+            None => self.changes(),
+        };
+        let spawn = |calls| self.0.shutdown.spawn_background(calls);
+        HandlerRegistration::spawn(changes, handler, spawn)
+    }
+
+    /// The present objects, and then the changes. They cost nothing until they are read.
+    pub fn changes(&self) -> Changes<K> {
+        Changes::new(Arc::clone(&self.0))
+    }
+
+    /// A lister of the informer's objects.
+    pub fn lister(&self) -> Lister<K> {
+        Lister::new(Arc::clone(&self.0))
+    }
+
+    /// Adds an index: [`Lister::by_index`] finds the objects for which `values` returns a value. It
+    /// has all present objects when this returns, which may take long if there are many.
+    ///
+    /// # Errors
+    ///
+    /// [`IndexError::Exists`] if there is an index `name` already.
+    ///
+    /// # Panics
+    ///
+    /// Outside of a tokio runtime.
+    pub fn add_index(
+        &self,
+        name: impl Into<String>,
+        values: impl Fn(&K) -> Vec<String> + Send + Sync + 'static,
+    ) -> Result<(), IndexError> {
+        self.0.keep_view();
+        self.0.view.add_index(name.into(), Arc::new(values))
+    }
+
+    /// True if the cache has a complete list.
+    pub fn has_synced(&self) -> bool {
+        let reader = self.0.source.current();
+        reader.is_some_and(|reader| reader.is_ready())
+    }
+
+    /// Waits until [`SharedInformer::has_synced`] is true and decoded objects are loaded, and returns true. Returns false if the
+    /// informer ended before. Cancel safe.
+    pub async fn synced(&self) -> bool {
+        self.0.loaded().await;
+        self.0.source.clone().next_ready().await.is_some()
+    }
+}
+
+// === impl Shared ===
+
+impl<K: DeserializeOwned> Shared<K> {
+    /// Waits until the decoded objects are loaded, if the informer keeps them. Cancel safe.
+    pub(super) async fn loaded(&self) {
+        if self.storage == Storage::Decoded {
+            self.view.loaded().await;
+        }
+    }
+
+    /// The decoded form of `object`. `None` if it has none, which is reported.
+    pub(super) fn decode(&self, object: &Arc<Object>) -> Option<Arc<K>> {
+        let kept = match self.storage {
+            Storage::Bytes => None,
+            Storage::Decoded => self.view.current().decoded(object),
+        };
+        kept.or_else(|| self.decoder.decode_or_report(object))
+    }
+}
+
+impl<K: DeserializeOwned + Send + Sync + 'static> Shared<K> {
+    /// Makes the view follow the cache from now on, in the background.
+    fn keep_view(&self) {
+        self.follower.call_once(|| {
+            if let Some(reader) = self.source.current() {
+                self.view.follow(reader);
+            }
+            let follow = follow(self.source.clone(), Arc::clone(&self.view));
+            let mut users = self.users.subscribe();
+            let ended = Arc::clone(&self.view);
+            self.shutdown.spawn_background(async move {
+                tokio::select! {
+                    () = follow => {}
+                    Err(_) = users.changed() => {}
+                }
+                ended.end_loading();
+            });
+        });
+    }
+}
+
+/// Keeps `view` near the newest state of the cache of `source`, so that its readers find little to
+/// do. Ends with the source.
+async fn follow<K: DeserializeOwned>(mut source: Source, view: Arc<SharedView<K>>) {
+    while let Some(reader) = source.next_ready().await {
+        view.follow(reader);
+        loop {
+            while !view.advance(STEP) {
+                tokio::task::yield_now().await;
+            }
+            if !view.changed().await {
+                break;
+            }
+        }
+    }
+}

@@ -1,0 +1,138 @@
+//! Lister: reads the objects of a shared informer.
+
+use std::sync::Arc;
+
+use serde::de::DeserializeOwned;
+use tokio::time::Instant;
+
+use crate::api::Object;
+use crate::api::ObjectKey;
+use crate::api::ResourceVersion;
+use crate::api::Selection;
+
+use super::DecodeError;
+use super::IndexError;
+use super::Storage;
+use super::informer::Shared;
+
+/// Reads the objects of a [`SharedInformer`](super::SharedInformer). Clones read the same informer.
+///
+/// Each read shows all changes that the cache has applied before it. Before the first list of the API
+/// server, a lister has no objects; see
+/// [`SharedInformer::synced`](super::SharedInformer::synced).
+pub struct Lister<K>(Arc<Shared<K>>);
+
+impl<K> Clone for Lister<K> {
+    fn clone(&self) -> Self {
+        Self(Arc::clone(&self.0))
+    }
+}
+
+// === impl Lister ===
+
+impl<K: DeserializeOwned> Lister<K> {
+    pub(super) fn new(informer: Arc<Shared<K>>) -> Self {
+        Self(informer)
+    }
+
+    /// The object `name` in `namespace` (`None` for a cluster-scoped resource); `None` if there is
+    /// none.
+    ///
+    /// # Errors
+    ///
+    /// [`DecodeError`] if the object is not of type `K`.
+    pub fn get(&self, namespace: Option<&str>, name: &str) -> Result<Option<Arc<K>>, DecodeError> {
+        let key = ObjectKey::new(namespace, name);
+        if self.0.storage == Storage::Decoded
+            && let Some((_, decoded)) = self.0.view.current().objects().get(&key)
+        {
+            return Ok(Some(Arc::clone(decoded)));
+        }
+        let snapshot = self.0.source.current().and_then(|reader| reader.snapshot());
+        let object = snapshot.and_then(|snapshot| snapshot.get(&key));
+        let object = object.filter(|object| self.0.selection.matches(object));
+        let decode = |object: Arc<Object>| self.0.decoder.decode(&object);
+        object.map(decode).transpose()
+    }
+
+    /// All objects, in the order of their keys. Objects that are not of type `K` are left out and
+    /// reported to [`Config::on_decode_error`](super::Config::on_decode_error).
+    pub fn list(&self) -> Vec<Arc<K>> {
+        self.select(&Selection::default())
+    }
+
+    /// The objects of `namespace`, like [`Lister::list`].
+    pub fn list_in(&self, namespace: &str) -> Vec<Arc<K>> {
+        self.select(&Selection {
+            namespace: Some(namespace.to_owned()),
+            ..Selection::default()
+        })
+    }
+
+    /// The objects of the informer that `selection` selects too, like [`Lister::list`].
+    pub fn select(&self, selection: &Selection) -> Vec<Arc<K>> {
+        if self.0.storage == Storage::Decoded {
+            let view = self.0.view.current();
+            let objects = view.objects().values();
+            let selected = objects.filter(|(object, _)| selection.matches(object));
+            return selected.map(|(_, decoded)| Arc::clone(decoded)).collect();
+        }
+        let snapshot = self.0.source.current().and_then(|reader| reader.snapshot());
+        let snapshot = snapshot.iter();
+        let objects = snapshot.flat_map(|snapshot| snapshot.list(selection, None));
+        let own = objects.filter(|object| self.0.selection.matches(object));
+        own.filter_map(|object| self.0.decoder.decode_or_report(&object))
+            .collect()
+    }
+
+    /// The objects for which the function of the index `name` returned `value`, in the order of their
+    /// keys.
+    ///
+    /// # Errors
+    ///
+    /// [`IndexError::Missing`] if no index has this name.
+    pub fn by_index(&self, name: &str, value: &str) -> Result<Vec<Arc<K>>, IndexError> {
+        let view = self.0.view.current();
+        let objects = view.index(name)?.find(value);
+        Ok(objects.filter_map(|object| view.decode(object)).collect())
+    }
+
+    /// The keys of the objects that [`Lister::by_index`] returns.
+    ///
+    /// # Errors
+    ///
+    /// [`IndexError::Missing`] if no index has this name.
+    pub fn index_keys(&self, name: &str, value: &str) -> Result<Vec<ObjectKey>, IndexError> {
+        let view = self.0.view.current();
+        let objects = view.index(name)?.find(value);
+        Ok(objects.map(|object| object.key.clone()).collect())
+    }
+
+    /// All values that the function of the index `name` returned for present objects, sorted.
+    ///
+    /// # Errors
+    ///
+    /// [`IndexError::Missing`] if no index has this name.
+    pub fn index_values(&self, name: &str) -> Result<Vec<String>, IndexError> {
+        let view = self.0.view.current();
+        let mut values: Vec<_> = view.index(name)?.values().cloned().collect();
+        values.sort_unstable();
+        Ok(values)
+    }
+
+    /// The resource version of the API server up to which reads show all changes; `None` before the
+    /// first list.
+    pub fn resource_version(&self) -> Option<ResourceVersion> {
+        self.0.source.current()?.applied()
+    }
+
+    /// Waits until reads show the state at `version`, and returns true: a program that has written an
+    /// object waits for the version in the API server's answer, and then reads its own write. Returns
+    /// false when `deadline` has passed, or if the cache was closed. Cancel safe.
+    pub async fn wait_for(&self, version: ResourceVersion, deadline: Instant) -> bool {
+        match self.0.source.current() {
+            Some(reader) => reader.wait_for(version, deadline).await,
+            None => false,
+        }
+    }
+}

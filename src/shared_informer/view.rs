@@ -1,0 +1,344 @@
+//! View: the decoded objects and the indexes of a shared informer, derived from its cache.
+//!
+//! A view follows the event log with a cursor. A background task keeps it near the log's end. Who
+//! reads it first takes what the log has more, so that a read is never older than the cache.
+
+use std::collections::BTreeMap;
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+use parking_lot::RwLock;
+use parking_lot::RwLockReadGuard;
+use parking_lot::RwLockWriteGuard;
+use serde::de::DeserializeOwned;
+use tokio::sync::watch;
+
+use crate::api::EventType;
+use crate::api::Object;
+use crate::api::ObjectKey;
+use crate::api::Selection;
+use crate::cache::Event;
+use crate::cache::LogCursor;
+use crate::cache::Reader;
+use crate::cache::Snapshot;
+
+use super::decode::Decoder;
+use super::index::Index;
+use super::index::IndexError;
+use super::index::IndexFunction;
+
+/// How many replaced objects are kept decoded, for handlers that are told of the change next.
+const RECENT: usize = 256;
+
+/// A view that many tasks read and that each of them may bring up to date.
+pub(super) struct SharedView<K> {
+    view: RwLock<View<K>>,
+    /// True once the view has loaded all objects, or will never have any.
+    loaded: watch::Sender<bool>,
+}
+
+/// The objects of a selection in one form, and indexes of them.
+pub(super) struct View<K> {
+    selection: Arc<Selection>,
+    decoder: Arc<Decoder<K>>,
+    keeps_objects: bool,
+    functions: BTreeMap<String, IndexFunction<K>>,
+    reader: Option<Reader>,
+    phase: Phase<K>,
+    content: Content<K>,
+    recent: VecDeque<(Arc<Object>, Arc<K>)>,
+}
+
+enum Phase<K> {
+    /// There is no snapshot to load: the cache is not ready.
+    Waiting,
+    /// The objects of `snapshot` with keys above `after` are loaded next.
+    Loading {
+        snapshot: Snapshot,
+        after: Option<ObjectKey>,
+        content: Content<K>,
+        cursor: LogCursor,
+    },
+    /// Everything before the cursor is applied.
+    Following(LogCursor),
+}
+
+struct Content<K> {
+    /// The decoded objects; empty if the view does not keep them.
+    objects: BTreeMap<ObjectKey, (Arc<Object>, Arc<K>)>,
+    indexes: BTreeMap<String, Index>,
+}
+
+// === impl SharedView ===
+
+impl<K: DeserializeOwned> SharedView<K> {
+    pub(super) fn new(view: View<K>) -> Self {
+        Self {
+            view: RwLock::new(view),
+            loaded: watch::Sender::new(false),
+        }
+    }
+
+    /// The view, with everything that the cache has applied.
+    pub(super) fn current(&self) -> RwLockReadGuard<'_, View<K>> {
+        let view = self.view.read();
+        if view.is_current() {
+            return view;
+        }
+        drop(view);
+        let mut view = self.view.write();
+        while !view.advance(usize::MAX) {}
+        RwLockWriteGuard::downgrade(view)
+    }
+
+    /// Applies up to `max` objects or changes. Returns true if the view has everything then.
+    pub(super) fn advance(&self, max: usize) -> bool {
+        let mut view = self.view.write();
+        let is_current = view.advance(max);
+        if is_current && matches!(view.phase, Phase::Following(_)) {
+            self.end_loading();
+        }
+        is_current
+    }
+
+    /// Waits until the view has loaded all objects once, or will never have any. Cancel safe.
+    pub(super) async fn loaded(&self) {
+        // The sender is a field of `self`, so there is no error.
+        let _ = self.loaded.subscribe().wait_for(|loaded| *loaded).await;
+    }
+
+    /// Lets nobody wait for objects any more.
+    pub(super) fn end_loading(&self) {
+        self.loaded
+            .send_if_modified(|loaded| !std::mem::replace(loaded, true));
+    }
+
+    /// Waits until there is something to apply. Returns false if the cache was closed.
+    pub(super) async fn changed(&self) -> bool {
+        let changed = match &self.view.read().phase {
+            Phase::Waiting => None,
+            Phase::Loading { .. } => return true,
+            Phase::Following(cursor) => Some(cursor.changed()),
+        };
+        let Some(changed) = changed else {
+            let reader = self.view.read().reader.clone();
+            return match reader {
+                Some(reader) => reader.ready().await,
+                None => false,
+            };
+        };
+        changed.await
+    }
+
+    /// Follows the cache of `reader` from now on.
+    pub(super) fn follow(&self, reader: Reader) {
+        let mut view = self.view.write();
+        view.reader = Some(reader);
+        view.phase = Phase::Waiting;
+    }
+
+    /// Adds an index, which has all present objects when this returns.
+    pub(super) fn add_index(
+        &self,
+        name: String,
+        function: IndexFunction<K>,
+    ) -> Result<(), IndexError> {
+        let mut view = self.view.write();
+        if view.functions.contains_key(&name) {
+            return Err(IndexError::Exists(name));
+        }
+        view.functions.insert(name.clone(), function);
+        view.content.indexes.insert(name, Index::default());
+        view.phase = Phase::Waiting;
+        while !view.advance(usize::MAX) {}
+        Ok(())
+    }
+}
+
+// === impl View ===
+
+impl<K: DeserializeOwned> View<K> {
+    pub(super) fn new(
+        selection: Arc<Selection>,
+        decoder: Arc<Decoder<K>>,
+        keeps_objects: bool,
+    ) -> Self {
+        Self {
+            selection,
+            decoder,
+            keeps_objects,
+            functions: BTreeMap::new(),
+            reader: None,
+            phase: Phase::Waiting,
+            content: Content::new(&BTreeMap::new()),
+            recent: VecDeque::new(),
+        }
+    }
+
+    /// The decoded objects in key order; none if the view does not keep them.
+    pub(super) fn objects(&self) -> &BTreeMap<ObjectKey, (Arc<Object>, Arc<K>)> {
+        &self.content.objects
+    }
+
+    pub(super) fn index(&self, name: &str) -> Result<&Index, IndexError> {
+        let index = self.content.indexes.get(name);
+        index.ok_or_else(|| IndexError::Missing(name.to_owned()))
+    }
+
+    /// The decoded form of exactly this state of an object, if the view has it.
+    pub(super) fn decoded(&self, object: &Arc<Object>) -> Option<Arc<K>> {
+        let is_same = |entry: &&(Arc<Object>, Arc<K>)| Arc::ptr_eq(&entry.0, object);
+        let current = self.content.objects.get(&object.key).filter(is_same);
+        let recent = || self.recent.iter().rev().find(is_same);
+        let (_, decoded) = current.or_else(recent)?;
+        Some(Arc::clone(decoded))
+    }
+
+    /// The decoded form of an object of an index.
+    pub(super) fn decode(&self, object: &Arc<Object>) -> Option<Arc<K>> {
+        let kept = self.decoded(object);
+        kept.or_else(|| self.decoder.decode_or_report(object))
+    }
+
+    fn is_current(&self) -> bool {
+        match &self.phase {
+            Phase::Waiting => !self.reader.as_ref().is_some_and(Reader::is_ready),
+            Phase::Loading { .. } => false,
+            Phase::Following(cursor) => cursor.is_at_tip(),
+        }
+    }
+
+    /// Applies up to `max` objects or changes. Returns true if the view has everything then.
+    fn advance(&mut self, max: usize) -> bool {
+        match std::mem::replace(&mut self.phase, Phase::Waiting) {
+            Phase::Waiting => {
+                let followed = self.reader.as_ref().and_then(Reader::follow);
+                let Some((snapshot, cursor)) = followed else {
+                    return true;
+                };
+                self.phase = Phase::Loading {
+                    snapshot,
+                    after: None,
+                    content: Content::new(&self.functions),
+                    cursor,
+                };
+                false
+            }
+            Phase::Loading {
+                snapshot,
+                after,
+                mut content,
+                cursor,
+            } => {
+                let last = self.load(&mut content, &snapshot, after.as_ref(), max);
+                self.phase = match last {
+                    Some(after) => Phase::Loading {
+                        snapshot,
+                        after: Some(after),
+                        content,
+                        cursor,
+                    },
+                    None => {
+                        self.content = content;
+                        Phase::Following(cursor)
+                    }
+                };
+                false
+            }
+            Phase::Following(mut cursor) => {
+                for _ in 0..max {
+                    match cursor.next_applied() {
+                        Ok(Some(event)) => self.apply(&event),
+                        Ok(None) => {
+                            self.phase = Phase::Following(cursor);
+                            return true;
+                        }
+                        // The log has dropped what the view needs next: it loads the present state.
+                        Err(_expired) => return false,
+                    }
+                }
+                self.phase = Phase::Following(cursor);
+                false
+            }
+        }
+    }
+
+    /// Loads up to `max` objects with keys above `after`. Returns the last key, or `None` if there
+    /// are no more.
+    fn load(
+        &self,
+        content: &mut Content<K>,
+        snapshot: &Snapshot,
+        after: Option<&ObjectKey>,
+        max: usize,
+    ) -> Option<ObjectKey> {
+        let after = after.map(ObjectKey::as_str);
+        let mut last = None;
+        let candidates = snapshot.candidates(&self.selection, after);
+        for (count, object) in candidates.enumerate() {
+            if count == max {
+                return last;
+            }
+            last = Some(object.key.clone());
+            if self.selection.matches(object) {
+                content.insert(self, object);
+            }
+        }
+        None
+    }
+
+    fn apply(&mut self, event: &Event) {
+        let Some(verdict) = event.verdict(&self.selection) else {
+            return;
+        };
+        let mut content = std::mem::replace(&mut self.content, Content::new(&BTreeMap::new()));
+        let replaced = match verdict {
+            EventType::Deleted => content.remove(&event.object.key),
+            EventType::Added | EventType::Modified => content.insert(self, &event.object),
+        };
+        self.content = content;
+        if let Some(replaced) = replaced {
+            if self.recent.len() == RECENT {
+                self.recent.pop_front();
+            }
+            self.recent.push_back(replaced);
+        }
+    }
+}
+
+// === impl Content ===
+
+impl<K: DeserializeOwned> Content<K> {
+    fn new(functions: &BTreeMap<String, IndexFunction<K>>) -> Self {
+        let names = functions.keys();
+        Self {
+            objects: BTreeMap::new(),
+            indexes: names.map(|name| (name.clone(), Index::default())).collect(),
+        }
+    }
+
+    /// Adds `object`, or replaces its old state, which is returned. An object that cannot be decoded
+    /// is left out.
+    fn insert(&mut self, view: &View<K>, object: &Arc<Object>) -> Option<(Arc<Object>, Arc<K>)> {
+        let Some(decoded) = view.decode(object) else {
+            return self.remove(&object.key);
+        };
+        for (name, function) in &view.functions {
+            if let Some(index) = self.indexes.get_mut(name) {
+                index.insert(object, function(&decoded));
+            }
+        }
+        if !view.keeps_objects {
+            return None;
+        }
+        let entry = (Arc::clone(object), decoded);
+        self.objects.insert(object.key.clone(), entry)
+    }
+
+    fn remove(&mut self, key: &ObjectKey) -> Option<(Arc<Object>, Arc<K>)> {
+        for index in self.indexes.values_mut() {
+            index.remove(key);
+        }
+        self.objects.remove(key)
+    }
+}
