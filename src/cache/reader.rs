@@ -45,6 +45,11 @@ impl Reader {
         self.wait_until(|state| state.content.is_some()).await
     }
 
+    /// Waits until the cache is closed. Cancel safe.
+    pub async fn closed(&self) {
+        self.wait_until(|_| false).await;
+    }
+
     /// Waits until all changes up to `rv` are applied, and returns true. Returns false when
     /// `deadline` has passed or the cache was closed. Cancel safe.
     pub async fn wait_for(&self, rv: ResourceVersion, deadline: Instant) -> bool {

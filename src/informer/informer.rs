@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::sync::atomic::AtomicU64;
+use std::sync::atomic::AtomicUsize;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
@@ -57,11 +58,24 @@ pub struct Informer {
     pinned: AtomicBool,
     stop: Notify,
     events_sent: AtomicU64,
+    holds: AtomicUsize,
     freshness: Freshness<ResourceClient>,
     unproven_permits: Arc<Semaphore>,
     isolated_list_permits: Arc<Semaphore>,
     isolated_watch_permits: Arc<Semaphore>,
     bridges: Bridges<ResourceClient>,
+}
+
+/// A user of an informer that may make no requests for long. See [`Informer::hold`].
+pub struct InformerHold(Arc<Informer>);
+
+// === impl Informer, InformerHold ===
+
+impl Drop for InformerHold {
+    fn drop(&mut self) {
+        self.0.touch();
+        self.0.holds.fetch_sub(1, Ordering::Relaxed);
+    }
 }
 
 impl Informer {
@@ -91,6 +105,7 @@ impl Informer {
             pinned: AtomicBool::new(false),
             stop: Notify::new(),
             events_sent: AtomicU64::new(0),
+            holds: AtomicUsize::new(0),
             freshness,
             unproven_permits: Arc::new(Semaphore::new(MAX_UNPROVEN_FORWARDS)),
             isolated_list_permits: Arc::new(Semaphore::new(MAX_ISOLATED_LISTS)),
@@ -225,6 +240,12 @@ impl Informer {
         self.pinned.store(true, Ordering::Relaxed);
     }
 
+    /// Keeps the informer from being stopped for being idle, until the returned value is dropped.
+    pub fn hold(self: &Arc<Self>) -> InformerHold {
+        self.holds.fetch_add(1, Ordering::Relaxed);
+        InformerHold(Arc::clone(self))
+    }
+
     pub(super) fn relist(&self) {
         self.relist.request();
     }
@@ -248,7 +269,8 @@ impl Informer {
                 () = self.stop.notified() => return,
                 () = tokio::time::sleep(wait.max(Duration::from_millis(100))) => {}
             }
-            if self.is_pinned() || self.reader.watchers() > 0 {
+            let is_held = self.holds.load(Ordering::Relaxed) > 0;
+            if self.is_pinned() || is_held || self.reader.watchers() > 0 {
                 self.touch();
             }
             if self.idle_for() >= idle_timeout {

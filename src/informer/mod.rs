@@ -53,6 +53,7 @@ pub use freshness::ProofError;
 pub use freshness::ProofMethod;
 pub use freshness::ProofRequest;
 pub use informer::Informer;
+pub use informer::InformerHold;
 pub use live_rest_mapper::LiveRestMapper;
 pub use reflector::Backoff;
 pub use reflector::BackoffConfig;

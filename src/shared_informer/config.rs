@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::api::Selection;
+use crate::informer::StartError;
 
 use super::DecodeError;
 
@@ -17,10 +18,13 @@ pub struct Config {
     pub storage: Storage,
     /// Called for each object that is not of the informer's type. Default logs a warning.
     pub on_decode_error: Arc<dyn Fn(&DecodeError) + Send + Sync>,
+    /// Called when the API server refuses the informer, once for each reason. A
+    /// [`Factory`](super::Factory) tries again. Default logs a warning.
+    pub on_start_error: Arc<dyn Fn(&StartError) + Send + Sync>,
 }
 
 /// How a shared informer keeps its objects.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Storage {
     /// As the API server's bytes. Each read and each handler decodes the object again. This takes
     /// the least memory.
@@ -43,6 +47,10 @@ impl Default for Config {
             on_decode_error: Arc::new(|error| {
                 let source = error as &(dyn std::error::Error + 'static);
                 tracing::warn!(error = source, "an object is left out");
+            }),
+            on_start_error: Arc::new(|error| {
+                let source = error as &(dyn std::error::Error + 'static);
+                tracing::warn!(error = source, "an informer is not started");
             }),
         }
     }

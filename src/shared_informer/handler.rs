@@ -41,10 +41,10 @@ pub trait EventHandler<K: Send + Sync + 'static>: Send + 'static {
 ///
 /// ```
 /// # use kubefan::shared_informer::HandlerFunctions;
-/// # use k8s_openapi::api::core::v1::Pod;
+/// # struct Pod { name: String }
 /// let handler = HandlerFunctions::<Pod>::new()
-///     .on_add(|pod, _is_initial_list| println!("added {:?}", pod.metadata.name))
-///     .on_delete(|deleted| println!("deleted {:?}", deleted.object.metadata.name));
+///     .on_add(|pod, _is_initial_list| println!("added {}", pod.name))
+///     .on_delete(|deleted| println!("deleted {}", deleted.object.name));
 /// ```
 pub struct HandlerFunctions<K> {
     on_add: Box<dyn FnMut(Arc<K>, bool) + Send>,

@@ -156,8 +156,15 @@ impl<K: DeserializeOwned + Send + Sync + 'static> SharedInformer<K> {
     /// Waits until [`SharedInformer::has_synced`] is true and decoded objects are loaded, and returns true. Returns false if the
     /// informer ended before. Cancel safe.
     pub async fn synced(&self) -> bool {
-        self.0.loaded().await;
-        self.0.source.clone().next_ready().await.is_some()
+        self.0.wait_for_sync().await
+    }
+
+    pub(super) fn from_shared(shared: Arc<Shared<K>>) -> Self {
+        Self(shared)
+    }
+
+    pub(super) fn shared(&self) -> &Arc<Shared<K>> {
+        &self.0
     }
 }
 
@@ -169,6 +176,13 @@ impl<K: DeserializeOwned> Shared<K> {
         if self.storage == Storage::Decoded {
             self.view.loaded().await;
         }
+    }
+
+    /// Waits for the first complete list, and until decoded objects are loaded. Returns false if the
+    /// informer ended before. Cancel safe.
+    pub(super) async fn wait_for_sync(&self) -> bool {
+        self.loaded().await;
+        self.source.clone().next_ready().await.is_some()
     }
 
     /// The decoded form of `object`. `None` if it has none, which is reported.

@@ -18,6 +18,7 @@
 //!   It loses only states in between (`a_handler_that_was_left_behind_gets_the_difference`).
 //! - **Listers** read the cache. A [`Lister`] is never older than a change that a handler was called
 //!   for (`a_lister_is_never_older_than_the_change_of_a_handler`).
+//! - **Factory.** A [`Factory`] starts informers, and shares those that exist.
 //! - **Indexes** find objects by the values that a function returns for them.
 //!
 //! # Invariants
@@ -29,6 +30,7 @@ mod change;
 mod changes;
 mod config;
 mod decode;
+mod factory;
 mod handler;
 mod index;
 mod informer;
@@ -46,6 +48,8 @@ pub use changes::Changes;
 pub use config::Config;
 pub use config::Storage;
 pub use decode::DecodeError;
+pub use factory::Factory;
+pub use factory::FactoryError;
 pub use handler::EventHandler;
 pub use handler::Filtering;
 pub use handler::HandlerFunctions;

@@ -39,6 +39,11 @@ pub(crate) const ROOMS: &[(Set, &str, &str)] = &[
         "informer",
         "shutdown telemetry concurrency mutation api codec cache upstream",
     ),
+    (
+        Library,
+        "shared_informer",
+        "shutdown concurrency api cache upstream informer",
+    ),
     (Library, "work_queue", "telemetry"),
     (
         Library,
@@ -108,7 +113,7 @@ const RESTRICTED_NAMES: &[(&str, &str)] = &[
     ("hyper", "net upstream server tools/sim"),
     ("hyper_util", "net upstream server"),
     ("k8s_openapi", "tools/workload"),
-    ("kube", "upstream"),
+    ("kube", "upstream shared_informer"),
     (
         "prometheus",
         "telemetry ledger net identity cache upstream informer work_queue audit server app",

@@ -7,6 +7,7 @@ mod consistency; // reads of the most recent state
 mod differential; // the tables of tests/differential
 mod failures; // lost watches, restored clusters, clients that do not read
 mod identity; // callers with credentials of their own: who may read what
+mod library; // programs that use the library
 mod operation; // README, deploy/, wrong settings, permissions
 mod performance; // kubefan load, and measurements that are run by hand
 mod reads; // formats, headers and deadlines; which reads are answered from the cache

@@ -3,14 +3,10 @@
 use std::error::Error;
 
 use k8s_openapi::api::core::v1::Pod;
-use kubefan::api::GroupVersionResource;
-use kubefan::api::WireFormat;
-use kubefan::informer::Config;
-use kubefan::informer::InformerSet;
-use kubefan::informer::LiveRestMapper;
-use kubefan::shared_informer;
+use kubefan::informer;
+use kubefan::shared_informer::Config;
+use kubefan::shared_informer::Factory;
 use kubefan::shared_informer::HandlerFunctions;
-use kubefan::shared_informer::SharedInformer;
 use kubefan::shutdown;
 use kubefan::shutdown::Shutdown;
 use kubefan::upstream::Client;
@@ -20,19 +16,8 @@ use kubefan::upstream::ClientConfig;
 async fn main() -> Result<(), Box<dyn Error>> {
     let shutdown = Shutdown::new(shutdown::Config::default());
     let client = Client::connect(ClientConfig::default()).await?;
-    let mapper = LiveRestMapper::discover(client.clone()).await?;
-    let informers = InformerSet::new(client, Config::default(), shutdown.clone());
-    let pods = GroupVersionResource::new("", "v1", "pods");
-    let spec = mapper
-        .informer_spec(&pods, WireFormat::Json)
-        .ok_or("the API server has no pods")?;
-    let informer = informers.get_or_start(&spec, None)?;
-    let pods = SharedInformer::<Pod>::new(
-        informer.reader().clone(),
-        spec.resource,
-        shared_informer::Config::default(),
-        shutdown.clone(),
-    );
+    let factory = Factory::start(client, informer::Config::default(), shutdown.clone()).await?;
+    let pods = factory.informer::<Pod>(Config::default())?;
     let node = |pod: &Pod| {
         pod.spec
             .iter()
@@ -60,9 +45,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
 fn line(pod: &Pod) -> String {
     let namespace = pod.metadata.namespace.as_deref().unwrap_or_default();
     let name = pod.metadata.name.as_deref().unwrap_or_default();
-    let phase = pod
-        .status
-        .as_ref()
-        .and_then(|status| status.phase.as_deref());
+    let status = pod.status.as_ref();
+    let phase = status.and_then(|status| status.phase.as_deref());
     format!("{namespace}/{name} {}", phase.unwrap_or_default())
 }

@@ -1,0 +1,270 @@
+//! Factory: starts shared informers, and shares those that exist already.
+
+use std::any::Any;
+use std::any::TypeId;
+use std::collections::HashMap;
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::Weak;
+use std::time::Duration;
+
+use kube::Resource;
+use parking_lot::Mutex;
+use serde::de::DeserializeOwned;
+use tokio::sync::watch;
+
+use crate::api::GroupVersionResource;
+use crate::api::Selection;
+use crate::api::WireFormat;
+use crate::cache::Reader;
+use crate::informer;
+use crate::informer::Informer;
+use crate::informer::InformerSet;
+use crate::informer::LiveRestMapper;
+use crate::informer::StartError;
+use crate::shutdown::Shutdown;
+use crate::upstream;
+use crate::upstream::Client;
+use crate::upstream::NotCacheable;
+
+use super::Config;
+use super::SharedInformer;
+use super::Storage;
+use super::informer::Shared;
+use super::source::Source;
+
+/// How long a factory waits before it starts an informer again that ended.
+const RESTART_PAUSE: Duration = Duration::from_secs(1);
+
+/// Starts shared informers. Clones share them.
+///
+/// There is one [`SharedInformer`] for each Rust type, selection and storage, and below it one cache
+/// for each resource, of all namespaces or of one, however often it is asked for. An informer is
+/// restarted if it ends, for example because a custom resource is defined again; its handlers then
+/// get the difference. After its last user, the informer is stopped when it was idle for
+/// [`informer::Config::idle_timeout`](crate::informer::Config::idle_timeout).
+#[derive(Clone)]
+pub struct Factory(Arc<Inner>);
+
+struct Inner {
+    informers: InformerSet,
+    mapper: Arc<LiveRestMapper>,
+    shutdown: Shutdown,
+    started: Mutex<HashMap<Key, Weak<dyn Started>>>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+struct Key {
+    object_type: TypeId,
+    gvr: GroupVersionResource,
+    selection: Selection,
+    storage: Storage,
+}
+
+/// Why a factory has no informer of a resource.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("there can be no informer of {resource}")]
+pub struct FactoryError {
+    /// The resource.
+    pub resource: GroupVersionResource,
+    source: NotCacheable,
+}
+
+/// An informer of any type.
+trait Started: Any + Send + Sync {
+    fn synced(&self) -> Pin<Box<dyn Future<Output = bool> + Send + '_>>;
+
+    fn into_any(self: Arc<Self>) -> Arc<dyn Any + Send + Sync>;
+}
+
+// === impl Factory ===
+
+impl Factory {
+    /// A factory of informers of the API server of `client`, after it has discovered the resources.
+    /// Its tasks belong to `shutdown`.
+    ///
+    /// # Errors
+    ///
+    /// If discovery fails.
+    ///
+    /// # Panics
+    ///
+    /// Outside of a tokio runtime.
+    pub async fn start(
+        client: Client,
+        config: informer::Config,
+        shutdown: Shutdown,
+    ) -> Result<Self, upstream::Error> {
+        let mapper = Arc::new(LiveRestMapper::discover(client.clone()).await?);
+        let informers = InformerSet::new(client, config, shutdown.clone());
+        let (live, all) = (Arc::clone(&mapper), informers.clone());
+        shutdown.spawn_background(async move { live.run(all).await });
+        Ok(Self::new(informers, mapper, shutdown))
+    }
+
+    /// A factory that shares `informers` with other users. `mapper` must be
+    /// [running](LiveRestMapper::run).
+    pub fn new(informers: InformerSet, mapper: Arc<LiveRestMapper>, shutdown: Shutdown) -> Self {
+        Self(Arc::new(Inner {
+            informers,
+            mapper,
+            shutdown,
+            started: Mutex::default(),
+        }))
+    }
+
+    /// The informer of the objects of type `K` that `config` selects. It is started if there is none
+    /// yet. If there is one, it keeps its `on_error`.
+    ///
+    /// If the API server refuses a list of all namespaces and `config` selects one namespace, the
+    /// informer lists this one.
+    ///
+    /// # Errors
+    ///
+    /// [`FactoryError`] if the API server has no such resource now, or it cannot be cached.
+    ///
+    /// # Panics
+    ///
+    /// Outside of a tokio runtime.
+    pub fn informer<K>(&self, config: Config) -> Result<SharedInformer<K>, FactoryError>
+    where
+        K: Resource<DynamicType = ()> + DeserializeOwned + Send + Sync + 'static,
+    {
+        let gvr = GroupVersionResource::new(K::group(&()), K::version(&()), K::plural(&()));
+        self.informer_of(&gvr, config)
+    }
+
+    /// Like [`Factory::informer`], for a type that does not name its resource, such as
+    /// `kube::core::DynamicObject` or `kube::core::PartialObjectMeta`.
+    ///
+    /// # Errors
+    ///
+    /// As for [`Factory::informer`].
+    ///
+    /// # Panics
+    ///
+    /// Outside of a tokio runtime.
+    pub fn informer_of<K>(
+        &self,
+        gvr: &GroupVersionResource,
+        config: Config,
+    ) -> Result<SharedInformer<K>, FactoryError>
+    where
+        K: DeserializeOwned + Send + Sync + 'static,
+    {
+        let key = Key {
+            object_type: TypeId::of::<K>(),
+            gvr: gvr.clone(),
+            selection: config.selection.clone(),
+            storage: config.storage,
+        };
+        let mut started = self.0.started.lock();
+        let running = started.get(&key).and_then(Weak::upgrade);
+        let running = running.and_then(|running| running.into_any().downcast().ok());
+        if let Some(running) = running {
+            return Ok(SharedInformer::from_shared(running));
+        }
+        let refused = |source| FactoryError {
+            resource: gvr.clone(),
+            source,
+        };
+        let mapper = &self.0.mapper;
+        mapper.refresh_unless_known(gvr);
+        mapper.cacheable(gvr).map_err(refused)?;
+        let spec = mapper.known_informer_spec(gvr, WireFormat::Json);
+        let spec = spec.ok_or_else(|| refused(NotCacheable::Unknown))?;
+        let (readers, source) = watch::channel(None);
+        let keeper = Keeper {
+            factory: self.clone(),
+            gvr: gvr.clone(),
+            namespace: config.selection.single_namespace().map(str::to_owned),
+            readers,
+            on_start_error: Arc::clone(&config.on_start_error),
+        };
+        let source = Source::new(source);
+        let shutdown = self.0.shutdown.clone();
+        let informer = SharedInformer::of_source(source, spec.resource, config, shutdown);
+        self.0.shutdown.spawn_background(keeper.keep());
+        let shared: Arc<dyn Started> = informer.shared().clone();
+        started.retain(|_, informer| informer.strong_count() > 0);
+        started.insert(key, Arc::downgrade(&shared));
+        Ok(informer)
+    }
+
+    /// Waits until all informers that were started have a complete list, and returns true. Returns
+    /// false if one has ended. Cancel safe.
+    pub async fn wait_for_cache_sync(&self) -> bool {
+        let started: Vec<_> = {
+            let started = self.0.started.lock();
+            started.values().filter_map(Weak::upgrade).collect()
+        };
+        for informer in started {
+            if !informer.synced().await {
+                return false;
+            }
+        }
+        true
+    }
+}
+
+// === impl Started ===
+
+impl<K: DeserializeOwned + Send + Sync + 'static> Started for Shared<K> {
+    fn synced(&self) -> Pin<Box<dyn Future<Output = bool> + Send + '_>> {
+        Box::pin(self.wait_for_sync())
+    }
+
+    fn into_any(self: Arc<Self>) -> Arc<dyn Any + Send + Sync> {
+        self
+    }
+}
+
+// === impl Keeper ===
+
+/// Keeps a cache running for a shared informer.
+struct Keeper {
+    factory: Factory,
+    gvr: GroupVersionResource,
+    namespace: Option<String>,
+    readers: watch::Sender<Option<Reader>>,
+    on_start_error: Arc<dyn Fn(&StartError) + Send + Sync>,
+}
+
+impl Keeper {
+    /// Ends with the last user of the shared informer.
+    async fn keep(self) {
+        let mut reported = None;
+        while !self.readers.is_closed() {
+            match self.start() {
+                Some(Ok(informer)) => {
+                    reported = None;
+                    let _hold = informer.hold();
+                    let reader = informer.reader().clone();
+                    self.readers.send_replace(Some(reader.clone()));
+                    tokio::select! {
+                        () = reader.closed() => {}
+                        () = self.readers.closed() => return,
+                    }
+                }
+                Some(Err(error)) if reported != Some(error) => {
+                    reported = Some(error);
+                    (self.on_start_error)(&error);
+                }
+                Some(Err(_)) | None => {}
+            }
+            tokio::select! {
+                () = tokio::time::sleep(RESTART_PAUSE) => {}
+                () = self.readers.closed() => return,
+            }
+        }
+    }
+
+    /// `None` if the API server does not have the resource now.
+    fn start(&self) -> Option<Result<Arc<Informer>, StartError>> {
+        let factory = &self.factory.0;
+        let spec = factory.mapper.informer_spec(&self.gvr, WireFormat::Json)?;
+        let namespace = self.namespace.as_deref();
+        Some(factory.informers.get_or_start(&spec, namespace))
+    }
+}
