@@ -627,9 +627,10 @@ async fn the_collection_learns_that_an_object_cannot_be_printed() {
         &ObjectValues::default(),
         text.into(),
     );
-    let mut writer = collection.writer.lock();
-    let added = writer.apply(EventType::Added, broken, None);
-    drop(writer);
+    let added = collection
+        .writer
+        .lock()
+        .apply(EventType::Added, broken, None);
     added.expect("a version above the last");
     let frame = body.frame().await.expect("a frame").expect("no error");
     let text = String::from_utf8_lossy(frame.data_ref().expect("data")).into_owned();
