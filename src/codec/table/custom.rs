@@ -76,7 +76,17 @@ impl CustomColumn {
     /// value or its type does not match.
     pub(super) fn cell(&self, object: Part<'_>) -> Cell {
         let found = self.path.as_ref().and_then(|path| path.first(object));
-        let Some(value) = &found else {
+        self.cell_with(found.as_ref())
+    }
+
+    /// The same for an object that was parsed into a tree.
+    pub(super) fn cell_in_tree(&self, object: &Value) -> Cell {
+        let found = self.path.as_ref().and_then(|path| path.find(object).ok());
+        self.cell_with(found.and_then(|values| values.first().copied()))
+    }
+
+    fn cell_with(&self, found: Option<&Value>) -> Cell {
+        let Some(value) = found else {
             return Value::Null.into();
         };
         match (self.definition.column_type.as_str(), value) {

@@ -19,6 +19,10 @@ use crate::codec::json::raw_event;
 /// The kind of CustomResourceDefinitions.
 const DEFINITION: &str = "CustomResourceDefinition";
 
+/// The number of custom columns, at most, for each of which the text of an object is searched. For
+/// more columns it is parsed into a tree once.
+const MAX_PASSES: usize = 16;
+
 /// Computes the rows of a Table for the objects of one kind.
 #[derive(Clone, Debug)]
 pub struct Printer {
@@ -136,8 +140,15 @@ impl Printer {
         match &self.shape {
             Shape::BuiltIn(cells) => cells(object),
             Shape::Custom(columns) => {
+                let name = std::iter::once(name(object));
+                if columns.len() > MAX_PASSES
+                    && let Some(tree) = object.tree()
+                {
+                    let cells = columns.iter().map(|column| column.cell_in_tree(&tree));
+                    return name.chain(cells).collect();
+                }
                 let cells = columns.iter().map(|column| column.cell(object));
-                std::iter::once(name(object)).chain(cells).collect()
+                name.chain(cells).collect()
             }
         }
     }

@@ -9,6 +9,8 @@ use super::part::Part;
 pub(super) const NONE: &str = "<none>";
 /// The cell for an optional field that is not set, in some columns.
 pub(super) const UNSET: &str = "<unset>";
+/// The number of texts that [`shortened`] shows.
+pub(super) const SHORTENED: usize = 3;
 
 /// The text of a value; empty if the value is absent or not text.
 pub(super) fn text(value: Part<'_>) -> Cow<'_, str> {
@@ -67,14 +69,12 @@ pub(super) fn joined<T: AsRef<str>>(texts: impl IntoIterator<Item = T>) -> Strin
     joined
 }
 
-/// Joins the first three texts with commas, followed by the number of the others.
-pub(super) fn shortened(texts: &[String]) -> String {
-    const SHOWN: usize = 3;
-    match texts.get(SHOWN..) {
-        Some(more) if !more.is_empty() => {
-            format!("{} + {} more...", texts[..SHOWN].join(","), more.len())
-        }
-        _ => texts.join(","),
+/// Joins the first three of `count` texts with commas, followed by the number of the others.
+pub(super) fn shortened(texts: impl Iterator<Item = String>, count: usize) -> String {
+    let shown = joined(texts.take(SHORTENED));
+    match count.checked_sub(SHORTENED) {
+        None | Some(0) => shown,
+        Some(more) => format!("{shown} + {more} more..."),
     }
 }
 

@@ -21,7 +21,10 @@ impl JsonPath {
     /// # Errors
     ///
     /// If a value on the path has the wrong type, or if an index is outside its list.
-    fn find<'a>(&self, object: &'a Value) -> Result<Vec<&'a Value>, Mismatch> {
+    pub(in crate::codec::table) fn find<'a>(
+        &self,
+        object: &'a Value,
+    ) -> Result<Vec<&'a Value>, Mismatch> {
         Self::find_in(object, &self.0)
     }
 

@@ -1,5 +1,7 @@
 //! Computes the cells of role bindings and of the kinds that limit what may run.
 
+use std::collections::HashMap;
+
 use crate::codec::table::cell::Cell;
 use crate::codec::table::part::Part;
 use crate::codec::table::value::age_of;
@@ -56,6 +58,7 @@ pub(super) fn pod_disruption_budget(budget: Part<'_>) -> Vec<Cell> {
 
 pub(super) fn resource_quota(quota: Part<'_>) -> Vec<Cell> {
     let status = quota.at("status");
+    let used: HashMap<_, _> = status.at("used").members().collect();
     let mut hard: Vec<_> = status.at("hard").members().collect();
     hard.sort_by(|(resource, _), (other, _)| resource.cmp(other));
     let shown = |is_limit: bool| {
@@ -63,7 +66,8 @@ pub(super) fn resource_quota(quota: Part<'_>) -> Vec<Cell> {
             .iter()
             .filter(|(resource, _)| resource.starts_with("limits.") == is_limit);
         let texts = chosen.map(|(resource, hard)| {
-            let used = or(text(status.at("used").at(resource)), "0");
+            let used = used.get(resource).map(|used| text(*used));
+            let used = or(used.unwrap_or_default(), "0");
             format!("{resource}: {used}/{}", or(text(*hard), "0"))
         });
         Cell::from(texts.collect::<Vec<_>>().join(", "))

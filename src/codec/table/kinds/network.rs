@@ -7,6 +7,7 @@ use crate::codec::table::age::UNKNOWN;
 use crate::codec::table::cell::Cell;
 use crate::codec::table::part::Part;
 use crate::codec::table::value::NONE;
+use crate::codec::table::value::SHORTENED;
 use crate::codec::table::value::UNSET;
 use crate::codec::table::value::age_of;
 use crate::codec::table::value::joined;
@@ -73,25 +74,31 @@ fn load_balancers(service: Part<'_>) -> String {
 
 pub(super) fn endpoints(endpoints: Part<'_>) -> Vec<Cell> {
     let subsets = list(endpoints.at("subsets"));
+    let count = subsets.iter().map(|subset| addresses_of(*subset)).sum();
+    let shown = subsets.iter().flat_map(|part| subset(*part));
     let shown = match subsets.is_empty() {
         true => NONE.to_owned(),
-        false => shortened(&subsets.into_iter().flat_map(subset).collect::<Vec<_>>()),
+        false => shortened(shown, count),
     };
     vec![name(endpoints), shown.into(), age_of(endpoints)]
 }
 
+/// The number of a subset's addresses with each of its ports.
+fn addresses_of(subset: Part<'_>) -> usize {
+    let [addresses, ports] = subset.all(["addresses", "ports"]);
+    addresses.items().count() * ports.items().count().max(1)
+}
+
+/// The first of a subset's addresses with each of its ports. There may be millions.
 fn subset(subset: Part<'_>) -> Vec<String> {
-    let addresses = || {
-        let addresses = subset.at("addresses").items();
-        addresses.map(|address| text(address.at("ip")))
-    };
-    let ports = list(subset.at("ports"));
-    if ports.is_empty() {
-        return addresses().map(Cow::into_owned).collect();
+    let [addresses, ports] = subset.all(["addresses", "ports"]);
+    let addresses = || addresses.items().map(|address| text(address.at("ip")));
+    let mut ports = ports.items().map(|port| number(port.at("port"))).peekable();
+    if ports.peek().is_none() {
+        return addresses().map(Cow::into_owned).take(SHORTENED).collect();
     }
     let at_port = |port: i64| addresses().map(move |ip| host_and_port(&ip, port));
-    let ports = ports.iter().map(|port| number(port.at("port")));
-    ports.flat_map(at_port).collect()
+    ports.flat_map(at_port).take(SHORTENED).collect()
 }
 
 fn host_and_port(ip: &str, port: i64) -> String {
@@ -103,18 +110,21 @@ fn host_and_port(ip: &str, port: i64) -> String {
 }
 
 pub(super) fn endpoint_slice(slice: Part<'_>) -> Vec<Cell> {
-    let ports = slice.at("ports").items().map(|port| {
+    let ports = slice.at("ports");
+    let shown_ports = ports.items().map(|port| {
         let number = port.at("port").as_i64().map(|number| number.to_string());
         number.unwrap_or_else(|| text(port.at("name")).into_owned())
     });
-    let endpoints = slice.at("endpoints").items();
-    let addresses = endpoints.flat_map(|endpoint| endpoint.at("addresses").items());
-    let addresses: Vec<_> = addresses.map(|ip| text(ip).into_owned()).collect();
+    let addresses = || {
+        let endpoints = slice.at("endpoints").items();
+        endpoints.flat_map(|endpoint| endpoint.at("addresses").items())
+    };
+    let shown_addresses = addresses().map(|ip| text(ip).into_owned());
     vec![
         name(slice),
         text(slice.at("addressType")).into(),
-        or(shortened(&ports.collect::<Vec<_>>()), UNSET).into(),
-        or(shortened(&addresses), UNSET).into(),
+        or(shortened(shown_ports, ports.items().count()), UNSET).into(),
+        or(shortened(shown_addresses, addresses().count()), UNSET).into(),
         age_of(slice),
     ]
 }

@@ -1,6 +1,7 @@
 //! Computes the cells of pods, including the one-word status that `kubectl get pods` shows.
 
 use std::borrow::Cow;
+use std::collections::HashSet;
 
 use crate::codec::table::age::Moment;
 use crate::codec::table::cell::Cell;
@@ -76,7 +77,9 @@ fn cells_with(pod: Part<'_>, completion: Completion) -> Vec<Cell> {
 struct Status<'a> {
     phase: Cow<'a, str>,
     reason: Cow<'a, str>,
-    conditions: Vec<Part<'a>>,
+    is_gated: bool,
+    /// The types of the conditions that are true. There may be many readiness gates, too.
+    conditions: HashSet<Cow<'a, str>>,
     init_containers: Part<'a>,
     containers: Vec<Part<'a>>,
     ips: Part<'a>,
@@ -105,10 +108,19 @@ impl<'a> Status<'a> {
             "podIP",
             "nominatedNodeName",
         ]);
+        let conditions = conditions.items();
+        let conditions: Vec<_> = conditions
+            .map(|condition| condition.all(["type", "status", "reason"]))
+            .collect();
+        let is_gated = conditions
+            .iter()
+            .any(|[kind, _, reason]| *kind == "PodScheduled" && *reason == "SchedulingGated");
+        let of_true = conditions.iter().filter(|[_, status, _]| *status == "True");
         Self {
             phase: text(phase),
             reason: text(reason),
-            conditions: list(conditions),
+            is_gated,
+            conditions: of_true.map(|[kind, ..]| text(*kind)).collect(),
             init_containers,
             containers: list(containers),
             ips,
@@ -118,11 +130,7 @@ impl<'a> Status<'a> {
     }
 
     fn has_condition(&self, kind: &str) -> bool {
-        let mut conditions = self.conditions.iter();
-        conditions.any(|condition| {
-            let [found, status] = condition.all(["type", "status"]);
-            found == kind && status == "True"
-        })
+        self.conditions.contains(kind)
     }
 }
 
@@ -137,10 +145,7 @@ fn summary(
         ready: 0,
         restarts: Restarts::default(),
     };
-    let is_gated = |condition: &Part<'_>| {
-        condition.at("type") == "PodScheduled" && condition.at("reason") == "SchedulingGated"
-    };
-    if status.conditions.iter().any(is_gated) {
+    if status.is_gated {
         summary.reason = "SchedulingGated".to_owned();
     }
     let (is_initializing, sidecar_restarts) =
@@ -169,11 +174,12 @@ impl Summary {
         statuses: Part<'_>,
     ) -> (bool, Restarts) {
         let mut sidecar_restarts = Restarts::default();
+        let sidecars = containers
+            .iter()
+            .filter(|container| is_sidecar(**container));
+        let sidecars: HashSet<_> = sidecars.map(|sidecar| text(sidecar.at("name"))).collect();
         for (position, status) in statuses.items().enumerate() {
-            let name = text(status.at("name"));
-            let same_name = |container: &&Part<'_>| container.at("name") == *name;
-            let container = containers.iter().find(same_name);
-            let is_sidecar = container.is_some_and(|container| is_sidecar(*container));
+            let is_sidecar = sidecars.contains(&text(status.at("name")));
             self.restarts.add(status);
             if is_sidecar {
                 sidecar_restarts.add(status);

@@ -1,4 +1,5 @@
 //! Compares Tables with the recorded Tables of a real kube-apiserver.
 
 mod cells;
+mod large;
 mod writer;
