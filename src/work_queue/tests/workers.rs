@@ -178,59 +178,65 @@ proptest! {
 /// Producers and workers on several threads. Each worker adds each key again, twice.
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn keys_added_from_many_threads_all_run() {
-    const KEYS: usize = 500;
     for with_drain in [false, true] {
-        let queue = WorkQueue::<usize>::new(Config::default());
-        let runs: Arc<Vec<AtomicUsize>> = Arc::new((0..KEYS).map(|_| 0.into()).collect());
-        let is_running: Arc<Vec<AtomicBool>> = Arc::new((0..KEYS).map(|_| false.into()).collect());
-        let total = Arc::new(AtomicU64::new(0));
-        let workers: Vec<_> = (0..10)
-            .map(|_| {
-                let (queue, runs, is_running) = (queue.clone(), runs.clone(), is_running.clone());
-                let total = total.clone();
-                tokio::spawn(async move {
-                    while let Some(work) = queue.get().await {
-                        let key = *work.key();
-                        assert!(!is_running[key].swap(true, Ordering::SeqCst));
-                        if runs[key].fetch_add(1, Ordering::SeqCst) < 2 {
-                            queue.add(key);
-                        }
-                        tokio::task::yield_now().await;
-                        is_running[key].store(false, Ordering::SeqCst);
-                        drop(work);
-                        total.fetch_add(1, Ordering::SeqCst);
-                    }
-                })
-            })
-            .collect();
-        let producers: Vec<_> = (0..10)
-            .map(|n| {
-                let queue = queue.clone();
-                tokio::spawn(async move {
-                    for key in (n..KEYS).step_by(10) {
-                        match key % 3 {
-                            0 => queue.add_after(key, Duration::from_micros(key as u64)),
-                            _ => queue.add(key),
-                        }
-                    }
-                })
-            })
-            .collect();
-        for producer in producers {
-            producer.await.unwrap();
-        }
-        while runs.iter().any(|runs| runs.load(Ordering::SeqCst) < 3) {
-            tokio::task::yield_now().await;
-        }
-        match with_drain {
-            true => queue.shut_down_with_drain().await,
-            false => queue.shut_down(),
-        }
-        queue.add(0);
-        for worker in workers {
-            worker.await.unwrap();
-        }
-        assert!(queue.is_empty());
-        assert_eq!(total.load(Ordering::SeqCst), 3 * KEYS as u64);
+        // A lost wake must fail the test, not make it wait for ever.
+        let run = timeout(Duration::from_secs(120), run_from_many_threads(with_drain));
+        assert!(run.await.is_ok(), "a key or a wake was lost");
     }
+}
+
+async fn run_from_many_threads(with_drain: bool) {
+    const KEYS: usize = 500;
+    let queue = WorkQueue::<usize>::new(Config::default());
+    let runs: Arc<Vec<AtomicUsize>> = Arc::new((0..KEYS).map(|_| 0.into()).collect());
+    let is_running: Arc<Vec<AtomicBool>> = Arc::new((0..KEYS).map(|_| false.into()).collect());
+    let total = Arc::new(AtomicU64::new(0));
+    let workers: Vec<_> = (0..10)
+        .map(|_| {
+            let (queue, runs, is_running) = (queue.clone(), runs.clone(), is_running.clone());
+            let total = total.clone();
+            tokio::spawn(async move {
+                while let Some(work) = queue.get().await {
+                    let key = *work.key();
+                    assert!(!is_running[key].swap(true, Ordering::SeqCst));
+                    if runs[key].fetch_add(1, Ordering::SeqCst) < 2 {
+                        queue.add(key);
+                    }
+                    tokio::task::yield_now().await;
+                    is_running[key].store(false, Ordering::SeqCst);
+                    drop(work);
+                    total.fetch_add(1, Ordering::SeqCst);
+                }
+            })
+        })
+        .collect();
+    let producers: Vec<_> = (0..10)
+        .map(|n| {
+            let queue = queue.clone();
+            tokio::spawn(async move {
+                for key in (n..KEYS).step_by(10) {
+                    match key % 3 {
+                        0 => queue.add_after(key, Duration::from_micros(key as u64)),
+                        _ => queue.add(key),
+                    }
+                }
+            })
+        })
+        .collect();
+    for producer in producers {
+        producer.await.unwrap();
+    }
+    while runs.iter().any(|runs| runs.load(Ordering::SeqCst) < 3) {
+        tokio::task::yield_now().await;
+    }
+    match with_drain {
+        true => queue.shut_down_with_drain().await,
+        false => queue.shut_down(),
+    }
+    queue.add(0);
+    for worker in workers {
+        worker.await.unwrap();
+    }
+    assert!(queue.is_empty());
+    assert_eq!(total.load(Ordering::SeqCst), 3 * KEYS as u64);
 }
