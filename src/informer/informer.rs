@@ -124,6 +124,12 @@ impl Informer {
         &self.spec.fields
     }
 
+    /// True if this informer can answer reads of `spec`. It still can after the API server has begun
+    /// to accept a field in selectors, or to refuse it: each read follows its own spec.
+    pub(super) fn fits(&self, spec: &InformerSpec) -> bool {
+        self.fields().equals_unless_refused(&spec.fields)
+    }
+
     /// The wire format of the cached objects.
     pub fn format(&self) -> WireFormat {
         self.spec.format

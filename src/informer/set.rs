@@ -175,7 +175,7 @@ impl InformerSet {
     pub fn get_ready(&self, spec: &InformerSpec, namespace: Option<&str>) -> Option<Arc<Informer>> {
         let ready = |scope| {
             let informer = self.inner.informers.get(&Key::of(spec, scope))?;
-            let can_answer = informer.reader().is_ready() && informer.fields() == &spec.fields;
+            let can_answer = informer.reader().is_ready() && informer.fits(spec);
             can_answer.then(|| {
                 informer.touch();
                 Arc::clone(&informer)
@@ -304,7 +304,7 @@ impl InformerSet {
     ) -> Result<Arc<Informer>, StartError> {
         let key = Key::of(spec, namespace);
         if let Some(informer) = self.inner.informers.get(&key) {
-            if informer.fields() != &spec.fields {
+            if !informer.fits(spec) {
                 // The informer was started just before the resource's definition changed.
                 informer.stop();
                 return Err(StartError::Gone);
@@ -458,5 +458,55 @@ impl Key {
             format: spec.format,
             namespace: namespace.map(str::to_owned),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io;
+
+    use super::*;
+    use crate::api::Resource;
+    use crate::api::SelectableFields;
+    use crate::shutdown;
+    use crate::upstream::Dial;
+
+    fn slices(fields: SelectableFields) -> InformerSpec {
+        let resource = Resource {
+            gvr: GroupVersionResource::new("resource.k8s.io", "v1", "resourceslices"),
+            kind: "ResourceSlice".to_owned(),
+            singular: String::new(),
+            short_names: Vec::new(),
+            namespaced: false,
+            verbs: Vec::new(),
+        };
+        InformerSpec {
+            resource: Arc::new(resource),
+            format: WireFormat::Json,
+            fields: Arc::new(fields),
+            custom: false,
+            list_kind: None,
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn only_other_fields_stop_an_informer_and_not_a_newer_server() {
+        let dial: Dial = Arc::new(|| Err(io::Error::from(io::ErrorKind::ConnectionRefused)));
+        let shutdown = Shutdown::new(shutdown::Config::default());
+        let client = Client::in_memory(&dial);
+        let informers = InformerSet::new(client, Config::default(), shutdown);
+        let resource = slices(SelectableFields::default()).resource;
+        let at = |minor| slices(SelectableFields::for_resource(&resource, minor));
+        let (unknown, newer) = (at(None), at(Some(37)));
+        assert_ne!(unknown.fields, newer.fields);
+        let started = informers.get_or_start(&unknown, None).expect("it starts");
+        let found = informers.get_or_start(&newer, None).expect("it runs");
+        assert!(Arc::ptr_eq(&started, &found));
+        assert!(started.fits(&newer));
+        // Its objects have the values of other fields.
+        let other = slices(SelectableFields::default());
+        assert!(!started.fits(&other));
+        let refused = informers.get_or_start(&other, None).err();
+        assert_eq!(refused, Some(StartError::Gone));
     }
 }

@@ -96,7 +96,7 @@ async fn synced_informer(
     loop {
         // The resource's definition, and so the meaning of selectors, may have changed by now.
         let current = rest_mapper.informer_spec(&spec.resource.gvr, spec.format);
-        if current.is_none_or(|current| current.fields != spec.fields) {
+        if current.is_none_or(|current| !current.fields.equals_unless_refused(&spec.fields)) {
             return Err(Miss::Forward(Reason::NotCacheable));
         }
         let informer = informers.get_or_start(spec, read.namespace.as_deref());

@@ -95,6 +95,20 @@ impl SelectableFields {
         self.fields.iter().position(|field| field.label == label)
     }
 
+    /// True if objects have the same values by both tables, and selectors of both mean the same. What
+    /// is refused is not compared, because it changes with the API server's version alone.
+    pub fn equals_unless_refused(&self, other: &Self) -> bool {
+        let Self {
+            fields,
+            accepts_namespace,
+            aliases,
+            refused: _,
+        } = self;
+        *fields == other.fields
+            && *accepts_namespace == other.accepts_namespace
+            && *aliases == other.aliases
+    }
+
     /// The field that `label` names in a selector.
     ///
     /// # Errors
