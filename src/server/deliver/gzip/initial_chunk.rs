@@ -1,9 +1,8 @@
 //! Chunks of the initial events of a watch, each of which is compressed once for all watches that
 //! begin with the same objects.
 //!
-//! A watch is a position in a snapshot: the number of its next chunk, and the key after which that
-//! begins. So a slow client holds no chunk, and one that comes late finds those that are still
-//! kept.
+//! A watch is a position in a snapshot: the key after which its next chunk begins. So a slow client
+//! holds no chunk, and one that comes late finds those that are still kept.
 
 use std::io;
 use std::sync::Arc;
@@ -53,8 +52,6 @@ pub(crate) struct InitialEvents {
     objects: Revocable<InitialObjects>,
     encoder: Arc<Encoder>,
     collection: Arc<dyn Collection>,
-    /// The number of the next chunk.
-    next: usize,
 }
 
 /// What a watch reads next.
@@ -79,7 +76,6 @@ impl InitialEvents {
             key,
             objects,
             collection,
-            next: 0,
         }
     }
 
@@ -100,8 +96,7 @@ impl InitialEvents {
             let selection = &self.key.selection;
             InitialChunk::of(&snapshot, after.as_ref(), selection, &self.encoder)
         };
-        let (chunk, was_made) = self.cache.chunk(&self.key, self.next, make)?;
-        self.next += 1;
+        let (chunk, was_made) = self.cache.chunk(&self.key, after.as_ref(), make)?;
         if let Some(last) = &chunk.last {
             self.objects.with(|objects| objects.skip_to(last.clone()));
         }
@@ -111,8 +106,9 @@ impl InitialEvents {
 }
 
 impl InitialChunk {
-    /// The chunk of the objects of `snapshot` with keys above `after`. Where it ends depends on
-    /// nothing else, so the chunks of two watches with the same number are equal.
+    /// The chunk of the objects of `snapshot` with keys above `after`. Where it ends depends on the
+    /// indexes of the snapshot too: they decide which objects are examined. The watch goes on from
+    /// there, so chunks of snapshots with equal objects can follow each other without a gap.
     fn of(
         snapshot: &Snapshot,
         after: Option<&ObjectKey>,

@@ -13,6 +13,7 @@ use prometheus::IntGauge;
 use tokio::time::Instant;
 use tokio::time::sleep;
 
+use crate::api::ObjectKey;
 use crate::shutdown::Shutdown;
 use crate::telemetry::Registry;
 
@@ -64,9 +65,11 @@ struct State {
     is_expiring: bool,
 }
 
-/// The chunks of one snapshot and selection, by their numbers.
+/// The chunks of one snapshot and selection, each by the key after which it begins (`None`: the first
+/// one). A position in the sequence would not do: equal objects can have other indexes, by which
+/// chunks end elsewhere.
 struct Start {
-    slots: BTreeMap<usize, Slot>,
+    slots: BTreeMap<Option<ObjectKey>, Slot>,
     last_used: Instant,
 }
 
@@ -124,7 +127,8 @@ impl InitialChunkCache {
         }
     }
 
-    /// The chunk `number` of the watches with `key`, and true if `make` has made it now.
+    /// The chunk of the watches with `key` that begins after the object `after`, and true if `make`
+    /// has made it now.
     ///
     /// # Errors
     ///
@@ -132,10 +136,11 @@ impl InitialChunkCache {
     pub(super) fn chunk(
         &self,
         key: &ListKey,
-        number: usize,
+        after: Option<&ObjectKey>,
         make: impl FnOnce() -> io::Result<InitialChunk>,
     ) -> io::Result<(Arc<InitialChunk>, bool)> {
-        let slot = self.slot(key, number);
+        let after = after.cloned();
+        let slot = self.slot(key, &after);
         let mut place = slot.lock();
         let metrics = &self.inner.metrics;
         if let Some(chunk) = place.as_ref() {
@@ -146,11 +151,15 @@ impl InitialChunkCache {
         *place = Some(Arc::clone(&chunk));
         drop(place);
         metrics.chunks.with_label_values(&["compressed"]).inc();
-        self.count(key, number, &slot, chunk.bytes());
+        self.count(key, &after, &slot, chunk.bytes());
         Ok((chunk, true))
     }
 
-    fn slot(&self, key: &ListKey, number: usize) -> Arc<Mutex<Option<Arc<InitialChunk>>>> {
+    fn slot(
+        &self,
+        key: &ListKey,
+        after: &Option<ObjectKey>,
+    ) -> Arc<Mutex<Option<Arc<InitialChunk>>>> {
         let now = Instant::now();
         let mut state = self.inner.state.lock();
         if !state.starts.contains_key(key) {
@@ -167,20 +176,20 @@ impl InitialChunkCache {
         let start = state.starts.entry(key.clone());
         let start = start.or_insert_with(|| Start::new(now));
         start.last_used = now;
-        Arc::clone(&start.slots.entry(number).or_default().chunk)
+        Arc::clone(&start.slots.entry(after.clone()).or_default().chunk)
     }
 
     /// Counts the `bytes` of a new chunk in `slot`, and drops others until the limit is kept.
     fn count(
         &self,
         key: &ListKey,
-        number: usize,
+        after: &Option<ObjectKey>,
         slot: &Arc<Mutex<Option<Arc<InitialChunk>>>>,
         bytes: usize,
     ) {
         let mut state = self.inner.state.lock();
         let start = state.starts.get_mut(key);
-        let place = start.and_then(|start| start.slots.get_mut(&number));
+        let place = start.and_then(|start| start.slots.get_mut(after));
         let place = place.filter(|place| Arc::ptr_eq(&place.chunk, slot));
         // The slot may have been dropped meanwhile, and so is the chunk then.
         let Some(place) = place else { return };

@@ -7,22 +7,35 @@ use bytes::Bytes;
 use tokio::time::advance;
 
 use super::*;
+use crate::api::LabelOperator;
+use crate::api::LabelRequirement;
+use crate::api::LabelSelector;
+use crate::api::Object;
+use crate::api::ObjectValues;
 use crate::api::ResourceVersion;
 use crate::api::Selection;
 use crate::api::WireFormat;
+use crate::cache;
+use crate::cache::InitialObjects;
+use crate::cache::WatchFrom;
 use crate::codec::Encoder;
 use crate::codec::Representation;
+use crate::concurrency::Revocable;
+use crate::server::collection::Collection;
+use crate::server::deliver::gzip::initial_chunk::InitialEvents;
+use crate::server::deliver::gzip::initial_chunk::NextChunk;
 use crate::server::deliver::gzip::member;
+use crate::server::deliver::watch_body::tests::TestCollection;
 use crate::shutdown;
 
-fn cache(limits: Limits) -> InitialChunkCache {
+fn chunk_cache(limits: Limits) -> InitialChunkCache {
     let metrics = InitialChunkMetrics::new(&Registry::new());
     let shutdown = Shutdown::new(shutdown::Config::default());
     InitialChunkCache::with_limits(limits, metrics, shutdown)
 }
 
 fn roomy() -> InitialChunkCache {
-    cache(Limits {
+    chunk_cache(Limits {
         bytes: MAX_BYTES,
         starts: MAX_STARTS,
     })
@@ -51,9 +64,16 @@ fn chunk() -> io::Result<InitialChunk> {
     Ok(InitialChunk::for_test(member))
 }
 
+/// The name of the object after which the chunk `number` begins in these tests.
+fn after(number: usize) -> Option<ObjectKey> {
+    (number > 0).then(|| ObjectKey::new(None, &number.to_string()))
+}
+
 /// True if the chunk was made now.
 fn read(cache: &InitialChunkCache, key: &ListKey, number: usize) -> bool {
-    cache.chunk(key, number, chunk).expect("no failure").1
+    let after = after(number);
+    let read = cache.chunk(key, after.as_ref(), chunk);
+    read.expect("no failure").1
 }
 
 fn bytes(cache: &InitialChunkCache) -> i64 {
@@ -74,7 +94,8 @@ async fn threads_that_need_a_chunk_at_the_same_time_make_it_once() {
                         made.fetch_add(1, Ordering::Relaxed);
                         chunk()
                     };
-                    cache.chunk(&key, number, make).expect("no failure");
+                    let made = cache.chunk(&key, after(number).as_ref(), make);
+                    made.expect("no failure");
                 }
             });
         }
@@ -113,7 +134,7 @@ async fn chunks_are_kept_for_seconds_after_their_last_use() {
 async fn a_chunk_beyond_the_limit_takes_the_place_of_the_first_one_that_is_used_least() {
     let encoder = encoder();
     let each = chunk().expect("no failure").bytes();
-    let cache = cache(Limits {
+    let cache = chunk_cache(Limits {
         bytes: 3 * each,
         starts: 2,
     });
@@ -138,7 +159,7 @@ async fn a_chunk_beyond_the_limit_takes_the_place_of_the_first_one_that_is_used_
 
 #[tokio::test(start_paused = true)]
 async fn a_chunk_that_is_larger_than_the_limit_is_not_kept() {
-    let cache = cache(Limits {
+    let cache = chunk_cache(Limits {
         bytes: 1,
         starts: 2,
     });
@@ -150,7 +171,94 @@ async fn a_chunk_that_is_larger_than_the_limit_is_not_kept() {
 #[tokio::test(start_paused = true)]
 async fn a_chunk_that_could_not_be_made_is_made_by_the_next_watch() {
     let (cache, key) = (roomy(), key(&encoder(), 1));
-    let failed = cache.chunk(&key, 0, || Err(io::Error::other("broken")));
+    let failed = cache.chunk(&key, None, || Err(io::Error::other("broken")));
     assert!(failed.is_err());
     assert!(read(&cache, &key, 0));
+}
+
+/// Number of objects. One in [`DIVISOR`] is selected: so few that an index finds them.
+const OBJECTS: usize = 5_000;
+const DIVISOR: usize = 25;
+/// Length of the names. A chunk of the selected objects is full after about 150 of them, and without
+/// an index it ends earlier, because enough objects were examined.
+const NAME: usize = 360;
+
+/// The same objects in each store, of which a watch with the selection of [`key_of_rare`] begins.
+fn objects(indexed_labels: Vec<String>) -> Revocable<InitialObjects> {
+    let (mut writer, reader) = cache::cache(cache::Config {
+        indexed_labels,
+        ..cache::Config::default()
+    });
+    let mut list = writer.relist();
+    for number in 0..OBJECTS {
+        let app = if number % DIVISOR == 0 { "rare" } else { "" };
+        let values = ObjectValues {
+            labels: vec![("app".into(), app.into())],
+            ..ObjectValues::default()
+        };
+        let name = format!("{number:0NAME$}");
+        let body = format!("\"metadata\":{{\"name\":\"{name}\"}}}}");
+        let key = ObjectKey::new(None, &name);
+        list.add(Object::new(key, ResourceVersion(1), &values, body.into()));
+    }
+    writer.replace(list, ResourceVersion(1));
+    let watch = reader.watch(WatchFrom::Snapshot, Arc::default());
+    let objects = watch.expect("the cache is ready").initial_objects();
+    objects.expect("it begins with the objects")
+}
+
+fn key_of_rare(encoder: &Arc<Encoder>) -> ListKey {
+    let requirement = LabelRequirement {
+        key: "app".to_owned(),
+        operator: LabelOperator::In(vec!["rare".to_owned()]),
+    };
+    let labels = LabelSelector {
+        requirements: vec![requirement],
+    };
+    ListKey {
+        selection: Selection {
+            labels,
+            ..Selection::default()
+        },
+        ..key(encoder, 1)
+    }
+}
+
+fn next(events: &mut InitialEvents) -> Arc<InitialChunk> {
+    match events.next().expect("no failure") {
+        NextChunk::Chunk(chunk, _) => chunk,
+        NextChunk::Revoked => panic!("nothing has revoked the objects"),
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn chunks_of_a_snapshot_with_other_indexes_leave_no_gap() {
+    let collection = TestCollection::new();
+    let key = key_of_rare(&collection.encoder());
+    let (indexed, plain) = (objects(vec!["app".to_owned()]), objects(Vec::new()));
+    let watch = |cache: &InitialChunkCache, objects: &Revocable<InitialObjects>| {
+        let shown = Arc::clone(&collection) as Arc<dyn Collection>;
+        InitialEvents::new(cache.clone(), key.clone(), objects.clone(), shown)
+    };
+    // The first chunk does not fit together with the second one, which is therefore kept alone.
+    let first = next(&mut watch(&roomy(), &objects(vec!["app".to_owned()])));
+    let cache = chunk_cache(Limits {
+        bytes: first.bytes(),
+        starts: 2,
+    });
+    let mut with_index = watch(&cache, &indexed);
+    let mut without = watch(&cache, &plain);
+    for _ in 0..2 {
+        next(&mut with_index);
+    }
+    let mut chunks = vec![next(&mut without)];
+    assert_ne!(
+        chunks[0].events, first.events,
+        "they end at the same object"
+    );
+    while !chunks.last().is_some_and(|chunk| chunk.is_last) {
+        chunks.push(next(&mut without));
+    }
+    let events = chunks.iter().map(|chunk| chunk.events).sum::<u64>();
+    assert_eq!(events, (OBJECTS / DIVISOR) as u64);
 }
