@@ -96,14 +96,16 @@ async fn synced_informer(
     loop {
         // The resource's definition, and so the meaning of selectors, may have changed by now.
         let current = rest_mapper.informer_spec(&spec.resource.gvr, spec.format);
-        if current.is_none_or(|current| !current.fields.equals_unless_refused(&spec.fields)) {
-            return Err(Miss::Forward(Reason::NotCacheable));
+        let current = current.ok_or(Reason::NotCacheable)?;
+        if !current.fields.equals_unless_refused(&spec.fields) {
+            return Err(Miss::Forward(Reason::NotCached));
         }
         let informer = informers.get_or_start(spec, read.namespace.as_deref());
         let informer = informer.map_err(|refused| match refused {
             StartError::Forbidden => Reason::Forbidden,
             StartError::NotAcceptable => Reason::NoSuchFormat,
-            StartError::Gone => Reason::NotCacheable,
+            // Discovery still has the resource, so this is over when discovery is right again.
+            StartError::Gone => Reason::NotCached,
             StartError::ShuttingDown => Reason::ShuttingDown,
         })?;
         if informer.reader().ready().await {

@@ -37,14 +37,15 @@ pub enum Reason {
     MediaType,
     /// The query parameters are invalid or contradict each other; the API server words the error.
     Malformed,
-    /// Discovery does not know the resource, kubefan never caches it, its definition has just
-    /// changed, or the request's scope or name does not fit the resource.
+    /// Discovery does not know the resource, kubefan never caches it, or the request's scope or name
+    /// does not fit the resource.
     NotCacheable,
     /// A field selector uses a field that is not known to be selectable.
     UnknownField,
     /// The request has a `shardSelector`, and kubefan does not serve shards.
     ShardSelector,
-    /// No informer that could answer is ready, and this request starts none.
+    /// No informer that could answer is ready, and this request starts none; or the resource's
+    /// definition has just changed.
     NotCached,
     /// The API server does not let the caller read this, or has not said so.
     NotAuthorized,
