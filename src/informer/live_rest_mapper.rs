@@ -174,7 +174,15 @@ impl LiveRestMapper {
     /// The minor version of the API server, such as 37 of `v1.37.1`; `None` before the first poll of
     /// the version, and for a major version other than 1.
     pub fn server_minor(&self) -> Option<u32> {
-        minor_of(self.server_version.load().as_deref()?)
+        Self::minor_of(self.server_version.load().as_deref()?)
+    }
+
+    /// The minor version of `server_version`, such as 37 of `v1.37.1-eks-1234`; `None` if the major
+    /// version is not 1.
+    pub(crate) fn minor_of(server_version: &str) -> Option<u32> {
+        let minor = server_version.strip_prefix("v1.")?;
+        let end = minor.find(|digit: char| !digit.is_ascii_digit());
+        minor[..end.unwrap_or(minor.len())].parse().ok()
     }
 
     /// The resource of CustomResourceDefinitions, of which [`LiveRestMapper::run`] keeps an informer
@@ -338,13 +346,6 @@ impl LiveRestMapper {
     }
 }
 
-/// The minor version of `server_version`, such as 37 of `v1.37.1-eks-1234`.
-fn minor_of(server_version: &str) -> Option<u32> {
-    let minor = server_version.strip_prefix("v1.")?;
-    let end = minor.find(|digit: char| !digit.is_ascii_digit());
-    minor[..end.unwrap_or(minor.len())].parse().ok()
-}
-
 fn api_services() -> GroupVersionResource {
     GroupVersionResource::new("apiregistration.k8s.io", "v1", "apiservices")
 }
@@ -424,7 +425,7 @@ mod tests {
             ("1.37.0", None),
             ("", None),
         ] {
-            assert_eq!(minor_of(version), expected, "{version}");
+            assert_eq!(LiveRestMapper::minor_of(version), expected, "{version}");
         }
     }
 

@@ -28,8 +28,8 @@ use crate::server::outcome::RequestOutcome;
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct GzipLayer;
 
-/// Compresses answers that are known to be long. A watch is not, because its length is unknown: where
-/// it is read, it is known whether it is compressed (`Delivery::watch`). A forwarded answer keeps the encoding that the API server chose.
+/// Compresses answers that are known to be long. A watch is not compressed here: `Delivery::watch`
+/// decides that. A forwarded answer keeps the encoding that the API server chose.
 #[derive(Clone, Debug)]
 pub(crate) struct Compress<S> {
     inner: S,

@@ -13,6 +13,7 @@ use crate::codec::KeptRows;
 use crate::codec::Printer;
 use crate::codec::RowMemory;
 use crate::informer::Informer;
+use crate::informer::LiveRestMapper;
 
 use super::state::Outcome;
 use super::state::State;
@@ -156,11 +157,8 @@ impl Kind {
 /// The minor version in a version of the API server such as `v1.37.1`; `None` if it is not one of
 /// [`TESTED_MINORS`].
 pub(super) fn tested_minor(server_version: &str) -> Option<u32> {
-    let version = server_version.strip_prefix('v').unwrap_or(server_version);
-    let mut numbers = version.split(['.', '-', '+']);
-    let (major, minor) = (numbers.next()?, numbers.next()?);
-    let tested = |minor: &u32| TESTED_MINORS.contains(minor);
-    (major == "1").then(|| minor.parse().ok().filter(tested))?
+    let minor = LiveRestMapper::minor_of(server_version);
+    minor.filter(|minor| TESTED_MINORS.contains(minor))
 }
 
 #[cfg(test)]
