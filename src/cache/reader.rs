@@ -178,6 +178,24 @@ impl Reader {
         WatchStream::open_after(&self.shared, snapshot, selection)
     }
 
+    /// Makes the cache keep what it loses in a new epoch or when it is closed, for
+    /// [`Reader::last_snapshot`], until it has new content or its last reader is gone.
+    pub fn keep_lost(&self) {
+        self.shared.keeps_lost.store(true, Ordering::Relaxed);
+    }
+
+    /// Like [`Reader::snapshot`], but while the cache is not ready the last state before; see
+    /// [`Reader::keep_lost`].
+    pub fn last_snapshot(&self) -> Option<Snapshot> {
+        let state = self.shared.state.read();
+        self.shared.snapshot(&state).or_else(|| state.lost.clone())
+    }
+
+    /// True if both readers read the same cache.
+    pub fn is_of_same_cache(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.shared, &other.shared)
+    }
+
     /// The newest snapshot, and a cursor on the changes after it; `None` while the cache is not
     /// ready. For a view that is never older than the cache; clients use [`Reader::watch`].
     pub fn follow(&self) -> Option<(Snapshot, LogCursor)> {

@@ -1,6 +1,7 @@
 //! The state that the writer and all readers of a cache share, and the lock that guards it.
 
 use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 use std::sync::atomic::AtomicU32;
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::AtomicUsize;
@@ -42,6 +43,8 @@ pub(super) struct SharedCache {
     /// Bytes of all objects that were replaced or deleted in the store since the start. Changes only
     /// under the lock of `state`.
     pub(super) replaced_bytes: Arc<AtomicU64>,
+    /// True if a reader asked to keep the content that the cache loses; see [`State::lost`].
+    pub(super) keeps_lost: AtomicBool,
 }
 
 /// The store and the log, which change together.
@@ -49,6 +52,9 @@ pub(super) struct State {
     pub(super) epoch: u64,
     /// The objects and their resource version; `None` while the cache is not ready.
     pub(super) content: Option<Content>,
+    /// The content before a new epoch or before the cache was closed, until there is new content, for
+    /// readers that need the last known state.
+    pub(super) lost: Option<Snapshot>,
     /// See [`Snapshot::list_began`].
     pub(super) list_began: Instant,
     pub(super) log: EventLog,
@@ -79,6 +85,7 @@ impl SharedCache {
             state: RwLock::new(State {
                 epoch: 0,
                 content: None,
+                lost: None,
                 list_began: Instant::now(),
                 log,
                 newest_earlier_version: ResourceVersion::ZERO,
@@ -91,6 +98,7 @@ impl SharedCache {
             watchers: AtomicUsize::new(0),
             proven: AtomicU64::new(0),
             replaced_bytes: Arc::default(),
+            keeps_lost: AtomicBool::new(false),
         }
     }
 
@@ -102,6 +110,12 @@ impl SharedCache {
     pub(super) fn count_replaced(&self, content: Option<&Content>) {
         let bytes = content.map_or(0, |content| content.store.bytes() as u64);
         self.replaced_bytes.fetch_add(bytes, Ordering::Relaxed);
+    }
+
+    /// The state that is lost when the content of `state` is removed, if a reader needs it.
+    pub(super) fn lost(&self, state: &State) -> Option<Snapshot> {
+        let is_needed = self.keeps_lost.load(Ordering::Relaxed);
+        is_needed.then(|| self.snapshot(state)).flatten()
     }
 
     /// The newest snapshot; `None` while the cache is not ready.

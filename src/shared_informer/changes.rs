@@ -15,6 +15,7 @@ use tokio::time::MissedTickBehavior;
 use tokio::time::interval_at;
 
 use crate::api::EventType;
+use crate::api::Object;
 use crate::api::Selection;
 use crate::cache::Event;
 use crate::cache::Reader;
@@ -113,6 +114,7 @@ impl<K: DeserializeOwned> Changes<K> {
                 .send_if_modified(|synced| !std::mem::replace(synced, true));
             let (reached, resync) = (&mut self.reached, &mut self.resync);
             let item = tokio::select! {
+                biased;
                 item = poll_fn(|cx| {
                     let polled = stream.poll_next(cx);
                     if polled.is_pending() && reached.changed() >= REBASE {
@@ -204,19 +206,15 @@ impl<K: DeserializeOwned> Changes<K> {
             is_initial_list: false,
         };
         match (verdict, &event.previous) {
-            (EventType::Deleted, _) => [Step::Deleted {
+            (EventType::Deleted, before) => [Step::Deleted {
+                before: Arc::clone(before.as_ref().unwrap_or(object)),
                 object: Arc::clone(object),
-                is_final_state_known: !event.is_implied(),
+                is_final_state_known: !event.is_final_state_unknown(),
             }]
             .into(),
-            (EventType::Modified, Some(old)) if old.uid() != object.uid() => [
-                Step::Deleted {
-                    object: Arc::clone(old),
-                    is_final_state_known: false,
-                },
-                added(),
-            ]
-            .into(),
+            (EventType::Modified, Some(old)) if old.uid() != object.uid() => {
+                [Step::missed_deletion(old), added()].into()
+            }
             (EventType::Modified, Some(old)) => [Step::Updated {
                 old: Arc::clone(old),
                 new: Arc::clone(object),
@@ -226,42 +224,51 @@ impl<K: DeserializeOwned> Changes<K> {
         }
     }
 
-    /// The change of `step`. `None` if the object cannot be decoded, which is reported.
+    /// The change of `step`, for a handler that knows only objects that can be decoded. `None` if
+    /// there is none for it. What cannot be decoded is reported.
     fn change(&self, step: Step) -> Option<Change<K>> {
-        let decode = |object| self.informer.decode(object);
-        Some(match step {
+        let decode = |object: &Arc<Object>| self.informer.decode(object);
+        match step {
             Step::Added {
                 object,
                 is_initial_list,
-            } => Change::Added {
-                object: decode(&object)?,
+            } => decode(&object).map(|object| Change::Added {
+                object,
                 is_initial_list,
-            },
-            Step::Updated { old, new } => {
-                let new_object = decode(&new)?;
-                let old_object = match Arc::ptr_eq(&old, &new) {
-                    true => Some(Arc::clone(&new_object)),
-                    false => decode(&old),
-                };
-                match old_object {
-                    Some(old) => Change::Updated {
-                        old,
-                        new: new_object,
-                    },
-                    None => Change::Added {
-                        object: new_object,
-                        is_initial_list: false,
-                    },
-                }
+            }),
+            Step::Updated { old, new } if Arc::ptr_eq(&old, &new) => {
+                let object = decode(&new)?;
+                Some(Change::Updated {
+                    old: Arc::clone(&object),
+                    new: object,
+                })
             }
+            Step::Updated { old, new } => match (decode(&old), decode(&new)) {
+                (Some(old), Some(new)) => Some(Change::Updated { old, new }),
+                (None, Some(object)) => Some(Change::Added {
+                    object,
+                    is_initial_list: false,
+                }),
+                (Some(object), None) => Some(Change::Deleted(Deleted {
+                    object,
+                    is_final_state_known: false,
+                })),
+                (None, None) => None,
+            },
             Step::Deleted {
+                before,
                 object,
                 is_final_state_known,
-            } => Change::Deleted(Deleted {
-                object: decode(&object)?,
-                is_final_state_known,
-            }),
-        })
+            } => {
+                let before_deletion = decode(&before)?;
+                let is_same = Arc::ptr_eq(&before, &object);
+                let last = if is_same { None } else { decode(&object) };
+                Some(Change::Deleted(Deleted {
+                    is_final_state_known: is_final_state_known && (is_same || last.is_some()),
+                    object: last.unwrap_or(before_deletion),
+                }))
+            }
+        }
     }
 }
 

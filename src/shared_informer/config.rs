@@ -12,14 +12,17 @@ use super::DecodeError;
 /// Settings of a [`SharedInformer`](super::SharedInformer).
 #[derive(Clone)]
 pub struct Config {
-    /// The objects of the cache that the informer shows. Default is all.
+    /// The objects of the cache that the informer shows. Default is all. A
+    /// [`Factory`](super::Factory) lists all namespaces even if this selects one, unless the API
+    /// server forbids that.
     pub selection: Selection,
     /// How objects are kept. Default is [`Storage::Bytes`].
     pub storage: Storage,
-    /// Called for each object that is not of the informer's type. Default logs a warning.
+    /// Called for each object that is not of the informer's type, whenever it is to be decoded. It
+    /// must not read the informer. Default logs a warning.
     pub on_decode_error: Arc<dyn Fn(&DecodeError) + Send + Sync>,
-    /// Called when the API server refuses the informer, once for each reason. A
-    /// [`Factory`](super::Factory) tries again. Default logs a warning.
+    /// Called when the API server refuses the informer, once for each reason until the informer was
+    /// ready. A [`Factory`](super::Factory) tries again. Default logs a warning.
     pub on_start_error: Arc<dyn Fn(&StartError) + Send + Sync>,
 }
 

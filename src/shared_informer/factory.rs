@@ -115,7 +115,7 @@ impl Factory {
     }
 
     /// The informer of the objects of type `K` that `config` selects. It is started if there is none
-    /// yet. If there is one, it keeps its `on_error`.
+    /// yet. If there is one, it keeps its own error functions.
     ///
     /// If the API server refuses a list of all namespaces and `config` selects one namespace, the
     /// informer lists this one.
@@ -238,12 +238,17 @@ impl Keeper {
         while !self.readers.is_closed() {
             match self.start() {
                 Some(Ok(informer)) => {
-                    reported = None;
                     let _hold = informer.hold();
                     let reader = informer.reader().clone();
                     self.readers.send_replace(Some(reader.clone()));
+                    let ended = async {
+                        if reader.ready().await {
+                            reported = None;
+                        }
+                        reader.closed().await;
+                    };
                     tokio::select! {
-                        () = reader.closed() => {}
+                        () = ended => {}
                         () = self.readers.closed() => return,
                     }
                 }

@@ -1,8 +1,11 @@
 //! Event handlers: callbacks for the changes of a shared informer.
 
 use std::future::Future;
+use std::panic::AssertUnwindSafe;
+use std::panic::resume_unwind;
 use std::sync::Arc;
 
+use futures_util::FutureExt;
 use serde::de::DeserializeOwned;
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
@@ -180,23 +183,27 @@ impl HandlerRegistration {
         self.synced.wait_for(|synced| *synced).await.is_ok()
     }
 
-    /// Removes the handler, and waits for the end of a call that is in progress. If this future is
-    /// dropped, the handler is removed nevertheless.
+    /// Removes the handler. The returned future, which need not be awaited, completes at the end of a
+    /// call that is in progress. A handler must not await its own removal.
     ///
     /// # Panics
     ///
-    /// If the handler has panicked.
-    pub async fn remove(self) {
+    /// The future panics if the handler has panicked.
+    #[expect(
+        clippy::manual_async_fn,
+        reason = "an async function would remove the handler only when it is awaited"
+    )]
+    pub fn remove(self) -> impl Future<Output = ()> + Send {
         self.stop.send_replace(true);
-        if let Err(error) = self.task.await
-            && let Ok(panic) = error.try_into_panic()
-        {
-            std::panic::resume_unwind(panic);
+        async move {
+            if let Err(error) = self.task.await
+                && let Ok(panic) = error.try_into_panic()
+            {
+                resume_unwind(panic);
+            }
         }
     }
-}
 
-impl HandlerRegistration {
     pub(super) fn spawn<K, H>(
         mut changes: Changes<K>,
         mut handler: H,
@@ -224,6 +231,12 @@ impl HandlerRegistration {
                     Some(Change::Deleted(deleted)) => handler.on_delete(deleted).await,
                     None => return,
                 }
+            }
+        };
+        let calls = async move {
+            if let Err(panic) = AssertUnwindSafe(calls).catch_unwind().await {
+                tracing::error!("an event handler has panicked, and is not called again");
+                resume_unwind(panic);
             }
         };
         let task = spawn(Box::pin(calls));

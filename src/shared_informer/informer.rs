@@ -3,6 +3,8 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use parking_lot::Mutex;
+use parking_lot::RwLockReadGuard;
 use serde::de::DeserializeOwned;
 use tokio::sync::watch;
 
@@ -10,6 +12,7 @@ use crate::api::Object;
 use crate::api::Resource;
 use crate::api::Selection;
 use crate::cache::Reader;
+use crate::cache::Snapshot;
 use crate::shutdown::Shutdown;
 
 use super::Changes;
@@ -41,6 +44,8 @@ pub(super) struct Shared<K> {
     pub(super) decoder: Arc<Decoder<K>>,
     pub(super) view: Arc<SharedView<K>>,
     shutdown: Shutdown,
+    /// The last cache that was ready, which is read until the next one is ready.
+    last_ready: Mutex<Option<Reader>>,
     /// Ends the task that follows the cache when the last user is gone.
     users: watch::Sender<()>,
     /// Started at the first need: an informer of bytes without indexes has no view.
@@ -88,6 +93,7 @@ impl<K: DeserializeOwned + Send + Sync + 'static> SharedInformer<K> {
             decoder,
             view: Arc::new(SharedView::new(view)),
             shutdown,
+            last_ready: Mutex::default(),
             users: watch::Sender::new(()),
             follower: std::sync::Once::new(),
         };
@@ -129,7 +135,8 @@ impl<K: DeserializeOwned + Send + Sync + 'static> SharedInformer<K> {
     }
 
     /// Adds an index: [`Lister::by_index`] finds the objects for which `values` returns a value. It
-    /// has all present objects when this returns, which may take long if there are many.
+    /// has all present objects when this returns, which may take long if there are many. `values`
+    /// must not read this informer.
     ///
     /// # Errors
     ///
@@ -153,8 +160,8 @@ impl<K: DeserializeOwned + Send + Sync + 'static> SharedInformer<K> {
         reader.is_some_and(|reader| reader.is_ready())
     }
 
-    /// Waits until [`SharedInformer::has_synced`] is true and decoded objects are loaded, and returns true. Returns false if the
-    /// informer ended before. Cancel safe.
+    /// Waits until [`SharedInformer::has_synced`] is true and decoded objects are loaded, and returns
+    /// true. Returns false if the informer ended before. Cancel safe.
     pub async fn synced(&self) -> bool {
         self.0.wait_for_sync().await
     }
@@ -182,14 +189,41 @@ impl<K: DeserializeOwned> Shared<K> {
     /// informer ended before. Cancel safe.
     pub(super) async fn wait_for_sync(&self) -> bool {
         self.loaded().await;
-        self.source.clone().next_ready().await.is_some()
+        let is_synced = self.source.clone().next_ready().await.is_some();
+        self.reader();
+        is_synced
+    }
+
+    /// The reader of the present cache if it is ready, otherwise that of the last one that was.
+    pub(super) fn reader(&self) -> Option<Reader> {
+        let current = self.source.current()?;
+        let mut last = self.last_ready.lock();
+        if current.is_ready()
+            && !last
+                .as_ref()
+                .is_some_and(|last| last.is_of_same_cache(&current))
+        {
+            current.keep_lost();
+            *last = Some(current);
+        }
+        last.clone()
+    }
+
+    /// The newest state that is known.
+    pub(super) fn snapshot(&self) -> Option<Snapshot> {
+        self.reader()?.last_snapshot()
+    }
+
+    /// The view, with everything that the cache has applied.
+    pub(super) fn view(&self) -> RwLockReadGuard<'_, View<K>> {
+        self.view.current(self.reader())
     }
 
     /// The decoded form of `object`. `None` if it has none, which is reported.
     pub(super) fn decode(&self, object: &Arc<Object>) -> Option<Arc<K>> {
         let kept = match self.storage {
             Storage::Bytes => None,
-            Storage::Decoded => self.view.current().decoded(object),
+            Storage::Decoded => self.view().decoded(object),
         };
         kept.or_else(|| self.decoder.decode_or_report(object))
     }
@@ -199,20 +233,29 @@ impl<K: DeserializeOwned + Send + Sync + 'static> Shared<K> {
     /// Makes the view follow the cache from now on, in the background.
     fn keep_view(&self) {
         self.follower.call_once(|| {
-            if let Some(reader) = self.source.current() {
+            if let Some(reader) = self.reader() {
                 self.view.follow(reader);
             }
             let follow = follow(self.source.clone(), Arc::clone(&self.view));
             let mut users = self.users.subscribe();
-            let ended = Arc::clone(&self.view);
+            let ended = EndLoading(Arc::clone(&self.view));
             self.shutdown.spawn_background(async move {
                 tokio::select! {
                     () = follow => {}
                     Err(_) = users.changed() => {}
                 }
-                ended.end_loading();
+                drop(ended);
             });
         });
+    }
+}
+
+/// Lets nobody wait for a view whose follower has ended, even if it was dropped or has panicked.
+struct EndLoading<K: DeserializeOwned>(Arc<SharedView<K>>);
+
+impl<K: DeserializeOwned> Drop for EndLoading<K> {
+    fn drop(&mut self) {
+        self.0.end_loading();
     }
 }
 

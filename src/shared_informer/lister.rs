@@ -19,7 +19,12 @@ use super::informer::Shared;
 ///
 /// Each read shows all changes that the cache has applied before it. Before the first list of the API
 /// server, a lister has no objects; see
-/// [`SharedInformer::synced`](super::SharedInformer::synced).
+/// [`SharedInformer::synced`](super::SharedInformer::synced). While a cache is replaced, because its
+/// watch was refused, its definition has changed or etcd was restored, a lister shows the last state
+/// before.
+///
+/// With [`Storage::Decoded`] or an index, a read after such a replacement may have to decode all
+/// objects.
 pub struct Lister<K>(Arc<Shared<K>>);
 
 impl<K> Clone for Lister<K> {
@@ -44,12 +49,11 @@ impl<K: DeserializeOwned> Lister<K> {
     pub fn get(&self, namespace: Option<&str>, name: &str) -> Result<Option<Arc<K>>, DecodeError> {
         let key = ObjectKey::new(namespace, name);
         if self.0.storage == Storage::Decoded
-            && let Some((_, decoded)) = self.0.view.current().objects().get(&key)
+            && let Some((_, decoded)) = self.0.view().objects().get(&key)
         {
             return Ok(Some(Arc::clone(decoded)));
         }
-        let snapshot = self.0.source.current().and_then(|reader| reader.snapshot());
-        let object = snapshot.and_then(|snapshot| snapshot.get(&key));
+        let object = self.0.snapshot().and_then(|snapshot| snapshot.get(&key));
         let object = object.filter(|object| self.0.selection.matches(object));
         let decode = |object: Arc<Object>| self.0.decoder.decode(&object);
         object.map(decode).transpose()
@@ -72,12 +76,12 @@ impl<K: DeserializeOwned> Lister<K> {
     /// The objects of the informer that `selection` selects too, like [`Lister::list`].
     pub fn select(&self, selection: &Selection) -> Vec<Arc<K>> {
         if self.0.storage == Storage::Decoded {
-            let view = self.0.view.current();
+            let view = self.0.view();
             let objects = view.objects().values();
             let selected = objects.filter(|(object, _)| selection.matches(object));
             return selected.map(|(_, decoded)| Arc::clone(decoded)).collect();
         }
-        let snapshot = self.0.source.current().and_then(|reader| reader.snapshot());
+        let snapshot = self.0.snapshot();
         let snapshot = snapshot.iter();
         let objects = snapshot.flat_map(|snapshot| snapshot.list(selection, None));
         let own = objects.filter(|object| self.0.selection.matches(object));
@@ -92,7 +96,7 @@ impl<K: DeserializeOwned> Lister<K> {
     ///
     /// [`IndexError::Missing`] if no index has this name.
     pub fn by_index(&self, name: &str, value: &str) -> Result<Vec<Arc<K>>, IndexError> {
-        let view = self.0.view.current();
+        let view = self.0.view();
         let objects = view.index(name)?.find(value);
         Ok(objects.filter_map(|object| view.decode(object)).collect())
     }
@@ -103,7 +107,7 @@ impl<K: DeserializeOwned> Lister<K> {
     ///
     /// [`IndexError::Missing`] if no index has this name.
     pub fn index_keys(&self, name: &str, value: &str) -> Result<Vec<ObjectKey>, IndexError> {
-        let view = self.0.view.current();
+        let view = self.0.view();
         let objects = view.index(name)?.find(value);
         Ok(objects.map(|object| object.key.clone()).collect())
     }
@@ -114,7 +118,7 @@ impl<K: DeserializeOwned> Lister<K> {
     ///
     /// [`IndexError::Missing`] if no index has this name.
     pub fn index_values(&self, name: &str) -> Result<Vec<String>, IndexError> {
-        let view = self.0.view.current();
+        let view = self.0.view();
         let mut values: Vec<_> = view.index(name)?.values().cloned().collect();
         values.sort_unstable();
         Ok(values)
@@ -123,16 +127,13 @@ impl<K: DeserializeOwned> Lister<K> {
     /// The resource version of the API server up to which reads show all changes; `None` before the
     /// first list.
     pub fn resource_version(&self) -> Option<ResourceVersion> {
-        self.0.source.current()?.applied()
+        Some(self.0.snapshot()?.resource_version())
     }
 
     /// Waits until reads show the state at `version`, and returns true: a program that has written an
     /// object waits for the version in the API server's answer, and then reads its own write. Returns
-    /// false when `deadline` has passed, or if the cache was closed. Cancel safe.
+    /// false when `deadline` has passed, or if the informer has ended. Cancel safe.
     pub async fn wait_for(&self, version: ResourceVersion, deadline: Instant) -> bool {
-        match self.0.source.current() {
-            Some(reader) => reader.wait_for(version, deadline).await,
-            None => false,
-        }
+        self.0.source.clone().wait_for(version, deadline).await
     }
 }

@@ -21,6 +21,9 @@ pub(super) enum Step {
         new: Arc<Object>,
     },
     Deleted {
+        /// The state that the handler was told last.
+        before: Arc<Object>,
+        /// The last known state.
         object: Arc<Object>,
         is_final_state_known: bool,
     },
@@ -42,6 +45,15 @@ impl Step {
         Self::Added {
             object,
             is_initial_list: true,
+        }
+    }
+
+    /// The step of an object whose deletion was not seen.
+    pub(super) fn missed_deletion(object: &Arc<Object>) -> Self {
+        Self::Deleted {
+            before: Arc::clone(object),
+            object: Arc::clone(object),
+            is_final_state_known: false,
         }
     }
 }
@@ -104,25 +116,21 @@ fn merged(
 pub(super) fn difference(old: &[Arc<Object>], new: &[Arc<Object>]) -> VecDeque<Step> {
     let (mut steps, mut changed) = (VecDeque::new(), Vec::new());
     let mut old = old.iter().peekable();
-    let deleted = |object: &Arc<Object>| Step::Deleted {
-        object: Arc::clone(object),
-        is_final_state_known: false,
-    };
     for object in new {
         while let Some(gone) = old.next_if(|old| old.key < object.key) {
-            steps.push_back(deleted(gone));
+            steps.push_back(Step::missed_deletion(gone));
         }
         match old.next_if(|old| old.key == object.key) {
             Some(known) if Arc::ptr_eq(known, object) || known == object => {}
             Some(known) if known.uid() == object.uid() => changed.push((object, Some(known))),
             Some(known) => {
-                steps.push_back(deleted(known));
+                steps.push_back(Step::missed_deletion(known));
                 changed.push((object, None));
             }
             None => changed.push((object, None)),
         }
     }
-    steps.extend(old.map(deleted));
+    steps.extend(old.map(Step::missed_deletion));
     changed.sort_by_key(|(object, _)| object.resource_version);
     steps.extend(changed.into_iter().map(|(object, known)| match known {
         Some(known) => Step::Updated {

@@ -1,7 +1,10 @@
 //! Source: the cache that a shared informer reads, which may be replaced by another one.
 
 use tokio::sync::watch;
+use tokio::time::Instant;
+use tokio::time::timeout_at;
 
+use crate::api::ResourceVersion;
 use crate::cache::Reader;
 
 /// The reader of the present cache. A clone belongs to one task, which sees each cache once.
@@ -33,6 +36,19 @@ impl Source {
     /// The reader of the present cache, which need not be ready.
     pub(super) fn current(&self) -> Option<Reader> {
         self.readers.borrow().clone()
+    }
+
+    /// Waits until a cache has applied `version`. Returns false at the end. Cancel safe.
+    pub(super) async fn wait_for(&mut self, version: ResourceVersion, deadline: Instant) -> bool {
+        let reached = async {
+            while let Some(reader) = self.next_ready().await {
+                if reader.wait_for(version, deadline).await {
+                    return true;
+                }
+            }
+            false
+        };
+        timeout_at(deadline, reached).await.unwrap_or(false)
     }
 
     /// Makes [`Source::next_ready`] wait until the cache of `reader` is ready again, unless there is

@@ -27,8 +27,8 @@ use super::index::Index;
 use super::index::IndexError;
 use super::index::IndexFunction;
 
-/// How many replaced objects are kept decoded, for handlers that are told of the change next.
-const RECENT: usize = 256;
+/// How many bytes of replaced objects are kept decoded, for handlers that are told of the change next.
+const RECENT_BYTES: usize = 1 << 20;
 
 /// A view that many tasks read and that each of them may bring up to date.
 pub(super) struct SharedView<K> {
@@ -47,6 +47,7 @@ pub(super) struct View<K> {
     phase: Phase<K>,
     content: Content<K>,
     recent: VecDeque<(Arc<Object>, Arc<K>)>,
+    recent_bytes: usize,
 }
 
 enum Phase<K> {
@@ -79,14 +80,15 @@ impl<K: DeserializeOwned> SharedView<K> {
         }
     }
 
-    /// The view, with everything that the cache has applied.
-    pub(super) fn current(&self) -> RwLockReadGuard<'_, View<K>> {
+    /// The view of the cache of `reader`, with everything that the cache has applied.
+    pub(super) fn current(&self, reader: Option<Reader>) -> RwLockReadGuard<'_, View<K>> {
         let view = self.view.read();
-        if view.is_current() {
+        if view.follows(reader.as_ref()) && view.is_current() {
             return view;
         }
         drop(view);
         let mut view = self.view.write();
+        view.follow(reader);
         while !view.advance(usize::MAX) {}
         RwLockWriteGuard::downgrade(view)
     }
@@ -132,9 +134,7 @@ impl<K: DeserializeOwned> SharedView<K> {
 
     /// Follows the cache of `reader` from now on.
     pub(super) fn follow(&self, reader: Reader) {
-        let mut view = self.view.write();
-        view.reader = Some(reader);
-        view.phase = Phase::Waiting;
+        self.view.write().follow(Some(reader));
     }
 
     /// Adds an index, which has all present objects when this returns.
@@ -172,6 +172,23 @@ impl<K: DeserializeOwned> View<K> {
             phase: Phase::Waiting,
             content: Content::new(&BTreeMap::new()),
             recent: VecDeque::new(),
+            recent_bytes: 0,
+        }
+    }
+
+    /// True if the view follows the cache of `reader`, or has to follow none.
+    fn follows(&self, reader: Option<&Reader>) -> bool {
+        match (&self.reader, reader) {
+            (_, None) => true,
+            (Some(followed), Some(reader)) => followed.is_of_same_cache(reader),
+            (None, Some(_)) => false,
+        }
+    }
+
+    fn follow(&mut self, reader: Option<Reader>) {
+        if !self.follows(reader.as_ref()) {
+            self.reader = reader;
+            self.phase = Phase::Waiting;
         }
     }
 
@@ -298,10 +315,13 @@ impl<K: DeserializeOwned> View<K> {
         };
         self.content = content;
         if let Some(replaced) = replaced {
-            if self.recent.len() == RECENT {
-                self.recent.pop_front();
-            }
+            self.recent_bytes += replaced.0.size();
             self.recent.push_back(replaced);
+            while self.recent_bytes > RECENT_BYTES
+                && let Some((object, _)) = self.recent.pop_front()
+            {
+                self.recent_bytes -= object.size();
+            }
         }
     }
 }

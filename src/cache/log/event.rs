@@ -169,8 +169,9 @@ impl Event {
         }
     }
 
-    /// Like [`Event::verdict`], for a reader that skips the events with which a relist removes
-    /// objects from selections: the event of the change itself says so too.
+    /// Like [`Event::verdict`], for a reader that does not track resource versions. If a relist finds
+    /// that an object has left a selection, the log has two events; this reader takes the deletion
+    /// from the second one.
     pub fn verdict_without_departures(&self, selection: &Selection) -> Option<EventType> {
         let effect = self.effect(selection);
         effect.filter(|_| !self.is_departure())
@@ -190,11 +191,6 @@ impl Event {
             (true, true) => Some(EventType::Modified),
             (false, false) => None,
         }
-    }
-
-    /// True if a relist implied the event, so that what the object was before is not fully known.
-    pub fn is_implied(&self) -> bool {
-        self.in_block || self.part == ChangePart::ExceptDeparture
     }
 
     /// The object to send for this event with `verdict`: the one before the change if the object

@@ -256,6 +256,11 @@ impl Writer {
                     state.newest_earlier_version.max(applied).max(proven);
             }
             state.counters.evicted_early += state.log.evicted_early();
+            let lost = match content {
+                Some(_) => None,
+                None => self.shared.lost(&state).or_else(|| state.lost.clone()),
+            };
+            let lost = std::mem::replace(&mut state.lost, lost);
             let content = std::mem::replace(&mut state.content, content);
             state.list_began = list_began;
             self.shared.count_replaced(content.as_ref());
@@ -263,7 +268,7 @@ impl Writer {
             self.shared.queued_to.store(0, Ordering::Release);
             let interest = self.shared.interest.lock().expire();
             self.to_wake.extend(interest.groups().cloned());
-            (content, log, interest, self.shared.pins.lock().take())
+            (content, log, interest, self.shared.pins.lock().take(), lost)
         };
         self.wake();
         match &dropped {
@@ -469,6 +474,9 @@ impl Drop for Writer {
             let interest = self.shared.interest.lock();
             self.to_wake.extend(interest.groups().cloned());
             self.to_wake.iter().for_each(|group| group.close());
+            if let Some(lost) = self.shared.lost(&state) {
+                state.lost = Some(lost);
+            }
             let content = state.content.take();
             self.shared.count_replaced(content.as_ref());
             (content, self.shared.pins.lock().take())

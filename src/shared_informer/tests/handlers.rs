@@ -6,14 +6,17 @@ use std::time::Duration;
 use parking_lot::Mutex;
 use tokio::sync::Semaphore;
 use tokio::sync::mpsc;
+use tokio::sync::watch;
 use tokio::time::Instant;
 
 use super::Thing;
 use super::Upstream;
 use super::all;
+use super::resource;
 use super::text;
 use super::with_app;
 use crate::api::ResourceVersion;
+use crate::cache;
 use crate::cache::EpochCause;
 use crate::shared_informer::Change;
 use crate::shared_informer::Config;
@@ -22,7 +25,11 @@ use crate::shared_informer::EventHandler;
 use crate::shared_informer::Filtering;
 use crate::shared_informer::HandlerFunctions;
 use crate::shared_informer::IndexError;
+use crate::shared_informer::SharedInformer;
 use crate::shared_informer::Storage;
+use crate::shared_informer::source::Source;
+use crate::shutdown;
+use crate::shutdown::Shutdown;
 
 /// Sends each change as text. Takes a permit for each call.
 struct Recorder {
@@ -319,6 +326,71 @@ async fn an_index_may_be_added_later_and_has_a_name_of_its_own() {
     assert_eq!(format!("{keys:?}"), r#"["n/a", "n/c"]"#);
     let exists = IndexError::Exists("app".to_owned());
     assert_eq!(informer.add_index("app", app), Err(exists));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_lister_shows_the_last_state_while_its_cache_is_replaced() {
+    for storage in [Storage::Bytes, Storage::Decoded] {
+        let mut upstream = Upstream::new(None);
+        upstream.put("a", "x");
+        let (readers, source) = watch::channel(Some(upstream.writer.reader().clone()));
+        let informer = SharedInformer::<Thing>::of_source(
+            Source::new(source),
+            resource(),
+            Config {
+                storage,
+                ..Config::default()
+            },
+            Shutdown::new(shutdown::Config::default()),
+        );
+        assert!(informer.synced().await);
+        let lister = informer.lister();
+        let versions = || {
+            let listed = lister.list();
+            let versions = listed.iter().map(|thing| &thing.metadata.resource_version);
+            versions.cloned().collect::<Vec<_>>()
+        };
+        let mut changes = informer.changes();
+        assert_eq!(all(&mut changes), ["*a3"]);
+        upstream.writer.new_epoch(EpochCause::WentBack);
+        assert_eq!(versions(), ["3"]);
+        upstream.relist();
+        let reader = upstream.replace_cache();
+        assert_eq!(versions(), ["3"]);
+        let waiting = lister.wait_for(
+            ResourceVersion(5),
+            Instant::now() + 60 * Config::LEAST_RESYNC,
+        );
+        let replace = async {
+            readers.send_replace(Some(reader));
+            assert_eq!(versions(), ["3"]);
+            assert!(all(&mut changes).is_empty());
+            upstream.change("a", "x");
+            upstream.relist();
+        };
+        assert!(tokio::join!(waiting, replace).0);
+        assert_eq!(versions(), ["5"]);
+        assert_eq!(all(&mut changes), ["a3~a5"]);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn nobody_waits_for_an_informer_that_never_starts() {
+    for storage in [Storage::Bytes, Storage::Decoded] {
+        let (writer, reader) = cache::cache(cache::Config::default());
+        let config = Config {
+            storage,
+            ..Config::default()
+        };
+        let shutdown = Shutdown::new(shutdown::Config::default());
+        let informer = SharedInformer::<Thing>::new(reader, resource(), config, shutdown.clone());
+        let ended = async {
+            writer.close();
+            shutdown.drain().await;
+        };
+        let (is_synced, ()) = tokio::join!(informer.synced(), ended);
+        assert!(!is_synced);
+    }
 }
 
 #[tokio::test(start_paused = true)]

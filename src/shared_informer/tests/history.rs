@@ -8,6 +8,7 @@ use rand::Rng;
 use rand::SeedableRng;
 use rand::rngs::StdRng;
 
+use super::BROKEN;
 use super::Thing;
 use super::Upstream;
 use super::next;
@@ -21,7 +22,7 @@ use crate::shared_informer::SharedInformer;
 use crate::shared_informer::Storage;
 
 const NAMES: [&str; 6] = ["a", "b", "c", "d", "e", "f"];
-const APPS: [&str; 2] = ["x", "y"];
+const APPS: [&str; 3] = ["x", "y", BROKEN];
 
 /// A handler, and the objects that it knows.
 struct Follower {
@@ -72,6 +73,7 @@ impl World {
                 let informer = upstream.informer(Config {
                     selection: selection.clone(),
                     storage,
+                    on_decode_error: Arc::new(|_| {}),
                     ..Config::default()
                 });
                 let app = |thing: &Thing| vec![thing.metadata.labels["app"].clone()];
@@ -140,7 +142,9 @@ impl World {
     /// The objects that an informer must show.
     fn expected(&self, selection: &Selection) -> BTreeMap<String, Arc<Thing>> {
         let things = self.upstream.things.iter();
-        let selected = things.filter(|(_, thing)| selection.matches(&super::object(thing)));
+        let selected = things.filter(|(_, thing)| {
+            thing.metadata.labels["app"] != BROKEN && selection.matches(&super::object(thing))
+        });
         let entry = |(name, thing): (&String, &Thing)| (name.clone(), Arc::new(thing.clone()));
         selected.map(entry).collect()
     }
@@ -151,8 +155,12 @@ impl World {
             let lister = informer.lister();
             assert!(lister.list().iter().eq(expected.values()));
             for name in NAMES {
-                let found = lister.get(Some("n"), name).expect("can be decoded");
-                assert_eq!(found.as_ref(), expected.get(name));
+                match lister.get(Some("n"), name) {
+                    Ok(found) => assert_eq!(found.as_ref(), expected.get(name)),
+                    Err(_) => {
+                        assert_eq!(self.upstream.things[name].metadata.labels["app"], BROKEN);
+                    }
+                }
             }
             for app in APPS {
                 let found = lister.by_index("app", app).expect("is an index");

@@ -27,6 +27,7 @@ use crate::api::Resource;
 use crate::api::ResourceVersion;
 use crate::api::Selection;
 use crate::cache;
+use crate::cache::Reader;
 use crate::cache::Writer;
 use crate::shutdown;
 use crate::shutdown::Shutdown;
@@ -45,6 +46,9 @@ struct Metadata {
     resource_version: String,
     labels: BTreeMap<String, String>,
 }
+
+/// The value of the label `app` of things that cannot be decoded.
+const BROKEN: &str = "broken";
 
 /// The writer of a cache of things in the namespace `n`, and a model of its content.
 struct Upstream {
@@ -68,6 +72,13 @@ impl Upstream {
         };
         upstream.relist();
         upstream
+    }
+
+    /// Goes on with another cache, which is not ready yet, and closes the one before.
+    fn replace_cache(&mut self) -> Reader {
+        let (writer, reader) = cache::cache(cache::Config::default());
+        std::mem::replace(&mut self.writer, writer).close();
+        reader
     }
 
     fn informer(&self, config: Config) -> SharedInformer<Thing> {
@@ -136,8 +147,12 @@ fn object(thing: &Thing) -> Object {
     let metadata = &thing.metadata;
     let (name, uid) = (&metadata.name, &metadata.uid);
     let (version, app) = (&metadata.resource_version, &metadata.labels["app"]);
+    let labels = match app.as_str() {
+        BROKEN => "null".to_owned(),
+        app => format!(r#"{{"app":"{app}"}}"#),
+    };
     let body = format!(
-        r#"{{"metadata":{{"name":"{name}","namespace":"n","uid":"{uid}","resourceVersion":"{version}","labels":{{"app":"{app}"}}}}}}"#
+        r#"{{"metadata":{{"name":"{name}","namespace":"n","uid":"{uid}","resourceVersion":"{version}","labels":{labels}}}}}"#
     );
     let values = ObjectValues {
         uid: uid.as_str().into(),
