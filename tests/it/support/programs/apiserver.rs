@@ -484,10 +484,8 @@ impl ApiServer {
     }
 
     /// True if the API server compresses watch-lists by default, as 1.37 and newer do.
-    pub(crate) async fn compresses_watch_lists(&self) -> bool {
-        let minor = self.read("/version", "/minor").await;
-        let minor = minor.as_str().and_then(|minor| minor.parse::<u32>().ok());
-        minor.expect("a number") >= 37
+    pub(crate) fn compresses_watch_lists(&self) -> bool {
+        self.minor() >= 37
     }
 
     pub(crate) fn pid(&self) -> u32 {

@@ -59,7 +59,7 @@ async fn shared_informers_fold_what_a_list_shows() {
     // Go's HTTP client asks for gzip and decompresses the events by itself.
     let metrics = plain.metrics().await;
     let compressed = r#"kubefan_gzip_initial_chunks_total{how="compressed"}"#;
-    let is_compressed = server.compresses_watch_lists().await;
+    let is_compressed = server.compresses_watch_lists();
     assert_eq!(metrics.contains(compressed), is_compressed, "{metrics}");
     let churn = [
         "churn",
