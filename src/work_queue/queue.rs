@@ -206,7 +206,8 @@ impl<K: Eq + Hash + Send + Sync + 'static> WorkQueue<K> {
     }
 
     /// Like [`WorkQueue::shut_down`], and waits until no key is ready and none runs. Workers must
-    /// therefore continue until they get `None`.
+    /// therefore continue until they get `None`, which they get when the queue is drained: a key that
+    /// was added while it ran is ready when its run is done.
     ///
     /// Dropping the future ends only the wait; the queue remains shut down.
     pub async fn shut_down_with_drain(&self) {
@@ -271,6 +272,7 @@ impl<K: Eq + Hash + 'static> Shared<K> {
             (now, is_drained)
         };
         if is_drained {
+            self.wake.notify_waiters();
             self.drained.notify_waiters();
         }
         if let Some(metrics) = &self.metrics {
@@ -344,7 +346,12 @@ impl<K: Eq + Hash + 'static> Turn<'_, K> {
             return Step::Take(run);
         }
         if state.schedule.is_shutting_down() {
-            return Step::End;
+            // A key that was added while it ran is ready at the end of its run.
+            let may_follow = state.is_draining && !state.schedule.is_drained();
+            return match may_follow {
+                true => Step::Wait,
+                false => Step::End,
+            };
         }
         match state.schedule.next_due() {
             Some(due) if state.timer.is_none() => {

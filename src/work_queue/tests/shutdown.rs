@@ -91,15 +91,19 @@ async fn a_drain_waits_for_a_key_that_was_added_while_it_ran() {
     queue.add("a");
     let mut drain = Box::pin(queue.shut_down_with_drain());
     assert!((&mut drain).now_or_never().is_none());
+    let mut next = Box::pin(queue.get());
     assert!(
-        queue.get().now_or_never().unwrap().is_none(),
+        (&mut next).now_or_never().is_none(),
         "the key is ready when its run is done, and no earlier"
     );
     drop(work);
-    let again = take(&queue).unwrap();
+    let again = next.await.unwrap();
     assert!((&mut drain).now_or_never().is_none());
+    let mut end = Box::pin(queue.get());
+    assert!((&mut end).now_or_never().is_none());
     drop(again);
     drain.await;
+    assert!(end.await.is_none());
     assert!(queue.get().now_or_never().unwrap().is_none());
 }
 
