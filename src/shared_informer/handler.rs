@@ -189,10 +189,6 @@ impl HandlerRegistration {
     /// # Panics
     ///
     /// The future panics if the handler has panicked.
-    #[expect(
-        clippy::manual_async_fn,
-        reason = "an async function would remove the handler only when it is awaited"
-    )]
     pub fn remove(self) -> impl Future<Output = ()> + Send {
         self.stop.send_replace(true);
         async move {
