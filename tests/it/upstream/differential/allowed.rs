@@ -124,7 +124,13 @@ pub(super) fn body(target: &str, is_watch: bool, answer: &Answer) -> String {
         _ if media.contains("protobuf") => protobuf(body, list),
         true => mask_table_ages(&events(&text)),
         false if media.contains("yaml") => mask_table_ages(&yaml(&text, list)),
-        false => mask_table_ages(&object(&text, list)),
+        false => {
+            // Only lists have these parameters.
+            let is_list = ["limit=", "Selector="]
+                .iter()
+                .any(|name| target.contains(name));
+            mask_table_ages(&object(&text, list, is_list))
+        }
     }
 }
 

@@ -39,7 +39,7 @@ impl Names {
         } else if text.starts_with("k8s\0") {
             protobuf(text.as_bytes(), ListVersion::Any)
         } else {
-            object(&text, ListVersion::Any)
+            object(&text, ListVersion::Any, false)
         };
         let text = self.common(&text);
         match text.contains("\"columnDefinitions\":") {
