@@ -84,12 +84,6 @@ impl Schedule {
             is_loss_likely: is_loss_likely || was_likely,
             done: known.map_or(0, |change| change.done),
         });
-        // Otherwise a question that was due before would only be as urgent as without the change. One
-        // that is never answered is not urgent, and keeps its place.
-        if self.unanswered < REPEATED {
-            self.regular = self.regular.max(at);
-            self.retry = self.retry.map(|retry| retry.max(at));
-        }
     }
 
     /// Asks also after the last change after which `other` is asked, unless it knows a later one.
@@ -122,16 +116,15 @@ impl Schedule {
             }
         };
         sooner(self.retry, Urgency::Changed);
-        let step = self.change.and_then(Change::next);
-        let is_loss_likely = self.change.is_some_and(|change| change.is_loss_likely);
-        sooner(
-            step,
-            match is_loss_likely {
-                true => Urgency::LikelyLost,
-                false => Urgency::Changed,
-            },
-        );
-        let (at, urgency) = next;
+        if let Some(change) = self.change {
+            sooner(change.next(), change.urgency());
+        }
+        let (at, mut urgency) = next;
+        if let Some(change) = self.change.filter(|change| change.done == 0) {
+            // The change has happened, so a question that was due before is urgent too. It keeps its
+            // earlier time: otherwise repeated changes could keep the last of many questions waiting.
+            urgency = urgency.min(change.urgency());
+        }
         let earliest = self.last_asked.map(|asked| asked + LEAST_PAUSE);
         let at = earliest.map_or(at, |earliest| at.max(earliest));
         match self.unanswered < REPEATED {
@@ -166,6 +159,13 @@ impl Schedule {
 }
 
 impl Change {
+    fn urgency(self) -> Urgency {
+        match self.is_loss_likely {
+            true => Urgency::LikelyLost,
+            false => Urgency::Changed,
+        }
+    }
+
     fn waits(self) -> &'static [Duration] {
         match self.is_loss_likely {
             true => AFTER_LIKELY_LOSS,
@@ -294,11 +294,11 @@ mod tests {
         for (is_loss_likely, expected) in [(false, Urgency::Changed), (true, Urgency::LikelyLost)] {
             let mut regular = Schedule::new(start);
             regular.changed(now, is_loss_likely);
-            assert_eq!(regular.next(), (now, expected));
+            assert_eq!(regular.next(), (start, expected));
             let mut retry = Schedule::new(start + 10 * SETTLED);
             retry.ask_by(start);
             retry.changed(now, is_loss_likely);
-            assert_eq!(retry.next(), (now, expected));
+            assert_eq!(retry.next(), (start, expected));
         }
     }
 
