@@ -590,8 +590,9 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn what_is_of_use_for_longest_is_kept() {
-        // An answer of 1 is of use for longer than it is valid.
-        let answers = answers(8 * SHARDS).useful_for(|value| *value * 100 * VALIDITY);
+        // An answer of 1 is of use for longer than it is valid. A shard has room for far more than
+        // its share of 100 answers, however the hashes fall.
+        let answers = answers(32 * SHARDS).useful_for(|value| *value * 100 * VALIDITY);
         for question in 0..100 {
             answers.get(&question, always, || definite(1)).await;
         }
@@ -607,7 +608,7 @@ mod tests {
             answers.get(&question, always, || definite(1)).await;
         }
         assert!((0..100).all(|question| answers.last(&question).is_none()));
-        assert!(answers.len() <= 8 * SHARDS);
+        assert!(answers.len() <= 32 * SHARDS);
         assert_eq!(answers.known(&29_999, always), Some(1));
     }
 }

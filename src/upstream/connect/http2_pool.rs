@@ -4,6 +4,7 @@
 use std::future::poll_fn;
 use std::io;
 use std::pin::Pin;
+use std::pin::pin;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::sync::atomic::AtomicUsize;
@@ -14,6 +15,8 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use futures_util::FutureExt;
+use http::Request;
+use http::Response;
 use http::Uri;
 use http_body::Frame;
 use http_body::SizeHint;
@@ -89,11 +92,14 @@ struct Opened {
     sender: SendRequest<Body>,
     streams: Arc<AtomicUsize>,
     last_read: LastRead,
+    /// Fails when the connection takes no more requests.
+    ended: oneshot::Receiver<()>,
 }
 
 /// A connection for a single request, which stays open until this is dropped.
 pub(super) struct OwnConnection {
-    pub(super) sender: SendRequest<Body>,
+    sender: Option<SendRequest<Body>>,
+    ended: oneshot::Receiver<()>,
     pub(super) last_read: LastRead,
 }
 
@@ -165,12 +171,17 @@ impl Http2Pool {
             return Ok(None);
         };
         Ok(Some(OwnConnection {
-            sender: opened.sender,
+            sender: Some(opened.sender),
+            ended: opened.ended,
             last_read: opened.last_read,
         }))
     }
 
-    /// Opens a connection, and returns when the server's settings have arrived.
+    /// Opens a connection, and returns when the server's settings have arrived. When the connection
+    /// takes no more requests, the pool drops its sender.
+    ///
+    /// A request that is sent at that moment may stay in hyper's queue, and fails only when all senders
+    /// of the connection are dropped (hyperium/hyper#4122).
     async fn open(&self) -> Result<Option<Opened>, BoxError> {
         let stream = self.connector.clone().oneshot(self.server.clone()).await?;
         if !stream.http2 {
@@ -203,8 +214,9 @@ impl Http2Pool {
             ended
         });
         let first = last_read.clone();
-        let (open, ended) = oneshot::channel::<()>();
+        let (open, mut ended) = oneshot::channel::<()>();
         let health = Arc::clone(&self.health);
+        let connections = Arc::clone(&self.connections);
         executor.execute(async move {
             if let Err(error) = connection.await {
                 tracing::debug!(%error, "connection to the API server broke");
@@ -213,6 +225,7 @@ impl Http2Pool {
             if last_read.at().elapsed() >= PING_TIMEOUT {
                 health.suspect();
             }
+            connections.forget_closed();
             drop(open);
         });
         // A server that refuses kubefan's certificate does so only after the handshake of TLS 1.3.
@@ -220,7 +233,7 @@ impl Http2Pool {
             tokio::select! {
                 biased;
                 () = first.first() => Ok(()),
-                _ = ended => Err(io::Error::from(io::ErrorKind::ConnectionAborted)),
+                _ = &mut ended => Err(io::Error::from(io::ErrorKind::ConnectionAborted)),
             }
         };
         tokio::time::timeout(route::CONNECT_TIMEOUT, settings)
@@ -230,6 +243,7 @@ impl Http2Pool {
             sender,
             streams,
             last_read: first,
+            ended,
         }))
     }
 
@@ -243,14 +257,16 @@ impl ConnectionSet {
     /// A stream on the first connection that is not full, so that later ones become idle.
     fn acquire(self: &Arc<Self>) -> Option<(SendRequest<Body>, StreamPermit)> {
         let mut state = self.0.lock();
-        state
-            .connections
-            .retain(|connection| !connection.opened.sender.is_closed());
+        state.forget_closed();
         let mut connections = state.connections.iter_mut();
         let connection = connections.find(|connection| connection.free_streams() > 0)?;
         connection.in_flight += 1;
         let sender = connection.opened.sender.clone();
         Some((sender, self.permit(connection.id)))
+    }
+
+    fn forget_closed(&self) {
+        self.0.lock().forget_closed();
     }
 
     fn add(self: &Arc<Self>, opened: Opened) -> (SendRequest<Body>, StreamPermit) {
@@ -302,6 +318,37 @@ impl ConnectionSet {
         if state.connections[index].in_flight == 0 && spare >= SPARE_STREAMS {
             state.connections.remove(index);
         }
+    }
+}
+
+impl ConnectionSetState {
+    fn forget_closed(&mut self) {
+        self.connections
+            .retain(|connection| !connection.opened.sender.is_closed());
+    }
+}
+
+impl OwnConnection {
+    /// Sends the request, and waits for the head of the response.
+    pub(super) async fn send(
+        &mut self,
+        request: Request<Body>,
+    ) -> hyper::Result<Response<Incoming>> {
+        let Some(mut sender) = self.sender.take() else {
+            unreachable!("the connection is for a single request");
+        };
+        let mut response = pin!(sender.send_request(request));
+        tokio::select! {
+            biased;
+            response = &mut response => {
+                self.sender = Some(sender);
+                return response;
+            }
+            // Completes only with an error: nothing is sent.
+            _ = &mut self.ended => drop(sender),
+        }
+        // The server may still answer the request that it has.
+        response.await
     }
 }
 
@@ -361,3 +408,6 @@ impl Drop for PooledBody {
         self.permit.has_ended = http_body::Body::is_end_stream(&self.body);
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -238,7 +238,7 @@ impl Transport {
         let Some(mut connection) = opened else {
             return Ok(Err(request));
         };
-        match connection.sender.send_request(request).await {
+        match connection.send(request).await {
             Ok(mut response) => {
                 let last_read = connection.last_read.clone();
                 response.extensions_mut().insert(last_read);
@@ -311,14 +311,17 @@ impl Transport {
         let Some((mut sender, permit)) = acquired else {
             return Ok(Err(request));
         };
-        match sender.try_send_request(request).await {
+        let response = sender.try_send_request(request);
+        // The pool has a sender while the connection takes requests.
+        drop(sender);
+        match response.await {
             Ok(response) => Ok(Ok(
                 response.map(|incoming| body::boxed(permit.guard(incoming)))
             )),
             Err(mut failed) => {
                 let unsent = failed.take_message();
                 let error = BoxError::from(failed.into_error());
-                if unsent.is_some() || sender.is_closed() || replay::is_unprocessed(&error) {
+                if unsent.is_some() || replay::is_unprocessed(&error) {
                     permit.close_connection();
                 }
                 Err(FailedAttempt {

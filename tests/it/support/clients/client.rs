@@ -83,17 +83,27 @@ impl fmt::Debug for Client {
 impl Client {
     /// A client for HTTP/1.1, or HTTP/2 if ALPN selects it. `server` is a URL without a path.
     pub(crate) fn new(server: &str, connector: Connector) -> Self {
-        Self::built(server, connector, false)
+        Self::built(server, connector, false, true)
     }
 
     /// A client for HTTP/2 only: with prior knowledge, or over TLS that offers only h2.
     pub(crate) fn http2(server: &str, connector: Connector) -> Self {
-        Self::built(server, connector, true)
+        Self::built(server, connector, true, true)
     }
 
-    fn built(server: &str, connector: Connector, http2: bool) -> Self {
+    /// A client for HTTP/2 only, with a connection of its own for each request.
+    ///
+    /// On shared ones, a request that is sent while the server closes the connection may wait for
+    /// ever in the client (hyperium/hyper#4122).
+    pub(crate) fn http2_unshared(server: &str, connector: Connector) -> Self {
+        Self::built(server, connector, true, false)
+    }
+
+    fn built(server: &str, connector: Connector, http2: bool, is_shared: bool) -> Self {
+        let idle = if is_shared { usize::MAX } else { 0 };
         let http = legacy::Client::builder(TokioExecutor::new())
             .http2_only(http2)
+            .pool_max_idle_per_host(idle)
             .pool_timer(TokioTimer::new())
             .build(connector);
         Self {
