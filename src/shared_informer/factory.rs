@@ -82,7 +82,7 @@ trait Started: Any + Send + Sync {
 
 impl Factory {
     /// A factory of informers of the API server of `client`, after it has discovered the resources.
-    /// Its tasks belong to `shutdown`.
+    /// `client` may also be a `kube::Client`. The factory's tasks belong to `shutdown`.
     ///
     /// # Errors
     ///
@@ -92,10 +92,11 @@ impl Factory {
     ///
     /// Outside of a tokio runtime.
     pub async fn start(
-        client: Client,
+        client: impl Into<Client>,
         config: informer::Config,
         shutdown: Shutdown,
     ) -> Result<Self, upstream::Error> {
+        let client = client.into();
         let mapper = Arc::new(LiveRestMapper::discover(client.clone()).await?);
         let informers = InformerSet::new(client, config, shutdown.clone());
         let (live, all) = (Arc::clone(&mapper), informers.clone());

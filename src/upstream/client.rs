@@ -29,6 +29,7 @@ use super::connect::ConnectError;
 use super::connect::accepted::AcceptedCredentials;
 use super::connect::kubeconfig;
 use super::connect::transport::MaybeSent;
+use super::connect::transport::OwnConnections;
 use super::connect::transport::Pool;
 use super::connect::transport::Stack;
 use super::connect::transport::Stacks;
@@ -39,6 +40,8 @@ use super::warnings::Warnings;
 use crate::body;
 use crate::body::Body;
 use crate::body::BoxError;
+
+mod kube_client;
 
 const OUR_USER_AGENT: &str = concat!("kubefan/", env!("CARGO_PKG_VERSION"));
 /// The shortest time between reloads because the API server answered 401 to kubefan's credentials.
@@ -63,7 +66,8 @@ pub struct Client {
 }
 
 struct Inner {
-    config: ClientConfig,
+    origin: Origin,
+    answer_timeout: Duration,
     server: Uri,
     server_text: String,
     default_namespace: String,
@@ -76,6 +80,48 @@ struct Inner {
     warnings: Warnings,
 }
 
+/// What a client was made from.
+enum Origin {
+    /// A kubeconfig, which can be read again.
+    Config(ClientConfig),
+    /// A client that has its own connections and credentials.
+    Kube(kube::Client),
+}
+
+impl Inner {
+    fn new(
+        origin: Origin,
+        server: Uri,
+        server_text: &str,
+        default_namespace: &str,
+        stacks: Stacks,
+    ) -> Self {
+        let answer_timeout = match &origin {
+            Origin::Config(config) => config.answer_timeout,
+            Origin::Kube(_) => ClientConfig::default().answer_timeout,
+        };
+        Self {
+            origin,
+            answer_timeout,
+            server,
+            server_text: server_text.to_owned(),
+            default_namespace: default_namespace.to_owned(),
+            stacks: ArcSwap::from_pointee(stacks),
+            renewed_at: Arc::default(),
+            accepted: AcceptedCredentials::default(),
+            warnings: Warnings::default(),
+        }
+    }
+}
+
+impl From<Inner> for Client {
+    fn from(inner: Inner) -> Self {
+        Self {
+            inner: Arc::new(inner),
+        }
+    }
+}
+
 impl Client {
     /// Makes a client from the kubeconfig that `config` names. It opens no connection yet.
     ///
@@ -84,19 +130,16 @@ impl Client {
     pub async fn connect(config: ClientConfig) -> Result<Self, ConnectError> {
         let loaded = kubeconfig::load(&config).await?;
         let server = loaded.server().clone();
-        let inner = Inner {
-            config,
-            server_text: server.to_string().trim_end_matches('/').to_owned(),
+        let server_text = server.to_string();
+        let default_namespace = loaded.default_namespace().to_owned();
+        let inner = Inner::new(
+            Origin::Config(config),
             server,
-            default_namespace: loaded.default_namespace().to_owned(),
-            stacks: ArcSwap::from_pointee(loaded.stacks(None).await?),
-            renewed_at: Arc::default(),
-            accepted: AcceptedCredentials::default(),
-            warnings: Warnings::default(),
-        };
-        Ok(Self {
-            inner: Arc::new(inner),
-        })
+            server_text.trim_end_matches('/'),
+            &default_namespace,
+            loaded.stacks(None).await?,
+        );
+        Ok(inner.into())
     }
 
     /// A client without credentials, whose connections are opened by `dial`.
@@ -120,32 +163,26 @@ impl Client {
     #[cfg(test)]
     fn for_tests(dial: &super::Dial, server: Uri, roots: &rustls::RootCertStore) -> Self {
         let stacks = super::tests::memory::stacks(dial, &server, roots, None);
-        let inner = Inner {
-            config: ClientConfig::default(),
-            server_text: server.to_string(),
-            default_namespace: "default".to_owned(),
-            stacks: ArcSwap::from_pointee(stacks),
-            server,
-            renewed_at: Arc::default(),
-            accepted: AcceptedCredentials::default(),
-            warnings: Warnings::default(),
-        };
-        Self {
-            inner: Arc::new(inner),
-        }
+        let origin = Origin::Config(ClientConfig::default());
+        let text = server.to_string();
+        Inner::new(origin, server, &text, "default", stacks).into()
     }
 
     /// Reads the kubeconfig again, so that later requests use its current client certificates and
     /// CAs. Requests in flight are not affected. Tokens, including those of exec plugins, and the
-    /// CA of a pod are renewed without a reload.
+    /// CA of a pod are renewed without a reload. Does nothing if the client was made from a
+    /// `kube::Client`.
     ///
     /// # Errors
     /// If the kubeconfig can't be used or names another server; the client then stays unchanged.
     pub async fn reload(&self) -> Result<(), ConnectError> {
-        let loaded = kubeconfig::load(&self.inner.config).await?;
+        let Origin::Config(config) = &self.inner.origin else {
+            return Ok(());
+        };
+        let loaded = kubeconfig::load(config).await?;
         loaded.check_same_server(&self.inner.server)?;
-        let health = Arc::clone(&self.inner.stacks.load().health);
-        self.replace(loaded.stacks(Some(health)).await?);
+        let health = self.inner.stacks.load().health();
+        self.replace(loaded.stacks(health).await?);
         Ok(())
     }
 
@@ -158,27 +195,25 @@ impl Client {
     ) {
         let mut roots = rustls::RootCertStore::empty();
         roots.add(authority).expect("a root");
-        let health = Arc::clone(&self.inner.stacks.load().health);
+        let health = self.inner.stacks.load().health();
         let server = &self.inner.server;
-        self.replace(super::tests::memory::stacks(
-            dial,
-            server,
-            &roots,
-            Some(health),
-        ));
+        self.replace(super::tests::memory::stacks(dial, server, &roots, health));
     }
 
     /// Sends later requests over `stacks`, which have the health of the current ones.
     fn replace(&self, stacks: Stacks) {
-        stacks.health.probe_with(stacks.opener.clone());
+        if let Some(own) = &stacks.own {
+            own.health.probe_with(own.opener.clone());
+        }
         self.inner.stacks.store(Arc::new(stacks));
     }
 
     /// False from the moment at which the API server stopped to answer pings or handshakes until it
     /// answers again. Requests fail at once meanwhile. Without HTTP/2 there are no pings, so only
-    /// handshakes count.
+    /// handshakes count. Always true if the client was made from a `kube::Client`.
     pub fn is_responding(&self) -> bool {
-        self.inner.stacks.load().health.is_responding()
+        let health = self.inner.stacks.load().health();
+        health.is_none_or(|health| health.is_responding())
     }
 
     /// The warnings in the API server's answers to kubefan's lists and watches.
@@ -186,7 +221,8 @@ impl Client {
         &self.inner.warnings
     }
 
-    /// The API server's URL without a trailing slash, for logs.
+    /// The API server's URL without a trailing slash, for logs; `kube::Client` if the client was
+    /// made from one, which does not tell its URL.
     pub fn server(&self) -> &str {
         &self.inner.server_text
     }
@@ -243,13 +279,16 @@ impl Client {
     /// client certificate.
     ///
     /// # Errors
-    /// If the connection can't be opened, or the server does not support `version`.
+    /// If the connection can't be opened, the server does not support `version`, or the client was
+    /// made from a `kube::Client`.
     pub async fn open_connection(
         &self,
         version: HttpVersion,
     ) -> Result<DedicatedConnection, Error> {
-        let opener = self.inner.stacks.load().opener.clone();
-        opener.open(version).await.map_err(Error::Unreachable)
+        let stacks = self.inner.stacks.load_full();
+        let own = stacks.own.as_ref().ok_or_else(no_own_connections)?;
+        let opened = own.opener.clone().open(version).await;
+        opened.map_err(Error::Unreachable)
     }
 
     /// Sends a request as kubefan over a connection that the caller opened. The answer's headers
@@ -321,7 +360,7 @@ impl Client {
         &self,
         sent: impl Future<Output = Result<Response<Body>, Error>>,
     ) -> Result<Response<Body>, Error> {
-        answered_within(self.inner.config.answer_timeout, sent).await
+        answered_within(self.inner.answer_timeout, sent).await
     }
 
     /// Boxes the future, because the compiler can't prove an `async fn` around it to be `Send`.
@@ -357,7 +396,9 @@ impl Client {
         if !accepted.contains(credentials) {
             request.extensions_mut().insert(Pool::Http1);
         }
-        let response = call(&self.inner.stacks.load().caller, request).await?;
+        let stacks = self.inner.stacks.load_full();
+        let own = stacks.own.as_ref().ok_or_else(no_own_connections)?;
+        let response = call(&own.caller, request).await?;
         accepted.record(credentials, response.status() != StatusCode::UNAUTHORIZED);
         Ok(response)
     }
@@ -373,10 +414,13 @@ impl Client {
         let repeat = repeatable_copy(&request);
         let stacks = self.inner.stacks.load_full();
         let response = call(&stacks.kubefan, request).await?;
+        let Some(own) = &stacks.own else {
+            return Ok(response);
+        };
         if response.status() != StatusCode::UNAUTHORIZED || !is_refusable {
             return Ok(response);
         }
-        match (self.renew(&stacks).await, repeat) {
+        match (self.renew(&stacks, own).await, repeat) {
             (true, Some(mut repeat)) => {
                 repeat.extensions_mut().insert(pool);
                 call(&self.inner.stacks.load().kubefan, repeat).await
@@ -389,7 +433,7 @@ impl Client {
     /// ones are in use now; they may be equal. Reloads at most every 10 s. A reload that has begun
     /// continues if the future is dropped, because other requests wait for it, and because an exec
     /// plugin may take longer than each of them.
-    async fn renew(&self, used: &Arc<Stacks>) -> bool {
+    async fn renew(&self, used: &Arc<Stacks>, own: &OwnConnections) -> bool {
         let mut renewed_at = Arc::clone(&self.inner.renewed_at).lock_owned().await;
         if !Arc::ptr_eq(used, &self.inner.stacks.load()) {
             return true;
@@ -399,7 +443,7 @@ impl Client {
         }
         *renewed_at = Some(Instant::now());
         let (client, (done, reloaded)) = (self.clone(), oneshot::channel());
-        used.opener.executor().execute(async move {
+        own.opener.executor().execute(async move {
             let is_reloaded = client.reload_refused().await;
             drop(renewed_at);
             // Sending fails if the request was cancelled.
@@ -458,6 +502,11 @@ pub fn has_dot_segment(path: &str) -> bool {
     decoded
         .split('/')
         .any(|segment| matches!(segment, "." | ".."))
+}
+
+/// The error of a request that a client made from a `kube::Client` cannot send.
+fn no_own_connections() -> Error {
+    Error::Request("a client made from a kube::Client has no other connections".into())
 }
 
 impl fmt::Debug for Client {

@@ -22,6 +22,7 @@ use super::error::credentials_problem;
 use super::error::one_line;
 use super::health::Health;
 use super::route;
+use super::transport::OwnConnections;
 use super::transport::Stack;
 use super::transport::Stacks;
 use super::transport::Transport;
@@ -196,9 +197,11 @@ impl LoadedConfig {
         let caller = Stack::new(self.transport(self.connectors(&caller)?, &health));
         Ok(Stacks {
             kubefan,
-            caller,
-            opener,
-            health,
+            own: Some(OwnConnections {
+                caller,
+                opener,
+                health,
+            }),
         })
     }
 

@@ -18,7 +18,7 @@ const BODY_LIMIT: u64 = 256 << 10;
 /// The error of a request that was not sent, because its sender broke off the body.
 #[derive(Debug, thiserror::Error)]
 #[error("the body of the request broke off")]
-pub(in crate::upstream) struct BrokenBody(#[source] BoxError);
+pub(in crate::upstream) struct BrokenBody(#[source] pub(in crate::upstream) BoxError);
 
 /// A request whose whole body is in memory.
 pub(super) struct Replay {

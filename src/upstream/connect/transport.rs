@@ -45,9 +45,15 @@ type Http1 = hyper_util::client::legacy::Client<Connector, Body>;
 /// A transport that also adds an identity's credentials to requests.
 pub(in crate::upstream) type Stack = BoxCloneSyncService<Request<Body>, Response<Body>, BoxError>;
 
-/// The connections of both identities.
+/// How requests are sent.
 pub(in crate::upstream) struct Stacks {
     pub(in crate::upstream) kubefan: Stack,
+    /// `None` if requests are sent through a client that has its own connections.
+    pub(in crate::upstream) own: Option<OwnConnections>,
+}
+
+/// What a client has beside [`Stacks::kubefan`] if it opens its own connections.
+pub(in crate::upstream) struct OwnConnections {
     pub(in crate::upstream) caller: Stack,
     /// Opens dedicated connections with kubefan's client certificate.
     pub(in crate::upstream) opener: ConnectionOpener,
@@ -114,6 +120,13 @@ impl From<FailedAttempt> for BoxError {
             true => Box::new(MaybeSent(failed.error)),
             false => failed.error,
         }
+    }
+}
+
+impl Stacks {
+    /// Whether the API server responds, as these connections show.
+    pub(in crate::upstream) fn health(&self) -> Option<Arc<Health>> {
+        self.own.as_ref().map(|own| Arc::clone(&own.health))
     }
 }
 

@@ -12,6 +12,7 @@ use crate::upstream::connect::connector::Connector;
 use crate::upstream::connect::connector::Dial;
 use crate::upstream::connect::connector::TlsSettings;
 use crate::upstream::connect::health::Health;
+use crate::upstream::connect::transport::OwnConnections;
 use crate::upstream::connect::transport::Stack;
 use crate::upstream::connect::transport::Stacks;
 use crate::upstream::connect::transport::Transport;
@@ -36,9 +37,11 @@ pub(in crate::upstream) fn stacks(
     };
     Stacks {
         kubefan: stack(),
-        caller: stack(),
-        opener,
-        health,
+        own: Some(OwnConnections {
+            caller: stack(),
+            opener,
+            health,
+        }),
     }
 }
 
