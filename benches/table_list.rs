@@ -117,8 +117,7 @@ impl Collection for PrintedPods {
 
     fn encoder_for(&self, _: Representation) -> Arc<Encoder> {
         let (printer, kept) = (self.printer.clone(), Arc::clone(&self.kept));
-        let now = Some(SystemTime::now());
-        let view = TableView::new(printer, (VERSION, self.include), kept, now);
+        let view = TableView::new(printer, (VERSION, self.include), kept, false);
         Arc::new(self.pods.encoder.table(Arc::new(view)))
     }
 }

@@ -38,10 +38,12 @@ pub(super) enum Answer<V> {
 pub(super) struct Answers<Q, V> {
     shards: Box<[Shard<Q, V>]>,
     /// How long an answer is of use after it has expired.
-    useful_for: fn(&V) -> Duration,
+    useful_for: Box<UsefulFor<V>>,
     hasher: RandomState,
     shutdown: Shutdown,
 }
+
+type UsefulFor<V> = dyn Fn(&V) -> Duration + Send + Sync;
 
 struct Shard<Q, V> {
     entries: RwLock<HashMap<Q, Arc<Entry<V>>>>,
@@ -126,7 +128,7 @@ impl<V: Clone> Entry<V> {
 
 impl<Q: Eq + Hash, V: Clone> Shard<Q, V> {
     /// `useful_for` is how long an answer is of use after it has expired.
-    fn entry(&self, question: &Q, useful_for: fn(&V) -> Duration) -> Arc<Entry<V>>
+    fn entry(&self, question: &Q, useful_for: &UsefulFor<V>) -> Arc<Entry<V>>
     where
         Q: Clone,
     {
@@ -144,7 +146,7 @@ impl<Q: Eq + Hash, V: Clone> Shard<Q, V> {
     /// Drops the entries that are not of use any more, and of the others those that are of use for
     /// the shortest time, until an eighth is free; not those that a caller waits for. So it is called
     /// again only after as many questions as an eighth of the capacity.
-    fn make_room(&self, entries: &mut HashMap<Q, Arc<Entry<V>>>, useful_for: fn(&V) -> Duration) {
+    fn make_room(&self, entries: &mut HashMap<Q, Arc<Entry<V>>>, useful_for: &UsefulFor<V>) {
         let useful_until = |entry: &Entry<V>| {
             let known = entry.known.read();
             let until = |known: &Known<V>| known.until + useful_for(&known.value);
@@ -173,7 +175,7 @@ where
         };
         Self {
             shards: (0..SHARDS).map(|_| shard()).collect(),
-            useful_for: |_| Duration::ZERO,
+            useful_for: Box::new(|_| Duration::ZERO),
             hasher: RandomState::new(),
             shutdown,
         }
@@ -182,8 +184,14 @@ where
     /// The same, with answers that are of use for some time after they have expired, and are kept
     /// longer.
     #[must_use]
-    pub(super) fn useful_for(self, useful_for: fn(&V) -> Duration) -> Self {
-        Self { useful_for, ..self }
+    pub(super) fn useful_for(
+        self,
+        useful_for: impl Fn(&V) -> Duration + Send + Sync + 'static,
+    ) -> Self {
+        Self {
+            useful_for: Box::new(useful_for),
+            ..self
+        }
     }
 
     /// The valid answer to `question`, if there is one. `earliest` is the moment before which an
@@ -329,7 +337,7 @@ where
     }
 
     fn entry(&self, question: &Q) -> Arc<Entry<V>> {
-        self.shard(question).entry(question, self.useful_for)
+        self.shard(question).entry(question, &*self.useful_for)
     }
 
     fn shard(&self, question: &Q) -> &Shard<Q, V> {

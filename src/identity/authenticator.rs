@@ -77,10 +77,11 @@ pub(super) enum Owner {
 
 impl Owner {
     /// How long it is of use, after it has expired, that this was the owner of a token.
-    fn useful_for(&self) -> Duration {
+    /// `stale_for` is how long it counts if the API server does not answer.
+    fn useful_for(&self, stale_for: Duration) -> Duration {
         match self {
-            Self::User(_)
-            | Self::Refused {
+            Self::User(_) => WAS_GOOD_FOR.max(stale_for),
+            Self::Refused {
                 good_until: Some(_),
             } => WAS_GOOD_FOR,
             Self::Refused { good_until: None }
@@ -100,16 +101,18 @@ impl Authenticator {
         deleted: Arc<DeletedObjects>,
         shutdown: Shutdown,
     ) -> Self {
+        let stale_for = config.stale;
+        let owners = Answers::new(TOKENS, shutdown);
         Self {
             reviewer,
             digester: Digester::new(),
-            owners: Answers::new(TOKENS, shutdown).useful_for(Owner::useful_for),
+            owners: owners.useful_for(move |owner: &Owner| owner.useful_for(stale_for)),
             queue: config.queue(metrics.token_queue.clone()),
             failed: FailedAttempts::new(config.max_failed_per_second),
             metrics,
             delegated: config.is_delegated(),
             remembered_for: config.token_ttl,
-            stale_for: config.stale,
+            stale_for,
             ignored_extra: config.ignored_extra.clone(),
             deleted,
         }

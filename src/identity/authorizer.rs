@@ -71,14 +71,19 @@ impl Authorizer {
         recent: Arc<RecentChanges>,
         shutdown: Shutdown,
     ) -> Self {
+        let stale_for = config.stale;
+        let useful_for = move |judgement: &_| match judgement {
+            Judgement::Allowed => stale_for,
+            _ => Duration::ZERO,
+        };
         Self {
             reviewer,
-            decisions: Answers::new(DECISIONS, shutdown),
+            decisions: Answers::new(DECISIONS, shutdown).useful_for(useful_for),
             queue: config.queue(queue_metrics),
             delegated: config.is_delegated(),
             allowed_for: config.allowed_ttl,
             denied_for: config.denied_ttl,
-            stale_for: config.stale,
+            stale_for,
             recent,
         }
     }

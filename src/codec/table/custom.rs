@@ -65,7 +65,7 @@ impl CustomColumn {
 
     /// True if the column's path always finds the same values as in the API server.
     pub(super) fn is_supported(&self) -> bool {
-        self.path.as_ref().is_some_and(JsonPath::is_deterministic)
+        self.path.as_ref().is_some_and(JsonPath::is_exact)
     }
 
     pub(super) fn definition(&self) -> ColumnDefinition {

@@ -78,12 +78,12 @@ pub(super) fn shortened(texts: impl Iterator<Item = String>, count: usize) -> St
     }
 }
 
-/// Formats a map of texts as `a=1,b=2`, sorted by key; `<none>` if it is empty.
+/// Formats a map of texts as `a=1,b=2`; `<none>` if it is empty. The API server sorts these texts, not
+/// the keys: `a.b=2` comes before `a=1`.
 pub(super) fn pairs(map: Part<'_>) -> String {
-    let mut members: Vec<_> = map.members().collect();
-    members.sort_by(|(key, _), (other, _)| key.cmp(other));
-    let pairs = members
-        .iter()
-        .map(|(key, value)| format!("{key}={}", text(*value)));
+    let pairs = map.members();
+    let pairs = pairs.map(|(key, value)| format!("{key}={}", text(value)));
+    let mut pairs: Vec<_> = pairs.collect();
+    pairs.sort_unstable();
     or(joined(pairs), NONE).into_owned()
 }

@@ -46,7 +46,7 @@ pub struct TableView {
     writer: TableWriter,
     kept: Arc<KeptRows>,
     /// The time at which ages end; `None` for the time at which a row is encoded.
-    now: Option<SystemTime>,
+    now: Option<OnceLock<SystemTime>>,
     has_sent_columns: AtomicBool,
     /// Units of a task's budget that printing has taken since [`TableView::take_work`] was called.
     work: AtomicUsize,
@@ -73,24 +73,33 @@ pub(crate) struct Row<'a> {
 }
 
 impl TableView {
-    /// A view of the cache whose rows are `kept`; they must have been printed by `printer`. Ages end
-    /// at `now`, or at the time at which each row is encoded.
+    /// A view of the cache whose rows are `kept`; they must have been printed by `printer`.
     ///
-    /// A view without `now` is for a watch: two encodings of one row may differ.
+    /// In a list, all ages end at the time when [`TableView::now`] was called first, or the first row
+    /// was encoded. In a watch, an age ends when its row is
+    /// encoded, so two encodings of one row may differ.
     pub fn new(
         printer: Printer,
         (version, include): (MetaVersion, IncludeObject),
         kept: Arc<KeptRows>,
-        now: Option<SystemTime>,
+        is_watch: bool,
     ) -> Self {
         Self {
             writer: TableWriter::new(version, include, printer.columns()),
             printer,
             kept,
-            now,
+            now: (!is_watch).then(OnceLock::new),
             has_sent_columns: AtomicBool::new(false),
             work: AtomicUsize::new(0),
             failure: OnceLock::new(),
+        }
+    }
+
+    /// The time at which the ages of the next row end.
+    pub fn now(&self) -> SystemTime {
+        match &self.now {
+            Some(now) => *now.get_or_init(SystemTime::now),
+            None => SystemTime::now(),
         }
     }
 
@@ -175,7 +184,7 @@ impl TableView {
         };
         Ok(Row {
             printed,
-            now: self.now.unwrap_or_else(SystemTime::now),
+            now: self.now(),
             object,
             is_new: false,
         })
@@ -231,7 +240,7 @@ impl TableView {
 
     /// A complete BOOKMARK frame with the content of `bookmark`, which is the frame of a plain watch.
     pub(crate) fn bookmark(&self, bookmark: &Bookmark) -> Bytes {
-        let now = self.now.unwrap_or_else(SystemTime::now);
+        let now = self.now();
         let cells = self.printer.bookmark_cells(bookmark, now);
         let row = self.writer.bookmark_row(&cells, bookmark);
         let row = row.unwrap_or_else(|error| {

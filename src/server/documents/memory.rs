@@ -113,18 +113,25 @@ impl Memory {
         Some(Arc::clone(&entry.document))
     }
 
+    /// Remembers `document` and returns true, or returns false if there is only room for it if others
+    /// are forgotten.
+    pub(super) fn put_if_room(&self, key: DocumentKey, document: Document) -> bool {
+        let mut inner = self.inner.lock();
+        let replaced = inner.documents.get(&key);
+        let replaced = replaced.map(|entry| (1, entry.document.len(&key)));
+        let (count, bytes) = replaced.unwrap_or_default();
+        let has_room = inner.bytes - bytes + document.len(&key) <= MAX_TOTAL
+            && inner.documents.len() - count < MAX_DOCUMENTS;
+        if has_room {
+            inner.put(key, document);
+        }
+        has_room
+    }
+
     /// Remembers `document`, and forgets others if there is no room for all.
     pub(super) fn put(&self, key: DocumentKey, document: Document) {
         let mut inner = self.inner.lock();
-        inner.clock += 1;
-        inner.bytes += document.len(&key);
-        let entry = Entry {
-            document: Arc::new(document),
-            last_used: inner.clock,
-        };
-        if let Some(replaced) = inner.documents.insert(key.clone(), entry) {
-            inner.bytes -= replaced.document.len(&key);
-        }
+        inner.put(key, document);
         while inner.bytes > MAX_TOTAL || inner.documents.len() > MAX_DOCUMENTS {
             let oldest = inner
                 .documents
@@ -144,6 +151,18 @@ impl Memory {
 }
 
 impl Inner {
+    fn put(&mut self, key: DocumentKey, document: Document) {
+        self.clock += 1;
+        self.bytes += document.len(&key);
+        let entry = Entry {
+            document: Arc::new(document),
+            last_used: self.clock,
+        };
+        if let Some(replaced) = self.documents.insert(key.clone(), entry) {
+            self.bytes -= replaced.document.len(&key);
+        }
+    }
+
     fn remove(&mut self, key: &DocumentKey) {
         if let Some(removed) = self.documents.remove(key) {
             self.bytes -= removed.document.len(key);
@@ -202,6 +221,20 @@ mod tests {
         }
         assert!(memory.get(&key("/apis/g0"), &None).is_none());
         assert!(memory.get(&key("/apis/g1"), &None).is_some());
+    }
+
+    #[test]
+    fn documents_that_were_not_asked_for_push_out_no_others() {
+        let memory = Memory::default();
+        let keys: Vec<_> = (0..5).map(|n| key(&format!("/apis/g{n}/v1"))).collect();
+        let room = keys.iter().map(|key| {
+            let document = document(MAX_DOCUMENT - 2 * OVERHEAD);
+            memory.put_if_room(key.clone(), document)
+        });
+        assert_eq!(room.collect::<Vec<_>>(), [true, true, true, true, false]);
+        // It replaces itself.
+        assert!(memory.put_if_room(keys[0].clone(), document(1)));
+        assert!(keys[..4].iter().all(|key| memory.get(key, &None).is_some()));
     }
 
     #[test]

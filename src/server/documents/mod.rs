@@ -63,6 +63,13 @@ const OUTDATED: HeaderValue = HeaderValue::from_static(
     r#"299 - "kubefan: the API server does not answer; this document is the last one that it sent""#,
 );
 
+/// What a load balancer answers if no API server does, and an API server that shuts down.
+const UNAVAILABLE: [StatusCode; 3] = [
+    StatusCode::BAD_GATEWAY,
+    StatusCode::SERVICE_UNAVAILABLE,
+    StatusCode::GATEWAY_TIMEOUT,
+];
+
 /// Number of documents that are received to be remembered at a time. What was received of them is
 /// kept beside what their clients hold.
 const MAX_RECEIVING: usize = 8;
@@ -208,18 +215,18 @@ impl Documents {
         caller: &Caller,
     ) -> Result<Response<Body>, FailedForward> {
         let has_our_rights = matches!(caller, Caller::Trusted);
-        let response = match forwarded {
-            Ok(response) => response,
-            Err(failed) => {
-                let remembered = self.inner.memory.get(&request.key, &request.hash);
-                let remembered = remembered.filter(|_| failed.is_outage);
-                let may_read = || has_our_rights || self.could_read(&request, caller);
-                let remembered = remembered.filter(|_| may_read());
-                let document = remembered.ok_or(failed)?;
-                self.count(Source::Outage);
-                return Ok(outdated(&document, request.condition.as_ref()));
-            }
+        let is_outage = match &forwarded {
+            Ok(response) => UNAVAILABLE.contains(&response.status()),
+            Err(failed) => failed.is_outage,
         };
+        if is_outage
+            && let Some(document) = self.inner.memory.get(&request.key, &request.hash)
+            && (has_our_rights || self.could_read(&request, caller))
+        {
+            self.count(Source::Outage);
+            return Ok(outdated(&document, request.condition.as_ref()));
+        }
+        let response = forwarded?;
         self.learn(&request, caller, response.status());
         let is_confirmed = response.status() == StatusCode::NOT_MODIFIED;
         if has_our_rights && (is_confirmed || response.status() == StatusCode::OK) {
@@ -242,17 +249,20 @@ impl Documents {
     }
 
     /// Remembers whether the API server's answer with `status` shows that `caller` may read the
-    /// path.
+    /// path, or does not accept its credentials.
     fn learn(&self, request: &DocumentRequest, caller: &Caller, status: StatusCode) {
+        let Caller::Known(caller) = caller else {
+            return;
+        };
+        let access = &self.inner.access;
         let was_allowed = match status {
             StatusCode::OK | StatusCode::NOT_MODIFIED => true,
-            StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN => false,
+            StatusCode::FORBIDDEN => false,
+            // This says nothing about the user, who may have another token.
+            StatusCode::UNAUTHORIZED => return access.not_accepted(caller),
             _ => return,
         };
-        if let Caller::Known(caller) = caller {
-            let (access, path) = (&self.inner.access, request.key.path());
-            access.learn_path(caller, path, was_allowed, request.asked_at);
-        }
+        access.learn_path(caller, request.key.path(), was_allowed, request.asked_at);
     }
 
     fn could_read(&self, request: &DocumentRequest, caller: &Caller) -> bool {
@@ -287,8 +297,12 @@ impl Documents {
     }
 
     fn remember(&self, key: DocumentKey, document: Document) {
+        self.inner.memory.put(key, document);
+        self.update_bytes();
+    }
+
+    fn update_bytes(&self) {
         let inner = &self.inner;
-        inner.memory.put(key, document);
         let bytes = i64::try_from(inner.memory.bytes()).unwrap_or(i64::MAX);
         inner.metrics.bytes.set(bytes);
     }

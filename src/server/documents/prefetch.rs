@@ -140,8 +140,13 @@ impl Prefetch {
                 };
                 match self.fetch(request).await {
                     Ok(Some((headers, body))) => {
-                        documents.remember(key, Document::new(&headers, body, hash));
                         documents.inner.metrics.fetched.inc();
+                        let document = Document::new(&headers, body, hash);
+                        if !documents.inner.memory.put_if_room(key, document) {
+                            tracing::debug!("there is no room for all documents of OpenAPI v3");
+                            return Ok(());
+                        }
+                        documents.update_bytes();
                     }
                     Ok(None) => {}
                     // The others may be answered. The next run tries this one again.

@@ -171,6 +171,20 @@ async fn a_document_is_old_only_in_an_outage_and_where_it_may_be() {
 }
 
 #[tokio::test]
+async fn an_answer_of_a_load_balancer_without_servers_is_an_outage() {
+    let documents = documents();
+    remembered(&documents).await;
+    for (status, expected) in [(502, 200), (503, 200), (504, 200), (500, 500), (429, 429)] {
+        for (caller, expected) in [(Caller::Trusted, expected), (Caller::Unknown, status)] {
+            let (_, document) = asked(&documents, None);
+            let answer = response(status, &[], body::empty());
+            let answer = documents.answer(document, Ok(answer), &caller);
+            assert_eq!(answer.expect("an answer").status(), expected, "{status}");
+        }
+    }
+}
+
+#[tokio::test]
 async fn only_what_was_received_completely_is_remembered() {
     let frames = |last: Result<&'static str, &'static str>| {
         let frames = [Ok("gro"), last].map(|frame| {
@@ -207,7 +221,8 @@ async fn a_user_gets_an_old_document_in_an_outage_if_it_could_read_the_path_befo
         (10 * MINUTE, 9 * MINUTE, 304, true),
         (10 * MINUTE, 9 * MINUTE, 500, true),
         (10 * MINUTE, 9 * MINUTE, 403, false),
-        (10 * MINUTE, 9 * MINUTE, 401, false),
+        // The user may have other tokens.
+        (10 * MINUTE, 9 * MINUTE, 401, true),
         (10 * MINUTE, 11 * MINUTE, 200, false),
         (Duration::ZERO, Duration::ZERO, 200, false),
     ] {

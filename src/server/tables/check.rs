@@ -10,6 +10,7 @@ use http::header;
 use jiff::fmt::rfc2822;
 use percent_encoding::NON_ALPHANUMERIC;
 use percent_encoding::utf8_percent_encode;
+use rand::Rng;
 use serde_json::Value;
 
 use crate::api::GroupVersionResource;
@@ -113,17 +114,21 @@ impl Comparison<'_> {
         let mut keys = Vec::new();
         let mut rows = Vec::new();
         let everything = Selection::default();
-        for object in self
-            .snapshot
-            .candidates(&everything, None)
-            .take(MAX_EXAMINED)
-        {
+        let unexamined = self.snapshot.len().saturating_sub(MAX_EXAMINED);
+        let begin = rand::rng().random_range(0..=unexamined);
+        let objects = self.snapshot.candidates(&everything, None).enumerate();
+        for (place, object) in objects.take(begin + MAX_EXAMINED) {
+            if place < begin {
+                budget.charge(1);
+                budget.proceed().await;
+                continue;
+            }
             keys.push(object.key.clone());
             rows.push(self.printer.constant_cells(object)?);
             budget.charge(Work::Printed.units(object));
             budget.proceed().await;
         }
-        let chosen = varied(&rows, SAMPLE);
+        let chosen = varied(&rows, SAMPLE, &mut rand::rng());
         Some(chosen.into_iter().map(|row| keys[row].clone()).collect())
     }
 

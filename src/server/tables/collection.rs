@@ -1,8 +1,6 @@
 //! The collection of an informer, whose objects are shown as Tables.
 
 use std::sync::Arc;
-use std::time::Duration;
-use std::time::SystemTime;
 use std::time::UNIX_EPOCH;
 
 use tokio::sync::watch;
@@ -36,8 +34,6 @@ pub(super) struct TableCollection {
     kind: Arc<Kind>,
     view: Arc<TableView>,
     kept: Arc<KeptRows>,
-    /// The time at which the ages of a list end, since 1970.
-    at: Duration,
     /// Changes when the watch must end; `None` for a GET or LIST.
     end: Option<watch::Receiver<()>>,
 }
@@ -45,7 +41,7 @@ pub(super) struct TableCollection {
 impl TableCollection {
     /// The collection of `informer`, whose rows are printed by `printer` and `kept`.
     ///
-    /// All ages of a GET or LIST end at the same moment. In a WATCH, which has an `end`, ages end
+    /// All ages of a GET or LIST end at the same moment, after its proof. In a WATCH, which has an `end`, ages end
     /// when an event is encoded.
     pub(super) fn new(
         informer: Arc<Informer>,
@@ -54,19 +50,12 @@ impl TableCollection {
         shown: (MetaVersion, IncludeObject),
         end: Option<watch::Receiver<()>>,
     ) -> Self {
-        let now = SystemTime::now();
-        let view = TableView::new(
-            printer,
-            shown,
-            Arc::clone(&kept),
-            end.is_none().then_some(now),
-        );
+        let view = TableView::new(printer, shown, Arc::clone(&kept), end.is_some());
         Self {
             informer,
             kind,
             view: Arc::new(view),
             kept,
-            at: now.duration_since(UNIX_EPOCH).unwrap_or_default(),
             end,
         }
     }
@@ -98,9 +87,10 @@ impl Collection for TableCollection {
     }
 
     fn printed(&self) -> Option<PrintedList> {
+        let since_1970 = self.view.now().duration_since(UNIX_EPOCH);
         Some(PrintedList {
             rows: Arc::clone(&self.kept),
-            second: self.at.as_secs(),
+            second: since_1970.unwrap_or_default().as_secs(),
         })
     }
 

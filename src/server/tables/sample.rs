@@ -3,11 +3,16 @@
 use std::collections::HashMap;
 use std::collections::HashSet;
 
-/// Chooses up to `count` rows with different cells. `rows` has the cells of each object.
+use rand::Rng;
+use rand::seq::SliceRandom;
+
+/// Chooses up to `count` rows. `rows` has the cells of each object. Three quarters have different
+/// cells. The others, and which of several similar rows is chosen, depend on `random`, so that
+/// repeated comparisons examine other rows.
 ///
 /// A column in which more than half of the rows have a value of their own, such as names and
 /// addresses, says nothing about how different two rows are.
-pub(super) fn varied(rows: &[Vec<String>], count: usize) -> Vec<usize> {
+pub(super) fn varied(rows: &[Vec<String>], count: usize, random: &mut impl Rng) -> Vec<usize> {
     let columns = rows.iter().map(Vec::len).max().unwrap_or_default();
     let is_category: Vec<bool> = (0..columns)
         .map(|column| {
@@ -29,6 +34,7 @@ pub(super) fn varied(rows: &[Vec<String>], count: usize) -> Vec<usize> {
         of_cells.min().unwrap_or(usize::MAX)
     };
     let mut order: Vec<_> = (0..rows.len()).collect();
+    order.shuffle(random);
     order.sort_by_cached_key(|row| rarest(*row));
     let mut seen = HashSet::new();
     let (mut chosen, mut others) = (Vec::new(), Vec::new());
@@ -37,11 +43,12 @@ pub(super) fn varied(rows: &[Vec<String>], count: usize) -> Vec<usize> {
         for (column, cell) in categories(row) {
             is_new |= seen.insert((column, cell.as_str()));
         }
-        match is_new && chosen.len() < count {
+        match is_new && chosen.len() < count.div_ceil(4) * 3 {
             true => chosen.push(row),
             false => others.push(row),
         }
     }
+    others.shuffle(random);
     let missing = count.saturating_sub(chosen.len());
     chosen.extend(others.into_iter().take(missing));
     chosen
@@ -49,6 +56,9 @@ pub(super) fn varied(rows: &[Vec<String>], count: usize) -> Vec<usize> {
 
 #[cfg(test)]
 mod tests {
+    use rand::SeedableRng;
+    use rand::rngs::StdRng;
+
     use super::*;
 
     fn rows(texts: &[&str]) -> Vec<Vec<String>> {
@@ -65,17 +75,25 @@ mod tests {
         texts[80] = "p80 Running 3".to_owned();
         texts[90] = "p90 Failed 0".to_owned();
         let texts: Vec<_> = texts.iter().map(String::as_str).collect();
-        let mut chosen = varied(&rows(&texts), 3);
-        chosen.sort_unstable();
-        // All values are in the first two, so the third is any other row.
-        assert_eq!(chosen, [70, 80, 90]);
-        assert_eq!(varied(&rows(&texts), 500).len(), 100);
+        let mut others = HashSet::new();
+        for seed in 0..20 {
+            let mut random = StdRng::seed_from_u64(seed);
+            let chosen = varied(&rows(&texts), 3, &mut random);
+            // All values are in two rows, so the third is any other.
+            assert!(chosen.contains(&80), "{chosen:?}");
+            assert!(chosen.contains(&70) || chosen.contains(&90), "{chosen:?}");
+            others.extend(chosen.into_iter().filter(|row| ![70, 80, 90].contains(row)));
+        }
+        assert!(others.len() > 10, "{others:?}");
+        let mut random = StdRng::seed_from_u64(0);
+        assert_eq!(varied(&rows(&texts), 500, &mut random).len(), 100);
     }
 
     #[test]
     fn few_rows_are_all_chosen() {
-        assert!(varied(&[], 20).is_empty());
-        let mut chosen = varied(&rows(&["a x", "b x", "c"]), 20);
+        let mut random = StdRng::seed_from_u64(0);
+        assert!(varied(&[], 20, &mut random).is_empty());
+        let mut chosen = varied(&rows(&["a x", "b x", "c"]), 20, &mut random);
         chosen.sort_unstable();
         assert_eq!(chosen, [0, 1, 2]);
     }

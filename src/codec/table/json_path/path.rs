@@ -103,26 +103,43 @@ impl JsonPath {
         Some(Self(steps))
     }
 
-    /// True if the path always finds the same values in the same order. The API server finds the
-    /// members of an object by a wildcard in random order.
-    pub(crate) fn is_deterministic(&self) -> bool {
-        self.0.iter().all(Step::is_deterministic)
+    /// True if the path always finds the same values in the same order as in the API server.
+    ///
+    /// The API server finds the members of an object by a wildcard in random order. A slice of
+    /// several lists ends at the first empty one, and a union takes its steps one after another for
+    /// all values.
+    pub(crate) fn is_exact(&self) -> bool {
+        let mut may_find_several = false;
+        self.0.iter().all(|step| {
+            let is_exact = match step {
+                Step::Slice { .. } | Step::Union(_) => !may_find_several && step.is_exact(),
+                _ => step.is_exact(),
+            };
+            may_find_several |= step.may_find_several();
+            is_exact
+        })
     }
 }
 
 impl Step {
-    fn is_deterministic(&self) -> bool {
+    fn is_exact(&self) -> bool {
         match self {
             Self::Wildcard => false,
             Self::Field(_) | Self::Item(_) | Self::Slice { .. } => true,
-            Self::Union(steps) => steps.iter().all(Self::is_deterministic),
-            Self::Filter(Condition { left, comparison }) => {
-                let right = match comparison {
-                    Some((_, Operand::Path(right))) => right.is_deterministic(),
-                    Some((_, Operand::Literal(_))) | None => true,
-                };
-                left.is_deterministic() && right
-            }
+            Self::Union(steps) => steps.iter().all(Self::is_exact),
+            Self::Filter(Condition { left, comparison }) => match comparison {
+                Some((_, Operand::Path(right))) => left.is_exact() && right.is_exact(),
+                Some((_, Operand::Literal(_))) => left.is_exact(),
+                // Where a path does not fit, the API server takes the part that fits as found.
+                None => left.0.iter().all(|step| matches!(step, Self::Field(_))),
+            },
+        }
+    }
+
+    fn may_find_several(&self) -> bool {
+        match self {
+            Self::Field(_) | Self::Item(_) => false,
+            Self::Wildcard | Self::Slice { .. } | Self::Union(_) | Self::Filter(_) => true,
         }
     }
 }
@@ -278,6 +295,30 @@ fn outside_quotes(text: &str) -> impl Iterator<Item = (usize, char)> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn paths_are_exact_where_the_api_server_finds_the_same() {
+        for (path, is_exact) in [
+            (".status.phase", true),
+            (".a[0].b[1].c", true),
+            (".a[*].b", true),
+            (".a[*].b[0]", true),
+            (".a[*].b[?(@.c==1)].d", true),
+            (".a[?(@.type==\"Ready\")].status", true),
+            (".a[?(@.b)].c", true),
+            (".a[0,1].b", true),
+            (".a.*", false),
+            (".a[*].b[*]", false),
+            (".a[0:2].b[1:]", false),
+            (".a[?(@.b==1)].c[*]", false),
+            (".a[*][0,1]", false),
+            (".a[?(@.b[0])].c", false),
+            (".a[?(@.b[*].c==1)].d", true),
+        ] {
+            let parsed = JsonPath::parse(path).expect(path);
+            assert_eq!(parsed.is_exact(), is_exact, "{path}");
+        }
+    }
 
     #[test]
     fn long_and_deeply_nested_paths_are_not_supported() {

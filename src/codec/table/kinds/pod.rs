@@ -78,7 +78,9 @@ struct Status<'a> {
     phase: Cow<'a, str>,
     reason: Cow<'a, str>,
     is_gated: bool,
-    /// The types of the conditions that are true. There may be many readiness gates, too.
+    /// True if a condition Ready is true.
+    is_ready: bool,
+    /// The types of which the first condition is true. There may be many readiness gates, too.
     conditions: HashSet<Cow<'a, str>>,
     init_containers: Part<'a>,
     containers: Vec<Part<'a>>,
@@ -115,12 +117,22 @@ impl<'a> Status<'a> {
         let is_gated = conditions
             .iter()
             .any(|[kind, _, reason]| *kind == "PodScheduled" && *reason == "SchedulingGated");
-        let of_true = conditions.iter().filter(|[_, status, _]| *status == "True");
+        let is_true = |[_, status, _]: &&[Part<'_>; 3]| *status == "True";
+        let mut seen = HashSet::new();
+        let first = conditions
+            .iter()
+            .filter(|[kind, ..]| seen.insert(text(*kind)));
         Self {
+            is_ready: conditions
+                .iter()
+                .any(|condition| condition[0] == "Ready" && is_true(&condition)),
             phase: text(phase),
             reason: text(reason),
             is_gated,
-            conditions: of_true.map(|[kind, ..]| text(*kind)).collect(),
+            conditions: first
+                .filter(is_true)
+                .map(|[kind, ..]| text(*kind))
+                .collect(),
             init_containers,
             containers: list(containers),
             ips,
@@ -231,7 +243,7 @@ impl Summary {
             return;
         }
         let failure = failure.filter(|_| completion == Completion::UnlessFailed);
-        if has_running && status.has_condition("Ready") {
+        if has_running && status.is_ready {
             self.reason = "Running".to_owned();
         } else if let Some(failure) = failure {
             self.reason = failure;

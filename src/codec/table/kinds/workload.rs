@@ -100,9 +100,11 @@ fn job_state(job: Part<'_>) -> &'static str {
     let conditions = list(job.at("status").at("conditions"));
     let is_in = |state: &&&str| match **state {
         TERMINATING => is_deleted(job),
+        // The first condition of a type counts.
         state => conditions
             .iter()
-            .any(|found| found.at("type") == *state && found.at("status") == "True"),
+            .find(|found| found.at("type") == *state)
+            .is_some_and(|found| found.at("status") == "True"),
     };
     JOB_STATES.iter().find(is_in).unwrap_or(&"Running")
 }
