@@ -4,7 +4,6 @@
 mod support;
 
 use std::sync::Arc;
-use std::time::SystemTime;
 
 use divan::Bencher;
 use divan::counter::BytesCount;

@@ -1,4 +1,5 @@
-//! The time at which the peer of a connection last sent bytes, which proves that it still runs.
+//! The time at which the peer of a connection last sent bytes, which proves that it still runs, and
+//! the end of the connection.
 
 use std::io;
 use std::pin::Pin;
@@ -26,6 +27,8 @@ struct ReadTime {
     last_read_ms: AtomicU64,
     /// True after the first bytes.
     has_read: watch::Sender<bool>,
+    /// True when the connection was closed.
+    is_closed: watch::Sender<bool>,
 }
 
 /// A byte stream that records when bytes are received.
@@ -42,6 +45,7 @@ impl LastRead {
             opened: Instant::now(),
             last_read_ms: AtomicU64::new(0),
             has_read: watch::Sender::new(false),
+            is_closed: watch::Sender::new(false),
         }))
     }
 
@@ -58,6 +62,18 @@ impl LastRead {
         let mut has_read = self.0.has_read.subscribe();
         // The sender is in `self`, so this cannot fail.
         let _ = has_read.wait_for(|has_read| *has_read).await;
+    }
+
+    /// Completes when the connection was closed, or was upgraded and then closed. Cancel safe.
+    pub(super) async fn closed(&self) {
+        let mut is_closed = self.0.is_closed.subscribe();
+        // The sender is in `self`, so this cannot fail.
+        let _ = is_closed.wait_for(|is_closed| *is_closed).await;
+    }
+
+    /// True if both belong to the same connection.
+    pub(super) fn is_of_same_connection(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.0, &other.0)
     }
 
     /// When bytes were last received; the time at which the connection was opened if there were
@@ -78,6 +94,12 @@ impl<T> TimedIo<T> {
 
     pub(in crate::upstream) fn last_read(&self) -> &LastRead {
         &self.last_read
+    }
+}
+
+impl<T> Drop for TimedIo<T> {
+    fn drop(&mut self) {
+        self.last_read.0.is_closed.send_replace(true);
     }
 }
 

@@ -1,22 +1,28 @@
 //! Sends requests over one identity's connections: HTTP/1.1 or HTTP/2 for single requests, HTTP/2
 //! shared.
 
+use std::io;
 use std::sync::Arc;
 use std::task::Context;
 use std::task::Poll;
 use std::time::Duration;
 
 use futures_util::future::BoxFuture;
+use http::Extensions;
 use http::Method;
 use http::Request;
 use http::Response;
 use http::Uri;
 use http::header::UPGRADE;
 use http_body::Body as _;
+use hyper_util::client::legacy::connect::CaptureConnection;
+use hyper_util::client::legacy::connect::Connected;
+use hyper_util::client::legacy::connect::capture_connection;
 use hyper_util::rt::TokioTimer;
 use kube::client::AuthError;
 use kube::client::ConfigExt;
 use kube::config::Config;
+use tokio::time::sleep;
 use tower::Layer;
 use tower::util::BoxCloneSyncService;
 
@@ -24,6 +30,7 @@ use super::connector::Connector;
 use super::health;
 use super::health::Health;
 use super::http2_pool::Http2Pool;
+use super::last_read::LastRead;
 use super::replay;
 use super::replay::Replay;
 use super::token_file::TokenFile;
@@ -39,6 +46,9 @@ const IDLE_TIMEOUT: Duration = Duration::from_secs(60);
 /// The maximum number of HTTP/2 connections on which a request is tried, including the first. The
 /// next one is tried only if the connection closed before any part of the request was sent.
 const UNSENT_ATTEMPTS: u32 = 3;
+
+/// Time after the end of a connection by which the answers that it had are known.
+const CLOSED_GRACE: Duration = Duration::from_secs(1);
 
 type Http1 = hyper_util::client::legacy::Client<Connector, Body>;
 
@@ -207,7 +217,7 @@ impl Transport {
         pool: Pool,
         request: Request<Body>,
     ) -> Result<Response<Body>, FailedAttempt> {
-        let request = match pool {
+        let mut request = match pool {
             Pool::Http1 => request,
             Pool::Http2 => match self.attempt_http2(request).await? {
                 Ok(response) => return Ok(response),
@@ -218,6 +228,7 @@ impl Transport {
                 Err(over_http1) => over_http1,
             },
         };
+        let closed = closed(capture_connection(&mut request));
         // HTTP/1.1 has no pings, so the connection may be silent for ever.
         let sent = tokio::select! {
             biased;
@@ -230,6 +241,11 @@ impl Transport {
                 connected: true,
                 unsent: None,
                 error: error.into(),
+            }),
+            () = closed => Err(FailedAttempt {
+                connected: true,
+                unsent: None,
+                error: io::Error::from(io::ErrorKind::ConnectionAborted).into(),
             }),
         };
         sent.map(|response| response.map(body::boxed))
@@ -343,6 +359,31 @@ impl Transport {
                     connected: true,
                 })
             }
+        }
+    }
+}
+
+/// Completes when the connection that a request was sent on is closed, and the request was not sent on
+/// another one for some time after that. What arrived before is known by then.
+///
+/// hyper keeps a request that is sent while its connection ends in a queue that nothing reads
+/// (hyperium/hyper#4122), and its client waits for ever.
+async fn closed(mut capture: CaptureConnection) {
+    fn of(connected: Option<&Connected>) -> Option<LastRead> {
+        let mut extras = Extensions::new();
+        connected?.get_extras(&mut extras);
+        extras.remove()
+    }
+    loop {
+        let connection = of(capture.wait_for_connection_metadata().await.as_ref());
+        let Some(connection) = connection else {
+            return std::future::pending().await;
+        };
+        connection.closed().await;
+        sleep(CLOSED_GRACE).await;
+        let current = of(capture.connection_metadata().as_ref());
+        if current.is_some_and(|current| current.is_of_same_connection(&connection)) {
+            return;
         }
     }
 }

@@ -20,15 +20,24 @@ const CONCURRENT: usize = 100;
 /// credentials. A request that stayed in the queue of a closed connection would never be answered.
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn requests_on_connections_that_are_closed_end() {
+    for is_http2 in [true, false] {
+        end(is_http2).await;
+    }
+}
+
+async fn end(is_http2: bool) {
     let drain = Arc::<OnceLock<Arc<Notify>>>::default();
     let close = Arc::clone(&drain);
-    let server = TestServer::tls(move |_| {
+    let answer = move |_| {
         if let Some(close) = close.get() {
             close.notify_waiters();
         }
         async { Response::new(empty()) }
-    });
-    let server = server.await;
+    };
+    let server = match is_http2 {
+        true => TestServer::tls(answer).await,
+        false => TestServer::plain(answer).await,
+    };
     drain.set(Arc::clone(&server.drain)).expect("set once");
     let client = server.client().await;
     let mut answered = 0;
