@@ -256,6 +256,12 @@ pub(crate) fn built_in(
     Some((columns.cloned().unwrap_or_else(default_columns), cells))
 }
 
+/// The apiVersion and kind of each supported kind.
+#[cfg(test)]
+pub(crate) fn printed() -> impl Iterator<Item = (&'static str, &'static str)> {
+    KINDS.iter().map(|(version, kind, _)| (*version, *kind))
+}
+
 /// The columns for kinds without a printer in the API server: Name and Created At.
 pub(crate) fn default_columns() -> Arc<[ColumnDefinition]> {
     COLUMNS[DEFAULT].clone()

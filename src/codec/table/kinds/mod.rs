@@ -15,4 +15,6 @@ mod workload;
 pub(super) use catalog::Cells;
 pub(super) use catalog::built_in;
 pub(super) use catalog::default_columns;
+#[cfg(test)]
+pub(super) use catalog::printed;
 pub(super) use core_kinds::created_at;

@@ -48,7 +48,7 @@ fn file(name: &str) -> Bytes {
 
 fn resources() -> [Resource; 2] {
     let definitions: Value =
-        serde_json::from_slice(&file("customresourcedefinitions.json")).unwrap();
+        serde_json::from_slice(&file("1.37/customresourcedefinitions.json")).unwrap();
     let definition = definitions["rows"].as_array().unwrap().iter();
     let definition = definition
         .map(|row| &row["object"])

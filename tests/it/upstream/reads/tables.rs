@@ -1,9 +1,11 @@
 //! Compares kubefan's Table cells with the API server's, for objects in many states.
 //!
-//! With `KUBEFAN_WRITE_GOLDEN=1` the API server's answers are written to tests/golden/table, whose
-//! files the unit tests of `codec::table` read.
+//! With `KUBEFAN_WRITE_GOLDEN=1` the API server's answers are written to the folder of its minor
+//! version in tests/golden/table, whose files the unit tests of `codec::table` read.
 
 use std::fs;
+use std::io::ErrorKind;
+use std::path::Path;
 use std::path::PathBuf;
 use std::time::Duration;
 use std::time::SystemTime;
@@ -28,6 +30,9 @@ const BOOKMARK: &str = "?watch=true&allowWatchBookmarks=true&sendInitialEvents=t
                         &resourceVersionMatch=NotOlderThan&timeoutSeconds=1\
                         &fieldSelector=metadata.name%3Dnobody";
 
+/// The label of the many roles and bindings that an API server creates itself. They are not recorded.
+const BOOTSTRAP: &str = "kubernetes.io/bootstrapping";
+
 /// The API server's Table of a resource with `includeObject=Object`, the time of the request, and
 /// the cells of a Table bookmark.
 struct Answer {
@@ -45,12 +50,15 @@ async fn every_table_cell_equals_the_api_servers() {
     let client = server.client();
     let namespace = server.namespace("tables").await;
     let paths = create_states(&client, &namespace).await;
+    let golden = std::env::var_os("KUBEFAN_WRITE_GOLDEN").is_some_and(|value| value == "1");
+    let golden = golden.then(|| empty_folder(server.minor()));
+    let version = client.get("/version").await.ok().json();
     let mut differences = Vec::new();
     let mut rows = 0;
     for path in paths {
         let answer = table_of(&client, &path).await;
-        if std::env::var_os("KUBEFAN_WRITE_GOLDEN").is_some_and(|value| value == "1") {
-            write(&answer);
+        if let Some(folder) = &golden {
+            write(folder, &version["gitVersion"], &answer);
         }
         rows += compare(&client, server.minor(), &answer, &mut differences).await;
     }
@@ -169,12 +177,21 @@ fn same(left: &Value, right: &Value) -> bool {
     }
 }
 
-fn folder() -> PathBuf {
-    PathBuf::from(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/golden/table"))
+/// The folder for the golden files of a minor version, without the files of a kind that is no longer
+/// recorded.
+fn empty_folder(minor: u32) -> PathBuf {
+    let tables = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/golden/table");
+    let folder = tables.join(format!("1.{minor}"));
+    match fs::remove_dir_all(&folder) {
+        Err(error) if error.kind() != ErrorKind::NotFound => panic!("{error}"),
+        _ => fs::create_dir(&folder).expect("the folder can be created"),
+    }
+    folder
 }
 
-/// Writes an answer to its golden file, with one column or row per line.
-fn write(answer: &Answer) {
+/// Writes an answer of the API server of `version` to its golden file, with one column or row per
+/// line.
+fn write(folder: &Path, version: &Value, answer: &Answer) {
     let mut parts = answer.path.rsplit('/');
     let plural = parts.next().expect("a plural");
     let group = answer.path.split('/').nth(2).expect("a group or version");
@@ -189,6 +206,7 @@ fn write(answer: &Answer) {
     );
     let rows = answer.table["rows"].as_array().expect("rows").iter();
     let rows: Vec<Value> = rows
+        .filter(|row| row["object"]["metadata"]["labels"][BOOTSTRAP].is_null())
         .map(|row| {
             let mut object = row["object"].clone();
             if let Some(metadata) = object["metadata"].as_object_mut() {
@@ -198,12 +216,12 @@ fn write(answer: &Answer) {
         })
         .collect();
     let text = format!(
-        "{{\"now\":{},\n\"columnDefinitions\":[\n{columns}\n],\n\"bookmark\":{},\n\"rows\":[\n{}\n]}}\n",
+        "{{\"server\":{version},\n\"now\":{},\n\"columnDefinitions\":[\n{columns}\n],\n\"bookmark\":{},\n\"rows\":[\n{}\n]}}\n",
         second_of(answer.requested_at),
         Value::from(answer.bookmark.clone()),
         lines(&rows),
     );
-    fs::write(folder().join(format!("{name}.json")), text).expect("the file can be written");
+    fs::write(folder.join(format!("{name}.json")), text).expect("the file can be written");
 }
 
 fn lines(values: &[Value]) -> String {
