@@ -7,6 +7,8 @@ use futures::StreamExt;
 use http::Method;
 use http::Request;
 use http::Response;
+use http::header::ACCEPT_ENCODING;
+use http::header::CONTENT_ENCODING;
 use http_body_util::BodyExt;
 use http_body_util::Empty;
 use hyper::body::Incoming;
@@ -20,8 +22,13 @@ use tokio::io::AsyncWriteExt;
 use tokio::net::TcpStream;
 
 use crate::support::poll::eventually;
+use crate::support::programs::kubeconfig;
+use crate::support::programs::kubeconfig::User;
 use crate::support::programs::kubefan::Kubefan;
 use crate::support::programs::sim::Sim;
+use crate::support::proxies::scripted_proxy::RequestAction;
+use crate::support::proxies::scripted_proxy::ScriptedProxy;
+use crate::support::proxies::scripted_proxy::SeenRequest;
 
 const MAPS: &str = "/api/v1/namespaces/default/configmaps";
 
@@ -43,8 +50,18 @@ async fn get(
     connection: &mut SendRequest<Empty<Bytes>>,
     path: &str,
 ) -> Response<Incoming> {
+    get_encoded(kubefan, connection, path, "identity").await
+}
+
+async fn get_encoded(
+    kubefan: &Kubefan,
+    connection: &mut SendRequest<Empty<Bytes>>,
+    path: &str,
+    accept_encoding: &str,
+) -> Response<Incoming> {
     let uri = format!("{}{path}", kubefan.url());
-    let request = Request::get(uri).body(Empty::new()).expect("a request");
+    let request = Request::get(uri).header(ACCEPT_ENCODING, accept_encoding);
+    let request = request.body(Empty::new()).expect("a request");
     connection.ready().await.expect("an open connection");
     connection.send_request(request).await.expect("an answer")
 }
@@ -322,18 +339,24 @@ type Unread = (SendRequest<Empty<Bytes>>, Vec<Response<Incoming>>);
 
 /// Requests `path` on many streams of many connections, each of which takes `window` bytes that are
 /// not read. All must get 200.
-async fn open(
+async fn open(kubefan: &Kubefan, path: &str, number: (usize, usize), window: u32) -> Vec<Unread> {
+    open_encoded(kubefan, path, number, window, "identity").await
+}
+
+/// The same, with the header `Accept-Encoding`.
+async fn open_encoded(
     kubefan: &Kubefan,
     path: &str,
     (connections, streams): (usize, usize),
     window: u32,
+    encoding: &str,
 ) -> Vec<Unread> {
     let mut opened = Vec::new();
     for _ in 0..connections {
         let connection = http2(kubefan, window).await;
         let answers = (0..streams).map(|_| {
             let mut connection = connection.clone();
-            async move { get(kubefan, &mut connection, path).await }
+            async move { get_encoded(kubefan, &mut connection, path, encoding).await }
         });
         let answers = futures::future::join_all(answers).await;
         assert!(answers.iter().all(|answer| answer.status() == 200));
@@ -371,6 +394,75 @@ async fn watches_whose_initial_events_no_client_reads_take_little_memory() {
         drop(watches);
         ledger_is_empty(&kubefan).await;
     }
+}
+
+/// The simulator's version, raised to one whose API server compresses watch-lists.
+fn with_newer_version(seen: &SeenRequest) -> RequestAction {
+    if seen.path != "/version" {
+        return RequestAction::Forward;
+    }
+    RequestAction::ChangeFrames(Box::new(|line| {
+        let text = String::from_utf8(line).expect("JSON is UTF-8");
+        Some(vec![text.replace("v1.36.", "v1.37.").into_bytes()])
+    }))
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn compressed_watches_whose_initial_events_no_client_reads_take_little_memory() {
+    const CONNECTIONS: usize = 4;
+    const STREAMS: usize = 1_000;
+    const OBJECTS: usize = 5_000;
+    let sim = Sim::start(&[]).await;
+    create_maps(&sim, OBJECTS).await;
+    let proxy = ScriptedProxy::start(sim.client(), with_newer_version).await;
+    let directory = tempfile::tempdir().expect("a temporary directory");
+    let config = directory.path().join("config");
+    kubeconfig::write(&config, proxy.url(), None, &User::Anonymous);
+    let kubefan = Kubefan::start_with(&config, &["-r", "configmaps"]).await;
+    let watch = format!(
+        "{MAPS}?watch=1&sendInitialEvents=true&resourceVersionMatch=NotOlderThan\
+         &resourceVersion=0&allowWatchBookmarks=true"
+    );
+    let limit = Duration::from_secs(20);
+    eventually("a compressed watch", limit, async || {
+        let mut connection = http2(&kubefan, 0).await;
+        let answer = get_encoded(&kubefan, &mut connection, &watch, "gzip").await;
+        match answer.headers().get(CONTENT_ENCODING) {
+            Some(encoding) if encoding == "gzip" => Ok(()),
+            _ => Err(format!("{:?}", answer.headers())),
+        }
+    })
+    .await;
+    ledger_is_empty(&kubefan).await;
+    for window in [0, 1] {
+        let before = resident(&kubefan);
+        let number = (CONNECTIONS, STREAMS);
+        let watches = open_encoded(&kubefan, &watch, number, window, "gzip").await;
+        let grown = resident(&kubefan).saturating_sub(before);
+        let charged = held(&kubefan).await;
+        println!(
+            "window {window}: {} KiB, charged {}",
+            grown >> 10,
+            charged as u64 >> 10
+        );
+        assert!(grown <= 100_000_000, "{grown} bytes");
+        // As above; some of the growth is what the allocator keeps after the requests.
+        assert!(charged * 1.5 >= grown as f64, "{charged} of {grown} bytes");
+        drop(watches);
+        ledger_is_empty(&kubefan).await;
+    }
+    // Each chunk was compressed once, for the first watch that needed it.
+    let metrics = kubefan.metrics().await;
+    let compressed = metrics.lines().find_map(|line| {
+        line.strip_prefix("kubefan_gzip_initial_chunks_total{how=\"compressed\"} ")
+    });
+    let compressed: f64 = compressed.expect("a counter").parse().expect("a number");
+    assert!((1.0..=OBJECTS as f64).contains(&compressed), "{compressed}");
+    let kept = metric(&kubefan, "kubefan_gzip_initial_chunks_bytes").await;
+    assert!(
+        kept.is_some_and(|bytes| bytes <= f64::from(32 << 20)),
+        "{kept:?}"
+    );
 }
 
 /// Each watch of the unread ones holds another large event, which no cache holds any more.

@@ -254,6 +254,13 @@ impl WatchStream {
         }
     }
 
+    /// True if the stream still has initial objects to deliver, but expires at its next read, because
+    /// it can't deliver the changes after them. For a caller that delivers the objects in place of
+    /// the stream.
+    pub fn has_lost_start(&mut self) -> bool {
+        matches!(self.phase, Phase::Initial(_)) && self.lost_start().is_some()
+    }
+
     /// The resource version for a bookmark that is sent now. `None` if the stream has not delivered
     /// all applied changes, or if the version is not above the start.
     pub fn bookmark(&self) -> Option<ResourceVersion> {
@@ -311,16 +318,9 @@ impl WatchStream {
     }
 
     fn fill_from_snapshot(&mut self) -> FillOutcome {
-        let state = self.shared.state.read();
-        if let Some(expired) = self.check_expired(&state) {
+        if let Some(expired) = self.lost_start() {
             return FillOutcome::Expired(expired);
         }
-        self.number = self.number.filter(|number| self.group.retains(*number));
-        if self.number.is_none() && state.log.has_evicted(self.position) {
-            // The changes after the snapshot are lost, so the remaining objects would be useless.
-            return FillOutcome::Expired(self.expired(&state));
-        }
-        drop(state);
         if let Phase::Initial(initial) = &self.phase {
             match initial.with(|initial| initial.fill(&self.group.selection, BATCH)) {
                 None => return FillOutcome::Expired(self.expired(&self.shared.state.read())),
@@ -330,6 +330,18 @@ impl WatchStream {
         }
         self.phase = Phase::Live;
         FillOutcome::Item(WatchItem::InitialEnd(self.start))
+    }
+
+    /// The reason why the stream can't deliver the changes after its snapshot, so that the remaining
+    /// objects would be useless; `None` if it can.
+    fn lost_start(&mut self) -> Option<Expired> {
+        let state = self.shared.state.read();
+        if let Some(expired) = self.check_expired(&state) {
+            return Some(expired);
+        }
+        self.number = self.number.filter(|number| self.group.retains(*number));
+        let is_lost = self.number.is_none() && state.log.has_evicted(self.position);
+        is_lost.then(|| self.expired(&state))
     }
 
     fn fill_from_log(&mut self) -> FillOutcome {

@@ -366,6 +366,14 @@ impl WatchBody {
         self.has_alarm_fired(cx) && Instant::now() >= self.deadline
     }
 
+    /// True if the watch has initial events that would be useless, because it expires after them.
+    pub(super) fn has_lost_start(&mut self) -> bool {
+        match &mut self.state {
+            State::Streaming(stream) => stream.has_lost_start(),
+            State::Bridging(_) | State::Last(_) | State::Ended => false,
+        }
+    }
+
     /// True if the alarm has fired. Otherwise the alarm is going to wake `cx`.
     fn has_alarm_fired(&mut self, cx: &mut Context<'_>) -> bool {
         let is_set = |waker: &Waker| waker.will_wake(cx.waker());

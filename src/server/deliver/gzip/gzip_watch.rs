@@ -8,6 +8,7 @@ use std::task::Poll;
 use std::task::ready;
 
 use bytes::Bytes;
+use futures_util::FutureExt;
 use http_body::Body;
 use http_body::Frame;
 
@@ -18,14 +19,12 @@ use crate::ledger::Short;
 
 use super::compress::BYTE_UNITS;
 use super::initial_chunk::InitialEvents;
-use super::initial_chunk::MAX_EXAMINED;
 use super::initial_chunk::NextChunk;
 use super::member;
+use super::member::CompressingText;
+use super::member::LONGEST_AT_ONCE;
 use super::member::SharedMember;
 use crate::server::deliver::watch_body::WatchBody;
-
-/// Units of a task's budget that an examined object costs.
-const EXAMINED_UNITS: usize = CoopBudget::UNITS / MAX_EXAMINED;
 
 /// Sends a watch as gzip, in complete members. The initial events are compressed once for all
 /// watches that begin with the same objects, and a later chunk once for all watches of a thread
@@ -34,6 +33,8 @@ pub(crate) struct GzipWatchBody {
     watch: WatchBody,
     /// The initial events that are not sent yet; `None` if `watch` sends all that is left.
     initial: Option<InitialEvents>,
+    /// A later chunk that is being compressed, because it is long.
+    long: Option<CompressingText>,
     account: Option<Arc<Account>>,
     budget: CoopBudget,
 }
@@ -60,6 +61,7 @@ impl GzipWatchBody {
         Self {
             watch,
             initial,
+            long: None,
             account,
             budget: CoopBudget::new(),
         }
@@ -72,19 +74,27 @@ impl GzipWatchBody {
     ) -> Poll<Result<Option<SharedMember>, BoxError>> {
         loop {
             ready!(self.budget.poll_proceed(cx));
-            if self.initial.is_some() && self.watch.is_over(cx) {
+            if let Some(long) = &mut self.long {
+                let compressed = ready!(long.poll_unpin(cx));
+                self.long = None;
+                let member = compressed?.member;
+                self.budget.charge(member.len());
+                return Poll::Ready(Ok(Some(member)));
+            }
+            // Initial events whose changes can't follow would be useless.
+            if self.initial.is_some() && (self.watch.is_over(cx) || self.watch.has_lost_start()) {
                 self.initial = None;
             }
             let Some(initial) = &mut self.initial else {
                 break;
             };
             // If the objects were revoked, the watch notices that and expires.
-            let NextChunk::Chunk(chunk, was_made) = initial.next()? else {
+            let NextChunk::Chunk(chunk, is_first) = ready!(initial.poll_next(cx))? else {
                 self.initial = None;
                 continue;
             };
-            self.budget.charge(match was_made {
-                true => chunk.length * BYTE_UNITS + chunk.examined * EXAMINED_UNITS,
+            self.budget.charge(match is_first {
+                true => chunk.units(),
                 false => chunk.member.as_ref().map_or(0, SharedMember::len),
             });
             if chunk.is_last {
@@ -102,6 +112,10 @@ impl GzipWatchBody {
             return Poll::Ready(Ok(None));
         };
         let text = frame.into_data().unwrap_or_default();
+        if text.len() > LONGEST_AT_ONCE {
+            self.long = Some(member::compressing(text));
+            return self.poll_member(cx);
+        }
         let (member, was_made) = member::compressed_once(&text)?;
         self.budget.charge(match was_made {
             true => text.len() * BYTE_UNITS,

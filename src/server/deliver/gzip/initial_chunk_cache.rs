@@ -3,10 +3,14 @@
 
 use std::collections::BTreeMap;
 use std::collections::HashMap;
+use std::future::Future;
 use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 
+use futures_util::FutureExt;
+use futures_util::future::BoxFuture;
+use futures_util::future::WeakShared;
 use parking_lot::Mutex;
 use prometheus::IntCounterVec;
 use prometheus::IntGauge;
@@ -19,6 +23,7 @@ use crate::telemetry::Registry;
 
 use super::gzip_cache::ListKey;
 use super::initial_chunk::InitialChunk;
+use super::initial_chunk::MakingChunk;
 
 /// Upper limit of the bytes of the chunks that are kept. Chunks beyond it are compressed for each
 /// watch that comes later.
@@ -58,7 +63,7 @@ struct Limits {
 
 #[derive(Default)]
 struct State {
-    starts: HashMap<ListKey, Start>,
+    starts: HashMap<Arc<ListKey>, Start>,
     /// The bytes of all chunks.
     bytes: usize,
     /// True while a task drops what is not used any more.
@@ -73,13 +78,21 @@ struct Start {
     last_used: Instant,
 }
 
-/// The place of one chunk. Watches that need it at the same time wait for the first of them, which
-/// takes as long as they would need to compress it.
-#[derive(Default)]
-struct Slot {
-    chunk: Arc<Mutex<Option<Arc<InitialChunk>>>>,
-    /// The bytes of the chunk as they are counted in `State::bytes`.
-    bytes: usize,
+/// The place of one chunk.
+enum Slot {
+    /// Watches that need the chunk at the same time make it once. They keep the work, so that it
+    /// ends, and frees its snapshot, when none of them is left.
+    Making(WeakShared<BoxFuture<'static, Result<Arc<InitialChunk>, Arc<io::Error>>>>),
+    Made(Arc<InitialChunk>),
+}
+
+/// What a watch finds that needs a chunk.
+pub(super) enum Found {
+    Made(Arc<InitialChunk>),
+    /// Another watch has asked for the chunk before.
+    Making(MakingChunk),
+    /// This watch is the first one.
+    New(MakingChunk),
 }
 
 // === impl InitialChunkMetrics ===
@@ -127,82 +140,97 @@ impl InitialChunkCache {
         }
     }
 
-    /// The chunk of the watches with `key` that begins after the object `after`, and true if `make`
-    /// has made it now.
-    ///
-    /// # Errors
-    ///
-    /// That of `make`.
-    pub(super) fn chunk(
+    /// The chunk of the watches with `key` that begins after the object `after`. `make` makes it,
+    /// unless it was made or is being made. The work takes place while one of the watches polls it.
+    pub(super) fn chunk<F>(
         &self,
-        key: &ListKey,
-        after: Option<&ObjectKey>,
-        make: impl FnOnce() -> io::Result<InitialChunk>,
-    ) -> io::Result<(Arc<InitialChunk>, bool)> {
-        let after = after.cloned();
-        let slot = self.slot(key, &after);
-        let mut place = slot.lock();
-        let metrics = &self.inner.metrics;
-        if let Some(chunk) = place.as_ref() {
-            metrics.chunks.with_label_values(&["shared"]).inc();
-            return Ok((Arc::clone(chunk), false));
-        }
-        let chunk = Arc::new(make()?);
-        *place = Some(Arc::clone(&chunk));
-        drop(place);
-        metrics.chunks.with_label_values(&["compressed"]).inc();
-        self.count(key, &after, &slot, chunk.bytes());
-        Ok((chunk, true))
-    }
-
-    fn slot(
-        &self,
-        key: &ListKey,
-        after: &Option<ObjectKey>,
-    ) -> Arc<Mutex<Option<Arc<InitialChunk>>>> {
-        let now = Instant::now();
-        let mut state = self.inner.state.lock();
+        key: &Arc<ListKey>,
+        after: Option<ObjectKey>,
+        make: impl FnOnce() -> F,
+    ) -> Found
+    where
+        F: Future<Output = io::Result<InitialChunk>> + Send + 'static,
+    {
+        let inner = &self.inner;
+        let shared = inner.metrics.chunks.with_label_values(&["shared"]);
+        let mut dropped = Vec::new();
+        let mut state = inner.state.lock();
         if !state.starts.contains_key(key) {
-            while state.starts.len() >= self.inner.limits.starts {
-                state.drop_oldest();
+            while state.starts.len() >= inner.limits.starts {
+                dropped.extend(state.drop_oldest());
             }
-            state.starts.insert(key.clone(), Start::new(now));
+            inner.metrics.set_bytes(state.bytes);
+            let start = Start::new(Instant::now());
+            state.starts.insert(Arc::clone(key), start);
             if !std::mem::replace(&mut state.is_expiring, true) {
-                let inner = Arc::clone(&self.inner);
+                let inner = Arc::clone(inner);
                 let expiry = async move { inner.expire().await };
                 self.inner.shutdown.spawn_background(expiry);
             }
         }
-        let start = state.starts.entry(key.clone());
-        let start = start.or_insert_with(|| Start::new(now));
-        start.last_used = now;
-        Arc::clone(&start.slots.entry(after.clone()).or_default().chunk)
-    }
-
-    /// Counts the `bytes` of a new chunk in `slot`, and drops others until the limit is kept.
-    fn count(
-        &self,
-        key: &ListKey,
-        after: &Option<ObjectKey>,
-        slot: &Arc<Mutex<Option<Arc<InitialChunk>>>>,
-        bytes: usize,
-    ) {
-        let mut state = self.inner.state.lock();
         let start = state.starts.get_mut(key);
-        let place = start.and_then(|start| start.slots.get_mut(after));
-        let place = place.filter(|place| Arc::ptr_eq(&place.chunk, slot));
-        // The slot may have been dropped meanwhile, and so is the chunk then.
-        let Some(place) = place else { return };
-        place.bytes = bytes;
-        state.bytes += bytes;
-        while state.bytes > self.inner.limits.bytes {
-            state.drop_chunk();
-        }
-        self.inner.metrics.set_bytes(state.bytes);
+        let start = start.expect("the start was just inserted");
+        start.last_used = Instant::now();
+        let found = match start.slots.get(&after) {
+            Some(Slot::Made(chunk)) => Some(Found::Made(Arc::clone(chunk))),
+            Some(Slot::Making(making)) => making.upgrade().map(Found::Making),
+            None => None,
+        };
+        let found = found.inspect(|_| shared.inc()).unwrap_or_else(|| {
+            let making = inner.making(key, &after, make());
+            if let Some(weak) = making.downgrade() {
+                start.slots.insert(after, Slot::Making(weak));
+            }
+            Found::New(making)
+        });
+        drop(state);
+        // Freeing many chunks takes time, so it is done after unlocking.
+        drop(dropped);
+        found
     }
 }
 
 impl Inner {
+    /// The work `made`, after which the chunk is kept.
+    fn making<F>(
+        self: &Arc<Self>,
+        key: &Arc<ListKey>,
+        after: &Option<ObjectKey>,
+        made: F,
+    ) -> MakingChunk
+    where
+        F: Future<Output = io::Result<InitialChunk>> + Send + 'static,
+    {
+        let (inner, key, after) = (Arc::clone(self), Arc::clone(key), after.clone());
+        let making = async move {
+            let chunk = Arc::new(made.await.map_err(Arc::new)?);
+            inner.keep(&key, &after, &chunk);
+            Ok(chunk)
+        };
+        making.boxed().shared()
+    }
+
+    /// Keeps a new chunk for other watches, and drops others until the limit is kept.
+    fn keep(&self, key: &Arc<ListKey>, after: &Option<ObjectKey>, chunk: &Arc<InitialChunk>) {
+        self.metrics.chunks.with_label_values(&["compressed"]).inc();
+        let mut dropped = Vec::new();
+        let mut state = self.state.lock();
+        let start = state.starts.get_mut(key);
+        let slot = start.and_then(|start| start.slots.get_mut(after));
+        // The slot may have been dropped meanwhile.
+        let Some(slot) = slot else { return };
+        let before = std::mem::replace(slot, Slot::Made(Arc::clone(chunk)));
+        state.bytes += chunk.bytes();
+        state.bytes -= before.bytes();
+        dropped.push(before);
+        while state.bytes > self.limits.bytes {
+            dropped.extend(state.drop_chunk());
+        }
+        self.metrics.set_bytes(state.bytes);
+        drop(state);
+        drop(dropped);
+    }
+
     /// Drops chunks that were not used for some time, until none is left.
     async fn expire(&self) {
         loop {
@@ -237,25 +265,32 @@ impl InitialChunkMetrics {
 // === impl State ===
 
 impl State {
-    fn oldest(&self) -> Option<ListKey> {
+    fn oldest(&self) -> Option<Arc<ListKey>> {
         let oldest = self.starts.iter().min_by_key(|(_, start)| start.last_used);
-        oldest.map(|(key, _)| key.clone())
+        oldest.map(|(key, _)| Arc::clone(key))
     }
 
-    /// Drops all chunks of the snapshot and selection that was not used for the longest time.
-    fn drop_oldest(&mut self) {
-        let oldest = self.oldest().and_then(|key| self.starts.remove(&key));
-        self.bytes -= oldest.map_or(0, |start| start.bytes());
+    /// Removes the snapshot and selection that was not used for the longest time, with its chunks.
+    fn drop_oldest(&mut self) -> Option<Start> {
+        let oldest = self.oldest().and_then(|key| self.starts.remove(&key))?;
+        self.bytes -= oldest.bytes();
+        Some(oldest)
     }
 
-    /// Drops the first chunk of the snapshot and selection that was not used for the longest time:
+    /// Removes the first chunk of the snapshot and selection that was not used for the longest time:
     /// most watches have read it.
-    fn drop_chunk(&mut self) {
-        let Some(key) = self.oldest() else { return };
-        let start = self.starts.get_mut(&key);
-        match start.and_then(|start| start.slots.pop_first()) {
-            Some((_, slot)) => self.bytes -= slot.bytes,
-            None => drop(self.starts.remove(&key)),
+    fn drop_chunk(&mut self) -> Option<Slot> {
+        let key = self.oldest()?;
+        let start = self.starts.get_mut(&key)?;
+        match start.slots.pop_first() {
+            Some((_, slot)) => {
+                self.bytes -= slot.bytes();
+                Some(slot)
+            }
+            None => {
+                self.starts.remove(&key);
+                None
+            }
         }
     }
 }
@@ -271,7 +306,19 @@ impl Start {
     }
 
     fn bytes(&self) -> usize {
-        self.slots.values().map(|slot| slot.bytes).sum()
+        self.slots.values().map(Slot::bytes).sum()
+    }
+}
+
+// === impl Slot ===
+
+impl Slot {
+    /// The bytes that are counted in `State::bytes`.
+    fn bytes(&self) -> usize {
+        match self {
+            Self::Making(_) => 0,
+            Self::Made(chunk) => chunk.bytes(),
+        }
     }
 }
 

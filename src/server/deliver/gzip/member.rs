@@ -16,13 +16,19 @@ use bytes::Bytes;
 use flate2::Compression;
 use flate2::Crc;
 use flate2::write::DeflateEncoder;
+use futures_util::FutureExt;
+use futures_util::future::BoxFuture;
+use futures_util::future::Shared;
+use futures_util::future::WeakShared;
 use parking_lot::Mutex;
 
+use crate::concurrency::CoopBudget;
 use crate::ledger::Account;
 use crate::ledger::Charge;
 use crate::ledger::Kind;
 use crate::ledger::Short;
 
+use super::compress::BYTE_UNITS;
 use super::compress::HEADER;
 use super::compress::LEVEL;
 use crate::server::deliver::watch_body::FREE_FRAME;
@@ -32,8 +38,13 @@ const KEPT_CAPACITY: usize = 64 << 10;
 /// Number of members that a thread keeps: watches of several formats may get the same event by
 /// turns.
 const KEPT_MEMBERS: usize = 4;
-/// Upper limit of the bytes of the texts whose members a thread keeps. The last one is always kept.
+/// Upper limit of the bytes of the texts whose members a thread keeps. They are not charged, because
+/// this is little for a thread.
 const KEPT_TEXTS: usize = 256 << 10;
+/// Length, in bytes, of the pieces in which a long text is compressed.
+const PIECE: usize = 64 << 10;
+/// Longest text, in bytes, that is compressed at once.
+pub(super) const LONGEST_AT_ONCE: usize = 2 * PIECE;
 
 /// Compressed bytes that several watches send. They are charged once, to the first of these
 /// watches, for as long as one of them sends the bytes.
@@ -47,6 +58,27 @@ pub(super) struct SharedMember {
 struct Charged {
     gzip: Bytes,
     _charge: Arc<Charge>,
+}
+
+/// A long text that is being compressed. Each watch that waits for it advances it, and it ends its
+/// work when none waits any more.
+pub(super) type CompressingText = Shared<BoxFuture<'static, Result<LongMember, Arc<io::Error>>>>;
+
+/// A long text and its members.
+#[derive(Clone)]
+pub(super) struct LongMember {
+    pub(super) member: SharedMember,
+    /// Kept so that no other bytes can have its address.
+    _text: Bytes,
+}
+
+/// A text that is compressed in pieces, each of which becomes a member, so that other tasks can run
+/// in between.
+pub(super) struct Members {
+    /// What is left of the text.
+    parts: VecDeque<Bytes>,
+    left: usize,
+    gzip: Vec<Bytes>,
 }
 
 /// Compresses one member after another.
@@ -64,9 +96,16 @@ struct LastMembers {
     members: VecDeque<(Bytes, SharedMember)>,
 }
 
+/// The last long text of a thread, as long as a watch waits for it.
+struct LastLong {
+    address: (usize, usize),
+    compressing: WeakShared<BoxFuture<'static, Result<LongMember, Arc<io::Error>>>>,
+}
+
 thread_local! {
     static WRITER: RefCell<Option<MemberWriter>> = const { RefCell::new(None) };
     static LAST: RefCell<LastMembers> = RefCell::default();
+    static LAST_LONG: RefCell<Option<LastLong>> = const { RefCell::new(None) };
 }
 
 /// The member whose text is `parts`.
@@ -75,18 +114,20 @@ thread_local! {
 ///
 /// If the compressor reports an internal error.
 pub(super) fn compressed(parts: &[Bytes]) -> io::Result<SharedMember> {
+    Ok(SharedMember::new(gzip(parts)?))
+}
+
+fn gzip(parts: &[Bytes]) -> io::Result<Bytes> {
     let mut writer = WRITER.take().unwrap_or_else(MemberWriter::new);
     let gzip = writer.member(parts)?;
     // After an error the writer is dropped, because its state is unknown.
     WRITER.set(Some(writer));
-    Ok(SharedMember {
-        gzip,
-        charge: Arc::default(),
-    })
+    Ok(gzip)
 }
 
 /// The member whose text is `text`, and true if it was compressed now. If this thread has
-/// compressed the same slice of memory recently, it returns the same member.
+/// compressed the same slice of memory recently, it returns the same member. `text` has at most
+/// [`LONGEST_AT_ONCE`] bytes.
 ///
 /// # Errors
 ///
@@ -100,9 +141,98 @@ pub(super) fn compressed_once(text: &Bytes) -> io::Result<(SharedMember, bool)> 
     Ok((member, true))
 }
 
+/// The work that compresses the long `text`, which all watches of this thread share that need it at
+/// the same time. It yields by the work that it has done.
+pub(super) fn compressing(text: Bytes) -> CompressingText {
+    let address = (text.as_ptr().addr(), text.len());
+    LAST_LONG.with_borrow_mut(|last| {
+        let found = last.as_ref().filter(|last| last.address == address);
+        if let Some(found) = found.and_then(|last| last.compressing.upgrade()) {
+            return found;
+        }
+        let new = compressed_in_pieces(text).boxed().shared();
+        *last = new.downgrade().map(|compressing| LastLong {
+            address,
+            compressing,
+        });
+        new
+    })
+}
+
+async fn compressed_in_pieces(text: Bytes) -> Result<LongMember, Arc<io::Error>> {
+    let mut members = Members::of(vec![text.clone()]);
+    let mut budget = CoopBudget::new();
+    while !members.is_complete() {
+        budget.proceed().await;
+        budget.charge(members.compress_next().map_err(Arc::new)? * BYTE_UNITS);
+    }
+    let member = members.finish();
+    Ok(LongMember {
+        member,
+        _text: text,
+    })
+}
+
+// === impl Members ===
+
+impl Members {
+    /// The text `parts`, of which nothing is compressed yet.
+    pub(super) fn of(parts: Vec<Bytes>) -> Self {
+        Self {
+            left: parts.iter().map(Bytes::len).sum(),
+            parts: parts.into(),
+            gzip: Vec::new(),
+        }
+    }
+
+    /// True if the whole text is compressed.
+    pub(super) fn is_complete(&self) -> bool {
+        self.left == 0
+    }
+
+    /// Compresses the next piece, and returns its length before that.
+    ///
+    /// # Errors
+    ///
+    /// If the compressor reports an internal error.
+    pub(super) fn compress_next(&mut self) -> io::Result<usize> {
+        let length = match self.left {
+            short @ ..=LONGEST_AT_ONCE => short,
+            _ => PIECE,
+        };
+        self.left -= length;
+        let mut room = length;
+        let mut piece = Vec::new();
+        while room > 0 {
+            let mut part = self.parts.pop_front().unwrap_or_default();
+            debug_assert!(!self.parts.is_empty() || part.len() >= room);
+            if part.len() > room {
+                self.parts.push_front(part.split_off(room));
+            }
+            room -= part.len();
+            piece.push(part);
+        }
+        self.gzip.push(gzip(&piece)?);
+        Ok(length)
+    }
+
+    /// The members of all pieces together.
+    pub(super) fn finish(mut self) -> SharedMember {
+        SharedMember::new(match self.gzip.len() {
+            1 => self.gzip.swap_remove(0),
+            _ => self.gzip.concat().into(),
+        })
+    }
+}
+
 // === impl SharedMember ===
 
 impl SharedMember {
+    fn new(gzip: Bytes) -> Self {
+        let charge = Arc::default();
+        Self { gzip, charge }
+    }
+
     /// The compressed bytes. If there are many, they are charged until they were sent: to
     /// `account`, unless another watch is sending them too.
     ///
@@ -180,15 +310,14 @@ impl LastMembers {
         found.map(|(_, member)| member.clone())
     }
 
+    /// Keeps a member. Drops the oldest ones until the limits are kept.
     fn keep(&mut self, text: Bytes, member: SharedMember) {
         self.members.push_back((text, member));
         let length = |members: &VecDeque<(Bytes, _)>| {
             let lengths = members.iter().map(|(text, _)| text.len());
             lengths.sum::<usize>()
         };
-        while self.members.len() > KEPT_MEMBERS
-            || (self.members.len() > 1 && length(&self.members) > KEPT_TEXTS)
-        {
+        while self.members.len() > KEPT_MEMBERS || length(&self.members) > KEPT_TEXTS {
             self.members.pop_front();
         }
     }
@@ -197,6 +326,9 @@ impl LastMembers {
 #[cfg(test)]
 mod tests {
     use std::io::Read;
+    use std::task::Context;
+    use std::task::Poll;
+    use std::task::Waker;
 
     use flate2::Decompress;
     use flate2::FlushDecompress;
@@ -269,11 +401,73 @@ mod tests {
         let equal = Bytes::copy_from_slice(&texts[0]);
         assert!(compressed_once(&equal).expect("no failure").1);
         assert!(compressed_once(&texts[0].slice(1..)).expect("no failure").1);
-        // A long text leaves no room for others.
-        let long = noise(KEPT_TEXTS + 1);
-        assert!(compressed_once(&long).expect("no failure").1);
-        assert!(!compressed_once(&long).expect("no failure").1);
+        // Long texts leave no room for others, and a text that is too long is not kept.
+        let long = [noise(LONGEST_AT_ONCE), noise(LONGEST_AT_ONCE)];
+        for round in 0..2 {
+            for text in &long {
+                assert_eq!(compressed_once(text).expect("no failure").1, round == 0);
+            }
+        }
         assert!(compressed_once(&texts[2]).expect("no failure").1);
+        let too_long = noise(KEPT_TEXTS + 1);
+        for _ in 0..2 {
+            assert!(compressed_once(&too_long).expect("no failure").1);
+        }
+        assert_eq!(LAST.with_borrow(|last| last.members.len()), 0);
+    }
+
+    #[test]
+    fn watches_of_a_thread_share_the_work_on_a_long_text() {
+        let text = noise(10 * PIECE);
+        let mut cx = Context::from_waker(Waker::noop());
+        let mut first = compressing(text.clone());
+        assert!(first.poll_unpin(&mut cx).is_pending());
+        let mut second = compressing(text.clone());
+        let third = compressing(text.clone());
+        assert!(second.ptr_eq(&first) && third.ptr_eq(&first));
+        // The work does not depend on the watch that began it.
+        drop(first);
+        let mut polls = 1;
+        let compressed = loop {
+            polls += 1;
+            match second.poll_unpin(&mut cx) {
+                Poll::Ready(compressed) => break compressed.expect("no failure").member,
+                Poll::Pending => {}
+            }
+        };
+        assert_eq!(polls, 9, "the last two pieces are one");
+        let gzip = compressed.charged(None).expect("no ledger");
+        assert!(decoded(&gzip) == text);
+        // The result is shared as long as a watch waits for it.
+        assert!(compressing(text.clone()).ptr_eq(&third));
+        assert!(third.peek().is_some());
+        drop(third);
+        assert!(compressing(text).peek().is_none());
+    }
+
+    #[test]
+    fn a_long_text_is_compressed_in_pieces() {
+        for (parts, pieces) in [
+            (vec![noise(1), Bytes::new(), noise(7)], 1),
+            (vec![noise(LONGEST_AT_ONCE)], 1),
+            (vec![noise(LONGEST_AT_ONCE + 1)], 2),
+            (vec![noise(10), noise(10 * PIECE), noise(20)], 10),
+            ((0..2_000_usize).map(noise).collect(), 30),
+        ] {
+            let text = parts.concat();
+            let mut members = Members::of(parts);
+            let mut compressed = 0;
+            for _ in 0..pieces {
+                assert!(!members.is_complete());
+                let length = members.compress_next().expect("no failure");
+                assert!((1..=LONGEST_AT_ONCE).contains(&length));
+                compressed += length;
+            }
+            assert!(members.is_complete());
+            assert_eq!(compressed, text.len());
+            let gzip = members.finish().charged(None).expect("no ledger");
+            assert!(decoded(&gzip) == text, "{} bytes", text.len());
+        }
     }
 
     #[test]

@@ -1,9 +1,12 @@
 //! Tests which chunks are kept, and for how long.
 
+use std::future::pending;
+use std::future::poll_fn;
 use std::sync::atomic::AtomicUsize;
 use std::sync::atomic::Ordering;
 
 use bytes::Bytes;
+use tokio::task::yield_now;
 use tokio::time::advance;
 
 use super::*;
@@ -23,9 +26,12 @@ use crate::codec::Representation;
 use crate::concurrency::Revocable;
 use crate::server::collection::Collection;
 use crate::server::deliver::gzip::initial_chunk::InitialEvents;
+use crate::server::deliver::gzip::initial_chunk::MAX_EXAMINED;
 use crate::server::deliver::gzip::initial_chunk::NextChunk;
 use crate::server::deliver::gzip::member;
+use crate::server::deliver::gzip::member::LONGEST_AT_ONCE;
 use crate::server::deliver::watch_body::tests::TestCollection;
+use crate::server::deliver::watch_body::tests::object;
 use crate::shutdown;
 
 fn chunk_cache(limits: Limits) -> InitialChunkCache {
@@ -41,7 +47,11 @@ fn roomy() -> InitialChunkCache {
     })
 }
 
-fn key(encoder: &Arc<Encoder>, version: u64) -> ListKey {
+fn key(encoder: &Arc<Encoder>, version: u64) -> Arc<ListKey> {
+    Arc::new(list_key(encoder, version))
+}
+
+fn list_key(encoder: &Arc<Encoder>, version: u64) -> ListKey {
     ListKey {
         encoder: Arc::clone(encoder),
         epoch: 0,
@@ -70,10 +80,15 @@ fn after(number: usize) -> Option<ObjectKey> {
 }
 
 /// True if the chunk was made now.
-fn read(cache: &InitialChunkCache, key: &ListKey, number: usize) -> bool {
-    let after = after(number);
-    let read = cache.chunk(key, after.as_ref(), chunk);
-    read.expect("no failure").1
+fn read(cache: &InitialChunkCache, key: &Arc<ListKey>, number: usize) -> bool {
+    let (making, is_new) = match cache.chunk(key, after(number), || async { chunk() }) {
+        Found::Made(_) => return false,
+        Found::Making(making) => (making, false),
+        Found::New(making) => (making, true),
+    };
+    let made = making.now_or_never();
+    assert!(made.expect("nothing to wait for").is_ok());
+    is_new
 }
 
 fn bytes(cache: &InitialChunkCache) -> i64 {
@@ -83,26 +98,71 @@ fn bytes(cache: &InitialChunkCache) -> i64 {
 #[tokio::test(start_paused = true)]
 async fn threads_that_need_a_chunk_at_the_same_time_make_it_once() {
     let (cache, key) = (roomy(), key(&encoder(), 1));
-    let made = AtomicUsize::new(0);
+    let made = Arc::new(AtomicUsize::new(0));
     let runtime = tokio::runtime::Handle::current();
     std::thread::scope(|scope| {
         for _ in 0..8 {
             scope.spawn(|| {
                 let _runtime = runtime.enter();
                 for number in 0..100 {
-                    let make = || {
+                    let made = Arc::clone(&made);
+                    let make = || async move {
+                        yield_now().await;
                         made.fetch_add(1, Ordering::Relaxed);
                         chunk()
                     };
-                    let made = cache.chunk(&key, after(number).as_ref(), make);
-                    made.expect("no failure");
+                    match cache.chunk(&key, after(number), make) {
+                        Found::Made(_) => {}
+                        Found::Making(making) | Found::New(making) => {
+                            let made = futures::executor::block_on(making);
+                            assert!(made.is_ok());
+                        }
+                    }
                 }
             });
         }
     });
-    assert_eq!(made.into_inner(), 100);
+    assert_eq!(made.load(Ordering::Relaxed), 100);
     let counted = |how| cache.inner.metrics.chunks.with_label_values(&[how]).get();
     assert_eq!((counted("compressed"), counted("shared")), (100, 700));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_watch_goes_on_with_a_chunk_that_another_one_has_left() {
+    let (cache, key) = (roomy(), key(&encoder(), 1));
+    let work = || async {
+        yield_now().await;
+        chunk()
+    };
+    let Found::New(mut first) = cache.chunk(&key, None, work) else {
+        panic!("nothing was made before");
+    };
+    assert!((&mut first).now_or_never().is_none());
+    let Found::Making(second) = cache.chunk(&key, None, work) else {
+        panic!("the first watch makes the chunk");
+    };
+    drop(first);
+    assert!(second.await.is_ok());
+    assert!(!read(&cache, &key, 0));
+    assert!(bytes(&cache) > 0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn work_that_no_watch_waits_for_ends() {
+    let (cache, key) = (roomy(), key(&encoder(), 1));
+    let snapshot = Arc::new(());
+    let held = Arc::clone(&snapshot);
+    let make = || async move {
+        let _held = held;
+        pending().await
+    };
+    let Found::New(making) = cache.chunk(&key, None, make) else {
+        panic!("nothing was made before");
+    };
+    assert_eq!(Arc::strong_count(&snapshot), 2);
+    drop(making);
+    assert_eq!(Arc::strong_count(&snapshot), 1);
+    assert!(read(&cache, &key, 0));
 }
 
 #[tokio::test(start_paused = true)]
@@ -171,8 +231,11 @@ async fn a_chunk_that_is_larger_than_the_limit_is_not_kept() {
 #[tokio::test(start_paused = true)]
 async fn a_chunk_that_could_not_be_made_is_made_by_the_next_watch() {
     let (cache, key) = (roomy(), key(&encoder(), 1));
-    let failed = cache.chunk(&key, None, || Err(io::Error::other("broken")));
-    assert!(failed.is_err());
+    let broken = || async { Err(io::Error::other("broken")) };
+    let Found::New(making) = cache.chunk(&key, None, broken) else {
+        panic!("nothing was made before");
+    };
+    assert!(making.await.is_err());
     assert!(read(&cache, &key, 0));
 }
 
@@ -208,9 +271,14 @@ fn objects(indexed_labels: Vec<String>) -> Revocable<InitialObjects> {
 }
 
 fn key_of_rare(encoder: &Arc<Encoder>) -> ListKey {
+    key_of("rare", encoder)
+}
+
+/// The key of the objects whose label `app` has this value.
+fn key_of(app: &str, encoder: &Arc<Encoder>) -> ListKey {
     let requirement = LabelRequirement {
         key: "app".to_owned(),
-        operator: LabelOperator::In(vec!["rare".to_owned()]),
+        operator: LabelOperator::In(vec![app.to_owned()]),
     };
     let labels = LabelSelector {
         requirements: vec![requirement],
@@ -220,12 +288,15 @@ fn key_of_rare(encoder: &Arc<Encoder>) -> ListKey {
             labels,
             ..Selection::default()
         },
-        ..key(encoder, 1)
+        ..list_key(encoder, 1)
     }
 }
 
-fn next(events: &mut InitialEvents) -> Arc<InitialChunk> {
-    match events.next().expect("no failure") {
+async fn next(events: &mut InitialEvents) -> Arc<InitialChunk> {
+    match poll_fn(|cx| events.poll_next(cx))
+        .await
+        .expect("no failure")
+    {
         NextChunk::Chunk(chunk, _) => chunk,
         NextChunk::Revoked => panic!("nothing has revoked the objects"),
     }
@@ -241,7 +312,7 @@ async fn chunks_of_a_snapshot_with_other_indexes_leave_no_gap() {
         InitialEvents::new(cache.clone(), key.clone(), objects.clone(), shown)
     };
     // The first chunk does not fit together with the second one, which is therefore kept alone.
-    let first = next(&mut watch(&roomy(), &objects(vec!["app".to_owned()])));
+    let first = next(&mut watch(&roomy(), &objects(vec!["app".to_owned()]))).await;
     let cache = chunk_cache(Limits {
         bytes: first.bytes(),
         starts: 2,
@@ -249,16 +320,71 @@ async fn chunks_of_a_snapshot_with_other_indexes_leave_no_gap() {
     let mut with_index = watch(&cache, &indexed);
     let mut without = watch(&cache, &plain);
     for _ in 0..2 {
-        next(&mut with_index);
+        next(&mut with_index).await;
     }
-    let mut chunks = vec![next(&mut without)];
+    let mut chunks = vec![next(&mut without).await];
     assert_ne!(
         chunks[0].events, first.events,
         "they end at the same object"
     );
     while !chunks.last().is_some_and(|chunk| chunk.is_last) {
-        chunks.push(next(&mut without));
+        chunks.push(next(&mut without).await);
     }
     let events = chunks.iter().map(|chunk| chunk.events).sum::<u64>();
     assert_eq!(events, (OBJECTS / DIVISOR) as u64);
+}
+
+#[tokio::test(start_paused = true)]
+async fn chunks_without_a_selected_object_are_kept_and_passed_over() {
+    let collection = TestCollection::new();
+    let key = key_of("none", &collection.encoder());
+    let cache = roomy();
+    for round in 0..2 {
+        let shown = Arc::clone(&collection) as Arc<dyn Collection>;
+        let mut watch = InitialEvents::new(cache.clone(), key.clone(), objects(Vec::new()), shown);
+        let mut examined = 0;
+        loop {
+            let chunk = next(&mut watch).await;
+            assert!(chunk.member.is_none());
+            assert_eq!((chunk.events, chunk.length), (0, 0));
+            examined += chunk.examined;
+            if chunk.is_last {
+                break;
+            }
+            assert_eq!(chunk.examined, MAX_EXAMINED);
+        }
+        assert_eq!(examined, OBJECTS, "{round}");
+    }
+    let compressed = &cache.inner.metrics.chunks;
+    let chunks = OBJECTS.div_ceil(MAX_EXAMINED) as u64;
+    for how in ["compressed", "shared"] {
+        assert_eq!(compressed.with_label_values(&[how]).get(), chunks, "{how}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_chunk_of_a_long_object_is_made_in_turns() {
+    const LENGTH: usize = 2 << 20;
+    let collection = TestCollection::new();
+    let mut list = collection.writer.lock().relist();
+    list.add(object(&"x".repeat(LENGTH), 12));
+    collection.writer.lock().replace(list, ResourceVersion(20));
+    let watch = collection
+        .reader()
+        .watch(WatchFrom::Snapshot, Arc::default());
+    let objects = watch.expect("the cache is ready").initial_objects();
+    let shown = Arc::clone(&collection) as Arc<dyn Collection>;
+    let key = list_key(&collection.encoder(), 20);
+    let objects = objects.expect("it begins with the objects");
+    let mut watch = InitialEvents::new(roomy(), key, objects, shown);
+    let mut polls = 0;
+    let chunk = poll_fn(|cx| {
+        polls += 1;
+        watch.poll_next(cx)
+    });
+    let NextChunk::Chunk(chunk, _) = chunk.await.expect("no failure") else {
+        panic!("nothing has revoked the objects");
+    };
+    assert!(chunk.length > LENGTH);
+    assert!(polls > LENGTH / LONGEST_AT_ONCE, "{polls}");
 }
