@@ -33,6 +33,7 @@ use super::InformerSet;
 use super::InformerSpec;
 use super::known_definitions::KnownDefinitions;
 use super::refresh_schedule::RefreshSchedule;
+use super::seen_versions::SeenVersions;
 use super::upgrade::relist_after_upgrades;
 
 /// Interval of polls of discovery, and longest pause between refreshes for unknown resources.
@@ -56,8 +57,11 @@ pub struct LiveRestMapper {
     refresh_state: Mutex<RefreshState>,
     /// The groups and names of the resources that are not cached although they could be.
     excluded: Vec<(String, String)>,
-    /// The API server's version as of the last poll.
+    seen_versions: Mutex<SeenVersions>,
+    /// The version of all API servers that answer; `None` if it is not known, or not the same.
     server_version: ArcSwapOption<String>,
+    /// Their least minor version.
+    server_minor: ArcSwapOption<u32>,
 }
 
 struct RefreshState {
@@ -96,7 +100,9 @@ impl LiveRestMapper {
             refresh_once: Notify::new(),
             refresh_state: Mutex::default(),
             excluded: Vec::new(),
+            seen_versions: Mutex::default(),
             server_version: ArcSwapOption::empty(),
+            server_minor: ArcSwapOption::empty(),
         })
     }
 
@@ -165,16 +171,37 @@ impl LiveRestMapper {
         look(&self.current.load().mapper)
     }
 
-    /// The API server's version, such as `v1.37.1`, as of the last poll of each minute; `None` before
-    /// the first one. During a rolling upgrade, servers of both versions answer by turns.
+    /// The API server's version, such as `v1.37.1`; `None` before it was polled for the first time,
+    /// and while servers of several versions answer by turns. Then it counts again after some polls
+    /// in sequence, of which there is one a minute, have returned it.
     pub fn server_version(&self) -> Option<Arc<String>> {
         self.server_version.load_full()
     }
 
-    /// The minor version of the API server, such as 37 of `v1.37.1`; `None` before the first poll of
-    /// the version, and for a major version other than 1.
+    /// The minor version of the API server, such as 37 of `v1.37.1`; the least one while servers of
+    /// several versions answer by turns. `None` before the version was polled for the first time, and
+    /// for a major version other than 1.
     pub fn server_minor(&self) -> Option<u32> {
-        Self::minor_of(self.server_version.load().as_deref()?)
+        self.server_minor.load().as_deref().copied()
+    }
+
+    /// Records that a poll has returned `version`.
+    fn polled_version(&self, version: &str) {
+        let minor = Self::minor_of(version);
+        let counting = self.seen_versions.lock().polled(version, minor);
+        let before = self.server_version.load();
+        if before.as_deref() != counting.settled.as_ref() {
+            match &counting.settled {
+                Some(version) => tracing::debug!(version, "the API server's version"),
+                None => tracing::info!(
+                    version,
+                    "the API server's version has changed, or differs between its replicas: Tables \
+                     are forwarded until it is the same for some minutes"
+                ),
+            }
+            self.server_version.store(counting.settled.map(Arc::new));
+        }
+        self.server_minor.store(counting.lowest_minor.map(Arc::new));
     }
 
     /// The minor version of `server_version`, such as 37 of `v1.37.1-eks-1234`; `None` if the major
@@ -201,8 +228,7 @@ impl LiveRestMapper {
             self.watch_resource(&informers, api_services()),
             self.keep_required_running(&informers),
             relist_after_upgrades(&self.client, &informers, |version| {
-                self.server_version
-                    .store(Some(Arc::new(version.to_owned())));
+                self.polled_version(version);
             }),
         );
     }

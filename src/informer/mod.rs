@@ -37,6 +37,7 @@ mod known_definitions;
 mod live_rest_mapper;
 mod reflector;
 mod refresh_schedule;
+mod seen_versions;
 mod set;
 mod spec;
 mod upgrade;
