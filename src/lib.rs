@@ -71,6 +71,7 @@
 //! - [`shutdown`]: the phases in which the process ends, the count of running tasks, and signals.
 //! - [`telemetry`]: the log and the registry of metrics.
 //! - [`api`]: Kubernetes terms as plain values: objects, resource versions, selectors, `Status`.
+//! - [`scheme`]: the Rust types of kinds, to decode objects whose kind is known only at run time.
 //! - [`codec`]: converts bytes to these values and back, in JSON and protobuf.
 //! - [`cache`]: the objects and recent events of one resource in one wire format. Its documentation
 //!   states the invariants.
@@ -108,6 +109,7 @@ pub mod delta_fifo;
 pub mod fake_source;
 pub mod informer;
 mod mutation;
+pub mod scheme;
 pub mod shared_informer;
 pub mod shutdown;
 pub mod telemetry;

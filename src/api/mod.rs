@@ -24,6 +24,7 @@ pub use options::WatchStart;
 pub use options::pretty_parameter;
 pub use options::request_timeout;
 pub use options::should_indent;
+pub use resource::GroupVersionKind;
 pub use resource::GroupVersionResource;
 pub use resource::Resource;
 pub use resource::WireFormat;

@@ -70,6 +70,49 @@ impl fmt::Display for GroupVersionResource {
     }
 }
 
+/// The kind of an object: `Pod` in `v1`, `Deployment` in `apps/v1`.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct GroupVersionKind {
+    /// API group; empty for the core group.
+    pub group: String,
+    /// Version within the group, such as `v1`.
+    pub version: String,
+    /// The kind's name, such as `Pod`.
+    pub kind: String,
+}
+
+impl GroupVersionKind {
+    /// Makes a kind from its three parts; an empty `group` is the core group.
+    pub fn new(
+        group: impl Into<String>,
+        version: impl Into<String>,
+        kind: impl Into<String>,
+    ) -> Self {
+        Self {
+            group: group.into(),
+            version: version.into(),
+            kind: kind.into(),
+        }
+    }
+
+    /// The kind of an object with these members `apiVersion` and `kind`.
+    pub fn of(api_version: &str, kind: impl Into<String>) -> Self {
+        let (group, version) = api_version.rsplit_once('/').unwrap_or(("", api_version));
+        Self::new(group, version, kind)
+    }
+}
+
+impl fmt::Display for GroupVersionKind {
+    /// Prints `Pod.v1` or `Deployment.v1.apps`.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}.{}", self.kind, self.version)?;
+        match self.group.as_str() {
+            "" => Ok(()),
+            group => write!(f, ".{group}"),
+        }
+    }
+}
+
 /// One resource as the API server's discovery describes it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Resource {
@@ -88,6 +131,12 @@ pub struct Resource {
 }
 
 impl Resource {
+    /// The kind of the resource's objects, with its group and version.
+    pub fn gvk(&self) -> GroupVersionKind {
+        let GroupVersionResource { group, version, .. } = &self.gvr;
+        GroupVersionKind::new(group, version, &self.kind)
+    }
+
     /// True if the API server offers `verb` for the resource.
     pub fn can(&self, verb: &str) -> bool {
         self.verbs.iter().any(|offered| offered == verb)

@@ -255,7 +255,7 @@ impl LiveRestMapper {
 
     /// Requests a refresh because a client's request names an unknown resource. The pause between
     /// two such refreshes doubles up to a minute, until a refresh finds a new resource.
-    fn request_refresh(&self) {
+    pub(super) fn request_refresh(&self) {
         if self.refresh_state.lock().may_refresh(Instant::now()) {
             self.refresh_once.notify_one();
         }

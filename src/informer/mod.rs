@@ -35,6 +35,7 @@ mod freshness;
 mod informer;
 mod known_definitions;
 mod live_rest_mapper;
+mod mappings;
 mod reflector;
 mod refresh_schedule;
 mod seen_versions;

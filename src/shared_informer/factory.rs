@@ -115,6 +115,11 @@ impl Factory {
         }))
     }
 
+    /// The resources and kinds of the API server.
+    pub fn rest_mapper(&self) -> &LiveRestMapper {
+        &self.0.mapper
+    }
+
     /// The informer of the objects of type `K` that `config` selects. It is started if there is none
     /// yet. If there is one, it keeps its own error functions.
     ///

@@ -31,6 +31,7 @@ pub(crate) const ROOMS: &[(Set, &str, &str)] = &[
     (Library, "body", "concurrency"),
     (Library, "mutation", ""),
     (Library, "api", ""),
+    (Library, "scheme", "api"),
     (Library, "codec", "api"),
     (Library, "cache", "telemetry concurrency mutation api"),
     (Library, "upstream", "telemetry body api codec"),
@@ -113,7 +114,7 @@ const RESTRICTED_NAMES: &[(&str, &str)] = &[
     ("hyper", "net upstream server tools/sim"),
     ("hyper_util", "net upstream server"),
     ("k8s_openapi", "tools/workload"),
-    ("kube", "upstream shared_informer"),
+    ("kube", "scheme upstream shared_informer"),
     (
         "prometheus",
         "telemetry ledger net identity cache upstream informer work_queue audit server app",

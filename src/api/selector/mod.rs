@@ -1,6 +1,7 @@
 //! Selections of objects: label, field and shard selectors, and each kind's selectable fields.
 
 mod builtin_fields;
+mod containment;
 mod field;
 mod label;
 mod label_syntax;

@@ -133,7 +133,8 @@ impl LabelSelector {
 }
 
 impl LabelRequirement {
-    fn matches(&self, value: Option<&str>) -> bool {
+    /// True if a label with this `value` meets the condition; `None` means that it is absent.
+    pub(super) fn matches(&self, value: Option<&str>) -> bool {
         let is_among = |values: &[String], value: &str| values.iter().any(|v| v == value);
         let integer = || value.and_then(|value| value.parse::<i64>().ok());
         match &self.operator {
@@ -152,7 +153,14 @@ impl FieldSelector {
     pub fn matches(&self, object: &Object) -> bool {
         self.terms
             .iter()
-            .all(|term| (term.field.value_of(object) == term.value) == term.equal)
+            .all(|term| term.accepts(term.field.value_of(object)))
+    }
+}
+
+impl FieldTerm {
+    /// True if a field with this `value` meets the condition.
+    pub(super) fn accepts(&self, value: &str) -> bool {
+        (value == self.value) == self.equal
     }
 }
 

@@ -105,6 +105,15 @@ impl ShardSelector {
         let candidate = self.merged.get(index);
         candidate.is_some_and(|range| range.contains(&hash))
     }
+
+    /// True if each object of the shard `narrower` provably belongs to this one.
+    pub(super) fn contains(&self, narrower: &Self) -> bool {
+        let is_within = |range: &RangeInclusive<u64>| {
+            let mut ranges = self.merged.iter();
+            ranges.any(|own| own.contains(range.start()) && own.contains(range.end()))
+        };
+        self.field == narrower.field && narrower.merged.iter().all(is_within)
+    }
 }
 
 /// Prints the selector as the API server repeats it in a list.

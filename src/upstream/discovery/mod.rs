@@ -1,6 +1,7 @@
 //! Fetches the API server's resources, and whether they are built-in, custom or aggregated.
 
 mod documents;
+mod mappings;
 mod rest_mapper;
 mod suggestions;
 #[cfg(test)]
@@ -39,6 +40,8 @@ use documents::ObjectList;
 use rest_mapper::CustomResource;
 use rest_mapper::GroupVersion;
 
+pub use mappings::MappingError;
+pub use mappings::PartialResource;
 pub use rest_mapper::DiscoveryChanges;
 pub use rest_mapper::NotCacheable;
 pub use rest_mapper::RestMapper;

@@ -1,0 +1,100 @@
+//! The mappings of the current discovery.
+
+use std::sync::Arc;
+
+use crate::api::GroupVersionKind;
+use crate::api::GroupVersionResource;
+use crate::api::Resource;
+use crate::upstream::MappingError;
+use crate::upstream::PartialResource;
+use crate::upstream::RestMapper;
+
+use super::LiveRestMapper;
+
+/// A resource or kind that is not found causes a refresh of discovery in the background, as for
+/// [`LiveRestMapper::informer_spec`]; a later call may find it.
+impl LiveRestMapper {
+    /// Like [`RestMapper::resources_for`], of the current discovery.
+    ///
+    /// # Errors
+    ///
+    /// The same errors.
+    pub fn resources_for(
+        &self,
+        partial: &PartialResource,
+    ) -> Result<Vec<GroupVersionResource>, MappingError> {
+        self.map(|mapper| mapper.resources_for(partial))
+    }
+
+    /// Like [`RestMapper::resource_for`], of the current discovery.
+    ///
+    /// # Errors
+    ///
+    /// The same errors.
+    pub fn resource_for(
+        &self,
+        partial: &PartialResource,
+    ) -> Result<GroupVersionResource, MappingError> {
+        self.map(|mapper| mapper.resource_for(partial))
+    }
+
+    /// Like [`RestMapper::kinds_for`], of the current discovery.
+    ///
+    /// # Errors
+    ///
+    /// The same errors.
+    pub fn kinds_for(
+        &self,
+        partial: &PartialResource,
+    ) -> Result<Vec<GroupVersionKind>, MappingError> {
+        self.map(|mapper| mapper.kinds_for(partial))
+    }
+
+    /// Like [`RestMapper::kind_for`], of the current discovery.
+    ///
+    /// # Errors
+    ///
+    /// The same errors.
+    pub fn kind_for(&self, partial: &PartialResource) -> Result<GroupVersionKind, MappingError> {
+        self.map(|mapper| mapper.kind_for(partial))
+    }
+
+    /// Like [`RestMapper::rest_mappings`], of the current discovery.
+    ///
+    /// # Errors
+    ///
+    /// The same errors.
+    pub fn rest_mappings(
+        &self,
+        group: &str,
+        kind: &str,
+        versions: &[&str],
+    ) -> Result<Vec<Arc<Resource>>, MappingError> {
+        self.map(|mapper| mapper.rest_mappings(group, kind, versions))
+    }
+
+    /// Like [`RestMapper::rest_mapping`], of the current discovery.
+    ///
+    /// # Errors
+    ///
+    /// The same errors.
+    pub fn rest_mapping(
+        &self,
+        group: &str,
+        kind: &str,
+        versions: &[&str],
+    ) -> Result<Arc<Resource>, MappingError> {
+        self.map(|mapper| mapper.rest_mapping(group, kind, versions))
+    }
+
+    fn map<T>(
+        &self,
+        look: impl FnOnce(&RestMapper) -> Result<T, MappingError>,
+    ) -> Result<T, MappingError> {
+        let found = self.with(look);
+        if let Err(MappingError::NoResource(_) | MappingError::NoKind { .. }) = found {
+            self.request_refresh();
+        }
+        found
+    }
+}

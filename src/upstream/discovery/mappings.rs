@@ -1,0 +1,277 @@
+//! Mappings between resources and kinds, as in client-go's RESTMapper.
+
+use std::collections::HashSet;
+use std::sync::Arc;
+
+use crate::api::GroupVersionKind;
+use crate::api::GroupVersionResource;
+use crate::api::Resource;
+
+use super::RestMapper;
+
+/// Why a resource or kind is not mapped.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum MappingError {
+    /// The API server has no such resource.
+    #[error("the API server has no resource {0}")]
+    NoResource(PartialResource),
+    /// The API server has no such kind, or not in one of the versions that were asked for.
+    #[error("the API server has no kind {kind}{}", in_versions(.group, .versions))]
+    NoKind {
+        /// The API group that was searched; empty for the core group.
+        group: String,
+        /// The kind that was searched.
+        kind: String,
+        /// The versions to which the search was limited; empty for all.
+        versions: Vec<String>,
+    },
+    /// Several resources of one group and version have the name.
+    #[error("{name} may be one of {}", joined(.candidates))]
+    Ambiguous {
+        /// The resource or kind that was asked for.
+        name: String,
+        /// All resources that match, the preferred ones first.
+        candidates: Vec<GroupVersionResource>,
+    },
+}
+
+/// A resource of which the group and the version may be unknown.
+///
+/// Made from a [`GroupVersionResource`], whose empty group or version then means any. The group may
+/// also be the beginning of a group's name, such as `storage` of `storage.k8s.io`, if no group of
+/// exactly this name has the resource. The resource may be the plural or the singular name.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PartialResource(GroupVersionResource);
+
+// === impl PartialResource ===
+
+impl PartialResource {
+    /// The plural or singular `name` in any group and version.
+    pub fn named(name: &str) -> Self {
+        GroupVersionResource::new("", "", name).into()
+    }
+
+    /// True if `resource` has this name, and this version if there is one.
+    fn is_name_of(&self, resource: &Resource) -> bool {
+        let Self(wanted) = self;
+        let names = [&resource.gvr.resource, &singular(resource)];
+        names.contains(&&wanted.resource)
+            && (wanted.version.is_empty() || wanted.version == resource.gvr.version)
+    }
+}
+
+impl From<GroupVersionResource> for PartialResource {
+    fn from(mut resource: GroupVersionResource) -> Self {
+        resource.resource.make_ascii_lowercase();
+        Self(resource)
+    }
+}
+
+impl From<&GroupVersionResource> for PartialResource {
+    fn from(resource: &GroupVersionResource) -> Self {
+        resource.clone().into()
+    }
+}
+
+impl std::fmt::Display for PartialResource {
+    /// Prints the parts that are known, such as `deployments.apps`.
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let Self(wanted) = self;
+        f.write_str(&wanted.resource)?;
+        let known = [&wanted.version, &wanted.group];
+        for part in known.into_iter().filter(|part| !part.is_empty()) {
+            write!(f, ".{part}")?;
+        }
+        Ok(())
+    }
+}
+
+// === impl RestMapper ===
+
+impl RestMapper {
+    /// All resources that `partial` may mean: the core group's first, then in the API server's order
+    /// of groups, and each group's preferred version before its others.
+    ///
+    /// # Errors
+    /// [`MappingError::NoResource`] if there is none.
+    pub fn resources_for(
+        &self,
+        partial: &PartialResource,
+    ) -> Result<Vec<GroupVersionResource>, MappingError> {
+        let found = self.matching(partial)?;
+        Ok(found.iter().map(|found| found.gvr.clone()).collect())
+    }
+
+    /// The first of [`RestMapper::resources_for`].
+    ///
+    /// # Errors
+    /// [`MappingError::NoResource`] if there is none, and [`MappingError::Ambiguous`] if the same
+    /// group and version has another one.
+    pub fn resource_for(
+        &self,
+        partial: &PartialResource,
+    ) -> Result<GroupVersionResource, MappingError> {
+        let found = self.matching(partial)?;
+        let first = preferred(&found, || partial.to_string(), |found| &found.gvr.resource)?;
+        Ok(first.gvr.clone())
+    }
+
+    /// The kinds of the objects of [`RestMapper::resources_for`], each once.
+    ///
+    /// # Errors
+    /// [`MappingError::NoResource`] if there is none.
+    pub fn kinds_for(
+        &self,
+        partial: &PartialResource,
+    ) -> Result<Vec<GroupVersionKind>, MappingError> {
+        let mut seen = HashSet::new();
+        let kinds = self.matching(partial)?.into_iter().map(|found| found.gvk());
+        Ok(kinds.filter(|kind| seen.insert(kind.clone())).collect())
+    }
+
+    /// The first of [`RestMapper::kinds_for`].
+    ///
+    /// # Errors
+    /// [`MappingError::NoResource`] if there is none, and [`MappingError::Ambiguous`] if the same
+    /// group and version has another one.
+    pub fn kind_for(&self, partial: &PartialResource) -> Result<GroupVersionKind, MappingError> {
+        let found = self.matching(partial)?;
+        let first = preferred(&found, || partial.to_string(), |found| &found.kind)?;
+        Ok(first.gvk())
+    }
+
+    /// The resources of the objects of `kind` in `group`: those of the group's preferred version
+    /// first, or in the order of `versions` if there are any, to which the result is then limited.
+    ///
+    /// # Errors
+    /// [`MappingError::NoKind`] if there is none.
+    pub fn rest_mappings(
+        &self,
+        group: &str,
+        kind: &str,
+        versions: &[&str],
+    ) -> Result<Vec<Arc<Resource>>, MappingError> {
+        let versions: Vec<_> = versions
+            .iter()
+            .filter(|version| !version.is_empty())
+            .collect();
+        let of_kind = |resource: &&Arc<Resource>| {
+            let is_named = resource.kind == kind || resource.kind.to_lowercase() == kind;
+            resource.gvr.group == group && is_named
+        };
+        let found = self.resources().filter(of_kind);
+        let mut found: Vec<_> = match versions.as_slice() {
+            [] => found.map(|found| (0, found)).collect(),
+            versions => {
+                let place = |version| versions.iter().position(|wanted| **wanted == version);
+                let ranked = found.map(|found| (place(found.gvr.version.as_str()), found));
+                ranked
+                    .filter_map(|(rank, found)| Some((rank?, found)))
+                    .collect()
+            }
+        };
+        if found.is_empty() {
+            return Err(MappingError::NoKind {
+                group: group.to_owned(),
+                kind: kind.to_owned(),
+                versions: versions
+                    .iter()
+                    .map(|version| (**version).to_owned())
+                    .collect(),
+            });
+        }
+        found.sort_by_key(|(rank, _)| *rank);
+        Ok(found
+            .into_iter()
+            .map(|(_, found)| Arc::clone(found))
+            .collect())
+    }
+
+    /// The first of [`RestMapper::rest_mappings`].
+    ///
+    /// # Errors
+    /// [`MappingError::NoKind`] if there is none, and [`MappingError::Ambiguous`] if the same version
+    /// has several resources of this kind.
+    pub fn rest_mapping(
+        &self,
+        group: &str,
+        kind: &str,
+        versions: &[&str],
+    ) -> Result<Arc<Resource>, MappingError> {
+        let found = self.rest_mappings(group, kind, versions)?;
+        let found: Vec<_> = found.iter().collect();
+        let name = || match group {
+            "" => kind.to_owned(),
+            group => format!("{kind}.{group}"),
+        };
+        preferred(&found, name, |found| &found.gvr.resource).cloned()
+    }
+
+    /// The resources that `partial` may mean, the preferred ones first.
+    fn matching(&self, partial: &PartialResource) -> Result<Vec<&Arc<Resource>>, MappingError> {
+        let group = &partial.0.group;
+        let named = || self.resources().filter(|found| partial.is_name_of(found));
+        let mut found: Vec<_> = match group.as_str() {
+            "" => named().collect(),
+            group => named().filter(|found| found.gvr.group == *group).collect(),
+        };
+        let is_group_certain = group.is_empty() || !partial.0.version.is_empty();
+        if found.is_empty() && !is_group_certain {
+            found = named()
+                .filter(|found| found.gvr.group.starts_with(group))
+                .collect();
+        }
+        match found.is_empty() {
+            true => Err(MappingError::NoResource(partial.clone())),
+            false => Ok(found),
+        }
+    }
+}
+
+/// The first of `found`, unless another one in the same group and version has another `identity`.
+fn preferred<'a>(
+    found: &[&'a Arc<Resource>],
+    name: impl FnOnce() -> String,
+    identity: impl Fn(&Resource) -> &String,
+) -> Result<&'a Arc<Resource>, MappingError> {
+    let first = found[0];
+    let is_rival = |other: &&&Arc<Resource>| {
+        let in_same_version =
+            other.gvr.group == first.gvr.group && other.gvr.version == first.gvr.version;
+        in_same_version && identity(other) != identity(first)
+    };
+    match found.iter().find(is_rival) {
+        None => Ok(first),
+        Some(_) => Err(MappingError::Ambiguous {
+            name: name(),
+            candidates: found.iter().map(|found| found.gvr.clone()).collect(),
+        }),
+    }
+}
+
+/// The singular name of `resource`. Discovery of old servers has none; it is the kind then.
+fn singular(resource: &Resource) -> String {
+    match resource.singular.as_str() {
+        "" => resource.kind.to_lowercase(),
+        singular => singular.to_owned(),
+    }
+}
+
+fn in_versions(group: &str, versions: &[String]) -> String {
+    let in_group = match group {
+        "" => String::new(),
+        group => format!(" in group {group}"),
+    };
+    match versions {
+        [] => in_group,
+        versions => format!("{in_group} in version {}", versions.join(" or ")),
+    }
+}
+
+fn joined(candidates: &[GroupVersionResource]) -> String {
+    let names: Vec<_> = candidates.iter().map(ToString::to_string).collect();
+    names.join(", ")
+}
+
+#[cfg(test)]
+mod tests;
