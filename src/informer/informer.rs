@@ -47,7 +47,8 @@ const MAX_ISOLATED_WATCHES: usize = 100;
 /// A running informer: one reflector that writes the cache, and any number of readers.
 pub struct Informer {
     spec: InformerSpec,
-    namespace: Option<String>,
+    /// The objects that the cache holds.
+    scope: Selection,
     reader: Reader,
     relist: RelistHandle,
     metrics: Arc<ReflectorMetrics>,
@@ -85,7 +86,7 @@ impl Informer {
     )]
     pub(super) fn new(
         spec: InformerSpec,
-        namespace: Option<&str>,
+        scope: Selection,
         reader: Reader,
         relist: RelistHandle,
         metrics: Arc<ReflectorMetrics>,
@@ -95,7 +96,7 @@ impl Informer {
     ) -> Self {
         Self {
             spec,
-            namespace: namespace.map(str::to_owned),
+            scope,
             reader,
             relist,
             metrics,
@@ -137,7 +138,12 @@ impl Informer {
 
     /// The only namespace that the cache holds; `None` if it holds all namespaces.
     pub fn namespace(&self) -> Option<&str> {
-        self.namespace.as_deref()
+        self.scope.namespace.as_deref()
+    }
+
+    /// The objects that the cache holds.
+    pub fn scope(&self) -> &Selection {
+        &self.scope
     }
 
     /// The reader of the cache, for snapshots and watches.

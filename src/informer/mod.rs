@@ -1,7 +1,8 @@
 //! Informers: caches that are kept equal to the API server ("upstream" in these files).
 //!
-//! An [`Informer`] is a reflector and its cache, for one resource in one wire format, in one
-//! namespace or in all of them. This room has five parts:
+//! An [`Informer`] is a reflector and its cache, for one resource in one wire format and one
+//! *scope*: the objects of one namespace or of all, or those of them that selectors select. This
+//! room has five parts:
 //!
 //! - **Reflector** (`reflector/`): the task that lists and watches upstream, and recovers when a
 //!   watch is lost. Each [`Reflector`] owns its cache's [`Writer`](crate::cache::Writer), which
@@ -14,7 +15,7 @@
 //! - **Bridges** (`bridges.rs`): short upstream watches for clients whose version is older than the
 //!   event log, as after a restart of the process. They do not change the cache.
 //! - **Set** (`set.rs`): [`InformerSet`] starts an informer at the first request that needs it, and
-//!   keeps at most one per resource, wire format and namespace. An informer that is not pinned
+//!   keeps at most one per resource, wire format and scope. An informer that is not pinned
 //!   stops after ten minutes without requests and watches. If upstream refuses the resource, the
 //!   reflector ends, and the set remembers the refusal for a while instead of retrying with each
 //!   request.

@@ -1,4 +1,4 @@
-//! The set of informers: at most one per resource, wire format and scope (one namespace or all).
+//! The set of informers: at most one per resource, wire format and scope.
 //!
 //! `server` starts informers, `app` pins them, and the live REST mapper stops and relists them.
 
@@ -11,7 +11,9 @@ use parking_lot::Mutex;
 use tokio::time::Instant;
 use tracing::Instrument;
 
+use crate::api::FieldSelector;
 use crate::api::GroupVersionResource;
+use crate::api::Selection;
 use crate::api::WireFormat;
 use crate::cache;
 use crate::cache::EvictedBytes;
@@ -19,6 +21,7 @@ use crate::codec::Decoder;
 use crate::shutdown::Shutdown;
 use crate::upstream::Client;
 use crate::upstream::ResourceClient;
+use crate::upstream::Scope;
 use crate::upstream::Warnings;
 
 use super::BridgeLimits;
@@ -58,7 +61,7 @@ pub enum StartError {
 struct Key {
     gvr: GroupVersionResource,
     format: WireFormat,
-    namespace: Option<String>,
+    scope: Scope,
 }
 
 /// All informers of this process. Clones share the set.
@@ -142,12 +145,38 @@ impl InformerSet {
         if let Some(informer) = self.ready_namespaced(spec, namespace) {
             return Ok(informer);
         }
-        match (self.get_or_start_scope(spec, None), namespace) {
+        match (self.get_or_start_scope(spec, of_namespace(None)), namespace) {
             (Err(StartError::Forbidden), Some(namespace)) if spec.resource.namespaced => {
-                self.get_or_start_scope(spec, Some(namespace))
+                self.get_or_start_scope(spec, of_namespace(Some(namespace)))
             }
             (outcome, _) => outcome,
         }
+    }
+
+    /// An informer whose cache has the objects of `selection`, and perhaps others. A running one is
+    /// shared if its scope [contains](Selection::contains) `selection`. Otherwise one of exactly
+    /// these objects is started: the API server is asked only for the namespace, labels and fields
+    /// of `selection`, but for all shards, because it may ignore them.
+    ///
+    /// # Errors
+    ///
+    /// As for [`InformerSet::get_or_start`].
+    pub fn get_or_start_for(
+        &self,
+        spec: &InformerSpec,
+        selection: &Selection,
+    ) -> Result<Arc<Informer>, StartError> {
+        let can_share = |informer: &Arc<Informer>| {
+            informer.resource().gvr == spec.resource.gvr
+                && informer.format() == spec.format
+                && informer.fits(spec)
+                && informer.scope().contains(selection)
+        };
+        if let Some(informer) = self.all().into_iter().find(can_share) {
+            informer.touch();
+            return Ok(informer);
+        }
+        self.get_or_start_scope(spec, upstream_scope(spec, selection))
     }
 
     /// The `Warning` headers that the API server sent with its answers to informers.
@@ -174,7 +203,8 @@ impl InformerSet {
     /// none.
     pub fn get_ready(&self, spec: &InformerSpec, namespace: Option<&str>) -> Option<Arc<Informer>> {
         let ready = |scope| {
-            let informer = self.inner.informers.get(&Key::of(spec, scope))?;
+            let key = Key::of(spec, &of_namespace(scope));
+            let informer = self.inner.informers.get(&key)?;
             let can_answer = informer.reader().is_ready() && informer.fits(spec);
             can_answer.then(|| {
                 informer.touch();
@@ -203,7 +233,7 @@ impl InformerSet {
     ///
     /// The same errors as [`InformerSet::get_or_start`].
     pub fn pin(&self, spec: &InformerSpec) -> Result<Arc<Informer>, StartError> {
-        let informer = self.get_or_start_scope(spec, None)?;
+        let informer = self.get_or_start_scope(spec, of_namespace(None))?;
         informer.pin();
         Ok(informer)
     }
@@ -215,7 +245,7 @@ impl InformerSet {
             key: Key {
                 gvr,
                 format,
-                namespace: None,
+                scope: Scope::default(),
             },
             requirement,
             is_settled: false,
@@ -300,9 +330,9 @@ impl InformerSet {
     fn get_or_start_scope(
         &self,
         spec: &InformerSpec,
-        namespace: Option<&str>,
+        scope: Selection,
     ) -> Result<Arc<Informer>, StartError> {
-        let key = Key::of(spec, namespace);
+        let key = Key::of(spec, &scope);
         if let Some(informer) = self.inner.informers.get(&key) {
             if !informer.fits(spec) {
                 // The informer was started just before the resource's definition changed.
@@ -321,7 +351,7 @@ impl InformerSet {
         match self.inner.informers.entry(key.clone()) {
             Entry::Occupied(running) => Ok(Arc::clone(running.get())),
             Entry::Vacant(vacant) => {
-                let informer = self.start(&key, spec);
+                let informer = self.start(&key, spec, scope);
                 vacant.insert(Arc::clone(&informer));
                 Ok(informer)
             }
@@ -333,7 +363,7 @@ impl InformerSet {
         (Instant::now() < until).then_some(refusal)
     }
 
-    fn start(&self, key: &Key, spec: &InformerSpec) -> Arc<Informer> {
+    fn start(&self, key: &Key, spec: &InformerSpec, scope: Selection) -> Arc<Informer> {
         let config = &self.inner.config;
         let (writer, reader) = cache::cache(cache::Config {
             indexed_labels: config.indexed_labels.clone(),
@@ -348,10 +378,11 @@ impl InformerSet {
         let lister_watcher = ResourceClient::new(
             self.inner.client.clone(),
             Arc::clone(&spec.resource),
-            key.namespace.clone(),
+            None,
             spec.format,
             Decoder::new(spec.format, Arc::clone(&spec.fields)),
         )
+        .in_scope(&key.scope)
         .with_liveness(metrics.watch_liveness.clone());
         let (relist, relists) = relist_channel();
         let shape = Arc::new(WireShape::new(spec));
@@ -370,7 +401,7 @@ impl InformerSet {
         );
         let informer = Arc::new(Informer::new(
             spec.clone(),
-            key.namespace.as_deref(),
+            scope,
             reader,
             relist,
             Arc::clone(&metrics),
@@ -403,7 +434,9 @@ impl InformerSet {
             "informer",
             resource = %key.gvr,
             format = key.format.name(),
-            namespace = key.namespace.as_deref().unwrap_or("*"),
+            namespace = key.scope.namespace.as_deref().unwrap_or("*"),
+            labels = key.scope.label_selector,
+            fields = key.scope.field_selector,
         );
         let registration = RegistrationGuard {
             set: self.clone(),
@@ -452,12 +485,43 @@ impl Drop for RegistrationGuard {
 // === impl Key ===
 
 impl Key {
-    fn of(spec: &InformerSpec, namespace: Option<&str>) -> Self {
+    /// The key of an informer of the objects of `scope`, of all shards.
+    fn of(spec: &InformerSpec, scope: &Selection) -> Self {
         Self {
             gvr: spec.resource.gvr.clone(),
             format: spec.format,
-            namespace: namespace.map(str::to_owned),
+            scope: Scope {
+                namespace: scope.namespace.clone(),
+                label_selector: scope.labels.to_string(),
+                field_selector: scope.fields.to_text(&spec.fields).unwrap_or_default(),
+            },
         }
+    }
+}
+
+/// All objects of `namespace`, or of all namespaces.
+fn of_namespace(namespace: Option<&str>) -> Selection {
+    Selection {
+        namespace: namespace.map(str::to_owned),
+        ..Selection::default()
+    }
+}
+
+/// The objects that the API server is asked for so that the cache has those of `selection`.
+fn upstream_scope(spec: &InformerSpec, selection: &Selection) -> Selection {
+    let namespace = selection.single_namespace();
+    let namespace = namespace.filter(|_| spec.resource.namespaced);
+    let fields = selection.fields.clone();
+    // Fields that the resource does not have cannot be sent.
+    let is_printable = fields.to_text(&spec.fields).is_some();
+    Selection {
+        labels: selection.labels.clone(),
+        fields: if is_printable {
+            fields
+        } else {
+            FieldSelector::default()
+        },
+        ..of_namespace(namespace)
     }
 }
 
@@ -466,6 +530,7 @@ mod tests {
     use std::io;
 
     use super::*;
+    use crate::api::LabelSelector;
     use crate::api::Resource;
     use crate::api::SelectableFields;
     use crate::shutdown;
@@ -508,5 +573,45 @@ mod tests {
         assert!(!started.fits(&other));
         let refused = informers.get_or_start(&other, None).err();
         assert_eq!(refused, Some(StartError::Gone));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn an_informer_is_shared_with_what_its_scope_contains() {
+        let dial: Dial = Arc::new(|| Err(io::Error::from(io::ErrorKind::ConnectionRefused)));
+        let shutdown = Shutdown::new(shutdown::Config::default());
+        let informers = InformerSet::new(Client::in_memory(&dial), Config::default(), shutdown);
+        let mut spec = slices(SelectableFields::default());
+        Arc::make_mut(&mut spec.resource).namespaced = true;
+        let selection = |namespace: &str, labels: &str, fields: &str| Selection {
+            namespace: Some(namespace)
+                .filter(|name| !name.is_empty())
+                .map(str::to_owned),
+            labels: LabelSelector::parse(labels).expect("a selector"),
+            fields: FieldSelector::parse(fields, &spec.fields).expect("a selector"),
+            shard: None,
+        };
+        let start = |selection: &Selection| {
+            let started = informers.get_or_start_for(&spec, selection);
+            started.expect("it starts")
+        };
+        let labelled = start(&selection("a", "app in (x,y)", ""));
+        assert_eq!(labelled.scope(), &selection("a", "app in (x,y)", ""));
+        for contained in ["app=x", "app=y,tier", "app in (y,x)"] {
+            let shared = start(&selection("a", contained, "metadata.name=n"));
+            assert!(Arc::ptr_eq(&shared, &labelled), "{contained}");
+        }
+        // None of these is contained.
+        let by_name = start(&selection("", "", "metadata.namespace=a,metadata.name=n"));
+        assert_eq!(by_name.namespace(), Some("a"));
+        let all = start(&selection("", "", ""));
+        for other in [&by_name, &all] {
+            assert!(!Arc::ptr_eq(other, &labelled));
+        }
+        assert_eq!(informers.all().len(), 3);
+        let shared = start(&selection("b", "app=x", ""));
+        assert!(Arc::ptr_eq(&shared, &all));
+        // Reads of a whole namespace never get an informer of a part of it.
+        let whole = informers.get_or_start(&spec, Some("a"));
+        assert!(Arc::ptr_eq(&whole.expect("it runs"), &all));
     }
 }

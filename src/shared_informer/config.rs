@@ -12,9 +12,8 @@ use super::DecodeError;
 /// Settings of a [`SharedInformer`](super::SharedInformer).
 #[derive(Clone)]
 pub struct Config {
-    /// The objects of the cache that the informer shows. Default is all. A
-    /// [`Factory`](super::Factory) lists all namespaces even if this selects one, unless the API
-    /// server forbids that.
+    /// The objects that the informer shows. Default is all. A [`Factory`](super::Factory) lists and
+    /// watches only these, unless it has a cache that contains them.
     pub selection: Selection,
     /// How objects are kept. Default is [`Storage::Bytes`].
     pub storage: Storage,

@@ -14,7 +14,10 @@ use parking_lot::Mutex;
 use serde::de::DeserializeOwned;
 use tokio::sync::watch;
 
+use crate::api::FieldSelector;
 use crate::api::GroupVersionResource;
+use crate::api::LabelSelector;
+use crate::api::Malformed;
 use crate::api::Selection;
 use crate::api::WireFormat;
 use crate::cache::Reader;
@@ -39,8 +42,11 @@ const RESTART_PAUSE: Duration = Duration::from_secs(1);
 
 /// Starts shared informers. Clones share them.
 ///
-/// There is one [`SharedInformer`] for each Rust type, selection and storage, and below it one cache
-/// for each resource, of all namespaces or of one, however often it is asked for. An informer is
+/// There is one [`SharedInformer`] for each Rust type, selection and storage, however often it is
+/// asked for. Below it is a cache, which lists and watches only the objects of the informer's
+/// selection. If a cache is running already whose selection [contains](Selection::contains) the
+/// informer's, they share it, and the informer shows the objects of its own selection. So a program
+/// that needs a wide and a narrow informer asks for the wide one first. An informer is
 /// restarted if it ends, for example because a custom resource is defined again; its handlers then
 /// get the difference. After its last user, the informer is stopped when it was idle for
 /// [`informer::Config::idle_timeout`](crate::informer::Config::idle_timeout).
@@ -123,9 +129,6 @@ impl Factory {
     /// The informer of the objects of type `K` that `config` selects. It is started if there is none
     /// yet. If there is one, it keeps its own error functions.
     ///
-    /// If the API server refuses a list of all namespaces and `config` selects one namespace, the
-    /// informer lists this one.
-    ///
     /// # Errors
     ///
     /// [`FactoryError`] if the API server has no such resource now, or it cannot be cached.
@@ -184,7 +187,7 @@ impl Factory {
         let keeper = Keeper {
             factory: self.clone(),
             gvr: gvr.clone(),
-            namespace: config.selection.single_namespace().map(str::to_owned),
+            selection: config.selection.clone(),
             readers,
             on_start_error: Arc::clone(&config.on_start_error),
         };
@@ -196,6 +199,56 @@ impl Factory {
         started.retain(|_, informer| informer.strong_count() > 0);
         started.insert(key, Arc::downgrade(&shared));
         Ok(informer)
+    }
+
+    /// The informers of several namespaces, one for each, in the order of `namespaces`. Each has its
+    /// own handlers and listers, and shows the objects of `config`'s selection in its namespace.
+    ///
+    /// # Errors
+    ///
+    /// As for [`Factory::informer`].
+    ///
+    /// # Panics
+    ///
+    /// Outside of a tokio runtime.
+    pub fn informers_in<K>(
+        &self,
+        namespaces: &[&str],
+        config: &Config,
+    ) -> Result<Vec<SharedInformer<K>>, FactoryError>
+    where
+        K: Resource<DynamicType = ()> + DeserializeOwned + Send + Sync + 'static,
+    {
+        let of_namespace = |namespace: &&str| {
+            let mut config = config.clone();
+            config.selection.namespace = Some((*namespace).to_owned());
+            self.informer(config)
+        };
+        namespaces.iter().map(of_namespace).collect()
+    }
+
+    /// The selection of objects of `gvr` that the parameters of a request select: `namespace`
+    /// (`None`: all), `labelSelector` and `fieldSelector`, which may be empty.
+    ///
+    /// # Errors
+    ///
+    /// If a selector is malformed, or names a field by which the API server does not select objects
+    /// of `gvr`. Of an unknown resource, only name and namespace are known.
+    pub fn selection(
+        &self,
+        gvr: &GroupVersionResource,
+        namespace: Option<&str>,
+        label_selector: &str,
+        field_selector: &str,
+    ) -> Result<Selection, Malformed> {
+        let spec = self.0.mapper.known_informer_spec(gvr, WireFormat::Json);
+        let fields = spec.map(|spec| spec.fields).unwrap_or_default();
+        Ok(Selection {
+            namespace: namespace.map(str::to_owned),
+            labels: LabelSelector::parse(label_selector)?,
+            fields: FieldSelector::parse(field_selector, &fields)?,
+            shard: None,
+        })
     }
 
     /// Waits until all informers that were started have a complete list, and returns true. Returns
@@ -232,7 +285,7 @@ impl<K: DeserializeOwned + Send + Sync + 'static> Started for Shared<K> {
 struct Keeper {
     factory: Factory,
     gvr: GroupVersionResource,
-    namespace: Option<String>,
+    selection: Selection,
     readers: watch::Sender<Option<Reader>>,
     on_start_error: Arc<dyn Fn(&StartError) + Send + Sync>,
 }
@@ -275,7 +328,6 @@ impl Keeper {
     fn start(&self) -> Option<Result<Arc<Informer>, StartError>> {
         let factory = &self.factory.0;
         let spec = factory.mapper.informer_spec(&self.gvr, WireFormat::Json)?;
-        let namespace = self.namespace.as_deref();
-        Some(factory.informers.get_or_start(&spec, namespace))
+        Some(factory.informers.get_or_start_for(&spec, &self.selection))
     }
 }

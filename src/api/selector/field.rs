@@ -128,6 +128,21 @@ impl FieldSelector {
     pub fn parse(text: &str, fields: &SelectableFields) -> Result<Self, Malformed> {
         RawFieldSelector::parse(text)?.resolve(fields)
     }
+
+    /// Prints the selector so that [`FieldSelector::parse`] with the same `fields` returns an equal
+    /// one; `None` if a term's field is not one of them.
+    pub fn to_text(&self, fields: &SelectableFields) -> Option<String> {
+        let print = |term: &FieldTerm| {
+            let label = fields.label(term.field)?;
+            let operator = if term.equal { "=" } else { "!=" };
+            Some(format!(
+                "{label}{operator}{}",
+                escape_field_value(&term.value)
+            ))
+        };
+        let terms: Option<Vec<_>> = self.terms.iter().map(print).collect();
+        Some(terms?.join(","))
+    }
 }
 
 impl fmt::Display for RawFieldSelector {

@@ -95,6 +95,17 @@ impl SelectableFields {
         self.fields.iter().position(|field| field.label == label)
     }
 
+    /// The name of `field` in selectors; `None` if the kind does not have it.
+    pub(super) fn label(&self, field: Field) -> Option<&str> {
+        let alias = || self.aliases.iter().find(|(_, aliased)| *aliased == field);
+        match field {
+            Field::Name => Some("metadata.name"),
+            Field::Namespace => Some("metadata.namespace"),
+            Field::Value(position) => Some(&self.fields.get(position)?.label),
+            Field::Empty => alias().map(|(label, _)| label.as_str()),
+        }
+    }
+
     /// True if objects have the same values by both tables, and selectors of both mean the same. What
     /// is refused is not compared, because it changes with the API server's version alone.
     pub fn equals_unless_refused(&self, other: &Self) -> bool {

@@ -105,13 +105,18 @@ impl ResourceClient {
     }
 
     /// This client, limited to the objects in `scope`, and without the recording of liveness. A
-    /// namespace of this client has priority.
+    /// namespace of this client has priority, and its selectors remain.
     #[must_use]
     pub fn in_scope(&self, scope: &Scope) -> Self {
         let namespace = self.scope.namespace.as_ref().or(scope.namespace.as_ref());
+        let both = |own: &str, other: &str| match (own, other) {
+            ("", selector) | (selector, "") => selector.to_owned(),
+            (own, other) => format!("{own},{other}"),
+        };
         let scope = Scope {
             namespace: namespace.cloned(),
-            ..scope.clone()
+            label_selector: both(&self.scope.label_selector, &scope.label_selector),
+            field_selector: both(&self.scope.field_selector, &scope.field_selector),
         };
         Self {
             scope,
