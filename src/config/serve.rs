@@ -154,6 +154,7 @@ pub(super) fn check(
             freshness: FreshnessRule::policies(&cache.freshness),
             max_unauthorized: settings.limits.max_unauthorized.0,
             max_staleness: settings.limits.max_staleness.map(|period| period.0),
+            hooks: informer::Hooks::default(),
             seed: None,
         },
         audit_log: settings.audit.log_path.clone(),

@@ -5,6 +5,7 @@ use std::time::Duration;
 use crate::cache::GroupLimits;
 
 use super::FreshnessPolicies;
+use super::Hooks;
 
 /// Settings that an [`InformerSet`](super::InformerSet) applies to all its informers.
 #[derive(Clone, Debug)]
@@ -33,6 +34,8 @@ pub struct Config {
     /// default, means no limit. Over HTTP/2 a live watch is proven every few seconds; over HTTP/1.1
     /// only by events and bookmarks, of which the API server sends one each minute.
     pub max_staleness: Option<Duration>,
+    /// Functions that the informers call. Default is none.
+    pub hooks: Hooks,
     /// Seed of the reflectors' random waits and watch timeouts, to make them repeatable. `None`,
     /// the default, seeds them from the system.
     pub seed: Option<u64>,
@@ -69,6 +72,7 @@ impl Default for Config {
             freshness: FreshnessPolicies::default(),
             max_unauthorized: Self::DEFAULT_MAX_UNAUTHORIZED,
             max_staleness: None,
+            hooks: Hooks::default(),
             seed: None,
         }
     }

@@ -32,6 +32,7 @@
 mod bridges;
 mod config;
 mod freshness;
+mod hooks;
 #[expect(clippy::module_inception, reason = "it holds `Informer`")]
 mod informer;
 mod known_definitions;
@@ -55,6 +56,8 @@ pub use freshness::Proof;
 pub use freshness::ProofError;
 pub use freshness::ProofMethod;
 pub use freshness::ProofRequest;
+pub use hooks::Failure;
+pub use hooks::Hooks;
 pub use informer::Informer;
 pub use informer::InformerHold;
 pub use live_rest_mapper::LiveRestMapper;

@@ -424,7 +424,8 @@ impl InformerSet {
         };
         let reflector = Reflector::new(lister_watcher, writer, reflector_config, signals)
             .with_metrics(metrics)
-            .with_shape(shape);
+            .with_shape(shape)
+            .with_hooks(&config.hooks, &spec.resource);
         self.spawn(key.clone(), Arc::clone(&informer), reflector);
         informer
     }

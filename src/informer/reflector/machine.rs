@@ -12,6 +12,7 @@ use rand::rngs::StdRng;
 
 use crate::api::Bookmark;
 use crate::api::EventType;
+use crate::api::Object;
 use crate::api::ResourceVersion;
 use crate::cache::EpochCause;
 use crate::cache::Relist;
@@ -20,6 +21,7 @@ use crate::cache::WentBack;
 use crate::cache::Writer;
 use crate::concurrency::CoopBudget;
 use crate::informer::WireShape;
+use crate::informer::hooks::ResourceHooks;
 use crate::upstream;
 use crate::upstream::ListCall;
 use crate::upstream::ListerWatcher;
@@ -90,6 +92,8 @@ pub(super) struct Machine<L> {
     pub(super) metrics: Arc<ReflectorMetrics>,
     /// Updated from upstream's bookmarks; `None` if no encoder needs their shape.
     pub(super) shape: Option<Arc<WireShape>>,
+    /// `None` if nothing is to be called.
+    pub(super) hooks: Option<ResourceHooks>,
     lister_watcher: L,
     config: ReflectorConfig,
     failures: Failures,
@@ -111,6 +115,7 @@ impl<L: ListerWatcher> Machine<L> {
             writer,
             metrics: Arc::default(),
             shape: None,
+            hooks: None,
             lister_watcher,
             failures: Failures::new(&config, StdRng::from_rng(&mut rng)),
             budget: CoopBudget::new(),
@@ -181,7 +186,10 @@ impl<L: ListerWatcher> Machine<L> {
                 object,
                 ..
             }) => relist.remove(&object.key),
-            Ok(Frame::Change { object, bytes, .. }) => relist.add_from_frame(object, &bytes),
+            Ok(Frame::Change { object, bytes, .. }) => match self.transformed(object) {
+                Ok(object) => relist.add(object),
+                Err(object) => relist.add_from_frame(object, &bytes),
+            },
             Ok(Frame::Bookmark(_)) => {
                 self.writer.discard(relist);
                 return self
@@ -207,7 +215,7 @@ impl<L: ListerWatcher> Machine<L> {
             }
         };
         for object in page.items {
-            relist.add(object);
+            relist.add(self.transformed(object).unwrap_or_else(|same| same));
             self.budget.charge(UNITS_PER_OBJECT);
             self.budget.proceed().await;
         }
@@ -241,6 +249,7 @@ impl<L: ListerWatcher> Machine<L> {
             Ok(received) => WentBack { applied, received }.into(),
             Err(error) => error,
         };
+        self.failed("proof", &error);
         let error = self.break_if_final(error)?;
         self.recover(recovery::after_proof(error.cause()), "proof", &error)
     }
@@ -298,7 +307,10 @@ impl<L: ListerWatcher> Machine<L> {
                 event_type,
                 object,
                 bytes,
-            } => self.writer.apply(event_type, object, Some(bytes))?,
+            } => match self.transformed(object) {
+                Ok(object) => self.writer.apply(event_type, object, None)?,
+                Err(object) => self.writer.apply(event_type, object, Some(bytes))?,
+            },
             Frame::Bookmark(bookmark) => {
                 self.update_shape(&bookmark);
                 self.writer.bookmark(bookmark.resource_version)?;
@@ -312,6 +324,22 @@ impl<L: ListerWatcher> Machine<L> {
     fn break_if_final(&mut self, error: Error) -> ControlFlow<ReflectorEnd, Error> {
         let is_ready = self.writer.applied().is_some();
         self.failures.break_if_final(error, is_ready)
+    }
+
+    /// `object` as the transform stores it; in an error if it is stored as it was received.
+    fn transformed(&self, object: Object) -> Result<Object, Object> {
+        match &self.hooks {
+            Some(hooks) if hooks.has_transform() => hooks
+                .transform(object)
+                .inspect_err(|_| increment(&self.metrics.transform_failures)),
+            _ => Err(object),
+        }
+    }
+
+    fn failed(&self, during: &'static str, error: &Error) {
+        if let Some(hooks) = &self.hooks {
+            hooks.failed(during, error);
+        }
     }
 
     fn update_shape(&self, bookmark: &Bookmark) {
@@ -340,6 +368,7 @@ impl<L: ListerWatcher> Machine<L> {
         if progress == WatchListProgress::Stream {
             self.metrics.watch_ended(cause);
         }
+        self.failed("watch-list", &error);
         let error = self.break_if_final(error)?;
         let worked = self.watch_list_support == WatchListSupport::Supported;
         if recovery::is_watch_list_unsupported(cause, progress, worked) {
@@ -354,6 +383,7 @@ impl<L: ListerWatcher> Machine<L> {
     }
 
     fn list_failed(&mut self, error: Error, is_first_page: bool) -> Flow<L> {
+        self.failed("list", &error);
         let error = self.break_if_final(error)?;
         let recovery = recovery::after_list(error.cause(), is_first_page);
         self.recover(recovery, "list", &error)
@@ -362,6 +392,7 @@ impl<L: ListerWatcher> Machine<L> {
     fn watch_failed(&mut self, error: Error, outcome: WatchOutcome) -> Flow<L> {
         let cause = error.cause();
         self.metrics.watch_ended(cause);
+        self.failed("watch", &error);
         let error = self.break_if_final(error)?;
         let recovery = self.failures.after_watch(cause, &outcome);
         self.recover(recovery, "watch", &error)

@@ -23,6 +23,8 @@ pub struct ReflectorMetrics {
     pub epochs: AtomicU64,
     /// Frames and pages that were truncated or could not be decoded.
     pub decode_errors: AtomicU64,
+    /// Objects that were stored as they were received, because their transform failed.
+    pub transform_failures: AtomicU64,
     /// Waits before a retry.
     pub backoffs: AtomicU64,
     /// When upstream's lists and watches were last proven alive.
@@ -65,6 +67,12 @@ impl ReflectorMetrics {
         ];
         for (name, help, counter) in counters {
             samples.counter(name, help, labels, counter.load(Ordering::Relaxed) as f64);
+        }
+        let failures = self.transform_failures.load(Ordering::Relaxed);
+        if failures > 0 {
+            let name = "kubefan_transform_failures_total";
+            let help = "Objects stored as they were received, because their transform failed.";
+            samples.counter(name, help, labels, failures as f64);
         }
         if let Some(age) = self.watch_liveness.age() {
             let name = "kubefan_upstream_watch_age_seconds";

@@ -51,7 +51,9 @@ mod tests;
 use std::ops::ControlFlow;
 use std::sync::Arc;
 
+use crate::api::Resource;
 use crate::cache::Writer;
+use crate::informer::Hooks;
 use crate::informer::WireShape;
 use crate::upstream::ListerWatcher;
 
@@ -111,6 +113,13 @@ impl<L: ListerWatcher> Reflector<L> {
     #[must_use]
     pub fn with_shape(mut self, shape: Arc<WireShape>) -> Self {
         self.machine.shape = Some(shape);
+        self
+    }
+
+    /// Makes the reflector call `hooks`, of the resource that it follows.
+    #[must_use]
+    pub fn with_hooks(mut self, hooks: &Hooks, resource: &Arc<Resource>) -> Self {
+        self.machine.hooks = Some(hooks.of(resource));
         self
     }
 

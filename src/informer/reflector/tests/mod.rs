@@ -1,5 +1,6 @@
 //! Tests of the reflector with a scripted upstream, and with a random one.
 
+mod hooks;
 mod list_and_watch;
 mod model;
 mod recovery;
