@@ -26,6 +26,7 @@ use crate::upstream::Scope;
 use super::Freshness;
 use super::FreshnessMetrics;
 use super::InformerSpec;
+use super::ObjectContent;
 use super::Proof;
 use super::ProofError;
 use super::ProofRequest;
@@ -49,6 +50,7 @@ pub struct Informer {
     spec: InformerSpec,
     /// The objects that the cache holds.
     scope: Selection,
+    content: ObjectContent,
     reader: Reader,
     relist: RelistHandle,
     metrics: Arc<ReflectorMetrics>,
@@ -87,6 +89,7 @@ impl Informer {
     pub(super) fn new(
         spec: InformerSpec,
         scope: Selection,
+        content: ObjectContent,
         reader: Reader,
         relist: RelistHandle,
         metrics: Arc<ReflectorMetrics>,
@@ -97,6 +100,7 @@ impl Informer {
         Self {
             spec,
             scope,
+            content,
             reader,
             relist,
             metrics,
@@ -139,6 +143,11 @@ impl Informer {
     /// The only namespace that the cache holds; `None` if it holds all namespaces.
     pub fn namespace(&self) -> Option<&str> {
         self.scope.namespace.as_deref()
+    }
+
+    /// What the cache has of each object.
+    pub fn content(&self) -> ObjectContent {
+        self.content
     }
 
     /// The objects that the cache holds.

@@ -77,4 +77,5 @@ pub use set::InformerSet;
 pub use set::Requirement;
 pub use set::StartError;
 pub use spec::InformerSpec;
+pub use spec::ObjectContent;
 pub use wire_shape::WireShape;

@@ -29,6 +29,7 @@ use super::Config;
 use super::Freshness;
 use super::Informer;
 use super::InformerSpec;
+use super::ObjectContent;
 use super::Reflector;
 use super::ReflectorConfig;
 use super::ReflectorEnd;
@@ -62,6 +63,7 @@ struct Key {
     gvr: GroupVersionResource,
     format: WireFormat,
     scope: Scope,
+    content: ObjectContent,
 }
 
 /// All informers of this process. Clones share the set.
@@ -153,7 +155,8 @@ impl InformerSet {
         }
     }
 
-    /// An informer whose cache has the objects of `selection`, and perhaps others. A running one is
+    /// An informer whose cache has this `content` of the objects of `selection`, and perhaps other
+    /// objects, or more of them. A running one is
     /// shared if its scope [contains](Selection::contains) `selection`. Otherwise one of exactly
     /// these objects is started: the API server is asked only for the namespace, labels and fields
     /// of `selection`, but for all shards, because it may ignore them.
@@ -165,18 +168,20 @@ impl InformerSet {
         &self,
         spec: &InformerSpec,
         selection: &Selection,
+        content: ObjectContent,
     ) -> Result<Arc<Informer>, StartError> {
         let can_share = |informer: &Arc<Informer>| {
             informer.resource().gvr == spec.resource.gvr
                 && informer.format() == spec.format
                 && informer.fits(spec)
+                && [content, ObjectContent::Whole].contains(&informer.content())
                 && informer.scope().contains(selection)
         };
         if let Some(informer) = self.all().into_iter().find(can_share) {
             informer.touch();
             return Ok(informer);
         }
-        self.get_or_start_scope(spec, upstream_scope(spec, selection))
+        self.get_or_start_content(spec, upstream_scope(spec, selection), content)
     }
 
     /// The `Warning` headers that the API server sent with its answers to informers.
@@ -203,7 +208,7 @@ impl InformerSet {
     /// none.
     pub fn get_ready(&self, spec: &InformerSpec, namespace: Option<&str>) -> Option<Arc<Informer>> {
         let ready = |scope| {
-            let key = Key::of(spec, &of_namespace(scope));
+            let key = Key::of(spec, &of_namespace(scope), ObjectContent::Whole);
             let informer = self.inner.informers.get(&key)?;
             let can_answer = informer.reader().is_ready() && informer.fits(spec);
             can_answer.then(|| {
@@ -246,6 +251,7 @@ impl InformerSet {
                 gvr,
                 format,
                 scope: Scope::default(),
+                content: ObjectContent::Whole,
             },
             requirement,
             is_settled: false,
@@ -332,7 +338,16 @@ impl InformerSet {
         spec: &InformerSpec,
         scope: Selection,
     ) -> Result<Arc<Informer>, StartError> {
-        let key = Key::of(spec, &scope);
+        self.get_or_start_content(spec, scope, ObjectContent::Whole)
+    }
+
+    fn get_or_start_content(
+        &self,
+        spec: &InformerSpec,
+        scope: Selection,
+        content: ObjectContent,
+    ) -> Result<Arc<Informer>, StartError> {
+        let key = Key::of(spec, &scope, content);
         if let Some(informer) = self.inner.informers.get(&key) {
             if !informer.fits(spec) {
                 // The informer was started just before the resource's definition changed.
@@ -383,6 +398,7 @@ impl InformerSet {
             Decoder::new(spec.format, Arc::clone(&spec.fields)),
         )
         .in_scope(&key.scope)
+        .with_metadata_only(key.content == ObjectContent::Metadata)
         .with_liveness(metrics.watch_liveness.clone());
         let (relist, relists) = relist_channel();
         let shape = Arc::new(WireShape::new(spec));
@@ -402,6 +418,7 @@ impl InformerSet {
         let informer = Arc::new(Informer::new(
             spec.clone(),
             scope,
+            key.content,
             reader,
             relist,
             Arc::clone(&metrics),
@@ -487,10 +504,11 @@ impl Drop for RegistrationGuard {
 
 impl Key {
     /// The key of an informer of the objects of `scope`, of all shards.
-    fn of(spec: &InformerSpec, scope: &Selection) -> Self {
+    fn of(spec: &InformerSpec, scope: &Selection, content: ObjectContent) -> Self {
         Self {
             gvr: spec.resource.gvr.clone(),
             format: spec.format,
+            content,
             scope: Scope {
                 namespace: scope.namespace.clone(),
                 label_selector: scope.labels.to_string(),
@@ -592,9 +610,18 @@ mod tests {
             shard: None,
         };
         let start = |selection: &Selection| {
-            let started = informers.get_or_start_for(&spec, selection);
+            let started = informers.get_or_start_for(&spec, selection, ObjectContent::Whole);
             started.expect("it starts")
         };
+        let metadata = |selection: &Selection| {
+            let started = informers.get_or_start_for(&spec, selection, ObjectContent::Metadata);
+            started.expect("it starts")
+        };
+        let only_metadata = metadata(&selection("c", "", ""));
+        assert!(!Arc::ptr_eq(
+            &only_metadata,
+            &start(&selection("c", "", ""))
+        ));
         let labelled = start(&selection("a", "app in (x,y)", ""));
         assert_eq!(labelled.scope(), &selection("a", "app in (x,y)", ""));
         for contained in ["app=x", "app=y,tier", "app in (y,x)"] {
@@ -608,7 +635,11 @@ mod tests {
         for other in [&by_name, &all] {
             assert!(!Arc::ptr_eq(other, &labelled));
         }
-        assert_eq!(informers.all().len(), 3);
+        assert_eq!(informers.all().len(), 5);
+        assert!(Arc::ptr_eq(
+            &metadata(&selection("a", "app=x", "")),
+            &labelled
+        ));
         let shared = start(&selection("b", "app=x", ""));
         assert!(Arc::ptr_eq(&shared, &all));
         // Reads of a whole namespace never get an informer of a part of it.

@@ -6,6 +6,16 @@ use crate::api::Resource;
 use crate::api::SelectableFields;
 use crate::api::WireFormat;
 
+/// What a cache has of each object.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum ObjectContent {
+    /// Everything.
+    #[default]
+    Whole,
+    /// Only the metadata. The API server sends no more.
+    Metadata,
+}
+
 /// The description of a resource and wire format from which an informer is started.
 #[derive(Clone, Debug)]
 pub struct InformerSpec {

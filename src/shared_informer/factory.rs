@@ -10,6 +10,7 @@ use std::sync::Weak;
 use std::time::Duration;
 
 use kube::Resource;
+use kube::core::PartialObjectMeta;
 use parking_lot::Mutex;
 use serde::de::DeserializeOwned;
 use tokio::sync::watch;
@@ -25,6 +26,7 @@ use crate::informer;
 use crate::informer::Informer;
 use crate::informer::InformerSet;
 use crate::informer::LiveRestMapper;
+use crate::informer::ObjectContent;
 use crate::informer::StartError;
 use crate::shutdown::Shutdown;
 use crate::upstream;
@@ -66,6 +68,7 @@ struct Key {
     gvr: GroupVersionResource,
     selection: Selection,
     storage: Storage,
+    content: ObjectContent,
 }
 
 /// Why a factory has no informer of a resource.
@@ -162,11 +165,43 @@ impl Factory {
     where
         K: DeserializeOwned + Send + Sync + 'static,
     {
+        self.informer_with(gvr, config, ObjectContent::Whole)
+    }
+
+    /// Like [`Factory::informer_of`], of the objects' metadata. The API server sends nothing else,
+    /// unless a cache of whole objects is running that contains them. The selection may name labels,
+    /// namespace and name, but no other fields.
+    ///
+    /// # Errors
+    ///
+    /// As for [`Factory::informer`].
+    ///
+    /// # Panics
+    ///
+    /// Outside of a tokio runtime.
+    pub fn metadata_informer(
+        &self,
+        gvr: &GroupVersionResource,
+        config: Config,
+    ) -> Result<SharedInformer<PartialObjectMeta>, FactoryError> {
+        self.informer_with(gvr, config, ObjectContent::Metadata)
+    }
+
+    fn informer_with<K>(
+        &self,
+        gvr: &GroupVersionResource,
+        config: Config,
+        content: ObjectContent,
+    ) -> Result<SharedInformer<K>, FactoryError>
+    where
+        K: DeserializeOwned + Send + Sync + 'static,
+    {
         let key = Key {
             object_type: TypeId::of::<K>(),
             gvr: gvr.clone(),
             selection: config.selection.clone(),
             storage: config.storage,
+            content,
         };
         let mut started = self.0.started.lock();
         let running = started.get(&key).and_then(Weak::upgrade);
@@ -188,6 +223,7 @@ impl Factory {
             factory: self.clone(),
             gvr: gvr.clone(),
             selection: config.selection.clone(),
+            content,
             readers,
             on_start_error: Arc::clone(&config.on_start_error),
         };
@@ -286,6 +322,7 @@ struct Keeper {
     factory: Factory,
     gvr: GroupVersionResource,
     selection: Selection,
+    content: ObjectContent,
     readers: watch::Sender<Option<Reader>>,
     on_start_error: Arc<dyn Fn(&StartError) + Send + Sync>,
 }
@@ -328,6 +365,7 @@ impl Keeper {
     fn start(&self) -> Option<Result<Arc<Informer>, StartError>> {
         let factory = &self.factory.0;
         let spec = factory.mapper.informer_spec(&self.gvr, WireFormat::Json)?;
-        Some(factory.informers.get_or_start_for(&spec, &self.selection))
+        let informers = &factory.informers;
+        Some(informers.get_or_start_for(&spec, &self.selection, self.content))
     }
 }

@@ -139,7 +139,7 @@ impl<K, F, H> EventHandler<K> for Filtering<F, H>
 where
     K: Send + Sync + 'static,
     F: Fn(&K) -> bool + Send + Sync + 'static,
-    H: EventHandler<K> + Sync,
+    H: EventHandler<K>,
 {
     async fn on_add(&mut self, object: Arc<K>, is_initial_list: bool) {
         if (self.accepts)(&object) {

@@ -45,6 +45,10 @@ const WATCH_GRACE: Duration = Duration::from_secs(30);
 /// The `Accept` header of metadata lists; protobuf comes first, as it is a third of JSON's work.
 const METADATA_MEDIA_TYPES: &str = "application/vnd.kubernetes.protobuf;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1,\
                         application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1";
+/// The `Accept` header of a list whose items are metadata only.
+const METADATA_LIST: &str = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1";
+/// The `Accept` header of a watch whose objects are metadata only.
+const METADATA_WATCH: &str = "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1";
 /// The characters that are escaped in a path segment: all but the unreserved ones of RFC 3986.
 const SEGMENT: &AsciiSet = &NON_ALPHANUMERIC
     .remove(b'-')
@@ -71,6 +75,8 @@ pub struct ResourceClient {
     /// The objects that lists and watches cover; all in the namespace by default.
     scope: Scope,
     format: WireFormat,
+    /// True to request only the metadata of objects, in JSON.
+    metadata_only: bool,
     decoder: Decoder,
     liveness: WatchLiveness,
 }
@@ -93,9 +99,17 @@ impl ResourceClient {
             resource,
             scope,
             format,
+            metadata_only: false,
             decoder,
             liveness: WatchLiveness::default(),
         }
+    }
+
+    /// Requests only the metadata of objects if `metadata_only`. The client's format must be JSON.
+    #[must_use]
+    pub fn with_metadata_only(mut self, metadata_only: bool) -> Self {
+        self.metadata_only = metadata_only;
+        self
     }
 
     /// Records in `liveness` when lists and watches were last proven alive.
@@ -136,7 +150,12 @@ impl ResourceClient {
             _ => format!("&{selectors}"),
         };
         let requested = self.format.media_type();
-        let request = client::get(&format!("{path}?{query}{selectors}"), requested)?;
+        let accept = match (self.metadata_only, kind) {
+            (false, _) => requested,
+            (true, RequestKind::Watch) => METADATA_WATCH,
+            (true, RequestKind::Page | RequestKind::WholeList) => METADATA_LIST,
+        };
+        let request = client::get(&format!("{path}?{query}{selectors}"), accept)?;
         let client = &self.client;
         let response = match kind {
             RequestKind::Watch => {

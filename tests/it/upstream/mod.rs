@@ -9,6 +9,8 @@ mod failures; // lost watches, restored clusters, clients that do not read
 mod identity; // callers with credentials of their own: who may read what
 mod library; // programs that use the library
 mod library_client; // their writes, with kube's client
+mod library_examples; // the examples that need an API server
+mod library_scopes; // what the caches of their informers hold
 mod operation; // README, deploy/, wrong settings, permissions
 mod performance; // kubefan load, and measurements that are run by hand
 mod reads; // formats, headers and deadlines; which reads are answered from the cache

@@ -1,0 +1,71 @@
+//! Counts the objects of a resource by namespace, of which only the metadata is fetched and kept.
+//!
+//! `cargo run --example metadata_only -- [--kubeconfig FILE] RESOURCE`, such as `deployments`,
+//! `deploy` or `visitors.ex.io`. Without the flag, `KUBECONFIG` or `~/.kube/config` counts. SIGTERM
+//! or Ctrl-C ends it with exit code 0.
+
+use std::error::Error;
+use std::path::PathBuf;
+
+use kube::ResourceExt;
+use kube::core::PartialObjectMeta;
+use kubefan::informer;
+use kubefan::shared_informer::Change;
+use kubefan::shared_informer::Config;
+use kubefan::shared_informer::Factory;
+use kubefan::shutdown;
+use kubefan::shutdown::Shutdown;
+use kubefan::shutdown::Signals;
+use kubefan::upstream::Client;
+use kubefan::upstream::ClientConfig;
+
+const USAGE: &str = "usage: metadata_only [--kubeconfig FILE] RESOURCE";
+
+#[tokio::main]
+async fn main() -> Result<(), Box<dyn Error>> {
+    let signals = Signals::of_process()?;
+    let (kubeconfig, name) = arguments()?;
+    let shutdown = Shutdown::new(shutdown::Config::default());
+    let client = Client::connect(ClientConfig {
+        kubeconfig,
+        ..ClientConfig::default()
+    });
+    let config = informer::Config::default();
+    let factory = Factory::start(client.await?, config, shutdown.clone()).await?;
+    let mapper = factory.rest_mapper();
+    let gvr = mapper.with(|mapper| mapper.find(&name).map(|found| found.gvr.clone()))?;
+    let objects = factory.metadata_informer(&gvr, Config::default())?;
+    objects.add_index("namespace", |object: &PartialObjectMeta| {
+        object.namespace().into_iter().collect()
+    })?;
+    let lister = objects.lister();
+    let mut changes = objects.changes();
+    shutdown.spawn_background(async move {
+        while let Some(change) = changes.next().await {
+            let namespace = change.object().namespace().unwrap_or_default();
+            let keys = lister.index_keys("namespace", &namespace);
+            let what = match change {
+                Change::Added { .. } => "added",
+                Change::Updated { .. } => "updated",
+                Change::Deleted(_) => "deleted",
+            };
+            let name = change.object().name_any();
+            let count = keys.map_or(0, |keys| keys.len());
+            println!("{what} {namespace}/{name}, {namespace} has {count}");
+        }
+    });
+    shutdown.run(signals).await;
+    Ok(())
+}
+
+/// The value of the flag `--kubeconfig`, and the resource.
+fn arguments() -> Result<(Option<PathBuf>, String), Box<dyn Error>> {
+    let arguments: Vec<_> = std::env::args().skip(1).collect();
+    match arguments.as_slice() {
+        [resource] => Ok((None, resource.clone())),
+        [flag, path, resource] if flag == "--kubeconfig" => {
+            Ok((Some(path.into()), resource.clone()))
+        }
+        _ => Err(USAGE.into()),
+    }
+}

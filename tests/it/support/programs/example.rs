@@ -1,0 +1,75 @@
+//! The programs in `examples/`, built as cargo builds them for their users.
+
+use std::io::BufRead;
+use std::io::BufReader;
+use std::process::Command;
+use std::process::ExitStatus;
+use std::process::Stdio;
+use std::thread;
+use std::time::Duration;
+
+use tokio::sync::mpsc;
+
+use crate::repository::root;
+use crate::support::poll::within;
+
+use super::process::Process;
+
+/// Time in which a line must be printed, and in which the program must end.
+const LIMIT: Duration = Duration::from_secs(60);
+
+/// A running example. It is killed when this is dropped.
+pub(crate) struct Example {
+    process: Process,
+    lines: mpsc::UnboundedReceiver<String>,
+}
+
+impl Example {
+    /// Builds the example `name`, unless it is up to date, and starts it.
+    pub(crate) fn start(name: &str, arguments: &[&str]) -> Self {
+        let mut build = Command::new(env!("CARGO"));
+        build.args(["build", "--quiet", "--example", name]);
+        if !cfg!(debug_assertions) {
+            build.arg("--release");
+        }
+        let built = build.current_dir(root()).status().expect("cargo runs");
+        assert!(built.success(), "{name} is not built");
+        // The tests are in the folder `deps` beside the folder `examples`.
+        let tests = std::env::current_exe().expect("a path");
+        let folder = tests.parent().and_then(|deps| deps.parent());
+        let program = folder.expect("a folder").join("examples").join(name);
+        let mut command = Command::new(program);
+        command.args(arguments).stdout(Stdio::piped());
+        let mut process = Process::start(&mut command, None);
+        let output = process.child().stdout.take().expect("it is piped");
+        let (sender, lines) = mpsc::unbounded_channel();
+        thread::spawn(move || {
+            for line in BufReader::new(output).lines().map_while(Result::ok) {
+                if sender.send(line).is_err() {
+                    return;
+                }
+            }
+        });
+        Self { process, lines }
+    }
+
+    /// Waits until the example prints a line that `is_wanted` accepts, and returns it.
+    pub(crate) async fn line(&mut self, what: &str, is_wanted: impl Fn(&str) -> bool) -> String {
+        within(what, LIMIT, async {
+            loop {
+                let line = self.lines.recv().await;
+                let line = line.unwrap_or_else(|| panic!("{what}: the example ended"));
+                if is_wanted(&line) {
+                    return line;
+                }
+            }
+        })
+        .await
+    }
+
+    /// Sends the signal `name`, and returns the status with which the example exits.
+    pub(crate) fn end(mut self, name: &str) -> ExitStatus {
+        self.process.signal(name);
+        self.process.wait(LIMIT).expect("it ends in time")
+    }
+}
