@@ -22,6 +22,7 @@ const DOCUMENTS: &[&str] = &[
     "deploy/README.md",
     "docs/client-go-cases.md",
     "docs/from-client-go.md",
+    "docs/from-kube-runtime.md",
     "docs/limits-and-recovery.md",
     "tests/differential/README.md",
     "tests/golden/codec/README.md",
