@@ -80,6 +80,7 @@
 //! - [`shared_informer`]: a cache's objects as a Rust type, for event handlers, listers and indexes.
 //! - [`work_queue`]: a queue of keys for controllers, with delays, backoff and priorities.
 //! - [`delta_fifo`]: a queue of the changes of objects, and the classic controller.
+//! - [`controller`]: calls a function for each object that changed, with retries.
 //! - [`fake_source`]: a programmable API server for tests.
 //!
 //! All other rooms are private: `concurrency`, `body` and `mutation` in the library; the rooms of
@@ -105,6 +106,7 @@ mod body;
 pub mod cache;
 pub mod codec;
 mod concurrency;
+pub mod controller;
 pub mod delta_fifo;
 pub mod fake_source;
 pub mod informer;

@@ -13,7 +13,7 @@ use super::Config;
 
 /// Decodes the objects of one resource as `K`.
 pub(super) struct Decoder<K> {
-    resource: Arc<Resource>,
+    pub(super) resource: Arc<Resource>,
     /// The keys `kind` and `apiVersion`, which the API server does not repeat in each item of a list.
     head: String,
     on_error: Arc<dyn Fn(&DecodeError) + Send + Sync>,

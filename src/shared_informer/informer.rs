@@ -154,6 +154,11 @@ impl<K: DeserializeOwned + Send + Sync + 'static> SharedInformer<K> {
         self.0.view.add_index(name.into(), Arc::new(values))
     }
 
+    /// The resource of the informer's objects.
+    pub fn resource(&self) -> &Arc<Resource> {
+        &self.0.decoder.resource
+    }
+
     /// True if the cache has a complete list.
     pub fn has_synced(&self) -> bool {
         let reader = self.0.source.current();

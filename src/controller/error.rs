@@ -1,0 +1,47 @@
+//! Why a controller has stopped without being asked to.
+
+use std::time::Duration;
+
+/// Why [`Controller::run`](super::Controller::run) failed. Errors of single reconciles are no
+/// reason: they are logged, counted and retried.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum Error {
+    /// An informer had no complete list in time.
+    #[error("controller {controller}: no complete list of {resource} within {limit:?}")]
+    NotSynced {
+        /// The name of the controller.
+        controller: String,
+        /// The resource without a list, as in the API server's messages.
+        resource: String,
+        /// The time limit.
+        limit: Duration,
+    },
+    /// An informer has ended, so the controller would miss changes.
+    #[error("controller {controller}: the informer of {resource} has ended")]
+    InformerEnded {
+        /// The name of the controller.
+        controller: String,
+        /// The resource of the informer.
+        resource: String,
+    },
+    /// A predicate or mapping function has panicked, so a change was lost.
+    #[error("controller {controller}: a predicate or mapping of {resource} has panicked")]
+    WatchPanicked {
+        /// The name of the controller.
+        controller: String,
+        /// The resource whose change was lost.
+        resource: String,
+    },
+    /// Some reconciles did not end in time after the stop. They were dropped at an await point, or
+    /// are still running if they reach none.
+    #[error("controller {controller}: {reconciles} reconciles did not end within {limit:?}")]
+    Unfinished {
+        /// The name of the controller.
+        controller: String,
+        /// The number of workers that were reconciling.
+        reconciles: usize,
+        /// The time limit.
+        limit: Duration,
+    },
+}

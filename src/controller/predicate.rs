@@ -1,0 +1,149 @@
+//! Predicates: which changes of objects are worth a reconcile.
+
+use std::fmt;
+use std::ops::Not;
+use std::sync::Arc;
+
+use kube::Resource;
+
+/// A condition on a change of an object: its state before (`None` if it was added), and its state
+/// after (`None` if it was deleted; the state before is then the last known one).
+///
+/// `!predicate` is its opposite.
+pub struct Predicate<K>(Arc<Condition<K>>);
+
+type Condition<K> = dyn Fn(Option<&K>, Option<&K>) -> bool + Send + Sync;
+
+impl<K: 'static> Predicate<K> {
+    /// The condition that `accepts` returns true for the states before and after a change. It must
+    /// not block.
+    pub fn new(accepts: impl Fn(Option<&K>, Option<&K>) -> bool + Send + Sync + 'static) -> Self {
+        Self(Arc::new(accepts))
+    }
+
+    /// Both conditions. `other` is not evaluated if this one is false.
+    #[must_use]
+    pub fn and(self, other: Self) -> Self {
+        Self::new(move |old, new| self.accepts(old, new) && other.accepts(old, new))
+    }
+
+    /// At least one of two conditions. `other` is not evaluated if this one is true.
+    #[must_use]
+    pub fn or(self, other: Self) -> Self {
+        Self::new(move |old, new| self.accepts(old, new) || other.accepts(old, new))
+    }
+
+    /// True if a change from `old` to `new` meets the condition.
+    pub fn accepts(&self, old: Option<&K>, new: Option<&K>) -> bool {
+        (self.0)(old, new)
+    }
+
+    /// Additions, deletions, and updates of which `has_changed` is true.
+    fn on_update(has_changed: impl Fn(&K, &K) -> bool + Send + Sync + 'static) -> Self {
+        Self::new(move |old, new| match (old, new) {
+            (Some(old), Some(new)) => has_changed(old, new),
+            _ => true,
+        })
+    }
+}
+
+impl<K: Resource + 'static> Predicate<K> {
+    /// Additions, deletions, and updates that changed `metadata.generation`, which the API server
+    /// raises when the desired state changes, not the status. Kinds without a generation, such as
+    /// ConfigMaps and Namespaces, never have such updates.
+    pub fn generation_changed() -> Self {
+        Self::on_update(|old, new| old.meta().generation != new.meta().generation)
+    }
+
+    /// Additions, deletions, and updates that changed the labels.
+    pub fn labels_changed() -> Self {
+        Self::on_update(|old, new| old.meta().labels != new.meta().labels)
+    }
+
+    /// Additions, deletions, and updates that changed the annotations.
+    pub fn annotations_changed() -> Self {
+        Self::on_update(|old, new| old.meta().annotations != new.meta().annotations)
+    }
+
+    /// Additions, deletions, and updates that changed the object at all. Only those of a resync do
+    /// not.
+    pub fn resource_version_changed() -> Self {
+        Self::on_update(|old, new| old.meta().resource_version != new.meta().resource_version)
+    }
+}
+
+impl<K: 'static> Not for Predicate<K> {
+    type Output = Self;
+
+    fn not(self) -> Self {
+        Self::new(move |old, new| !self.accepts(old, new))
+    }
+}
+
+// Not derived: `K` itself need not be `Clone`.
+impl<K> Clone for Predicate<K> {
+    fn clone(&self) -> Self {
+        Self(Arc::clone(&self.0))
+    }
+}
+
+impl<K> fmt::Debug for Predicate<K> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Predicate")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use k8s_openapi::api::core::v1::ConfigMap;
+    use serde_json::json;
+
+    use super::*;
+
+    fn object(generation: i64, version: &str, label: &str, annotation: &str) -> ConfigMap {
+        let object = json!({ "metadata": {
+            "generation": generation, "resourceVersion": version,
+            "labels": { "a": label }, "annotations": { "a": annotation },
+        }});
+        serde_json::from_value(object).expect("a config map")
+    }
+
+    #[test]
+    fn each_predicate_accepts_the_updates_of_its_field_and_all_else() {
+        let old = object(1, "1", "a", "a");
+        let cases = [
+            (object(1, "1", "a", "a"), [false, false, false, false]),
+            (object(2, "2", "a", "a"), [true, false, false, true]),
+            (object(1, "2", "b", "a"), [false, true, false, true]),
+            (object(1, "2", "a", "b"), [false, false, true, true]),
+        ];
+        let predicates = || {
+            [
+                Predicate::generation_changed(),
+                Predicate::labels_changed(),
+                Predicate::annotations_changed(),
+                Predicate::resource_version_changed(),
+            ]
+        };
+        for (new, expected) in cases {
+            let found = predicates().map(|predicate| predicate.accepts(Some(&old), Some(&new)));
+            assert_eq!(found, expected, "{new:?}");
+        }
+        for predicate in predicates() {
+            assert!(predicate.accepts(None, Some(&old)), "an addition");
+            assert!(predicate.accepts(Some(&old), None), "a deletion");
+        }
+    }
+
+    #[test]
+    fn predicates_are_combined() {
+        let is = |value: bool| Predicate::<ConfigMap>::new(move |_, _| value);
+        let accepts = |predicate: Predicate<ConfigMap>| predicate.accepts(None, None);
+        for (a, b) in [(false, false), (false, true), (true, false), (true, true)] {
+            assert_eq!(accepts(is(a).and(is(b))), a && b);
+            assert_eq!(accepts(is(a).or(is(b))), a || b);
+        }
+        assert!(accepts(!is(false)));
+        assert!(!accepts(!is(true)));
+    }
+}

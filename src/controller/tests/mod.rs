@@ -1,0 +1,7 @@
+//! Tests of controllers on fake sources, in paused time.
+
+mod events;
+mod history;
+mod reconciles;
+mod stop;
+mod support;
