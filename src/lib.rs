@@ -81,6 +81,7 @@
 //! - [`work_queue`]: a queue of keys for controllers, with delays, backoff and priorities.
 //! - [`delta_fifo`]: a queue of the changes of objects, and the classic controller.
 //! - [`controller`]: calls a function for each object that changed, with retries.
+//! - [`leader_election`]: of several copies of a program, one at a time leads.
 //! - [`fake_source`]: a programmable API server for tests.
 //!
 //! All other rooms are private: `concurrency`, `body` and `mutation` in the library; the rooms of
@@ -110,6 +111,7 @@ pub mod controller;
 pub mod delta_fifo;
 pub mod fake_source;
 pub mod informer;
+pub mod leader_election;
 mod mutation;
 pub mod scheme;
 pub mod shared_informer;

@@ -1,0 +1,222 @@
+//! Machine: what a candidate does next. A pure state machine: the caller makes the calls, and
+//! passes the times.
+
+use std::time::Duration;
+
+use jiff::Timestamp;
+use tokio::time::Instant;
+
+use super::LeaseRecord;
+use super::Stored;
+
+/// The times of an election.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Timing {
+    pub(super) lease_duration: Duration,
+    pub(super) renew_deadline: Duration,
+}
+
+/// A candidate: what it knows of the Lease, and until when it leads.
+#[derive(Clone, Debug)]
+pub(super) struct Machine {
+    identity: String,
+    timing: Timing,
+    observed: Option<Observed>,
+    /// The version that the next update replaces; `None` if it has to be read first.
+    version: Option<String>,
+    /// True if the record was read in this attempt.
+    has_read: bool,
+    leading_until: Option<Instant>,
+    is_releasing: bool,
+}
+
+/// A record, and when this process first saw it.
+#[derive(Clone, Debug)]
+struct Observed {
+    record: LeaseRecord,
+    at: Instant,
+}
+
+/// A request to the store.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Call {
+    Get,
+    Create(LeaseRecord),
+    Update(LeaseRecord, String),
+}
+
+/// How the store answered a call.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Answer {
+    /// The answer to [`Call::Get`].
+    Found(Option<Stored>),
+    /// The answer to the others if they succeeded.
+    Written(Stored),
+    Conflict,
+    /// There was no answer, or one that does not say what happened.
+    Failed,
+}
+
+/// What follows an answer.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Next {
+    /// Another call in the same attempt.
+    Call(Call),
+    /// The attempt has ended.
+    Wait,
+    /// This candidate led, and does no longer.
+    Lost,
+    /// The Lease is not held by this candidate, after [`Machine::release`].
+    Released,
+}
+
+/// The times of one step: that of the monotonic clock, and the one that is written into records.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Now {
+    pub(super) instant: Instant,
+    pub(super) wall: Timestamp,
+}
+
+impl Machine {
+    pub(super) fn new(identity: String, timing: Timing) -> Self {
+        Self {
+            identity,
+            timing,
+            observed: None,
+            version: None,
+            has_read: false,
+            leading_until: None,
+            is_releasing: false,
+        }
+    }
+
+    /// The time until which this candidate leads if it does not renew the Lease; `None` if it does
+    /// not lead.
+    pub(super) fn leading_until(&self) -> Option<Instant> {
+        self.leading_until
+    }
+
+    /// True if this candidate leads at `now`.
+    #[cfg(test)]
+    pub(super) fn is_leading(&self, now: Instant) -> bool {
+        self.leading_until.is_some_and(|until| now < until)
+    }
+
+    /// The holder of the Lease that was seen last; `None` if there is none.
+    pub(super) fn holder(&self) -> Option<&str> {
+        let record = self.observed.as_ref().map(|observed| &observed.record);
+        let holder = record.map(|record| record.holder.as_str());
+        holder.filter(|holder| !holder.is_empty())
+    }
+
+    /// Stops to lead. The next attempts give the Lease back.
+    pub(super) fn release(&mut self) {
+        self.leading_until = None;
+        self.is_releasing = true;
+    }
+
+    /// The first call of an attempt.
+    pub(super) fn begin(&mut self, now: Now) -> Call {
+        self.has_read = false;
+        let is_own = self.holder() == Some(self.identity.as_str());
+        // After an answer that is lost, the version is not known.
+        match self.version.take() {
+            Some(version) if is_own => Call::Update(self.record(now), version),
+            _ => Call::Get,
+        }
+    }
+
+    /// What follows the answer, at `now`, to a call that was made at `sent`.
+    pub(super) fn proceed(&mut self, answer: Answer, sent: Instant, now: Now) -> Next {
+        if self.leading_until.is_some_and(|until| until <= now.instant) {
+            return Next::Lost;
+        }
+        match answer {
+            Answer::Failed => Next::Wait,
+            Answer::Conflict if self.has_read => Next::Wait,
+            Answer::Conflict => Next::Call(Call::Get),
+            Answer::Found(found) => self.found(found, now),
+            Answer::Written(_) if self.is_releasing => Next::Released,
+            Answer::Written(stored) => {
+                self.version = Some(stored.version);
+                self.observed = Some(Observed {
+                    record: stored.record,
+                    at: now.instant,
+                });
+                // Others may have seen the renewal right after it was sent.
+                let until = sent + self.timing.renew_deadline;
+                if now.instant < until {
+                    self.leading_until = Some(until);
+                }
+                Next::Wait
+            }
+        }
+    }
+
+    fn found(&mut self, found: Option<Stored>, now: Now) -> Next {
+        self.has_read = true;
+        let Some(Stored { record, version }) = found else {
+            return match self.observed {
+                _ if self.is_releasing => Next::Released,
+                // A deleted Lease may still have a leader, which does not know of the deletion yet.
+                Some(_) if self.is_held_by_another(now.instant) => Next::Wait,
+                _ => Next::Call(Call::Create(self.record(now))),
+            };
+        };
+        let is_known = self
+            .observed
+            .as_ref()
+            .is_some_and(|observed| observed.record == record);
+        if !is_known {
+            let at = now.instant;
+            self.observed = Some(Observed { record, at });
+        }
+        let is_own = self.holder() == Some(self.identity.as_str());
+        match is_own {
+            false if self.is_releasing => Next::Released,
+            false if self.leading_until.is_some() => Next::Lost,
+            false if self.is_held_by_another(now.instant) => Next::Wait,
+            _ => Next::Call(Call::Update(self.record(now), version)),
+        }
+    }
+
+    /// True if another candidate holds the Lease that was seen last, and it has not expired.
+    fn is_held_by_another(&self, now: Instant) -> bool {
+        let Some(Observed { record, at }) = &self.observed else {
+            return false;
+        };
+        let duration = record.lease_duration.unwrap_or(self.timing.lease_duration);
+        let is_anothers = !record.holder.is_empty() && record.holder != self.identity;
+        is_anothers && now.saturating_duration_since(*at) < duration
+    }
+
+    /// The record that this candidate writes next.
+    fn record(&self, now: Now) -> LeaseRecord {
+        let last = self.observed.as_ref().map(|observed| &observed.record);
+        let transitions = last.map_or(0, |record| record.transitions);
+        if self.is_releasing {
+            return LeaseRecord {
+                holder: String::new(),
+                // As short as a Lease can be, for candidates that look at nothing else.
+                lease_duration: Some(Duration::from_secs(1)),
+                acquired_at: Some(now.wall),
+                renewed_at: Some(now.wall),
+                transitions,
+            };
+        }
+        let own = last.filter(|record| record.holder == self.identity);
+        LeaseRecord {
+            holder: self.identity.clone(),
+            lease_duration: Some(self.timing.lease_duration),
+            acquired_at: match own {
+                Some(own) => own.acquired_at,
+                None => Some(now.wall),
+            },
+            renewed_at: Some(now.wall),
+            transitions: match (last, own) {
+                (Some(_), None) => transitions.saturating_add(1),
+                _ => transitions,
+            },
+        }
+    }
+}

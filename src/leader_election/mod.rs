@@ -1,0 +1,69 @@
+//! Leader election: of several copies of a program, one at a time leads.
+//!
+//! The copies are *candidates* for one Lease of the API server. The leader renews it; when it is
+//! not renewed for [`Config::lease_duration`], another candidate takes it.
+//!
+//! ```no_run
+//! use kubefan::leader_election::{Config, KubeLease, LeaderElector};
+//! use kubefan::shutdown::Shutdown;
+//!
+//! # type Failure = Box<dyn std::error::Error>;
+//! # async fn run(client: kube::Client, shutdown: Shutdown) -> Result<(), Failure> {
+//! let lease = KubeLease::new(client, "default", "my-controller");
+//! let elector = LeaderElector::start(lease, Config::default(), &shutdown)?;
+//! if elector.elected().await {
+//!     tokio::select! {
+//!         () = elector.lost() => return Err("the lease was lost".into()),
+//!         () = shutdown.draining() => {} // replace this by the work of the leader
+//!     }
+//! }
+//! elector.leave().await?; // another candidate leads at once
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! # Guarantees
+//!
+//! - At most one candidate leads (`there_are_never_two_leaders`), if clocks run alike: the fastest
+//!   may run faster than the slowest by less than [`Config::lease_duration`] divided by
+//!   [`Config::renew_deadline`] (1.5 by default). No clocks are compared: what counts is how long
+//!   ago this process saw the Lease change, by the monotonic clock, not the times in the Lease.
+//! - A leader stops to lead [`Config::renew_deadline`] after it began its last successful renewal,
+//!   also if the answer of the API server is late. That is before another candidate can take the
+//!   Lease, which waits for [`Config::lease_duration`] after it saw this renewal. The difference
+//!   between both is the time in which the leader's work must stop.
+//! - A leader that lost the Lease never leads again. The program should end.
+//!
+//! The guarantee does not cover a Lease that is deleted or edited by others, nor a machine that is
+//! suspended, because the monotonic clock does not run meanwhile. A candidate that saw the Lease
+//! before its deletion waits until it would have expired.
+//!
+//! # Requests
+//!
+//! Each candidate makes an attempt per [`Config::retry_period`], with one request to renew or to
+//! look at the Lease. This is its rate limit: it shares none with the program's other requests, so
+//! these cannot delay a renewal. A request may take half of the renew deadline.
+//!
+//! The program needs the verbs `get`, `create` and `update` on `leases` in `coordination.k8s.io`.
+
+mod config;
+mod elector;
+mod kube_lease;
+mod lease;
+mod machine;
+mod metrics;
+#[cfg(test)]
+mod tests;
+
+pub use config::Config;
+pub use config::InvalidConfig;
+pub use config::unique_identity;
+pub use elector::LeaderElector;
+pub use elector::NotReleased;
+pub use elector::Status;
+pub use kube_lease::KubeLease;
+pub use lease::LeaseRecord;
+pub use lease::LeaseStore;
+pub use lease::StoreError;
+pub use lease::Stored;
+pub use metrics::Metrics;

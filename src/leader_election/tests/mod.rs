@@ -1,0 +1,6 @@
+//! Tests of leader election: the machine by itself, candidates on a scripted store, and a model.
+
+mod candidates;
+mod model;
+mod steps;
+mod store;
