@@ -51,7 +51,7 @@ pub struct Config {
     /// each time, up to 1,000 s. Other objects do not wait meanwhile, and later changes of the
     /// object are added to those that failed. Default is false: an error is only logged.
     pub retry_on_error: bool,
-    /// How often all objects are processed as [`Delta::Sync`](super::Delta::Sync). Default is
+    /// How often all objects are processed as [`Delta::Sync`](super::Delta::Sync); zero is never. Default is
     /// `None`, which means never.
     pub full_resync_period: Option<Duration>,
     /// How the API server is listed and watched.
@@ -229,8 +229,12 @@ async fn process_all<P: Process>(
 ) {
     let mut limiter = ItemExponentialFailure::new(RETRY_DELAY, MAX_RETRY_DELAY);
     let mut retries = FuturesUnordered::new();
-    let mut resync = config.full_resync_period.map(|period| {
-        let mut resync = interval_at(Instant::now() + period, period);
+    // Zero means never, as in client-go, and so does a period that ends after all time.
+    let period = config.full_resync_period;
+    let period = period.filter(|period| !period.is_zero());
+    let first = period.and_then(|period| Some((Instant::now().checked_add(period)?, period)));
+    let mut resync = first.map(|(first, period)| {
+        let mut resync = interval_at(first, period);
         resync.set_missed_tick_behavior(MissedTickBehavior::Delay);
         resync
     });

@@ -36,6 +36,8 @@ use super::source::Source;
 /// When so many objects have changed since its snapshot, a handler that has everything takes a new
 /// one, so that old states of objects are freed.
 const REBASE: usize = 64;
+/// The longest interval of a resync. A longer one would overflow an `Instant`.
+const LONGEST_RESYNC: Duration = Duration::from_secs(100 * 365 * 86_400);
 /// Budget units of a change: the stream yields after 1,024 of them.
 const UNITS_PER_CHANGE: usize = CoopBudget::UNITS / 1024;
 
@@ -75,7 +77,7 @@ impl<K: DeserializeOwned> Changes<K> {
     /// least [`Config::LEAST_RESYNC`]. Default is never.
     #[must_use]
     pub fn with_resync(mut self, interval: Duration) -> Self {
-        let interval = interval.max(Config::LEAST_RESYNC);
+        let interval = interval.clamp(Config::LEAST_RESYNC, LONGEST_RESYNC);
         let mut ticks = interval_at(Instant::now() + interval, interval);
         ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
         self.resync = Some(ticks);

@@ -50,7 +50,7 @@
 //!
 //! [`WorkQueue::forget`] resets the count and ends the backoff. A worker calls it after a success.
 //! An event handler calls it before `add` for a change that may mend the failure, such as a new
-//! `spec`: then the key runs at once.
+//! `spec`: then the key runs at once, or when its present run is done, even if that fails.
 //!
 //! # Time
 //!

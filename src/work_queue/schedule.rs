@@ -56,6 +56,9 @@ type Rank = (i128, u64);
 #[derive(Default)]
 struct KeyState {
     is_running: bool,
+    /// True if the key was forgotten during its present run. If a run was requested since, a failure
+    /// of the present one does not count.
+    is_forgotten: bool,
     request: Option<Request>,
 }
 
@@ -133,6 +136,7 @@ impl<K: Eq + Hash + 'static> Schedule<K> {
             MapEntry::Vacant(entry) => (Arc::clone(entry.key()), entry.insert(KeyState::default())),
         };
         let wanted_at = now + options.after.min(MAX_DELAY);
+        let counts = !(state.is_forgotten && state.request.is_some());
         let request = match &mut state.request {
             Some(request) => {
                 request.priority = request.priority.max(options.priority);
@@ -143,7 +147,7 @@ impl<K: Eq + Hash + 'static> Schedule<K> {
                 .request
                 .insert(self.lines.request(options.priority, wanted_at)),
         };
-        if options.is_rate_limited && request.backoff_until.is_none() {
+        if options.is_rate_limited && counts && request.backoff_until.is_none() {
             let backoff = self.rate_limiter.when(&key, now);
             request.backoff_until = Some(now + backoff.min(MAX_DELAY));
         }
@@ -160,6 +164,7 @@ impl<K: Eq + Hash + 'static> Schedule<K> {
         let Some(state) = self.keys.get_mut(key) else {
             return Change::None;
         };
+        state.is_forgotten = state.is_running;
         let Some(request) = &mut state.request else {
             return Change::None;
         };
@@ -205,6 +210,7 @@ impl<K: Eq + Hash + 'static> Schedule<K> {
         let state = self.keys.get_mut(&key)?;
         let request = state.request.take()?;
         state.is_running = true;
+        state.is_forgotten = false;
         let number = self.next_run;
         self.next_run += 1;
         self.runs.insert(number, now);
@@ -224,6 +230,7 @@ impl<K: Eq + Hash + 'static> Schedule<K> {
         };
         let state = entry.get_mut();
         state.is_running = false;
+        state.is_forgotten = false;
         match &mut state.request {
             Some(request) if !self.is_shutting_down || request.due() <= now => {
                 self.lines.place(key, request, now)

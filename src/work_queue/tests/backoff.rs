@@ -150,6 +150,28 @@ async fn a_key_that_is_forgotten_while_it_runs_has_no_backoff_afterwards() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_run_that_was_requested_after_a_key_was_forgotten_does_not_wait_for_an_older_failure() {
+    let queue = queue();
+    queue.add("a");
+    let work = take(&queue).unwrap();
+    queue.forget(&"a");
+    queue.add("a");
+    queue.add_rate_limited("a");
+    drop(work);
+    assert_eq!(queue.num_requeues(&"a"), 0);
+    assert_eq!(run_all(&queue), ["a"]);
+    // Without such a request, the failure counts.
+    queue.add("a");
+    let work = take(&queue).unwrap();
+    queue.forget(&"a");
+    queue.add_rate_limited("a");
+    drop(work);
+    assert_eq!(queue.num_requeues(&"a"), 1);
+    assert!(after(&queue, 9).await.is_empty());
+    assert_eq!(after(&queue, 1).await, ["a"]);
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_delay_longer_than_the_backoff_remains() {
     let queue = queue();
     let delayed = |after: Duration| AddOptions {

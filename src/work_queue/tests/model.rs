@@ -2,6 +2,7 @@
 //! list of requests hands out.
 
 use std::collections::BTreeMap;
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 use proptest::prelude::*;
@@ -46,6 +47,8 @@ struct Model {
     requests: BTreeMap<u8, Request>,
     running: Vec<u8>,
     failures: BTreeMap<u8, u32>,
+    /// The running keys that were forgotten since they began to run.
+    forgotten: BTreeSet<u8>,
     count: usize,
     is_shutting_down: bool,
     /// The number of the step at which each key was last added, and last began to run.
@@ -67,6 +70,7 @@ impl Model {
         let wanted_at = self.now + ms(after);
         self.count += 1;
         let order = self.count;
+        let counts = !(self.forgotten.contains(&key) && self.requests.contains_key(&key));
         let request = self.requests.entry(key).or_insert(Request {
             priority,
             wanted_at,
@@ -75,7 +79,7 @@ impl Model {
         });
         request.priority = request.priority.max(priority);
         request.wanted_at = request.wanted_at.min(wanted_at);
-        if is_rate_limited && request.backoff_until.is_none() {
+        if is_rate_limited && counts && request.backoff_until.is_none() {
             let failures = self.failures.entry(key).or_default();
             request.backoff_until = Some(self.now + ms(10 * 2_u64.pow(*failures)).min(ms(100)));
             *failures += 1;
@@ -84,6 +88,9 @@ impl Model {
 
     fn forget(&mut self, key: u8) {
         self.failures.remove(&key);
+        if self.running.contains(&key) {
+            self.forgotten.insert(key);
+        }
         if let Some(request) = self.requests.get_mut(&key) {
             request.backoff_until = None;
         }
@@ -187,6 +194,7 @@ impl Play {
                 let run = self.runs.remove(number);
                 let _ = self.schedule.done(&run.key, run.number, now);
                 self.model.running.retain(|key| *key != *run.key);
+                self.model.forgotten.remove(&*run.key);
                 if self.model.is_shutting_down {
                     self.model.drop_undue();
                 }

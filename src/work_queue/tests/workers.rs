@@ -95,9 +95,12 @@ async fn work(queue: WorkQueue<u8>, record: Arc<Mutex<Record>>, seed: u64) {
             Some(left) if random.random_bool(0.4) => {
                 record.failures = left;
                 queue.add_rate_limited(key);
-                let backoff = ms(10) * 2_u32.pow(queue.num_requeues(&key) - 1);
-                let end = Instant::now() + backoff.min(ms(500));
-                record.backoff.insert(key, end);
+                // Zero if the key was forgotten and added while it ran.
+                if let Some(doublings) = queue.num_requeues(&key).checked_sub(1) {
+                    let backoff = ms(10) * 2_u32.pow(doublings);
+                    let end = Instant::now() + backoff.min(ms(500));
+                    record.backoff.insert(key, end);
+                }
                 let added = record.next();
                 record.added.insert(key, added);
             }
