@@ -191,6 +191,8 @@ impl<K: DeserializeOwned> Changes<K> {
             false => difference(&self.reached.objects(selection), &new),
         };
         self.reached.rebase(snapshot);
+        // From now on listers read this cache, too, even if it loses its content before they do.
+        self.informer.reader();
         self.following = Some((reader, stream));
     }
 

@@ -199,11 +199,11 @@ impl<K: DeserializeOwned> Shared<K> {
         is_synced
     }
 
-    /// The reader of the present cache if it is ready, otherwise that of the last one that was.
+    /// The reader of the present cache if it is or was ready, otherwise that of the last one that was.
     pub(super) fn reader(&self) -> Option<Reader> {
         let current = self.source.current()?;
         let mut last = self.last_ready.lock();
-        if current.is_ready()
+        if (current.is_ready() || current.last_snapshot().is_some())
             && !last
                 .as_ref()
                 .is_some_and(|last| last.is_of_same_cache(&current))
