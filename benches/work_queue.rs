@@ -120,19 +120,21 @@ fn one_worker_waits(bencher: Bencher<'_, '_>) {
         .bench_local_values(|keys| {
             runtime.block_on(async {
                 let queue = WorkQueue::new(Config::default());
-                let run = async {
-                    while let Some(work) = queue.get().await {
-                        drop(work);
+                let worker = {
+                    let queue = queue.clone();
+                    async move {
+                        while let Some(work) = queue.get().await {
+                            drop(work);
+                        }
                     }
                 };
-                let add = async {
-                    for key in keys {
-                        queue.add(key);
-                        tokio::task::yield_now().await;
-                    }
-                    queue.shut_down();
-                };
-                tokio::join!(run, add);
+                let worker = runtime.spawn(worker);
+                for key in keys {
+                    queue.add(key);
+                    tokio::task::yield_now().await;
+                }
+                queue.shut_down();
+                worker.await.expect("the worker does not panic");
             });
         });
 }

@@ -147,9 +147,17 @@ impl<K: DeserializeOwned> SharedView<K> {
         if view.functions.contains_key(&name) {
             return Err(IndexError::Exists(name));
         }
+        let mut index = Index::default();
+        if view.keeps_objects && matches!(view.phase, Phase::Following(_)) {
+            // All objects are decoded, up to the cursor.
+            for (object, decoded) in view.content.objects.values() {
+                index.insert(object, function(decoded));
+            }
+        } else {
+            view.phase = Phase::Waiting;
+        }
         view.functions.insert(name.clone(), function);
-        view.content.indexes.insert(name, Index::default());
-        view.phase = Phase::Waiting;
+        view.content.indexes.insert(name, index);
         while !view.advance(usize::MAX) {}
         Ok(())
     }

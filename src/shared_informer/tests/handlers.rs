@@ -1,6 +1,8 @@
 //! Scripted sequences: what handlers are told, and when.
 
 use std::sync::Arc;
+use std::sync::atomic::AtomicUsize;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use parking_lot::Mutex;
@@ -216,6 +218,27 @@ async fn a_filtering_handler_sees_objects_come_and_go() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_filtering_handler_learns_of_missed_deletions_of_what_it_accepts() {
+    let mut upstream = Upstream::new(None);
+    let informer = upstream.informer(Config::default());
+    let (recorder, _permits, mut calls) = recorder(1_000);
+    let has_x = |thing: &Thing| thing.metadata.labels["app"] == "x";
+    for (name, app) in [("a", "x"), ("b", "y"), ("c", "x")] {
+        upstream.put(name, app);
+    }
+    let mut handler = informer.add_handler(Filtering::new(has_x, recorder), None);
+    assert!(handler.synced().await);
+    // Only the relist tells of a and b. The handler never knew b.
+    upstream.things.remove("a");
+    upstream.things.remove("b");
+    upstream.change("c", "y");
+    upstream.relist();
+    upstream.put("d", "x");
+    let expected = ["*a3", "*c5", "?a3", "-c5", "+d8"];
+    assert_eq!(take(&mut calls, 5).await, expected);
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_lister_is_never_older_than_the_change_of_a_handler() {
     for storage in [Storage::Bytes, Storage::Decoded] {
         let mut upstream = Upstream::new(None);
@@ -326,6 +349,43 @@ async fn an_index_may_be_added_later_and_has_a_name_of_its_own() {
     assert_eq!(format!("{keys:?}"), r#"["n/a", "n/c"]"#);
     let exists = IndexError::Exists("app".to_owned());
     assert_eq!(informer.add_index("app", app), Err(exists));
+}
+
+#[tokio::test(start_paused = true)]
+async fn another_index_of_decoded_objects_does_not_compute_the_others_again() {
+    let mut upstream = Upstream::new(None);
+    for (name, app) in [("a", "x"), ("b", "y"), ("c", "x")] {
+        upstream.put(name, app);
+    }
+    let informer = upstream.informer(Config {
+        storage: Storage::Decoded,
+        ..Config::default()
+    });
+    assert!(informer.synced().await);
+    let calls = Arc::<AtomicUsize>::default();
+    let counted = Arc::clone(&calls);
+    let app = move |thing: &Thing| {
+        counted.fetch_add(1, Ordering::Relaxed);
+        vec![thing.metadata.labels["app"].clone()]
+    };
+    informer.add_index("app", app).expect("a new index");
+    let name = |thing: &Thing| vec![thing.metadata.name.clone()];
+    upstream.put("d", "y");
+    informer.add_index("name", name).expect("a new index");
+    assert_eq!(calls.load(Ordering::Relaxed), 4);
+    let lister = informer.lister();
+    let keys = |index, value| {
+        let keys = lister.index_keys(index, value).expect("is an index");
+        keys.iter().map(ToString::to_string).collect::<Vec<_>>()
+    };
+    assert_eq!(keys("app", "y"), ["n/b", "n/d"]);
+    for name in ["a", "b", "c", "d"] {
+        assert_eq!(keys("name", name), [format!("n/{name}")]);
+    }
+    upstream.put("b", "x");
+    upstream.delete("d");
+    assert_eq!(keys("app", "x"), ["n/a", "n/b", "n/c"]);
+    assert!(keys("name", "d").is_empty());
 }
 
 #[tokio::test(start_paused = true)]
