@@ -82,6 +82,8 @@
 //! - [`delta_fifo`]: a queue of the changes of objects, and the classic controller.
 //! - [`controller`]: calls a function for each object that changed, with retries.
 //! - [`leader_election`]: of several copies of a program, one at a time leads.
+//! - [`manager`]: starts and stops the controllers of a program in order.
+//! - [`event_recorder`]: writes Events about objects, without a wait.
 //! - [`fake_source`]: a programmable API server for tests.
 //!
 //! All other rooms are private: `concurrency`, `body` and `mutation` in the library; the rooms of
@@ -109,9 +111,11 @@ pub mod codec;
 mod concurrency;
 pub mod controller;
 pub mod delta_fifo;
+pub mod event_recorder;
 pub mod fake_source;
 pub mod informer;
 pub mod leader_election;
+pub mod manager;
 mod mutation;
 pub mod scheme;
 pub mod shared_informer;

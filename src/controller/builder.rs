@@ -192,6 +192,16 @@ where
         &self.parts.name
     }
 
+    /// The informers that the controller reads.
+    pub(super) fn sources(&self) -> impl Iterator<Item = &dyn Source> {
+        let primary: &dyn Source = &self.primary;
+        std::iter::once(primary).chain(self.others.iter().map(AsRef::as_ref))
+    }
+
+    pub(super) fn sync_timeout(&self) -> Duration {
+        self.parts.settings.sync_timeout
+    }
+
     pub(super) fn into_parts(self) -> (Parts, Vec<Box<dyn Source>>) {
         let mut sources = self.others;
         sources.insert(0, Box::new(self.primary));

@@ -63,18 +63,27 @@
 
 mod builder;
 mod error;
+mod finalizer;
 mod metrics;
+mod owner_reference;
 mod predicate;
 mod reconciler;
 mod request;
 mod run;
 mod source;
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;
 
 pub use builder::Controller;
 pub use error::Error;
+pub use finalizer::Finalize;
+pub use finalizer::FinalizerError;
+pub use finalizer::finalizer;
 pub use metrics::Metrics;
+pub use owner_reference::OwnerError;
+pub use owner_reference::controller_of;
+pub use owner_reference::set_controller_reference;
+pub use owner_reference::set_owner_reference;
 pub use predicate::Predicate;
 pub use reconciler::Action;
 pub use reconciler::Reconciler;

@@ -2,6 +2,7 @@
 
 use std::future::Future;
 use std::panic::AssertUnwindSafe;
+use std::pin::Pin;
 use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
@@ -52,6 +53,16 @@ impl<K> Controller<K>
 where
     K: Resource + DeserializeOwned + Send + Sync + 'static,
 {
+    /// Waits until all informers that the controller reads have a complete list. The wait begins
+    /// when the future is polled first. Cancel safe.
+    ///
+    /// # Errors
+    ///
+    /// If an informer has no list in time, or ends.
+    pub fn synced(&self) -> impl Future<Output = Result<(), Error>> + Send + use<K> {
+        synced(self.name(), self.sources(), self.sync_timeout())
+    }
+
     /// Waits for the informers' first lists, and then reconciles until `stop` completes, or a drain
     /// of the controller's shutdown begins. Then it waits for the reconciles that run.
     ///
@@ -104,7 +115,8 @@ async fn run<R: Reconciler>(
             () = shutdown.draining() => {}
         }
     });
-    let synced = synced(&name, &sources, settings.sync_timeout);
+    let primary_and_others = sources.iter().map(AsRef::as_ref);
+    let synced = synced(&name, primary_and_others, settings.sync_timeout);
     let mut pumps: FuturesUnordered<_> = sources
         .into_iter()
         .map(|source| pump(&name, source, &queue))
@@ -141,18 +153,17 @@ async fn run<R: Reconciler>(
     ended.and(finished)
 }
 
-/// Waits until all sources have a complete list.
-fn synced(
+/// Waits until all `sources` have a complete list.
+fn synced<'a>(
     name: &str,
-    sources: &[Box<dyn Source>],
+    sources: impl Iterator<Item = &'a dyn Source>,
     limit: Duration,
-) -> impl Future<Output = Result<(), Error>> + use<> {
+) -> Pin<Box<dyn Future<Output = Result<(), Error>> + Send>> {
     let controller = name.to_owned();
     let waits: Vec<_> = sources
-        .iter()
         .map(|source| (source.resource(), source.synced()))
         .collect();
-    async move {
+    Box::pin(async move {
         let deadline = Instant::now() + limit;
         for (resource, synced) in waits {
             match timeout_at(deadline, synced).await {
@@ -173,7 +184,7 @@ fn synced(
             }
         }
         Ok(())
-    }
+    })
 }
 
 /// Adds the requests of `source` to `queue`. Completes only with an error.

@@ -19,6 +19,8 @@ use crate::work_queue::WorkQueue;
 
 use super::Predicate;
 use super::Request;
+use super::owner_reference;
+use super::owner_reference::group_of;
 
 /// The priority of requests for the objects of the first list and of a resync. All others have
 /// priority 0. A request keeps its priority when it is requeued.
@@ -143,13 +145,9 @@ pub(super) fn itself<K: Resource>(object: &K) -> Vec<Request> {
 /// The request for the controller that owns `object`, if it is of the resource `primary`.
 pub(super) fn controller_of<K: Resource>(object: &K, primary: &api::Resource) -> Vec<Request> {
     let metadata = object.meta();
-    let owners = metadata.owner_references.iter().flatten();
-    let mut controllers = owners.filter(|owner| owner.controller == Some(true));
-    let is_primary = |api_version: &str, kind: &str| {
-        let group = api_version.rsplit_once('/').map_or("", |(group, _)| group);
-        group == primary.gvr.group && kind == primary.kind
-    };
-    let owner = controllers.find(|owner| is_primary(&owner.api_version, &owner.kind));
+    let owner = owner_reference::controller_of(metadata).filter(|owner| {
+        group_of(&owner.api_version) == primary.gvr.group && owner.kind == primary.kind
+    });
     let request = owner.map(|owner| Request {
         namespace: metadata.namespace.clone().filter(|_| primary.namespaced),
         name: owner.name.clone(),

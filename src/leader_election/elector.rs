@@ -288,8 +288,18 @@ impl<S: LeaseStore> Candidate<S> {
 
     /// Gives the Lease back if `left` waits for this; otherwise the handle was dropped.
     async fn leave(mut self, left: Option<oneshot::Sender<Result<(), NotReleased>>>) {
-        self.enter(Status::Left);
+        let until = self.machine.leading_until();
+        let has_lost = until.is_some_and(|until| until <= Instant::now());
+        self.enter(match has_lost {
+            true => Status::Lost,
+            false => Status::Left,
+        });
         let Some(left) = left else { return };
+        if has_lost {
+            // The caller may have stopped to wait.
+            let _ = left.send(Ok(()));
+            return;
+        }
         let deadline = Instant::now() + self.config.renew_deadline;
         self.machine.release();
         let mut result = Err(NotReleased);

@@ -53,7 +53,7 @@ mod lease;
 mod machine;
 mod metrics;
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;
 
 pub use config::Config;
 pub use config::InvalidConfig;

@@ -50,7 +50,7 @@ impl Signals {
     }
 
     /// The name of the next signal. Cancel safe.
-    pub(super) async fn next(&mut self) -> &'static str {
+    pub async fn next(&mut self) -> &'static str {
         match &mut self.source {
             Source::Process {
                 terminate,

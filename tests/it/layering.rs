@@ -57,6 +57,12 @@ pub(crate) const ROOMS: &[(Set, &str, &str)] = &[
         "shutdown telemetry api shared_informer work_queue",
     ),
     (Library, "leader_election", "shutdown telemetry"),
+    (Library, "event_recorder", "shutdown"),
+    (
+        Library,
+        "manager",
+        "shutdown shared_informer controller leader_election",
+    ),
     (Library, "fake_source", "api codec upstream"),
     (Proxy, "ledger", "telemetry"),
     (Proxy, "net", "shutdown telemetry ledger"),
@@ -119,10 +125,13 @@ const RESTRICTED_NAMES: &[(&str, &str)] = &[
     ("humantime", "config"),
     ("hyper", "net upstream server tools/sim"),
     ("hyper_util", "net upstream server"),
-    ("k8s_openapi", "leader_election tools/workload"),
+    (
+        "k8s_openapi",
+        "controller leader_election event_recorder tools/workload",
+    ),
     (
         "kube",
-        "scheme upstream shared_informer controller leader_election",
+        "scheme upstream shared_informer controller leader_election event_recorder manager",
     ),
     (
         "prometheus",
@@ -133,7 +142,7 @@ const RESTRICTED_NAMES: &[(&str, &str)] = &[
     ("schemars", "config"),
     (
         "tokio",
-        "shutdown telemetry concurrency body ledger net identity cache upstream informer shared_informer work_queue delta_fifo controller leader_election fake_source audit server app process tools/sim tools/load tools/app tools/commands",
+        "shutdown telemetry concurrency body ledger net identity cache upstream informer shared_informer work_queue delta_fifo controller leader_election event_recorder manager fake_source audit server app process tools/sim tools/load tools/app tools/commands",
     ),
     ("tokio::net", "net upstream app"),
     ("x509_parser", "identity"),

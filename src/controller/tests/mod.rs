@@ -4,4 +4,4 @@ mod events;
 mod history;
 mod reconciles;
 mod stop;
-mod support;
+pub(crate) mod support;

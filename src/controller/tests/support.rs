@@ -35,16 +35,16 @@ use crate::shutdown;
 use crate::shutdown::Shutdown;
 
 /// One resource of a fake API server, and its informer.
-pub(super) struct Fake<K> {
-    pub(super) source: FakeSource,
-    pub(super) informer: SharedInformer<K>,
+pub(crate) struct Fake<K> {
+    pub(crate) source: FakeSource,
+    pub(crate) informer: SharedInformer<K>,
     /// Ends the reflector, and so the informer.
     end: Arc<Notify>,
 }
 
 /// Calls of a reconciler, and the results that it returns.
 #[derive(Clone, Default)]
-pub(super) struct Calls(Arc<State>);
+pub(crate) struct Calls(Arc<State>);
 
 #[derive(Default)]
 struct State {
@@ -56,14 +56,14 @@ struct State {
 }
 
 #[derive(Clone, Debug)]
-pub(super) struct Call {
-    pub(super) request: Request,
-    pub(super) began: Instant,
-    pub(super) has_ended: bool,
+pub(crate) struct Call {
+    pub(crate) request: Request,
+    pub(crate) began: Instant,
+    pub(crate) has_ended: bool,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Outcome {
+pub(crate) enum Outcome {
     Is(Action),
     Error,
     Panic,
@@ -74,7 +74,7 @@ where
     K: Resource<DynamicType = ()> + DeserializeOwned + Send + Sync + 'static,
 {
     /// An informer of a source without objects.
-    pub(super) fn new(is_namespaced: bool) -> Self {
+    pub(crate) fn new(is_namespaced: bool) -> Self {
         let source = FakeSource::new();
         let (writer, reader) = cache::cache(cache::Config::default());
         let end = Arc::new(Notify::new());
@@ -104,42 +104,42 @@ where
         }
     }
 
-    pub(super) fn end(&self) {
+    pub(crate) fn end(&self) {
         self.end.notify_one();
     }
 }
 
 impl Calls {
     /// Makes the next reconciles of `name` end with `results`.
-    pub(super) fn script(&self, name: &str, results: &[Outcome]) {
+    pub(crate) fn script(&self, name: &str, results: &[Outcome]) {
         let mut scripts = self.0.results.lock();
         let script = scripts.entry(name.to_owned()).or_default();
         script.extend(results);
     }
 
     /// Makes each reconcile take `duration` from now on.
-    pub(super) fn take(&self, duration: Duration) {
+    pub(crate) fn take(&self, duration: Duration) {
         *self.0.duration.lock() = duration;
     }
 
-    pub(super) fn all(&self) -> Vec<Call> {
+    pub(crate) fn all(&self) -> Vec<Call> {
         self.0.calls.lock().clone()
     }
 
     /// The names of the reconciled objects, in order.
-    pub(super) fn names(&self) -> Vec<String> {
+    pub(crate) fn names(&self) -> Vec<String> {
         let calls = self.0.calls.lock();
         calls.iter().map(|call| call.request.to_string()).collect()
     }
 
     /// The number of reconciles that run now.
-    pub(super) fn running(&self) -> usize {
+    pub(crate) fn running(&self) -> usize {
         let calls = self.0.calls.lock();
         calls.iter().filter(|call| !call.has_ended).count()
     }
 
     /// Waits until `count` reconciles have begun.
-    pub(super) async fn until(&self, count: usize) {
+    pub(crate) async fn until(&self, count: usize) {
         let begun = async {
             loop {
                 let changed = self.0.changed.notified();
@@ -189,28 +189,28 @@ impl Reconciler for Calls {
     }
 }
 
-pub(super) fn shutdown() -> Shutdown {
+pub(crate) fn shutdown() -> Shutdown {
     Shutdown::new(shutdown::Config::default())
 }
 
-pub(super) fn ms(milliseconds: u64) -> Duration {
+pub(crate) fn ms(milliseconds: u64) -> Duration {
     Duration::from_millis(milliseconds)
 }
 
 /// A controller of config maps with the name `test`.
-pub(super) fn controller(fake: &Fake<ConfigMap>) -> Controller<ConfigMap> {
+pub(crate) fn controller(fake: &Fake<ConfigMap>) -> Controller<ConfigMap> {
     Controller::new("test", &fake.informer, shutdown())
 }
 
 /// Runs `controller` until it is aborted.
-pub(super) fn start(
+pub(crate) fn start(
     controller: Controller<ConfigMap>,
     calls: &Calls,
 ) -> JoinHandle<Result<(), Error>> {
     start_until(controller, calls, std::future::pending())
 }
 
-pub(super) fn start_until(
+pub(crate) fn start_until(
     controller: Controller<ConfigMap>,
     calls: &Calls,
     stop: impl Future<Output = ()> + Send + 'static,
@@ -219,7 +219,7 @@ pub(super) fn start_until(
 }
 
 /// A config map in the namespace `n`, with a generation.
-pub(super) fn map(name: &str, generation: i64) -> Value {
+pub(crate) fn map(name: &str, generation: i64) -> Value {
     json!({
         "apiVersion": "v1", "kind": "ConfigMap",
         "metadata": { "namespace": "n", "name": name, "generation": generation },

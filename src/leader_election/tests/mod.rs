@@ -3,4 +3,4 @@
 mod candidates;
 mod model;
 mod steps;
-mod store;
+pub(crate) mod store;

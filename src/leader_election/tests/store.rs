@@ -12,7 +12,7 @@ use crate::leader_election::StoreError;
 use crate::leader_election::Stored;
 
 #[derive(Clone, Default)]
-pub(super) struct FakeStore(Arc<Mutex<State>>);
+pub(crate) struct FakeStore(Arc<Mutex<State>>);
 
 #[derive(Default)]
 struct State {
@@ -26,33 +26,33 @@ struct State {
 }
 
 impl FakeStore {
-    pub(super) fn record(&self) -> Option<LeaseRecord> {
+    pub(crate) fn record(&self) -> Option<LeaseRecord> {
         self.0.lock().record.clone()
     }
 
     /// Changes the record, as another client of the API server does.
-    pub(super) fn put(&self, record: Option<LeaseRecord>) {
+    pub(crate) fn put(&self, record: Option<LeaseRecord>) {
         let mut state = self.0.lock();
         state.version += 1;
         state.record = record;
     }
 
     /// Answers each call after `delay` from now on.
-    pub(super) fn delay(&self, delay: Duration) {
+    pub(crate) fn delay(&self, delay: Duration) {
         self.0.lock().delay = delay;
     }
 
     /// Answers no call while `is_down` is true.
-    pub(super) fn set_down(&self, is_down: bool) {
+    pub(crate) fn set_down(&self, is_down: bool) {
         self.0.lock().is_down = is_down;
     }
 
-    pub(super) fn conflict_next(&self, updates: usize) {
+    pub(crate) fn conflict_next(&self, updates: usize) {
         self.0.lock().conflicts = updates;
     }
 
     /// The calls so far, with the time at which they were made.
-    pub(super) fn calls(&self) -> Vec<(&'static str, Instant)> {
+    pub(crate) fn calls(&self) -> Vec<(&'static str, Instant)> {
         self.0.lock().calls.clone()
     }
 

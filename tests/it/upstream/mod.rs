@@ -9,6 +9,7 @@ mod failures; // lost watches, restored clusters, clients that do not read
 mod identity; // callers with credentials of their own: who may read what
 mod library; // programs that use the library
 mod library_client; // their writes, with kube's client
+mod library_controller; // the example of a controller, as a program
 mod library_examples; // the examples that need an API server
 mod library_scopes; // what the caches of their informers hold
 mod operation; // README, deploy/, wrong settings, permissions

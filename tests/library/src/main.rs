@@ -1,8 +1,12 @@
-//! Prints the pods of the current cluster and their changes, with a shared informer.
+//! Prints the pods of the current cluster and their changes, with a shared informer and a controller.
 
+use std::convert::Infallible;
 use std::error::Error;
 
 use k8s_openapi::api::core::v1::Pod;
+use kubefan::controller::Action;
+use kubefan::controller::Controller;
+use kubefan::controller::Request;
 use kubefan::informer;
 use kubefan::shared_informer::Config;
 use kubefan::shared_informer::Factory;
@@ -37,7 +41,13 @@ async fn main() -> Result<(), Box<dyn Error>> {
     for node in lister.index_values("node")? {
         println!("{} pods on {node}", lister.index_keys("node", &node)?.len());
     }
-    tokio::signal::ctrl_c().await?;
+    let reconcile = |pod: Request| async move {
+        println!("reconciled {pod}");
+        Ok::<_, Infallible>(Action::Done)
+    };
+    let controller = Controller::new("pods", &pods, shutdown.clone());
+    let stop = async { drop(tokio::signal::ctrl_c().await) };
+    controller.run(reconcile, stop).await?;
     shutdown.drain().await;
     Ok(())
 }

@@ -1,0 +1,99 @@
+//! Keeps a ConfigMap `kubefan-example` in each Namespace labelled `kubefan-example=true`. Its data
+//! are the namespace's labels, with `/` in keys replaced by `.`. Of several copies of the program,
+//! the one with the Lease `default/kubefan-example` acts.
+//! `cargo run --example namespace_configmap -- [--kubeconfig FILE]`; SIGTERM or ctrl-c ends it.
+
+use k8s_openapi::api::core::v1::{ConfigMap, Namespace};
+use kube::api::{Api, DeleteParams, PostParams, ResourceExt};
+use kubefan::api::ResourceVersion;
+use kubefan::controller::{Action, Controller, Request};
+use kubefan::leader_election::{self, KubeLease};
+use kubefan::manager::Manager;
+use kubefan::shared_informer::{Config, Factory, Lister};
+use kubefan::shutdown::{self, Shutdown, Signals};
+use kubefan::upstream::{Client, ClientConfig};
+use std::{collections::BTreeMap, error::Error, sync::Arc, time::Duration};
+use tokio::time::Instant;
+
+const NAME: &str = "kubefan-example";
+
+struct State {
+    client: kube::Client,
+    namespaces: Lister<Namespace>,
+    maps: Lister<ConfigMap>,
+}
+
+#[tokio::main]
+async fn main() -> Result<(), Box<dyn Error>> {
+    kubefan::telemetry::install_log(Default::default())?;
+    let mut signals = Signals::of_process()?;
+    let mut config = ClientConfig::default();
+    let mut arguments = std::env::args().skip_while(|argument| argument != "--kubeconfig");
+    config.kubeconfig = arguments.nth(1).map(Into::into);
+    let client = Client::connect(config).await?;
+    let shutdown = Shutdown::new(shutdown::Config::default());
+    let factory = Factory::start(client.clone(), Default::default(), shutdown.clone()).await?;
+    let namespaces = factory.informer::<Namespace>(Config::default())?;
+    let maps = factory.informer::<ConfigMap>(Config::default())?;
+    let state = Arc::new(State {
+        client: client.to_kube(),
+        namespaces: namespaces.lister(),
+        maps: maps.lister(),
+    });
+    let to_namespace = |map: &ConfigMap| match &map.metadata.namespace {
+        Some(name) if map.metadata.name.as_deref() == Some(NAME) => vec![Request::new(None, name)],
+        _ => Vec::new(),
+    };
+    let controller = Controller::new(NAME, &namespaces, shutdown.clone())
+        .watches(&maps, None, to_namespace)
+        .max_concurrent_reconciles(4);
+    let lease = KubeLease::new(client.to_kube(), "default", NAME);
+    let ended = Manager::new(shutdown.clone())
+        .with_leader_election(lease, leader_election::Config::default())
+        .add(controller, move |request| reconcile(state.clone(), request))
+        .run(signals.next());
+    let ended = ended.await;
+    shutdown.drain().await;
+    Ok(ended?)
+}
+
+/// Makes the ConfigMap of one namespace as the namespace's labels say.
+async fn reconcile(state: Arc<State>, request: Request) -> Result<Action, Failure> {
+    let found = state.maps.get(Some(&request.name), NAME)?;
+    let namespace = state.namespaces.get(None, &request.name)?;
+    // All of a namespace that is being deleted will be deleted, and nothing can be created in it.
+    let metadata = namespace.map(|namespace| namespace.metadata.clone());
+    let Some(metadata) = metadata.filter(|metadata| metadata.deletion_timestamp.is_none()) else {
+        return Ok(Action::Done);
+    };
+    let labels = metadata.labels.unwrap_or_default().into_iter();
+    let dotted = |(key, value): (String, String)| (key.replace('/', "."), value);
+    let data: BTreeMap<_, _> = labels.map(dotted).collect();
+    let is_wanted = data.get(NAME).is_some_and(|value| value == "true");
+    let wanted = is_wanted.then_some(data);
+    if found.as_ref().and_then(|map| map.data.as_ref()) == wanted.as_ref() {
+        return Ok(Action::Done);
+    }
+    let api = Api::<ConfigMap>::namespaced(state.client.clone(), &request.name);
+    let Some(data) = wanted else {
+        api.delete(NAME, &DeleteParams::default()).await?;
+        return Ok(Action::Done);
+    };
+    let mut map = found.as_deref().cloned().unwrap_or_default();
+    map.metadata.name = Some(NAME.to_owned());
+    map.data = Some(data);
+    let written = match found {
+        Some(_) => api.replace(NAME, &PostParams::default(), &map).await?,
+        None => api.create(&PostParams::default(), &map).await?,
+    };
+    // The next reconcile must read this write, or it would repeat it.
+    let version = written.resource_version().unwrap_or_default().parse()?;
+    let deadline = Instant::now() + Duration::from_secs(10);
+    state
+        .maps
+        .wait_for(ResourceVersion(version), deadline)
+        .await;
+    Ok(Action::Done)
+}
+
+type Failure = Box<dyn Error + Send + Sync>;

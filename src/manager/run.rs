@@ -1,0 +1,257 @@
+//! Manager: starts the parts of a program in order, and stops them in the other one.
+
+use std::fmt;
+use std::future::Future;
+use std::pin::Pin;
+use std::pin::pin;
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use futures_util::StreamExt;
+use futures_util::stream::FuturesUnordered;
+use kube::Resource;
+use serde::de::DeserializeOwned;
+use tokio::sync::oneshot;
+use tokio::sync::watch;
+use tokio::time::Instant;
+use tokio::time::timeout;
+
+use crate::controller;
+use crate::controller::Controller;
+use crate::controller::Metrics;
+use crate::controller::Reconciler;
+use crate::leader_election;
+use crate::leader_election::InvalidConfig;
+use crate::leader_election::LeaderElector;
+use crate::leader_election::LeaseStore;
+use crate::leader_election::Status;
+use crate::shared_informer::Factory;
+use crate::shutdown::Shutdown;
+
+use super::Error;
+use super::Health;
+
+/// How long the informers of the factory may take to have complete lists.
+const SYNC_TIMEOUT: Duration = Duration::from_secs(120);
+
+/// Runs controllers; see the [module's documentation](super). It does nothing until
+/// [`Manager::run`].
+pub struct Manager {
+    shutdown: Shutdown,
+    factory: Option<Factory>,
+    election: Option<StartElection>,
+    metrics: Option<Metrics>,
+    members: Vec<Member>,
+    health: Health,
+    has_synced: Arc<AtomicBool>,
+}
+
+/// A controller and its reconciler.
+struct Member {
+    synced: Ending,
+    run: Run,
+}
+
+type Ending = Pin<Box<dyn Future<Output = Result<(), controller::Error>> + Send>>;
+type Run = Box<dyn FnOnce(watch::Receiver<bool>) -> Ending + Send>;
+type StartElection = Box<dyn FnOnce(&Shutdown) -> Result<LeaderElector, InvalidConfig> + Send>;
+
+impl Manager {
+    /// A manager without controllers. Its tasks belong to `shutdown`.
+    pub fn new(shutdown: Shutdown) -> Self {
+        let health = Health::new();
+        let has_synced = Arc::new(AtomicBool::new(false));
+        let synced = Arc::clone(&has_synced);
+        health.add_readyz("informers", move || match synced.load(Ordering::Relaxed) {
+            true => Ok(()),
+            false => Err("the first lists are not complete".to_owned()),
+        });
+        Self {
+            shutdown,
+            factory: None,
+            election: None,
+            metrics: None,
+            members: Vec::new(),
+            health,
+            has_synced,
+        }
+    }
+
+    /// Keeps the informers of `factory`, and waits for all that were started before the run, at
+    /// most two minutes. Those of the controllers are awaited anyway.
+    #[must_use]
+    pub fn with_factory(mut self, factory: Factory) -> Self {
+        self.factory = Some(factory);
+        self
+    }
+
+    /// Runs the controllers only while this process is the leader. Default is always.
+    #[must_use]
+    pub fn with_leader_election(
+        mut self,
+        store: impl LeaseStore,
+        config: leader_election::Config,
+    ) -> Self {
+        self.election = Some(Box::new(move |shutdown| {
+            LeaderElector::start(store, config, shutdown)
+        }));
+        self
+    }
+
+    /// Counts the reconciles of all controllers that are added after this call.
+    #[must_use]
+    pub fn with_metrics(mut self, metrics: &Metrics) -> Self {
+        self.metrics = Some(metrics.clone());
+        self
+    }
+
+    /// Adds a controller.
+    #[must_use]
+    pub fn add<K, R>(mut self, controller: Controller<K>, reconciler: R) -> Self
+    where
+        K: Resource + DeserializeOwned + Send + Sync + 'static,
+        R: Reconciler,
+    {
+        let controller = match &self.metrics {
+            Some(metrics) => controller.with_metrics(metrics),
+            None => controller,
+        };
+        self.members.push(Member {
+            synced: Box::pin(controller.synced()),
+            run: Box::new(move |mut stopped| {
+                let stop = async move {
+                    // An error means that the manager is dropped, and this with it.
+                    let _ = stopped.wait_for(|stopped| *stopped).await;
+                };
+                Box::pin(controller.run(reconciler, stop))
+            }),
+        });
+        self
+    }
+
+    /// The checks of this manager: `readyz` fails until the first lists are complete, and `healthz`
+    /// after the Lease was lost. A candidate that does not lead is ready. The program may add
+    /// others.
+    pub fn health(&self) -> Health {
+        self.health.clone()
+    }
+
+    /// Runs until `stop` completes or a drain begins, in the order that the
+    /// [module's documentation](super) describes. The drain waits until the Lease is given back.
+    ///
+    /// Dropping the future stops everything at once, and does not give the Lease back.
+    ///
+    /// # Errors
+    ///
+    /// If a part cannot start, a controller fails, or the Lease is lost or not given back. The
+    /// controllers have stopped then.
+    ///
+    /// # Panics
+    ///
+    /// Outside of a tokio runtime.
+    pub async fn run(self, stop: impl Future + Send) -> Result<(), Error> {
+        let shutdown = self.shutdown;
+        // A task that a drain waits for, because informers and the election end after it.
+        let (_running, ended) = oneshot::channel::<()>();
+        shutdown.spawn(async move { drop(ended.await) });
+        let mut stop = pin!(async {
+            tokio::select! {
+                _ = stop => {}
+                () = shutdown.draining() => {}
+            }
+        });
+        let (syncs, runs): (Vec<_>, Vec<_>) = self
+            .members
+            .into_iter()
+            .map(|member| (member.synced, member.run))
+            .unzip();
+        tokio::select! {
+            biased;
+            () = &mut stop => return Ok(()),
+            synced = synced(self.factory.as_ref(), syncs) => synced?,
+        }
+        self.has_synced.store(true, Ordering::Relaxed);
+        let elector = match self.election {
+            Some(start) => start(&shutdown)?,
+            None => return lead(runs, std::future::pending(), stop).await,
+        };
+        let status = elector.statuses();
+        self.health
+            .add_healthz("leader-election", move || match *status.borrow() {
+                Status::Lost => Err("the lease was lost".to_owned()),
+                Status::Leading { until } if until <= Instant::now() => {
+                    Err("the lease was not renewed in time".to_owned())
+                }
+                _ => Ok(()),
+            });
+        let ended = tokio::select! {
+            biased;
+            () = &mut stop => Ok(()),
+            is_elected = elector.elected() => match is_elected {
+                true => lead(runs, elector.lost(), stop).await,
+                false => Err(Error::LeaseLost),
+            },
+        };
+        if ended == Err(Error::LeaseLost) {
+            return ended;
+        }
+        let released = elector.leave().await;
+        ended.and(released.map_err(Error::from))
+    }
+}
+
+/// Waits for the first lists of all informers.
+async fn synced(factory: Option<&Factory>, members: Vec<Ending>) -> Result<(), Error> {
+    if let Some(factory) = factory {
+        let synced = timeout(SYNC_TIMEOUT, factory.wait_for_cache_sync()).await;
+        if synced != Ok(true) {
+            let limit = SYNC_TIMEOUT;
+            return Err(Error::NotSynced { limit });
+        }
+    }
+    for synced in members {
+        synced.await?;
+    }
+    Ok(())
+}
+
+/// Runs the controllers until `stop`, until one ends, or until `lost`.
+async fn lead(
+    runs: Vec<Run>,
+    lost: impl Future<Output = ()>,
+    stop: impl Future<Output = ()>,
+) -> Result<(), Error> {
+    let (sender, stopped) = watch::channel(false);
+    let mut running: FuturesUnordered<_> =
+        runs.into_iter().map(|run| run(stopped.clone())).collect();
+    let mut lost = pin!(lost);
+    let mut result = tokio::select! {
+        biased;
+        // The return drops all reconciles.
+        () = &mut lost => return Err(Error::LeaseLost),
+        () = stop => Ok(()),
+        Some(ended) = running.next() => ended,
+    };
+    sender.send_replace(true);
+    loop {
+        tokio::select! {
+            biased;
+            () = &mut lost => return Err(Error::LeaseLost),
+            ended = running.next() => match ended {
+                Some(ended) => result = result.and(ended),
+                None => return Ok(result?),
+            },
+        }
+    }
+}
+
+impl fmt::Debug for Manager {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Manager")
+            .field("controllers", &self.members.len())
+            .field("has_election", &self.election.is_some())
+            .finish_non_exhaustive()
+    }
+}

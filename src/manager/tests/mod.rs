@@ -1,0 +1,238 @@
+//! Tests of managers on fake sources and a fake Lease, in paused time.
+
+use std::future::Future;
+use std::future::pending;
+use std::sync::Arc;
+use std::time::Duration;
+
+use k8s_openapi::api::core::v1::ConfigMap;
+use tokio::sync::Notify;
+use tokio::task::JoinHandle;
+use tokio::time::Instant;
+
+use super::Error;
+use super::Manager;
+use crate::controller;
+use crate::controller::Controller;
+use crate::controller::tests::support::Calls;
+use crate::controller::tests::support::Fake;
+use crate::controller::tests::support::Outcome;
+use crate::controller::tests::support::map;
+use crate::controller::tests::support::shutdown;
+use crate::leader_election::Config;
+use crate::leader_election::InvalidConfig;
+use crate::leader_election::LeaseRecord;
+use crate::leader_election::NotReleased;
+use crate::leader_election::tests::store::FakeStore;
+use crate::shutdown::Outcome as Drained;
+use crate::shutdown::Shutdown;
+
+const SECOND: Duration = Duration::from_secs(1);
+
+fn config(identity: &str) -> Config {
+    Config {
+        identity: identity.to_owned(),
+        ..Config::default()
+    }
+}
+
+/// A manager with the controller `test` of config maps, as the candidate `identity`.
+fn manager(
+    maps: &Fake<ConfigMap>,
+    calls: &Calls,
+    store: &FakeStore,
+    identity: &str,
+    shutdown: &Shutdown,
+) -> Manager {
+    let controller = Controller::new("test", &maps.informer, shutdown.clone());
+    Manager::new(shutdown.clone())
+        .with_leader_election(store.clone(), config(identity))
+        .add(controller, calls.clone())
+}
+
+fn spawn(
+    manager: Manager,
+    stop: impl Future<Output = ()> + Send + 'static,
+) -> JoinHandle<Result<(), Error>> {
+    tokio::spawn(manager.run(stop))
+}
+
+fn holder(store: &FakeStore) -> String {
+    store
+        .record()
+        .map(|record| record.holder)
+        .unwrap_or_default()
+}
+
+#[tokio::test(start_paused = true)]
+async fn caches_come_before_the_election_and_controllers_after_it() {
+    let (maps, calls, store) = (Fake::new(true), Calls::default(), FakeStore::default());
+    maps.source.hold();
+    maps.source.add(&map("a", 1)).unwrap();
+    let manager = manager(&maps, &calls, &store, "me", &shutdown());
+    let health = manager.health();
+    spawn(manager, pending());
+    tokio::time::sleep(60 * SECOND).await;
+    assert!(store.calls().is_empty(), "no candidate without caches");
+    assert!(!health.readyz().is_ok());
+    let other = LeaseRecord {
+        holder: "other".to_owned(),
+        lease_duration: Some(15 * SECOND),
+        acquired_at: None,
+        renewed_at: None,
+        transitions: 0,
+    };
+    store.put(Some(other));
+    maps.source.release();
+    tokio::time::sleep(10 * SECOND).await;
+    assert!(health.readyz().is_ok(), "a candidate is ready");
+    assert!(calls.all().is_empty(), "no reconcile without the lease");
+    calls.until(1).await;
+    assert_eq!(holder(&store), "me");
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_lease_is_given_back_after_the_last_reconcile() {
+    let (maps, calls, store) = (Fake::new(true), Calls::default(), FakeStore::default());
+    calls.take(25 * SECOND);
+    maps.source.add(&map("a", 1)).unwrap();
+    let stop = Arc::new(Notify::new());
+    let stopped = Arc::clone(&stop);
+    let manager = manager(&maps, &calls, &store, "me", &shutdown());
+    let run = spawn(manager, async move { stopped.notified().await });
+    calls.until(1).await;
+    stop.notify_one();
+    tokio::time::sleep(24 * SECOND).await;
+    assert_eq!((holder(&store).as_str(), calls.running()), ("me", 1));
+    assert_eq!(run.await.unwrap(), Ok(()));
+    assert_eq!((holder(&store).as_str(), calls.running()), ("", 0));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_lost_lease_drops_the_reconciles_before_it_can_be_taken() {
+    let (maps, calls, store) = (Fake::new(true), Calls::default(), FakeStore::default());
+    calls.take(3_600 * SECOND);
+    maps.source.add(&map("a", 1)).unwrap();
+    let first = manager(&maps, &calls, &store, "first", &shutdown());
+    let health = first.health();
+    let run = spawn(first, pending());
+    calls.until(1).await;
+    store.set_down(true);
+    let began = Instant::now();
+    assert_eq!(run.await.unwrap(), Err(Error::LeaseLost));
+    assert!(began.elapsed() <= 10 * SECOND, "{:?}", began.elapsed());
+    assert!(!health.healthz().is_ok());
+    // The reconcile was dropped, so it does not end.
+    store.set_down(false);
+    let (others, second) = (Calls::default(), shutdown());
+    spawn(
+        manager(&maps, &others, &store, "second", &second),
+        pending(),
+    );
+    others.until(1).await;
+    assert!(began.elapsed() >= 15 * SECOND, "{:?}", began.elapsed());
+    tokio::time::sleep(7_200 * SECOND).await;
+    assert_eq!((calls.running(), calls.all().len()), (1, 1));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_second_manager_takes_over() {
+    let (maps, store) = (Fake::new(true), FakeStore::default());
+    let (first, second) = (Calls::default(), Calls::default());
+    maps.source.add(&map("a", 1)).unwrap();
+    let stop = Arc::new(Notify::new());
+    let stopped = Arc::clone(&stop);
+    let leader = manager(&maps, &first, &store, "first", &shutdown());
+    let leader = spawn(leader, async move { stopped.notified().await });
+    first.until(1).await;
+    let next = manager(&maps, &second, &store, "second", &shutdown());
+    spawn(next, pending());
+    tokio::time::sleep(60 * SECOND).await;
+    assert!(second.all().is_empty());
+    stop.notify_one();
+    assert_eq!(leader.await.unwrap(), Ok(()));
+    let began = Instant::now();
+    second.until(1).await;
+    assert!(began.elapsed() < 5 * SECOND, "{:?}", began.elapsed());
+    assert_eq!(first.all().len(), 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_controller_that_fails_stops_the_others_and_gives_the_lease_back() {
+    let (maps, calls, store) = (Fake::new(true), Calls::default(), FakeStore::default());
+    let other = Fake::<ConfigMap>::new(true);
+    let shutdown = shutdown();
+    let failing = Controller::new("failing", &other.informer, shutdown.clone());
+    calls.take(2 * SECOND);
+    calls.script("a", &[Outcome::Error]);
+    maps.source.add(&map("a", 1)).unwrap();
+    let manager = manager(&maps, &calls, &store, "me", &shutdown);
+    let run = spawn(manager.add(failing, Calls::default()), pending());
+    calls.until(1).await;
+    other.end();
+    let expected = controller::Error::InformerEnded {
+        controller: "failing".to_owned(),
+        resource: "configmaps".to_owned(),
+    };
+    assert_eq!(run.await.unwrap(), Err(Error::Controller(expected)));
+    assert_eq!((calls.running(), calls.all().len()), (0, 1));
+    assert_eq!(holder(&store), "");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_drain_waits_until_the_lease_is_given_back() {
+    let (maps, calls, store) = (Fake::new(true), Calls::default(), FakeStore::default());
+    maps.source.add(&map("a", 1)).unwrap();
+    let shutdown = shutdown();
+    let run = spawn(manager(&maps, &calls, &store, "me", &shutdown), pending());
+    calls.until(1).await;
+    store.delay(3 * SECOND);
+    assert_eq!(shutdown.drain().await, Drained::Drained);
+    assert_eq!(run.await.unwrap(), Ok(()));
+    assert_eq!(holder(&store), "");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_lease_that_is_not_given_back_is_an_error() {
+    let (maps, calls, store) = (Fake::new(true), Calls::default(), FakeStore::default());
+    maps.source.add(&map("a", 1)).unwrap();
+    let stop = Arc::new(Notify::new());
+    let stopped = Arc::clone(&stop);
+    let manager = manager(&maps, &calls, &store, "me", &shutdown());
+    let run = spawn(manager, async move { stopped.notified().await });
+    calls.until(1).await;
+    store.set_down(true);
+    stop.notify_one();
+    let ended = run.await.unwrap();
+    assert_eq!(ended, Err(Error::NotReleased(NotReleased)));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_manager_without_an_election_runs_its_controllers() {
+    let (maps, calls) = (Fake::<ConfigMap>::new(true), Calls::default());
+    maps.source.add(&map("a", 1)).unwrap();
+    let shutdown = shutdown();
+    let controller = Controller::new("test", &maps.informer, shutdown.clone());
+    let manager = Manager::new(shutdown).add(controller, calls.clone());
+    let until = calls.clone();
+    let ended = manager.run(async move { until.until(1).await }).await;
+    assert_eq!(ended, Ok(()));
+}
+
+#[tokio::test(start_paused = true)]
+async fn invalid_settings_and_missing_lists_are_errors() {
+    let (maps, calls, store) = (Fake::new(true), Calls::default(), FakeStore::default());
+    let invalid = manager(&maps, &calls, &store, "", &shutdown());
+    let expected = Error::InvalidElection(InvalidConfig::NoIdentity);
+    assert_eq!(invalid.run(pending::<()>()).await, Err(expected));
+    let silent = Fake::new(true);
+    silent.source.hold();
+    let waiting = manager(&silent, &calls, &store, "me", &shutdown());
+    let ended = waiting.run(pending::<()>()).await;
+    let expected = controller::Error::NotSynced {
+        controller: "test".to_owned(),
+        resource: "configmaps".to_owned(),
+        limit: 120 * SECOND,
+    };
+    assert_eq!(ended, Err(Error::Controller(expected)));
+}
