@@ -336,6 +336,8 @@ impl Keeper {
                 Some(Ok(informer)) => {
                     let _hold = informer.hold();
                     let reader = informer.reader().clone();
+                    // Listers show the last state also of a cache that they have not read yet.
+                    reader.keep_lost();
                     self.readers.send_replace(Some(reader.clone()));
                     let ended = async {
                         if reader.ready().await {
