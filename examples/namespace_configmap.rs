@@ -16,6 +16,7 @@ use std::{collections::BTreeMap, error::Error, sync::Arc, time::Duration};
 use tokio::time::Instant;
 
 const NAME: &str = "kubefan-example";
+type Failure = Box<dyn Error + Send + Sync>;
 
 struct State {
     client: kube::Client,
@@ -66,18 +67,22 @@ async fn reconcile(state: Arc<State>, request: Request) -> Result<Action, Failur
     let Some(metadata) = metadata.filter(|metadata| metadata.deletion_timestamp.is_none()) else {
         return Ok(Action::Done);
     };
-    let labels = metadata.labels.unwrap_or_default().into_iter();
     let dotted = |(key, value): (String, String)| (key.replace('/', "."), value);
+    let labels = metadata.labels.unwrap_or_default().into_iter();
     let data: BTreeMap<_, _> = labels.map(dotted).collect();
     let is_wanted = data.get(NAME).is_some_and(|value| value == "true");
     let wanted = is_wanted.then_some(data);
-    if found.as_ref().and_then(|map| map.data.as_ref()) == wanted.as_ref() {
+    let present = |map: &Arc<ConfigMap>| map.data.clone().unwrap_or_default();
+    if found.as_ref().map(present) == wanted {
         return Ok(Action::Done);
     }
     let api = Api::<ConfigMap>::namespaced(state.client.clone(), &request.name);
     let Some(data) = wanted else {
-        api.delete(NAME, &DeleteParams::default()).await?;
-        return Ok(Action::Done);
+        return match api.delete(NAME, &DeleteParams::default()).await {
+            // The cache does not show yet that it was deleted.
+            Err(kube::Error::Api(status)) if status.code == 404 => Ok(Action::Done),
+            deleted => deleted.map(|_| Action::Done).map_err(Into::into),
+        };
     };
     let mut map = found.as_deref().cloned().unwrap_or_default();
     map.metadata.name = Some(NAME.to_owned());
@@ -87,13 +92,8 @@ async fn reconcile(state: Arc<State>, request: Request) -> Result<Action, Failur
         None => api.create(&PostParams::default(), &map).await?,
     };
     // The next reconcile must read this write, or it would repeat it.
-    let version = written.resource_version().unwrap_or_default().parse()?;
+    let version = ResourceVersion(written.resource_version().unwrap_or_default().parse()?);
     let deadline = Instant::now() + Duration::from_secs(10);
-    state
-        .maps
-        .wait_for(ResourceVersion(version), deadline)
-        .await;
+    state.maps.wait_for(version, deadline).await;
     Ok(Action::Done)
 }
-
-type Failure = Box<dyn Error + Send + Sync>;

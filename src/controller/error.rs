@@ -33,14 +33,19 @@ pub enum Error {
         /// The resource whose change was lost.
         resource: String,
     },
-    /// Some reconciles did not end in time after the stop. They were dropped at an await point, or
-    /// are still running if they reach none.
-    #[error("controller {controller}: {reconciles} reconciles did not end within {limit:?}")]
+    /// Some reconciles did not end in time after the stop. They were dropped at an await point,
+    /// except those that reached none within two more seconds.
+    #[error(
+        "controller {controller}: {reconciles} reconciles did not end within {limit:?}, and {running} \
+         of them cannot be stopped"
+    )]
     Unfinished {
         /// The name of the controller.
         controller: String,
         /// The number of workers that were reconciling.
         reconciles: usize,
+        /// The number of these that are still running, because they reach no await point.
+        running: usize,
         /// The time limit.
         limit: Duration,
     },

@@ -35,6 +35,11 @@ use super::metrics::Outcome;
 use super::source::End;
 use super::source::Source;
 
+/// The longest time limit. A longer one would overflow an `Instant`.
+const LONGEST_TIMEOUT: Duration = Duration::from_secs(100 * 365 * 86_400);
+/// How long reconciles that are dropped may take to reach an await point.
+const ABORT_TIMEOUT: Duration = Duration::from_secs(2);
+
 /// What the workers of a controller share.
 struct Shared<R> {
     name: String,
@@ -164,7 +169,7 @@ fn synced<'a>(
         .map(|source| (source.resource(), source.synced()))
         .collect();
     Box::pin(async move {
-        let deadline = Instant::now() + limit;
+        let deadline = Instant::now() + limit.min(LONGEST_TIMEOUT);
         for (resource, synced) in waits {
             match timeout_at(deadline, synced).await {
                 Ok(true) => {}
@@ -305,19 +310,39 @@ impl Workers {
         self.stop.send_replace(true);
         // Workers that only wait for a key end at this stop.
         tokio::task::yield_now().await;
-        let is_running = |task: &&JoinHandle<()>| !task.is_finished();
+        let reconciles = self.running();
+        self.abort();
+        let aborted = async {
+            for task in self.tasks.iter_mut().filter(|task| !task.is_finished()) {
+                // It ends with the error that it was aborted.
+                let _ = task.await;
+            }
+        };
+        // If this takes too long, the number of those that run says so.
+        let _ = timeout(ABORT_TIMEOUT, aborted).await;
         Err(Error::Unfinished {
             controller: controller.to_owned(),
-            reconciles: self.tasks.iter().filter(is_running).count(),
+            reconciles,
+            running: self.running(),
             limit,
         })
+    }
+
+    /// The number of workers that have not ended.
+    fn running(&self) -> usize {
+        let is_running = |task: &&JoinHandle<()>| !task.is_finished();
+        self.tasks.iter().filter(is_running).count()
+    }
+
+    fn abort(&self) {
+        for task in &self.tasks {
+            task.abort();
+        }
     }
 }
 
 impl Drop for Workers {
     fn drop(&mut self) {
-        for task in &self.tasks {
-            task.abort();
-        }
+        self.abort();
     }
 }

@@ -191,7 +191,13 @@ impl<S: LeaseStore> Candidate<S> {
     async fn run(mut self, mut leave: Leave) {
         loop {
             let until = self.machine.leading_until();
-            if self.attempt(until).await == Next::Lost {
+            let next = tokio::select! {
+                biased;
+                // A leader ends its attempt first, which its deadline limits.
+                left = &mut leave, if until.is_none() => return self.leave(left.ok()).await,
+                next = self.attempt(until) => next,
+            };
+            if next == Next::Lost {
                 return self.lose();
             }
             self.publish();
@@ -295,7 +301,7 @@ impl<S: LeaseStore> Candidate<S> {
             false => Status::Left,
         });
         let Some(left) = left else { return };
-        if has_lost {
+        if has_lost || !self.machine.may_hold() {
             // The caller may have stopped to wait.
             let _ = left.send(Ok(()));
             return;

@@ -55,7 +55,8 @@ impl KubeLease {
 
 impl LeaseStore for KubeLease {
     async fn get(&self) -> Result<Option<Stored>, StoreError> {
-        let lease = self.api.get_opt(&self.name).await.map_err(failure)?;
+        let lease = self.api.get_opt(&self.name).await;
+        let lease = lease.map_err(|error| failure(error, &[]))?;
         Ok(lease.map(|lease| self.remember(lease)))
     }
 
@@ -69,7 +70,9 @@ impl LeaseStore for KubeLease {
             spec: Some(spec(record, LeaseSpec::default())),
         };
         let created = self.api.create(&PostParams::default(), &lease).await;
-        created.map(|lease| self.remember(lease)).map_err(failure)
+        // 404 means that the namespace does not exist.
+        let created = created.map_err(|error| failure(error, &[409]));
+        created.map(|lease| self.remember(lease))
     }
 
     async fn update(&self, record: &LeaseRecord, expected: &str) -> Result<Stored, StoreError> {
@@ -80,7 +83,9 @@ impl LeaseStore for KubeLease {
         lease.spec = Some(spec(record, lease.spec.unwrap_or_default()));
         let params = PostParams::default();
         let replaced = self.api.replace(&self.name, &params, &lease).await;
-        replaced.map(|lease| self.remember(lease)).map_err(failure)
+        // 404 means that the Lease was deleted meanwhile.
+        let replaced = replaced.map_err(|error| failure(error, &[404, 409]));
+        replaced.map(|lease| self.remember(lease))
     }
 }
 
@@ -101,10 +106,10 @@ fn version(lease: &Lease) -> &str {
         .unwrap_or_default()
 }
 
-fn failure(error: kube::Error) -> StoreError {
+/// `conflicts` are the statuses that mean that another candidate was faster.
+fn failure(error: kube::Error, conflicts: &[u16]) -> StoreError {
     match error {
-        // 404 answers an update of a Lease that was deleted meanwhile.
-        kube::Error::Api(status) if matches!(status.code, 404 | 409) => StoreError::Conflict,
+        kube::Error::Api(status) if conflicts.contains(&status.code) => StoreError::Conflict,
         error => StoreError::Other(error.into()),
     }
 }

@@ -28,6 +28,9 @@ pub(super) struct Machine {
     has_read: bool,
     leading_until: Option<Instant>,
     is_releasing: bool,
+    /// True if the Lease may be held by this candidate: it has sent a write, and has read no other
+    /// record since.
+    may_hold: bool,
 }
 
 /// A record, and when this process first saw it.
@@ -87,7 +90,13 @@ impl Machine {
             has_read: false,
             leading_until: None,
             is_releasing: false,
+            may_hold: false,
         }
+    }
+
+    /// True if there may be a Lease to give back.
+    pub(super) fn may_hold(&self) -> bool {
+        self.may_hold
     }
 
     /// The time until which this candidate leads if it does not renew the Lease; `None` if it does
@@ -121,7 +130,7 @@ impl Machine {
         let is_own = self.holder() == Some(self.identity.as_str());
         // After an answer that is lost, the version is not known.
         match self.version.take() {
-            Some(version) if is_own => Call::Update(self.record(now), version),
+            Some(version) if is_own => self.write(Call::Update(self.record(now), version)),
             _ => Call::Get,
         }
     }
@@ -156,11 +165,12 @@ impl Machine {
     fn found(&mut self, found: Option<Stored>, now: Now) -> Next {
         self.has_read = true;
         let Some(Stored { record, version }) = found else {
+            self.may_hold = false;
             return match self.observed {
                 _ if self.is_releasing => Next::Released,
                 // A deleted Lease may still have a leader, which does not know of the deletion yet.
                 Some(_) if self.is_held_by_another(now.instant) => Next::Wait,
-                _ => Next::Call(Call::Create(self.record(now))),
+                _ => Next::Call(self.write(Call::Create(self.record(now)))),
             };
         };
         let is_known = self
@@ -172,12 +182,18 @@ impl Machine {
             self.observed = Some(Observed { record, at });
         }
         let is_own = self.holder() == Some(self.identity.as_str());
+        self.may_hold = is_own;
         match is_own {
             false if self.is_releasing => Next::Released,
             false if self.leading_until.is_some() => Next::Lost,
             false if self.is_held_by_another(now.instant) => Next::Wait,
-            _ => Next::Call(Call::Update(self.record(now), version)),
+            _ => Next::Call(self.write(Call::Update(self.record(now), version))),
         }
+    }
+
+    fn write(&mut self, call: Call) -> Call {
+        self.may_hold = true;
+        call
     }
 
     /// True if another candidate holds the Lease that was seen last, and it has not expired.

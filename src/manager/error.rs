@@ -18,7 +18,8 @@ pub enum Error {
         /// The time limit.
         limit: Duration,
     },
-    /// A controller has failed. The others were stopped, and the Lease was given back.
+    /// A controller has failed. The others were stopped, and the Lease was given back, unless
+    /// reconciles that cannot be stopped are still running.
     #[error(transparent)]
     Controller(#[from] controller::Error),
     /// The Lease could not be renewed or was taken. All controllers were stopped at once.

@@ -37,7 +37,8 @@
 //! 3. The controllers start together.
 //! 4. At the stop, the controllers finish their running reconciles, while the Lease is renewed.
 //! 5. The Lease is given back, and another candidate leads at once
-//!    (`the_lease_is_given_back_after_the_last_reconcile`).
+//!    (`the_lease_is_given_back_after_the_last_reconcile`). If a reconcile reaches no await point
+//!    within two seconds after the controller's stop timeout, the Lease is left to expire.
 //!
 //! If the Lease is lost, step 4 is left out: running reconciles are dropped at their next await
 //! point, before another candidate can take the Lease

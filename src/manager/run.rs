@@ -194,12 +194,22 @@ impl Manager {
                 false => Err(Error::LeaseLost),
             },
         };
-        if ended == Err(Error::LeaseLost) {
+        // Another candidate must not lead while reconciles run here, so the Lease expires.
+        if matches!(ended, Err(Error::LeaseLost)) || may_reconcile(&ended) {
             return ended;
         }
         let released = elector.leave().await;
         ended.and(released.map_err(Error::from))
     }
+}
+
+/// True if a controller has stopped, but some of its reconciles have not.
+fn may_reconcile(ended: &Result<(), Error>) -> bool {
+    let unfinished = match ended {
+        Err(Error::Controller(controller::Error::Unfinished { running, .. })) => *running,
+        _ => 0,
+    };
+    unfinished > 0
 }
 
 /// Waits for the first lists of all informers.

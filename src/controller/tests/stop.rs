@@ -175,6 +175,7 @@ async fn reconciles_that_do_not_end_are_dropped_after_the_limit() {
         let expected = Error::Unfinished {
             controller: "test".to_owned(),
             reconciles: 2,
+            running: 0,
             limit,
         };
         assert_eq!(run.await.unwrap(), Err(expected));

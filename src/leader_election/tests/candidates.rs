@@ -166,6 +166,20 @@ async fn a_candidate_that_leaves_changes_nothing() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_candidate_that_never_held_the_lease_leaves_without_an_answer() {
+    let store = FakeStore::default();
+    let a = start(&store, "a");
+    assert!(a.elected().await);
+    let b = start(&store, "b");
+    tokio::time::sleep(SECOND).await;
+    store.delay(3_600 * SECOND);
+    // Long enough for an attempt to be in flight.
+    tokio::time::sleep(4 * SECOND).await;
+    let left = time(async { assert_eq!(b.leave().await, Ok(())) }).await;
+    assert_eq!(left, Duration::ZERO);
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_lease_that_cannot_be_released_is_reported() {
     let store = FakeStore::default();
     let a = start(&store, "a");

@@ -2,10 +2,13 @@
 
 use std::future::Future;
 use std::future::pending;
+use std::io;
 use std::sync::Arc;
+use std::sync::mpsc;
 use std::time::Duration;
 
 use k8s_openapi::api::core::v1::ConfigMap;
+use parking_lot::Mutex;
 use tokio::sync::Notify;
 use tokio::task::JoinHandle;
 use tokio::time::Instant;
@@ -13,7 +16,9 @@ use tokio::time::Instant;
 use super::Error;
 use super::Manager;
 use crate::controller;
+use crate::controller::Action;
 use crate::controller::Controller;
+use crate::controller::Request;
 use crate::controller::tests::support::Calls;
 use crate::controller::tests::support::Fake;
 use crate::controller::tests::support::Outcome;
@@ -235,4 +240,47 @@ async fn invalid_settings_and_missing_lists_are_errors() {
         limit: 120 * SECOND,
     };
     assert_eq!(ended, Err(Error::Controller(expected)));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 3)]
+async fn the_lease_is_kept_while_a_reconcile_cannot_be_stopped() {
+    let (maps, store) = (Fake::<ConfigMap>::new(true), FakeStore::default());
+    maps.source.add(&map("a", 1)).unwrap();
+    let (began, has_begun) = mpsc::channel();
+    let (end, ended) = mpsc::channel::<()>();
+    let ended = Arc::new(Mutex::new(ended));
+    let reconcile = move |_: Request| {
+        let (began, ended) = (began.clone(), Arc::clone(&ended));
+        async move {
+            began.send(()).expect("the test waits");
+            // It blocks its thread, so it reaches no await point.
+            ended.lock().recv().expect("the test ends it");
+            Ok::<_, io::Error>(Action::Done)
+        }
+    };
+    let shutdown = shutdown();
+    let controller = Controller::new("test", &maps.informer, shutdown.clone());
+    let manager = Manager::new(shutdown)
+        .with_leader_election(store.clone(), config("me"))
+        .add(controller.with_stop_timeout(Duration::ZERO), reconcile);
+    let stop = Arc::new(Notify::new());
+    let stopped = Arc::clone(&stop);
+    let run = spawn(manager, async move { stopped.notified().await });
+    tokio::task::spawn_blocking(move || has_begun.recv())
+        .await
+        .unwrap()
+        .unwrap();
+    stop.notify_one();
+    let failed = run.await.unwrap();
+    let is_running = matches!(
+        failed,
+        Err(Error::Controller(controller::Error::Unfinished {
+            reconciles: 1,
+            running: 1,
+            ..
+        }))
+    );
+    assert!(is_running, "{failed:?}");
+    assert_eq!(holder(&store), "me");
+    end.send(()).unwrap();
 }

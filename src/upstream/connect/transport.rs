@@ -253,7 +253,7 @@ impl Transport {
     }
 
     /// Sends a request over an HTTP/2 connection of its own; returns the request if HTTP/2 is not
-    /// supported. The response has the connection's [`LastRead`](super::last_read::LastRead) as an extension.
+    /// supported. The response has the connection's [`LastRead`] as an extension.
     async fn attempt_own_http2(
         &self,
         request: Request<Body>,
