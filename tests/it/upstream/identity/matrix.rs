@@ -34,8 +34,16 @@ use super::shipped;
 /// The longest time that an answer may take.
 const LIMIT: Duration = Duration::from_secs(30);
 
+/// Parts of the messages of errors for requests that were not sent.
+const UNSENT: [&str; 2] = ["not a result of an error", "dispatch task is gone"];
+
 /// The users without good credentials.
-const REFUSED: [&str; 3] = ["garbage token", "expired token", "none"];
+const REFUSED: [&str; 4] = [
+    "garbage token",
+    "expired token",
+    "foreign certificate",
+    "none",
+];
 
 /// A way to read or write a resource.
 struct Access {
@@ -226,7 +234,20 @@ async fn send(client: &Client, access: &Access) -> String {
         Value::Null => Bytes::new(),
         body => body.to_string().into(),
     };
-    let answer = client.send(access.method.clone(), &access.path, &headers, body);
+    let answer = async {
+        loop {
+            let (method, body) = (access.method.clone(), body.clone());
+            match client.try_send(method, &access.path, &headers, body).await {
+                Ok(answer) => return answer,
+                // kubefan may close an HTTP/2 connection, for example after a 401. hyper has not sent
+                // the requests that it reports with one of these errors.
+                Err(error) if UNSENT.iter().any(|unsent| error.contains(unsent)) => {
+                    println!("{client:?}, {}: sent again after {error}", access.path);
+                }
+                Err(error) => panic!("{client:?}: {error}"),
+            }
+        }
+    };
     match timeout(LIMIT, answer).await {
         Ok(answer) => comparable(access, &answer),
         Err(_) => format!("no answer within {LIMIT:?}"),
