@@ -20,6 +20,7 @@ const DOCUMENTS: &[&str] = &[
     "SECURITY.md",
     "benches/RESULTS.md",
     "deploy/README.md",
+    "deploy/helm/kubefan/README.md",
     "docs/client-go-cases.md",
     "docs/from-client-go.md",
     "docs/from-kube-runtime.md",
