@@ -28,6 +28,7 @@ use hyper::server::conn::http1 as server;
 use hyper::service::service_fn;
 use hyper_util::rt::TokioIo;
 use kubefan::informer;
+use kubefan::informer::ResourceRules;
 use kubefan::internals::app::App;
 use kubefan::internals::config::Resources;
 use kubefan::internals::config::ServeConfig;
@@ -149,6 +150,7 @@ async fn authorizing(kubeconfig: PathBuf) -> App {
         admin_listen: ANY,
         threads: None,
         resources: Resources::All,
+        rules: ResourceRules::default(),
         cache_secrets: true,
         informer: informer::Config::default(),
         audit_log: None,

@@ -26,6 +26,8 @@ use crate::identity::WatchedFiles;
 use crate::informer::InformerSet;
 use crate::informer::LiveRestMapper;
 use crate::informer::Requirement;
+use crate::informer::ResourceRule;
+use crate::informer::ResourceRules;
 use crate::ledger::Ledger;
 use crate::net;
 use crate::net::Acceptor;
@@ -84,10 +86,12 @@ impl App {
         let client = connect(&config).await?;
         let server_url = client.server().to_owned();
         let rest_mapper = discover(&client).await?;
+        let rest_mapper = rest_mapper.with_rules(config.rules.clone());
         let rest_mapper = Arc::new(match config.cache_secrets {
             true => rest_mapper,
             false => rest_mapper.excluding("", "secrets"),
         });
+        check_rules(&config.rules, &rest_mapper)?;
 
         let shutdown = Shutdown::new(shutdown::Config {
             grace: config.shutdown_grace_period,
@@ -347,13 +351,32 @@ fn start_configured(
         Resources::All => Requirement::IfAllowed,
     };
     for gvr in resources_to_cache {
-        let is_custom = rest_mapper.with(|mapper| mapper.is_custom(&gvr));
-        informers.require(gvr.clone(), WireFormat::Json, need);
-        if !is_custom {
-            informers.require(gvr, WireFormat::Protobuf, need);
+        for format in [WireFormat::Json, WireFormat::Protobuf] {
+            let spec = rest_mapper.known_informer_spec(&gvr, format);
+            let spec = spec.filter(|spec| format == WireFormat::Json || !spec.custom);
+            if let Some(spec) = spec {
+                informers.require(&spec, need);
+            }
         }
     }
     rest_mapper.pin_required(informers);
+    Ok(())
+}
+
+/// Checks that each rule fits its resource, and that no resource has two.
+fn check_rules(rules: &ResourceRules, rest_mapper: &LiveRestMapper) -> anyhow::Result<()> {
+    let mut seen: Vec<(GroupVersionResource, &str)> = Vec::new();
+    for ResourceRule { resource: name, .. } in &rules.rules {
+        let found = rest_mapper.with(|mapper| mapper.find(name).map(|found| found.gvr.clone()));
+        // An unknown resource may be defined later.
+        let Ok(gvr) = found else { continue };
+        let context = || format!("cache.resources: {name}");
+        rest_mapper.check_rule(&gvr).with_context(context)?;
+        if let Some((_, other)) = seen.iter().find(|(known, _)| *known == gvr) {
+            return Err(anyhow::anyhow!("{other} is the same resource")).with_context(context);
+        }
+        seen.push((gvr, name));
+    }
     Ok(())
 }
 

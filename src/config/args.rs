@@ -139,6 +139,16 @@ pub struct ServeArgs {
     )]
     pub resources: Vec<String>,
 
+    /// A resource that is never cached, such as secrets or deployments.apps: its reads are forwarded;
+    /// repeat it, or separate names with commas
+    #[arg(
+        long = "never-cache",
+        value_name = "RESOURCE",
+        value_delimiter = ',',
+        env = "KUBEFAN_NEVER_CACHE"
+    )]
+    pub never_cache: Vec<String>,
+
     /// Cache every resource that can be cached, from the start; =false overrides the file
     #[arg(
         long,

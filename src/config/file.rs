@@ -8,6 +8,7 @@ use serde_json::Value;
 
 use crate::upstream::closest;
 
+use super::cached_resource;
 use super::node;
 use super::node::Node;
 use super::node::SpannedNode;
@@ -127,12 +128,8 @@ impl<'a> FileReader<'a> {
             let (position, key) = (node::position_of(key), key.value.to_key());
             let below = format!("{pointer}/{key}");
             if let Some(first) = seen.get(&key) {
-                let line = first.map_or(0, |first| first.line);
-                self.report_at(
-                    &below,
-                    position,
-                    &format!("given twice, first on line {line}"),
-                );
+                let message = given_twice(*first);
+                self.report_at(&below, position, &message);
                 continue;
             }
             if known.contains(&key.as_str()) {
@@ -152,6 +149,16 @@ impl<'a> FileReader<'a> {
     ) {
         let mut valid = Vec::new();
         for element in elements {
+            // The position in the settings, which lack the elements with mistakes.
+            let index = valid.len();
+            let place = node::position_of(element);
+            self.positions
+                .insert(format!("{}.{index}", dotted_key(pointer)), place);
+            if let Node::Mapping(entries) = &element.value {
+                let index = (pointer, index);
+                valid.extend(self.read_mapping(index, place, entries));
+                continue;
+            }
             let value = element.value.to_value();
             let alone = Value::Array(vec![value.clone()]);
             if self.set(pointer, node::position_of(element), alone) {
@@ -162,20 +169,79 @@ impl<'a> FileReader<'a> {
         self.positions.insert(dotted_key(pointer), position);
     }
 
+    /// Reads the element `index` of the list at `pointer`. It has keys, and each value is checked beside
+    /// the resource's name, which is required. `None` if the name is not right.
+    fn read_mapping(
+        &mut self,
+        (pointer, index): (&str, usize),
+        position: Option<Position>,
+        entries: &[(SpannedNode, SpannedNode)],
+    ) -> Option<Value> {
+        let keys = cached_resource::keys();
+        let keys: Vec<_> = keys.iter().map(String::as_str).collect();
+        let name = entries
+            .iter()
+            .find(|(key, _)| key.value.to_key() == "resource");
+        let name = name.map(|(key, value)| (key.value.to_key(), value.value.to_value()));
+        let mut valid: serde_json::Map<_, _> = name.into_iter().collect();
+        if !self.set_element(pointer, pointer, position, &valid) {
+            return None;
+        }
+        let mut seen: BTreeMap<String, Option<Position>> = BTreeMap::new();
+        for (key, value) in entries {
+            let (place, key) = (node::position_of(key), key.value.to_key());
+            let key_below = format!("{pointer}/{key}");
+            if let Some(first) = seen.insert(key.clone(), place) {
+                self.report_at(&key_below, place, &given_twice(first));
+            } else if !keys.contains(&key.as_str()) {
+                let message = unknown_key(&self.defaults, &key, &keys);
+                self.report_at(&key_below, place, &message);
+            } else {
+                let place = node::position_of(value);
+                let below = format!("{}.{index}.{key}", dotted_key(pointer));
+                self.positions.insert(below, place);
+                let mut candidate = valid.clone();
+                candidate.insert(key, value.value.to_value());
+                if self.set_element(pointer, &key_below, place, &candidate) {
+                    valid = candidate;
+                }
+            }
+        }
+        Some(valid.into())
+    }
+
+    /// Sets the list at `pointer` to the only element `keys`, if its type is right; otherwise reports a
+    /// problem with `place` and returns false.
+    fn set_element(
+        &mut self,
+        pointer: &str,
+        place: &str,
+        position: Option<Position>,
+        keys: &serde_json::Map<String, Value>,
+    ) -> bool {
+        let alone = Value::Array(vec![keys.clone().into()]);
+        let set = self.try_set(pointer, alone);
+        set.map_err(|message| self.report_at(place, position, &message))
+            .is_ok()
+    }
+
     /// Sets the value if its type is right; otherwise reports a problem and returns false.
     fn set(&mut self, pointer: &str, position: Option<Position>, value: Value) -> bool {
+        let set = self.try_set(pointer, value);
+        set.map_err(|message| self.report_at(pointer, position, &message))
+            .is_ok()
+    }
+
+    /// Sets the value if its type is right; otherwise returns what is wrong.
+    fn try_set(&mut self, pointer: &str, value: Value) -> Result<(), String> {
         let mut candidate = self.accepted.clone();
         if let Some(setting) = candidate.pointer_mut(pointer) {
             *setting = value;
         }
-        match serde_json::from_value::<Settings>(candidate.clone()) {
-            Ok(_) => self.accepted = candidate,
-            Err(error) => {
-                self.report_at(pointer, position, &error.to_string());
-                return false;
-            }
-        }
-        true
+        let settings = serde_json::from_value::<Settings>(candidate.clone());
+        settings.map_err(|error| error.to_string())?;
+        self.accepted = candidate;
+        Ok(())
     }
 
     fn report_at(&mut self, pointer: &str, position: Option<Position>, message: &str) {
@@ -200,6 +266,12 @@ pub(super) fn defaults() -> Value {
 /// Converts a JSON pointer such as `/listen/address` to a key such as `listen.address`.
 fn dotted_key(pointer: &str) -> String {
     pointer.trim_start_matches('/').replace('/', ".")
+}
+
+/// The message for a key that was given before, at `first`.
+fn given_twice(first: Option<Position>) -> String {
+    let line = first.map_or(0, |first| first.line);
+    format!("given twice, first on line {line}")
 }
 
 /// The message for an unknown key. It suggests similar keys, first among `known` (the keys that are

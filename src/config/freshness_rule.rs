@@ -32,6 +32,15 @@ pub struct FreshnessRule {
 // === impl FreshnessRule ===
 
 impl FreshnessRule {
+    /// The resource of the rule; `None` for all without a rule.
+    pub(super) fn resource(&self) -> Option<&str> {
+        self.resource.as_deref()
+    }
+
+    pub(super) fn policy(&self) -> FreshnessPolicy {
+        self.policy
+    }
+
     /// Combines `rules`; if two rules are for the same resource, the later one wins.
     pub(super) fn policies(rules: &[Self]) -> FreshnessPolicies {
         let mut policies = FreshnessPolicies::default();

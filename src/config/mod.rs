@@ -7,12 +7,15 @@
 
 pub mod address;
 mod args;
+mod cached_resource;
+mod expansion;
 mod file;
 mod freshness_rule;
 mod network;
 mod node;
 mod problem;
 mod resolved;
+mod rules;
 mod serve;
 mod settings;
 mod sources;

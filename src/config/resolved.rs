@@ -30,7 +30,8 @@ pub struct ResolvedConfig {
     sources: Sources,
 }
 
-/// Checks a configuration file by itself, without environment variables and flags.
+/// Checks a configuration file by itself, without environment variables and flags. Variables that it
+/// refers to need not be set.
 ///
 /// # Errors
 ///
@@ -39,7 +40,9 @@ pub fn check_file(path: &Path) -> Result<(), Problems> {
     let mut problems = Vec::new();
     let file = file::read(path, &mut problems);
     let sources = Sources::of_file(path, &file.positions);
-    serve::check(&file.settings, &sources, &mut problems);
+    // Another machine has the environment variables.
+    let placeholder = |_: &str| Some("x".to_owned());
+    serve::check(&file.settings, &sources, &placeholder, &mut problems);
     match problems.is_empty() {
         true => Ok(()),
         false => Err(Problems::new(problems)),
@@ -62,8 +65,9 @@ impl ResolvedConfig {
     /// All mistakes in the file, the environment variables and the flags.
     pub fn new(global: &GlobalArgs, serve: &ServeArgs) -> Result<Self, Problems> {
         let mut problems = Vec::new();
+        let variable = |name: &str| std::env::var(name).ok();
         let (settings, sources) = sources::collect(global, serve, &mut problems);
-        let Some(serve) = serve::check(&settings, &sources, &mut problems) else {
+        let Some(serve) = serve::check(&settings, &sources, &variable, &mut problems) else {
             return Err(Problems::new(problems));
         };
         let log = telemetry::LogConfig {

@@ -9,6 +9,7 @@ use std::time::Duration;
 use crate::cache::GroupLimits;
 use crate::identity;
 use crate::informer;
+use crate::informer::ResourceRules;
 use crate::ledger;
 use crate::net;
 use crate::net::ProxyNetworks;
@@ -20,6 +21,8 @@ use crate::server::WebPageRules;
 use super::AuthMode;
 use super::ShardSelectorMode;
 use super::address;
+use super::cached_resource::CachedResource;
+use super::expansion::Lookup;
 use super::freshness_rule::FreshnessRule;
 use super::problem::Problem;
 use super::settings::Limits;
@@ -31,6 +34,8 @@ use super::units::ByteSize;
 const HEADER_BYTES: RangeInclusive<usize> = 8 << 10..=16 << 20;
 /// The sizes that `limits.maxUrlBytes` may have.
 const URL_BYTES: RangeInclusive<usize> = 1 << 10..=64 << 10;
+
+const EMPTY_NAME: &str = "a name is empty; names are for example pods or deployments.apps";
 
 /// A checked configuration of `kubefan serve`.
 #[derive(Clone, Debug)]
@@ -52,6 +57,8 @@ pub struct ServeConfig {
     pub threads: Option<NonZeroUsize>,
     /// The resources that are cached from the start.
     pub resources: Resources,
+    /// Which of their objects are cached, and how.
+    pub rules: ResourceRules,
     /// Whether Secrets are held in memory.
     pub cache_secrets: bool,
     /// The settings of the informers and their caches.
@@ -105,11 +112,13 @@ pub enum Tls {
 
 // === impl ServeConfig ===
 
-/// Checks the settings against each other. Adds what is wrong to `problems`, and returns `None` if
+/// Checks the settings against each other. `variable` looks up environment variables that they refer
+/// to. Adds what is wrong to `problems`, and returns `None` if
 /// there is any problem, also one from reading the file.
 pub(super) fn check(
     settings: &Settings,
     sources: &Sources,
+    variable: Lookup<'_>,
     problems: &mut Vec<Problem>,
 ) -> Option<ServeConfig> {
     let mut checker = Checker {
@@ -127,6 +136,7 @@ pub(super) fn check(
     }
     let authorities = checker.authorities(&access);
     let resources = checker.resources();
+    let rules = checker.rules(variable);
     checker.limits();
     let memory = checker.memory();
     if !problems.is_empty() {
@@ -141,6 +151,7 @@ pub(super) fn check(
         admin_listen: admin_listen?,
         threads: Some(settings.listen.threads.unwrap_or_else(cores)),
         resources,
+        rules,
         cache_secrets: cache.secrets || tls == Tls::Plain,
         informer: informer::Config {
             idle_timeout: cache.idle_timeout.0,
@@ -191,9 +202,9 @@ struct Exposure {
     web_pages: WebPageRules,
 }
 
-struct Checker<'a> {
-    settings: &'a Settings,
-    sources: &'a Sources,
+pub(super) struct Checker<'a> {
+    pub(super) settings: &'a Settings,
+    pub(super) sources: &'a Sources,
     problems: &'a mut Vec<Problem>,
 }
 
@@ -230,6 +241,17 @@ impl Exposure {
 impl Checker<'_> {
     fn report(&mut self, key: &'static str, message: &str) {
         self.problems.push(self.sources.problem(key, message));
+    }
+
+    /// Like [`Checker::report`], of an element of the setting's list, or of one of its keys.
+    pub(super) fn report_in(
+        &mut self,
+        key: &'static str,
+        part: (usize, Option<&str>),
+        message: &str,
+    ) {
+        self.problems
+            .push(self.sources.problem_in(key, part, message));
     }
 
     fn address(&mut self, key: &'static str, text: &str) -> Option<SocketAddr> {
@@ -386,18 +408,23 @@ impl Checker<'_> {
         const NAMES: &str = "cache.resources";
         let cache = &self.settings.cache;
         let is_overriding = self.sources.overrides(ALL, NAMES);
-        if cache.all && !cache.resources.is_empty() && !is_overriding {
+        let is_name = |entry: &CachedResource| matches!(entry, CachedResource::Named(_));
+        if cache.all && cache.resources.iter().any(is_name) && !is_overriding {
             let other = self.sources.name(NAMES, ALL);
             let message = format!("already includes every resource; leave out {other}");
             self.report(ALL, &message);
         }
-        if cache.resources.iter().any(|name| name.trim().is_empty()) {
-            let message = "a name is empty; names are for example pods or deployments.apps";
-            self.report(NAMES, message);
+        let mut names = cache.resources.iter().map(CachedResource::name);
+        if names.any(|name| name.trim().is_empty()) {
+            self.report(NAMES, EMPTY_NAME);
         }
+        if cache.never.iter().any(|name| name.trim().is_empty()) {
+            self.report("cache.never", EMPTY_NAME);
+        }
+        let from_start = cache.resources.iter().filter(|entry| entry.is_from_start());
         match cache.all {
             true => Resources::All,
-            false => Resources::Named(cache.resources.clone()),
+            false => Resources::Named(from_start.map(|entry| entry.name().to_owned()).collect()),
         }
     }
 }

@@ -23,6 +23,7 @@ use crate::server;
 use super::AuthMode;
 use super::LogFormat;
 use super::ShardSelectorMode;
+use super::cached_resource::CachedResource;
 use super::freshness_rule::FreshnessRule;
 use super::network::Network;
 use super::units::ByteSize;
@@ -186,11 +187,15 @@ pub(super) struct Audit {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields, rename_all = "camelCase")]
 pub(super) struct Cache {
-    /// Resources to cache from the start, such as pods or deployments.apps. Others are cached at
-    /// their first LIST or WATCH.
-    pub(super) resources: Vec<String>,
-    /// Cache every resource that can be cached, from the start. Leave resources empty then.
+    /// Resources to cache from the start, such as pods or deployments.apps, or keys that limit which
+    /// objects of a resource are cached. Others are cached at their first LIST or WATCH.
+    pub(super) resources: Vec<CachedResource>,
+    /// Cache every resource that can be cached, from the start. Name none in resources then, except
+    /// for those with other keys.
     pub(super) all: bool,
+    /// Resources that are never cached, such as secrets or deployments.apps: their reads are
+    /// forwarded. A name without a group is that of a resource in any group.
+    pub(super) never: Vec<String>,
     /// Hold Secrets in memory and answer reads of them from the cache although TLS is served.
     /// Otherwise these reads are forwarded. Without TLS Secrets are always cached.
     pub(super) secrets: bool,
@@ -399,6 +404,7 @@ impl Default for Cache {
         Self {
             resources: Vec::new(),
             all: false,
+            never: Vec::new(),
             secrets: false,
             index_labels: Vec::new(),
             shard_selector: ShardSelectorMode::Forward,

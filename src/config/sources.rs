@@ -13,6 +13,7 @@ use clap::parser::ValueSource;
 
 use super::GlobalArgs;
 use super::ServeArgs;
+use super::cached_resource::CachedResource;
 use super::file;
 use super::problem::Location;
 use super::problem::Position;
@@ -32,7 +33,7 @@ pub(super) struct Setting {
 }
 
 /// Every setting, in the order of `config/kubefan.yaml`.
-pub(super) const SETTINGS: [Setting; 58] = [
+pub(super) const SETTINGS: [Setting; 59] = [
     setting("upstream.kubeconfig", "kubeconfig", |to, _, serve| {
         to.upstream.kubeconfig.clone_from(&serve.kubeconfig);
     }),
@@ -186,9 +187,13 @@ pub(super) const SETTINGS: [Setting; 58] = [
         to.audit.log_path.clone_from(&serve.audit_log_path);
     }),
     setting("cache.resources", "resources", |to, _, serve| {
-        to.cache.resources.clone_from(&serve.resources);
+        let names = serve.resources.iter().cloned();
+        to.cache.resources = names.map(CachedResource::Named).collect();
     }),
     setting("cache.all", "all", |to, _, serve| to.cache.all = serve.all),
+    setting("cache.never", "never_cache", |to, _, serve| {
+        to.cache.never.clone_from(&serve.never_cache);
+    }),
     setting("cache.secrets", "cache_secrets", |to, _, serve| {
         to.cache.secrets = serve.cache_secrets;
     }),
@@ -378,6 +383,8 @@ pub(super) struct Sources {
     /// The name of each setting's flag, such as `--listen`, by key, for messages about the setting.
     /// The flag need not be given. Empty if only a file is checked.
     flags: BTreeMap<&'static str, String>,
+    /// The positions of all values in the file, by keys such as `cache.resources.0.namespaces`.
+    positions: BTreeMap<String, Option<Position>>,
 }
 
 /// Overrides the defaults by the file, environment variables and flags. Problems with the file are
@@ -426,7 +433,10 @@ impl Sources {
     /// The origins for the file at `path`, without flags and environment variables. `positions` has
     /// the position in the file of each setting that the file contains, by key.
     pub(super) fn of_file(path: &Path, positions: &BTreeMap<String, Option<Position>>) -> Self {
-        let mut sources = Self::default();
+        let mut sources = Self {
+            positions: positions.clone(),
+            ..Self::default()
+        };
         for setting in &SETTINGS {
             if let Some(position) = positions.get(setting.key) {
                 let origin = Origin::File(path.to_owned(), *position);
@@ -468,6 +478,26 @@ impl Sources {
                 message: message.to_owned(),
             },
         }
+    }
+
+    /// Like [`Sources::problem`], with the element `index` of the list `key`, or its key `part`.
+    pub(super) fn problem_in(
+        &self,
+        key: &'static str,
+        (index, part): (usize, Option<&str>),
+        message: &str,
+    ) -> Problem {
+        let place = |key: String| match part {
+            Some(part) => format!("{key}.{part}"),
+            None => key,
+        };
+        let mut problem = self.problem(key, message);
+        if let Location::File { position, .. } = &mut problem.location {
+            let found = self.positions.get(&place(format!("{key}.{index}")));
+            *position = found.copied().flatten().or(*position);
+            problem.message = format!("{}: {message}", place(key.to_owned()));
+        }
+        problem
     }
 
     /// How to name the setting `key` in a message: by its environment variable, flag or key,

@@ -10,6 +10,9 @@ use proptest::prelude::prop_assert;
 use proptest::proptest;
 use tempfile::TempDir;
 
+use crate::api::LabelSelector;
+use crate::api::RawFieldSelector;
+use crate::api::escape_field_value;
 use crate::commands::Args;
 use crate::commands::Command;
 use crate::commands::ConfigCommand;
@@ -21,6 +24,9 @@ use crate::config::file;
 use crate::config::schema;
 use crate::config::settings::Settings;
 use crate::config::sources::SETTINGS;
+use crate::informer::FreshnessPolicy;
+use crate::informer::ResourceRule;
+use crate::informer::ResourceRules;
 use crate::server::ShardSelectors;
 use crate::telemetry;
 
@@ -101,7 +107,7 @@ log: {format: xml, verbosity: 300}
         "7:17 listen.tls.selfSigned invalid type string \"yes\", expected a boolean",
         "8:8 admin expected keys with values",
         "10:14 cache.resources a name is empty",
-        "10:21 cache.resources invalid type integer `5`, expected a string",
+        "10:21 cache.resources invalid type integer `5`, expected a name, or keys such as",
         "11:8 cache.all already includes every resource; leave out cache.resources",
         "12:16 cache.idleTimeout invalid type integer `10`, expected a number and a unit",
         "13:17 cache.retentionAge expected a number and a unit",
@@ -118,6 +124,105 @@ log: {format: xml, verbosity: 300}
     for (reported, expected) in reported.iter().zip(expected) {
         assert!(reported.starts_with(expected), "{reported}\n{expected}");
     }
+}
+
+#[test]
+fn all_problems_of_cached_resources_are_reported() {
+    let text = "\
+cache:
+  never: [secrets, '']
+  resources:
+    - resource: pods
+      namespaces: ['']
+      labelSelector: a in b
+      fieldSelector: x
+      freshness: pods=any
+    - namespaces: [a]
+    - {resource: nodes, nonsense: 1, retentionAge: soon, onDemand: 1, onDemand: true}
+    - Pods
+    - {resource: secrets, retentionBytes: 1Gi}
+";
+    let expected = [
+        "2:10 cache.never a name is empty",
+        "5:19 cache.resources.namespaces a namespace is empty",
+        "6:22 cache.resources.labelSelector labelSelector ",
+        "7:22 cache.resources.fieldSelector fieldSelector ",
+        "8:18 cache.resources.freshness leave out the resource",
+        "9:7 cache.resources missing field `resource`",
+        "10:25 cache.resources.nonsense unknown key, expected one of",
+        "10:52 cache.resources.retentionAge expected a number and a unit",
+        "10:68 cache.resources.onDemand invalid type integer `1`, expected a boolean",
+        "10:71 cache.resources.onDemand given twice, first on line 10",
+        "11:7 cache.resources Pods is given twice",
+        "12:7 cache.resources secrets is never cached",
+    ];
+    let reported = problems_of(text);
+    assert_eq!(reported.len(), expected.len(), "{reported:#?}");
+    for (reported, expected) in reported.iter().zip(expected) {
+        assert!(reported.starts_with(expected), "{reported}\n{expected}");
+    }
+}
+
+#[test]
+fn rules_of_resources_are_read() {
+    let text = "\
+cache:
+  never: [secrets]
+  resources:
+    - services
+    - resource: pods
+      namespaces: [a, b]
+      labelSelector: app in (x,y),!z
+      fieldSelector: spec.nodeName=$(HOME)
+      freshness: bounded:5s
+      retentionAge: 5m
+      retentionBytes: 1Mi
+      onDemand: true
+";
+    let found = resolved(text, "").expect("no problems");
+    let services = Resources::Named(vec!["services".to_owned()]);
+    assert_eq!(found.serve.resources, services);
+    let home = std::env::var("HOME").expect("tests have a home directory");
+    let node = escape_field_value(&home);
+    let rule = ResourceRule {
+        resource: "pods".to_owned(),
+        namespaces: ["a", "b"].map(str::to_owned).to_vec(),
+        labels: LabelSelector::parse("app in (x,y),!z").expect("a selector"),
+        fields: RawFieldSelector::parse(&format!("spec.nodeName={node}")).expect("a selector"),
+        freshness: Some(FreshnessPolicy::Bounded(Duration::from_secs(5))),
+        retention_age: Some(Duration::from_secs(300)),
+        retention_bytes: Some(1 << 20),
+    };
+    let rules = ResourceRules {
+        never: vec!["secrets".to_owned()],
+        rules: vec![rule],
+    };
+    assert_eq!(found.serve.rules, rules);
+    // What is shown is read again, as it was written.
+    let shown = found.to_yaml().expect("UTF-8");
+    let again = resolved(&shown, "").expect("no problems");
+    assert_eq!(again.settings, found.settings);
+    // A flag replaces the list, and other flags do not.
+    let named = resolved(text, "-r nodes --never-cache a,b").expect("no problems");
+    assert_eq!(named.serve.rules.rules, []);
+    assert_eq!(named.serve.rules.never, ["a", "b"]);
+    // Rules may be given beside `all`.
+    let all = text
+        .replace("    - services\n", "")
+        .replace("cache:", "cache:\n  all: true");
+    let all = resolved(&all, "").expect("no problems").serve;
+    assert_eq!((all.resources, all.rules), (Resources::All, rules));
+}
+
+#[test]
+fn a_variable_that_is_not_set_is_named_and_a_check_needs_none() {
+    let text =
+        "cache:\n  resources:\n    - resource: pods\n      fieldSelector: a=$(KUBEFAN_NOT_SET)\n";
+    let reported = resolved(text, "").expect_err("it is not set");
+    let expected =
+        ":4:22: cache.resources.fieldSelector: the environment variable KUBEFAN_NOT_SET in";
+    assert!(reported.contains(expected), "{reported}");
+    assert_eq!(problems_of(text), Vec::<String>::new());
 }
 
 #[test]
@@ -207,6 +312,7 @@ log: {format: json, verbosity: 2}
     assert_eq!(config.admin_listen.to_string(), "127.0.0.1:9");
     let names = ["pods", "nodes"].map(str::to_owned).to_vec();
     assert_eq!(config.resources, Resources::Named(names));
+    assert_eq!(config.rules, ResourceRules::default());
     assert_eq!(config.informer.retention_bytes, Some(1 << 20));
     assert_eq!(config.informer.idle_timeout, Duration::from_secs(3600));
     assert_eq!(config.informer.retention_age, Duration::from_secs(75));
@@ -352,7 +458,10 @@ fn the_sample_has_the_defaults() {
     let sample = file::read(&in_repository("config/kubefan.yaml"), &mut problems);
     assert_eq!(problems, []);
     assert_eq!(sample.settings, Settings::default());
-    check_file(&in_repository("config/sidecar.yaml")).expect("no problems");
+    for name in ["sidecar", "node", "central"] {
+        let path = in_repository(&format!("config/{name}.yaml"));
+        check_file(&path).expect("no problems");
+    }
 }
 
 #[test]

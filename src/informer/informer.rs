@@ -155,6 +155,11 @@ impl Informer {
         &self.scope
     }
 
+    /// The objects that the cache holds, as parameters of requests.
+    pub fn upstream_scope(&self) -> Scope {
+        self.spec.upstream_scope(&self.scope)
+    }
+
     /// The reader of the cache, for snapshots and watches.
     pub fn reader(&self) -> &Reader {
         &self.reader

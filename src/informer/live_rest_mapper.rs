@@ -4,7 +4,6 @@
 //! It watches CustomResourceDefinitions and APIServices through informers of the set, so that
 //! clients share these upstream watches. It also polls each minute, in case it may not watch them.
 
-use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -16,7 +15,6 @@ use tokio::time::Instant;
 use tokio::time::MissedTickBehavior;
 
 use crate::api::GroupVersionResource;
-use crate::api::SelectableFields;
 use crate::api::Selection;
 use crate::api::WireFormat;
 use crate::cache::WatchFrom;
@@ -31,6 +29,10 @@ use crate::upstream::RestMapper;
 use super::Informer;
 use super::InformerSet;
 use super::InformerSpec;
+use super::ResourceRules;
+use super::RuleError;
+use super::discovery_snapshot::Details;
+use super::discovery_snapshot::DiscoverySnapshot;
 use super::known_definitions::KnownDefinitions;
 use super::refresh_schedule::RefreshSchedule;
 use super::seen_versions::SeenVersions;
@@ -57,6 +59,7 @@ pub struct LiveRestMapper {
     refresh_state: Mutex<RefreshState>,
     /// The groups and names of the resources that are not cached although they could be.
     excluded: Vec<(String, String)>,
+    rules: ArcSwap<ResourceRules>,
     seen_versions: Mutex<SeenVersions>,
     /// The version of all API servers that answer; `None` if it is not known, or not the same.
     server_version: ArcSwapOption<String>,
@@ -68,18 +71,6 @@ struct RefreshState {
     last: Option<Instant>,
     /// Minimum time between `last` and the next refresh.
     pause: Duration,
-}
-
-struct DiscoverySnapshot {
-    mapper: RestMapper,
-    /// The selectable fields of each resource, filled when first needed.
-    fields: Mutex<HashMap<GroupVersionResource, KnownFields>>,
-}
-
-/// The selectable fields of a resource at an API server of the minor version `server_minor`.
-struct KnownFields {
-    server_minor: Option<u32>,
-    fields: Arc<SelectableFields>,
 }
 
 impl LiveRestMapper {
@@ -100,6 +91,7 @@ impl LiveRestMapper {
             refresh_once: Notify::new(),
             refresh_state: Mutex::default(),
             excluded: Vec::new(),
+            rules: ArcSwap::default(),
             seen_versions: Mutex::default(),
             server_version: ArcSwapOption::empty(),
             server_minor: ArcSwapOption::empty(),
@@ -113,6 +105,29 @@ impl LiveRestMapper {
         self
     }
 
+    /// The same mapper, by which only what `rules` permit is cached.
+    #[must_use]
+    pub fn with_rules(self, rules: ResourceRules) -> Self {
+        self.rules.store(Arc::new(rules));
+        self
+    }
+
+    /// Checks whether the rule of the resource `gvr`, if there is one, fits it.
+    ///
+    /// # Errors
+    ///
+    /// [`RuleError`] if it does not. Then nothing is cached of the resource.
+    pub fn check_rule(&self, gvr: &GroupVersionResource) -> Result<(), RuleError> {
+        let discovered = self.current.load();
+        let Some(resource) = discovered.mapper.resource(gvr) else {
+            return Ok(());
+        };
+        let fields = discovered.fields_of(gvr, self.server_minor());
+        let rules = self.rules.load();
+        let settings = rules.settings(resource, &fields, &discovered.mapper);
+        settings.map(drop)
+    }
+
     /// Checks whether the resource `gvr` may be cached.
     ///
     /// # Errors
@@ -120,10 +135,19 @@ impl LiveRestMapper {
     /// The reason why the resource may not be cached.
     pub fn cacheable(&self, gvr: &GroupVersionResource) -> Result<(), NotCacheable> {
         let mut excluded = self.excluded.iter();
-        match excluded.any(|(group, name)| *group == gvr.group && *name == gvr.resource) {
-            true => Err(NotCacheable::Excluded),
-            false => self.with(|mapper| mapper.cacheable(gvr)),
+        if excluded.any(|(group, name)| *group == gvr.group && *name == gvr.resource) {
+            return Err(NotCacheable::Excluded);
         }
+        let discovered = self.current.load();
+        discovered.mapper.cacheable(gvr)?;
+        match self.details_of(&discovered, gvr).is_forbidden {
+            true => Err(NotCacheable::Never),
+            false => Ok(()),
+        }
+    }
+
+    fn details_of(&self, discovered: &DiscoverySnapshot, gvr: &GroupVersionResource) -> Details {
+        discovered.details_of(gvr, self.server_minor(), &self.rules.load())
     }
 
     /// The description from which an informer of `gvr` in `format` is started; `None` if discovery
@@ -150,12 +174,14 @@ impl LiveRestMapper {
         let resource = discovered.mapper.resource(gvr)?;
         // Discovery may have changed since the first check.
         discovered.mapper.cacheable(gvr).ok()?;
+        let details = self.details_of(&discovered, gvr);
         Some(InformerSpec {
             resource: Arc::clone(resource),
             format,
-            fields: discovered.fields_of(gvr, self.server_minor()),
+            fields: details.fields,
             custom: discovered.mapper.is_custom(gvr),
             list_kind: discovered.mapper.list_kind(gvr).map(str::to_owned),
+            settings: details.settings,
         })
     }
 
@@ -237,7 +263,7 @@ impl LiveRestMapper {
     pub fn pin_required(&self, informers: &InformerSet) {
         for (gvr, format) in informers.required() {
             if let Some(spec) = self.informer_spec(&gvr, format)
-                && let Err(error) = informers.pin(&spec)
+                && let Err(error) = informers.pin_scopes(&spec)
             {
                 tracing::debug!(resource = %gvr, refused = %error, "a required informer cannot be started");
             }
@@ -396,42 +422,6 @@ impl Default for RefreshState {
             last: None,
             pause: INITIAL_REFRESH_PAUSE,
         }
-    }
-}
-
-impl DiscoverySnapshot {
-    fn new(mapper: RestMapper) -> Self {
-        Self {
-            mapper,
-            fields: Mutex::new(HashMap::new()),
-        }
-    }
-
-    fn fields_of(
-        &self,
-        gvr: &GroupVersionResource,
-        server_minor: Option<u32>,
-    ) -> Arc<SelectableFields> {
-        let mut fields = self.fields.lock();
-        let known = fields.get(gvr);
-        if let Some(known) = known.filter(|known| known.server_minor == server_minor) {
-            return Arc::clone(&known.fields);
-        }
-        let table = match (
-            self.mapper.selectable_json_paths(gvr),
-            self.mapper.resource(gvr),
-        ) {
-            (Some(paths), Some(resource)) => SelectableFields::custom(resource.namespaced, paths),
-            (None, Some(resource)) => SelectableFields::for_resource(resource, server_minor),
-            (_, None) => SelectableFields::default(),
-        };
-        let table = Arc::new(table);
-        let known = KnownFields {
-            server_minor,
-            fields: Arc::clone(&table),
-        };
-        fields.insert(gvr.clone(), known);
-        table
     }
 }
 

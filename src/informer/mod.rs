@@ -31,6 +31,7 @@
 
 mod bridges;
 mod config;
+mod discovery_snapshot;
 mod freshness;
 mod hooks;
 #[expect(clippy::module_inception, reason = "it holds `Informer`")]
@@ -40,6 +41,7 @@ mod live_rest_mapper;
 mod mappings;
 mod reflector;
 mod refresh_schedule;
+mod resource_rules;
 mod seen_versions;
 mod set;
 mod spec;
@@ -73,6 +75,10 @@ pub use reflector::RelistHandle;
 pub use reflector::RelistRequests;
 pub use reflector::Signals;
 pub use reflector::relist_channel;
+pub use resource_rules::CacheSettings;
+pub use resource_rules::ResourceRule;
+pub use resource_rules::ResourceRules;
+pub use resource_rules::RuleError;
 pub use set::InformerSet;
 pub use set::Requirement;
 pub use set::StartError;

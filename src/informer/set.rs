@@ -144,13 +144,31 @@ impl InformerSet {
         spec: &InformerSpec,
         namespace: Option<&str>,
     ) -> Result<Arc<Informer>, StartError> {
-        if let Some(informer) = self.ready_namespaced(spec, namespace) {
+        self.get_or_start_in(spec, &Selection::default(), namespace)
+    }
+
+    /// Like [`InformerSet::get_or_start`], for the objects of `scope`.
+    ///
+    /// # Errors
+    ///
+    /// As for [`InformerSet::get_or_start`].
+    pub fn get_or_start_in(
+        &self,
+        spec: &InformerSpec,
+        scope: &Selection,
+        namespace: Option<&str>,
+    ) -> Result<Arc<Informer>, StartError> {
+        let part = part_in(scope, namespace.filter(|_| spec.resource.namespaced));
+        // After a refusal is forgotten, another request may start the wider informer again. During an
+        // outage that one does not become ready, while the one of the namespace can still answer.
+        if let Some(part) = &part
+            && self.ready(spec, scope).is_none()
+            && let Some(informer) = self.ready(spec, part)
+        {
             return Ok(informer);
         }
-        match (self.get_or_start_scope(spec, of_namespace(None)), namespace) {
-            (Err(StartError::Forbidden), Some(namespace)) if spec.resource.namespaced => {
-                self.get_or_start_scope(spec, of_namespace(Some(namespace)))
-            }
+        match (self.get_or_start_scope(spec, scope.clone()), part) {
+            (Err(StartError::Forbidden), Some(part)) => self.get_or_start_scope(spec, part),
             (outcome, _) => outcome,
         }
     }
@@ -206,29 +224,29 @@ impl InformerSet {
     /// A ready informer for `namespace` (`None`: all), preferably the cluster-wide one. Starts
     /// none.
     pub fn get_ready(&self, spec: &InformerSpec, namespace: Option<&str>) -> Option<Arc<Informer>> {
-        let ready = |scope| {
-            let key = Key::of(spec, &of_namespace(scope), ObjectContent::Whole);
-            let informer = self.inner.informers.get(&key)?;
-            let can_answer = informer.reader().is_ready() && informer.fits(spec);
-            can_answer.then(|| {
-                informer.touch();
-                Arc::clone(&informer)
-            })
-        };
-        ready(None).or_else(|| ready(Some(namespace?)))
+        self.get_ready_in(spec, &Selection::default(), namespace)
     }
 
-    /// The informer of `namespace` alone, if it is ready and the cluster-wide one is not.
-    ///
-    /// After a refusal is forgotten, another request may start the cluster-wide informer again.
-    /// During an outage that one does not become ready, while this one can still answer.
-    fn ready_namespaced(
+    /// Like [`InformerSet::get_ready`], for the objects of `scope`.
+    pub fn get_ready_in(
         &self,
         spec: &InformerSpec,
+        scope: &Selection,
         namespace: Option<&str>,
     ) -> Option<Arc<Informer>> {
-        let informer = self.get_ready(spec, Some(namespace?))?;
-        informer.namespace().is_some().then_some(informer)
+        let of_part = || self.ready(spec, &part_in(scope, namespace)?);
+        self.ready(spec, scope).or_else(of_part)
+    }
+
+    /// The informer of exactly the objects of `scope`, if it is ready.
+    fn ready(&self, spec: &InformerSpec, scope: &Selection) -> Option<Arc<Informer>> {
+        let key = Key::of(spec, scope, ObjectContent::Whole);
+        let informer = self.inner.informers.get(&key)?;
+        let can_answer = informer.reader().is_ready() && informer.fits(spec);
+        can_answer.then(|| {
+            informer.touch();
+            Arc::clone(&informer)
+        })
     }
 
     /// Starts a cluster-wide informer that is never stopped for being idle.
@@ -237,32 +255,49 @@ impl InformerSet {
     ///
     /// The same errors as [`InformerSet::get_or_start`].
     pub fn pin(&self, spec: &InformerSpec) -> Result<Arc<Informer>, StartError> {
-        let informer = self.get_or_start_scope(spec, of_namespace(None))?;
+        self.pin_scope(spec, &Selection::default())
+    }
+
+    /// Starts informers of all objects that may be cached. They are never stopped for being idle.
+    ///
+    /// # Errors
+    ///
+    /// The same errors as [`InformerSet::get_or_start`]; the first one if there are several.
+    pub fn pin_scopes(&self, spec: &InformerSpec) -> Result<(), StartError> {
+        let scopes = spec.settings.scopes().iter();
+        let pinned: Vec<_> = scopes.map(|scope| self.pin_scope(spec, scope)).collect();
+        pinned.into_iter().try_for_each(|pinned| pinned.map(drop))
+    }
+
+    fn pin_scope(
+        &self,
+        spec: &InformerSpec,
+        scope: &Selection,
+    ) -> Result<Arc<Informer>, StartError> {
+        let informer = self.get_or_start_scope(spec, scope.clone())?;
         informer.pin();
         Ok(informer)
     }
 
-    /// Adds the cluster-wide informer of `gvr` in `format` to those that readiness waits for; see
-    /// [`InformerSet::missing`]. Does not start it.
-    pub fn require(&self, gvr: GroupVersionResource, format: WireFormat, requirement: Requirement) {
-        let entry = RequiredInformer {
-            key: Key {
-                gvr,
-                format,
-                scope: Scope::default(),
-                content: ObjectContent::Whole,
-            },
+    /// Adds the informers of all objects of `spec` that may be cached to those that readiness waits
+    /// for; see [`InformerSet::missing`]. Does not start them.
+    pub fn require(&self, spec: &InformerSpec, requirement: Requirement) {
+        let scopes = spec.settings.scopes().iter();
+        let entries = scopes.map(|scope| RequiredInformer {
+            key: Key::of(spec, scope, ObjectContent::Whole),
             requirement,
             is_settled: false,
-        };
-        self.inner.required.lock().push(entry);
+        });
+        self.inner.required.lock().extend(entries);
     }
 
-    /// All resources and formats that were passed to [`InformerSet::require`].
+    /// All resources and formats that were passed to [`InformerSet::require`], each once.
     pub fn required(&self) -> Vec<(GroupVersionResource, WireFormat)> {
         let required = self.inner.required.lock();
         let keys = required.iter().map(|entry| &entry.key);
-        keys.map(|key| (key.gvr.clone(), key.format)).collect()
+        let mut resources: Vec<_> = keys.map(|key| (key.gvr.clone(), key.format)).collect();
+        resources.dedup();
+        resources
     }
 
     /// The required informers that readiness still waits for, and all informers whose watch is not
@@ -271,6 +306,10 @@ impl InformerSet {
         let mut required = self.inner.required.lock();
         let missing = required.iter_mut().filter_map(|entry| {
             let reason = self.missing_reason(entry)?;
+            let reason = match entry.key.scope.to_string() {
+                scope if scope.is_empty() => reason,
+                scope => format!("{scope}: {reason}"),
+            };
             Some((entry.key.gvr.clone(), entry.key.format, reason))
         });
         let missing: Vec<_> = missing.collect();
@@ -382,12 +421,14 @@ impl InformerSet {
         let (writer, reader) = cache::cache(cache::Config {
             indexed_labels: config.indexed_labels.clone(),
             field_count: spec.fields.fields.len(),
-            retention_age: config.retention_age,
-            retention_bytes: config.retention_bytes,
+            retention_age: spec.settings.retention_age.unwrap_or(config.retention_age),
+            retention_bytes: spec.settings.retention_bytes.or(config.retention_bytes),
             groups: config.groups,
             evicted: self.inner.evicted.clone(),
             ..cache::Config::default()
         });
+        let freshness_policy = spec.settings.freshness;
+        let freshness_policy = freshness_policy.unwrap_or_else(|| config.freshness.of(&key.gvr));
         let metrics = Arc::<ReflectorMetrics>::default();
         let lister_watcher = ResourceClient::new(
             self.inner.client.clone(),
@@ -405,7 +446,7 @@ impl InformerSet {
             lister_watcher.clone(),
             reader.clone(),
             relist.clone(),
-            config.freshness.of(&key.gvr),
+            freshness_policy,
             self.inner.shutdown.clone(),
         );
         let source = lister_watcher.clone();
@@ -508,13 +549,18 @@ impl Key {
             gvr: spec.resource.gvr.clone(),
             format: spec.format,
             content,
-            scope: Scope {
-                namespace: scope.namespace.clone(),
-                label_selector: scope.labels.to_string(),
-                field_selector: scope.fields.to_text(&spec.fields).unwrap_or_default(),
-            },
+            scope: spec.upstream_scope(scope),
         }
     }
+}
+
+/// The part of `scope` in `namespace`; `None` if the scope or the read has only one namespace or none.
+fn part_in(scope: &Selection, namespace: Option<&str>) -> Option<Selection> {
+    let namespace = namespace.filter(|_| scope.namespace.is_none())?;
+    Some(Selection {
+        namespace: Some(namespace.to_owned()),
+        ..scope.clone()
+    })
 }
 
 /// All objects of `namespace`, or of all namespaces.
@@ -569,6 +615,7 @@ mod tests {
             fields: Arc::new(fields),
             custom: false,
             list_kind: None,
+            settings: Arc::default(),
         }
     }
 

@@ -4,7 +4,11 @@ use std::sync::Arc;
 
 use crate::api::Resource;
 use crate::api::SelectableFields;
+use crate::api::Selection;
 use crate::api::WireFormat;
+use crate::upstream::Scope;
+
+use super::CacheSettings;
 
 /// What a cache has of each object.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
@@ -30,4 +34,17 @@ pub struct InformerSpec {
     pub custom: bool,
     /// The kind of the resource's lists; `None` if it is the resource's kind followed by `List`.
     pub list_kind: Option<String>,
+    /// Which of the objects are cached, and how.
+    pub settings: Arc<CacheSettings>,
+}
+
+impl InformerSpec {
+    /// The parameters of requests for the objects of `selection`, of all shards.
+    pub(crate) fn upstream_scope(&self, selection: &Selection) -> Scope {
+        Scope {
+            namespace: selection.namespace.clone(),
+            label_selector: selection.labels.to_string(),
+            field_selector: selection.fields.to_text(&self.fields).unwrap_or_default(),
+        }
+    }
 }

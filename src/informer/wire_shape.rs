@@ -102,6 +102,7 @@ mod tests {
             fields: Arc::default(),
             custom: false,
             list_kind: None,
+            settings: Arc::default(),
         });
         let initial = shape.encoder();
         shape.update_from_bookmark(&bookmark(1, ""));

@@ -43,7 +43,7 @@ pub(super) async fn acquire(
     read: &Read,
     may_start: bool,
 ) -> Result<Arc<Informer>, Miss> {
-    let ready = || informers.get_ready(&read.spec, read.namespace.as_deref());
+    let ready = || informers.get_ready_in(&read.spec, &read.scope, read.namespace.as_deref());
     let informer = match (&read.plan, read.need) {
         (Plan::Get { .. }, _) => ready().ok_or(Reason::NotCached)?,
         (_, Need::At(_)) if !read.may_start_informer() => ready().ok_or(Reason::PastState)?,
@@ -66,7 +66,7 @@ pub(super) async fn acquire_ready(
     informers: &InformerSet,
     read: &Read,
 ) -> Result<Arc<Informer>, Miss> {
-    let informer = informers.get_ready(&read.spec, read.namespace.as_deref());
+    let informer = informers.get_ready_in(&read.spec, &read.scope, read.namespace.as_deref());
     let informer = informer.ok_or(Reason::NotCached)?;
     catch_up(informer.reader(), read).await;
     Ok(informer)
@@ -77,7 +77,8 @@ pub(super) async fn acquire_ready(
 fn not_synced(informers: &InformerSet, read: &Read) -> Miss {
     match (&read.plan, read.need) {
         (Plan::List { .. }, Need::MostRecent) => {
-            let unsynced = informers.get_or_start(&read.spec, read.namespace.as_deref());
+            let unsynced =
+                informers.get_or_start_in(&read.spec, &read.scope, read.namespace.as_deref());
             unsynced.map_or(Miss::Forward(Reason::Unproven), |informer| {
                 Miss::without_proof(&informer)
             })
@@ -100,7 +101,7 @@ async fn synced_informer(
         if !current.fields.equals_unless_refused(&spec.fields) {
             return Err(Miss::Forward(Reason::NotCached));
         }
-        let informer = informers.get_or_start(spec, read.namespace.as_deref());
+        let informer = informers.get_or_start_in(spec, &read.scope, read.namespace.as_deref());
         let informer = informer.map_err(|refused| match refused {
             StartError::Forbidden => Reason::Forbidden,
             StartError::NotAcceptable => Reason::NoSuchFormat,

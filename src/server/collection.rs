@@ -75,6 +75,7 @@ pub trait Collection: Send + Sync {
             fields: Arc::clone(self.fields()),
             custom: false,
             list_kind: None,
+            settings: Arc::default(),
         }
     }
 

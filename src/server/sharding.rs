@@ -81,6 +81,10 @@ fn advice(reason: Reason) -> Option<&'static str> {
         Reason::NotCacheable => {
             Some("kubefan never caches this resource; ask for it without a shardSelector")
         }
+        Reason::OutOfScope => Some(
+            "kubefan caches only some objects of this resource; ask for those without a \
+             shardSelector, or for fewer",
+        ),
         Reason::Forbidden => {
             Some("kubefan itself may not list and watch this resource; ask its administrator")
         }
@@ -119,6 +123,7 @@ mod tests {
             (Reason::DeprecatedPath, false),
             (Reason::CallerIdentity, false),
             (Reason::NotCacheable, false),
+            (Reason::OutOfScope, false),
         ] {
             let status = unserved(reason);
             assert_eq!(status.code, 429, "{reason:?}");
@@ -143,6 +148,7 @@ mod tests {
             (Reason::NotCacheable, true, Some(429)),
             (Reason::PastState, true, Some(410)),
             (Reason::NotCached, true, Some(429)),
+            (Reason::OutOfScope, true, Some(429)),
             (Reason::Unproven, true, Some(429)),
             (Reason::CacheDiffers, true, Some(429)),
             (Reason::Table, true, Some(429)),

@@ -1,10 +1,18 @@
 //! Runs `kubefan config`, and `kubefan serve --config`, with the built binary.
 
 use std::fs;
+use std::path::Path;
 
 use crate::readme;
 use crate::repository::root;
+use crate::support::outcomes::request_count;
+use crate::support::programs::apiserver::ADMIN;
+use crate::support::programs::apiserver::ApiServer;
 use crate::support::programs::apiserver::shared;
+use crate::support::programs::certificates::Authority;
+use crate::support::programs::kubeconfig;
+use crate::support::programs::kubeconfig::User;
+use crate::support::programs::kubectl::Kubectl;
 use crate::support::programs::kubefan::ExitedProgram;
 use crate::support::programs::kubefan::Kubefan;
 use crate::support::programs::kubefan::run;
@@ -89,14 +97,59 @@ async fn resources_named_in_the_file_are_cached_from_the_start() {
     assert!(log.starts_with('{'), "{log}");
 }
 
+/// kubectl sees the same through a kubefan with each sample as directly.
 #[tokio::test(flavor = "multi_thread")]
 async fn the_samples_serve() {
     let Some(server) = shared() else { return };
-    for name in ["config/kubefan.yaml", "config/sidecar.yaml"] {
-        let sample = root().join(name);
+    let certificates = tempfile::tempdir().expect("a temporary directory");
+    let file = |name: &str, text: &str| {
+        let path = certificates.path().join(name);
+        fs::write(&path, text).expect("a written file");
+        path.to_str().expect("UTF-8").to_owned()
+    };
+    let authority = Authority::new();
+    let served = authority.server();
+    let (certificate, key) = (
+        file("tls.crt", &served.certificate),
+        file("tls.key", &served.key),
+    );
+    let expected = services(server, &server.kubeconfig("admin")).await;
+    for name in ["kubefan", "sidecar", "node", "central"] {
+        let sample = root().join(format!("config/{name}.yaml"));
         let sample = sample.to_str().expect("UTF-8");
-        let kubefan = Kubefan::start(server, &["--config", sample]).await;
-        let pods = kubefan.client().get("/api/v1/pods?resourceVersion=0").await;
-        assert!(pods.status.is_success(), "{name}: {pods}");
+        let mut flags = vec!["--config", sample];
+        flags.extend(["--listen", "127.0.0.1:0", "--admin-listen", "127.0.0.1:0"]);
+        if name == "central" {
+            flags.extend(["--tls-cert-file", &certificate]);
+            flags.extend(["--tls-private-key-file", &key]);
+        }
+        let environment = [("NODE_NAME", "sample-node")];
+        let kubeconfig = server.kubeconfig("admin");
+        let kubefan = Kubefan::start_with_environment(&kubeconfig, &flags, &environment).await;
+        let client = kubefan.file("client");
+        let url = kubefan.url();
+        match name {
+            "central" => {
+                let user = User::Token(ADMIN);
+                kubeconfig::write(&client, url, Some(&authority.certificate), &user);
+            }
+            _ => kubeconfig::write(&client, url, None, &User::Anonymous),
+        }
+        assert_eq!(services(server, &client).await, expected, "{name}");
+        let metrics = kubefan.metrics().await;
+        assert!(
+            request_count(&metrics, "cache", "list") > 0.0,
+            "{name}: {metrics}"
+        );
     }
+}
+
+/// The names of the services in the default namespace, as kubectl prints them.
+async fn services(server: &ApiServer, kubeconfig: &Path) -> String {
+    let kubectl = Kubectl::new(server.assets(), kubeconfig, "default");
+    let arguments = ["get", "services", "-o", "name"].map(str::to_owned);
+    let output = kubectl.run(&arguments).await;
+    assert_eq!(output.code, Some(0), "{output:?}");
+    assert!(output.stdout.contains("service/kubernetes"), "{output:?}");
+    output.stdout
 }

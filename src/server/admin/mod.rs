@@ -152,12 +152,11 @@ impl Admin {
     }
 }
 
-/// The informer's name in the verbose answer: `pods.v1 json` or `pods.v1 json in NAMESPACE`.
+/// The informer's name in the verbose answer, such as `pods.v1 json` or `pods.v1 json in NAMESPACE, labels
+/// app=web`.
 fn display_name(informer: &Arc<Informer>) -> String {
     let gvr = &informer.resource().gvr;
     let format = informer.format().name();
-    match informer.namespace() {
-        None => format!("{gvr} {format}"),
-        Some(namespace) => format!("{gvr} {format} in {namespace}"),
-    }
+    let scope = informer.upstream_scope().to_string();
+    format!("{gvr} {format} {scope}").trim_end().to_owned()
 }

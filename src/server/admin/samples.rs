@@ -11,13 +11,19 @@ type Metric = (&'static str, &'static str, f64);
 pub(super) fn add_samples(informer: &Informer, samples: &mut Samples) {
     let stats = informer.reader().stats();
     let gvr = &informer.resource().gvr;
-    let labels = [
+    let scope = informer.upstream_scope();
+    let mut labels = vec![
         ("group", gvr.group.as_str()),
         ("version", gvr.version.as_str()),
         ("resource", gvr.resource.as_str()),
         ("format", informer.format().name()),
         ("namespace", informer.namespace().unwrap_or("")),
     ];
+    let selectors = [
+        ("label_selector", scope.label_selector.as_str()),
+        ("field_selector", scope.field_selector.as_str()),
+    ];
+    labels.extend(selectors.iter().filter(|(_, text)| !text.is_empty()));
     for (name, help, value) in gauges(&stats, informer.reader().is_ready()) {
         samples.gauge(name, help, &labels, value);
     }

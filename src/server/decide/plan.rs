@@ -30,6 +30,9 @@ pub(crate) struct Read {
     pub spec: InformerSpec,
     /// The namespace that the request names; `None` for all namespaces, and for cluster scope.
     pub namespace: Option<String>,
+    /// The objects of the cache that answers. It has all objects that are read, or the one that a GET
+    /// names if it has it at all.
+    pub scope: Arc<Selection>,
     /// How the answer shows objects: wire format, whole or metadata only, indented or not.
     pub representation: Representation,
     pub need: Need,
@@ -57,6 +60,8 @@ pub(crate) enum Plan {
     Get {
         /// Name of the object.
         name: String,
+        /// True if the cache has the object unless the object does not exist.
+        is_in_scope: bool,
     },
     /// LIST of a collection.
     List {
@@ -172,6 +177,13 @@ pub(crate) fn plan(
         "list" => plan_list(&spec, namespace.as_deref(), query)?,
         _ => plan_watch(&spec, namespace.as_deref(), query)?,
     };
+    let scope = match &plan {
+        Plan::Get { .. } => spec.settings.scope_in(namespace.as_deref()),
+        Plan::List { selection, .. } | Plan::Watch { selection, .. } => {
+            spec.settings.scope_of(selection)
+        }
+    };
+    let scope = Arc::clone(scope.ok_or(Reason::OutOfScope)?);
     // The API server ignores `timeout` for long-running requests such as a WATCH.
     let timeout = match plan {
         Plan::Watch { .. } => None,
@@ -182,6 +194,7 @@ pub(crate) fn plan(
     Ok(Read {
         spec,
         namespace,
+        scope,
         representation,
         need,
         plan,
@@ -229,7 +242,9 @@ fn plan_get(
         return Err(Reason::NotCacheable);
     }
     let name = name.to_owned();
-    Ok((need(options.consistency), Plan::Get { name }))
+    let is_in_scope = spec.settings.has_object(namespace, &name);
+    let plan = Plan::Get { name, is_in_scope };
+    Ok((need(options.consistency), plan))
 }
 
 fn plan_list(

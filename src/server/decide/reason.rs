@@ -3,7 +3,8 @@
 /// Why a request is forwarded. [`Reason::name`] gives the metric label.
 ///
 /// `decide` returns the reasons up to `ShardSelector`, which depend on the request alone, and
-/// `PastState` for a `continue` token that kubefan did not issue. The others depend on the state of
+/// `PastState` for a `continue` token that kubefan did not issue. `OutOfScope` is also returned after
+/// `decide`, for a GET of an object that the cache does not have. The others depend on the state of
 /// the cache, and are returned by the stages after `decide`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Reason {
@@ -42,6 +43,9 @@ pub enum Reason {
     NotCacheable,
     /// A field selector uses a field that is not known to be selectable.
     UnknownField,
+    /// The configuration limits which objects of the resource are cached, and the request may select
+    /// others.
+    OutOfScope,
     /// The request has a `shardSelector`, and kubefan does not serve shards.
     ShardSelector,
     /// No informer that could answer is ready, and this request starts none; or the resource's
@@ -88,6 +92,7 @@ impl Reason {
             Self::Malformed => "malformed",
             Self::NotCacheable => "not_cacheable",
             Self::UnknownField => "unknown_field",
+            Self::OutOfScope => "out_of_scope",
             Self::ShardSelector => "shard_selector",
             Self::NotCached => "not_cached",
             Self::NotAuthorized => "not_authorized",

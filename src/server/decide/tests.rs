@@ -5,14 +5,22 @@ use http::Method;
 
 use super::*;
 use crate::api::ContinueToken;
+use crate::api::LabelSelector;
+use crate::api::RawFieldSelector;
 use crate::api::Resource;
 use crate::api::ResourceVersion;
 use crate::api::SelectableFields;
 use crate::cache::WatchFrom;
+use crate::informer::CacheSettings;
+use crate::informer::ResourceRule;
 use crate::server::request::RequestInfo;
 
 /// A cluster in which discovery knows a few built-in resources and one custom resource, `widgets`.
-struct Cluster;
+#[derive(Default)]
+struct Cluster {
+    /// Which objects of each resource are cached.
+    settings: Arc<CacheSettings>,
+}
 
 impl KnownResources for Cluster {
     fn spec(&self, gvr: &GroupVersionResource, format: WireFormat) -> Option<InformerSpec> {
@@ -36,6 +44,7 @@ impl KnownResources for Cluster {
             fields: Arc::new(SelectableFields::default()),
             custom,
             list_kind: None,
+            settings: Arc::clone(&self.settings),
         })
     }
 }
@@ -73,6 +82,10 @@ impl Default for RequestAttributes<'_> {
 }
 
 fn decision_with(url: &str, attributes: &RequestAttributes<'_>) -> Decision {
+    decision_in(&Cluster::default(), url, attributes)
+}
+
+fn decision_in(cluster: &Cluster, url: &str, attributes: &RequestAttributes<'_>) -> Decision {
     let (path, query) = url.split_once('?').unwrap_or((url, ""));
     let info = RequestInfo::parse(&attributes.method, path, query);
     let facts = Facts {
@@ -88,7 +101,7 @@ fn decision_with(url: &str, attributes: &RequestAttributes<'_>) -> Decision {
         connection_lists_others: attributes.connection_lists_others,
         shard_selectors: attributes.shard_selectors,
     };
-    decide(&facts, &Cluster)
+    decide(&facts, cluster)
 }
 
 fn decision_for(url: &str) -> Decision {
@@ -653,7 +666,8 @@ fn get_plans_and_deadlines() {
         }
         assert_eq!(read.namespace.as_deref(), Some("a"));
         let name = "b".to_owned();
-        assert_eq!(read.plan, Plan::Get { name });
+        let is_in_scope = true;
+        assert_eq!(read.plan, Plan::Get { name, is_in_scope });
     }
 }
 
@@ -708,4 +722,172 @@ fn a_table_has_the_object_that_the_query_asks_for() {
     let url = "/api/v1/pods?includeObject=none";
     let decision = decision_with(url, &attributes);
     assert_eq!(reason(&decision), Some(Reason::Malformed));
+}
+
+/// The settings of pods with a rule of these namespaces and selectors.
+fn settings_of(namespaces: &[&str], labels: &str, fields: &str) -> Arc<CacheSettings> {
+    let rule = ResourceRule {
+        resource: "pods".to_owned(),
+        namespaces: namespaces.iter().map(|name| (*name).to_owned()).collect(),
+        labels: LabelSelector::parse(labels).expect("a selector"),
+        fields: RawFieldSelector::parse(fields).expect("a selector"),
+        ..ResourceRule::default()
+    };
+    let gvr = GroupVersionResource::new("", "v1", "pods");
+    let spec = Cluster::default().spec(&gvr, WireFormat::Json);
+    let spec = spec.expect("pods are known");
+    let settings = rule.settings(&spec.resource, &spec.fields);
+    Arc::new(settings.expect("the rule fits"))
+}
+
+/// Each row: namespaces and selectors of a rule for pods, a request, and the objects of the cache that
+/// answers it, or the reason why it is forwarded.
+#[test]
+fn a_cache_of_some_objects_answers_only_what_it_has() {
+    type Rule<'a> = (&'a [&'a str], &'a str, &'a str);
+    let of_node: Rule<'_> = (&[], "", "metadata.name=p");
+    let of_web: Rule<'_> = (&[], "app in (a,b)", "");
+    let of_two: Rule<'_> = (&["a", "b"], "", "");
+    let of_both: Rule<'_> = (&["a", "b"], "app=x", "");
+    let out = Err("out_of_scope");
+    for (rule, url, expected) in [
+        // Everything is cached.
+        ((&[][..], "", ""), "/api/v1/pods", Ok("")),
+        (
+            (&[], "", ""),
+            "/api/v1/namespaces/a/pods?labelSelector=app",
+            Ok(""),
+        ),
+        // A field.
+        (of_node, "/api/v1/pods", out),
+        (of_node, "/api/v1/pods?watch=1", out),
+        (of_node, "/api/v1/namespaces/a/pods", out),
+        (
+            of_node,
+            "/api/v1/pods?fieldSelector=metadata.name%3Dp",
+            Ok("fields metadata.name=p"),
+        ),
+        (
+            of_node,
+            "/api/v1/pods?fieldSelector=metadata.name%3D%3Dp,metadata.namespace!%3Dx",
+            Ok("fields metadata.name=p"),
+        ),
+        (
+            of_node,
+            "/api/v1/namespaces/a/pods?watch=1&fieldSelector=metadata.name%3Dp",
+            Ok("fields metadata.name=p"),
+        ),
+        (of_node, "/api/v1/pods?fieldSelector=metadata.name%3Dq", out),
+        (
+            of_node,
+            "/api/v1/pods?fieldSelector=metadata.name!%3Dq",
+            out,
+        ),
+        (
+            of_node,
+            "/api/v1/namespaces/a/pods/p?resourceVersion=0",
+            Ok("fields metadata.name=p, every"),
+        ),
+        (
+            of_node,
+            "/api/v1/namespaces/a/pods/q?resourceVersion=0",
+            Ok("fields metadata.name=p"),
+        ),
+        // Labels.
+        (
+            of_web,
+            "/api/v1/pods?labelSelector=app%3Da",
+            Ok("labels app in (a,b)"),
+        ),
+        (
+            of_web,
+            "/api/v1/pods?labelSelector=app%20in%20(b,a),tier",
+            Ok("labels app in (a,b)"),
+        ),
+        (of_web, "/api/v1/pods?labelSelector=app", out),
+        (of_web, "/api/v1/pods?labelSelector=app%20in%20(a,c)", out),
+        (of_web, "/api/v1/pods?labelSelector=app!%3Da", out),
+        (
+            of_web,
+            "/api/v1/namespaces/a/pods/p?resourceVersion=0",
+            Ok("labels app in (a,b)"),
+        ),
+        // Namespaces.
+        (of_two, "/api/v1/pods", out),
+        (of_two, "/api/v1/namespaces/a/pods", Ok("in a")),
+        (
+            of_two,
+            "/api/v1/namespaces/b/pods?watch=1&labelSelector=app",
+            Ok("in b"),
+        ),
+        (of_two, "/api/v1/namespaces/c/pods", out),
+        (
+            of_two,
+            "/api/v1/pods?fieldSelector=metadata.namespace%3Db",
+            Ok("in b"),
+        ),
+        (
+            of_two,
+            "/api/v1/namespaces/a/pods/p?resourceVersion=0",
+            Ok("in a, every"),
+        ),
+        (of_two, "/api/v1/namespaces/c/pods/p?resourceVersion=0", out),
+        // Both.
+        (
+            of_both,
+            "/api/v1/namespaces/a/pods?labelSelector=app%3Dx",
+            Ok("in a, labels app=x"),
+        ),
+        (of_both, "/api/v1/namespaces/a/pods", out),
+        (
+            of_both,
+            "/api/v1/namespaces/c/pods?labelSelector=app%3Dx",
+            out,
+        ),
+        (
+            of_both,
+            "/api/v1/namespaces/b/pods/p?resourceVersion=0",
+            Ok("in b, labels app=x"),
+        ),
+    ] {
+        let (namespaces, labels, fields) = rule;
+        let cluster = Cluster {
+            settings: settings_of(namespaces, labels, fields),
+        };
+        let found = match decision_in(&cluster, url, &RequestAttributes::default()) {
+            Decision::Read(read) => {
+                let scope = read.spec.upstream_scope(&read.scope).to_string();
+                Ok(match read.plan {
+                    Plan::Get { is_in_scope, .. } if is_in_scope => format!("{scope}, every"),
+                    _ => scope,
+                })
+            }
+            other => Err(reason(&other).expect("it is forwarded").name()),
+        };
+        assert_eq!(
+            found.as_deref(),
+            expected.as_ref().map(|text| *text),
+            "{rule:?} {url}"
+        );
+    }
+}
+
+#[test]
+fn a_shard_of_what_is_cached_is_read_and_any_other_is_forwarded() {
+    let shard =
+        "shardSelector=shardRange(object.metadata.uid,'0x0000000000000000','0x8000000000000000')";
+    let cluster = Cluster {
+        settings: settings_of(&["a"], "", ""),
+    };
+    let attributes = RequestAttributes {
+        shard_selectors: ShardSelectors::Serve,
+        ..RequestAttributes::default()
+    };
+    for (path, expected) in [
+        ("/api/v1/namespaces/a/pods", None),
+        ("/api/v1/pods", Some(Reason::OutOfScope)),
+    ] {
+        let found = decision_in(&cluster, &format!("{path}?{shard}"), &attributes);
+        assert_eq!(reason(&found), expected, "{path}");
+    }
 }

@@ -5,24 +5,29 @@ use crate::api::Status;
 use crate::cache::Snapshot;
 use crate::server::collection::Collection;
 use crate::server::decide::Read;
+use crate::server::decide::Reason;
 use crate::server::deliver::Delivery;
 use crate::server::miss::CacheAnswer;
 use crate::server::miss::Miss;
 
-/// Answers with the object `name` in `snapshot`.
+/// Answers with the object `name` in `snapshot`. If the snapshot does not have it although it exists,
+/// `is_in_scope` is false.
 ///
 /// # Errors
 ///
-/// [`Miss::Absent`] if the object does not exist; another miss if its row of a Table could not be
-/// printed.
+/// [`Miss::Absent`] if the object does not exist; another miss if it may exist, or if its row of a
+/// Table could not be printed.
 pub(super) fn get(
     read: &Read,
-    name: &str,
+    (name, is_in_scope): (&str, bool),
     collection: &dyn Collection,
     snapshot: &Snapshot,
     delivery: &Delivery<'_>,
 ) -> CacheAnswer {
     let Some(object) = snapshot.get(&ObjectKey::new(read.namespace.as_deref(), name)) else {
+        if !is_in_scope {
+            return Err(Reason::OutOfScope.into());
+        }
         let absent = Status::not_found(&read.spec.resource.gvr, name);
         return Err(Miss::Absent(Box::new(absent)));
     };

@@ -43,9 +43,10 @@ pub(super) async fn read(
     shutdown: &Shutdown,
 ) -> CacheAnswer {
     match &read.plan {
-        Plan::Get { name } => {
+        Plan::Get { name, is_in_scope } => {
             let snapshot = snapshot_for(read, proof, collection.reader())?;
-            get::get(read, name, collection.as_ref(), &snapshot, delivery)
+            let object = (name.as_str(), *is_in_scope);
+            get::get(read, object, collection.as_ref(), &snapshot, delivery)
         }
         Plan::List {
             selection, page, ..

@@ -8,14 +8,13 @@ use http::HeaderValue;
 use http::Request;
 use http::header;
 use jiff::fmt::rfc2822;
-use percent_encoding::NON_ALPHANUMERIC;
-use percent_encoding::utf8_percent_encode;
 use rand::Rng;
 use serde_json::Value;
 
 use crate::api::GroupVersionResource;
 use crate::api::ObjectKey;
 use crate::api::Selection;
+use crate::api::escape_field_value;
 use crate::body;
 use crate::cache::Snapshot;
 use crate::codec::Printer;
@@ -24,6 +23,7 @@ use crate::concurrency::CoopBudget;
 use crate::upstream;
 use crate::upstream::Client;
 use crate::upstream::Identity;
+use crate::upstream::Scope;
 
 use super::sample::varied;
 use super::state::Outcome;
@@ -38,7 +38,7 @@ const MAX_DURATION: Duration = Duration::from_secs(10);
 /// The `Date` header has whole seconds, and is written shortly after the ages.
 const CLOCK_STEP: Duration = Duration::from_secs(1);
 /// The query of the list whose order is examined.
-const PAGE: &str = "limit=20";
+const PAGE: (&str, &str) = ("limit", "20");
 const TABLE: HeaderValue = HeaderValue::from_static("application/json;as=Table;v=v1;g=meta.k8s.io");
 
 /// What is compared: a kind's printer, for the objects of a cache.
@@ -46,8 +46,8 @@ pub(super) struct Comparison<'a> {
     pub(super) client: &'a Client,
     pub(super) gvr: &'a GroupVersionResource,
     pub(super) printer: &'a Printer,
-    /// The only namespace that kubefan may list; `None` for all.
-    pub(super) namespace: Option<&'a str>,
+    /// The objects of the cache; kubefan may have no right to read others.
+    pub(super) scope: &'a Scope,
     pub(super) snapshot: Snapshot,
 }
 
@@ -67,7 +67,9 @@ impl Comparison<'_> {
             return Outcome::OtherCells;
         };
         let mut compared = 0;
-        let Some(page) = self.table(self.namespace, PAGE).await else {
+        let namespace = self.scope.namespace.as_deref();
+        let page = self.query(&[PAGE], None);
+        let Some(page) = self.table(namespace, &page).await else {
             return Outcome::Failed;
         };
         if !self.printer.has_columns_of(&page.table) {
@@ -78,11 +80,10 @@ impl Comparison<'_> {
             return Outcome::OtherOrder;
         }
         for key in keys {
-            let name = in_selector(key.name());
-            let name = utf8_percent_encode(&name, NON_ALPHANUMERIC);
             let namespace = Some(key.namespace()).filter(|namespace| !namespace.is_empty());
-            let query = format!(
-                "includeObject=Object&resourceVersion=0&fieldSelector=metadata.name%3D{name}"
+            let query = self.query(
+                &[("includeObject", "Object"), ("resourceVersion", "0")],
+                Some(key.name()),
             );
             let Some(answer) = self.table(namespace, &query).await else {
                 return Outcome::Failed;
@@ -132,6 +133,22 @@ impl Comparison<'_> {
         Some(chosen.into_iter().map(|row| keys[row].clone()).collect())
     }
 
+    /// A query with `parameters` for the objects of the scope, or only for the one called `name`.
+    fn query(&self, parameters: &[(&str, &str)], name: Option<&str>) -> String {
+        let by_name = name.map(|name| format!("metadata.name={}", escape_field_value(name)));
+        let of_scope = Some(self.scope.field_selector.clone());
+        let fields: Vec<_> = [by_name, of_scope].into_iter().flatten().collect();
+        let fields = fields.join(",");
+        let selectors = [
+            ("fieldSelector", fields.trim_end_matches(',')),
+            ("labelSelector", &self.scope.label_selector),
+        ];
+        let mut query = form_urlencoded::Serializer::new(String::new());
+        query.extend_pairs(parameters);
+        query.extend_pairs(selectors.iter().filter(|(_, text)| !text.is_empty()));
+        query.finish()
+    }
+
     /// The API server's Table of the collection in `namespace` with `query`; `None` if there is none
     /// that can be compared.
     async fn table(&self, namespace: Option<&str>, query: &str) -> Option<Answer> {
@@ -179,12 +196,6 @@ fn is_in_order(table: &Value) -> bool {
         )
     });
     keys.is_sorted()
-}
-
-/// The text of `name` as a value in a field selector.
-fn in_selector(name: &str) -> String {
-    let name = name.replace('\\', r"\\");
-    name.replace(',', r"\,").replace('=', r"\=")
 }
 
 /// The API server's time when it sent `headers`; its clock may differ from kubefan's.

@@ -36,6 +36,7 @@ use crate::informer::LiveRestMapper;
 use crate::shutdown::Shutdown;
 use crate::telemetry::Registry;
 use crate::upstream::Client;
+use crate::upstream::Scope;
 
 use super::collection::Collection;
 use super::decide::Plan;
@@ -169,7 +170,9 @@ impl Tables {
             return;
         }
         let informers = &self.inner.informers;
-        if let Err(refused) = informers.get_or_start(&read.spec, read.namespace.as_deref()) {
+        if let Err(refused) =
+            informers.get_or_start_in(&read.spec, &read.scope, read.namespace.as_deref())
+        {
             tracing::debug!(resource = %gvr, %refused, "no informer for a Table");
         }
     }
@@ -202,12 +205,12 @@ impl Tables {
             state.admit(snapshot.len(), Instant::now())
         };
         if must_check {
-            let namespace = informer.namespace().map(str::to_owned);
+            let scope = informer.upstream_scope();
             self.check(
                 &read.spec,
                 Arc::clone(&kind),
                 printer.clone(),
-                namespace,
+                scope,
                 snapshot,
             );
         }
@@ -299,7 +302,7 @@ impl Tables {
         spec: &InformerSpec,
         kind: Arc<Kind>,
         printer: Printer,
-        namespace: Option<String>,
+        scope: Scope,
         snapshot: Snapshot,
     ) {
         let (tables, gvr) = (self.clone(), spec.resource.gvr.clone());
@@ -308,7 +311,7 @@ impl Tables {
                 client: &tables.inner.client,
                 gvr: &gvr,
                 printer: &printer,
-                namespace: namespace.as_deref(),
+                scope: &scope,
                 snapshot,
             };
             let outcome = comparison.run().await;

@@ -19,6 +19,7 @@ use crate::config::ServeConfig;
 use crate::config::Tls;
 use crate::identity;
 use crate::informer;
+use crate::informer::ResourceRules;
 use crate::ledger;
 use crate::net;
 use crate::server;
@@ -169,6 +170,7 @@ async fn kubefan(config: &DemoConfig, inner: &TempKubeconfig) -> anyhow::Result<
         admin_listen: SocketAddr::from((Ipv4Addr::LOCALHOST, 0)),
         threads: None,
         resources: Resources::All,
+        rules: ResourceRules::default(),
         cache_secrets: true,
         informer: informer::Config::default(),
         audit_log: None,

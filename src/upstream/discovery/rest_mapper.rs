@@ -97,6 +97,9 @@ pub enum NotCacheable {
     /// The operator does not want the resource to be held in memory.
     #[error("it is excluded from the caches")]
     Excluded,
+    /// The operator's rules say that the resource is never cached.
+    #[error("the configuration says that it is never cached")]
+    Never,
 }
 
 /// The differences between two discoveries.

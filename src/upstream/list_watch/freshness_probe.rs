@@ -1,5 +1,6 @@
 //! The requests to the API server that prove how fresh a cache is.
 
+use std::fmt;
 use std::future::Future;
 
 use crate::api::ListPage;
@@ -16,6 +17,24 @@ pub struct Scope {
     pub label_selector: String,
     /// The `fieldSelector` parameter; empty to select all objects.
     pub field_selector: String,
+}
+
+impl fmt::Display for Scope {
+    /// Such as `in NAMESPACE, labels app=web, fields spec.nodeName=n`; empty for all objects.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let namespace = self.namespace.as_deref().unwrap_or_default();
+        let parts = [
+            ("in", namespace),
+            ("labels", &self.label_selector),
+            ("fields", &self.field_selector),
+        ];
+        let parts = parts.into_iter().filter(|(_, text)| !text.is_empty());
+        for (index, (name, text)) in parts.enumerate() {
+            let separator = if index == 0 { "" } else { ", " };
+            write!(f, "{separator}{name} {text}")?;
+        }
+        Ok(())
+    }
 }
 
 /// Consistent reads of one resource: the API server answers each with a state that is at least as

@@ -139,12 +139,16 @@ fn snapshot(names: &[&str]) -> Snapshot {
 }
 
 async fn compare(names: &[&str], fault: Fault) -> (Outcome, Vec<String>) {
+    compare_in(&Scope::default(), names, fault).await
+}
+
+async fn compare_in(scope: &Scope, names: &[&str], fault: Fault) -> (Outcome, Vec<String>) {
     let upstream = Upstream::start(fault);
     let comparison = Comparison {
         client: &upstream.client,
         gvr: &GroupVersionResource::new("", "v1", "pods"),
         printer: &Printer::built_in("v1", "Pod").expect("a printer"),
-        namespace: None,
+        scope,
         snapshot: snapshot(names),
     };
     let outcome = comparison.run().await;
@@ -160,7 +164,7 @@ async fn all_cells_of_the_chosen_objects_are_compared() {
     assert_eq!(outcome, Outcome::Equal { compared, objects });
     let path = "/api/v1/namespaces/n/pods?includeObject=Object&resourceVersion=0";
     let expected =
-        ["a", "b", "c%2Dd"].map(|name| format!("{path}&fieldSelector=metadata.name%3D{name}"));
+        ["a", "b", "c-d"].map(|name| format!("{path}&fieldSelector=metadata.name%3D{name}"));
     assert_eq!(queries[..3], expected);
     assert_eq!(queries[3..], ["/api/v1/pods?limit=20"]);
 
@@ -205,8 +209,23 @@ fn the_servers_time_is_read_from_the_date_header() {
     assert_eq!(date(&headers), Some(UNIX_EPOCH + seconds));
 }
 
-#[test]
-fn names_are_escaped_in_selectors() {
-    assert_eq!(in_selector("a.b:c"), "a.b:c");
-    assert_eq!(in_selector(r"a,b=c\"), r"a\,b\=c\\");
+#[tokio::test]
+async fn only_objects_of_the_scope_are_asked_for() {
+    let scope = Scope {
+        namespace: Some("n".to_owned()),
+        label_selector: "app in (x,y)".to_owned(),
+        field_selector: "spec.nodeName=n1".to_owned(),
+    };
+    let (outcome, queries) = compare_in(&scope, &["a"], Fault::None).await;
+    assert!(matches!(outcome, Outcome::Equal { .. }), "{outcome:?}");
+    let path = "/api/v1/namespaces/n/pods";
+    let labels = "labelSelector=app+in+%28x%2Cy%29";
+    let node = "spec.nodeName%3Dn1";
+    let expected = [
+        format!(
+            "{path}?includeObject=Object&resourceVersion=0&fieldSelector=metadata.name%3Da%2C{node}&{labels}"
+        ),
+        format!("{path}?limit=20&fieldSelector={node}&{labels}"),
+    ];
+    assert_eq!(queries, expected);
 }

@@ -8,6 +8,7 @@ mod headers;
 mod odd_columns;
 mod printed_tables;
 mod representations;
+mod scopes;
 pub(crate) mod shards;
 mod table_states;
 mod tables;
