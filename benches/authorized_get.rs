@@ -30,6 +30,7 @@ use hyper_util::rt::TokioIo;
 use kubefan::informer;
 use kubefan::informer::ResourceRules;
 use kubefan::internals::app::App;
+use kubefan::internals::config::AdminConfig;
 use kubefan::internals::config::Resources;
 use kubefan::internals::config::ServeConfig;
 use kubefan::internals::config::Tls;
@@ -147,7 +148,7 @@ async fn authorizing(kubeconfig: PathBuf) -> App {
         context: None,
         listen: ANY,
         is_exposed: false,
-        admin_listen: ANY,
+        admin: AdminConfig::loopback(),
         threads: None,
         resources: Resources::All,
         rules: ResourceRules::default(),

@@ -115,7 +115,9 @@ pub struct ServeArgs {
     #[arg(long, value_name = "CIDR", value_delimiter = ',')]
     pub proxy_protocol_from: Vec<Network>,
 
-    /// Address for health and metrics: /livez, /readyz and /metrics
+    /// Address for health and metrics: /livez, /readyz and /metrics. If it is not loopback, TLS is
+    /// served, and /metrics and /readyz?verbose need a caller that may get the path /metrics of the
+    /// API server
     #[arg(
         long,
         value_name = "ADDRESS:PORT",
@@ -123,6 +125,45 @@ pub struct ServeArgs {
         env = "KUBEFAN_ADMIN_LISTEN"
     )]
     pub admin_listen: String,
+
+    /// Answer everyone with the metrics although --admin-listen is not loopback, and serve plain HTTP
+    /// there unless --admin-tls-cert-file or --admin-tls-self-signed is given
+    #[arg(
+        long,
+        value_name = "BOOL",
+        action = ArgAction::Set,
+        num_args = 0..=1,
+        require_equals = true,
+        default_value_t = false,
+        default_missing_value = "true",
+        hide_default_value = true,
+        hide_possible_values = true
+    )]
+    pub admin_insecure_expose_to_network: bool,
+
+    /// Serve TLS on --admin-listen with this certificate chain (PEM); default: the certificate for
+    /// clients if --admin-listen is not loopback, otherwise plain HTTP
+    #[arg(long, value_name = "FILE")]
+    pub admin_tls_cert_file: Option<PathBuf>,
+
+    /// Private key (PEM) for --admin-tls-cert-file
+    #[arg(long, value_name = "FILE")]
+    pub admin_tls_private_key_file: Option<PathBuf>,
+
+    /// Serve TLS on --admin-listen with a new certificate, which is in memory only: probes do not
+    /// verify it, and scrapers must not
+    #[arg(
+        long,
+        value_name = "BOOL",
+        action = ArgAction::Set,
+        num_args = 0..=1,
+        require_equals = true,
+        default_value_t = false,
+        default_missing_value = "true",
+        hide_default_value = true,
+        hide_possible_values = true
+    )]
+    pub admin_tls_self_signed: bool,
 
     /// Threads that serve clients; default: one per core
     #[arg(long, value_name = "COUNT", env = "KUBEFAN_THREADS")]

@@ -6,6 +6,7 @@
 //! All problems are reported together.
 
 pub mod address;
+mod admin;
 mod args;
 mod cached_resource;
 mod expansion;
@@ -24,6 +25,8 @@ mod units;
 #[cfg(test)]
 mod tests;
 
+pub use admin::AdminConfig;
+pub use admin::AdminTls;
 pub use args::ArgSources;
 pub use args::AuthMode;
 pub use args::GlobalArgs;

@@ -21,6 +21,7 @@ use crate::server::WebPageRules;
 use super::AuthMode;
 use super::ShardSelectorMode;
 use super::address;
+use super::admin::AdminConfig;
 use super::cached_resource::CachedResource;
 use super::expansion::Lookup;
 use super::freshness_rule::FreshnessRule;
@@ -50,8 +51,8 @@ pub struct ServeConfig {
     /// True if programs on other machines can read with kubefan's rights, or read tokens on the
     /// line. The operator has accepted this.
     pub is_exposed: bool,
-    /// Address for /livez, /readyz and /metrics.
-    pub admin_listen: SocketAddr,
+    /// The listener for probes and metrics.
+    pub admin: AdminConfig,
     /// Number of serving threads; `None` to serve clients on the runtime that starts kubefan, as
     /// the demo does.
     pub threads: Option<NonZeroUsize>,
@@ -127,9 +128,9 @@ pub(super) fn check(
         problems,
     };
     let listen = checker.address("listen.address", &settings.listen.address);
-    let admin_listen = checker.address("admin.address", &settings.admin.address);
     let tls = checker.tls();
     let access = access(settings, &tls);
+    let admin = checker.admin(&tls, &access);
     let exposure = listen.map(|listen| Exposure::of(listen, &tls, access.mode));
     if let Some(exposure) = exposure {
         checker.exposure(exposure);
@@ -148,7 +149,7 @@ pub(super) fn check(
         context: settings.upstream.context.clone(),
         listen: listen?,
         is_exposed: exposure?.danger.is_some(),
-        admin_listen: admin_listen?,
+        admin: admin?,
         threads: Some(settings.listen.threads.unwrap_or_else(cores)),
         resources,
         rules,
@@ -239,7 +240,7 @@ impl Exposure {
 // === impl Checker ===
 
 impl Checker<'_> {
-    fn report(&mut self, key: &'static str, message: &str) {
+    pub(super) fn report(&mut self, key: &'static str, message: &str) {
         self.problems.push(self.sources.problem(key, message));
     }
 
@@ -254,7 +255,7 @@ impl Checker<'_> {
             .push(self.sources.problem_in(key, part, message));
     }
 
-    fn address(&mut self, key: &'static str, text: &str) -> Option<SocketAddr> {
+    pub(super) fn address(&mut self, key: &'static str, text: &str) -> Option<SocketAddr> {
         let address = address::parse(text);
         address.map_err(|message| self.report(key, &message)).ok()
     }
@@ -556,8 +557,8 @@ mod tests {
             (
                 "--listen 10.0.0.1:1 --admin-listen x --all -r pods --tls-cert-file a",
                 vec![
-                    "--admin-listen:",
                     "--tls-cert-file: needs",
+                    "--admin-listen:",
                     "--listen:",
                     "--all: already",
                 ],

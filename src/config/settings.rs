@@ -110,8 +110,30 @@ pub(super) struct ListenTls {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields, rename_all = "camelCase")]
 pub(super) struct Admin {
-    /// Address for /livez, /readyz and /metrics, ADDRESS:PORT.
+    /// Address for /livez, /readyz and /metrics, ADDRESS:PORT. If it is not loopback, TLS is served,
+    /// and /metrics and /readyz?verbose need a caller that may get the path /metrics of the API
+    /// server. Probes of /livez and /readyz need no credentials.
     pub(super) address: String,
+    /// Answer everyone with the metrics although the address is not loopback, and serve plain HTTP
+    /// there unless admin.tls is set. The metrics name resources and count objects.
+    pub(super) insecure_expose_to_network: bool,
+    /// TLS for probes and metrics. Default: on loopback plain HTTP, elsewhere the certificate of the
+    /// listener for clients.
+    pub(super) tls: AdminTls,
+}
+
+/// TLS for probes and metrics. Default: on loopback plain HTTP, elsewhere the certificate of the
+/// listener for clients.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(default, deny_unknown_fields, rename_all = "camelCase")]
+pub(super) struct AdminTls {
+    /// Certificate chain (PEM). A relative path is relative to the configuration file.
+    pub(super) cert_file: Option<PathBuf>,
+    /// Private key (PEM) for certFile. A relative path is relative to the configuration file.
+    pub(super) key_file: Option<PathBuf>,
+    /// Serve TLS with a new certificate, which is in memory only. Probes do not verify it, and
+    /// scrapers must not.
+    pub(super) self_signed: bool,
 }
 
 /// How callers are authenticated.
@@ -316,14 +338,17 @@ pub(super) struct Log {
 
 impl Settings {
     /// The settings that are paths, each with its key.
-    pub(super) fn paths(&mut self) -> [(&'static str, &mut Option<PathBuf>); 7] {
+    pub(super) fn paths(&mut self) -> [(&'static str, &mut Option<PathBuf>); 9] {
         let tls = &mut self.listen.tls;
+        let admin = &mut self.admin.tls;
         let authentication = &mut self.authentication;
         [
             ("upstream.kubeconfig", &mut self.upstream.kubeconfig),
             ("listen.tls.certFile", &mut tls.cert_file),
             ("listen.tls.keyFile", &mut tls.key_file),
             ("listen.tls.directory", &mut tls.directory),
+            ("admin.tls.certFile", &mut admin.cert_file),
+            ("admin.tls.keyFile", &mut admin.key_file),
             (
                 "authentication.clientCaFile",
                 &mut authentication.client_ca_file,
@@ -365,8 +390,11 @@ impl Default for Listen {
 
 impl Default for Admin {
     fn default() -> Self {
-        let address = "127.0.0.1:8002".to_owned();
-        Self { address }
+        Self {
+            address: "127.0.0.1:8002".to_owned(),
+            insecure_expose_to_network: false,
+            tls: AdminTls::default(),
+        }
     }
 }
 

@@ -33,7 +33,7 @@ pub(super) struct Setting {
 }
 
 /// Every setting, in the order of `config/kubefan.yaml`.
-pub(super) const SETTINGS: [Setting; 59] = [
+pub(super) const SETTINGS: [Setting; 63] = [
     setting("upstream.kubeconfig", "kubeconfig", |to, _, serve| {
         to.upstream.kubeconfig.clone_from(&serve.kubeconfig);
     }),
@@ -88,6 +88,40 @@ pub(super) const SETTINGS: [Setting; 59] = [
     setting("admin.address", "admin_listen", |to, _, serve| {
         to.admin.address.clone_from(&serve.admin_listen);
     }),
+    setting(
+        "admin.insecureExposeToNetwork",
+        "admin_insecure_expose_to_network",
+        |to, _, serve| {
+            to.admin.insecure_expose_to_network = serve.admin_insecure_expose_to_network;
+        },
+    ),
+    setting(
+        "admin.tls.certFile",
+        "admin_tls_cert_file",
+        |to, _, serve| {
+            to.admin
+                .tls
+                .cert_file
+                .clone_from(&serve.admin_tls_cert_file);
+        },
+    ),
+    setting(
+        "admin.tls.keyFile",
+        "admin_tls_private_key_file",
+        |to, _, serve| {
+            to.admin
+                .tls
+                .key_file
+                .clone_from(&serve.admin_tls_private_key_file);
+        },
+    ),
+    setting(
+        "admin.tls.selfSigned",
+        "admin_tls_self_signed",
+        |to, _, serve| {
+            to.admin.tls.self_signed = serve.admin_tls_self_signed;
+        },
+    ),
     setting("authentication.mode", "auth", |to, _, serve| {
         to.authentication.mode = serve.auth;
     }),

@@ -67,7 +67,7 @@ fn problems_of(text: &str) -> Vec<String> {
 }
 
 /// The configuration of `kubefan serve` with a file that contains `text`, and with `flags`.
-fn resolved(text: &str, flags: &str) -> Result<ResolvedConfig, String> {
+pub(super) fn resolved(text: &str, flags: &str) -> Result<ResolvedConfig, String> {
     let (_directory, path) = config_file(text);
     let words = format!("kubefan serve --config {} {flags}", path.display());
     let args = Args::try_parse_from(words.split_whitespace()).expect("clap accepts it");
@@ -309,7 +309,7 @@ log: {format: json, verbosity: 2}
     assert!(config.kubeconfig.as_ref().is_some_and(|k| k.is_absolute()));
     assert_eq!(config.context.as_deref(), Some("d"));
     assert_eq!(config.listen.to_string(), "127.0.0.1:1");
-    assert_eq!(config.admin_listen.to_string(), "127.0.0.1:9");
+    assert_eq!(config.admin.listen.to_string(), "127.0.0.1:9");
     let names = ["pods", "nodes"].map(str::to_owned).to_vec();
     assert_eq!(config.resources, Resources::Named(names));
     assert_eq!(config.rules, ResourceRules::default());

@@ -1,6 +1,8 @@
 //! The attributes of a read by which the API server authorizes it.
 
 use serde::Serialize;
+use serde_json::Value;
+use serde_json::json;
 
 use crate::api::LabelOperator;
 use crate::api::LabelSelector;
@@ -25,8 +27,7 @@ pub struct Attributes {
     pub namespace: String,
     /// The object's name; empty for all.
     pub name: String,
-    /// The path of a read of no resource, such as `/apis`; empty for resources. Such a right is
-    /// never asked about, only learnt from answers.
+    /// The path of a read of no resource, such as `/apis`; empty for resources.
     #[serde(skip)]
     pub path: String,
     /// The conditions on fields; empty if there are none, or if they are not part of the question.
@@ -59,6 +60,17 @@ impl Attributes {
             verb: "get".to_owned(),
             path: path.to_owned(),
             ..Self::default()
+        }
+    }
+
+    /// The part of a review's `spec` that says what is read.
+    pub(super) fn of_spec(&self) -> (&'static str, Value) {
+        match self.path.is_empty() {
+            true => ("resourceAttributes", json!(self)),
+            false => (
+                "nonResourceAttributes",
+                json!({"path": self.path, "verb": self.verb}),
+            ),
         }
     }
 
@@ -135,8 +147,6 @@ impl Selector {
 
 #[cfg(test)]
 mod tests {
-    use serde_json::json;
-
     use super::*;
 
     fn requirements(fields: &str, labels: &str) -> serde_json::Value {
@@ -191,8 +201,15 @@ mod tests {
         let selective = plain.clone().with_selectors(Some("a=b"), Some("c"));
         assert!(selective.has_selectors() && !plain.has_selectors());
         assert_eq!(selective.without_selectors(), plain);
-        let json = serde_json::to_value(&plain).expect("attributes are JSON");
-        assert_eq!(json["verb"], "list");
+        let (key, json) = plain.of_spec();
+        assert_eq!((key, &json["verb"]), ("resourceAttributes", &json!("list")));
         assert!(json.get("fieldSelector").is_none());
+    }
+
+    #[test]
+    fn a_path_is_no_resource() {
+        let expected = json!({"path": "/metrics", "verb": "get"});
+        let found = Attributes::of_path("/metrics").of_spec();
+        assert_eq!(found, ("nonResourceAttributes", expected));
     }
 }

@@ -172,15 +172,17 @@ impl Reviewer {
 
     /// Asks with the user's own token whether it has a right.
     pub(super) async fn self_access(&self, token: &Token, attributes: &Attributes) -> Judgement {
-        let spec = json!({"resourceAttributes": attributes});
+        let (key, value) = attributes.of_spec();
+        let spec = json!({key: value});
         let asked = self.ask(SELF_ACCESS, spec, Some(token), Connection::Kept);
         judgement(asked.await)
     }
 
     /// Asks with kubefan's rights whether `user` has a right.
     pub(super) async fn access(&self, user: &User, attributes: &Attributes) -> Judgement {
+        let (key, value) = attributes.of_spec();
         let spec = json!({
-            "resourceAttributes": attributes,
+            key: value,
             "user": user.name,
             "uid": user.uid,
             "groups": user.groups,

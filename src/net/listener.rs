@@ -107,9 +107,12 @@ impl Listener {
         }
     }
 
-    /// Accepts only TLS connections from now on.
+    /// Accepts only TLS connections from now on. The handshake offers HTTP/2 if it is served.
     pub fn with_tls(mut self, acceptor: Acceptor) -> Listener {
-        self.tls = Some(acceptor);
+        self.tls = Some(match self.context.config.http2 {
+            true => acceptor,
+            false => acceptor.without_http2(),
+        });
         self
     }
 

@@ -111,6 +111,25 @@ async fn silent_connections_are_closed_for_new_ones() {
 }
 
 #[tokio::test]
+async fn an_admin_listener_with_tls_offers_only_http1() {
+    let (_, directory, roots) = tls_server().await;
+    let files = TlsFiles {
+        certificate: directory.path().join("tls.crt"),
+        key: directory.path().join("tls.key"),
+    };
+    let acceptor = Acceptor::from_files(&files).unwrap();
+    let server = Server::start(Config::admin(), Some(acceptor)).await;
+    let connect = |protocol| tls_connect(&server, roots.clone(), "localhost", protocol);
+    let mut stream = soon(connect("http/1.1")).await.unwrap();
+    let request = b"GET /peer HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n";
+    stream.write_all(request).await.unwrap();
+    let mut answer = String::new();
+    soon(stream.read_to_string(&mut answer)).await.unwrap();
+    assert!(answer.starts_with("HTTP/1.1 200 "), "{answer}");
+    assert!(soon(connect("h2")).await.is_err());
+}
+
+#[tokio::test]
 async fn tls_without_a_preface_of_http2_ends_after_the_head_timeout() {
     let config = Config {
         head_timeout: Duration::from_millis(20),

@@ -32,6 +32,11 @@ use crate::net::Protocol;
 use crate::net::Transport;
 use crate::net::coalesce;
 use crate::net::tls::any_certificate::AnyCertificate;
+use crate::net::tls::throwaway::throwaway_server_certificate;
+
+/// The names of the protocols in handshakes (ALPN).
+const HTTP1: &[u8] = b"http/1.1";
+const HTTP2: &[u8] = b"h2";
 
 /// A certificate chain (the server's own certificate first) and its key, both PEM.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -47,6 +52,8 @@ pub struct TlsFiles {
 #[derive(Clone)]
 pub struct Acceptor {
     shared: Arc<Shared>,
+    /// False to offer only HTTP/1.1.
+    http2: bool,
 }
 
 struct Shared {
@@ -77,17 +84,42 @@ impl Acceptor {
     /// # Errors
     /// If a file can't be read or has no certificate or key, or they don't belong together.
     pub fn from_files(files: &TlsFiles) -> Result<Acceptor, Error> {
+        Ok(Self::with_certificate(read_server_certificate(files)?))
+    }
+
+    /// Uses a new self-signed certificate for `names`, DNS names or IP addresses, that is in no file.
+    /// So clients cannot verify it. Asks no client for a certificate.
+    ///
+    /// # Errors
+    /// If a name is invalid, or no random key can be generated.
+    pub fn with_throwaway_certificate(names: &[String]) -> Result<Acceptor, Error> {
+        let pair = throwaway_server_certificate(names)?;
+        Ok(Self::with_certificate(Arc::new(SingleCertAndKey::from(
+            pair,
+        ))))
+    }
+
+    fn with_certificate(server: Arc<dyn ResolvesServerCert>) -> Acceptor {
         let parts = Parts {
-            server: read_server_certificate(files)?,
+            server,
             client_authorities: None,
         };
         let shared = Shared {
             config: ArcSwap::from_pointee(parts.config()),
             parts: Mutex::new(parts),
         };
-        Ok(Acceptor {
+        Acceptor {
             shared: Arc::new(shared),
-        })
+            http2: true,
+        }
+    }
+
+    /// A clone that offers only HTTP/1.1.
+    pub(in crate::net) fn without_http2(&self) -> Acceptor {
+        Acceptor {
+            shared: Arc::clone(&self.shared),
+            http2: false,
+        }
     }
 
     /// Reads the server's certificate and key again, for connections that are accepted later.
@@ -116,11 +148,15 @@ impl Acceptor {
         &self,
         stream: TcpStream,
     ) -> io::Result<Accepted<TlsStream<TcpStream>>> {
-        let acceptor = TlsAcceptor::from(self.shared.config.load_full());
+        let mut config = self.shared.config.load_full();
+        if !self.http2 {
+            Arc::make_mut(&mut config).alpn_protocols = vec![HTTP1.to_vec()];
+        }
+        let acceptor = TlsAcceptor::from(config);
         let mut stream = acceptor.accept(stream).await?;
         let connection = stream.get_mut().1;
         let protocol = match connection.alpn_protocol() {
-            Some(b"h2") => Protocol::Http2,
+            Some(HTTP2) => Protocol::Http2,
             _ => Protocol::Http1,
         };
         if protocol == Protocol::Http2 {
@@ -163,7 +199,7 @@ impl Parts {
                 config
             }
         };
-        config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
+        config.alpn_protocols = vec![HTTP2.to_vec(), HTTP1.to_vec()];
         config
     }
 }

@@ -1,13 +1,18 @@
-//! A client certificate that identifies no user.
+//! Certificates that prove nothing: a client's that identifies no user, and a server's that no client
+//! knows.
 
 use std::time::SystemTime;
 
+use rcgen::Certificate;
 use rcgen::CertificateParams;
 use rcgen::ExtendedKeyUsagePurpose;
 use rcgen::KeyPair;
 use rcgen::KeyUsagePurpose;
+use rustls::pki_types::PrivatePkcs8KeyDer;
+use rustls::sign::CertifiedKey;
 
 use crate::net::Error;
+use crate::net::tls::acceptor::crypto_provider;
 use crate::net::tls::self_signed::CLOCK_SKEW;
 use crate::net::tls::self_signed::DAY;
 use crate::net::tls::self_signed::distinguished_name;
@@ -18,16 +23,36 @@ use crate::net::tls::self_signed::distinguished_name;
 /// # Errors
 /// If no random key can be generated.
 pub fn throwaway_client_certificate() -> Result<(String, String), Error> {
-    let now = SystemTime::now();
     let mut params = CertificateParams::default();
     params.distinguished_name = distinguished_name("kubefan-kubeconfig");
+    params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ClientAuth];
+    let (certificate, key) = self_signed(params)?;
+    Ok((certificate.pem(), key.serialize_pem()))
+}
+
+/// Creates a self-signed certificate for a server with `names`, DNS names or IP addresses, and its
+/// key. It is valid for ten years, so that a process need not replace it.
+///
+/// # Errors
+/// If a name is invalid, or no random key can be generated.
+pub(super) fn throwaway_server_certificate(names: &[String]) -> Result<CertifiedKey, Error> {
+    let mut params = CertificateParams::new(names)?;
+    params.distinguished_name = distinguished_name("kubefan");
+    params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ServerAuth];
+    let (certificate, key) = self_signed(params)?;
+    let chain = vec![certificate.der().clone()];
+    let key = PrivatePkcs8KeyDer::from(key.serialize_der());
+    let pair = CertifiedKey::from_der(chain, key.into(), &crypto_provider());
+    Ok(pair.expect("the certificate was made for this key"))
+}
+
+fn self_signed(mut params: CertificateParams) -> Result<(Certificate, KeyPair), Error> {
+    let now = SystemTime::now();
     params.not_before = (now - CLOCK_SKEW).into();
     params.not_after = (now + DAY * 3650).into();
     params.key_usages = vec![KeyUsagePurpose::DigitalSignature];
-    params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ClientAuth];
     let key = KeyPair::generate()?;
-    let certificate = params.self_signed(&key)?;
-    Ok((certificate.pem(), key.serialize_pem()))
+    Ok((params.self_signed(&key)?, key))
 }
 
 #[cfg(test)]
@@ -35,13 +60,14 @@ mod tests {
     use std::time::Duration;
 
     use rustls::RootCertStore;
+    use rustls::client::WebPkiServerVerifier;
+    use rustls::client::danger::ServerCertVerifier;
     use rustls::pki_types::CertificateDer;
     use rustls::pki_types::PrivateKeyDer;
+    use rustls::pki_types::ServerName;
     use rustls::pki_types::UnixTime;
     use rustls::pki_types::pem::PemObject;
     use rustls::server::WebPkiClientVerifier;
-
-    use crate::net::tls::acceptor::crypto_provider;
 
     use super::*;
 
@@ -63,6 +89,25 @@ mod tests {
             .with_root_certificates(RootCertStore::empty())
             .with_client_auth_cert(vec![certificate], key)
             .unwrap();
+    }
+
+    #[test]
+    fn a_servers_certificate_has_its_names() {
+        let names = ["localhost".to_owned(), "10.1.2.3".to_owned()];
+        let pair = throwaway_server_certificate(&names).unwrap();
+        let mut roots = RootCertStore::empty();
+        roots.add(pair.cert[0].clone()).unwrap();
+        let verifier = WebPkiServerVerifier::builder_with_provider(roots.into(), crypto_provider());
+        let verifier = verifier.build().unwrap();
+        let is_for = |name: &str| {
+            let name = ServerName::try_from(name.to_owned()).unwrap();
+            let verified =
+                verifier.verify_server_cert(&pair.cert[0], &[], &name, &[], UnixTime::now());
+            verified.is_ok()
+        };
+        assert!(is_for("localhost") && is_for("10.1.2.3"));
+        assert!(!is_for("kubefan") && !is_for("10.1.2.4"));
+        assert!(throwaway_server_certificate(&["ñ".to_owned()]).is_err());
     }
 
     #[test]

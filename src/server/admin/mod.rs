@@ -1,5 +1,6 @@
 //! The admin listener: `/livez` (also `/healthz`), `/readyz` and `/metrics`.
 
+mod authorization;
 mod samples;
 mod scrape;
 
@@ -14,6 +15,7 @@ use http::StatusCode;
 use http::header;
 
 use crate::body::Body;
+use crate::identity::AccessControl;
 use crate::informer::Informer;
 use crate::informer::InformerSet;
 use crate::shutdown::Shutdown;
@@ -21,15 +23,17 @@ use crate::telemetry::Registry;
 
 use super::rescue;
 
+use authorization::authorize;
 use samples::add_samples;
 use scrape::SharedScrapes;
-
 /// Answers health probes and metrics scrapes. Cheap to clone.
 #[derive(Clone)]
 pub struct Admin {
     informers: InformerSet,
     scrapes: SharedScrapes,
     shutdown: Shutdown,
+    /// Authorizes the callers of metrics and details; `None` to answer all.
+    access: Option<AccessControl>,
 }
 
 impl Admin {
@@ -53,7 +57,15 @@ impl Admin {
             informers,
             scrapes: SharedScrapes::new(registry),
             shutdown,
+            access: None,
         }
+    }
+
+    /// Answers `/metrics` and `/readyz?verbose` only for callers that may get `/metrics` of the API
+    /// server.
+    pub fn with_access(mut self, access: AccessControl) -> Self {
+        self.access = Some(access);
+        self
     }
 
     /// Answers one request.
@@ -61,12 +73,23 @@ impl Admin {
     /// # Errors
     ///
     /// None: the error type is [`Infallible`].
-    pub async fn answer<B>(self, request: Request<B>) -> Result<Response<Body>, Infallible> {
+    pub async fn answer<B: Send>(
+        self,
+        mut request: Request<B>,
+    ) -> Result<Response<Body>, Infallible> {
         let is_read = matches!(*request.method(), Method::GET | Method::HEAD);
         let is_verbose = request
             .uri()
             .query()
             .is_some_and(|query| query.split('&').any(|pair| pair.starts_with("verbose")));
+        let path = request.uri().path();
+        let shows_details = path == "/metrics" || path == "/readyz" && is_verbose;
+        if let Some(access) = self.access.as_ref().filter(|_| is_read && shows_details)
+            && let Err(refused) = authorize(access, &mut request).await
+        {
+            let code = StatusCode::from_u16(refused.code).unwrap_or(StatusCode::FORBIDDEN);
+            return Ok(rescue::plain_text(code, refused.message + "\n"));
+        }
         Ok(match request.uri().path() {
             _ if !is_read => rescue::plain_text(StatusCode::METHOD_NOT_ALLOWED, "use GET\n"),
             "/livez" | "/healthz" => rescue::plain_text(StatusCode::OK, "ok\n"),

@@ -14,6 +14,7 @@ use tokio::time::interval;
 
 use crate::api::GroupVersionResource;
 use crate::app::App;
+use crate::config::AdminConfig;
 use crate::config::Resources;
 use crate::config::ServeConfig;
 use crate::config::Tls;
@@ -167,7 +168,7 @@ async fn kubefan(config: &DemoConfig, inner: &TempKubeconfig) -> anyhow::Result<
         context: None,
         listen: config.listen,
         is_exposed: false,
-        admin_listen: SocketAddr::from((Ipv4Addr::LOCALHOST, 0)),
+        admin: AdminConfig::loopback(),
         threads: None,
         resources: Resources::All,
         rules: ResourceRules::default(),

@@ -62,6 +62,8 @@ https://{{ $host }}:{{ .Values.service.port }}
 {{- $tls := dict "certFile" "/etc/kubefan/tls/tls.crt" "keyFile" "/etc/kubefan/tls/tls.key" -}}
 {{- $added := dict "listen" (dict "address" "[::]:8443" "tls" $tls) "authentication" (dict "mode" "caller") -}}
 {{- $config = mergeOverwrite $added $config -}}
+{{- else if not (dig "admin" "insecureExposeToNetwork" false $config) -}}
+{{- $config = mergeOverwrite (dict "admin" (dict "tls" (dict "selfSigned" (empty (dig "admin" "tls" "certFile" "" $config))))) $config -}}
 {{- end -}}
 {{ toYaml $config }}
 {{- end }}
@@ -78,11 +80,21 @@ https://{{ $host }}:{{ .Values.service.port }}
 {{ regexFind "[0-9]+$" (dig "admin" "address" "127.0.0.1:8002" .Values.config) }}
 {{- end }}
 
+{{- /* HTTPS, unless the configuration exposes the admin listener without TLS. */ -}}
+{{- define "kubefan.adminScheme" -}}
+{{- $admin := (include "kubefan.config" . | fromYaml).admin | default dict -}}
+{{- $tls := $admin.tls | default dict -}}
+{{- $isPlain := and $admin.insecureExposeToNetwork (empty $tls.certFile) (not $tls.selfSigned) -}}
+{{ ternary "HTTP" "HTTPS" ($isPlain | default false) }}
+{{- end }}
+
+{{- /* A probe; the argument is a list of the context, the path and the timing. */ -}}
 {{- define "kubefan.probe" -}}
 httpGet:
-  path: {{ index . 0 }}
+  path: {{ index . 1 }}
   port: admin
-{{ toYaml (index . 1) }}
+  scheme: {{ include "kubefan.adminScheme" (index . 0) }}
+{{ toYaml (index . 2) }}
 {{- end }}
 
 {{- /* The container; other charts add it to their pods, with the volumes below. */ -}}
@@ -118,11 +130,11 @@ ports:
   - name: admin
     containerPort: {{ include "kubefan.adminPort" . }}
 startupProbe:
-  {{- include "kubefan.probe" (list "/readyz" .Values.probes.startup) | nindent 2 }}
+  {{- include "kubefan.probe" (list . "/readyz" .Values.probes.startup) | nindent 2 }}
 livenessProbe:
-  {{- include "kubefan.probe" (list "/livez" .Values.probes.liveness) | nindent 2 }}
+  {{- include "kubefan.probe" (list . "/livez" .Values.probes.liveness) | nindent 2 }}
 readinessProbe:
-  {{- include "kubefan.probe" (list "/readyz" .Values.probes.readiness) | nindent 2 }}
+  {{- include "kubefan.probe" (list . "/readyz" .Values.probes.readiness) | nindent 2 }}
 {{- if and .Values.preStopSeconds (not $isSidecar) }}
 lifecycle:
   preStop:

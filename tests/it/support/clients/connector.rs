@@ -16,11 +16,20 @@ use hyper_util::client::legacy::connect::Connected;
 use hyper_util::client::legacy::connect::Connection;
 use hyper_util::rt::TokioIo;
 use rustls::ClientConfig;
+use rustls::DigitallySignedStruct;
+use rustls::Error;
 use rustls::RootCertStore;
+use rustls::SignatureScheme;
+use rustls::client::danger::HandshakeSignatureValid;
+use rustls::client::danger::ServerCertVerified;
+use rustls::client::danger::ServerCertVerifier;
 use rustls::crypto::aws_lc_rs::default_provider;
+use rustls::crypto::verify_tls12_signature;
+use rustls::crypto::verify_tls13_signature;
 use rustls::pki_types::CertificateDer;
 use rustls::pki_types::PrivateKeyDer;
 use rustls::pki_types::ServerName;
+use rustls::pki_types::UnixTime;
 use rustls::pki_types::pem::PemObject;
 use tokio::io::AsyncRead;
 use tokio::io::AsyncWrite;
@@ -86,6 +95,21 @@ impl Connector {
         }
     }
 
+    /// A connector for TLS that does not verify the server's certificate, as a kubelet's probes, and
+    /// offers HTTP/2 and HTTP/1.1.
+    pub(crate) fn unverified() -> Self {
+        let mut config = ClientConfig::builder_with_provider(Arc::new(default_provider()))
+            .with_safe_default_protocol_versions()
+            .expect("versions of the provider")
+            .dangerous()
+            .with_custom_certificate_verifier(Arc::new(AnyServer))
+            .with_no_client_auth();
+        config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
+        Self {
+            tls: Some(Arc::new(config)),
+        }
+    }
+
     /// A connection to `server`, a URL with an IPv4 address and a port, from the address `from`.
     pub(crate) async fn dial(&self, server: &str, from: Ipv4Addr) -> io::Result<Box<dyn Io>> {
         let uri: Uri = server.parse().map_err(io::Error::other)?;
@@ -123,6 +147,49 @@ impl Connector {
             io: TokioIo::new(Box::new(stream)),
             h2,
         })
+    }
+}
+
+/// Accepts the certificate of any server.
+#[derive(Debug)]
+struct AnyServer;
+
+impl ServerCertVerifier for AnyServer {
+    fn verify_server_cert(
+        &self,
+        _: &CertificateDer<'_>,
+        _: &[CertificateDer<'_>],
+        _: &ServerName<'_>,
+        _: &[u8],
+        _: UnixTime,
+    ) -> Result<ServerCertVerified, Error> {
+        Ok(ServerCertVerified::assertion())
+    }
+
+    fn verify_tls12_signature(
+        &self,
+        message: &[u8],
+        certificate: &CertificateDer<'_>,
+        signature: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, Error> {
+        let algorithms = default_provider().signature_verification_algorithms;
+        verify_tls12_signature(message, certificate, signature, &algorithms)
+    }
+
+    fn verify_tls13_signature(
+        &self,
+        message: &[u8],
+        certificate: &CertificateDer<'_>,
+        signature: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, Error> {
+        let algorithms = default_provider().signature_verification_algorithms;
+        verify_tls13_signature(message, certificate, signature, &algorithms)
+    }
+
+    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
+        default_provider()
+            .signature_verification_algorithms
+            .supported_schemes()
     }
 }
 

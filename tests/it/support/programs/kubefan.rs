@@ -19,6 +19,7 @@ use tempfile::TempDir;
 use crate::support::clients::client::Client;
 use crate::support::clients::connector::Connector;
 use crate::support::poll::eventually;
+use crate::support::programs::apiserver::ADMIN;
 use crate::support::programs::apiserver::ApiServer;
 use crate::support::programs::kubeconfig;
 use crate::support::programs::kubeconfig::User;
@@ -67,6 +68,15 @@ pub(crate) fn run(arguments: &[&str]) -> ExitedProgram {
         code: status.code(),
         stdout,
         stderr,
+    }
+}
+
+/// A client of the admin listener at `url`. Over TLS it does not verify the certificate, and sends a
+/// token with the right to read metrics.
+pub(crate) fn admin_client(url: &str) -> Client {
+    match url.starts_with("https:") {
+        true => Client::new(url, Connector::unverified()).as_token(ADMIN),
+        false => Client::new(url, Connector::plain()),
     }
 }
 
@@ -144,7 +154,7 @@ impl Kubefan {
         })
         .await;
         (self.url, self.admin) = (url, admin);
-        let admin = Client::new(&self.admin, Connector::plain());
+        let admin = self.admin();
         eventually("kubefan ready", START, async || {
             let none = HeaderMap::new();
             match admin
@@ -199,9 +209,14 @@ impl Kubefan {
         self.process.id()
     }
 
+    /// The URL of the admin listener.
+    pub(crate) fn admin_url(&self) -> &str {
+        &self.admin
+    }
+
     /// A client of the admin listener.
     pub(crate) fn admin(&self) -> Client {
-        Client::new(&self.admin, Connector::plain())
+        admin_client(&self.admin)
     }
 
     /// The text of the admin listener's `/metrics`.

@@ -60,6 +60,10 @@ fn an_invalid_command_line_is_a_usage_error() {
             &["--admin-listen"],
         ),
         (
+            &["serve", "--admin-listen", "0.0.0.0:8002"],
+            &["--admin-listen", "not loopback", "--admin-tls-self-signed"],
+        ),
+        (
             &["serve", "--all", "--resource", "pods"],
             &["--all", "--resource"],
         ),

@@ -34,6 +34,7 @@ use crate::support::programs::kubeconfig;
 use crate::support::programs::kubeconfig::User;
 use crate::support::programs::kubectl::Kubectl;
 use crate::support::programs::kubefan::Kubefan;
+use crate::support::programs::kubefan::admin_client;
 use crate::support::programs::process::Process;
 
 const NAMESPACE: &str = "kubefan-example";
@@ -362,6 +363,19 @@ fn the_sidecar_caches_what_the_client_reads_and_has_no_other_right() {
     assert_eq!(given, wanted, "rbac.yaml (left) and what is read");
 }
 
+/// Both pods serve the admin listener over TLS.
+#[test]
+fn probes_use_tls() {
+    let shared = documents(&for_all("deployment.yaml")).remove(0);
+    let shared = &shared["spec"]["template"]["spec"]["containers"][0];
+    for container in [shared, &container()] {
+        for probe in ["startupProbe", "livenessProbe", "readinessProbe"] {
+            let scheme = &container[probe]["httpGet"]["scheme"];
+            assert_eq!(scheme, "HTTPS", "{probe} of {container}");
+        }
+    }
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn the_api_server_accepts_every_manifest() {
     let Some(server) = shared() else { return };
@@ -396,20 +410,17 @@ async fn the_api_server_accepts_the_manifests_for_the_whole_cluster() {
     run(&kubectl, &["apply", "--server-side", "-f", &namespace]).await;
     let dry = ["apply", "--server-side", "--dry-run=server"];
     let customised = root().join("deploy/shared").display().to_string();
-    let (delegated, certificates) = (
-        for_all("rbac-delegated.yaml").display().to_string(),
-        for_all("rbac-certificates.yaml").display().to_string(),
-    );
-    // One of them is in another namespace than this kubectl.
     let more = [
-        "--namespace=kube-system",
-        "-f",
-        &delegated,
-        "-f",
-        &certificates,
+        "rbac-delegated.yaml",
+        "rbac-certificates.yaml",
+        "rbac-metrics.yaml",
     ];
+    let more = more.map(|name| for_all(name).display().to_string());
+    // One of them is in another namespace than this kubectl.
+    let mut arguments = vec!["--namespace=kube-system"];
+    arguments.extend(more.iter().flat_map(|path| ["-f", path.as_str()]));
     let mut output = run(&kubectl, &[&dry[..], &["-k", &customised]].concat()).await;
-    output += &run(&kubectl, &[&dry[..], &more].concat()).await;
+    output += &run(&kubectl, &[&dry[..], &arguments].concat()).await;
     for made in [
         "namespace/kubefan ",
         "serviceaccount/kubefan ",
@@ -419,6 +430,7 @@ async fn the_api_server_accepts_the_manifests_for_the_whole_cluster() {
         "clusterrolebinding.rbac.authorization.k8s.io/kubefan-shared-delegated ",
         "clusterrole.rbac.authorization.k8s.io/kubefan-shared-certificates ",
         "rolebinding.rbac.authorization.k8s.io/kubefan-shared-authorities ",
+        "clusterrole.rbac.authorization.k8s.io/kubefan-metrics ",
         "flowschema.flowcontrol.apiserver.k8s.io/kubefan ",
         "flowschema.flowcontrol.apiserver.k8s.io/kubefan-reviews ",
         "prioritylevelconfiguration.flowcontrol.apiserver.k8s.io/kubefan ",
@@ -535,11 +547,13 @@ async fn start(kubeconfig: &Path, flags: &[String]) -> Kubefan {
 
 /// The status and body with which the admin listener answers a kubelet's probe of `path`.
 async fn probe(kubefan: &Kubefan, path: &str) -> (u16, String) {
-    let output = read(&kubefan.file("stdout"));
-    let url = output
-        .lines()
-        .find_map(|line| line.strip_prefix("admin on "));
-    let client = Client::new(url.expect("an address"), Connector::plain());
+    assert!(kubefan.admin_url().starts_with("https:"), "{kubefan:?}");
+    let client = Client::new(kubefan.admin_url(), Connector::unverified());
+    let client = match path.contains('?') {
+        // A kubelet has no token.
+        false => client,
+        true => kubefan.admin(),
+    };
     // A kubelet sends the pod's address in the Host header.
     let answer = client.with("host", "10.42.0.7:8002").get(path).await;
     let text = String::from_utf8_lossy(&answer.body).into_owned();
@@ -885,7 +899,7 @@ impl Unready {
         })
         .await;
         Self {
-            admin: Client::new(&url, Connector::plain()),
+            admin: admin_client(&url),
             _process: process,
             _directory: directory,
         }

@@ -1,6 +1,8 @@
 //! The composition root of `kubefan serve`: creates the rooms from the configuration, runs them and
 //! drains them.
 
+mod tls;
+
 use std::net::SocketAddr;
 use std::num::NonZeroUsize;
 use std::path::Path;
@@ -18,11 +20,8 @@ use crate::audit::AuditLog;
 use crate::cache::Dispatcher;
 use crate::config::Resources;
 use crate::config::ServeConfig;
-use crate::config::Tls;
 use crate::identity;
 use crate::identity::AccessControl;
-use crate::identity::AuthoritySources;
-use crate::identity::WatchedFiles;
 use crate::informer::InformerSet;
 use crate::informer::LiveRestMapper;
 use crate::informer::Requirement;
@@ -30,7 +29,6 @@ use crate::informer::ResourceRule;
 use crate::informer::ResourceRules;
 use crate::ledger::Ledger;
 use crate::net;
-use crate::net::Acceptor;
 use crate::net::Listener;
 use crate::net::ServingThreads;
 use crate::server;
@@ -48,13 +46,13 @@ use crate::upstream::NotCacheable;
 use crate::upstream::RestMapper;
 use crate::upstream::UnknownResource;
 
+use tls::Certificate;
+use tls::load_authorities;
+
 /// How often the client certificates and CAs of the kubeconfig are read again.
 const CREDENTIAL_RELOAD_INTERVAL: Duration = Duration::from_secs(600);
 /// How long discovery at start may take.
 const DISCOVERY_TIMEOUT: Duration = Duration::from_secs(15);
-
-/// The names that kubefan's own certificate (`--tls-self-signed`) always has.
-const LOOPBACK_NAMES: [&str; 3] = ["localhost", "127.0.0.1", "::1"];
 
 /// A running kubefan, whose listeners accept connections.
 pub struct App {
@@ -62,6 +60,7 @@ pub struct App {
     address: SocketAddr,
     admin_address: SocketAddr,
     scheme: &'static str,
+    admin_scheme: &'static str,
     registry: Registry,
     audit: Option<Arc<AuditLog>>,
     /// The serving threads, which end when the `App` is dropped; `None` as in
@@ -80,9 +79,9 @@ impl App {
     /// line and names the flag, file or server.
     pub async fn start(config: ServeConfig) -> anyhow::Result<Self> {
         let socket = bind("--listen", config.listen).await?;
-        let admin_socket = bind("--admin-listen", config.admin_listen).await?;
-        let tls_files = tls_files(&config.tls, config.listen)?;
-        let acceptor = tls_files.as_ref().map(Acceptor::from_files).transpose()?;
+        let admin_socket = bind("--admin-listen", config.admin.listen).await?;
+        let certificate = Certificate::of_clients(&config.tls, config.listen)?;
+        let admin_certificate = Certificate::of_admin(&config.admin, certificate.as_ref())?;
         let client = connect(&config).await?;
         let server_url = client.server().to_owned();
         let rest_mapper = discover(&client).await?;
@@ -101,18 +100,27 @@ impl App {
         let informers = InformerSet::new(client.clone(), config.informer.clone(), shutdown.clone());
         start_configured(&config.resources, &rest_mapper, &informers)?;
         let access_metrics = identity::Metrics::new(&registry);
-        let access = AccessControl::new(
-            &config.access,
-            client.clone(),
-            access_metrics,
-            &registry,
-            &shutdown,
-        );
+        let new_access = |config: &identity::Config| {
+            let (client, metrics) = (client.clone(), access_metrics.clone());
+            AccessControl::new(config, client, metrics, &registry, &shutdown)
+        };
+        let access = new_access(&config.access);
         access.watch_roles(&informers, &rest_mapper, &registry, &shutdown);
-        if let (Some(acceptor), Some(files)) = (&acceptor, tls_files) {
-            let sources = config.authorities.clone();
-            load_authorities(&access, sources, acceptor.clone(), &shutdown).await?;
-            watch_certificate(acceptor.clone(), files, &shutdown).await?;
+        let admin_access = config.admin.access.as_ref().map(|of_admin| {
+            match config.access.mode == of_admin.mode {
+                true => access.clone(),
+                false => new_access(of_admin),
+            }
+        });
+        let mut certified = Vec::from_iter(certificate.as_ref());
+        certified.extend(
+            admin_certificate
+                .as_ref()
+                .filter(|_| admin_access.is_some()),
+        );
+        load_authorities(&access, config.authorities.clone(), &certified, &shutdown).await?;
+        for certificate in [&certificate, &admin_certificate].into_iter().flatten() {
+            certificate.watch(&shutdown).await?;
         }
         let audit = config.audit_log.as_deref();
         let audit = audit
@@ -131,7 +139,10 @@ impl App {
             server = server.with_audit(Arc::clone(audit));
         }
         let renewed = client;
-        let admin = Admin::new(informers.clone(), registry.clone(), shutdown.clone());
+        let mut admin = Admin::new(informers.clone(), registry.clone(), shutdown.clone());
+        if let Some(access) = admin_access {
+            admin = admin.with_access(access);
+        }
 
         let threads = serving_threads(config.threads)?;
         if threads.is_some() {
@@ -144,13 +155,16 @@ impl App {
         let listener = |name, socket, config| {
             Listener::new(name, socket, config, metrics.clone(), shutdown.clone())
         };
-        let admin_listener = listener("admin", admin_socket, net::Config::admin());
+        let mut admin_listener = listener("admin", admin_socket, net::Config::admin());
+        if let Some(certificate) = &admin_certificate {
+            admin_listener = admin_listener.with_tls(certificate.acceptor.clone());
+        }
         let connections = config.connections;
         let connections = connections.within_open_files(net::open_files_limit());
         let client_listener = listener("clients", socket, connections);
         let mut client_listener = client_listener.with_ledger(ledger);
-        if let Some(acceptor) = &acceptor {
-            client_listener = client_listener.with_tls(acceptor.clone());
+        if let Some(certificate) = &certificate {
+            client_listener = client_listener.with_tls(certificate.acceptor.clone());
         }
         if let Some(threads) = &threads {
             client_listener = client_listener.on_threads(Arc::clone(threads));
@@ -158,7 +172,8 @@ impl App {
         let app = Self {
             address: client_listener.local_address()?,
             admin_address: admin_listener.local_address()?,
-            scheme: if acceptor.is_some() { "https" } else { "http" },
+            scheme: scheme(certificate.is_some()),
+            admin_scheme: scheme(admin_certificate.is_some()),
             shutdown: shutdown.clone(),
             registry,
             audit,
@@ -167,6 +182,10 @@ impl App {
         app.log_addresses(&server_url, config.access.mode);
         if config.is_exposed {
             app.warn_of_exposure(config.access.mode);
+        }
+        if config.admin.is_exposed {
+            let admin = app.admin_url();
+            tracing::warn!(admin, "anyone who reaches this address reads the metrics");
         }
         shutdown.spawn_background(async move { rest_mapper.run(informers).await });
         shutdown.spawn_background(renew_credentials(renewed));
@@ -203,7 +222,7 @@ impl App {
 
     /// The URL of the admin listener, for probes and metrics.
     pub fn admin_url(&self) -> String {
-        format!("http://{}", self.admin_address)
+        format!("{}://{}", self.admin_scheme, self.admin_address)
     }
 
     /// The registry with all metrics of this kubefan.
@@ -225,6 +244,10 @@ fn open_audit_log(path: &Path, registry: &Registry) -> anyhow::Result<Arc<AuditL
     let log = AuditLog::open(path, registry);
     let log = log.with_context(|| format!("--audit-log-path: cannot open {}", path.display()));
     log.map(Arc::new)
+}
+
+fn scheme(is_tls: bool) -> &'static str {
+    if is_tls { "https" } else { "http" }
 }
 
 async fn connect(config: &ServeConfig) -> anyhow::Result<Client> {
@@ -268,61 +291,6 @@ pub(crate) async fn bind(flag: &str, address: SocketAddr) -> anyhow::Result<TcpL
     TcpListener::bind(address)
         .await
         .with_context(|| format!("{flag}: cannot listen on {address}"))
-}
-
-/// The files with the certificate of the client listener; `None` without TLS. kubefan's own
-/// certificate has the address in `listen`, unless that is every address of the machine.
-fn tls_files(tls: &Tls, listen: SocketAddr) -> anyhow::Result<Option<net::TlsFiles>> {
-    Ok(match tls {
-        Tls::Plain => None,
-        Tls::Files { certificate, key } => Some(net::TlsFiles {
-            certificate: certificate.clone(),
-            key: key.clone(),
-        }),
-        Tls::SelfSigned { directory } => {
-            let mut names = LOOPBACK_NAMES.map(str::to_owned).to_vec();
-            let address = listen.ip();
-            if !address.is_loopback() && !address.is_unspecified() {
-                names.push(address.to_string());
-            }
-            let self_signed = net::SelfSigned {
-                directory: directory.clone(),
-                names,
-            };
-            Some(self_signed.ensure()?.server)
-        }
-    })
-}
-
-/// Reloads the certificate of `acceptor` when its files change.
-async fn watch_certificate(
-    acceptor: Acceptor,
-    files: net::TlsFiles,
-    shutdown: &Shutdown,
-) -> anyhow::Result<()> {
-    let paths = vec![files.certificate.clone(), files.key.clone()];
-    let watched = WatchedFiles::read(paths).await?;
-    watched.watch(shutdown, move |_| acceptor.reload(&files));
-    Ok(())
-}
-
-/// Loads the authorities of client certificates. While there are any, `acceptor` asks clients for
-/// their certificates.
-async fn load_authorities(
-    access: &AccessControl,
-    sources: AuthoritySources,
-    acceptor: Acceptor,
-    shutdown: &Shutdown,
-) -> anyhow::Result<()> {
-    let on_change = move |names: Vec<_>| {
-        if !names.is_empty() {
-            acceptor.request_client_certificates(names);
-        }
-    };
-    access
-        .load_authorities(sources, on_change, shutdown)
-        .await?;
-    Ok(())
 }
 
 /// Requires the resources that are cached from the start, and starts their informers: one for JSON,
