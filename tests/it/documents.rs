@@ -27,6 +27,7 @@ const DOCUMENTS: &[&str] = &[
     "docs/limits-and-recovery.md",
     "tests/differential/README.md",
     "tests/golden/codec/README.md",
+    "tests/node/README.md",
     "tests/upstream/README.md",
 ];
 /// A word in backticks that starts with one of these is a path from the repository's root.

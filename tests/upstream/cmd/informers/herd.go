@@ -27,6 +27,7 @@ func runHerd(ctx context.Context, arguments []string) error {
 	connection.register(flags)
 	resource := flags.String("resource", "configmaps", "RESOURCE:CLIENT, as for run")
 	count := flags.Int("count", 500, "number of informers")
+	stay := flags.Bool("stay", false, "run on, and answer settle, report and quit")
 	syncTimeout := flags.Duration("sync-timeout", time.Minute, "longest time until all informers have synced")
 	_ = flags.Parse(arguments)
 
@@ -41,18 +42,21 @@ func runHerd(ctx context.Context, arguments []string) error {
 	if err != nil {
 		return err
 	}
-	herd := &herd{source: sources[0], requests: newRequestLog(), watchErrors: &tally{}}
+	herd := &herd{source: sources[0], requests: newRequestLog(), watchErrors: &tally{}, seen: &activity{}}
 	for range *count {
 		if err := herd.add(config, connection.namespace); err != nil {
 			return err
 		}
 	}
+	defer herd.running.Wait()
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
 	took, err := herd.start(ctx, *syncTimeout)
 	if err != nil {
 		return err
 	}
 	slices.Sort(took)
-	return writeLine(os.Stdout, map[string]any{
+	err = writeLine(os.Stdout, map[string]any{
 		"informers":          len(took),
 		"objects":            herd.objects(),
 		"medianMilliseconds": took[len(took)/2].Milliseconds(),
@@ -60,18 +64,30 @@ func runHerd(ctx context.Context, arguments []string) error {
 		"requests":           herd.requests.countsCopy()[herd.source.String()],
 		"watchErrors":        herd.watchErrors.copy(),
 	})
+	if err != nil || !*stay {
+		return err
+	}
+	return serve(ctx, herd.seen, answers{
+		"report": func(context.Context) (any, error) { return herd.report(), nil },
+	})
 }
 
 type herd struct {
 	source      source
 	requests    *requestLog
 	watchErrors *tally
+	seen        *activity
 	informers   []cache.SharedIndexInformer
+	running     sync.WaitGroup
+	// Of each informer.
+	interruptions []*interruptions
+	sequences     []*sequence
 }
 
 // add creates an informer that shares no connection with another one.
 func (h *herd) add(config *rest.Config, namespace string) error {
-	own := h.requests.observe(config, h.source.String())
+	watches, events := &interruptions{}, newSequence()
+	own := watches.observe(h.requests.observe(config, h.source.String()))
 	// client-go shares transports between configurations that have the same dialer.
 	own.Dial = func(ctx context.Context, network, address string) (net.Conn, error) {
 		return newDialer()(ctx, network, address)
@@ -86,22 +102,24 @@ func (h *herd) add(config *rest.Config, namespace string) error {
 	if err != nil {
 		return err
 	}
+	if _, err := informer.AddEventHandler(events.handler(h.seen)); err != nil {
+		return err
+	}
 	h.informers = append(h.informers, informer)
+	h.interruptions = append(h.interruptions, watches)
+	h.sequences = append(h.sequences, events)
 	return nil
 }
 
-// start runs all informers, and returns the time that each needed to sync.
+// start runs all informers until the context ends, and returns the time that each needed to sync.
 func (h *herd) start(ctx context.Context, limit time.Duration) ([]time.Duration, error) {
-	running, cancel := context.WithCancel(ctx)
 	took := make([]time.Duration, len(h.informers))
 	missing := make([]bool, len(h.informers))
-	var informers, waiting sync.WaitGroup
-	defer informers.Wait()
-	defer cancel()
+	var waiting sync.WaitGroup
 
 	began := time.Now()
 	for _, informer := range h.informers {
-		informers.Go(func() { informer.RunWithContext(running) })
+		h.running.Go(func() { informer.RunWithContext(ctx) })
 	}
 	for index, informer := range h.informers {
 		waiting.Go(func() {
@@ -136,4 +154,40 @@ func (h *herd) objects() []int {
 	}
 	slices.Sort(counts)
 	return slices.Compact(counts)
+}
+
+// report compares the events of all informers, and measures how long they had no watch.
+func (h *herd) report() any {
+	sequences := map[sequenceIdentity]int{}
+	for _, one := range h.sequences {
+		sequences[one.identity()]++
+	}
+	type counted struct {
+		sequenceIdentity
+		Informers int `json:"informers"`
+	}
+	var distinct []counted
+	for identity, count := range sequences {
+		distinct = append(distinct, counted{identity, count})
+	}
+	slices.SortFunc(distinct, func(a, b counted) int { return b.Informers - a.Informers })
+	interrupted := 0
+	var longest []int64
+	for _, one := range h.interruptions {
+		count, own := one.report()
+		interrupted += count
+		longest = append(longest, own.Milliseconds())
+	}
+	slices.Sort(longest)
+	return map[string]any{
+		"sequences":     distinct,
+		"interruptions": interrupted,
+		// The longest interruptions of the informers.
+		"medianMilliseconds": longest[len(longest)/2],
+		"p99Milliseconds":    longest[len(longest)*99/100],
+		"mostMilliseconds":   longest[len(longest)-1],
+		"objects":            h.objects(),
+		"requests":           h.requests.countsCopy()[h.source.String()],
+		"watchErrors":        h.watchErrors.copy(),
+	}
 }
