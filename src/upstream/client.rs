@@ -389,17 +389,20 @@ impl Client {
     }
 
     /// Sends a request with its own credentials. It shares a connection only if the API server has
-    /// accepted them before, because a 401 on an HTTP/2 connection ends all its requests.
+    /// accepted them before, because a 401 on an HTTP/2 connection ends all its requests. Without
+    /// credentials it never does: the API server closes such a connection after each answer.
     async fn send_as_caller(self, mut request: Request<Body>) -> Result<Response<Body>, Error> {
         let accepted = &self.inner.accepted;
         let credentials = accepted.digest(request.headers());
-        if !accepted.contains(credentials) {
+        if !credentials.is_some_and(|credentials| accepted.contains(credentials)) {
             request.extensions_mut().insert(Pool::Http1);
         }
         let stacks = self.inner.stacks.load_full();
         let own = stacks.own.as_ref().ok_or_else(no_own_connections)?;
         let response = call(&own.caller, request).await?;
-        accepted.record(credentials, response.status() != StatusCode::UNAUTHORIZED);
+        if let Some(credentials) = credentials {
+            accepted.record(credentials, response.status() != StatusCode::UNAUTHORIZED);
+        }
         Ok(response)
     }
 

@@ -95,10 +95,46 @@ async fn a_callers_connection_has_neither_our_certificate_nor_our_token() {
             seen(Identity::Caller, Some("Bearer theirs")).await,
             format!(r#"certificate=false authorization=Some("Bearer theirs") version={version}"#)
         );
+        // Requests without credentials never do.
         assert_eq!(
             seen(Identity::Caller, None).await,
-            format!("certificate=false authorization=None version={version}")
+            "certificate=false authorization=None version=HTTP/1.1"
         );
+    }
+}
+
+/// kube-apiserver sends a GOAWAY after its answer to an anonymous request over HTTP/2. If callers'
+/// requests shared such a connection, anyone could make kubefan open another one for them each time.
+#[tokio::test]
+async fn anonymous_requests_use_no_connection_of_callers() {
+    let server = TestServer::tls(|request| async move {
+        let authorization = request.headers().get("authorization");
+        let seen = format!(
+            "{} {:?} {}",
+            authorization.is_some(),
+            request.version(),
+            peer(&request).connection
+        );
+        Response::new(full(seen))
+    });
+    let server = server.await;
+    let client = server.client().await;
+    let send = async |authorization: Option<&str>| {
+        let mut request = get("/version");
+        if let Some(value) = authorization {
+            let value = value.parse().expect("a header");
+            request.headers_mut().insert("authorization", value);
+        }
+        let response = client.request(Identity::Caller, request).await;
+        text(response.expect("an answer")).await
+    };
+    send(Some("Bearer good")).await;
+    let of_caller = send(Some("Bearer good")).await;
+    assert!(of_caller.starts_with("true HTTP/2.0"), "{of_caller}");
+    for _ in 0..3 {
+        let anonymous = send(None).await;
+        assert!(anonymous.starts_with("false HTTP/1.1"), "{anonymous}");
+        assert_eq!(send(Some("Bearer good")).await, of_caller);
     }
 }
 

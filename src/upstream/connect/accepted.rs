@@ -1,7 +1,8 @@
 //! The callers' credentials that the API server has accepted.
 //!
-//! The API server closes an HTTP/2 connection, with all its requests, when it answers 401 on it. So
-//! only requests with accepted credentials share connections.
+//! The API server closes an HTTP/2 connection, with all its requests, when it answers 401 on it, and
+//! when it answers an anonymous request on it. So only requests with accepted credentials share
+//! connections.
 
 use std::collections::HashSet;
 use std::hash::BuildHasher;
@@ -34,14 +35,17 @@ struct Generations {
 pub(in crate::upstream) struct Digest(u64);
 
 impl AcceptedCredentials {
-    /// The digest of the credentials in `headers`; requests without any have one too.
-    pub(in crate::upstream) fn digest(&self, headers: &HeaderMap) -> Digest {
+    /// The digest of the credentials in `headers`, if there are any.
+    pub(in crate::upstream) fn digest(&self, headers: &HeaderMap) -> Option<Digest> {
+        if !headers.contains_key(AUTHORIZATION) {
+            return None;
+        }
         let mut hasher = self.hasher.build_hasher();
         for value in headers.get_all(AUTHORIZATION) {
             hasher.write(value.as_bytes());
             hasher.write_u8(b'\n');
         }
-        Digest(hasher.finish())
+        Some(Digest(hasher.finish()))
     }
 
     /// True if the API server accepted the credentials when they were last used.
@@ -90,15 +94,15 @@ mod tests {
     #[test]
     fn credentials_are_forgotten_after_a_refusal_and_when_many_others_are_used() {
         let accepted = AcceptedCredentials::default();
-        let digest = |number| accepted.digest(&token(number));
-        let none = accepted.digest(&HeaderMap::new());
-        assert!(!accepted.contains(digest(1)) && !accepted.contains(none));
+        let digest = |number| accepted.digest(&token(number)).expect("credentials");
+        assert_eq!(accepted.digest(&HeaderMap::new()), None);
+        assert!(!accepted.contains(digest(0)) && !accepted.contains(digest(1)));
+        accepted.record(digest(0), true);
         accepted.record(digest(1), true);
-        accepted.record(none, true);
-        assert!(accepted.contains(digest(1)) && accepted.contains(none));
+        assert!(accepted.contains(digest(0)) && accepted.contains(digest(1)));
         assert!(!accepted.contains(digest(2)));
-        accepted.record(none, false);
-        assert!(!accepted.contains(none));
+        accepted.record(digest(0), false);
+        assert!(!accepted.contains(digest(0)));
 
         accepted.record(digest(2), true);
         for number in 3..3 + 2 * GENERATION {
