@@ -140,7 +140,9 @@ impl Binding {
             "Role" => object.key.namespace().to_owned(),
             _ => String::new(),
         };
-        let subjects = body.subjects.into_iter().filter_map(Subject::of);
+        let of_binding = object.key.namespace();
+        let subjects = body.subjects.into_iter();
+        let subjects = subjects.filter_map(|subject| Subject::of(subject, of_binding));
         Some(Self {
             role: Name {
                 namespace,
@@ -158,13 +160,23 @@ impl Subject {
         groups.chain([Self::User(user.name.clone())])
     }
 
-    fn of(subject: SubjectBody) -> Option<Self> {
-        match subject.kind.as_str() {
-            "User" => Some(Self::User(subject.name)),
-            "Group" => Some(Self::Group(subject.name)),
-            "ServiceAccount" => Some(Self::User(format!(
-                "system:serviceaccount:{}:{}",
-                subject.namespace, subject.name
+    /// The subject of a binding in `of_binding`, which is empty for one of the cluster. As for
+    /// kube-apiserver, it is also the namespace of a service account without one.
+    fn of(subject: SubjectBody, of_binding: &str) -> Option<Self> {
+        let SubjectBody {
+            kind,
+            name,
+            namespace,
+        } = subject;
+        let namespace = match namespace.as_str() {
+            "" => of_binding,
+            namespace => namespace,
+        };
+        match kind.as_str() {
+            "User" => Some(Self::User(name)),
+            "Group" => Some(Self::Group(name)),
+            "ServiceAccount" if !namespace.is_empty() => Some(Self::User(format!(
+                "system:serviceaccount:{namespace}:{name}"
             ))),
             _ => None,
         }

@@ -277,6 +277,22 @@ mod tests {
     }
 
     #[test]
+    fn a_service_account_without_a_namespace_is_of_the_bindings() {
+        let mut policy = Policy::default();
+        let account = json!([{"kind": "ServiceAccount", "name": "s"}]);
+        policy.set(CLUSTER_ROLE, &role("", "cluster", "pods"));
+        let bound = binding("a", "b", "cluster", account.clone());
+        let expected = [r#"User("system:serviceaccount:a:s") a"#];
+        assert_eq!(shown(policy.set(BINDING, &bound)), expected);
+        let user = user("system:serviceaccount:a:s", &[]);
+        assert!(policy.allows(&user, &watch("a", "pods")));
+        // The API server ignores such a subject of a ClusterRoleBinding.
+        let bound = binding("", "b", "cluster", account);
+        assert_eq!(shown(policy.set(CLUSTER_BINDING, &bound)), [""; 0]);
+        assert!(!policy.allows(&user, &watch("b", "pods")));
+    }
+
+    #[test]
     fn roles_allow_what_their_bindings_reach() {
         let mut policy = Policy::default();
         policy.set(CLUSTER_ROLE, &role("", "cluster", "pods"));

@@ -2,6 +2,7 @@
 //! answers in this time counts for a second.
 
 use std::collections::HashMap;
+use std::collections::VecDeque;
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -16,7 +17,8 @@ use crate::identity::settling::COUNTS_FOR;
 use crate::identity::settling::SETTLED;
 use crate::identity::settling::earliest;
 
-/// Upper limit of the subjects that are remembered. If there are more, a change concerns all users.
+/// Upper limit of the subjects that are remembered. Of the oldest, only the time is kept, as that of a
+/// change that concerns all users.
 const MAX_SUBJECTS: usize = 10_000;
 
 /// The users and groups whose roles changed a short time ago.
@@ -36,7 +38,9 @@ pub(in crate::identity) struct RecentChanges {
 struct Changes {
     users: ByName,
     groups: ByName,
-    /// A change that concerns all users.
+    /// The same, oldest first, and also those with a later change since.
+    in_order: VecDeque<(Instant, Subject, String)>,
+    /// When subjects last changed that are not known any more, so that all users are concerned.
     all: Option<Instant>,
 }
 
@@ -63,20 +67,11 @@ impl RecentChanges {
     /// Adds a change at `now`. Forgets those that need not be kept.
     pub(super) fn add(&self, concerned: &Concerned, now: Instant) {
         let mut changes = self.changes.write();
-        changes.forget(now, self.kept_for);
         for (subject, namespace) in &concerned.0 {
-            let (by_name, name) = match subject {
-                Subject::User(name) => (&mut changes.users, name),
-                Subject::Group(name) => (&mut changes.groups, name),
-            };
-            let namespaces = by_name.entry(name.clone()).or_default();
-            namespaces.insert(namespace.clone(), now);
+            changes.add(subject, namespace, now);
         }
-        if changes.users.len() + changes.groups.len() > MAX_SUBJECTS {
-            changes.users.clear();
-            changes.groups.clear();
-            changes.all = Some(now);
-        }
+        changes.forget(now, self.kept_for);
+        drop(changes);
         self.set_changed(now);
     }
 
@@ -155,16 +150,52 @@ impl Changes {
         groups.filter_map(at).chain(of_user).chain(self.all).max()
     }
 
-    /// Forgets the changes that are older than `age`.
+    fn add(&mut self, subject: &Subject, namespace: &str, now: Instant) {
+        let (by_name, name) = self.of(subject);
+        let namespaces = by_name.entry(name.to_owned()).or_default();
+        if namespaces.insert(namespace.to_owned(), now) != Some(now) {
+            let added = (now, subject.clone(), namespace.to_owned());
+            self.in_order.push_back(added);
+        }
+    }
+
+    /// Forgets the changes that are older than `age`, and the subjects of the oldest if there are too
+    /// many.
     fn forget(&mut self, now: Instant, age: Duration) {
         let is_recent = |at: &Instant| now.saturating_duration_since(*at) < age;
-        for by_name in [&mut self.users, &mut self.groups] {
-            by_name.retain(|_, namespaces| {
-                namespaces.retain(|_, at| is_recent(at));
-                !namespaces.is_empty()
-            });
-        }
         self.all = self.all.filter(is_recent);
+        while let Some((at, subject, namespace)) = self.in_order.pop_front() {
+            if is_recent(&at) && self.in_order.len() < MAX_SUBJECTS {
+                self.in_order.push_front((at, subject, namespace));
+                break;
+            }
+            if self.remove(&subject, &namespace, at) && is_recent(&at) {
+                self.all = self.all.max(Some(at));
+            }
+        }
+    }
+
+    /// Removes the change of a subject at `at`. False if it has changed again since.
+    fn remove(&mut self, subject: &Subject, namespace: &str, at: Instant) -> bool {
+        let (by_name, name) = self.of(subject);
+        let Some(namespaces) = by_name.get_mut(name) else {
+            return false;
+        };
+        let is_last = namespaces.get(namespace) == Some(&at);
+        if is_last {
+            namespaces.remove(namespace);
+        }
+        if namespaces.is_empty() {
+            by_name.remove(name);
+        }
+        is_last
+    }
+
+    fn of<'a>(&mut self, subject: &'a Subject) -> (&mut ByName, &'a str) {
+        match subject {
+            Subject::User(name) => (&mut self.users, name),
+            Subject::Group(name) => (&mut self.groups, name),
+        }
     }
 }
 
@@ -246,13 +277,47 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn too_many_subjects_are_all_users() {
+    async fn too_many_subjects_at_once_are_all_users() {
         let recent = RecentChanges::default();
         let now = Instant::now();
         let subjects = (0..=MAX_SUBJECTS).map(|number| Subject::User(number.to_string()));
         let concerned = Concerned(subjects.map(|subject| (subject, String::new())).collect());
         recent.add(&concerned, now);
         assert_eq!(recent.last(&user("another", "g"), "n"), Some(now));
-        assert!(recent.changes.read().users.is_empty());
+        assert_eq!(recent.changes.read().users.len(), MAX_SUBJECTS);
+    }
+
+    /// With `authorization.stale`, changes are remembered for long.
+    #[tokio::test(start_paused = true)]
+    async fn what_is_remembered_is_bounded_and_steady_changes_concern_no_other_user() {
+        let recent = RecentChanges::of_answers(Duration::from_secs(3_600));
+        let of_user = |name: String| concerned(Subject::User(name), "n");
+        for number in 0..2_000 {
+            for of_second in 0..10 {
+                recent.add(&of_user(format!("{number}-{of_second}")), Instant::now());
+            }
+            // This one changes all the time.
+            recent.add(&of_user("often".to_owned()), Instant::now());
+            advance(Duration::from_secs(1)).await;
+        }
+        {
+            let changes = recent.changes.read();
+            assert_eq!(changes.in_order.len(), MAX_SUBJECTS);
+            assert!(changes.users.len() <= MAX_SUBJECTS);
+        }
+        let (another, now) = (user("another", "g"), Instant::now());
+        assert_eq!(recent.last(&another, "n"), None);
+        // Decisions of the last minutes count, also in an outage.
+        let settled = recent
+            .settled(&another, "n")
+            .expect("changes are forgotten");
+        assert!(
+            now - settled > Duration::from_secs(600),
+            "{:?}",
+            now - settled
+        );
+        assert_eq!(recent.earliest(&another, "n", now), Some(settled));
+        let often = recent.last(&user("often", "g"), "n");
+        assert_eq!(often, Some(now - Duration::from_secs(1)));
     }
 }
