@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use http::Request;
 use http::Response;
+use http::StatusCode;
 use hyper::body::Incoming;
 use tokio::time::Instant;
 use tokio::time::timeout_at;
@@ -251,13 +252,16 @@ impl Server {
                     .await
             }
             Decision::Forward(reason) => {
+                let forwarded = self.forward(request, info, caller, reason, None, None);
+                let (response, outcome) = forwarded.await;
+                // Nothing is looked up for a caller that may not read.
                 if reason == Reason::NotCacheable
+                    && is_authorized(response.status())
                     && let Some(gvr) = info.gvr()
                 {
                     self.inner.rest_mapper.refresh_unless_known(&gvr);
                 }
-                self.forward(request, info, caller, reason, None, None)
-                    .await
+                (response, outcome)
             }
             Decision::Read(read) => self.read(request, info, caller, handshake, &read).await,
         }
@@ -308,6 +312,12 @@ impl KnownResources for LiveRestMapper {
     fn spec(&self, gvr: &GroupVersionResource, format: WireFormat) -> Option<InformerSpec> {
         self.known_informer_spec(gvr, format)
     }
+}
+
+/// True if an answer with `status` shows that the API server has authorized its request: also if it
+/// does not have the resource.
+fn is_authorized(status: StatusCode) -> bool {
+    status.is_success() || status == StatusCode::NOT_FOUND
 }
 
 /// The output of `future`, or `None` if `deadline` passes first.
