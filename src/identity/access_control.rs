@@ -444,7 +444,7 @@ impl AccessControl {
     pub fn keep_judging(
         &self,
         caller: &Caller,
-        attributes: impl FnOnce() -> Attributes,
+        attributes: Attributes,
         abort: Option<&Abort>,
     ) -> Option<OpenWatch> {
         let (Some(inner), Caller::Known(caller)) = (&self.inner, caller) else {
@@ -453,7 +453,7 @@ impl AccessControl {
         let digest = |token: &Token| inner.authenticator.digest(token);
         let token = open_watches::token_digest(caller, digest);
         let watches = &inner.open_watches;
-        Some(watches.open(caller, token, attributes(), abort.cloned()))
+        Some(watches.open(caller, token, attributes, abort.cloned()))
     }
 
     /// Remembers that the API server has answered a read of `caller` with success, and so has

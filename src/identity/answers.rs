@@ -39,6 +39,8 @@ pub(super) struct Answers<Q, V> {
     shards: Box<[Shard<Q, V>]>,
     /// How long an answer is of use after it has expired.
     useful_for: Box<UsefulFor<V>>,
+    /// How many bytes a question holds outside of itself.
+    weight_of: fn(&Q) -> usize,
     hasher: RandomState,
     shutdown: Shutdown,
 }
@@ -46,9 +48,17 @@ pub(super) struct Answers<Q, V> {
 type UsefulFor<V> = dyn Fn(&V) -> Duration + Send + Sync;
 
 struct Shard<Q, V> {
-    entries: RwLock<HashMap<Q, Arc<Entry<V>>>>,
+    entries: RwLock<Entries<Q, V>>,
     /// The number of entries above which the least useful ones are dropped.
     capacity: usize,
+    /// The same for the weight of all questions.
+    max_weight: usize,
+}
+
+struct Entries<Q, V> {
+    by_question: HashMap<Q, Arc<Entry<V>>>,
+    /// The weight of all questions.
+    weight: usize,
 }
 
 struct Entry<V> {
@@ -128,35 +138,72 @@ impl<V: Clone> Entry<V> {
 
 impl<Q: Eq + Hash, V: Clone> Shard<Q, V> {
     /// `useful_for` is how long an answer is of use after it has expired.
-    fn entry(&self, question: &Q, useful_for: &UsefulFor<V>) -> Arc<Entry<V>>
+    fn entry(
+        &self,
+        question: &Q,
+        useful_for: &UsefulFor<V>,
+        weight_of: fn(&Q) -> usize,
+    ) -> Arc<Entry<V>>
     where
         Q: Clone,
     {
-        if let Some(entry) = self.entries.read().get(question) {
+        if let Some(entry) = self.entries.read().by_question.get(question) {
             return Arc::clone(entry);
         }
         let mut entries = self.entries.write();
-        if entries.len() >= self.capacity {
-            self.make_room(&mut entries, useful_for);
+        if entries.by_question.len() >= self.capacity || entries.weight >= self.max_weight {
+            self.make_room(&mut entries, useful_for, weight_of);
         }
-        let entry = entries.entry(question.clone());
-        Arc::clone(entry.or_insert_with(|| Arc::new(Entry::new())))
+        let Entries {
+            by_question,
+            weight,
+        } = &mut *entries;
+        let entry = by_question.entry(question.clone()).or_insert_with(|| {
+            *weight += weight_of(question);
+            Arc::new(Entry::new())
+        });
+        Arc::clone(entry)
     }
 
     /// Drops the entries that are not of use any more, and of the others those that are of use for
     /// the shortest time, until an eighth is free; not those that a caller waits for. So it is called
     /// again only after as many questions as an eighth of the capacity.
-    fn make_room(&self, entries: &mut HashMap<Q, Arc<Entry<V>>>, useful_for: &UsefulFor<V>) {
+    fn make_room(
+        &self,
+        entries: &mut Entries<Q, V>,
+        useful_for: &UsefulFor<V>,
+        weight_of: fn(&Q) -> usize,
+    ) {
         let useful_until = |entry: &Entry<V>| {
             let known = entry.known.read();
             let until = |known: &Known<V>| known.until + useful_for(&known.value);
             known.as_ref().map(until)
         };
-        let mut ends: Vec<_> = entries.values().map(|entry| useful_until(entry)).collect();
-        let surplus = ends.len().saturating_sub(self.capacity / 8 * 7).max(1);
-        let (_, last, _) = ends.select_nth_unstable(surplus - 1);
-        let end = (*last).max(Some(Instant::now()));
-        entries.retain(|_, entry| Arc::strong_count(entry) > 1 || useful_until(entry) > end);
+        let Entries {
+            by_question,
+            weight,
+        } = entries;
+        let ends = by_question.iter();
+        let mut ends: Vec<_> = ends
+            .map(|(question, entry)| (useful_until(entry), weight_of(question)))
+            .collect();
+        ends.sort_unstable();
+        let mut end = Some(Instant::now());
+        let (mut count, mut left) = (ends.len(), *weight);
+        for (useful_until, weight) in ends {
+            if count <= self.capacity / 8 * 7 && left <= self.max_weight / 8 * 7 {
+                break;
+            }
+            (count, left) = (count - 1, left - weight);
+            end = end.max(useful_until);
+        }
+        by_question.retain(|question, entry| {
+            let is_kept = Arc::strong_count(entry) > 1 || useful_until(entry) > end;
+            if !is_kept {
+                *weight -= weight_of(question);
+            }
+            is_kept
+        });
     }
 }
 
@@ -170,12 +217,17 @@ where
     /// No answers. Above about `capacity` entries, those that expire first are dropped.
     pub(super) fn new(capacity: usize, shutdown: Shutdown) -> Self {
         let shard = || Shard {
-            entries: RwLock::default(),
+            entries: RwLock::new(Entries {
+                by_question: HashMap::new(),
+                weight: 0,
+            }),
             capacity: capacity.div_ceil(SHARDS),
+            max_weight: usize::MAX,
         };
         Self {
             shards: (0..SHARDS).map(|_| shard()).collect(),
             useful_for: Box::new(|_| Duration::ZERO),
+            weight_of: |_| 0,
             hasher: RandomState::new(),
             shutdown,
         }
@@ -194,6 +246,16 @@ where
         }
     }
 
+    /// The same, with questions that hold about `max_weight` bytes in all; `weight_of` is how many one
+    /// of them holds outside of itself. Above, those that expire first are dropped.
+    #[must_use]
+    pub(super) fn weighed(mut self, max_weight: usize, weight_of: fn(&Q) -> usize) -> Self {
+        for shard in &mut self.shards {
+            shard.max_weight = max_weight.div_ceil(SHARDS);
+        }
+        Self { weight_of, ..self }
+    }
+
     /// The valid answer to `question`, if there is one. `earliest` is the moment before which an
     /// answer with this value must not have been asked for.
     pub(super) fn known(
@@ -202,14 +264,14 @@ where
         earliest: impl FnOnce(&V) -> Option<Instant>,
     ) -> Option<V> {
         let entries = self.shard(question).entries.read();
-        entries.get(question)?.known(earliest)
+        entries.by_question.get(question)?.known(earliest)
     }
 
     /// The last definite answer to `question`, even if it is not valid any more, and until when it is
     /// or was valid.
     pub(super) fn last(&self, question: &Q) -> Option<(V, Instant)> {
         let entries = self.shard(question).entries.read();
-        let known = entries.get(question)?.known.read();
+        let known = entries.by_question.get(question)?.known.read();
         let last = |known: &Known<V>| (known.value.clone(), known.until);
         known.as_ref().map(last)
     }
@@ -223,7 +285,7 @@ where
         earliest: impl FnOnce(&V) -> Option<Instant>,
     ) -> Option<V> {
         let entries = self.shard(question).entries.read();
-        let known = entries.get(question)?.known.read();
+        let known = entries.by_question.get(question)?.known.read();
         let known = known
             .as_ref()
             .filter(|known| known.asked_at.elapsed() < age)?;
@@ -321,7 +383,13 @@ where
 
     /// Forgets the answer to `question` if `is_wrong` is true of it.
     pub(super) fn forget(&self, question: &Q, is_wrong: impl FnOnce(&V) -> bool) {
-        if let Some(entry) = self.shard(question).entries.read().get(question) {
+        if let Some(entry) = self
+            .shard(question)
+            .entries
+            .read()
+            .by_question
+            .get(question)
+        {
             let mut known = entry.known.write();
             if known.as_ref().is_some_and(|known| is_wrong(&known.value)) {
                 *known = None;
@@ -331,13 +399,16 @@ where
 
     /// The number of entries, also of those whose answer has expired.
     #[cfg(test)]
-    fn len(&self) -> usize {
+    pub(super) fn len(&self) -> usize {
         let shards = self.shards.iter();
-        shards.map(|shard| shard.entries.read().len()).sum()
+        shards
+            .map(|shard| shard.entries.read().by_question.len())
+            .sum()
     }
 
     fn entry(&self, question: &Q) -> Arc<Entry<V>> {
-        self.shard(question).entry(question, &*self.useful_for)
+        let shard = self.shard(question);
+        shard.entry(question, &*self.useful_for, self.weight_of)
     }
 
     fn shard(&self, question: &Q) -> &Shard<Q, V> {
@@ -594,6 +665,37 @@ mod tests {
             );
         }
         assert_eq!(answers.known(&4_999, always), Some(0));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn the_bytes_of_questions_are_bounded() {
+        let max = 1 << 20;
+        let answers = answers(100_000).weighed(max, String::len);
+        let weight = || {
+            let shards = answers.shards.iter();
+            let (mut counted, mut real) = (0, 0);
+            for shard in shards {
+                let entries = shard.entries.read();
+                counted += entries.weight;
+                real += entries.by_question.keys().map(String::len).sum::<usize>();
+            }
+            assert_eq!(counted, real);
+            real
+        };
+        for number in 0..3_000 {
+            // Long and short questions.
+            let question = format!("{number}{}", "x".repeat(number % 7 * 500));
+            answers.get(&question, always, || definite(0)).await;
+            if number % 100 == 99 {
+                // A shard may exceed its limit by its last question.
+                let weight = weight();
+                assert!(weight <= max + SHARDS * 3_004, "{weight}");
+            }
+        }
+        assert!(weight() > max / 2);
+        assert!(answers.len() < 1_500);
+        let last = format!("2999{}", "x".repeat(2_999 % 7 * 500));
+        assert_eq!(answers.known(&last, always), Some(0));
     }
 
     #[tokio::test(start_paused = true)]

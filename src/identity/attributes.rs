@@ -8,6 +8,12 @@ use crate::api::LabelOperator;
 use crate::api::LabelSelector;
 use crate::api::RawFieldSelector;
 
+/// Largest weight, in bytes, of conditions that are part of a question: some hundred. Only a selector
+/// that somebody made to do harm has more.
+const MAX_SELECTOR: usize = 16 << 10;
+/// Largest weight, in bytes, of attributes that are remembered. No name in Kubernetes is that long.
+const MAX_KEPT: usize = 4 << 10;
+
 /// The attributes of a read: `ResourceAttributes` of `authorization.k8s.io/v1`.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash, Serialize)]
 #[serde(rename_all = "camelCase")]
@@ -74,19 +80,21 @@ impl Attributes {
         }
     }
 
-    /// Adds the conditions of a request's selectors, as far as they can be parsed and a review can
-    /// express them. A condition that is left out makes the question more general, so that a yes
-    /// still covers the read.
+    /// Adds the conditions of a request's selectors, as far as they can be parsed, a review can
+    /// express them, and they are not very many. A condition that is left out makes the question more
+    /// general, so that a yes still covers the read.
     #[must_use]
     pub fn with_selectors(mut self, fields: Option<&str>, labels: Option<&str>) -> Self {
+        let is_short = |text: &&str| text.len() <= MAX_SELECTOR;
+        let fields = fields.filter(is_short);
         let fields = fields.and_then(|text| RawFieldSelector::parse(text).ok());
-        if let Some(fields) = fields {
-            self.field_selector = Selector::of_fields(&fields);
-        }
+        let fields = fields.map(|fields| Selector::of_fields(&fields));
+        let labels = labels.filter(is_short);
         let labels = labels.and_then(|text| LabelSelector::parse(text).ok());
-        if let Some(labels) = labels {
-            self.label_selector = Selector::of_labels(labels);
-        }
+        let labels = labels.map(Selector::of_labels);
+        let is_light = |selector: &Selector| selector.weight() <= MAX_SELECTOR;
+        self.field_selector = fields.filter(is_light).unwrap_or_default();
+        self.label_selector = labels.filter(is_light).unwrap_or_default();
         self
     }
 
@@ -94,10 +102,46 @@ impl Attributes {
     #[must_use]
     pub fn without_selectors(&self) -> Self {
         Self {
+            verb: self.verb.clone(),
+            group: self.group.clone(),
+            version: self.version.clone(),
+            resource: self.resource.clone(),
+            subresource: self.subresource.clone(),
+            namespace: self.namespace.clone(),
+            name: self.name.clone(),
+            path: self.path.clone(),
             field_selector: Selector::default(),
             label_selector: Selector::default(),
-            ..self.clone()
         }
+    }
+
+    /// Bytes of memory that the attributes hold outside of themselves.
+    pub fn weight(&self) -> usize {
+        self.weight_of_names() + self.field_selector.weight() + self.label_selector.weight()
+    }
+
+    fn weight_of_names(&self) -> usize {
+        let texts = [
+            &self.verb,
+            &self.group,
+            &self.version,
+            &self.resource,
+            &self.subresource,
+            &self.namespace,
+            &self.name,
+            &self.path,
+        ];
+        texts.into_iter().map(String::len).sum()
+    }
+
+    /// True if the attributes are short enough to be remembered.
+    pub(super) fn may_be_kept(&self) -> bool {
+        self.weight() <= MAX_KEPT
+    }
+
+    /// True if they are too long even without selectors.
+    pub(super) fn has_long_names(&self) -> bool {
+        self.weight_of_names() > MAX_KEPT
     }
 
     /// True if the attributes have a condition on fields or labels.
@@ -109,6 +153,15 @@ impl Attributes {
 impl Selector {
     fn is_empty(&self) -> bool {
         self.requirements.is_empty()
+    }
+
+    fn weight(&self) -> usize {
+        let of = |requirement: &Requirement| {
+            let values = requirement.values.iter();
+            let values: usize = values.map(|value| size_of::<String>() + value.len()).sum();
+            size_of::<Requirement>() + requirement.key.len() + values
+        };
+        self.requirements.iter().map(of).sum()
     }
 
     fn of_fields(selector: &RawFieldSelector) -> Self {
@@ -188,6 +241,25 @@ mod tests {
             ("malformed", "=", json!([null, null])),
         ] {
             assert_eq!(requirements(fields, labels), expected, "{fields} {labels}");
+        }
+    }
+
+    #[test]
+    fn a_selector_with_very_many_conditions_is_left_out() {
+        let keys = |count| {
+            let keys: Vec<_> = (0..count).map(|number| format!("key-{number}")).collect();
+            keys.join(",")
+        };
+        let plain = Attributes::default();
+        let usual = plain.clone().with_selectors(Some("a=b"), Some(&keys(100)));
+        assert_eq!(usual.label_selector.requirements.len(), 100);
+        assert!(usual.weight() > 100 * size_of::<Requirement>());
+        for selector in [keys(1_000), format!("a={}", "x".repeat(MAX_SELECTOR))] {
+            let long = Some(selector.as_str());
+            let labels = plain.clone().with_selectors(Some("a=b"), long);
+            assert_eq!(labels, plain.clone().with_selectors(Some("a=b"), None));
+            let fields = plain.clone().with_selectors(long, Some("a"));
+            assert_eq!(fields, plain.clone().with_selectors(None, Some("a")));
         }
     }
 

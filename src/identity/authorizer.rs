@@ -21,6 +21,8 @@ use crate::shutdown::Shutdown;
 
 /// The number of decisions that are remembered.
 const DECISIONS: usize = 100_000;
+/// Upper limit, in bytes, of what the questions of these decisions hold outside of themselves.
+const QUESTION_BYTES: usize = 32 << 20;
 /// The group of node agents. The node authorizer's decisions change with every pod that is bound to
 /// a node, so a denial is not remembered.
 const NODES: &str = "system:nodes";
@@ -60,7 +62,7 @@ pub(super) struct Authorizer {
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) struct Question {
     pub(super) user: Digest,
-    pub(super) attributes: Attributes,
+    pub(super) attributes: Arc<Attributes>,
 }
 
 impl Authorizer {
@@ -78,7 +80,11 @@ impl Authorizer {
         };
         Self {
             reviewer,
-            decisions: Answers::new(DECISIONS, shutdown).useful_for(useful_for),
+            decisions: Answers::new(DECISIONS, shutdown)
+                .useful_for(useful_for)
+                .weighed(QUESTION_BYTES, |question: &Question| {
+                    question.attributes.weight()
+                }),
             queue: config.queue(queue_metrics),
             delegated: config.is_delegated(),
             allowed_for: config.allowed_ttl,
@@ -93,11 +99,16 @@ impl Authorizer {
     /// The first question has no selectors: selectors can only narrow what is read, so a yes covers
     /// all of them. After a no the question is asked with them, because node agents may read only
     /// what belongs to their node.
+    ///
+    /// Nothing is asked about names that are longer than any name can be.
     pub(super) async fn may_read(
         self: &Arc<Self>,
         caller: &Arc<KnownCaller>,
         attributes: &Attributes,
     ) -> Verdict {
+        if attributes.has_long_names() {
+            return Verdict::NotAllowed;
+        }
         let general = self.judge(caller, attributes.without_selectors()).await;
         let judgement = match general {
             Judgement::Denied if attributes.has_selectors() => {
@@ -140,9 +151,20 @@ impl Authorizer {
     /// `asked_at`, and so has authorized it.
     pub(super) fn learn(&self, caller: &KnownCaller, attributes: &Attributes, asked_at: Instant) {
         let question = Question::new(caller, attributes.without_selectors());
-        let allowed = Judgement::Allowed;
-        self.decisions
-            .learn(&question, allowed, asked_at, self.allowed_for);
+        self.remember(&question, Judgement::Allowed, asked_at, self.allowed_for);
+    }
+
+    fn remember(
+        &self,
+        question: &Question,
+        judgement: Judgement,
+        asked_at: Instant,
+        validity: Duration,
+    ) {
+        if question.attributes.may_be_kept() {
+            self.decisions
+                .learn(question, judgement, asked_at, validity);
+        }
     }
 
     /// Remembers for an outage whether the API server has let `caller` read `path`, which names no
@@ -156,8 +178,7 @@ impl Authorizer {
     ) {
         if !self.stale_for.is_zero() {
             let question = Question::new(caller, Attributes::of_path(path));
-            self.decisions
-                .learn(&question, judgement, asked_at, Duration::ZERO);
+            self.remember(&question, judgement, asked_at, Duration::ZERO);
         }
     }
 
@@ -181,7 +202,7 @@ impl Authorizer {
             |judgement: &_| self.earliest(*judgement, caller, &question.attributes, since);
         let ask = || {
             let (authorizer, caller) = (Arc::clone(self), Arc::clone(caller));
-            let attributes = question.attributes.clone();
+            let attributes = Arc::clone(&question.attributes);
             async move {
                 let Ok(_permit) = authorizer.queue.admit(caller.user.name).await else {
                     return Answer::OfAsker(Judgement::Busy);
@@ -200,6 +221,11 @@ impl Authorizer {
                 }
             }
         };
+        if !question.attributes.may_be_kept() {
+            return match ask().await {
+                Answer::Definite(judgement, _) | Answer::OfAsker(judgement) => judgement,
+            };
+        }
         let judgement = self.decisions.get(&question, earliest, ask).await;
         judgement.unwrap_or(Judgement::Unclear)
     }
@@ -227,7 +253,7 @@ impl Authorizer {
     pub(super) async fn judge_again(
         &self,
         caller: &KnownCaller,
-        attributes: Attributes,
+        attributes: Arc<Attributes>,
     ) -> Judgement {
         let asked_at = Instant::now();
         let judgement = self.ask(caller, &attributes).await;
@@ -239,8 +265,7 @@ impl Authorizer {
             }
         };
         let question = Question::new(caller, attributes);
-        self.decisions
-            .learn(&question, judgement, asked_at, validity);
+        self.remember(&question, judgement, asked_at, validity);
         judgement
     }
 
@@ -267,10 +292,10 @@ impl Authorizer {
 }
 
 impl Question {
-    pub(super) fn new(caller: &KnownCaller, attributes: Attributes) -> Self {
+    pub(super) fn new(caller: &KnownCaller, attributes: impl Into<Arc<Attributes>>) -> Self {
         Self {
             user: caller.user.digest,
-            attributes,
+            attributes: attributes.into(),
         }
     }
 }
@@ -286,3 +311,6 @@ impl Verdict {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -172,7 +172,7 @@ mod tests {
     struct Asked(Arc<Mutex<Vec<String>>>);
 
     impl Reviews for Asked {
-        fn judge(&self, _: &Arc<KnownCaller>, _: &Attributes) -> Asking<Judgement> {
+        fn judge(&self, _: &Arc<KnownCaller>, _: &Arc<Attributes>) -> Asking<Judgement> {
             Box::pin(async { Judgement::Allowed })
         }
 

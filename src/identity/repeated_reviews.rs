@@ -20,9 +20,9 @@ pub(super) struct RepeatedReviews {
 }
 
 impl Reviews for RepeatedReviews {
-    fn judge(&self, caller: &Arc<KnownCaller>, attributes: &Attributes) -> Asking<Judgement> {
+    fn judge(&self, caller: &Arc<KnownCaller>, attributes: &Arc<Attributes>) -> Asking<Judgement> {
         let (authorizer, caller) = (Arc::clone(&self.authorizer), Arc::clone(caller));
-        let attributes = attributes.clone();
+        let attributes = Arc::clone(attributes);
         Box::pin(async move { authorizer.judge_again(&caller, attributes).await })
     }
 

@@ -101,14 +101,18 @@ impl Server {
         };
         let miss = match answer {
             Ok((response, seat, selection)) => {
+                let extensions = request.extensions();
+                let (abort, account) = (extensions.get(), extensions.get());
+                let forwarding = &self.inner.forwarding;
+                let Ok(right) = forwarding.keep_judging(info, caller, abort, account) else {
+                    return (rescue::too_many_requests(), Outcome::Rejected);
+                };
                 let response = warned(response, verdict);
                 let response = audited(&mut request, response, AnsweredBy::Cache);
-                let abort = request.extensions().get();
-                let forwarding = &self.inner.forwarding;
                 let held = Held {
                     seat,
                     selection,
-                    right: forwarding.keep_judging(info, caller, abort),
+                    right,
                     request: request.extensions_mut().remove(),
                 };
                 let response = held.by(response);

@@ -8,8 +8,8 @@ use http::Response;
 use crate::body::Body;
 use crate::body::BodyGuard;
 use crate::body::guarded;
-use crate::identity::OpenWatch;
 
+use super::forward::Right;
 use super::in_flight::Seat;
 use super::shares::RequestShare;
 use super::shares::SelectionShare;
@@ -25,7 +25,7 @@ pub(super) struct Held {
     /// The place among the selections without an index that its user watches.
     pub(super) selection: Option<SelectionShare>,
     /// Ends the body when its user has lost the right to it.
-    pub(super) right: Option<OpenWatch>,
+    pub(super) right: Option<Right>,
 }
 
 impl Held {

@@ -97,7 +97,7 @@ pub(super) type Asking<T> = Pin<Box<dyn Future<Output = T> + Send>>;
 /// Asks the API server, whatever is remembered.
 pub(super) trait Reviews: Send + Sync + 'static {
     /// May `caller` read this?
-    fn judge(&self, caller: &Arc<KnownCaller>, attributes: &Attributes) -> Asking<Judgement>;
+    fn judge(&self, caller: &Arc<KnownCaller>, attributes: &Arc<Attributes>) -> Asking<Judgement>;
 
     /// Whose is `token`?
     fn check(&self, token: &Token) -> Asking<TokenCheck>;
@@ -187,7 +187,7 @@ impl OpenWatches {
         let opened = Opened {
             caller: Arc::clone(caller),
             token,
-            attributes,
+            attributes: Arc::new(attributes),
             // Without the lock, because it may take some milliseconds.
             expires_at: expires_at(&caller.credential),
             end: Arc::clone(&end),

@@ -77,7 +77,7 @@ pub(super) struct Opened {
     /// The digest of the caller's token, if it has one.
     pub(super) token: Option<Digest>,
     /// What the watch reads, with its selectors.
-    pub(super) attributes: Attributes,
+    pub(super) attributes: Arc<Attributes>,
     /// When the caller's certificate expires, if it has one.
     pub(super) expires_at: Option<Instant>,
     pub(super) end: Arc<End>,
@@ -89,7 +89,7 @@ struct Member {
     right: GroupId,
     token: Option<GroupId>,
     /// What is asked if the user may not read everything, whatever the selectors are.
-    narrower: Option<Attributes>,
+    narrower: Option<Arc<Attributes>>,
     opened_at: Instant,
     /// When the caller's certificate expires.
     expires_at: Option<Instant>,
@@ -124,11 +124,13 @@ impl Register {
     pub(super) fn open(&mut self, opened: Opened, now: Instant) -> MemberId {
         let id = MemberId(self.next_id());
         let unsettled = Unsettled::of(&opened, &self.recent);
-        let general = opened.attributes.without_selectors();
-        let narrower = opened
-            .attributes
-            .has_selectors()
-            .then_some(opened.attributes);
+        let (general, narrower) = match opened.attributes.has_selectors() {
+            true => {
+                let general = Arc::new(opened.attributes.without_selectors());
+                (general, Some(opened.attributes))
+            }
+            false => (opened.attributes, None),
+        };
         let right = self.join_right(id, &opened.caller, general, now);
         if let Some(at) = unsettled.roles {
             self.ask_after(right, at, false);
@@ -188,7 +190,7 @@ impl Register {
                     }
                     asker => asker,
                 };
-                About::Right(caller, Box::new(question.attributes.clone()), token)
+                About::Right(caller, Arc::clone(&question.attributes), token)
             }
         };
         Some(Inquiry {

@@ -40,7 +40,7 @@ struct Script {
 struct Scripted(Arc<Mutex<Script>>);
 
 impl Reviews for Scripted {
-    fn judge(&self, caller: &Arc<KnownCaller>, attributes: &Attributes) -> Asking<Judgement> {
+    fn judge(&self, caller: &Arc<KnownCaller>, attributes: &Arc<Attributes>) -> Asking<Judgement> {
         let user = caller.user().name.clone();
         let mut subject = format!("{user} {}", attributes.resource);
         if attributes.has_selectors() {

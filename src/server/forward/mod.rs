@@ -3,6 +3,7 @@
 mod long_reads;
 mod permit_body;
 mod read_key;
+mod right;
 mod shared_reads;
 
 use std::future::poll_fn;
@@ -28,11 +29,11 @@ use crate::body::BodyGuard;
 use crate::body::guarded;
 use crate::identity::AccessControl;
 use crate::identity::Caller;
-use crate::identity::OpenWatch;
 use crate::identity::impersonate;
 use crate::ledger::Account;
 use crate::ledger::Charge;
 use crate::ledger::Kind;
+use crate::ledger::Short;
 use crate::ledger::closed;
 use crate::net::Abort;
 use crate::net::Peer;
@@ -43,7 +44,6 @@ use crate::upstream::Forwarder;
 use crate::upstream::Identity;
 use crate::upstream::PendingUpgrade;
 
-use super::access::attributes;
 use super::in_flight::Seat;
 use super::in_flight::is_long_running;
 use super::request::RequestInfo;
@@ -55,9 +55,11 @@ use super::shares::Shares;
 
 use read_key::AUDIT_ID;
 use read_key::ReadKey;
+use right::RightToCreate;
 use shared_reads::ForwardError;
 use shared_reads::SharedReads;
 
+pub(super) use right::Right;
 pub(super) use shared_reads::Room;
 
 /// The policy that makes browsers treat a page as one of another origin, and run none of its
@@ -87,7 +89,9 @@ struct ForwardedWatch {
     /// Set for a watch.
     end: Option<WatchEnd>,
     /// Set if the caller's right is judged again.
-    right: Option<OpenWatch>,
+    right: Option<Right>,
+    /// Set if the caller's right to create the connection is judged again, too.
+    to_create: Option<RightToCreate>,
     _permit: Option<OwnedSemaphorePermit>,
 }
 
@@ -197,19 +201,21 @@ impl Forwarding {
     }
 
     /// Judges the right of `caller` again while the request lasts, if it may last without an end; also
-    /// if a cache answers it.
+    /// if a cache answers it. What is kept for this is charged to `account`.
+    ///
+    /// # Errors
+    /// If the account has no room for it.
     pub(super) fn keep_judging(
         &self,
         info: &RequestInfo,
         caller: &Caller,
         abort: Option<&Abort>,
-    ) -> Option<OpenWatch> {
-        let lasts = info.is_resource_request && is_long_running(info);
-        let keep = || {
-            let access = &self.access;
-            access.keep_judging(caller, || attributes(info), abort)
-        };
-        lasts.then(keep).flatten()
+        account: Option<&Arc<Account>>,
+    ) -> Result<Option<Right>, Short> {
+        match info.is_resource_request && is_long_running(info) {
+            true => Right::of(&self.access, info, caller, abort, account),
+            false => Ok(None),
+        }
     }
 
     /// Forwards any request, streaming both ways; a watch until a drain ends it, or until its caller
@@ -236,12 +242,17 @@ impl Forwarding {
         let status = forwarded.response.status();
         // A refusal is passed on whole, although the user lacks the right.
         let has_begun = status.is_success() || status == StatusCode::SWITCHING_PROTOCOLS;
-        let judge = || self.keep_judging(info, caller, abort.as_ref());
-        let right = has_begun.then(judge).flatten();
+        let judge = || self.keep_judging(info, caller, abort.as_ref(), account.as_ref());
+        let Ok(right) = has_begun.then(judge).transpose() else {
+            return Ok(rescue::too_many_requests());
+        };
+        let right = right.flatten();
         let is_watch = info.verb == "watch";
+        let create = || RightToCreate::of(&self.access, info, caller);
         let mut watch = (is_watch || right.is_some()).then(|| ForwardedWatch {
             end: is_watch.then(|| self.shutdown.watch_end()),
             right,
+            to_create: forwarded.upgrade.is_some().then(create).flatten(),
             _permit: permit,
         });
         if let Some(upgrade) = forwarded.upgrade {
@@ -262,11 +273,18 @@ impl Forwarding {
     fn join_upgrade(
         &self,
         upgrade: PendingUpgrade,
-        watch: Option<ForwardedWatch>,
+        mut watch: Option<ForwardedWatch>,
         account: Option<Arc<Account>>,
         held: (Option<Charge>, Option<RequestShare>),
     ) {
         self.shutdown.spawn(async move {
+            let to_create = watch.as_mut().and_then(|watch| watch.to_create.take());
+            let not_created = async {
+                match to_create {
+                    Some(right) => right.lost().await,
+                    None => std::future::pending().await,
+                }
+            };
             let ended = async {
                 match watch {
                     Some(mut watch) => poll_fn(|cx| watch.poll_end(cx)).await,
@@ -280,6 +298,7 @@ impl Forwarding {
                     }
                 }
                 () = ended => {}
+                () = not_created => {}
                 () = closed(account.as_deref()) => {
                     tracing::debug!("memory is short, and this upgraded connection holds the most");
                 }

@@ -48,7 +48,7 @@ pub(in crate::identity::open_watches) struct Inquiry {
 
 pub(in crate::identity::open_watches) enum About {
     /// May the caller read this? The last is the group of its token, if that is asked with.
-    Right(Arc<KnownCaller>, Box<Attributes>, Option<GroupId>),
+    Right(Arc<KnownCaller>, Arc<Attributes>, Option<GroupId>),
     /// Who is the owner of the token?
     Token(Token),
 }

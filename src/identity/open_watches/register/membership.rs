@@ -37,14 +37,14 @@ impl Register {
         });
         let right = member.right;
         if let Subject::Right(question) = &self.groups[&right].subject {
-            let attributes = question.attributes.clone();
+            let attributes = Arc::clone(&question.attributes);
             self.move_right(id, attributes, now);
         }
     }
 
     /// Moves a watch to another question about a right, which is asked at once, and after the changes
     /// after which the old one is asked. A change may also concern only the watch's new user.
-    pub(super) fn move_right(&mut self, id: MemberId, attributes: Attributes, now: Instant) {
+    pub(super) fn move_right(&mut self, id: MemberId, attributes: Arc<Attributes>, now: Instant) {
         let member = &self.members[&id];
         let (caller, old) = (Arc::clone(&member.caller), member.right);
         let schedule = self.groups[&old].schedule.clone();
@@ -71,7 +71,7 @@ impl Register {
         &mut self,
         member: MemberId,
         caller: &KnownCaller,
-        attributes: Attributes,
+        attributes: Arc<Attributes>,
         now: Instant,
     ) -> GroupId {
         let question = Question::new(caller, attributes);

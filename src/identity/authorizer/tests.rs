@@ -1,0 +1,136 @@
+//! Decisions of a scripted API server in memory, on paused time.
+
+use std::convert::Infallible;
+
+use bytes::Bytes;
+use http::Request;
+use http::Response;
+use http::StatusCode;
+use http_body_util::BodyExt;
+use http_body_util::Full;
+use hyper::body::Incoming;
+use hyper::server::conn::http1;
+use hyper::service::service_fn;
+use hyper_util::rt::TokioIo;
+use parking_lot::Mutex;
+use serde_json::Value;
+use serde_json::json;
+use tokio::io::duplex;
+
+use super::*;
+use crate::identity::Metrics;
+use crate::identity::Mode;
+use crate::shutdown;
+use crate::telemetry::Registry;
+use crate::upstream::Client;
+
+/// Which attributes of a review are allowed.
+type Rules = fn(&Value) -> bool;
+
+struct Scene {
+    authorizer: Arc<Authorizer>,
+    /// The attributes of all reviews.
+    asked: Arc<Mutex<Vec<Value>>>,
+}
+
+async fn review(
+    request: Request<Incoming>,
+    rules: Rules,
+    asked: Arc<Mutex<Vec<Value>>>,
+) -> Result<Response<Full<Bytes>>, Infallible> {
+    let body = request.into_body().collect().await.expect("a whole body");
+    let mut review: Value = serde_json::from_slice(&body.to_bytes()).expect("a review");
+    let attributes = review["spec"]["resourceAttributes"].take();
+    let allowed = rules(&attributes);
+    asked.lock().push(attributes);
+    let body = json!({"status": {"allowed": allowed}}).to_string();
+    let answer = Response::builder()
+        .status(StatusCode::CREATED)
+        .header("content-type", "application/json")
+        .body(Full::from(body));
+    Ok(answer.expect("a response"))
+}
+
+impl Scene {
+    fn new(config: Config, rules: Rules) -> Self {
+        let asked = Arc::new(Mutex::new(Vec::new()));
+        let seen = Arc::clone(&asked);
+        let dial = move || {
+            let (near, far) = duplex(64 << 10);
+            let seen = Arc::clone(&seen);
+            let answer = service_fn(move |request| review(request, rules, Arc::clone(&seen)));
+            tokio::spawn(http1::Builder::new().serve_connection(TokioIo::new(far), answer));
+            Ok(near)
+        };
+        let client = Client::in_memory(&(Arc::new(dial) as _));
+        let metrics = Metrics::new(&Registry::new());
+        let config = Config {
+            mode: Mode::Delegated,
+            ..config
+        };
+        let authorizer = Authorizer::new(
+            Arc::new(Reviewer::new(client, metrics.reviews.clone())),
+            &config,
+            metrics.access_queue,
+            Arc::default(),
+            Shutdown::new(shutdown::Config::default()),
+        );
+        Self {
+            authorizer: Arc::new(authorizer),
+            asked,
+        }
+    }
+
+    /// The number of questions since the last call.
+    fn asked(&self) -> usize {
+        std::mem::take(&mut *self.asked.lock()).len()
+    }
+}
+
+fn read(verb: &str, name: &str) -> Attributes {
+    Attributes {
+        verb: verb.to_owned(),
+        resource: "pods".to_owned(),
+        namespace: "n".to_owned(),
+        name: name.to_owned(),
+        ..Attributes::default()
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn questions_with_long_names_or_selectors_are_not_remembered() {
+    let scene = Scene::new(Config::default(), |_| false);
+    let caller = Arc::new(KnownCaller::for_tests(1));
+    let authorizer = &scene.authorizer;
+    for number in 0..250 {
+        let name = format!("{number}-{}", "x".repeat(60_000));
+        let named = read("get", &name);
+        let in_namespace = Attributes {
+            namespace: name.clone(),
+            ..read("list", "")
+        };
+        for long in [named, in_namespace] {
+            let verdict = authorizer.may_read(&caller, &long).await;
+            assert_eq!(verdict, Verdict::NotAllowed);
+            authorizer.learn(&caller, &long, Instant::now());
+            let judgement = authorizer.judge_again(&caller, Arc::new(long)).await;
+            assert_eq!(judgement, Judgement::Denied);
+        }
+        // The API server is asked about these, but each is asked about anew.
+        let some: Vec<_> = (0..80)
+            .map(|key| format!("key-{key}-of-{number}"))
+            .collect();
+        let selective = read("list", "").with_selectors(None, Some(&some.join(",")));
+        let verdict = authorizer.may_read(&caller, &selective).await;
+        assert_eq!(verdict, Verdict::NotAllowed);
+        // Very many conditions are no part of a question.
+        let many: Vec<_> = (0..5_000).map(|key| format!("k{key}-{number}")).collect();
+        let selective = read("list", "").with_selectors(None, Some(&many.join(",")));
+        let verdict = authorizer.may_read(&caller, &selective).await;
+        assert_eq!(verdict, Verdict::NotAllowed);
+    }
+    // The entry is that of the general question.
+    assert_eq!(authorizer.decisions.len(), 1);
+    // Two are asked again although they are not remembered, and one is asked with its selector.
+    assert!(scene.asked() >= 750);
+}

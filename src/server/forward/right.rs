@@ -1,0 +1,113 @@
+//! The right to a request without an end. It is judged again while the request lasts.
+
+use std::future::pending;
+use std::future::poll_fn;
+use std::sync::Arc;
+use std::task::Context;
+use std::task::Poll;
+
+use crate::body::BodyGuard;
+use crate::identity::AccessControl;
+use crate::identity::Attributes;
+use crate::identity::Caller;
+use crate::identity::KnownCaller;
+use crate::identity::OpenWatch;
+use crate::identity::Verdict;
+use crate::ledger::Account;
+use crate::ledger::Charge;
+use crate::ledger::Kind;
+use crate::ledger::Short;
+use crate::net::Abort;
+use crate::server::access::attributes;
+use crate::server::request::RequestInfo;
+
+/// Bytes of attributes that the charge of a watch includes.
+const INCLUDED: usize = 1 << 10;
+/// The connections to pods for which the API server needs the right to `create` them, too, if a client
+/// opens one by a GET (Kubernetes 1.35 and later).
+const CREATED: [&str; 3] = ["attach", "exec", "portforward"];
+
+/// Ends its owner when the caller has lost the right.
+pub(in crate::server) struct Right {
+    watch: OpenWatch,
+    /// For attributes with long names or selectors, which are kept as long as the right.
+    _charge: Option<Charge>,
+}
+
+/// The right to `create` a connection to a pod that a client has opened by a GET.
+pub(super) struct RightToCreate {
+    access: AccessControl,
+    caller: Arc<KnownCaller>,
+    attributes: Attributes,
+}
+
+impl Right {
+    /// The right of `caller` to the request that `info` describes. `None` if kubefan does not know the
+    /// caller's user.
+    ///
+    /// # Errors
+    /// If the account has no room for the attributes.
+    pub(super) fn of(
+        access: &AccessControl,
+        info: &RequestInfo,
+        caller: &Caller,
+        abort: Option<&Abort>,
+        account: Option<&Arc<Account>>,
+    ) -> Result<Option<Self>, Short> {
+        let Caller::Known(_) = caller else {
+            return Ok(None);
+        };
+        let attributes = attributes(info);
+        let bytes = attributes.weight();
+        let account = account.filter(|_| bytes > INCLUDED);
+        let charge = account.map(|account| account.charge(Kind::Watch, bytes as u64));
+        let charge = charge.transpose()?;
+        let watch = access.keep_judging(caller, attributes, abort);
+        Ok(watch.map(|watch| Self {
+            watch,
+            _charge: charge,
+        }))
+    }
+}
+
+impl BodyGuard for Right {
+    fn poll_end(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+        self.watch.poll_end(cx)
+    }
+}
+
+impl RightToCreate {
+    /// `None` if the request that `info` describes needs no such right, or its caller is not known.
+    pub(super) fn of(access: &AccessControl, info: &RequestInfo, caller: &Caller) -> Option<Self> {
+        let Caller::Known(caller) = caller else {
+            return None;
+        };
+        let is_pod = info.group.is_empty() && info.resource == "pods";
+        let is_needed = is_pod && info.verb == "get" && CREATED.contains(&&*info.subresource);
+        is_needed.then(|| Self {
+            access: access.clone(),
+            caller: Arc::clone(caller),
+            attributes: Attributes {
+                verb: "create".to_owned(),
+                ..attributes(info)
+            },
+        })
+    }
+
+    /// Waits until the caller has lost the right. If it did not have it when the connection was
+    /// opened, the API server did not ask for it, and its loss changes nothing.
+    pub(super) async fn lost(self) {
+        let Self {
+            access,
+            caller,
+            attributes,
+        } = self;
+        let verdict = access.may_read(&caller, &attributes).await;
+        let right = (verdict == Verdict::Allowed)
+            .then(|| access.keep_judging(&Caller::Known(caller), attributes, None));
+        match right.flatten() {
+            Some(mut right) => poll_fn(|cx| right.poll_end(cx)).await,
+            None => pending().await,
+        }
+    }
+}
