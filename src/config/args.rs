@@ -359,6 +359,11 @@ pub struct ServeArgs {
     #[arg(long, value_name = "KEY", value_delimiter = ',')]
     pub authorization_ignore_extra: Vec<String>,
 
+    /// Let the permission to read all objects of a resource include each of them by its name, as with
+    /// RBAC. Set it only if no authorizer of the cluster forbids single names
+    #[arg(long)]
+    pub authorization_names_covered: bool,
+
     /// Append an audit event (audit.k8s.io/v1, level Metadata) to this file for each request that a
     /// cache answers; - is standard output; default: no audit log
     #[arg(long, value_name = "FILE")]

@@ -452,6 +452,7 @@ fn access(settings: &Settings, tls: &Tls) -> identity::Config {
         reauthenticate: authentication.reauthenticate.0,
         max_reviews_in_flight: settings.limits.max_reviews_inflight,
         max_failed_per_second: settings.limits.max_failed_authentications_per_second,
+        names_covered: authorization.names_covered,
         ignored_extra: authorization.ignore_extra.clone(),
     }
 }

@@ -192,6 +192,10 @@ pub(super) struct Authorization {
     /// Keys of users' extra attributes that no authorizer of the cluster reads, such as
     /// authentication.kubernetes.io/pod-name. Users that differ only in these share decisions.
     pub(super) ignore_extra: Vec<String>,
+    /// Let the permission to read all objects of a resource include each of them by its name, as with
+    /// RBAC. Set it only if no authorizer of the cluster forbids single names. Then reads by name need
+    /// no question each.
+    pub(super) names_covered: bool,
 }
 
 /// The audit log of the requests that caches answer.
@@ -423,6 +427,7 @@ impl Default for Authorization {
             reauthorize: Period(access.reauthorize),
             max_reviews_per_second: access.max_reviews_per_second,
             ignore_extra: access.ignored_extra,
+            names_covered: access.names_covered,
         }
     }
 }

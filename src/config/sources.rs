@@ -33,7 +33,7 @@ pub(super) struct Setting {
 }
 
 /// Every setting, in the order of `config/kubefan.yaml`.
-pub(super) const SETTINGS: [Setting; 63] = [
+pub(super) const SETTINGS: [Setting; 64] = [
     setting("upstream.kubeconfig", "kubeconfig", |to, _, serve| {
         to.upstream.kubeconfig.clone_from(&serve.kubeconfig);
     }),
@@ -215,6 +215,13 @@ pub(super) const SETTINGS: [Setting; 63] = [
             to.authorization
                 .ignore_extra
                 .clone_from(&serve.authorization_ignore_extra);
+        },
+    ),
+    setting(
+        "authorization.namesCovered",
+        "authorization_names_covered",
+        |to, _, serve| {
+            to.authorization.names_covered = serve.authorization_names_covered;
         },
     ),
     setting("audit.logPath", "audit_log_path", |to, _, serve| {

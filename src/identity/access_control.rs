@@ -106,6 +106,9 @@ pub struct Config {
     /// How many authentications of a source address may fail per second, on average. Those of ten
     /// seconds may fail at once. Default is 100.
     pub max_failed_per_second: NonZeroU32,
+    /// Whether who may read all objects of a resource may also read each of them by its name. Default
+    /// is false, so that this is asked.
+    pub names_covered: bool,
     /// Keys of the users' `extra` that no authorizer reads. Users that differ only in these share
     /// decisions. Default is none.
     pub ignored_extra: Vec<String>,
@@ -156,6 +159,7 @@ impl Default for Config {
             reauthenticate: Duration::from_secs(600),
             max_reviews_in_flight: NonZeroUsize::new(64).expect("64 is not 0"),
             max_failed_per_second: NonZeroU32::new(100).expect("100 is not 0"),
+            names_covered: false,
             ignored_extra: Vec::new(),
         }
     }
@@ -230,6 +234,7 @@ impl AccessControl {
             reauthorize: config.reauthorize,
             reauthenticate: config.reauthenticate,
             reviews_per_second: config.max_reviews_per_second,
+            names_covered: config.names_covered,
         };
         let changes = Recent {
             roles: Arc::clone(&recent),
@@ -407,7 +412,8 @@ impl AccessControl {
     }
 
     /// What [`may_read`](Self::may_read) returns if it need not ask. If it would ask, it does so only
-    /// if its answer may count although the API server does not answer; otherwise returns `None`.
+    /// if its answer may count although the API server does not answer, or may count for all names;
+    /// otherwise returns `None`.
     pub async fn remembered(
         &self,
         caller: &Arc<KnownCaller>,
@@ -418,6 +424,13 @@ impl AccessControl {
             Some(verdict) => verdict,
             None if inner.authorizer.was_allowed(caller, attributes) => {
                 inner.authorizer.may_read(caller, attributes).await
+            }
+            None if inner
+                .authorizer
+                .may_read_all_names(caller, attributes)
+                .await =>
+            {
+                Verdict::Allowed
             }
             None => return None,
         };

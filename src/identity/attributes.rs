@@ -115,6 +115,19 @@ impl Attributes {
         }
     }
 
+    /// The same attributes without selectors, and without a name if `names_covered`; `None` if that is
+    /// the same question. A yes to it covers these attributes.
+    pub(super) fn more_general(&self, names_covered: bool) -> Option<Self> {
+        let is_name_covered = names_covered && !self.name.is_empty();
+        (is_name_covered || self.has_selectors()).then(|| {
+            let mut general = self.without_selectors();
+            if is_name_covered {
+                general.name = String::new();
+            }
+            general
+        })
+    }
+
     /// Bytes of memory that the attributes hold outside of themselves.
     pub fn weight(&self) -> usize {
         self.weight_of_names() + self.field_selector.weight() + self.label_selector.weight()
@@ -241,6 +254,28 @@ mod tests {
             ("malformed", "=", json!([null, null])),
         ] {
             assert_eq!(requirements(fields, labels), expected, "{fields} {labels}");
+        }
+    }
+
+    #[test]
+    fn a_more_general_question_has_no_selectors_and_perhaps_no_name() {
+        let of = |name: &str| Attributes {
+            verb: "get".to_owned(),
+            name: name.to_owned(),
+            ..Attributes::default()
+        };
+        let selective = |name| of(name).with_selectors(Some("metadata.name=a"), None);
+        for (attributes, names_covered, expected) in [
+            (of(""), false, None),
+            (of(""), true, None),
+            (of("a"), false, None),
+            (of("a"), true, Some(of(""))),
+            (selective("a"), false, Some(of("a"))),
+            (selective("a"), true, Some(of(""))),
+            (selective(""), true, Some(of(""))),
+        ] {
+            let general = attributes.more_general(names_covered);
+            assert_eq!(general, expected, "{attributes:?} {names_covered}");
         }
     }
 

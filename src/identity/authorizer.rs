@@ -50,6 +50,8 @@ pub(super) struct Authorizer {
     queue: AskQueue<Digest>,
     /// True to ask with kubefan's rights also for callers with a token.
     delegated: bool,
+    /// True if a yes without a name covers all names.
+    names_covered: bool,
     allowed_for: Duration,
     denied_for: Duration,
     /// How long a yes counts while the API server does not answer.
@@ -87,6 +89,7 @@ impl Authorizer {
                 }),
             queue: config.queue(queue_metrics),
             delegated: config.is_delegated(),
+            names_covered: config.names_covered,
             allowed_for: config.allowed_ttl,
             denied_for: config.denied_ttl,
             stale_for,
@@ -98,7 +101,7 @@ impl Authorizer {
     ///
     /// The first question has no selectors: selectors can only narrow what is read, so a yes covers
     /// all of them. After a no the question is asked with them, because node agents may read only
-    /// what belongs to their node.
+    /// what belongs to their node. The same applies to names, if the operator says so.
     ///
     /// Nothing is asked about names that are longer than any name can be.
     pub(super) async fn may_read(
@@ -109,11 +112,12 @@ impl Authorizer {
         if attributes.has_long_names() {
             return Verdict::NotAllowed;
         }
-        let general = self.judge(caller, attributes.without_selectors()).await;
+        let general = match attributes.more_general(self.names_covered) {
+            Some(general) => self.judge(caller, general).await,
+            None => Judgement::Denied,
+        };
         let judgement = match general {
-            Judgement::Denied if attributes.has_selectors() => {
-                self.judge(caller, attributes.clone()).await
-            }
+            Judgement::Denied => self.judge(caller, attributes.clone()).await,
             general => general,
         };
         match judgement {
@@ -127,8 +131,9 @@ impl Authorizer {
     /// knows.
     pub(super) fn was_allowed(&self, caller: &KnownCaller, attributes: &Attributes) -> bool {
         let changed = |_: &_| self.recent.settled(caller.user(), &attributes.namespace);
+        let general = attributes.more_general(self.names_covered);
         let questions = [attributes.without_selectors(), attributes.clone()];
-        questions.into_iter().any(|attributes| {
+        questions.into_iter().chain(general).any(|attributes| {
             let question = Question::new(caller, attributes);
             let last = self
                 .decisions
@@ -139,12 +144,41 @@ impl Authorizer {
 
     /// The remembered decision, if there is one. It asks nothing.
     pub(super) fn known(&self, caller: &KnownCaller, attributes: &Attributes) -> Option<Verdict> {
-        let question = Question::new(caller, attributes.without_selectors());
         let since = Instant::now();
-        let earliest =
-            |judgement: &_| self.earliest(*judgement, caller, &question.attributes, since);
-        let known = self.decisions.known(&question, earliest);
+        let decision = |attributes: Attributes| {
+            let question = Question::new(caller, attributes);
+            let earliest =
+                |judgement: &_| self.earliest(*judgement, caller, &question.attributes, since);
+            self.decisions.known(&question, earliest)
+        };
+        let is_allowed = |judgement: &Judgement| *judgement == Judgement::Allowed;
+        let general = self.without_covered_name(attributes).and_then(decision);
+        let known = general.filter(is_allowed);
+        let known = known.or_else(|| decision(attributes.without_selectors()));
         known.map(Verdict::of)
+    }
+
+    /// True if the API server lets `caller` read this and all other objects of the resource, and that
+    /// covers the one that `attributes` name. Asks it, unless it answered a short time ago. A no is
+    /// not remembered for nodes, so it would be asked each time; they have no such rights.
+    pub(super) async fn may_read_all_names(
+        self: &Arc<Self>,
+        caller: &Arc<KnownCaller>,
+        attributes: &Attributes,
+    ) -> bool {
+        if self.denied_for(caller).is_zero() {
+            return false;
+        }
+        match self.without_covered_name(attributes) {
+            Some(general) => self.judge(caller, general).await == Judgement::Allowed,
+            None => false,
+        }
+    }
+
+    /// The attributes of all names, if a yes for them covers the name in `attributes`.
+    fn without_covered_name(&self, attributes: &Attributes) -> Option<Attributes> {
+        let has_name = self.names_covered && !attributes.name.is_empty();
+        has_name.then(|| attributes.more_general(true)).flatten()
     }
 
     /// Remembers that the API server has answered a read of `caller` that it received after

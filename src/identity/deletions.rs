@@ -228,6 +228,7 @@ mod tests {
                 (Shutdown::new(shutdown::Config::default()), Registry::new());
             let config = open_watches::Config {
                 reauthorize: Duration::from_secs(60),
+                names_covered: false,
                 reauthenticate: Duration::from_secs(600),
                 reviews_per_second: NonZeroU32::new(50).expect("not 0"),
             };

@@ -134,3 +134,69 @@ async fn questions_with_long_names_or_selectors_are_not_remembered() {
     // Two are asked again although they are not remembered, and one is asked with its selector.
     assert!(scene.asked() >= 750);
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_yes_without_a_name_covers_names_only_if_the_operator_says_so() {
+    let is_unnamed = |attributes: &Value| attributes["name"] == "";
+    for names_covered in [false, true] {
+        let config = Config {
+            names_covered,
+            stale: Duration::from_secs(60),
+            ..Config::default()
+        };
+        let scene = Scene::new(config, is_unnamed);
+        let caller = Arc::new(KnownCaller::for_tests(1));
+        let authorizer = &scene.authorizer;
+        assert_eq!(
+            authorizer.may_read(&caller, &read("get", "")).await,
+            Verdict::Allowed
+        );
+        assert_eq!(scene.asked(), 1);
+        let named = read("get", "a");
+        let known = authorizer.known(&caller, &named);
+        assert_eq!(known, names_covered.then_some(Verdict::Allowed));
+        assert_eq!(authorizer.was_allowed(&caller, &named), names_covered);
+        let of_all_names = authorizer.may_read_all_names(&caller, &named);
+        assert_eq!(of_all_names.await, names_covered);
+        for name in 0..100 {
+            let one = read("get", &name.to_string());
+            let verdict = authorizer.may_read(&caller, &one);
+            let expected = match names_covered {
+                true => Verdict::Allowed,
+                false => Verdict::NotAllowed,
+            };
+            assert_eq!(verdict.await, expected);
+        }
+        assert_eq!(scene.asked(), if names_covered { 0 } else { 100 });
+        // Another verb or namespace is another right.
+        let elsewhere = Attributes {
+            namespace: "m".to_owned(),
+            ..read("get", "a")
+        };
+        for other in [read("watch", "a"), elsewhere] {
+            assert_eq!(authorizer.known(&caller, &other), None, "{other:?}");
+        }
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_no_without_a_name_says_nothing_about_names() {
+    let config = Config {
+        names_covered: true,
+        ..Config::default()
+    };
+    let scene = Scene::new(config, |attributes| attributes["name"] == "mine");
+    let caller = Arc::new(KnownCaller::for_tests(1));
+    let authorizer = &scene.authorizer;
+    let (mine, other) = (read("get", "mine"), read("get", "other"));
+    assert!(!authorizer.may_read_all_names(&caller, &mine).await);
+    assert_eq!(authorizer.known(&caller, &mine), None);
+    assert_eq!(authorizer.may_read(&caller, &mine).await, Verdict::Allowed);
+    assert_eq!(authorizer.known(&caller, &mine), Some(Verdict::Allowed));
+    assert_eq!(
+        authorizer.may_read(&caller, &other).await,
+        Verdict::NotAllowed
+    );
+    // The question about all names was asked once.
+    assert_eq!(scene.asked(), 3);
+}

@@ -81,6 +81,8 @@ pub(super) struct Config {
     pub(super) reauthenticate: Duration,
     /// Highest number of questions per second, on average.
     pub(super) reviews_per_second: NonZeroU32,
+    /// Whether the right to all objects of a resource covers each of them.
+    pub(super) names_covered: bool,
 }
 
 /// Identifies a watch.

@@ -88,7 +88,8 @@ struct Member {
     caller: Arc<KnownCaller>,
     right: GroupId,
     token: Option<GroupId>,
-    /// What is asked if the user may not read everything, whatever the selectors are.
+    /// What is asked if the user may not read everything, whatever the selectors are, and perhaps the
+    /// name.
     narrower: Option<Arc<Attributes>>,
     opened_at: Instant,
     /// When the caller's certificate expires.
@@ -124,12 +125,10 @@ impl Register {
     pub(super) fn open(&mut self, opened: Opened, now: Instant) -> MemberId {
         let id = MemberId(self.next_id());
         let unsettled = Unsettled::of(&opened, &self.recent);
-        let (general, narrower) = match opened.attributes.has_selectors() {
-            true => {
-                let general = Arc::new(opened.attributes.without_selectors());
-                (general, Some(opened.attributes))
-            }
-            false => (opened.attributes, None),
+        let names_covered = self.config.names_covered;
+        let (general, narrower) = match opened.attributes.more_general(names_covered) {
+            Some(general) => (Arc::new(general), Some(opened.attributes)),
+            None => (opened.attributes, None),
         };
         let right = self.join_right(id, &opened.caller, general, now);
         if let Some(at) = unsettled.roles {

@@ -49,7 +49,9 @@ impl Reviews for Scripted {
         let mut script = self.0.lock();
         script.asked.push((Instant::now(), subject.clone()));
         let (_, resource) = subject.split_once(' ').expect("a user");
-        let right = script.rights.get(&(user, resource.to_owned()));
+        let named = (user.clone(), format!("{resource} {}", attributes.name));
+        let right = script.rights.get(&named);
+        let right = right.or_else(|| script.rights.get(&(user, resource.to_owned())));
         let right = right.copied().unwrap_or(Judgement::Allowed);
         let judgement = match &caller.credential {
             Credential::Token(token) => match script.tokens.get(token.secret()) {
@@ -88,11 +90,16 @@ impl Scene {
     }
 
     fn with_rate(rate: u32) -> Self {
+        Self::with(rate, false)
+    }
+
+    fn with(rate: u32, names_covered: bool) -> Self {
         let script = Scripted::default();
         let config = Config {
             reauthorize: MINUTE,
             reauthenticate: 10 * MINUTE,
             reviews_per_second: NonZeroU32::new(rate).expect("not 0"),
+            names_covered,
         };
         let shutdown = Shutdown::new(shutdown::Config::default());
         let recent = Recent {
@@ -210,6 +217,42 @@ async fn watches_with_the_same_user_and_attributes_share_a_question() {
         scene.watches.inner.state.lock().register.questions(),
         (0, 0)
     );
+}
+
+#[tokio::test(start_paused = true)]
+async fn watches_of_single_objects_share_a_question_if_the_operator_says_so() {
+    for names_covered in [true, false] {
+        let scene = Scene::with(50, names_covered);
+        let open = |name: &str| {
+            let attributes = Attributes {
+                verb: "watch".to_owned(),
+                resource: "pods".to_owned(),
+                name: name.to_owned(),
+                ..Attributes::default()
+            };
+            let selector = format!("metadata.name={name}");
+            let attributes = attributes.with_selectors(Some(&selector), None);
+            let caller = Arc::new(KnownCaller {
+                user: scene.user("u"),
+                credential: Credential::None,
+                is_stale: false,
+            });
+            scene.watches.open(&caller, None, attributes, None)
+        };
+        let mut watches: Vec<_> = (0..100).map(|number| open(&number.to_string())).collect();
+        sleep(MINUTE).await;
+        let asked = scene.asked();
+        assert_eq!(asked.len(), if names_covered { 1 } else { 100 });
+        // The user may not read all pods any more, but these two names.
+        scene.set("u", "pods", Judgement::Denied);
+        scene.set("u", "pods selected", Judgement::Denied);
+        for name in ["7", "8"] {
+            scene.set("u", &format!("pods selected {name}"), Judgement::Allowed);
+        }
+        sleep(3 * MINUTE).await;
+        let open = watches.iter_mut().map(is_over).filter(|is_over| !is_over);
+        assert_eq!(open.count(), 2);
+    }
 }
 
 #[tokio::test(start_paused = true)]
