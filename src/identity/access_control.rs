@@ -6,14 +6,13 @@ use std::num::NonZeroUsize;
 use std::sync::Arc;
 use std::time::Duration;
 
-use arc_swap::ArcSwap;
 use http::HeaderMap;
 use prometheus::IntCounter;
 use rustls::DistinguishedName;
-use rustls::pki_types::UnixTime;
 use tokio::time::Instant;
 
 use super::Attributes;
+use super::Bearer;
 use super::Caller;
 use super::KnownCaller;
 use super::User;
@@ -21,23 +20,21 @@ use super::Verdict;
 use super::authenticator::Authenticator;
 use super::authenticator::Owner;
 use super::authorities;
-use super::authorities::Authorities;
 use super::authorities::AuthoritySources;
 use super::authorities::SourceError;
 use super::authorizer::Authorizer;
 use super::caller::Credential;
-use super::certificates::CertificateError;
-use super::certificates::Expiry;
+use super::caller::KnownUser;
 use super::claims;
 use super::deleted_objects::DeletedObjects;
 use super::deletions::Deletions;
 use super::failed_attempts::Source;
-use super::front_proxy::FrontProxyError;
 use super::metrics::Metrics;
 use super::open_watches;
 use super::open_watches::OpenWatch;
 use super::open_watches::OpenWatches;
 use super::open_watches::Recent;
+use super::proofs::Proofs;
 use super::queue::AskQueue;
 use super::queue::Asker;
 use super::queue::QueueMetrics;
@@ -52,7 +49,6 @@ use crate::api::Status;
 use crate::informer::InformerSet;
 use crate::informer::LiveRestMapper;
 use crate::net::Abort;
-use crate::net::CertificateChain;
 use crate::net::ClientConnection;
 use crate::net::Peer;
 use crate::shutdown::Shutdown;
@@ -106,8 +102,8 @@ pub struct Config {
     /// How many authentications of a source address may fail per second, on average. Those of ten
     /// seconds may fail at once. Default is 100.
     pub max_failed_per_second: NonZeroU32,
-    /// Whether who may read all objects of a resource may also read each of them by its name. Default
-    /// is false, so that this is asked.
+    /// Whether the right to read all objects of a resource covers each of them by its name. Default is
+    /// false, so that this is asked.
     pub names_covered: bool,
     /// Keys of the users' `extra` that no authorizer reads. Users that differ only in these share
     /// decisions. Default is none.
@@ -123,7 +119,7 @@ pub struct AccessControl {
 
 struct Inner {
     client: Client,
-    authorities: Arc<ArcSwap<Authorities>>,
+    proofs: Proofs,
     authenticator: Arc<Authenticator>,
     authorizer: Arc<Authorizer>,
     /// The caller of all requests without credentials, if they may read from caches.
@@ -243,7 +239,7 @@ impl AccessControl {
         let inner = Inner {
             client,
             anonymous,
-            authorities: Arc::default(),
+            proofs: Proofs::default(),
             authenticator,
             authorizer,
             open_watches: OpenWatches::start(repeated, reviews, changes, registry, shutdown),
@@ -271,7 +267,13 @@ impl AccessControl {
         let Some(inner) = &self.inner else {
             return Ok(());
         };
-        let (client, current) = (inner.client.clone(), Arc::clone(&inner.authorities));
+        let (client, current) = (inner.client.clone(), Arc::clone(inner.proofs.current()));
+        let (of_watches, tasks) = (Arc::clone(inner), shutdown.clone());
+        let on_change = move |names| {
+            on_change(names);
+            let inner = Arc::clone(&of_watches);
+            tasks.spawn_background(async move { inner.proofs.recheck(&inner.open_watches).await });
+        };
         authorities::load(sources, client, current, on_change, shutdown).await
     }
 
@@ -326,31 +328,34 @@ impl AccessControl {
             });
         };
         let certified = match &peer.certificates {
-            Some(chain) => inner.certified(headers, connection, chain)?,
+            Some(chain) => inner.proofs.certified(headers, connection, chain)?,
             None => None,
         };
         claims::remove_remote(headers);
-        if let Some(proxy) = &inner.authorities.load().front_proxy {
+        if let Some(proxy) = &inner.proofs.current().load().front_proxy {
             proxy.headers.remove_from(headers);
         }
-        if let Some((user, expiry)) = certified {
+        if let Some((user, proof)) = certified {
             if claims::has_impersonation(headers) {
-                return Err(forbidden(
+                return Err(Status::failure(
+                    403,
+                    "Forbidden",
                     "a user with a client certificate cannot impersonate others through kubefan; use a token",
                 ));
             }
             return Ok(Caller::Known(Arc::new(KnownCaller {
                 user: inner.authenticator.known(user),
-                credential: Credential::Certificate(expiry),
+                credential: Credential::Certificate(proof),
                 is_stale: false,
             })));
         }
         let source = Source::of(peer.address.ip());
-        let unknown =
-            || match claims::has_credentials(headers) && inner.authenticator.is_limited(source) {
-                true => Err(Status::too_many_reviews()),
-                false => Ok(Caller::Unknown),
-            };
+        let unknown = |token: Option<Token>| {
+            if claims::has_credentials(headers) && inner.authenticator.is_limited(source) {
+                return Err(Status::too_many_reviews());
+            }
+            Ok(token.map_or(Caller::Unknown, |token| Caller::Unnamed(Bearer { token })))
+        };
         let token = match Authorization::of(headers) {
             Authorization::Token(token) => token,
             // A bad certificate is no missing one: the API server does not take its owner for the
@@ -361,15 +366,20 @@ impl AccessControl {
                 let anonymous = inner.anonymous.clone();
                 return Ok(anonymous.map_or(Caller::Unknown, Caller::Known));
             }
-            Authorization::None | Authorization::Other => return unknown(),
+            Authorization::None => return unknown(claims::token_of_protocol(headers)),
+            Authorization::Other => return unknown(None),
             Authorization::Repeated => {
                 return Err(Status::bad_request(
                     "kubefan does not accept more than one Authorization header",
                 ));
             }
         };
-        if claims::has_impersonation(headers) || claims::has_token_protocol(headers) {
-            return unknown();
+        if claims::has_token_protocol(headers) {
+            // The API server may accept either token.
+            return unknown(None);
+        }
+        if claims::has_impersonation(headers) {
+            return unknown(Some(token));
         }
         let (user, is_stale) = match inner.authenticator.owner(&token, source).await {
             Owner::User(user) => (user, false),
@@ -453,20 +463,29 @@ impl AccessControl {
 
     /// Judges the right of `caller` to what `attributes` describe again and again, until the returned
     /// guard is dropped. The guard ends the body that owns it when the right is lost; if the body is
-    /// not polled then, `abort` ends it. `None` if kubefan does not know the caller's user.
+    /// not polled then, `abort` ends it. If kubefan knows only the caller's token, it judges the token
+    /// alone. `None` if it does not know that either.
     pub fn keep_judging(
         &self,
         caller: &Caller,
         attributes: Attributes,
         abort: Option<&Abort>,
     ) -> Option<OpenWatch> {
-        let (Some(inner), Caller::Known(caller)) = (&self.inner, caller) else {
-            return None;
-        };
-        let digest = |token: &Token| inner.authenticator.digest(token);
-        let token = open_watches::token_digest(caller, digest);
-        let watches = &inner.open_watches;
-        Some(watches.open(caller, token, attributes, abort.cloned()))
+        let inner = self.inner.as_ref()?;
+        match caller {
+            Caller::Known(caller) => Some(inner.judged(caller, attributes, abort)),
+            Caller::Unnamed(Bearer { token }) => {
+                let digest = inner.authenticator.digest_unnamed(token);
+                let caller = Arc::new(KnownCaller {
+                    user: Arc::new(KnownUser::unnamed(digest)),
+                    credential: Credential::Token(token.clone()),
+                    is_stale: false,
+                });
+                let watches = &inner.open_watches;
+                Some(watches.open(&caller, Some(digest), None, abort.cloned()))
+            }
+            Caller::Trusted | Caller::Unknown | Caller::Refused => None,
+        }
     }
 
     /// Remembers that the API server has answered a read of `caller` with success, and so has
@@ -526,52 +545,20 @@ impl Inner {
         verdict
     }
 
-    /// The user of `chain`: the one whom an authenticating proxy names, or the certificate's own,
-    /// then with its expiry. `None` if there are no authorities, the certificate has no name, or it
-    /// is not good and the request has a token.
-    fn certified(
+    fn judged(
         &self,
-        headers: &HeaderMap,
-        connection: &ClientConnection,
-        chain: &CertificateChain,
-    ) -> Result<Option<(User, Option<Expiry>)>, Status> {
-        let (memo, now) = (connection.memo(), UnixTime::now());
-        let authorities = self.authorities.load();
-        if let Some(proxy) = &authorities.front_proxy {
-            match proxy.user(chain, memo, headers, now) {
-                Ok(Some(user)) => return Ok(Some((user, None))),
-                Err(error @ FrontProxyError::Header) => {
-                    return Err(Status::bad_request(error.to_string()));
-                }
-                // It is no proxy, or speaks for itself.
-                Ok(None) | Err(_) => {}
-            }
+        caller: &Arc<KnownCaller>,
+        attributes: Attributes,
+        abort: Option<&Abort>,
+    ) -> OpenWatch {
+        let digest = |token: &Token| self.authenticator.digest(token);
+        let token = open_watches::token_digest(caller, digest);
+        let watches = &self.open_watches;
+        let watch = watches.open(caller, token, Some(attributes), abort.cloned());
+        // A change that is not seen here finds the watch.
+        if !self.proofs.hold(caller) {
+            watches.revoke(&[watch.member()]);
         }
-        let Some(client) = &authorities.client else {
-            return Ok(None);
-        };
-        match client.user(chain, memo, now) {
-            Ok(certified) => {
-                let expiry = certified.expiry.clone();
-                Ok(Some((certified.user.clone(), Some(expiry))))
-            }
-            // A certificate that is not good must not stop a token.
-            Err(error) if matches!(Authorization::of(headers), Authorization::Token(_)) => {
-                tracing::debug!(%error, "a client certificate has no user");
-                Ok(None)
-            }
-            // The API server takes this certificate for no credentials.
-            Err(CertificateError::NoName) => Ok(None),
-            Err(error @ CertificateError::Reserved { .. }) => Err(forbidden(&error.to_string())),
-            // Forwarded without the certificate, the request would be an anonymous one.
-            Err(error) => {
-                tracing::debug!(%error, "a client certificate is not accepted");
-                Err(Status::failure(401, "Unauthorized", "Unauthorized"))
-            }
-        }
+        watch
     }
-}
-
-fn forbidden(message: &str) -> Status {
-    Status::failure(403, "Forbidden", message)
 }

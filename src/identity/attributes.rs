@@ -9,7 +9,7 @@ use crate::api::LabelSelector;
 use crate::api::RawFieldSelector;
 
 /// Largest weight, in bytes, of conditions that are part of a question: some hundred. Only a selector
-/// that somebody made to do harm has more.
+/// that is meant to do harm has more.
 const MAX_SELECTOR: usize = 16 << 10;
 /// Largest weight, in bytes, of attributes that are remembered. No name in Kubernetes is that long.
 const MAX_KEPT: usize = 4 << 10;

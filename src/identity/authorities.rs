@@ -8,10 +8,14 @@ use std::time::Duration;
 use arc_swap::ArcSwap;
 use parking_lot::Mutex;
 use rustls::DistinguishedName;
+use rustls::pki_types::UnixTime;
 use serde_json::Value;
 
+use super::User;
+use super::caller::Proof;
 use super::certificates::AuthoritiesError;
 use super::certificates::CertificateAuthorities;
+use super::certificates::CertificateMemo;
 use super::front_proxy::FrontProxy;
 use super::published::PublishedAuthentication;
 use super::reload::ReadError;
@@ -115,6 +119,23 @@ pub(super) async fn load(
     });
     shutdown.spawn_background(async move { loader.follow_published().await });
     Ok(())
+}
+
+// === impl Authorities ===
+
+impl Authorities {
+    /// True if `proof`, which has named `user`, would still do so at `now`.
+    pub(super) fn accept(&self, proof: &Proof, user: &User, now: UnixTime) -> bool {
+        let memo = CertificateMemo::default();
+        match (&proof.expiry, &self.client, &self.front_proxy) {
+            (Some(_), Some(client), _) => {
+                let certified = client.user(&proof.chain, &memo, now);
+                certified.is_ok_and(|certified| certified.user == *user)
+            }
+            (None, _, Some(proxy)) => proxy.verify(&proof.chain, &memo, now).is_ok(),
+            _ => false,
+        }
+    }
 }
 
 // === impl AuthoritySources ===
@@ -261,3 +282,6 @@ fn bundle(
         .map(Some)
         .map_err(|source| SourceError::Authorities { path, source })
 }
+
+#[cfg(test)]
+mod tests;

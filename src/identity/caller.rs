@@ -3,10 +3,12 @@
 use std::sync::Arc;
 
 use super::User;
+use super::authorities::Authorities;
 use super::certificates::Expiry;
 use super::token::Digest;
 use super::token::Digester;
 use super::token::Token;
+use crate::net::CertificateChain;
 
 /// The caller of a request, as far as kubefan knows it.
 #[derive(Clone, Debug)]
@@ -17,10 +19,19 @@ pub enum Caller {
     /// The caller has no credentials, or some that only the API server can judge. The request is
     /// forwarded with them and without an identity of kubefan's, and never answered from a cache.
     Unknown,
+    /// The same for a caller with a token whose owner does not matter, because it acts as another user,
+    /// or which only the API server reads, because it is a WebSocket subprotocol.
+    Unnamed(Bearer),
     /// The same for a caller whose token the API server refused a moment ago, which was counted.
     Refused,
     /// The API server, or a certificate authority that it trusts, names the caller's user.
     Known(Arc<KnownCaller>),
+}
+
+/// A token of a caller whose user is not known.
+#[derive(Clone, Debug)]
+pub struct Bearer {
+    pub(super) token: Token,
 }
 
 /// A caller whose user is known.
@@ -37,12 +48,22 @@ pub struct KnownCaller {
 pub(super) enum Credential {
     /// A token that the API server accepts: requests are forwarded with it.
     Token(Token),
-    /// A certificate, with its expiry, or the word of an authenticating proxy,
-    /// without. The API server never sees it, so kubefan impersonates the user.
-    Certificate(Option<Expiry>),
+    /// A certificate, or the word of an authenticating proxy. The API server never sees it, so
+    /// kubefan impersonates the user.
+    Certificate(Proof),
     /// Nothing: the user is the anonymous one. Requests are forwarded as they are, and kubefan asks
     /// with its own rights what the user may read.
     None,
+}
+
+/// The certificate of a user, or of the authenticating proxy that names the user.
+#[derive(Clone, Debug)]
+pub(super) struct Proof {
+    pub(super) chain: CertificateChain,
+    /// When the certificate of a user expires; `None` for a proxy.
+    pub(super) expiry: Option<Expiry>,
+    /// What the chain was verified with.
+    pub(super) authorities: Arc<Authorities>,
 }
 
 /// A user with the digests by which its decisions are remembered, and its shares counted.
@@ -56,6 +77,15 @@ pub(super) struct KnownUser {
 }
 
 impl KnownUser {
+    /// A user of whom only a token with this digest is known.
+    pub(super) fn unnamed(token: Digest) -> Self {
+        Self {
+            user: User::default(),
+            digest: token,
+            name: token,
+        }
+    }
+
     /// `ignored_extra` are the keys of `extra` that no authorizer reads.
     pub(super) fn new(user: User, digester: &Digester, ignored_extra: &[String]) -> Self {
         let mut visible = user.clone();
@@ -67,6 +97,18 @@ impl KnownUser {
         let digest = digester.digest(&json);
         let name = digester.digest(user.name.as_bytes());
         Self { user, digest, name }
+    }
+}
+
+impl Proof {
+    /// A proof by a chain of no certificates.
+    #[cfg(test)]
+    pub(super) fn for_tests(expiry: Option<Expiry>) -> Self {
+        Self {
+            chain: Arc::new([]),
+            expiry,
+            authorities: Arc::default(),
+        }
     }
 }
 
@@ -91,7 +133,7 @@ impl KnownCaller {
         };
         Self {
             user: Arc::new(user),
-            credential: Credential::Certificate(None),
+            credential: Credential::Certificate(Proof::for_tests(None)),
             is_stale: false,
         }
     }

@@ -1,5 +1,7 @@
 //! The headers in which a request claims an identity.
 
+use base64::Engine;
+use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use http::HeaderMap;
 use http::HeaderName;
 use http::HeaderValue;
@@ -12,6 +14,7 @@ use percent_encoding::NON_ALPHANUMERIC;
 use percent_encoding::utf8_percent_encode;
 
 use super::User;
+use super::token::Token;
 
 /// Prefix of the subprotocol in which a WebSocket client that can't set headers sends its token.
 const TOKEN_PROTOCOL: &str = "base64url.bearer.authorization.k8s.io.";
@@ -55,6 +58,20 @@ pub(super) fn has_token_protocol(headers: &HeaderMap) -> bool {
     let mut protocols =
         protocols.flat_map(|protocols| protocols.as_bytes().split(|byte| *byte == b','));
     protocols.any(|protocol| is_token_protocol(protocol.trim_ascii()))
+}
+
+/// The token in a WebSocket subprotocol; `None` if there is none, or more than one.
+pub(super) fn token_of_protocol(headers: &HeaderMap) -> Option<Token> {
+    let lines = headers.get_all(SEC_WEBSOCKET_PROTOCOL).iter();
+    let protocols = lines.flat_map(|line| line.as_bytes().split(|byte| *byte == b','));
+    let mut encoded = protocols.filter_map(|protocol| {
+        let protocol = protocol.trim_ascii();
+        protocol.strip_prefix(TOKEN_PROTOCOL.as_bytes())
+    });
+    let (first, second) = (encoded.next()?, encoded.next());
+    let decoded = URL_SAFE_NO_PAD.decode(first).ok()?;
+    let token = Token::from_text(str::from_utf8(&decoded).ok()?);
+    token.filter(|_| second.is_none())
 }
 
 /// Marks the headers with secrets, so that they are not printed, and are in no table of an HTTP/2
@@ -271,6 +288,50 @@ mod tests {
         ] {
             let impersonated = impersonate(&mut HeaderMap::new(), &user(name, group));
             assert_eq!(impersonated, expected, "{name:?} {group:?}");
+        }
+    }
+
+    #[test]
+    fn headers_with_secrets_are_marked() {
+        let mut headers = HeaderMap::new();
+        for (name, value) in [
+            ("authorization", "Bearer x"),
+            ("authorization", "Bearer y"),
+            (
+                "sec-websocket-protocol",
+                "base64url.bearer.authorization.k8s.io.eA",
+            ),
+            ("cookie", "token=x"),
+            ("accept", "application/json"),
+        ] {
+            headers.append(name, value.parse().expect("a header value"));
+        }
+        mark_sensitive(&mut headers);
+        for (name, value) in &headers {
+            assert_eq!(value.is_sensitive(), *name != "accept", "{name}");
+        }
+    }
+
+    #[test]
+    fn a_subprotocol_may_be_a_token() {
+        let of = |protocols: &str| {
+            let mut headers = HeaderMap::new();
+            let value = protocols.parse().expect("a header value");
+            headers.insert(SEC_WEBSOCKET_PROTOCOL, value);
+            token_of_protocol(&headers).map(|token| token.secret().to_owned())
+        };
+        let token = |text: &str| format!("{TOKEN_PROTOCOL}{}", URL_SAFE_NO_PAD.encode(text));
+        let good = format!("v5.channel.k8s.io, {}", token("a-token"));
+        for (protocols, expected) in [
+            (good, Some("a-token")),
+            ("v5.channel.k8s.io".to_owned(), None),
+            (format!("{}, {}", token("a"), token("b")), None),
+            (format!("{TOKEN_PROTOCOL}+"), None),
+            (token(""), None),
+            (token("two words"), None),
+            (token("a\nb"), None),
+        ] {
+            assert_eq!(of(&protocols).as_deref(), expected, "{protocols}");
         }
     }
 

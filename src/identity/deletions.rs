@@ -248,7 +248,7 @@ mod tests {
                 };
                 let digest = digester.digest(token.as_bytes());
                 let attributes = Attributes::default();
-                watches.open(&Arc::new(caller), Some(digest), attributes, None)
+                watches.open(&Arc::new(caller), Some(digest), Some(attributes), None)
             };
             let open = [open("a", "of-a"), open("b", "of-b"), open("", "free")];
             let deletions = Deletions {

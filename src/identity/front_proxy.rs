@@ -71,12 +71,25 @@ impl FrontProxy {
         headers: &HeaderMap,
         now: UnixTime,
     ) -> Result<Option<User>, FrontProxyError> {
-        let name = self.authorities.common_name(chain, memo, now)?;
-        if !self.allowed_names.is_empty() && !self.allowed_names.contains(&name) {
-            let name = String::clone(&name);
-            return Err(FrontProxyError::Name { name });
-        }
+        self.verify(chain, memo, now)?;
         self.headers.user(headers)
+    }
+
+    /// Checks that `chain` is the certificate of a proxy at `now`.
+    pub(super) fn verify(
+        &self,
+        chain: &[CertificateDer<'static>],
+        memo: &CertificateMemo,
+        now: UnixTime,
+    ) -> Result<(), FrontProxyError> {
+        let name = self.authorities.common_name(chain, memo, now)?;
+        match self.allowed_names.is_empty() || self.allowed_names.contains(&name) {
+            true => Ok(()),
+            false => {
+                let name = String::clone(&name);
+                Err(FrontProxyError::Name { name })
+            }
+        }
     }
 }
 

@@ -9,6 +9,7 @@
 //! claims         does the request claim an identity?           its headers
 //! front_proxy    whom does an authenticating proxy name?       headers, if its certificate is good
 //! certificates   whom does a client certificate name?          the authorities
+//! proofs         (asks both, and again when the authorities change)
 //! authenticator  which user does a token have?                 SelfSubjectReview or TokenReview
 //! authorizer     may this user read that?                      SelfSubjectAccessReview or
 //!                                                              SubjectAccessReview
@@ -42,6 +43,7 @@ mod failed_attempts;
 mod front_proxy;
 mod metrics;
 mod open_watches;
+mod proofs;
 mod published;
 mod queue;
 mod rbac;
@@ -59,6 +61,7 @@ pub use attributes::Attributes;
 pub use authorities::AuthoritySources;
 pub use authorities::SourceError;
 pub use authorizer::Verdict;
+pub use caller::Bearer;
 pub use caller::Caller;
 pub use caller::KnownCaller;
 pub use caller::UserKey;

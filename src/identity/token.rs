@@ -78,6 +78,12 @@ impl Authorization {
 }
 
 impl Token {
+    /// A token that was not sent as a header; `None` if it can't be.
+    pub(super) fn from_text(text: &str) -> Option<Self> {
+        let is_token = !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_graphic());
+        is_token.then(|| Self { text: text.into() })
+    }
+
     /// The header that carries the token, marked as sensitive.
     ///
     /// # Panics

@@ -220,7 +220,9 @@ impl EventUser {
                     extra,
                 }
             }
-            Caller::Trusted | Caller::Unknown | Caller::Refused => Self::default(),
+            Caller::Trusted | Caller::Unknown | Caller::Unnamed(_) | Caller::Refused => {
+                Self::default()
+            }
         }
     }
 }

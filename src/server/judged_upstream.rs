@@ -48,7 +48,7 @@ impl JudgedUpstream {
             Caller::Trusted => return None,
             Caller::Known(caller) if !caller.user().is_anonymous() => return None,
             Caller::Known(_) => (false, false),
-            Caller::Unknown => {
+            Caller::Unknown | Caller::Unnamed(_) => {
                 let has_credentials = has_credentials(request.headers());
                 (has_credentials, has_credentials)
             }

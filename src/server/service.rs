@@ -357,3 +357,25 @@ where
             async move { Ok::<_, Infallible>(answer.await) }
         }))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn discovery_is_refreshed_only_for_requests_that_the_api_server_has_authorized() {
+        for (status, expected) in [
+            (200, true),
+            // It does not have the resource yet, but the caller may read it.
+            (404, true),
+            (401, false),
+            (403, false),
+            (429, false),
+            (500, false),
+            (503, false),
+        ] {
+            let status = StatusCode::from_u16(status).expect("a status");
+            assert_eq!(is_authorized(status), expected, "{status}");
+        }
+    }
+}

@@ -69,6 +69,10 @@ impl Ca {
         params
     }
 
+    pub(in crate::identity) fn pem(&self) -> &str {
+        &self.pem
+    }
+
     pub(in crate::identity) fn authorities(&self) -> CertificateAuthorities {
         CertificateAuthorities::from_pem(self.pem.as_bytes()).unwrap()
     }

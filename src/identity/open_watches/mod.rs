@@ -69,6 +69,8 @@ const MOST_OF_USER: usize = CONCURRENT / 8;
 const BURST: Duration = Duration::from_secs(2);
 /// How many questions are put into the queue under one lock after a change.
 const CHANGED_AT_ONCE: usize = 256;
+/// Of how many watches the certificates are verified before other tasks may run.
+const RECHECKED_AT_ONCE: usize = 16;
 /// How long a watch that must end may take before it is broken off.
 const END_PATIENCE: Duration = Duration::from_secs(1);
 
@@ -87,7 +89,7 @@ pub(super) struct Config {
 
 /// Identifies a watch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-struct MemberId(u64);
+pub(super) struct MemberId(u64);
 
 /// Identifies the watches about which one question is asked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -176,20 +178,20 @@ impl OpenWatches {
     }
 
     /// Judges the right of `caller` to what `attributes` describe, until the returned guard is
-    /// dropped. `token` is the digest of the caller's token. The watch may have been allowed by an
+    /// dropped; without them, only its token. `token` is the digest of the caller's token. The watch may have been allowed by an
     /// answer from before a recent change. `abort` ends the watch if it is not polled.
     pub(super) fn open(
         &self,
         caller: &Arc<KnownCaller>,
         token: Option<Digest>,
-        attributes: Attributes,
+        attributes: Option<Attributes>,
         abort: Option<Abort>,
     ) -> OpenWatch {
         let end = Arc::new(End::default());
         let opened = Opened {
             caller: Arc::clone(caller),
             token,
-            attributes: Arc::new(attributes),
+            attributes: attributes.map(Arc::new),
             // Without the lock, because it may take some milliseconds.
             expires_at: expires_at(&caller.credential),
             end: Arc::clone(&end),
@@ -239,6 +241,30 @@ impl OpenWatches {
     /// moment, but it is not known which.
     pub(super) fn unknown_deleted(&self, at: Instant) {
         self.with(|state| state.register.unknown_deleted(at));
+    }
+
+    /// Ends the watches of users with certificates for which `is_proven` is false.
+    pub(super) async fn recheck(&self, is_proven: impl Fn(&KnownCaller) -> bool) {
+        let certified = self.inner.state.lock().register.certified();
+        for some in certified.chunks(RECHECKED_AT_ONCE) {
+            // This is decided without the lock, because it takes long.
+            let lost = some.iter().filter(|(_, caller)| !is_proven(caller));
+            let lost: Vec<MemberId> = lost.map(|(member, _)| *member).collect();
+            self.revoke(&lost);
+            tokio::task::yield_now().await;
+        }
+    }
+
+    /// Ends these watches.
+    pub(super) fn revoke(&self, members: &[MemberId]) {
+        if members.is_empty() {
+            return;
+        }
+        let ended = self.with(|state| {
+            let endings = state.register.revoke(members);
+            state.end(endings, Instant::now())
+        });
+        self.inner.metrics.ended.inc_by(ended as u64);
     }
 
     fn close(&self, member: MemberId) {
@@ -413,9 +439,13 @@ pub(super) fn token_digest(
 /// When the certificate of `credential` expires, if it has one; `None` if it is too far in the
 /// future to represent.
 fn expires_at(credential: &Credential) -> Option<Instant> {
-    let Credential::Certificate(Some(expiry)) = credential else {
+    let Credential::Certificate(proof) = credential else {
         return None;
     };
-    let left = expiry.at()?.duration_since(SystemTime::now());
+    let left = proof
+        .expiry
+        .as_ref()?
+        .at()?
+        .duration_since(SystemTime::now());
     Instant::now().checked_add(left.unwrap_or_default())
 }

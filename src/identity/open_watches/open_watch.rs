@@ -49,6 +49,10 @@ impl OpenWatch {
             registered: None,
         }
     }
+
+    pub(in crate::identity) fn member(&self) -> MemberId {
+        self.member
+    }
 }
 
 impl BodyGuard for OpenWatch {

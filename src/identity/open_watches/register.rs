@@ -76,8 +76,8 @@ pub(super) struct Opened {
     pub(super) caller: Arc<KnownCaller>,
     /// The digest of the caller's token, if it has one.
     pub(super) token: Option<Digest>,
-    /// What the watch reads, with its selectors.
-    pub(super) attributes: Arc<Attributes>,
+    /// What the watch reads, with its selectors; `None` if only its token is judged.
+    pub(super) attributes: Option<Arc<Attributes>>,
     /// When the caller's certificate expires, if it has one.
     pub(super) expires_at: Option<Instant>,
     pub(super) end: Arc<End>,
@@ -86,7 +86,7 @@ pub(super) struct Opened {
 
 struct Member {
     caller: Arc<KnownCaller>,
-    right: GroupId,
+    right: Option<GroupId>,
     token: Option<GroupId>,
     /// What is asked if the user may not read everything, whatever the selectors are, and perhaps the
     /// name.
@@ -125,15 +125,21 @@ impl Register {
     pub(super) fn open(&mut self, opened: Opened, now: Instant) -> MemberId {
         let id = MemberId(self.next_id());
         let unsettled = Unsettled::of(&opened, &self.recent);
-        let names_covered = self.config.names_covered;
-        let (general, narrower) = match opened.attributes.more_general(names_covered) {
-            Some(general) => (Arc::new(general), Some(opened.attributes)),
-            None => (opened.attributes, None),
+        let (right, narrower) = match opened.attributes {
+            Some(attributes) => {
+                let general = attributes.more_general(self.config.names_covered);
+                let (general, narrower) = match general {
+                    Some(general) => (Arc::new(general), Some(attributes)),
+                    None => (attributes, None),
+                };
+                let right = self.join_right(id, &opened.caller, general, now);
+                if let Some(at) = unsettled.roles {
+                    self.ask_after(right, at, false);
+                }
+                (Some(right), narrower)
+            }
+            None => (None, None),
         };
-        let right = self.join_right(id, &opened.caller, general, now);
-        if let Some(at) = unsettled.roles {
-            self.ask_after(right, at, false);
-        }
         let token = match (&opened.caller.credential, opened.token) {
             (Credential::Token(token), Some(digest)) => {
                 let token = self.join_token(id, digest, token, &opened.caller.user, now);
@@ -167,9 +173,8 @@ impl Register {
             if let Some(at) = member.expires_at {
                 self.expiries.remove(&(at, id));
             }
-            self.leave(member.right, id);
-            if let Some(token) = member.token {
-                self.leave(token, id);
+            for group in [member.right, member.token].into_iter().flatten() {
+                self.leave(group, id);
             }
         }
     }
@@ -206,6 +211,21 @@ impl Register {
             endings.extend(self.end(id));
         }
         endings
+    }
+
+    /// The watches of users with certificates.
+    pub(super) fn certified(&self) -> Vec<(MemberId, Arc<KnownCaller>)> {
+        let members = self.members.iter();
+        let certified = members.filter(|(_, member)| member.caller.is_impersonated());
+        certified
+            .map(|(id, member)| (*id, Arc::clone(&member.caller)))
+            .collect()
+    }
+
+    /// Ends those of these watches that are still open.
+    pub(super) fn revoke(&mut self, members: &[MemberId]) -> Vec<Ending> {
+        let members = members.iter();
+        members.filter_map(|id| self.end(*id)).collect()
     }
 
     /// When the next client certificate expires.

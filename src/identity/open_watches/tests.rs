@@ -12,6 +12,7 @@ use super::*;
 use crate::body::BodyGuard;
 use crate::identity::User;
 use crate::identity::caller::KnownUser;
+use crate::identity::caller::Proof;
 use crate::identity::certificates::Expiry;
 use crate::identity::deleted_objects::DeletedObjects;
 use crate::identity::open_watches::register::Concern;
@@ -155,7 +156,8 @@ impl Scene {
             ..Attributes::default()
         };
         let attributes = attributes.with_selectors(None, selector);
-        self.watches.open(&caller, Some(digest), attributes, None)
+        self.watches
+            .open(&caller, Some(digest), Some(attributes), None)
     }
 
     fn set(&self, user: &str, resource: &str, judgement: Judgement) {
@@ -237,7 +239,7 @@ async fn watches_of_single_objects_share_a_question_if_the_operator_says_so() {
                 credential: Credential::None,
                 is_stale: false,
             });
-            scene.watches.open(&caller, None, attributes, None)
+            scene.watches.open(&caller, None, Some(attributes), None)
         };
         let mut watches: Vec<_> = (0..100).map(|number| open(&number.to_string())).collect();
         sleep(MINUTE).await;
@@ -319,6 +321,59 @@ async fn a_token_must_be_refused_twice() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_watch_of_which_only_the_token_is_known_ends_with_it() {
+    let scene = Scene::new();
+    // Another one of the same token has a user, whose rights do not matter here.
+    let mut named = scene.open("u", "pods");
+    let token = Token::new("u");
+    let digest = scene.digester.digest(b"unnamed u");
+    let caller = Arc::new(KnownCaller {
+        user: Arc::new(KnownUser::unnamed(digest)),
+        credential: Credential::Token(token),
+        is_stale: false,
+    });
+    let mut unnamed = scene.watches.open(&caller, Some(digest), None, None);
+    scene.set("u", "pods", Judgement::Denied);
+    scene.set_token("u", TokenCheck::User(scene.user("u")));
+    sleep(9 * MINUTE).await;
+    assert!(is_over(&mut named) && !is_over(&mut unnamed));
+    assert_eq!(
+        scene.watches.inner.state.lock().register.questions(),
+        (0, 1)
+    );
+    scene.set_token("u", TokenCheck::Refused);
+    sleep(10 * MINUTE + 3 * SECOND).await;
+    assert!(is_over(&mut unnamed));
+}
+
+#[tokio::test(start_paused = true)]
+async fn watches_end_when_their_certificates_are_not_accepted_any_more() {
+    let scene = Scene::new();
+    let open = |name: &str, credential: Credential| {
+        let caller = KnownCaller {
+            user: scene.user(name),
+            credential,
+            is_stale: false,
+        };
+        let attributes = Some(Attributes::default());
+        scene
+            .watches
+            .open(&Arc::new(caller), None, attributes, None)
+    };
+    let proof = || Credential::Certificate(Proof::for_tests(None));
+    let mut lost: Vec<_> = (0..100).map(|_| open("lost", proof())).collect();
+    let mut kept = [open("kept", proof()), open("lost", Credential::None)];
+    let recheck = scene.watches.recheck(|caller| {
+        assert!(scene.watches.inner.state.try_lock().is_some());
+        caller.user().name != "lost"
+    });
+    recheck.await;
+    assert!(lost.iter_mut().all(is_over));
+    assert!(!kept.iter_mut().any(is_over));
+    assert_eq!(scene.watches.inner.metrics.ended.get(), 100);
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_right_is_asked_with_a_token_that_is_accepted() {
     let scene = Scene::new();
     scene.set_token("first", TokenCheck::Refused);
@@ -361,7 +416,7 @@ async fn a_watch_ends_when_its_client_certificate_expires() {
             assert!(watches.inner.state.try_lock().is_some());
             Some(at)
         };
-        Credential::Certificate(Some(Expiry::new(calculate)))
+        Credential::Certificate(Proof::for_tests(Some(Expiry::new(calculate))))
     };
     let open = |credential| {
         let caller = KnownCaller {
@@ -372,7 +427,7 @@ async fn a_watch_ends_when_its_client_certificate_expires() {
         let attributes = Attributes::default();
         scene
             .watches
-            .open(&Arc::new(caller), None, attributes, None)
+            .open(&Arc::new(caller), None, Some(attributes), None)
     };
     let mut short = [
         open(expiring(SystemTime::now() + 30 * SECOND)),
@@ -381,7 +436,7 @@ async fn a_watch_ends_when_its_client_certificate_expires() {
     let mut long = [
         open(expiring(SystemTime::now() + 100_000 * SECOND)),
         // As for users that an authenticating proxy names.
-        open(Credential::Certificate(None)),
+        open(Credential::Certificate(Proof::for_tests(None))),
     ];
     let closed = open(expiring(SystemTime::now() + 20 * SECOND));
     drop(closed);
@@ -572,6 +627,44 @@ async fn a_token_is_asked_about_soon_if_its_watch_opens_after_the_deletion_of_it
         let _late = scene.open("u", "secrets");
         sleep(SECOND).await;
         assert!(!scene.asked().iter().any(|(_, subject)| subject == "u"));
+    }
+}
+
+/// A binding of `system:authenticated` is deleted, or a ClusterRole that others are aggregated into
+/// changes: each user of a thousand has a question of its own.
+#[tokio::test(start_paused = true)]
+async fn a_broad_change_is_judged_at_the_permitted_rate() {
+    for lost in [1_000, 500] {
+        let scene = Scene::with_rate(50);
+        let resource = |number| if number < lost { "lost" } else { "kept" };
+        let mut watches: Vec<_> = (0..1_000)
+            .map(|number| scene.open(&format!("u{number}"), resource(number)))
+            .collect();
+        for number in 0..lost {
+            scene.set(&format!("u{number}"), "lost", Judgement::Denied);
+        }
+        sleep(SECOND).await;
+        scene.asked();
+        let concern = |resource: &str| match resource {
+            "lost" => Concern::LikelyLost,
+            _ => Concern::Unlikely,
+        };
+        scene.changed(|_| true, concern);
+        sleep(20 * SECOND).await;
+        let mut ended: Vec<bool> = watches.iter_mut().map(is_over).collect();
+        assert!(ended.drain(..lost).all(|is_over| is_over), "{lost}");
+        assert!(!ended.contains(&true), "{lost}");
+        sleep(40 * SECOND).await;
+        let mut asked: Vec<u64> = scene.asked().into_iter().map(|(at, _)| at).collect();
+        asked.sort_unstable();
+        for (number, from) in asked.iter().enumerate() {
+            let within = asked[number..].iter().take_while(|at| **at < from + 10);
+            // The questions of two seconds may be asked at once.
+            let most = 50 * (10 + 2) + 1;
+            assert!(within.count() <= most, "{asked:?}");
+        }
+        assert!(asked.len() >= 1_000);
+        assert!(!watches[lost..].iter_mut().any(is_over));
     }
 }
 

@@ -30,7 +30,9 @@ pub(super) async fn authorize<B: Send>(
     let caller = access.caller(request.headers_mut(), &connection, &peer);
     let caller = match caller.await? {
         Caller::Known(caller) => caller,
-        Caller::Trusted | Caller::Unknown | Caller::Refused => return Err(unauthorized()),
+        Caller::Trusted | Caller::Unknown | Caller::Unnamed(_) | Caller::Refused => {
+            return Err(unauthorized());
+        }
     };
     match access.may_read(&caller, &Attributes::of_path(PATH)).await {
         Verdict::Allowed | Verdict::Stale => Ok(()),

@@ -241,7 +241,7 @@ impl Documents {
                 self.count(Source::Upstream);
                 Ok(match caller {
                     Caller::Trusted | Caller::Known(_) => self.remembering(request, response),
-                    Caller::Unknown | Caller::Refused => response,
+                    Caller::Unknown | Caller::Unnamed(_) | Caller::Refused => response,
                 })
             }
             _ => Ok(response),
@@ -269,7 +269,7 @@ impl Documents {
         let access = &self.inner.access;
         match caller {
             Caller::Known(caller) => access.could_read_path(caller, request.key.path()),
-            Caller::Trusted | Caller::Unknown | Caller::Refused => false,
+            Caller::Trusted | Caller::Unknown | Caller::Unnamed(_) | Caller::Refused => false,
         }
     }
 

@@ -320,7 +320,9 @@ fn prepare(headers: &mut HeaderMap, caller: &Caller) -> Result<Identity, Status>
             impersonated.map_err(|error| Status::failure(403, "Forbidden", error.to_string()))?;
             Ok(Identity::Kubefan)
         }
-        Caller::Known(_) | Caller::Unknown | Caller::Refused => Ok(Identity::Caller),
+        Caller::Known(_) | Caller::Unknown | Caller::Unnamed(_) | Caller::Refused => {
+            Ok(Identity::Caller)
+        }
     }
 }
 

@@ -42,8 +42,8 @@ pub(super) struct RightToCreate {
 }
 
 impl Right {
-    /// The right of `caller` to the request that `info` describes. `None` if kubefan does not know the
-    /// caller's user.
+    /// The right of `caller` to the request that `info` describes. `None` if kubefan knows neither the
+    /// caller's user nor its token.
     ///
     /// # Errors
     /// If the account has no room for the attributes.
@@ -54,9 +54,9 @@ impl Right {
         abort: Option<&Abort>,
         account: Option<&Arc<Account>>,
     ) -> Result<Option<Self>, Short> {
-        let Caller::Known(_) = caller else {
+        if !matches!(caller, Caller::Known(_) | Caller::Unnamed(_)) {
             return Ok(None);
-        };
+        }
         let attributes = attributes(info);
         let bytes = attributes.weight();
         let account = account.filter(|_| bytes > INCLUDED);

@@ -64,7 +64,10 @@ impl<'a> Facts<'a> {
             user_agent: first(headers, header::USER_AGENT).unwrap_or_default(),
             is_upgrade: upstream::is_upgrade(headers),
             is_websocket: handshake.is_some(),
-            is_unknown_caller: matches!(caller, Caller::Unknown | Caller::Refused),
+            is_unknown_caller: matches!(
+                caller,
+                Caller::Unknown | Caller::Unnamed(_) | Caller::Refused
+            ),
             connection_lists_others: upstream::connection_lists_end_to_end_header(headers),
             shard_selectors,
         }

@@ -27,6 +27,7 @@ use tokio::io::AsyncWriteExt;
 use tokio::io::BufReader;
 use tokio::net::TcpListener;
 use tokio::net::TcpStream;
+use tokio::sync::mpsc;
 use tokio::sync::watch;
 
 use super::Client;
@@ -135,6 +136,118 @@ async fn anonymous_requests_use_no_connection_of_callers() {
         let anonymous = send(None).await;
         assert!(anonymous.starts_with("false HTTP/1.1"), "{anonymous}");
         assert_eq!(send(Some("Bearer good")).await, of_caller);
+    }
+}
+
+/// How a header is represented in a block (RFC 7541, section 6).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Representation {
+    Indexed,
+    AddedToTable,
+    NotAdded,
+    NeverIndexed,
+}
+
+/// The representations in an HPACK block, each with the index of the header or of its name.
+fn representations(mut block: &[u8]) -> Vec<(Representation, usize)> {
+    fn integer(block: &mut &[u8], bits: u32) -> usize {
+        let most = (1 << bits) - 1;
+        let mut value = usize::from(block[0]) & most;
+        *block = &block[1..];
+        if value < most {
+            return value;
+        }
+        for shift in (0..).step_by(7) {
+            let byte = usize::from(block[0]);
+            *block = &block[1..];
+            value += (byte & 0x7f) << shift;
+            if byte < 0x80 {
+                break;
+            }
+        }
+        value
+    }
+    fn skip_text(block: &mut &[u8]) {
+        let length = integer(block, 7);
+        *block = &block[length..];
+    }
+    let mut found = Vec::new();
+    while let Some(first) = block.first() {
+        let (representation, bits) = match first {
+            0x80.. => (Representation::Indexed, 7),
+            0x40.. => (Representation::AddedToTable, 6),
+            // A new size of the table.
+            0x20.. => {
+                integer(&mut block, 5);
+                continue;
+            }
+            0x10.. => (Representation::NeverIndexed, 4),
+            _ => (Representation::NotAdded, 4),
+        };
+        let index = integer(&mut block, bits);
+        if representation != Representation::Indexed {
+            if index == 0 {
+                skip_text(&mut block);
+            }
+            skip_text(&mut block);
+        }
+        found.push((representation, index));
+    }
+    found
+}
+
+/// Sends the block of each HEADERS frame that a client sends over HTTP/2. Answers nothing.
+async fn header_blocks<I>(mut io: I, blocks: mpsc::UnboundedSender<Vec<u8>>)
+where
+    I: AsyncRead + AsyncWrite + Unpin,
+{
+    let mut preface = [0; 24];
+    io.read_exact(&mut preface).await.expect("a preface");
+    // Empty SETTINGS.
+    let settings = [0, 0, 0, 4, 0, 0, 0, 0, 0];
+    io.write_all(&settings).await.expect("room");
+    let mut head = [0; 9];
+    while io.read_exact(&mut head).await.is_ok() {
+        let length = u32::from_be_bytes([0, head[0], head[1], head[2]]);
+        let mut payload = vec![0; length as usize];
+        io.read_exact(&mut payload).await.expect("a whole frame");
+        let (is_headers, flags) = (head[3] == 1, head[4]);
+        if is_headers {
+            // The block ends with the frame, without padding or a priority.
+            assert_eq!(flags & 0x2c, 0x04, "{flags:x}");
+            blocks.send(payload).ok();
+        }
+    }
+}
+
+/// A token in the table of a connection could be compared with the guesses of other requests.
+#[tokio::test(start_paused = true)]
+async fn a_token_is_in_no_table_of_a_connection() {
+    /// The place of `authorization` in the static table.
+    const AUTHORIZATION: usize = 23;
+    const STATIC: usize = 61;
+    let (sent, mut blocks) = mpsc::unbounded_channel();
+    let client = in_memory_tls(move |_, io| header_blocks(io, sent.clone()));
+    for _ in 0..2 {
+        let mut request = get("/api");
+        let mut token = http::HeaderValue::from_static("Bearer a-secret");
+        token.set_sensitive(true);
+        request.headers_mut().insert("authorization", token);
+        let other = http::HeaderValue::from_static("kept");
+        request.headers_mut().insert("x-other", other);
+        let client = client.clone();
+        tokio::spawn(async move { client.request(Identity::Kubefan, request).await.map(drop) });
+        let block = in_time(blocks.recv()).await.expect("a request");
+        let headers = representations(&block);
+        let of_token = headers.iter().filter(|(_, index)| *index == AUTHORIZATION);
+        let of_token: Vec<_> = of_token
+            .map(|(representation, _)| *representation)
+            .collect();
+        assert_eq!(of_token, [Representation::NeverIndexed], "{headers:?}");
+        let has_other = headers.iter().any(|(representation, index)| {
+            *representation == Representation::AddedToTable || *index > STATIC
+        });
+        assert!(has_other, "the connection has a table: {headers:?}");
     }
 }
 

@@ -27,6 +27,9 @@ impl Register {
         let Some(member) = self.members.get_mut(&id) else {
             return;
         };
+        let Some(right) = member.right else {
+            return;
+        };
         if member.caller.user.digest == user.digest {
             return;
         }
@@ -35,7 +38,6 @@ impl Register {
             credential: member.caller.credential.clone(),
             is_stale: false,
         });
-        let right = member.right;
         if let Subject::Right(question) = &self.groups[&right].subject {
             let attributes = Arc::clone(&question.attributes);
             self.move_right(id, attributes, now);
@@ -46,7 +48,10 @@ impl Register {
     /// after which the old one is asked. A change may also concern only the watch's new user.
     pub(super) fn move_right(&mut self, id: MemberId, attributes: Arc<Attributes>, now: Instant) {
         let member = &self.members[&id];
-        let (caller, old) = (Arc::clone(&member.caller), member.right);
+        let Some(old) = member.right else {
+            return;
+        };
+        let caller = Arc::clone(&member.caller);
         let schedule = self.groups[&old].schedule.clone();
         let roles = &self.recent.roles;
         let changed = roles.last(caller.user(), &attributes.namespace);
@@ -55,7 +60,7 @@ impl Register {
             self.leave(old, id);
         }
         if let Some(member) = self.members.get_mut(&id) {
-            member.right = new;
+            member.right = Some(new);
         }
         if let Some(group) = self.groups.get_mut(&new) {
             group.schedule.inherit(&schedule);

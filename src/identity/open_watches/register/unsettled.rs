@@ -28,8 +28,9 @@ pub(super) struct Unsettled {
 impl Unsettled {
     pub(super) fn of(opened: &Opened, recent: &Recent) -> Self {
         let user = opened.caller.user();
+        let attributes = opened.attributes.as_ref();
         Self {
-            roles: recent.roles.last(user, &opened.attributes.namespace),
+            roles: attributes.and_then(|read| recent.roles.last(user, &read.namespace)),
             deleted: recent.deleted.unsettled(user),
         }
     }

@@ -6,6 +6,10 @@ use std::fs;
 use std::net::Ipv4Addr;
 use std::time::Duration;
 
+use bytes::Bytes;
+use http::HeaderMap;
+use http::HeaderName;
+use http::Method;
 use serde_json::json;
 use tokio::io::AsyncReadExt;
 use tokio::io::AsyncWriteExt;
@@ -28,18 +32,64 @@ const LIMIT: Duration = Duration::from_secs(20);
 const ADMIN: &str = "Authorization: Bearer admin-token";
 const READER: &str = "Authorization: Bearer ns-reader-token";
 
-/// An API server with a secret in the namespace `closed`, and a kubefan whose own identity is an
+/// An API server with a secret in the namespace `closed`, and kubefans whose own identity is an
 /// admin with a client certificate, so that a request which is sent by mistake with kubefan's
 /// identity may read everything.
 struct Scene {
     server: ApiServer,
+    /// One for each way to authenticate callers.
+    targets: Vec<Target>,
+}
+
+/// A kubefan that is attacked.
+struct Target {
+    mode: &'static str,
     kubefan: Kubefan,
     authority: String,
+    /// Another user, with the right to read everything.
+    honest: Client,
+}
+
+impl Target {
+    async fn start(server: &ApiServer, mode: &'static str, flags: &[&str]) -> Self {
+        let mut all = vec![
+            "--auth",
+            mode,
+            "--tls-self-signed",
+            "--all",
+            "--cache-secrets",
+        ];
+        all.extend(flags);
+        let kubefan = Kubefan::start_with(&server.kubeconfig("certificate"), &all).await;
+        let authority = kubefan.authority().expect("kubefan's CA");
+        let connector = Connector::tls(&authority, None, &["h2"]);
+        let honest = Client::http2(kubefan.url(), connector).as_token("admin-token");
+        Self {
+            mode,
+            kubefan,
+            authority,
+            honest,
+        }
+    }
+
+    /// The honest user reads the secret that others may not read.
+    async fn serves_the_honest(&self) {
+        let path = "/api/v1/namespaces/closed/secrets?resourceVersion=0";
+        let answer = timeout(LIMIT, self.honest.get(path)).await;
+        let answer = answer.expect("an answer in time").ok();
+        let body = String::from_utf8_lossy(&answer.body);
+        assert!(body.contains(MARKER), "{}: {body}", self.mode);
+    }
 }
 
 impl Scene {
     async fn start(flags: &[&str]) -> Option<Self> {
-        let server = private_with_tokens(TOKENS, &[]).await?;
+        Self::start_with(flags, &[]).await
+    }
+
+    /// kubefans with `flags`, and an API server with `server_flags`.
+    async fn start_with(flags: &[&str], server_flags: &[&str]) -> Option<Self> {
+        let server = private_with_tokens(TOKENS, server_flags).await?;
         let admin = server.client();
         for namespace in ["open", "closed"] {
             let object = json!({"metadata": {"name": namespace}});
@@ -57,55 +107,98 @@ impl Scene {
             let subject = json!({"apiGroup": group, "kind": "User", "name": name});
             grant(&admin, Some("open"), name, &rules, &subject).await;
         }
-        let mut all = vec![
-            "--auth",
-            "caller",
-            "--tls-self-signed",
-            "--all",
-            "--cache-secrets",
+        let targets = vec![
+            Target::start(&server, "caller", flags).await,
+            Target::start(&server, "delegated", flags).await,
         ];
-        all.extend(flags);
-        let kubefan = Kubefan::start_with(&server.kubeconfig("certificate"), &all).await;
-        let authority = fs::read_to_string(kubefan.file(".local/state/kubefan/tls/ca.crt"));
-        let authority = authority.expect("kubefan's CA");
-        Some(Self {
-            server,
-            kubefan,
-            authority,
-        })
+        Some(Self { server, targets })
     }
 
-    /// The servers' URLs with connectors for them: kubefan and the API server.
-    fn both(&self, has_certificate: bool) -> [(String, Connector); 2] {
+    /// The API server's URL and a connector for it.
+    fn direct(&self, has_certificate: bool, protocol: &str) -> (String, Connector) {
+        let authority = self.server.authority();
+        let connector = self.connector(authority, has_certificate, protocol);
+        (self.server.url(), connector)
+    }
+
+    /// The same for a kubefan.
+    fn through(
+        &self,
+        target: &Target,
+        has_certificate: bool,
+        protocol: &str,
+    ) -> (String, Connector) {
+        let connector = self.connector(&target.authority, has_certificate, protocol);
+        (target.kubefan.url().to_owned(), connector)
+    }
+
+    fn connector(&self, authority: &str, has_certificate: bool, protocol: &str) -> Connector {
         let certificate = self.server.certificate("certified", "any");
-        let certificate = has_certificate.then_some(&certificate);
-        let connector = |authority| Connector::tls(authority, certificate, &["http/1.1"]);
-        [
-            (self.kubefan.url().to_owned(), connector(&self.authority)),
-            (self.server.url(), connector(self.server.authority())),
-        ]
+        Connector::tls(
+            authority,
+            has_certificate.then_some(&certificate),
+            &[protocol],
+        )
     }
 
-    /// Sends `bytes` to both servers on new connections. The attack has failed if kubefan's answers
+    /// Sends `bytes` to all servers on new connections. The attack has failed if kubefan's answers
     /// have the marker only if the direct ones do, and the first status is equal or 400.
     async fn attack(&self, name: &str, has_certificate: bool, bytes: &str) {
-        let mut answers = Vec::new();
-        for (url, connector) in self.both(has_certificate) {
-            answers.push(exchange(&url, &connector, bytes).await);
+        let (url, connector) = self.direct(has_certificate, "http/1.1");
+        let direct = exchange(&url, &connector, bytes).await;
+        for target in &self.targets {
+            let (url, connector) = self.through(target, has_certificate, "http/1.1");
+            let attack = exchange(&url, &connector, bytes);
+            let (ours, ()) = tokio::join!(attack, target.serves_the_honest());
+            failed(&format!("{name}, {}", target.mode), &ours, &direct);
         }
-        let [ours, direct] = &answers[..] else {
-            unreachable!("there are two servers")
-        };
-        assert!(!direct.contains(MARKER), "{name}: not an attack: {direct}");
-        assert!(!ours.contains(MARKER), "{name}: {bytes}\n{ours}");
-        let (our_status, status) = (status_of(ours), status_of(direct));
-        assert!(
-            our_status == status
-                || ["400", "403"].contains(&our_status)
-                || our_status.starts_with('5') && !status.starts_with('2'),
-            "{name}: {our_status} instead of {status}\n{bytes}\n{ours}\n{direct}"
-        );
     }
+
+    /// The same with a GET over HTTP/2.
+    async fn attack_http2(&self, name: &str, has_certificate: bool, path: &str, headers: &[&str]) {
+        let mut all = HeaderMap::new();
+        for line in headers {
+            let (name, value) = line.split_once(": ").expect("a header");
+            let name = HeaderName::try_from(name).expect("a name");
+            all.append(name, value.parse().expect("a value"));
+        }
+        let send = async |(url, connector): (String, Connector)| {
+            let client = Client::http2_unshared(&url, connector);
+            let sent = client.try_send(Method::GET, path, &all, Bytes::new());
+            match timeout(LIMIT, sent).await.expect("an answer in time") {
+                Ok(answer) => format!(
+                    "HTTP/2 {} {}",
+                    answer.status.as_u16(),
+                    String::from_utf8_lossy(&answer.body)
+                ),
+                // The server may reset a stream instead of an answer.
+                Err(error) => format!("HTTP/2 none {error}"),
+            }
+        };
+        let direct = send(self.direct(has_certificate, "h2")).await;
+        for target in &self.targets {
+            let attack = send(self.through(target, has_certificate, "h2"));
+            let (ours, ()) = tokio::join!(attack, target.serves_the_honest());
+            failed(
+                &format!("{name} {path}, {}, HTTP/2", target.mode),
+                &ours,
+                &direct,
+            );
+        }
+    }
+}
+
+/// Asserts that an attack has failed by the answers of kubefan and of the API server.
+fn failed(name: &str, ours: &str, direct: &str) {
+    assert!(!direct.contains(MARKER), "{name}: not an attack: {direct}");
+    assert!(!ours.contains(MARKER), "{name}: {ours}");
+    let (our_status, status) = (status_of(ours), status_of(direct));
+    assert!(
+        our_status == status
+            || ["400", "403"].contains(&our_status)
+            || our_status.starts_with('5') && !status.starts_with('2'),
+        "{name}: {our_status} instead of {status}\n{ours}\n{direct}"
+    );
 }
 
 /// Everything that a server answers to `bytes` until it closes the connection.
@@ -182,29 +275,32 @@ async fn no_spelling_of_a_path_shows_what_another_may_read() {
         "https://127.0.0.1/api/v1/namespaces/closed/secrets/s",
         "http://127.0.0.1/api/v1/namespaces/open/../closed/secrets",
     ];
-    let admin_of = |(url, connector): &(String, Connector)| {
-        Client::new(url, connector.clone()).as_token("admin-token")
-    };
-    let secrets = "/api/v1/namespaces/closed/secrets?resourceVersion=0";
-    let seen = admin_of(&scene.both(false)[0]).get(secrets).await.ok();
-    assert!(String::from_utf8_lossy(&seen.body).contains(MARKER));
-    let [(url, connector), _] = scene.both(false);
-    for target in targets {
+    for path in targets {
         // What the admin has been answered, and what the user has been answered before, must
         // change nothing. The first two attacks are without remembered answers.
-        scene.attack(target, false, &get(target, &[READER])).await;
-        scene.attack(target, false, &get(target, &[])).await;
-        exchange(&url, &connector, &get(target, &[ADMIN])).await;
-        scene.attack(target, false, &get(target, &[READER])).await;
-        scene.attack(target, true, &get(target, &[])).await;
-        scene.attack(target, true, &get(target, &[ADMIN])).await;
+        scene.attack(path, false, &get(path, &[READER])).await;
+        scene.attack(path, false, &get(path, &[])).await;
+        for target in &scene.targets {
+            let (url, connector) = scene.through(target, false, "http/1.1");
+            exchange(&url, &connector, &get(path, &[ADMIN])).await;
+        }
+        scene.attack(path, false, &get(path, &[READER])).await;
+        scene.attack(path, true, &get(path, &[])).await;
+        scene.attack(path, true, &get(path, &[ADMIN])).await;
+        // HTTP/2 has no absolute form.
+        if path.starts_with('/') {
+            scene.attack_http2("", false, path, &[READER]).await;
+            scene.attack_http2("", true, path, &[]).await;
+        }
     }
     // A refusal of one user is not the answer to another.
-    let seen = admin_of(&scene.both(false)[0]).get(secrets).await.ok();
-    assert!(String::from_utf8_lossy(&seen.body).contains(MARKER));
-    let own = "/api/v1/namespaces/open/secrets?resourceVersion=0";
-    let own = exchange(&url, &connector, &get(own, &[READER])).await;
-    assert_eq!(status_of(&own), "200", "{own}");
+    for target in &scene.targets {
+        target.serves_the_honest().await;
+        let (url, connector) = scene.through(target, false, "http/1.1");
+        let own = "/api/v1/namespaces/open/secrets?resourceVersion=0";
+        let own = exchange(&url, &connector, &get(own, &[READER])).await;
+        assert_eq!(status_of(&own), "200", "{}: {own}", target.mode);
+    }
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -310,8 +406,81 @@ async fn no_header_gives_another_identity() {
                 let request = get(target, headers);
                 scene.attack(&name, *has_certificate, &request).await;
             }
+            // HTTP/2 has no such header.
+            if !headers.iter().any(|line| line.starts_with("Connection")) {
+                let attack = scene.attack_http2(&name, *has_certificate, target, headers);
+                attack.await;
+            }
         }
     }
+}
+
+/// A user with a certificate would be impersonated, so a request that names another one must not be
+/// sent at all.
+#[tokio::test(flavor = "multi_thread")]
+async fn impersonation_with_a_certificate_is_refused_before_anything_is_sent() {
+    let directory = tempfile::tempdir().expect("a temporary directory");
+    let [policy, log] = ["policy", "log"].map(|name| directory.path().join(name));
+    let rules = "apiVersion: audit.k8s.io/v1\nkind: Policy\nrules: [{level: Metadata}]\n";
+    fs::write(&policy, rules).expect("room");
+    let flags = [
+        format!("--audit-policy-file={}", policy.display()),
+        format!("--audit-log-path={}", log.display()),
+        "--audit-log-mode=blocking".to_owned(),
+    ];
+    let flags: Vec<&str> = flags.iter().map(String::as_str).collect();
+    let Some(scene) = Scene::start_with(&[], &flags).await else {
+        return;
+    };
+    let rows: [&[(&str, &str)]; 6] = [
+        &[
+            ("impersonate-user", "admin"),
+            ("impersonate-group", "system:masters"),
+        ],
+        &[("impersonate-user", "certified")],
+        &[("impersonate-group", "system:masters")],
+        &[("impersonate-uid", "1")],
+        &[("impersonate-extra-scopes", "a")],
+        &[
+            ("impersonate-user", "admin"),
+            ("authorization", "Bearer admin-token"),
+        ],
+    ];
+    for target in &scene.targets {
+        for protocol in ["http/1.1", "h2"] {
+            let (url, connector) = scene.through(target, true, protocol);
+            let client = match protocol {
+                "h2" => Client::http2(&url, connector),
+                _ => Client::new(&url, connector),
+            };
+            for headers in rows {
+                let pairs = headers.iter().map(|(name, value)| {
+                    let name = HeaderName::try_from(*name).expect("a name");
+                    (name, value.parse().expect("a value"))
+                });
+                let headers: HeaderMap = pairs.collect();
+                for path in [
+                    "/api/v1/namespaces/open/secrets/impersonated",
+                    "/api/v1/namespaces/open/secrets/impersonated?resourceVersion=0",
+                    "/api/v1/namespaces/open/services/impersonated/proxy/",
+                    "/impersonated",
+                ] {
+                    let sent = client.send(Method::GET, path, &headers, Bytes::new());
+                    let answer = sent.await;
+                    assert_eq!(answer.status, 403, "{} {headers:?} {path}", target.mode);
+                }
+            }
+            // This one is sent, and is in the log before its answer.
+            let own = "/api/v1/namespaces/open/secrets/sent";
+            assert_eq!(client.get(own).await.status, 404);
+        }
+    }
+    let log = fs::read_to_string(&log).expect("an audit log");
+    assert!(log.matches("/secrets/sent").count() >= 4, "{log}");
+    let found = log
+        .lines()
+        .find(|line| line.contains("impersonated\"") || line.contains("impersonated/"));
+    assert_eq!(found, None);
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -417,13 +586,14 @@ async fn a_certificate_of_a_replaced_authority_ends_with_it() {
     let Some(scene) = Scene::start(&["--client-ca-file", &file_flag]).await else {
         return;
     };
+    let target = &scene.targets[0];
     // The client keeps TLS sessions, and resumes them where the server lets it.
     let of = |authority: &Authority| {
         let certificate = authority.client("certified", "any");
-        Connector::tls(&scene.authority, Some(&certificate), &["http/1.1"])
+        Connector::tls(&target.authority, Some(&certificate), &["http/1.1"])
     };
     let (first, second) = (of(&old), of(&new));
-    let url = scene.kubefan.url();
+    let url = target.kubefan.url();
     let path = "/api/v1/namespaces/open/secrets?resourceVersion=0";
     let status = async |connector: &Connector| {
         let answer = exchange(url, connector, &get(path, &[])).await;

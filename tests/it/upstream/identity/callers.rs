@@ -422,3 +422,61 @@ async fn compare_events(
         assert!(line.ends_with(" 0"), "{line}");
     }
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn certificates_with_reserved_names_are_refused() {
+    let Some(server) = shared() else { return };
+    let kubefan = Kubefan::start(server, &["--tls-self-signed"]).await;
+    for (user, group) in [
+        ("system:serviceaccount:default:builder", "any"),
+        ("system:serviceaccount:default:builder", "system:masters"),
+        ("system:anonymous", "any"),
+        ("someone", "system:unauthenticated"),
+    ] {
+        let certificate = server.certificate(user, group);
+        for protocol in ["http/1.1", "h2"] {
+            let client = client(&kubefan, Some(&certificate), protocol);
+            for path in [
+                "/api/v1/namespaces/default/configmaps?resourceVersion=0",
+                "/api/v1/namespaces/default/configmaps/any",
+                "/version",
+            ] {
+                let answer = client.get(path).await;
+                assert_eq!(answer.status, 403, "{user} {group} {protocol} {path}");
+                let reserved = if group == "any" { user } else { group };
+                let message = answer.json()["message"].to_string();
+                let names_one = message.contains(user) || message.contains(reserved);
+                assert!(names_one, "{user} {group}: {message}");
+            }
+            // A good token counts nevertheless.
+            let by_token = client.as_token(ADMIN).get("/version").await;
+            assert_eq!(by_token.status, 200, "{user} {group}");
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_refusal_of_a_certified_user_names_the_right_that_kubefan_lacks() {
+    let Some(server) = shared() else { return };
+    let directory = tempfile::tempdir().expect("a temporary directory");
+    let file = directory.path().join("ca.pem");
+    fs::write(&file, server.authority()).expect("room");
+    let file = file.display().to_string();
+    let flags = ["--tls-self-signed", "--client-ca-file", &file];
+    // This identity may not impersonate, and may not review access.
+    let kubefan = Kubefan::start_with(&server.kubeconfig("reader"), &flags).await;
+    let certificate = server.certificate("certified", "system:masters");
+    for protocol in ["http/1.1", "h2"] {
+        let client = client(&kubefan, Some(&certificate), protocol);
+        for path in [
+            "/api/v1/namespaces/default/configmaps?resourceVersion=0",
+            "/api/v1/namespaces/default/configmaps/any",
+        ] {
+            let answer = client.get(path).await;
+            assert_eq!(answer.status, 403, "{answer}");
+            let message = answer.json()["message"].to_string();
+            let names_right = message.contains("reader") && message.contains("impersonate");
+            assert!(names_right, "{message}");
+        }
+    }
+}

@@ -7,6 +7,8 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 use std::time::SystemTime;
 
+use base64::Engine;
+use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use futures::StreamExt;
 use serde_json::Value;
 use serde_json::json;
@@ -33,6 +35,8 @@ use super::identities::grant;
 use super::identities::signed_token;
 use super::observed::LIMIT;
 use super::observed::Observed;
+use super::observed::websocket;
+use super::observed::websocket_ended;
 
 const BINDINGS: &str = "/apis/rbac.authorization.k8s.io/v1/clusterrolebindings";
 
@@ -175,6 +179,95 @@ async fn impersonated_users_lose_their_watches_with_their_rights() {
     }
     assert!(kept.iter().all(Observed::is_open));
     is_ready(&kubefan, kept.len()).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn watches_end_when_the_authority_of_their_certificates_is_replaced() {
+    let directory = tempfile::tempdir().expect("a temporary directory");
+    let [users, proxies] = ["users.pem", "proxies.pem"].map(|name| directory.path().join(name));
+    let (of_users, of_proxies, new) = (Authority::new(), Authority::new(), Authority::new());
+    fs::write(&users, &of_users.certificate).expect("room");
+    fs::write(&proxies, &of_proxies.certificate).expect("room");
+    let Some(server) = private_with_tokens("kept-token,kept,1\n", &[]).await else {
+        return;
+    };
+    for name in ["certified", "proxied", "kept"] {
+        allow(&server, name, &user(name)).await;
+    }
+    let paths = maps(&server).await;
+    let files = [&users, &proxies].map(|file| file.display().to_string());
+    let flags = [
+        "--tls-self-signed",
+        "--client-ca-file",
+        &files[0],
+        "--requestheader-client-ca-file",
+        &files[1],
+    ];
+    let kubefan = Kubefan::start(&server, &flags).await;
+    let of_user = certified(&kubefan, &of_users.client("certified", "any"));
+    let front = certified(&kubefan, &of_proxies.client("front", "any"));
+    let proxied = front.map(|client| client.with("x-remote-user", "proxied"));
+    let without = certified(&kubefan, &new.client("unused", "any"));
+    let by_token = without.map(|client| client.as_token("kept-token"));
+    let kept = open(&by_token, &paths).await;
+    for (file, clients) in [(&users, &of_user), (&proxies, &proxied)] {
+        let watches = open(clients, &paths).await;
+        fs::write(file, &new.certificate).expect("room");
+        let replaced = Instant::now();
+        for watch in watches {
+            let took = watch.ended().await - replaced;
+            println!("{}: a watch ended after {took:?}", file.display());
+            // The files are read every ten seconds.
+            assert!(took < Duration::from_secs(13), "{took:?}");
+        }
+        for client in clients {
+            assert_eq!(client.get(&paths[0]).await.status, 401);
+        }
+    }
+    assert!(kept.iter().all(Observed::is_open));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn watches_of_which_only_the_token_is_known_end_with_it() {
+    let Some(server) = private_with_tokens("", &[]).await else {
+        return;
+    };
+    let admin = server.client();
+    let paths = maps(&server).await;
+    allow(&server, "acted", &user("acted")).await;
+    let flags = ["--auth", "caller", "--authentication-reauthenticate", "2s"];
+    let kubefan = Kubefan::start(&server, &flags).await;
+    let rules = json!([{
+        "apiGroups": [""], "resources": ["users"], "verbs": ["impersonate"],
+        "resourceNames": ["acted"],
+    }]);
+    let mut opened = Vec::new();
+    for name in ["revoked", "kept"] {
+        let metadata = account(&server, "default", name).await;
+        let subject = json!({"kind": "ServiceAccount", "name": name, "namespace": "default"});
+        grant(&admin, None, &format!("{name}-acts"), &rules, &subject).await;
+        let expiry = SystemTime::now() + Duration::from_secs(600);
+        let token = signed_token(&server, "default", &metadata, expiry);
+        let acting = kubefan.client().as_token(&token);
+        let acting = acting.with("impersonate-user", "acted");
+        let watches = open(&[acting], &paths).await;
+        let encoded = URL_SAFE_NO_PAD.encode(&token);
+        let protocols = format!("base64url.bearer.authorization.k8s.io.{encoded}, binary.k8s.io");
+        let client = kubefan.client().with("sec-websocket-protocol", &protocols);
+        opened.push((watches, websocket(&client, &paths[0]).await));
+    }
+    is_ready(&kubefan, 6).await;
+    let path = "/api/v1/namespaces/default/serviceaccounts/revoked";
+    admin.delete(path).await.ok();
+    let deleted = Instant::now();
+    let (watches, socket) = opened.remove(0);
+    for watch in watches {
+        let took = watch.ended().await - deleted;
+        println!("a watch ended {took:?} after the account");
+    }
+    websocket_ended("the token in a subprotocol", socket).await;
+    assert!(opened[0].0.iter().all(Observed::is_open));
+    is_ready(&kubefan, 3).await;
 }
 
 /// A service account that may watch ConfigMaps, and its metadata.

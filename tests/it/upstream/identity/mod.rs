@@ -12,6 +12,7 @@ mod observed;
 mod open_watches;
 mod outages;
 mod own_requests;
+mod questions;
 mod refusals;
 mod revocation;
 mod revocation_times;

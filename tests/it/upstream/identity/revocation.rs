@@ -1,9 +1,16 @@
 //! Many users with many open watches, of which one user loses its right.
 //!
-//! The outage of a minute is run by hand:
+//! The outage of a minute is run by hand, in each mode:
 //!
 //! ```sh
-//! KUBEFAN_OUTAGE_SECONDS=60 cargo test --test it an_outage_of_etcd_ends_no_watch -- --nocapture
+//! KUBEFAN_OUTAGE_SECONDS=60 KUBEFAN_OUTAGE_MODE=caller \
+//!     cargo test --test it an_outage_of_etcd_ends_no_watch -- --nocapture
+//! ```
+//!
+//! So is what a silent watch of roles means, which takes a minute:
+//!
+//! ```sh
+//! cargo test --test it silent_watches_of_roles -- --ignored --nocapture
 //! ```
 //!
 //! So is the cost of 10,000 watches in which nothing happens, which takes four minutes:
@@ -12,6 +19,7 @@
 //! cargo test --release --test it ten_thousand_idle_watches -- --ignored --nocapture
 //! ```
 
+use std::env;
 use std::path::Path;
 use std::time::Duration;
 
@@ -34,6 +42,7 @@ use crate::support::programs::kubeconfig::User;
 use crate::support::programs::kubefan::Kubefan;
 use crate::support::programs::sibling::Sibling;
 use crate::support::proxies::balancer::Balancer;
+use crate::support::proxies::fault_proxy::FaultProxy;
 use crate::support::proxies::lagging_etcd::LaggingEtcd;
 use crate::support::settings::setting;
 
@@ -232,9 +241,10 @@ async fn an_outage_of_etcd_ends_no_watch() {
     let Some(scene) = Scene::new().await else {
         return;
     };
+    let mode = env::var("KUBEFAN_OUTAGE_MODE").unwrap_or_else(|_| "caller".to_owned());
     let flags = [
         "--auth",
-        "caller",
+        &mode,
         "--authorization-reauthorize",
         "1s",
         "--authorization-max-reviews",
@@ -267,7 +277,7 @@ async fn an_outage_of_etcd_ends_no_watch() {
     })
     .await;
     println!(
-        "{} questions in {:?}",
+        "{mode}: {} questions in {:?}",
         reviews().await - before,
         began.elapsed()
     );
@@ -284,6 +294,42 @@ async fn an_outage_of_etcd_ends_no_watch() {
         watch.ended().await;
     }
     println!("after the outage: {:?}", revoked.elapsed());
+}
+
+#[ignore = "takes a minute"]
+#[tokio::test(flavor = "multi_thread")]
+async fn silent_watches_of_roles_count_as_absent_and_end_nothing() {
+    let Some(scene) = Scene::new().await else {
+        return;
+    };
+    // Over HTTP/1.1 there are no pings, so only events and bookmarks prove that a watch is alive.
+    let proxy = FaultProxy::start(&scene.server).await;
+    let directory = tempfile::tempdir().expect("a temporary directory");
+    let kubefan = start(&kubeconfig_of(&scene, proxy.url(), &directory)).await;
+    let (users, count) = (2, 4);
+    let watches = scene.open(&kubefan, users, count).await;
+    has_open(&kubefan, users * count + UNREAD).await;
+    proxy.silence(true);
+    let silent = Instant::now();
+    eventually(
+        "silent watches",
+        Duration::from_secs(60),
+        async || match metric(&kubefan.admin(), "kubefan_role_watches_alive", &[]).await {
+            found if found < 4.0 => Ok(()),
+            found => Err(format!("{found} are alive")),
+        },
+    )
+    .await;
+    println!(
+        "a silent watch counts as absent after {:?}",
+        silent.elapsed()
+    );
+    assert!(watches.read.iter().flatten().all(Observed::is_open));
+    has_open(&kubefan, users * count + UNREAD).await;
+    proxy.silence(false);
+    watches_roles(&kubefan).await;
+    let ended = metric(&kubefan.admin(), "kubefan_open_watches_ended_total", &[]).await;
+    assert_eq!(ended, 0.0);
 }
 
 #[ignore = "takes four minutes"]

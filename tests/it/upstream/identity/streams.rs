@@ -25,7 +25,7 @@ use crate::support::programs::kubefan::Kubefan;
 use super::identities::grant;
 use super::observed::LIMIT;
 
-const TOKENS: &str = "loser-token,loser,1\nkeeper-token,keeper,2\n";
+const TOKENS: &str = "loser-token,loser,1\nkeeper-token,keeper,2\ncreator-token,creator,3\n";
 const BINDINGS: &str = "/apis/rbac.authorization.k8s.io/v1/clusterrolebindings";
 /// How long a stream may go on after its user has lost the right to it.
 const MOST: Duration = Duration::from_secs(3);
@@ -109,6 +109,16 @@ async fn run_pod(server: &ApiServer, node: &str) {
         .ok();
 }
 
+async fn has(kubefan: &Kubefan, name: &str, expected: f64) {
+    eventually(name, LIMIT, async || {
+        match metric(&kubefan.admin(), name, &[]).await {
+            found if found == expected => Ok(()),
+            found => Err(format!("{found}, not {expected}")),
+        }
+    })
+    .await;
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn logs_and_commands_end_when_their_user_loses_the_right() {
     let Some(server) = private_with_tokens(TOKENS, &[]).await else {
@@ -117,13 +127,7 @@ async fn logs_and_commands_end_when_their_user_loses_the_right() {
     let _node = start_node(&server, "node").await;
     run_pod(&server, "node").await;
     let kubefan = Kubefan::start(&server, &["--tls-self-signed"]).await;
-    eventually("the watches of roles", LIMIT, async || {
-        match metric(&kubefan.admin(), "kubefan_role_watches_alive", &[]).await {
-            4.0 => Ok(()),
-            found => Err(format!("{found} of 4")),
-        }
-    })
-    .await;
+    has(&kubefan, "kubefan_role_watches_alive", 4.0).await;
     let resources = ["pods", "pods/log", "pods/exec"];
     let rules = json!([{"apiGroups": [""], "resources": resources, "verbs": ["get", "create"]}]);
     let (mut ending, mut staying) = (Vec::new(), Vec::new());
@@ -152,4 +156,36 @@ async fn logs_and_commands_end_when_their_user_loses_the_right() {
     for stream in &mut staying {
         assert!(stream.is_open(), "{}", stream.what);
     }
+}
+
+/// kubectl opens a WebSocket by a GET. The API server asks for the right to `create` it, too.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_command_over_a_websocket_ends_when_its_user_may_not_create_it_any_more() {
+    let Some(server) = private_with_tokens(TOKENS, &[]).await else {
+        return;
+    };
+    let _node = start_node(&server, "node").await;
+    run_pod(&server, "node").await;
+    let kubefan = Kubefan::start(&server, &["--tls-self-signed"]).await;
+    has(&kubefan, "kubefan_role_watches_alive", 4.0).await;
+    let resources = ["pods", "pods/log", "pods/exec"];
+    let subject =
+        json!({"apiGroup": "rbac.authorization.k8s.io", "kind": "User", "name": "creator"});
+    for verb in ["get", "create"] {
+        let rules = json!([{"apiGroups": [""], "resources": resources, "verbs": [verb]}]);
+        grant(&server.client(), None, verb, &rules, &subject).await;
+    }
+    let exec = ["exec", "-i", "pod", "--", "cat"];
+    let command = Stream::open(&server, &kubefan, "creator", &exec, "true").await;
+    let follow = ["logs", "--follow", "pod"];
+    let mut log = Stream::open(&server, &kubefan, "creator", &follow, "true").await;
+    // Both rights to the command, and that to the log.
+    has(&kubefan, "kubefan_open_watches", 3.0).await;
+    let binding = format!("{BINDINGS}/create");
+    server.client().delete(&binding).await.ok();
+    let lost = Instant::now();
+    let took = command.ended().await - lost;
+    assert!(took < MOST, "{took:?}");
+    assert!(log.is_open());
+    has(&kubefan, "kubefan_open_watches", 1.0).await;
 }
