@@ -396,6 +396,37 @@ async fn watches_whose_initial_events_no_client_reads_take_little_memory() {
     }
 }
 
+/// The first event fits into the first chunk, the second one does not.
+#[tokio::test(flavor = "multi_thread")]
+async fn large_initial_events_that_no_client_reads_take_no_memory() {
+    const STREAMS: usize = 1_000;
+    let sim = Sim::start(&[]).await;
+    for (name, bytes) in [("a", 1_000), ("b", 1_000_000)] {
+        let object = json!({"metadata": {"name": name}, "data": {"text": "x".repeat(bytes)}});
+        sim.client().create(MAPS, &object).await.ok();
+    }
+    let kubefan = Kubefan::start_with(&sim.kubeconfig(), &["-r", "configmaps"]).await;
+    let list = format!("{MAPS}?resourceVersion=0");
+    kubefan.client().drain(&list).await;
+    let watch = format!("{MAPS}?watch=1&resourceVersion=0");
+    let before = resident(&kubefan);
+    let watches = open(&kubefan, &watch, (1, STREAMS), 0).await;
+    let grown = resident(&kubefan).saturating_sub(before);
+    println!("{STREAMS} watches: {} KiB", grown >> 10);
+    assert!(grown <= 100_000_000, "{grown} bytes");
+    drop(watches);
+    ledger_is_empty(&kubefan).await;
+    // A client that reads gets both.
+    let mut reading = http2(&kubefan, 1 << 22).await;
+    let mut events = get(&kubefan, &mut reading, &watch).await.into_body();
+    let mut received = 0;
+    while received < 1_001_000 {
+        let frame = events.frame().await;
+        let frame = frame.expect("an open watch").expect("no error");
+        received += frame.data_ref().map_or(0, Bytes::len);
+    }
+}
+
 /// The simulator's version, raised to one whose API server compresses watch-lists.
 fn with_newer_version(seen: &SeenRequest) -> RequestAction {
     if seen.path != "/version" {

@@ -45,9 +45,11 @@ impl InitialObjects {
         self.after = Some(key);
     }
 
-    /// The next fetched object; `None` if another batch must be fetched first.
-    pub(super) fn take(&mut self) -> Option<Arc<Object>> {
-        self.fetched.pop_front()
+    /// The next fetched object; `None` if it has more than `room` bytes, or if another batch must be
+    /// fetched first.
+    pub(super) fn take(&mut self, room: usize) -> Option<Arc<Object>> {
+        let fits = |object: &mut Arc<Object>| object.body.len() <= room;
+        self.fetched.pop_front_if(fits)
     }
 
     /// Fetches up to `max` more objects. Returns the number of objects that it examined, which is 0

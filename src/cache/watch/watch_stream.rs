@@ -207,7 +207,7 @@ impl WatchStream {
     /// Pending means that the stream waits for a wake, or that it has to yield after much work.
     pub fn poll_next(&mut self, cx: &mut Context<'_>) -> Poll<Option<WatchItem>> {
         while self.budget.poll_proceed(cx).is_ready() {
-            if let Some(item) = self.take() {
+            if let Some(item) = self.take(usize::MAX) {
                 return Poll::Ready(Some(item));
             }
             match self.fill(cx) {
@@ -229,10 +229,10 @@ impl WatchStream {
         Poll::Pending
     }
 
-    /// Returns the next item if it was fetched already, without a lock. `None` does not mean that
-    /// the cache has no more items.
-    pub fn next_fetched(&mut self) -> Option<WatchItem> {
-        self.take()
+    /// Returns the next item if it was fetched already, without a lock, and if it is not an initial
+    /// object of more than `room` bytes. `None` does not mean that the cache has no more items.
+    pub fn next_fetched(&mut self, room: usize) -> Option<WatchItem> {
+        self.take(room)
     }
 
     /// Waits for the next item, like [`WatchStream::poll_next`]. Cancel safe.
@@ -290,10 +290,12 @@ impl WatchStream {
         std::mem::replace(&mut self.opened_holes, opened_holes) != opened_holes
     }
 
-    /// Takes the next item that concerns this client from the fetched batch.
-    fn take(&mut self) -> Option<WatchItem> {
+    /// Takes the next item that concerns this client from the fetched batch, unless it is an initial
+    /// object of more than `room` bytes.
+    fn take(&mut self, room: usize) -> Option<WatchItem> {
         if let Phase::Initial(initial) = &mut self.phase {
-            return initial.with(InitialObjects::take)?.map(WatchItem::Initial);
+            let next = initial.with(|initial| initial.take(room))?;
+            return next.map(WatchItem::Initial);
         }
         while let Some((event, verdict)) = self.batch.pop_front() {
             self.seen = self.seen.max(event.resource_version);

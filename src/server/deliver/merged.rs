@@ -38,14 +38,14 @@ thread_local! {
 }
 
 /// Merges `first` and the frames that `next` returns into one buffer of up to `limit` bytes, at most
-/// [`MAX_MERGED`]. Returns the buffer and the number of frames in it; those that are left are
-/// appended to `leftover`, which must be empty.
+/// [`MAX_MERGED`]. `next` gets the bytes that are left in the buffer. Returns the buffer and the
+/// number of frames in it; those that are left are appended to `leftover`, which must be empty.
 ///
 /// Watches on one thread that are equally far behind get the same buffer, copied once. It is
 /// charged once, to the `account` of the first of them. If memory is short, nothing is merged.
 pub(crate) fn merge(
     first: Bytes,
-    next: impl FnMut() -> Option<Bytes>,
+    next: impl FnMut(usize) -> Option<Bytes>,
     limit: usize,
     leftover: &mut VecDeque<Bytes>,
     account: Option<&Arc<Account>>,
@@ -61,7 +61,7 @@ impl Burst {
     fn merge(
         &mut self,
         first: Bytes,
-        mut next: impl FnMut() -> Option<Bytes>,
+        mut next: impl FnMut(usize) -> Option<Bytes>,
         limit: usize,
         leftover: &mut VecDeque<Bytes>,
         account: Option<&Arc<Account>>,
@@ -70,7 +70,7 @@ impl Burst {
         self.frames.push(first);
         let mut too_long = None;
         while self.length < limit
-            && let Some(frame) = next()
+            && let Some(frame) = next(limit - self.length)
         {
             if self.length + frame.len() > limit {
                 too_long = Some(frame);
@@ -160,7 +160,7 @@ mod tests {
         let mut leftover = VecDeque::new();
         let (whole, count) = merge(
             frames[0].clone(),
-            || rest.next(),
+            |_| rest.next(),
             MAX_MERGED,
             &mut leftover,
             account,

@@ -1,5 +1,7 @@
 //! The body of a WATCH from a cache: encodes the events of a stream, adds bookmarks, ends in time.
 
+mod bookmarks;
+
 use std::collections::VecDeque;
 use std::future::Future;
 use std::pin::Pin;
@@ -14,7 +16,6 @@ use bytes::Bytes;
 use futures_util::Stream;
 use futures_util::stream;
 use http_body::Frame;
-use rand::Rng;
 use tokio::time::Instant;
 use tokio::time::Sleep;
 
@@ -38,6 +39,7 @@ use crate::ledger::Account;
 use crate::ledger::Charge;
 use crate::ledger::Hold;
 use crate::ledger::Kind;
+use crate::ledger::Short;
 use crate::shutdown::WatchEnd;
 
 use crate::server::collection::Collection;
@@ -46,21 +48,18 @@ use crate::server::decide::WatchTerms;
 use super::chunk_size::ChunkSize;
 use super::merged;
 use super::merged::MAX_MERGED;
+use bookmarks::Bookmarks;
+use bookmarks::random_timeout;
 
-/// How often a watch that allows bookmarks gets one.
-const BOOKMARK_PERIOD: Duration = Duration::from_secs(60);
-/// How long before its deadline a watch gets its last bookmark.
-const LAST_BOOKMARK: Duration = Duration::from_secs(2);
-/// Pause until the next attempt if a bookmark is due but can't be sent yet.
-const BOOKMARK_RETRY: Duration = Duration::from_secs(1);
+#[cfg(test)]
+pub(crate) use bookmarks::without_jitter;
+
 /// Number of events after which a watch that is never idle adds them to the counter.
 const COUNT_BATCH: u64 = 64;
 /// Upper limit of `timeoutSeconds`: a year, because clocks can't represent arbitrarily late times.
 const MAX_TIMEOUT: Duration = Duration::from_secs(365 * 24 * 3600);
 /// Longest event of one watch, in bytes, that is not charged by itself: bursts of them are.
 pub(super) const FREE_FRAME: usize = 4 << 10;
-/// A watch without `timeoutSeconds` ends after a random time between this and twice this.
-const MIN_TIMEOUT: Duration = Duration::from_secs(1800);
 
 /// Streams the frames of a watch until the deadline, the end of the cache, or the process's drain.
 ///
@@ -83,6 +82,8 @@ pub(crate) struct WatchBody {
     one_event_per_frame: bool,
     /// Frames that were fetched but did not fit into the last burst.
     leftover: VecDeque<Bytes>,
+    /// What is charged for large ones of them that no other client shares.
+    leftover_charge: Option<Charge>,
     /// What printing rows of a Table may take before other tasks run.
     printing: CoopBudget,
     /// The size of the next burst: a client that reads nothing gets a small one.
@@ -118,13 +119,6 @@ enum State {
     Bridging(Pin<Box<dyn Stream<Item = BridgeItem> + Send>>),
     Streaming(WatchStream),
     Ended,
-}
-
-struct Bookmarks {
-    due: Instant,
-    /// True after a relist: the client gets a bookmark once it has received everything, because it
-    /// could not resume from a version inside the hole. Guarded by `a_relist_is_sent_at_once`.
-    is_urgent: bool,
 }
 
 // === impl WatchBody ===
@@ -167,6 +161,7 @@ impl WatchBody {
             initial_events_end: terms.initial_events_end,
             one_event_per_frame,
             leftover: VecDeque::new(),
+            leftover_charge: None,
             printing: CoopBudget::new(),
             size: ChunkSize::default(),
             drain,
@@ -260,22 +255,41 @@ impl WatchBody {
         }
     }
 
-    /// `frame`, charged if it is large and no other client shares it: an initial event, or a row of a
-    /// Table. `None` if the ledger refuses it; then the watch expires.
+    /// `frame`, charged if it is large and no other client shares it. `None` if the ledger refuses
+    /// it; then the watch expires.
     fn charged(&mut self, frame: Bytes) -> Option<Bytes> {
-        let is_own = self.has_initial || self.representation.view.is_table();
-        let is_charged = is_own && frame.len() > FREE_FRAME;
-        let Some(account) = self.account.as_ref().filter(|_| is_charged) else {
-            return Some(frame);
-        };
-        if let Ok(charge) = account.charge(Kind::Watch, frame.len() as u64) {
-            return Some(Bytes::from_owner(OwnFrame {
+        match self.charge(frame.len()) {
+            Ok(None) => Some(frame),
+            Ok(Some(charge)) => Some(Bytes::from_owner(OwnFrame {
                 bytes: frame,
                 _charge: charge,
-            }));
+            })),
+            Err(_) => {
+                self.expire();
+                None
+            }
         }
-        self.expire();
-        None
+    }
+
+    /// Charges what is left of a burst like [`WatchBody::charged`]: it waits as long as the client
+    /// does. The watch expires if the ledger refuses it.
+    fn charge_leftover(&mut self) {
+        let is_large = |length: &usize| *length > FREE_FRAME;
+        let large = self.leftover.iter().map(Bytes::len).filter(is_large).sum();
+        match self.charge(large) {
+            Ok(charge) => self.leftover_charge = charge,
+            Err(_) => self.expire(),
+        }
+    }
+
+    /// Charges `length` bytes of frames if they are many and no other client shares them: initial
+    /// events, and events that are encoded for each watch.
+    fn charge(&self, length: usize) -> Result<Option<Charge>, Short> {
+        let is_own = self.has_initial || !has_shared_frames(self.representation.view);
+        let account = self.account.as_ref();
+        let account = account.filter(|_| is_own && length > FREE_FRAME);
+        let charge = account.map(|account| account.charge(Kind::Watch, length as u64));
+        charge.transpose()
     }
 
     /// Ends the watch with a 410, because there is no memory for its next event. The client must not
@@ -285,27 +299,39 @@ impl WatchBody {
             requested: ResourceVersion::ZERO,
             oldest: self.collection.reader().applied().unwrap_or_default(),
         };
-        self.leftover.clear();
+        self.clear_leftover();
         self.has_initial = false;
         self.hold = None;
         self.state = State::Last(expired_frame(&self.encoder, expired));
     }
 
+    fn clear_leftover(&mut self) {
+        self.leftover.clear();
+        self.leftover_charge = None;
+    }
+
     /// The next frame of an event that the stream has already fetched. `None` says nothing about
     /// the cache: the connection polls the body again if it can send more.
-    fn fetched_frame(&mut self) -> Option<Bytes> {
+    ///
+    /// An initial object that does not fit into `room` bytes is not encoded before the client has
+    /// taken those before it.
+    fn fetched_frame(&mut self, room: usize) -> Option<Bytes> {
         let State::Streaming(stream) = &mut self.state else {
             return None;
         };
-        let item = stream.next_fetched()?;
+        let room = match self.representation.view {
+            View::Whole => room,
+            View::Metadata(_) | View::Table(..) => usize::MAX,
+        };
+        let item = stream.next_fetched(room)?;
         self.item_frame(item)
     }
 
     /// The same, unless so many rows were printed for this burst that other tasks must run first.
-    fn next_of_burst(&mut self) -> Option<Bytes> {
+    fn next_of_burst(&mut self, room: usize) -> Option<Bytes> {
         let work = self.encoder.table_view().map_or(0, TableView::work);
         match work < CoopBudget::UNITS {
-            true => self.fetched_frame(),
+            true => self.fetched_frame(room),
             false => None,
         }
     }
@@ -318,7 +344,10 @@ impl WatchBody {
                 ready!(self.printing.poll_proceed(cx));
             }
             let first = match self.leftover.pop_front() {
-                Some(leftover) => leftover,
+                Some(leftover) => {
+                    self.leftover_charge = None;
+                    leftover
+                }
                 None => match ready!(self.poll_state(cx)) {
                     Some(first) => first,
                     None => return Poll::Ready(None),
@@ -333,6 +362,9 @@ impl WatchBody {
                 _ => Some(frame),
             };
             let Some(frame) = frame else { continue };
+            if !self.leftover.is_empty() {
+                self.charge_leftover();
+            }
             self.size.record(frame.len());
             self.uncounted += count as u64;
             if self.uncounted >= COUNT_BATCH && !self.one_event_per_frame {
@@ -349,7 +381,7 @@ impl WatchBody {
         let account = self.account.take();
         let mut rest = VecDeque::new();
         let limit = self.size.next().min(MAX_MERGED);
-        let next = || leftover.pop_front().or_else(|| self.next_of_burst());
+        let next = |room| leftover.pop_front().or_else(|| self.next_of_burst(room));
         let burst = merged::merge(first, next, limit, &mut rest, account.as_ref());
         self.account = account;
         rest.append(&mut leftover);
@@ -447,7 +479,7 @@ impl WatchBody {
         self.collection.cannot_print();
         let status = Status::internal_error("cannot print a row of a Table");
         let last = self.encoder.error(&status);
-        self.leftover.clear();
+        self.clear_leftover();
         self.state = State::Ended;
         last
     }
@@ -460,10 +492,7 @@ impl WatchBody {
             View::Metadata(MetaVersion::V1) => {
                 event.metadata_frame(self.representation.format, verdict, encode)
             }
-            // Almost no client uses v1beta1, so events don't keep a frame for it.
-            View::Metadata(MetaVersion::V1Beta1) => encode(),
-            // Only the first event has the columns, and ages depend on the time.
-            View::Table(..) => encode(),
+            View::Metadata(MetaVersion::V1Beta1) | View::Table(..) => encode(),
         }
     }
 }
@@ -479,7 +508,7 @@ impl http_body::Body for WatchBody {
         let this = self.get_mut();
         // Checked first, because a watch that always has events waiting must end too.
         if this.is_over(cx) {
-            this.leftover.clear();
+            this.clear_leftover();
             this.state = State::Ended;
         }
         let frame = match this.poll_burst(cx) {
@@ -506,6 +535,16 @@ impl Drop for WatchBody {
     }
 }
 
+/// True if all watches that send an event get the same frame. Almost no client uses v1beta1, so
+/// events don't keep a frame for it. Only the first row of a Table comes with the columns, and ages
+/// depend on the time.
+fn has_shared_frames(view: View) -> bool {
+    match view {
+        View::Whole | View::Metadata(MetaVersion::V1) => true,
+        View::Metadata(MetaVersion::V1Beta1) | View::Table(..) => false,
+    }
+}
+
 fn encode_change(encoder: &Encoder, event: &Event, verdict: EventType) -> Bytes {
     let object = event.object_for(verdict);
     match verdict {
@@ -527,72 +566,6 @@ fn items_of(bridged: BridgedWatch) -> Pin<Box<dyn Stream<Item = BridgeItem> + Se
         let is_last = !matches!(item, BridgeItem::Change(_));
         Some((item, (!is_last).then_some(bridged)))
     }))
-}
-
-fn random_timeout() -> Duration {
-    MIN_TIMEOUT.mul_f64(jitter(2.0))
-}
-
-// === impl Bookmarks ===
-
-impl Bookmarks {
-    fn new(deadline: Instant) -> Self {
-        let mut bookmarks = Self {
-            due: deadline,
-            is_urgent: false,
-        };
-        bookmarks.schedule(true, deadline);
-        bookmarks
-    }
-
-    /// Sets the time of the next bookmark; `was_sent` says whether the due one has been sent.
-    fn schedule(&mut self, was_sent: bool, deadline: Instant) {
-        let now = Instant::now();
-        let last = deadline.checked_sub(LAST_BOOKMARK);
-        self.is_urgent &= !was_sent;
-        self.due = match last.filter(|last| *last > now) {
-            _ if self.is_urgent => now + BOOKMARK_RETRY,
-            Some(last) => (now + jittered(BOOKMARK_PERIOD)).min(last),
-            // The client has not received everything, or nothing has changed since the watch
-            // started.
-            None if !was_sent => now + BOOKMARK_RETRY,
-            // As at the API server, a watch that is too short for its last bookmark gets none.
-            None => deadline + LAST_BOOKMARK,
-        };
-    }
-}
-
-fn jittered(period: Duration) -> Duration {
-    period.mul_f64(jitter(1.02))
-}
-
-/// A random factor, uniformly distributed from 1 to `limit`.
-fn jitter(limit: f64) -> f64 {
-    match is_jitter_disabled() {
-        true => f64::midpoint(1.0, limit),
-        false => rand::rng().random_range(1.0..limit),
-    }
-}
-
-#[cfg(not(test))]
-const fn is_jitter_disabled() -> bool {
-    false
-}
-
-#[cfg(test)]
-thread_local! {
-    static JITTER_DISABLED: std::cell::Cell<bool> = const { std::cell::Cell::new(false) };
-}
-
-#[cfg(test)]
-fn is_jitter_disabled() -> bool {
-    JITTER_DISABLED.get()
-}
-
-/// Makes this thread's bookmarks and deadlines predictable, so that a test run can be repeated.
-#[cfg(test)]
-pub(crate) fn without_jitter() {
-    JITTER_DISABLED.set(true);
 }
 
 #[cfg(test)]

@@ -73,7 +73,11 @@ impl TestCollection {
 
     /// A watch of later changes, shown as a Table.
     fn watch_table(self: &Arc<Self>, account: &Arc<Account>) -> WatchBody {
-        let stream = self.reader.watch(WatchFrom::Tip, Arc::default());
+        self.watch_table_from(WatchFrom::Tip, account)
+    }
+
+    fn watch_table_from(self: &Arc<Self>, from: WatchFrom, account: &Arc<Account>) -> WatchBody {
+        let stream = self.reader.watch(from, Arc::default());
         let collection: Arc<dyn Collection> = self.clone();
         let body = WatchBody::new(
             collection,
@@ -583,6 +587,75 @@ async fn a_large_initial_event_without_memory_ends_the_watch() {
         assert_eq!(text.contains("\"code\":410"), !fits, "{connection_memory}");
         assert_eq!(ledger.leased() > LENGTH as u64, fits);
         drop((frame, body, account));
+        assert_eq!(ledger.leased(), 0);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_large_initial_event_after_a_small_one_is_not_encoded_before_there_is_room() {
+    const LENGTH: usize = 100 << 10;
+    let collection = TestCollection::new();
+    let name = "x".repeat(LENGTH);
+    let mut list = collection.writer.lock().relist();
+    for name in ["a", &name] {
+        list.add(object(name, 11));
+    }
+    collection.writer.lock().replace(list, ResourceVersion(11));
+    for (connection_memory, fits) in [(1 << 20, true), (50 << 10, false)] {
+        let limits = Limits {
+            connection_memory,
+            ..Limits::new(Some(1 << 30), None, 0)
+        };
+        let ledger = Ledger::new(limits);
+        let account = ledger.open_account();
+        let terms = WatchTerms::default();
+        let watch = collection.watch_with(WatchFrom::Snapshot, terms, false);
+        let mut body = watch.body.charged_to(Some(Arc::clone(&account)));
+        let small = body.frame().await.expect("a frame").expect("no error");
+        let text = String::from_utf8_lossy(small.data_ref().expect("data")).into_owned();
+        assert_eq!(text.lines().count(), 1, "{text}");
+        assert!(body.leftover.is_empty());
+        drop(small);
+        assert_eq!(ledger.leased(), 0);
+        let large = body.frame().await.expect("a frame").expect("no error");
+        let text = String::from_utf8_lossy(large.data_ref().expect("data")).into_owned();
+        assert_eq!(text.contains(&name), fits);
+        assert_eq!(text.contains("\"code\":410"), !fits, "{connection_memory}");
+        assert_eq!(ledger.leased() > LENGTH as u64, fits);
+        drop((large, body, account));
+        assert_eq!(ledger.leased(), 0);
+    }
+}
+
+/// The length of a row is known only when it was printed.
+#[tokio::test(start_paused = true)]
+async fn a_large_row_that_waits_for_the_next_burst_is_charged() {
+    const LENGTH: usize = 100 << 10;
+    let name = "x".repeat(LENGTH);
+    for (connection_memory, fits) in [(1 << 20, true), (50 << 10, false)] {
+        let collection = TestCollection::of_tables();
+        collection.add("small", 11);
+        collection.add(&name, 12);
+        let limits = Limits {
+            connection_memory,
+            ..Limits::new(Some(1 << 30), None, 0)
+        };
+        let ledger = Ledger::new(limits);
+        let account = ledger.open_account();
+        let mut body = collection.watch_table_from(WatchFrom::Snapshot, &account);
+        body.one_event_per_frame = false;
+        let small = body.frame().await.expect("a frame").expect("no error");
+        let text = String::from_utf8_lossy(small.data_ref().expect("data")).into_owned();
+        assert!(text.contains("small"), "{text}");
+        drop(small);
+        assert_eq!(ledger.leased() > LENGTH as u64, fits);
+        let large = body.frame().await.expect("a frame").expect("no error");
+        let text = String::from_utf8_lossy(large.data_ref().expect("data")).into_owned();
+        assert_eq!(text.contains(&name), fits);
+        assert_eq!(text.contains("\"code\":410"), !fits, "{connection_memory}");
+        assert_eq!(ledger.leased() > LENGTH as u64, fits);
+        assert!(ledger.leased() < 2 * LENGTH as u64, "charged once");
+        drop((large, body, account));
         assert_eq!(ledger.leased(), 0);
     }
 }
