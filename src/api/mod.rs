@@ -34,6 +34,7 @@ pub use selector::Field;
 pub use selector::FieldSelector;
 pub use selector::FieldTerm;
 pub use selector::FieldValue;
+pub use selector::HashedSelection;
 pub use selector::LabelOperator;
 pub use selector::LabelRequirement;
 pub use selector::LabelSelector;

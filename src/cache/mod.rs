@@ -109,7 +109,7 @@ pub use bridge::BridgedWatch;
 pub use bridge::Gap;
 pub use config::Config;
 pub use groups::GroupLimits;
-pub use groups::is_indexed;
+pub use groups::group_weight;
 pub use log::Event;
 pub use log::EvictedBytes;
 pub use log::Expired;

@@ -429,8 +429,8 @@ pub struct ServeArgs {
     pub http2_max_resets_per_second: NonZeroU32,
 
     /// The most different selectors without an index that watches of a resource may have, such as
-    /// app!=web, as each is tested against every change; a watch with a further one gets 429; 0 for
-    /// no limit
+    /// app!=web, as each is tested against every change; one with many conditions counts once per 16;
+    /// a watch with a further one gets 429; 0 for no limit
     #[arg(long, value_name = "COUNT", default_value = "1000")]
     pub max_unindexed_selectors: usize,
 

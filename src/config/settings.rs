@@ -290,7 +290,9 @@ pub(super) struct Limits {
     pub(super) http2_max_resets_per_second: NonZeroU32,
     /// Number of different selectors without an index that watches of a resource may have. Such a
     /// selector requires no name, namespace, field value or label value, as in app!=web, so that
-    /// each change is tested against it. A watch with a further one gets 429. 0 for no limit.
+    /// each change is tested against it. The same applies to a set of more than 64 values, and to
+    /// selectors that require what more than 256 others require, such as the same namespace. A
+    /// selector counts once per 16 conditions. A watch with a further one gets 429. 0 for no limit.
     pub(super) max_unindexed_selectors: usize,
     /// Number of requests of one user that are in progress, watches included, on all its connections.
     /// Further ones get 429. Without authentication a connection's limit counts instead. 0 for no

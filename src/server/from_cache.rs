@@ -9,10 +9,15 @@ use tokio::time::Instant;
 
 use crate::api::Status;
 use crate::body::Body;
+use crate::cache::group_weight;
 use crate::identity::Caller;
 use crate::identity::Verdict;
 use crate::informer::Informer;
 use crate::informer::ProofRequest;
+use crate::ledger::Account;
+use crate::ledger::Charge;
+use crate::ledger::Kind;
+use crate::ledger::Short;
 use crate::shutdown::Shutdown;
 
 use super::access::verdict;
@@ -22,6 +27,7 @@ use super::acquire::acquire_ready;
 use super::audit::AnsweredBy;
 use super::audit::audited;
 use super::collection::Collection;
+use super::decide::Plan;
 use super::decide::Read;
 use super::decide::Reason;
 use super::deliver::Delivery;
@@ -45,6 +51,9 @@ use super::service::within;
 /// If a read has waited for longer, its right is looked up again before it is answered: the decision may
 /// have expired, or the caller's roles may have changed. That asks the API server only if so.
 const VERDICT_COUNTS_FOR: Duration = Duration::from_secs(1);
+
+/// Bytes of a selection that are not charged by themselves: the charge for the request covers them.
+const FREE_SELECTION: usize = 512;
 
 /// The first minor version of the API server that compresses watch-lists by default.
 const WATCH_LIST_GZIP_SINCE: u32 = 37;
@@ -78,6 +87,9 @@ impl Server {
         if self.compresses_watch_lists() {
             delivery = delivery.compressing_watch_lists(initial_chunks);
         }
+        let Ok(memory) = charge_selection(&request, read) else {
+            return (rescue::too_many_requests(), Outcome::Rejected);
+        };
         let prepared = within(deadline, self.prepare(info, caller, read)).await;
         let prepared = prepared.unwrap_or_else(|| Err(Status::timeout().into()));
         let verdict = prepared.as_ref().ok().map(|(verdict, ..)| *verdict);
@@ -86,16 +98,15 @@ impl Server {
                 let Ok(seat) = self.seat(&request, info, caller) else {
                     return (rescue::too_many_requests(), Outcome::Rejected);
                 };
-                match self.inner.shares.selection(caller, read) {
-                    Ok(selection) => {
-                        let source = (informer, collection);
-                        let answer = cached(read, source, proof, &delivery, shutdown);
-                        let answer = within(deadline, answer).await;
-                        let answer = answer.unwrap_or_else(|| Err(Status::timeout().into()));
-                        answer.map(|response| (response, seat, selection))
-                    }
-                    Err(status) => Err(status.into()),
-                }
+                let source = (informer, collection);
+                let answer = cached(read, source, proof, &delivery, shutdown);
+                let answer = within(deadline, answer).await;
+                let answer = answer.unwrap_or_else(|| Err(Status::timeout().into()));
+                answer.and_then(|response| {
+                    let shares = &self.inner.shares;
+                    let selection = shares.selection(caller, read, &response)?;
+                    Ok((response, seat, selection))
+                })
             }
             Err(miss) => Err(miss),
         };
@@ -112,6 +123,7 @@ impl Server {
                 let held = Held {
                     seat,
                     selection,
+                    memory,
                     right,
                     request: request.extensions_mut().remove(),
                 };
@@ -237,6 +249,20 @@ impl Server {
             Verdict::Busy => Err(Status::too_many_reviews().into()),
         }
     }
+}
+
+/// Charges what `read` selects to the account of the client's connection, until the read is answered and
+/// the body dropped. A selector may have thousands of conditions.
+fn charge_selection(request: &Request<Body>, read: &Read) -> Result<Option<Charge>, Short> {
+    let selection = match &read.plan {
+        Plan::Get { .. } => return Ok(None),
+        Plan::List { selection, .. } | Plan::Watch { selection, .. } => selection,
+    };
+    let bytes = group_weight(selection);
+    let account = request.extensions().get::<Arc<Account>>();
+    let account = account.filter(|_| bytes > FREE_SELECTION);
+    let charge = account.map(|account| account.charge(Kind::Stream, bytes as u64));
+    charge.transpose()
 }
 
 /// Answers `read` from the cache of the informer, which was proven fresh if the read needs it. The

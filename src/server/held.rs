@@ -8,6 +8,7 @@ use http::Response;
 use crate::body::Body;
 use crate::body::BodyGuard;
 use crate::body::guarded;
+use crate::ledger::Charge;
 
 use super::forward::Right;
 use super::in_flight::Seat;
@@ -24,6 +25,8 @@ pub(super) struct Held {
     pub(super) request: Option<RequestShare>,
     /// The place among the selections without an index that its user watches.
     pub(super) selection: Option<SelectionShare>,
+    /// What is charged for the selection.
+    pub(super) memory: Option<Charge>,
     /// Ends the body when its user has lost the right to it.
     pub(super) right: Option<Right>,
 }
@@ -34,6 +37,7 @@ impl Held {
         let is_empty = self.seat.is_none()
             && self.request.is_none()
             && self.selection.is_none()
+            && self.memory.is_none()
             && self.right.is_none();
         guarded(response, (!is_empty).then_some(self))
     }

@@ -224,6 +224,106 @@ async fn a_watch_with_one_selector_too_many_that_no_index_answers_gets_429() {
     drop((open, connection));
 }
 
+/// All watches of a namespace that have no other condition for the index are tested for its changes.
+#[tokio::test(flavor = "multi_thread")]
+async fn watches_of_one_namespace_that_no_other_condition_finds_are_limited() {
+    const PER_ENTRY: usize = 256;
+    let sim = Sim::start(&[]).await;
+    let flags = ["-r", "configmaps", "--max-unindexed-selectors", "2"];
+    let kubefan = Kubefan::start_with(&sim.kubeconfig(), &flags).await;
+    let mut connection = http2(&kubefan, 65_535).await;
+    let path = |namespace: &str, selector: &str| {
+        let maps = format!("/api/v1/namespaces/{namespace}/configmaps");
+        format!("{maps}?resourceVersion=0&watch=1&labelSelector={selector}")
+    };
+    let mut open = Vec::new();
+    let mut statuses = Vec::new();
+    for number in 0..PER_ENTRY + 4 {
+        let path = path("default", &format!("!x{number}"));
+        let answer = get(&kubefan, &mut connection, &path).await;
+        statuses.push(answer.status().as_u16());
+        open.push(answer);
+    }
+    let (accepted, refused) = statuses.split_at(PER_ENTRY + 2);
+    assert!(accepted.iter().all(|status| *status == 200), "{accepted:?}");
+    assert_eq!(refused, [429, 429]);
+    // A watch with a selector that is open already, one with an index and one elsewhere are not
+    // concerned.
+    for (namespace, selector) in [("default", "!x7"), ("default", "app=web"), ("other", "!x")] {
+        let path = path(namespace, selector);
+        let answer = get(&kubefan, &mut connection, &path).await;
+        assert_eq!(answer.status(), 200, "{path}");
+        open.push(answer);
+    }
+    drop((open, connection));
+}
+
+/// Selectors of 60 KB: a set of values, one condition again and again, and different conditions.
+#[tokio::test(flavor = "multi_thread")]
+async fn long_selectors_are_charged_and_freed() {
+    const BYTES: usize = 60_000;
+    const WATCHES: usize = 250;
+    /// What the allocator keeps, and the buffers of the connection.
+    const SLACK: u64 = 32 << 20;
+    let sim = Sim::start(&[]).await;
+    create_maps(&sim, 1).await;
+    let flags = ["-r", "configmaps", "--memory-limit", "1Gi"];
+    let flags = [&flags[..], &["--connection-memory-limit", "1Gi"]].concat();
+    let kubefan = Kubefan::start_with(&sim.kubeconfig(), &flags).await;
+    let numbers = |prefix: &str| {
+        let numbers: Vec<_> = (0..BYTES / (prefix.len() + 5))
+            .map(|number| format!("{prefix}{number:04x}"))
+            .collect();
+        numbers.join(",")
+    };
+    let set = |number: usize| format!("a{number}%20in%20({})", numbers(""));
+    let again = |number: usize| vec![format!("a{number:04}"); BYTES / 6].join(",");
+    let different = |number: usize| format!("a{number},{}", numbers("!"));
+    let forms: [(&str, &dyn Fn(usize) -> String); 3] =
+        [("set", &set), ("again", &again), ("different", &different)];
+    let before = resident(&kubefan);
+    for (form, selector) in forms {
+        let mut connection = http2(&kubefan, 65_535).await;
+        let mut open = Vec::new();
+        for number in 0..WATCHES {
+            let path = format!(
+                "{MAPS}?resourceVersion=0&watch=1&labelSelector={}",
+                selector(number)
+            );
+            let answer = get(&kubefan, &mut connection, &path).await;
+            match answer.status().as_u16() {
+                200 => open.push(answer),
+                status => assert_eq!(status, 429),
+            }
+        }
+        let grown = resident(&kubefan).saturating_sub(before);
+        let charged = held(&kubefan).await as u64;
+        println!(
+            "{form}: {} of {WATCHES} watches, {} KiB, charged {}",
+            open.len(),
+            grown >> 10,
+            charged >> 10
+        );
+        assert!(!open.is_empty(), "{form}");
+        assert!(
+            grown <= charged * 3 / 2 + SLACK,
+            "{form}: {charged} of {grown} bytes"
+        );
+        drop((open, connection));
+        ledger_is_empty(&kubefan).await;
+        // Groups without watches are kept for a while, but not such long selectors.
+        eventually(
+            "the memory",
+            Duration::from_secs(60),
+            async || match resident(&kubefan).saturating_sub(before) {
+                held if held <= SLACK => Ok(()),
+                held => Err(format!("{form}: {held} of {grown} bytes")),
+            },
+        )
+        .await;
+    }
+}
+
 /// Bytes of memory that the process uses.
 fn resident(kubefan: &Kubefan) -> u64 {
     let path = format!("/proc/{}/status", kubefan.pid());

@@ -1,5 +1,6 @@
 //! Parses and prints label selectors such as `app=a,tier in (x,y),!canary`.
 
+use std::collections::HashSet;
 use std::fmt;
 use std::iter::Peekable;
 use std::vec::IntoIter;
@@ -12,7 +13,8 @@ use super::label_syntax::is_value;
 use crate::api::Malformed;
 
 impl LabelSelector {
-    /// Parses a label selector and sorts it by key. The empty text selects everything.
+    /// Parses a label selector, sorts it by key, and removes duplicates. The empty text selects
+    /// everything.
     ///
     /// # Errors
     /// If the text is not a label selector.
@@ -41,7 +43,23 @@ fn parse_requirements(tokens: &mut Tokens) -> Option<LabelSelector> {
         }
     }
     requirements.sort_by(|a, b| a.key.cmp(&b.key));
+    remove_duplicates(&mut requirements);
+    requirements.shrink_to_fit();
     Some(LabelSelector { requirements })
+}
+
+/// Removes each requirement that equals an earlier one: it changes nothing.
+fn remove_duplicates(requirements: &mut Vec<LabelRequirement>) {
+    if requirements.len() < 2 {
+        return;
+    }
+    let mut seen = HashSet::with_capacity(requirements.len());
+    let is_first = requirements
+        .iter()
+        .map(|requirement| seen.insert(requirement));
+    let is_first: Vec<bool> = is_first.collect();
+    let mut is_first = is_first.into_iter();
+    requirements.retain(|_| is_first.next().unwrap_or(true));
 }
 
 fn parse_requirement(tokens: &mut Tokens) -> Option<LabelRequirement> {
@@ -94,6 +112,7 @@ fn parse_set(tokens: &mut Tokens) -> Option<Vec<String>> {
     tokens.next();
     values.sort_unstable();
     values.dedup();
+    values.shrink_to_fit();
     Some(values)
 }
 

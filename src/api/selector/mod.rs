@@ -2,7 +2,9 @@
 
 mod builtin_fields;
 mod containment;
+mod cost;
 mod field;
+mod hashed;
 mod label;
 mod label_syntax;
 mod selectable_fields;
@@ -11,6 +13,7 @@ mod shard;
 
 pub use field::RawFieldSelector;
 pub use field::escape_field_value;
+pub use hashed::HashedSelection;
 pub use selectable_fields::FieldValue;
 pub use selectable_fields::SelectableField;
 pub use selectable_fields::SelectableFields;

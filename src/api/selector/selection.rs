@@ -135,7 +135,10 @@ impl LabelSelector {
 impl LabelRequirement {
     /// True if a label with this `value` meets the condition; `None` means that it is absent.
     pub(super) fn matches(&self, value: Option<&str>) -> bool {
-        let is_among = |values: &[String], value: &str| values.iter().any(|v| v == value);
+        let is_among = |values: &[String], value: &str| {
+            let found = values.binary_search_by(|known| known.as_str().cmp(value));
+            found.is_ok()
+        };
         let integer = || value.and_then(|value| value.parse::<i64>().ok());
         match &self.operator {
             LabelOperator::In(values) => value.is_some_and(|value| is_among(values, value)),

@@ -60,6 +60,11 @@ const LARGEST_END: &str = "0x10000000000000000";
 // === impl ShardSelector ===
 
 impl ShardSelector {
+    /// Estimated bytes of memory.
+    pub(super) fn weight(&self) -> usize {
+        (self.ranges.len() + self.merged.len()) * size_of::<RangeInclusive<u64>>()
+    }
+
     /// Parses calls of `shardRange(FIELD, 'START', 'END')` that are joined by `||`, with the API
     /// server's messages. Other spellings that mean the same in CEL, such as strings with escapes,
     /// are errors here.

@@ -78,6 +78,11 @@ impl BridgedWatch {
         }
     }
 
+    /// The same as [`WatchStream::limited_units`].
+    pub fn limited_units(&self) -> usize {
+        self.gap.limited_units()
+    }
+
     /// Waits for the next item; call it until it returns the last one. Cancel safe.
     ///
     /// The wait is limited by the task that has the bridge's

@@ -66,6 +66,11 @@ impl Gap {
         Status::expired_watch(self.version, oldest)
     }
 
+    /// The same as [`WatchStream::limited_units`].
+    pub(super) fn limited_units(&self) -> usize {
+        self.placeholder.limited_units()
+    }
+
     /// True if the object of `event` belongs to the client's shard. The upstream does not select by
     /// shards, because not every API server can. An object stays in its shard, so the upstream's
     /// event type is the verdict. Guarded by `a_bridge_gives_each_watch_its_shard`.

@@ -15,15 +15,14 @@ pub(super) enum Condition {
     Namespace(Box<str>),
 }
 
-/// True if an index finds the watches of `selection` whose objects a change may concern. Without
-/// one, every change is tested against the selection; see
-/// [`GroupLimits::unindexed`](crate::cache::GroupLimits::unindexed).
-pub fn is_indexed(selection: &Selection) -> bool {
-    !condition_sets(selection).is_empty()
-}
+/// Maximum number of sets that are considered for one selection, besides its namespace.
+const MAX_SETS: usize = 16;
+/// Maximum number of conditions of a set. A group has an entry of the index for each of them.
+pub(super) const MAX_CONDITIONS: usize = 64;
 
 /// Sets of conditions, the probably most selective first. Each object of `selection` meets at least
-/// one condition of every set, so any one set is enough to find the group.
+/// one condition of every set, so any one set is enough to find the group. Long sets, and the last
+/// ones of many, are left out.
 pub(super) fn condition_sets(selection: &Selection) -> Vec<Vec<Condition>> {
     let terms = selection.fields.terms.iter().filter(|term| term.equal);
     let required = |field: Field| {
@@ -47,18 +46,17 @@ pub(super) fn condition_sets(selection: &Selection) -> Vec<Vec<Condition>> {
     let labels = selection.labels.requirements.iter().filter_map(any_of);
     let namespace = namespace.map(|namespace| Condition::Namespace(namespace.into()));
     let (name, namespace) = (name.map(|name| vec![name]), namespace.map(|own| vec![own]));
-    name.into_iter()
-        .chain(fields)
-        .chain(labels)
-        .chain(namespace)
-        .collect()
+    let sets = name.into_iter().chain(fields).chain(labels);
+    sets.take(MAX_SETS).chain(namespace).collect()
 }
 
 fn any_of(requirement: &LabelRequirement) -> Option<Vec<Condition>> {
     let condition =
         |value: &String| Condition::Label(requirement.key.as_str().into(), value.as_str().into());
     match &requirement.operator {
-        LabelOperator::In(values) => Some(values.iter().map(condition).collect()),
+        LabelOperator::In(values) if values.len() <= MAX_CONDITIONS => {
+            Some(values.iter().map(condition).collect())
+        }
         _ => None,
     }
 }

@@ -31,6 +31,8 @@ pub(in crate::cache) struct Group {
     /// The group's number, which is never reused in this cache.
     pub(in crate::cache) id: u64,
     pub(in crate::cache) selection: Arc<Selection>,
+    /// See [`Selection::units`].
+    pub(super) units: usize,
     pub(in crate::cache) wakes: WakeSet,
     /// A thread that needs this lock and the state's lock takes the state's lock first.
     queue: RwLock<Queue>,
@@ -93,6 +95,7 @@ impl Group {
     pub(in crate::cache) fn new(id: u64, selection: Arc<Selection>, start_position: u64) -> Self {
         Self {
             id,
+            units: selection.units(),
             selection,
             wakes: WakeSet::default(),
             queue: RwLock::new(Queue {

@@ -3,9 +3,7 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use crate::api::Selection;
 use crate::cache::groups::condition::Condition;
-use crate::cache::groups::condition::condition_sets;
 use crate::cache::groups::group::Group;
 use crate::cache::groups::group_set::GroupSet;
 use crate::cache::log::Event;
@@ -26,6 +24,19 @@ pub(super) struct GroupIndex {
     unindexed: GroupSet,
 }
 
+/// Maximum units of the groups of one entry, beyond which further groups count as unindexed. The
+/// changes of one namespace, for example, are tested against all groups of its entry.
+const MAX_ENTRY_UNITS: usize = 256;
+
+/// The place of a group in the index.
+#[derive(Clone, Debug)]
+pub(super) struct Place {
+    pub(super) indexed_by: IndexedBy,
+    /// True if so many changes are tested against the group that it needs a part of
+    /// [`GroupLimits::unindexed`](crate::cache::GroupLimits::unindexed).
+    pub(super) is_limited: bool,
+}
+
 /// The entries of the index under which a group is found.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum IndexedBy {
@@ -34,14 +45,6 @@ pub(super) enum IndexedBy {
     AnyOf(Vec<Condition>),
     /// The group is in `unindexed` and is checked for each change.
     Nothing,
-}
-
-// === impl IndexedBy ===
-
-impl IndexedBy {
-    pub(super) fn is_indexed(&self) -> bool {
-        *self != Self::Nothing
-    }
 }
 
 // === impl GroupIndex ===
@@ -87,20 +90,32 @@ impl GroupIndex {
         visit(Some(&self.unindexed));
     }
 
-    /// The entries for a group of `selection`: the set of conditions with the fewest groups so far.
-    pub(super) fn entries_for(&self, selection: &Selection) -> IndexedBy {
-        let total_groups = |conditions: &Vec<Condition>| -> usize {
-            conditions
-                .iter()
-                .map(|condition| self.group_count(condition))
-                .sum()
+    /// The place for a group of `units`: that of the set of conditions with the fewest groups so far.
+    pub(super) fn place_for(&self, sets: &[Vec<Condition>], units: usize) -> Place {
+        let load = |set: &&Vec<Condition>| {
+            let entries = set.iter().map(|condition| self.units_of(condition));
+            let (most, total) = entries.fold((0, 0), |(most, total), units| {
+                (usize::max(most, units), total + units)
+            });
+            (most + units > MAX_ENTRY_UNITS, total)
         };
-        let sets = condition_sets(selection).into_iter();
-        let fewest = sets.min_by_key(total_groups);
-        fewest.map_or(IndexedBy::Nothing, IndexedBy::AnyOf)
+        let least = sets
+            .iter()
+            .map(|set| (load(&set), set))
+            .min_by_key(|(load, _)| *load);
+        match least {
+            None => Place {
+                indexed_by: IndexedBy::Nothing,
+                is_limited: true,
+            },
+            Some(((is_limited, _), set)) => Place {
+                indexed_by: IndexedBy::AnyOf(set.clone()),
+                is_limited,
+            },
+        }
     }
 
-    /// Adds `group` under `indexed_by`, which is the result of [`GroupIndex::entries_for`].
+    /// Adds `group` under `indexed_by`, which is the result of [`GroupIndex::place_for`].
     pub(super) fn insert(&mut self, group: &Arc<Group>, indexed_by: &IndexedBy) {
         match indexed_by {
             IndexedBy::Nothing => self.unindexed.insert(group),
@@ -111,11 +126,6 @@ impl GroupIndex {
                 }
             }
         }
-    }
-
-    /// The number of groups that are checked for each change.
-    pub(super) fn unindexed_groups(&self) -> usize {
-        self.unindexed.len()
     }
 
     pub(super) fn remove(&mut self, group: &Arc<Group>, indexed_by: &IndexedBy) {
@@ -151,7 +161,7 @@ impl GroupIndex {
         }
     }
 
-    fn group_count(&self, condition: &Condition) -> usize {
+    fn units_of(&self, condition: &Condition) -> usize {
         let groups = match condition {
             Condition::Key(key) => self.by_key.get(key),
             Condition::Name(name) => self.by_name.get(name),
@@ -165,7 +175,7 @@ impl GroupIndex {
             }
             Condition::Namespace(namespace) => self.by_namespace.get(namespace),
         };
-        groups.map_or(0, GroupSet::len)
+        groups.map_or(0, GroupSet::units)
     }
 
     #[cfg(test)]

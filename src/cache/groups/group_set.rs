@@ -12,33 +12,41 @@ pub(super) enum GroupSet {
     #[default]
     Empty,
     One(Arc<Group>),
-    /// By the group's id.
-    Many(BTreeMap<u64, Arc<Group>>),
+    /// By the group's id, and the sum of their units.
+    Many(BTreeMap<u64, Arc<Group>>, usize),
 }
 
 // === impl GroupSet ===
 
 impl GroupSet {
-    pub(super) fn len(&self) -> usize {
+    /// The sum of [`Group::units`].
+    pub(super) fn units(&self) -> usize {
         match self {
             Self::Empty => 0,
-            Self::One(_) => 1,
-            Self::Many(groups) => groups.len(),
+            Self::One(group) => group.units,
+            Self::Many(_, units) => *units,
         }
     }
 
     pub(super) fn is_empty(&self) -> bool {
-        self.len() == 0
+        match self {
+            Self::Empty => true,
+            Self::One(_) => false,
+            Self::Many(groups, _) => groups.is_empty(),
+        }
     }
 
     pub(super) fn insert(&mut self, group: &Arc<Group>) {
         let added = (group.id, Arc::clone(group));
         *self = match std::mem::take(self) {
             Self::Empty => Self::One(added.1),
-            Self::One(first) => Self::Many(BTreeMap::from([(first.id, first), added])),
-            Self::Many(mut groups) => {
+            Self::One(first) => {
+                let units = first.units + group.units;
+                Self::Many(BTreeMap::from([(first.id, first), added]), units)
+            }
+            Self::Many(mut groups, units) => {
                 groups.insert(added.0, added.1);
-                Self::Many(groups)
+                Self::Many(groups, units + group.units)
             }
         };
     }
@@ -46,8 +54,10 @@ impl GroupSet {
     pub(super) fn remove(&mut self, group: &Arc<Group>) {
         match self {
             Self::One(only) if Arc::ptr_eq(only, group) => *self = Self::Empty,
-            Self::Many(groups) => {
-                groups.remove(&group.id);
+            Self::Many(groups, units) => {
+                if groups.remove(&group.id).is_some() {
+                    *units -= group.units;
+                }
             }
             Self::Empty | Self::One(_) => {}
         }
@@ -57,7 +67,7 @@ impl GroupSet {
         match self {
             Self::Empty => {}
             Self::One(group) => visit(group),
-            Self::Many(groups) => groups.values().for_each(visit),
+            Self::Many(groups, _) => groups.values().for_each(visit),
         }
     }
 }

@@ -7,9 +7,24 @@ use tokio::time::Instant;
 /// Groups without streams, which are kept for streams that resume.
 #[derive(Default)]
 pub(super) struct IdleGroups {
-    indexed: Order,
-    /// Groups that are tested for each change. They give way to new groups of this kind.
-    unindexed: Order,
+    unlimited: Order,
+    /// Groups that are tested for many changes. They give way to new groups of this kind.
+    limited: Order,
+    /// The sum of the groups' weights.
+    weight: usize,
+    /// The sum of the limited groups' units.
+    limited_units: usize,
+}
+
+/// A group without streams.
+#[derive(Clone, Copy)]
+pub(super) struct IdleGroup {
+    pub(super) id: u64,
+    /// When the last stream left.
+    pub(super) since: Instant,
+    pub(super) weight: usize,
+    /// 0 for a group that is not limited.
+    pub(super) limited_units: usize,
 }
 
 /// When the last stream left, and the group's id.
@@ -19,32 +34,45 @@ type Order = BTreeSet<(Instant, u64)>;
 
 impl IdleGroups {
     pub(super) fn len(&self) -> usize {
-        self.indexed.len() + self.unindexed.len()
+        self.unlimited.len() + self.limited.len()
     }
 
-    pub(super) fn add(&mut self, since: Instant, id: u64, is_indexed: bool) {
-        self.order_mut(is_indexed).insert((since, id));
+    pub(super) fn weight(&self) -> usize {
+        self.weight
     }
 
-    pub(super) fn remove(&mut self, since: Instant, id: u64, is_indexed: bool) {
-        self.order_mut(is_indexed).remove(&(since, id));
+    pub(super) fn limited_units(&self) -> usize {
+        self.limited_units
+    }
+
+    pub(super) fn add(&mut self, group: IdleGroup) {
+        self.order_mut(group).insert((group.since, group.id));
+        self.weight += group.weight;
+        self.limited_units += group.limited_units;
+    }
+
+    pub(super) fn remove(&mut self, group: IdleGroup) {
+        if self.order_mut(group).remove(&(group.since, group.id)) {
+            self.weight -= group.weight;
+            self.limited_units -= group.limited_units;
+        }
     }
 
     /// When the last stream left the group that is idle for the longest time, and the group's id.
     pub(super) fn oldest(&self) -> Option<(Instant, u64)> {
-        let oldest = [self.indexed.first(), self.unindexed.first()];
+        let oldest = [self.unlimited.first(), self.limited.first()];
         oldest.into_iter().flatten().min().copied()
     }
 
-    /// The id of the unindexed group that is idle for the longest time.
-    pub(super) fn oldest_unindexed(&self) -> Option<u64> {
-        self.unindexed.first().map(|(_, id)| *id)
+    /// The id of the limited group that is idle for the longest time.
+    pub(super) fn oldest_limited(&self) -> Option<u64> {
+        self.limited.first().map(|(_, id)| *id)
     }
 
-    fn order_mut(&mut self, is_indexed: bool) -> &mut Order {
-        match is_indexed {
-            true => &mut self.indexed,
-            false => &mut self.unindexed,
+    fn order_mut(&mut self, group: IdleGroup) -> &mut Order {
+        match group.limited_units {
+            0 => &mut self.unlimited,
+            _ => &mut self.limited,
         }
     }
 }

@@ -3,7 +3,8 @@
 //! The index finds a group by a condition that all objects of its selection meet: a key, a name,
 //! the value of a field or label, or the namespace. If a selection has several such conditions, the
 //! group is indexed by the one that the fewest groups have. If it has none, the group is checked
-//! for each change.
+//! for each change. The number of these groups is limited, and so is that of the groups that are
+//! found by a condition of too many others.
 
 use std::collections::HashMap;
 use std::collections::VecDeque;
@@ -12,14 +13,16 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-use crate::api::Selection;
+use crate::api::HashedSelection;
 use crate::cache::config::Config;
+use crate::cache::groups::candidate::Candidate;
 use crate::cache::groups::group::Group;
 use crate::cache::groups::group::QUEUED_EVENT_BYTES;
 use crate::cache::groups::group::QueuedEvent;
 use crate::cache::groups::group::shrink;
 use crate::cache::groups::group_index::GroupIndex;
-use crate::cache::groups::group_index::IndexedBy;
+use crate::cache::groups::group_index::Place;
+use crate::cache::groups::idle_groups::IdleGroup;
 use crate::cache::groups::idle_groups::IdleGroups;
 use crate::cache::groups::limits::GroupLimits;
 use crate::cache::groups::limits::TooManyUnindexed;
@@ -31,6 +34,9 @@ use crate::mutation::Mutation;
 /// Maximum number of idle groups that are dropped in one critical section. A change drops no more,
 /// which limits its delay.
 pub(in crate::cache) const DROPPED_AT_ONCE: usize = 256;
+/// A group without streams is kept if its part of [`GroupLimits::idle_bytes`] is smaller than one of
+/// so many. So a group that leaves takes the place of a limited number of others.
+const IDLE_PARTS: usize = 256;
 
 /// All groups of the current epoch.
 #[derive(Default)]
@@ -38,10 +44,12 @@ pub(in crate::cache) struct Interest {
     limits: GroupLimits,
     /// How long a group without streams is kept.
     idle_age: Duration,
-    ids: HashMap<Arc<Selection>, u64>,
+    ids: HashMap<HashedSelection, u64>,
     members: HashMap<u64, Member>,
     index: GroupIndex,
     idle: IdleGroups,
+    /// The units of all groups whose place is limited.
+    limited_units: usize,
     /// The queued events by log position, each with the ids of the groups that have it queued. Ids
     /// of removed groups stay until the event is the oldest.
     queue_order: VecDeque<(u64, Vec<u64>)>,
@@ -56,8 +64,11 @@ pub(in crate::cache) struct Interest {
 
 struct Member {
     group: Arc<Group>,
+    selection: HashedSelection,
     streams: usize,
-    indexed_by: IndexedBy,
+    place: Place,
+    /// See [`Candidate::weight`].
+    weight: usize,
     /// When the last stream left; `None` while there are streams.
     idle_since: Option<Instant>,
 }
@@ -65,8 +76,10 @@ struct Member {
 /// The result of [`Interest::join`].
 pub(in crate::cache) struct Joined {
     pub(in crate::cache) group: Arc<Group>,
-    /// The group that gave way. Freeing its queue may take long.
-    pub(in crate::cache) replaced: Option<Arc<Group>>,
+    /// The part of [`GroupLimits::unindexed`] that the group has; 0 for a group that needs none.
+    pub(in crate::cache) limited_units: usize,
+    /// The groups that gave way. Freeing their queues may take long.
+    pub(in crate::cache) replaced: Vec<Arc<Group>>,
 }
 
 /// The result of [`Interest::evict`].
@@ -105,46 +118,59 @@ impl Interest {
         self.members.len() - self.idle.len()
     }
 
-    /// Adds a stream to the group of `selection`, which is created if necessary. A group without
-    /// streams may give way; it is returned too, to be dropped outside of the locks.
+    /// Adds a stream to the group of `candidate`, which is created if necessary. Groups without
+    /// streams may give way; they are returned too, to be dropped outside of the locks.
     ///
     /// Borrowing `log` means that the caller holds the state's lock, so the tip cannot move: the
     /// writer offers a new group all events that it appends from then on.
     pub(in crate::cache) fn join(
         &mut self,
-        selection: &Arc<Selection>,
+        candidate: &Candidate,
         log: &EventLog,
     ) -> Result<Joined, TooManyUnindexed> {
+        let selection = &candidate.selection;
         let id = self.ids.get(selection);
         if let Some(member) = id.and_then(|id| self.members.get_mut(id)) {
             member.streams += 1;
-            if let Some(since) = member.idle_since.take() {
-                let is_indexed = member.indexed_by.is_indexed();
-                self.idle.remove(since, member.group.id, is_indexed);
+            if let Some(idle) = member.idle() {
+                self.idle.remove(idle);
             }
+            member.idle_since = None;
             return Ok(Joined {
                 group: Arc::clone(&member.group),
-                replaced: None,
+                limited_units: member.limited_units(),
+                replaced: Vec::new(),
             });
         }
-        let indexed_by = self.index.entries_for(selection);
-        let replaced = match indexed_by.is_indexed() {
-            true => None,
-            false => self.make_room_for_unindexed(selection)?,
+        let mut place = self.index.place_for(&candidate.sets, candidate.units);
+        // All watches of everything share one group, and other clients must not keep it out.
+        place.is_limited &= !selection.selection().is_everything();
+        let replaced = match place.is_limited {
+            true => self.make_room_for(candidate)?,
+            false => Vec::new(),
         };
         let id = self.next_id;
         self.next_id += 1;
-        let group = Arc::new(Group::new(id, Arc::clone(selection), log.tip()));
-        self.index.insert(&group, &indexed_by);
+        let group = Group::new(id, Arc::clone(selection.selection()), log.tip());
+        let group = Arc::new(group);
+        self.index.insert(&group, &place.indexed_by);
         let member = Member {
             group: Arc::clone(&group),
+            selection: selection.clone(),
             streams: 1,
-            indexed_by,
+            place,
+            weight: candidate.weight,
             idle_since: None,
         };
-        self.ids.insert(Arc::clone(selection), id);
+        let limited_units = member.limited_units();
+        self.limited_units += limited_units;
+        self.ids.insert(selection.clone(), id);
         self.members.insert(id, member);
-        Ok(Joined { group, replaced })
+        Ok(Joined {
+            group,
+            limited_units,
+            replaced,
+        })
     }
 
     /// Adds a stream to `group`, which another stream keeps.
@@ -154,43 +180,54 @@ impl Interest {
         }
     }
 
-    /// Removes and returns an idle group if there are too many groups that are checked for each
-    /// change.
-    fn make_room_for_unindexed(
+    /// Removes and returns idle groups if there are too many groups that are checked for many
+    /// changes.
+    fn make_room_for(
         &mut self,
-        selection: &Selection,
-    ) -> Result<Option<Arc<Group>>, TooManyUnindexed> {
-        let has_room = self.index.unindexed_groups() < self.limits.unindexed;
-        // All watches of everything share one group, and other clients must not keep it out.
-        if has_room || selection.is_everything() {
-            return Ok(None);
-        }
-        let Some(idle) = self.idle.oldest_unindexed() else {
+        candidate: &Candidate,
+    ) -> Result<Vec<Arc<Group>>, TooManyUnindexed> {
+        let mut removed = Vec::new();
+        let limit = self.limits.unindexed;
+        let in_use = self.limited_units - self.idle.limited_units();
+        if in_use.saturating_add(candidate.units) > limit {
             self.refused += 1;
             return Err(TooManyUnindexed);
-        };
-        Ok(self.remove(idle))
+        }
+        while self.limited_units + candidate.units > limit
+            && let Some(idle) = self.idle.oldest_limited()
+        {
+            removed.extend(self.remove(idle));
+        }
+        Ok(removed)
     }
 
-    /// Removes a stream from its group. The group stays for streams that resume, unless there are
-    /// too many; then returns the oldest group, to be dropped outside of the lock.
-    pub(in crate::cache) fn leave(
-        &mut self,
-        group: &Arc<Group>,
-        now: Instant,
-    ) -> Option<Arc<Group>> {
+    /// Removes a stream from its group. The group stays for streams that resume, unless it is large.
+    /// If there are too many, returns the oldest groups, to be dropped outside of the lock.
+    pub(in crate::cache) fn leave(&mut self, group: &Arc<Group>, now: Instant) -> Vec<Arc<Group>> {
+        let mut removed = Vec::new();
         // A group of an earlier epoch is no longer a member.
-        let member = self.members.get_mut(&group.id)?;
+        let Some(member) = self.members.get_mut(&group.id) else {
+            return removed;
+        };
         member.streams -= 1;
         if member.streams > 0 {
-            return None;
+            return removed;
+        }
+        if member.weight >= self.limits.idle_bytes / IDLE_PARTS {
+            removed.extend(self.remove(group.id));
+            return removed;
         }
         member.idle_since = Some(now);
-        let is_indexed = member.indexed_by.is_indexed();
-        self.idle.add(now, group.id, is_indexed);
-        let (_, oldest) = self.idle.oldest()?;
-        let is_full = self.idle.len() > self.limits.idle;
-        is_full.then(|| self.remove(oldest)).flatten()
+        if let Some(idle) = member.idle() {
+            self.idle.add(idle);
+        }
+        while (self.idle.len() > self.limits.idle || self.idle.weight() > self.limits.idle_bytes)
+            && removed.len() < DROPPED_AT_ONCE
+            && let Some((_, oldest)) = self.idle.oldest()
+        {
+            removed.extend(self.remove(oldest));
+        }
+        removed
     }
 
     /// Removes some of the groups that had no streams for the retention age, and returns them, so
@@ -208,18 +245,18 @@ impl Interest {
 
     fn remove(&mut self, id: u64) -> Option<Arc<Group>> {
         let member = self.members.remove(&id)?;
-        if let Some(since) = member.idle_since {
-            let is_indexed = member.indexed_by.is_indexed();
-            self.idle.remove(since, id, is_indexed);
+        if let Some(idle) = member.idle() {
+            self.idle.remove(idle);
         }
-        self.ids.remove(&member.group.selection);
-        self.index.remove(&member.group, &member.indexed_by);
+        self.ids.remove(&member.selection);
+        self.index.remove(&member.group, &member.place.indexed_by);
+        self.limited_units -= member.limited_units();
         self.queued -= member.group.len();
         Some(member.group)
     }
 
     /// Queues `event`, at log position `position`, in all groups concerned, and adds these to
-    /// `to_wake`. Returns the number of groups that were checked.
+    /// `to_wake`. Returns the units of the groups that were checked.
     pub(in crate::cache) fn publish(
         &mut self,
         position: u64,
@@ -228,7 +265,7 @@ impl Interest {
     ) -> usize {
         let (mut checked, mut ids) = (0, Vec::new());
         self.index.find(event, |group| {
-            checked += 1;
+            checked += group.units;
             if group.offer(position, event) {
                 ids.push(group.id);
                 to_wake.push(Arc::clone(group));
@@ -308,6 +345,29 @@ impl Interest {
             interest,
             _queues: queues,
         }
+    }
+}
+
+// === impl Member ===
+
+impl Member {
+    /// The part of [`GroupLimits::unindexed`] that the group has.
+    fn limited_units(&self) -> usize {
+        match self.place.is_limited {
+            true => self.group.units,
+            false => 0,
+        }
+    }
+
+    /// The group as one without streams; `None` while there are streams.
+    fn idle(&self) -> Option<IdleGroup> {
+        let since = self.idle_since?;
+        Some(IdleGroup {
+            id: self.group.id,
+            since,
+            weight: self.weight,
+            limited_units: self.limited_units(),
+        })
     }
 }
 

@@ -3,6 +3,7 @@
 //! `Interest` holds all groups of a cache. `GroupIndex` finds those that a change may concern,
 //! without a check of each group.
 
+mod candidate;
 mod condition;
 mod group;
 mod group_index;
@@ -11,7 +12,8 @@ mod idle_groups;
 mod interest;
 mod limits;
 
-pub use condition::is_indexed;
+pub(in crate::cache) use candidate::Candidate;
+pub use candidate::group_weight;
 pub(in crate::cache) use group::Group;
 pub(in crate::cache) use group::QueueRead;
 pub(in crate::cache) use interest::DROPPED_AT_ONCE;

@@ -18,6 +18,7 @@ use crate::api::EventType;
 use crate::api::Object;
 use crate::api::ResourceVersion;
 use crate::api::Selection;
+use crate::cache::groups::Candidate;
 use crate::cache::groups::Group;
 use crate::cache::groups::QueueRead;
 use crate::cache::log::Batch;
@@ -52,6 +53,8 @@ pub struct WatchStream {
     epoch: u64,
     phase: Phase,
     group: Arc<Group>,
+    /// The part of the cache's limit of unindexed groups that the group has.
+    limited_units: usize,
     /// The number, in the group's queue, of the next event to fetch; `None` while the stream reads
     /// the log, because the queue does not have all events from `position` on.
     number: Option<u64>,
@@ -114,9 +117,10 @@ impl WatchStream {
         from: WatchFrom,
         selection: Arc<Selection>,
     ) -> Result<Self, WatchError> {
+        let candidate = Candidate::new(selection);
         let state = shared.state.read();
         let (start, snapshot) = from.locate(shared, &state)?;
-        let mut stream = Self::begin(shared, state, start, &selection)?;
+        let mut stream = Self::begin(shared, state, start, &candidate)?;
         stream.phase = snapshot.map_or(Phase::Live, Phase::initial);
         Ok(stream)
     }
@@ -136,9 +140,10 @@ impl WatchStream {
         snapshot: &Snapshot,
         selection: Arc<Selection>,
     ) -> Result<Self, WatchError> {
+        let candidate = Candidate::new(selection);
         let state = shared.state.read();
         let start = Start::after_snapshot(&state, snapshot)?;
-        Self::begin(shared, state, start, &selection)
+        Self::begin(shared, state, start, &candidate)
     }
 
     /// Opens a stream in the group of `placeholder`, for a client that has everything up to
@@ -152,7 +157,9 @@ impl WatchStream {
         let state = shared.state.read();
         let start = Start::bridged(&state, epoch, version)?;
         shared.interest.lock().add_stream(group);
-        Ok(Self::begin_in(Arc::clone(group), shared, &state, start))
+        let limited_units = placeholder.limited_units;
+        let member = (Arc::clone(group), limited_units);
+        Ok(Self::begin_in(member, shared, &state, start))
     }
 
     /// Creates a stream of the changes after `start`, and joins its group. Unlocks the state.
@@ -160,10 +167,11 @@ impl WatchStream {
         shared: &Arc<SharedCache>,
         state: RwLockReadGuard<'_, State>,
         start: Start,
-        selection: &Arc<Selection>,
+        candidate: &Candidate,
     ) -> Result<Self, WatchError> {
-        let joined = shared.interest.lock().join(selection, &state.log)?;
-        let stream = Self::begin_in(joined.group, shared, &state, start);
+        let joined = shared.interest.lock().join(candidate, &state.log)?;
+        let member = (joined.group, joined.limited_units);
+        let stream = Self::begin_in(member, shared, &state, start);
         drop(state);
         // Freeing this memory may take long, so do it after unlocking.
         drop(joined.replaced);
@@ -171,7 +179,12 @@ impl WatchStream {
     }
 
     /// Creates a stream of the changes after `start`, which its `group` has counted.
-    fn begin_in(group: Arc<Group>, shared: &Arc<SharedCache>, state: &State, start: Start) -> Self {
+    fn begin_in(
+        (group, limited_units): (Arc<Group>, usize),
+        shared: &Arc<SharedCache>,
+        state: &State,
+        start: Start,
+    ) -> Self {
         shared.watchers.fetch_add(1, Ordering::Relaxed);
         Self {
             shared: shared.clone(),
@@ -180,6 +193,7 @@ impl WatchStream {
             phase: Phase::Live,
             number: group.number_at(start.position),
             group,
+            limited_units,
             position: start.position,
             batch: VecDeque::new(),
             start: start.version,
@@ -243,6 +257,12 @@ impl WatchStream {
     /// The objects that the stream reports.
     pub(in crate::cache) fn selection(&self) -> &Selection {
         &self.group.selection
+    }
+
+    /// The part of [`GroupLimits::unindexed`](crate::cache::GroupLimits::unindexed) that the
+    /// stream's selection has; 0 if it needs none.
+    pub fn limited_units(&self) -> usize {
+        self.limited_units
     }
 
     /// The objects that the stream still has to deliver first, with their snapshot; `None` if it

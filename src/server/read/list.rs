@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use crate::api::ContinueToken;
+use crate::api::HashedSelection;
 use crate::api::Selection;
 use crate::cache::Snapshot;
 use crate::codec::Encoder;
@@ -75,7 +76,7 @@ fn list_key(
     read: &Read,
     collection: &dyn Collection,
     snapshot: &Snapshot,
-    selection: &Selection,
+    selection: &Arc<Selection>,
     page: &Page,
 ) -> ListKey {
     ListKey {
@@ -84,7 +85,7 @@ fn list_key(
         resource_version: snapshot.resource_version(),
         objects: snapshot.len(),
         representation: read.representation,
-        selection: selection.clone(),
+        selection: HashedSelection::new(Arc::clone(selection)),
         after: page.after.clone(),
         limit: page.limit,
         printed: collection.printed(),

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use crate::api::HashedSelection;
 use crate::api::ResourceVersion;
 use crate::api::Selection;
 use crate::api::Status;
@@ -25,6 +26,7 @@ use crate::server::deliver::WatchBody;
 use crate::server::deliver::WatchSource;
 use crate::server::miss::CacheAnswer;
 use crate::server::miss::Miss;
+use crate::server::shares::LimitedUnits;
 use crate::shutdown::Shutdown;
 use crate::upstream::Scope;
 
@@ -77,6 +79,11 @@ pub(super) fn watch(
         }
         Err(WatchError::Expired(expired)) => WatchSource::Expired(expired),
     };
+    let limited = LimitedUnits(match &source {
+        WatchSource::Stream(stream) => stream.limited_units(),
+        WatchSource::Bridge(bridged) => bridged.limited_units(),
+        WatchSource::Expired(_) => 0,
+    });
     let representation = read.representation;
     let start = shared_start(
         read,
@@ -99,7 +106,8 @@ pub(super) fn watch(
         delivery.one_event_per_frame,
         shutdown.watch_end(),
     );
-    let answer = delivery.watch(body.holding(hold), terms, collection, start);
+    let mut answer = delivery.watch(body.holding(hold), terms, collection, start);
+    answer.extensions_mut().insert(limited);
     Ok(guarded(answer, collection.watch_end()))
 }
 
@@ -107,7 +115,7 @@ pub(super) fn watch(
 /// `None` if the watch is not compressed, or has events of its own: the rows of a Table have ages.
 fn shared_start(
     read: &Read,
-    selection: &Selection,
+    selection: &Arc<Selection>,
     terms: WatchTerms,
     collection: &Arc<dyn Collection>,
     delivery: &Delivery<'_>,
@@ -124,7 +132,7 @@ fn shared_start(
             resource_version: snapshot.resource_version(),
             objects: snapshot.len(),
             representation,
-            selection: selection.clone(),
+            selection: HashedSelection::new(Arc::clone(selection)),
             after: None,
             limit: None,
             printed: None,

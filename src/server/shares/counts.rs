@@ -21,13 +21,21 @@ pub(super) struct Counted<K: Hash + Eq> {
 
 /// Sets of values, one for each owner. A value may be in a set several times. Owners without a value
 /// have no entry. Clones are the same sets.
-pub(super) struct Distinct<O, V>(Arc<Mutex<HashMap<O, HashMap<V, usize>>>>);
+pub(super) struct Distinct<O, V>(Arc<Mutex<HashMap<O, Set<V>>>>);
+
+/// The values of one owner, and how often each is in the set.
+struct Set<V> {
+    counts: HashMap<V, usize>,
+    /// The units of all different values.
+    units: usize,
+}
 
 /// A value in the set of its owner, until it is dropped.
 pub(in crate::server) struct DistinctShare<O: Hash + Eq, V: Hash + Eq> {
     sets: Distinct<O, V>,
     owner: O,
     value: V,
+    units: usize,
 }
 
 // === impl Counts ===
@@ -98,25 +106,34 @@ impl<O, V> Clone for Distinct<O, V> {
 }
 
 impl<O: Hash + Eq + Clone, V: Hash + Eq + Clone> Distinct<O, V> {
-    /// Adds `value` to the set of `owner`, unless it is not in it and the set has `limit` different
-    /// values already.
+    /// Adds `value` to the set of `owner`, unless it is not in it and the set would have more than
+    /// `limit` units. Equal values must have equal `units`.
     pub(super) fn add(
         &self,
         owner: O,
-        value: V,
+        (value, units): (V, usize),
         limit: usize,
     ) -> Result<DistinctShare<O, V>, TooMany> {
         let mut sets = self.0.lock();
         let known = sets.get(&owner);
-        let held = known.map_or(0, HashMap::len);
-        let is_held = known.is_some_and(|set| set.contains_key(&value));
-        if !is_held && held >= limit {
+        let held = known.map_or(0, |set| set.units);
+        let is_held = known.is_some_and(|set| set.counts.contains_key(&value));
+        if !is_held && held.saturating_add(units) > limit {
             return Err(TooMany);
         }
-        let set = sets.entry(owner.clone()).or_default();
-        *set.entry(value.clone()).or_default() += 1;
+        let set = sets.entry(owner.clone()).or_insert_with(|| Set {
+            counts: HashMap::new(),
+            units: 0,
+        });
+        set.units += if is_held { 0 } else { units };
+        *set.counts.entry(value.clone()).or_default() += 1;
         let sets = self.clone();
-        Ok(DistinctShare { sets, owner, value })
+        Ok(DistinctShare {
+            sets,
+            owner,
+            value,
+            units,
+        })
     }
 
     #[cfg(test)]
@@ -131,8 +148,11 @@ impl<O: Hash + Eq, V: Hash + Eq> Drop for DistinctShare<O, V> {
         let Some(set) = sets.get_mut(&self.owner) else {
             return;
         };
-        subtract(set, &self.value);
-        if set.is_empty() {
+        subtract(&mut set.counts, &self.value);
+        if !set.counts.contains_key(&self.value) {
+            set.units -= self.units;
+        }
+        if set.counts.is_empty() {
             sets.remove(&self.owner);
         }
     }
@@ -145,7 +165,7 @@ mod tests {
     #[test]
     fn a_set_is_limited_by_its_different_values() {
         let sets = Distinct::default();
-        let add = |owner: u8, value: &'static str| sets.add(owner, value, 2);
+        let add = |owner: u8, value: &'static str| sets.add(owner, (value, 1), 2);
         let held = [add(1, "a"), add(1, "b"), add(1, "a"), add(2, "c")];
         assert!(held.iter().all(Result::is_ok));
         assert!(add(1, "c").is_err());
@@ -154,6 +174,7 @@ mod tests {
         assert!(add(1, "c").is_err(), "the value is held once more");
         drop(again);
         assert!(add(1, "c").is_ok());
+        assert!(sets.add(1, ("c", 2), 2).is_err());
         drop((second, other));
         assert!(sets.is_empty());
     }

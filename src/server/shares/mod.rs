@@ -8,16 +8,18 @@ use std::collections::HashMap;
 use std::collections::hash_map::Entry;
 use std::sync::Arc;
 
+use http::Response;
 use parking_lot::Mutex;
 use prometheus::IntCounterVec;
 use tokio::sync::Semaphore;
 
 use crate::api::GroupVersionResource;
+use crate::api::HashedSelection;
 use crate::api::Selection;
 use crate::api::Status;
 use crate::api::WireFormat;
+use crate::body::Body;
 use crate::body::BodyGuard;
-use crate::cache::is_indexed;
 use crate::identity::Caller;
 use crate::identity::UserKey;
 use crate::informer::ProofRequest;
@@ -41,13 +43,13 @@ pub use limits::UserLimits;
 #[derive(Clone)]
 pub(super) struct Shares {
     limits: UserLimits,
-    /// How many selections of a cache that no index finds one user may watch.
-    max_selections: usize,
+    /// How many units of selections of a cache that no index finds one user may watch.
+    max_units: usize,
     requests: Requests,
     /// Permits of a semaphore, which is identified by its address.
     permits: Counts<(UserKey, usize)>,
     /// Watched selections that no index finds, of the caches of one resource.
-    selections: Distinct<(UserKey, GroupVersionResource, WireFormat), Arc<Selection>>,
+    selections: Distinct<(UserKey, GroupVersionResource, WireFormat), HashedSelection>,
     /// Scopes for which reads wait for a proof.
     proof_scopes: Distinct<UserKey, ProofScope>,
     metrics: ShareMetrics,
@@ -85,7 +87,11 @@ pub(super) struct PermitShare {
 
 /// A watch of a selection that no index finds.
 pub(super) type SelectionShare =
-    DistinctShare<(UserKey, GroupVersionResource, WireFormat), Arc<Selection>>;
+    DistinctShare<(UserKey, GroupVersionResource, WireFormat), HashedSelection>;
+
+/// What the selection of an answered watch has of the cache's limit, as an extension of the answer.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct LimitedUnits(pub(super) usize);
 
 /// A read that waits for a proof.
 pub(super) type ProofShare = DistinctShare<UserKey, ProofScope>;
@@ -117,7 +123,7 @@ impl Shares {
                 watches: or_unlimited(limits.watches),
                 proof_scopes: or_unlimited(limits.proof_scopes),
             },
-            max_selections: max_unindexed.div_ceil(2),
+            max_units: max_unindexed.div_ceil(2),
             requests: Arc::default(),
             permits: Counts::default(),
             selections: Distinct::default(),
@@ -171,7 +177,8 @@ impl Shares {
         counted.map(|_counted| Some(PermitShare { _counted }))
     }
 
-    /// The share of `caller` for a watch as in `read`; `None` if it needs none.
+    /// The share of `caller` for a watch as in `read`, which a cache has answered with `answer`; `None`
+    /// if it needs none.
     ///
     /// # Errors
     /// A 429 if the user watches too many selections without an index.
@@ -179,15 +186,18 @@ impl Shares {
         &self,
         caller: &Caller,
         read: &Read,
+        answer: &Response<Body>,
     ) -> Result<Option<SelectionShare>, Status> {
         let (Caller::Known(caller), Plan::Watch { selection, .. }) = (caller, &read.plan) else {
             return Ok(None);
         };
-        if is_indexed(selection) || selection.is_everything() {
-            return Ok(None);
-        }
+        let units = match answer.extensions().get() {
+            Some(LimitedUnits(units)) if *units > 0 => *units,
+            _ => return Ok(None),
+        };
         let (gvr, format) = (read.spec.resource.gvr.clone(), read.spec.format);
-        let share = self.watch(caller.name_key(), gvr, format, Arc::clone(selection));
+        let of_user = (caller.name_key(), gvr, format);
+        let share = self.watch(of_user, Arc::clone(selection), units);
         share.map(Some).map_err(|TooMany| {
             self.refuse(Limit::UnindexedSelectors);
             Status::too_many_watched_selectors()
@@ -196,13 +206,13 @@ impl Shares {
 
     fn watch(
         &self,
-        user: UserKey,
-        gvr: GroupVersionResource,
-        format: WireFormat,
+        of_user: (UserKey, GroupVersionResource, WireFormat),
         selection: Arc<Selection>,
+        units: usize,
     ) -> Result<SelectionShare, TooMany> {
-        let of_user = (user, gvr, format);
-        self.selections.add(of_user, selection, self.max_selections)
+        let selection = HashedSelection::new(selection);
+        self.selections
+            .add(of_user, (selection, units), self.max_units)
     }
 
     /// The share of `caller` while `read` waits for the proof of `request`; `None` if the caller is
@@ -229,7 +239,8 @@ impl Shares {
     }
 
     fn prove(&self, user: UserKey, scope: ProofScope) -> Result<ProofShare, TooMany> {
-        self.proof_scopes.add(user, scope, self.limits.proof_scopes)
+        let limit = self.limits.proof_scopes;
+        self.proof_scopes.add(user, (scope, 1), limit)
     }
 
     fn refuse(&self, limit: Limit) -> TooMany {

@@ -130,9 +130,8 @@ fn a_user_watches_half_of_the_selections_without_an_index() {
             labels: LabelSelector::parse(&format!("!{label}")).expect("a selector"),
             ..Selection::default()
         };
-        assert!(!is_indexed(&selection));
-        let key = UserKey::for_tests(user);
-        shares.watch(key, pods(), WireFormat::Json, Arc::new(selection))
+        let of_user = (UserKey::for_tests(user), pods(), WireFormat::Json);
+        shares.watch(of_user, Arc::new(selection), 1)
     };
     let held = [watch(1, "a"), watch(1, "b"), watch(1, "a"), watch(1, "b")];
     assert!(held.iter().all(Result::is_ok));

@@ -18,6 +18,12 @@ mod api {
 
     #[derive(Debug, Default)]
     pub(crate) struct Selection;
+
+    impl Selection {
+        pub(crate) fn units(&self) -> usize {
+            1
+        }
+    }
 }
 
 pub mod mutation;

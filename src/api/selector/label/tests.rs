@@ -63,6 +63,15 @@ fn sorts_requirements_by_key() {
 }
 
 #[test]
+fn equal_requirements_are_kept_once() {
+    let selector =
+        LabelSelector::parse("b,a!=x,a in (y,x),a!=x,a,b,a in (x,y)").expect("is a selector");
+    assert_eq!(selector.to_string(), "a!=x,a in (x,y),a,b");
+    let many = LabelSelector::parse(&["a"; 15_000].join(",")).expect("is a selector");
+    assert_eq!(many.to_string(), "a");
+}
+
+#[test]
 fn refuses_what_the_api_server_refuses() {
     let long = "x".repeat(64);
     let long_value = format!("a={long}");
@@ -130,6 +139,13 @@ proptest! {
         ),
     ) {
         requirements.sort_by(|a, b| a.key.cmp(&b.key));
+        let mut distinct = Vec::new();
+        for requirement in requirements {
+            if !distinct.contains(&requirement) {
+                distinct.push(requirement);
+            }
+        }
+        let requirements = distinct;
         let selector = LabelSelector { requirements };
         prop_assert_eq!(LabelSelector::parse(&selector.to_string()), Ok(selector));
     }

@@ -2,6 +2,7 @@
 //! and evicted events leave nothing behind.
 
 use super::*;
+use crate::cache::groups::group_index::IndexedBy;
 use std::sync::atomic::AtomicUsize;
 use std::sync::atomic::Ordering;
 use std::task::Context;
@@ -18,6 +19,7 @@ use crate::api::LabelSelector;
 use crate::api::Object;
 use crate::api::ObjectValues;
 use crate::api::ResourceVersion;
+use crate::api::Selection;
 use crate::cache::Config;
 use crate::cache::EpochCause;
 use crate::cache::Reader;
@@ -77,7 +79,8 @@ fn log() -> EventLog {
 }
 
 fn join(interest: &mut Interest, selection: Selection) -> Result<Arc<Group>, TooManyUnindexed> {
-    let joined = interest.join(&Arc::new(selection), &log());
+    let candidate = Candidate::new(Arc::new(selection));
+    let joined = interest.join(&candidate, &log());
     joined.map(|joined| joined.group)
 }
 
@@ -253,7 +256,7 @@ fn a_group_without_streams_is_kept_for_the_retention_age() {
     let count = groups.len();
     let (start, age) = (Instant::now(), config().retention_age);
     let leave = |interest: &mut Interest, now| {
-        let mut leave = |group| assert!(interest.leave(group, now).is_none());
+        let mut leave = |group| assert!(interest.leave(group, now).is_empty());
         groups.iter().for_each(&mut leave);
     };
     for selection in all.clone() {
@@ -294,7 +297,8 @@ fn groups_without_streams_are_limited() {
     for (node, second) in (0..10).zip(0..) {
         let group = join(&mut interest, on_node(&format!("n{node}"))).unwrap();
         let now = start + Duration::from_secs(second);
-        let removed = interest.leave(&group, now).map(|group| group.id);
+        let removed = interest.leave(&group, now);
+        let removed = removed.first().map(|group| group.id);
         assert_eq!(removed, u64::checked_sub(node, 3), "the oldest");
     }
     assert_eq!((interest.members.len(), interest.idle.len()), (3, 3));
@@ -319,12 +323,128 @@ fn groups_that_no_index_finds_are_limited() {
     assert_eq!(join(&mut interest, labelled("!c")).err(), refused);
     // A group without streams gives way.
     drop(interest.leave(&first, Instant::now()));
-    let third = Arc::new(labelled("!c"));
+    let third = Candidate::new(Arc::new(labelled("!c")));
     let joined = interest.join(&third, &log()).expect("room");
     // It is returned, so that its queue is not freed under the locks.
-    let replaced = joined.replaced.expect("the idle group");
-    assert!(Arc::ptr_eq(&replaced, &first));
+    assert!(Arc::ptr_eq(&joined.replaced[0], &first));
     assert_eq!(join(&mut interest, labelled("!d")).err(), refused);
+}
+
+/// `count` conditions, each on a label of its own, that no index answers.
+fn conditions(prefix: &str, count: usize) -> Selection {
+    let conditions: Vec<_> = (0..count)
+        .map(|number| format!("!{prefix}{number}"))
+        .collect();
+    labelled(&conditions.join(","))
+}
+
+#[test]
+fn a_group_with_many_conditions_counts_as_many() {
+    let mut interest = limited(GroupLimits {
+        unindexed: 10,
+        ..GroupLimits::default()
+    });
+    let refused = Some(TooManyUnindexed);
+    assert_eq!(join(&mut interest, conditions("a", 161)).err(), refused);
+    let large = join(&mut interest, conditions("a", 144)).unwrap();
+    let small = join(&mut interest, conditions("b", 16)).unwrap();
+    assert_eq!(join(&mut interest, labelled("!c")).err(), refused);
+    let event = Arc::new(change(None, pod("a/x", "n1", "")));
+    assert_eq!(interest.publish(0, &event, &mut Vec::new()), 10);
+    // It gives way as a whole, and so do others if one does not suffice.
+    drop(interest.leave(&large, Instant::now()));
+    join(&mut interest, labelled("!c")).unwrap();
+    drop(interest.leave(&small, Instant::now()));
+    join(&mut interest, conditions("d", 144)).unwrap();
+    assert_eq!((interest.members.len(), interest.idle.len()), (2, 0));
+    assert_eq!(interest.limited_units, 10);
+}
+
+#[test]
+fn a_group_has_a_limited_number_of_entries() {
+    let values = |count: usize| {
+        let values: Vec<_> = (0..count).map(|number| format!("v{number}")).collect();
+        format!("a in ({})", values.join(","))
+    };
+    let places = [
+        (labelled(&values(64)), Some(64)),
+        (labelled(&values(65)), None),
+        (labelled(&format!("{},b=c", values(65))), Some(1)),
+        (labelled(&["a=1"; 100].join(",")), Some(1)),
+        (
+            Selection {
+                namespace: Some("a".to_owned()),
+                ..labelled(&values(15_000))
+            },
+            Some(1),
+        ),
+    ];
+    for (selection, entries) in places {
+        let candidate = Candidate::new(Arc::new(selection));
+        let place = GroupIndex::default().place_for(&candidate.sets, candidate.units);
+        let found = match &place.indexed_by {
+            IndexedBy::AnyOf(conditions) => Some(conditions.len()),
+            IndexedBy::Nothing => None,
+        };
+        assert_eq!((found, place.is_limited), (entries, entries.is_none()));
+    }
+    let equalities: Vec<_> = (0..1_000).map(|number| format!("a{number}=b")).collect();
+    let candidate = Candidate::new(Arc::new(labelled(&equalities.join(","))));
+    assert_eq!(candidate.sets.len(), 16);
+}
+
+#[test]
+fn groups_that_are_found_by_one_condition_are_limited() {
+    let in_namespace = |namespace: &str, label: usize| Selection {
+        namespace: Some(namespace.to_owned()),
+        ..labelled(&format!("!x{label}"))
+    };
+    let of_name = |_: &str, label: usize| Selection {
+        fields: named(None, "x").fields,
+        ..labelled(&format!("!x{label}"))
+    };
+    let kinds: [&dyn Fn(&str, usize) -> Selection; 2] = [&in_namespace, &of_name];
+    for selection in kinds {
+        let mut interest = limited(GroupLimits {
+            unindexed: 2,
+            ..GroupLimits::default()
+        });
+        let joined = (0..258).map(|label| join(&mut interest, selection("a", label)));
+        let groups: Vec<_> = joined.map(Result::unwrap).collect();
+        assert_eq!(interest.limited_units, 2);
+        let refused = join(&mut interest, selection("a", 258)).err();
+        assert_eq!(refused, Some(TooManyUnindexed));
+        // Those that joined before, and other conditions, are not concerned.
+        join(&mut interest, selection("a", 7)).unwrap();
+        join(&mut interest, on_node("n1")).unwrap();
+        drop(interest.leave(&groups[257], Instant::now()));
+        join(&mut interest, selection("a", 258)).unwrap();
+        assert_eq!(interest.limited_units, 2);
+    }
+}
+
+#[test]
+fn the_selections_of_groups_without_streams_have_a_limit_of_bytes() {
+    const LIMIT: usize = 1 << 20;
+    let mut interest = limited(GroupLimits {
+        idle_bytes: LIMIT,
+        ..GroupLimits::default()
+    });
+    let start = Instant::now();
+    let mut removed = 0;
+    for number in 0..5_000 {
+        let group = join(&mut interest, labelled(&format!("app=web{number}"))).unwrap();
+        let left = interest.leave(&group, start);
+        assert!(left.len() <= 2);
+        removed += left.len();
+        assert!(interest.idle.weight() <= LIMIT);
+    }
+    assert!(removed > 0 && interest.idle.weight() > LIMIT * 9 / 10);
+    // A group that would take the place of many is not kept.
+    let large = join(&mut interest, conditions("a", 15_000)).unwrap();
+    let left = interest.leave(&large, start);
+    assert!(left.len() == 1 && Arc::ptr_eq(&left[0], &large));
+    assert_eq!((interest.len(), interest.limited_units), (0, 0));
 }
 
 // === through the cache ===

@@ -28,8 +28,8 @@ use tokio::task::spawn_blocking;
 use tokio::time::Instant;
 use tokio::time::sleep_until;
 
+use crate::api::HashedSelection;
 use crate::api::ResourceVersion;
-use crate::api::Selection;
 use crate::body;
 use crate::body::Body;
 use crate::codec::Encoder;
@@ -111,7 +111,7 @@ pub(crate) struct ListKey {
     /// Number of objects in the snapshot.
     pub objects: usize,
     pub representation: Representation,
-    pub selection: Selection,
+    pub selection: HashedSelection,
     /// Only objects with a key greater than this; `None` for the first page.
     pub after: Option<String>,
     /// Largest number of items; `None` for no limit.

@@ -203,7 +203,8 @@ impl InitialChunk {
         key: Arc<ListKey>,
         encoder: Arc<Encoder>,
     ) -> io::Result<Self> {
-        let selected = Selected::of(&snapshot, after.as_ref(), &key.selection, &encoder);
+        let selection = key.selection.selection();
+        let selected = Selected::of(&snapshot, after.as_ref(), selection, &encoder);
         drop(snapshot);
         let mut budget = CoopBudget::new();
         budget.charge(selected.examined * EXAMINED_UNITS + selected.length);

@@ -54,14 +54,17 @@ pub(super) async fn closed_window_lists(scene: &Scene) {
     sleep(DURATION).await;
 }
 
-/// 50,000 watches, each with a selector that no index finds, while pods change.
+/// 50,000 watches, each with a selector that no index finds, while config maps change. Half of them
+/// are of the namespace of the changes.
 pub(super) async fn unindexed_watches(scene: &Scene) {
     let mut attackers = connections(scene.target(), scaled(50), OPEN_WINDOW).await;
     for (number, attacker) in attackers.iter_mut().enumerate() {
         let paths = (0..STREAMS).map(|stream| {
-            format!(
-                "/api/v1/configmaps?watch=1&resourceVersion=0&labelSelector=!x{number}-{stream}"
-            )
+            let maps = match stream % 2 {
+                0 => "/api/v1/configmaps".to_owned(),
+                _ => scene.path.replace("/pods", "/configmaps"),
+            };
+            format!("{maps}?watch=1&resourceVersion=0&labelSelector=!x{number}-{stream}")
         });
         let _ = attacker.get(paths.collect::<Vec<_>>()).await;
     }

@@ -12,6 +12,7 @@ use super::*;
 use crate::api::Object;
 use crate::api::ObjectKey;
 use crate::api::ObjectValues;
+use crate::api::Selection;
 use crate::api::WireFormat;
 use crate::body;
 use crate::ledger;
@@ -61,7 +62,7 @@ fn key(encoder: &Arc<Encoder>, version: u64) -> ListKey {
             view: crate::codec::View::Whole,
             indent: false,
         },
-        selection: Selection::default(),
+        selection: HashedSelection::new(Arc::default()),
         after: None,
         limit: None,
         printed: None,
@@ -156,7 +157,13 @@ async fn any_difference_in_the_key_is_a_different_list() {
         ("form", other(&|key| key.representation.indent = true)),
         (
             "scope",
-            other(&|key| key.selection.namespace = Some("a".into())),
+            other(&|key| {
+                let selection = Selection {
+                    namespace: Some("a".into()),
+                    ..Selection::default()
+                };
+                key.selection = HashedSelection::new(Arc::new(selection));
+            }),
         ),
         ("place", other(&|key| key.after = Some("a".into()))),
         ("limit", other(&|key| key.limit = Some(1))),

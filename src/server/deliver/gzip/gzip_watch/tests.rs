@@ -9,8 +9,8 @@ use http_body_util::BodyExt;
 use tokio::time::advance;
 
 use super::*;
+use crate::api::HashedSelection;
 use crate::api::ResourceVersion;
-use crate::api::Selection;
 use crate::api::WireFormat;
 use crate::cache::InitialObjects;
 use crate::cache::WatchFrom;
@@ -98,7 +98,7 @@ fn gzip(
         resource_version: collection.reader().applied().expect("a version"),
         objects: 0,
         representation: Representation::plain(WireFormat::Json),
-        selection: Selection::default(),
+        selection: HashedSelection::new(Arc::default()),
         after: None,
         limit: None,
         printed: None,

@@ -10,6 +10,7 @@ use tokio::task::yield_now;
 use tokio::time::advance;
 
 use super::*;
+use crate::api::HashedSelection;
 use crate::api::LabelOperator;
 use crate::api::LabelRequirement;
 use crate::api::LabelSelector;
@@ -58,7 +59,7 @@ fn list_key(encoder: &Arc<Encoder>, version: u64) -> ListKey {
         resource_version: ResourceVersion(version),
         objects: 1,
         representation: Representation::plain(WireFormat::Json),
-        selection: Selection::default(),
+        selection: HashedSelection::new(Arc::default()),
         after: None,
         limit: None,
         printed: None,
@@ -283,11 +284,12 @@ fn key_of(app: &str, encoder: &Arc<Encoder>) -> ListKey {
     let labels = LabelSelector {
         requirements: vec![requirement],
     };
+    let selection = Selection {
+        labels,
+        ..Selection::default()
+    };
     ListKey {
-        selection: Selection {
-            labels,
-            ..Selection::default()
-        },
+        selection: HashedSelection::new(Arc::new(selection)),
         ..list_key(encoder, 1)
     }
 }

@@ -1,0 +1,49 @@
+//! HashedSelection: a selection that is hashed once.
+
+use std::hash::BuildHasher;
+use std::hash::Hash;
+use std::hash::Hasher;
+use std::hash::RandomState;
+use std::sync::Arc;
+use std::sync::LazyLock;
+
+use super::Selection;
+
+/// A key for maps. A selection may have thousands of conditions, and maps are used under locks.
+#[derive(Clone, Debug)]
+pub struct HashedSelection {
+    hash: u64,
+    selection: Arc<Selection>,
+}
+
+static HASHER: LazyLock<RandomState> = LazyLock::new(RandomState::new);
+
+// === impl HashedSelection ===
+
+impl HashedSelection {
+    /// Hashes `selection`.
+    pub fn new(selection: Arc<Selection>) -> Self {
+        let hash = HASHER.hash_one(&selection);
+        Self { hash, selection }
+    }
+
+    /// The selection.
+    pub fn selection(&self) -> &Arc<Selection> {
+        &self.selection
+    }
+}
+
+impl PartialEq for HashedSelection {
+    fn eq(&self, other: &Self) -> bool {
+        let is_same = || Arc::ptr_eq(&self.selection, &other.selection);
+        self.hash == other.hash && (is_same() || self.selection == other.selection)
+    }
+}
+
+impl Eq for HashedSelection {}
+
+impl Hash for HashedSelection {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        state.write_u64(self.hash);
+    }
+}
