@@ -34,7 +34,9 @@ use crate::api::Query;
 use crate::api::WireFormat;
 use crate::body::Body;
 use crate::ledger::Account;
+use crate::ledger::Charge;
 use crate::ledger::Kind;
+use crate::ledger::Short;
 use crate::ledger::closed;
 use crate::net;
 use crate::net::Transport;
@@ -48,7 +50,8 @@ use crate::shutdown::Shutdown;
 const READ_BUFFER: usize = 1 << 10;
 /// Size, in bytes, of the buffer in which messages are written together.
 const WRITE_BUFFER: usize = 16 << 10;
-/// Bytes that a watch over a WebSocket holds: both buffers, a message and the task.
+/// Bytes that a watch over a WebSocket holds: both buffers, a message of up to `WRITE_BUFFER` and the
+/// task.
 const WEBSOCKET_BYTES: u64 = 48 << 10;
 /// Longest message, in bytes, that a client may send. All its messages are ignored.
 const MAX_RECEIVED: usize = 1 << 20;
@@ -85,6 +88,7 @@ pub(crate) fn over_websocket(
         return watch;
     };
     let account = request.extensions().get::<Arc<Account>>().cloned();
+    let payer = account.clone();
     let charge = account.as_ref();
     let charge = charge.map(|account| account.charge(Kind::WebSocket, WEBSOCKET_BYTES));
     let Ok(charge) = charge.transpose() else {
@@ -96,7 +100,7 @@ pub(crate) fn over_websocket(
     shutdown.spawn(async move {
         match upgrade.await {
             Ok(connection) => tokio::select! {
-                () = send(TokioIo::new(connection), events, framing) => {}
+                () = send(TokioIo::new(connection), events, framing, payer) => {}
                 () = until_stuck => tracing::debug!("the client of a WebSocket watch reads nothing"),
                 () = closed(account.as_deref()) => {
                     tracing::debug!("memory is short, and this WebSocket watch holds the most");
@@ -161,9 +165,15 @@ fn until_stuck(
     }
 }
 
-/// Sends all `events`, then closes the WebSocket; ends early if the client closes it, or reads
-/// nothing for as long as a connection without upgrade may stall.
-async fn send(connection: impl Transport + Send, mut events: Body, framing: Framing) {
+/// Sends all `events`, then closes the WebSocket; ends early if the client closes it, if it reads
+/// nothing for as long as a connection without upgrade may stall, or if there is no memory for its
+/// next event.
+async fn send(
+    connection: impl Transport + Send,
+    mut events: Body,
+    framing: Framing,
+    payer: Option<Arc<Account>>,
+) {
     let config = WebSocketConfig::default()
         .read_buffer_size(READ_BUFFER)
         .write_buffer_size(WRITE_BUFFER)
@@ -172,7 +182,7 @@ async fn send(connection: impl Transport + Send, mut events: Body, framing: Fram
     let connection = limit_stalls(connection, net::Config::DEFAULT_WRITE_TIMEOUT);
     let socket = WebSocketStream::from_raw_socket(connection, Role::Server, Some(config));
     let mut socket = socket.await;
-    match send_events(&mut socket, &mut events, framing).await {
+    match send_events(&mut socket, &mut events, framing, payer.as_ref()).await {
         Ok(()) => close(socket).await,
         Err(error) => tracing::debug!(%error, "WebSocket watch was broken off"),
     }
@@ -182,8 +192,10 @@ async fn send_events(
     socket: &mut WebSocketStream<impl Connection>,
     events: &mut Body,
     framing: Framing,
+    payer: Option<&Arc<Account>>,
 ) -> Result<(), tungstenite::Error> {
     loop {
+        let mut buffered = None;
         let mut frame = tokio::select! {
             frame = events.frame() => frame,
             received = socket.next() => match received {
@@ -198,7 +210,11 @@ async fn send_events(
                 return Ok(());
             };
             if let Ok(event) = event.into_data() {
+                let Ok(charge) = charge_copy(payer, event.len()) else {
+                    return Ok(());
+                };
                 socket.feed(framing.message(event)).await?;
+                buffered = charge;
             }
             // Events that are already waiting are written together.
             match events.frame().now_or_never() {
@@ -207,7 +223,16 @@ async fn send_events(
             }
         }
         socket.flush().await?;
+        drop(buffered);
     }
+}
+
+/// Charges the copy of an event of `length` bytes that the library makes. It writes the copy before it
+/// takes the next event, so at most one of them waits for the client.
+fn charge_copy(payer: Option<&Arc<Account>>, length: usize) -> Result<Option<Charge>, Short> {
+    let payer = payer.filter(|_| length > WRITE_BUFFER);
+    let charge = payer.map(|account| account.charge(Kind::WebSocket, length as u64));
+    charge.transpose()
 }
 
 /// Sends a close frame, and waits a moment for the client's. If the connection were dropped while
@@ -236,6 +261,8 @@ mod tests {
 
     use super::*;
     use crate::body;
+    use crate::ledger::Ledger;
+    use crate::ledger::Limits;
     use crate::shutdown;
 
     #[test]
@@ -268,7 +295,7 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn all_events_are_sent_and_then_the_close() {
         let (client, server) = duplex(64);
-        let sent = send(server, events(1_000, true), Framing::Text);
+        let sent = send(server, events(1_000, true), Framing::Text, None);
         let ((), received) = tokio::join!(sent, read_all(client));
         let expected = [b"\x81\x03{}\n".repeat(1_000), b"\x88\x02\x03\xe8".to_vec()].concat();
         assert!(received == expected, "{}", received.escape_ascii());
@@ -278,21 +305,53 @@ mod tests {
     async fn a_client_that_leaves_ends_the_watch() {
         let (client, server) = duplex(64);
         drop(client);
-        send(server, events(0, false), Framing::Text).await;
+        send(server, events(0, false), Framing::Text, None).await;
         let (mut client, server) = duplex(64);
         // A text message and a close message, both masked with zeroes.
         let input = b"\x81\x82\0\0\0\0hi\x88\x82\0\0\0\0\x03\xe8";
         client.write_all(input).await.expect("room");
-        let sent = send(server, events(0, false), Framing::Text);
+        let sent = send(server, events(0, false), Framing::Text, None);
         let ((), received) = tokio::join!(sent, read_all(client));
         assert_eq!(received, b"\x88\x02\x03\xe8");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_large_event_is_charged_until_the_client_has_taken_it() {
+        const LENGTH: usize = 100 << 10;
+        for (connection_memory, fits) in [(1 << 20, true), (50 << 10, false)] {
+            let limits = Limits {
+                connection_memory,
+                ..Limits::new(Some(1 << 30), None, 0)
+            };
+            let ledger = Ledger::new(limits);
+            let account = ledger.open_account();
+            let (mut client, server) = duplex(64);
+            let event = http_body::Frame::data(Bytes::from(vec![b'x'; LENGTH]));
+            let event = stream::iter([Ok::<_, std::io::Error>(event)]);
+            let events = body::boxed(StreamBody::new(event.chain(stream::pending())));
+            let mut sent = Box::pin(send(server, events, Framing::Text, Some(account)));
+            if !fits {
+                sent.await;
+                continue;
+            }
+            assert!((&mut sent).now_or_never().is_none());
+            assert!(ledger.leased() > LENGTH as u64, "{}", ledger.leased());
+            // Ten bytes of a frame with a 64-bit length come before the event.
+            let mut received = vec![0; 10 + LENGTH];
+            tokio::select! {
+                () = &mut sent => panic!("the watch ended"),
+                read = client.read_exact(&mut received) => drop(read.expect("all bytes")),
+            }
+            assert!((&mut sent).now_or_never().is_none());
+            assert!(ledger.leased() < LENGTH as u64, "{}", ledger.leased());
+        }
     }
 
     #[tokio::test(start_paused = true)]
     async fn a_client_that_reads_nothing_is_dropped_after_the_write_timeout() {
         let (_client, server) = duplex(64);
         let started = Instant::now();
-        send(server, events(10_000, false), Framing::Text).await;
+        send(server, events(10_000, false), Framing::Text, None).await;
         assert_eq!(started.elapsed(), net::Config::DEFAULT_WRITE_TIMEOUT);
     }
 
@@ -303,7 +362,7 @@ mod tests {
         let (_client, server) = duplex(64);
         let started = Instant::now();
         tokio::select! {
-            () = send(server, events(10_000, true), Framing::Text) => panic!("the client read nothing"),
+            () = send(server, events(10_000, true), Framing::Text, None) => panic!("the client read nothing"),
             () = until_stuck => {}
         }
         assert_eq!(started.elapsed().as_secs(), 35);
