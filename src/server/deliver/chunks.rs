@@ -19,17 +19,28 @@ use super::chunk_size::ChunkSize;
 
 /// Longest answer, in bytes, that is sent uncompressed; the API server has the same threshold.
 pub(crate) const GZIP_THRESHOLD: u64 = 128 << 10;
-/// Approximate size, in bytes, of the chunks in which indented JSON is sent.
-const INDENTED_CHUNK: usize = 32 << 10;
+/// Number of bytes that are indented together. Deeply nested JSON becomes many times longer.
+const INDENTED_PIECE: usize = 512;
 
 /// A body of slices, sent without copying. A clone sends what the original has not sent yet.
 #[derive(Clone, Debug)]
 pub(crate) struct Chunks<P> {
     parts: P,
     /// Indents JSON for people while it is sent; `None` if the parts are sent unchanged.
-    indenter: Option<Indenter>,
+    indenter: Option<Indented>,
     /// Bytes that are left to send. Of indented JSON, which is longer, this is the lower bound.
     left: u64,
+}
+
+/// The progress of indenting JSON.
+#[derive(Clone, Debug, Default)]
+struct Indented {
+    indenter: Indenter,
+    /// The rest of a part, which is not indented yet.
+    rest: Bytes,
+    /// Bytes of indented JSON that are left to send, if that is known.
+    left: Option<u64>,
+    size: ChunkSize,
 }
 
 /// [`Chunks`] with short parts copied together, for use if a frame costs more than the copying.
@@ -56,30 +67,39 @@ where
     /// Indents the JSON text of the parts.
     pub(crate) fn indented(self) -> Self {
         Self {
-            indenter: Some(Indenter::default()),
+            indenter: Some(Indented::default()),
             // Indented JSON has no line break at its end.
             left: self.left.saturating_sub(1),
             ..self
         }
     }
 
-    /// True if the answer is longer than [`GZIP_THRESHOLD`]. Only then is JSON indented while it is
-    /// sent; shorter JSON is indented before, so that its length is known.
+    /// True if the answer is longer than [`GZIP_THRESHOLD`]. Shorter JSON is indented twice, so that
+    /// its length is known.
     pub(crate) fn is_long(&self) -> bool {
         self.left > GZIP_THRESHOLD
     }
 
-    /// The body of a response.
-    pub(crate) fn boxed(self) -> Body {
+    /// The body of a response. JSON is indented while it is sent, so that a reader that takes nothing
+    /// keeps one chunk in memory.
+    pub(crate) fn boxed(mut self) -> Body
+    where
+        P: Clone,
+    {
         if self.indenter.is_some() && !self.is_long() {
-            let printed: Vec<Bytes> = self.collect();
-            return body::full(printed.concat());
+            let length = self.clone().map(|chunk| chunk.len() as u64).sum();
+            if let Some(indented) = &mut self.indenter {
+                indented.left = Some(length);
+            }
         }
         body::boxed(YieldingBody::new(self))
     }
 
     /// The body of a response, with short parts copied together (but not those of indented JSON).
-    pub(crate) fn gathered(self) -> Body {
+    pub(crate) fn gathered(self) -> Body
+    where
+        P: Clone,
+    {
         match self.indenter {
             Some(_) => self.boxed(),
             None => body::boxed(YieldingBody::new(GatheredChunks {
@@ -104,15 +124,31 @@ where
             left,
         } = self;
         let mut taken = parts.inspect(|part| *left = left.saturating_sub(part.len() as u64));
-        let Some(indenter) = indenter else {
+        let Some(indented) = indenter else {
             return taken.next();
         };
-        let mut printed = Vec::new();
-        while printed.len() < INDENTED_CHUNK {
-            let Some(part) = taken.next() else {
-                break;
-            };
-            indenter.push(&part, &mut printed);
+        indented.next(&mut taken)
+    }
+}
+
+impl Indented {
+    /// The next chunk of the indented `parts`.
+    fn next(&mut self, parts: &mut impl Iterator<Item = Bytes>) -> Option<Bytes> {
+        let size = self.size.next();
+        let mut printed = Vec::with_capacity(size);
+        while printed.len() < size {
+            if self.rest.is_empty() {
+                let Some(part) = parts.next() else {
+                    break;
+                };
+                self.rest = part;
+            }
+            let piece = self.rest.len().min(INDENTED_PIECE);
+            self.indenter.push(&self.rest.split_to(piece), &mut printed);
+        }
+        self.size.record(printed.len());
+        if let Some(left) = &mut self.left {
+            *left = left.saturating_sub(printed.len() as u64);
         }
         (!printed.is_empty()).then(|| printed.into())
     }
@@ -133,16 +169,22 @@ where
     }
 
     fn is_end_stream(&self) -> bool {
-        self.indenter.is_none() && self.left == 0
+        match &self.indenter {
+            Some(indented) => indented.left == Some(0),
+            None => self.left == 0,
+        }
     }
 
     fn size_hint(&self) -> SizeHint {
-        let mut hint = SizeHint::with_exact(self.left);
-        if self.indenter.is_some() {
-            hint = SizeHint::new();
+        let left = match &self.indenter {
+            Some(indented) => indented.left,
+            None => Some(self.left),
+        };
+        left.map(SizeHint::with_exact).unwrap_or_else(|| {
+            let mut hint = SizeHint::new();
             hint.set_lower(self.left);
-        }
-        hint
+            hint
+        })
     }
 }
 
@@ -247,6 +289,27 @@ mod tests {
             let sent = body.collect().await.expect("a body").to_bytes();
             assert!(sent == expected, "{items} items");
         }
+    }
+
+    #[tokio::test]
+    async fn a_short_indented_answer_is_not_made_before_the_reader_takes_it() {
+        let text = format!("[{}null]\n", "{\"a\":[1,{}],\"b\":\"c\"},".repeat(4_000));
+        let parts = vec![Bytes::from(text.clone())];
+        let chunks = Chunks::new(parts.into_iter(), text.len() as u64).indented();
+        assert!(!chunks.is_long());
+        let mut body = chunks.boxed();
+        let length = body.size_hint().exact().expect("a known length");
+        assert_eq!(length, codec::indented(text.as_bytes()).len() as u64);
+        let mut sent = 0;
+        while !body.is_end_stream() {
+            let frame = body.frame().await.expect("a frame").expect("no failure");
+            let frame = frame.into_data().expect("data");
+            let largest = chunk_size::FIRST.max(sent) + 4 * INDENTED_PIECE;
+            assert!(frame.len() <= largest, "{} bytes after {sent}", frame.len());
+            sent += frame.len();
+            assert_eq!(body.size_hint().exact(), Some(length - sent as u64));
+        }
+        assert_eq!(sent as u64, length);
     }
 
     #[tokio::test]

@@ -151,7 +151,7 @@ impl<'a> Delivery<'a> {
     /// are copied into one frame.
     pub(super) fn answer<P>(&self, chunks: Chunks<P>) -> Response<Body>
     where
-        P: Iterator<Item = Bytes> + Send + Unpin + 'static,
+        P: Iterator<Item = Bytes> + Clone + Send + Unpin + 'static,
     {
         let is_gathered = self.is_http2 || self.representation.view.is_table();
         self.response(if is_gathered {
