@@ -115,6 +115,11 @@ where
         }
     }
 
+    /// True if no further call can start before one of those in flight ends.
+    pub fn is_busy(&self) -> bool {
+        self.inner.in_flight.available_permits() == 0
+    }
+
     /// Returns the result of a call that is started after `join` was called. It is the `call` of
     /// this caller, or the `call` of another caller whose call was still pending.
     ///

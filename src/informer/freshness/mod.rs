@@ -26,6 +26,8 @@
 //! - **Group commit.** Requests that arrive before a call starts share it, through
 //!   `concurrency::GroupCommit`. Several different scopes are listed side by side, or by one call
 //!   for the whole cache if that is cheaper.
+//! - **Small scopes** do not wait for slow calls: after half a second without a free call they are
+//!   listed by a call of their own (`a_small_scope_does_not_wait_for_slow_lists`).
 //! - **Time limit.** `time_limit.rs`: 3 s, or as long as a direct list would take.
 //! - **Epochs.** Versions of different epochs are never compared. A consistent answer below the
 //!   version that was applied before the call means that etcd was restored.
@@ -53,6 +55,8 @@ use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
+use futures_util::FutureExt;
+use futures_util::future::BoxFuture;
 use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
 use tokio::time::Instant;
@@ -84,11 +88,16 @@ const CALL_SPACING: CallSpacing = CallSpacing {
     after_large_group: Duration::from_millis(100),
 };
 
+/// How long a request of few objects waits for calls in flight before it gets a call of its own.
+const PATIENCE: Duration = Duration::from_millis(500);
+
 /// Proves the freshness of one cache. Concurrent callers of [`Freshness::prove`] share calls.
 pub struct Freshness<P> {
     inner: Arc<Inner<P>>,
     shutdown: Shutdown,
     group: GroupCommit<ProofRequest, Result<Proofs, ProofError>>,
+    /// The calls for requests of few objects while the calls of `group` take long.
+    small: GroupCommit<ProofRequest, Result<Proofs, ProofError>>,
 }
 
 struct Inner<P> {
@@ -122,6 +131,7 @@ impl<P: FreshnessProbe> Freshness<P> {
             inner: Arc::new(inner),
             shutdown,
             group: GroupCommit::new(CALL_SPACING),
+            small: GroupCommit::new(CALL_SPACING),
         }
     }
 
@@ -223,22 +233,57 @@ impl<P: FreshnessProbe> Freshness<P> {
             }
             _ => request,
         };
-        let inner = Arc::clone(&self.inner);
-        let shutdown = self.shutdown.clone();
-        // The proof runs in a background task: decoding a large list would delay the other streams
-        // of a serving thread.
-        let call = |requests| async move {
-            let (sender, receiver) = oneshot::channel();
-            let _task = AbortOnDrop(shutdown.spawn_background(async move {
-                let proofs = inner.run(requests).await;
-                // Sending fails if no caller waits any more.
-                sender.send(proofs).ok();
-            }));
-            receiver.await.unwrap_or(Err(ProofError::NotReady))
-        };
-        let proofs = self.group.join(request.clone(), min_interval, call);
+        let proofs = self.proofs(&request, min_interval);
         let proofs = self.inner.in_time(&request, proofs).await?;
         proofs.of(&request)
+    }
+
+    /// The result of the calls for `request`. One of few objects does not wait long for others.
+    async fn proofs(
+        &self,
+        request: &ProofRequest,
+        min_interval: Duration,
+    ) -> Result<Proofs, ProofError> {
+        let proofs = self.group.join(request.clone(), min_interval, self.call());
+        let mut proofs = pin!(proofs);
+        if let Ok(proofs) = timeout(PATIENCE, &mut proofs).await {
+            return proofs;
+        }
+        let is_small = async {
+            match self.inner.prover.reader.snapshot() {
+                Some(snapshot) => plan::is_small(request, &snapshot).await,
+                None => false,
+            }
+        };
+        if !self.group.is_busy() || !is_small.await {
+            return proofs.await;
+        }
+        tokio::select! {
+            proofs = proofs => proofs,
+            small = self.small.join(request.clone(), min_interval, self.call()) => small,
+        }
+    }
+
+    /// A call to the API server. It runs in a background task: decoding a large list would delay the
+    /// other streams of a serving thread.
+    fn call(
+        &self,
+    ) -> impl FnOnce(HashSet<ProofRequest>) -> BoxFuture<'static, Result<Proofs, ProofError>> + use<P>
+    {
+        let inner = Arc::clone(&self.inner);
+        let shutdown = self.shutdown.clone();
+        move |requests| {
+            let proofs = async move {
+                let (sender, receiver) = oneshot::channel();
+                let _task = AbortOnDrop(shutdown.spawn_background(async move {
+                    let proofs = inner.run(requests).await;
+                    // Sending fails if no caller waits any more.
+                    sender.send(proofs).ok();
+                }));
+                receiver.await.unwrap_or(Err(ProofError::NotReady))
+            };
+            proofs.boxed()
+        }
     }
 }
 

@@ -75,6 +75,13 @@ pub(super) async fn plan(
     }
 }
 
+/// True if `request` selects so few objects of `cached` that their list costs the API server little.
+pub(super) async fn is_small(request: &ProofRequest, cached: &Snapshot) -> bool {
+    let requests = HashSet::from([request.clone()]);
+    let objects = count_objects(&requests, cached, VERIFY_FIRST_LIMIT);
+    objects.await.is_some()
+}
+
 /// The number of objects in `cached` that `requests` select; `None` if there are more than `limit`,
 /// or if counting them takes too long.
 async fn count_objects(

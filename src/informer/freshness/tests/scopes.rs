@@ -34,6 +34,8 @@ use crate::upstream::Scope;
 struct Server {
     objects: Vec<Object>,
     list_duration: Duration,
+    /// The duration of a list of all namespaces.
+    whole_duration: Duration,
     /// The scopes of the verification lists; an empty text for all namespaces.
     listed: Mutex<Vec<String>>,
 }
@@ -51,8 +53,12 @@ impl FreshnessProbe for Probe {
         let objects = objects
             .filter(|object| namespace.is_empty() || object.key.namespace() == namespace.as_str());
         let items = objects.cloned().collect();
+        let duration = match namespace.is_empty() {
+            true => self.0.whole_duration,
+            false => self.0.list_duration,
+        };
         self.0.listed.lock().push(namespace);
-        sleep(self.0.list_duration).await;
+        sleep(duration).await;
         Ok(ListPage {
             resource_version: ResourceVersion(1000),
             continue_token: None,
@@ -70,6 +76,15 @@ struct World {
 impl World {
     /// `namespaces` namespaces with ten objects each, all with the body `body`.
     fn new(namespaces: usize, body: &Bytes, list_duration: Duration) -> Self {
+        Self::with_durations(namespaces, body, (list_duration, list_duration))
+    }
+
+    /// The same, with the durations of a list of a namespace and of one of all.
+    fn with_durations(
+        namespaces: usize,
+        body: &Bytes,
+        (list_duration, whole_duration): (Duration, Duration),
+    ) -> Self {
         let object = |number: usize| {
             let key = ObjectKey::new(Some(&format!("n{}", number / 10)), &format!("o{number}"));
             let uid = format!("u{number}");
@@ -83,6 +98,7 @@ impl World {
         let server = Arc::new(Server {
             objects: (0..10 * namespaces).map(object).collect(),
             list_duration,
+            whole_duration,
             listed: Mutex::default(),
         });
         let (mut writer, reader) = cache::cache(cache::Config::default());
@@ -190,4 +206,37 @@ async fn a_small_scope_of_a_large_cache_has_a_short_time_limit() {
     let world = World::new(20, &body, Duration::from_secs(4));
     let proof = world.prove(Some("n1".to_owned())).await;
     assert!(matches!(proof, Err(ProofError::TimedOut)), "{proof:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_small_scope_does_not_wait_for_slow_lists() {
+    // 600 objects of 700 kB, whose list may take 21 s.
+    let body = Bytes::from(vec![0; 700_000]);
+    let durations = (Duration::from_millis(100), Duration::from_secs(20));
+    let world = World::with_durations(60, &body, durations);
+    let later = async |milliseconds, namespace: Option<&str>| {
+        sleep(Duration::from_millis(milliseconds)).await;
+        let asked_at = Instant::now();
+        let proof = world.prove(namespace.map(str::to_owned)).await;
+        (proof, asked_at.elapsed())
+    };
+    // The third list of everything waits for a call, and small scopes would wait with it.
+    let (first, second, third, small, other) = tokio::join!(
+        later(0, None),
+        later(20, None),
+        later(1_000, None),
+        later(2_000, Some("n1")),
+        later(2_100, Some("n2")),
+    );
+    for (proof, elapsed) in [small, other] {
+        assert_eq!(proof.expect("a proof"), 10);
+        assert!(elapsed < Duration::from_secs(2), "{elapsed:?}");
+    }
+    for (proof, _) in [first, second] {
+        assert_eq!(proof.expect("a proof"), 600);
+    }
+    assert!(matches!(third.0, Err(ProofError::TimedOut)), "{third:?}");
+    let listed = world.server.listed.lock();
+    let scoped = listed.iter().filter(|namespace| !namespace.is_empty());
+    assert_eq!(scoped.count(), 2, "{listed:?}");
 }
