@@ -157,7 +157,7 @@ async fn authorizing(kubeconfig: PathBuf) -> App {
         audit_log: None,
         tls: Tls::Plain,
         access,
-        authorities: identity::AuthoritySources::default(),
+        authorities: Some(identity::AuthoritySources::default()),
         connections: net::Config::default(),
         memory: ledger::Limits::default(),
         requests: Config::default(),

@@ -118,7 +118,9 @@ impl App {
                 .as_ref()
                 .filter(|_| admin_access.is_some()),
         );
-        load_authorities(&access, config.authorities.clone(), &certified, &shutdown).await?;
+        if let Some(sources) = config.authorities.clone() {
+            load_authorities(&access, sources, &certified, &shutdown).await?;
+        }
         for certificate in [&certificate, &admin_certificate].into_iter().flatten() {
             certificate.watch(&shutdown).await?;
         }

@@ -307,6 +307,20 @@ pub struct ServeArgs {
     )]
     pub anonymous_auth: bool,
 
+    /// Accept client certificates, and those of authenticating proxies. kubefan needs the rights of
+    /// an administrator to serve these callers; without them say false
+    #[arg(
+        long,
+        value_name = "BOOL",
+        action = ArgAction::Set,
+        num_args = 0..=1,
+        require_equals = true,
+        default_value_t = true,
+        default_missing_value = "true",
+        hide_possible_values = true
+    )]
+    pub client_certificates: bool,
+
     /// Authorities (PEM) of the client certificates that are accepted; default: those of the API
     /// server, from the ConfigMap kube-system/extension-apiserver-authentication, as far as kubefan
     /// may read it

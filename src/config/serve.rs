@@ -71,7 +71,7 @@ pub struct ServeConfig {
     /// How callers are authenticated and authorized.
     pub access: identity::Config,
     /// Where the authorities of client certificates are from.
-    pub authorities: identity::AuthoritySources,
+    pub authorities: Option<identity::AuthoritySources>,
     /// The limits of the listener for clients and of its connections.
     pub connections: net::Config,
     /// The limits of the memory that is held for readers and callers.
@@ -282,11 +282,12 @@ impl Checker<'_> {
     }
 
     /// The authorities of client certificates, which are used only if callers are authenticated.
-    fn authorities(&mut self, access: &identity::Config) -> identity::AuthoritySources {
+    fn authorities(&mut self, access: &identity::Config) -> Option<identity::AuthoritySources> {
         const ANONYMOUS: &str = "authentication.anonymous";
         const CLIENT: &str = "authentication.clientCaFile";
         const PROXY: &str = "authentication.requestheaderClientCaFile";
         const NAMES: &str = "authentication.requestheaderAllowedNames";
+        const ACCEPTED_CERTIFICATES: &str = "authentication.clientCertificates";
         let authentication = &self.settings.authentication;
         let sources = identity::AuthoritySources {
             client_ca: authentication.client_ca_file.clone(),
@@ -294,20 +295,25 @@ impl Checker<'_> {
             request_header_allowed_names: authentication.requestheader_allowed_names.clone(),
         };
         let is_off = access.mode == identity::Mode::None;
-        for (key, is_set) in [
-            (ANONYMOUS, authentication.anonymous),
-            (CLIENT, sources.client_ca.is_some()),
-            (PROXY, sources.request_header_ca.is_some()),
+        let are_accepted = authentication.client_certificates;
+        let is_anonymous = authentication.anonymous;
+        for (key, is_set, is_used) in [
+            (ANONYMOUS, is_anonymous, true),
+            (CLIENT, sources.client_ca.is_some(), are_accepted),
+            (PROXY, sources.request_header_ca.is_some(), are_accepted),
         ] {
             if is_off && is_set {
                 self.report(key, "has no effect with --auth none");
+            } else if is_set && !is_used {
+                let other = self.sources.name(ACCEPTED_CERTIFICATES, key);
+                self.report(key, &format!("has no effect without {other}"));
             }
         }
         if sources.request_header_ca.is_none() && !sources.request_header_allowed_names.is_empty() {
             let other = self.sources.name(PROXY, NAMES);
             self.report(NAMES, &format!("has no effect without {other}; add it"));
         }
-        sources
+        are_accepted.then_some(sources)
     }
 
     fn tls(&mut self) -> Tls {
@@ -546,6 +552,10 @@ mod tests {
             (
                 "--client-ca-file x --auth none --tls-self-signed --tls-dir x",
                 vec!["--client-ca-file: has no effect with --auth none"],
+            ),
+            (
+                "--client-ca-file x --client-certificates=false --tls-self-signed --tls-dir x",
+                vec!["--client-ca-file: has no effect without --client-certificates"],
             ),
             (
                 "--anonymous-auth",

@@ -148,6 +148,9 @@ pub(super) struct Authentication {
     /// Let requests without credentials read from the caches what the user system:anonymous may
     /// read. Otherwise they are only forwarded.
     pub(super) anonymous: bool,
+    /// Accept client certificates, and those of authenticating proxies. kubefan needs the rights of
+    /// an administrator to serve these callers; without them say false.
+    pub(super) client_certificates: bool,
     /// Authorities (PEM) of the client certificates that are accepted. Default: those of the API
     /// server, from the ConfigMap kube-system/extension-apiserver-authentication, as far as kubefan
     /// may read it. A relative path is relative to the configuration file.
@@ -410,6 +413,7 @@ impl Default for Authentication {
         Self {
             mode: None,
             anonymous: access.anonymous,
+            client_certificates: true,
             client_ca_file: None,
             requestheader_client_ca_file: None,
             requestheader_allowed_names: Vec::new(),

@@ -33,7 +33,7 @@ pub(super) struct Setting {
 }
 
 /// Every setting, in the order of `config/kubefan.yaml`.
-pub(super) const SETTINGS: [Setting; 64] = [
+pub(super) const SETTINGS: [Setting; 65] = [
     setting("upstream.kubeconfig", "kubeconfig", |to, _, serve| {
         to.upstream.kubeconfig.clone_from(&serve.kubeconfig);
     }),
@@ -130,6 +130,13 @@ pub(super) const SETTINGS: [Setting; 64] = [
         "anonymous_auth",
         |to, _, serve| {
             to.authentication.anonymous = serve.anonymous_auth;
+        },
+    ),
+    setting(
+        "authentication.clientCertificates",
+        "client_certificates",
+        |to, _, serve| {
+            to.authentication.client_certificates = serve.client_certificates;
         },
     ),
     setting(

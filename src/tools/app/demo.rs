@@ -177,7 +177,7 @@ async fn kubefan(config: &DemoConfig, inner: &TempKubeconfig) -> anyhow::Result<
         audit_log: None,
         tls: Tls::Plain,
         access: identity::Config::default(),
-        authorities: identity::AuthoritySources::default(),
+        authorities: Some(identity::AuthoritySources::default()),
         connections: net::Config::default(),
         memory: ledger::Limits::default(),
         requests: server::Config::default(),
