@@ -28,7 +28,8 @@ class Scene:
 
     def install(self):
         """Installs the central kubefan with the chart's defaults, in a restricted namespace."""
-        self.node.kubectl("apply", "-f", images.REPOSITORY / "deploy/shared/namespace.yaml")
+        self.node.kubectl("create", "namespace", "kubefan")
+        self.node.kubectl("label", "namespace", "kubefan", "pod-security.kubernetes.io/enforce=restricted")
         self.chart("kubefan", "kubefan", "--set", "image.tag=dev")
         self.node.name("kubefan", "kubefan")
 

@@ -3,6 +3,7 @@
 pub(crate) mod apiserver;
 pub(crate) mod assets;
 pub(crate) mod certificates;
+pub(crate) mod chart;
 pub(crate) mod example;
 pub(crate) mod informers;
 pub(crate) mod kubeconfig;

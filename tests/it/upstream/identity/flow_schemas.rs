@@ -1,4 +1,4 @@
-//! The FlowSchemas of `deploy/shared`: which requests they match, and what they do under load.
+//! The FlowSchemas of the chart: which requests they match, and what they do under load.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::AtomicBool;
@@ -20,6 +20,7 @@ use crate::support::clients::connector::Connector;
 use crate::support::poll::eventually;
 use crate::support::programs::apiserver::ApiServer;
 use crate::support::programs::apiserver::private_with_tokens;
+use crate::support::programs::chart::Tools;
 use crate::support::programs::kubefan::Kubefan;
 use crate::support::settings::setting;
 
@@ -32,7 +33,12 @@ const SCHEMA_OF_ANSWER: &str = "x-kubernetes-pf-flowschema-uid";
 const MAPS: &str = "/api/v1/namespaces/default/configmaps";
 const ACCESS_REVIEWS: &str = "/apis/authorization.k8s.io/v1";
 const REVIEWS: &str = "/apis/authentication.k8s.io/v1";
-const RIGHTS: [&str; 3] = ["namespace.yaml", "rbac.yaml", "rbac-certificates.yaml"];
+/// Values of the chart without FlowSchemas, and with them.
+/// Values of the chart without the FlowSchemas.
+const WITHOUT: &str =
+    "{config: {authentication: {clientCertificates: true}}, priorityAndFairness: {enabled: false}}";
+/// Values of the chart with the FlowSchemas.
+const WITH: &str = "config: {authentication: {clientCertificates: true}}";
 
 /// The names of all FlowSchemas, by uid.
 async fn schemas(server: &ApiServer) -> BTreeMap<String, String> {
@@ -56,8 +62,8 @@ async fn each_kind_of_call_matches_its_flow_schema() {
     let Some(server) = private_with_tokens("jane-token,jane,1\n", &[]).await else {
         return;
     };
-    shipped::apply(&server, &RIGHTS).await;
-    shipped::apply(&server, &["flowschemas.yaml"]).await;
+    let Some(tools) = Tools::find() else { return };
+    shipped::install(&server, &tools, WITH);
     let names = schemas(&server).await;
     let own = server
         .anonymous()
@@ -318,7 +324,8 @@ async fn a_flood_of_one_user_delays_neither_kubefan_nor_the_reviews_of_others() 
     let Some(server) = private_with_tokens("", &flags).await else {
         return;
     };
-    shipped::apply(&server, &RIGHTS).await;
+    let Some(tools) = Tools::find() else { return };
+    shipped::install(&server, &tools, WITHOUT);
     for number in 0..200 {
         let map = json!({
             "metadata": {"name": format!("map-{number}")},
@@ -328,7 +335,7 @@ async fn a_flood_of_one_user_delays_neither_kubefan_nor_the_reviews_of_others() 
     }
     let tokens = accounts(&server).await;
     let without = measure(&server, &tokens, 0).await;
-    shipped::apply(&server, &["flowschemas.yaml"]).await;
+    shipped::install(&server, &tools, WITH);
     let names = schemas(&server).await;
     let own = server
         .anonymous()

@@ -21,13 +21,13 @@ use crate::support::clients::connector::Connector;
 use crate::support::programs::apiserver::ApiServer;
 use crate::support::programs::apiserver::metric;
 use crate::support::programs::apiserver::private_with_tokens;
+use crate::support::programs::chart::Tools;
 use crate::support::programs::kubefan::Kubefan;
 
 use super::identities;
 use super::identities::NAMESPACE;
 use super::identities::TestUser;
 use super::own_requests::OwnRequests;
-use super::own_requests::Right;
 use super::own_requests::rights;
 use super::shipped;
 
@@ -72,8 +72,8 @@ fn collection(resource: &str, base: &str, namespaced: bool) -> String {
     }
 }
 
-/// The roles with the resources that kubefan caches: the shipped one, and the test's.
-const CACHE_ROLES: [&str; 2] = ["kubefan-shared-cache", "cached"];
+/// The role with the resources that kubefan caches.
+const CACHE_ROLE: &str = "kubefan-cache";
 
 /// All accesses to one resource.
 fn accesses((resource, base, namespaced): (&str, &str, bool)) -> Vec<Access> {
@@ -265,74 +265,50 @@ async fn answers_from_cache(kubefan: &Kubefan) -> f64 {
     metric(&kubefan.admin(), "kubefan_requests_total", &labels).await
 }
 
-/// A kubeconfig of a service account with exactly the rights that `deploy/shared` gives kubefan in
-/// this mode, and with list and watch of the resources that the test reads.
-async fn shipped_rights(server: &ApiServer, mode: &str) -> PathBuf {
-    let delegated = (mode == "delegated").then_some("rbac-delegated.yaml");
-    let common = ["namespace.yaml", "rbac.yaml", "rbac-certificates.yaml"];
-    let names: Vec<_> = common.into_iter().chain(delegated).collect();
-    shipped::apply(server, &names).await;
-    if delegated.is_none() {
-        let rules = RESOURCES.map(|(resource, base, _)| {
-            let mut parts = base.trim_start_matches('/').split('/');
-            let group = match parts.next() {
-                Some("apis") => parts.next().expect("a group"),
-                _ => "",
-            };
-            json!({"apiGroups": [group], "resources": [resource], "verbs": ["list", "watch"]})
-        });
-        let account = json!({"kind": "ServiceAccount", "name": "kubefan", "namespace": "kubefan"});
-        let rules = json!(rules);
-        identities::grant(&server.client(), None, "cached", &rules, &account).await;
-    }
+/// A kubeconfig of a service account with exactly the rights that the chart gives kubefan in this mode
+/// with client certificates, and for caching the resources that the test reads.
+async fn shipped_rights(server: &ApiServer, tools: &Tools, mode: &str) -> PathBuf {
+    let cached = RESOURCES.map(|(resource, base, _)| match base.strip_prefix("/apis/") {
+        Some(version) => format!("{resource}.{}", version.split('/').next().expect("a group")),
+        None => resource.to_owned(),
+    });
+    let others = cached.iter().filter(|resource| *resource != "secrets");
+    let values = json!({
+        "config": {
+            "authentication": {"mode": mode, "clientCertificates": true},
+            "cache": {"secrets": true},
+        },
+        "cachedResources": others.collect::<Vec<_>>(),
+    });
+    shipped::grant_rights(server, tools, &values.to_string()).await;
     shipped::kubeconfig(server, &format!("kubefan-{mode}")).await
 }
 
-/// Checks that kubefan was refused nothing since the last check, and needed all rights of its role.
+/// Checks that kubefan was refused nothing since the last check, and needed all rights of its roles,
+/// except those to impersonate, which the audit log does not show.
 async fn check_rights(server: &ApiServer, mode: &str, own: &mut OwnRequests) {
-    let used = own.since_last();
-    let refused = used.iter().filter(|(_, codes)| codes.contains(&403));
-    assert_eq!(refused.collect::<Vec<_>>(), [], "{mode}");
-    let is_used = |(group, resource, verb): &Right| {
-        let of_resource = |(used, _): &(&Right, _)| (&used.0, &used.1) == (group, resource);
-        let verbs = used.iter().filter(of_resource).map(|(used, _)| &used.2);
-        // With a watch-list, a cache of what does not change may need no list for long.
-        verbs
-            .into_iter()
-            .any(|used| used == verb || used == "watch" && verb == "list")
-    };
-    let mut given = rights(server, &[&CACHE_ROLES[..], &["kubefan-shared"]].concat()).await;
-    if mode == "delegated" {
-        given.extend(rights(server, &["system:auth-delegator"]).await);
-    }
-    let unused = given.iter().filter(|right| !is_used(right));
-    assert_eq!(unused.collect::<Vec<_>>(), Vec::<&Right>::new(), "{mode}");
-    let is_given = |right: &Right| {
-        let is_discovery = right.1.is_empty();
-        let is_review = right.1 == "subjectaccessreviews";
-        let is_authority = right.1 == "configmaps";
-        given.contains(right) || is_discovery || is_review || is_authority
-    };
-    let others = used.keys().filter(|right| !is_given(right));
-    assert_eq!(others.collect::<Vec<_>>(), Vec::<&Right>::new(), "{mode}");
-    println!(
-        "{mode}: kubefan used {} rights, and was refused none",
-        used.len()
-    );
+    let delegated = (mode == "delegated").then_some("system:auth-delegator");
+    let roles = [CACHE_ROLE, "kubefan"].into_iter().chain(delegated);
+    let review = ("authorization.k8s.io", "subjectaccessreviews", "create");
+    let authorities = ("", "configmaps", "get");
+    let others = [review, authorities];
+    own.check(server, mode, &roles.collect::<Vec<_>>(), &others)
+        .await;
 }
 
 /// Sends everything through kubefan in one mode. Returns the number of compared cells, and of
 /// answers from the cache by user.
 async fn compare(
     server: &ApiServer,
+    tools: &Tools,
     mode: &str,
     rounds: &[&str],
     users: &[TestUser],
     accesses: &[Access],
     expected: &BTreeMap<&str, Vec<String>>,
 ) -> (usize, BTreeMap<&'static str, f64>) {
-    let kubeconfig = shipped_rights(server, mode).await;
-    let cached = rights(server, &CACHE_ROLES).await;
+    let kubeconfig = shipped_rights(server, tools, mode).await;
+    let cached = rights(server, &[CACHE_ROLE]).await;
     let cached = cached.iter().map(|(group, resource, _)| match &**group {
         "" => resource.clone(),
         group => format!("{resource}.{group}"),
@@ -393,6 +369,7 @@ async fn every_user_gets_what_the_api_server_would_answer() {
     let Some(server) = private_with_tokens(tokens, &flags).await else {
         return;
     };
+    let Some(tools) = Tools::find() else { return };
     create_objects(&server).await;
     let users = identities::create(&server).await;
     let accesses: Vec<Access> = RESOURCES.into_iter().flat_map(accesses).collect();
@@ -407,7 +384,7 @@ async fn every_user_gets_what_the_api_server_would_answer() {
         ("caller", &["first", "second"][..]),
         ("delegated", &["only"]),
     ] {
-        let compared = compare(&server, mode, rounds, &users, &accesses, &expected);
+        let compared = compare(&server, &tools, mode, rounds, &users, &accesses, &expected);
         let (cells, from_cache) = compared.await;
         println!("{mode}: {cells} cells are equal; from the cache: {from_cache:?}");
         check_rights(&server, mode, &mut own).await;

@@ -2,6 +2,7 @@
 
 mod attacks;
 mod callers;
+mod chart_rights;
 mod credentials;
 mod fairness;
 mod flow_schemas;

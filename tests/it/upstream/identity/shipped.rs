@@ -1,38 +1,89 @@
-//! The manifests of `deploy/shared`, applied to an API server.
+//! The chart in `deploy/helm/kubefan`, installed in an API server.
 
+use std::fs;
 use std::path::PathBuf;
 
-use crate::repository::root;
+use serde_json::Value;
+use serde_json::json;
+use tokio::task::block_in_place;
+
 use crate::support::programs::apiserver::ApiServer;
+use crate::support::programs::chart::NAMESPACE;
+use crate::support::programs::chart::Tools;
+use crate::support::programs::chart::chart;
+use crate::support::programs::chart::objects;
+use crate::support::programs::chart::succeeded;
 use crate::support::programs::kubeconfig;
 use crate::support::programs::kubeconfig::User;
 use crate::support::programs::kubectl::Kubectl;
 
-async fn run(server: &ApiServer, arguments: &[&str]) -> String {
-    let kubectl = Kubectl::new(server.assets(), &server.kubeconfig("admin"), "kubefan");
+/// Installs the chart with these values as release `kubefan`, or upgrades the release to them.
+pub(super) fn install(server: &ApiServer, tools: &Tools, values: &str) {
+    let file = server.directory().join("values.yaml");
+    fs::write(&file, values).expect("room");
+    let file = file.display().to_string();
+    let chart = chart().display().to_string();
+    let create = [
+        "--install",
+        "--create-namespace",
+        "--reset-values",
+        "--values",
+        &file,
+    ];
+    helm(
+        server,
+        tools,
+        &[&["upgrade", "kubefan", &chart][..], &create].concat(),
+    );
+}
+
+/// Creates kubefan's namespace, service account, roles and bindings as the chart describes them with
+/// these values, and nothing else, so that the lists of other objects do not change.
+pub(super) async fn grant_rights(server: &ApiServer, tools: &Tools, values: &str) {
+    let namespace = json!({"metadata": {"name": NAMESPACE}});
+    server
+        .client()
+        .create("/api/v1/namespaces", &namespace)
+        .await;
+    let rendered = block_in_place(|| tools.render_text(values));
+    let rendered = objects(&rendered.unwrap_or_else(|error| panic!("{error}")));
+    let is_right = |object: &&Value| {
+        let is_of_rbac = object["apiVersion"] == "rbac.authorization.k8s.io/v1";
+        is_of_rbac || object["kind"] == "ServiceAccount"
+    };
+    for namespace in [NAMESPACE, "kube-system"] {
+        let is_here = |object: &&Value| {
+            let own = object["metadata"]["namespace"].as_str();
+            own.unwrap_or(NAMESPACE) == namespace
+        };
+        let items: Vec<_> = rendered.iter().filter(is_right).filter(is_here).collect();
+        let list = json!({"apiVersion": "v1", "kind": "List", "items": items});
+        let file = server.directory().join("rights.json");
+        fs::write(&file, list.to_string()).expect("room");
+        let file = file.display().to_string();
+        kubectl(server, namespace, &["apply", "--server-side", "-f", &file]).await;
+    }
+}
+
+async fn kubectl(server: &ApiServer, namespace: &str, arguments: &[&str]) -> String {
+    let kubectl = Kubectl::new(server.assets(), &server.kubeconfig("admin"), namespace);
     let arguments: Vec<String> = arguments.iter().map(|&word| word.to_owned()).collect();
     let output = kubectl.run(&arguments).await;
     assert_eq!(output.code, Some(0), "{}", output.stderr);
     output.stdout
 }
 
-/// Applies files of `deploy/shared`.
-pub(super) async fn apply(server: &ApiServer, names: &[&str]) {
-    for name in names {
-        let path = root().join("deploy/shared").join(name);
-        let path = path.display().to_string();
-        // Only this file has an object in a namespace other than kubefan's.
-        let namespace = match *name {
-            "rbac-certificates.yaml" => "--namespace=kube-system",
-            _ => "--namespace=kubefan",
-        };
-        run(server, &["apply", "--server-side", "-f", &path, namespace]).await;
-    }
+/// Runs helm for the release's namespace.
+pub(super) fn helm(server: &ApiServer, tools: &Tools, arguments: &[&str]) -> String {
+    let kubeconfig = server.kubeconfig("admin").display().to_string();
+    let place = ["--namespace", NAMESPACE, "--kubeconfig", &kubeconfig];
+    let ended = block_in_place(|| tools.run("helm", &[arguments, &place].concat()));
+    succeeded(&ended).unwrap_or_else(|error| panic!("{arguments:?}: {error}"))
 }
 
 /// A token of kubefan's service account, or of another one in its namespace.
 pub(super) async fn token(server: &ApiServer, account: &str) -> String {
-    let token = run(server, &["create", "token", account]).await;
+    let token = kubectl(server, NAMESPACE, &["create", "token", account]).await;
     token.trim().to_owned()
 }
 

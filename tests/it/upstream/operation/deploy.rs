@@ -51,11 +51,6 @@ fn sidecar(name: &str) -> PathBuf {
     root().join("deploy/sidecar").join(name)
 }
 
-/// A file of the kubefan for the whole cluster.
-fn for_all(name: &str) -> PathBuf {
-    root().join("deploy/shared").join(name)
-}
-
 /// The YAML documents of a file.
 fn documents(path: &Path) -> Vec<Value> {
     let parse = |text: &str| {
@@ -363,16 +358,11 @@ fn the_sidecar_caches_what_the_client_reads_and_has_no_other_right() {
     assert_eq!(given, wanted, "rbac.yaml (left) and what is read");
 }
 
-/// Both pods serve the admin listener over TLS.
+/// The pod serves the admin listener over TLS.
 #[test]
 fn probes_use_tls() {
-    let shared = documents(&for_all("deployment.yaml")).remove(0);
-    let shared = &shared["spec"]["template"]["spec"]["containers"][0];
-    for container in [shared, &container()] {
-        for probe in ["startupProbe", "livenessProbe", "readinessProbe"] {
-            let scheme = &container[probe]["httpGet"]["scheme"];
-            assert_eq!(scheme, "HTTPS", "{probe} of {container}");
-        }
+    for probe in ["startupProbe", "livenessProbe", "readinessProbe"] {
+        assert_eq!(container()[probe]["httpGet"]["scheme"], "HTTPS", "{probe}");
     }
 }
 
@@ -399,78 +389,6 @@ async fn the_api_server_accepts_every_manifest() {
             assert!(output.contains(made), "{from:?}: no {made} in {output}");
         }
     }
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn the_api_server_accepts_the_manifests_for_the_whole_cluster() {
-    let Some(server) = shared() else { return };
-    let kubectl = Kubectl::new(server.assets(), &server.kubeconfig("admin"), "kubefan");
-    // A dry run creates no namespace, which the other objects need.
-    let namespace = for_all("namespace.yaml").display().to_string();
-    run(&kubectl, &["apply", "--server-side", "-f", &namespace]).await;
-    let dry = ["apply", "--server-side", "--dry-run=server"];
-    let customised = root().join("deploy/shared").display().to_string();
-    let more = [
-        "rbac-delegated.yaml",
-        "rbac-certificates.yaml",
-        "rbac-metrics.yaml",
-    ];
-    let more = more.map(|name| for_all(name).display().to_string());
-    // One of them is in another namespace than this kubectl.
-    let mut arguments = vec!["--namespace=kube-system"];
-    arguments.extend(more.iter().flat_map(|path| ["-f", path.as_str()]));
-    let mut output = run(&kubectl, &[&dry[..], &["-k", &customised]].concat()).await;
-    output += &run(&kubectl, &[&dry[..], &arguments].concat()).await;
-    for made in [
-        "namespace/kubefan ",
-        "serviceaccount/kubefan ",
-        "clusterrole.rbac.authorization.k8s.io/kubefan-shared ",
-        "clusterrole.rbac.authorization.k8s.io/kubefan-shared-cache ",
-        "clusterrolebinding.rbac.authorization.k8s.io/kubefan-shared-cache ",
-        "clusterrolebinding.rbac.authorization.k8s.io/kubefan-shared-delegated ",
-        "clusterrole.rbac.authorization.k8s.io/kubefan-shared-certificates ",
-        "rolebinding.rbac.authorization.k8s.io/kubefan-shared-authorities ",
-        "clusterrole.rbac.authorization.k8s.io/kubefan-metrics ",
-        "flowschema.flowcontrol.apiserver.k8s.io/kubefan ",
-        "flowschema.flowcontrol.apiserver.k8s.io/kubefan-reviews ",
-        "prioritylevelconfiguration.flowcontrol.apiserver.k8s.io/kubefan ",
-        "prioritylevelconfiguration.flowcontrol.apiserver.k8s.io/kubefan-reviews ",
-        "service/kubefan ",
-        "deployment.apps/kubefan ",
-    ] {
-        assert!(output.contains(made), "no {made} in {output}");
-    }
-    let template = &documents(&for_all("deployment.yaml"))[0]["spec"]["template"];
-    let mut pod = json!({
-        "metadata": { "name": "one", "labels": template["metadata"]["labels"] },
-        "spec": template["spec"],
-    });
-    // No controller creates service accounts here.
-    pod["spec"]["serviceAccountName"] = Value::Null;
-    pod["spec"]["automountServiceAccountToken"] = json!(false);
-    let pods = "/api/v1/namespaces/kubefan/pods?dryRun=All";
-    server.client().create(pods, &pod).await.ok();
-    let mut loose = pod;
-    loose["spec"]["containers"][0]["securityContext"]["capabilities"] = Value::Null;
-    let refused = server.client().create(pods, &loose).await;
-    assert_eq!(refused.status, 403, "{refused}");
-}
-
-/// The flags of the shared kubefan are accepted, and it would have failed only later, without its
-/// certificate.
-#[test]
-fn the_shared_pod_has_flags_that_kubefan_accepts() {
-    let deployment = &documents(&for_all("deployment.yaml"))[0];
-    let container = &deployment["spec"]["template"]["spec"]["containers"][0];
-    let mut flags = strings(&container["args"]);
-    for address in ["0.0.0.0:8443", "0.0.0.0:8002"] {
-        let flag = flags.iter_mut().find(|flag| *flag == address);
-        *flag.expect(address) = "0.0.0.0:0".to_owned();
-    }
-    let flags: Vec<&str> = flags.iter().map(String::as_str).collect();
-    let ended = crate::support::programs::kubefan::run(&flags);
-    assert_eq!(ended.code, Some(1), "{ended:?}");
-    assert!(ended.stderr.contains("/etc/kubefan/tls/"), "{ended:?}");
 }
 
 /// A directory with the manifests but without kustomization.yaml, which `kubectl apply -f` would
@@ -919,7 +837,7 @@ fn the_readme_names_every_file_and_no_other() {
     for link in &linked {
         assert!(root().join("deploy").join(link).exists(), "{link}");
     }
-    for folder in ["", "shared/", "sidecar/", "systemd/"] {
+    for folder in ["", "sidecar/", "systemd/"] {
         let entries = fs::read_dir(root().join("deploy").join(folder)).expect("a folder");
         for entry in entries {
             let name = entry.expect("an entry").file_name();

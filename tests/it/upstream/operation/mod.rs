@@ -2,6 +2,7 @@
 
 mod admin;
 mod bad_input;
+mod chart;
 mod deploy;
 mod discovery;
 mod readme_commands;
