@@ -33,6 +33,10 @@ deny:
 dist:
     cargo build --profile dist
 
+# Build the files of a release in target/release-artifacts (needs cargo-cyclonedx and Go).
+release:
+    deploy/release
+
 # Run the benches.
 bench *ARGS:
     cargo bench {{ ARGS }}

@@ -65,12 +65,20 @@ def archive(name, files, config, executables=(), links=None):
     manifest = blobs.add("application/vnd.oci.image.manifest.v1+json", as_json({
         "schemaVersion": 2, "mediaType": "application/vnd.oci.image.manifest.v1+json",
         "config": configuration, "layers": [content]}))
-    manifest["annotations"] = {"io.containerd.image.name": name, "org.opencontainers.image.ref.name": name.rpartition(":")[2]}
+    manifest["annotations"] = {"io.containerd.image.name": with_registry(name), "org.opencontainers.image.ref.name": name.rpartition(":")[2]}
     return tar([
         entry("oci-layout", as_json({"imageLayoutVersion": "1.0.0"})),
         entry("index.json", as_json({"schemaVersion": 2, "manifests": [manifest]})),
         entry("manifest.json", as_json([{"Config": path(configuration), "RepoTags": [name], "Layers": [path(content)]}])),
         *blobs.entries])
+
+
+def with_registry(name):
+    """The name as containerd keeps it: docker.io/library/ is the default."""
+    first, slash, _ = name.partition("/")
+    if slash and ("." in first or ":" in first):
+        return name
+    return f"docker.io/{name}" if slash else f"docker.io/library/{name}"
 
 
 class Blobs:

@@ -11,7 +11,7 @@ RECIPES = ("with-kubeconfig", "with-service-account")
 class Caller:
     """A pod with kubectl and informers, made from the template of a Deployment in deploy/clients."""
 
-    def __init__(self, scene, recipe, account, memory="256Mi"):
+    def __init__(self, scene, recipe, account, memory="256Mi", cpu="10m"):
         self.node, self.name = scene.node, f"{account}-{recipe}"
         template = self.node.get("--namespace", NAMESPACE, "deployment", recipe)["spec"]["template"]
         spec = template["spec"] | {"serviceAccountName": account, "terminationGracePeriodSeconds": 0}
@@ -22,7 +22,7 @@ class Caller:
         for name in ("args", "livenessProbe", "readinessProbe"):
             client.pop(name, None)
         client |= {"image": images.TOOLS, "command": ["sleep", "inf"], "env": environment,
-                   "resources": {"requests": {"cpu": "500m"}, "limits": {"memory": memory}}}
+                   "resources": {"requests": {"cpu": cpu}, "limits": {"memory": memory}}}
         # kubectl writes the documents that it keeps there.
         spec["volumes"].append({"name": "home", "emptyDir": {}})
         client["volumeMounts"].append({"name": "home", "mountPath": "/home/client"})

@@ -24,7 +24,7 @@ def run(scene, say):
     old = scene.kubefans.ready(2)
     say(f"two replicas of the old image: {images_of(old)}")
     rights(node)
-    caller = Caller(scene, "with-kubeconfig", "watcher", memory="2Gi")
+    caller = Caller(scene, "with-kubeconfig", "watcher", memory="2Gi", cpu="1")
     informers = [node.binaries / "kubectl", "--kubeconfig", node.kubeconfig, *caller.command("informers", stdin=True)]
     through = ["--kubeconfig", caller.kubeconfig, "--namespace", "churn"]
     direct = [node.binaries / "informers", "herd", "--stay", "--kubeconfig", node.kubeconfig, "--namespace", "churn", "--count", "1"]

@@ -273,6 +273,83 @@ fn sources_include_only_what_the_image_copies() {
     assert!(seen > 50, "only {seen} source files were found");
 }
 
+/// The file in a tar archive.
+fn in_tar(archive: &Path, name: &str) -> Vec<u8> {
+    let tar = Command::new("tar")
+        .arg("-xOf")
+        .arg(archive)
+        .arg(name)
+        .output();
+    let tar = tar.expect("tar runs");
+    assert!(tar.status.success(), "{name}: {tar:?}");
+    tar.stdout
+}
+
+/// Assembles the image, with another program in the place of kubefan.
+#[test]
+fn the_assembled_image_is_that_of_the_dockerfile() {
+    if Command::new("python3").arg("--version").output().is_err() {
+        println!("no image is assembled, because there is no python3");
+        return;
+    }
+    let directory = tempfile::tempdir().expect("a temporary directory");
+    let [first, second] = ["first.tar", "second.tar"].map(|name| directory.path().join(name));
+    for file in [&first, &second] {
+        let assembled = Command::new("python3")
+            .arg(root().join("deploy/image.py"))
+            .args(["/bin/true", "kubefan:test"])
+            .arg(file)
+            .output()
+            .expect("python3 runs");
+        assert!(assembled.status.success(), "{assembled:?}");
+    }
+    let bytes = |file: &Path| fs::read(file).expect("the image");
+    assert!(bytes(&first) == bytes(&second), "two builds differ");
+
+    let json = |name: &str| -> Value { serde_json::from_slice(&in_tar(&first, name)).expect(name) };
+    let image = &json("manifest.json")[0];
+    let config = &json(image["Config"].as_str().expect("a path"))["config"];
+    let of_the_file = |instruction: &str| -> Value {
+        serde_json::from_str(&all_of(instruction)[0])
+            .unwrap_or_else(|_| all_of(instruction)[0].as_str().into())
+    };
+    assert_eq!(config["User"], of_the_file("USER"));
+    assert_eq!(config["Entrypoint"], of_the_file("ENTRYPOINT"));
+    assert_eq!(config["Cmd"], of_the_file("CMD"));
+    let port = format!("{}/tcp", all_of("EXPOSE")[0]);
+    assert_eq!(config["ExposedPorts"], json!({ port: {} }));
+
+    let layer = directory.path().join("layer.tar");
+    fs::write(
+        &layer,
+        in_tar(&first, image["Layers"][0].as_str().expect("a path")),
+    )
+    .expect("a file");
+    let program = config["Entrypoint"][0].as_str().expect("a path");
+    assert_eq!(in_tar(&layer, &program[1..]), bytes(Path::new("/bin/true")));
+    assert!(!in_tar(&layer, "etc/ssl/certs/ca-certificates.crt").is_empty());
+}
+
+#[test]
+fn every_build_of_the_image_has_the_same_features() {
+    let build = all_of("RUN").into_iter().find_map(|run| {
+        let (_, build) = run.split_once("cargo build ")?;
+        let (flags, _) = build.split_once(" &&")?;
+        Some(flags.trim().to_owned())
+    });
+    let build = build.expect("the Dockerfile builds kubefan");
+    assert!(
+        build.contains("--no-default-features --features proxy "),
+        "{build}"
+    );
+    for place in ["deploy/README.md", "deploy/image.py"] {
+        assert!(
+            document(place).contains(&build),
+            "{place}: cargo build {build}"
+        );
+    }
+}
+
 // === the unit ===
 
 #[test]
@@ -320,6 +397,7 @@ fn systemd_accepts_the_unit() {
         .arg(&unit)
         .output()
     else {
+        println!("the unit is not verified, because there is no systemd-analyze");
         return;
     };
     let output = String::from_utf8_lossy(&verified.stderr);
@@ -388,6 +466,36 @@ async fn the_api_server_accepts_every_manifest() {
         ] {
             assert!(output.contains(made), "{from:?}: no {made} in {output}");
         }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_api_server_accepts_the_clients() {
+    let Some(server) = shared() else { return };
+    let kubectl = Kubectl::new(
+        server.assets(),
+        &server.kubeconfig("admin"),
+        "kubefan-clients",
+    );
+    let clients = root().join("deploy/clients");
+    // A dry run creates no namespace, which the other objects need.
+    let namespace = clients.join("namespace.yaml").display().to_string();
+    run(&kubectl, &["apply", "--server-side", "-f", &namespace]).await;
+    let clients = clients.display().to_string();
+    let output = run(
+        &kubectl,
+        &["apply", "--server-side", "--dry-run=server", "-k", &clients],
+    )
+    .await;
+    for made in [
+        "serviceaccount/kube-state-metrics ",
+        "clusterrole.rbac.authorization.k8s.io/kubefan-clients ",
+        "clusterrolebinding.rbac.authorization.k8s.io/kubefan-clients ",
+        "configmap/kubefan-kubeconfig ",
+        "deployment.apps/with-kubeconfig ",
+        "deployment.apps/with-service-account ",
+    ] {
+        assert!(output.contains(made), "no {made} in {output}");
     }
 }
 
