@@ -258,6 +258,9 @@ async fn watches_of_one_namespace_that_no_other_condition_finds_are_limited() {
     drop((open, connection));
 }
 
+/// The name of a form of selectors, and the selectors by their number.
+type Form<'a> = (&'a str, &'a dyn Fn(usize) -> String);
+
 /// Selectors of 60 KB: a set of values, one condition again and again, and different conditions.
 #[tokio::test(flavor = "multi_thread")]
 async fn long_selectors_are_charged_and_freed() {
@@ -279,8 +282,7 @@ async fn long_selectors_are_charged_and_freed() {
     let set = |number: usize| format!("a{number}%20in%20({})", numbers(""));
     let again = |number: usize| vec![format!("a{number:04}"); BYTES / 6].join(",");
     let different = |number: usize| format!("a{number},{}", numbers("!"));
-    let forms: [(&str, &dyn Fn(usize) -> String); 3] =
-        [("set", &set), ("again", &again), ("different", &different)];
+    let forms: [Form<'_>; 3] = [("set", &set), ("again", &again), ("different", &different)];
     let before = resident(&kubefan);
     for (form, selector) in forms {
         let mut connection = http2(&kubefan, 65_535).await;

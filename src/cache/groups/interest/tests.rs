@@ -395,30 +395,31 @@ fn a_group_has_a_limited_number_of_entries() {
 
 #[test]
 fn groups_that_are_found_by_one_condition_are_limited() {
-    let in_namespace = |namespace: &str, label: usize| Selection {
-        namespace: Some(namespace.to_owned()),
-        ..labelled(&format!("!x{label}"))
-    };
-    let of_name = |_: &str, label: usize| Selection {
-        fields: named(None, "x").fields,
-        ..labelled(&format!("!x{label}"))
-    };
-    let kinds: [&dyn Fn(&str, usize) -> Selection; 2] = [&in_namespace, &of_name];
+    let kinds: [fn(usize) -> Selection; 2] = [
+        |label| Selection {
+            namespace: Some("a".to_owned()),
+            ..labelled(&format!("!x{label}"))
+        },
+        |label| Selection {
+            fields: named(None, "x").fields,
+            ..labelled(&format!("!x{label}"))
+        },
+    ];
     for selection in kinds {
         let mut interest = limited(GroupLimits {
             unindexed: 2,
             ..GroupLimits::default()
         });
-        let joined = (0..258).map(|label| join(&mut interest, selection("a", label)));
+        let joined = (0..258).map(|label| join(&mut interest, selection(label)));
         let groups: Vec<_> = joined.map(Result::unwrap).collect();
         assert_eq!(interest.limited_units, 2);
-        let refused = join(&mut interest, selection("a", 258)).err();
+        let refused = join(&mut interest, selection(258)).err();
         assert_eq!(refused, Some(TooManyUnindexed));
         // Those that joined before, and other conditions, are not concerned.
-        join(&mut interest, selection("a", 7)).unwrap();
+        join(&mut interest, selection(7)).unwrap();
         join(&mut interest, on_node("n1")).unwrap();
         drop(interest.leave(&groups[257], Instant::now()));
-        join(&mut interest, selection("a", 258)).unwrap();
+        join(&mut interest, selection(258)).unwrap();
         assert_eq!(interest.limited_units, 2);
     }
 }
