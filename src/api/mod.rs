@@ -43,6 +43,7 @@ pub use selector::SelectableField;
 pub use selector::SelectableFields;
 pub use selector::Selection;
 pub use selector::ShardSelector;
+pub use selector::ShardSelectorError;
 pub use selector::escape_field_value;
 pub use status::Status;
 pub use status::StatusCause;

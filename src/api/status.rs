@@ -270,8 +270,7 @@ impl Status {
     }
 
     /// 500 for an invalid `shardSelector`, as the API server sends it.
-    pub fn invalid_shard_selector(malformed: &Malformed) -> Self {
-        let problem = &malformed.problem;
+    pub fn invalid_shard_selector(problem: &str) -> Self {
         Self::failure(500, "", format!("invalid shard selector: {problem}"))
     }
 

@@ -7,10 +7,16 @@
 
 use http::StatusCode;
 
+use crate::api::ShardSelectorError;
 use crate::api::Status;
 
 use super::decide::Reason;
 use super::request::RequestInfo;
+
+/// What a client must send if kubefan does not read its `shardSelector`.
+const PLAIN_CALLS: &str = "kubefan does not read this CEL expression; send plain calls like \
+                           shardRange(object.metadata.uid, '0x0000000000000000', \
+                           '0x8000000000000000'), joined by ||";
 
 /// What is done with a LIST or WATCH that has a `shardSelector`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -46,6 +52,15 @@ pub(super) fn refusal(reason: Reason, is_known: bool) -> Option<Status> {
         // No API server could continue this list, so the client must begin again.
         Reason::PastState => Some(Status::expired_list()),
         _ => Some(unserved(reason)),
+    }
+}
+
+/// The answer to a LIST or WATCH whose `shardSelector` is not parsed.
+pub(super) fn refused_selector(error: &ShardSelectorError) -> Status {
+    match error {
+        ShardSelectorError::Invalid(problem) => Status::invalid_shard_selector(problem),
+        // An API server may read it, but perhaps ignores it.
+        ShardSelectorError::NotRead => Status::unserved_shard("shard_selector", Some(PLAIN_CALLS)),
     }
 }
 

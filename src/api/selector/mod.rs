@@ -25,3 +25,4 @@ pub use selection::LabelRequirement;
 pub use selection::LabelSelector;
 pub use selection::Selection;
 pub use shard::ShardSelector;
+pub use shard::ShardSelectorError;

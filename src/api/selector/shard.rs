@@ -3,7 +3,6 @@
 use std::fmt;
 use std::ops::RangeInclusive;
 
-use crate::api::Malformed;
 use crate::api::Object;
 
 /// The ranges of hashes that one shard of a resource's objects has. The API server filters a LIST
@@ -17,6 +16,16 @@ pub struct ShardSelector {
     ranges: Vec<RangeInclusive<u64>>,
     /// The same hashes in ascending ranges that do not touch, to find a hash fast.
     merged: Vec<RangeInclusive<u64>>,
+}
+
+/// Why a text is no [`ShardSelector`].
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum ShardSelectorError {
+    /// The API server refuses the text, with this message.
+    Invalid(String),
+    /// The text is not made of plain calls of `shardRange`. It may be CEL that means such calls, which
+    /// the API server reads, or no CEL at all.
+    NotRead,
 }
 
 /// The field whose hash decides to which shard an object belongs. Both never change in the life of
@@ -67,30 +76,27 @@ impl ShardSelector {
 
     /// Parses calls of `shardRange(FIELD, 'START', 'END')` that are joined by `||`, with the API
     /// server's messages. Other spellings that mean the same in CEL, such as strings with escapes,
-    /// are errors here.
+    /// are not read.
     ///
     /// # Errors
     /// If the text is not such a selector.
-    pub fn parse(text: &str) -> Result<Self, Malformed> {
-        Self::of_text(text).map_err(|problem| Malformed::new("shardSelector", problem))
-    }
-
-    fn of_text(text: &str) -> Result<Self, String> {
+    pub fn parse(text: &str) -> Result<Self, ShardSelectorError> {
         if text.trim().is_empty() {
             let problem =
                 "empty shard selector is not allowed; omit the parameter for unfiltered lists";
-            return Err(problem.to_owned());
+            return Err(problem.to_owned().into());
         }
-        let calls = calls(text).ok_or_else(not_a_selector)?;
+        let calls = calls(text).ok_or(ShardSelectorError::NotRead)?;
         let ranges: Vec<_> = calls.iter().map(Call::range).collect::<Result<_, _>>()?;
         let mut fields = ranges.iter().map(|(field, _)| *field);
-        let first = fields.next().ok_or_else(not_a_selector)?;
+        let first = fields.next().ok_or(ShardSelectorError::NotRead)?;
         if let Some(other) = fields.find(|field| *field != first) {
-            return Err(format!(
+            let problem = format!(
                 "all shard ranges must use the same field, got {:?} and {:?}",
                 first.path(),
                 other.path()
-            ));
+            );
+            return Err(problem.into());
         }
         let ranges: Vec<_> = ranges.into_iter().map(|(_, range)| range).collect();
         Ok(Self {
@@ -158,6 +164,14 @@ fn hash(value: &str) -> u64 {
     })
 }
 
+// === impl ShardSelectorError ===
+
+impl From<String> for ShardSelectorError {
+    fn from(problem: String) -> Self {
+        Self::Invalid(problem)
+    }
+}
+
 // === impl ShardField ===
 
 impl ShardField {
@@ -174,7 +188,7 @@ impl ShardField {
 // === impl Call ===
 
 impl Call<'_> {
-    fn range(&self) -> Result<(ShardField, RangeInclusive<u64>), String> {
+    fn range(&self) -> Result<(ShardField, RangeInclusive<u64>), ShardSelectorError> {
         let Self {
             function,
             arguments,
@@ -182,80 +196,75 @@ impl Call<'_> {
         if *function != "shardRange" {
             return Err(format!(
                 "unsupported function {function:?}; only shardRange() and || are allowed"
-            ));
+            )
+            .into());
         }
         let [field, start, end] = arguments.as_slice() else {
             let count = arguments.len();
-            return Err(format!(
-                "shardRange() requires exactly 3 arguments, got {count}"
-            ));
+            return Err(format!("shardRange() requires exactly 3 arguments, got {count}").into());
         };
         let Argument::Path(path) = field else {
-            return Err(not_a_selector());
+            return Err(ShardSelectorError::NotRead);
         };
         let known = ShardField::ALL.into_iter();
         let mut known = known.filter(|field| field.path() == path);
-        let field = known.next().ok_or_else(|| {
+        let Some(field) = known.next() else {
             let [uid, namespace] = ShardField::ALL.map(ShardField::path);
-            format!("unsupported field path {path:?}; supported: {uid}, {namespace}")
-        })?;
+            let problem = format!("unsupported field path {path:?}; supported: {uid}, {namespace}");
+            return Err(problem.into());
+        };
         let (start, end) = (start.bound("hexStart")?, end.bound("hexEnd")?);
         if start >= end {
             return Err(format!(
                 "shard range start {start:#018x} must be less than end {end:#018x}"
-            ));
+            )
+            .into());
         }
-        let within = |bound: u128| u64::try_from(bound).map_err(|_| not_a_selector());
+        let within = |bound: u128| u64::try_from(bound).map_err(|_| ShardSelectorError::NotRead);
         Ok((field, within(start)?..=within(end - 1)?))
     }
 }
 
 impl Argument<'_> {
     /// The number that the argument `name` spells: at most 2^64.
-    fn bound(&self, name: &str) -> Result<u128, String> {
+    fn bound(&self, name: &str) -> Result<u128, ShardSelectorError> {
         let Self::Text(text) = self else {
-            return Err(not_a_selector());
+            return Err(ShardSelectorError::NotRead);
         };
         let Some(digits) = text.strip_prefix("0x") else {
-            return Err(format!("{name} must have '0x' prefix, got {text:?}"));
+            return Err(format!("{name} must have '0x' prefix, got {text:?}").into());
         };
         if digits.is_empty() {
-            return Err(format!("{name}: hex value is required after '0x'"));
+            return Err(format!("{name}: hex value is required after '0x'").into());
         }
         let count = digits.len();
         if count > 17 {
-            return Err(format!(
-                "{name}: hex value too long ({count} chars, max 17): {digits:?}"
-            ));
+            return Err(
+                format!("{name}: hex value too long ({count} chars, max 17): {digits:?}").into(),
+            );
         }
         if let Some(other) = digits.chars().find(|digit| !is_digit(*digit)) {
             let other = other.to_string();
-            return Err(format!(
-                "{name}: invalid hex character {other:?} in {text:?}"
-            ));
+            return Err(format!("{name}: invalid hex character {other:?} in {text:?}").into());
         }
         if count == 17 && *text != LARGEST_END {
             return Err(format!(
                 "{name}: 17-digit hex value must be '{LARGEST_END}' (2^64), got {text:?}"
-            ));
+            )
+            .into());
         }
         if count < 16 {
             let padded = format!("0x{digits:0>16}");
             return Err(format!(
                 "{name} must be a 0x-prefixed 16-digit hex value, got {text:?} (did you mean {padded:?}?)"
-            ));
+            ).into());
         }
-        u128::from_str_radix(digits, 16).map_err(|_| not_a_selector())
+        u128::from_str_radix(digits, 16).map_err(|_| ShardSelectorError::NotRead)
     }
 }
 
 fn is_digit(digit: char) -> bool {
     matches!(digit, '0'..='9' | 'a'..='f')
-}
-
-fn not_a_selector() -> String {
-    let example = "shardRange(object.metadata.uid, '0x0000000000000000', '0x8000000000000000')";
-    format!("CEL parse error: kubefan reads only calls like {example}, joined by ||")
 }
 
 /// The calls in `text`, which are joined by `||` and may be in parentheses. `None` if there is

@@ -89,9 +89,8 @@ fn of_shard(read: Read, facts: &Facts<'_>) -> Decision {
         (Some(text), ShardSelectors::Serve) => match ShardSelector::parse(text) {
             Ok(shard) => Decision::Read(read.of_shard(shard)),
             // The API server parses the selector after it has authorized the caller.
-            Err(malformed) => {
-                let status = Status::invalid_shard_selector(&malformed);
-                Decision::RejectAuthorized(read, Box::new(status))
+            Err(error) => {
+                Decision::RejectAuthorized(read, Box::new(sharding::refused_selector(&error)))
             }
         },
     }

@@ -587,13 +587,19 @@ fn shards_are_forwarded_or_served() {
         ),
         (
             &get,
-            format!("{pods}?shardSelector=x"),
+            format!("{pods}?shardSelector=object()"),
             [forwarded, "500 if allowed"],
         ),
         (
             &get,
             format!("{pods}?shardSelector=%20"),
             [forwarded, "500 if allowed"],
+        ),
+        // The API server may read it, and then ignore it.
+        (
+            &get,
+            format!("{pods}?shardSelector={}", shard.replace("'0x0", "'\\x30x0")),
+            [forwarded, "429 if allowed"],
         ),
         // Other errors come first, as at the API server.
         (
