@@ -10,6 +10,8 @@ use http::HeaderValue;
 use http::header;
 use parking_lot::Mutex;
 
+use crate::identity::UserKey;
+
 use super::key::DocumentKey;
 use super::key::VersionHash;
 
@@ -46,7 +48,8 @@ pub(super) struct Document {
 }
 
 /// The newest documents, by their representation. Those that were not used for the longest time
-/// make room for others.
+/// make room for others, first those of the user with the most bytes: by variants of `Accept`, one
+/// user could else push out what the others read.
 #[derive(Debug, Default)]
 pub(super) struct Memory {
     inner: Mutex<Inner>,
@@ -64,6 +67,8 @@ struct Inner {
 struct Entry {
     document: Arc<Document>,
     last_used: u64,
+    /// The user that was sent the first such document; `None` for kubefan.
+    user: Option<UserKey>,
 }
 
 impl Document {
@@ -123,24 +128,20 @@ impl Memory {
         let has_room = inner.bytes - bytes + document.len(&key) <= MAX_TOTAL
             && inner.documents.len() - count < MAX_DOCUMENTS;
         if has_room {
-            inner.put(key, document);
+            inner.put(key, document, None);
         }
         has_room
     }
 
-    /// Remembers `document`, and forgets others if there is no room for all.
-    pub(super) fn put(&self, key: DocumentKey, document: Document) {
+    /// Remembers `document`, which `user` was sent, and forgets others if there is no room for all.
+    pub(super) fn put(&self, key: DocumentKey, document: Document, user: Option<UserKey>) {
         let mut inner = self.inner.lock();
-        inner.put(key, document);
+        inner.put(key, document, user);
         while inner.bytes > MAX_TOTAL || inner.documents.len() > MAX_DOCUMENTS {
-            let oldest = inner
-                .documents
-                .iter()
-                .min_by_key(|(_, entry)| entry.last_used);
-            let Some(oldest) = oldest.map(|(key, _)| key.clone()) else {
+            let Some(forgotten) = inner.next_to_forget() else {
                 return;
             };
-            inner.remove(&oldest);
+            inner.remove(&forgotten);
         }
     }
 
@@ -151,16 +152,31 @@ impl Memory {
 }
 
 impl Inner {
-    fn put(&mut self, key: DocumentKey, document: Document) {
+    fn put(&mut self, key: DocumentKey, document: Document, user: Option<UserKey>) {
         self.clock += 1;
         self.bytes += document.len(&key);
+        let replaced = self.documents.get(&key);
         let entry = Entry {
             document: Arc::new(document),
             last_used: self.clock,
+            user: replaced.map_or(user, |replaced| replaced.user),
         };
         if let Some(replaced) = self.documents.insert(key.clone(), entry) {
             self.bytes -= replaced.document.len(&key);
         }
+    }
+
+    /// Of the user with the most bytes, the document that was not used for the longest time.
+    fn next_to_forget(&self) -> Option<DocumentKey> {
+        let mut bytes = HashMap::<_, usize>::new();
+        for (key, entry) in &self.documents {
+            *bytes.entry(entry.user).or_default() += entry.document.len(key);
+        }
+        let (user, _) = bytes.into_iter().max_by_key(|(_, bytes)| *bytes)?;
+        let entries = self.documents.iter();
+        let own = entries.filter(|(_, entry)| entry.user == user);
+        let oldest = own.min_by_key(|(_, entry)| entry.last_used);
+        oldest.map(|(key, _)| key.clone())
     }
 
     fn remove(&mut self, key: &DocumentKey) {
@@ -194,10 +210,10 @@ mod tests {
         let memory = Memory::default();
         let keys: Vec<_> = (0..4).map(|n| key(&format!("/apis/g{n}/v1"))).collect();
         for key in &keys {
-            memory.put(key.clone(), document(MAX_DOCUMENT - 2 * OVERHEAD));
+            memory.put(key.clone(), document(MAX_DOCUMENT - 2 * OVERHEAD), None);
         }
         assert!(memory.get(&keys[0], &None).is_some());
-        memory.put(key("/version"), document(5 * OVERHEAD));
+        memory.put(key("/version"), document(5 * OVERHEAD), None);
         let kept = keys.iter().map(|key| memory.get(key, &None).is_some());
         let kept: Vec<_> = kept.collect();
         assert_eq!(kept, [true, false, true, true]);
@@ -205,10 +221,47 @@ mod tests {
     }
 
     #[test]
+    fn a_user_with_many_variants_pushes_out_its_own_documents_only() {
+        let (first, second) = (Some(UserKey::for_tests(1)), Some(UserKey::for_tests(2)));
+        let variant = |number: usize| {
+            let request = Request::get("/openapi/v2");
+            let accept = format!("application/json;q=0.{number}");
+            let request = request.header("accept", accept).body(body::empty());
+            let request = request.expect("a request");
+            let info = RequestInfo::parse(request.method(), request.uri().path(), "");
+            DocumentKey::of(&request, &info, |_, _| true)
+                .expect("a document")
+                .0
+        };
+        let memory = Memory::default();
+        let documents: Vec<_> = (0..4).map(|n| key(&format!("/apis/g{n}"))).collect();
+        for document_key in &documents {
+            memory.put(document_key.clone(), document(5 << 20), first);
+        }
+        // It stays the first user's.
+        memory.put(documents[0].clone(), document(5 << 20), second);
+        for number in 0..1_000 {
+            memory.put(variant(number), document(5 << 20), second);
+        }
+        let kept = |key: &DocumentKey| memory.get(key, &None).is_some();
+        assert!(documents.iter().all(kept));
+        let variants = (0..1_000).filter(|number| kept(&variant(*number)));
+        assert_eq!(
+            variants.collect::<Vec<_>>(),
+            (992..1_000).collect::<Vec<_>>()
+        );
+        // Alone, a user may have all.
+        for number in 0..1_000 {
+            memory.put(key(&format!("/apis/h{number}")), document(1), first);
+        }
+        assert!(kept(&key("/apis/h999")) && memory.bytes() <= MAX_TOTAL);
+    }
+
+    #[test]
     fn a_replaced_document_takes_no_room() {
         let memory = Memory::default();
         for bytes in [500, 700, 20] {
-            memory.put(key("/version"), document(bytes));
+            memory.put(key("/version"), document(bytes), None);
             assert_eq!(memory.bytes(), OVERHEAD + bytes + "/version".len());
         }
     }
@@ -217,7 +270,7 @@ mod tests {
     fn the_number_of_documents_is_bounded() {
         let memory = Memory::default();
         for number in 0..=MAX_DOCUMENTS {
-            memory.put(key(&format!("/apis/g{number}")), document(1));
+            memory.put(key(&format!("/apis/g{number}")), document(1), None);
         }
         assert!(memory.get(&key("/apis/g0"), &None).is_none());
         assert!(memory.get(&key("/apis/g1"), &None).is_some());
@@ -244,7 +297,7 @@ mod tests {
         let version = |text: &str| Some(text.to_owned());
         for hash in ["A", "B"] {
             let document = Document::new(&HeaderMap::new(), Bytes::new(), version(hash));
-            memory.put(schemas.clone(), document);
+            memory.put(schemas.clone(), document, None);
         }
         let known = [None, version("A"), version("B")];
         let known = known.map(|hash| memory.get(&schemas, &hash).is_some());

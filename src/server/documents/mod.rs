@@ -43,6 +43,7 @@ use crate::body::Body;
 use crate::body::BoxError;
 use crate::identity::AccessControl;
 use crate::identity::Caller;
+use crate::identity::UserKey;
 use crate::ledger::Account;
 use crate::server::forward::Room;
 use crate::server::request::RequestInfo;
@@ -143,6 +144,8 @@ struct RememberedBody {
 struct Receiving {
     documents: Documents,
     request: DocumentRequest,
+    /// The client's user; `None` if it has kubefan's rights.
+    user: Option<UserKey>,
     _permit: OwnedSemaphorePermit,
     room: Room,
     headers: HeaderMap,
@@ -240,7 +243,10 @@ impl Documents {
             _ if response.status() == StatusCode::OK => {
                 self.count(Source::Upstream);
                 Ok(match caller {
-                    Caller::Trusted | Caller::Known(_) => self.remembering(request, response),
+                    Caller::Trusted => self.remembering(request, response, None),
+                    Caller::Known(known) => {
+                        self.remembering(request, response, Some(known.name_key()))
+                    }
                     Caller::Unknown | Caller::Unnamed(_) | Caller::Refused => response,
                 })
             }
@@ -275,7 +281,12 @@ impl Documents {
 
     /// The same response, which is remembered when all of it was received, unless many others are
     /// being received.
-    fn remembering(&self, request: DocumentRequest, response: Response<Body>) -> Response<Body> {
+    fn remembering(
+        &self,
+        request: DocumentRequest,
+        response: Response<Body>,
+        user: Option<UserKey>,
+    ) -> Response<Body> {
         let Ok(permit) = Arc::clone(&self.inner.receiving).try_acquire_owned() else {
             return response;
         };
@@ -285,6 +296,7 @@ impl Documents {
             _permit: permit,
             room: Room::of(request.account.clone()),
             request,
+            user,
             headers: parts.headers.clone(),
             chunks: Vec::new(),
             length: 0,
@@ -296,8 +308,8 @@ impl Documents {
         Response::from_parts(parts, body::boxed(body))
     }
 
-    fn remember(&self, key: DocumentKey, document: Document) {
-        self.inner.memory.put(key, document);
+    fn remember(&self, key: DocumentKey, document: Document, user: Option<UserKey>) {
+        self.inner.memory.put(key, document, user);
         self.update_bytes();
     }
 
@@ -412,7 +424,7 @@ impl Receiving {
         };
         let request = self.request;
         let document = Document::new(&self.headers, body, request.hash);
-        self.documents.remember(request.key, document);
+        self.documents.remember(request.key, document, self.user);
     }
 }
 
