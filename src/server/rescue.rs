@@ -32,6 +32,10 @@ const RETRY_AFTER_SECONDS: RangeInclusive<u32> = 1..=5;
 /// The shortest time between two log lines about errors of one class.
 const LOG_INTERVAL: Duration = Duration::from_secs(10);
 
+/// Once the API server was unreachable for this long, clients are told at once. Before, they repeat
+/// their requests: client-go up to ten times, which bridges a restart of the API server.
+const LASTING_OUTAGE: Duration = Duration::from_secs(10);
+
 /// The parts of a request that determine how a refusal is encoded. They are copied from every
 /// request, because the request is consumed before it is refused, and parsed only for a refusal.
 #[derive(Clone, Debug)]
@@ -135,18 +139,26 @@ enum FailureClass {
 }
 
 impl FailureLog {
-    /// What a client gets if its request could not be forwarded. The Status contains a fixed
-    /// sentence, because the error itself describes kubefan's side of the connection; only the log
-    /// gets it.
-    pub(super) fn forwarding_failed(&self, error: &upstream::Error) -> FailedForward {
+    /// What a client gets if its request could not be forwarded, and no request has reached the API
+    /// server for the time `unreachable_for`. The Status contains a fixed sentence, because the error
+    /// itself describes kubefan's side of the connection; only the log gets it.
+    pub(super) fn forwarding_failed(
+        &self,
+        error: &upstream::Error,
+        unreachable_for: Option<Duration>,
+    ) -> FailedForward {
         let class = FailureClass::of(error);
         let admitted = self.limits.lock()[class as usize].admit(Instant::now());
         if let Some(suppressed) = admitted {
             let error = with_causes(error);
             tracing::warn!(error, suppressed, "request could not be forwarded");
         }
+        let is_lasting = unreachable_for.is_some_and(|outage| outage >= LASTING_OUTAGE);
         FailedForward {
-            status: class.status(),
+            status: match class {
+                FailureClass::Unreachable if !is_lasting => Status::unreachable(class.message()),
+                _ => class.status(),
+            },
             is_outage: class.is_outage(),
         }
     }
@@ -189,14 +201,13 @@ impl FailureClass {
         }
     }
 
+    /// A Status without `Retry-After`: a write must not be repeated by clients if it may have been
+    /// executed.
     fn status(self) -> Status {
         let (code, reason) = match self {
             Self::Request => (400, "BadRequest"),
-            // A write must not be repeated by clients if it may have been executed, so the answer has
-            // no `Retry-After`.
             Self::Timeout | Self::InDoubt => (504, "Timeout"),
-            Self::Unreachable => return Status::unreachable(self.message()),
-            Self::Broken | Self::Credentials | Self::CredentialsRefused => {
+            Self::Unreachable | Self::Broken | Self::Credentials | Self::CredentialsRefused => {
                 (503, "ServiceUnavailable")
             }
         };
@@ -309,12 +320,21 @@ mod tests {
                 "kubefan: the API server does not accept kubefan's credentials",
             ),
         ] {
-            let FailedForward { status, is_outage } = log.forwarding_failed(&error);
-            assert_eq!((status.code, status.message.as_str()), (code, message));
-            let may_retry = matches!(error, upstream::Error::Unreachable(_));
-            assert_eq!(status.retry_after().is_some(), may_retry, "{message}");
-            let is_answered = message.contains("credentials") || message.contains("request can't");
-            assert_eq!(is_outage, !is_answered, "{message}");
+            let is_unreachable = matches!(error, upstream::Error::Unreachable(_));
+            let second = Duration::from_secs(1);
+            for (outage, is_lasting) in [
+                (None, false),
+                (Some(LASTING_OUTAGE - second), false),
+                (Some(LASTING_OUTAGE), true),
+            ] {
+                let FailedForward { status, is_outage } = log.forwarding_failed(&error, outage);
+                assert_eq!((status.code, status.message.as_str()), (code, message));
+                let may_retry = is_unreachable && !is_lasting;
+                assert_eq!(status.retry_after().is_some(), may_retry, "{message}");
+                let is_answered =
+                    message.contains("credentials") || message.contains("request can't");
+                assert_eq!(is_outage, !is_answered, "{message}");
+            }
         }
     }
 

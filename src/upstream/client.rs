@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use arc_swap::ArcSwap;
-use futures_util::TryFutureExt;
+use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
 use http::Request;
 use http::Response;
@@ -36,6 +36,7 @@ use super::connect::transport::Stacks;
 use super::connect::transport::repeatable_copy;
 use super::dedicated::DedicatedConnection;
 use super::dedicated::HttpVersion;
+use super::outage::Outage;
 use super::warnings::Warnings;
 use crate::body;
 use crate::body::Body;
@@ -78,6 +79,7 @@ struct Inner {
     /// The callers' credentials whose requests may share connections.
     accepted: AcceptedCredentials,
     warnings: Warnings,
+    outage: Arc<Outage>,
 }
 
 /// What a client was made from.
@@ -110,7 +112,24 @@ impl Inner {
             renewed_at: Arc::default(),
             accepted: AcceptedCredentials::default(),
             warnings: Warnings::default(),
+            outage: Arc::default(),
         }
+    }
+
+    /// Sends a request over `stack`. The future is `'static`, so it borrows neither.
+    fn call(
+        &self,
+        stack: &Stack,
+        request: Request<Body>,
+    ) -> impl Future<Output = Result<Response<Body>, Error>> + Send + 'static {
+        let outage = Arc::clone(&self.outage);
+        let is_safe = request.method().is_safe();
+        let sent = stack.clone().oneshot(request);
+        sent.map(move |sent| {
+            let sent = sent.map_err(|error| no_answer(error, is_safe));
+            outage.record(&sent);
+            sent
+        })
     }
 }
 
@@ -214,6 +233,12 @@ impl Client {
     pub fn is_responding(&self) -> bool {
         let health = self.inner.stacks.load().health();
         health.is_none_or(|health| health.is_responding())
+    }
+
+    /// How long no request has reached the API server, of kubefan or of a caller; `None` if the last
+    /// ones did. An answer ends this, whatever its status is.
+    pub fn unreachable_for(&self) -> Option<Duration> {
+        self.inner.outage.duration()
     }
 
     /// The warnings in the API server's answers to kubefan's lists and watches.
@@ -382,7 +407,7 @@ impl Client {
             (Identity::Caller, _) => Box::pin(self.clone().send_as_caller(request)),
             (Identity::Kubefan, Some(dedicated)) => {
                 request.extensions_mut().insert(dedicated);
-                Box::pin(call(&self.inner.stacks.load().kubefan, request))
+                Box::pin(self.inner.call(&self.inner.stacks.load().kubefan, request))
             }
             (Identity::Kubefan, None) => Box::pin(self.clone().send_as_kubefan(request, pool)),
         }
@@ -399,7 +424,7 @@ impl Client {
         }
         let stacks = self.inner.stacks.load_full();
         let own = stacks.own.as_ref().ok_or_else(no_own_connections)?;
-        let response = call(&own.caller, request).await?;
+        let response = self.inner.call(&own.caller, request).await?;
         if let Some(credentials) = credentials {
             accepted.record(credentials, response.status() != StatusCode::UNAUTHORIZED);
         }
@@ -416,7 +441,7 @@ impl Client {
         let is_refusable = !is_answered_by_backend(request.uri().path());
         let repeat = repeatable_copy(&request);
         let stacks = self.inner.stacks.load_full();
-        let response = call(&stacks.kubefan, request).await?;
+        let response = self.inner.call(&stacks.kubefan, request).await?;
         let Some(own) = &stacks.own else {
             return Ok(response);
         };
@@ -426,7 +451,8 @@ impl Client {
         match (self.renew(&stacks, own).await, repeat) {
             (true, Some(mut repeat)) => {
                 repeat.extensions_mut().insert(pool);
-                call(&self.inner.stacks.load().kubefan, repeat).await
+                let stacks = self.inner.stacks.load_full();
+                self.inner.call(&stacks.kubefan, repeat).await
             }
             _ => Ok(response),
         }
@@ -518,16 +544,6 @@ impl fmt::Debug for Client {
             .field("server", &self.server())
             .finish_non_exhaustive()
     }
-}
-
-/// Sends a request over `stack`. The future is `'static`, so it borrows neither.
-fn call(
-    stack: &Stack,
-    request: Request<Body>,
-) -> impl Future<Output = Result<Response<Body>, Error>> + Send + 'static {
-    let is_safe = request.method().is_safe();
-    let sent = stack.clone().oneshot(request);
-    sent.map_err(move |error| no_answer(error, is_safe))
 }
 
 /// True if a pod, service or node answers requests for `path`, through the API server's proxy. Its

@@ -8,6 +8,7 @@ mod discovery;
 mod error;
 mod forward;
 mod list_watch;
+mod outage;
 mod warnings;
 
 #[cfg(test)]

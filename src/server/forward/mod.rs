@@ -168,7 +168,10 @@ impl Forwarding {
         answer.map_err(|failed| match failed {
             ForwardError::TooManyUnproven => Status::too_many_consistent_reads().into(),
             ForwardError::TooManyLong => Status::too_many_long_reads().into(),
-            ForwardError::Upstream(error) => self.failures.forwarding_failed(&error),
+            ForwardError::Upstream(error) => {
+                let unreachable_for = self.forwarder.client().unreachable_for();
+                self.failures.forwarding_failed(&error, unreachable_for)
+            }
         })
     }
 

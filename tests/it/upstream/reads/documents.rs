@@ -6,6 +6,8 @@ use bytes::Bytes;
 use http::HeaderMap;
 use http::HeaderValue;
 use http::Method;
+use serde_json::json;
+use tokio::time::Instant;
 
 use crate::support::clients::client::Answer;
 use crate::support::clients::client::Client;
@@ -17,7 +19,12 @@ use crate::support::programs::kubectl::CommandOutput;
 use crate::support::programs::kubectl::Kubectl;
 use crate::support::programs::kubefan::Kubefan;
 
+use super::printed_tables::printed;
+
 const SOON: Duration = Duration::from_secs(30);
+/// How fast a command fails that the API server would have to answer.
+const FAST: Duration = Duration::from_secs(5);
+const STORAGE_CLASSES: &str = "/apis/storage.k8s.io/v1/storageclasses";
 const AGGREGATED: &str = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList";
 const PROTOBUF: &str = "application/vnd.kubernetes.protobuf";
 const OPENAPI_V2: &str = "application/com.github.proto-openapi.spec.v2@v1.0+protobuf";
@@ -128,6 +135,12 @@ async fn kubectl_starts_while_the_api_server_is_away() {
         return;
     };
     let kubefan = Kubefan::start(&server, &["--freshness", "any"]).await;
+    let pod = json!({
+        "metadata": { "name": "web" },
+        "spec": { "containers": [{ "name": "main", "image": "example.com/web" }] },
+    });
+    let pods = "/api/v1/namespaces/default/pods";
+    server.client().create(pods, &pod).await.ok();
     let online = kubectl(&server, &kubefan);
     for command in [
         "api-resources",
@@ -151,7 +164,18 @@ async fn kubectl_starts_while_the_api_server_is_away() {
             .ok_or_else(|| format!("{fetched} of {index}"))
     })
     .await;
+    for path in ["/api/v1/namespaces", pods] {
+        printed(&kubefan.client(), path).await;
+    }
     server.stop();
+    eventually("no advice to repeat a request", SOON, async || {
+        let answer = kubefan.client().get(STORAGE_CLASSES).await;
+        let says_later = answer.header("retry-after").is_some();
+        (answer.status == 503 && !says_later)
+            .then_some(())
+            .ok_or(answer)
+    })
+    .await;
     // It has no documents of its own.
     let offline = kubectl(&server, &kubefan);
     for (command, expected) in [
@@ -160,6 +184,9 @@ async fn kubectl_starts_while_the_api_server_is_away() {
         ("explain deployments.spec", "replicas"),
         ("version", "Server Version"),
         ("get namespaces -o name", "namespace/default"),
+        ("get namespaces", "Active"),
+        ("get pods", "Pending"),
+        ("get pod web", "Pending"),
     ] {
         let output = run(&offline, command).await;
         assert_eq!(output.code, Some(0), "{command}: {}", output.stderr);
@@ -175,10 +202,24 @@ async fn kubectl_starts_while_the_api_server_is_away() {
             output.stderr
         );
     }
-    let output = run(&offline, "create configmap new").await;
-    assert_eq!(output.code, Some(1));
-    let is_clear = output.stderr.contains("cannot reach the API server");
-    assert!(is_clear, "{}", output.stderr);
+    for command in [
+        "create configmap new",
+        "logs web",
+        "get storageclasses",
+        "delete pod web",
+    ] {
+        let started = Instant::now();
+        let output = run(&offline, command).await;
+        // client-go would repeat the request for ten seconds.
+        assert!(
+            started.elapsed() < FAST,
+            "{command}: {:?}",
+            started.elapsed()
+        );
+        assert_eq!(output.code, Some(1), "{command}");
+        let is_clear = output.stderr.contains("cannot reach the API server");
+        assert!(is_clear, "{command}: {}", output.stderr);
+    }
     server.start_again().await;
     eventually("a new answer", SOON, async || {
         let before = answers(&kubefan, "outage").await;
