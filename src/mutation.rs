@@ -49,6 +49,8 @@ pub(crate) enum Mutation {
     /// The time of a list is the end of its answer, so that the list also proves requests that were
     /// made after it was sent. It should be a moment before the list was sent.
     ListDatedAtEnd,
+    /// A snapshot that is proven for a selection at a later version is kept for reads of all objects.
+    PartPinnedAsWhole,
     /// A proof may compare resource versions of two different histories.
     AcrossHistories,
 }

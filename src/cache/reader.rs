@@ -21,6 +21,8 @@ use crate::cache::wake::Registration;
 use crate::cache::watch::WatchError;
 use crate::cache::watch::WatchFrom;
 use crate::cache::watch::WatchStream;
+use crate::mutation;
+use crate::mutation::Mutation;
 
 /// Read access to one cache. A clone is cheap and reads the same cache.
 #[derive(Clone)]
@@ -63,9 +65,9 @@ impl Reader {
         self.shared.snapshot(&self.shared.state.read())
     }
 
-    /// The snapshot at exactly `rv`: the newest one, or a pinned one. `None` if there is neither,
-    /// or if `rv` is inside a hole.
-    pub fn snapshot_at(&self, rv: ResourceVersion) -> Option<Snapshot> {
+    /// A snapshot with the objects of `selection` at exactly `rv`: the newest one, or a pinned one.
+    /// `None` if there is neither, or if `rv` is inside a hole.
+    pub fn snapshot_at(&self, rv: ResourceVersion, selection: &Arc<Selection>) -> Option<Snapshot> {
         let state = self.shared.state.read();
         if state.applied() == Some(rv) {
             return self.shared.snapshot(&state);
@@ -74,23 +76,36 @@ impl Reader {
             return None;
         }
         let age = self.shared.config.retention_age;
-        self.shared.pins.lock().get(rv, age, Instant::now())
+        let pins = self.shared.pins.lock();
+        pins.get(rv, selection, age, Instant::now())
     }
 
-    /// Returns `snapshot` with `resource_version` in place of its own. The caller must have proven
-    /// that the objects of `snapshot` are the state at `resource_version`.
+    /// Returns `snapshot`, which must be whole, with `resource_version` in place of its own. The
+    /// caller must have proven that the objects of `selection` in `snapshot` are the state at
+    /// `resource_version`. At a later version than its own, only these objects are proven. Guarded by
+    /// `the_model_notices_each_broken_rule`.
     ///
-    /// A watch that starts from the returned snapshot skips changes up to `resource_version`.
-    pub fn proven_at(&self, snapshot: &Snapshot, resource_version: ResourceVersion) -> Snapshot {
+    /// A watch of `selection` that starts from the returned snapshot skips changes up to
+    /// `resource_version`.
+    pub fn proven_at(
+        &self,
+        snapshot: &Snapshot,
+        resource_version: ResourceVersion,
+        selection: &Arc<Selection>,
+    ) -> Snapshot {
         let proven = &self.shared.proven;
         proven.fetch_max(resource_version.0, Ordering::SeqCst);
+        let is_whole = resource_version == snapshot.resource_version
+            || selection.is_everything()
+            || mutation::is_active(Mutation::PartPinnedAsWhole);
         Snapshot {
             resource_version,
+            proven: (!is_whole).then(|| Arc::clone(selection)),
             ..snapshot.clone()
         }
     }
 
-    /// Keeps `snapshot` for [`Reader::snapshot_at`] within the retention limits. A snapshot of an
+    /// Keeps `snapshot`, or the part of it that is proven, for [`Reader::snapshot_at`] within the retention limits. A snapshot of an
     /// earlier epoch is not kept.
     pub fn pin(&self, snapshot: &Snapshot) {
         let now = Instant::now();

@@ -127,6 +127,7 @@ impl SharedCache {
             epoch: state.epoch,
             replaced_bytes: self.replaced_bytes.load(Ordering::Relaxed),
             list_began: state.list_began,
+            proven: None,
         })
     }
 }

@@ -120,11 +120,15 @@ async fn synced_informer(
 /// Waits a moment for the cache of `reader` to reach the version that `read` needs. Later stages
 /// check whether it did.
 async fn catch_up(reader: &Reader, read: &Read) {
+    let has_snapshot = |version| {
+        let selection = read.selection();
+        selection.is_some_and(|selection| reader.snapshot_at(version, selection).is_some())
+    };
     let needed = match read.need {
         Need::NotOlderThan(needed) => needed,
         // The API server answers other reads of an exact version. A pinned snapshot may have a
         // version that the cache has not reached.
-        Need::At(needed) if read.is_of_shard() && reader.snapshot_at(needed).is_none() => needed,
+        Need::At(needed) if read.is_of_shard() && !has_snapshot(needed) => needed,
         Need::At(_) | Need::MostRecent => return,
     };
     let deadline = Instant::now() + CATCH_UP_WAIT;
@@ -151,7 +155,7 @@ mod tests {
         assert_eq!(waited(reader.clone(), exactly_105).await, CATCH_UP_WAIT);
         // The next page of a list that was proven at a version after the cache's.
         let snapshot = reader.snapshot().expect("the cache is ready");
-        let proven = reader.proven_at(&snapshot, ResourceVersion(105));
+        let proven = reader.proven_at(&snapshot, ResourceVersion(105), &Arc::default());
         reader.pin(&proven);
         assert_eq!(waited(reader, exactly_105).await, Duration::ZERO);
         drop(writer);

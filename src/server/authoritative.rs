@@ -35,7 +35,6 @@ pub async fn read_authoritative(
         .map(|snapshot| Proof {
             snapshot,
             method: ProofMethod::Any,
-            is_whole: true,
         });
     let delivery = Delivery::plain(representation);
     read::read(&read, collection, proof.as_ref(), &delivery, shutdown).await

@@ -1,23 +1,38 @@
 //! Pins: snapshots that are kept so that a client can get further pages of its list.
 
 use std::collections::BTreeMap;
+use std::collections::HashMap;
+use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::time::Instant;
 
 use crate::api::ResourceVersion;
+use crate::api::Selection;
 use crate::cache::log::Retention;
 use crate::cache::objects::snapshot::Snapshot;
 
 const MAX_PINNED: usize = 1024;
 
-/// The snapshots that are kept for reads at an exact resource version.
+/// The snapshots that are kept for reads at an exact resource version. A snapshot of which only a
+/// part is proven is kept for reads of the same selection.
 #[derive(Default)]
 pub(in crate::cache) struct Pins {
-    by_version: BTreeMap<ResourceVersion, Pin>,
+    by_version: BTreeMap<ResourceVersion, Parts>,
+    /// The number of all pins.
+    count: usize,
     /// No pin is older than this. The time may be too early, if a snapshot was pinned again or
     /// evicted. It avoids a search for old pins after each change.
     not_older: Option<Instant>,
+}
+
+/// The pins of one version.
+#[derive(Default)]
+struct Parts {
+    /// By the selection for which they are proven; `None` for all objects.
+    pins: HashMap<Option<Arc<Selection>>, Pin>,
+    /// The least of the snapshots' counters of replaced bytes.
+    replaced_bytes: u64,
 }
 
 struct Pin {
@@ -29,28 +44,40 @@ struct Pin {
 
 impl Pins {
     pub(in crate::cache) fn len(&self) -> usize {
-        self.by_version.len()
+        self.count
     }
 
     pub(in crate::cache) fn add(&mut self, snapshot: Snapshot, now: Instant) {
+        self.not_older.get_or_insert(now);
+        let parts = self.by_version.entry(snapshot.resource_version);
+        let parts = parts.or_insert_with(|| Parts {
+            replaced_bytes: snapshot.replaced_bytes,
+            ..Parts::default()
+        });
+        parts.replaced_bytes = parts.replaced_bytes.min(snapshot.replaced_bytes);
+        let proven = snapshot.proven.clone();
         let pin = Pin {
             pinned_at: now,
             snapshot,
         };
-        self.not_older.get_or_insert(now);
-        self.by_version.insert(pin.snapshot.resource_version, pin);
+        let replaced = parts.pins.insert(proven, pin);
+        self.count += usize::from(replaced.is_none());
     }
 
-    /// The snapshot pinned at `version` less than `max_age` ago.
+    /// A snapshot that was pinned at `version` less than `max_age` ago, and has all objects of
+    /// `selection` at this version.
     pub(in crate::cache) fn get(
         &self,
         version: ResourceVersion,
+        selection: &Arc<Selection>,
         max_age: Duration,
         now: Instant,
     ) -> Option<Snapshot> {
-        let pin = self.by_version.get(&version)?;
-        let is_young = now.duration_since(pin.pinned_at) < max_age;
-        is_young.then(|| pin.snapshot.clone())
+        let parts = self.by_version.get(&version)?;
+        let keys = [None, Some(Arc::clone(selection))];
+        let mut pins = keys.iter().filter_map(|proven| parts.pins.get(proven));
+        let young = pins.find(|pin| now.duration_since(pin.pinned_at) < max_age)?;
+        Some(young.snapshot.clone())
     }
 
     /// Removes and returns all pins, so that the caller can drop them outside of its locks.
@@ -58,8 +85,8 @@ impl Pins {
         std::mem::take(self)
     }
 
-    /// Removes and returns the snapshots that are too old, then the lowest versions until the rest
-    /// is within the limits. `replaced_bytes` is the cache's current counter of replaced bytes.
+    /// Removes and returns the snapshots that are too old, then those of the lowest versions until
+    /// the rest is within the limits. `replaced_bytes` is the cache's current counter of replaced bytes.
     pub(in crate::cache) fn evict(
         &mut self,
         retention: Retention,
@@ -69,18 +96,26 @@ impl Pins {
         let is_aged = |pinned_at| now.duration_since(pinned_at) >= retention.age;
         let mut evicted = Vec::new();
         if self.not_older.is_some_and(is_aged) {
-            let pins = &mut self.by_version;
-            let aged = pins.extract_if(.., |_, pin| is_aged(pin.pinned_at));
-            evicted.extend(aged.map(|(_, pin)| pin.snapshot));
-            self.not_older = pins.values().map(|pin| pin.pinned_at).min();
+            for parts in self.by_version.values_mut() {
+                let aged = parts.pins.extract_if(|_, pin| is_aged(pin.pinned_at));
+                evicted.extend(aged.map(|(_, pin)| pin.snapshot));
+            }
+            self.by_version.retain(|_, parts| !parts.pins.is_empty());
+            self.count -= evicted.len();
+            let pins = self
+                .by_version
+                .values()
+                .flat_map(|parts| parts.pins.values());
+            self.not_older = pins.map(|pin| pin.pinned_at).min();
         }
-        while let Some(pin) = self.by_version.first_entry() {
-            let held_bytes = replaced_bytes.saturating_sub(pin.get().snapshot.replaced_bytes);
-            if held_bytes <= retention.bytes as u64 && self.by_version.len() <= MAX_PINNED {
+        while let Some(lowest) = self.by_version.first_entry() {
+            let held_bytes = replaced_bytes.saturating_sub(lowest.get().replaced_bytes);
+            if held_bytes <= retention.bytes as u64 && self.count <= MAX_PINNED {
                 break;
             }
-            let pin = self.by_version.pop_first();
-            evicted.extend(pin.map(|(_, pin)| pin.snapshot));
+            let pins = lowest.remove().pins;
+            self.count -= pins.len();
+            evicted.extend(pins.into_values().map(|pin| pin.snapshot));
         }
         evicted
     }

@@ -14,6 +14,9 @@ use crate::cache::objects::store::Store;
 
 /// All objects of a cache at one resource version. A snapshot never changes, and a clone is cheap.
 ///
+/// If it was proven for a later version than the cache had applied, only the selected objects are
+/// known to be those of this version: see [`Snapshot::is_whole`].
+///
 /// A snapshot keeps its objects in memory, so drop it as soon as the request is answered.
 #[derive(Clone)]
 pub struct Snapshot {
@@ -24,12 +27,14 @@ pub struct Snapshot {
     /// is an upper bound of the bytes that only this snapshot keeps in memory.
     pub(in crate::cache) replaced_bytes: u64,
     pub(in crate::cache) list_began: Instant,
+    /// What selects the objects that are proven for `resource_version`; `None` for all of them.
+    pub(in crate::cache) proven: Option<Arc<Selection>>,
 }
 
 // === impl Snapshot ===
 
 impl Snapshot {
-    /// The resource version at which the API server's state equals this snapshot.
+    /// The resource version at which the API server's state equals this snapshot, or its proven part.
     pub fn resource_version(&self) -> ResourceVersion {
         self.resource_version
     }
@@ -44,6 +49,12 @@ impl Snapshot {
     /// state.
     pub fn list_began(&self) -> Instant {
         self.list_began
+    }
+
+    /// True if all objects are those of the resource version, not only those of the selection for
+    /// which [`Reader::proven_at`](crate::cache::Reader::proven_at) has returned the snapshot.
+    pub fn is_whole(&self) -> bool {
+        self.proven.is_none()
     }
 
     /// True if the cache surely had the objects of `earlier` at all versions up to that of this

@@ -383,7 +383,11 @@ fn i6_an_event_is_encoded_at_most_once_per_verdict() {
 fn i7_nothing_is_served_before_the_first_full_list() {
     let (mut writer, reader) = cache(config());
     assert!(!reader.is_ready() && reader.snapshot().is_none());
-    assert!(reader.snapshot_at(ResourceVersion(0)).is_none());
+    assert!(
+        reader
+            .snapshot_at(ResourceVersion(0), &Arc::default())
+            .is_none()
+    );
     for start in [
         WatchFrom::Snapshot,
         WatchFrom::Tip,

@@ -9,6 +9,7 @@ use tokio::time::advance;
 
 use crate::api::EventType;
 use crate::api::ResourceVersion;
+use crate::api::Selection;
 use crate::api::WireFormat;
 use crate::cache::Config;
 use crate::cache::EpochCause;
@@ -24,6 +25,7 @@ use crate::cache::tests::support::config;
 use crate::cache::tests::support::describe;
 use crate::cache::tests::support::drain;
 use crate::cache::tests::support::everything;
+use crate::cache::tests::support::in_namespace;
 use crate::cache::tests::support::object;
 use crate::cache::tests::support::with_label;
 
@@ -59,7 +61,9 @@ fn served(reader: &Reader, start: u64) -> Result<usize, u64> {
 }
 
 fn at(reader: &Reader, version: u64) -> bool {
-    reader.snapshot_at(ResourceVersion(version)).is_some()
+    reader
+        .snapshot_at(ResourceVersion(version), &everything())
+        .is_some()
 }
 
 #[tokio::test(start_paused = true)]
@@ -310,7 +314,7 @@ async fn pinned_snapshots_are_bounded_by_age_bytes_and_epoch() {
     );
 
     let snapshot = reader.snapshot().unwrap();
-    let proven = reader.proven_at(&snapshot, ResourceVersion(16));
+    let proven = reader.proven_at(&snapshot, ResourceVersion(16), &everything());
     reader.pin(&proven);
     assert!(at(&reader, 16));
     writer.replace(writer.relist(), ResourceVersion(20));
@@ -318,6 +322,42 @@ async fn pinned_snapshots_are_bounded_by_age_bytes_and_epoch() {
     assert!(at(&reader, 20));
     writer.new_epoch(EpochCause::BytesDiffer);
     assert!(!at(&reader, 20) && reader.stats().pinned == 0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_part_that_is_proven_at_a_later_version_is_kept_for_its_selection_only() {
+    let (mut writer, reader) = three_objects(None);
+    let version = ResourceVersion(16);
+    let (web, db) = (Arc::new(with_label("web")), Arc::new(with_label("db")));
+    let has = |selection: &Arc<Selection>| reader.snapshot_at(version, selection).is_some();
+    let snapshot = reader.snapshot().unwrap();
+    let part = reader.proven_at(&snapshot, version, &web);
+    assert!(!part.is_whole());
+    reader.pin(&part);
+    assert!(has(&web) && !has(&db) && !has(&everything()));
+    // An equal selection that another client has sent.
+    assert!(has(&Arc::new(with_label("web"))));
+    // A later page pins again what it has found, and proves no more by that.
+    let found = reader.snapshot_at(version, &web).unwrap();
+    reader.pin(&found);
+    assert!(!has(&everything()));
+    reader.pin(&reader.proven_at(&snapshot, version, &db));
+    assert_eq!(reader.stats().pinned, 2);
+    reader.pin(&reader.proven_at(&snapshot, version, &everything()));
+    assert!(has(&everything()) && has(&Arc::new(in_namespace("a"))));
+    assert_eq!(reader.stats().pinned, 3);
+    // At its own version a snapshot has all objects.
+    let own = reader.proven_at(&snapshot, ResourceVersion(10), &web);
+    assert!(own.is_whole());
+
+    advance(Duration::from_secs(74)).await;
+    reader.pin(&part);
+    advance(Duration::from_secs(1)).await;
+    writer.bookmark(ResourceVersion(11)).unwrap();
+    assert!(has(&web) && !has(&everything()));
+    assert_eq!(reader.stats().pinned, 1);
+    writer.replace(writer.relist(), ResourceVersion(20));
+    assert!(!has(&web), "16 is inside the hole");
 }
 
 #[tokio::test(start_paused = true)]

@@ -173,11 +173,7 @@ impl<P: FreshnessProbe> Freshness<P> {
                 )
             }
         };
-        Some(Proof {
-            snapshot,
-            method,
-            is_whole: true,
-        })
+        Some(Proof { snapshot, method })
     }
 
     /// A proven snapshot of the objects that `request` selects. It contains all writes that were
@@ -311,7 +307,6 @@ impl<P: FreshnessProbe> Inner<P> {
         Some(Proof {
             snapshot,
             method: ProofMethod::InformerList,
-            is_whole: true,
         })
     }
 
@@ -320,7 +315,7 @@ impl<P: FreshnessProbe> Inner<P> {
         let proofs = self.prover.prove(requests).await;
         self.prover.metrics.count_all(&proofs);
         if let Ok(Proofs::Shared(proof)) = &proofs
-            && proof.is_whole
+            && proof.snapshot.is_whole()
             && matches!(self.policy, FreshnessPolicy::Bounded(_))
         {
             self.recent_proof.remember(requested_at, &proof.snapshot);

@@ -8,13 +8,11 @@ use crate::upstream;
 /// A snapshot that is at least as fresh as the request, or as fresh as the policy requires.
 #[derive(Clone, Debug)]
 pub struct Proof {
-    /// The proven pair: the objects, and the resource version for which they were proven. Without
-    /// `is_whole`, only the requested objects are proven.
+    /// The proven pair: the objects, and the resource version for which they were proven. Only the
+    /// requested objects are proven if the snapshot is not whole.
     pub snapshot: Snapshot,
     /// How the snapshot was proven.
     pub method: ProofMethod,
-    /// True if all objects are proven, not only the requested ones.
-    pub is_whole: bool,
 }
 
 /// The method by which a snapshot was proven.

@@ -294,9 +294,10 @@ impl<P: FreshnessProbe> Prover<P> {
                 self.barrier_skipped.set_for(Some(SKIP_BARRIER_FOR));
             }
             return Ok(done(Proof {
-                snapshot: self.reader.proven_at(&snapshot, list.version),
+                snapshot: self
+                    .reader
+                    .proven_at(&snapshot, list.version, &list.request.selection),
                 method: ProofMethod::VerificationList,
-                is_whole: applied == list.version || list.request.selection.is_everything(),
             }));
         }
         if applied == list.version {
@@ -329,7 +330,6 @@ impl<P: FreshnessProbe> Prover<P> {
         Proof {
             snapshot,
             method: ProofMethod::Barrier,
-            is_whole: true,
         }
     }
 

@@ -129,11 +129,15 @@ impl Read {
 
     /// True if the read is of a shard, which no API server answers instead of the cache.
     pub(crate) fn is_of_shard(&self) -> bool {
+        let selection = self.selection();
+        selection.is_some_and(|selection| selection.shard.is_some())
+    }
+
+    /// The objects that the client gets; `None` for a GET.
+    pub(crate) fn selection(&self) -> Option<&Arc<Selection>> {
         match &self.plan {
-            Plan::Get { .. } => false,
-            Plan::List { selection, .. } | Plan::Watch { selection, .. } => {
-                selection.shard.is_some()
-            }
+            Plan::Get { .. } => None,
+            Plan::List { selection, .. } | Plan::Watch { selection, .. } => Some(selection),
         }
     }
 

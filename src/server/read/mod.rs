@@ -19,6 +19,7 @@ use crate::informer::Proof;
 use crate::informer::ProofError;
 use crate::ledger::SnapshotAge;
 use crate::shutdown::Shutdown;
+use crate::upstream::Scope;
 
 use super::collection::Collection;
 use super::decide::Need;
@@ -28,6 +29,10 @@ use super::decide::Reason;
 use super::deliver::Delivery;
 use super::miss::CacheAnswer;
 use super::miss::Miss;
+
+/// Longest text, in bytes, of a selection for which the snapshot of a list is pinned. The next pages
+/// of a list with a longer one are forwarded.
+const MAX_PINNED_SELECTION: usize = 1 << 10;
 
 /// Answers `read` from `collection`. A read of the most recent state is answered only from the
 /// snapshot of `proof`.
@@ -49,13 +54,14 @@ pub(super) async fn read(
             get::get(read, object, collection.as_ref(), &snapshot, delivery)
         }
         Plan::List {
-            selection, page, ..
+            selection,
+            proof_request,
+            page,
         } => {
             let snapshot = snapshot_for(read, proof, collection.reader())?;
             // The next pages must show exactly this state, so the snapshot is pinned at its
-            // version. If only a part of the objects is proven, the snapshot is not valid for every
-            // read at this version; then it is not pinned, and the next pages are forwarded.
-            let can_page = proof.is_none_or(|proof| proof.is_whole);
+            // version. If only a part of the objects is proven, the pin keeps the selection.
+            let can_page = snapshot.is_whole() || has_short_selectors(&proof_request.scope);
             let collection = collection.as_ref();
             let list = list::list(
                 read, selection, page, collection, &snapshot, can_page, delivery,
@@ -97,6 +103,13 @@ pub(super) fn without_proof(
     }
 }
 
+/// True if a pin may keep the selection that is `scope` in the API server's syntax.
+fn has_short_selectors(scope: &Scope) -> bool {
+    let namespace = scope.namespace.as_deref().unwrap_or_default();
+    let texts = [namespace, &scope.label_selector, &scope.field_selector];
+    texts.map(str::len).iter().sum::<usize>() <= MAX_PINNED_SELECTION
+}
+
 /// Checks that all rows of `collection` that `encoder` has encoded are printed, if it encodes Tables.
 /// Otherwise the Tables of the collection are forwarded from then on.
 fn check_printed(collection: &dyn Collection, encoder: &Encoder) -> Result<(), Reason> {
@@ -127,7 +140,8 @@ fn snapshot_for(read: &Read, proof: Option<&Proof>, reader: &Reader) -> Result<S
         Need::At(version) => {
             // Read before the snapshot: the cache may reach the version in between.
             let is_ahead = reader.applied() < Some(version);
-            let snapshot = reader.snapshot_at(version);
+            let selection = read.selection().cloned().unwrap_or_default();
+            let snapshot = reader.snapshot_at(version, &selection);
             // No API server answers for a shard, so its client must learn that it can try again.
             snapshot.ok_or(match is_ahead && read.is_of_shard() {
                 true => Reason::AheadOfCache,

@@ -104,7 +104,7 @@ fn only_a_shard_is_told_that_its_version_is_not_reached() {
         assert_eq!(found(list(&query)), of_all, "{version}");
     }
     let snapshot = reader.snapshot().expect("the cache is ready");
-    reader.pin(&reader.proven_at(&snapshot, ResourceVersion(105)));
+    reader.pin(&reader.proven_at(&snapshot, ResourceVersion(105), &Arc::default()));
     let exactly = "resourceVersion=105&resourceVersionMatch=Exact";
     assert_eq!(found(list_of_shard(exactly)), Ok(105));
 }
@@ -112,41 +112,91 @@ fn only_a_shard_is_told_that_its_version_is_not_reached() {
 /// The API server continues a list whose snapshot is not kept. It cannot continue that of a shard, so
 /// the first page of a shard needs a proof of all objects.
 #[tokio::test]
-async fn a_snapshot_is_kept_for_the_next_pages_if_it_is_proven_as_a_whole() {
-    for (is_whole, is_shard) in [(true, true), (true, false), (false, false)] {
+async fn a_snapshot_is_kept_for_the_next_pages_of_what_is_proven() {
+    let long: Vec<_> = (0..300).map(|number| format!("!b{number}")).collect();
+    let long = long.join(",");
+    // Each row: the label selector of a list, whether the list is of a shard, whether all objects are
+    // proven at its version, and whether the next page of the list and that of another selection can
+    // be answered.
+    for (labels, is_shard, is_whole, expected) in [
+        ("!a", true, true, (true, true)),
+        ("!a", false, true, (true, true)),
+        ("!a", false, false, (true, false)),
+        (&long, false, true, (true, true)),
+        (&long, false, false, (false, false)),
+    ] {
         let (_writer, reader) = cache_at(104);
-        let planned = match is_shard {
-            true => list_of_shard("limit=1&labelSelector=!a"),
-            false => list("limit=1&labelSelector=!a"),
+        let pods = pods(&reader);
+        let planned = |query: &str| match is_shard {
+            true => list_of_shard(query),
+            false => list(query),
         };
-        let Plan::List { proof_request, .. } = &planned.plan else {
-            panic!("{planned:?}");
+        let first = planned(&format!("limit=1&labelSelector={labels}"));
+        let Plan::List { proof_request, .. } = &first.plan else {
+            panic!("{first:?}");
         };
         assert_eq!(proof_request.selection.is_everything(), is_shard);
+        let everything = Arc::default();
+        let proven = match is_whole {
+            true => &everything,
+            false => &proof_request.selection,
+        };
         let snapshot = reader.snapshot().expect("the cache is ready");
         let proof = Proof {
-            snapshot: reader.proven_at(&snapshot, ResourceVersion(105)),
+            snapshot: reader.proven_at(&snapshot, ResourceVersion(105), proven),
             method: ProofMethod::VerificationList,
-            is_whole,
         };
-        let pods = Pods {
-            reader: reader.clone(),
-            encoder: Arc::new(Encoder::new(WireFormat::Json, "Pod", "v1")),
-            resource: Arc::clone(&planned.spec.resource),
-            fields: Arc::default(),
+        let case = format!("{labels}, whole {is_whole}, shard {is_shard}");
+        let page = answer(&first, &pods, Some(&proof)).await.expect(&case);
+        assert_eq!(names(&page), ["a"], "{case}");
+        assert_eq!(page["metadata"]["resourceVersion"], "105", "{case}");
+        let token = page["metadata"]["continue"].as_str().expect(&case);
+        let next = async |labels: &str| {
+            let next = planned(&format!("limit=1&labelSelector={labels}&continue={token}"));
+            let next = answer(&next, &pods, None).await?;
+            assert_eq!(next["metadata"]["resourceVersion"], "105", "{case}");
+            Some(names(&next))
         };
-        let pods: Arc<dyn Collection> = Arc::new(pods);
-        let delivery = Delivery::plain(planned.representation);
-        let shutdown = Shutdown::new(shutdown::Config::default());
-        let answer = read(&planned, &pods, Some(&proof), &delivery, &shutdown).await;
-        let body = answer.expect("an answer").into_body().collect().await;
-        let body = body.expect("a whole body").to_bytes();
-        let found: serde_json::Value = serde_json::from_slice(&body).expect("JSON");
-        let case = format!("whole {is_whole}, shard {is_shard}: {found}");
-        assert_eq!(found["items"].as_array().map(Vec::len), Some(1), "{case}");
-        assert!(found["metadata"]["continue"].is_string(), "{case}");
-        assert_eq!(found["metadata"]["resourceVersion"], "105", "{case}");
-        let kept = reader.snapshot_at(ResourceVersion(105));
+        let b = || Some(vec!["b".to_owned()]);
+        let (own, other) = expected;
+        assert_eq!(next(labels).await, own.then(b).flatten(), "{case}");
+        assert_eq!(next("!c").await, other.then(b).flatten(), "{case}");
+        let kept = reader.snapshot_at(ResourceVersion(105), &everything);
         assert_eq!(kept.is_some(), is_whole, "{case}");
     }
+}
+
+fn pods(reader: &Reader) -> Arc<dyn Collection> {
+    Arc::new(Pods {
+        reader: reader.clone(),
+        encoder: Arc::new(Encoder::new(WireFormat::Json, "Pod", "v1")),
+        resource: Arc::clone(&list("").spec.resource),
+        fields: Arc::default(),
+    })
+}
+
+/// The list that answers `planned`; `None` if the API server must answer.
+async fn answer(
+    planned: &Read,
+    pods: &Arc<dyn Collection>,
+    proof: Option<&Proof>,
+) -> Option<serde_json::Value> {
+    let delivery = Delivery::plain(planned.representation);
+    let shutdown = Shutdown::new(shutdown::Config::default());
+    let answer = read(planned, pods, proof, &delivery, &shutdown)
+        .await
+        .ok()?;
+    let body = answer.into_body().collect().await.expect("a whole body");
+    Some(serde_json::from_slice(&body.to_bytes()).expect("JSON"))
+}
+
+fn names(list: &serde_json::Value) -> Vec<String> {
+    let items = list["items"].as_array().expect("items").iter();
+    let names = items.map(|item| {
+        item["metadata"]["name"]
+            .as_str()
+            .expect("a name")
+            .to_owned()
+    });
+    names.collect()
 }

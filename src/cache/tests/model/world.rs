@@ -1,5 +1,7 @@
 //! A world of the model: an etcd, a cache that follows it, and clients of the cache.
 
+use std::sync::Arc;
+
 use crate::api::EventType;
 use crate::api::Field;
 use crate::api::LabelSelector;
@@ -138,7 +140,11 @@ impl World {
             Op::Pin => self.reader.pin(&self.reader.snapshot().ok_or("not ready")?),
             Op::SnapshotAt { behind } => {
                 let version = self.etcd.revision().saturating_sub(behind);
-                if let Some(snapshot) = self.reader.snapshot_at(ResourceVersion(version)) {
+                let everything = Arc::default();
+                if let Some(snapshot) = self
+                    .reader
+                    .snapshot_at(ResourceVersion(version), &everything)
+                {
                     self.check_snapshot(&snapshot)?;
                 }
             }
@@ -302,8 +308,8 @@ impl World {
         client.forget();
         if self.etcd.state(proven) == self.etcd.state(applied) {
             let snapshot = self.reader.snapshot().ok_or("not ready")?;
-            let snapshot = self.reader.proven_at(&snapshot, proven);
             let selection = client.selection.clone();
+            let snapshot = self.reader.proven_at(&snapshot, proven, &selection);
             client.stream = self.reader.watch_snapshot(snapshot, selection).ok();
             client.seen = proven;
             client.start = proven;

@@ -6,3 +6,4 @@ mod freshness;
 mod herd;
 mod linearizable;
 mod own_writes;
+mod pages;
