@@ -1,5 +1,5 @@
-//! The objects of tests/golden/table/states.json and more_states.json: objects of many kinds in many
-//! states, for comparing their Table rows.
+//! The objects of tests/golden/table/states.json, more_states.json and newest_states.json: objects of
+//! many kinds in many states, for comparing their Table rows.
 
 use std::fs;
 use std::time::Duration;
@@ -22,6 +22,11 @@ const MORE: &str = concat!(
     "/tests/golden/table/more_states.json"
 );
 
+const NEWEST: &str = concat!(
+    env!("CARGO_MANIFEST_DIR"),
+    "/tests/golden/table/newest_states.json"
+);
+
 /// The entries of states.json in order, with the namespace and the times filled in.
 pub(crate) fn all(namespace: &str) -> Vec<Value> {
     let text = fs::read_to_string(FILE).expect("the states");
@@ -31,6 +36,12 @@ pub(crate) fn all(namespace: &str) -> Vec<Value> {
 /// The entries of more_states.json: kinds that the simulator does not serve.
 pub(crate) fn of_more_kinds(namespace: &str) -> Vec<Value> {
     let text = fs::read_to_string(MORE).expect("the states");
+    serde_json::from_str(&with_times(&text, namespace)).expect("JSON")
+}
+
+/// The entries of newest_states.json: kinds that kubefan prints only for the newest API servers.
+pub(crate) fn of_newest_kinds(namespace: &str) -> Vec<Value> {
+    let text = fs::read_to_string(NEWEST).expect("the states");
     serde_json::from_str(&with_times(&text, namespace)).expect("JSON")
 }
 

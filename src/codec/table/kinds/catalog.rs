@@ -180,6 +180,48 @@ const KINDS: &[(&str, &str, Cells)] = &[
         "ValidatingWebhookConfiguration",
         access::webhook_configuration,
     ),
+    (
+        "admissionregistration.k8s.io/v1",
+        "ValidatingAdmissionPolicyBinding",
+        control::admission_policy_binding,
+    ),
+    (
+        "admissionregistration.k8s.io/v1",
+        "MutatingAdmissionPolicy",
+        control::mutating_admission_policy,
+    ),
+    (
+        "admissionregistration.k8s.io/v1",
+        "MutatingAdmissionPolicyBinding",
+        control::admission_policy_binding,
+    ),
+    (
+        "apiregistration.k8s.io/v1",
+        "APIService",
+        control::api_service,
+    ),
+];
+
+/// The kinds that are printed only for API servers of some minor version and newer ones: the first
+/// such version, apiVersion and kind. On older ones there is no such kind, or its Tables were not
+/// compared.
+const NEWER_KINDS: &[(u32, &str, &str)] = &[
+    (
+        37,
+        "admissionregistration.k8s.io/v1",
+        "ValidatingAdmissionPolicyBinding",
+    ),
+    (
+        37,
+        "admissionregistration.k8s.io/v1",
+        "MutatingAdmissionPolicy",
+    ),
+    (
+        37,
+        "admissionregistration.k8s.io/v1",
+        "MutatingAdmissionPolicyBinding",
+    ),
+    (37, "apiregistration.k8s.io/v1", "APIService"),
 ];
 
 /// The kinds that older API servers print with other cells: the last such minor version, apiVersion,
@@ -236,7 +278,7 @@ fn share(kinds: HashMap<String, Vec<ColumnDefinition>>) -> Columns {
 }
 
 /// The columns and the cell function of a kind for API servers of version 1.`minor`; `None` if the
-/// kind is not supported.
+/// kind is not supported there.
 pub(crate) fn built_in(
     api_version: &str,
     kind: &str,
@@ -245,6 +287,9 @@ pub(crate) fn built_in(
     let (_, _, cells) = KINDS
         .iter()
         .find(|(version, name, _)| *version == api_version && *name == kind)?;
+    if !is_supported(api_version, kind, minor) {
+        return None;
+    }
     let older = OLDER_KINDS.iter().find(|(until, version, name, _)| {
         minor <= *until && *version == api_version && *name == kind
     });
@@ -256,10 +301,16 @@ pub(crate) fn built_in(
     Some((columns.cloned().unwrap_or_else(default_columns), cells))
 }
 
-/// The apiVersion and kind of each supported kind.
+fn is_supported(api_version: &str, kind: &str, minor: u32) -> bool {
+    let mut newer = NEWER_KINDS.iter();
+    !newer.any(|(since, version, name)| minor < *since && *version == api_version && *name == kind)
+}
+
+/// The apiVersion and kind of each kind that is supported for API servers of version 1.`minor`.
 #[cfg(test)]
-pub(crate) fn printed() -> impl Iterator<Item = (&'static str, &'static str)> {
-    KINDS.iter().map(|(version, kind, _)| (*version, *kind))
+pub(crate) fn printed(minor: u32) -> impl Iterator<Item = (&'static str, &'static str)> {
+    let kinds = KINDS.iter().map(|(version, kind, _)| (*version, *kind));
+    kinds.filter(move |(version, kind)| is_supported(version, kind, minor))
 }
 
 /// The columns for kinds without a printer in the API server: Name and Created At.

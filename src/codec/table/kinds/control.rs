@@ -1,5 +1,7 @@
-//! Computes the cells of what controls requests to the API server, and of certificates.
+//! Computes the cells of what controls requests to the API server and serves its groups, and of
+//! certificates.
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 use std::time::UNIX_EPOCH;
 
@@ -36,6 +38,14 @@ pub(super) fn priority_level(level: Part<'_>) -> Vec<Cell> {
 }
 
 pub(super) fn validating_admission_policy(policy: Part<'_>) -> Vec<Cell> {
+    admission_policy(policy, "validations")
+}
+
+pub(super) fn mutating_admission_policy(policy: Part<'_>) -> Vec<Cell> {
+    admission_policy(policy, "mutations")
+}
+
+fn admission_policy(policy: Part<'_>, rules: &str) -> Vec<Cell> {
     let spec = policy.at("spec");
     let kind = spec.at("paramKind");
     let kind = match kind.is_object() {
@@ -44,9 +54,78 @@ pub(super) fn validating_admission_policy(policy: Part<'_>) -> Vec<Cell> {
     };
     vec![
         name(policy),
-        list(spec.at("validations")).len().into(),
+        list(spec.at(rules)).len().into(),
         kind.into(),
         age_of(policy),
+    ]
+}
+
+/// The cells of a binding of a policy that validates or mutates.
+pub(super) fn admission_policy_binding(binding: Part<'_>) -> Vec<Cell> {
+    let spec = binding.at("spec");
+    let [param, namespace, selector] = spec.at("paramRef").all(["name", "namespace", "selector"]);
+    let param = match text(param) {
+        param if !param.is_empty() => format!("{}/{param}", or(text(namespace), "*")),
+        _ if selector.is_object() => label_selector(selector),
+        _ => UNSET.to_owned(),
+    };
+    vec![
+        name(binding),
+        text(spec.at("policyName")).into(),
+        param.into(),
+        age_of(binding),
+    ]
+}
+
+/// A label selector as Go prints the struct.
+fn label_selector(selector: Part<'_>) -> String {
+    let labels: BTreeMap<_, _> = selector.at("matchLabels").members().collect();
+    let labels = labels.into_iter();
+    let labels: String = labels
+        .map(|(key, value)| format!("{key}: {},", text(value)))
+        .collect();
+    let expressions = selector.at("matchExpressions").items();
+    let expressions: String = expressions
+        .map(|expression| {
+            let [key, operator, values] = expression.all(["key", "operator", "values"]);
+            let (key, operator) = (text(key), text(operator));
+            let values: Vec<_> = values.items().map(text).collect();
+            let values = values.join(" ");
+            format!("LabelSelectorRequirement{{Key:{key},Operator:{operator},Values:[{values}],}},")
+        })
+        .collect();
+    format!(
+        "&LabelSelector{{MatchLabels:map[string]string{{{labels}}},\
+         MatchExpressions:[]LabelSelectorRequirement{{{expressions}}},}}"
+    )
+}
+
+pub(super) fn api_service(service: Part<'_>) -> Vec<Cell> {
+    let backend = service.at("spec").at("service");
+    let backend = match backend.is_object() {
+        true => {
+            let [namespace, name] = backend.all(["namespace", "name"]);
+            format!("{}/{}", text(namespace), text(name))
+        }
+        false => "Local".to_owned(),
+    };
+    let mut conditions = service.at("status").at("conditions").items();
+    let available = conditions.find(|condition| condition.at("type") == "Available");
+    let available = match available {
+        None => "Unknown".into(),
+        Some(condition) => {
+            let status = text(condition.at("status"));
+            match text(condition.at("reason")) {
+                reason if status != "True" && !reason.is_empty() => format!("{status} ({reason})"),
+                _ => status.into_owned(),
+            }
+        }
+    };
+    vec![
+        name(service),
+        backend.into(),
+        available.into(),
+        age_of(service),
     ]
 }
 

@@ -67,11 +67,21 @@ async fn every_table_cell_equals_the_api_servers() {
     assert!(count == 0, "{count} of {rows}:\n{}", differences.join("\n"));
 }
 
-/// Creates the objects of states.json and more_states.json, and returns the paths of their collections in order.
+/// The first minor version whose Tables of the kinds in newest_states.json are compared.
+const NEWEST_MINOR: u32 = 37;
+
+/// Creates the objects of states.json, more_states.json and, if the API server has their kinds,
+/// newest_states.json. Returns the paths of their collections in order.
 pub(super) async fn create_states(client: &Client, namespace: &str) -> Vec<String> {
     let mut paths: Vec<String> = Vec::new();
-    let more = states::of_more_kinds(namespace);
-    for state in states::all(namespace).into_iter().chain(more) {
+    let version = client.get("/version").await.ok().json();
+    let minor = version["minor"].as_str().expect("a minor version");
+    let mut states = states::all(namespace);
+    states.extend(states::of_more_kinds(namespace));
+    if minor.parse::<u32>().expect("a number") >= NEWEST_MINOR {
+        states.extend(states::of_newest_kinds(namespace));
+    }
+    for state in states {
         let path = state["path"].as_str().expect("a path").to_owned();
         states::create(client, &path, &state).await;
         if state["delete"] == true {
