@@ -16,6 +16,7 @@ use kubefan::api::WireFormat;
 use kubefan::cache;
 use kubefan::cache::Reader;
 use kubefan::cache::Writer;
+use kubefan::codec::Clock;
 use kubefan::codec::Decoder;
 use kubefan::codec::Encoder;
 use kubefan::codec::IncludeObject;
@@ -116,7 +117,13 @@ impl Collection for PrintedPods {
 
     fn encoder_for(&self, _: Representation) -> Arc<Encoder> {
         let (printer, kept) = (self.printer.clone(), Arc::clone(&self.kept));
-        let view = TableView::new(printer, (VERSION, self.include), kept, false);
+        let view = TableView::new(
+            printer,
+            (VERSION, self.include),
+            kept,
+            Clock::default(),
+            false,
+        );
         Arc::new(self.pods.encoder.table(Arc::new(view)))
     }
 }

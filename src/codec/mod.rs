@@ -46,6 +46,7 @@ pub use negotiate::negotiate;
 pub use protobuf::protobuf_to_json;
 pub use status::decode_status;
 pub use status_format::StatusFormat;
+pub use table::Clock;
 pub use table::ColumnDefinition;
 pub use table::IncludeObject;
 pub use table::KeptRows;

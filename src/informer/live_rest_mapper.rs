@@ -19,11 +19,13 @@ use crate::api::Selection;
 use crate::api::WireFormat;
 use crate::cache::WatchFrom;
 use crate::cache::WatchItem;
+use crate::codec::Clock;
 use crate::upstream::Client;
 use crate::upstream::Definition;
 use crate::upstream::Discovery;
 use crate::upstream::Error;
 use crate::upstream::NotCacheable;
+use crate::upstream::PolledVersion;
 use crate::upstream::RestMapper;
 
 use super::Informer;
@@ -33,9 +35,11 @@ use super::ResourceRules;
 use super::RuleError;
 use super::discovery_snapshot::Details;
 use super::discovery_snapshot::DiscoverySnapshot;
+use super::field_checks::FieldChecks;
 use super::known_definitions::KnownDefinitions;
 use super::refresh_schedule::RefreshSchedule;
 use super::seen_versions::SeenVersions;
+use super::upgrade::Poll;
 use super::upgrade::relist_after_upgrades;
 
 /// Interval of polls of discovery, and longest pause between refreshes for unknown resources.
@@ -43,6 +47,8 @@ const POLL_INTERVAL: Duration = Duration::from_secs(60);
 /// Initial value of the pause between refreshes that requests for unknown resources cause. Each
 /// such refresh after the first doubles the pause.
 const INITIAL_REFRESH_PAUSE: Duration = Duration::from_secs(2);
+/// How often it is examined whether an informer runs whose fields were not checked.
+const FIELD_CHECK_INTERVAL: Duration = Duration::from_secs(1);
 /// How often required informers that have ended are started again.
 const REQUIRED_CHECK_INTERVAL: Duration = Duration::from_secs(5);
 
@@ -65,6 +71,8 @@ pub struct LiveRestMapper {
     server_version: ArcSwapOption<String>,
     /// Their least minor version.
     server_minor: ArcSwapOption<u32>,
+    server_clock: Clock,
+    field_checks: FieldChecks,
 }
 
 struct RefreshState {
@@ -95,6 +103,8 @@ impl LiveRestMapper {
             seen_versions: Mutex::default(),
             server_version: ArcSwapOption::empty(),
             server_minor: ArcSwapOption::empty(),
+            server_clock: Clock::default(),
+            field_checks: FieldChecks::default(),
         })
     }
 
@@ -178,7 +188,7 @@ impl LiveRestMapper {
         Some(InformerSpec {
             resource: Arc::clone(resource),
             format,
-            fields: details.fields,
+            fields: self.field_checks.apply(gvr, details.fields),
             custom: discovered.mapper.is_custom(gvr),
             list_kind: discovered.mapper.list_kind(gvr).map(str::to_owned),
             settings: details.settings,
@@ -211,10 +221,35 @@ impl LiveRestMapper {
         self.server_minor.load().as_deref().copied()
     }
 
-    /// Records that a poll has returned `version`.
-    fn polled_version(&self, version: &str) {
+    /// The API server's clock, as polls have shown it; this machine's before the first poll.
+    pub fn server_clock(&self) -> Clock {
+        self.server_clock.clone()
+    }
+
+    /// Records that `poll` has returned `polled`.
+    fn polled_version(&self, polled: &PolledVersion, poll: Poll) {
+        let differs = |ahead| self.server_clock.observe(ahead);
+        match polled.clock_ahead.as_ref().and_then(differs) {
+            None => {}
+            Some(0) => tracing::info!("the API server's clock does not differ any more"),
+            Some(ahead_ms) => tracing::warn!(
+                ahead_ms,
+                "the API server's clock differs from this machine's: ages in Tables are by the API \
+                 server's"
+            ),
+        }
+        let version = polled.version.as_str();
         let minor = Self::minor_of(version);
-        let counting = self.seen_versions.lock().polled(version, minor);
+        let counting = {
+            let mut seen = self.seen_versions.lock();
+            match poll {
+                Poll::Regular => seen.polled(version, minor),
+                Poll::Reconnected => match seen.polled_early(version, minor) {
+                    Some(counting) => counting,
+                    None => return,
+                },
+            }
+        };
         let before = self.server_version.load();
         if before.as_deref() != counting.settled.as_ref() {
             match &counting.settled {
@@ -253,8 +288,9 @@ impl LiveRestMapper {
             self.watch_resource(&informers, Self::definitions()),
             self.watch_resource(&informers, api_services()),
             self.keep_required_running(&informers),
-            relist_after_upgrades(&self.client, &informers, |version| {
-                self.polled_version(version);
+            self.check_fields(&informers),
+            relist_after_upgrades(&self.client, &informers, |polled, poll| {
+                self.polled_version(polled, poll);
             }),
         );
     }
@@ -276,6 +312,24 @@ impl LiveRestMapper {
         loop {
             tokio::time::sleep(REQUIRED_CHECK_INTERVAL).await;
             self.pin_required(informers);
+        }
+    }
+
+    /// Asks the API server which fields it can select by, for each resource with an informer.
+    async fn check_fields(&self, informers: &InformerSet) {
+        loop {
+            tokio::time::sleep(FIELD_CHECK_INTERVAL).await;
+            let Some(version) = self.server_version() else {
+                continue;
+            };
+            for informer in informers.all() {
+                let gvr = &informer.resource().gvr;
+                // A custom resource has the fields that its definition names.
+                if !self.with(|mapper| mapper.is_custom(gvr)) {
+                    let checks = &self.field_checks;
+                    checks.check(&self.client, &informer, &version).await;
+                }
+            }
         }
     }
 

@@ -32,6 +32,7 @@
 mod bridges;
 mod config;
 mod discovery_snapshot;
+mod field_checks;
 mod freshness;
 mod hooks;
 #[expect(clippy::module_inception, reason = "it holds `Informer`")]

@@ -60,6 +60,17 @@ impl SeenVersions {
         }
     }
 
+    /// Like [`SeenVersions::polled`], for a poll that came before its minute. It counts only if another
+    /// version was returned; otherwise this returns `None`.
+    pub(super) fn polled_early(
+        &mut self,
+        version: &str,
+        minor: Option<u32>,
+    ) -> Option<CountingVersion> {
+        let is_other = self.last.as_deref() != Some(version);
+        is_other.then(|| self.polled(version, minor))
+    }
+
     /// The first version of all counts at once.
     fn is_settled(&self) -> bool {
         self.repeated >= self.needed
@@ -95,6 +106,24 @@ mod tests {
         ] {
             assert_eq!(settled(polls), expected, "{polls}");
         }
+    }
+
+    #[test]
+    fn an_early_poll_shows_another_version_but_not_that_it_lasts() {
+        let mut seen = SeenVersions::default();
+        let minor = Some(37);
+        let settled = seen.polled("A", minor).settled;
+        assert_eq!(settled.as_deref(), Some("A"));
+        assert_eq!(seen.polled_early("A", minor), None);
+        let early = seen
+            .polled_early("B", minor)
+            .map(|counting| counting.settled);
+        assert_eq!(early, Some(None));
+        for _ in 0..10 {
+            assert_eq!(seen.polled_early("B", minor), None);
+        }
+        let regular = ["B", "B", "B"].map(|version| seen.polled(version, minor).settled);
+        assert_eq!(regular, [None, None, Some("B".to_owned())]);
     }
 
     #[test]

@@ -5,17 +5,22 @@ use std::ops::Range;
 use std::time::Duration;
 
 use rand::Rng;
+use tokio::sync::Notify;
+use tokio::time::Instant;
 use tokio::time::MissedTickBehavior;
 use tokio::time::interval;
 use tokio::time::sleep;
+use tokio::time::sleep_until;
 
 use crate::upstream::Client;
-use crate::upstream::Discovery;
+use crate::upstream::PolledVersion;
 
 use super::InformerSet;
 
 /// Interval of polls of the API server's version.
 const POLL_INTERVAL: Duration = Duration::from_secs(60);
+/// The shortest time after a poll at which a new connection causes another one.
+const EARLY_POLL_PAUSE: Duration = Duration::from_secs(2);
 /// A new version counts after this number of polls in sequence that returned it. During a rolling
 /// upgrade, servers of both versions answer by turns.
 const SETTLED_POLLS: u32 = 3;
@@ -32,25 +37,80 @@ struct ServerVersion {
     candidate: Option<(String, u32)>,
 }
 
+/// Why the version was polled.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Poll {
+    /// A minute has passed.
+    Regular,
+    /// A connection was opened, perhaps to an API server of another version. Such polls say nothing
+    /// about how long a version has been the same.
+    Reconnected,
+}
+
 /// Relists all informers of `informers`, one after another, whenever the API server has settled on
 /// another version. Passes each polled version to `on_poll`. Runs until the future is dropped.
 pub(super) async fn relist_after_upgrades(
     client: &Client,
     informers: &InformerSet,
-    on_poll: impl Fn(&str),
+    on_poll: impl Fn(&PolledVersion, Poll),
 ) {
+    let upgraded = Notify::new();
     let mut version = ServerVersion::default();
-    let mut poll = interval(POLL_INTERVAL);
-    poll.set_missed_tick_behavior(MissedTickBehavior::Delay);
-    loop {
-        poll.tick().await;
-        let Ok(polled) = Discovery::version(client).await else {
-            continue;
-        };
-        on_poll(&polled);
-        if version.has_changed(&polled) {
+    let on_poll = |polled: PolledVersion, cause| {
+        on_poll(&polled, cause);
+        let polled = &polled.version;
+        if cause == Poll::Regular && version.has_changed(polled) {
             tracing::info!(version = %polled, "the API server's version changed, listing again");
-            staggered(informers.all(), |informer| informer.relist()).await;
+            upgraded.notify_one();
+        }
+    };
+    let polls = poll_regularly(
+        || async { PolledVersion::poll(client).await.ok() },
+        || client.reconnected(),
+        on_poll,
+    );
+    // Beside the polls, because many relists take minutes.
+    let relists = relist_all_after(&upgraded, || informers.all(), |informer| informer.relist());
+    tokio::join!(polls, relists);
+}
+
+/// Calls `relist` for each of `all`, one after another, whenever `upgraded` is notified.
+async fn relist_all_after<T>(upgraded: &Notify, all: impl Fn() -> Vec<T>, relist: impl Fn(&T)) {
+    loop {
+        upgraded.notified().await;
+        staggered(all(), &relist).await;
+    }
+}
+
+/// Calls `poll` each [`POLL_INTERVAL`], and soon after `reconnected` completes. Passes the results to
+/// `on_poll`.
+async fn poll_regularly<T, P, R>(
+    poll: impl Fn() -> P,
+    reconnected: impl Fn() -> R,
+    mut on_poll: impl FnMut(T, Poll),
+) where
+    P: Future<Output = Option<T>>,
+    R: Future<Output = ()>,
+{
+    let mut regular = interval(POLL_INTERVAL);
+    regular.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    let mut last = None;
+    loop {
+        let early = async {
+            reconnected().await;
+            if let Some(last) = last {
+                sleep_until(last + EARLY_POLL_PAUSE).await;
+            }
+        };
+        let cause = tokio::select! {
+            biased;
+            _ = regular.tick() => Poll::Regular,
+            () = early => Poll::Reconnected,
+        };
+        let polled = poll().await;
+        last = Some(Instant::now());
+        if let Some(polled) = polled {
+            on_poll(polled, cause);
         }
     }
 }
@@ -93,10 +153,80 @@ impl ServerVersion {
 
 #[cfg(test)]
 mod tests {
+    use std::cell::Cell;
+    use std::cell::RefCell;
+
     use parking_lot::Mutex;
-    use tokio::time::Instant;
+    use tokio::time::timeout;
 
     use super::*;
+
+    /// The polls within `limit`, each with its second and its cause, of an API server to which
+    /// connections are opened when `opened` is notified. Each poll takes a second.
+    async fn polls(limit: u64, opened: &Notify) -> Vec<(u64, Poll)> {
+        let start = Instant::now();
+        let polls = RefCell::new(Vec::new());
+        let polling = poll_regularly(
+            || async {
+                sleep(Duration::from_secs(1)).await;
+                Some(start.elapsed().as_secs())
+            },
+            || opened.notified(),
+            |second, cause| polls.borrow_mut().push((second, cause)),
+        );
+        timeout(Duration::from_secs(limit), polling).await.ok();
+        polls.into_inner()
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_new_connection_causes_a_poll_soon_but_not_each_one() {
+        let opened = Notify::new();
+        let connecting = async {
+            for second in [10, 10, 10, 0, 0] {
+                sleep(Duration::from_secs(second)).await;
+                opened.notify_one();
+            }
+            // Each poll opens a connection of its own.
+            sleep(Duration::from_secs(51)).await;
+            for _ in 0..4 {
+                sleep(Duration::from_secs(1)).await;
+                opened.notify_one();
+            }
+        };
+        let (polls, ()) = tokio::join!(polls(100, &opened), connecting);
+        let expected = [
+            (1, Poll::Regular),
+            (11, Poll::Reconnected),
+            (21, Poll::Reconnected),
+            (31, Poll::Reconnected),
+            (34, Poll::Reconnected),
+            (61, Poll::Regular),
+            (83, Poll::Reconnected),
+            (86, Poll::Reconnected),
+            (89, Poll::Reconnected),
+        ];
+        assert_eq!(polls, expected);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn relists_delay_no_poll() {
+        let (relisted, upgraded, opened) = (Cell::new(0), Notify::new(), Notify::new());
+        upgraded.notify_one();
+        let relists = relist_all_after(
+            &upgraded,
+            || (0..100).collect(),
+            |_| {
+                relisted.set(relisted.get() + 1);
+            },
+        );
+        let polls = tokio::select! {
+            polls = polls(190, &opened) => polls,
+            () = relists => unreachable!("it has no end"),
+        };
+        let seconds: Vec<_> = polls.iter().map(|(second, _)| *second).collect();
+        assert_eq!(seconds, [1, 61, 121, 181]);
+        assert!((50..100).contains(&relisted.get()), "{}", relisted.get());
+    }
 
     #[test]
     fn a_version_counts_when_some_polls_in_sequence_returned_it() {

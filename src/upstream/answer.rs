@@ -1,15 +1,18 @@
 //! Reads the bodies of answers within limits, and converts failures to [`Error::Answer`].
 
 use std::time::Duration;
+use std::time::SystemTime;
 
 use bytes::Bytes;
 use bytes::BytesMut;
 use http::HeaderMap;
 use http::Response;
 use http::header::CONTENT_TYPE;
+use http::header::DATE;
 use http::header::RETRY_AFTER;
 use http_body::Body as _;
 use http_body_util::BodyExt;
+use jiff::fmt::rfc2822;
 
 use crate::codec::decode_status;
 
@@ -35,6 +38,13 @@ pub(super) async fn success(response: Response<Body>) -> Result<Response<Body>, 
         status: Box::new(status),
         retry_after: retry_after(&parts.headers),
     })
+}
+
+/// The API server's time when it sent `headers`, without the fraction of a second. Its clock may differ
+/// from this machine's.
+pub fn date(headers: &HeaderMap) -> Option<SystemTime> {
+    let text = headers.get(DATE)?.to_str().ok()?;
+    Some(rfc2822::parse(text).ok()?.timestamp().into())
 }
 
 /// Reads the whole body into memory. Not cancel safe: dropping the future loses the received bytes.
@@ -92,4 +102,23 @@ pub(super) fn content_type(headers: &HeaderMap) -> &str {
 fn retry_after(headers: &HeaderMap) -> Option<Duration> {
     let seconds = headers.get(RETRY_AFTER)?.to_str().ok()?.parse().ok()?;
     Some(Duration::from_secs(seconds))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::UNIX_EPOCH;
+
+    use http::HeaderValue;
+
+    use super::*;
+
+    #[test]
+    fn the_servers_time_is_read_from_the_date_header() {
+        let mut headers = HeaderMap::new();
+        assert_eq!(date(&headers), None);
+        let text = HeaderValue::from_static("Mon, 23 Nov 2026 15:04:05 GMT");
+        headers.insert(DATE, text);
+        let seconds = Duration::from_secs(1_795_446_245);
+        assert_eq!(date(&headers), Some(UNIX_EPOCH + seconds));
+    }
 }

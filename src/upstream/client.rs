@@ -235,6 +235,16 @@ impl Client {
         health.is_none_or(|health| health.is_responding())
     }
 
+    /// Completes when a connection to the API server was opened since this completed last: another
+    /// API server may have accepted it. One task at a time may wait. Never completes if the client was
+    /// made from a `kube::Client`. Cancel safe.
+    pub async fn reconnected(&self) {
+        match self.inner.stacks.load().health() {
+            Some(health) => health.wait_for_connection().await,
+            None => std::future::pending().await,
+        }
+    }
+
     /// How long no request has reached the API server, of kubefan or of a caller; `None` if the last
     /// ones did. An answer ends this, whatever its status is.
     pub fn unreachable_for(&self) -> Option<Duration> {

@@ -18,6 +18,7 @@ mod tests;
 pub const STREAM_WINDOW: u64 = connect::http2_pool::STREAM_WINDOW as u64;
 
 pub use answer::collect;
+pub use answer::date;
 pub use client::Client;
 pub use client::Identity;
 pub use client::has_dot_segment;
@@ -33,6 +34,7 @@ pub use discovery::DiscoveryChanges;
 pub use discovery::MappingError;
 pub use discovery::NotCacheable;
 pub use discovery::PartialResource;
+pub use discovery::PolledVersion;
 pub use discovery::RestMapper;
 pub use discovery::UnknownResource;
 pub(crate) use discovery::closest;

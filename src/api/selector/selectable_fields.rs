@@ -16,8 +16,8 @@ pub struct SelectableFields {
     pub accepts_namespace: bool,
     /// Other accepted names with their fields, such as a Pod's `spec.host` for `spec.nodeName`.
     pub aliases: Vec<(String, Field)>,
-    /// The names of those `fields` that the API server refuses, because it is too old for them. So
-    /// the positions of the others do not depend on its version.
+    /// The names of those `fields` that the API server refuses, because it is too old for them, or
+    /// because it has said so. So the positions of the others do not depend on its version.
     pub refused: Vec<String>,
 }
 

@@ -6,6 +6,7 @@
 
 mod age;
 mod cell;
+mod clock;
 mod column;
 mod comparison;
 mod custom;
@@ -23,6 +24,7 @@ mod writer;
 #[cfg(test)]
 mod tests;
 
+pub use clock::Clock;
 pub use column::ColumnDefinition;
 pub use go_number::put_json;
 pub use kept_rows::KeptRows;

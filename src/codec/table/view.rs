@@ -12,6 +12,7 @@ use std::time::SystemTime;
 use bytes::Bytes;
 use memchr::memmem;
 
+use super::clock::Clock;
 use super::kept_rows::KeptRows;
 use super::part::Document;
 use super::printed_row::PrintedRow;
@@ -45,6 +46,7 @@ pub struct TableView {
     printer: Printer,
     writer: TableWriter,
     kept: Arc<KeptRows>,
+    clock: Clock,
     /// The time at which ages end; `None` for the time at which a row is encoded.
     now: Option<OnceLock<SystemTime>>,
     has_sent_columns: AtomicBool,
@@ -73,7 +75,8 @@ pub(crate) struct Row<'a> {
 }
 
 impl TableView {
-    /// A view of the cache whose rows are `kept`; they must have been printed by `printer`.
+    /// A view of the cache whose rows are `kept`; they must have been printed by `printer`. Ages end at
+    /// the time of `clock`.
     ///
     /// In a list, all ages end at the time when [`TableView::now`] was called first, or the first row
     /// was encoded. In a watch, an age ends when its row is
@@ -82,12 +85,14 @@ impl TableView {
         printer: Printer,
         (version, include): (MetaVersion, IncludeObject),
         kept: Arc<KeptRows>,
+        clock: Clock,
         is_watch: bool,
     ) -> Self {
         Self {
             writer: TableWriter::new(version, include, printer.columns()),
             printer,
             kept,
+            clock,
             now: (!is_watch).then(OnceLock::new),
             has_sent_columns: AtomicBool::new(false),
             work: AtomicUsize::new(0),
@@ -98,8 +103,8 @@ impl TableView {
     /// The time at which the ages of the next row end.
     pub fn now(&self) -> SystemTime {
         match &self.now {
-            Some(now) => *now.get_or_init(SystemTime::now),
-            None => SystemTime::now(),
+            Some(now) => *now.get_or_init(|| self.clock.now()),
+            None => self.clock.now(),
         }
     }
 
@@ -333,4 +338,28 @@ fn unchanged_metadata(body: &[u8], kind: RowKind<'_>) -> Result<Option<Range<usi
 fn changed_metadata(body: &Bytes, kind: RowKind<'_>) -> Result<Bytes, Error> {
     let hidden = hidden_annotation(kind.api_version, kind.kind);
     partial_body(WireFormat::Json, WireFormat::Json, hidden, body, None)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+    use crate::codec::RowMemory;
+
+    #[test]
+    fn ages_end_at_the_time_of_the_clock() {
+        const HOUR: Duration = Duration::from_secs(3600);
+        for is_watch in [false, true] {
+            let clock = Clock::default();
+            let hour = i64::try_from(HOUR.as_millis()).expect("small");
+            clock.observe(&(hour..=hour));
+            let kept = Arc::new(KeptRows::new(Arc::new(RowMemory::new(0))));
+            let shown = (MetaVersion::V1, IncludeObject::None);
+            let view = TableView::new(Printer::fallback(), shown, kept, clock, is_watch);
+            let own = SystemTime::now();
+            let found = view.now().duration_since(own).expect("later");
+            assert!(found >= HOUR && found < 2 * HOUR, "{found:?}");
+        }
+    }
 }

@@ -3,11 +3,9 @@
 use std::time::Duration;
 use std::time::SystemTime;
 
-use http::HeaderMap;
 use http::HeaderValue;
 use http::Request;
 use http::header;
-use jiff::fmt::rfc2822;
 use rand::Rng;
 use serde_json::Value;
 
@@ -176,7 +174,7 @@ impl Comparison<'_> {
         };
         let took = before.elapsed().unwrap_or_default();
         let table: Value = serde_json::from_slice(&body).ok()?;
-        let sent = date(&headers)?;
+        let sent = upstream::date(&headers)?;
         (took <= MAX_DURATION && table["kind"] == "Table").then(|| Answer {
             table,
             earliest: sent - took - CLOCK_STEP,
@@ -196,12 +194,6 @@ fn is_in_order(table: &Value) -> bool {
         )
     });
     keys.is_sorted()
-}
-
-/// The API server's time when it sent `headers`; its clock may differ from kubefan's.
-fn date(headers: &HeaderMap) -> Option<SystemTime> {
-    let text = headers.get(header::DATE)?.to_str().ok()?;
-    Some(rfc2822::parse(text).ok()?.timestamp().into())
 }
 
 #[cfg(test)]

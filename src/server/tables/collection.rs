@@ -13,6 +13,7 @@ use crate::api::WireFormat;
 use crate::cache::BridgedWatch;
 use crate::cache::Reader;
 use crate::cache::WatchError;
+use crate::codec::Clock;
 use crate::codec::Encoder;
 use crate::codec::IncludeObject;
 use crate::codec::KeptRows;
@@ -39,18 +40,19 @@ pub(super) struct TableCollection {
 }
 
 impl TableCollection {
-    /// The collection of `informer`, whose rows are printed by `printer` and `kept`.
+    /// The collection of `informer`, whose rows are printed by `printer` and `kept`. Ages
+    /// end at the time of `clock`.
     ///
     /// All ages of a GET or LIST end at the same moment, after its proof. In a WATCH, which has an `end`, ages end
     /// when an event is encoded.
     pub(super) fn new(
         informer: Arc<Informer>,
         (kind, printer): (Arc<Kind>, Printer),
-        kept: Arc<KeptRows>,
+        (kept, clock): (Arc<KeptRows>, Clock),
         shown: (MetaVersion, IncludeObject),
         end: Option<watch::Receiver<()>>,
     ) -> Self {
-        let view = TableView::new(printer, shown, Arc::clone(&kept), end.is_some());
+        let view = TableView::new(printer, shown, Arc::clone(&kept), clock, end.is_some());
         Self {
             informer,
             kind,

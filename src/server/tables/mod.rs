@@ -223,7 +223,7 @@ impl Tables {
         Ok(Arc::new(TableCollection::new(
             Arc::clone(informer),
             (kind, printer),
-            kept,
+            (kept, self.inner.rest_mapper.server_clock()),
             (version, include),
             end,
         )))

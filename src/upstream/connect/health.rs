@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use hyper::rt::Executor;
 use parking_lot::Mutex;
+use tokio::sync::Notify;
 use tokio::sync::watch;
 use tokio::time::sleep;
 use tokio::time::timeout;
@@ -27,6 +28,8 @@ pub(in crate::upstream) struct Health {
     state: watch::Sender<State>,
     /// Opens the connections of probes.
     prober: Mutex<ConnectionOpener>,
+    /// Notified when a connection is open.
+    opened: Notify,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -50,7 +53,19 @@ impl Health {
         Self {
             state: watch::Sender::new(State::Responding),
             prober: Mutex::new(prober),
+            opened: Notify::new(),
         }
+    }
+
+    /// Records that a connection was opened.
+    pub(super) fn connection_opened(&self) {
+        self.opened.notify_one();
+    }
+
+    /// Completes when a connection was opened since this completed last. One task at a time may wait.
+    /// Cancel safe.
+    pub(in crate::upstream) async fn wait_for_connection(&self) {
+        self.opened.notified().await;
     }
 
     /// Uses `prober` for later probes. The server may have new certificates when it responds again,

@@ -184,6 +184,7 @@ impl Http2Pool {
     /// of the connection are dropped (hyperium/hyper#4122).
     async fn open(&self) -> Result<Option<Opened>, BoxError> {
         let stream = self.connector.clone().oneshot(self.server.clone()).await?;
+        self.health.connection_opened();
         if !stream.http2 {
             return Ok(None);
         }

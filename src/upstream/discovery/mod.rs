@@ -6,6 +6,7 @@ mod rest_mapper;
 mod suggestions;
 #[cfg(test)]
 mod tests;
+mod version;
 
 use std::collections::HashMap;
 use std::collections::HashSet;
@@ -18,7 +19,6 @@ use http::HeaderValue;
 use http::StatusCode;
 use http::header::ETAG;
 use http::header::IF_NONE_MATCH;
-use serde::Deserialize;
 use serde::de::DeserializeOwned;
 
 use crate::api::GroupVersionResource;
@@ -47,6 +47,7 @@ pub use rest_mapper::NotCacheable;
 pub use rest_mapper::RestMapper;
 pub use rest_mapper::UnknownResource;
 pub(crate) use suggestions::closest;
+pub use version::PolledVersion;
 
 const AGGREGATED_MEDIA_TYPE: &str =
     "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList";
@@ -127,13 +128,7 @@ impl Discovery {
     /// # Errors
     /// If `/version` can't be fetched or decoded.
     pub async fn version(client: &Client) -> Result<String, Error> {
-        #[derive(Deserialize)]
-        #[serde(rename_all = "camelCase")]
-        struct Version {
-            git_version: String,
-        }
-        let version: Version = client.get_json("/version").await?;
-        Ok(version.git_version)
+        Ok(PolledVersion::poll(client).await?.version)
     }
 }
 

@@ -30,6 +30,7 @@ use crate::cache::Reader;
 use crate::cache::WatchError;
 use crate::cache::WatchFrom;
 use crate::cache::Writer;
+use crate::codec::Clock;
 use crate::codec::Encoder;
 use crate::codec::IncludeObject;
 use crate::codec::KeptRows;
@@ -63,7 +64,7 @@ impl TestCollection {
     pub(in crate::server::deliver) fn of_tables() -> Arc<Self> {
         let kept = Arc::new(KeptRows::new(Arc::new(RowMemory::new(0))));
         let shown = (MetaVersion::V1, IncludeObject::None);
-        let view = TableView::new(Printer::fallback(), shown, kept, true);
+        let view = TableView::new(Printer::fallback(), shown, kept, Clock::default(), true);
         let mut collection = Self::new();
         let tables = collection.encoder.table(Arc::new(view));
         let own = Arc::get_mut(&mut collection).expect("the only reference");

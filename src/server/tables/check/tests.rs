@@ -2,7 +2,6 @@
 
 use std::convert::Infallible;
 use std::sync::Arc;
-use std::time::UNIX_EPOCH;
 
 use http::Response;
 use http::StatusCode;
@@ -197,16 +196,6 @@ async fn an_empty_collection_has_its_columns_compared() {
     assert_eq!(outcome, Outcome::Equal { compared, objects });
     assert_eq!(queries, ["/api/v1/pods?limit=20"]);
     assert_eq!(compare(&[], Fault::Column).await.0, Outcome::OtherColumns);
-}
-
-#[test]
-fn the_servers_time_is_read_from_the_date_header() {
-    let mut headers = HeaderMap::new();
-    assert_eq!(date(&headers), None);
-    let text = HeaderValue::from_static("Mon, 23 Nov 2026 15:04:05 GMT");
-    headers.insert(header::DATE, text);
-    let seconds = Duration::from_secs(1_795_446_245);
-    assert_eq!(date(&headers), Some(UNIX_EPOCH + seconds));
 }
 
 #[tokio::test]
