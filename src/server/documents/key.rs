@@ -15,12 +15,12 @@ use crate::upstream;
 /// Longest URL and longest header, in bytes, of a request for a remembered document.
 const MAX_TEXT: usize = 512;
 /// A request with one of these headers wants something else than the whole document, or gets headers
-/// that no other may get.
-const UNUSUAL_HEADERS: [HeaderName; 6] = [
+/// that no other may get. `If-Modified-Since` is not among them: kubectl sends it for documents without
+/// an `ETag`, and a server may ignore it.
+const UNUSUAL_HEADERS: [HeaderName; 5] = [
     header::RANGE,
     header::IF_RANGE,
     header::IF_MATCH,
-    header::IF_MODIFIED_SINCE,
     header::IF_UNMODIFIED_SINCE,
     header::ORIGIN,
 ];
@@ -258,7 +258,7 @@ mod tests {
             ("if-none-match", "\"x\"", true),
             ("range", "bytes=0-1", false),
             ("if-match", "\"x\"", false),
-            ("if-modified-since", "Mon, 01 Jan 2024 00:00:00 GMT", false),
+            ("if-modified-since", "Mon, 01 Jan 2024 00:00:00 GMT", true),
             ("origin", "http://localhost", false),
         ] {
             let key = key("/apis", &[(name, value)]);
