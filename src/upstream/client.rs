@@ -16,7 +16,6 @@ use http::header::HeaderValue;
 use http::header::USER_AGENT;
 use http::uri::PathAndQuery;
 use hyper::rt::Executor;
-use percent_encoding::percent_decode_str;
 use serde::de::DeserializeOwned;
 use tokio::sync::oneshot;
 use tokio::time::Instant;
@@ -43,6 +42,10 @@ use crate::body::Body;
 use crate::body::BoxError;
 
 mod kube_client;
+mod paths;
+
+pub use paths::has_dot_segment;
+pub(super) use paths::is_answered_by_backend;
 
 const OUR_USER_AGENT: &str = concat!("kubefan/", env!("CARGO_PKG_VERSION"));
 /// The shortest time between reloads because the API server answered 401 to kubefan's credentials.
@@ -531,18 +534,6 @@ impl Client {
     }
 }
 
-/// True if `path` has a segment `.` or `..`, percent-encoded or not. An encoded slash separates
-/// segments too.
-pub fn has_dot_segment(path: &str) -> bool {
-    if !path.contains(['.', '%']) {
-        return false;
-    }
-    let decoded = percent_decode_str(path).decode_utf8_lossy();
-    decoded
-        .split('/')
-        .any(|segment| matches!(segment, "." | ".."))
-}
-
 /// The error of a request that a client made from a `kube::Client` cannot send.
 fn no_own_connections() -> Error {
     Error::Request("a client made from a kube::Client has no other connections".into())
@@ -554,16 +545,6 @@ impl fmt::Debug for Client {
             .field("server", &self.server())
             .finish_non_exhaustive()
     }
-}
-
-/// True if a pod, service or node answers requests for `path`, through the API server's proxy. Its
-/// 401 concerns other credentials than kubefan's.
-pub(super) fn is_answered_by_backend(path: &str) -> bool {
-    let segments: Vec<_> = path.split('/').collect();
-    let is_proxy = |window: &[&str]| {
-        matches!(window[0], "pods" | "services" | "nodes") && window[2] == "proxy"
-    };
-    segments.windows(3).any(is_proxy)
 }
 
 /// The error of a request that got no answer; `is_safe` is true if the request changes nothing.
