@@ -75,7 +75,7 @@ pub fn install_log(global: &GlobalArgs, is_quiet: bool) -> Result<(), Error> {
             LogFormat::Json => telemetry::LogFormat::Json,
         },
     };
-    telemetry::install_log(log).context("cannot set up the log")?;
+    let _handle = telemetry::install_log(log).context("cannot set up the log")?;
     Ok(())
 }
 

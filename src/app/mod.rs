@@ -1,6 +1,7 @@
 //! The composition root of `kubefan serve`: creates the rooms from the configuration, runs them and
 //! drains them.
 
+mod reload;
 mod tls;
 
 use std::net::SocketAddr;
@@ -46,8 +47,11 @@ use crate::upstream::NotCacheable;
 use crate::upstream::RestMapper;
 use crate::upstream::UnknownResource;
 
+use reload::Live;
 use tls::Certificate;
 use tls::load_authorities;
+
+pub use reload::ConfigSource;
 
 /// How often the client certificates and CAs of the kubeconfig are read again.
 const CREDENTIAL_RELOAD_INTERVAL: Duration = Duration::from_secs(600);
@@ -56,6 +60,7 @@ const DISCOVERY_TIMEOUT: Duration = Duration::from_secs(15);
 
 /// A running kubefan, whose listeners accept connections.
 pub struct App {
+    live: Arc<Live>,
     shutdown: Shutdown,
     address: SocketAddr,
     admin_address: SocketAddr,
@@ -98,7 +103,8 @@ impl App {
         });
         let registry = Registry::new();
         let informers = InformerSet::new(client.clone(), config.informer.clone(), shutdown.clone());
-        start_configured(&config.resources, &rest_mapper, &informers)?;
+        let required = resources_to_cache(&config.resources, &rest_mapper)?;
+        require_configured(&config.resources, required, &rest_mapper, &informers);
         let access_metrics = identity::Metrics::new(&registry);
         let new_access = |config: &identity::Config| {
             let (client, metrics) = (client.clone(), access_metrics.clone());
@@ -171,7 +177,15 @@ impl App {
         if let Some(threads) = &threads {
             client_listener = client_listener.on_threads(Arc::clone(threads));
         }
+        let live = Arc::new(Live {
+            informers: informers.clone(),
+            rest_mapper: Arc::clone(&rest_mapper),
+            server: server.clone(),
+            registry: registry.clone(),
+            shutdown: shutdown.clone(),
+        });
         let app = Self {
+            live,
             address: client_listener.local_address()?,
             admin_address: admin_listener.local_address()?,
             scheme: scheme(certificate.is_some()),
@@ -215,6 +229,16 @@ impl App {
                 "TLS is not served: anyone on the network can read the callers' tokens"
             ),
         }
+    }
+
+    /// Reads the configuration again after each SIGHUP, and when its file has changed, and applies what
+    /// can change while kubefan runs.
+    ///
+    /// # Errors
+    ///
+    /// If the file cannot be read, or the signal handler cannot be installed.
+    pub async fn watch_config(&self, source: ConfigSource) -> anyhow::Result<()> {
+        reload::watch(source, Arc::clone(&self.live)).await
     }
 
     /// The URL that clients connect to.
@@ -295,32 +319,38 @@ pub(crate) async fn bind(flag: &str, address: SocketAddr) -> anyhow::Result<TcpL
         .with_context(|| format!("{flag}: cannot listen on {address}"))
 }
 
-/// Requires the resources that are cached from the start, and starts their informers: one for JSON,
-/// and one for protobuf unless the resource is a custom one.
-fn start_configured(
+/// The resources that are cached from the start.
+fn resources_to_cache(
     resources: &Resources,
     rest_mapper: &LiveRestMapper,
-    informers: &InformerSet,
-) -> anyhow::Result<()> {
-    let resources_to_cache = match resources {
+) -> anyhow::Result<Vec<GroupVersionResource>> {
+    let all = |mapper: &RestMapper| -> Vec<GroupVersionResource> {
+        let resources = mapper.resources();
+        resources.map(|resource| resource.gvr.clone()).collect()
+    };
+    Ok(match resources {
         Resources::Named(names) => find_named(rest_mapper, names)?,
         Resources::All => {
-            let all = |mapper: &RestMapper| -> Vec<GroupVersionResource> {
-                mapper
-                    .resources()
-                    .map(|resource| resource.gvr.clone())
-                    .collect()
-            };
             let mut all = rest_mapper.with(all);
             all.retain(|gvr| rest_mapper.cacheable(gvr).is_ok());
             all
         }
-    };
+    })
+}
+
+/// Requires what is cached of `found`, the resources that are cached from the start, and starts their
+/// informers: one for JSON, and one for protobuf unless the resource is a custom one.
+fn require_configured(
+    resources: &Resources,
+    found: Vec<GroupVersionResource>,
+    rest_mapper: &LiveRestMapper,
+    informers: &InformerSet,
+) {
     let need = match resources {
         Resources::Named(_) => Requirement::Named,
         Resources::All => Requirement::IfAllowed,
     };
-    for gvr in resources_to_cache {
+    for gvr in found {
         for format in [WireFormat::Json, WireFormat::Protobuf] {
             let spec = rest_mapper.known_informer_spec(&gvr, format);
             let spec = spec.filter(|spec| format == WireFormat::Json || !spec.custom);
@@ -330,7 +360,6 @@ fn start_configured(
         }
     }
     rest_mapper.pin_required(informers);
-    Ok(())
 }
 
 /// Checks that each rule fits its resource, and that no resource has two.

@@ -3,10 +3,10 @@
 use anyhow::Context;
 
 use crate::app::App;
+use crate::app::ConfigSource;
 use crate::config::GlobalArgs;
 use crate::config::ResolvedConfig;
 use crate::config::ServeArgs;
-use crate::config::ServeConfig;
 use crate::process::Error;
 use crate::process::block_on_few_threads;
 use crate::process::drain_result;
@@ -23,16 +23,22 @@ use crate::telemetry;
 /// [`Error::Usage`] for mistakes in the configuration, before any socket is opened;
 /// [`Error::Failed`] if kubefan cannot start or the drain was aborted.
 pub(super) fn serve(global: &GlobalArgs, serve: &ServeArgs) -> Result<(), Error> {
-    let ResolvedConfig {
-        serve: config, log, ..
-    } = ResolvedConfig::new(global, serve)?;
-    telemetry::install_log(log).context("cannot set up the log")?;
-    block_on_few_threads(run(config))
+    let started = ResolvedConfig::new(global, serve)?;
+    let log = telemetry::install_log(started.log).context("cannot set up the log")?;
+    let (again, file) = ((global.clone(), serve.clone()), serve.config.clone());
+    block_on_few_threads(run(ConfigSource {
+        started,
+        file,
+        load: Box::new(move || ResolvedConfig::new(&again.0, &again.1)),
+        log,
+    }))
 }
 
-async fn run(config: ServeConfig) -> Result<(), Error> {
+async fn run(source: ConfigSource) -> Result<(), Error> {
     let signals = Signals::of_process().context("cannot listen for signals")?;
-    let app = App::start(config).await?;
+    let app = App::start(source.started.serve.clone()).await?;
+    let watched = app.watch_config(source).await;
+    watched.context("cannot watch the configuration file")?;
     print(&format!(
         "kubefan serves on {}\nadmin on {}\n",
         app.url(),

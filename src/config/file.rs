@@ -17,6 +17,9 @@ use super::problem::Position;
 use super::problem::Problem;
 use super::settings::Settings;
 
+/// Keys of earlier versions, with their names now.
+const RENAMED: [(&str, &str); 1] = [("listen.insecure", "listen.insecureExposeToNetwork")];
+
 /// A configuration file that was read: its values, and the defaults for all other settings.
 #[derive(Debug)]
 pub(super) struct File {
@@ -135,7 +138,12 @@ impl<'a> FileReader<'a> {
             if known.contains(&key.as_str()) {
                 self.read_node(&below, value);
             } else {
-                self.report_at(&below, position, &unknown_key(&self.defaults, &key, known));
+                let renamed = RENAMED.iter().find(|(old, _)| *old == dotted_key(&below));
+                let message = match renamed {
+                    Some((_, new)) => format!("was renamed; write {new}"),
+                    None => unknown_key(&self.defaults, &key, known),
+                };
+                self.report_at(&below, position, &message);
             }
             seen.insert(key, position);
         }

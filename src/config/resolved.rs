@@ -15,6 +15,7 @@ use super::file;
 use super::serve;
 use super::settings::Settings;
 use super::sources;
+use super::sources::LIVE;
 use super::sources::SETTINGS;
 use super::sources::Sources;
 
@@ -84,6 +85,28 @@ impl ResolvedConfig {
             settings,
             sources,
         })
+    }
+
+    /// The keys of the settings that differ from those of `other`. The first list has those that a
+    /// running kubefan can change, and the second one all others.
+    ///
+    /// # Errors
+    ///
+    /// If a path is not UTF-8.
+    pub fn changes(
+        &self,
+        other: &Self,
+    ) -> Result<(Vec<&'static str>, Vec<&'static str>), serde_json::Error> {
+        let (ours, theirs) = (
+            serde_json::to_value(&self.settings)?,
+            serde_json::to_value(&other.settings)?,
+        );
+        let differs = |key: &&str| {
+            let pointer = format!("/{}", key.replace('.', "/"));
+            ours.pointer(&pointer) != theirs.pointer(&pointer)
+        };
+        let changed = SETTINGS.iter().map(|setting| setting.key).filter(differs);
+        Ok(changed.partition(|key| LIVE.contains(key)))
     }
 
     /// Prints the effective configuration as a configuration file, with a comment on the origin of

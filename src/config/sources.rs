@@ -406,6 +406,21 @@ pub(super) const SETTINGS: [Setting; 65] = [
     }),
 ];
 
+/// The settings that a running kubefan can change. All others need a restart.
+pub(super) const LIVE: [&str; 11] = [
+    "cache.resources",
+    "cache.all",
+    "cache.never",
+    "cache.freshness",
+    "cache.idleTimeout",
+    "limits.maxRequestsInflight",
+    "limits.maxStreamsPerUser",
+    "limits.maxWatchesPerUser",
+    "limits.maxProofScopesPerUser",
+    "limits.maxStaleness",
+    "log.verbosity",
+];
+
 const fn setting(
     key: &'static str,
     field: &'static str,

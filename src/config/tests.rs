@@ -23,6 +23,7 @@ use crate::config::check_file;
 use crate::config::file;
 use crate::config::schema;
 use crate::config::settings::Settings;
+use crate::config::sources::LIVE;
 use crate::config::sources::SETTINGS;
 use crate::informer::FreshnessPolicy;
 use crate::informer::ResourceRule;
@@ -223,6 +224,38 @@ fn a_variable_that_is_not_set_is_named_and_a_check_needs_none() {
         ":4:22: cache.resources.fieldSelector: the environment variable KUBEFAN_NOT_SET in";
     assert!(reported.contains(expected), "{reported}");
     assert_eq!(problems_of(text), Vec::<String>::new());
+}
+
+/// The file of the first version is still read, and a key that has another name now is named.
+#[test]
+fn files_of_earlier_versions_load_or_name_what_was_renamed() {
+    let first = in_repository("tests/golden/config/first.yaml");
+    check_file(&first).expect("no problems");
+    let text = "listen:\n  insecure: true\n  nonsense: 1\n";
+    let expected = [
+        "2:3 listen.insecure was renamed; write listen.insecureExposeToNetwork",
+        "3:3 listen.nonsense unknown key",
+    ];
+    let reported = problems_of(text);
+    assert_eq!(reported.len(), expected.len(), "{reported:#?}");
+    for (reported, expected) in reported.iter().zip(expected) {
+        assert!(reported.starts_with(expected), "{reported}\n{expected}");
+    }
+}
+
+#[test]
+fn only_changed_settings_are_named_and_live_ones_apart() {
+    let before = resolved("cache: {idleTimeout: 1h}\nlog: {verbosity: 1}\n", "");
+    let after = "cache: {idleTimeout: 1h, never: [pods], secrets: true}\nlog: {format: json}\n";
+    let after = resolved(after, "").expect("no problems");
+    let changes = after.changes(&before.expect("no problems"));
+    let expected = (
+        vec!["cache.never", "log.verbosity"],
+        vec!["cache.secrets", "log.format"],
+    );
+    assert_eq!(changes.expect("UTF-8"), expected);
+    let keys: Vec<_> = SETTINGS.iter().map(|setting| setting.key).collect();
+    assert!(LIVE.iter().all(|live| keys.contains(live)));
 }
 
 #[test]

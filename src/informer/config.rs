@@ -5,7 +5,9 @@ use std::time::Duration;
 use crate::cache::GroupLimits;
 
 use super::FreshnessPolicies;
+use super::FreshnessPolicy;
 use super::Hooks;
+use super::InformerSpec;
 
 /// Settings that an [`InformerSet`](super::InformerSet) applies to all its informers.
 #[derive(Clone, Debug)]
@@ -59,6 +61,12 @@ impl Config {
     /// How long the set does not restart an informer that the API server refused with 406, as it
     /// does for resources that have no protobuf.
     pub const NOT_ACCEPTABLE_TTL: Duration = Duration::from_secs(3600);
+
+    /// How fresh the answers from the caches of `spec` must be.
+    pub(super) fn freshness_of(&self, spec: &InformerSpec) -> FreshnessPolicy {
+        let of_rule = spec.settings.freshness;
+        of_rule.unwrap_or_else(|| self.freshness.of(&spec.resource.gvr))
+    }
 }
 
 impl Default for Config {

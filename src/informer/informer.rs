@@ -23,8 +23,10 @@ use crate::codec::Encoder;
 use crate::upstream::ResourceClient;
 use crate::upstream::Scope;
 
+use super::CacheSettings;
 use super::Freshness;
 use super::FreshnessMetrics;
+use super::FreshnessPolicy;
 use super::InformerSpec;
 use super::ObjectContent;
 use super::Proof;
@@ -44,6 +46,9 @@ const MAX_UNPROVEN_FORWARDS: usize = 2;
 const MAX_ISOLATED_LISTS: usize = 8;
 /// How many WATCHes of isolated selections may be forwarded concurrently, per informer.
 const MAX_ISOLATED_WATCHES: usize = 100;
+
+/// How often an informer checks at least whether it is idle.
+const IDLE_CHECK: Duration = Duration::from_secs(60);
 
 /// A running informer: one reflector that writes the cache, and any number of readers.
 pub struct Informer {
@@ -175,6 +180,15 @@ impl Informer {
         self.freshness.metrics()
     }
 
+    pub(super) fn set_freshness(&self, policy: FreshnessPolicy) {
+        self.freshness.set_policy(policy);
+    }
+
+    /// How the objects are cached.
+    pub(super) fn settings(&self) -> &CacheSettings {
+        &self.spec.settings
+    }
+
     /// True if the cache and the API server lastingly have different objects of `selection`, so that
     /// its reads must be forwarded.
     pub fn is_isolated(&self, selection: &Selection) -> bool {
@@ -266,6 +280,11 @@ impl Informer {
         self.pinned.store(true, Ordering::Relaxed);
     }
 
+    pub(super) fn unpin(&self) {
+        self.touch();
+        self.pinned.store(false, Ordering::Relaxed);
+    }
+
     /// Keeps the informer from being stopped for being idle, until the returned value is dropped.
     pub fn hold(self: &Arc<Self>) -> InformerHold {
         self.holds.fetch_add(1, Ordering::Relaxed);
@@ -287,19 +306,20 @@ impl Informer {
     }
 
     /// Completes after a call of [`Informer::stop`], or when the informer had neither requests nor
-    /// watches for `idle_timeout` and is not pinned.
-    pub(super) async fn stopped_or_idle(&self, idle_timeout: Duration) {
+    /// watches for `idle_timeout` and is not pinned. A shorter timeout counts from the next check on.
+    pub(super) async fn stopped_or_idle(&self, idle_timeout: impl Fn() -> Duration) {
         loop {
-            let wait = idle_timeout.saturating_sub(self.idle_for());
+            let wait = idle_timeout().saturating_sub(self.idle_for());
+            let wait = wait.clamp(Duration::from_millis(100), IDLE_CHECK);
             tokio::select! {
                 () = self.stop.notified() => return,
-                () = tokio::time::sleep(wait.max(Duration::from_millis(100))) => {}
+                () = tokio::time::sleep(wait) => {}
             }
             let is_held = self.holds.load(Ordering::Relaxed) > 0;
             if self.is_pinned() || is_held || self.reader.watchers() > 0 {
                 self.touch();
             }
-            if self.idle_for() >= idle_timeout {
+            if self.idle_for() >= idle_timeout() {
                 return;
             }
         }

@@ -122,6 +122,26 @@ impl LiveRestMapper {
         self
     }
 
+    /// Replaces the rules, and returns those before. Informers that do not follow them stay until
+    /// [`LiveRestMapper::apply_rules`] is called.
+    pub fn replace_rules(&self, rules: ResourceRules) -> Arc<ResourceRules> {
+        self.rules.swap(Arc::new(rules))
+    }
+
+    /// Stops the informers that the rules do not permit, or not in this way, and applies the freshness
+    /// of the rules to the others.
+    pub fn apply_rules(&self, informers: &InformerSet) {
+        for informer in informers.all() {
+            let gvr = &informer.resource().gvr;
+            match self.known_informer_spec(gvr, informer.format()) {
+                Some(spec) => informers.update(&informer, &spec),
+                None if self.cacheable(gvr) == Err(NotCacheable::Never) => informer.stop(),
+                // If discovery has lost the resource, a refresh stops the informer.
+                None => {}
+            }
+        }
+    }
+
     /// Checks whether the rule of the resource `gvr`, if there is one, fits it.
     ///
     /// # Errors
@@ -311,6 +331,8 @@ impl LiveRestMapper {
     async fn keep_required_running(&self, informers: &InformerSet) {
         loop {
             tokio::time::sleep(REQUIRED_CHECK_INTERVAL).await;
+            // A request that was decided before a change of the rules may start an informer after it.
+            self.apply_rules(informers);
             self.pin_required(informers);
         }
     }

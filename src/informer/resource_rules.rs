@@ -163,6 +163,16 @@ impl CacheSettings {
         }
     }
 
+    /// True if a cache that was started with `other` may stay, because only the freshness differs.
+    pub(super) fn caches_like(&self, other: &Self) -> bool {
+        let freshness = other.freshness;
+        *other
+            == Self {
+                freshness,
+                ..self.clone()
+            }
+    }
+
     /// The objects that caches may have, one cache for each selection.
     pub fn scopes(&self) -> &[Arc<Selection>] {
         &self.scopes

@@ -5,6 +5,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use arc_swap::ArcSwap;
 use dashmap::DashMap;
 use dashmap::mapref::entry::Entry;
 use parking_lot::Mutex;
@@ -99,7 +100,7 @@ struct RegistrationGuard {
 
 struct Inner {
     client: Client,
-    config: Config,
+    config: ArcSwap<Config>,
     shutdown: Shutdown,
     informers: DashMap<Key, Arc<Informer>>,
     refusals: DashMap<Key, (StartError, Instant)>,
@@ -116,7 +117,7 @@ impl InformerSet {
         let evicted = EvictedBytes::default();
         let inner = Inner {
             client,
-            config,
+            config: ArcSwap::from_pointee(config),
             shutdown,
             informers: DashMap::new(),
             refusals: DashMap::new(),
@@ -300,6 +301,37 @@ impl InformerSet {
         resources
     }
 
+    /// Removes all informers from those that readiness waits for, and stops keeping them running.
+    pub fn require_none(&self) {
+        let required = std::mem::take(&mut *self.inner.required.lock());
+        for entry in required {
+            if let Some(informer) = self.inner.informers.get(&entry.key) {
+                informer.unpin();
+            }
+        }
+    }
+
+    /// Applies what can change in `config` while informers run: freshness, idle timeout and maximum
+    /// staleness. Settings of single resources are not concerned.
+    pub fn set_config(&self, config: &Config) {
+        let current = self.inner.config.load();
+        self.inner.config.store(Arc::new(Config {
+            freshness: config.freshness.clone(),
+            idle_timeout: config.idle_timeout,
+            max_staleness: config.max_staleness,
+            ..Config::clone(&current)
+        }));
+    }
+
+    /// Applies the settings in `spec`, the newest of the resource, to `informer`. If that is possible
+    /// only with another cache, it is stopped, and the next request starts its successor.
+    pub(super) fn update(&self, informer: &Informer, spec: &InformerSpec) {
+        match spec.settings.caches_like(informer.settings()) {
+            true => informer.set_freshness(self.inner.config.load().freshness_of(spec)),
+            false => informer.stop(),
+        }
+    }
+
     /// The required informers that readiness still waits for, and all informers whose watch is not
     /// proven alive within [`Config::max_staleness`], each with the reason.
     pub fn missing(&self) -> Vec<(GroupVersionResource, WireFormat, String)> {
@@ -317,7 +349,12 @@ impl InformerSet {
     }
 
     fn stale(&self) -> impl Iterator<Item = (GroupVersionResource, WireFormat, String)> {
-        let limit = self.inner.config.max_staleness.unwrap_or(Duration::MAX);
+        let limit = self
+            .inner
+            .config
+            .load()
+            .max_staleness
+            .unwrap_or(Duration::MAX);
         self.all().into_iter().filter_map(move |informer| {
             let age = informer.metrics().watch_liveness.age()?;
             let seconds = age.as_secs();
@@ -417,7 +454,7 @@ impl InformerSet {
     }
 
     fn start(&self, key: &Key, spec: &InformerSpec, scope: Selection) -> Arc<Informer> {
-        let config = &self.inner.config;
+        let config = self.inner.config.load_full();
         let (writer, reader) = cache::cache(cache::Config {
             indexed_labels: config.indexed_labels.clone(),
             field_count: spec.fields.fields.len(),
@@ -427,8 +464,7 @@ impl InformerSet {
             evicted: self.inner.evicted.clone(),
             ..cache::Config::default()
         });
-        let freshness_policy = spec.settings.freshness;
-        let freshness_policy = freshness_policy.unwrap_or_else(|| config.freshness.of(&key.gvr));
+        let freshness_policy = config.freshness_of(spec);
         let metrics = Arc::<ReflectorMetrics>::default();
         let lister_watcher = ResourceClient::new(
             self.inner.client.clone(),
@@ -466,8 +502,8 @@ impl InformerSet {
             freshness,
             bridges,
         ));
-        let idle_timeout = config.idle_timeout;
-        let watched = Arc::clone(&informer);
+        let (watched, set) = (Arc::clone(&informer), self.clone());
+        let idle_timeout = move || set.inner.config.load().idle_timeout;
         let signals = Signals {
             stop: Box::pin(async move { watched.stopped_or_idle(idle_timeout).await }),
             relists,

@@ -95,10 +95,12 @@ async fn synced_informer(
 ) -> Result<Arc<Informer>, Miss> {
     let spec = &read.spec;
     loop {
-        // The resource's definition, and so the meaning of selectors, may have changed by now.
+        // The resource's definition, and so the meaning of selectors, may have changed by now, or the
+        // rules may have.
         let current = rest_mapper.informer_spec(&spec.resource.gvr, spec.format);
         let current = current.ok_or(Reason::NotCacheable)?;
-        if !current.fields.equals_unless_refused(&spec.fields) {
+        let is_permitted = current.settings.scopes().contains(&read.scope);
+        if !is_permitted || !current.fields.equals_unless_refused(&spec.fields) {
             return Err(Miss::Forward(Reason::NotCached));
         }
         let informer = informers.get_or_start_in(spec, &read.scope, read.namespace.as_deref());

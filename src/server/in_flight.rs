@@ -8,6 +8,8 @@
 
 use std::collections::HashMap;
 use std::sync::Arc;
+use std::sync::atomic::AtomicUsize;
+use std::sync::atomic::Ordering;
 
 use parking_lot::Mutex;
 use prometheus::IntCounter;
@@ -52,7 +54,7 @@ pub(super) struct InFlight {
 
 struct Inner {
     /// Number of seats; 0 for no limit.
-    limit: usize,
+    limit: AtomicUsize,
     taken: Mutex<TakenSeats>,
     metrics: InFlightMetrics,
 }
@@ -120,13 +122,18 @@ impl InFlight {
     /// Seats for `limit` requests; no limit if it is 0.
     pub(super) fn new(limit: usize, metrics: InFlightMetrics) -> Self {
         let inner = Inner {
-            limit,
+            limit: AtomicUsize::new(limit),
             taken: Mutex::default(),
             metrics,
         };
         Self {
             inner: Arc::new(inner),
         }
+    }
+
+    /// Changes the number of seats; 0 for no limit. Seats that are taken stay taken.
+    pub(super) fn set_limit(&self, limit: usize) {
+        self.inner.limit.store(limit, Ordering::Relaxed);
     }
 
     /// Takes a seat of `holder` for the request of `info`; `None` if the request needs none.
@@ -199,7 +206,10 @@ impl Seat {
 
     fn take(&mut self) -> Result<(), TooManyRequests> {
         let inner = &self.in_flight.inner;
-        let taken = inner.taken.lock().take(&self.holder, inner.limit);
+        let taken = {
+            let limit = inner.limit.load(Ordering::Relaxed);
+            inner.taken.lock().take(&self.holder, limit)
+        };
         if !taken {
             inner.metrics.rejected.inc();
             return Err(TooManyRequests);

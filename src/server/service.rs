@@ -166,6 +166,13 @@ impl Server {
         self
     }
 
+    /// Applies the limits in `config` that can change while requests are served: those of requests in
+    /// flight, and those of users.
+    pub fn set_limits(&self, config: &Config) {
+        self.inner.in_flight.set_limit(config.max_requests_inflight);
+        self.inner.shares.set_limits(config.users);
+    }
+
     /// The service for `net`: the whole request path, filters included.
     pub fn into_service(
         self,

@@ -63,6 +63,14 @@ pub enum LogFormat {
     Json,
 }
 
+/// Changes how much the installed log contains.
+pub struct LogHandle {
+    set_filter: SetFilter,
+}
+
+/// Replaces the filter of the log; false if there is no log any more.
+type SetFilter = Box<dyn Fn(EnvFilter) -> bool + Send + Sync>;
+
 /// Why [`install_log`] failed.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
@@ -109,17 +117,51 @@ pub struct Samples {
 ///
 /// # Errors
 /// If `RUST_LOG` cannot be parsed, or a subscriber is already installed.
-pub fn install_log(config: LogConfig) -> Result<(), LogError> {
+pub fn install_log(config: LogConfig) -> Result<LogHandle, LogError> {
     let filter = filter(config, std::env::var("RUST_LOG").ok())?;
     let subscriber = tracing_subscriber::fmt()
         .with_env_filter(filter)
         .with_writer(std::io::stderr)
         .with_ansi(std::io::stderr().is_terminal());
-    match config.format {
-        LogFormat::Text => subscriber.try_init(),
-        LogFormat::Json => subscriber.json().flatten_event(true).try_init(),
+    let (set_filter, installed): (SetFilter, _) = match config.format {
+        LogFormat::Text => {
+            let subscriber = subscriber.with_filter_reloading();
+            let handle = subscriber.reload_handle();
+            let set = move |filter| handle.reload(filter).is_ok();
+            (Box::new(set), subscriber.try_init())
+        }
+        LogFormat::Json => {
+            let subscriber = subscriber.json().flatten_event(true);
+            let subscriber = subscriber.with_filter_reloading();
+            let handle = subscriber.reload_handle();
+            let set = move |filter| handle.reload(filter).is_ok();
+            (Box::new(set), subscriber.try_init())
+        }
+    };
+    installed.map_err(LogError::AlreadyInstalled)?;
+    Ok(LogHandle { set_filter })
+}
+
+// === impl LogHandle ===
+
+impl LogHandle {
+    /// Logs as much as `config` says from now on. The format stays the same.
+    ///
+    /// # Errors
+    /// If `RUST_LOG` cannot be parsed.
+    pub fn set_verbosity(&self, config: LogConfig) -> Result<(), LogError> {
+        let filter = filter(config, std::env::var("RUST_LOG").ok())?;
+        if !(self.set_filter)(filter) {
+            tracing::warn!("the log's level cannot be changed");
+        }
+        Ok(())
     }
-    .map_err(LogError::AlreadyInstalled)
+}
+
+impl fmt::Debug for LogHandle {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("LogHandle")
+    }
 }
 
 fn filter(config: LogConfig, rust_log: Option<String>) -> Result<EnvFilter, LogError> {

@@ -55,6 +55,7 @@ use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
+use arc_swap::ArcSwap;
 use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
 use tokio::sync::oneshot;
@@ -102,7 +103,7 @@ pub struct Freshness<P> {
 
 struct Inner<P> {
     prover: Prover<P>,
-    policy: FreshnessPolicy,
+    policy: ArcSwap<FreshnessPolicy>,
     /// The last proof of the whole cache; used only with [`FreshnessPolicy::Bounded`].
     recent_proof: RecentProof,
 }
@@ -124,7 +125,7 @@ impl<P: FreshnessProbe> Freshness<P> {
     ) -> Self {
         let inner = Inner {
             prover: Prover::new(probe, reader, relist),
-            policy,
+            policy: ArcSwap::from_pointee(policy),
             recent_proof: RecentProof::default(),
         };
         Self {
@@ -147,6 +148,11 @@ impl<P: FreshnessProbe> Freshness<P> {
         &self.inner.prover.metrics
     }
 
+    /// Changes the policy of the proofs that begin from now on.
+    pub fn set_policy(&self, policy: FreshnessPolicy) {
+        self.inner.policy.store(Arc::new(policy));
+    }
+
     /// True if the cache and the API server lastingly have different objects of `selection`. All its
     /// reads must then be forwarded. [`Freshness::prove`] checks now and then whether this has ended.
     pub fn is_isolated(&self, selection: &Selection) -> bool {
@@ -162,7 +168,7 @@ impl<P: FreshnessProbe> Freshness<P> {
     /// [`FreshnessPolicy::Strict`].
     pub fn proof_by_policy(&self) -> Option<Proof> {
         let inner = &self.inner;
-        let (snapshot, method) = match inner.policy {
+        let (snapshot, method) = match **inner.policy.load() {
             FreshnessPolicy::Strict => return None,
             FreshnessPolicy::Any => (inner.prover.reader.snapshot()?, ProofMethod::Any),
             FreshnessPolicy::Bounded(bound) => {
@@ -222,7 +228,7 @@ impl<P: FreshnessProbe> Freshness<P> {
         request: ProofRequest,
         min_interval: Duration,
     ) -> Result<Proof, ProofError> {
-        let request = match self.inner.policy {
+        let request = match **self.inner.policy.load() {
             // A proof of the whole cache can be reused for any later request.
             FreshnessPolicy::Bounded(_) if !self.is_isolated(&request.selection) => {
                 ProofRequest::everything()
@@ -301,7 +307,7 @@ impl<P: FreshnessProbe> Inner<P> {
         if asked_at >= list_began {
             return None;
         }
-        if matches!(self.policy, FreshnessPolicy::Bounded(_)) {
+        if matches!(**self.policy.load(), FreshnessPolicy::Bounded(_)) {
             self.recent_proof.remember(list_began, &snapshot);
         }
         Some(Proof {
@@ -316,7 +322,7 @@ impl<P: FreshnessProbe> Inner<P> {
         self.prover.metrics.count_all(&proofs);
         if let Ok(Proofs::Shared(proof)) = &proofs
             && proof.snapshot.is_whole()
-            && matches!(self.policy, FreshnessPolicy::Bounded(_))
+            && matches!(**self.policy.load(), FreshnessPolicy::Bounded(_))
         {
             self.recent_proof.remember(requested_at, &proof.snapshot);
         }

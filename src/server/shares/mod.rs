@@ -8,6 +8,7 @@ use std::collections::HashMap;
 use std::collections::hash_map::Entry;
 use std::sync::Arc;
 
+use arc_swap::ArcSwap;
 use http::Response;
 use parking_lot::Mutex;
 use prometheus::IntCounterVec;
@@ -42,7 +43,7 @@ pub use limits::UserLimits;
 /// The shares of all users. Clones are the same shares.
 #[derive(Clone)]
 pub(super) struct Shares {
-    limits: UserLimits,
+    limits: Arc<ArcSwap<UserLimits>>,
     /// How many units of selections of a cache that no index finds one user may watch.
     max_units: usize,
     requests: Requests,
@@ -118,11 +119,7 @@ impl Shares {
     /// that a cache can have: `max_unindexed`.
     pub(super) fn new(limits: UserLimits, max_unindexed: usize, metrics: ShareMetrics) -> Self {
         Self {
-            limits: UserLimits {
-                streams: or_unlimited(limits.streams),
-                watches: or_unlimited(limits.watches),
-                proof_scopes: or_unlimited(limits.proof_scopes),
-            },
+            limits: Arc::new(ArcSwap::from_pointee(limits)),
             max_units: max_unindexed.div_ceil(2),
             requests: Arc::default(),
             permits: Counts::default(),
@@ -130,6 +127,11 @@ impl Shares {
             proof_scopes: Distinct::default(),
             metrics,
         }
+    }
+
+    /// Changes the limits. What users hold already stays theirs.
+    pub(super) fn set_limits(&self, limits: UserLimits) {
+        self.limits.store(Arc::new(limits));
     }
 
     /// The share of `caller` for the request of `info`; `None` if the caller is not known.
@@ -147,7 +149,7 @@ impl Shares {
         let (user, is_watch) = (caller.name_key(), is_long_running(info));
         let added = {
             let mut requests = self.requests.lock();
-            add_request(requests.entry(user), is_watch, self.limits)
+            add_request(requests.entry(user), is_watch, **self.limits.load())
         };
         added.map_err(|limit| self.refuse(limit))?;
         let request = CountedRequest {
@@ -239,7 +241,7 @@ impl Shares {
     }
 
     fn prove(&self, user: UserKey, scope: ProofScope) -> Result<ProofShare, TooMany> {
-        let limit = self.limits.proof_scopes;
+        let limit = or_unlimited(self.limits.load().proof_scopes);
         self.proof_scopes.add(user, (scope, 1), limit)
     }
 
@@ -263,10 +265,10 @@ fn add_request(
         Entry::Occupied(held) => *held.get(),
         Entry::Vacant(_) => InProgress::default(),
     };
-    if held.streams >= limits.streams {
+    if held.streams >= or_unlimited(limits.streams) {
         return Err(Limit::Streams);
     }
-    if is_watch && held.watches >= limits.watches {
+    if is_watch && held.watches >= or_unlimited(limits.watches) {
         return Err(Limit::Watches);
     }
     let held = of_user.or_default();

@@ -6,4 +6,5 @@ mod chart;
 mod deploy;
 mod discovery;
 mod readme_commands;
+mod reload;
 mod security;

@@ -1,0 +1,157 @@
+//! Applies a changed configuration to a running kubefan, after SIGHUP and when the file has changed.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use parking_lot::Mutex;
+use prometheus::IntCounterVec;
+use tokio::signal::unix::SignalKind;
+use tokio::signal::unix::signal;
+
+use crate::config::Problems;
+use crate::config::ResolvedConfig;
+use crate::config::ServeConfig;
+use crate::identity::WatchedFiles;
+use crate::informer::InformerSet;
+use crate::informer::LiveRestMapper;
+use crate::informer::ResourceRules;
+use crate::server::Server;
+use crate::shutdown::Shutdown;
+use crate::telemetry::LogHandle;
+use crate::telemetry::Registry;
+
+use super::check_rules;
+use super::require_configured;
+
+/// What a changed configuration is applied to.
+pub(super) struct Live {
+    pub(super) informers: InformerSet,
+    pub(super) rest_mapper: Arc<LiveRestMapper>,
+    pub(super) server: Server,
+    pub(super) registry: Registry,
+    pub(super) shutdown: Shutdown,
+}
+
+/// How the configuration is read again.
+pub struct ConfigSource {
+    /// The configuration with which kubefan was started.
+    pub started: ResolvedConfig,
+    /// Its file, if there is one.
+    pub file: Option<PathBuf>,
+    /// Reads it again.
+    pub load: Box<dyn Fn() -> Result<ResolvedConfig, Problems> + Send + Sync>,
+    /// The log of the process.
+    pub log: LogHandle,
+}
+
+struct Reloader {
+    live: Arc<Live>,
+    source: ConfigSource,
+    /// The configuration that was applied last.
+    applied: Mutex<Option<ResolvedConfig>>,
+    reloads: IntCounterVec,
+}
+
+/// Reads the configuration of `source` again after each SIGHUP, and when its file has changed, and
+/// applies it to `live`.
+///
+/// # Errors
+///
+/// If the file cannot be read, or the signal handler cannot be installed.
+pub(super) async fn watch(source: ConfigSource, live: Arc<Live>) -> anyhow::Result<()> {
+    let mut hangups = signal(SignalKind::hangup())?;
+    let shutdown = live.shutdown.clone();
+    let file = source.file.clone();
+    let reloads = live.registry.counter_vec(
+        "kubefan_config_reloads_total",
+        "How often the configuration was read again: applied, or refused because of mistakes.",
+        &["result"],
+    );
+    let reloader = Arc::new(Reloader {
+        live,
+        source,
+        applied: Mutex::default(),
+        reloads,
+    });
+    if let Some(file) = file {
+        let (file, changed) = (WatchedFiles::read(vec![file]).await?, Arc::clone(&reloader));
+        file.watch(&shutdown, move |_| changed.reload());
+    }
+    shutdown.spawn_background(async move {
+        while hangups.recv().await.is_some() {
+            tracing::info!("SIGHUP: reading the configuration again");
+            if let Err(error) = reloader.reload() {
+                let error = format!("{error:#}");
+                tracing::warn!(
+                    error,
+                    "the configuration can't be used; the old one stays in use"
+                );
+            }
+        }
+    });
+    Ok(())
+}
+
+// === impl Reloader ===
+
+impl Reloader {
+    /// Reads the configuration and applies it, or leaves everything as it is and returns the mistakes.
+    fn reload(&self) -> Result<(), anyhow::Error> {
+        let reloaded = self.try_reload();
+        let result = if reloaded.is_ok() {
+            "applied"
+        } else {
+            "refused"
+        };
+        self.reloads.with_label_values(&[result]).inc();
+        reloaded
+    }
+
+    fn try_reload(&self) -> Result<(), anyhow::Error> {
+        let new = (self.source.load)()?;
+        let mut applied = self.applied.lock();
+        let before = applied.as_ref().unwrap_or(&self.source.started);
+        let (changed, _) = new.changes(before)?;
+        let (_, outdated) = new.changes(&self.source.started)?;
+        self.live.apply(&new.serve)?;
+        self.source.log.set_verbosity(new.log)?;
+        *applied = Some(new);
+        match changed.is_empty() {
+            true => tracing::info!("no setting has changed that can be applied without a restart"),
+            false => tracing::info!(keys = changed.join(", "), "changed settings are in use"),
+        }
+        if !outdated.is_empty() {
+            let keys = outdated.join(", ");
+            tracing::warn!(
+                keys,
+                "changed settings are not in use: restart to apply them"
+            );
+        }
+        Ok(())
+    }
+}
+
+// === impl Live ===
+
+impl Live {
+    /// Applies what can change, or nothing.
+    fn apply(&self, config: &ServeConfig) -> Result<(), anyhow::Error> {
+        let (informers, mapper) = (&self.informers, &self.rest_mapper);
+        let before = mapper.replace_rules(config.rules.clone());
+        let required = check_rules(&config.rules, mapper)
+            .and_then(|()| super::resources_to_cache(&config.resources, mapper));
+        let required = match required {
+            Ok(required) => required,
+            Err(error) => {
+                mapper.replace_rules(ResourceRules::clone(&before));
+                return Err(error);
+            }
+        };
+        informers.set_config(&config.informer);
+        informers.require_none();
+        mapper.apply_rules(informers);
+        require_configured(&config.resources, required, mapper, informers);
+        self.server.set_limits(&config.requests);
+        Ok(())
+    }
+}
