@@ -204,6 +204,21 @@ pub struct ServeArgs {
     )]
     pub all: bool,
 
+    /// Remove metadata.managedFields of what is cached; answers from caches then lack them. Not for
+    /// clients that read their own fields from them, such as those with client-go's Extract functions
+    #[arg(
+        long,
+        value_name = "BOOL",
+        action = ArgAction::Set,
+        num_args = 0..=1,
+        require_equals = true,
+        default_value_t = false,
+        default_missing_value = "true",
+        hide_default_value = true,
+        hide_possible_values = true
+    )]
+    pub strip_managed_fields: bool,
+
     /// Hold Secrets in memory and answer reads of them from the cache although TLS is served;
     /// without TLS they are always cached
     #[arg(

@@ -64,6 +64,9 @@ pub(super) struct RuleSettings {
     /// Gi. Default: as cache.retentionBytes.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(super) retention_bytes: Option<ByteSize>,
+    /// As cache.stripManagedFields, which is the default.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) strip_managed_fields: Option<bool>,
 }
 
 /// The keys of a mapping.

@@ -44,6 +44,7 @@ impl Checker<'_> {
         }
         ResourceRules {
             never: cache.never.clone(),
+            strip_managed_fields: cache.strip_managed_fields,
             rules,
         }
     }
@@ -92,6 +93,7 @@ impl Checker<'_> {
             freshness: freshness.map(|freshness| freshness.policy()),
             retention_age: rule.retention_age.map(|period| period.0),
             retention_bytes: rule.retention_bytes.map(|size| size.0),
+            strip_managed_fields: rule.strip_managed_fields,
         }
     }
 }

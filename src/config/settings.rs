@@ -225,6 +225,10 @@ pub(super) struct Cache {
     /// Resources that are never cached, such as secrets or deployments.apps: their reads are
     /// forwarded. A name without a group is that of a resource in any group.
     pub(super) never: Vec<String>,
+    /// Remove metadata.managedFields of what is cached, so that it takes less memory. Answers from
+    /// caches then lack them, and those of the API server do not. Writes keep them. Do not use it with
+    /// programs that read their own fields from them, such as those with client-go's Extract functions.
+    pub(super) strip_managed_fields: bool,
     /// Hold Secrets in memory and answer reads of them from the cache although TLS is served.
     /// Otherwise these reads are forwarded. Without TLS Secrets are always cached.
     pub(super) secrets: bool,
@@ -444,6 +448,7 @@ impl Default for Cache {
             resources: Vec::new(),
             all: false,
             never: Vec::new(),
+            strip_managed_fields: false,
             secrets: false,
             index_labels: Vec::new(),
             shard_selector: ShardSelectorMode::Forward,

@@ -33,7 +33,7 @@ pub(super) struct Setting {
 }
 
 /// Every setting, in the order of `config/kubefan.yaml`.
-pub(super) const SETTINGS: [Setting; 65] = [
+pub(super) const SETTINGS: [Setting; 66] = [
     setting("upstream.kubeconfig", "kubeconfig", |to, _, serve| {
         to.upstream.kubeconfig.clone_from(&serve.kubeconfig);
     }),
@@ -242,6 +242,13 @@ pub(super) const SETTINGS: [Setting; 65] = [
     setting("cache.never", "never_cache", |to, _, serve| {
         to.cache.never.clone_from(&serve.never_cache);
     }),
+    setting(
+        "cache.stripManagedFields",
+        "strip_managed_fields",
+        |to, _, serve| {
+            to.cache.strip_managed_fields = serve.strip_managed_fields;
+        },
+    ),
     setting("cache.secrets", "cache_secrets", |to, _, serve| {
         to.cache.secrets = serve.cache_secrets;
     }),
@@ -407,10 +414,11 @@ pub(super) const SETTINGS: [Setting; 65] = [
 ];
 
 /// The settings that a running kubefan can change. All others need a restart.
-pub(super) const LIVE: [&str; 11] = [
+pub(super) const LIVE: [&str; 12] = [
     "cache.resources",
     "cache.all",
     "cache.never",
+    "cache.stripManagedFields",
     "cache.freshness",
     "cache.idleTimeout",
     "limits.maxRequestsInflight",

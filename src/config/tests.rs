@@ -169,6 +169,7 @@ fn rules_of_resources_are_read() {
     let text = "\
 cache:
   never: [secrets]
+  stripManagedFields: true
   resources:
     - services
     - resource: pods
@@ -178,6 +179,7 @@ cache:
       freshness: bounded:5s
       retentionAge: 5m
       retentionBytes: 1Mi
+      stripManagedFields: false
       onDemand: true
 ";
     let found = resolved(text, "").expect("no problems");
@@ -193,9 +195,11 @@ cache:
         freshness: Some(FreshnessPolicy::Bounded(Duration::from_secs(5))),
         retention_age: Some(Duration::from_secs(300)),
         retention_bytes: Some(1 << 20),
+        strip_managed_fields: Some(false),
     };
     let rules = ResourceRules {
         never: vec!["secrets".to_owned()],
+        strip_managed_fields: true,
         rules: vec![rule],
     };
     assert_eq!(found.serve.rules, rules);

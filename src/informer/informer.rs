@@ -134,10 +134,11 @@ impl Informer {
         &self.spec.fields
     }
 
-    /// True if this informer can answer reads of `spec`. It still can after the API server has begun
+    /// True if this informer can answer reads of `spec`, with or without managed fields. It still can after the API server has begun
     /// to accept a field in selectors, or to refuse it: each read follows its own spec.
     pub(super) fn fits(&self, spec: &InformerSpec) -> bool {
-        self.fields().equals_unless_refused(&spec.fields)
+        self.settings().strip_managed_fields == spec.settings.strip_managed_fields
+            && self.fields().equals_unless_refused(&spec.fields)
     }
 
     /// The wire format of the cached objects.

@@ -23,6 +23,9 @@ pub struct ResourceRules {
     /// Names of resources that are never cached, such as `secrets` or `deployments.apps`. A name
     /// without a group is that of a resource in any group.
     pub never: Vec<String>,
+    /// True to remove managed fields, as [`ResourceRule::strip_managed_fields`], of the resources whose
+    /// rules do not say otherwise.
+    pub strip_managed_fields: bool,
     /// At most one rule for each resource.
     pub rules: Vec<ResourceRule>,
 }
@@ -44,6 +47,9 @@ pub struct ResourceRule {
     pub retention_age: Option<Duration>,
     /// As [`Config::retention_bytes`](super::Config::retention_bytes), which `None` stands for.
     pub retention_bytes: Option<usize>,
+    /// True to remove `metadata.managedFields` of what is cached, so that the answers from caches lack
+    /// them; `None` for [`ResourceRules::strip_managed_fields`].
+    pub strip_managed_fields: Option<bool>,
 }
 
 /// How the objects of one resource are cached: its rule, with the fields of the resource.
@@ -57,6 +63,8 @@ pub struct CacheSettings {
     pub retention_age: Option<Duration>,
     /// As [`ResourceRule::retention_bytes`].
     pub retention_bytes: Option<usize>,
+    /// As [`ResourceRule::strip_managed_fields`].
+    pub strip_managed_fields: bool,
 }
 
 /// Why a rule does not fit its resource.
@@ -93,10 +101,16 @@ impl ResourceRules {
         mapper: &RestMapper,
     ) -> Result<CacheSettings, RuleError> {
         let is_of = |rule: &&ResourceRule| is_name_of(&rule.resource, &resource.gvr, mapper);
-        match self.rules.iter().find(is_of) {
-            Some(rule) => rule.settings(resource, fields),
-            None => Ok(CacheSettings::default()),
-        }
+        let rule = self.rules.iter().find(is_of);
+        let settings = rule.map_or_else(
+            || Ok(CacheSettings::default()),
+            |rule| rule.settings(resource, fields),
+        )?;
+        let of_rule = rule.and_then(|rule| rule.strip_managed_fields);
+        Ok(CacheSettings {
+            strip_managed_fields: of_rule.unwrap_or(self.strip_managed_fields),
+            ..settings
+        })
     }
 }
 
@@ -136,6 +150,7 @@ impl ResourceRule {
             freshness: self.freshness,
             retention_age: self.retention_age,
             retention_bytes: self.retention_bytes,
+            strip_managed_fields: self.strip_managed_fields.unwrap_or(false),
         })
     }
 }
@@ -150,6 +165,7 @@ impl Default for CacheSettings {
             freshness: None,
             retention_age: None,
             retention_bytes: None,
+            strip_managed_fields: false,
         }
     }
 }

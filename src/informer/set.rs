@@ -471,7 +471,8 @@ impl InformerSet {
             Arc::clone(&spec.resource),
             None,
             spec.format,
-            Decoder::new(spec.format, Arc::clone(&spec.fields)),
+            Decoder::new(spec.format, Arc::clone(&spec.fields))
+                .stripping_managed_fields(spec.settings.strip_managed_fields),
         )
         .in_scope(&key.scope)
         .with_metadata_only(key.content == ObjectContent::Metadata)

@@ -34,6 +34,8 @@ use crate::codec::status;
 pub struct Decoder {
     format: WireFormat,
     trees: Arc<FieldTrees>,
+    /// True to remove the managed fields of the objects in lists and events.
+    strips_managed_fields: bool,
 }
 
 #[derive(Debug)]
@@ -60,7 +62,16 @@ impl Decoder {
         Self {
             format,
             trees: Arc::new(trees),
+            strips_managed_fields: false,
         }
+    }
+
+    /// The same decoder, which removes `metadata.managedFields` of the objects in lists and events if
+    /// `strips` is true. The frames of events are changed as well.
+    #[must_use]
+    pub fn stripping_managed_fields(mut self, strips: bool) -> Self {
+        self.strips_managed_fields = strips;
+        self
     }
 
     /// Reads one page of a LIST. Each item's body is a separate allocation.
@@ -89,14 +100,14 @@ impl Decoder {
             WireFormat::Json => {
                 let text = json::on_one_line(body.trim_ascii_end());
                 json::list(&text, |scanner| {
-                    items.push(self.json_object(scanner, &keep)?);
+                    items.push(self.json_item(scanner, &keep)?);
                     Ok(())
                 })?
             }
             WireFormat::Protobuf => {
                 let envelope = protobuf::envelope(body)?;
                 protobuf::list(envelope.raw, |item| {
-                    items.push(self.protobuf_object(item, &keep)?);
+                    items.push(self.protobuf_item(item, &keep)?);
                     Ok(())
                 })?
             }
@@ -122,15 +133,17 @@ impl Decoder {
         }
     }
 
-    /// Reads one complete watch frame. The object's body is a slice of the frame, not a copy.
+    /// Reads one complete watch frame. The object's body is a slice of the event's frame, not a copy.
     ///
     /// # Errors
     ///
     /// If the frame is not a watch event, or if its object has no name or no resource version.
     pub fn event(&self, frame: Bytes) -> Result<WatchEvent, Error> {
-        match self.format {
-            WireFormat::Json => self.json_event(frame),
-            WireFormat::Protobuf => self.protobuf_event(frame),
+        match (self.format, self.strips_managed_fields) {
+            (WireFormat::Json, false) => self.json_event(frame),
+            (WireFormat::Json, true) => self.json_event(stripped_json(frame)?),
+            (WireFormat::Protobuf, false) => self.protobuf_event(frame),
+            (WireFormat::Protobuf, true) => self.protobuf_event(stripped_protobuf(frame)?),
         }
     }
 
@@ -196,6 +209,38 @@ impl Decoder {
         object(head, message, keep(message))
     }
 
+    /// Reads an item of a list.
+    pub(super) fn json_item(
+        &self,
+        scanner: &mut Scanner<'_>,
+        keep: impl Fn(&[u8]) -> Bytes,
+    ) -> Result<Object, Error> {
+        if !self.strips_managed_fields {
+            return self.json_object(scanner, keep);
+        }
+        let item = scanner.value()?;
+        match json::managed_fields(item)? {
+            Some(range) => {
+                let item = [&item[..range.start], &item[range.end..]].concat();
+                self.json_object(&mut Scanner::new(&item), keep)
+            }
+            None => self.json_object(&mut Scanner::new(item), keep),
+        }
+    }
+
+    /// Reads an item of a list.
+    pub(super) fn protobuf_item(
+        &self,
+        item: &[u8],
+        keep: impl Fn(&[u8]) -> Bytes,
+    ) -> Result<Object, Error> {
+        let stripped = match self.strips_managed_fields {
+            true => protobuf::without_managed_fields(item)?,
+            false => None,
+        };
+        self.protobuf_object(stripped.as_deref().unwrap_or(item), keep)
+    }
+
     pub(super) fn format(&self) -> WireFormat {
         self.format
     }
@@ -203,6 +248,33 @@ impl Decoder {
     fn no_values(&self) -> Values<'static> {
         vec![None; self.trees.count]
     }
+}
+
+/// The frame without the managed fields of its object.
+fn stripped_json(frame: Bytes) -> Result<Bytes, Error> {
+    let object = json::raw_event(&frame)?.object;
+    let range = match object.first() {
+        Some(b'{') => json::managed_fields(object)?,
+        _ => None,
+    };
+    let Some(range) = range else { return Ok(frame) };
+    let start = object.as_ptr() as usize - frame.as_ptr() as usize;
+    let (before, after) = (&frame[..start + range.start], &frame[start + range.end..]);
+    Ok([before, after].concat().into())
+}
+
+/// The frame without the managed fields of its object.
+fn stripped_protobuf(frame: Bytes) -> Result<Bytes, Error> {
+    let event = protobuf::event(&frame)?;
+    if change(event.event_type).is_none() {
+        return Ok(frame);
+    }
+    let envelope = event.envelope;
+    let Some(raw) = protobuf::without_managed_fields(envelope.raw)? else {
+        return Ok(frame);
+    };
+    let object = protobuf::enveloped(envelope.api_version, envelope.kind, &raw);
+    Ok(protobuf::frame(event.event_type, &[&object]).into())
 }
 
 /// The event type if it is a change of an object; `None` for other types, such as BOOKMARK.

@@ -67,7 +67,7 @@ impl JsonList {
                 read = left;
                 return scanner.skip().map(|_| ());
             }
-            let item = decoder.json_object(scanner, on_one_line)?;
+            let item = decoder.json_item(scanner, on_one_line)?;
             self.items.push(item);
             Ok(())
         })?;
@@ -89,7 +89,7 @@ impl JsonList {
             b'{' => {
                 let mut scanner = Scanner::new(text);
                 // An item that fails may be incomplete; if it is malformed, `finish` reports that.
-                let item = decoder.json_object(&mut scanner, on_one_line).ok()?;
+                let item = decoder.json_item(&mut scanner, on_one_line).ok()?;
                 self.items.push(item);
                 // A placeholder with braces cannot merge with adjacent bytes, as a literal could.
                 self.envelope.extend_from_slice(b"{}");

@@ -116,7 +116,7 @@ impl ProtobufList {
 
     fn take(&mut self, decoder: &Decoder, field: &Field<'_>) -> Result<(), Error> {
         if field.number == 2 {
-            let item = decoder.protobuf_object(field.bytes()?, Bytes::copy_from_slice)?;
+            let item = decoder.protobuf_item(field.bytes()?, Bytes::copy_from_slice)?;
             self.items.push(item);
         } else {
             self.head.extend_from_slice(field.whole);

@@ -31,5 +31,6 @@ pub(crate) use writer::put_number;
 pub(crate) use writer::put_prefix;
 pub(crate) use writer::varint_length;
 pub(crate) use writer::with_resource_version;
+pub(crate) use writer::without_managed_fields;
 
 pub use to_json::protobuf_to_json;

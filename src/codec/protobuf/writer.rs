@@ -7,6 +7,8 @@ use super::fields::RESOURCE_VERSION;
 use crate::api::ResourceVersion;
 use crate::codec::Error;
 
+/// The field of ObjectMeta with its managed fields.
+const MANAGED_FIELDS: u32 = 17;
 /// The empty `contentEncoding` and `contentType` that end an envelope.
 pub(crate) const ENVELOPE_END: &[u8] = &[0x1a, 0x00, 0x22, 0x00];
 
@@ -28,6 +30,29 @@ pub(crate) fn with_resource_version(
         }
     }
     Ok(patched)
+}
+
+/// Copies an object message without the managed fields in its metadata; `None` if it has none.
+pub(crate) fn without_managed_fields(message: &[u8]) -> Result<Option<Vec<u8>>, Error> {
+    let mut is_changed = false;
+    let mut copy = Vec::with_capacity(message.len());
+    for field in Fields::new(message) {
+        let field = field?;
+        if field.number != 1 {
+            copy.extend_from_slice(field.whole);
+            continue;
+        }
+        let mut metadata = Vec::new();
+        for field in Fields::new(field.bytes()?) {
+            let field = field?;
+            match field.number {
+                MANAGED_FIELDS => is_changed = true,
+                _ => metadata.extend_from_slice(field.whole),
+            }
+        }
+        put_bytes(&mut copy, 1, &metadata);
+    }
+    Ok(is_changed.then_some(copy))
 }
 
 fn patched_metadata(

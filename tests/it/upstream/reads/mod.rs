@@ -5,6 +5,7 @@ mod deprecated_paths;
 mod documents;
 mod gzip;
 mod headers;
+mod managed_fields;
 mod odd_columns;
 mod printed_tables;
 mod representations;
