@@ -33,8 +33,8 @@ use super::reached::Step;
 use super::reached::difference;
 use super::source::Source;
 
-/// When so many objects have changed since its snapshot, a handler that has everything takes a new
-/// one, so that old states of objects are freed.
+/// When so many objects have changed since its snapshot, a handler of all objects that has everything
+/// takes a new one, so that old states of objects are freed.
 const REBASE: usize = 64;
 /// The longest interval of a resync. A longer one would overflow an `Instant`.
 const LONGEST_RESYNC: Duration = Duration::from_secs(100 * 365 * 86_400);
@@ -52,9 +52,16 @@ pub struct Changes<K> {
     reached: Reached,
     /// What leads from the reached state to that of `following`'s snapshot, or a resync.
     pending: VecDeque<Step>,
-    resync: Option<Interval>,
+    resync: Option<Resync>,
     synced: watch::Sender<bool>,
     budget: CoopBudget,
+}
+
+/// When all objects are returned again.
+struct Resync {
+    ticks: Interval,
+    /// True while the objects of the last tick are returned.
+    is_running: bool,
 }
 
 // === impl Changes ===
@@ -65,7 +72,7 @@ impl<K: DeserializeOwned> Changes<K> {
             source: informer.source.clone(),
             informer,
             following: None,
-            reached: Reached::default(),
+            reached: Reached::Nothing,
             pending: VecDeque::new(),
             resync: None,
             synced: watch::Sender::new(false),
@@ -74,13 +81,17 @@ impl<K: DeserializeOwned> Changes<K> {
     }
 
     /// Returns all present objects again as [`Change::Updated`] after each `interval`, which is at
-    /// least [`Config::LEAST_RESYNC`]. Default is never.
+    /// least [`Config::LEAST_RESYNC`]. It begins when all objects were returned, so that there is
+    /// time for changes in between. Default is never.
     #[must_use]
     pub fn with_resync(mut self, interval: Duration) -> Self {
         let interval = interval.clamp(Config::LEAST_RESYNC, LONGEST_RESYNC);
         let mut ticks = interval_at(Instant::now() + interval, interval);
         ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
-        self.resync = Some(ticks);
+        self.resync = Some(Resync {
+            ticks,
+            is_running: false,
+        });
         self
     }
 
@@ -117,6 +128,11 @@ impl<K: DeserializeOwned> Changes<K> {
             let (reached, resync) = (&mut self.reached, &mut self.resync);
             let item = tokio::select! {
                 biased;
+                () = tick(resync) => {
+                    let again = |object| Step::Updated { old: Arc::clone(&object), new: object };
+                    self.pending = self.reached.objects().into_iter().map(again).collect();
+                    continue;
+                }
                 item = poll_fn(|cx| {
                     let polled = stream.poll_next(cx);
                     if polled.is_pending() && reached.changed() >= REBASE {
@@ -124,12 +140,6 @@ impl<K: DeserializeOwned> Changes<K> {
                     }
                     polled
                 }) => item,
-                () = tick(resync) => {
-                    let objects = self.reached.objects(&self.informer.selection);
-                    let again = |object| Step::Updated { old: Arc::clone(&object), new: object };
-                    self.pending = objects.into_iter().map(again).collect();
-                    continue;
-                }
             };
             match item {
                 Some(WatchItem::Change { event, .. }) => self.pending = self.steps(&event),
@@ -186,11 +196,11 @@ impl<K: DeserializeOwned> Changes<K> {
             return;
         };
         let new: Vec<_> = snapshot.list(selection, None).collect();
-        self.pending = match self.reached.is_nothing() {
-            true => new.into_iter().map(Step::initial).collect(),
-            false => difference(&self.reached.objects(selection), &new),
+        self.pending = match &self.reached {
+            Reached::Nothing => new.into_iter().map(Step::initial).collect(),
+            reached => difference(&reached.objects(), &new),
         };
-        self.reached.rebase(snapshot);
+        self.reached = Reached::new(snapshot, selection);
         // From now on listers read this cache, too, even if it loses its content before they do.
         self.informer.reader();
         self.following = Some((reader, stream));
@@ -286,16 +296,19 @@ fn rebase(reached: &mut Reached, reader: &Reader, stream: &WatchStream) {
     // The stream may have got a change between the two calls.
     let is_newest = |newest: Snapshot| newest.has_no_change_since(&snapshot);
     if has_everything && reader.snapshot().is_some_and(is_newest) {
-        reached.rebase(snapshot);
+        *reached = Reached::new(snapshot, &Selection::default());
     }
 }
 
-/// Completes at the next tick; never if there are none. Cancel safe.
-async fn tick(interval: &mut Option<Interval>) {
-    match interval {
-        Some(interval) => {
-            interval.tick().await;
-        }
-        None => std::future::pending().await,
+/// Completes at the next tick; never if there are none. The interval begins again after a resync: if
+/// this took longer than the interval, changes would wait for ever. Cancel safe.
+async fn tick(resync: &mut Option<Resync>) {
+    let Some(resync) = resync else {
+        return std::future::pending().await;
+    };
+    if std::mem::replace(&mut resync.is_running, false) {
+        resync.ticks.reset();
     }
+    resync.ticks.tick().await;
+    resync.is_running = true;
 }

@@ -29,12 +29,21 @@ pub(super) enum Step {
     },
 }
 
-/// The objects that a handler knows: those of a snapshot, and the changes since then.
+/// The objects that a handler knows.
 #[derive(Default)]
-pub(super) struct Reached {
-    base: Option<Snapshot>,
-    /// The objects that changed after `base`, in their last state; `None` if an object is gone.
-    since: BTreeMap<ObjectKey, Option<Arc<Object>>>,
+pub(super) enum Reached {
+    /// Nothing was recorded yet.
+    #[default]
+    Nothing,
+    /// All objects of a cache: those of a snapshot, and the changes since then.
+    Everything {
+        base: Snapshot,
+        /// The objects that changed after `base`, in their last state; `None` if an object is gone.
+        since: BTreeMap<ObjectKey, Option<Arc<Object>>>,
+    },
+    /// The selected objects of a cache. A snapshot would also keep the old states of all others
+    /// (`a_narrow_handler_keeps_only_the_objects_that_it_selects`).
+    Selected(BTreeMap<ObjectKey, Arc<Object>>),
 }
 
 // === impl Step ===
@@ -61,32 +70,55 @@ impl Step {
 // === impl Reached ===
 
 impl Reached {
-    /// True before the first state was recorded.
-    pub(super) fn is_nothing(&self) -> bool {
-        self.base.is_none()
-    }
-
-    /// Records the state of `snapshot`.
-    pub(super) fn rebase(&mut self, snapshot: Snapshot) {
-        self.since.clear();
-        self.base = Some(snapshot);
+    /// The state of `snapshot`, of which the handler knows the objects of `selection`.
+    pub(super) fn new(snapshot: Snapshot, selection: &Selection) -> Self {
+        if selection.is_everything() {
+            return Self::Everything {
+                base: snapshot,
+                since: BTreeMap::new(),
+            };
+        }
+        let selected = snapshot.list(selection, None);
+        Self::Selected(
+            selected
+                .map(|object| (object.key.clone(), object))
+                .collect(),
+        )
     }
 
     /// Records that the handler was told the state of the object at `key`.
     pub(super) fn apply(&mut self, key: ObjectKey, object: Option<Arc<Object>>) {
-        self.since.insert(key, object);
+        match (self, object) {
+            (Self::Nothing, _) => {}
+            (Self::Everything { since, .. }, object) => {
+                since.insert(key, object);
+            }
+            (Self::Selected(objects), Some(object)) => {
+                objects.insert(key, object);
+            }
+            (Self::Selected(objects), None) => {
+                objects.remove(&key);
+            }
+        }
     }
 
-    /// How many objects have changed since the last [`Reached::rebase`].
+    /// How many objects have changed since the snapshot, if there is one.
     pub(super) fn changed(&self) -> usize {
-        self.since.len()
+        match self {
+            Self::Nothing | Self::Selected(_) => 0,
+            Self::Everything { since, .. } => since.len(),
+        }
     }
 
-    /// The objects of `selection` that the handler knows, in key order.
-    pub(super) fn objects(&self, selection: &Selection) -> Vec<Arc<Object>> {
-        let base = self.base.as_ref();
-        let base = base.map(|snapshot| snapshot.list(selection, None));
-        merged(base.into_iter().flatten(), &self.since)
+    /// The objects that the handler knows, in key order.
+    pub(super) fn objects(&self) -> Vec<Arc<Object>> {
+        match self {
+            Self::Nothing => Vec::new(),
+            Self::Everything { base, since } => {
+                merged(base.list(&Selection::default(), None), since)
+            }
+            Self::Selected(objects) => objects.values().cloned().collect(),
+        }
     }
 }
 

@@ -2,6 +2,7 @@
 
 mod handlers;
 mod history;
+mod pace;
 
 use std::collections::BTreeMap;
 use std::future::Future;

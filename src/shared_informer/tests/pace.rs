@@ -1,0 +1,127 @@
+//! What handlers keep in memory at any speed, and resyncs beside many changes.
+
+use std::sync::Arc;
+use std::sync::Weak;
+use std::time::Duration;
+
+use futures_util::StreamExt;
+
+use super::Upstream;
+use super::all;
+use super::next;
+use super::text;
+use super::with_app;
+use crate::api::Object;
+use crate::api::ObjectKey;
+use crate::api::Selection;
+use crate::shared_informer::Config;
+
+/// The present state of `name`, which this does not keep.
+fn state_of(upstream: &Upstream, name: &str) -> Weak<Object> {
+    let snapshot = upstream.writer.reader().snapshot().expect("is ready");
+    let object = snapshot.get(&ObjectKey::new(Some("n"), name));
+    Arc::downgrade(&object.expect("exists"))
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_narrow_handler_keeps_only_the_objects_that_it_selects() {
+    let mut upstream = Upstream::new(Some(1300));
+    upstream.put("selected", "x");
+    upstream.put("other", "y");
+    let elsewhere = Selection {
+        namespace: Some("m".to_owned()),
+        ..Selection::default()
+    };
+    let of = |selection| {
+        let config = Config {
+            selection,
+            ..Config::default()
+        };
+        upstream.informer(config).changes()
+    };
+    let (mut read, mut unread, mut quiet) = (of(with_app("x")), of(with_app("x")), of(elsewhere));
+    assert_eq!(all(&mut read), ["*selected3"]);
+    assert_eq!(all(&mut unread), ["*selected3"]);
+    assert!(all(&mut quiet).is_empty());
+    let (selected, other) = (
+        state_of(&upstream, "selected"),
+        state_of(&upstream, "other"),
+    );
+    // The event log drops the first of so many changes.
+    for _ in 0..50 {
+        upstream.put("other", "y");
+        upstream.put("selected", "x");
+        assert_eq!(all(&mut read).len(), 1);
+    }
+    assert_eq!(other.strong_count(), 0);
+    // One handler was told no newer state.
+    assert_eq!(selected.strong_count(), 1);
+    assert_eq!(all(&mut unread), ["selected3~selected104"]);
+    assert_eq!(selected.strong_count(), 0);
+    assert!(all(&mut quiet).is_empty());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_resync_comes_between_changes_without_a_pause() {
+    let mut upstream = Upstream::new(None);
+    let informer = upstream.informer(Config::default());
+    upstream.put("a", "x");
+    upstream.put("b", "x");
+    let mut changes = informer.changes().with_resync(Duration::from_secs(1));
+    assert_eq!(all(&mut changes), ["*a3", "*b4"]);
+    let mut told = Vec::new();
+    for _ in 0..8 {
+        tokio::time::advance(Duration::from_millis(400)).await;
+        upstream.put("b", "x");
+        let change = next(&mut changes).expect("a change is ready");
+        told.push(text(&change));
+    }
+    let resynced = told.iter().filter(|change| *change == "a3~a3").count();
+    assert_eq!(resynced, 2, "{told:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_reader_slower_than_its_resyncs_gets_changes_too() {
+    let mut upstream = Upstream::new(None);
+    let informer = upstream.informer(Config::default());
+    upstream.put("a", "x");
+    let mut changes = informer.changes().with_resync(Duration::from_secs(1));
+    assert_eq!(all(&mut changes), ["*a3"]);
+    let mut told = Vec::new();
+    for _ in 0..6 {
+        tokio::time::advance(Duration::from_secs(5)).await;
+        upstream.put("b", "x");
+        let change = next(&mut changes).expect("a change is ready");
+        told.push(text(&change));
+    }
+    assert_eq!(told, ["a3~a3", "+b4", "a3~a3", "b4~b4", "b4~b5", "a3~a3"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn streams_have_the_changes_or_only_the_objects() {
+    let mut upstream = Upstream::new(None);
+    let informer = upstream.informer(Config::default());
+    upstream.put("a", "x");
+    let mut changes = Box::pin(informer.changes().into_stream());
+    let mut objects = Box::pin(informer.changes().into_objects());
+    let first = changes.next().await.expect("a change");
+    assert_eq!(text(&first), "*a3");
+    let mut next_object = async || {
+        let thing = objects.next().await.expect("an object");
+        format!("{}{}", thing.metadata.name, thing.metadata.resource_version)
+    };
+    assert_eq!(next_object().await, "a3");
+    upstream.put("a", "y");
+    upstream.delete("a");
+    upstream.put("b", "x");
+    let mut told = Vec::new();
+    for _ in 0..3 {
+        told.push(text(&changes.next().await.expect("a change")));
+    }
+    assert_eq!(told, ["a3~a4", "-a5", "+b6"]);
+    assert_eq!(next_object().await, "a4");
+    assert_eq!(next_object().await, "b6");
+    upstream.writer.close();
+    assert!(changes.next().await.is_none());
+    assert!(objects.next().await.is_none());
+}
