@@ -23,8 +23,9 @@
 //!
 //! Equal events (same object, severity, reason and action; the text may differ) are one Event with
 //! a *series*, as in client-go. The first one is created, the second one adds the series, and then
-//! only the count and the time in the series grow. They are written every 30 minutes, and when
-//! there was no equal event for 6 minutes.
+//! only the count and the time in the series grow. They are written every 30 minutes, when there
+//! was no equal event for 6 minutes, and in a drain. If the Event does not exist any more, it is
+//! created again with its series.
 //!
 //! # Limits
 //!
@@ -33,6 +34,9 @@
 //!   dropped, so that an object that goes wrong in many ways does not fill etcd.
 //! - A write is tried three times, with a pause, and may take 10 s each time. Then the event is
 //!   dropped.
+//!
+//! - A drain of the [`Shutdown`](crate::shutdown::Shutdown) waits until everything is written. What
+//!   is left at the end of its grace period is dropped.
 //!
 //! [`Recorder::dropped`] counts what was dropped.
 //!

@@ -2,6 +2,7 @@
 
 use std::fmt;
 use std::future::Future;
+use std::pin::pin;
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering;
@@ -26,6 +27,7 @@ use tokio::time::interval;
 use tokio::time::sleep;
 use tokio::time::timeout;
 
+use crate::shutdown::Hold;
 use crate::shutdown::Shutdown;
 
 use super::Note;
@@ -54,8 +56,18 @@ const MAX_TEXT: usize = 1_024;
 /// Records events. Clones share the queue.
 #[derive(Clone)]
 pub struct Recorder {
-    sender: mpsc::Sender<(Regarding, Note, Timestamp)>,
+    sender: mpsc::Sender<Waiting>,
     dropped: Arc<AtomicU64>,
+    shutdown: Shutdown,
+}
+
+/// An event that waits to be written.
+struct Waiting {
+    regarding: Regarding,
+    note: Note,
+    time: Timestamp,
+    /// Makes a drain wait until the event is written.
+    hold: Hold,
 }
 
 /// Where events are written.
@@ -63,7 +75,7 @@ pub(super) trait Sink: Send + Sync + 'static {
     /// Creates an event.
     fn create(&self, event: &NewEvent) -> impl Future<Output = Result<(), SinkError>> + Send;
 
-    /// Replaces the series of an event.
+    /// Replaces the series of an event, or creates the event with it if there is none.
     fn update(&self, series: &SeriesOf) -> impl Future<Output = Result<(), SinkError>> + Send;
 }
 
@@ -78,17 +90,31 @@ pub(super) enum SinkError {
 }
 
 /// The API server.
-struct KubeSink {
-    client: kube::Client,
-    controller: String,
-    instance: String,
+pub(super) struct KubeSink {
+    pub(super) client: kube::Client,
+    pub(super) controller: String,
+    pub(super) instance: String,
+}
+
+/// The task that writes.
+struct Writer<S> {
+    sink: S,
+    receiver: mpsc::Receiver<Waiting>,
+    aggregator: Aggregator,
+    shutdown: Shutdown,
+    /// Makes a drain wait while a series has a count that was not written.
+    unwritten: Option<Hold>,
+    /// How many writes have begun, or wait for one that has begun.
+    writing: usize,
+    dropped: Arc<AtomicU64>,
 }
 
 // === impl Recorder ===
 
 impl Recorder {
     /// A recorder for the controller `controller`, a name such as `example.com/maps`. Its task
-    /// belongs to `shutdown`. The events show the name of this host as the reporting instance.
+    /// belongs to `shutdown`, and a drain waits until all events are written. The events show the
+    /// name of this host as the reporting instance.
     ///
     /// # Panics
     ///
@@ -114,8 +140,22 @@ impl Recorder {
     pub(super) fn with_sink(sink: impl Sink, shutdown: &Shutdown) -> Self {
         let (sender, receiver) = mpsc::channel(WAITING);
         let dropped = Arc::new(AtomicU64::new(0));
-        shutdown.spawn_background(write_all(sink, receiver, Arc::clone(&dropped)));
-        Self { sender, dropped }
+        let shutdown = shutdown.clone();
+        let writer = Writer {
+            sink,
+            receiver,
+            aggregator: Aggregator::default(),
+            shutdown: shutdown.clone(),
+            unwritten: None,
+            writing: 0,
+            dropped: Arc::clone(&dropped),
+        };
+        shutdown.spawn_background(writer.run());
+        Self {
+            sender,
+            dropped,
+            shutdown,
+        }
     }
 
     /// Records that `note` happened to `object`, which the API server knows: it has a name, and a
@@ -136,14 +176,19 @@ impl Recorder {
             action: shortened(note.action, MAX_WORD),
             text: shortened(note.text, MAX_TEXT),
         };
-        let event = (regarding, note, Timestamp::now());
-        if self.sender.try_send(event).is_err() {
+        let waiting = Waiting {
+            regarding,
+            note,
+            time: Timestamp::now(),
+            hold: self.shutdown.hold(),
+        };
+        if self.sender.try_send(waiting).is_err() {
             self.dropped.fetch_add(1, Ordering::Relaxed);
         }
     }
 
     /// How many events were dropped because there were too many, or because they could not be
-    /// written.
+    /// written, or not before the end of a drain.
     pub fn dropped(&self) -> u64 {
         self.dropped.load(Ordering::Relaxed)
     }
@@ -163,44 +208,90 @@ fn shortened(mut text: String, max: usize) -> String {
     text
 }
 
-// === the task ===
+// === impl Writer ===
 
-/// Writes events until all recorders are dropped.
-async fn write_all(
-    sink: impl Sink,
-    mut receiver: mpsc::Receiver<(Regarding, Note, Timestamp)>,
-    dropped: Arc<AtomicU64>,
-) {
-    let mut aggregator = Aggregator::default();
-    let mut ticks = interval(REFRESH_INTERVAL);
-    ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
-    let drop_one = || dropped.fetch_add(1, Ordering::Relaxed);
-    loop {
-        let event = tokio::select! {
-            biased;
-            _ = ticks.tick() => {
-                for series in aggregator.refresh(Instant::now()) {
-                    if !write(&sink, Write::Series(series)).await {
-                        drop_one();
-                    }
-                }
-                continue;
+impl<S: Sink> Writer<S> {
+    /// Writes events until all recorders are dropped. In a drain, it also writes the series that
+    /// would wait.
+    async fn run(mut self) {
+        let mut ticks = interval(REFRESH_INTERVAL);
+        ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        let mut draining = pin!(self.shutdown.draining());
+        let mut is_draining = false;
+        loop {
+            if is_draining && self.receiver.is_empty() {
+                self.flush().await;
             }
-            event = receiver.recv() => event,
-        };
-        let Some((regarding, note, time)) = event else {
-            return;
-        };
-        match aggregator.record(regarding, note, Instant::now(), time) {
-            Recorded::Counted => {}
-            Recorded::Write(event) => {
-                if !write(&sink, event).await {
-                    drop_one();
+            let waiting = tokio::select! {
+                biased;
+                _ = ticks.tick() => {
+                    let series = self.aggregator.refresh(Instant::now());
+                    self.write_series(series).await;
+                    continue;
                 }
+                () = &mut draining, if !is_draining => {
+                    is_draining = true;
+                    continue;
+                }
+                waiting = self.receiver.recv() => waiting,
+            };
+            match waiting {
+                Some(waiting) => self.record(waiting).await,
+                None => return self.flush().await,
+            }
+        }
+    }
+
+    async fn record(&mut self, waiting: Waiting) {
+        let Waiting {
+            regarding,
+            note,
+            time,
+            hold,
+        } = waiting;
+        let now = Instant::now();
+        match self.aggregator.record(regarding, note, now, time) {
+            Recorded::Counted => self.unwritten = Some(hold),
+            Recorded::Write(event) => {
+                self.writing = 1;
+                self.write(event).await;
             }
             Recorded::Dropped => {
-                drop_one();
+                self.dropped.fetch_add(1, Ordering::Relaxed);
             }
+        }
+    }
+
+    async fn flush(&mut self) {
+        if let Some(_hold) = self.unwritten.take() {
+            let series = self.aggregator.take_unwritten(Instant::now());
+            self.write_series(series).await;
+        }
+    }
+
+    async fn write_series(&mut self, series: Vec<SeriesOf>) {
+        self.writing = series.len();
+        for series in series {
+            self.write(Write::Series(series)).await;
+        }
+    }
+
+    /// Writes an event that `self.writing` counts.
+    async fn write(&mut self, event: Write) {
+        let is_written = write(&self.sink, event).await;
+        self.writing -= 1;
+        if !is_written {
+            self.dropped.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+}
+
+impl<S> Drop for Writer<S> {
+    fn drop(&mut self) {
+        let lost = self.writing + self.receiver.len() + self.aggregator.unwritten();
+        if lost > 0 {
+            self.dropped.fetch_add(lost as u64, Ordering::Relaxed);
+            tracing::warn!(lost, "events were not written before the end");
         }
     }
 }
@@ -239,31 +330,50 @@ async fn write(sink: &impl Sink, event: Write) -> bool {
 
 impl Sink for KubeSink {
     async fn create(&self, event: &NewEvent) -> Result<(), SinkError> {
-        let api = Api::<Event>::namespaced(self.client.clone(), &event.namespace);
-        let event = self.event(event);
-        let created = api.create(&PostParams::default(), &event).await;
-        match created {
+        match self.post(event, None).await {
             // An attempt before had no answer, but was successful.
             Err(kube::Error::Api(status)) if status.code == 409 => Ok(()),
-            created => created.map(drop).map_err(failure),
+            created => created.map_err(failure),
         }
     }
 
     async fn update(&self, series: &SeriesOf) -> Result<(), SinkError> {
-        let api = Api::<Event>::namespaced(self.client.clone(), &series.namespace);
-        let SeriesOf { count, last, .. } = series;
+        let SeriesOf { event, count, last } = series;
+        let api = Api::<Event>::namespaced(self.client.clone(), &event.namespace);
         let observed = EventSeries {
             count: *count,
             last_observed_time: MicroTime(*last),
         };
         let patch = Patch::Merge(json!({ "series": observed }));
         let params = PatchParams::default();
-        let patched = api.patch(&series.name, &params, &patch);
-        patched.await.map(drop).map_err(failure)
+        match api.patch(&event.name, &params, &patch).await {
+            // It has expired, or was never created.
+            Err(kube::Error::Api(status)) if status.code == 404 => {
+                let created = self.post(event, Some(observed)).await;
+                created.map_err(|error| match &error {
+                    // It was created meanwhile, but without this series.
+                    kube::Error::Api(status) if status.code == 409 => {
+                        SinkError::Failed(error.into())
+                    }
+                    _ => failure(error),
+                })
+            }
+            patched => patched.map(drop).map_err(failure),
+        }
     }
 }
 
 impl KubeSink {
+    async fn post(&self, event: &NewEvent, series: Option<EventSeries>) -> kube::Result<()> {
+        let api = Api::<Event>::namespaced(self.client.clone(), &event.namespace);
+        let event = Event {
+            series,
+            ..self.event(event)
+        };
+        let created = api.create(&PostParams::default(), &event).await;
+        created.map(drop)
+    }
+
     fn event(&self, event: &NewEvent) -> Event {
         let Regarding {
             api_version,

@@ -1,6 +1,7 @@
 //! Series: which events are written, and what of them. Plain data without I/O and clock.
 
 use std::collections::HashMap;
+use std::sync::Arc;
 use std::time::Duration;
 
 use jiff::Timestamp;
@@ -67,8 +68,7 @@ struct Key {
 }
 
 struct Known {
-    namespace: String,
-    name: String,
+    event: Arc<NewEvent>,
     count: i32,
     last: Timestamp,
     /// When the last equal event was recorded.
@@ -80,7 +80,7 @@ struct Known {
 /// What is to be written for an event.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) enum Write {
-    Create(Box<NewEvent>),
+    Create(Arc<NewEvent>),
     Series(SeriesOf),
 }
 
@@ -96,8 +96,7 @@ pub(super) struct NewEvent {
 /// The series of an event.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct SeriesOf {
-    pub(super) namespace: String,
-    pub(super) name: String,
+    pub(super) event: Arc<NewEvent>,
     pub(super) count: i32,
     pub(super) last: Timestamp,
 }
@@ -147,25 +146,23 @@ impl Aggregator {
         }
         self.next_name += 1;
         let namespace = regarding.namespace.clone();
-        let name = event_name(&regarding.name, self.next_name, time);
-        let known = Known {
+        let event = Arc::new(NewEvent {
             namespace: namespace.unwrap_or_else(|| "default".to_owned()),
-            name,
+            name: event_name(&regarding.name, self.next_name, time),
+            regarding,
+            note,
+            time,
+        });
+        let known = Known {
+            event: Arc::clone(&event),
             count: 1,
             last: time,
             last_at: now,
             written_at: now,
             is_written: true,
         };
-        let event = NewEvent {
-            namespace: known.namespace.clone(),
-            name: known.name.clone(),
-            regarding,
-            note,
-            time,
-        };
         self.events.insert(key, known);
-        Recorded::Write(Write::Create(Box::new(event)))
+        Recorded::Write(Write::Create(event))
     }
 
     /// The series that are to be written at `now`. Forgets those that have ended.
@@ -184,6 +181,22 @@ impl Aggregator {
         writes
     }
 
+    /// The series that were counted further than they were written. They are to be written at `now`.
+    pub(super) fn take_unwritten(&mut self, now: Instant) -> Vec<SeriesOf> {
+        let unwritten = self.events.values_mut().filter(|known| !known.is_written);
+        let take = |known: &mut Known| {
+            (known.written_at, known.is_written) = (now, true);
+            known.series()
+        };
+        unwritten.map(take).collect()
+    }
+
+    /// The number of series that [`Aggregator::take_unwritten`] would return.
+    pub(super) fn unwritten(&self) -> usize {
+        let known = self.events.values();
+        known.filter(|known| !known.is_written).count()
+    }
+
     /// Takes a token from the bucket of an object, if there is one.
     fn may_create(&mut self, regarding: &Regarding, now: Instant) -> bool {
         let full_at = self.full_at.get(regarding).copied();
@@ -199,8 +212,7 @@ impl Aggregator {
 impl Known {
     fn series(&self) -> SeriesOf {
         SeriesOf {
-            namespace: self.namespace.clone(),
-            name: self.name.clone(),
+            event: Arc::clone(&self.event),
             count: self.count,
             last: self.last,
         }

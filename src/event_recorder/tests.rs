@@ -3,15 +3,24 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use http::Method;
+use http::Request;
+use http::Response;
+use http::StatusCode;
+use http_body_util::BodyExt;
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::ConfigMap;
+use kube::client::Body;
 use parking_lot::Mutex;
+use serde_json::Value;
 use tokio::sync::Notify;
 use tokio::time::Instant;
+use tower::service_fn;
 
 use super::Note;
 use super::Recorder;
 use super::Severity;
+use super::recorder::KubeSink;
 use super::recorder::Sink;
 use super::recorder::SinkError;
 use super::series::Aggregator;
@@ -21,6 +30,7 @@ use super::series::Regarding;
 use super::series::SeriesOf;
 use super::series::Write;
 use crate::shutdown;
+use crate::shutdown::Outcome;
 use crate::shutdown::Shutdown;
 
 const MINUTE: Duration = Duration::from_secs(60);
@@ -88,11 +98,13 @@ fn equal_events_are_one_event_with_a_series() {
     let Recorded::Write(Write::Create(first)) = test.record("a", "Made") else {
         panic!("the first is created");
     };
-    assert_eq!((first.namespace.as_str(), first.note), ("n", note("Made")));
+    assert_eq!(
+        (first.namespace.as_str(), &first.note),
+        ("n", &note("Made"))
+    );
     test.now += MINUTE;
     let series = SeriesOf {
-        namespace: "n".to_owned(),
-        name: first.name,
+        event: first,
         count: 2,
         last: test.time(),
     };
@@ -151,7 +163,7 @@ fn the_name_of_an_event_is_unique_and_valid() {
             panic!("it is created");
         };
         assert!(event.name.len() <= 253);
-        names.push(event.name);
+        names.push(event.name.clone());
     }
     assert_ne!(names[0], names[1]);
 }
@@ -212,8 +224,12 @@ impl Sink for Memory {
 }
 
 fn recorder(sink: &Memory) -> Recorder {
+    recorder_and_shutdown(sink).0
+}
+
+fn recorder_and_shutdown(sink: &Memory) -> (Recorder, Shutdown) {
     let shutdown = Shutdown::new(shutdown::Config::default());
-    Recorder::with_sink(sink.clone(), &shutdown)
+    (Recorder::with_sink(sink.clone(), &shutdown), shutdown)
 }
 
 fn map(name: &str) -> ConfigMap {
@@ -282,4 +298,108 @@ async fn long_texts_are_cut_off() {
     recorder(&sink).record(&map("a"), long);
     let written = sink.until(1).await;
     assert_eq!(written, ["ä".repeat(512)]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_drain_writes_what_waits_and_the_series() {
+    let sink = Memory::default();
+    let (recorder, shutdown) = recorder_and_shutdown(&sink);
+    for _ in 0..5 {
+        recorder.record(&map("a"), note("Made"));
+    }
+    recorder.record(&map("b"), note("Made"));
+    let began = Instant::now();
+    assert_eq!(shutdown.drain().await, Outcome::Drained);
+    assert!(began.elapsed() < MINUTE / 60);
+    let written = sink.0.written.lock().clone();
+    let expected = ["Made happened", "2 times", "Made happened", "5 times"];
+    assert_eq!(
+        (written, recorder.dropped()),
+        (expected.map(String::from).into(), 0)
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_series_that_a_task_goes_on_with_in_a_drain_is_written() {
+    let sink = Memory::default();
+    let (recorder, shutdown) = recorder_and_shutdown(&sink);
+    recorder.record(&map("a"), note("Made"));
+    sink.until(1).await;
+    let last = recorder.clone();
+    shutdown.spawn(async move {
+        for _ in 0..4 {
+            tokio::time::sleep(MINUTE / 20).await;
+            last.record(&map("a"), note("Made"));
+        }
+    });
+    assert_eq!(shutdown.drain().await, Outcome::Drained);
+    let written = sink.0.written.lock().clone();
+    assert_eq!(written.last().map(String::as_str), Some("5 times"));
+    assert_eq!(recorder.dropped(), 0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_a_drain_cannot_write_is_counted() {
+    let sink = Memory::default();
+    let (recorder, shutdown) = recorder_and_shutdown(&sink);
+    for _ in 0..3 {
+        recorder.record(&map("series"), note("Made"));
+    }
+    sink.until(2).await;
+    *sink.0.hangs.lock() = true;
+    for number in 0..10 {
+        recorder.record(&map(&format!("map-{number}")), note("Made"));
+    }
+    assert!(matches!(shutdown.drain().await, Outcome::Unfinished { .. }));
+    // Ten events, and the series whose third event was only counted.
+    assert_eq!(recorder.dropped(), 11);
+    recorder.record(&map("late"), note("Made"));
+    assert_eq!(recorder.dropped(), 12);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_series_whose_event_is_gone_creates_it_again() {
+    let requests: Arc<Mutex<Vec<(Method, Value)>>> = Arc::default();
+    let received = Arc::clone(&requests);
+    let service = service_fn(move |request: Request<Body>| {
+        let received = Arc::clone(&received);
+        async move {
+            let (head, body) = request.into_parts();
+            let body = body.collect().await?.to_bytes();
+            let object: Value = serde_json::from_slice(&body)?;
+            let is_missing = head.method == Method::PATCH;
+            received.lock().push((head.method, object.clone()));
+            let (code, answer) = match is_missing {
+                true => {
+                    let status = crate::api::Status::failure(404, "NotFound", "not found");
+                    (StatusCode::NOT_FOUND, serde_json::to_vec(&status)?)
+                }
+                false => (StatusCode::CREATED, body.to_vec()),
+            };
+            let mut response = Response::new(Body::from(answer));
+            *response.status_mut() = code;
+            Ok::<_, tower::BoxError>(response)
+        }
+    });
+    let sink = KubeSink {
+        client: kube::Client::new(service, "default"),
+        controller: "test".to_owned(),
+        instance: "test-1".to_owned(),
+    };
+    let shutdown = Shutdown::new(shutdown::Config::default());
+    let recorder = Recorder::with_sink(sink, &shutdown);
+    for _ in 0..3 {
+        recorder.record(&map("a"), note("Made"));
+    }
+    assert_eq!(shutdown.drain().await, Outcome::Drained);
+    assert_eq!(recorder.dropped(), 0);
+    let requests = requests.lock();
+    let methods: Vec<_> = requests.iter().map(|(method, _)| method.as_str()).collect();
+    assert_eq!(methods, ["POST", "PATCH", "POST", "PATCH", "POST"]);
+    let (created, again) = (&requests[0].1, &requests[4].1);
+    assert_eq!(again["series"]["count"], 3);
+    assert!(created.get("series").is_none());
+    for field in ["metadata", "regarding", "reason", "note", "eventTime"] {
+        assert_eq!(created[field], again[field], "{field}");
+    }
 }

@@ -111,7 +111,14 @@ pub struct WatchEnd {
     pause: Option<Pin<Box<Sleep>>>,
 }
 
+/// Makes a drain wait, as a task of [`Shutdown::spawn`] does, until it is dropped.
+#[derive(Debug)]
+pub struct Hold {
+    _counted: CountedTask,
+}
+
 /// Counts a task while it exists; on drop, also after a panic, the count decreases.
+#[derive(Debug)]
 struct CountedTask(watch::Sender<usize>);
 
 // === impl Phase ===
@@ -205,6 +212,18 @@ impl Shutdown {
         })
     }
 
+    /// Makes a drain wait until the returned value is dropped, up to [`Config::grace`].
+    pub fn hold(&self) -> Hold {
+        Hold {
+            _counted: CountedTask::new(&self.state.serving),
+        }
+    }
+
+    /// How long a drain waits; see [`Config::grace`].
+    pub fn grace(&self) -> Duration {
+        self.state.config.grace
+    }
+
     /// Makes all further background tasks run on the current runtime, independent of the thread
     /// that spawns them, because they may compute for a long time and would delay clients on a
     /// serving thread. Only the first call has an effect.
@@ -237,7 +256,7 @@ impl Shutdown {
         })
     }
 
-    /// The number of tasks of [`Shutdown::spawn`] that have not ended.
+    /// The number of tasks of [`Shutdown::spawn`] that have not ended, and of [`Hold`]s.
     pub fn serving_tasks(&self) -> usize {
         *self.state.serving.borrow()
     }

@@ -10,6 +10,7 @@ mod identity; // callers with credentials of their own: who may read what
 mod library; // programs that use the library
 mod library_client; // their writes, with kube's client
 mod library_controller; // the example of a controller, as a program
+mod library_events; // Events of their recorder
 mod library_examples; // the examples that need an API server
 mod library_scopes; // what the caches of their informers hold
 mod operation; // README, deploy/, wrong settings, permissions
