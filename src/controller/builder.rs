@@ -24,8 +24,9 @@ use super::source::may_mend;
 
 /// How long the informers may take to have a complete list.
 const SYNC_TIMEOUT: Duration = Duration::from_secs(120);
-/// How long running reconciles may take after the stop.
-const STOP_TIMEOUT: Duration = Duration::from_secs(30);
+/// How long running reconciles may take after the stop. A pod has 30 s, and after the reconciles
+/// the Lease is given back.
+const STOP_TIMEOUT: Duration = Duration::from_secs(20);
 
 /// Reconciles the objects of one resource, the *primary* one, which has the type `K`.
 ///
@@ -172,7 +173,9 @@ where
         self
     }
 
-    /// How long reconciles may take to end after the stop. Default is 30 s.
+    /// How long reconciles may take to end after the stop. Default is 20 s. In a drain of the
+    /// controller's shutdown they have no longer than until 5 s before the end of its
+    /// [grace period](crate::shutdown::Config::grace).
     #[must_use]
     pub fn with_stop_timeout(mut self, timeout: Duration) -> Self {
         self.parts.settings.stop_timeout = timeout;

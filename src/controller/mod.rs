@@ -57,7 +57,7 @@
 //! # Stop
 //!
 //! [`Controller::run`] ends when its `stop` completes or a drain of its [`Shutdown`] begins. It
-//! starts no further reconcile, and waits for those that run, 30 s by default.
+//! starts no further reconcile, and waits for those that run, 20 s by default.
 //!
 //! [`Shutdown`]: crate::shutdown::Shutdown
 

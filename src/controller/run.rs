@@ -37,6 +37,8 @@ use super::source::Source;
 
 /// The longest time limit. A longer one would overflow an `Instant`.
 const LONGEST_TIMEOUT: Duration = Duration::from_secs(100 * 365 * 86_400);
+/// What a drain has left after the reconciles, to give a Lease back.
+const DRAIN_RESERVE: Duration = Duration::from_secs(5);
 /// How long reconciles that are dropped may take to reach an await point.
 const ABORT_TIMEOUT: Duration = Duration::from_secs(2);
 
@@ -153,6 +155,11 @@ async fn run<R: Reconciler>(
         Some(error) = pumps.next() => Err(error),
     };
     drop(pumps);
+    let mut settings = settings;
+    if shutdown.is_draining() {
+        let left = shutdown.grace().saturating_sub(DRAIN_RESERVE);
+        settings.stop_timeout = settings.stop_timeout.min(left);
+    }
     let finished = workers.finish(&name, &queue, settings).await;
     tracing::info!(controller = name, "the controller has stopped");
     ended.and(finished)

@@ -54,6 +54,10 @@ impl KubeLease {
 }
 
 impl LeaseStore for KubeLease {
+    fn name(&self) -> &str {
+        &self.name
+    }
+
     async fn get(&self) -> Result<Option<Stored>, StoreError> {
         let lease = self.api.get_opt(&self.name).await;
         let lease = lease.map_err(|error| failure(error, &[]))?;

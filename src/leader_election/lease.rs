@@ -44,6 +44,11 @@ pub enum StoreError {
 /// Where the record of an election is stored: [`KubeLease`](super::KubeLease), or another place
 /// with the same atomicity.
 pub trait LeaseStore: Send + Sync + 'static {
+    /// The name of the election in metrics. Default is `leader-election`.
+    fn name(&self) -> &str {
+        "leader-election"
+    }
+
     /// Reads the record; `None` if there is none.
     ///
     /// # Errors

@@ -22,7 +22,8 @@
 //!     .with_factory(factory)
 //!     .with_leader_election(lease, leader_election::Config::default())
 //!     .add(Controller::new("maps", &maps, shutdown.clone()), reconcile);
-//! let health = manager.health(); // for the program's HTTP server
+//! let (health, metrics) = (manager.health(), manager.registry().clone());
+//! // Serve `health.healthz()`, `health.readyz()` and `metrics.render()` here.
 //! manager.run(signals.next()).await?;
 //! shutdown.drain().await;
 //! # Ok(())
@@ -45,8 +46,10 @@
 //! (`a_lost_lease_drops_the_reconciles_before_it_can_be_taken`). The program should end then,
 //! because code that reaches no await point goes on until it does.
 //!
-//! There is no HTTP server here: a program serves [`Health`] and the metrics of
-//! [`telemetry::Registry`](crate::telemetry::Registry) with its own.
+//! # Health and metrics
+//!
+//! A manager owns the checks of [`Manager::health`] and the metrics of [`Manager::registry`]. There
+//! is no HTTP server here: a program serves both with its own.
 
 mod error;
 mod health;

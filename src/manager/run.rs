@@ -13,14 +13,12 @@ use futures_util::StreamExt;
 use futures_util::stream::FuturesUnordered;
 use kube::Resource;
 use serde::de::DeserializeOwned;
-use tokio::sync::oneshot;
 use tokio::sync::watch;
 use tokio::time::Instant;
 use tokio::time::timeout;
 
 use crate::controller;
 use crate::controller::Controller;
-use crate::controller::Metrics;
 use crate::controller::Reconciler;
 use crate::leader_election;
 use crate::leader_election::InvalidConfig;
@@ -29,6 +27,8 @@ use crate::leader_election::LeaseStore;
 use crate::leader_election::Status;
 use crate::shared_informer::Factory;
 use crate::shutdown::Shutdown;
+use crate::telemetry::Registry;
+use crate::work_queue;
 
 use super::Error;
 use super::Health;
@@ -42,7 +42,8 @@ pub struct Manager {
     shutdown: Shutdown,
     factory: Option<Factory>,
     election: Option<StartElection>,
-    metrics: Option<Metrics>,
+    registry: Registry,
+    metrics: controller::Metrics,
     members: Vec<Member>,
     health: Health,
     has_synced: Arc<AtomicBool>,
@@ -59,8 +60,18 @@ type Run = Box<dyn FnOnce(watch::Receiver<bool>) -> Ending + Send>;
 type StartElection = Box<dyn FnOnce(&Shutdown) -> Result<LeaderElector, InvalidConfig> + Send>;
 
 impl Manager {
-    /// A manager without controllers. Its tasks belong to `shutdown`.
+    /// A manager without controllers, with a registry of its own. Its tasks belong to `shutdown`.
     pub fn new(shutdown: Shutdown) -> Self {
+        Self::with_registry(shutdown, Registry::new())
+    }
+
+    /// Like [`Manager::new`], with the program's registry.
+    ///
+    /// # Panics
+    ///
+    /// If the metrics of controllers or of work queues were declared in `registry` before.
+    pub fn with_registry(shutdown: Shutdown, registry: Registry) -> Self {
+        let queues = work_queue::Metrics::new(&registry);
         let health = Health::new();
         let has_synced = Arc::new(AtomicBool::new(false));
         let synced = Arc::clone(&has_synced);
@@ -72,7 +83,8 @@ impl Manager {
             shutdown,
             factory: None,
             election: None,
-            metrics: None,
+            metrics: controller::Metrics::new(&registry, queues),
+            registry,
             members: Vec::new(),
             health,
             has_synced,
@@ -88,36 +100,32 @@ impl Manager {
     }
 
     /// Runs the controllers only while this process is the leader. Default is always.
+    ///
+    /// # Panics
+    ///
+    /// If `config` has no metrics, and those of an election were declared in the registry before.
     #[must_use]
     pub fn with_leader_election(
         mut self,
         store: impl LeaseStore,
-        config: leader_election::Config,
+        mut config: leader_election::Config,
     ) -> Self {
+        let metrics = || leader_election::Metrics::new(&self.registry, store.name());
+        config.metrics = Some(config.metrics.unwrap_or_else(metrics));
         self.election = Some(Box::new(move |shutdown| {
             LeaderElector::start(store, config, shutdown)
         }));
         self
     }
 
-    /// Counts the reconciles of all controllers that are added after this call.
-    #[must_use]
-    pub fn with_metrics(mut self, metrics: &Metrics) -> Self {
-        self.metrics = Some(metrics.clone());
-        self
-    }
-
-    /// Adds a controller.
+    /// Adds a controller. Its reconciles and its queue are counted in the manager's registry.
     #[must_use]
     pub fn add<K, R>(mut self, controller: Controller<K>, reconciler: R) -> Self
     where
         K: Resource + DeserializeOwned + Send + Sync + 'static,
         R: Reconciler,
     {
-        let controller = match &self.metrics {
-            Some(metrics) => controller.with_metrics(metrics),
-            None => controller,
-        };
+        let controller = controller.with_metrics(&self.metrics);
         self.members.push(Member {
             synced: Box::pin(controller.synced()),
             run: Box::new(move |mut stopped| {
@@ -129,6 +137,17 @@ impl Manager {
             }),
         });
         self
+    }
+
+    /// The factory of [`Manager::with_factory`].
+    pub fn factory(&self) -> Option<&Factory> {
+        self.factory.as_ref()
+    }
+
+    /// The metrics of the controllers, of their queues and of the election. The program may declare
+    /// others in it, and serves [`Registry::render`] with its own HTTP server.
+    pub fn registry(&self) -> &Registry {
+        &self.registry
     }
 
     /// The checks of this manager: `readyz` fails until the first lists are complete, and `healthz`
@@ -153,9 +172,8 @@ impl Manager {
     /// Outside of a tokio runtime.
     pub async fn run(self, stop: impl Future + Send) -> Result<(), Error> {
         let shutdown = self.shutdown;
-        // A task that a drain waits for, because informers and the election end after it.
-        let (_running, ended) = oneshot::channel::<()>();
-        shutdown.spawn(async move { drop(ended.await) });
+        // Informers and the election end after a drain has waited for this.
+        let _running = shutdown.hold();
         let mut stop = pin!(async {
             tokio::select! {
                 _ = stop => {}

@@ -71,7 +71,7 @@ fn holder(store: &FakeStore) -> String {
 
 #[tokio::test(start_paused = true)]
 async fn caches_come_before_the_election_and_controllers_after_it() {
-    let (maps, calls, store) = (Fake::new(true), Calls::default(), FakeStore::default());
+    let (maps, calls, store) = (Fake::new(), Calls::default(), FakeStore::default());
     maps.source.hold();
     maps.source.add(&map("a", 1)).unwrap();
     let manager = manager(&maps, &calls, &store, "me", &shutdown());
@@ -98,8 +98,8 @@ async fn caches_come_before_the_election_and_controllers_after_it() {
 
 #[tokio::test(start_paused = true)]
 async fn the_lease_is_given_back_after_the_last_reconcile() {
-    let (maps, calls, store) = (Fake::new(true), Calls::default(), FakeStore::default());
-    calls.take(25 * SECOND);
+    let (maps, calls, store) = (Fake::new(), Calls::default(), FakeStore::default());
+    calls.take(15 * SECOND);
     maps.source.add(&map("a", 1)).unwrap();
     let stop = Arc::new(Notify::new());
     let stopped = Arc::clone(&stop);
@@ -107,7 +107,7 @@ async fn the_lease_is_given_back_after_the_last_reconcile() {
     let run = spawn(manager, async move { stopped.notified().await });
     calls.until(1).await;
     stop.notify_one();
-    tokio::time::sleep(24 * SECOND).await;
+    tokio::time::sleep(14 * SECOND).await;
     assert_eq!((holder(&store).as_str(), calls.running()), ("me", 1));
     assert_eq!(run.await.unwrap(), Ok(()));
     assert_eq!((holder(&store).as_str(), calls.running()), ("", 0));
@@ -115,7 +115,7 @@ async fn the_lease_is_given_back_after_the_last_reconcile() {
 
 #[tokio::test(start_paused = true)]
 async fn a_lost_lease_drops_the_reconciles_before_it_can_be_taken() {
-    let (maps, calls, store) = (Fake::new(true), Calls::default(), FakeStore::default());
+    let (maps, calls, store) = (Fake::new(), Calls::default(), FakeStore::default());
     calls.take(3_600 * SECOND);
     maps.source.add(&map("a", 1)).unwrap();
     let first = manager(&maps, &calls, &store, "first", &shutdown());
@@ -142,7 +142,7 @@ async fn a_lost_lease_drops_the_reconciles_before_it_can_be_taken() {
 
 #[tokio::test(start_paused = true)]
 async fn a_second_manager_takes_over() {
-    let (maps, store) = (Fake::new(true), FakeStore::default());
+    let (maps, store) = (Fake::new(), FakeStore::default());
     let (first, second) = (Calls::default(), Calls::default());
     maps.source.add(&map("a", 1)).unwrap();
     let stop = Arc::new(Notify::new());
@@ -164,8 +164,8 @@ async fn a_second_manager_takes_over() {
 
 #[tokio::test(start_paused = true)]
 async fn a_controller_that_fails_stops_the_others_and_gives_the_lease_back() {
-    let (maps, calls, store) = (Fake::new(true), Calls::default(), FakeStore::default());
-    let other = Fake::<ConfigMap>::new(true);
+    let (maps, calls, store) = (Fake::new(), Calls::default(), FakeStore::default());
+    let other = Fake::<ConfigMap>::new();
     let shutdown = shutdown();
     let failing = Controller::new("failing", &other.informer, shutdown.clone());
     calls.take(2 * SECOND);
@@ -186,7 +186,7 @@ async fn a_controller_that_fails_stops_the_others_and_gives_the_lease_back() {
 
 #[tokio::test(start_paused = true)]
 async fn a_drain_waits_until_the_lease_is_given_back() {
-    let (maps, calls, store) = (Fake::new(true), Calls::default(), FakeStore::default());
+    let (maps, calls, store) = (Fake::new(), Calls::default(), FakeStore::default());
     maps.source.add(&map("a", 1)).unwrap();
     let shutdown = shutdown();
     let run = spawn(manager(&maps, &calls, &store, "me", &shutdown), pending());
@@ -198,8 +198,44 @@ async fn a_drain_waits_until_the_lease_is_given_back() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_drain_gives_the_lease_back_after_reconciles_that_do_not_end() {
+    for stop_timeout in [None, Some(3_600 * SECOND)] {
+        let (maps, calls, store) = (
+            Fake::<ConfigMap>::new(),
+            Calls::default(),
+            FakeStore::default(),
+        );
+        calls.take(7_200 * SECOND);
+        maps.source.add(&map("a", 1)).unwrap();
+        let shutdown = shutdown();
+        let mut controller = Controller::new("test", &maps.informer, shutdown.clone());
+        if let Some(stop_timeout) = stop_timeout {
+            controller = controller.with_stop_timeout(stop_timeout);
+        }
+        let manager = Manager::new(shutdown.clone())
+            .with_leader_election(store.clone(), config("me"))
+            .add(controller, calls.clone());
+        let run = spawn(manager, pending());
+        calls.until(1).await;
+        store.delay(SECOND);
+        assert_eq!(shutdown.drain().await, Drained::Drained);
+        let ended = run.await.unwrap();
+        let is_unfinished = matches!(
+            ended,
+            Err(Error::Controller(controller::Error::Unfinished {
+                reconciles: 1,
+                running: 0,
+                ..
+            }))
+        );
+        assert!(is_unfinished, "{ended:?}");
+        assert_eq!(holder(&store), "");
+    }
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_lease_that_is_not_given_back_is_an_error() {
-    let (maps, calls, store) = (Fake::new(true), Calls::default(), FakeStore::default());
+    let (maps, calls, store) = (Fake::new(), Calls::default(), FakeStore::default());
     maps.source.add(&map("a", 1)).unwrap();
     let stop = Arc::new(Notify::new());
     let stopped = Arc::clone(&stop);
@@ -214,7 +250,7 @@ async fn a_lease_that_is_not_given_back_is_an_error() {
 
 #[tokio::test(start_paused = true)]
 async fn a_manager_without_an_election_runs_its_controllers() {
-    let (maps, calls) = (Fake::<ConfigMap>::new(true), Calls::default());
+    let (maps, calls) = (Fake::<ConfigMap>::new(), Calls::default());
     maps.source.add(&map("a", 1)).unwrap();
     let shutdown = shutdown();
     let controller = Controller::new("test", &maps.informer, shutdown.clone());
@@ -225,12 +261,36 @@ async fn a_manager_without_an_election_runs_its_controllers() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_manager_counts_its_controllers_queues_and_election() {
+    let (maps, calls, store) = (Fake::new(), Calls::default(), FakeStore::default());
+    maps.source.add(&map("a", 1)).unwrap();
+    calls.script("a", &[Outcome::Error]);
+    let manager = manager(&maps, &calls, &store, "me", &shutdown());
+    assert!(manager.factory().is_none());
+    let metrics = manager.registry().clone();
+    let run = spawn(manager, pending());
+    calls.until(2).await;
+    tokio::time::sleep(SECOND).await;
+    let (_, text) = metrics.render();
+    for line in [
+        r#"controller_runtime_reconcile_total{controller="test",result="error"} 1"#,
+        r#"controller_runtime_reconcile_total{controller="test",result="success"} 1"#,
+        r#"workqueue_retries_total{name="test"} 1"#,
+        r#"workqueue_depth{name="test"} 0"#,
+        r#"leader_election_master_status{name="leader-election"} 1"#,
+    ] {
+        assert!(text.contains(line), "{line}\n{text}");
+    }
+    run.abort();
+}
+
+#[tokio::test(start_paused = true)]
 async fn invalid_settings_and_missing_lists_are_errors() {
-    let (maps, calls, store) = (Fake::new(true), Calls::default(), FakeStore::default());
+    let (maps, calls, store) = (Fake::new(), Calls::default(), FakeStore::default());
     let invalid = manager(&maps, &calls, &store, "", &shutdown());
     let expected = Error::InvalidElection(InvalidConfig::NoIdentity);
     assert_eq!(invalid.run(pending::<()>()).await, Err(expected));
-    let silent = Fake::new(true);
+    let silent = Fake::new();
     silent.source.hold();
     let waiting = manager(&silent, &calls, &store, "me", &shutdown());
     let ended = waiting.run(pending::<()>()).await;
@@ -244,7 +304,7 @@ async fn invalid_settings_and_missing_lists_are_errors() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 3)]
 async fn the_lease_is_kept_while_a_reconcile_cannot_be_stopped() {
-    let (maps, store) = (Fake::<ConfigMap>::new(true), FakeStore::default());
+    let (maps, store) = (Fake::<ConfigMap>::new(), FakeStore::default());
     maps.source.add(&map("a", 1)).unwrap();
     let (began, has_begun) = mpsc::channel();
     let (end, ended) = mpsc::channel::<()>();
