@@ -1,7 +1,6 @@
 //! Keeps a ConfigMap `kubefan-example` in each Namespace labelled `kubefan-example=true`. Its data
 //! are the namespace's labels, with `/` in keys replaced by `.`. Of several copies of the program,
-//! the one with the Lease `default/kubefan-example` acts.
-//! `cargo run --example namespace_configmap -- [--kubeconfig FILE]`; SIGTERM or ctrl-c ends it.
+//! the holder of the Lease `default/kubefan-example` acts. SIGTERM or ctrl-c ends it.
 
 use k8s_openapi::api::core::v1::{ConfigMap, Namespace};
 use kube::api::{Api, DeleteParams, PostParams, ResourceExt};
@@ -29,8 +28,12 @@ async fn main() -> Result<(), Box<dyn Error>> {
     kubefan::telemetry::install_log(Default::default())?;
     let mut signals = Signals::of_process()?;
     let mut config = ClientConfig::default();
-    let mut arguments = std::env::args().skip_while(|argument| argument != "--kubeconfig");
-    config.kubeconfig = arguments.nth(1).map(Into::into);
+    let arguments: Vec<_> = std::env::args().skip(1).collect();
+    config.kubeconfig = match arguments.as_slice() {
+        [] => None,
+        [flag, file] if flag == "--kubeconfig" => Some(file.into()),
+        _ => return Err("usage: namespace_configmap [--kubeconfig FILE]".into()),
+    };
     let client = Client::connect(config).await?;
     let shutdown = Shutdown::new(shutdown::Config::default());
     let factory = Factory::start(client.clone(), Default::default(), shutdown.clone()).await?;
@@ -63,17 +66,14 @@ async fn reconcile(state: Arc<State>, request: Request) -> Result<Action, Failur
     let found = state.maps.get(Some(&request.name), NAME)?;
     let namespace = state.namespaces.get(None, &request.name)?;
     // All of a namespace that is being deleted will be deleted, and nothing can be created in it.
-    let metadata = namespace.map(|namespace| namespace.metadata.clone());
-    let Some(metadata) = metadata.filter(|metadata| metadata.deletion_timestamp.is_none()) else {
+    let Some(namespace) = namespace.filter(|it| it.metadata.deletion_timestamp.is_none()) else {
         return Ok(Action::Done);
     };
     let dotted = |(key, value): (String, String)| (key.replace('/', "."), value);
-    let labels = metadata.labels.unwrap_or_default().into_iter();
-    let data: BTreeMap<_, _> = labels.map(dotted).collect();
-    let is_wanted = data.get(NAME).is_some_and(|value| value == "true");
-    let wanted = is_wanted.then_some(data);
-    let present = |map: &Arc<ConfigMap>| map.data.clone().unwrap_or_default();
-    if found.as_ref().map(present) == wanted {
+    let labels = namespace.metadata.labels.clone().unwrap_or_default();
+    let data: BTreeMap<_, _> = labels.into_iter().map(dotted).collect();
+    let wanted = Some(data).filter(|data| data.get(NAME).is_some_and(|value| value == "true"));
+    if found.as_ref().map(|it| it.data.clone().unwrap_or_default()) == wanted {
         return Ok(Action::Done);
     }
     let api = Api::<ConfigMap>::namespaced(state.client.clone(), &request.name);

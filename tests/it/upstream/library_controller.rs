@@ -105,6 +105,26 @@ async fn holder(client: &Client) -> String {
     holder.unwrap_or_default().to_owned()
 }
 
+#[test]
+fn the_config_map_example_refuses_unknown_arguments() {
+    let program = built();
+    for arguments in [
+        vec!["--kubeconfig=other"],
+        vec!["--context", "other"],
+        vec!["other"],
+    ] {
+        let mut command = Command::new(&program);
+        let command = command.args(&arguments).env("KUBECONFIG", "/dev/null");
+        let output = command.output().expect("the example runs");
+        let error = String::from_utf8_lossy(&output.stderr);
+        assert!(!output.status.success(), "{arguments:?}");
+        assert!(
+            error.contains("usage: namespace_configmap"),
+            "{arguments:?}: {error}"
+        );
+    }
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn the_config_map_example_follows_labels_through_restarts_and_elections() {
     let Some(server) = shared() else { return };
