@@ -84,7 +84,8 @@
 //! - [`leader_election`]: of several copies of a program, one at a time leads.
 //! - [`manager`]: starts and stops the controllers of a program in order.
 //! - [`event_recorder`]: writes Events about objects, without a wait.
-//! - [`fake_source`]: a programmable API server for tests.
+//! - [`fake_source`]: a programmable API server for tests, with one resource.
+//! - `simulator`, with the feature `tools`: a simulated API server for tests, in the process.
 //!
 //! All other rooms are private: `concurrency`, `body` and `mutation` in the library; the rooms of
 //! the server and of the command line, with the feature `proxy` (`src/server/mod.rs` is the map of
@@ -145,6 +146,8 @@ mod process;
 mod server;
 
 // The tools. A build of the proxy without them has `none.rs` instead, which has no subcommands.
+#[cfg(feature = "tools")]
+pub mod simulator;
 #[cfg(feature = "tools")]
 mod tools;
 #[cfg(all(feature = "proxy", not(feature = "tools")))]

@@ -3,7 +3,7 @@
 //! A [`FakeSource`] is a [`ListerWatcher`](crate::upstream::ListerWatcher), as a
 //! [`ResourceClient`](crate::upstream::ResourceClient) is, but without an API server. Give a clone
 //! to the code under test, such as a [`Reflector`](crate::informer::Reflector), and keep one to
-//! script what happens. It behaves as the API server does: versions grow with each change, watches
+//! script what happens. Controllers and handlers get a [`FakeSource::informer`]. It behaves as the API server does: versions grow with each change, watches
 //! deliver what comes after their start, lists have pages, and watch-lists end with a bookmark.
 //!
 //! ```
@@ -35,6 +35,7 @@
 //! ```
 
 mod error;
+mod informer;
 mod source;
 mod state;
 #[cfg(test)]

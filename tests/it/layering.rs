@@ -61,9 +61,13 @@ pub(crate) const ROOMS: &[(Set, &str, &str)] = &[
     (
         Library,
         "manager",
-        "shutdown shared_informer controller leader_election",
+        "shutdown telemetry shared_informer work_queue controller leader_election",
     ),
-    (Library, "fake_source", "api codec upstream"),
+    (
+        Library,
+        "fake_source",
+        "shutdown api codec cache upstream informer shared_informer",
+    ),
     (Proxy, "ledger", "telemetry"),
     (Proxy, "net", "shutdown telemetry ledger"),
     (
@@ -93,6 +97,11 @@ pub(crate) const ROOMS: &[(Set, &str, &str)] = &[
         Tools,
         "tools/sim",
         "shutdown telemetry api codec cache net server",
+    ),
+    (
+        Tools,
+        "simulator",
+        "shutdown telemetry api net server tools/sim",
     ),
     (Tools, "tools/load", "shutdown body api upstream"),
     (Tools, "tools/config", "api upstream config tools/load"),
@@ -131,7 +140,7 @@ const RESTRICTED_NAMES: &[(&str, &str)] = &[
     ),
     (
         "kube",
-        "scheme upstream shared_informer controller leader_election event_recorder manager",
+        "scheme upstream shared_informer controller leader_election event_recorder manager fake_source simulator",
     ),
     (
         "prometheus",
@@ -142,9 +151,9 @@ const RESTRICTED_NAMES: &[(&str, &str)] = &[
     ("schemars", "config"),
     (
         "tokio",
-        "shutdown telemetry concurrency body ledger net identity cache upstream informer shared_informer work_queue delta_fifo controller leader_election event_recorder manager fake_source audit server app process tools/sim tools/load tools/app tools/commands",
+        "shutdown telemetry concurrency body ledger net identity cache upstream informer shared_informer work_queue delta_fifo controller leader_election event_recorder manager fake_source audit server app process tools/sim simulator tools/load tools/app tools/commands",
     ),
-    ("tokio::net", "net upstream app"),
+    ("tokio::net", "net upstream app simulator"),
     ("x509_parser", "identity"),
 ];
 

@@ -45,7 +45,7 @@ async fn settled(calls: &Calls, seen: &mut usize) -> Vec<String> {
 
 #[tokio::test(start_paused = true)]
 async fn an_object_is_reconciled_after_each_change_of_it() {
-    let maps = Fake::<ConfigMap>::new(true);
+    let maps = Fake::<ConfigMap>::new();
     let (calls, mut seen) = (Calls::default(), 0);
     start(controller(&maps), &calls);
     maps.source.add(&map("a", 1)).unwrap();
@@ -65,7 +65,7 @@ async fn an_object_is_reconciled_after_each_change_of_it() {
 
 #[tokio::test(start_paused = true)]
 async fn a_predicate_leaves_changes_out() {
-    let maps = Fake::<ConfigMap>::new(true);
+    let maps = Fake::<ConfigMap>::new();
     let (calls, mut seen) = (Calls::default(), 0);
     let predicate = Predicate::generation_changed();
     start(controller(&maps).with_predicate(predicate), &calls);
@@ -81,7 +81,7 @@ async fn a_predicate_leaves_changes_out() {
 
 #[tokio::test(start_paused = true)]
 async fn an_owner_is_reconciled_after_changes_of_what_it_controls() {
-    let (maps, secrets) = (Fake::<ConfigMap>::new(true), Fake::<Secret>::new(true));
+    let (maps, secrets) = (Fake::<ConfigMap>::new(), Fake::<Secret>::new());
     let (calls, mut seen) = (Calls::default(), 0);
     start(controller(&maps).owns(&secrets.informer, None), &calls);
     let add = |object: Value| secrets.source.add(&object).unwrap();
@@ -102,7 +102,7 @@ async fn an_owner_is_reconciled_after_changes_of_what_it_controls() {
 
 #[tokio::test(start_paused = true)]
 async fn a_cluster_scoped_owner_has_no_namespace() {
-    let (namespaces, secrets) = (Fake::<Namespace>::new(false), Fake::<Secret>::new(true));
+    let (namespaces, secrets) = (Fake::<Namespace>::new(), Fake::<Secret>::new());
     let (calls, mut seen) = (Calls::default(), 0);
     let controller = Controller::new("namespaces", &namespaces.informer, shutdown());
     let controller = controller.owns(&secrets.informer, None);
@@ -114,7 +114,7 @@ async fn a_cluster_scoped_owner_has_no_namespace() {
 
 #[tokio::test(start_paused = true)]
 async fn a_mapping_chooses_the_objects_of_both_states() {
-    let (maps, secrets) = (Fake::<ConfigMap>::new(true), Fake::<Secret>::new(true));
+    let (maps, secrets) = (Fake::<ConfigMap>::new(), Fake::<Secret>::new());
     let (calls, mut seen) = (Calls::default(), 0);
     let mapping = |secret: &Secret| {
         let labels = secret.metadata.labels.iter().flatten();
@@ -138,7 +138,7 @@ async fn a_mapping_chooses_the_objects_of_both_states() {
 
 #[tokio::test(start_paused = true)]
 async fn changes_come_before_the_first_list() {
-    let maps = Fake::<ConfigMap>::new(true);
+    let maps = Fake::<ConfigMap>::new();
     let calls = Calls::default();
     calls.take(ms(10));
     for name in ["a", "b", "c", "d"] {
@@ -154,7 +154,7 @@ async fn changes_come_before_the_first_list() {
 
 #[tokio::test(start_paused = true)]
 async fn the_first_list_does_not_starve() {
-    let maps = Fake::<ConfigMap>::new(true);
+    let maps = Fake::<ConfigMap>::new();
     let calls = Calls::default();
     calls.take(ms(100));
     for name in ["a", "b", "c"] {
@@ -175,7 +175,7 @@ async fn the_first_list_does_not_starve() {
 
 #[tokio::test(start_paused = true)]
 async fn a_resync_requests_all_objects_with_low_priority() {
-    let maps = Fake::<ConfigMap>::new(true);
+    let maps = Fake::<ConfigMap>::new();
     let (calls, mut seen) = (Calls::default(), 0);
     for name in ["a", "b", "c"] {
         maps.source.add(&map(name, 1)).unwrap();
@@ -192,7 +192,7 @@ async fn a_resync_requests_all_objects_with_low_priority() {
 
 #[tokio::test(start_paused = true)]
 async fn a_request_keeps_its_low_priority_when_it_is_requeued() {
-    let maps = Fake::<ConfigMap>::new(true);
+    let maps = Fake::<ConfigMap>::new();
     let calls = Calls::default();
     calls.take(ms(10));
     calls.script("a", &[super::support::Outcome::Error]);

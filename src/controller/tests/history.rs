@@ -128,7 +128,7 @@ proptest! {
 }
 
 async fn run(steps: &[Step], ends: Vec<(u64, End)>, workers: usize) {
-    let maps = Fake::<ConfigMap>::new(true);
+    let maps = Fake::<ConfigMap>::new();
     let (seen, overlaps) = (Arc::default(), Arc::default());
     let recorder = Recorder {
         lister: maps.informer.lister(),

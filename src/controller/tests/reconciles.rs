@@ -26,7 +26,7 @@ fn waits(calls: &Calls) -> Vec<Duration> {
 
 #[tokio::test(start_paused = true)]
 async fn a_failed_reconcile_is_repeated_after_a_growing_wait() {
-    let maps = Fake::<ConfigMap>::new(true);
+    let maps = Fake::<ConfigMap>::new();
     let calls = Calls::default();
     calls.script("a", &[Outcome::Error, Outcome::Panic, Outcome::Error]);
     maps.source.add(&map("a", 1)).unwrap();
@@ -42,7 +42,7 @@ async fn a_failed_reconcile_is_repeated_after_a_growing_wait() {
 
 #[tokio::test(start_paused = true)]
 async fn a_failing_object_delays_no_other() {
-    let maps = Fake::<ConfigMap>::new(true);
+    let maps = Fake::<ConfigMap>::new();
     let calls = Calls::default();
     calls.script("a", &[Outcome::Panic; 12]);
     maps.source.add(&map("a", 1)).unwrap();
@@ -57,7 +57,7 @@ async fn a_failing_object_delays_no_other() {
 
 #[tokio::test(start_paused = true)]
 async fn a_requeue_waits_for_the_backoff_or_the_given_time() {
-    let maps = Fake::<ConfigMap>::new(true);
+    let maps = Fake::<ConfigMap>::new();
     let calls = Calls::default();
     let minute = Action::RequeueAfter(Duration::from_secs(60));
     calls.script(
@@ -79,7 +79,7 @@ async fn a_requeue_waits_for_the_backoff_or_the_given_time() {
 
 #[tokio::test(start_paused = true)]
 async fn a_change_of_the_desired_state_ends_the_backoff_and_others_do_not() {
-    let maps = Fake::<ConfigMap>::new(true);
+    let maps = Fake::<ConfigMap>::new();
     let calls = Calls::default();
     calls.script("a", &[Outcome::Error; 30]);
     maps.source.add(&map("a", 1)).unwrap();
@@ -102,7 +102,7 @@ async fn a_change_of_the_desired_state_ends_the_backoff_and_others_do_not() {
 #[tokio::test(start_paused = true)]
 async fn one_object_is_reconciled_at_once_unless_more_are_allowed() {
     for (max, expected) in [(1, 1), (3, 3), (10, 5)] {
-        let maps = Fake::<ConfigMap>::new(true);
+        let maps = Fake::<ConfigMap>::new();
         let calls = Calls::default();
         calls.take(ms(100));
         for name in ["a", "b", "c", "d", "e"] {
@@ -120,7 +120,7 @@ async fn one_object_is_reconciled_at_once_unless_more_are_allowed() {
 async fn metrics_count_the_results() {
     let registry = Registry::new();
     let metrics = Metrics::new(&registry, work_queue::Metrics::new(&registry));
-    let maps = Fake::<ConfigMap>::new(true);
+    let maps = Fake::<ConfigMap>::new();
     let calls = Calls::default();
     calls.take(ms(100));
     let requeue = Action::RequeueAfter(ms(1));

@@ -31,7 +31,7 @@ fn stop() -> (Arc<Notify>, impl Future<Output = ()> + Send + 'static) {
 
 #[tokio::test(start_paused = true)]
 async fn the_first_reconcile_waits_for_all_lists() {
-    let (maps, secrets) = (Fake::<ConfigMap>::new(true), Fake::<Secret>::new(true));
+    let (maps, secrets) = (Fake::<ConfigMap>::new(), Fake::<Secret>::new());
     let calls = Calls::default();
     maps.source.add(&map("a", 1)).unwrap();
     secrets.source.hold();
@@ -46,7 +46,7 @@ async fn the_first_reconcile_waits_for_all_lists() {
 
 #[tokio::test(start_paused = true)]
 async fn a_list_that_does_not_come_ends_the_controller() {
-    let (maps, secrets) = (Fake::<ConfigMap>::new(true), Fake::<Secret>::new(true));
+    let (maps, secrets) = (Fake::<ConfigMap>::new(), Fake::<Secret>::new());
     secrets.source.hold();
     let began = Instant::now();
     let controller = controller(&maps).owns(&secrets.informer, None);
@@ -63,7 +63,7 @@ async fn a_list_that_does_not_come_ends_the_controller() {
 
 #[tokio::test(start_paused = true)]
 async fn an_informer_that_ends_stops_the_controller_with_an_error() {
-    let maps = Fake::<ConfigMap>::new(true);
+    let maps = Fake::<ConfigMap>::new();
     let calls = Calls::default();
     maps.source.add(&map("a", 1)).unwrap();
     let run = start(controller(&maps), &calls);
@@ -78,7 +78,7 @@ async fn an_informer_that_ends_stops_the_controller_with_an_error() {
 
 #[tokio::test(start_paused = true)]
 async fn a_predicate_that_panics_stops_the_controller_with_an_error() {
-    let maps = Fake::<ConfigMap>::new(true);
+    let maps = Fake::<ConfigMap>::new();
     let predicate = Predicate::new(|_, _| panic!("a test's panic"));
     let run = start(
         controller(&maps).with_predicate(predicate),
@@ -94,7 +94,7 @@ async fn a_predicate_that_panics_stops_the_controller_with_an_error() {
 
 #[tokio::test(start_paused = true)]
 async fn a_stop_before_the_lists_ends_at_once() {
-    let maps = Fake::<ConfigMap>::new(true);
+    let maps = Fake::<ConfigMap>::new();
     maps.source.hold();
     let run = controller(&maps).run(Calls::default(), std::future::ready(()));
     assert_eq!(run.await, Ok(()));
@@ -102,7 +102,7 @@ async fn a_stop_before_the_lists_ends_at_once() {
 
 #[tokio::test(start_paused = true)]
 async fn a_stop_waits_for_running_reconciles_only() {
-    let maps = Fake::<ConfigMap>::new(true);
+    let maps = Fake::<ConfigMap>::new();
     let calls = Calls::default();
     calls.take(Duration::from_secs(20));
     // A retry of `a` must not follow.
@@ -126,7 +126,7 @@ async fn a_stop_waits_for_running_reconciles_only() {
 
 #[tokio::test(start_paused = true)]
 async fn a_drain_of_the_process_stops_a_controller() {
-    let maps = Fake::<ConfigMap>::new(true);
+    let maps = Fake::<ConfigMap>::new();
     let (calls, shutdown) = (Calls::default(), shutdown());
     calls.take(Duration::from_secs(3));
     maps.source.add(&map("a", 1)).unwrap();
@@ -141,7 +141,7 @@ async fn a_drain_of_the_process_stops_a_controller() {
 
 #[tokio::test(start_paused = true)]
 async fn a_stop_may_reconcile_what_waits() {
-    let maps = Fake::<ConfigMap>::new(true);
+    let maps = Fake::<ConfigMap>::new();
     let calls = Calls::default();
     calls.take(ms(100));
     calls.script("a", &[Outcome::Error]);
@@ -159,7 +159,7 @@ async fn a_stop_may_reconcile_what_waits() {
 #[tokio::test(start_paused = true)]
 async fn reconciles_that_do_not_end_are_dropped_after_the_limit() {
     for drains in [false, true] {
-        let maps = Fake::<ConfigMap>::new(true);
+        let maps = Fake::<ConfigMap>::new();
         let calls = Calls::default();
         calls.take(Duration::from_secs(3_600));
         for name in ["a", "b", "c"] {
@@ -171,7 +171,7 @@ async fn reconciles_that_do_not_end_are_dropped_after_the_limit() {
         calls.until(2).await;
         let began = Instant::now();
         stop.notify_one();
-        let limit = Duration::from_secs(30);
+        let limit = Duration::from_secs(20);
         let expected = Error::Unfinished {
             controller: "test".to_owned(),
             reconciles: 2,

@@ -16,19 +16,12 @@ use tokio::task::JoinHandle;
 use tokio::time::Instant;
 use tokio::time::timeout;
 
-use crate::api;
-use crate::api::GroupVersionResource;
-use crate::cache;
 use crate::controller::Action;
 use crate::controller::Controller;
 use crate::controller::Error;
 use crate::controller::Reconciler;
 use crate::controller::Request;
 use crate::fake_source::FakeSource;
-use crate::informer::Reflector;
-use crate::informer::ReflectorConfig;
-use crate::informer::Signals;
-use crate::informer::relist_channel;
 use crate::shared_informer;
 use crate::shared_informer::SharedInformer;
 use crate::shutdown;
@@ -38,8 +31,7 @@ use crate::shutdown::Shutdown;
 pub(crate) struct Fake<K> {
     pub(crate) source: FakeSource,
     pub(crate) informer: SharedInformer<K>,
-    /// Ends the reflector, and so the informer.
-    end: Arc<Notify>,
+    shutdown: Shutdown,
 }
 
 /// Calls of a reconciler, and the results that it returns.
@@ -74,38 +66,20 @@ where
     K: Resource<DynamicType = ()> + DeserializeOwned + Send + Sync + 'static,
 {
     /// An informer of a source without objects.
-    pub(crate) fn new(is_namespaced: bool) -> Self {
-        let source = FakeSource::new();
-        let (writer, reader) = cache::cache(cache::Config::default());
-        let end = Arc::new(Notify::new());
-        let ending = Arc::clone(&end);
-        let (_, relists) = relist_channel();
-        let signals = Signals {
-            stop: Box::pin(async move { ending.notified().await }),
-            relists,
-        };
-        let config = ReflectorConfig::default();
-        let reflector = Reflector::new(source.clone(), writer, config, signals);
-        tokio::spawn(reflector.run());
-        let resource = api::Resource {
-            gvr: GroupVersionResource::new(K::group(&()), K::version(&()), K::plural(&())),
-            kind: K::kind(&()).into_owned(),
-            singular: String::new(),
-            short_names: Vec::new(),
-            namespaced: is_namespaced,
-            verbs: Vec::new(),
-        };
+    pub(crate) fn new() -> Self {
+        let (source, shutdown) = (FakeSource::new(), shutdown());
         let config = shared_informer::Config::default();
-        let informer = SharedInformer::new(reader, Arc::new(resource), config, shutdown());
         Self {
+            informer: source.informer(config, &shutdown),
             source,
-            informer,
-            end,
+            shutdown,
         }
     }
 
+    /// Ends the informer.
     pub(crate) fn end(&self) {
-        self.end.notify_one();
+        let shutdown = self.shutdown.clone();
+        tokio::spawn(async move { shutdown.drain().await });
     }
 }
 
