@@ -1,14 +1,16 @@
-//! Compares a shared informer with kube-runtime's reflector, and the work queue with its scheduler:
-//! `cargo bench --bench beside_kube_runtime`.
+//! Compares a shared informer with kube-runtime's reflector, the work queue with its scheduler, and
+//! the controllers of both: `cargo bench --bench beside_kube_runtime`.
 //!
 //! The simulator serves the pods. Each library runs in a process of its own, which is this program
-//! again, and gets the same changes at the same rate. `PODS` and `CHANGES` in the environment change
-//! the numbers.
+//! again, and gets the same changes at the same rate. `PODS`, `CHANGES` and `RUNS` in the environment
+//! change the numbers; the figures are the medians of the runs.
 
 use std::collections::BTreeMap;
 use std::env;
 use std::error::Error;
 use std::fs;
+use std::future::pending;
+use std::future::ready;
 use std::io::BufRead;
 use std::io::BufReader;
 use std::net::Ipv4Addr;
@@ -16,6 +18,8 @@ use std::net::SocketAddr;
 use std::process::Command;
 use std::process::Stdio;
 use std::sync::Arc;
+use std::sync::atomic::AtomicUsize;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 use std::time::SystemTime;
 
@@ -29,6 +33,9 @@ use kube::runtime::scheduler::ScheduleRequest;
 use kube::runtime::scheduler::scheduler;
 use kube::runtime::watcher;
 use kubefan::api::GroupVersionResource;
+use kubefan::controller::Action;
+use kubefan::controller::Controller;
+use kubefan::controller::Request;
 use kubefan::informer;
 use kubefan::internals::tools::app::SimulatedApp;
 use kubefan::internals::tools::config::SimConfig;
@@ -58,6 +65,8 @@ use tokio::time::Instant;
 #[global_allocator]
 static ALLOCATOR: tikv_jemallocator::Jemalloc = tikv_jemallocator::Jemalloc;
 
+/// What was measured, by name.
+type Figures = BTreeMap<String, f64>;
 type Outcome<T> = Result<T, Box<dyn Error>>;
 
 /// Names the server and the library in the environment of a child process.
@@ -68,7 +77,17 @@ const CHANGED_AT: &str = "example.com/changed-at";
 const CHANGES_PER_SECOND: u32 = 500;
 /// The number of reads and queue operations that are timed.
 const READS: usize = 100_000;
-const LIBRARIES: [&str; 3] = ["kube-runtime", "kubefan, bytes", "kubefan, decoded"];
+/// The first of a table is what the others are compared with.
+const TABLES: [&[&str]; 2] = [
+    &["kube-runtime", "kubefan, bytes", "kubefan, decoded"],
+    &[
+        "kube-runtime, controller",
+        "kubefan, controller, bytes",
+        "kubefan, controller, decoded",
+    ],
+];
+/// How many pods each controller reconciles at once.
+const RECONCILES: u16 = 8;
 
 fn main() -> Outcome<()> {
     let runtime = tokio::runtime::Builder::new_multi_thread()
@@ -105,12 +124,18 @@ async fn compare() -> Outcome<()> {
     };
     let server = SimulatedApp::serve(&config, simulator.clone(), shutdown.clone()).await?;
     let stored = store_pods(&simulator, pods)?;
-    let mut columns = Vec::new();
-    for library in LIBRARIES {
-        eprintln!("{library} …");
-        columns.push(run(library, &server.url(), &simulator, &stored, changes).await?);
+    let mut runs: BTreeMap<&str, Vec<Figures>> = BTreeMap::new();
+    for number in 0..number("RUNS", 1) {
+        for library in TABLES.concat() {
+            eprintln!("{library}, run {number} …");
+            let figures = run(library, &server.url(), &simulator, &stored, changes).await?;
+            runs.entry(library).or_default().push(figures);
+        }
     }
-    print(&columns);
+    for libraries in TABLES {
+        let columns = libraries.iter().map(|library| medians(&runs[library]));
+        print(libraries, &columns.collect::<Vec<_>>());
+    }
     shutdown.drain().await;
     Ok(())
 }
@@ -145,11 +170,12 @@ async fn run(
     simulator: &Simulator,
     pods: &[Value],
     changes: usize,
-) -> Outcome<BTreeMap<String, f64>> {
+) -> Outcome<Figures> {
     let mut child = Command::new(env::current_exe()?)
         .env(LIBRARY, library)
         .env(SERVER, url)
         .env("CHANGES", changes.to_string())
+        .env("PODS", pods.len().to_string())
         .stdout(Stdio::piped())
         .spawn()?;
     let output = child.stdout.take().ok_or("no output")?;
@@ -161,7 +187,7 @@ async fn run(
             }
         }
     });
-    let mut figures = BTreeMap::new();
+    let mut figures = Figures::new();
     while let Some(line) = lines.recv().await {
         match line.split_once(": ") {
             Some((name, value)) => {
@@ -193,9 +219,18 @@ async fn change(simulator: &Simulator, pods: &[Value], changes: usize) -> Outcom
     Ok(())
 }
 
-fn print(columns: &[BTreeMap<String, f64>]) {
-    println!("| | {} | ratios |", LIBRARIES.join(" | "));
-    println!("|---|{}---|", "---|".repeat(LIBRARIES.len()));
+fn medians(runs: &[Figures]) -> Figures {
+    let median = |name: &String| {
+        let mut values: Vec<_> = runs.iter().map(|run| run[name]).collect();
+        values.sort_unstable_by(f64::total_cmp);
+        (name.clone(), values[values.len() / 2])
+    };
+    runs[0].keys().map(median).collect()
+}
+
+fn print(libraries: &[&str], columns: &[Figures]) {
+    println!("| | {} | ratios |", libraries.join(" | "));
+    println!("|---|{}---|", "---|".repeat(libraries.len()));
     for name in columns[0].keys() {
         let values: Vec<_> = columns
             .iter()
@@ -215,11 +250,14 @@ fn print(columns: &[BTreeMap<String, f64>]) {
 
 // The child: one library.
 
-/// What the handler has seen.
+/// What the handler or reconciler has seen.
 #[derive(Default)]
 struct Seen {
     latencies: Mutex<Vec<u64>>,
     all: Notify,
+    reconciles: AtomicUsize,
+    pods: usize,
+    all_reconciled: Notify,
 }
 
 impl Seen {
@@ -232,6 +270,18 @@ impl Seen {
         latencies.push(nanoseconds().saturating_sub(at));
         if latencies.len() == number("CHANGES", 0) {
             self.all.notify_one();
+        }
+    }
+}
+
+impl Seen {
+    /// The first reconciles are of pods that other runs have changed.
+    fn reconciled(&self, pod: &Pod) {
+        let (before, pods) = (self.reconciles.fetch_add(1, Ordering::Relaxed), self.pods);
+        if before >= pods {
+            self.changed(pod);
+        } else if before + 1 == pods {
+            self.all_reconciled.notify_one();
         }
     }
 }
@@ -278,18 +328,27 @@ async fn measure(library: &str) -> Outcome<()> {
     fs::write(&path, kubeconfig.to_string())?;
     let (began, cpu) = (Instant::now(), ProcessTime::now());
     let before = allocated()?;
-    let seen = Arc::<Seen>::default();
-    let storage = match library {
-        "kubefan, bytes" => Some(Storage::Bytes),
-        "kubefan, decoded" => Some(Storage::Decoded),
+    let seen = Arc::new(Seen {
+        pods: number("PODS", 0),
+        ..Seen::default()
+    });
+    let storage = match library.rsplit_once(", ") {
+        Some((_, "bytes")) => Some(Storage::Bytes),
+        Some((_, "decoded")) => Some(Storage::Decoded),
         _ => None,
     };
+    let is_controller = library.contains("controller");
     match storage {
         None => {
             let options = kube::config::KubeConfigOptions::default();
             let kubeconfig = kube::config::Kubeconfig::read_from(&path)?;
             let config = kube::Config::from_custom_kubeconfig(kubeconfig, &options).await?;
             let pods = kube::Api::<Pod>::all(kube::Client::try_from(config)?);
+            if is_controller {
+                let mut task = JoinSet::new();
+                task.spawn(run_controller(pods, Arc::clone(&seen)));
+                return report_controller(&seen, began, cpu, before).await;
+            }
             let (store, writer) = reflector::store();
             let stream = watcher(pods, watcher::Config::default()).default_backoff();
             let stream = stream.reflect(writer).applied_objects();
@@ -328,6 +387,20 @@ async fn measure(library: &str) -> Outcome<()> {
                 ..Config::default()
             };
             let pods = factory.informer::<Pod>(config)?;
+            if is_controller {
+                let controller = Controller::new("pods", &pods, shutdown.clone());
+                let controller = controller.max_concurrent_reconciles(RECONCILES.into());
+                let (to, lister) = (Arc::clone(&seen), pods.lister());
+                let reconcile = move |request: Request| {
+                    let namespace = request.namespace.as_deref();
+                    let pod = lister.get(namespace, &request.name).expect("a pod");
+                    to.reconciled(&pod.expect("it exists"));
+                    ready(Ok::<_, std::convert::Infallible>(Action::Done))
+                };
+                let mut task = JoinSet::new();
+                task.spawn(controller.run(reconcile, pending()));
+                return report_controller(&seen, began, cpu, before).await;
+            }
             let to = Arc::clone(&seen);
             let handler =
                 HandlerFunctions::new().on_update(move |_, pod: Arc<Pod>| to.changed(&pod));
@@ -342,6 +415,36 @@ async fn measure(library: &str) -> Outcome<()> {
         }
     }
     Ok(())
+}
+
+/// kube-runtime's controller, with its default debounce and backoff.
+async fn run_controller(pods: kube::Api<Pod>, seen: Arc<Seen>) {
+    type Failure = std::convert::Infallible;
+    let config = kube::runtime::controller::Config::default().concurrency(RECONCILES);
+    let reconcile = |pod: Arc<Pod>, seen: Arc<Seen>| {
+        seen.reconciled(&pod);
+        ready(Ok::<_, Failure>(
+            kube::runtime::controller::Action::await_change(),
+        ))
+    };
+    let on_error = |_: Arc<Pod>, error: &Failure, _: Arc<Seen>| match *error {};
+    kube::runtime::Controller::new(pods, watcher::Config::default())
+        .with_config(config)
+        .run(reconcile, on_error, seen)
+        .for_each(|_| ready(()))
+        .await;
+}
+
+/// Reports the first reconciles of all pods, and then the changes.
+async fn report_controller(
+    seen: &Seen,
+    began: Instant,
+    cpu: ProcessTime,
+    before: f64,
+) -> Outcome<()> {
+    seen.all_reconciled.notified().await;
+    report_sync(began, cpu, before)?;
+    report_changes(seen).await
 }
 
 /// The bytes that are allocated.

@@ -49,7 +49,7 @@ impl<K: DeserializeOwned> Lister<K> {
     pub fn get(&self, namespace: Option<&str>, name: &str) -> Result<Option<Arc<K>>, DecodeError> {
         let key = ObjectKey::new(namespace, name);
         if self.0.storage == Storage::Decoded
-            && let Some((_, decoded)) = self.0.view().objects().get(&key)
+            && let Some(decoded) = self.0.view().get(&key)
         {
             return Ok(Some(Arc::clone(decoded)));
         }
@@ -77,7 +77,11 @@ impl<K: DeserializeOwned> Lister<K> {
     pub fn select(&self, selection: &Selection) -> Vec<Arc<K>> {
         if self.0.storage == Storage::Decoded {
             let view = self.0.view();
-            let objects = view.objects().values();
+            let objects = view.objects();
+            if selection.is_everything() {
+                // The objects themselves are not read, which would take longer than the list.
+                return objects.map(|(_, decoded)| Arc::clone(decoded)).collect();
+            }
             let selected = objects.filter(|(object, _)| selection.matches(object));
             return selected.map(|(_, decoded)| Arc::clone(decoded)).collect();
         }

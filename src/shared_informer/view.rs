@@ -4,6 +4,7 @@
 //! reads it first takes what the log has more, so that a read is never older than the cache.
 
 use std::collections::BTreeMap;
+use std::collections::HashMap;
 use std::collections::VecDeque;
 use std::sync::Arc;
 
@@ -66,7 +67,9 @@ enum Phase<K> {
 
 struct Content<K> {
     /// The decoded objects; empty if the view does not keep them.
-    objects: BTreeMap<ObjectKey, (Arc<Object>, Arc<K>)>,
+    objects: HashMap<ObjectKey, (Arc<Object>, Arc<K>)>,
+    /// The same in key order, for lists. A search in it takes half as long again as in `objects`.
+    in_order: BTreeMap<ObjectKey, (Arc<Object>, Arc<K>)>,
     indexes: BTreeMap<String, Index>,
 }
 
@@ -150,7 +153,7 @@ impl<K: DeserializeOwned> SharedView<K> {
         let mut index = Index::default();
         if view.keeps_objects && matches!(view.phase, Phase::Following(_)) {
             // All objects are decoded, up to the cursor.
-            for (object, decoded) in view.content.objects.values() {
+            for (object, decoded) in view.content.in_order.values() {
                 index.insert(object, function(decoded));
             }
         } else {
@@ -201,8 +204,13 @@ impl<K: DeserializeOwned> View<K> {
     }
 
     /// The decoded objects in key order; none if the view does not keep them.
-    pub(super) fn objects(&self) -> &BTreeMap<ObjectKey, (Arc<Object>, Arc<K>)> {
-        &self.content.objects
+    pub(super) fn objects(&self) -> impl Iterator<Item = &(Arc<Object>, Arc<K>)> {
+        self.content.in_order.values()
+    }
+
+    /// The decoded object at `key`, if there is one and the view keeps it.
+    pub(super) fn get(&self, key: &ObjectKey) -> Option<&Arc<K>> {
+        self.content.objects.get(key).map(|(_, decoded)| decoded)
     }
 
     pub(super) fn index(&self, name: &str) -> Result<&Index, IndexError> {
@@ -340,7 +348,8 @@ impl<K: DeserializeOwned> Content<K> {
     fn new(functions: &BTreeMap<String, IndexFunction<K>>) -> Self {
         let names = functions.keys();
         Self {
-            objects: BTreeMap::new(),
+            objects: HashMap::new(),
+            in_order: BTreeMap::new(),
             indexes: names.map(|name| (name.clone(), Index::default())).collect(),
         }
     }
@@ -360,6 +369,7 @@ impl<K: DeserializeOwned> Content<K> {
             return None;
         }
         let entry = (Arc::clone(object), decoded);
+        self.in_order.insert(object.key.clone(), entry.clone());
         self.objects.insert(object.key.clone(), entry)
     }
 
@@ -367,6 +377,7 @@ impl<K: DeserializeOwned> Content<K> {
         for index in self.indexes.values_mut() {
             index.remove(key);
         }
+        self.in_order.remove(key);
         self.objects.remove(key)
     }
 }
