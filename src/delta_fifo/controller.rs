@@ -125,6 +125,11 @@ impl<L: ListerWatcher, P: Process> Controller<L, P> {
     ///
     /// Dropping the future stops at once; changes in process are queued again.
     ///
+    /// The reflector and the processing are parts of this one future. While a processing awaits
+    /// something, the reflector goes on; while it computes, the reflector waits, and the API server
+    /// may end a watch that is not read for long. So spawn what computes for seconds
+    /// (`tokio::task::spawn_blocking`), and await it. client-go has a goroutine for each part.
+    ///
     /// # Panics
     /// If the processing panics.
     pub async fn run(self, stop: impl Future<Output = ()> + Send + 'static) -> ReflectorEnd {

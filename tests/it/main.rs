@@ -3,6 +3,7 @@
 
 mod configuration; // `kubefan config`, and `kubefan serve` with a configuration file
 mod demo; // `kubefan demo`, the first command of the README
+mod dependencies; // a program with the library alone has no server
 mod documents; // the Markdown documents: links, source paths, invariants, rooms, line lengths
 mod examples; // the programs in examples/
 mod fuzzing; // the properties of the fuzz targets, checked on their seeds

@@ -226,9 +226,22 @@ impl Play {
         assert_eq!(run.priority, request.priority);
         assert_eq!(run.waited, self.model.now - request.due());
         self.model.running.push(key);
+        self.check_starvation(&request);
         self.model.began.insert(key, self.steps);
         self.runs.push(run);
         true
+    }
+
+    /// A key waits for one of a higher priority only if that one was due at most the difference
+    /// times the ageing after it, and never for one of a lower priority that was due later.
+    fn check_starvation(&self, taken: &Request) {
+        let nanoseconds = |duration: Duration| duration.as_nanos() as i128;
+        for (key, waiting) in self.model.ready() {
+            let difference = i128::from(taken.priority - waiting.priority);
+            let limit = nanoseconds(waiting.due()) + difference * nanoseconds(AGEING);
+            let due = nanoseconds(taken.due());
+            assert!(due <= limit, "{key} waits {} ns too long", due - limit);
+        }
     }
 
     fn compare(&mut self) {
