@@ -9,6 +9,7 @@ use clap::FromArgMatches;
 use clap::Parser;
 use clap::Subcommand;
 use clap::ValueEnum;
+use clap_complete::Shell;
 
 use crate::config::ArgSources;
 use crate::config::AuthMode;
@@ -42,6 +43,37 @@ pub enum Command {
     /// Check or show the configuration of kubefan serve
     #[command(subcommand)]
     Config(ConfigCommand),
+    /// Print the version, and how this binary was built
+    Version(VersionArgs),
+    /// Print a script that completes the command line in a shell
+    Completion(CompletionArgs),
+}
+
+/// Flags of `kubefan version`.
+#[derive(Clone, Debug, ClapArgs)]
+pub struct VersionArgs {
+    /// Format of the output
+    #[arg(long, short, value_name = "FORMAT", value_enum, default_value_t = OutputFormat::Text)]
+    pub output: OutputFormat,
+}
+
+/// Formats of printed values.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum OutputFormat {
+    /// Lines for people
+    Text,
+    /// A JSON object
+    Json,
+    /// A YAML document
+    Yaml,
+}
+
+/// Arguments of `kubefan completion`.
+#[derive(Clone, Debug, ClapArgs)]
+pub struct CompletionArgs {
+    /// The shell that the script is for
+    #[arg(value_name = "SHELL", value_enum)]
+    pub shell: Shell,
 }
 
 /// The subcommands of `kubefan config`.

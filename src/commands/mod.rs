@@ -1,10 +1,12 @@
 //! The command line and its subcommands, one file each.
 
 mod args;
+mod completion;
 mod config;
 mod credentials;
 mod kubeconfig;
 mod serve;
+mod version;
 
 use std::process::ExitCode;
 
@@ -12,9 +14,12 @@ use crate::process::Error;
 
 pub use args::Args;
 pub use args::Command;
+pub use args::CompletionArgs;
 pub use args::ConfigCheckArgs;
 pub use args::ConfigCommand;
 pub use args::KubeconfigArgs;
+pub use args::OutputFormat;
+pub use args::VersionArgs;
 
 /// The exit code for a mistake in the command line or the configuration: `EX_USAGE` of sysexits.h.
 const USAGE_EXIT_CODE: u8 = 64;
@@ -40,6 +45,11 @@ pub fn run() -> ExitCode {
         Command::Tools(tool) => tool.run(&args.global),
         Command::Kubeconfig(kubeconfig) => kubeconfig::kubeconfig(kubeconfig),
         Command::Config(config) => config::config(&args.global, config),
+        Command::Version(args) => version::version(args.output),
+        Command::Completion(args) => {
+            completion::completion(args.shell);
+            Ok(())
+        }
     };
     match outcome {
         Ok(()) => ExitCode::SUCCESS,

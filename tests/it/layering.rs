@@ -131,6 +131,7 @@ const DOOR: (&str, &str) = ("commands", "tools");
 const RESTRICTED_NAMES: &[(&str, &str)] = &[
     ("bytesize", "config"),
     ("clap", "config commands tools/config tools/commands tools"),
+    ("clap_complete", "commands"),
     ("humantime", "config"),
     ("hyper", "net upstream server tools/sim"),
     ("hyper_util", "net upstream server"),

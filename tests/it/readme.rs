@@ -4,6 +4,7 @@ use crate::repository::document;
 use crate::repository::root;
 
 pub(crate) const README_COMMANDS: &str = "tests/it/upstream/operation/readme_commands.rs";
+const COMMAND_LINE: &str = "tests/it/command_line.rs";
 const CONFIGURATION: &str = "tests/it/configuration.rs";
 const LOAD: &str = "tests/it/load.rs";
 const SIM: &str = "tests/it/sim_end_to_end.rs";
@@ -25,6 +26,8 @@ const COMMANDS: &[(&str, &str)] = &[
         "kubectl --kubeconfig kubefan.kubeconfig get pods --watch",
         README_COMMANDS,
     ),
+    ("kubefan version", COMMAND_LINE),
+    ("source <(kubefan completion bash)", COMMAND_LINE),
     ("kubefan config check config/kubefan.yaml", CONFIGURATION),
     (
         "kubefan config show --config config/sidecar.yaml --listen 127.0.0.1:9001",

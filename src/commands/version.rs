@@ -1,0 +1,65 @@
+//! `kubefan version`.
+
+use anyhow::Context;
+use serde::Serialize;
+
+use crate::process::Error;
+use crate::process::print;
+
+use super::args::OutputFormat;
+
+/// The version of this binary, and how it was built. `build.rs` records what cargo knows.
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct Version {
+    version: &'static str,
+    /// The commit, if the variable `KUBEFAN_GIT_COMMIT` named it at the build.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    git_commit: Option<&'static str>,
+    rustc: &'static str,
+    target: &'static str,
+    features: Vec<&'static str>,
+}
+
+/// Prints the version on standard output.
+///
+/// # Errors
+///
+/// [`Error::Failed`] if it cannot be encoded.
+pub(super) fn version(format: OutputFormat) -> Result<(), Error> {
+    let version = Version::of_this_binary();
+    let text = match format {
+        OutputFormat::Text => version.text(),
+        OutputFormat::Json => {
+            serde_json::to_string_pretty(&version).context("cannot print the version")? + "\n"
+        }
+        OutputFormat::Yaml => {
+            serde_saphyr::to_string(&version).context("cannot print the version")?
+        }
+    };
+    print(&text);
+    Ok(())
+}
+
+impl Version {
+    fn of_this_binary() -> Self {
+        Self {
+            version: env!("CARGO_PKG_VERSION"),
+            git_commit: option_env!("KUBEFAN_GIT_COMMIT").filter(|commit| !commit.is_empty()),
+            rustc: env!("KUBEFAN_RUSTC"),
+            target: env!("KUBEFAN_TARGET"),
+            features: env!("KUBEFAN_FEATURES").split(',').collect(),
+        }
+    }
+
+    fn text(&self) -> String {
+        format!(
+            "kubefan {}\ncommit: {}\nrustc: {}\ntarget: {}\nfeatures: {}\n",
+            self.version,
+            self.git_commit.unwrap_or("unknown"),
+            self.rustc,
+            self.target,
+            self.features.join(", "),
+        )
+    }
+}
