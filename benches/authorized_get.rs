@@ -41,6 +41,7 @@ use kubefan::internals::net;
 use kubefan::internals::server::Config;
 use kubefan::internals::tools::app::DemoApp;
 use kubefan::internals::tools::config::DemoConfig;
+use kubefan::shutdown;
 use serde_json::Value;
 use serde_json::json;
 use tokio::net::TcpListener;
@@ -161,7 +162,10 @@ async fn authorizing(kubeconfig: PathBuf) -> App {
         connections: net::Config::default(),
         memory: ledger::Limits::default(),
         requests: Config::default(),
-        shutdown_grace_period: Duration::ZERO,
+        shutdown: shutdown::Config {
+            not_ready_delay: Duration::ZERO,
+            grace: Duration::ZERO,
+        },
     });
     app.await.expect("a kubefan")
 }

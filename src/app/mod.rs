@@ -35,7 +35,6 @@ use crate::net::ServingThreads;
 use crate::server;
 use crate::server::Admin;
 use crate::server::Server;
-use crate::shutdown;
 use crate::shutdown::Outcome;
 use crate::shutdown::Shutdown;
 use crate::shutdown::Signals;
@@ -97,10 +96,7 @@ impl App {
         });
         check_rules(&config.rules, &rest_mapper)?;
 
-        let shutdown = Shutdown::new(shutdown::Config {
-            grace: config.shutdown_grace_period,
-            ..shutdown::Config::default()
-        });
+        let shutdown = Shutdown::new(config.shutdown.clone());
         let registry = Registry::new();
         let informers = InformerSet::new(client.clone(), config.informer.clone(), shutdown.clone());
         let required = resources_to_cache(&config.resources, &rest_mapper)?;

@@ -498,7 +498,12 @@ pub struct ServeArgs {
     #[arg(long, value_name = "DURATION", value_parser = parse_duration)]
     pub max_staleness: Option<Duration>,
 
-    /// How long running requests and watches may take at shutdown
+    /// How long everything is still served at shutdown after /readyz fails, so that load balancers
+    /// stop to send connections first
+    #[arg(long, value_name = "DURATION", default_value = "0s", value_parser = parse_duration)]
+    pub shutdown_delay_duration: Duration,
+
+    /// How long running requests and watches may take at shutdown, after --shutdown-delay-duration
     #[arg(long, value_name = "DURATION", default_value = "10s", value_parser = parse_duration)]
     pub shutdown_grace_period: Duration,
 }

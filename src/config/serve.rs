@@ -4,7 +4,6 @@ use std::net::SocketAddr;
 use std::num::NonZeroUsize;
 use std::ops::RangeInclusive;
 use std::path::PathBuf;
-use std::time::Duration;
 
 use crate::cache::GroupLimits;
 use crate::identity;
@@ -17,6 +16,7 @@ use crate::server;
 use crate::server::ShardSelectors;
 use crate::server::UserLimits;
 use crate::server::WebPageRules;
+use crate::shutdown;
 
 use super::AuthMode;
 use super::ShardSelectorMode;
@@ -78,8 +78,9 @@ pub struct ServeConfig {
     pub memory: ledger::Limits,
     /// The limits of requests.
     pub requests: server::Config,
-    /// How long running requests and watches may take at shutdown.
-    pub shutdown_grace_period: Duration,
+    /// How long the listeners are open, and how long running requests and watches may take, at
+    /// shutdown.
+    pub shutdown: shutdown::Config,
 }
 
 /// The resources that are cached from the start.
@@ -191,7 +192,10 @@ pub(super) fn check(
             },
             web_pages: exposure?.web_pages,
         },
-        shutdown_grace_period: settings.shutdown.grace_period.0,
+        shutdown: shutdown::Config {
+            not_ready_delay: settings.shutdown.delay.0,
+            grace: settings.shutdown.grace_period.0,
+        },
     })
 }
 
@@ -507,6 +511,8 @@ pub fn default_tls_dir() -> Option<PathBuf> {
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use super::*;
     use crate::commands::Args;
     use crate::commands::Command;

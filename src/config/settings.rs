@@ -333,6 +333,9 @@ pub(super) struct Limits {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields, rename_all = "camelCase")]
 pub(super) struct Shutdown {
+    /// How long everything is still served after /readyz fails, so that load balancers stop to send
+    /// connections first. Clients' watches end after it. A number and ms, s, m or h.
+    pub(super) delay: Period,
     /// How long running requests and watches may take at shutdown. A number and ms, s, m or h.
     pub(super) grace_period: Period,
 }
@@ -493,8 +496,10 @@ impl Default for Limits {
 
 impl Default for Shutdown {
     fn default() -> Self {
-        let grace_period = Period(Duration::from_secs(10));
-        Self { grace_period }
+        Self {
+            delay: Period(Duration::ZERO),
+            grace_period: Period(Duration::from_secs(10)),
+        }
     }
 }
 

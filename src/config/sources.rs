@@ -33,7 +33,7 @@ pub(super) struct Setting {
 }
 
 /// Every setting, in the order of `config/kubefan.yaml`.
-pub(super) const SETTINGS: [Setting; 66] = [
+pub(super) const SETTINGS: [Setting; 67] = [
     setting("upstream.kubeconfig", "kubeconfig", |to, _, serve| {
         to.upstream.kubeconfig.clone_from(&serve.kubeconfig);
     }),
@@ -396,6 +396,13 @@ pub(super) const SETTINGS: [Setting; 66] = [
         "max_unindexed_selectors",
         |to, _, serve| {
             to.limits.max_unindexed_selectors = serve.max_unindexed_selectors;
+        },
+    ),
+    setting(
+        "shutdown.delay",
+        "shutdown_delay_duration",
+        |to, _, serve| {
+            to.shutdown.delay = Period(serve.shutdown_delay_duration);
         },
     ),
     setting(

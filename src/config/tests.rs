@@ -338,7 +338,7 @@ fn the_file_overrides_defaults_and_flags_override_the_file() {
 upstream: {kubeconfig: k, context: c}
 listen: {address: 'localhost:1', tls: {certFile: /a.pem, keyFile: sub/b.pem}}
 cache: {resources: [pods, nodes], indexLabels: [app], shardSelector: serve, retentionBytes: 1Mi, idleTimeout: 1h}
-shutdown: {gracePeriod: 500ms}
+shutdown: {delay: 3s, gracePeriod: 500ms}
 log: {format: json, verbosity: 2}
 ";
     let found = resolved(text, "--admin-listen 127.0.0.1:9 --context d").expect("no problems");
@@ -355,7 +355,9 @@ log: {format: json, verbosity: 2}
     assert_eq!(config.informer.retention_age, Duration::from_secs(75));
     assert_eq!(config.informer.indexed_labels, ["app"]);
     assert_eq!(config.requests.shard_selectors, ShardSelectors::Serve);
-    assert_eq!(config.shutdown_grace_period, Duration::from_millis(500));
+    let shutdown = &config.shutdown;
+    assert_eq!(shutdown.not_ready_delay, Duration::from_secs(3));
+    assert_eq!(shutdown.grace, Duration::from_millis(500));
     let Tls::Files { certificate, key } = &config.tls else {
         panic!("{:?}", config.tls)
     };

@@ -42,8 +42,8 @@ const BACKGROUND_STOP_TIMEOUT: Duration = Duration::from_secs(5);
 /// Limits for the steps of a drain.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Config {
-    /// How long new connections are still accepted after `/readyz` fails, so that load balancers
-    /// notice first. Default is zero.
+    /// How long everything is still served after `/readyz` fails, so that load balancers notice
+    /// first. Default is zero.
     pub not_ready_delay: Duration,
     /// How long requests and watches may take to end after `not_ready_delay`. Watches are ended
     /// within the first four fifths of this time. Default is 25 s, because a pod has 30 s by

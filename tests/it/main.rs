@@ -6,6 +6,7 @@ mod configuration; // `kubefan config`, and `kubefan serve` with a configuration
 mod demo; // `kubefan demo`, the first command of the README
 mod dependencies; // a program with the library alone has no server
 mod documents; // the Markdown documents: links, source paths, invariants, rooms, line lengths
+mod drain; // SIGTERM: what clients see until kubefan has exited
 mod examples; // the programs in examples/
 mod fuzzing; // the properties of the fuzz targets, checked on their seeds
 mod isolation; // reads of a selection that kubefan and the API server understand differently

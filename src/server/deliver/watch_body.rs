@@ -63,8 +63,8 @@ pub(super) const FREE_FRAME: usize = 4 << 10;
 
 /// Streams the frames of a watch until the deadline, the end of the cache, or the process's drain.
 ///
-/// The body ends cleanly in all three cases. If events that the client has not received were
-/// dropped from the event log, it gets an ERROR frame (410) before the end.
+/// The body ends cleanly in all three cases, at the drain with a bookmark. If events that the client
+/// has not received were dropped from the event log, it gets an ERROR frame (410) before the end.
 pub(crate) struct WatchBody {
     state: State,
     collection: Arc<dyn Collection>,
@@ -398,6 +398,25 @@ impl WatchBody {
         self.has_alarm_fired(cx) && Instant::now() >= self.deadline
     }
 
+    /// Ends the watch. Its last event is a bookmark if the process ends and the client has received
+    /// everything: the client resumes at another instance, which may not have the events after its
+    /// version.
+    fn end(&mut self, cx: &mut Context<'_>) {
+        let is_draining = Pin::new(&mut self.drain).poll(cx).is_ready();
+        let has_fetched_all = self.leftover.is_empty();
+        self.clear_leftover();
+        let at = match &self.state {
+            State::Last(_) => return,
+            State::Streaming(stream) if is_draining && has_fetched_all => stream.bookmark(),
+            State::Streaming(_) | State::Bridging(_) | State::Ended => None,
+        };
+        let at = at.filter(|_| self.bookmarks.is_some());
+        self.state = match at {
+            Some(at) => State::Last(self.bookmark_frame(at, false)),
+            None => State::Ended,
+        };
+    }
+
     /// True if the watch has initial events that would be useless, because it expires after them.
     pub(super) fn has_lost_start(&mut self) -> bool {
         match &mut self.state {
@@ -508,8 +527,7 @@ impl http_body::Body for WatchBody {
         let this = self.get_mut();
         // Checked first, because a watch that always has events waiting must end too.
         if this.is_over(cx) {
-            this.clear_leftover();
-            this.state = State::Ended;
+            this.end(cx);
         }
         let frame = match this.poll_burst(cx) {
             Poll::Ready(frame) => frame,

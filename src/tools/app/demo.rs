@@ -181,7 +181,10 @@ async fn kubefan(config: &DemoConfig, inner: &TempKubeconfig) -> anyhow::Result<
         connections: net::Config::default(),
         memory: ledger::Limits::default(),
         requests: server::Config::default(),
-        shutdown_grace_period: GRACE,
+        shutdown: shutdown::Config {
+            not_ready_delay: Duration::ZERO,
+            grace: GRACE,
+        },
     });
     app.await
 }

@@ -47,6 +47,7 @@ use crate::ledger::SnapshotAge;
 use crate::server::collection::Collection;
 use crate::server::decide::WatchTerms;
 use crate::shutdown::Shutdown;
+use crate::shutdown::WatchEnd;
 
 /// A collection at resource version 10, with one object of version 5.
 pub(in crate::server::deliver) struct TestCollection {
@@ -179,10 +180,19 @@ impl TestCollection {
         terms: WatchTerms,
         one_event_per_frame: bool,
     ) -> Watch {
-        let collection: Arc<dyn Collection> = self.clone();
         let shutdown = Shutdown::new(crate::shutdown::Config::default());
+        self.watch_until(source, terms, one_event_per_frame, shutdown.watch_end())
+    }
+
+    fn watch_until(
+        self: &Arc<Self>,
+        source: WatchSource,
+        terms: WatchTerms,
+        one_event_per_frame: bool,
+        drain: WatchEnd,
+    ) -> Watch {
+        let collection: Arc<dyn Collection> = self.clone();
         let representation = Representation::plain(WireFormat::Json);
-        let drain = shutdown.watch_end();
         let body = WatchBody::new(
             collection,
             source,
@@ -291,6 +301,65 @@ async fn the_last_bookmark_comes_two_seconds_before_the_end() {
         let watch = collection.watch(AFTER_10, Some(timeout));
         collection.advance_to(11);
         assert_eq!(watch.all().await, expected, "{timeout} s");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_last_event_before_the_end_of_the_process_is_a_bookmark() {
+    const BOOKMARKS: WatchTerms = WatchTerms {
+        bookmarks: true,
+        initial_events_end: false,
+        timeout: Some(Duration::from_secs(600)),
+    };
+    let without = WatchTerms {
+        bookmarks: false,
+        ..BOOKMARKS
+    };
+    let passed = WatchFrom::After(ResourceVersion(11));
+    for (from, terms, expected) in [
+        (AFTER_10, BOOKMARKS, vec!["0: BOOKMARK 11", "0: end"]),
+        (AFTER_10, without, vec!["0: end"]),
+        // The client has this version.
+        (passed, BOOKMARKS, vec!["0: end"]),
+    ] {
+        let collection = TestCollection::new();
+        collection.advance_to(11);
+        let shutdown = Shutdown::new(crate::shutdown::Config::default());
+        let stream = collection.reader.watch(from, Arc::default());
+        let source = WatchSource::Stream(stream.expect("the cache is ready"));
+        let watch = collection.watch_until(source, terms, true, shutdown.watch_end());
+        let (seen, _) = tokio::join!(watch.all(), shutdown.drain());
+        assert_eq!(seen, expected);
+    }
+}
+
+/// A client must not get a bookmark instead of what it has not received.
+#[tokio::test(start_paused = true)]
+async fn a_watch_that_ends_within_its_events_has_no_bookmark() {
+    let collection = TestCollection::new();
+    let terms = WatchTerms {
+        bookmarks: true,
+        initial_events_end: false,
+        timeout: Some(Duration::from_secs(600)),
+    };
+    for from in [WatchFrom::Snapshot, AFTER_10] {
+        let next = collection.reader.applied().expect("a version").0 + 1;
+        for version in next..next + 3 {
+            collection.add(&format!("new-{version}"), version);
+        }
+        let shutdown = Shutdown::new(crate::shutdown::Config::default());
+        let stream = collection.reader.watch(from, Arc::default());
+        let source = WatchSource::Stream(stream.expect("the cache is ready"));
+        let mut watch = collection.watch_until(source, terms, true, shutdown.watch_end());
+        let (_, first) = watch.next().await;
+        shutdown.drain().await;
+        // The watch chooses when it ends, some milliseconds later.
+        let (_, second) = watch.next().await;
+        for event in [first, second] {
+            assert!(event.is_some_and(|event| event.contains("ADDED")));
+        }
+        sleep(Duration::from_secs(1)).await;
+        assert_eq!(watch.all().await, ["1: end"]);
     }
 }
 

@@ -67,7 +67,7 @@ impl Informers {
         informers
     }
 
-    /// Sends a command (`dump`, `errors`, `requests` or `settle MILLISECONDS`; to a manager
+    /// Sends a command (`dump`, `errors`, `requests`, `service` or `settle MILLISECONDS`; to a manager
     /// `report`), and returns the answer.
     pub(crate) async fn send_command(&mut self, command: &str) -> Value {
         let line = format!("{command}\n");

@@ -19,7 +19,7 @@ pub(crate) struct Balancer {
 
 #[derive(Debug)]
 struct BalancerState {
-    ports: Vec<u16>,
+    ports: Mutex<Vec<u16>>,
     preferred: Mutex<Option<usize>>,
     /// The number of calls of `cut`; each change ends the open connections.
     cuts: watch::Sender<u64>,
@@ -29,7 +29,7 @@ impl Balancer {
     /// Starts a balancer in front of servers that listen on these ports of 127.0.0.1.
     pub(crate) async fn start(ports: &[u16]) -> Self {
         let state = Arc::new(BalancerState {
-            ports: ports.to_vec(),
+            ports: Mutex::new(ports.to_vec()),
             preferred: Mutex::default(),
             cuts: watch::Sender::new(0),
         });
@@ -49,6 +49,16 @@ impl Balancer {
         self.state.cuts.send_modify(|cuts| *cuts += 1);
     }
 
+    /// The ports of the servers that get new connections.
+    pub(crate) fn ports(&self) -> Vec<u16> {
+        self.state.ports.lock().clone()
+    }
+
+    /// Sends new connections to servers that listen on these ports. Those that are open stay.
+    pub(crate) fn send_to(&self, ports: &[u16]) {
+        *self.state.ports.lock() = ports.to_vec();
+    }
+
     /// Sends all new connections to the server with this index; `None` to all servers in turn.
     pub(crate) fn prefer(&self, server: Option<usize>) {
         *self.state.preferred.lock() = server;
@@ -56,8 +66,13 @@ impl Balancer {
 }
 
 async fn serve(client: TcpStream, number: usize, state: Arc<BalancerState>) {
-    let turn = (number - 1) % state.ports.len();
-    let port = state.ports[state.preferred.lock().unwrap_or(turn)];
+    let port = {
+        let ports = state.ports.lock();
+        let turn = (number - 1) % ports.len().max(1);
+        let chosen = state.preferred.lock().unwrap_or(turn);
+        ports.get(chosen).copied()
+    };
+    let Some(port) = port else { return };
     let mut cuts = state.cuts.subscribe();
     tokio::select! {
         // Errors of a connection are ignored here: the client sees that it broke.

@@ -8,4 +8,5 @@ mod isolation;
 mod restart;
 mod restart_of_real_clients;
 mod restart_of_shards;
+mod rolling_upgrade;
 mod suspended;

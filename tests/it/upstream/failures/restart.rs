@@ -2,6 +2,7 @@
 //! versions that they have: none gets 410, and none lists again.
 
 use std::time::Duration;
+use std::time::SystemTime;
 
 use serde_json::json;
 use tokio::task::JoinHandle;
@@ -79,7 +80,11 @@ pub(super) fn write(client: Client, path: String) -> JoinHandle<()> {
             let name = format!("object-{}", round % 10);
             let side = ["a", "b", "a"][(round / 10 % 3) as usize];
             let object = json!({
-                "metadata": { "name": name, "labels": { "side": side } },
+                "metadata": {
+                    "name": name,
+                    "labels": { "side": side },
+                    "annotations": { "kubefan.test/sent": milliseconds() },
+                },
                 "data": { "round": round.to_string() },
             });
             // An object that exists is changed or deleted; the answers to the others do not matter.
@@ -90,6 +95,12 @@ pub(super) fn write(client: Client, path: String) -> JoinHandle<()> {
             }
         }
     })
+}
+
+/// The milliseconds since 1970, as text.
+fn milliseconds() -> String {
+    let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
+    now.expect("a time after 1970").as_millis().to_string()
 }
 
 /// The sum of the samples of a metric whose line contains `label`.

@@ -38,8 +38,8 @@ use super::restart::write_elsewhere;
 
 const LIMIT: Duration = Duration::from_secs(60);
 /// The same objects in protobuf and in JSON.
-const RESOURCES: &str = "configmaps:typed,configmaps:json";
-const FORMATS: usize = 2;
+pub(super) const RESOURCES: &str = "configmaps:typed,configmaps:json";
+pub(super) const FORMATS: usize = 2;
 /// How many writes of the manager show that clients are at work.
 const AT_WORK: u64 = 40;
 /// How long kubectl's user waits before it starts kubectl again.
@@ -220,7 +220,7 @@ async fn start_informers(
 }
 
 /// Compares what each informer reports with the report of the informer whose name has no number.
-fn each_equals(wanted: &Value, got: &Value) -> Result<(), String> {
+pub(super) fn each_equals(wanted: &Value, got: &Value) -> Result<(), String> {
     let wanted: BTreeMap<_, _> = wanted.as_object().expect("informers").iter().collect();
     for (name, got) in got.as_object().expect("informers") {
         let (of, _) = name.split_once('#').unwrap_or((name, ""));
@@ -290,7 +290,7 @@ impl Drop for KubectlWatch {
 
 /// Creates an object that all selections but `side!=a` and the one by name select. Returns its
 /// name.
-async fn create_last(server: &ApiServer, path: &str) -> String {
+pub(super) async fn create_last(server: &ApiServer, path: &str) -> String {
     let name = format!("last-{}", rand::random::<u32>());
     let metadata = json!({ "name": name, "labels": { "side": "a" } });
     let object = json!({ "metadata": metadata, "data": { "round": name } });

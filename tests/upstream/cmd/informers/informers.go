@@ -22,6 +22,7 @@ type runningInformer struct {
 	informer cache.SharedIndexInformer
 	handler  cache.ResourceEventHandlerRegistration
 	events   tally
+	watches  *interruptions
 }
 
 func runInformers(ctx context.Context, arguments []string) error {
@@ -64,6 +65,7 @@ func runInformers(ctx context.Context, arguments []string) error {
 	requests := newRequestLog()
 	watchErrors := &tally{}
 	seen := &activity{}
+	late := &delays{}
 	var running []*runningInformer
 	for _, source := range sources {
 		for _, selection := range selections {
@@ -73,12 +75,13 @@ func runInformers(ctx context.Context, arguments []string) error {
 			}
 			for number := range *copies {
 				name := nameOf(source, selection, number)
-				informer, err := source.informer(requests.observe(config, name), connection.namespace, tweak)
+				watches := &interruptions{}
+				informer, err := source.informer(watches.observe(requests.observe(config, name)), connection.namespace, tweak)
 				if err != nil {
 					return err
 				}
-				one := &runningInformer{name: name, informer: informer}
-				if err := one.observe(seen, watchErrors); err != nil {
+				one := &runningInformer{name: name, informer: informer, watches: watches}
+				if err := one.observe(seen, watchErrors, late); err != nil {
 					return err
 				}
 				running = append(running, one)
@@ -91,6 +94,7 @@ func runInformers(ctx context.Context, arguments []string) error {
 	if err := waitForSync(ctx, running, *syncTimeout, watchErrors); err != nil {
 		return err
 	}
+	late.begin()
 	if err := writeLine(os.Stdout, map[string]any{"synced": true, "mode": *mode, "milliseconds": time.Since(started).Milliseconds()}); err != nil {
 		return err
 	}
@@ -98,6 +102,7 @@ func runInformers(ctx context.Context, arguments []string) error {
 		"dump":     func(context.Context) (any, error) { return dumpInformers(running) },
 		"errors":   func(context.Context) (any, error) { return reportInformers(running, watchErrors, requests), nil },
 		"requests": func(context.Context) (any, error) { return map[string]any{"requests": requests.requestsCopy()}, nil },
+		"service":  func(context.Context) (any, error) { return reportService(running, late), nil },
 	})
 }
 
@@ -126,7 +131,7 @@ func tweakFor(query string) (func(*metav1.ListOptions), error) {
 	}, nil
 }
 
-func (r *runningInformer) observe(seen *activity, watchErrors *tally) error {
+func (r *runningInformer) observe(seen *activity, watchErrors *tally, late *delays) error {
 	err := r.informer.SetWatchErrorHandlerWithContext(func(_ context.Context, _ *cache.Reflector, err error) {
 		watchErrors.add(r.name + ": " + reason(err))
 	})
@@ -134,8 +139,8 @@ func (r *runningInformer) observe(seen *activity, watchErrors *tally) error {
 		return err
 	}
 	r.handler, err = r.informer.AddEventHandler(cache.ResourceEventHandlerFuncs{
-		AddFunc:    func(any) { seen.seen(); r.events.add("added") },
-		UpdateFunc: func(any, any) { seen.seen(); r.events.add("updated") },
+		AddFunc:    func(object any) { late.seen(object); seen.seen(); r.events.add("added") },
+		UpdateFunc: func(_, object any) { late.seen(object); seen.seen(); r.events.add("updated") },
 		DeleteFunc: func(any) { seen.seen(); r.events.add("deleted") },
 	})
 	return err
