@@ -24,7 +24,23 @@ const METADATA_OF_SERVER: [&str; 4] = ["uid", "namespace", "generateName", "mana
 /// # Panics
 /// Panics if the API server refuses a pod.
 pub(crate) async fn create(client: &Client, path: &str, count: usize) {
-    let created = pods(count).map(|pod| async move {
+    create_all(client, path, pods(count)).await;
+}
+
+/// Like [`create`], with the pods assigned in turn to `node-0`, `node-1` and so on.
+///
+/// # Panics
+/// Panics if the API server refuses a pod.
+pub(crate) async fn create_on_nodes(client: &Client, path: &str, count: usize, nodes: usize) {
+    let assigned = pods(count).enumerate().map(|(number, mut pod)| {
+        pod["spec"]["nodeName"] = format!("node-{}", number % nodes).into();
+        pod
+    });
+    create_all(client, path, assigned).await;
+}
+
+async fn create_all(client: &Client, path: &str, pods: impl Iterator<Item = Value>) {
+    let created = pods.map(|pod| async move {
         let name = pod["metadata"]["name"].as_str().expect("a name").to_owned();
         client.create(path, &pod).await.ok();
         client

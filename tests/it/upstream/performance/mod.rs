@@ -3,5 +3,6 @@
 mod kube_state_metrics;
 mod load;
 mod measure;
+mod node_agents;
 mod side_by_side;
 mod tables;
