@@ -208,8 +208,9 @@ async fn a_caller_without_the_right_gets_the_403_of_the_api_server() {
         let quarter = &quarters()[0];
         format!("/api/v1/namespaces/{namespace}/{resource}?{quarter}")
     };
-    let invalid =
-        |resource: &str| format!("/api/v1/namespaces/{namespace}/{resource}?shardSelector=x");
+    let invalid = |resource: &str| {
+        format!("/api/v1/namespaces/{namespace}/{resource}?shardSelector=object()")
+    };
     for path in [
         list("configmaps"),
         list("configmaps") + "&watch=1",
