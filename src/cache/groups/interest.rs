@@ -143,8 +143,9 @@ impl Interest {
             });
         }
         let mut place = self.index.place_for(&candidate.sets, candidate.units);
-        // All watches of everything share one group, and other clients must not keep it out.
-        place.is_limited &= !selection.selection().is_everything();
+        // All watches of everything share one group, and those of a whole namespace share another one.
+        // Other clients must not keep them out.
+        place.is_limited &= !selection.selection().is_unfiltered();
         let replaced = match place.is_limited {
             true => self.make_room_for(candidate)?,
             false => Vec::new(),

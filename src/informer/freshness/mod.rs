@@ -257,7 +257,7 @@ impl<P: FreshnessProbe> Freshness<P> {
                 None => false,
             }
         };
-        if !self.group.is_busy() || !is_small.await {
+        if !self.group.is_waiting(request) || !is_small.await {
             return proofs.await;
         }
         tokio::select! {

@@ -194,8 +194,12 @@ async fn send_events(
     framing: Framing,
     payer: Option<&Arc<Account>>,
 ) -> Result<(), tungstenite::Error> {
+    let mut buffer = Buffer {
+        payer,
+        largest: WRITE_BUFFER,
+        _charge: None,
+    };
     loop {
-        let mut buffered = None;
         let mut frame = tokio::select! {
             frame = events.frame() => frame,
             received = socket.next() => match received {
@@ -210,11 +214,10 @@ async fn send_events(
                 return Ok(());
             };
             if let Ok(event) = event.into_data() {
-                let Ok(charge) = charge_copy(payer, event.len()) else {
+                if buffer.grow(event.len()).is_err() {
                     return Ok(());
-                };
+                }
                 socket.feed(framing.message(event)).await?;
-                buffered = charge;
             }
             // Events that are already waiting are written together.
             match events.frame().now_or_never() {
@@ -223,16 +226,29 @@ async fn send_events(
             }
         }
         socket.flush().await?;
-        drop(buffered);
     }
 }
 
-/// Charges the copy of an event of `length` bytes that the library makes. It writes the copy before it
-/// takes the next event, so at most one of them waits for the client.
-fn charge_copy(payer: Option<&Arc<Account>>, length: usize) -> Result<Option<Charge>, Short> {
-    let payer = payer.filter(|_| length > WRITE_BUFFER);
-    let charge = payer.map(|account| account.charge(Kind::WebSocket, length as u64));
-    charge.transpose()
+/// The buffer into which the library copies each event. It writes a large event before it takes the
+/// next one, and never makes the buffer smaller.
+struct Buffer<'a> {
+    payer: Option<&'a Arc<Account>>,
+    largest: usize,
+    _charge: Option<Charge>,
+}
+
+impl Buffer<'_> {
+    /// Charges what an event of `length` bytes adds to the buffer.
+    fn grow(&mut self, length: usize) -> Result<(), Short> {
+        if length > self.largest {
+            let charge = self
+                .payer
+                .map(|payer| payer.charge(Kind::WebSocket, length as u64));
+            self._charge = charge.transpose()?;
+            self.largest = length;
+        }
+        Ok(())
+    }
 }
 
 /// Sends a close frame, and waits a moment for the client's. If the connection were dropped while
@@ -316,7 +332,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_large_event_is_charged_until_the_client_has_taken_it() {
+    async fn the_largest_event_is_charged_while_the_websocket_is_open() {
         const LENGTH: usize = 100 << 10;
         for (connection_memory, fits) in [(1 << 20, true), (50 << 10, false)] {
             let limits = Limits {
@@ -343,6 +359,8 @@ mod tests {
                 read = client.read_exact(&mut received) => drop(read.expect("all bytes")),
             }
             assert!((&mut sent).now_or_never().is_none());
+            assert!(ledger.leased() > LENGTH as u64, "{}", ledger.leased());
+            drop(sent);
             assert!(ledger.leased() < LENGTH as u64, "{}", ledger.leased());
         }
     }
