@@ -64,7 +64,8 @@ impl InformerSet {
     }
 
     /// The required informers that readiness still waits for, and all informers whose watch is not
-    /// proven alive within [`Config::max_staleness`], each with the reason.
+    /// proven alive within [`Config::max_staleness`](crate::informer::Config::max_staleness), each with
+    /// the reason.
     pub fn missing(&self) -> Vec<(GroupVersionResource, WireFormat, String)> {
         let mut required = self.inner.required.lock();
         let missing = required.iter_mut().filter_map(|entry| {
