@@ -34,6 +34,9 @@ const DESCRIPTION: [HeaderName; 8] = [
 ];
 /// Upper limit, in bytes, of all documents together.
 const MAX_TOTAL: usize = 64 << 20;
+/// What each document counts, besides its bytes, when the largest user is searched: a user may have
+/// many bytes or many documents.
+const SHARE_OF_A_DOCUMENT: usize = MAX_TOTAL / MAX_DOCUMENTS;
 /// Longest document, in bytes, that is remembered. The longest one of Kubernetes itself has 5 MB.
 pub(super) const MAX_DOCUMENT: usize = 16 << 20;
 
@@ -166,13 +169,14 @@ impl Inner {
         }
     }
 
-    /// Of the user with the most bytes, the document that was not used for the longest time.
+    /// Of the user with the largest share, the document that was not used for the longest time.
     fn next_to_forget(&self) -> Option<DocumentKey> {
-        let mut bytes = HashMap::<_, usize>::new();
+        let mut shares = HashMap::<_, usize>::new();
         for (key, entry) in &self.documents {
-            *bytes.entry(entry.user).or_default() += entry.document.len(key);
+            let share = entry.document.len(key) + SHARE_OF_A_DOCUMENT;
+            *shares.entry(entry.user).or_default() += share;
         }
-        let (user, _) = bytes.into_iter().max_by_key(|(_, bytes)| *bytes)?;
+        let (user, _) = shares.into_iter().max_by_key(|(_, share)| *share)?;
         let entries = self.documents.iter();
         let own = entries.filter(|(_, entry)| entry.user == user);
         let oldest = own.min_by_key(|(_, entry)| entry.last_used);
@@ -250,6 +254,11 @@ mod tests {
             variants.collect::<Vec<_>>(),
             (992..1_000).collect::<Vec<_>>()
         );
+        // Many small variants push out none either.
+        for number in 0..1_000 {
+            memory.put(variant(number), document(1), second);
+        }
+        assert!(documents.iter().all(kept));
         // Alone, a user may have all.
         for number in 0..1_000 {
             memory.put(key(&format!("/apis/h{number}")), document(1), first);

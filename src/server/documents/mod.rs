@@ -191,7 +191,9 @@ impl Documents {
         let headers = request.headers_mut();
         let condition = headers.get(header::IF_NONE_MATCH).cloned();
         let remembered = self.inner.memory.get(&key, &hash);
-        let offered = remembered.filter(|_| condition.is_none());
+        // Without an ETag a 304 says only that the copy of the client is current, not that ours is.
+        let offered =
+            remembered.filter(|document| condition.is_none() && document.etag().is_some());
         if let Some(etag) = offered.as_ref().and_then(|document| document.etag()) {
             headers.insert(header::IF_NONE_MATCH, etag.clone());
         }

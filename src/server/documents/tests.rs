@@ -133,6 +133,20 @@ async fn other_answers_are_passed_on() {
 }
 
 #[tokio::test]
+async fn a_304_for_the_copy_of_the_client_does_not_confirm_a_document_without_etag() {
+    let documents = documents();
+    let (_, document) = asked(&documents, None);
+    let answer = response(200, &[("content-type", "x/y")], body::full("groups"));
+    let answer = documents.answer(document, Ok(answer), &Caller::Trusted);
+    assert_eq!(text(answer.expect("an answer")).await, "groups");
+    let (request, document) = asked(&documents, None);
+    assert!(!request.headers().contains_key("if-none-match"));
+    let answer = response(304, &[], body::empty());
+    let answer = documents.answer(document, Ok(answer), &Caller::Trusted);
+    assert_eq!(answer.expect("an answer").status(), 304);
+}
+
+#[tokio::test]
 async fn a_document_is_old_only_in_an_outage_and_where_it_may_be() {
     let documents = documents();
     let refused = FailedForward::from(Status::timeout());

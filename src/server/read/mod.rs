@@ -32,7 +32,7 @@ use super::miss::Miss;
 
 /// Longest text, in bytes, of a selection for which the snapshot of a list is pinned. The next pages
 /// of a list with a longer one are forwarded.
-const MAX_PINNED_SELECTION: usize = 1 << 10;
+const MAX_PINNED_SELECTION: usize = 512;
 
 /// Answers `read` from `collection`. A read of the most recent state is answered only from the
 /// snapshot of `proof`.
