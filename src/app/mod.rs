@@ -100,7 +100,11 @@ impl App {
         let registry = Registry::new();
         let informers = InformerSet::new(client.clone(), config.informer.clone(), shutdown.clone());
         let required = resources_to_cache(&config.resources, &rest_mapper)?;
-        require_configured(&config.resources, required, &rest_mapper, &informers);
+        let need = match &config.resources {
+            Resources::Named(_) => Requirement::Named,
+            Resources::All => Requirement::IfAllowed,
+        };
+        require_configured(need, required, &rest_mapper, &informers);
         let access_metrics = identity::Metrics::new(&registry);
         let new_access = |config: &identity::Config| {
             let (client, metrics) = (client.clone(), access_metrics.clone());
@@ -337,15 +341,11 @@ fn resources_to_cache(
 /// Requires what is cached of `found`, the resources that are cached from the start, and starts their
 /// informers: one for JSON, and one for protobuf unless the resource is a custom one.
 fn require_configured(
-    resources: &Resources,
+    need: Requirement,
     found: Vec<GroupVersionResource>,
     rest_mapper: &LiveRestMapper,
     informers: &InformerSet,
 ) {
-    let need = match resources {
-        Resources::Named(_) => Requirement::Named,
-        Resources::All => Requirement::IfAllowed,
-    };
     for gvr in found {
         for format in [WireFormat::Json, WireFormat::Protobuf] {
             let spec = rest_mapper.known_informer_spec(&gvr, format);

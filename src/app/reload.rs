@@ -14,6 +14,7 @@ use crate::config::ServeConfig;
 use crate::identity::WatchedFiles;
 use crate::informer::InformerSet;
 use crate::informer::LiveRestMapper;
+use crate::informer::Requirement;
 use crate::informer::ResourceRules;
 use crate::server::Server;
 use crate::shutdown::Shutdown;
@@ -150,7 +151,9 @@ impl Live {
         informers.set_config(&config.informer);
         informers.require_none();
         mapper.apply_rules(informers);
-        require_configured(&config.resources, required, mapper, informers);
+        // All replicas read the same file: a resource that they may not list must not make all of them
+        // unready.
+        require_configured(Requirement::IfAllowed, required, mapper, informers);
         self.server.set_limits(&config.requests);
         Ok(())
     }

@@ -180,7 +180,7 @@ impl CacheSettings {
     }
 
     /// True if a cache that was started with `other` may stay, because only the freshness differs.
-    pub(super) fn caches_like(&self, other: &Self) -> bool {
+    pub fn caches_like(&self, other: &Self) -> bool {
         let freshness = other.freshness;
         *other
             == Self {

@@ -100,7 +100,10 @@ async fn synced_informer(
         let current = rest_mapper.informer_spec(&spec.resource.gvr, spec.format);
         let current = current.ok_or(Reason::NotCacheable)?;
         let is_permitted = current.settings.scopes().contains(&read.scope);
-        if !is_permitted || !current.fields.equals_unless_refused(&spec.fields) {
+        if !is_permitted
+            || !current.settings.caches_like(&spec.settings)
+            || !current.fields.equals_unless_refused(&spec.fields)
+        {
             return Err(Miss::Forward(Reason::NotCached));
         }
         let informer = informers.get_or_start_in(spec, &read.scope, read.namespace.as_deref());
