@@ -155,7 +155,14 @@ securityContext:
     type: RuntimeDefault
 volumeMounts:
   - name: kubefan-config
+    {{- if $isSidecar }}
     mountPath: /etc/kubefan/config
+    {{- else }}
+    # Only new pods get a changed configuration: a running kubefan would apply it at once, so that all
+    # pods could become unready together.
+    mountPath: /etc/kubefan/config/kubefan.yaml
+    subPath: kubefan.yaml
+    {{- end }}
     readOnly: true
   {{- if $isSidecar }}
   - name: kubefan-credentials
