@@ -15,9 +15,24 @@ use super::file;
 use super::serve;
 use super::settings::Settings;
 use super::sources;
-use super::sources::LIVE;
 use super::sources::SETTINGS;
 use super::sources::Sources;
+
+/// The settings that a running kubefan can change. All others need a restart.
+pub(super) const LIVE: [&str; 12] = [
+    "cache.resources",
+    "cache.all",
+    "cache.never",
+    "cache.stripManagedFields",
+    "cache.freshness",
+    "cache.idleTimeout",
+    "limits.maxRequestsInflight",
+    "limits.maxStreamsPerUser",
+    "limits.maxWatchesPerUser",
+    "limits.maxProofScopesPerUser",
+    "limits.maxStaleness",
+    "log.verbosity",
+];
 
 /// The effective configuration of `kubefan serve`: defaults, overridden by the file, then by
 /// environment variables, then by flags.

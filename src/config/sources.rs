@@ -420,22 +420,6 @@ pub(super) const SETTINGS: [Setting; 67] = [
     }),
 ];
 
-/// The settings that a running kubefan can change. All others need a restart.
-pub(super) const LIVE: [&str; 12] = [
-    "cache.resources",
-    "cache.all",
-    "cache.never",
-    "cache.stripManagedFields",
-    "cache.freshness",
-    "cache.idleTimeout",
-    "limits.maxRequestsInflight",
-    "limits.maxStreamsPerUser",
-    "limits.maxWatchesPerUser",
-    "limits.maxProofScopesPerUser",
-    "limits.maxStaleness",
-    "log.verbosity",
-];
-
 const fn setting(
     key: &'static str,
     field: &'static str,
