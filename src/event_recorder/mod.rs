@@ -1,4 +1,4 @@
-//! Events: what a controller did for an object, for people who run `kubectl describe`.
+//! Events: what a controller did for an object, as `kubectl describe` shows it.
 //!
 //! A [`Recorder`] writes Events of `events.k8s.io/v1`. Recording never waits: what finds no room is
 //! dropped and counted.

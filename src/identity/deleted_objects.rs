@@ -23,7 +23,7 @@ const POD_UID: &str = "authentication.kubernetes.io/pod-uid";
 /// Upper limit of the objects that are remembered: 7 MiB. Of the oldest, only the time is kept.
 const MAX_OBJECTS: usize = 100_000;
 /// How long the owner of a token counts while it is not known which objects were deleted. It is as
-/// long as the API server remembers tokens itself, and so long that not all tokens are asked about
+/// long as the API server remembers tokens itself, and long enough that not all tokens are asked about
 /// each second.
 const OWNERS_COUNT_FOR: Duration = Duration::from_secs(10);
 
@@ -197,7 +197,7 @@ mod tests {
             assert_eq!(earliest(), concerned(at + SECOND), "{uid}");
             // Another cache reports it too.
             deleted.add(uid, Instant::now());
-            // An owner who was asked for before the deletion, or shortly after it, never counts again.
+            // An owner that was asked for before the deletion, or shortly after it, never counts again.
             advance(SETTLED).await;
             assert_eq!(earliest(), concerned(at + SETTLED), "{uid}");
             advance(2 * SETTLED).await;

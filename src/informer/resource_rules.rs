@@ -43,9 +43,9 @@ pub struct ResourceRule {
     pub fields: RawFieldSelector,
     /// How fresh the answers must be; `None` for the policy of resources without a rule.
     pub freshness: Option<FreshnessPolicy>,
-    /// As [`Config::retention_age`](super::Config::retention_age), which `None` stands for.
+    /// As [`Config::retention_age`](super::Config::retention_age), which is used for `None`.
     pub retention_age: Option<Duration>,
-    /// As [`Config::retention_bytes`](super::Config::retention_bytes), which `None` stands for.
+    /// As [`Config::retention_bytes`](super::Config::retention_bytes), which is used for `None`.
     pub retention_bytes: Option<usize>,
     /// True to remove `metadata.managedFields` of what is cached, so that the answers from caches lack
     /// them; `None` for [`ResourceRules::strip_managed_fields`].

@@ -29,7 +29,7 @@
 //! A quarter of the process's limit is reserved for accounts that hold little, in equal shares, so
 //! that a few greedy connections do not keep the others out. If even such an account was refused,
 //! or if charges were refused over two sweeps, the ledger closes the connection with the largest
-//! charge. If nobody was refused, but events have used up the memory, it closes the connection with the
+//! charge. If no account was refused, but events have used up the memory, it closes the connection with the
 //! largest charge for watches.
 
 mod account;
@@ -342,7 +342,7 @@ impl Ledger {
         let to_close = if is_unfair || stays_short {
             largest(accounts.iter().map(|account| account.total()))
         } else if has_many_events && self.leased_and_events() > shared.limits.memory {
-            // Delivering an event charges nothing, so nobody need have been refused.
+            // Delivering an event charges nothing, so perhaps no account was refused.
             largest(accounts.iter().map(|account| account.used(Kind::Watch)))
         } else {
             None

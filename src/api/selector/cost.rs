@@ -7,7 +7,7 @@ use super::Selection;
 
 /// Estimated bytes that the allocator adds to a text.
 const TEXT_OVERHEAD: usize = 16;
-/// Number of conditions that one unit of [`Selection::units`] stands for.
+/// Number of conditions in one unit of [`Selection::units`].
 const CONDITIONS_PER_UNIT: usize = 16;
 
 // === impl Selection ===

@@ -32,8 +32,9 @@ const MAX_ENTRY_UNITS: usize = 256;
 #[derive(Clone, Debug)]
 pub(super) struct Place {
     pub(super) indexed_by: IndexedBy,
-    /// True if so many changes are tested against the group that it needs a part of
-    /// [`GroupLimits::unindexed`](crate::cache::GroupLimits::unindexed).
+    /// True if the group needs a part of
+    /// [`GroupLimits::unindexed`](crate::cache::GroupLimits::unindexed), because many changes are tested
+    /// against it.
     pub(super) is_limited: bool,
 }
 

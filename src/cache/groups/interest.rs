@@ -34,8 +34,8 @@ use crate::mutation::Mutation;
 /// Maximum number of idle groups that are dropped in one critical section. A change drops no more,
 /// which limits its delay.
 pub(in crate::cache) const DROPPED_AT_ONCE: usize = 256;
-/// A group without streams is kept if its part of [`GroupLimits::idle_bytes`] is smaller than one of
-/// so many. So a group that leaves takes the place of a limited number of others.
+/// A group without streams is kept if it has less than this part of [`GroupLimits::idle_bytes`]. So a
+/// group that leaves takes the place of a limited number of others.
 const IDLE_PARTS: usize = 256;
 
 /// All groups of the current epoch.

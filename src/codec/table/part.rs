@@ -1,4 +1,4 @@
-//! Parts of an object's JSON text, which are read where they stand: no tree is built.
+//! Parts of an object's JSON text, which are read in place: no tree is built.
 
 use std::borrow::Cow;
 use std::cell::Cell;

@@ -146,7 +146,7 @@ struct Work {
 
 impl OpenWatches {
     /// No watches. `reviews` are asked by a background task of `shutdown`. `recent` has each change
-    /// before it is told here.
+    /// before it is reported here.
     pub(super) fn start(
         config: Config,
         reviews: impl Reviews,

@@ -17,7 +17,7 @@ const FIRST_RETRY: Duration = Duration::from_secs(1);
 /// The longest such pause. Every second question is asked with the caller's own credentials, so it is
 /// half of the usual time between two.
 const LAST_RETRY: Duration = Duration::from_secs(30);
-/// After so many questions in sequence without a clear answer, further ones are not urgent. Otherwise
+/// After this number of questions in sequence without a clear answer, further ones are not urgent. Otherwise
 /// users whose questions are never answered would delay the others.
 const REPEATED: u32 = 2;
 
