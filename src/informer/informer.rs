@@ -201,14 +201,14 @@ impl Informer {
         self.freshness.isolated_selections()
     }
 
-    /// A snapshot that the resource's [`FreshnessPolicy`](super::FreshnessPolicy) accepts as the
+    /// A snapshot that the resource's [`FreshnessPolicy`] accepts as the
     /// most recent state without a call to the API server; `None` if there is none.
     pub fn proof_by_policy(&self) -> Option<Proof> {
         self.freshness.proof_by_policy()
     }
 
     /// A snapshot of the objects that `request` selects. It contains all writes acknowledged before
-    /// `asked_at`, or is as fresh as the resource's [`FreshnessPolicy`](super::FreshnessPolicy)
+    /// `asked_at`, or is as fresh as the resource's [`FreshnessPolicy`]
     /// requires. The parameters are explained at [`Freshness::prove`]. Cancel safe.
     ///
     /// # Errors
