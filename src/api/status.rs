@@ -9,7 +9,8 @@ use super::Malformed;
 use super::ResourceVersion;
 
 /// An object of kind `Status`, which reports a failure; its JSON has the API server's key order.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, thiserror::Error)]
+#[error("{message}")]
 #[serde(rename_all = "camelCase")]
 pub struct Status {
     kind: String,

@@ -3,7 +3,8 @@
 //! An [`ApiServer`] serves discovery, the usual built-in kinds and custom resources, over a store in
 //! memory: GET, LIST, WATCH, create, update, patch, delete, subresources, dry runs and finalizers.
 //! It has no controllers, no schemas, no admission, no server-side apply and no users: every client
-//! may do everything. It serves only JSON. controller-runtime's counterpart is `envtest`, which starts a real API server.
+//! may do everything. It serves only JSON. controller-runtime's counterpart is `envtest`, which starts a
+//! real API server.
 //!
 //! ```
 //! use k8s_openapi::api::core::v1::ConfigMap;
