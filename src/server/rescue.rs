@@ -32,8 +32,9 @@ const RETRY_AFTER_SECONDS: RangeInclusive<u32> = 1..=5;
 /// The shortest time between two log lines about errors of one class.
 const LOG_INTERVAL: Duration = Duration::from_secs(10);
 
-/// Once the API server was unreachable for this long, clients are told at once. Before, they repeat
-/// their requests: client-go up to ten times, which bridges a restart of the API server.
+/// When the API server has been unreachable for this long, a 503 has no `Retry-After`, so that clients
+/// fail at once. Before that they repeat their requests, client-go up to ten times, and so survive a
+/// restart of the API server.
 const LASTING_OUTAGE: Duration = Duration::from_secs(10);
 
 /// The parts of a request that determine how a refusal is encoded. They are copied from every

@@ -33,8 +33,8 @@ use super::reached::Step;
 use super::reached::difference;
 use super::source::Source;
 
-/// When so many objects have changed since its snapshot, a handler of all objects that has everything
-/// takes a new one, so that old states of objects are freed.
+/// A handler of all objects takes a new snapshot when this number of objects has changed since the last
+/// one and the handler has received all changes, so that old states of objects are freed.
 const REBASE: usize = 64;
 /// The longest interval of a resync. A longer one would overflow an `Instant`.
 const LONGEST_RESYNC: Duration = Duration::from_secs(100 * 365 * 86_400);

@@ -18,8 +18,9 @@
 //!   It loses only states in between (`a_handler_that_was_left_behind_gets_the_difference`).
 //! - **Memory of a handler.** The changes that wait for a handler are those of the cache's event log,
 //!   which all handlers share. So the limit of one is the log's: its bytes, and then its age
-//!   ([`informer::Config`](crate::informer::Config)). Besides, a handler refers to the last state that
-//!   it was told of each object that it selects, and keeps such states alive while it is behind.
+//!   ([`informer::Config`](crate::informer::Config)). A handler also
+//!   refers to the last state that it has received of each object that it selects, and so keeps these
+//!   states alive while it is behind.
 //! - **Listers** read the cache. A [`Lister`] is never older than a change that a handler was called
 //!   for (`a_lister_is_never_older_than_the_change_of_a_handler`).
 //! - **Factory.** A [`Factory`] starts informers, and shares those that exist.

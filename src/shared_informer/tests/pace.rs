@@ -47,14 +47,14 @@ async fn a_narrow_handler_keeps_only_the_objects_that_it_selects() {
         state_of(&upstream, "selected"),
         state_of(&upstream, "other"),
     );
-    // The event log drops the first of so many changes.
+    // The event log is too small for all of these changes.
     for _ in 0..50 {
         upstream.put("other", "y");
         upstream.put("selected", "x");
         assert_eq!(all(&mut read).len(), 1);
     }
     assert_eq!(other.strong_count(), 0);
-    // One handler was told no newer state.
+    // The handler that has not read yet still refers to the old state.
     assert_eq!(selected.strong_count(), 1);
     assert_eq!(all(&mut unread), ["selected3~selected104"]);
     assert_eq!(selected.strong_count(), 0);

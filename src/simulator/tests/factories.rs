@@ -193,7 +193,7 @@ async fn a_reason_not_to_start_is_told_once() {
             .await
             .expect("in time")
     );
-    // After the informer was ready, the same reason is told again.
+    // The same reason is reported again, because the informer was ready in between.
     *is_forbidden.lock() = true;
     started.informers.stop(&maps());
     sleep(10 * MINUTE).await;

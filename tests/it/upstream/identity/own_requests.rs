@@ -25,7 +25,7 @@ rules:
 /// An API group, a resource and a verb.
 pub(super) type Right = (String, String, String);
 
-/// What stands for the API group in rights to paths that are no resources.
+/// The API group of a rule for paths, such as `/metrics`, in the set of rights.
 const NON_RESOURCE: &str = "nonResourceURLs";
 
 /// What kubefan has used: its own rights with the answers' status codes, and those to impersonate.
