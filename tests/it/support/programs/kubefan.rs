@@ -238,12 +238,12 @@ impl Kubefan {
             / 100.0
     }
 
-    /// Kills kubefan, as the kernel does if memory runs out. Nothing is drained.
     /// Sends the signal with this name, for example `HUP`.
     pub(crate) fn signal(&self, name: &str) {
         self.process.signal(name);
     }
 
+    /// Kills kubefan, as the kernel does if memory runs out. Nothing is drained.
     pub(crate) fn kill(mut self) {
         self.process.signal("KILL");
         self.wait_for_exit();

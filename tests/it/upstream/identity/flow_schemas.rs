@@ -33,7 +33,6 @@ const SCHEMA_OF_ANSWER: &str = "x-kubernetes-pf-flowschema-uid";
 const MAPS: &str = "/api/v1/namespaces/default/configmaps";
 const ACCESS_REVIEWS: &str = "/apis/authorization.k8s.io/v1";
 const REVIEWS: &str = "/apis/authentication.k8s.io/v1";
-/// Values of the chart without FlowSchemas, and with them.
 /// Values of the chart without the FlowSchemas.
 const WITHOUT: &str =
     "{config: {authentication: {clientCertificates: true}}, priorityAndFairness: {enabled: false}}";
