@@ -5,6 +5,8 @@ use std::path::PathBuf;
 
 use crate::identity;
 
+use super::certificate::CertificateKeys;
+use super::certificate::ListenerCertificate;
 use super::serve::Checker;
 use super::serve::Tls;
 
@@ -113,26 +115,24 @@ impl Checker<'_> {
     }
 
     fn admin_tls(&mut self) -> Option<AdminTls> {
-        let tls = &self.settings.admin.tls;
-        let name = |key, beside| self.sources.name(key, beside);
-        let (key, message) = match (&tls.cert_file, &tls.key_file) {
-            (Some(_), Some(_)) if tls.self_signed => {
-                let other = name(CERTIFICATE, SELF_SIGNED);
-                (SELF_SIGNED, format!("can't be used with {other}"))
-            }
-            (Some(certificate), Some(key)) => {
-                return Some(AdminTls::Files {
-                    certificate: certificate.clone(),
-                    key: key.clone(),
-                });
-            }
-            (Some(_), None) => (CERTIFICATE, format!("needs {} too", name(KEY, CERTIFICATE))),
-            (None, Some(_)) => (KEY, format!("needs {} too", name(CERTIFICATE, KEY))),
-            (None, None) if tls.self_signed => return Some(AdminTls::Throwaway),
-            (None, None) => return Some(AdminTls::Plain),
+        const KEYS: CertificateKeys = CertificateKeys {
+            certificate: CERTIFICATE,
+            key: KEY,
+            self_signed: SELF_SIGNED,
         };
-        self.report(key, &message);
-        None
+        let tls = &self.settings.admin.tls;
+        let (certificate, key) = (tls.cert_file.as_ref(), tls.key_file.as_ref());
+        match KEYS.choose(certificate, key, tls.self_signed, self.sources) {
+            Ok(ListenerCertificate::Files { certificate, key }) => {
+                Some(AdminTls::Files { certificate, key })
+            }
+            Ok(ListenerCertificate::SelfSigned) => Some(AdminTls::Throwaway),
+            Ok(ListenerCertificate::Plain) => Some(AdminTls::Plain),
+            Err((key, message)) => {
+                self.report(key, &message);
+                None
+            }
+        }
     }
 }
 

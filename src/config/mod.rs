@@ -9,6 +9,7 @@ pub mod address;
 mod admin;
 mod args;
 mod cached_resource;
+mod certificate;
 mod expansion;
 mod file;
 mod freshness_rule;

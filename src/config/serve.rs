@@ -23,6 +23,8 @@ use super::ShardSelectorMode;
 use super::address;
 use super::admin::AdminConfig;
 use super::cached_resource::CachedResource;
+use super::certificate::CertificateKeys;
+use super::certificate::ListenerCertificate;
 use super::expansion::Lookup;
 use super::freshness_rule::FreshnessRule;
 use super::problem::Problem;
@@ -321,41 +323,35 @@ impl Checker<'_> {
     }
 
     fn tls(&mut self) -> Tls {
-        const CERTIFICATE: &str = "listen.tls.certFile";
-        const KEY: &str = "listen.tls.keyFile";
-        const SELF_SIGNED: &str = "listen.tls.selfSigned";
+        const KEYS: CertificateKeys = CertificateKeys {
+            certificate: "listen.tls.certFile",
+            key: "listen.tls.keyFile",
+            self_signed: "listen.tls.selfSigned",
+        };
         const DIRECTORY: &str = "listen.tls.directory";
         let tls = &self.settings.listen.tls;
-        let name = |key, beside| self.sources.name(key, beside);
-        let (key, message) = match (&tls.cert_file, &tls.key_file) {
-            (Some(_), Some(_)) if tls.self_signed => {
-                let other = name(CERTIFICATE, SELF_SIGNED);
-                (SELF_SIGNED, format!("can't be used with {other}"))
+        let (certificate, key) = (tls.cert_file.as_ref(), tls.key_file.as_ref());
+        let (key, message) = match KEYS.choose(certificate, key, tls.self_signed, self.sources) {
+            Ok(ListenerCertificate::Files { certificate, key }) => {
+                return Tls::Files { certificate, key };
             }
-            (Some(certificate), Some(key)) => {
-                return Tls::Files {
-                    certificate: certificate.clone(),
-                    key: key.clone(),
-                };
-            }
-            (Some(_), None) => (CERTIFICATE, format!("needs {} too", name(KEY, CERTIFICATE))),
-            (None, Some(_)) => (KEY, format!("needs {} too", name(CERTIFICATE, KEY))),
-            (None, None) if tls.self_signed => {
+            Ok(ListenerCertificate::SelfSigned) => {
                 match tls.directory.clone().or_else(default_tls_dir) {
                     Some(directory) => return Tls::SelfSigned { directory },
                     None => {
-                        let other = name(DIRECTORY, SELF_SIGNED);
+                        let other = self.sources.name(DIRECTORY, KEYS.self_signed);
                         let message = format!("needs {other}, because HOME is not set");
-                        (SELF_SIGNED, message)
+                        (KEYS.self_signed, message)
                     }
                 }
             }
-            (None, None) if tls.directory.is_some() => {
-                let other = name(SELF_SIGNED, DIRECTORY);
+            Ok(ListenerCertificate::Plain) if tls.directory.is_some() => {
+                let other = self.sources.name(KEYS.self_signed, DIRECTORY);
                 let message = format!("has no effect without {other}; add it");
                 (DIRECTORY, message)
             }
-            (None, None) => return Tls::Plain,
+            Ok(ListenerCertificate::Plain) => return Tls::Plain,
+            Err(mistake) => mistake,
         };
         self.report(key, &message);
         Tls::Plain
