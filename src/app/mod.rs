@@ -12,6 +12,7 @@ use std::time::Duration;
 
 use anyhow::Context;
 use tokio::net::TcpListener;
+use tokio::signal::unix::Signal;
 use tokio::time::timeout;
 use tower::service_fn;
 
@@ -231,14 +232,14 @@ impl App {
         }
     }
 
-    /// Reads the configuration again after each SIGHUP, and when its file has changed, and applies what
-    /// can change while kubefan runs.
+    /// Reads the configuration again after each of `hangups`, and when its file has changed, and applies
+    /// what can change while kubefan runs.
     ///
     /// # Errors
     ///
-    /// If the file cannot be read, or the signal handler cannot be installed.
-    pub async fn watch_config(&self, source: ConfigSource) -> anyhow::Result<()> {
-        reload::watch(source, Arc::clone(&self.live)).await
+    /// If the file cannot be read.
+    pub async fn watch_config(&self, source: ConfigSource, hangups: Signal) -> anyhow::Result<()> {
+        reload::watch(source, hangups, Arc::clone(&self.live)).await
     }
 
     /// The URL that clients connect to.

@@ -5,8 +5,7 @@ use std::sync::Arc;
 
 use parking_lot::Mutex;
 use prometheus::IntCounterVec;
-use tokio::signal::unix::SignalKind;
-use tokio::signal::unix::signal;
+use tokio::signal::unix::Signal;
 
 use crate::config::Problems;
 use crate::config::ResolvedConfig;
@@ -53,14 +52,17 @@ struct Reloader {
     reloads: IntCounterVec,
 }
 
-/// Reads the configuration of `source` again after each SIGHUP, and when its file has changed, and
-/// applies it to `live`.
+/// Reads the configuration of `source` again after each of `hangups`, and when its file has changed,
+/// and applies it to `live`.
 ///
 /// # Errors
 ///
-/// If the file cannot be read, or the signal handler cannot be installed.
-pub(super) async fn watch(source: ConfigSource, live: Arc<Live>) -> anyhow::Result<()> {
-    let mut hangups = signal(SignalKind::hangup())?;
+/// If the file cannot be read.
+pub(super) async fn watch(
+    source: ConfigSource,
+    mut hangups: Signal,
+    live: Arc<Live>,
+) -> anyhow::Result<()> {
     let shutdown = live.shutdown.clone();
     let file = source.file.clone();
     let reloads = live.registry.counter_vec(

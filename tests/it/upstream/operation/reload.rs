@@ -4,14 +4,23 @@
 use std::fs;
 use std::os::unix::fs::symlink;
 use std::path::Path;
+use std::process::Command;
+use std::sync::Arc;
 use std::time::Duration;
+
+use tokio::sync::Notify;
 
 use crate::support::clients::frames::Format;
 use crate::support::outcomes::request_count;
 use crate::support::poll::eventually;
 use crate::support::poll::within;
 use crate::support::programs::apiserver::shared;
+use crate::support::programs::kubeconfig;
+use crate::support::programs::kubeconfig::User;
 use crate::support::programs::kubefan::Kubefan;
+use crate::support::programs::kubefan::binary;
+use crate::support::programs::kubefan::start_in;
+use crate::support::proxies::listener::Listener;
 
 const STEP: Duration = Duration::from_secs(60);
 
@@ -119,4 +128,33 @@ async fn a_changed_configuration_is_applied_and_a_wrong_one_is_not() {
     let metrics = kubefan.metrics().await;
     let refused = "kubefan_config_reloads_total{result=\"refused\"} 2\n";
     assert!(metrics.contains(refused), "{metrics}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_sighup_during_the_start_does_not_end_kubefan() {
+    // An API server that answers nothing until `ended` is notified, and then closes its connections.
+    let (connected, ended) = (Arc::new(Notify::new()), Arc::new(Notify::new()));
+    let (connecting, ending) = (Arc::clone(&connected), Arc::clone(&ended));
+    let server = Listener::start(move |_, stream| {
+        connecting.notify_one();
+        let ending = Arc::clone(&ending);
+        async move {
+            ending.notified().await;
+            ending.notify_one();
+            drop(stream);
+        }
+    })
+    .await;
+    let directory = tempfile::tempdir().expect("a temporary directory");
+    let config = directory.path().join("config");
+    kubeconfig::write(&config, server.http_url(), None, &User::Anonymous);
+    let mut command = Command::new(binary());
+    command.args(["serve", "--listen", "127.0.0.1:0"]);
+    command.args(["--admin-listen", "127.0.0.1:0", "--kubeconfig"]);
+    let mut kubefan = start_in(command.arg(config), directory.path());
+    within("a connection", STEP, connected.notified()).await;
+    kubefan.signal("HUP");
+    ended.notify_one();
+    let status = kubefan.wait(STEP).expect("the start fails");
+    assert_eq!(status.code(), Some(1), "{status}");
 }
