@@ -86,7 +86,9 @@ impl Pins {
     }
 
     /// Removes and returns the snapshots that are too old, then those of the lowest versions until
-    /// the rest is within the limits. `replaced_bytes` is the cache's current counter of replaced bytes.
+    /// the rest is within the limits. If there are too many, those of one version that were pinned
+    /// first go first: one reader with many selections must not end the lists of others.
+    /// `replaced_bytes` is the cache's current counter of replaced bytes.
     pub(in crate::cache) fn evict(
         &mut self,
         retention: Retention,
@@ -110,13 +112,82 @@ impl Pins {
         }
         while let Some(lowest) = self.by_version.first_entry() {
             let held_bytes = replaced_bytes.saturating_sub(lowest.get().replaced_bytes);
-            if held_bytes <= retention.bytes as u64 && self.count <= MAX_PINNED {
+            if held_bytes <= retention.bytes as u64 {
                 break;
             }
             let pins = lowest.remove().pins;
             self.count -= pins.len();
             evicted.extend(pins.into_values().map(|pin| pin.snapshot));
         }
+        while self.count > MAX_PINNED
+            && let Some(mut lowest) = self.by_version.first_entry()
+        {
+            evicted.extend(lowest.get_mut().remove_oldest());
+            if lowest.get().pins.is_empty() {
+                lowest.remove();
+            }
+            self.count -= 1;
+        }
         evicted
+    }
+}
+
+// === impl Parts ===
+
+impl Parts {
+    fn remove_oldest(&mut self) -> Option<Snapshot> {
+        let oldest = self.pins.iter().min_by_key(|(_, pin)| pin.pinned_at);
+        let proven = oldest.map(|(proven, _)| proven.clone())?;
+        self.pins.remove(&proven).map(|pin| pin.snapshot)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+    use crate::api::LabelSelector;
+    use crate::cache::objects::store::Store;
+    use crate::cache::tests::support::config;
+
+    fn part(number: usize) -> Snapshot {
+        let labels = format!("n={number}");
+        let selection = Selection {
+            labels: LabelSelector::parse(&labels).expect("a selector"),
+            ..Selection::default()
+        };
+        Snapshot {
+            store: Arc::new(Store::new(&config())),
+            resource_version: ResourceVersion::ZERO,
+            epoch: 0,
+            replaced_bytes: 0,
+            list_began: Instant::now(),
+            proven: Some(Arc::new(selection)),
+        }
+    }
+
+    #[test]
+    fn one_selection_too_many_ends_only_the_oldest_pin() {
+        let (mut pins, start) = (Pins::default(), Instant::now());
+        let retention = Retention {
+            age: Duration::from_secs(75),
+            events: 0,
+            bytes: 1 << 20,
+        };
+        let at = |number: usize| start + Duration::from_millis(number as u64);
+        for number in 0..MAX_PINNED + 2 {
+            pins.add(part(number), at(number));
+            let evicted = pins.evict(retention, 0, at(number));
+            assert_eq!(evicted.len(), usize::from(number >= MAX_PINNED));
+        }
+        let found = |number| {
+            let proven = part(number).proven.expect("a part");
+            let now = at(MAX_PINNED + 2);
+            pins.get(ResourceVersion::ZERO, &proven, retention.age, now)
+        };
+        assert!(found(0).is_none() && found(1).is_none());
+        assert!((2..MAX_PINNED + 2).all(|number| found(number).is_some()));
+        assert_eq!(pins.len(), MAX_PINNED);
     }
 }
