@@ -53,6 +53,8 @@ pub(super) struct Regarding {
 #[derive(Default)]
 pub(super) struct Aggregator {
     events: HashMap<Key, Known>,
+    /// Series that had ended when an equal event was recorded, and were not written.
+    ended: Vec<SeriesOf>,
     /// When the bucket of each object is full again.
     full_at: HashMap<Regarding, Instant>,
     next_name: u64,
@@ -161,13 +163,15 @@ impl Aggregator {
             written_at: now,
             is_written: true,
         };
-        self.events.insert(key, known);
+        let ended = self.events.insert(key, known);
+        let unwritten = ended.filter(|ended| !ended.is_written);
+        self.ended.extend(unwritten.map(|ended| ended.series()));
         Recorded::Write(Write::Create(event))
     }
 
     /// The series that are to be written at `now`. Forgets those that have ended.
     pub(super) fn refresh(&mut self, now: Instant) -> Vec<SeriesOf> {
-        let mut writes = Vec::new();
+        let mut writes = std::mem::take(&mut self.ended);
         self.events.retain(|_, known| {
             let has_ended = now.saturating_duration_since(known.last_at) >= SERIES_END;
             let is_old = now.saturating_duration_since(known.written_at) >= REFRESH;
@@ -188,13 +192,15 @@ impl Aggregator {
             (known.written_at, known.is_written) = (now, true);
             known.series()
         };
-        unwritten.map(take).collect()
+        let mut series = std::mem::take(&mut self.ended);
+        series.extend(unwritten.map(take));
+        series
     }
 
     /// The number of series that [`Aggregator::take_unwritten`] would return.
     pub(super) fn unwritten(&self) -> usize {
         let known = self.events.values();
-        known.filter(|known| !known.is_written).count()
+        self.ended.len() + known.filter(|known| !known.is_written).count()
     }
 
     /// Takes a token from the bucket of an object, if there is one.

@@ -131,6 +131,19 @@ fn equal_events_are_one_event_with_a_series() {
 }
 
 #[test]
+fn the_end_of_a_series_is_written_if_an_equal_event_comes_before_that() {
+    let mut test = Test::new();
+    for _ in 0..3 {
+        test.record("a", "Synced");
+    }
+    test.now += 7 * MINUTE;
+    assert!(is_new(&test.record("a", "Synced")));
+    assert_eq!(test.aggregator.unwritten(), 1);
+    assert_eq!(test.refresh(), [3]);
+    assert_eq!((test.aggregator.unwritten(), test.refresh()), (0, vec![]));
+}
+
+#[test]
 fn other_events_are_other_events() {
     let mut test = Test::new();
     for (name, reason) in [("a", "Made"), ("a", "Changed"), ("b", "Made")] {
