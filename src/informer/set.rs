@@ -20,6 +20,7 @@ use crate::api::WireFormat;
 use crate::cache;
 use crate::cache::EvictedBytes;
 use crate::codec::Decoder;
+use crate::shutdown::Phase;
 use crate::shutdown::Shutdown;
 use crate::upstream::Client;
 use crate::upstream::ResourceClient;
@@ -341,7 +342,7 @@ impl InformerSet {
         if let Some(refusal) = self.remembered_refusal(&key) {
             return Err(refusal);
         }
-        if self.inner.shutdown.is_draining() {
+        if self.inner.shutdown.phase() >= Phase::StopAccepting {
             return Err(StartError::ShuttingDown);
         }
         match self.inner.informers.entry(key.clone()) {
@@ -535,11 +536,14 @@ fn upstream_scope(spec: &InformerSpec, selection: &Selection) -> Selection {
 #[cfg(test)]
 mod tests {
     use std::io;
+    use std::time::Duration;
 
     use super::*;
     use crate::api::LabelSelector;
+    use crate::api::RawFieldSelector;
     use crate::api::Resource;
     use crate::api::SelectableFields;
+    use crate::informer::ResourceRule;
     use crate::shutdown;
     use crate::upstream::Dial;
 
@@ -581,6 +585,45 @@ mod tests {
         assert!(!started.fits(&other));
         let refused = informers.get_or_start(&other, None).err();
         assert_eq!(refused, Some(StartError::Gone));
+    }
+
+    #[test]
+    fn a_rule_may_select_by_a_field_of_newer_servers_before_the_version_is_known() {
+        let resource = slices(SelectableFields::default()).resource;
+        let unknown = SelectableFields::for_resource(&resource, None);
+        for (field, is_valid) in [("spec.pool.name", true), ("spec.nosuch", false)] {
+            let selector = RawFieldSelector::parse(&format!("{field}=x"));
+            let rule = ResourceRule {
+                fields: selector.expect("a selector"),
+                ..ResourceRule::default()
+            };
+            assert_eq!(rule.settings(&resource, &unknown).is_ok(), is_valid);
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn informers_start_until_connections_accept_no_further_requests() {
+        let dial: Dial = Arc::new(|| Err(io::Error::from(io::ErrorKind::ConnectionRefused)));
+        let shutdown = Shutdown::new(shutdown::Config {
+            not_ready_delay: Duration::from_secs(5),
+            ..shutdown::Config::default()
+        });
+        let client = Client::in_memory(&dial);
+        let informers = InformerSet::new(client, Config::default(), shutdown.clone());
+        let start = |format| {
+            let spec = slices(SelectableFields::default());
+            informers
+                .get_or_start(&InformerSpec { format, ..spec }, None)
+                .err()
+        };
+        let requests = async {
+            shutdown.reached(Phase::NotReady).await;
+            let first = start(WireFormat::Json);
+            shutdown.reached(Phase::StopAccepting).await;
+            (first, start(WireFormat::Protobuf))
+        };
+        let (_, refused) = tokio::join!(shutdown.drain(), requests);
+        assert_eq!(refused, (None, Some(StartError::ShuttingDown)));
     }
 
     #[tokio::test(start_paused = true)]

@@ -106,6 +106,14 @@ impl SelectableFields {
         }
     }
 
+    /// The same fields, none of which is refused.
+    pub fn with_refused(&self) -> Self {
+        Self {
+            refused: Vec::new(),
+            ..self.clone()
+        }
+    }
+
     /// True if objects have the same values by both tables, and selectors of both mean the same. What
     /// is refused is not compared, because it changes with the API server's version alone.
     pub fn equals_unless_refused(&self, other: &Self) -> bool {
