@@ -216,9 +216,13 @@ volumeMounts:
 {{- /* Rules to list and watch resources, a list of RESOURCE or RESOURCE.GROUP. */ -}}
 {{- define "kubefan.readRules" -}}
 {{- $groups := dict -}}
+{{- $core := list "componentstatuses" "configmaps" "endpoints" "events" "limitranges" "namespaces" "nodes" "persistentvolumeclaims" "persistentvolumes" "pods" "podtemplates" "replicationcontrollers" "resourcequotas" "secrets" "serviceaccounts" "services" -}}
 {{- range . -}}
 {{- $parts := splitn "." 2 . -}}
 {{- $group := $parts._1 | default "" -}}
+{{- if or (regexMatch "^v[0-9]+((alpha|beta)[0-9]+)?\\." $group) (not (or $group (has . $core))) -}}
+{{- fail (printf "%s: name a resource by its plural and its group, such as pods or deployments.apps" .) -}}
+{{- end -}}
 {{- $_ := set $groups $group (append (get $groups $group | default list) $parts._0) -}}
 {{- end -}}
 {{- range $group, $resources := $groups -}}
