@@ -12,7 +12,6 @@ use std::time::Duration;
 
 use anyhow::Context;
 use tokio::net::TcpListener;
-use tokio::signal::unix::Signal;
 use tokio::time::timeout;
 use tower::service_fn;
 
@@ -52,6 +51,7 @@ use tls::Certificate;
 use tls::load_authorities;
 
 pub use reload::ConfigSource;
+pub use reload::Hangups;
 
 /// How often the client certificates and CAs of the kubeconfig are read again.
 const CREDENTIAL_RELOAD_INTERVAL: Duration = Duration::from_secs(600);
@@ -238,7 +238,7 @@ impl App {
     /// # Errors
     ///
     /// If the file cannot be read.
-    pub async fn watch_config(&self, source: ConfigSource, hangups: Signal) -> anyhow::Result<()> {
+    pub async fn watch_config(&self, source: ConfigSource, hangups: Hangups) -> anyhow::Result<()> {
         reload::watch(source, hangups, Arc::clone(&self.live)).await
     }
 

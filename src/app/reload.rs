@@ -1,11 +1,14 @@
 //! Applies a changed configuration to a running kubefan, after SIGHUP and when the file has changed.
 
+use std::io;
 use std::path::PathBuf;
 use std::sync::Arc;
 
 use parking_lot::Mutex;
 use prometheus::IntCounterVec;
 use tokio::signal::unix::Signal;
+use tokio::signal::unix::SignalKind;
+use tokio::signal::unix::signal;
 
 use crate::config::Problems;
 use crate::config::ResolvedConfig;
@@ -44,6 +47,9 @@ pub struct ConfigSource {
     pub log: LogHandle,
 }
 
+/// The SIGHUPs of this process, each of which makes kubefan read its configuration again.
+pub struct Hangups(Signal);
+
 struct Reloader {
     live: Arc<Live>,
     source: ConfigSource,
@@ -60,7 +66,7 @@ struct Reloader {
 /// If the file cannot be read.
 pub(super) async fn watch(
     source: ConfigSource,
-    mut hangups: Signal,
+    mut hangups: Hangups,
     live: Arc<Live>,
 ) -> anyhow::Result<()> {
     let shutdown = live.shutdown.clone();
@@ -81,7 +87,7 @@ pub(super) async fn watch(
         file.watch(&shutdown, move |_| changed.reload());
     }
     shutdown.spawn_background(async move {
-        while hangups.recv().await.is_some() {
+        while hangups.0.recv().await.is_some() {
             tracing::info!("SIGHUP: reading the configuration again");
             if let Err(error) = reloader.reload() {
                 let error = format!("{error:#}");
@@ -93,6 +99,23 @@ pub(super) async fn watch(
         }
     });
     Ok(())
+}
+
+// === impl Hangups ===
+
+impl Hangups {
+    /// The SIGHUPs from this call on. Before it, a SIGHUP ends the process.
+    ///
+    /// # Errors
+    ///
+    /// If the signal handler cannot be installed.
+    ///
+    /// # Panics
+    ///
+    /// Outside of a tokio runtime.
+    pub fn of_process() -> io::Result<Hangups> {
+        signal(SignalKind::hangup()).map(Hangups)
+    }
 }
 
 // === impl Reloader ===

@@ -1,11 +1,10 @@
 //! `kubefan serve`: runs the proxy until a signal arrives.
 
 use anyhow::Context;
-use tokio::signal::unix::SignalKind;
-use tokio::signal::unix::signal;
 
 use crate::app::App;
 use crate::app::ConfigSource;
+use crate::app::Hangups;
 use crate::config::GlobalArgs;
 use crate::config::ResolvedConfig;
 use crate::config::ServeArgs;
@@ -38,8 +37,8 @@ pub(super) fn serve(global: &GlobalArgs, serve: &ServeArgs) -> Result<(), Error>
 
 async fn run(source: ConfigSource) -> Result<(), Error> {
     let signals = Signals::of_process().context("cannot listen for signals")?;
-    // Before the start, which SIGHUP would end otherwise. One that arrives now is handled afterwards.
-    let hangups = signal(SignalKind::hangup()).context("cannot listen for signals")?;
+    // Before the start, because without a handler SIGHUP ends kubefan.
+    let hangups = Hangups::of_process().context("cannot listen for signals")?;
     let app = App::start(source.started.serve.clone()).await?;
     let watched = app.watch_config(source, hangups).await;
     watched.context("cannot watch the configuration file")?;
