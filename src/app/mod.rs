@@ -361,6 +361,11 @@ fn require_configured(
 
 /// Checks that each rule fits its resource, and that no resource has two.
 fn check_rules(rules: &ResourceRules, rest_mapper: &LiveRestMapper) -> anyhow::Result<()> {
+    rest_mapper.with(|mapper| {
+        for name in rules.unknown_never(mapper) {
+            tracing::warn!(name, "cache.never: the API server has no such resource now");
+        }
+    });
     let mut seen: Vec<(GroupVersionResource, &str)> = Vec::new();
     for ResourceRule { resource: name, .. } in &rules.rules {
         let found = rest_mapper.with(|mapper| mapper.find(name).map(|found| found.gvr.clone()));

@@ -83,10 +83,19 @@ pub enum RuleError {
 impl ResourceRules {
     /// True if `resource` is never cached. `mapper` must know it.
     pub(super) fn forbid(&self, resource: &GroupVersionResource, mapper: &RestMapper) -> bool {
-        self.never.iter().any(|name| {
-            let is_plural = !name.contains('.') && name.eq_ignore_ascii_case(&resource.resource);
-            is_plural || is_name_of(name, resource, mapper)
-        })
+        let mut never = self.never.iter();
+        never.any(|name| is_forbidden_by(name, resource, mapper))
+    }
+
+    /// Those of [`ResourceRules::never`] that name no resource of `mapper`: mistakes, or resources that
+    /// are not defined yet.
+    pub fn unknown_never<'a>(&'a self, mapper: &RestMapper) -> impl Iterator<Item = &'a str> {
+        let is_known = |name: &str| {
+            let mut resources = mapper.resources();
+            resources.any(|resource| is_forbidden_by(name, &resource.gvr, mapper))
+        };
+        let never = self.never.iter().map(String::as_str);
+        never.filter(move |name| !is_known(name))
     }
 
     /// The settings of `resource`, whose objects have `fields`. `mapper` must know it.
@@ -112,6 +121,12 @@ impl ResourceRules {
             ..settings
         })
     }
+}
+
+/// True if `name`, one of [`ResourceRules::never`], is that of `resource`.
+fn is_forbidden_by(name: &str, resource: &GroupVersionResource, mapper: &RestMapper) -> bool {
+    let is_plural = !name.contains('.') && name.eq_ignore_ascii_case(&resource.resource);
+    is_plural || is_name_of(name, resource, mapper)
 }
 
 /// True if `name` is what `mapper` calls `resource`, in any version.

@@ -59,11 +59,19 @@ https://{{ $host }}:{{ .Values.service.port }}
 {{- define "kubefan.config" -}}
 {{- $config := deepCopy .Values.config -}}
 {{- if ne .Values.kind "Sidecar" -}}
+{{- if dig "listen" "tls" "selfSigned" false $config -}}
+{{- fail "config.listen.tls.selfSigned: the value tls says which certificate is served" -}}
+{{- end -}}
 {{- $tls := dict "certFile" "/etc/kubefan/tls/tls.crt" "keyFile" "/etc/kubefan/tls/tls.key" -}}
-{{- $added := dict "listen" (dict "address" "[::]:8443" "tls" $tls) "authentication" (dict "mode" "caller") -}}
+{{- $authentication := dict "mode" "caller" "clientCertificates" false -}}
+{{- $added := dict "listen" (dict "address" "[::]:8443" "tls" $tls) "authentication" $authentication "shutdown" (dict "delay" "5s") -}}
 {{- $config = mergeOverwrite $added $config -}}
 {{- else if not (dig "admin" "insecureExposeToNetwork" false $config) -}}
 {{- $config = mergeOverwrite (dict "admin" (dict "tls" (dict "selfSigned" (empty (dig "admin" "tls" "certFile" "" $config))))) $config -}}
+{{- end -}}
+{{- $address := dig "admin" "address" "127.0.0.1:8002" $config -}}
+{{- if regexMatch "^(localhost|127\\.|\\[::1\\])" $address -}}
+{{- fail (printf "config.admin.address: probes do not reach %s; use an address of the pod, such as [::]:8002" $address) -}}
 {{- end -}}
 {{ toYaml $config }}
 {{- end }}
@@ -135,12 +143,6 @@ livenessProbe:
   {{- include "kubefan.probe" (list . "/livez" .Values.probes.liveness) | nindent 2 }}
 readinessProbe:
   {{- include "kubefan.probe" (list . "/readyz" .Values.probes.readiness) | nindent 2 }}
-{{- if and .Values.preStopSeconds (not $isSidecar) }}
-lifecycle:
-  preStop:
-    sleep:
-      seconds: {{ .Values.preStopSeconds }}
-{{- end }}
 resources:
   {{- toYaml .Values.resources | nindent 2 }}
 securityContext:

@@ -67,9 +67,11 @@ async fn a_changed_configuration_is_applied_and_a_wrong_one_is_not() {
     let mut watch = client.watch(path, Format::Json).await.expect("a stream");
 
     // SIGHUP. The cache of a resource that is not cached any more goes, and its watches end cleanly.
-    let text = "cache: {resources: [services], never: [configmaps]}\nlog: {verbosity: 1}\n";
+    let text = "cache: {resources: [services], never: [configmaps, nodez]}\nlog: {verbosity: 1}\n";
     mount(mounted.path(), "2", text);
     kubefan.signal("HUP");
+    let unknown = "cache.never: the API server has no such resource now name=\"nodez\"";
+    logged(&kubefan, unknown).await;
     let keys = "changed settings are in use keys=\"cache.resources, cache.never, log.verbosity\"";
     logged(&kubefan, keys).await;
     let end = within("the end of the watch", STEP, watch.next()).await;
