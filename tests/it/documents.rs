@@ -25,6 +25,7 @@ const DOCUMENTS: &[&str] = &[
     "docs/from-client-go.md",
     "docs/from-kube-runtime.md",
     "docs/limits-and-recovery.md",
+    "docs/operating.md",
     "tests/differential/README.md",
     "tests/golden/codec/README.md",
     "tests/node/README.md",
