@@ -5,6 +5,9 @@ use std::future::poll_fn;
 use std::sync::Arc;
 use std::task::Context;
 use std::task::Poll;
+use std::time::Duration;
+
+use tokio::time::sleep;
 
 use crate::body::BodyGuard;
 use crate::identity::AccessControl;
@@ -26,6 +29,12 @@ const INCLUDED: usize = 1 << 10;
 /// The connections to pods for which the API server needs the right to `create` them, too, if a client
 /// opens one by a GET (Kubernetes 1.35 and later).
 const CREATED: [&str; 3] = ["attach", "exec", "portforward"];
+/// When the right to `create` is asked for again without a yes: the question may have failed.
+const ASK_AGAIN_AFTER: [Duration; 3] = [
+    Duration::from_secs(1),
+    Duration::from_secs(5),
+    Duration::from_secs(30),
+];
 
 /// Ends its owner when the caller has lost the right.
 pub(in crate::server) struct Right {
@@ -102,12 +111,49 @@ impl RightToCreate {
             caller,
             attributes,
         } = self;
-        let verdict = access.may_read(&caller, &attributes).await;
-        let right = (verdict == Verdict::Allowed)
+        let right = is_allowed(|| access.may_read(&caller, &attributes))
+            .await
             .then(|| access.keep_judging(&Caller::Known(caller), attributes, None));
         match right.flatten() {
             Some(mut right) => poll_fn(|cx| right.poll_end(cx)).await,
             None => pending().await,
+        }
+    }
+}
+
+/// True if one of several questions, which `ask` asks, is answered with yes.
+async fn is_allowed<F: Future<Output = Verdict>>(ask: impl Fn() -> F) -> bool {
+    for pause in ASK_AGAIN_AFTER {
+        if ask().await == Verdict::Allowed {
+            return true;
+        }
+        sleep(pause).await;
+    }
+    ask().await == Verdict::Allowed
+}
+
+#[cfg(test)]
+mod tests {
+    use std::cell::Cell;
+
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn the_right_is_asked_for_again_until_there_is_a_yes() {
+        for (answers, expected, asked) in [
+            (&[Verdict::Allowed][..], true, 1),
+            (&[Verdict::NotAllowed, Verdict::Allowed], true, 2),
+            (&[Verdict::Busy, Verdict::Stale, Verdict::Allowed], true, 3),
+            (&[Verdict::NotAllowed; 4], false, 4),
+        ] {
+            let count = Cell::new(0);
+            let ask = async || {
+                let answer = answers[count.get()];
+                count.set(count.get() + 1);
+                answer
+            };
+            assert_eq!(is_allowed(ask).await, expected, "{answers:?}");
+            assert_eq!(count.get(), asked, "{answers:?}");
         }
     }
 }

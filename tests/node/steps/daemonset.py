@@ -1,13 +1,15 @@
-"""The chart as a DaemonSet: a kubefan on each node, for the clients on it."""
+"""The chart as a DaemonSet, with its sample values: a kubefan on each node, which caches the pods of that node."""
 
 from harness import images
 from harness.callers import NAMESPACE
 from harness.pods import Pods
+from harness.pods import samples
 
 
 def run(scene, say):
     node = scene.node
-    scene.chart("kubefan-node", "kubefan-node", "--set", "image.tag=dev", "--set", "kind=DaemonSet")
+    values = images.REPOSITORY / "deploy/helm/kubefan/examples/daemonset.yaml"
+    scene.chart("kubefan-node", "kubefan-node", "--set", "image.tag=dev", "--values", values)
     (pod,) = Pods(node, "kubefan-node", "app.kubernetes.io/instance=kubefan-node").ready(1)
     service = node.get("--namespace", "kubefan-node", "service", "kubefan-node")["spec"]
     assert service["internalTrafficPolicy"] == "Local", service
@@ -23,7 +25,12 @@ def run(scene, say):
                          "--field-selector=spec.nodeName=n1", "--output=name").split()
     real = node.kubectl("get", "pods", "--all-namespaces", "--field-selector=spec.nodeName=n1", "--output=name").split()
     assert shown == real, (shown, real)
-    say(f"an agent with its own token gets the {len(shown)} pods of its node")
+    metrics = scene.admin(pod, "/metrics")
+    answers = {labels["outcome"]: count for labels, count in samples(metrics, "kubefan_requests_total") if labels["resource"] == "pods"}
+    assert answers.get("cache", 0) > 0, answers
+    cached = [labels["field_selector"] for labels, _ in samples(metrics, "kubefan_cache_objects") if labels["resource"] == "pods"]
+    assert cached and set(cached) == {"spec.nodeName=n1"}, cached
+    say(f"an agent with its own token gets the {len(shown)} pods of its node, from the cache, which has no others")
     node.run(node.binaries / "helm", "uninstall", "kubefan-node", "--namespace", "kubefan-node", "--kubeconfig", node.kubeconfig, "--wait")
     left = node.kubectl("get", "clusterroles,clusterrolebindings,flowschemas", "--selector=app.kubernetes.io/instance=kubefan-node", "--output=name")
     assert not left, left
