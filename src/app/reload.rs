@@ -47,7 +47,7 @@ pub struct ConfigSource {
     pub log: LogHandle,
 }
 
-/// The SIGHUPs of this process, each of which makes kubefan read its configuration again.
+/// The SIGHUPs of this process. After one, or several at once, kubefan reads its configuration again.
 pub struct Hangups(Signal);
 
 struct Reloader {

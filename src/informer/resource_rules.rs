@@ -147,9 +147,9 @@ impl ResourceRule {
         if !self.namespaces.is_empty() && !resource.namespaced {
             return Err(RuleError::Namespaces);
         }
-        // Which fields the API server refuses is not known before its version is, at the start, and may
-        // change with it. If it refuses this one, it answers the informer's list with 400.
-        let fields = &fields.with_refused();
+        // Which fields the API server refuses depends on its version, which is not known at the start. If
+        // it refuses this one, it answers the informer's list with 400.
+        let fields = &fields.accepting_all();
         let selected = Selection {
             labels: self.labels.clone(),
             fields: self.fields.resolve(fields).map_err(RuleError::Fields)?,

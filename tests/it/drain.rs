@@ -54,7 +54,7 @@ async fn everything_is_served_until_load_balancers_know_and_ends_in_order() {
     let sim = Sim::start(&[]).await;
     let direct = sim.client();
     let first = create(&direct, MAPS, "first").await;
-    let flags = ["-r", "configmaps", "--shutdown-delay-duration", "2s"];
+    let flags = ["-r", "configmaps", "--shutdown-delay-duration", "1500ms"];
     let mut kubefan = Kubefan::start_with(&sim.kubeconfig(), &flags).await;
     let clients = [
         kubefan.client(),
@@ -93,7 +93,7 @@ async fn everything_is_served_until_load_balancers_know_and_ends_in_order() {
         },
     )
     .await;
-    assert!(begun.elapsed() >= Duration::from_secs(2));
+    assert!(begun.elapsed() >= Duration::from_millis(1500));
     // Before the third object: a watch that ends while an event waits has no bookmark.
     for watch in watches {
         let version = within("the end", LIMIT, last_bookmark(watch)).await;

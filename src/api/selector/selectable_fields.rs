@@ -107,7 +107,7 @@ impl SelectableFields {
     }
 
     /// The same fields, none of which is refused.
-    pub fn with_refused(&self) -> Self {
+    pub fn accepting_all(&self) -> Self {
         Self {
             refused: Vec::new(),
             ..self.clone()

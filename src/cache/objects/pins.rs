@@ -86,8 +86,8 @@ impl Pins {
     }
 
     /// Removes and returns the snapshots that are too old, then those of the lowest versions until
-    /// the rest is within the limits. If there are too many, those of one version that were pinned
-    /// first go first: one reader with many selections must not end the lists of others.
+    /// the rest is within the limits. If there are too many, the oldest pin of the lowest version goes,
+    /// one at a time.
     /// `replaced_bytes` is the cache's current counter of replaced bytes.
     pub(in crate::cache) fn evict(
         &mut self,

@@ -29,7 +29,8 @@ const INCLUDED: usize = 1 << 10;
 /// The connections to pods for which the API server needs the right to `create` them, too, if a client
 /// opens one by a GET (Kubernetes 1.35 and later).
 const CREATED: [&str; 3] = ["attach", "exec", "portforward"];
-/// When the right to `create` is asked for again without a yes: the question may have failed.
+/// The pauses between the questions about the right to `create`, until one is answered with yes: a
+/// question may fail.
 const ASK_AGAIN_AFTER: [Duration; 3] = [
     Duration::from_secs(1),
     Duration::from_secs(5),
@@ -103,8 +104,8 @@ impl RightToCreate {
         })
     }
 
-    /// Waits until the caller has lost the right. If it did not have it when the connection was
-    /// opened, the API server did not ask for it, and its loss changes nothing.
+    /// Waits until the caller has lost the right. If it did not have it soon after the connection was
+    /// opened, the API server did not ask for it, and nothing is waited for.
     pub(super) async fn lost(self) {
         let Self {
             access,
@@ -136,16 +137,24 @@ async fn is_allowed<F: Future<Output = Verdict>>(ask: impl Fn() -> F) -> bool {
 mod tests {
     use std::cell::Cell;
 
+    use tokio::time::Instant;
+
     use super::*;
 
     #[tokio::test(start_paused = true)]
     async fn the_right_is_asked_for_again_until_there_is_a_yes() {
-        for (answers, expected, asked) in [
-            (&[Verdict::Allowed][..], true, 1),
-            (&[Verdict::NotAllowed, Verdict::Allowed], true, 2),
-            (&[Verdict::Busy, Verdict::Stale, Verdict::Allowed], true, 3),
-            (&[Verdict::NotAllowed; 4], false, 4),
+        for (answers, expected, asked, seconds) in [
+            (&[Verdict::Allowed][..], true, 1, 0),
+            (&[Verdict::NotAllowed, Verdict::Allowed], true, 2, 1),
+            (
+                &[Verdict::Busy, Verdict::Stale, Verdict::Allowed],
+                true,
+                3,
+                6,
+            ),
+            (&[Verdict::NotAllowed; 4], false, 4, 36),
         ] {
+            let began = Instant::now();
             let count = Cell::new(0);
             let ask = async || {
                 let answer = answers[count.get()];
@@ -154,6 +163,7 @@ mod tests {
             };
             assert_eq!(is_allowed(ask).await, expected, "{answers:?}");
             assert_eq!(count.get(), asked, "{answers:?}");
+            assert_eq!(began.elapsed().as_secs(), seconds, "{answers:?}");
         }
     }
 }

@@ -222,7 +222,7 @@ volumeMounts:
 {{- range . -}}
 {{- $parts := splitn "." 2 . -}}
 {{- $group := $parts._1 | default "" -}}
-{{- if or (regexMatch "^v[0-9]+((alpha|beta)[0-9]+)?\\." $group) (not (or $group (has . $core))) -}}
+{{- if or (regexMatch "^v[0-9]+((alpha|beta)[0-9]+)?(\\.|$)" $group) (not (or $group (has . $core))) -}}
 {{- fail (printf "%s: name a resource by its plural and its group, such as pods or deployments.apps" .) -}}
 {{- end -}}
 {{- $_ := set $groups $group (append (get $groups $group | default list) $parts._0) -}}
