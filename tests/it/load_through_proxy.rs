@@ -53,7 +53,9 @@ async fn every_flag_is_obeyed() {
                 && watches(seen).all(|seen| seen.query("sendInitialEvents").is_empty())
                 && watches(seen).all(|seen| seen.path.ends_with("/configmaps"))
                 && watches(seen).all(|seen| seen.path.contains("/namespaces/kubefan-load-"))
-                && seen.iter().all(|seen| seen.authorization.is_empty())
+                && seen
+                    .iter()
+                    .all(|seen| seen.header("authorization").is_empty())
                 && run["writes"]["acknowledged"] == 10
                 && run["object_bytes"] == 2048
                 && run["lists"] == Value::Null
@@ -121,7 +123,7 @@ async fn every_flag_is_obeyed() {
         }),
         ("--token-file TOKEN", |_, seen| {
             seen.iter()
-                .all(|seen| seen.authorization == "Bearer sesame")
+                .all(|seen| seen.header("authorization") == "Bearer sesame")
         }),
         ("--server-pid PID", |run, _| {
             run["server"]["resident_bytes_peak"].as_u64() > Some(1 << 20)

@@ -1,13 +1,15 @@
 //! A proxy that records each request, and handles it as a test decides.
 //!
-//! It speaks plain HTTP/1.1 and HTTP/2 on loopback. It can change only watches in JSON.
+//! It speaks plain HTTP/1.1 and HTTP/2 on loopback. It can change only watches and documents in JSON.
 
 use std::fmt;
 use std::io;
+use std::mem;
 use std::sync::Arc;
 
 use bytes::Bytes;
 use futures_util::stream;
+use http::HeaderMap;
 use http::Method;
 use http::Request;
 use http::StatusCode;
@@ -53,11 +55,11 @@ pub(crate) struct SeenRequest {
     pub(crate) path: String,
     /// The query parameters, percent-decoded, in order.
     pub(crate) query: Vec<(String, String)>,
-    pub(crate) authorization: String,
+    pub(crate) headers: HeaderMap,
     pub(crate) at: Instant,
 }
 
-/// Maps a frame of a watch to the frames that are sent instead; `None` ends the watch.
+/// Maps a line, which is a frame of a watch, to the lines that are sent instead; `None` ends the answer.
 pub(crate) type Change = Box<dyn FnMut(Vec<u8>) -> Option<Vec<Vec<u8>>> + Send>;
 
 /// How the proxy handles a request.
@@ -79,7 +81,7 @@ pub(crate) enum RequestAction {
     Throttle,
     /// Waits for this, and forwards the request.
     Wait(Arc<Notify>),
-    /// Forwards a watch, and changes its frames.
+    /// Forwards a watch or another request for JSON, and changes the lines of the answer.
     ChangeFrames(Change),
 }
 
@@ -131,6 +133,14 @@ impl SeenRequest {
         found.map_or("", |(_, value)| value)
     }
 
+    /// The value of a header; empty if the request does not have it.
+    pub(crate) fn header(&self, name: &str) -> &str {
+        let found = self.headers.get(name);
+        found
+            .and_then(|value| value.to_str().ok())
+            .unwrap_or_default()
+    }
+
     pub(crate) fn is_watch(&self) -> bool {
         self.query("watch") == "true"
     }
@@ -150,7 +160,6 @@ async fn answer(
     mut request: Request<Incoming>,
 ) -> io::Result<Reply> {
     let query = request.uri().query().unwrap_or_default();
-    let authorization = request.headers().get("authorization");
     let seen = SeenRequest {
         connection,
         version: request.version(),
@@ -159,10 +168,7 @@ async fn answer(
         query: form_urlencoded::parse(query.as_bytes())
             .into_owned()
             .collect(),
-        authorization: authorization
-            .and_then(|value| value.to_str().ok())
-            .unwrap_or_default()
-            .to_owned(),
+        headers: request.headers().clone(),
         at: Instant::now(),
     };
     let action = (control.choose_action)(&seen);
@@ -230,9 +236,15 @@ fn changed(
     let frames = stream::unfold(start, |(body, mut change, mut partial)| async move {
         let mut body = body?;
         loop {
-            let frame: Frame<Bytes> = match body.frame().await? {
-                Ok(frame) => frame,
-                Err(error) => return Some((Err(error.to_string()), (None, change, partial))),
+            let frame: Frame<Bytes> = match body.frame().await {
+                Some(Ok(frame)) => frame,
+                Some(Err(error)) => return Some((Err(error.to_string()), (None, change, partial))),
+                None if partial.is_empty() => return None,
+                None => {
+                    // A document may end without a line break.
+                    let last = change(mem::take(&mut partial)).unwrap_or_default().concat();
+                    return Some((Ok(Frame::data(Bytes::from(last))), (None, change, partial)));
+                }
             };
             let Ok(data) = frame.into_data() else {
                 continue;

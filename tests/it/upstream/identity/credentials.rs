@@ -372,7 +372,8 @@ async fn behind_proxy(
     server: &ApiServer,
     choose: impl Fn(&SeenRequest) -> RequestAction + Send + Sync + 'static,
 ) -> (Kubefan, ScriptedProxy, TempDir) {
-    let is_own = |request: &SeenRequest| request.authorization == format!("Bearer {ADMIN}");
+    let is_own =
+        |request: &SeenRequest| request.header("authorization") == format!("Bearer {ADMIN}");
     let proxy = ScriptedProxy::start(server.anonymous(), move |request| match is_own(request) {
         true => RequestAction::Forward,
         false => choose(request),
