@@ -1,29 +1,55 @@
 //! Discovery and OpenAPI documents: confirmed by the API server, or from memory in an outage.
 
+use std::collections::HashSet;
+use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
+use futures::future::join_all;
 use http::HeaderMap;
 use http::HeaderValue;
 use http::Method;
+use parking_lot::Mutex;
+use serde_json::Value;
 use serde_json::json;
+use tempfile::TempDir;
+use tokio::sync::Notify;
 use tokio::time::Instant;
 
 use crate::support::clients::client::Answer;
 use crate::support::clients::client::Client;
+use crate::support::clients::connector::Connector;
 use crate::support::poll::eventually;
+use crate::support::programs::apiserver::ADMIN;
 use crate::support::programs::apiserver::ApiServer;
+use crate::support::programs::apiserver::READER;
+use crate::support::programs::apiserver::metric;
 use crate::support::programs::apiserver::private;
+use crate::support::programs::apiserver::shared;
+use crate::support::programs::kubeconfig;
 use crate::support::programs::kubeconfig::User;
 use crate::support::programs::kubectl::CommandOutput;
 use crate::support::programs::kubectl::Kubectl;
 use crate::support::programs::kubefan::Kubefan;
+use crate::support::proxies::scripted_proxy::RequestAction;
+use crate::support::proxies::scripted_proxy::ScriptedProxy;
+use crate::support::proxies::scripted_proxy::SeenRequest;
+use crate::support::proxies::scripted_proxy::forward_all;
 
+use super::printed_tables::is_cached;
 use super::printed_tables::printed;
+use super::printed_tables::table;
 
 const SOON: Duration = Duration::from_secs(30);
 /// How fast a command fails that the API server would have to answer.
 const FAST: Duration = Duration::from_secs(5);
+/// Requests at the same time for one document.
+const AT_ONCE: usize = 50;
+/// Calls for one document that kubefan makes at the same time.
+const IN_FLIGHT: usize = 2;
+/// The name by which a proxy tells the test's requests from kubefan's own.
+const PROBE: &str = "kubefan-it-probe";
+const UNREACHABLE: &str = "cannot reach the API server";
 const STORAGE_CLASSES: &str = "/apis/storage.k8s.io/v1/storageclasses";
 const AGGREGATED: &str = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList";
 const PROTOBUF: &str = "application/vnd.kubernetes.protobuf";
@@ -87,6 +113,30 @@ fn kubectl(server: &ApiServer, kubefan: &Kubefan) -> Kubectl {
 async fn run(kubectl: &Kubectl, command: &str) -> CommandOutput {
     let arguments: Vec<_> = command.split(' ').map(str::to_owned).collect();
     kubectl.run(&arguments).await
+}
+
+/// Runs a command that needs the API server, which does not answer. `message` is what kubectl says.
+async fn fails_fast(kubectl: &Kubectl, command: &str, message: &str) {
+    let started = Instant::now();
+    let output = run(kubectl, command).await;
+    // client-go would repeat the request for ten seconds.
+    let took = started.elapsed();
+    assert!(took < FAST, "{command}: {took:?}");
+    assert_eq!(output.code, Some(1), "{command}: {}", output.stdout);
+    let is_clear = output.stderr.contains(message);
+    assert!(is_clear, "{command}: {}", output.stderr);
+}
+
+/// Waits until kubefan gives no advice any more to repeat a request that needs the API server.
+async fn outage_is_noticed(client: &Client) {
+    eventually("no advice to repeat a request", SOON, async || {
+        let answer = client.get(STORAGE_CLASSES).await;
+        let says_later = answer.header("retry-after").is_some();
+        (answer.status == 503 && !says_later)
+            .then_some(())
+            .ok_or(answer)
+    })
+    .await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -169,14 +219,7 @@ async fn kubectl_starts_while_the_api_server_is_away() {
         printed(&kubefan.client(), path).await;
     }
     server.stop();
-    eventually("no advice to repeat a request", SOON, async || {
-        let answer = kubefan.client().get(STORAGE_CLASSES).await;
-        let says_later = answer.header("retry-after").is_some();
-        (answer.status == 503 && !says_later)
-            .then_some(())
-            .ok_or(answer)
-    })
-    .await;
+    outage_is_noticed(&kubefan.client()).await;
     // It has no documents of its own.
     let offline = kubectl(&server, &kubefan);
     for (command, expected) in [
@@ -209,17 +252,7 @@ async fn kubectl_starts_while_the_api_server_is_away() {
         "get storageclasses",
         "delete pod web",
     ] {
-        let started = Instant::now();
-        let output = run(&offline, command).await;
-        // client-go would repeat the request for ten seconds.
-        assert!(
-            started.elapsed() < FAST,
-            "{command}: {:?}",
-            started.elapsed()
-        );
-        assert_eq!(output.code, Some(1), "{command}");
-        let is_clear = output.stderr.contains("cannot reach the API server");
-        assert!(is_clear, "{command}: {}", output.stderr);
+        fails_fast(&offline, command, UNREACHABLE).await;
     }
     server.start_again().await;
     eventually("a new answer", SOON, async || {
@@ -229,6 +262,195 @@ async fn kubectl_starts_while_the_api_server_is_away() {
         (answer.status == 200 && before == after)
             .then_some(())
             .ok_or(after)
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn authenticated_callers_use_kubectl_while_the_api_server_is_away() {
+    let Some(server) = private().await else {
+        return;
+    };
+    // Before kubefan starts: it does not rely on decisions that are as old as a change of rights.
+    let verbs = ["get", "list", "watch", "create", "delete"];
+    server.allow_reader("default", &verbs, &["pods"]).await;
+    let flags = [
+        // Over plain HTTP, kubectl sends no credentials.
+        &["--tls-self-signed", "--auth", "caller"][..],
+        &["--freshness", "any", "--authorization-stale", "10m"],
+    ];
+    let kubefan = Kubefan::start(&server, &flags.concat()).await;
+    eventually("the watches of roles", SOON, async || {
+        match metric(&kubefan.admin(), "kubefan_role_watches_alive", &[]).await {
+            4.0 => Ok(()),
+            found => Err(format!("{found} of 4")),
+        }
+    })
+    .await;
+    let authority = kubefan.authority().expect("a CA");
+    let connector = Connector::tls(&authority, None, &["http/1.1"]);
+    let as_reader = Client::new(kubefan.url(), connector).as_token(READER);
+    let pod = json!({
+        "metadata": { "name": "web" },
+        "spec": { "containers": [{ "name": "main", "image": "example.com/web" }] },
+    });
+    let pods = "/api/v1/namespaces/default/pods";
+    server.client().create(pods, &pod).await.ok();
+    eventually("a cached Table", SOON, async || {
+        let answer = table(&as_reader, pods).await;
+        is_cached(&answer).then_some(()).ok_or("forwarded")
+    })
+    .await;
+    let of_reader = kubefan.kubeconfig_named("reader", &User::Token(READER));
+    let of_admin = kubefan.kubeconfig_named("admin", &User::Token(ADMIN));
+    let kubectl = |config| Kubectl::new(server.assets(), config, "default");
+    let commands = [
+        ("api-resources", "deployments"),
+        ("explain pods.spec", "nodeName"),
+        ("version", "Server Version"),
+        ("get pods", "Pending"),
+        ("get pods -o wide", "NOMINATED NODE"),
+        ("get pod web", "Pending"),
+        ("get pods -l app!=other -o name", "pod/web"),
+    ];
+    let online = kubectl(&of_reader);
+    for (command, expected) in commands {
+        let output = run(&online, command).await;
+        assert_eq!(output.code, Some(0), "{command}: {}", output.stderr);
+        assert!(output.stdout.contains(expected), "{command}: {output:?}");
+    }
+    server.stop();
+    outage_is_noticed(&as_reader).await;
+    // It has no documents of its own.
+    let offline = kubectl(&of_reader);
+    for (command, expected) in commands {
+        let output = run(&offline, command).await;
+        assert_eq!(output.code, Some(0), "{command}: {}", output.stderr);
+        assert!(output.stdout.contains(expected), "{command}: {output:?}");
+    }
+    for command in [
+        "get storageclasses",
+        "get configmaps",
+        "create configmap new",
+        "logs web",
+        "delete pod web",
+    ] {
+        fails_fast(&offline, command, UNREACHABLE).await;
+    }
+    // Another user has read nothing before, whatever its rights are. kubectl shows no server's reason
+    // why there is no discovery.
+    let message = "unable to handle the request";
+    fails_fast(&kubectl(&of_admin), "get pods", message).await;
+}
+
+/// A kubefan behind a proxy.
+async fn behind(proxy: &ScriptedProxy, directory: &TempDir) -> Kubefan {
+    let config = directory.path().join("config");
+    kubeconfig::write(&config, proxy.url(), None, &User::Anonymous);
+    Kubefan::start_with(&config, &[]).await
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn concurrent_requests_for_a_document_share_those_to_the_api_server() {
+    let Some(server) = shared() else { return };
+    let releases = [(); IN_FLIGHT].map(|()| Arc::new(Notify::new()));
+    let to_hold = Arc::new(Mutex::new(Vec::new()));
+    let held = Arc::clone(&to_hold);
+    let proxy = ScriptedProxy::start(server.client(), move |seen| {
+        let is_probe = seen.path == "/apis" && seen.header("user-agent") == PROBE;
+        let hold = is_probe.then(|| held.lock().pop()).flatten();
+        hold.map_or(RequestAction::Forward, RequestAction::Wait)
+    })
+    .await;
+    let directory = tempfile::tempdir().expect("a temporary directory");
+    let kubefan = behind(&proxy, &directory).await;
+    let client = kubefan.client().with("user-agent", PROBE);
+    let lines = [("accept", AGGREGATED), ("accept-encoding", "gzip")];
+    let known = get(&client, "/apis", &lines).await.ok();
+    let seen = || {
+        let seen = proxy.seen();
+        let is_probe = |seen: &&SeenRequest| seen.header("user-agent") == PROBE;
+        seen.iter().filter(is_probe).cloned().collect::<Vec<_>>()
+    };
+    assert_eq!(seen().len(), 1);
+    *to_hold.lock() = releases.to_vec();
+    let mut first = Vec::new();
+    for number in 0..IN_FLIGHT {
+        let client = client.clone();
+        first.push(tokio::spawn(
+            async move { get(&client, "/apis", &lines).await },
+        ));
+        eventually("a request to the API server", SOON, async || {
+            let count = seen().len();
+            (count == number + 2).then_some(()).ok_or(count)
+        })
+        .await;
+    }
+    let others = join_all((IN_FLIGHT..AT_ONCE).map(|_| get(&client, "/apis", &lines)));
+    let all_wait = eventually("waiting requests", SOON, async || {
+        let metrics = kubefan.metrics().await;
+        let seats = "kubefan_inflight_requests ";
+        let waiting = metrics.lines().find_map(|line| line.strip_prefix(seats));
+        let waiting: usize = waiting.map_or(0, |value| value.parse().expect("a number"));
+        let is_all = waiting >= AT_ONCE;
+        is_all.then_some(()).ok_or(waiting)
+    });
+    let release = async {
+        all_wait.await;
+        for release in &releases {
+            release.notify_one();
+        }
+    };
+    let (mut all, ()) = tokio::join!(others, release);
+    for first in first {
+        all.push(first.await.expect("an answer"));
+    }
+    for answer in &all {
+        assert_eq!(answer.status, 200, "{answer}");
+        assert!(answer.body == known.body, "another body");
+    }
+    // Those that were held, and one for all that came after them. The last client may have come when
+    // that one was sent already.
+    let seen = seen();
+    let expected = IN_FLIGHT + 2..=IN_FLIGHT + 3;
+    assert!(expected.contains(&seen.len()), "{seen:?}");
+    let is_conditional = |seen: &SeenRequest| !seen.header("if-none-match").is_empty();
+    assert!(seen[1..].iter().all(is_conditional), "{seen:?}");
+    assert!(answers(&kubefan, "confirmed").await >= AT_ONCE as u64);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn schemas_are_fetched_in_the_format_that_clients_read() {
+    let Some(server) = private().await else {
+        return;
+    };
+    let proxy = ScriptedProxy::start(server.client(), forward_all).await;
+    let directory = tempfile::tempdir().expect("a temporary directory");
+    let kubefan = behind(&proxy, &directory).await;
+    let client = kubefan.client();
+    let lines = [("accept", OPENAPI_V3), ("accept-encoding", "gzip")];
+    get(&client, "/openapi/v3", &lines).await.ok();
+    let index: Value = server.client().get("/openapi/v3").await.ok().json();
+    let paths = index["paths"].as_object().expect("paths").values();
+    let urls = paths.map(|entry| entry["serverRelativeURL"].as_str().expect("a URL"));
+    let is_of_discovery = |url: &&str| url.starts_with("/openapi/v3/api");
+    let urls: Vec<_> = urls.filter(is_of_discovery).collect();
+    assert!(urls.len() > 20, "{urls:?}");
+    get(&client, urls[0], &lines).await.ok();
+    let fetched = || {
+        let mut paths = HashSet::new();
+        for seen in proxy.seen() {
+            if seen.header("accept") == OPENAPI_V3 {
+                paths.insert(seen.path);
+            }
+        }
+        paths
+    };
+    eventually("all schemas", SOON, async || {
+        let fetched = fetched();
+        let path = |url: &str| url.split('?').next().unwrap_or_default().to_owned();
+        let missing = urls.iter().find(|url| !fetched.contains(&path(url)));
+        missing.map_or(Ok(()), Err)
     })
     .await;
 }

@@ -3,6 +3,7 @@
 mod deadlines;
 mod deprecated_paths;
 mod documents;
+mod forwarded_tables;
 mod gzip;
 mod headers;
 mod managed_fields;
@@ -11,5 +12,8 @@ mod printed_tables;
 mod representations;
 mod scopes;
 pub(crate) mod shards;
+mod table_changes;
+mod table_pages;
 mod table_states;
+mod table_watches;
 mod tables;

@@ -8,6 +8,7 @@ use http::HeaderMap;
 use http::HeaderValue;
 use http::Method;
 use http::header::ACCEPT;
+use serde_json::Value;
 use serde_json::json;
 
 use crate::support::clients::client::Answer;
@@ -22,8 +23,12 @@ use crate::support::proxies::scripted_proxy::RequestAction;
 use crate::support::proxies::scripted_proxy::ScriptedProxy;
 use crate::support::proxies::scripted_proxy::SeenRequest;
 
-const LIMIT: Duration = Duration::from_secs(60);
-const TABLE: HeaderValue = HeaderValue::from_static("application/json;as=Table;v=v1;g=meta.k8s.io");
+pub(super) const LIMIT: Duration = Duration::from_secs(60);
+/// The header of the API server's own answers that names the flow schema of the request. kubefan's
+/// answers from a cache have none.
+pub(super) const SCHEDULED_BY: &str = "x-kubernetes-pf-flowschema-uid";
+pub(super) const TABLE: HeaderValue =
+    HeaderValue::from_static("application/json;as=Table;v=v1;g=meta.k8s.io");
 
 pub(super) async fn table(client: &Client, path: &str) -> Answer {
     let accept = HeaderMap::from_iter([(ACCEPT, TABLE)]);
@@ -43,6 +48,17 @@ pub(super) async fn printed(client: &Client, path: &str) -> Answer {
     .await
 }
 
+/// True if an answer comes from kubefan's cache.
+pub(super) fn is_cached(answer: &Answer) -> bool {
+    answer.header(SCHEDULED_BY).is_none()
+}
+
+/// True for an event that is a bookmark at any time, not the one that ends the initial events.
+pub(super) fn is_later_bookmark(event: &Value) -> bool {
+    let metadata = &event["object"]["rows"][0]["object"]["metadata"];
+    event["type"] == "BOOKMARK" && metadata["annotations"].is_null()
+}
+
 /// The number of requests that were forwarded for this reason.
 async fn forwarded(kubefan: &Kubefan, reason: &str) -> f64 {
     metric(
@@ -54,7 +70,7 @@ async fn forwarded(kubefan: &Kubefan, reason: &str) -> f64 {
 }
 
 /// The sum of a metric over all its labels that contain `label`.
-async fn metric(kubefan: &Kubefan, name: &str, label: &str) -> f64 {
+pub(super) async fn metric(kubefan: &Kubefan, name: &str, label: &str) -> f64 {
     let metrics = kubefan.metrics().await;
     let lines = metrics.lines().filter(|line| line.contains(label));
     let values = lines.filter_map(|line| {
@@ -91,9 +107,11 @@ async fn the_second_table_starts_the_cache_and_none_waits_for_it() {
     );
     let checks = metric(&kubefan, "kubefan_table_checks_total", "equal").await;
     assert!(checks >= 1.0, "{checks}");
+    assert!(is_cached(&got) && !is_cached(&wanted));
     // A kind that kubefan does not print starts no cache.
     for _ in 0..3 {
-        table(&client, "/apis/storage.k8s.io/v1/storageclasses").await;
+        let classes = table(&client, "/apis/storage.k8s.io/v1/storageclasses").await;
+        assert!(!is_cached(&classes));
     }
     let classes = metric(&kubefan, "kubefan_cache_objects", "storageclasses").await;
     assert_eq!(classes, 0.0);

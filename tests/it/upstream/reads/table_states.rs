@@ -1,9 +1,12 @@
 //! Tables of objects in many states are the same through kubefan as directly: in lists, pages, GETs
-//! and watches, with every object that a row can contain.
+//! and watches, with every object that a row can contain, for every selection and resource version.
+//! kubefan must answer them from its cache.
 
 use futures::StreamExt;
+use futures::future::join_all;
 use futures::stream;
 use serde_json::Value;
+use serde_json::json;
 
 use crate::support::clients::client::Answer;
 use crate::support::clients::client::Client;
@@ -11,6 +14,8 @@ use crate::support::normalise::mask_ages;
 use crate::support::programs::apiserver::private;
 use crate::support::programs::kubefan::Kubefan;
 
+use super::printed_tables::is_cached;
+use super::printed_tables::is_later_bookmark;
 use super::printed_tables::printed;
 use super::printed_tables::table;
 use super::tables::create_states;
@@ -49,66 +54,190 @@ async fn tables_of_all_states_are_the_same_through_kubefan() {
     assert!(!has_differed, "{metrics}");
 }
 
+/// A read and which side must answer it.
+struct Read {
+    target: String,
+    is_cached: bool,
+}
+
 /// Compares the Tables of a collection; returns the number of compared rows, and the differences.
 async fn compare(direct: &Client, through: &Client, path: String) -> (usize, Vec<String>) {
     let resource = path.rsplit('/').next().unwrap_or_default();
-    if !FORWARDED.contains(&resource) {
+    let is_cached = !FORWARDED.contains(&resource);
+    label_two(direct, &path).await;
+    if is_cached {
         printed(through, &path).await;
     }
-    let mut queries = vec![String::new(), "?resourceVersion=0".to_owned()];
-    queries.extend(INCLUDES.map(|include| format!("?includeObject={include}")));
-    queries.push("?labelSelector=app%3Dnone".to_owned());
-    queries.push("?limit=2".to_owned());
-    let list = table(direct, &path).await.json();
-    let rows = list["rows"].as_array().cloned().unwrap_or_default();
-    for row in rows.iter().take(40) {
+    let reads = reads(direct, &path).await;
+    let reads = reads.into_iter().map(|(query, may_be_cached)| Read {
+        target: format!("{path}{query}"),
+        is_cached: is_cached && may_be_cached,
+    });
+    // Most of a watch is waiting for its end.
+    let (watches, others): (Vec<_>, Vec<_>) = reads.partition(|read| is_watch(&read.target));
+    let watches = watches
+        .iter()
+        .map(|read| read.difference_between(direct, through));
+    let mut compared = join_all(watches).await;
+    for read in others {
+        compared.push(read.difference_between(direct, through).await);
+    }
+    let exact = INCLUDES.map(|include| difference_at_a_version(direct, through, &path, include));
+    if is_cached {
+        compared.extend(join_all(exact).await);
+    }
+    let rows = compared.iter().map(|(rows, _)| rows).sum();
+    let differences = compared.into_iter().filter_map(|(_, found)| found);
+    (rows, differences.collect())
+}
+
+fn is_watch(target: &str) -> bool {
+    target.contains("watch=1")
+}
+
+/// Gives the first and the last object of a collection the label that reads select.
+async fn label_two(direct: &Client, path: &str) {
+    let list = table(direct, path).await.json();
+    let rows = list["rows"].as_array().expect("rows");
+    for row in [rows.first(), rows.last()].into_iter().flatten() {
         let name = row["object"]["metadata"]["name"].as_str().expect("a name");
-        queries.push(format!("/{name}?resourceVersion=0"));
+        let change = json!({ "metadata": { "labels": { "matrix": "yes" } } });
+        direct.merge(&format!("{path}/{name}"), &change).await.ok();
     }
-    let name = rows[0]["object"]["metadata"]["name"]
-        .as_str()
-        .expect("a name");
-    queries.push(format!("?fieldSelector=metadata.name%3D{name}"));
+}
+
+/// The queries for a collection and its objects, and whether a cache can answer them.
+async fn reads(direct: &Client, path: &str) -> Vec<(String, bool)> {
+    let list = table(direct, path).await.json();
+    let version = list["metadata"]["resourceVersion"].as_str();
+    let version = version.expect("a version");
+    let rows = list["rows"].as_array().cloned().unwrap_or_default();
+    let name = |row: &Value| {
+        let name = row["object"]["metadata"]["name"].as_str();
+        name.expect("a name").to_owned()
+    };
+    let mut queries = ["", "?labelSelector=app%3Dnone", "?limit=2"]
+        .map(str::to_owned)
+        .to_vec();
+    let versions = [
+        String::new(),
+        "&resourceVersion=0".to_owned(),
+        format!("&resourceVersion={version}&resourceVersionMatch=NotOlderThan"),
+    ];
+    let by_name = format!("&fieldSelector=metadata.name%3D{}", name(&rows[0]));
+    for selector in ["", "&labelSelector=matrix%3Dyes", &by_name] {
+        for include in INCLUDES {
+            for version in &versions {
+                queries.push(format!("?includeObject={include}{selector}{version}"));
+            }
+            queries.push(format!(
+                "?watch=1&sendInitialEvents=true&resourceVersionMatch=NotOlderThan\
+                 &allowWatchBookmarks=true&timeoutSeconds=2&includeObject={include}{selector}"
+            ));
+        }
+    }
+    for row in rows.iter().take(40) {
+        queries.push(format!("/{}?resourceVersion=0", name(row)));
+    }
+    for row in rows.iter().take(2) {
+        let version = row["object"]["metadata"]["resourceVersion"].as_str();
+        let version = version.expect("a version");
+        for include in INCLUDES {
+            let get = format!("/{}?includeObject={include}&resourceVersion=", name(row));
+            queries.extend([format!("{get}0"), format!("{get}{version}")]);
+        }
+    }
+    let mut reads: Vec<_> = queries.into_iter().map(|query| (query, true)).collect();
     for include in INCLUDES {
-        queries.push(format!(
-            "?watch=1&sendInitialEvents=true&resourceVersionMatch=NotOlderThan\
-             &allowWatchBookmarks=true&timeoutSeconds=2&includeObject={include}"
-        ));
+        let get = format!("/{}?includeObject={include}", name(&rows[0]));
+        reads.push((get, false));
     }
-    let (mut compared, mut differences) = (0, Vec::new());
-    for query in queries {
-        let target = format!("{path}{query}");
+    reads
+}
+
+impl Read {
+    /// Compares the answers, and which side has answered. Returns the number of rows, and the
+    /// difference if there is one.
+    async fn difference_between(
+        &self,
+        direct: &Client,
+        through: &Client,
+    ) -> (usize, Option<String>) {
+        let target = &self.target;
         let both = async || {
-            let (wanted, got) = tokio::join!(table(direct, &target), table(through, &target));
-            (shown(&wanted), shown(&got))
+            let (wanted, got) = tokio::join!(table(direct, target), table(through, target));
+            (shown(&wanted), shown(&got), is_cached(&got))
         };
-        let (mut wanted, mut got) = both().await;
+        let (mut wanted, mut got, mut is_cached) = both().await;
         for _ in 0..RETRIES {
             if wanted != got {
-                (wanted, got) = both().await;
+                (wanted, got, is_cached) = both().await;
             }
         }
-        compared += wanted.matches("\"cells\":").count();
-        if wanted != got {
-            differences.push(difference(&target, &wanted, &got));
-        }
+        let rows = wanted.matches("\"cells\":").count();
+        let problem = if wanted != got {
+            Some(difference(target, &wanted, &got))
+        } else if is_cached != self.is_cached {
+            let by = if is_cached { "cache" } else { "API server" };
+            Some(format!("{target}: answered by the {by}"))
+        } else {
+            None
+        };
+        (rows, problem)
     }
-    (compared, differences)
+}
+
+/// Compares the list of a collection at exactly the version that kubefan's cache has.
+async fn difference_at_a_version(
+    direct: &Client,
+    through: &Client,
+    path: &str,
+    include: &str,
+) -> (usize, Option<String>) {
+    let mut problem = None;
+    for _ in 0..=RETRIES {
+        let now = table(through, &format!("{path}?resourceVersion=0")).await;
+        let version = now.json()["metadata"]["resourceVersion"].take();
+        let target = format!(
+            "{path}?includeObject={include}&resourceVersionMatch=Exact&resourceVersion={}",
+            version.as_str().expect("a version")
+        );
+        let (wanted, got) = tokio::join!(table(direct, &target), table(through, &target));
+        assert_eq!(
+            got.json()["metadata"]["resourceVersion"],
+            version,
+            "{target}"
+        );
+        let texts = [&wanted, &got].map(|answer| mask_ages(&answer.json().to_string()));
+        if texts[0] != texts[1] {
+            return (0, Some(difference(&target, &texts[0], &texts[1])));
+        }
+        if is_cached(&got) {
+            return (texts[0].matches("\"cells\":").count(), None);
+        }
+        // The cache may have reached another version meanwhile.
+        problem = Some(format!("{target}: answered by the API server"));
+    }
+    (0, problem)
 }
 
 /// The Tables in an answer, without the versions and tokens of lists, and without ages. In a watch,
 /// the initial events may be in another order.
 fn shown(answer: &Answer) -> String {
     let text = String::from_utf8_lossy(&answer.body);
-    let mut lines: Vec<_> = text.lines().map(without_list_metadata).collect();
+    let mut lines: Vec<_> = text.lines().filter_map(without_list_metadata).collect();
     if lines.len() > 1 {
         lines.sort();
     }
     mask_ages(&lines.join("\n"))
 }
 
-fn without_list_metadata(line: &str) -> String {
+/// `None` for a bookmark that may come or not.
+fn without_list_metadata(line: &str) -> Option<String> {
     let mut value: Value = serde_json::from_str(line).expect("JSON");
+    if is_later_bookmark(&value) {
+        return None;
+    }
     let is_event = value["type"].is_string();
     if is_event {
         let is_bookmark = value["type"] == "BOOKMARK";
@@ -129,7 +258,7 @@ fn without_list_metadata(line: &str) -> String {
     } else {
         value["metadata"] = Value::Null;
     }
-    value.to_string()
+    Some(value.to_string())
 }
 
 /// Both texts from shortly before their first difference.

@@ -1,0 +1,115 @@
+//! Tables of long lists are the same page by page through kubefan as directly.
+
+use base64::Engine;
+use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+use futures::StreamExt;
+use futures::stream;
+use serde_json::Value;
+use serde_json::json;
+
+use crate::support::clients::client::Client;
+use crate::support::cluster::define_widgets;
+use crate::support::normalise::mask_ages;
+use crate::support::programs::apiserver::private;
+use crate::support::programs::kubefan::Kubefan;
+
+use super::printed_tables::is_cached;
+use super::printed_tables::printed;
+use super::printed_tables::table;
+
+const OBJECTS: usize = 1_200;
+/// What kubectl asks for.
+const LIMIT: usize = 500;
+const WRITERS: usize = 32;
+/// Any version, so that a proof is not needed.
+const NOT_OLDER: &str = "&resourceVersion=1&resourceVersionMatch=NotOlderThan";
+const WIDGETS: &str = "/apis/example.kubefan.io/v1/namespaces";
+
+/// The pages of a list, without ages and versions: a continue token is replaced by its start key.
+async fn pages(client: &Client, first: &str, cached: bool) -> Vec<String> {
+    let (mut pages, mut version) = (Vec::new(), None);
+    let mut target = first.to_owned();
+    loop {
+        let answer = table(client, &target).await;
+        assert_eq!(is_cached(&answer), cached, "{target}");
+        let mut page = answer.json();
+        let metadata = &mut page["metadata"];
+        let of_page = metadata["resourceVersion"].take();
+        assert_eq!(version.get_or_insert_with(|| of_page.clone()), &of_page);
+        let token = metadata["continue"].take();
+        let token = token.as_str().map(str::to_owned);
+        if let Some(token) = &token {
+            let decoded = URL_SAFE_NO_PAD.decode(token).expect("base64");
+            let decoded: Value = serde_json::from_slice(&decoded).expect("JSON");
+            assert_eq!(
+                decoded["rv"].to_string(),
+                of_page.as_str().unwrap_or_default()
+            );
+            metadata["continue"] = decoded["start"].clone();
+        }
+        let rows = page["rows"].as_array().map_or(0, Vec::len);
+        assert!(rows == LIMIT || token.is_none(), "{target}: {rows} rows");
+        pages.push(mask_ages(&page.to_string()));
+        match token {
+            Some(token) => target = format!("{first}&continue={token}"),
+            None => return pages,
+        }
+        // The version is in the token.
+        target = target.replace(NOT_OLDER, "");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn each_page_of_a_long_table_is_the_same_through_kubefan() {
+    let Some(server) = private().await else {
+        return;
+    };
+    define_widgets(&server).await;
+    let direct = server.client();
+    let namespace = server.namespace("pages").await;
+    let maps = format!("/api/v1/namespaces/{namespace}/configmaps");
+    let widgets = format!("{WIDGETS}/{namespace}/widgets");
+    let create = async |number: usize| {
+        let part = if number.is_multiple_of(2) {
+            "even"
+        } else {
+            "odd"
+        };
+        let labels = json!({ "part": part });
+        let metadata = json!({ "name": format!("o{number}"), "labels": labels });
+        let map = json!({ "metadata": metadata, "data": { "number": number.to_string() } });
+        let widget = json!({
+            "apiVersion": "example.kubefan.io/v1", "kind": "Widget", "metadata": metadata,
+            "spec": { "color": format!("color {number}") },
+        });
+        direct.create(&maps, &map).await.ok();
+        direct.create(&widgets, &widget).await.ok();
+    };
+    let created = stream::iter(0..OBJECTS).map(create);
+    created.buffer_unordered(WRITERS).collect::<Vec<()>>().await;
+    let kubefan = Kubefan::start(&server, &[]).await;
+    let through = kubefan.client();
+    for path in [&maps, &widgets] {
+        printed(&through, path).await;
+        for selector in ["", "&labelSelector=part%3Dodd"] {
+            for include in ["None", "Metadata", "Object"] {
+                for version in ["", NOT_OLDER, "&resourceVersion=0"] {
+                    let first =
+                        format!("{path}?limit={LIMIT}&includeObject={include}{selector}{version}");
+                    let wanted = pages(&direct, &first, false).await;
+                    let got = pages(&through, &first, true).await;
+                    let count = match (version, selector) {
+                        // The limit does not count.
+                        ("&resourceVersion=0", _) => 1,
+                        (_, "") => 3,
+                        _ => 2,
+                    };
+                    assert_eq!((wanted.len(), got.len()), (count, count), "{first}");
+                    for (number, (got, wanted)) in got.iter().zip(&wanted).enumerate() {
+                        assert!(got == wanted, "{first}, page {number}:\n{wanted}\n{got}");
+                    }
+                }
+            }
+        }
+    }
+}
