@@ -8,9 +8,11 @@ use std::process::Command;
 use std::process::Stdio;
 use std::time::Duration;
 
+use serde_json::Value;
 use serde_json::json;
 use tempfile::TempDir;
 
+use crate::support::clients::client::Client;
 use crate::support::poll::eventually;
 use crate::support::programs::apiserver::ApiServer;
 use crate::support::programs::kubectl::Kubectl;
@@ -40,6 +42,18 @@ pub(crate) async fn define_widgets(server: &ApiServer) {
         answer.is(200)
     })
     .await;
+}
+
+/// Creates a custom resource. The API server asks for patience while it follows a new definition.
+pub(crate) async fn create_patiently(client: &Client, collection: &str, object: &Value) {
+    let made = eventually(collection, Duration::from_secs(20), async || {
+        let made = client.create(collection, object).await;
+        match made.status.as_u16() {
+            429 | 503 => Err(made),
+            _ => Ok(made),
+        }
+    });
+    made.await.ok();
 }
 
 /// A running stub kubelet and its scratch files; both end when this is dropped.

@@ -8,6 +8,7 @@ use serde_json::json;
 
 use crate::support::clients::client::Answer;
 use crate::support::clients::client::Client;
+use crate::support::cluster::create_patiently;
 use crate::support::normalise::mask_ages;
 use crate::support::poll::eventually;
 use crate::support::programs::apiserver::private;
@@ -156,14 +157,14 @@ async fn define(direct: &Client, number: usize, path: &str) -> Option<String> {
                 ],
             },
         });
-        direct.create(&collection, &object).await.ok();
+        create_patiently(direct, &collection, &object).await;
     }
     let bare = json!({
         "apiVersion": format!("{GROUP}/v1"),
         "kind": format!("Odd{number}"),
         "metadata": { "name": "bare" },
     });
-    direct.create(&collection, &bare).await.ok();
+    create_patiently(direct, &collection, &bare).await;
     Some(collection)
 }
 

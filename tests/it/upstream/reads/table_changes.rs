@@ -15,6 +15,7 @@ use serde_json::Value;
 use serde_json::json;
 
 use crate::support::clients::client::Client;
+use crate::support::cluster::create_patiently;
 use crate::support::poll::eventually;
 use crate::support::poll::within;
 use crate::support::programs::apiserver::shared;
@@ -187,7 +188,7 @@ async fn other_columns_of_a_definition_are_compared_before_they_are_printed() {
             "metadata": { "name": format!("o{number}") },
             "spec": { "a": format!("a{number}"), "b": format!("b{number}") },
         });
-        direct.create(path, &object).await.ok();
+        create_patiently(&direct, path, &object).await;
     }
     let kubefan = Kubefan::start(server, &[]).await;
     let through = kubefan.client();

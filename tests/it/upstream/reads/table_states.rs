@@ -73,6 +73,13 @@ async fn compare(direct: &Client, through: &Client, path: String) -> (usize, Vec
         target: format!("{path}{query}"),
         is_cached: is_cached && may_be_cached,
     });
+    let of_all_namespaces = of_all_namespaces(&path).map(|wide| {
+        INCLUDES.map(|include| Read {
+            target: format!("{wide}?includeObject={include}"),
+            is_cached,
+        })
+    });
+    let reads = reads.chain(of_all_namespaces.into_iter().flatten());
     // Most of a watch is waiting for its end.
     let (watches, others): (Vec<_>, Vec<_>) = reads.partition(|read| is_watch(&read.target));
     let watches = watches
@@ -89,6 +96,13 @@ async fn compare(direct: &Client, through: &Client, path: String) -> (usize, Vec
     let rows = compared.iter().map(|(rows, _)| rows).sum();
     let differences = compared.into_iter().filter_map(|(_, found)| found);
     (rows, differences.collect())
+}
+
+/// The collection in all namespaces; `None` if that of `path` is in none.
+fn of_all_namespaces(path: &str) -> Option<String> {
+    let (root, rest) = path.split_once("/namespaces/")?;
+    let (_, resource) = rest.split_once('/')?;
+    Some(format!("{root}/{resource}"))
 }
 
 fn is_watch(target: &str) -> bool {

@@ -12,6 +12,7 @@ use serde_json::Value;
 use serde_json::json;
 
 use crate::support::clients::client::Client;
+use crate::support::cluster::create_patiently;
 use crate::support::normalise::mask_ages;
 use crate::support::poll::eventually;
 use crate::support::poll::within;
@@ -122,7 +123,7 @@ async fn write(client: &Client, watched: &Watched) {
     let create = async |name: &str, app: &str| {
         let mut object = watched.body.clone();
         object["metadata"] = json!({ "name": name, "labels": { "app": app } });
-        client.create(path, &object).await.ok();
+        create_patiently(client, path, &object).await;
     };
     let label = async |name: &str, app: &str| {
         let change = json!({ "metadata": { "labels": { "app": app } } });
@@ -219,7 +220,7 @@ async fn open_watches_of_tables_get_the_same_events() {
         for name in ["before", LAST] {
             let mut object = body.clone();
             object["metadata"] = json!({ "name": name, "labels": { "app": "a" } });
-            direct.create(path, &object).await.ok();
+            create_patiently(&direct, path, &object).await;
         }
         if path.ends_with("pods") {
             let status = json!({ "status": { "phase": "Running" } });
