@@ -141,7 +141,7 @@ impl App {
             Arc::clone(&rest_mapper),
             Forwarder::new(client.clone()),
             config.requests,
-            server::Metrics::new(&registry),
+            server::Metrics::new(&registry, &config.memory),
             shutdown.clone(),
         );
         if let Some(audit) = &audit {

@@ -232,9 +232,9 @@ impl Reader {
         let state = self.shared.state.read();
         let store = state.content.as_ref().map(|content| &content.store);
         let log_start = || state.log.start();
-        let (groups, refused_watches) = {
+        let (groups, refused_watches, queue_bytes) = {
             let interest = self.shared.interest.lock();
-            (interest.len(), interest.refused())
+            (interest.len(), interest.refused(), interest.queue_bytes())
         };
         Stats {
             objects: store.map_or(0, |store| store.len()),
@@ -251,6 +251,7 @@ impl Reader {
             watchers: self.watchers(),
             groups,
             refused_watches,
+            queue_bytes,
             pinned: self.shared.pins.lock().len(),
         }
     }

@@ -43,6 +43,8 @@ pub struct Stats {
     /// Number of watches that were refused since the start, because clients already watched too many
     /// selections that no index finds.
     pub refused_watches: u64,
+    /// Bytes of the queues of all groups. The events are the log's.
+    pub queue_bytes: usize,
     /// Number of pinned snapshots.
     pub pinned: usize,
 }

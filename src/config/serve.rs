@@ -164,8 +164,11 @@ pub(super) fn check(
             retention_bytes: cache.retention_bytes.map(|size| size.0),
             groups: GroupLimits {
                 unindexed: max_unindexed(&settings.limits),
+                idle_bytes: memory.share(GroupLimits::DEFAULT_IDLE_BYTES),
+                queue_bytes: memory.share(GroupLimits::DEFAULT_QUEUE_BYTES),
                 ..GroupLimits::default()
             },
+            bridge_bytes: memory.share(informer::Config::DEFAULT_BRIDGE_BYTES),
             freshness: FreshnessRule::policies(&cache.freshness),
             max_unauthorized: settings.limits.max_unauthorized.0,
             max_staleness: settings.limits.max_staleness.map(|period| period.0),

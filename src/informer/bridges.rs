@@ -42,8 +42,6 @@ use crate::upstream::WatchCall;
 
 /// How many bridges of the process may read an upstream watch concurrently.
 const MAX_OPEN: usize = 64;
-/// How many bytes of events all bridges of the process may buffer together.
-const MAX_BUFFERED_BYTES: usize = 64 << 20;
 /// How long a new bridge waits for more clients, so that it starts at the oldest version.
 const GATHER_TIME: Duration = Duration::from_millis(50);
 /// How long a bridge waits for its place among those that read an upstream watch.
@@ -66,6 +64,8 @@ pub struct BridgeLimits {
     places: Semaphore,
     totals: Arc<BridgeTotals>,
     opened: AtomicU64,
+    /// How many bytes of events all bridges of the process may buffer together.
+    max_bytes: usize,
 }
 
 /// The bridges of one informer, by selection.
@@ -88,13 +88,20 @@ enum Broken {
 // === impl BridgeLimits ===
 
 impl BridgeLimits {
-    /// The limits of bridges that count the bytes of evicted events in `evicted`.
-    pub(super) fn new(evicted: EvictedBytes) -> Self {
+    /// The limits of bridges that buffer at most `max_bytes` together, and count the bytes of evicted
+    /// events in `evicted`.
+    pub(super) fn new(max_bytes: usize, evicted: EvictedBytes) -> Self {
         Self {
             places: Semaphore::new(MAX_OPEN),
             totals: Arc::new(BridgeTotals::new(evicted)),
             opened: AtomicU64::new(0),
+            max_bytes,
         }
+    }
+
+    /// The bytes of the events that bridges have buffered, and their upper limit.
+    pub fn buffered_bytes(&self) -> (usize, usize) {
+        (self.totals.buffered_bytes(), self.max_bytes)
     }
 
     /// Adds the current metrics of all bridges to `samples`.
@@ -105,12 +112,6 @@ impl BridgeLimits {
             "Bridges that read an upstream watch for clients whose version is older than the log.",
             &[],
             open as f64,
-        );
-        samples.gauge(
-            "kubefan_bridge_buffer_bytes",
-            "Bytes of the events that bridges have buffered.",
-            &[],
-            self.totals.buffered_bytes() as f64,
         );
         samples.counter(
             "kubefan_bridge_upstream_watches_total",
@@ -160,7 +161,7 @@ impl<L: ListerWatcher> Bridges<L> {
             };
         }
         let totals = Arc::clone(&self.limits.totals);
-        let (writer, bridge, watch) = Bridge::new(gap, totals, MAX_BUFFERED_BYTES);
+        let (writer, bridge, watch) = Bridge::new(gap, totals, self.limits.max_bytes);
         running.insert(scope.clone(), bridge);
         let source = (self.source)(scope);
         let (limits, scope) = (Arc::clone(&self.limits), scope.clone());
@@ -192,7 +193,7 @@ async fn run<L: ListerWatcher>(writer: &BridgeWriter, source: &L, limits: &Bridg
     let end = Instant::now() + KEEP_TIME;
     while writer.is_complete() && Instant::now() < end {
         // A buffer that others need is kept only for the watches that are reading it.
-        let is_needed = limits.totals.buffered_bytes() > MAX_BUFFERED_BYTES / 2;
+        let is_needed = limits.totals.buffered_bytes() > limits.max_bytes / 2;
         tokio::select! {
             () = writer.abandoned(), if is_needed => {}
             () = sleep(KEEP_CHECK) => {}

@@ -26,6 +26,9 @@ pub struct Config {
     /// How many different selections clients may watch in each cache, as far as they cost memory or
     /// time for every change. Default is [`GroupLimits::default`].
     pub groups: GroupLimits,
+    /// Upper limit of the bytes of the events that bridges of all informers buffer together. Default
+    /// is [`Config::DEFAULT_BRIDGE_BYTES`].
+    pub bridge_bytes: usize,
     /// How fresh the answer to a read of the most recent state must be, for each resource. Default
     /// is as fresh as the request, for all resources.
     pub freshness: FreshnessPolicies,
@@ -48,6 +51,8 @@ impl Config {
     pub const DEFAULT_IDLE_TIMEOUT: Duration = Duration::from_secs(600);
     /// Default of [`Config::retention_age`]: 75 s, as in kube-apiserver.
     pub const DEFAULT_RETENTION_AGE: Duration = Duration::from_secs(75);
+    /// Default of [`Config::bridge_bytes`]: 64 MiB.
+    pub const DEFAULT_BRIDGE_BYTES: usize = 64 << 20;
     /// Default of [`Config::max_unauthorized`]: ten minutes.
     pub const DEFAULT_MAX_UNAUTHORIZED: Duration = Duration::from_secs(600);
     /// How long a ready cache stays in use while the API server answers 403, 404 or 406; after
@@ -77,6 +82,7 @@ impl Default for Config {
             retention_age: Self::DEFAULT_RETENTION_AGE,
             retention_bytes: None,
             groups: GroupLimits::default(),
+            bridge_bytes: Self::DEFAULT_BRIDGE_BYTES,
             freshness: FreshnessPolicies::default(),
             max_unauthorized: Self::DEFAULT_MAX_UNAUTHORIZED,
             max_staleness: None,

@@ -103,6 +103,7 @@ impl InformerSet {
     /// An empty set whose informers call the API server through `client`.
     pub fn new(client: Client, config: Config, shutdown: Shutdown) -> Self {
         let evicted = EvictedBytes::default();
+        let bridge_limits = BridgeLimits::new(config.bridge_bytes, evicted.clone());
         let inner = Inner {
             client,
             config: ArcSwap::from_pointee(config),
@@ -110,7 +111,7 @@ impl InformerSet {
             informers: DashMap::new(),
             refusals: DashMap::new(),
             required: Mutex::default(),
-            bridge_limits: Arc::new(BridgeLimits::new(evicted.clone())),
+            bridge_limits: Arc::new(bridge_limits),
             evicted,
         };
         Self {
@@ -203,6 +204,11 @@ impl InformerSet {
     /// The limits and counters of the bridges of all informers.
     pub fn bridge_limits(&self) -> &BridgeLimits {
         &self.inner.bridge_limits
+    }
+
+    /// Upper limit of the bytes of the queues of each cache.
+    pub fn queue_limit(&self) -> usize {
+        self.inner.config.load().groups.queue_bytes
     }
 
     /// The bytes of events that the caches no longer have and that clients' watches still hold.

@@ -31,8 +31,12 @@
 //! or if charges were refused over two sweeps, the ledger closes the connection with the largest
 //! charge. If no account was refused, but events have used up the memory, it closes the connection with the
 //! largest charge for watches.
+//!
+//! What several clients share, such as compressed lists, is kept beside the charges. Each kind of it
+//! has a [`Budget`], which is smaller if the process's limit is small.
 
 mod account;
+mod budget;
 mod kind;
 mod machine;
 mod pace;
@@ -62,6 +66,8 @@ pub use account::Hold;
 pub use account::Short;
 pub use account::SnapshotAge;
 pub use account::closed;
+pub use budget::Budget;
+pub use budget::sample_kept;
 pub use kind::Kind;
 pub use machine::available_memory;
 pub use pace::MinimumRate;
@@ -81,11 +87,9 @@ const SWEEP_PERIOD: Duration = Duration::from_secs(1);
 const MEASURED_SHARE: u64 = 2;
 /// The part of the process's limit, as a divisor, that only accounts within their fair share use.
 const RESERVED_SHARE: u64 = 4;
-/// Upper limit of the charges of [`Kind::List`] together, which only save work: a list whose items
-/// can't be held is converted twice.
-const LISTS_BYTES: u64 = 64 << 20;
-/// The part of the process's limit, as a divisor, that is the limit of the same charges.
-const LISTS_SHARE: u64 = 8;
+/// Upper limit of the charges of [`Kind::List`] together, within [`Limits::share`]. They only save
+/// work: a list whose items can't be held is converted twice.
+const LISTS_BYTES: usize = 64 << 20;
 /// Least fair share of an account: a connection with a few requests.
 const MIN_FAIR_SHARE: u64 = 4 * QUANTUM;
 
@@ -438,7 +442,7 @@ impl Shared {
 
     /// Adds `bytes` to the charges of lists if their own limit permits it.
     fn add_to_lists(&self, bytes: u64) -> Result<(), Short> {
-        let limit = LISTS_BYTES.min(self.limits.memory / LISTS_SHARE);
+        let limit = self.limits.share(LISTS_BYTES) as u64;
         let added = |lists: u64| Some(lists.checked_add(bytes)?).filter(|lists| *lists <= limit);
         let updated = self
             .lists

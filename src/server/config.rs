@@ -3,8 +3,10 @@
 use std::time::Duration;
 
 use crate::cache::GroupLimits;
+use crate::ledger::Limits;
 use crate::telemetry::Registry;
 
+use super::budgets::Budgets;
 use super::deliver::GzipCacheMetrics;
 use super::deliver::InitialChunkMetrics;
 use super::documents::DocumentMetrics;
@@ -40,9 +42,10 @@ pub struct Config {
     pub web_pages: WebPageRules,
 }
 
-/// Metrics of the request path. Create them once; clones share them.
+/// Metrics of the request path, and the budgets that they show. Create them once; clones share them.
 #[derive(Clone)]
 pub struct Metrics {
+    pub(super) budgets: Budgets,
     pub(super) requests: RequestMetrics,
     pub(super) gzip_cache: GzipCacheMetrics,
     pub(super) initial_chunks: InitialChunkMetrics,
@@ -67,9 +70,10 @@ impl Default for Config {
 }
 
 impl Metrics {
-    /// Registers the metrics in `registry`.
-    pub fn new(registry: &Registry) -> Self {
+    /// Registers the metrics in `registry`. The budgets are within `memory`.
+    pub fn new(registry: &Registry, memory: &Limits) -> Self {
         Self {
+            budgets: Budgets::new(registry, memory),
             requests: RequestMetrics::new(registry),
             gzip_cache: GzipCacheMetrics::new(registry),
             initial_chunks: InitialChunkMetrics::new(registry),

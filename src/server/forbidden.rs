@@ -32,25 +32,24 @@ use crate::body;
 use crate::body::Body;
 use crate::identity::KnownCaller;
 use crate::identity::UserKey;
+use crate::ledger::Budget;
 use crate::upstream;
 
 use super::rescue;
 
 /// Upper limit, in bytes, of a request's target and headers together with its answer.
 const MAX_ENTRY: usize = 16 << 10;
-/// Upper limit, in bytes, of all that is kept.
-const MAX_TOTAL: usize = 16 << 20;
-/// Upper limit, in bytes, of what is kept for one user.
-const MAX_OF_USER: usize = 1 << 20;
+/// What is kept for one user has at most this part, as a divisor, of the budget.
+const USER_SHARE: usize = 16;
 /// How long a 403 that has begun may take to arrive.
 const BODY_TIMEOUT: Duration = Duration::from_secs(10);
 /// The header that identifies a single request.
 const AUDIT_ID: HeaderName = HeaderName::from_static("audit-id");
 
 /// The 403s of the last seconds.
-#[derive(Default)]
 pub(super) struct ForbiddenAnswers {
     kept: Mutex<Kept>,
+    budget: Budget,
 }
 
 #[derive(Default)]
@@ -106,6 +105,14 @@ impl ForbiddenRead {
 }
 
 impl ForbiddenAnswers {
+    /// No answers yet, and never more than `budget`.
+    pub(super) fn new(budget: Budget) -> Self {
+        Self {
+            kept: Mutex::default(),
+            budget,
+        }
+    }
+
     /// The kept answer to `read`.
     pub(super) fn answer(&self, read: &ForbiddenRead) -> Option<Response<Body>> {
         let kept = self.kept.lock();
@@ -153,7 +160,10 @@ impl ForbiddenAnswers {
             body: body.clone(),
             until: asked_at + keep_for,
         };
-        self.kept.lock().insert(read, answer);
+        let mut kept = self.kept.lock();
+        kept.insert(read, answer, self.budget.limit());
+        self.budget.set_used(kept.bytes);
+        drop(kept);
         Ok(Response::from_parts(parts, body::full(body)))
     }
 }
@@ -173,7 +183,7 @@ async fn read_short(mut body: Body) -> Option<Bytes> {
 }
 
 impl Kept {
-    fn insert(&mut self, read: ForbiddenRead, answer: Answer) {
+    fn insert(&mut self, read: ForbiddenRead, answer: Answer, limit: usize) {
         let now = Instant::now();
         while let Some(oldest) = self.order.front()
             && self
@@ -193,7 +203,7 @@ impl Kept {
         let len = read.len() + answer.len();
         let of_user = self.bytes_of_user.get(&read.user).copied();
         let of_user = of_user.unwrap_or_default() + len;
-        if self.bytes + len > MAX_TOTAL || of_user > MAX_OF_USER {
+        if self.bytes + len > limit || of_user > limit / USER_SHARE {
             return;
         }
         self.bytes += len;
@@ -232,6 +242,7 @@ mod tests {
     use super::*;
 
     const KEEP: Duration = Duration::from_secs(2);
+    const LIMIT: usize = 1 << 20;
 
     fn read(user: u8, target: &str, accept: &'static str) -> ForbiddenRead {
         ForbiddenRead {
@@ -260,7 +271,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn a_403_is_repeated_for_the_same_read_of_the_same_user() {
-        let answers = ForbiddenAnswers::default();
+        let answers = ForbiddenAnswers::new(Budget::for_tests(LIMIT));
         let no = answer(StatusCode::FORBIDDEN, "no");
         keep(&answers, read(1, "/a", "json"), no).await;
         for (other, expected) in [
@@ -283,7 +294,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn other_answers_are_not_kept() {
-        let answers = ForbiddenAnswers::default();
+        let answers = ForbiddenAnswers::new(Budget::for_tests(LIMIT));
         for (status, length) in [(200, 1), (404, 1), (401, 1), (403, MAX_ENTRY + 1)] {
             let status = StatusCode::from_u16(status).expect("a status");
             let other = answer(status, vec![0; length]);
@@ -298,23 +309,27 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn what_is_kept_is_bounded_for_each_user_and_in_all() {
-        let answers = ForbiddenAnswers::default();
-        let long = || answer(StatusCode::FORBIDDEN, vec![0; 8 << 10]);
+        let answers = ForbiddenAnswers::new(Budget::for_tests(LIMIT));
+        let long = || answer(StatusCode::FORBIDDEN, vec![0; 4 << 10]);
         for user in 0..20 {
             for number in 0..200 {
                 let read = read(user, &format!("/{number}"), "");
                 keep(&answers, read, long()).await;
             }
             let kept = answers.kept.lock();
-            assert!(kept.bytes <= MAX_TOTAL && kept.bytes > 0, "{}", kept.bytes);
+            assert!(kept.bytes <= LIMIT && kept.bytes > 0, "{}", kept.bytes);
             let of_user = kept.bytes_of_user.values();
-            assert!(of_user.max().is_some_and(|bytes| *bytes <= MAX_OF_USER));
+            assert!(
+                of_user
+                    .max()
+                    .is_some_and(|bytes| *bytes <= LIMIT / USER_SHARE)
+            );
         }
         advance(KEEP).await;
         keep(&answers, read(1, "/last", ""), long()).await;
         let kept = answers.kept.lock();
         assert_eq!((kept.answers.len(), kept.order.len()), (1, 1));
-        assert!(kept.bytes < MAX_ENTRY);
+        assert!(kept.bytes < MAX_ENTRY && answers.budget.used() == kept.bytes);
         assert_eq!(kept.bytes_of_user.len(), 1);
     }
 }

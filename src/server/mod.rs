@@ -82,6 +82,7 @@ mod acquire;
 mod admin;
 mod audit;
 mod authoritative;
+mod budgets;
 mod collection;
 mod config;
 mod decide;

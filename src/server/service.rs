@@ -116,7 +116,7 @@ impl Server {
             forwarder.client().clone(),
             informers.clone(),
             Arc::clone(&rest_mapper),
-            metrics.tables,
+            (metrics.tables, metrics.budgets.rows),
             shutdown.clone(),
         );
         shutdown.spawn_background(tables.clone().clean());
@@ -125,7 +125,7 @@ impl Server {
             access.clone(),
             forwarder.clone(),
             move |group, version| mapper.with(|known| known.is_native_version(group, version)),
-            metrics.documents,
+            (metrics.documents, metrics.budgets.documents),
             shutdown.clone(),
         );
         let forwarding =
@@ -136,9 +136,13 @@ impl Server {
             informers,
             rest_mapper,
             forwarding,
-            forbidden: ForbiddenAnswers::default(),
-            gzip_cache: GzipCache::new(metrics.gzip_cache, shutdown.clone()),
-            initial_chunks: InitialChunkCache::new(metrics.initial_chunks, shutdown.clone()),
+            forbidden: ForbiddenAnswers::new(metrics.budgets.forbidden),
+            gzip_cache: GzipCache::new(metrics.budgets.lists, metrics.gzip_cache, shutdown.clone()),
+            initial_chunks: InitialChunkCache::new(
+                metrics.budgets.chunks,
+                metrics.initial_chunks,
+                shutdown.clone(),
+            ),
             in_flight: InFlight::new(config.max_requests_inflight, metrics.in_flight),
             shares,
             tables,

@@ -354,6 +354,29 @@ async fn held(kubefan: &Kubefan) -> f64 {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn budgets_are_small_if_the_memory_is() {
+    let sim = Sim::start(&[]).await;
+    let flags = ["-r", "configmaps", "--memory-limit", "16Mi"];
+    let kubefan = Kubefan::start_with(&sim.kubeconfig(), &flags).await;
+    let kinds = [
+        "list",
+        "chunk",
+        "row",
+        "document",
+        "forbidden",
+        "bridge",
+        "queue",
+    ];
+    for kind in kinds {
+        let name = |name: &str| format!("{name}{{kind=\"{kind}\"}}");
+        let limit = metric(&kubefan, &name("kubefan_kept_memory_limit_bytes")).await;
+        assert_eq!(limit, Some(f64::from(2 << 20)), "{kind}");
+        let kept = metric(&kubefan, &name("kubefan_kept_memory_bytes")).await;
+        assert!(kept.is_some_and(|bytes| bytes < f64::from(2 << 20)));
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn lists_that_no_client_reads_take_little_memory() {
     const CONNECTIONS: usize = 4;
     const STREAMS: usize = 1_000;
@@ -597,7 +620,7 @@ async fn compressed_watches_whose_initial_events_no_client_reads_take_little_mem
     });
     let compressed: f64 = compressed.expect("a counter").parse().expect("a number");
     assert!((1.0..=OBJECTS as f64).contains(&compressed), "{compressed}");
-    let kept = metric(&kubefan, "kubefan_gzip_initial_chunks_bytes").await;
+    let kept = metric(&kubefan, "kubefan_kept_memory_bytes{kind=\"chunk\"}").await;
     assert!(
         kept.is_some_and(|bytes| bytes <= f64::from(32 << 20)),
         "{kept:?}"

@@ -319,7 +319,8 @@ impl Interest {
         }
     }
 
-    fn queue_bytes(&self) -> usize {
+    /// The bytes of all queues.
+    pub(in crate::cache) fn queue_bytes(&self) -> usize {
         self.queued * QUEUED_EVENT_BYTES
             + self.ordered * size_of::<u64>()
             + self.queue_order.len() * size_of::<(u64, Vec<u64>)>()

@@ -89,6 +89,9 @@ impl ListerWatcher for Upstream {
     }
 }
 
+/// How many bytes the bridges may buffer.
+const BUFFER: usize = 1 << 20;
+
 /// Bridges to a cache whose first list is at version 20.
 struct Bench {
     upstream: Upstream,
@@ -105,7 +108,7 @@ impl Bench {
         writer.replace(list, ResourceVersion(20));
         let upstream = Upstream::default();
         upstream.answers.lock().extend(answers);
-        let limits = Arc::new(BridgeLimits::new(EvictedBytes::default()));
+        let limits = Arc::new(BridgeLimits::new(BUFFER, EvictedBytes::default()));
         let source = upstream.clone();
         let scoped = move |scope: &Scope| Upstream {
             selector: scope.label_selector.clone(),
@@ -314,7 +317,7 @@ async fn events_that_no_watch_reads_are_dropped_when_others_need_their_memory() 
     let large = WatchEvent::Change {
         event_type: EventType::Modified,
         object: object(9),
-        frame: Bytes::from(vec![b' '; super::MAX_BUFFERED_BYTES / 2]),
+        frame: Bytes::from(vec![b' '; BUFFER / 2]),
     };
     let bench = Bench::new([
         open(vec![change(8), bookmark(20)]),

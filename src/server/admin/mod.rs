@@ -18,6 +18,7 @@ use crate::body::Body;
 use crate::identity::AccessControl;
 use crate::informer::Informer;
 use crate::informer::InformerSet;
+use crate::ledger::sample_kept;
 use crate::shutdown::Shutdown;
 use crate::telemetry::Registry;
 
@@ -42,9 +43,12 @@ impl Admin {
     pub fn new(informers: InformerSet, registry: Registry, shutdown: Shutdown) -> Self {
         let scraped = informers.clone();
         registry.on_scrape(move |samples| {
-            for informer in scraped.all() {
-                add_samples(&informer, samples);
-            }
+            let queues = scraped.all();
+            let queues = queues.iter().map(|informer| add_samples(informer, samples));
+            let queues = queues.sum();
+            sample_kept(samples, "queue", queues, scraped.queue_limit());
+            let (bytes, limit) = scraped.bridge_limits().buffered_bytes();
+            sample_kept(samples, "bridge", bytes, limit);
             samples.gauge(
                 "kubefan_upstream_responding",
                 "1 if the API server responds to pings and handshakes, else 0.",

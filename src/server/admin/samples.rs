@@ -7,8 +7,8 @@ use crate::telemetry::Samples;
 /// Name, help text and value of a metric.
 type Metric = (&'static str, &'static str, f64);
 
-/// Adds the current metrics of `informer` to `samples`.
-pub(super) fn add_samples(informer: &Informer, samples: &mut Samples) {
+/// Adds the current metrics of `informer` to `samples`. Returns the bytes of its queues.
+pub(super) fn add_samples(informer: &Informer, samples: &mut Samples) -> usize {
     let stats = informer.reader().stats();
     let gvr = &informer.resource().gvr;
     let scope = informer.upstream_scope();
@@ -38,6 +38,7 @@ pub(super) fn add_samples(informer: &Informer, samples: &mut Samples) {
         &labels,
         informer.isolated_selections() as f64,
     );
+    stats.queue_bytes
 }
 
 fn gauges(stats: &Stats, is_ready: bool) -> [Metric; 7] {

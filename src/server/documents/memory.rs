@@ -11,6 +11,7 @@ use http::header;
 use parking_lot::Mutex;
 
 use crate::identity::UserKey;
+use crate::ledger::Budget;
 
 use super::key::DocumentKey;
 use super::key::VersionHash;
@@ -32,13 +33,9 @@ const DESCRIPTION: [HeaderName; 8] = [
     header::LAST_MODIFIED,
     header::VARY,
 ];
-/// Upper limit, in bytes, of all documents together.
-const MAX_TOTAL: usize = 64 << 20;
-/// What each document counts, besides its bytes, when the largest user is searched: a user may have
-/// many bytes or many documents.
-const SHARE_OF_A_DOCUMENT: usize = MAX_TOTAL / MAX_DOCUMENTS;
-/// Longest document, in bytes, that is remembered. The longest one of Kubernetes itself has 5 MB.
-pub(super) const MAX_DOCUMENT: usize = 16 << 20;
+/// The longest document that is remembered has this part, as a divisor, of the budget: 16 MiB of
+/// the largest one. The longest one of Kubernetes itself has 5 MB.
+const DOCUMENT_SHARE: usize = 4;
 
 /// A document that the API server sent.
 #[derive(Debug)]
@@ -53,9 +50,10 @@ pub(super) struct Document {
 /// The newest documents, by their representation. Those that were not used for the longest time
 /// make room for others, first those of the user with the most bytes: by variants of `Accept`, one
 /// user could else push out what the others read.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) struct Memory {
     inner: Mutex<Inner>,
+    budget: Budget,
 }
 
 #[derive(Debug, Default)]
@@ -108,6 +106,19 @@ impl Document {
 }
 
 impl Memory {
+    /// An empty memory of at most `budget`.
+    pub(super) fn new(budget: Budget) -> Self {
+        Self {
+            inner: Mutex::default(),
+            budget,
+        }
+    }
+
+    /// Longest document, in bytes, that is remembered.
+    pub(super) fn max_document(&self) -> usize {
+        self.budget.limit() / DOCUMENT_SHARE
+    }
+
     /// The newest document for `key`, if it was sent for the version `hash`.
     pub(super) fn get(&self, key: &DocumentKey, hash: &VersionHash) -> Option<Arc<Document>> {
         let mut inner = self.inner.lock();
@@ -128,10 +139,11 @@ impl Memory {
         let replaced = inner.documents.get(&key);
         let replaced = replaced.map(|entry| (1, entry.document.len(&key)));
         let (count, bytes) = replaced.unwrap_or_default();
-        let has_room = inner.bytes - bytes + document.len(&key) <= MAX_TOTAL
+        let has_room = inner.bytes - bytes + document.len(&key) <= self.budget.limit()
             && inner.documents.len() - count < MAX_DOCUMENTS;
         if has_room {
             inner.put(key, document, None);
+            self.budget.set_used(inner.bytes);
         }
         has_room
     }
@@ -140,17 +152,13 @@ impl Memory {
     pub(super) fn put(&self, key: DocumentKey, document: Document, user: Option<UserKey>) {
         let mut inner = self.inner.lock();
         inner.put(key, document, user);
-        while inner.bytes > MAX_TOTAL || inner.documents.len() > MAX_DOCUMENTS {
-            let Some(forgotten) = inner.next_to_forget() else {
-                return;
-            };
+        let limit = self.budget.limit();
+        while (inner.bytes > limit || inner.documents.len() > MAX_DOCUMENTS)
+            && let Some(forgotten) = inner.next_to_forget(limit)
+        {
             inner.remove(&forgotten);
         }
-    }
-
-    /// The bytes of all documents.
-    pub(super) fn bytes(&self) -> usize {
-        self.inner.lock().bytes
+        self.budget.set_used(inner.bytes);
     }
 }
 
@@ -170,10 +178,12 @@ impl Inner {
     }
 
     /// Of the user with the largest share, the document that was not used for the longest time.
-    fn next_to_forget(&self) -> Option<DocumentKey> {
+    fn next_to_forget(&self, limit: usize) -> Option<DocumentKey> {
+        // A user may have many bytes or many documents, so each document counts more than its bytes.
+        let of_each = limit / MAX_DOCUMENTS;
         let mut shares = HashMap::<_, usize>::new();
         for (key, entry) in &self.documents {
-            let share = entry.document.len(key) + SHARE_OF_A_DOCUMENT;
+            let share = entry.document.len(key) + of_each;
             *shares.entry(entry.user).or_default() += share;
         }
         let (user, _) = shares.into_iter().max_by_key(|(_, share)| *share)?;
@@ -198,6 +208,12 @@ mod tests {
     use crate::body;
     use crate::server::request::RequestInfo;
 
+    const LIMIT: usize = 64 << 20;
+
+    fn memory() -> Memory {
+        Memory::new(Budget::for_tests(LIMIT))
+    }
+
     fn key(url: &str) -> DocumentKey {
         let request = Request::get(url).body(body::empty()).expect("a request");
         let info = RequestInfo::parse(request.method(), request.uri().path(), "");
@@ -211,17 +227,21 @@ mod tests {
 
     #[test]
     fn the_least_recently_used_documents_make_room() {
-        let memory = Memory::default();
+        let memory = memory();
         let keys: Vec<_> = (0..4).map(|n| key(&format!("/apis/g{n}/v1"))).collect();
         for key in &keys {
-            memory.put(key.clone(), document(MAX_DOCUMENT - 2 * OVERHEAD), None);
+            memory.put(
+                key.clone(),
+                document(LIMIT / DOCUMENT_SHARE - 2 * OVERHEAD),
+                None,
+            );
         }
         assert!(memory.get(&keys[0], &None).is_some());
         memory.put(key("/version"), document(5 * OVERHEAD), None);
         let kept = keys.iter().map(|key| memory.get(key, &None).is_some());
         let kept: Vec<_> = kept.collect();
         assert_eq!(kept, [true, false, true, true]);
-        assert!(memory.bytes() <= MAX_TOTAL);
+        assert!(memory.budget.used() <= LIMIT);
     }
 
     #[test]
@@ -237,7 +257,7 @@ mod tests {
                 .expect("a document")
                 .0
         };
-        let memory = Memory::default();
+        let memory = memory();
         let documents: Vec<_> = (0..4).map(|n| key(&format!("/apis/g{n}"))).collect();
         for document_key in &documents {
             memory.put(document_key.clone(), document(5 << 20), first);
@@ -263,21 +283,34 @@ mod tests {
         for number in 0..1_000 {
             memory.put(key(&format!("/apis/h{number}")), document(1), first);
         }
-        assert!(kept(&key("/apis/h999")) && memory.bytes() <= MAX_TOTAL);
+        assert!(kept(&key("/apis/h999")) && memory.budget.used() <= LIMIT);
+    }
+
+    #[test]
+    fn a_small_budget_is_kept() {
+        const SMALL: usize = 2 << 20;
+        let memory = Memory::new(Budget::for_tests(SMALL));
+        assert_eq!(memory.max_document(), SMALL / DOCUMENT_SHARE);
+        for number in 0..20 {
+            let key = key(&format!("/apis/g{number}"));
+            memory.put(key, document(SMALL / DOCUMENT_SHARE), None);
+            assert!((1..=SMALL).contains(&memory.budget.used()));
+        }
+        assert!(memory.get(&key("/apis/g19"), &None).is_some());
     }
 
     #[test]
     fn a_replaced_document_takes_no_room() {
-        let memory = Memory::default();
+        let memory = memory();
         for bytes in [500, 700, 20] {
             memory.put(key("/version"), document(bytes), None);
-            assert_eq!(memory.bytes(), OVERHEAD + bytes + "/version".len());
+            assert_eq!(memory.budget.used(), OVERHEAD + bytes + "/version".len());
         }
     }
 
     #[test]
     fn the_number_of_documents_is_bounded() {
-        let memory = Memory::default();
+        let memory = memory();
         for number in 0..=MAX_DOCUMENTS {
             memory.put(key(&format!("/apis/g{number}")), document(1), None);
         }
@@ -287,10 +320,10 @@ mod tests {
 
     #[test]
     fn documents_that_were_not_asked_for_push_out_no_others() {
-        let memory = Memory::default();
+        let memory = memory();
         let keys: Vec<_> = (0..5).map(|n| key(&format!("/apis/g{n}/v1"))).collect();
         let room = keys.iter().map(|key| {
-            let document = document(MAX_DOCUMENT - 2 * OVERHEAD);
+            let document = document(LIMIT / DOCUMENT_SHARE - 2 * OVERHEAD);
             memory.put_if_room(key.clone(), document)
         });
         assert_eq!(room.collect::<Vec<_>>(), [true, true, true, true, false]);
@@ -301,7 +334,7 @@ mod tests {
 
     #[test]
     fn another_version_of_a_document_replaces_it() {
-        let memory = Memory::default();
+        let memory = memory();
         let schemas = key("/openapi/v3/api/v1");
         let version = |text: &str| Some(text.to_owned());
         for hash in ["A", "B"] {

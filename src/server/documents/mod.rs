@@ -33,7 +33,6 @@ use http_body::Frame;
 use http_body::SizeHint;
 use prometheus::IntCounter;
 use prometheus::IntCounterVec;
-use prometheus::IntGauge;
 use tokio::sync::OwnedSemaphorePermit;
 use tokio::sync::Semaphore;
 use tokio::time::Instant;
@@ -45,6 +44,7 @@ use crate::identity::AccessControl;
 use crate::identity::Caller;
 use crate::identity::UserKey;
 use crate::ledger::Account;
+use crate::ledger::Budget;
 use crate::server::forward::Room;
 use crate::server::request::RequestInfo;
 use crate::server::rescue::FailedForward;
@@ -55,7 +55,6 @@ use crate::upstream::Forwarder;
 use key::DocumentKey;
 use key::VersionHash;
 use memory::Document;
-use memory::MAX_DOCUMENT;
 use memory::Memory;
 use prefetch::Prefetch;
 
@@ -120,7 +119,6 @@ pub(super) struct DocumentRequest {
 pub(super) struct DocumentMetrics {
     answers: IntCounterVec,
     fetched: IntCounter,
-    bytes: IntGauge,
 }
 
 /// Who had the bytes of a document that a client got.
@@ -156,18 +154,18 @@ struct Receiving {
 // === impl Documents ===
 
 impl Documents {
-    /// Remembers documents, and fetches those of OpenAPI v3 through `forwarder`. `access` remembers
+    /// Remembers documents within the budget, and fetches those of OpenAPI v3 through `forwarder`. `access` remembers
     /// who may read them.
     /// `is_native(group, version)` is true if the API server itself serves these resources.
     pub(super) fn new(
         access: AccessControl,
         forwarder: Forwarder,
         is_native: impl Fn(&str, &str) -> bool + Send + Sync + 'static,
-        metrics: DocumentMetrics,
+        (metrics, budget): (DocumentMetrics, Budget),
         shutdown: Shutdown,
     ) -> Self {
         let inner = Inner {
-            memory: Memory::default(),
+            memory: Memory::new(budget),
             prefetch: Prefetch::new(forwarder, shutdown),
             access,
             is_native: Box::new(is_native),
@@ -312,13 +310,6 @@ impl Documents {
 
     fn remember(&self, key: DocumentKey, document: Document, user: Option<UserKey>) {
         self.inner.memory.put(key, document, user);
-        self.update_bytes();
-    }
-
-    fn update_bytes(&self) {
-        let inner = &self.inner;
-        let bytes = i64::try_from(inner.memory.bytes()).unwrap_or(i64::MAX);
-        inner.metrics.bytes.set(bytes);
     }
 
     fn count(&self, source: Source) {
@@ -395,10 +386,6 @@ impl DocumentMetrics {
                 "OpenAPI documents that kubefan has fetched for an outage, after a client has \
                  read their index.",
             ),
-            bytes: registry.gauge(
-                "kubefan_api_documents_bytes",
-                "Bytes of the remembered discovery and OpenAPI documents.",
-            ),
         }
     }
 }
@@ -410,7 +397,7 @@ impl Receiving {
     fn add(&mut self, chunk: &Bytes) -> bool {
         self.length += chunk.len();
         self.chunks.push(chunk.clone());
-        self.length <= MAX_DOCUMENT && self.room.fits(self.length)
+        self.length <= self.documents.inner.memory.max_document() && self.room.fits(self.length)
     }
 
     /// Remembers the document, unless it ended before its announced length.

@@ -29,7 +29,6 @@ use super::key::DocumentKey;
 use super::key::OPENAPI_V3;
 use super::key::VersionHash;
 use super::memory::Document;
-use super::memory::MAX_DOCUMENT;
 
 /// The shortest time between two runs.
 const PAUSE: Duration = Duration::from_secs(5);
@@ -124,7 +123,8 @@ impl Prefetch {
     }
 
     async fn fetch_all(&self, documents: &Documents, formats: &[HeaderValue]) -> Result<(), Error> {
-        let index = self.fetch(request(OPENAPI_V3, &JSON)).await?;
+        let most = documents.inner.memory.max_document();
+        let index = self.fetch(request(OPENAPI_V3, &JSON), most).await?;
         let index: Index = match index {
             Some((_, body)) => {
                 serde_json::from_slice(&body).map_err(|error| Error::Decode(error.into()))?
@@ -138,7 +138,7 @@ impl Prefetch {
                 let Some((key, hash)) = documents.missing(&request) else {
                     continue;
                 };
-                match self.fetch(request).await {
+                match self.fetch(request, most).await {
                     Ok(Some((headers, body))) => {
                         documents.inner.metrics.fetched.inc();
                         let document = Document::new(&headers, body, hash);
@@ -146,7 +146,6 @@ impl Prefetch {
                             tracing::debug!("there is no room for all documents of OpenAPI v3");
                             return Ok(());
                         }
-                        documents.update_bytes();
                     }
                     Ok(None) => {}
                     // The others may be answered. The next run tries this one again.
@@ -157,15 +156,17 @@ impl Prefetch {
         Ok(())
     }
 
-    /// Headers and body of the answer to `request`; `None` unless its status is 200.
+    /// Headers and body, of at most `most` bytes, of the answer to `request`; `None` unless its
+    /// status is 200.
     async fn fetch(
         &self,
         request: Request<Body>,
+        most: usize,
     ) -> Result<Option<(HeaderMap, bytes::Bytes)>, Error> {
         let fetching = async {
             let forwarded = self.forwarder.forward(request, Identity::Kubefan).await?;
             let (parts, body) = Response::into_parts(forwarded.response);
-            let body = upstream::collect(body, MAX_DOCUMENT).await?;
+            let body = upstream::collect(body, most).await?;
             Ok((parts.status == StatusCode::OK).then_some((parts.headers, body)))
         };
         let fetched = timeout(TIMEOUT, fetching).await;

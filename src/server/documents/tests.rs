@@ -16,6 +16,7 @@ use crate::api::Status;
 use crate::identity;
 use crate::identity::KnownCaller;
 use crate::identity::Mode;
+use crate::ledger::Budget;
 use crate::shutdown;
 use crate::upstream::Client;
 
@@ -43,7 +44,7 @@ fn documents_for(config: &identity::Config) -> Documents {
         access,
         Forwarder::new(client),
         |_, _| true,
-        DocumentMetrics::new(&registry),
+        (DocumentMetrics::new(&registry), Budget::for_tests(64 << 20)),
         shutdown,
     )
 }

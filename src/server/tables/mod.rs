@@ -17,7 +17,6 @@ use std::time::Duration;
 
 use parking_lot::Mutex;
 use prometheus::IntCounterVec;
-use prometheus::IntGauge;
 use tokio::time::Instant;
 use tokio::time::sleep;
 
@@ -33,6 +32,7 @@ use crate::informer::Informer;
 use crate::informer::InformerSet;
 use crate::informer::InformerSpec;
 use crate::informer::LiveRestMapper;
+use crate::ledger::Budget;
 use crate::shutdown::Shutdown;
 use crate::telemetry::Registry;
 use crate::upstream::Client;
@@ -50,8 +50,6 @@ use kind::tested_minor;
 use state::Admission;
 use state::Outcome;
 
-/// Upper limit of the bytes of printed rows. Others are printed for each answer.
-const ROW_BYTES: usize = 64 << 20;
 /// How often rows of changed objects are dropped.
 const CLEAN_INTERVAL: Duration = Duration::from_secs(60);
 /// The second of two reads within this time starts the informer.
@@ -61,7 +59,6 @@ const SECOND_READ: Duration = Duration::from_secs(60);
 #[derive(Clone)]
 pub(super) struct TableMetrics {
     checks: IntCounterVec,
-    row_bytes: IntGauge,
 }
 
 /// The kinds whose Tables kubefan prints. Cheap to clone.
@@ -78,6 +75,8 @@ struct Inner {
     /// When a Table of a resource without a ready informer was last asked for.
     cold_reads: Mutex<HashMap<GroupVersionResource, Instant>>,
     memory: Arc<RowMemory>,
+    /// The limit of `memory`. Its count is that of the last minute.
+    budget: Budget,
     metrics: TableMetrics,
     shutdown: Shutdown,
 }
@@ -92,21 +91,18 @@ impl TableMetrics {
                  (the resource is then forwarded), or failed (no answer to compare with).",
                 &["group", "resource", "result"],
             ),
-            row_bytes: registry.gauge(
-                "kubefan_table_rows_bytes",
-                "Bytes of printed rows of Tables in memory, as of the last minute.",
-            ),
         }
     }
 }
 
 impl Tables {
-    /// Tables of the objects in `informers`, compared with those that `client` gets.
+    /// Tables of the objects in `informers`, compared with those that `client` gets. Printed rows
+    /// are kept within the budget.
     pub(super) fn new(
         client: Client,
         informers: InformerSet,
         rest_mapper: Arc<LiveRestMapper>,
-        metrics: TableMetrics,
+        (metrics, budget): (TableMetrics, Budget),
         shutdown: Shutdown,
     ) -> Self {
         let inner = Inner {
@@ -115,7 +111,8 @@ impl Tables {
             rest_mapper,
             kinds: Mutex::default(),
             cold_reads: Mutex::default(),
-            memory: Arc::new(RowMemory::new(ROW_BYTES)),
+            memory: Arc::new(RowMemory::new(budget.limit())),
+            budget,
             metrics,
             shutdown,
         };
@@ -137,8 +134,7 @@ impl Tables {
             for kind in kinds {
                 kind.forget_old_rows().await;
             }
-            let used = i64::try_from(self.inner.memory.used()).unwrap_or(i64::MAX);
-            self.inner.metrics.row_bytes.set(used);
+            self.inner.budget.set_used(self.inner.memory.used());
         }
     }
 

@@ -22,7 +22,6 @@ use std::time::Duration;
 
 use parking_lot::Mutex;
 use prometheus::IntCounterVec;
-use prometheus::IntGauge;
 use tokio::sync::Semaphore;
 use tokio::task::spawn_blocking;
 use tokio::time::Instant;
@@ -36,6 +35,7 @@ use crate::codec::Encoder;
 use crate::codec::ListParts;
 use crate::codec::Representation;
 use crate::ledger::Account;
+use crate::ledger::Budget;
 use crate::shutdown::Shutdown;
 use crate::telemetry::Registry;
 
@@ -49,9 +49,6 @@ use crate::server::collection::PrintedList;
 use crate::server::deliver::chunks::Chunks;
 use crate::server::deliver::list_bodies::ListBodies;
 
-/// Upper limit of compressed bytes in memory, including those that slow clients have not read yet.
-/// If there is no more room, each client's list is compressed separately.
-const MAX_BYTES: usize = 64 << 20;
 /// Upper limit of the number of cached lists.
 const MAX_LISTS: usize = 256;
 /// How long a list is kept after its last use, if several clients have used it.
@@ -68,7 +65,6 @@ const OUTPUT_CHUNK: usize = 64 << 10;
 #[derive(Clone)]
 pub(crate) struct GzipCacheMetrics {
     lists: IntCounterVec,
-    bytes: IntGauge,
 }
 
 /// Lists that are being compressed or were compressed recently. Cheap to clone.
@@ -81,15 +77,11 @@ struct Inner {
     cached: Mutex<HashMap<ListKey, CachedList>>,
     /// One permit for each list that may be compressed concurrently.
     permits: Arc<Semaphore>,
-    limits: Limits,
+    /// The compressed bytes in memory, including those that slow clients have not read yet.
+    budget: Budget,
+    max_lists: usize,
     metrics: GzipCacheMetrics,
     shutdown: Shutdown,
-}
-
-#[derive(Clone, Copy)]
-struct Limits {
-    bytes: usize,
-    lists: usize,
 }
 
 struct CachedList {
@@ -164,42 +156,35 @@ impl GzipCacheMetrics {
                  was short (alone).",
                 &["how"],
             ),
-            bytes: registry.gauge(
-                "kubefan_gzip_lists_bytes",
-                "Bytes of compressed lists in memory, including lists that are being compressed.",
-            ),
         }
     }
 
     fn count(&self, how: &str) {
         self.lists.with_label_values(&[how]).inc();
     }
-
-    fn bytes_held(&self) -> usize {
-        usize::try_from(self.bytes.get()).unwrap_or_default()
-    }
 }
 
 // === impl GzipCache ===
 
 impl GzipCache {
-    /// An empty cache. Lists are compressed by tasks of `shutdown`.
-    pub(crate) fn new(metrics: GzipCacheMetrics, shutdown: Shutdown) -> Self {
-        let limits = Limits {
-            bytes: MAX_BYTES,
-            lists: MAX_LISTS,
-        };
-        Self::with_limits(limits, metrics, shutdown)
+    /// An empty cache of at most `budget`. Lists are compressed by tasks of `shutdown`.
+    pub(crate) fn new(budget: Budget, metrics: GzipCacheMetrics, shutdown: Shutdown) -> Self {
+        Self::with_limits((budget, MAX_LISTS), metrics, shutdown)
     }
 
-    fn with_limits(limits: Limits, metrics: GzipCacheMetrics, shutdown: Shutdown) -> Self {
+    fn with_limits(
+        (budget, max_lists): (Budget, usize),
+        metrics: GzipCacheMetrics,
+        shutdown: Shutdown,
+    ) -> Self {
         // Only half of the cores compress, because clients are served meanwhile.
         let threads = available_parallelism().map_or(1, |threads| threads.get().div_ceil(2));
         Self {
             inner: Arc::new(Inner {
                 cached: Mutex::default(),
                 permits: Arc::new(Semaphore::new(threads)),
-                limits,
+                budget,
+                max_lists,
                 metrics,
                 shutdown,
             }),
@@ -223,7 +208,7 @@ impl GzipCache {
         let Inner {
             metrics, shutdown, ..
         } = self.inner.as_ref();
-        let stream = Arc::new(GzipStream::new(metrics.bytes.clone()));
+        let stream = Arc::new(GzipStream::new(self.inner.budget.gauge().clone()));
         let body = stream.new_reader(account.cloned());
         {
             let mut cached = self.inner.cached.lock();
@@ -291,8 +276,8 @@ impl Inner {
         new_lists: usize,
         new_bytes: usize,
     ) -> bool {
-        while cached.len() + new_lists > self.limits.lists
-            || self.metrics.bytes_held() + new_bytes > self.limits.bytes
+        while cached.len() + new_lists > self.max_lists
+            || self.budget.used() + new_bytes > self.budget.limit()
         {
             let idle = cached.iter().filter(|(_, list)| !list.stream.has_readers());
             let oldest = idle.min_by_key(|(_, list)| list.last_used);

@@ -13,11 +13,11 @@ use futures_util::future::BoxFuture;
 use futures_util::future::WeakShared;
 use parking_lot::Mutex;
 use prometheus::IntCounterVec;
-use prometheus::IntGauge;
 use tokio::time::Instant;
 use tokio::time::sleep;
 
 use crate::api::ObjectKey;
+use crate::ledger::Budget;
 use crate::shutdown::Shutdown;
 use crate::telemetry::Registry;
 
@@ -25,9 +25,6 @@ use super::gzip_cache::ListKey;
 use super::initial_chunk::InitialChunk;
 use super::initial_chunk::MakingChunk;
 
-/// Upper limit of the bytes of the chunks that are kept. Chunks beyond it are compressed for each
-/// watch that comes later.
-const MAX_BYTES: usize = 32 << 20;
 /// Upper limit of the number of snapshots and selections whose chunks are kept.
 const MAX_STARTS: usize = 256;
 /// How long chunks are kept after a watch has read one of the same snapshot and selection.
@@ -39,7 +36,6 @@ const EXPIRY_PERIOD: Duration = Duration::from_secs(1);
 #[derive(Clone)]
 pub(crate) struct InitialChunkMetrics {
     chunks: IntCounterVec,
-    bytes: IntGauge,
 }
 
 /// Chunks that are being compressed or were compressed recently. Cheap to clone.
@@ -50,15 +46,10 @@ pub(crate) struct InitialChunkCache {
 
 struct Inner {
     state: Mutex<State>,
-    limits: Limits,
+    budget: Budget,
+    max_starts: usize,
     metrics: InitialChunkMetrics,
     shutdown: Shutdown,
-}
-
-#[derive(Clone, Copy)]
-struct Limits {
-    bytes: usize,
-    starts: usize,
 }
 
 #[derive(Default)]
@@ -108,10 +99,6 @@ impl InitialChunkMetrics {
                  one (shared).",
                 &["how"],
             ),
-            bytes: registry.gauge(
-                "kubefan_gzip_initial_chunks_bytes",
-                "Bytes of compressed chunks of initial events that are kept for other watches.",
-            ),
         }
     }
 }
@@ -119,19 +106,20 @@ impl InitialChunkMetrics {
 // === impl InitialChunkCache ===
 
 impl InitialChunkCache {
-    /// An empty cache, which a task of `shutdown` cleans while it is not empty.
-    pub(crate) fn new(metrics: InitialChunkMetrics, shutdown: Shutdown) -> Self {
-        let limits = Limits {
-            bytes: MAX_BYTES,
-            starts: MAX_STARTS,
-        };
-        Self::with_limits(limits, metrics, shutdown)
+    /// An empty cache of at most `budget`, which a task of `shutdown` cleans while it is not empty.
+    pub(crate) fn new(budget: Budget, metrics: InitialChunkMetrics, shutdown: Shutdown) -> Self {
+        Self::with_limits((budget, MAX_STARTS), metrics, shutdown)
     }
 
-    fn with_limits(limits: Limits, metrics: InitialChunkMetrics, shutdown: Shutdown) -> Self {
+    fn with_limits(
+        (budget, max_starts): (Budget, usize),
+        metrics: InitialChunkMetrics,
+        shutdown: Shutdown,
+    ) -> Self {
         let inner = Inner {
             state: Mutex::default(),
-            limits,
+            budget,
+            max_starts,
             metrics,
             shutdown,
         };
@@ -156,10 +144,10 @@ impl InitialChunkCache {
         let mut dropped = Vec::new();
         let mut state = inner.state.lock();
         if !state.starts.contains_key(key) {
-            while state.starts.len() >= inner.limits.starts {
+            while state.starts.len() >= inner.max_starts {
                 dropped.extend(state.drop_oldest());
             }
-            inner.metrics.set_bytes(state.bytes);
+            inner.budget.set_used(state.bytes);
             let start = Start::new(Instant::now());
             state.starts.insert(Arc::clone(key), start);
             if !std::mem::replace(&mut state.is_expiring, true) {
@@ -223,10 +211,10 @@ impl Inner {
         state.bytes += chunk.bytes();
         state.bytes -= before.bytes();
         dropped.push(before);
-        while state.bytes > self.limits.bytes {
+        while state.bytes > self.budget.limit() {
             dropped.extend(state.drop_chunk());
         }
-        self.metrics.set_bytes(state.bytes);
+        self.budget.set_used(state.bytes);
         drop(state);
         drop(dropped);
     }
@@ -245,7 +233,7 @@ impl Inner {
             state.bytes -= bytes;
             state.is_expiring = !state.starts.is_empty();
             let is_over = !state.is_expiring;
-            self.metrics.set_bytes(state.bytes);
+            self.budget.set_used(state.bytes);
             drop(state);
             // Freeing many chunks takes time, so it is done after unlocking.
             drop(old);
@@ -253,12 +241,6 @@ impl Inner {
                 return;
             }
         }
-    }
-}
-
-impl InitialChunkMetrics {
-    fn set_bytes(&self, bytes: usize) {
-        self.bytes.set(i64::try_from(bytes).unwrap_or(i64::MAX));
     }
 }
 

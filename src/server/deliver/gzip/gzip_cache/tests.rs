@@ -69,17 +69,15 @@ fn key(encoder: &Arc<Encoder>, version: u64) -> ListKey {
     }
 }
 
-fn cache(limits: Limits) -> GzipCache {
+fn cache(bytes: usize, lists: usize) -> GzipCache {
     let metrics = GzipCacheMetrics::new(&Registry::new());
     let shutdown = Shutdown::new(shutdown::Config::default());
-    GzipCache::with_limits(limits, metrics, shutdown)
+    let budget = Budget::for_tests(bytes);
+    GzipCache::with_limits((budget, lists), metrics, shutdown)
 }
 
 fn roomy() -> GzipCache {
-    cache(Limits {
-        bytes: MAX_BYTES,
-        lists: MAX_LISTS,
-    })
+    cache(64 << 20, MAX_LISTS)
 }
 
 fn counted(cache: &GzipCache, how: &str) -> u64 {
@@ -182,18 +180,18 @@ async fn any_difference_in_the_key_is_a_different_list() {
 async fn a_stream_without_readers_is_aborted() {
     let cache = roomy();
     let encoder = encoder();
-    let metrics = cache.inner.metrics.clone();
+    let budget = cache.inner.budget.clone();
     // The reader leaves before the compression has begun, and then while it runs.
     for has_begun in [false, true] {
         let body = cache
             .compress(key(&encoder, 1), chunks(&encoder, 1, 1000), false, None)
             .body;
         if has_begun {
-            until(|| metrics.bytes_held() > 0).await;
+            until(|| budget.used() > 0).await;
         }
         drop(body);
         until(|| cache.inner.cached.lock().is_empty()).await;
-        until(|| metrics.bytes_held() == 0).await;
+        until(|| budget.used() == 0).await;
     }
     // The next client gets a new list.
     let body = cache
@@ -223,10 +221,7 @@ async fn a_reader_that_leaves_does_not_disturb_the_others() {
 
 #[tokio::test]
 async fn each_reader_compresses_the_rest_of_a_list_too_long_to_cache() {
-    let cache = cache(Limits {
-        bytes: 2 * OUTPUT_CHUNK,
-        lists: MAX_LISTS,
-    });
+    let cache = cache(2 * OUTPUT_CHUNK, MAX_LISTS);
     let encoder = encoder();
     let text = plain(chunks(&encoder, 1, 1_000));
     let bodies: Vec<_> = (0..3)
@@ -236,10 +231,10 @@ async fn each_reader_compresses_the_rest_of_a_list_too_long_to_cache() {
                 .body
         })
         .collect();
-    let metrics = &cache.inner.metrics;
+    let budget = &cache.inner.budget;
     until(|| cache.inner.cached.lock().is_empty()).await;
     // No client has read anything; the compression stopped soon after the limit.
-    let held = metrics.bytes_held();
+    let held = budget.used();
     assert!(
         (2 * OUTPUT_CHUNK..=4 * OUTPUT_CHUNK).contains(&held),
         "{held}"
@@ -253,15 +248,12 @@ async fn each_reader_compresses_the_rest_of_a_list_too_long_to_cache() {
     for body in bodies {
         assert!(decoded(body).await == text);
     }
-    assert_eq!(metrics.bytes_held(), 0);
+    assert_eq!(budget.used(), 0);
 }
 
 #[tokio::test]
 async fn the_least_recently_used_list_is_evicted() {
-    let cache = cache(Limits {
-        bytes: MAX_BYTES,
-        lists: 2,
-    });
+    let cache = cache(64 << 20, 2);
     let encoder = encoder();
     for version in 1..=2 {
         let body = cache
@@ -301,14 +293,14 @@ async fn a_list_stays_cached_for_seconds_after_its_last_use() {
     assert!(cache.inner.cached.lock().contains_key(&key));
     sleep(Duration::from_millis(20)).await;
     assert!(cache.inner.cached.lock().is_empty());
-    assert_eq!(cache.inner.metrics.bytes_held(), 0);
+    assert_eq!(cache.inner.budget.used(), 0);
 }
 
 #[tokio::test]
 async fn a_waiting_reader_gets_an_error_when_the_producer_gives_up() {
     let cache = roomy();
     let encoder = encoder();
-    let stream = Arc::new(GzipStream::new(cache.inner.metrics.bytes.clone()));
+    let stream = Arc::new(GzipStream::new(cache.inner.budget.gauge().clone()));
     let mut body = body::boxed(stream.new_reader(None));
     assert!(body.frame().now_or_never().is_none());
     drop(Producer {
@@ -330,10 +322,7 @@ async fn a_compressor_for_the_rest_of_a_list_is_charged_to_its_reader() {
     let text = plain(chunks(&encoder, 1, 1_000));
     // The second connection has no memory for a compressor.
     for (connection_memory, fits) in [(4 << 20, true), (128 << 10, false)] {
-        let cache = cache(Limits {
-            bytes: 2 * OUTPUT_CHUNK,
-            lists: MAX_LISTS,
-        });
+        let cache = cache(2 * OUTPUT_CHUNK, MAX_LISTS);
         let limits = ledger::Limits::new(Some(1 << 30), Some(connection_memory), 0);
         let ledger = Ledger::new(limits);
         let account = ledger.open_account();

@@ -19,6 +19,7 @@ use crate::codec::MetaVersion;
 use crate::codec::Representation;
 use crate::codec::View;
 use crate::concurrency::Revocable;
+use crate::ledger::Budget;
 use crate::ledger::Ledger;
 use crate::ledger::Limits;
 use crate::server::collection::Collection;
@@ -38,7 +39,8 @@ const NAME: usize = 1_000;
 
 fn cache() -> InitialChunkCache {
     let metrics = InitialChunkMetrics::new(&Registry::new());
-    InitialChunkCache::new(metrics, Shutdown::new(shutdown::Config::default()))
+    let shutdown = Shutdown::new(shutdown::Config::default());
+    InitialChunkCache::new(Budget::for_tests(32 << 20), metrics, shutdown)
 }
 
 /// A collection of `count` objects with the resource version 20.

@@ -35,17 +35,15 @@ use crate::server::deliver::watch_body::tests::TestCollection;
 use crate::server::deliver::watch_body::tests::object;
 use crate::shutdown;
 
-fn chunk_cache(limits: Limits) -> InitialChunkCache {
+fn chunk_cache(bytes: usize, starts: usize) -> InitialChunkCache {
     let metrics = InitialChunkMetrics::new(&Registry::new());
     let shutdown = Shutdown::new(shutdown::Config::default());
-    InitialChunkCache::with_limits(limits, metrics, shutdown)
+    let budget = Budget::for_tests(bytes);
+    InitialChunkCache::with_limits((budget, starts), metrics, shutdown)
 }
 
 fn roomy() -> InitialChunkCache {
-    chunk_cache(Limits {
-        bytes: MAX_BYTES,
-        starts: MAX_STARTS,
-    })
+    chunk_cache(32 << 20, MAX_STARTS)
 }
 
 fn key(encoder: &Arc<Encoder>, version: u64) -> Arc<ListKey> {
@@ -93,7 +91,7 @@ fn read(cache: &InitialChunkCache, key: &Arc<ListKey>, number: usize) -> bool {
 }
 
 fn bytes(cache: &InitialChunkCache) -> i64 {
-    cache.inner.metrics.bytes.get()
+    cache.inner.budget.gauge().get()
 }
 
 #[tokio::test(start_paused = true)]
@@ -195,10 +193,7 @@ async fn chunks_are_kept_for_seconds_after_their_last_use() {
 async fn a_chunk_beyond_the_limit_takes_the_place_of_the_first_one_that_is_used_least() {
     let encoder = encoder();
     let each = chunk().expect("no failure").bytes();
-    let cache = chunk_cache(Limits {
-        bytes: 3 * each,
-        starts: 2,
-    });
+    let cache = chunk_cache(3 * each, 2);
     let [one, other, third] = [1, 2, 3].map(|version| key(&encoder, version));
     for number in 0..3 {
         assert!(read(&cache, &one, number));
@@ -220,10 +215,7 @@ async fn a_chunk_beyond_the_limit_takes_the_place_of_the_first_one_that_is_used_
 
 #[tokio::test(start_paused = true)]
 async fn a_chunk_that_is_larger_than_the_limit_is_not_kept() {
-    let cache = chunk_cache(Limits {
-        bytes: 1,
-        starts: 2,
-    });
+    let cache = chunk_cache(1, 2);
     let key = key(&encoder(), 1);
     assert!(read(&cache, &key, 0) && read(&cache, &key, 0));
     assert_eq!(bytes(&cache), 0);
@@ -315,10 +307,7 @@ async fn chunks_of_a_snapshot_with_other_indexes_leave_no_gap() {
     };
     // The first chunk does not fit together with the second one, which is therefore kept alone.
     let first = next(&mut watch(&roomy(), &objects(vec!["app".to_owned()]))).await;
-    let cache = chunk_cache(Limits {
-        bytes: first.bytes(),
-        starts: 2,
-    });
+    let cache = chunk_cache(first.bytes(), 2);
     let mut with_index = watch(&cache, &indexed);
     let mut without = watch(&cache, &plain);
     for _ in 0..2 {

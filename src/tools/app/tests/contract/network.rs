@@ -23,6 +23,7 @@ use crate::identity::AccessControl;
 use crate::informer;
 use crate::informer::InformerSet;
 use crate::informer::LiveRestMapper;
+use crate::ledger::Limits;
 use crate::net;
 use crate::net::Peer;
 use crate::net::Protocol;
@@ -168,7 +169,7 @@ impl Replica {
             Arc::new(rest_mapper),
             Forwarder::new(client),
             server::Config::default(),
-            server::Metrics::new(&registry),
+            server::Metrics::new(&registry, &Limits::default()),
             shutdown.clone(),
         );
         let clients = Link::new();
