@@ -7,10 +7,14 @@ pub enum Kind {
     Connection,
     /// The state of a request and the head of both messages.
     Stream,
-    /// Bodies of requests that are kept until the API server has answered.
+    /// Heads of requests that are unfinished.
+    Head,
+    /// Bodies of requests that are kept until the API server has answered, or wait to be sent to it.
     Request,
     /// Chunks of bodies that the HTTP library has taken and the client has not.
     Body,
+    /// Output that waits in the buffers of a connection whose client takes none.
+    Output,
     /// Items of lists that were converted before the list is sent.
     List,
     /// The state of watches, and initial events that are being sent.
@@ -32,11 +36,13 @@ impl Kind {
     pub(super) const COUNT: usize = Self::ALL.len();
 
     /// All kinds, in the order of their indexes.
-    pub(super) const ALL: [Self; 11] = [
+    pub(super) const ALL: [Self; 13] = [
         Self::Connection,
         Self::Stream,
+        Self::Head,
         Self::Request,
         Self::Body,
+        Self::Output,
         Self::List,
         Self::Watch,
         Self::Burst,
@@ -57,8 +63,10 @@ impl Kind {
         match self {
             Self::Connection => "connection",
             Self::Stream => "stream",
+            Self::Head => "head",
             Self::Request => "request",
             Self::Body => "body",
+            Self::Output => "output",
             Self::List => "list",
             Self::Watch => "watch",
             Self::Burst => "burst",

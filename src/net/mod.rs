@@ -21,6 +21,7 @@ mod resets;
 mod serving;
 mod tls;
 mod transport;
+mod unfinished_heads;
 mod write_timeout;
 
 pub use abort::Abort;

@@ -73,6 +73,7 @@ struct Server {
     address: SocketAddr,
     shutdown: Shutdown,
     registry: Registry,
+    ledger: Ledger,
     chunks: mpsc::UnboundedSender<Result<Frame<Bytes>, Infallible>>,
 }
 
@@ -83,7 +84,8 @@ impl Server {
         let socket = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let metrics = Metrics::new(&registry);
         let listener = Listener::new("test", socket, config, metrics, shutdown.clone());
-        let mut listener = listener.with_ledger(Ledger::new(Limits::default()));
+        let ledger = Ledger::new(Limits::default());
+        let mut listener = listener.with_ledger(ledger.clone());
         if let Some(acceptor) = tls {
             listener = listener.with_tls(acceptor);
         }
@@ -97,6 +99,7 @@ impl Server {
             address,
             shutdown,
             registry,
+            ledger,
             chunks,
         }
     }
