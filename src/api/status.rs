@@ -1,5 +1,8 @@
 //! `Status`: the body of every error of the Kubernetes API.
 
+use std::ops::RangeInclusive;
+
+use rand::Rng;
 use serde::Deserialize;
 use serde::Serialize;
 
@@ -105,6 +108,13 @@ impl Status {
     pub fn with_details(mut self, details: StatusDetails) -> Self {
         self.details = Some(details);
         self
+    }
+
+    /// After how many seconds a client that got a 429 should repeat its request: 1 to 5. It is random,
+    /// so that clients that were refused together do not return together.
+    pub fn random_retry_seconds() -> u32 {
+        const SECONDS: RangeInclusive<u32> = 1..=5;
+        rand::rng().random_range(SECONDS)
     }
 
     /// Seconds that a client should wait before a retry; `None` if the `Status` does not say.
@@ -226,7 +236,7 @@ impl Status {
     pub fn too_many_consistent_reads() -> Self {
         let message = "the cache could not be proven up to date, and too many reads of the most \
                        recent state wait for the API server, please try again later";
-        Self::failure(429, "TooManyRequests", message).with_details(retry_after(1))
+        Self::failure(429, "TooManyRequests", message).with_details(try_again_later())
     }
 
     /// 429 for a watch with a selector that no index answers, if clients already watch too many such
@@ -234,7 +244,7 @@ impl Status {
     pub fn too_many_watched_selectors() -> Self {
         let message = "clients already watch too many different selectors of this resource that \
                        every change must be tested against, please try again later";
-        Self::failure(429, "TooManyRequests", message).with_details(retry_after(1))
+        Self::failure(429, "TooManyRequests", message).with_details(try_again_later())
     }
 
     /// 429 for a request whose sender is not known, or whose rights are not, while kubefan already
@@ -242,14 +252,14 @@ impl Status {
     pub fn too_many_reviews() -> Self {
         let message = "too many requests wait for their authentication or authorization, please \
                        try again later";
-        Self::failure(429, "TooManyRequests", message).with_details(retry_after(1))
+        Self::failure(429, "TooManyRequests", message).with_details(try_again_later())
     }
 
     /// 429 for a read whose answer is long, while other such answers are being sent.
     pub fn too_many_long_reads() -> Self {
         let message = "too many reads with a long answer wait for the API server, please try \
                        again later";
-        Self::failure(429, "TooManyRequests", message).with_details(retry_after(1))
+        Self::failure(429, "TooManyRequests", message).with_details(try_again_later())
     }
 
     /// 429 for a LIST or WATCH of a shard that no cache can answer, for `reason`. An API server may
@@ -266,7 +276,7 @@ impl Status {
         let status = Self::failure(429, "TooManyRequests", message);
         match advice {
             Some(_) => status,
-            None => status.with_details(retry_after(1)),
+            None => status.with_details(try_again_later()),
         }
     }
 
@@ -324,6 +334,11 @@ fn details(group: &str, kind: &str, name: &str) -> StatusDetails {
         kind: kind.to_owned(),
         ..StatusDetails::default()
     }
+}
+
+/// The details of a 429.
+fn try_again_later() -> StatusDetails {
+    retry_after(Status::random_retry_seconds())
 }
 
 fn retry_after(seconds: u32) -> StatusDetails {

@@ -83,7 +83,7 @@ fn not_synced(informers: &InformerSet, read: &Read) -> Miss {
                 Miss::without_proof(&informer)
             })
         }
-        _ => Status::storage_reinitializing(1).into(),
+        _ => Status::storage_reinitializing(Status::random_retry_seconds()).into(),
     }
 }
 

@@ -1,7 +1,6 @@
 //! The one place where an error becomes a Status response and a log line.
 
 use std::error::Error as _;
-use std::ops::RangeInclusive;
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -13,7 +12,6 @@ use http::StatusCode;
 use http::Uri;
 use http::header;
 use parking_lot::Mutex;
-use rand::Rng;
 use tokio::time::Instant;
 
 use crate::api::Query;
@@ -24,10 +22,6 @@ use crate::body;
 use crate::body::Body;
 use crate::codec::StatusFormat;
 use crate::upstream;
-
-/// After how many seconds a client should retry a request that exceeded the limit of requests in
-/// flight.
-const RETRY_AFTER_SECONDS: RangeInclusive<u32> = 1..=5;
 
 /// The shortest time between two log lines about errors of one class.
 const LOG_INTERVAL: Duration = Duration::from_secs(10);
@@ -256,13 +250,12 @@ pub(super) fn broken_off() -> Status {
 }
 
 /// The 429 for a request that would exceed the limit of requests in flight, in kube-apiserver's
-/// words. It is plain text in every case, as there. `Retry-After` is random, so that clients that
-/// were refused together do not return together.
+/// words. It is plain text in every case, as there.
 pub(super) fn too_many_requests() -> Response<Body> {
     let text = "Too many requests, please try again later.\n";
     let mut response = plain_text(StatusCode::TOO_MANY_REQUESTS, text);
     let headers = response.headers_mut();
-    let seconds: u32 = rand::rng().random_range(RETRY_AFTER_SECONDS);
+    let seconds = Status::random_retry_seconds();
     headers.insert(header::RETRY_AFTER, seconds.into());
     let nosniff = HeaderValue::from_static("nosniff");
     headers.insert(header::X_CONTENT_TYPE_OPTIONS, nosniff);

@@ -1,5 +1,7 @@
 //! Tests that a `Status` is printed byte for byte as a kube-apiserver prints it.
 
+use std::collections::BTreeSet;
+
 use proptest::prelude::*;
 
 use super::Status;
@@ -133,5 +135,21 @@ proptest! {
     #[test]
     fn never_panics(body in prop::collection::vec(any::<u8>(), 0..64)) {
         prop_assert_eq!(Status::from_json(&body), None);
+    }
+}
+
+#[test]
+fn clients_that_were_refused_together_do_not_return_together() {
+    let refusals: [fn() -> Status; 5] = [
+        Status::too_many_consistent_reads,
+        Status::too_many_watched_selectors,
+        Status::too_many_reviews,
+        Status::too_many_long_reads,
+        || Status::unserved_shard("not_cached", None),
+    ];
+    for refusal in refusals {
+        let seconds = (0..200).filter_map(|_| refusal().retry_after());
+        let seconds: BTreeSet<_> = seconds.collect();
+        assert_eq!(seconds, BTreeSet::from([1, 2, 3, 4, 5]), "{}", refusal());
     }
 }

@@ -52,6 +52,11 @@ impl Answer {
         self.headers.get(name).and_then(|value| value.to_str().ok())
     }
 
+    /// The seconds in the header `Retry-After`.
+    pub(crate) fn retry_seconds(&self) -> Option<u32> {
+        self.header("retry-after")?.parse().ok()
+    }
+
     /// Returns the answer if it has this status; otherwise an error with its status and body.
     pub(crate) fn is(self, status: u16) -> Result<Self, String> {
         if self.status == status {
