@@ -147,6 +147,8 @@ async fn authorizing(kubeconfig: PathBuf) -> App {
     let app = App::start(ServeConfig {
         kubeconfig: Some(kubeconfig),
         context: None,
+        ping_interval: Duration::from_secs(3),
+        ping_timeout: Duration::from_secs(5),
         listen: ANY,
         is_exposed: false,
         admin: AdminConfig::loopback(),

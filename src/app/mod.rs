@@ -281,6 +281,8 @@ async fn connect(config: &ServeConfig) -> anyhow::Result<Client> {
     let client = Client::connect(ClientConfig {
         kubeconfig: config.kubeconfig.clone(),
         context: config.context.clone(),
+        ping_interval: config.ping_interval,
+        ping_timeout: config.ping_timeout,
         ..ClientConfig::default()
     });
     Ok(client.await?)

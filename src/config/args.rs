@@ -85,6 +85,14 @@ pub struct ServeArgs {
     #[arg(long, value_name = "NAME")]
     pub context: Option<String>,
 
+    /// How long a connection to the API server may be silent before it is pinged (HTTP/2)
+    #[arg(long, value_name = "DURATION", default_value = "3s", value_parser = parse_duration)]
+    pub upstream_ping_interval: Duration,
+
+    /// How long the API server may take to answer a ping; then the requests of the connection fail
+    #[arg(long, value_name = "DURATION", default_value = "5s", value_parser = parse_duration)]
+    pub upstream_ping_timeout: Duration,
+
     /// Address for clients; loopback only, unless TLS is served and callers are authenticated
     #[arg(
         long,
@@ -439,6 +447,16 @@ pub struct ServeArgs {
     /// closed after this time, too
     #[arg(long, value_name = "DURATION", default_value = "90s", value_parser = parse_duration)]
     pub head_timeout: Duration,
+
+    /// How long a client may take no byte of its connection's output; then the connection is closed,
+    /// unless it was upgraded
+    #[arg(long, value_name = "DURATION", default_value = "5m", value_parser = parse_duration)]
+    pub write_timeout: Duration,
+
+    /// How long a client's connection may be without traffic before the kernel checks whether it is
+    /// still open
+    #[arg(long, value_name = "DURATION", default_value = "60s", value_parser = parse_duration)]
+    pub tcp_keepalive: Duration,
 
     /// The longest head of a request, such as 256Ki
     #[arg(long, value_name = "BYTES", default_value = "256Ki", value_parser = parse_bytes)]

@@ -1,12 +1,13 @@
 //! The configuration of `kubefan serve`: file, environment variables and flags, checked and turned
 //! into each room's `Config`.
 //!
-//! `args` parses the command line and the environment, and `file` the file. `sources` combines them
-//! into `settings`, `serve` checks the settings against each other, and `resolved` is the result.
-//! All problems are reported together.
+//! `args` parses the command line and the environment, and `file` the file. `all_settings` has the
+//! keys and flags, by which `sources` combines them into `settings`. `serve` checks the settings
+//! against each other, and `resolved` is the result. All problems are reported together.
 
 pub mod address;
 mod admin;
+mod all_settings;
 mod args;
 mod cached_resource;
 mod certificate;

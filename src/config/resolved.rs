@@ -11,11 +11,11 @@ use super::LogFormat;
 use super::Problems;
 use super::ServeArgs;
 use super::ServeConfig;
+use super::all_settings::SETTINGS;
 use super::file;
 use super::serve;
 use super::settings::Settings;
 use super::sources;
-use super::sources::SETTINGS;
 use super::sources::Sources;
 
 /// The settings that a running kubefan can change. All others need a restart.

@@ -4,6 +4,7 @@ use std::net::SocketAddr;
 use std::num::NonZeroUsize;
 use std::ops::RangeInclusive;
 use std::path::PathBuf;
+use std::time::Duration;
 
 use crate::cache::GroupLimits;
 use crate::identity;
@@ -48,6 +49,10 @@ pub struct ServeConfig {
     pub kubeconfig: Option<PathBuf>,
     /// Context of the kubeconfig; `None` for its current context.
     pub context: Option<String>,
+    /// As [`ClientConfig::ping_interval`](crate::upstream::ClientConfig::ping_interval).
+    pub ping_interval: Duration,
+    /// As [`ClientConfig::ping_timeout`](crate::upstream::ClientConfig::ping_timeout).
+    pub ping_timeout: Duration,
     /// Address for clients.
     pub listen: SocketAddr,
     /// True if programs on other machines can read with kubefan's rights, or read tokens on the
@@ -150,6 +155,8 @@ pub(super) fn check(
     Some(ServeConfig {
         kubeconfig: settings.upstream.kubeconfig.clone(),
         context: settings.upstream.context.clone(),
+        ping_interval: settings.upstream.ping_interval.0,
+        ping_timeout: settings.upstream.ping_timeout.0,
         listen: listen?,
         is_exposed: exposure?.danger.is_some(),
         admin: admin?,
@@ -191,6 +198,7 @@ pub(super) fn check(
                 proof_scopes: settings.limits.max_proof_scopes_per_user,
             },
             request_timeout: settings.limits.request_timeout.0,
+            write_timeout: settings.limits.write_timeout.0,
             shard_selectors: match cache.shard_selector {
                 ShardSelectorMode::Forward => ShardSelectors::Forward,
                 ShardSelectorMode::Serve => ShardSelectors::Serve,
@@ -362,14 +370,21 @@ impl Checker<'_> {
 
     fn limits(&mut self) {
         let limits = &self.settings.limits;
+        let upstream = &self.settings.upstream;
         for (key, timeout) in [
+            ("upstream.pingInterval", upstream.ping_interval),
+            ("upstream.pingTimeout", upstream.ping_timeout),
             ("limits.requestTimeout", limits.request_timeout),
             ("limits.handshakeTimeout", limits.handshake_timeout),
             ("limits.headTimeout", limits.head_timeout),
+            ("limits.writeTimeout", limits.write_timeout),
         ] {
             if timeout.0.is_zero() {
                 self.report(key, "must be more than 0s, such as 10s");
             }
+        }
+        if limits.tcp_keepalive.0 < Duration::from_secs(1) {
+            self.report("limits.tcpKeepalive", "must be at least 1s");
         }
         let sizes = [
             (
@@ -485,6 +500,8 @@ fn connections(settings: &Settings) -> Option<net::Config> {
         max_pending_openings: limits.max_pending_handshakes,
         handshake_timeout: limits.handshake_timeout.0,
         head_timeout: limits.head_timeout.0,
+        write_timeout: limits.write_timeout.0,
+        tcp_keepalive: limits.tcp_keepalive.0,
         max_header_bytes: u32::try_from(limits.max_header_bytes.0).ok()?,
         max_concurrent_streams: limits.http2_max_streams_per_connection,
         max_resets_per_second: limits.http2_max_resets_per_second,
@@ -510,8 +527,6 @@ pub fn default_tls_dir() -> Option<PathBuf> {
 
 #[cfg(test)]
 mod tests {
-    use std::time::Duration;
-
     use super::*;
     use crate::commands::Args;
     use crate::commands::Command;
@@ -592,6 +607,14 @@ mod tests {
                 ],
             ),
             (
+                "--write-timeout 0s --tcp-keepalive 900ms --upstream-ping-timeout 0s",
+                vec![
+                    "--upstream-ping-timeout: must be more than 0s",
+                    "--write-timeout: must be more than 0s",
+                    "--tcp-keepalive: must be at least 1s",
+                ],
+            ),
+            (
                 "--tls-private-key-file x",
                 vec!["--tls-private-key-file: needs"],
             ),
@@ -619,6 +642,27 @@ mod tests {
         assert_eq!(config.tls, Tls::Plain);
         assert!(parse("--listen localhost:0").is_ok());
         assert!(parse("--listen [::1]:8001").is_ok());
+    }
+
+    #[test]
+    fn times_of_connections_and_budgets_are_passed_on() {
+        let flags = "--write-timeout 11s --tcp-keepalive 12s --upstream-ping-interval 13s \
+                     --upstream-ping-timeout 14s --memory-limit 16Mi";
+        let config = parse(flags).expect("no problem");
+        let seconds = Duration::from_secs;
+        assert_eq!(config.connections.write_timeout, seconds(11));
+        assert_eq!(config.requests.write_timeout, seconds(11));
+        assert_eq!(config.connections.tcp_keepalive, seconds(12));
+        assert_eq!(config.ping_interval, seconds(13));
+        assert_eq!(config.ping_timeout, seconds(14));
+        let groups = config.informer.groups;
+        for budget in [
+            config.informer.bridge_bytes,
+            groups.queue_bytes,
+            groups.idle_bytes,
+        ] {
+            assert_eq!(budget, 2 << 20);
+        }
     }
 
     #[test]

@@ -19,6 +19,7 @@ use crate::informer;
 use crate::ledger;
 use crate::net;
 use crate::server;
+use crate::upstream::ClientConfig;
 
 use super::AuthMode;
 use super::LogFormat;
@@ -57,7 +58,7 @@ pub(super) struct Settings {
 }
 
 /// How to reach the API server.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields, rename_all = "camelCase")]
 pub(super) struct Upstream {
     /// Kubeconfig file. Default: $KUBECONFIG, ~/.kube/config, or the pod's service account. A
@@ -65,6 +66,13 @@ pub(super) struct Upstream {
     pub(super) kubeconfig: Option<PathBuf>,
     /// Context of the kubeconfig. Default: its current context.
     pub(super) context: Option<String>,
+    /// How long an HTTP/2 connection to the API server may be silent before it is pinged. A number
+    /// and ms, s, m or h.
+    pub(super) ping_interval: Period,
+    /// How long the API server may take to answer a ping. Then the requests of the connection fail,
+    /// and if no new connection can be opened either, all others at once, until it responds. A
+    /// number and ms, s, m or h.
+    pub(super) ping_timeout: Period,
 }
 
 /// The listener for clients.
@@ -284,6 +292,12 @@ pub(super) struct Limits {
     /// How long a client may take to send the head of a request; an idle HTTP/1.1 connection is
     /// closed after this time, too. A number and ms, s, m or h.
     pub(super) head_timeout: Period,
+    /// How long a client may take no byte of its connection's output. Then the connection is closed,
+    /// unless it was upgraded for exec and the like. A number and ms, s, m or h.
+    pub(super) write_timeout: Period,
+    /// How long a client's connection may be without traffic before the kernel checks whether it is
+    /// still open. A number and ms, s, m or h.
+    pub(super) tcp_keepalive: Period,
     /// Longest head of a request: bytes, or a number and Ki, Mi or Gi.
     pub(super) max_header_bytes: ByteSize,
     /// Longest URL of a request: bytes, or a number and Ki. Longer ones get 414. The HTTP library
@@ -392,6 +406,18 @@ impl Settings {
 
 // === Defaults ===
 
+impl Default for Upstream {
+    fn default() -> Self {
+        let client = ClientConfig::default();
+        Self {
+            kubeconfig: None,
+            context: None,
+            ping_interval: Period(client.ping_interval),
+            ping_timeout: Period(client.ping_timeout),
+        }
+    }
+}
+
 impl Default for Listen {
     fn default() -> Self {
         Self {
@@ -478,6 +504,8 @@ impl Default for Limits {
             max_pending_handshakes: connections.max_pending_openings,
             handshake_timeout: Period(connections.handshake_timeout),
             head_timeout: Period(connections.head_timeout),
+            write_timeout: Period(connections.write_timeout),
+            tcp_keepalive: Period(connections.tcp_keepalive),
             max_header_bytes: ByteSize(connections.max_header_bytes as usize),
             max_url_bytes: ByteSize(requests.max_url_bytes),
             http2_max_streams_per_connection: connections.max_concurrent_streams,

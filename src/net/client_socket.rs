@@ -23,9 +23,7 @@ use crate::net::Transport;
 
 /// The first bytes of a client that uses HTTP/2 (RFC 9113, 3.4).
 const HTTP2_PREFACE: &[u8; 24] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
-/// After how long without traffic the kernel asks the peer's kernel whether the connection is still
-/// open, and how often it repeats that.
-const KEEPALIVE_TIME: Duration = Duration::from_secs(60);
+/// How often the kernel repeats a keepalive probe.
 const KEEPALIVE_INTERVAL: Duration = Duration::from_secs(15);
 
 /// A connection's slot under the limit of open connections, which also counts in the gauge.
@@ -53,14 +51,19 @@ pub(super) struct ClientSocket<I> {
     _slot: ConnectionSlot,
 }
 
-/// Sets the options of an accepted socket. The kernel closes it if the peer acknowledges nothing,
-/// or accepts no more bytes, for `write_timeout`.
+/// Sets the options of an accepted socket. The kernel asks the peer's kernel whether the connection
+/// is still open after `keepalive` without traffic. It closes the connection if the peer
+/// acknowledges nothing, or accepts no more bytes, for `write_timeout`.
 ///
 /// # Errors
 /// If the system does not accept an option.
-pub(super) fn set_options(stream: &TcpStream, write_timeout: Duration) -> io::Result<()> {
+pub(super) fn set_options(
+    stream: &TcpStream,
+    keepalive: Duration,
+    write_timeout: Duration,
+) -> io::Result<()> {
     let keepalive = TcpKeepalive::new()
-        .with_time(KEEPALIVE_TIME)
+        .with_time(keepalive)
         .with_interval(KEEPALIVE_INTERVAL);
     stream.set_nodelay(true)?;
     let socket = SockRef::from(stream);

@@ -102,6 +102,9 @@ pub struct Config {
     /// is five minutes: a client's process may be stopped for a while, and costs only the
     /// connection's buffers.
     pub write_timeout: Duration,
+    /// How long a connection may be without traffic before the kernel asks the peer's kernel whether
+    /// it is still open. Default is 60 s.
+    pub tcp_keepalive: Duration,
     /// How long an HTTP/2 peer may be silent before it is pinged. Default is 30 s.
     pub ping_interval: Duration,
     /// How long an HTTP/2 peer may take to answer a ping. Default is 60 s. A client that reads
@@ -414,6 +417,7 @@ impl Default for Config {
             max_early_resets: 1_000,
             max_resets_per_second: NonZeroU32::new(100).expect("100 is not zero"),
             write_timeout: Config::DEFAULT_WRITE_TIMEOUT,
+            tcp_keepalive: Duration::from_secs(60),
             ping_interval: Duration::from_secs(30),
             ping_timeout: Duration::from_secs(60),
         }

@@ -239,7 +239,8 @@ impl Context {
         service: impl HttpService<B>,
     ) {
         let address = accepted.address;
-        if let Err(error) = set_options(&stream, self.config.write_timeout) {
+        let (keepalive, stall) = (self.config.tcp_keepalive, self.config.write_timeout);
+        if let Err(error) = set_options(&stream, keepalive, stall) {
             debug!(%address, %error, "cannot set the options of the socket");
         }
         let served = match tls {

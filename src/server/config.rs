@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use crate::cache::GroupLimits;
 use crate::ledger::Limits;
+use crate::net;
 use crate::telemetry::Registry;
 
 use super::budgets::Budgets;
@@ -32,6 +33,9 @@ pub struct Config {
     /// How long the head of a cache's answer may take, except for a WATCH. A client can shorten it
     /// with the parameter `timeout`. Default is 60 s.
     pub request_timeout: Duration,
+    /// How long a client of a WebSocket may take no byte of a watch. Default is five minutes, as for
+    /// connections that are not upgraded.
+    pub write_timeout: Duration,
     /// Longest URL of a request in bytes, without scheme and authority; longer ones get 414. Default
     /// is 64 KiB. The HTTP library refuses URLs of more than 65,534 bytes, whatever the limit is.
     pub max_url_bytes: usize,
@@ -62,6 +66,7 @@ impl Default for Config {
             max_unindexed_selectors: GroupLimits::DEFAULT_UNINDEXED,
             users: UserLimits::default(),
             request_timeout: Duration::from_secs(60),
+            write_timeout: net::Config::DEFAULT_WRITE_TIMEOUT,
             max_url_bytes: 64 << 10,
             shard_selectors: ShardSelectors::Forward,
             web_pages: WebPageRules::default(),

@@ -76,6 +76,7 @@ impl Server {
             gzip_cache,
             initial_chunks,
             request_timeout,
+            write_timeout,
             shutdown,
             ..
         } = self.inner.as_ref();
@@ -130,7 +131,10 @@ impl Server {
                 let response = held.by(response);
                 // Every upgrade except a WATCH is forwarded, so a read with a handshake is a watch.
                 let response = match handshake {
-                    Some(handshake) => over_websocket(handshake, &mut request, response, shutdown),
+                    Some(handshake) => {
+                        let limit = *write_timeout;
+                        over_websocket(handshake, &mut request, response, limit, shutdown)
+                    }
                     None => response,
                 };
                 return (response, Outcome::Cache);

@@ -90,6 +90,8 @@ pub(super) struct Inner {
     pub(super) shares: Shares,
     pub(super) tables: Tables,
     pub(super) request_timeout: Duration,
+    /// How long a client of a WebSocket may take no byte.
+    pub(super) write_timeout: Duration,
     pub(super) max_url_bytes: usize,
     pub(super) shard_selectors: ShardSelectors,
     pub(super) web_pages: WebPageRules,
@@ -147,6 +149,7 @@ impl Server {
             shares,
             tables,
             request_timeout: config.request_timeout,
+            write_timeout: config.write_timeout,
             max_url_bytes: config.max_url_bytes,
             shard_selectors: config.shard_selectors,
             web_pages: config.web_pages,

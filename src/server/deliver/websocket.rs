@@ -38,7 +38,6 @@ use crate::ledger::Charge;
 use crate::ledger::Kind;
 use crate::ledger::Short;
 use crate::ledger::closed;
-use crate::net;
 use crate::net::Transport;
 use crate::net::limit_stalls;
 use crate::server::request::Handshake;
@@ -76,12 +75,13 @@ trait Connection: AsyncRead + AsyncWrite + Send + Unpin {}
 
 impl<T: AsyncRead + AsyncWrite + Send + Unpin> Connection for T {}
 
-/// Upgrades the connection of `request`, and sends the body of `watch` over it in a task. Returns
-/// the response that grants the upgrade, or `watch` itself if the connection can't be upgraded.
+/// Upgrades the connection of `request`, and sends the body of `watch` over it in a task, which ends
+/// if the client takes no byte for `write_timeout`. Returns the response that grants the upgrade, or `watch` itself if the connection can't be upgraded.
 pub(crate) fn over_websocket(
     handshake: Handshake,
     request: &mut Request<Body>,
     watch: Response<Body>,
+    write_timeout: Duration,
     shutdown: &Shutdown,
 ) -> Response<Body> {
     let Some(upgrade) = request.extensions_mut().remove::<OnUpgrade>() else {
@@ -100,7 +100,7 @@ pub(crate) fn over_websocket(
     shutdown.spawn(async move {
         match upgrade.await {
             Ok(connection) => tokio::select! {
-                () = send(TokioIo::new(connection), events, framing, payer) => {}
+                () = send(TokioIo::new(connection), events, framing, write_timeout, payer) => {}
                 () = until_stuck => tracing::debug!("the client of a WebSocket watch reads nothing"),
                 () = closed(account.as_deref()) => {
                     tracing::debug!("memory is short, and this WebSocket watch holds the most");
@@ -166,12 +166,12 @@ fn until_stuck(
 }
 
 /// Sends all `events`, then closes the WebSocket; ends early if the client closes it, if it reads
-/// nothing for as long as a connection without upgrade may stall, or if there is no memory for its
-/// next event.
+/// nothing for `write_timeout`, or if there is no memory for its next event.
 async fn send(
     connection: impl Transport + Send,
     mut events: Body,
     framing: Framing,
+    write_timeout: Duration,
     payer: Option<Arc<Account>>,
 ) {
     let config = WebSocketConfig::default()
@@ -179,7 +179,7 @@ async fn send(
         .write_buffer_size(WRITE_BUFFER)
         .max_message_size(Some(MAX_RECEIVED))
         .max_frame_size(Some(MAX_RECEIVED));
-    let connection = limit_stalls(connection, net::Config::DEFAULT_WRITE_TIMEOUT);
+    let connection = limit_stalls(connection, write_timeout);
     let socket = WebSocketStream::from_raw_socket(connection, Role::Server, Some(config));
     let mut socket = socket.await;
     match send_events(&mut socket, &mut events, framing, payer.as_ref()).await {
@@ -281,6 +281,9 @@ mod tests {
     use crate::ledger::Limits;
     use crate::shutdown;
 
+    /// How long the client of a WebSocket may take nothing.
+    const LIMIT: Duration = Duration::from_secs(100);
+
     #[test]
     fn an_event_is_a_message() {
         let line = Bytes::from_static(b"{\"type\":\"ADDED\"}\n");
@@ -311,7 +314,7 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn all_events_are_sent_and_then_the_close() {
         let (client, server) = duplex(64);
-        let sent = send(server, events(1_000, true), Framing::Text, None);
+        let sent = send(server, events(1_000, true), Framing::Text, LIMIT, None);
         let ((), received) = tokio::join!(sent, read_all(client));
         let expected = [b"\x81\x03{}\n".repeat(1_000), b"\x88\x02\x03\xe8".to_vec()].concat();
         assert!(received == expected, "{}", received.escape_ascii());
@@ -321,12 +324,12 @@ mod tests {
     async fn a_client_that_leaves_ends_the_watch() {
         let (client, server) = duplex(64);
         drop(client);
-        send(server, events(0, false), Framing::Text, None).await;
+        send(server, events(0, false), Framing::Text, LIMIT, None).await;
         let (mut client, server) = duplex(64);
         // A text message and a close message, both masked with zeroes.
         let input = b"\x81\x82\0\0\0\0hi\x88\x82\0\0\0\0\x03\xe8";
         client.write_all(input).await.expect("room");
-        let sent = send(server, events(0, false), Framing::Text, None);
+        let sent = send(server, events(0, false), Framing::Text, LIMIT, None);
         let ((), received) = tokio::join!(sent, read_all(client));
         assert_eq!(received, b"\x88\x02\x03\xe8");
     }
@@ -345,7 +348,7 @@ mod tests {
             let event = http_body::Frame::data(Bytes::from(vec![b'x'; LENGTH]));
             let event = stream::iter([Ok::<_, std::io::Error>(event)]);
             let events = body::boxed(StreamBody::new(event.chain(stream::pending())));
-            let mut sent = Box::pin(send(server, events, Framing::Text, Some(account)));
+            let mut sent = Box::pin(send(server, events, Framing::Text, LIMIT, Some(account)));
             if !fits {
                 sent.await;
                 continue;
@@ -369,8 +372,8 @@ mod tests {
     async fn a_client_that_reads_nothing_is_dropped_after_the_write_timeout() {
         let (_client, server) = duplex(64);
         let started = Instant::now();
-        send(server, events(10_000, false), Framing::Text, None).await;
-        assert_eq!(started.elapsed(), net::Config::DEFAULT_WRITE_TIMEOUT);
+        send(server, events(10_000, false), Framing::Text, LIMIT, None).await;
+        assert_eq!(started.elapsed(), LIMIT);
     }
 
     #[tokio::test(start_paused = true)]
@@ -380,7 +383,7 @@ mod tests {
         let (_client, server) = duplex(64);
         let started = Instant::now();
         tokio::select! {
-            () = send(server, events(10_000, true), Framing::Text, None) => panic!("the client read nothing"),
+            () = send(server, events(10_000, true), Framing::Text, LIMIT, None) => panic!("the client read nothing"),
             () = until_stuck => {}
         }
         assert_eq!(started.elapsed().as_secs(), 35);

@@ -166,6 +166,8 @@ async fn kubefan(config: &DemoConfig, inner: &TempKubeconfig) -> anyhow::Result<
     let app = App::start(ServeConfig {
         kubeconfig: Some(inner.0.clone()),
         context: None,
+        ping_interval: Duration::from_secs(3),
+        ping_timeout: Duration::from_secs(5),
         listen: config.listen,
         is_exposed: false,
         admin: AdminConfig::loopback(),

@@ -19,6 +19,13 @@ pub struct ClientConfig {
     /// Time in which the headers of an answer to one of kubefan's own calls must arrive. It does
     /// not limit the requests of callers. Default is 10 s.
     pub answer_timeout: Duration,
+    /// How long an HTTP/2 connection may be silent before it is pinged, with or without requests. So
+    /// kubefan often knows that the API server is dead before a client's request needs it. Default
+    /// is 3 s.
+    pub ping_interval: Duration,
+    /// Time in which a ping must be answered; otherwise the connection and its requests fail. Default
+    /// is 5 s.
+    pub ping_timeout: Duration,
 }
 
 impl Default for ClientConfig {
@@ -29,6 +36,8 @@ impl Default for ClientConfig {
             server: None,
             token_file: None,
             answer_timeout: Duration::from_secs(10),
+            ping_interval: Duration::from_secs(3),
+            ping_timeout: Duration::from_secs(5),
         }
     }
 }

@@ -14,6 +14,7 @@ use tokio::sync::watch;
 use tokio::time::sleep;
 use tokio::time::timeout;
 
+use super::config::ClientConfig;
 use crate::body::BoxError;
 use crate::upstream::dedicated::ConnectionOpener;
 
@@ -22,9 +23,19 @@ pub(super) const PROBE_TIMEOUT: Duration = Duration::from_secs(5);
 /// Wait after a failed probe.
 pub(super) const PROBE_PAUSE: Duration = Duration::from_secs(1);
 
+/// When the connections to an API server are pinged.
+#[derive(Clone, Copy, Debug)]
+pub(in crate::upstream) struct Pings {
+    /// As [`ClientConfig::ping_interval`].
+    pub(in crate::upstream) interval: Duration,
+    /// As [`ClientConfig::ping_timeout`].
+    pub(in crate::upstream) timeout: Duration,
+}
+
 /// Whether one API server responds. It is shared by the connections of all identities.
 #[derive(Debug)]
 pub(in crate::upstream) struct Health {
+    pings: Pings,
     state: watch::Sender<State>,
     /// Opens the connections of probes.
     prober: Mutex<ConnectionOpener>,
@@ -47,14 +58,35 @@ enum State {
 #[error("it does not respond to pings and handshakes")]
 pub(super) struct NotResponding;
 
-impl Health {
-    /// The health of a server that responds. `prober` opens the connections of probes.
-    pub(in crate::upstream) fn new(prober: ConnectionOpener) -> Self {
+impl Pings {
+    pub(in crate::upstream) fn of(config: &ClientConfig) -> Self {
         Self {
+            interval: config.ping_interval,
+            timeout: config.ping_timeout,
+        }
+    }
+
+    /// How long the connection of a server that answers pings is never silent.
+    pub(super) fn longest_silence(self) -> Duration {
+        self.interval.max(self.timeout)
+    }
+}
+
+impl Health {
+    /// The health of a server that responds, and whose connections are pinged as `pings` says.
+    /// `prober` opens the connections of probes.
+    pub(in crate::upstream) fn new(prober: ConnectionOpener, pings: Pings) -> Self {
+        Self {
+            pings,
             state: watch::Sender::new(State::Responding),
             prober: Mutex::new(prober),
             opened: Notify::new(),
         }
+    }
+
+    /// When connections are pinged.
+    pub(super) fn pings(&self) -> Pings {
+        self.pings
     }
 
     /// Records that a connection was opened.

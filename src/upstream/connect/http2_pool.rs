@@ -11,7 +11,6 @@ use std::sync::atomic::AtomicUsize;
 use std::sync::atomic::Ordering;
 use std::task::Context;
 use std::task::Poll;
-use std::time::Duration;
 
 use bytes::Bytes;
 use futures_util::FutureExt;
@@ -55,11 +54,6 @@ pub(in crate::upstream) const STREAM_WINDOW: u32 = 1 << 20;
 const SEND_BUFFER: usize = 64 << 10;
 /// The largest response headers, in bytes. It is generous because `Warning` headers can be long.
 const HEADER_LIST_LIMIT: u32 = 256 << 10;
-/// Time without a received frame after which a connection is pinged, with or without requests. So
-/// kubefan often knows that the API server is dead before a client's request needs it.
-const PING_INTERVAL: Duration = Duration::from_secs(3);
-/// Time in which a ping must be answered; otherwise the connection and its requests fail.
-const PING_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// The HTTP/2 connections of one identity.
 pub(super) struct Http2Pool {
@@ -189,6 +183,7 @@ impl Http2Pool {
             return Ok(None);
         }
         let executor = self.connector.executor();
+        let pings = self.health.pings();
         let mut builder = Builder::new(executor.clone());
         builder
             .timer(TokioTimer::new())
@@ -196,8 +191,8 @@ impl Http2Pool {
             .initial_stream_window_size(STREAM_WINDOW)
             .max_send_buf_size(SEND_BUFFER)
             .max_header_list_size(HEADER_LIST_LIMIT)
-            .keep_alive_interval(PING_INTERVAL)
-            .keep_alive_timeout(PING_TIMEOUT)
+            .keep_alive_interval(pings.interval)
+            .keep_alive_timeout(pings.timeout)
             .keep_alive_while_idle(true);
         let last_read = stream.last_read().clone();
         // The handshake runs on the executor too, because it starts the timer of the pings.
@@ -223,7 +218,7 @@ impl Http2Pool {
                 tracing::debug!(%error, "connection to the API server broke");
             }
             // A server that runs answers pings, so it is never silent for longer than the interval.
-            if last_read.at().elapsed() >= PING_TIMEOUT {
+            if last_read.at().elapsed() >= pings.longest_silence() {
                 health.suspect();
             }
             connections.forget_closed();

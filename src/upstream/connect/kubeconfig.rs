@@ -21,6 +21,7 @@ use super::error::ConnectError;
 use super::error::credentials_problem;
 use super::error::one_line;
 use super::health::Health;
+use super::health::Pings;
 use super::route;
 use super::transport::OwnConnections;
 use super::transport::Stack;
@@ -33,12 +34,13 @@ pub(in crate::upstream) struct LoadedConfig {
     origin: String,
     config: Config,
     proxy: Option<Intercept>,
+    pub(in crate::upstream) pings: Pings,
 }
 
 /// Reads and validates the kubeconfig, service account, server and token file that `config` names.
 pub(in crate::upstream) async fn load(config: &ClientConfig) -> Result<LoadedConfig, ConnectError> {
     let Some(server) = &config.server else {
-        return Ok(find_config(config).await?.with_token_file(config));
+        return Ok(find_config(config).await?.with_overrides(config));
     };
     let origin = format!("server {server}");
     let parsed: Result<Uri, _> = server.parse();
@@ -50,7 +52,7 @@ pub(in crate::upstream) async fn load(config: &ClientConfig) -> Result<LoadedCon
         (None, None) => LoadedConfig::new(origin, Config::new(url), None)?,
         _ => find_config(config).await?.with_server(origin, url)?,
     };
-    Ok(loaded.with_token_file(config))
+    Ok(loaded.with_overrides(config))
 }
 
 async fn find_config(config: &ClientConfig) -> Result<LoadedConfig, ConnectError> {
@@ -110,6 +112,7 @@ impl LoadedConfig {
             origin,
             config,
             proxy,
+            pings: Pings::of(&ClientConfig::default()),
         })
     }
 
@@ -122,7 +125,8 @@ impl LoadedConfig {
         Self::new(origin, self.config, None)
     }
 
-    fn with_token_file(mut self, config: &ClientConfig) -> Self {
+    fn with_overrides(mut self, config: &ClientConfig) -> Self {
+        self.pings = Pings::of(config);
         if let Some(path) = &config.token_file {
             self.config.auth_info = AuthInfo {
                 token_file: Some(path.display().to_string()),
@@ -190,7 +194,7 @@ impl LoadedConfig {
         let kubefan = self.connectors(&self.config)?;
         let opener =
             ConnectionOpener::new(kubefan.0.clone(), kubefan.1.clone(), self.server().clone());
-        let health = health.unwrap_or_else(|| Arc::new(Health::new(opener.clone())));
+        let health = health.unwrap_or_else(|| Arc::new(Health::new(opener.clone(), self.pings)));
         let kubefan = self
             .transport(kubefan, &health)
             .with_credentials(&self.config)?;

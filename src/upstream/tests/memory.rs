@@ -8,10 +8,12 @@ use rustls::ClientConfig;
 use rustls::RootCertStore;
 use rustls::crypto::aws_lc_rs::default_provider;
 
+use crate::upstream;
 use crate::upstream::connect::connector::Connector;
 use crate::upstream::connect::connector::Dial;
 use crate::upstream::connect::connector::TlsSettings;
 use crate::upstream::connect::health::Health;
+use crate::upstream::connect::health::Pings;
 use crate::upstream::connect::transport::OwnConnections;
 use crate::upstream::connect::transport::Stack;
 use crate::upstream::connect::transport::Stacks;
@@ -30,7 +32,8 @@ pub(in crate::upstream) fn stacks(
     let http1 = || connector(tls(roots));
     let http2 = || connector(tls(roots).with_http2());
     let opener = ConnectionOpener::new(http1(), http2(), server.clone());
-    let health = health.unwrap_or_else(|| Arc::new(Health::new(opener.clone())));
+    let pings = Pings::of(&upstream::ClientConfig::default());
+    let health = health.unwrap_or_else(|| Arc::new(Health::new(opener.clone(), pings)));
     let stack = || {
         let health = Arc::clone(&health);
         Stack::new(Transport::new(http1(), http2(), server.clone(), health))

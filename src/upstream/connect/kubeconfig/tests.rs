@@ -1,10 +1,13 @@
 //! Tests of the error messages for kubeconfigs that can't be used.
 
 use std::path::PathBuf;
+use std::time::Duration;
 
 use serde_json::Value;
 use serde_json::json;
 
+use super::Pings;
+use super::load;
 use crate::upstream::Client;
 use crate::upstream::ClientConfig;
 
@@ -49,6 +52,25 @@ async fn a_usable_kubeconfig() {
     let client = connect(&sample().to_string(), None).await.expect("usable");
     assert_eq!(client.server(), "https://10.0.0.1:6443");
     assert_eq!(client.default_namespace(), "team");
+}
+
+#[tokio::test]
+async fn pings_are_as_configured() {
+    let config = ClientConfig {
+        server: Some("http://127.0.0.1:1".to_owned()),
+        ping_interval: Duration::from_secs(20),
+        ping_timeout: Duration::from_secs(7),
+        ..ClientConfig::default()
+    };
+    let Ok(loaded) = load(&config).await else {
+        panic!("a server");
+    };
+    assert_eq!(loaded.pings.interval, Duration::from_secs(20));
+    assert_eq!(loaded.pings.timeout, Duration::from_secs(7));
+    // A connection that is closed between two pings is no sign of a dead server.
+    assert_eq!(loaded.pings.longest_silence(), Duration::from_secs(20));
+    let default = Pings::of(&ClientConfig::default());
+    assert_eq!(default.longest_silence(), Duration::from_secs(5));
 }
 
 #[tokio::test]
