@@ -87,6 +87,24 @@ fn the_tests_of_the_tables_exist() {
     }
 }
 
+/// The rows of the limits and of recovery begin with the numbers of the defects that they are about.
+#[test]
+fn every_defect_has_a_row_with_a_test() {
+    let text = document("docs/limits-and-recovery.md");
+    let rows = text.lines().filter_map(|line| {
+        let (what, rest) = line.strip_prefix("| ")?.split_once(" | ")?;
+        let (numbers, _) = what.split_once(": ")?;
+        rest.starts_with('`').then_some(numbers)
+    });
+    let found: BTreeSet<_> = rows.flat_map(|numbers| numbers.split(", ")).collect();
+    for (letter, last) in [("C", 13), ("S", 14), ("R", 4)] {
+        for number in 1..=last {
+            let defect = format!("{letter}{number}");
+            assert!(found.contains(&*defect), "no row is about {defect}");
+        }
+    }
+}
+
 #[test]
 fn every_local_link_leads_somewhere() {
     for name in DOCUMENTS {

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use serde_json::json;
+use tokio::time::Instant;
 
 use crate::support::faulty::FaultyUpstream;
 use crate::support::poll::eventually;
@@ -68,4 +69,82 @@ async fn a_new_definition_is_learnt_without_listing_all_again() {
     })
     .await;
     assert!(!faulty.kubefan.log().contains("cannot decode"));
+}
+
+/// Creates definitions one after the other while kubefan serves them, and counts what it lists and
+/// fetches to know them.
+#[tokio::test(flavor = "multi_thread")]
+async fn many_new_definitions_cost_few_lists_and_fetches() {
+    const DEFINITIONS: u32 = 10;
+    /// Shortest time between two fetches of discovery, in milliseconds.
+    const SPACING: u128 = 300;
+    let Some(server) = shared() else { return };
+    let faulty = FaultyUpstream::start(server).await;
+    let (direct, client) = (&faulty.direct, faulty.kubefan.client());
+    let schema = json!({
+        "type": "object", "x-kubernetes-preserve-unknown-fields": true,
+        "description": "long ".repeat(2_000),
+    });
+    let definition = |number| {
+        let kind = format!("Ratchet{number}");
+        let singular = kind.to_lowercase();
+        let plural = format!("{singular}s");
+        let definition = json!({
+            "metadata": { "name": format!("{plural}.many.kubefan.io") },
+            "spec": {
+                "group": "many.kubefan.io", "scope": "Namespaced",
+                "names": { "plural": plural, "singular": singular, "kind": kind },
+                "versions": [{
+                    "name": "v1", "served": true, "storage": true,
+                    "schema": { "openAPIV3Schema": schema },
+                }],
+            },
+        });
+        (plural, definition)
+    };
+    let count = |kind, path| faulty.proxy.count(kind, path);
+    let counted = || {
+        [
+            count(RequestKind::List, "/customresourcedefinitions"),
+            count(RequestKind::List, "/apiservices"),
+            count(RequestKind::Other, "/apis"),
+        ]
+    };
+    let (before, start) = (counted(), Instant::now());
+    for number in 0..DEFINITIONS {
+        let (_, definition) = definition(number);
+        direct.create(CRDS, &definition).await.ok();
+    }
+    for number in 0..DEFINITIONS {
+        let (plural, _) = definition(number);
+        let path = format!("/apis/many.kubefan.io/v1/namespaces/default/{plural}");
+        eventually("the resource from the cache", SOON, async || {
+            let answer = client.get(&path).await;
+            let proof = answer.header("x-kubefan-proof").map(str::to_owned);
+            proof.ok_or_else(|| answer.to_string())
+        })
+        .await;
+    }
+    let (after, took) = (counted(), start.elapsed().as_millis());
+    let [definitions, services, fetches] = std::array::from_fn(|kind| after[kind] - before[kind]);
+    // Other tests define resources too, whose documents may arrive before the definition.
+    assert!(
+        definitions <= 4,
+        "the definitions were listed {definitions} times"
+    );
+    // They are few and short, so they are listed once for each fetch.
+    assert!(
+        services <= fetches,
+        "the API services were listed {services} times in {fetches} fetches"
+    );
+    let most = took / SPACING + 2;
+    assert!(
+        fetches as u128 <= most,
+        "{fetches} fetches in {took} ms, at most {most} were expected"
+    );
+    for number in 0..DEFINITIONS {
+        let (plural, _) = definition(number);
+        let path = format!("{CRDS}/{plural}.many.kubefan.io");
+        direct.delete(&path).await.ok();
+    }
 }
