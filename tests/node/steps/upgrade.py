@@ -113,8 +113,10 @@ def initial_lists(scene, pods, say):
             resource = event.get("objectRef", {}).get("resource")
             if event["verb"] == "watch" and "sendInitialEvents=true" in event["requestURI"] and event["stage"] == "ResponseStarted":
                 filled[resource] += 1
-            # Proofs of the probe's namespace do not count; the definitions of resources are read once more at the start.
-            elif event["verb"] == "list" and "/namespaces/churn/" not in event["requestURI"] and resource not in DEFINITIONS:
+            # Proofs of the probe's namespace do not count, nor do the checks which fields a resource has; the definitions
+            # of resources are read once more at the start.
+            elif (event["verb"] == "list" and "/namespaces/churn/" not in event["requestURI"] and resource not in DEFINITIONS
+                  and "?resourceVersion=0&limit=1&fieldSelector=" not in event["requestURI"]):
                 lists.add(event["requestURI"])
         say(f"{pod['metadata']['name']} filled its caches with {sum(filled.values())} lists: {dict(sorted(filled.items()))}")
         # The others are kept as JSON only.
