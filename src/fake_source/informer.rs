@@ -89,10 +89,12 @@ impl FakeSource {
             relists,
         };
         let settings = ReflectorConfig::default();
+        let resource = Arc::new(resource);
         let reflector = Reflector::new(self.clone(), writer, settings, signals);
+        let reflector = reflector.with_hooks(&config.hooks, &resource);
         shutdown.spawn_background(async move {
             reflector.run().await;
         });
-        SharedInformer::new(reader, Arc::new(resource), config, shutdown.clone())
+        SharedInformer::new(reader, resource, config, shutdown.clone())
     }
 }

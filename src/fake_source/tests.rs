@@ -1,7 +1,11 @@
+use std::sync::Arc;
+use std::sync::atomic::AtomicUsize;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use futures_util::FutureExt;
 use futures_util::StreamExt;
+use k8s_openapi::api::core::v1::ConfigMap;
 use serde_json::Value;
 use serde_json::json;
 
@@ -12,10 +16,14 @@ use crate::api::Selection;
 use crate::api::Status;
 use crate::api::WatchEvent;
 use crate::cache;
+use crate::informer::Hooks;
 use crate::informer::Reflector;
 use crate::informer::ReflectorConfig;
 use crate::informer::Signals;
 use crate::informer::relist_channel;
+use crate::shared_informer;
+use crate::shutdown;
+use crate::shutdown::Shutdown;
 use crate::upstream;
 use crate::upstream::ListCall;
 use crate::upstream::ListerWatcher;
@@ -332,4 +340,29 @@ async fn a_reflector_follows_the_source_through_all_faults() {
         }
         run.abort();
     }
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_informer_calls_its_hooks() {
+    let source = FakeSource::new();
+    let map = json!({ "metadata": { "name": "a", "namespace": "n" }, "data": { "key": "x" } });
+    source.add(&map).expect("a new object");
+    source.fail_next(upstream::Error::Transport("a planned error".into()));
+    let failures = Arc::<AtomicUsize>::default();
+    let counted = Arc::clone(&failures);
+    let hooks = Hooks::default()
+        .with_transform(|_, object| drop(object["data"].take()))
+        .with_failure_handler(move |_| {
+            counted.fetch_add(1, Ordering::Relaxed);
+        });
+    let config = shared_informer::Config {
+        hooks,
+        ..shared_informer::Config::default()
+    };
+    let shutdown = Shutdown::new(shutdown::Config::default());
+    let informer = source.informer::<ConfigMap>(config, &shutdown);
+    assert!(informer.synced().await);
+    let found = informer.lister().get(Some("n"), "a").expect("a config map");
+    assert_eq!(found.expect("is there").data, None);
+    assert_eq!(failures.load(Ordering::Relaxed), 1);
 }

@@ -4,7 +4,11 @@ use std::fmt;
 use std::panic::AssertUnwindSafe;
 use std::panic::catch_unwind;
 use std::sync::Arc;
+use std::sync::Weak;
+use std::sync::atomic::AtomicU64;
+use std::sync::atomic::Ordering;
 
+use parking_lot::Mutex;
 use serde_json::Map;
 use serde_json::Value;
 
@@ -18,15 +22,25 @@ use super::Error;
 /// The members of `metadata` that a transform cannot change.
 const IDENTITY: [&str; 4] = ["name", "namespace", "uid", "resourceVersion"];
 
-type Transform = dyn Fn(&Resource, &mut Value) + Send + Sync;
+type TransformFunction = dyn Fn(&Resource, &mut Value) + Send + Sync;
 type OnFailure = dyn Fn(&Failure<'_>) + Send + Sync;
 
-/// Functions of a program that the informers of a set call. Default is none.
+/// Functions of a program that informers call. Default is none. Clones have the same functions.
 #[derive(Clone, Default)]
 pub struct Hooks {
-    transform: Option<Arc<Transform>>,
+    transform: Option<Transform>,
     on_failure: Option<Arc<OnFailure>>,
 }
+
+#[derive(Clone)]
+struct Transform {
+    id: TransformId,
+    function: Arc<TransformFunction>,
+}
+
+/// What tells two transforms of this process apart.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct TransformId(u64);
 
 /// A failed list or watch of an informer, which tries again or ends.
 #[derive(Debug)]
@@ -39,11 +53,14 @@ pub struct Failure<'a> {
     pub error: &'a Error,
 }
 
-/// The hooks of one informer.
-#[derive(Clone, Debug)]
+/// The hooks of one informer. Clones share its failure handlers.
+#[derive(Clone)]
 pub(super) struct ResourceHooks {
+    /// Those of the set, or its failure handler with the informer's own transform.
     hooks: Hooks,
     resource: Arc<Resource>,
+    /// The failure handlers of the informer's users, as long as these exist.
+    handlers: Arc<Mutex<Vec<Weak<OnFailure>>>>,
 }
 
 // === impl Hooks ===
@@ -63,7 +80,11 @@ impl Hooks {
         mut self,
         transform: impl Fn(&Resource, &mut Value) + Send + Sync + 'static,
     ) -> Self {
-        self.transform = Some(Arc::new(transform));
+        static NEXT: AtomicU64 = AtomicU64::new(1);
+        self.transform = Some(Transform {
+            id: TransformId(NEXT.fetch_add(1, Ordering::Relaxed)),
+            function: Arc::new(transform),
+        });
         self
     }
 
@@ -78,11 +99,27 @@ impl Hooks {
         self
     }
 
+    /// The transform, which clones share.
+    pub(crate) fn transform_id(&self) -> Option<TransformId> {
+        self.transform.as_ref().map(|transform| transform.id)
+    }
+
     pub(super) fn of(&self, resource: &Arc<Resource>) -> ResourceHooks {
         ResourceHooks {
             hooks: self.clone(),
             resource: Arc::clone(resource),
+            handlers: Arc::default(),
         }
+    }
+
+    /// These hooks for an informer with hooks of its own: its transform, if it has one, replaces this
+    /// one.
+    pub(super) fn for_informer(&self, own: &Self, resource: &Arc<Resource>) -> ResourceHooks {
+        let mut hooks = self.clone();
+        hooks.transform = own.transform.clone().or(hooks.transform);
+        let hooks = hooks.of(resource);
+        hooks.add_failure_handler(own);
+        hooks
     }
 }
 
@@ -95,9 +132,30 @@ impl fmt::Debug for Hooks {
     }
 }
 
+// === impl TransformId ===
+
+impl fmt::Display for TransformId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
 // === impl ResourceHooks ===
 
 impl ResourceHooks {
+    /// Calls the failure handler of `own`, too, as long as it or a clone of it exists.
+    pub(super) fn add_failure_handler(&self, own: &Hooks) {
+        let Some(handler) = &own.on_failure else {
+            return;
+        };
+        let mut handlers = self.handlers.lock();
+        handlers.retain(|known| known.strong_count() > 0);
+        let is_known = |known: &Weak<_>| std::ptr::addr_eq(known.as_ptr(), Arc::as_ptr(handler));
+        if !handlers.iter().any(is_known) {
+            handlers.push(Arc::downgrade(handler));
+        }
+    }
+
     /// True if objects are stored otherwise than they were received.
     pub(super) fn has_transform(&self) -> bool {
         self.hooks.transform.is_some()
@@ -108,21 +166,24 @@ impl ResourceHooks {
         let Some(transform) = &self.hooks.transform else {
             return Ok(object);
         };
-        let transform = |value: &mut Value| transform(&self.resource, value);
+        let transform = |value: &mut Value| (transform.function)(&self.resource, value);
         transformed(&object, transform).ok_or(object)
     }
 
     pub(super) fn failed(&self, during: &'static str, error: &Error) {
-        let is_planned = matches!(error.cause(), Cause::EndOfStream | Cause::RelistRequested);
-        if let Some(function) = &self.hooks.on_failure
-            && !is_planned
-        {
-            let failure = Failure {
-                resource: &self.resource,
-                during,
-                error,
-            };
-            if catch_unwind(AssertUnwindSafe(|| function(&failure))).is_err() {
+        if matches!(error.cause(), Cause::EndOfStream | Cause::RelistRequested) {
+            return;
+        }
+        let failure = Failure {
+            resource: &self.resource,
+            during,
+            error,
+        };
+        // They are called without the lock, so that they may start informers.
+        let handlers = self.handlers.lock().clone();
+        let handlers = handlers.iter().filter_map(Weak::upgrade);
+        for handler in self.hooks.on_failure.iter().cloned().chain(handlers) {
+            if catch_unwind(AssertUnwindSafe(|| handler(&failure))).is_err() {
                 tracing::error!("a failure handler has panicked");
             }
         }

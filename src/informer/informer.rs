@@ -36,6 +36,8 @@ use super::ReflectorMetrics;
 use super::RelistHandle;
 use super::WireShape;
 use super::bridges::Bridges;
+use super::hooks::ResourceHooks;
+use super::hooks::TransformId;
 
 /// How many reads that could not be proven fresh may be forwarded concurrently, per informer. When
 /// the API server is slow, a thousand readers must not cause a thousand lists. Guarded by
@@ -72,6 +74,9 @@ pub struct Informer {
     isolated_list_permits: Arc<Semaphore>,
     isolated_watch_permits: Arc<Semaphore>,
     bridges: Bridges<ResourceClient>,
+    /// The transform that this informer has instead of the set's.
+    own_transform: Option<TransformId>,
+    hooks: ResourceHooks,
 }
 
 /// A user of an informer that may make no requests for long. See [`Informer::hold`].
@@ -101,6 +106,8 @@ impl Informer {
         shape: Arc<WireShape>,
         freshness: Freshness<ResourceClient>,
         bridges: Bridges<ResourceClient>,
+        own_transform: Option<TransformId>,
+        hooks: ResourceHooks,
     ) -> Self {
         Self {
             spec,
@@ -121,6 +128,8 @@ impl Informer {
             isolated_list_permits: Arc::new(Semaphore::new(MAX_ISOLATED_LISTS)),
             isolated_watch_permits: Arc::new(Semaphore::new(MAX_ISOLATED_WATCHES)),
             bridges,
+            own_transform,
+            hooks,
         }
     }
 
@@ -164,6 +173,14 @@ impl Informer {
     /// The objects that the cache holds, as parameters of requests.
     pub fn upstream_scope(&self) -> Scope {
         self.spec.upstream_scope(&self.scope)
+    }
+
+    pub(super) fn own_transform(&self) -> Option<TransformId> {
+        self.own_transform
+    }
+
+    pub(super) fn hooks(&self) -> &ResourceHooks {
+        &self.hooks
     }
 
     /// The reader of the cache, for snapshots and watches.

@@ -30,6 +30,7 @@ use crate::upstream::Warnings;
 use super::BridgeLimits;
 use super::Config;
 use super::Freshness;
+use super::Hooks;
 use super::Informer;
 use super::InformerSpec;
 use super::ObjectContent;
@@ -40,6 +41,7 @@ use super::ReflectorMetrics;
 use super::Signals;
 use super::WireShape;
 use super::bridges::Bridges;
+use super::hooks::TransformId;
 use super::relist_channel;
 
 use required::RequiredInformer;
@@ -71,6 +73,8 @@ struct Key {
     format: WireFormat,
     scope: Scope,
     content: ObjectContent,
+    /// The informer's own transform, if it has one.
+    transform: Option<TransformId>,
 }
 
 /// All informers of this process. Clones share the set.
@@ -165,8 +169,9 @@ impl InformerSet {
 
     /// An informer whose cache has this `content` of the objects of `selection`, and perhaps other
     /// objects, or more of them. Any running one is shared whose scope
-    /// [contains](Selection::contains) `selection`. Otherwise one of exactly these objects is started: the API server is asked only for the namespace, labels and fields
-    /// of `selection`, but for all shards, because it may ignore them.
+    /// [contains](Selection::contains) `selection`. Otherwise one of exactly these objects is started:
+    /// the API server is asked only for the namespace, labels and fields of `selection`, but for all
+    /// shards, because it may ignore them.
     ///
     /// # Errors
     ///
@@ -177,18 +182,37 @@ impl InformerSet {
         selection: &Selection,
         content: ObjectContent,
     ) -> Result<Arc<Informer>, StartError> {
+        self.get_or_start_with(spec, selection, content, &Hooks::default())
+    }
+
+    /// Like [`InformerSet::get_or_start_for`], with hooks of its own. If they have a transform, it is
+    /// called instead of that of [`Config::hooks`], and the cache is shared only with the same
+    /// transform. Their failure handler is called, beside others, as long as a clone of `hooks` exists.
+    ///
+    /// # Errors
+    ///
+    /// As for [`InformerSet::get_or_start`].
+    pub fn get_or_start_with(
+        &self,
+        spec: &InformerSpec,
+        selection: &Selection,
+        content: ObjectContent,
+        hooks: &Hooks,
+    ) -> Result<Arc<Informer>, StartError> {
         let can_share = |informer: &Arc<Informer>| {
             informer.resource().gvr == spec.resource.gvr
                 && informer.format() == spec.format
                 && informer.fits(spec)
                 && [content, ObjectContent::Whole].contains(&informer.content())
+                && informer.own_transform() == hooks.transform_id()
                 && informer.scope().contains(selection)
         };
         if let Some(informer) = self.all().into_iter().find(can_share) {
             informer.touch();
+            informer.hooks().add_failure_handler(hooks);
             return Ok(informer);
         }
-        self.get_or_start_content(spec, upstream_scope(spec, selection), content)
+        self.get_or_start_content(spec, upstream_scope(spec, selection), content, hooks)
     }
 
     /// The `Warning` headers that the API server sent with its answers to informers.
@@ -235,7 +259,7 @@ impl InformerSet {
 
     /// The informer of exactly the objects of `scope`, if it is ready.
     fn ready(&self, spec: &InformerSpec, scope: &Selection) -> Option<Arc<Informer>> {
-        let key = Key::of(spec, scope, ObjectContent::Whole);
+        let key = Key::of(spec, scope, ObjectContent::Whole, None);
         let informer = self.inner.informers.get(&key)?;
         let can_answer = informer.reader().is_ready() && informer.fits(spec);
         can_answer.then(|| {
@@ -326,7 +350,7 @@ impl InformerSet {
         spec: &InformerSpec,
         scope: Selection,
     ) -> Result<Arc<Informer>, StartError> {
-        self.get_or_start_content(spec, scope, ObjectContent::Whole)
+        self.get_or_start_content(spec, scope, ObjectContent::Whole, &Hooks::default())
     }
 
     fn get_or_start_content(
@@ -334,8 +358,9 @@ impl InformerSet {
         spec: &InformerSpec,
         scope: Selection,
         content: ObjectContent,
+        hooks: &Hooks,
     ) -> Result<Arc<Informer>, StartError> {
-        let key = Key::of(spec, &scope, content);
+        let key = Key::of(spec, &scope, content, hooks.transform_id());
         if let Some(informer) = self.inner.informers.get(&key) {
             if !informer.fits(spec) {
                 // The informer was started just before the resource's definition changed.
@@ -343,6 +368,7 @@ impl InformerSet {
                 return Err(StartError::Gone);
             }
             informer.touch();
+            informer.hooks().add_failure_handler(hooks);
             return Ok(Arc::clone(&informer));
         }
         if let Some(refusal) = self.remembered_refusal(&key) {
@@ -352,9 +378,12 @@ impl InformerSet {
             return Err(StartError::ShuttingDown);
         }
         match self.inner.informers.entry(key.clone()) {
-            Entry::Occupied(running) => Ok(Arc::clone(running.get())),
+            Entry::Occupied(running) => {
+                running.get().hooks().add_failure_handler(hooks);
+                Ok(Arc::clone(running.get()))
+            }
             Entry::Vacant(vacant) => {
-                let informer = self.start(&key, spec, scope);
+                let informer = self.start(&key, spec, scope, hooks);
                 vacant.insert(Arc::clone(&informer));
                 Ok(informer)
             }
@@ -366,7 +395,13 @@ impl InformerSet {
         (Instant::now() < until).then_some(refusal)
     }
 
-    fn start(&self, key: &Key, spec: &InformerSpec, scope: Selection) -> Arc<Informer> {
+    fn start(
+        &self,
+        key: &Key,
+        spec: &InformerSpec,
+        scope: Selection,
+        hooks: &Hooks,
+    ) -> Arc<Informer> {
         let config = self.inner.config.load_full();
         let (writer, reader) = cache::cache(cache::Config {
             indexed_labels: config.indexed_labels.clone(),
@@ -377,6 +412,7 @@ impl InformerSet {
             evicted: self.inner.evicted.clone(),
             ..cache::Config::default()
         });
+        let hooks = config.hooks.for_informer(hooks, &spec.resource);
         let freshness_policy = config.freshness_of(spec);
         let metrics = Arc::<ReflectorMetrics>::default();
         let lister_watcher = ResourceClient::new(
@@ -415,6 +451,8 @@ impl InformerSet {
             Arc::clone(&shape),
             freshness,
             bridges,
+            key.transform,
+            hooks.clone(),
         ));
         let (watched, set) = (Arc::clone(&informer), self.clone());
         let idle_timeout = move || set.inner.config.load().idle_timeout;
@@ -432,7 +470,7 @@ impl InformerSet {
         let reflector = Reflector::new(lister_watcher, writer, reflector_config, signals)
             .with_metrics(metrics)
             .with_shape(shape)
-            .with_hooks(&config.hooks, &spec.resource);
+            .with_resource_hooks(hooks);
         self.spawn(key.clone(), Arc::clone(&informer), reflector);
         informer
     }
@@ -494,11 +532,17 @@ impl Drop for RegistrationGuard {
 
 impl Key {
     /// The key of an informer of the objects of `scope`, of all shards.
-    fn of(spec: &InformerSpec, scope: &Selection, content: ObjectContent) -> Self {
+    fn of(
+        spec: &InformerSpec,
+        scope: &Selection,
+        content: ObjectContent,
+        transform: Option<TransformId>,
+    ) -> Self {
         Self {
             gvr: spec.resource.gvr.clone(),
             format: spec.format,
             content,
+            transform,
             scope: spec.upstream_scope(scope),
         }
     }
@@ -683,5 +727,50 @@ mod tests {
         // Reads of a whole namespace never get an informer of a part of it.
         let whole = informers.get_or_start(&spec, Some("a"));
         assert!(Arc::ptr_eq(&whole.expect("it runs"), &all));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn hooks_of_an_informer_do_not_concern_others() {
+        let dial: Dial = Arc::new(|| Err(io::Error::from(io::ErrorKind::ConnectionRefused)));
+        let shutdown = Shutdown::new(shutdown::Config::default());
+        let informers = InformerSet::new(Client::in_memory(&dial), Config::default(), shutdown);
+        let spec = slices(SelectableFields::default());
+        let start = |hooks: &Hooks| {
+            let everything = Selection::default();
+            let whole = ObjectContent::Whole;
+            let started = informers.get_or_start_with(&spec, &everything, whole, hooks);
+            started.expect("it starts")
+        };
+        let transform = Hooks::default().with_transform(|_, object| drop(object.take()));
+        let others = Hooks::default().with_transform(|_, object| drop(object.take()));
+        let own = start(&transform);
+        let plain = start(&Hooks::default());
+        assert!(!Arc::ptr_eq(&own, &plain));
+        assert!(!Arc::ptr_eq(&own, &start(&others)));
+        assert!(Arc::ptr_eq(&own, &start(&transform.clone())));
+        let whole = informers.get_or_start(&spec, None).expect("it starts");
+        assert!(Arc::ptr_eq(&plain, &whole));
+
+        // Handlers of failures are called as long as their users exist, and share a cache.
+        let (sender, mut failures) = tokio::sync::mpsc::unbounded_channel();
+        let handler = |number| {
+            let sender = sender.clone();
+            let send = move |_: &super::super::Failure<'_>| {
+                let _ = sender.send(number);
+            };
+            Hooks::default().with_failure_handler(send)
+        };
+        let (first, second) = (handler(1), handler(2));
+        for hooks in [&first, &second, &first] {
+            assert!(Arc::ptr_eq(&plain, &start(hooks)));
+        }
+        let mut calls = vec![failures.recv().await, failures.recv().await];
+        calls.sort_unstable();
+        assert_eq!(calls, [Some(1), Some(2)]);
+        drop(first);
+        for _ in 0..3 {
+            assert_eq!(failures.recv().await, Some(2));
+        }
+        assert_eq!(informers.all().len(), 3);
     }
 }

@@ -92,9 +92,13 @@ impl Manager {
     }
 
     /// Keeps the informers of `factory`, and waits for all that were started before the run, at
-    /// most two minutes. Those of the controllers are awaited anyway.
+    /// most two minutes. Those of the controllers are awaited anyway. The metrics of the factory's
+    /// caches are in the manager's registry.
     #[must_use]
     pub fn with_factory(mut self, factory: Factory) -> Self {
+        let informers = factory.informers().clone();
+        self.registry
+            .on_scrape(move |samples| informers.sample(samples));
         self.factory = Some(factory);
         self
     }
@@ -144,7 +148,7 @@ impl Manager {
         self.factory.as_ref()
     }
 
-    /// The metrics of the controllers, of their queues and of the election. The program may declare
+    /// The metrics of the controllers, of their queues, of the election and of the factory's caches. The program may declare
     /// others in it, and serves [`Registry::render`] with its own HTTP server.
     pub fn registry(&self) -> &Registry {
         &self.registry

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::api::Selection;
+use crate::informer::Hooks;
 use crate::informer::StartError;
 
 use super::DecodeError;
@@ -17,6 +18,15 @@ pub struct Config {
     pub selection: Selection,
     /// How objects are kept. Default is [`Storage::Bytes`].
     pub storage: Storage,
+    /// Functions that are called beside or instead of those of the [`Factory`](super::Factory)
+    /// ([`informer::Config::hooks`](crate::informer::Config::hooks)). Default is none.
+    ///
+    /// A transform is called instead of the factory's. It does not concern other informers, so its
+    /// cache is shared only by informers with clones of the same hooks. A failure handler is called
+    /// beside the factory's, and does not keep a cache from being shared. An informer of
+    /// [`SharedInformer::new`](super::SharedInformer::new) calls no hooks, because its cache is made
+    /// elsewhere.
+    pub hooks: Hooks,
     /// Called for each object that is not of the informer's type, whenever it is to be decoded. It
     /// must not read the informer. Default logs a warning.
     pub on_decode_error: Arc<dyn Fn(&DecodeError) + Send + Sync>,
@@ -46,6 +56,7 @@ impl Default for Config {
         Self {
             selection: Selection::default(),
             storage: Storage::default(),
+            hooks: Hooks::default(),
             on_decode_error: Arc::new(|error| {
                 let source = error as &(dyn std::error::Error + 'static);
                 tracing::warn!(error = source, "an object is left out");
@@ -63,6 +74,7 @@ impl fmt::Debug for Config {
         f.debug_struct("Config")
             .field("selection", &self.selection)
             .field("storage", &self.storage)
+            .field("hooks", &self.hooks)
             .finish_non_exhaustive()
     }
 }

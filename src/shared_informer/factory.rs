@@ -23,11 +23,13 @@ use crate::api::Selection;
 use crate::api::WireFormat;
 use crate::cache::Reader;
 use crate::informer;
+use crate::informer::Hooks;
 use crate::informer::Informer;
 use crate::informer::InformerSet;
 use crate::informer::LiveRestMapper;
 use crate::informer::ObjectContent;
 use crate::informer::StartError;
+use crate::informer::TransformId;
 use crate::shutdown::Shutdown;
 use crate::upstream;
 use crate::upstream::Client;
@@ -44,8 +46,8 @@ const RESTART_PAUSE: Duration = Duration::from_secs(1);
 
 /// Starts shared informers. Clones share them.
 ///
-/// There is one [`SharedInformer`] for each Rust type, selection and storage, however often it is
-/// asked for. Below it is a cache, which lists and watches only the objects of the informer's
+/// There is one [`SharedInformer`] for each Rust type, selection, storage and transform, however often
+/// it is asked for. Below it is a cache, which lists and watches only the objects of the informer's
 /// selection. If a cache is running already whose selection [contains](Selection::contains) the
 /// informer's, they share it, and the informer shows the objects of its own selection. So a program
 /// that needs a wide and a narrow informer asks for the wide one first. An informer is
@@ -69,6 +71,7 @@ struct Key {
     selection: Selection,
     storage: Storage,
     content: ObjectContent,
+    transform: Option<TransformId>,
 }
 
 /// Why a factory has no informer of a resource.
@@ -124,13 +127,18 @@ impl Factory {
         }))
     }
 
+    /// The informers below the shared ones. They have the caches.
+    pub fn informers(&self) -> &InformerSet {
+        &self.0.informers
+    }
+
     /// The resources and kinds of the API server.
     pub fn rest_mapper(&self) -> &LiveRestMapper {
         &self.0.mapper
     }
 
     /// The informer of the objects of type `K` that `config` selects. It is started if there is none
-    /// yet. If there is one, it keeps its own error functions.
+    /// yet. If there is one, it keeps its own error functions and failure handler.
     ///
     /// # Errors
     ///
@@ -202,6 +210,7 @@ impl Factory {
             selection: config.selection.clone(),
             storage: config.storage,
             content,
+            transform: config.hooks.transform_id(),
         };
         let mut started = self.0.started.lock();
         let running = started.get(&key).and_then(Weak::upgrade);
@@ -224,6 +233,7 @@ impl Factory {
             gvr: gvr.clone(),
             selection: config.selection.clone(),
             content,
+            hooks: config.hooks.clone(),
             readers,
             on_start_error: Arc::clone(&config.on_start_error),
         };
@@ -323,6 +333,7 @@ struct Keeper {
     gvr: GroupVersionResource,
     selection: Selection,
     content: ObjectContent,
+    hooks: Hooks,
     readers: watch::Sender<Option<Reader>>,
     on_start_error: Arc<dyn Fn(&StartError) + Send + Sync>,
 }
@@ -368,6 +379,6 @@ impl Keeper {
         let factory = &self.factory.0;
         let spec = factory.mapper.informer_spec(&self.gvr, WireFormat::Json)?;
         let informers = &factory.informers;
-        Some(informers.get_or_start_for(&spec, &self.selection, self.content))
+        Some(informers.get_or_start_with(&spec, &self.selection, self.content, &self.hooks))
     }
 }

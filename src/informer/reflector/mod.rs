@@ -55,6 +55,7 @@ use crate::api::Resource;
 use crate::cache::Writer;
 use crate::informer::Hooks;
 use crate::informer::WireShape;
+use crate::informer::hooks::ResourceHooks;
 use crate::upstream::ListerWatcher;
 
 use machine::Machine;
@@ -120,6 +121,11 @@ impl<L: ListerWatcher> Reflector<L> {
     #[must_use]
     pub fn with_hooks(mut self, hooks: &Hooks, resource: &Arc<Resource>) -> Self {
         self.machine.hooks = Some(hooks.of(resource));
+        self
+    }
+
+    pub(in crate::informer) fn with_resource_hooks(mut self, hooks: ResourceHooks) -> Self {
+        self.machine.hooks = Some(hooks);
         self
     }
 

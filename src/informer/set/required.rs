@@ -37,7 +37,7 @@ impl InformerSet {
     pub fn require(&self, spec: &InformerSpec, requirement: Requirement) {
         let scopes = spec.settings.scopes().iter();
         let entries = scopes.map(|scope| RequiredInformer {
-            key: Key::of(spec, scope, ObjectContent::Whole),
+            key: Key::of(spec, scope, ObjectContent::Whole, None),
             requirement,
             is_settled: false,
         });

@@ -1,7 +1,6 @@
 //! The admin listener: `/livez` (also `/healthz`), `/readyz` and `/metrics`.
 
 mod authorization;
-mod samples;
 mod scrape;
 
 use std::convert::Infallible;
@@ -25,7 +24,6 @@ use crate::telemetry::Registry;
 use super::rescue;
 
 use authorization::authorize;
-use samples::add_samples;
 use scrape::SharedScrapes;
 /// Answers health probes and metrics scrapes. Cheap to clone.
 #[derive(Clone)]
@@ -43,10 +41,10 @@ impl Admin {
     pub fn new(informers: InformerSet, registry: Registry, shutdown: Shutdown) -> Self {
         let scraped = informers.clone();
         registry.on_scrape(move |samples| {
+            scraped.sample(samples);
             let queues = scraped.all();
-            let queues = queues.iter().map(|informer| add_samples(informer, samples));
-            let queues = queues.sum();
-            sample_kept(samples, "queue", queues, scraped.queue_limit());
+            let queues = queues.iter().map(|one| one.reader().stats().queue_bytes);
+            sample_kept(samples, "queue", queues.sum(), scraped.queue_limit());
             let (bytes, limit) = scraped.bridge_limits().buffered_bytes();
             sample_kept(samples, "bridge", bytes, limit);
             samples.gauge(

@@ -9,9 +9,11 @@ use kube::ResourceExt;
 use kubefan::api::GroupVersionResource;
 use kubefan::api::Selection;
 use kubefan::informer;
+use kubefan::informer::Hooks;
 use kubefan::informer::InformerSet;
 use kubefan::informer::LiveRestMapper;
 use kubefan::informer::ObjectContent;
+use kubefan::manager::Manager;
 use kubefan::shared_informer::Config;
 use kubefan::shared_informer::Factory;
 use kubefan::shared_informer::SharedInformer;
@@ -176,5 +178,66 @@ async fn the_rights_for_some_namespaces_are_enough_for_their_informers() {
     assert_eq!(names(&of_namespaces[0]).await, ["scopes-first"]);
     assert_eq!(names(&of_namespaces[1]).await, ["scopes-second"]);
     assert_eq!(informers.all().len(), 2);
+    shutdown.drain().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_informer_with_a_transform_has_a_cache_of_its_own() {
+    let Some(server) = shared() else { return };
+    let namespace = server.namespace("transform").await;
+    let path = format!("/api/v1/namespaces/{namespace}/configmaps");
+    let object = json!({ "metadata": { "name": "map" }, "data": { "large": "x", "small": "y" } });
+    server.client().create(&path, &object).await.ok();
+    let shutdown = Shutdown::new(shutdown::Config::default());
+    let (factory, informers) = factory(server, "admin", &shutdown).await;
+    let of = |hooks: &Hooks| {
+        let selection = Selection {
+            namespace: Some(namespace.clone()),
+            ..Selection::default()
+        };
+        let hooks = hooks.clone();
+        let config = Config {
+            hooks,
+            ..config(selection)
+        };
+        factory.informer::<ConfigMap>(config).expect("an informer")
+    };
+    let keys = async |informer: &SharedInformer<ConfigMap>| {
+        assert_eq!(names(informer).await, ["map"]);
+        let found = informer.lister().get(Some(&namespace), "map");
+        let map = found.expect("a config map").expect("is there");
+        map.data
+            .iter()
+            .flatten()
+            .map(|(key, _)| key.clone())
+            .collect::<Vec<_>>()
+    };
+    let small = Hooks::default().with_transform(|resource, object| {
+        assert_eq!(resource.kind, "ConfigMap");
+        if let Some(data) = object["data"].as_object_mut() {
+            data.remove("large");
+        }
+    });
+    let (transformed, whole) = (of(&small), of(&Hooks::default()));
+    assert_eq!(keys(&transformed).await, ["small"]);
+    assert_eq!(keys(&whole).await, ["large", "small"]);
+    assert_eq!(informers.all().len(), 2);
+    assert_eq!(keys(&of(&small)).await, ["small"]);
+    assert_eq!(informers.all().len(), 2);
+
+    // The caches have metrics of their own in the registry of a manager.
+    let manager = Manager::new(shutdown.clone()).with_factory(factory.clone());
+    let (_, metrics) = manager.registry().render();
+    let of_caches = metrics.lines().filter(|line| {
+        let is_meant = line.starts_with("kubefan_cache_objects{");
+        is_meant && line.contains(&format!("namespace=\"{namespace}\""))
+    });
+    let transformed = |line: &str| line.contains(",transform=\"");
+    let (own, shared): (Vec<_>, Vec<_>) = of_caches.partition(|line| transformed(line));
+    assert!(own.len() == 1 && shared.len() == 1, "{metrics}");
+    assert!(
+        own[0].ends_with("} 1") && shared[0].ends_with("} 1"),
+        "{own:?}, {shared:?}"
+    );
     shutdown.drain().await;
 }

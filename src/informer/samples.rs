@@ -1,14 +1,26 @@
 //! The metrics of each informer, which are sampled at each scrape.
 
 use crate::cache::Stats;
-use crate::informer::Informer;
 use crate::telemetry::Samples;
+
+use super::Informer;
+use super::InformerSet;
+use super::ObjectContent;
 
 /// Name, help text and value of a metric.
 type Metric = (&'static str, &'static str, f64);
 
-/// Adds the current metrics of `informer` to `samples`. Returns the bytes of its queues.
-pub(super) fn add_samples(informer: &Informer, samples: &mut Samples) -> usize {
+impl InformerSet {
+    /// Adds the current metrics of all informers to `samples`, for
+    /// [`Registry::on_scrape`](crate::telemetry::Registry::on_scrape).
+    pub fn sample(&self, samples: &mut Samples) {
+        for informer in self.all() {
+            add_samples(&informer, samples);
+        }
+    }
+}
+
+fn add_samples(informer: &Informer, samples: &mut Samples) {
     let stats = informer.reader().stats();
     let gvr = &informer.resource().gvr;
     let scope = informer.upstream_scope();
@@ -24,6 +36,11 @@ pub(super) fn add_samples(informer: &Informer, samples: &mut Samples) -> usize {
         ("field_selector", scope.field_selector.as_str()),
     ];
     labels.extend(selectors.iter().filter(|(_, text)| !text.is_empty()));
+    if informer.content() == ObjectContent::Metadata {
+        labels.push(("content", "metadata"));
+    }
+    let transform = informer.own_transform().map(|id| id.to_string());
+    labels.extend(transform.iter().map(|id| ("transform", id.as_str())));
     for (name, help, value) in gauges(&stats, informer.reader().is_ready()) {
         samples.gauge(name, help, &labels, value);
     }
@@ -38,7 +55,6 @@ pub(super) fn add_samples(informer: &Informer, samples: &mut Samples) -> usize {
         &labels,
         informer.isolated_selections() as f64,
     );
-    stats.queue_bytes
 }
 
 fn gauges(stats: &Stats, is_ready: bool) -> [Metric; 7] {
