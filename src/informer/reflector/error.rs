@@ -43,7 +43,8 @@ pub enum Error {
 /// The kind of an [`Error`]. Recovery depends on it, and metrics use it as a label.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Cause {
-    /// 410: upstream no longer has the requested history.
+    /// 410: upstream no longer has the requested history. Or the reason `StoreReadError`: it cannot read
+    /// a part of it.
     Expired,
     /// 504: the requested resource version is above upstream's current one.
     TooLarge,
@@ -188,6 +189,12 @@ impl Cause {
     fn of(error: &upstream::Error) -> Self {
         match error {
             upstream::Error::Answer { .. } if error.is_expired() => Self::Expired,
+            // A corrupt object was deleted. Its deletion cannot be watched, only a list lacks it.
+            upstream::Error::Answer { status, .. }
+                if status.reason.as_deref() == Some("StoreReadError") =>
+            {
+                Self::Expired
+            }
             upstream::Error::Answer { .. } if error.is_too_large_resource_version() => {
                 Self::TooLarge
             }
@@ -237,6 +244,7 @@ mod tests {
             ),
             (410, "Gone", "", Cause::Expired),
             (0, "Expired", "", Cause::Expired),
+            (500, "StoreReadError", "", Cause::Expired),
             (504, "Timeout", too_large, Cause::TooLarge),
             (
                 504,
