@@ -3,6 +3,7 @@
 mod handlers;
 mod history;
 mod pace;
+mod registrations;
 
 use std::collections::BTreeMap;
 use std::future::Future;
