@@ -241,9 +241,12 @@ impl<R: Reconciler> Shared<R> {
         let started = Instant::now();
         let active = self.metrics.as_ref().map(ControllerMetrics::active);
         let request = work.key();
+        let controller = &self.name;
+        tracing::debug!(controller, %request, "a reconcile begins");
         // The call itself may panic, too, before there is a future.
         let call = async { self.reconciler.reconcile(request.clone()).await };
         let result = AssertUnwindSafe(call).catch_unwind().await;
+        tracing::debug!(controller, %request, "a reconcile ends");
         let retry = AddOptions {
             priority: work.priority(),
             ..AddOptions::default()
@@ -252,7 +255,6 @@ impl<R: Reconciler> Shared<R> {
             is_rate_limited: true,
             ..retry
         };
-        let controller = &self.name;
         let outcome = match result {
             Ok(Ok(Action::Done)) => {
                 self.queue.forget(request);

@@ -3,7 +3,6 @@
 
 use std::io;
 use std::path::Path;
-use std::path::PathBuf;
 use std::process::Command;
 use std::process::Stdio;
 use std::time::Duration;
@@ -21,37 +20,23 @@ use kubefan::upstream::ClientConfig;
 use serde_json::Value;
 use serde_json::json;
 
-use crate::repository::root;
 use crate::support::clients::client::Client;
+use crate::support::outcomes::request_count;
 use crate::support::poll::eventually;
 use crate::support::programs::apiserver::ApiServer;
+use crate::support::programs::apiserver::private;
 use crate::support::programs::apiserver::shared;
+use crate::support::programs::example::built;
+use crate::support::programs::kubeconfig::User;
+use crate::support::programs::kubefan::Kubefan;
 use crate::support::programs::process::Process;
 
 const STEP: Duration = Duration::from_secs(30);
 /// A Lease of 15 s, which is seen up to 4.4 s after the start, and taken up to 4.4 s after its end.
 const TAKEOVER: Duration = Duration::from_secs(60);
+const EXAMPLE: &str = "namespace_configmap";
 const NAME: &str = "kubefan-example";
 const LEASE: &str = "/apis/coordination.k8s.io/v1/namespaces/default/leases/kubefan-example";
-
-/// Builds the example with the profile of this test, and returns its path.
-fn built() -> PathBuf {
-    let mut build = Command::new(env!("CARGO"));
-    build.args(["build", "--quiet", "--example", "namespace_configmap"]);
-    let profile = match cfg!(debug_assertions) {
-        true => "debug",
-        false => {
-            build.arg("--release");
-            "release"
-        }
-    };
-    let status = build.current_dir(root()).status().expect("cargo runs");
-    assert!(status.success(), "the example is built");
-    // The folder of this test is `target/PROFILE/deps`.
-    let test = std::env::current_exe().expect("the path of this test");
-    let target = test.ancestors().nth(3).expect("a target folder");
-    target.join(profile).join("examples/namespace_configmap")
-}
 
 fn start(program: &Path, server: &ApiServer) -> Process {
     let mut command = Command::new(program);
@@ -107,7 +92,7 @@ async fn holder(client: &Client) -> String {
 
 #[test]
 fn the_config_map_example_refuses_unknown_arguments() {
-    let program = built();
+    let program = built(EXAMPLE);
     for arguments in [
         vec!["--kubeconfig=other"],
         vec!["--context", "other"],
@@ -129,7 +114,7 @@ fn the_config_map_example_refuses_unknown_arguments() {
 async fn the_config_map_example_follows_labels_through_restarts_and_elections() {
     let Some(server) = shared() else { return };
     let direct = server.client();
-    let program = tokio::task::block_in_place(built);
+    let program = tokio::task::block_in_place(|| built(EXAMPLE));
     let a = server.namespace("example").await;
     let b = server.namespace("example").await;
     let on = json!({ "kubefan-example": "true", "example.com/team": "blue" });
@@ -172,6 +157,46 @@ async fn the_config_map_example_follows_labels_through_restarts_and_elections() 
     assert_ne!(holder(&direct).await, leader);
     stop(third);
     assert_eq!(holder(&direct).await, "", "the lease is given back");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_config_map_example_works_through_the_kubefan_of_its_kubeconfig() {
+    // The shared API server has other candidates for the Lease.
+    let Some(server) = private().await else {
+        return;
+    };
+    let direct = server.client();
+    let namespace = server.namespace("through").await;
+    let kubefan = Kubefan::start(&server, &[]).await;
+    let program = tokio::task::block_in_place(|| built(EXAMPLE));
+    let mut command = Command::new(program);
+    command.env("KUBECONFIG", kubefan.kubeconfig(&User::Anonymous));
+    command.stdin(Stdio::null()).stdout(Stdio::null());
+    let process = Process::start(command.stderr(Stdio::null()), None);
+    let on = |team: &str| json!({ "kubefan-example": "true", "example.com/team": team });
+    for team in ["blue", "green"] {
+        label(&direct, &namespace, on(team)).await;
+        let data = json!({ "example.com.team": team });
+        has_map(&direct, &namespace, data, TAKEOVER).await;
+    }
+    direct.delete(&map_path(&namespace)).await.ok();
+    let data = json!({ "example.com.team": "green" });
+    has_map(&direct, &namespace, data, STEP).await;
+    label(&direct, &namespace, json!({ "kubefan-example": "no" })).await;
+    has_no_map(&direct, &namespace, STEP).await;
+    assert_ne!(holder(&direct).await, "");
+    stop(process);
+    assert_eq!(holder(&direct).await, "", "the lease is given back");
+    let metrics = kubefan.metrics().await;
+    for (outcome, verb, least) in [
+        ("cache", "watch", 2.0),
+        ("forwarded", "create", 3.0),
+        ("forwarded", "update", 2.0),
+        ("forwarded", "delete", 1.0),
+    ] {
+        let count = request_count(&metrics, outcome, verb);
+        assert!(count >= least, "{outcome} {verb}: {count}");
+    }
 }
 
 const FINALIZER: &str = "kubefan.io/test";

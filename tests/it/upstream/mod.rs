@@ -13,6 +13,7 @@ mod library_controller; // the example of a controller, as a program
 mod library_events; // Events of their recorder
 mod library_examples; // the examples that need an API server
 mod library_scopes; // what the caches of their informers hold
+mod library_twin; // the example of a controller beside its twin on controller-runtime
 mod operation; // README, deploy/, wrong settings, permissions
 mod performance; // kubefan load, and measurements that are run by hand
 mod reads; // formats, headers and deadlines; which reads are answered from the cache

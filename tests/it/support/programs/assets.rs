@@ -8,7 +8,7 @@ use std::path::PathBuf;
 use std::process::Command;
 
 const SERVERS: [&str; 3] = ["kube-apiserver", "etcd", "kubectl"];
-const HELPERS: [&str; 3] = ["stub-kubelet", "informers", "manager"];
+const HELPERS: [&str; 4] = ["stub-kubelet", "informers", "manager", "configmaps"];
 
 /// The two directories with the servers (kube-apiserver, etcd, kubectl) and with the helper
 /// programs of `tests/upstream`.
@@ -109,6 +109,10 @@ impl Assets {
 
     pub(crate) fn manager(&self) -> PathBuf {
         self.helpers.join("manager")
+    }
+
+    pub(crate) fn configmaps(&self) -> PathBuf {
+        self.helpers.join("configmaps")
     }
 }
 

@@ -2,6 +2,7 @@
 
 use std::io::BufRead;
 use std::io::BufReader;
+use std::path::PathBuf;
 use std::process::Command;
 use std::process::ExitStatus;
 use std::process::Stdio;
@@ -18,6 +19,22 @@ use super::process::Process;
 /// Time in which a line must be printed, and in which the program must end.
 const LIMIT: Duration = Duration::from_secs(60);
 
+/// Builds the example `name` with the profile of this test, unless it is up to date, and returns its
+/// path.
+pub(crate) fn built(name: &str) -> PathBuf {
+    let mut build = Command::new(env!("CARGO"));
+    build.args(["build", "--quiet", "--example", name]);
+    if !cfg!(debug_assertions) {
+        build.arg("--release");
+    }
+    let built = build.current_dir(root()).status().expect("cargo runs");
+    assert!(built.success(), "{name} is not built");
+    // The tests are in the folder `deps` beside the folder `examples`.
+    let tests = std::env::current_exe().expect("a path");
+    let folder = tests.parent().and_then(|deps| deps.parent());
+    folder.expect("a folder").join("examples").join(name)
+}
+
 /// A running example. It is killed when this is dropped.
 pub(crate) struct Example {
     process: Process,
@@ -27,18 +44,7 @@ pub(crate) struct Example {
 impl Example {
     /// Builds the example `name`, unless it is up to date, and starts it.
     pub(crate) fn start(name: &str, arguments: &[&str]) -> Self {
-        let mut build = Command::new(env!("CARGO"));
-        build.args(["build", "--quiet", "--example", name]);
-        if !cfg!(debug_assertions) {
-            build.arg("--release");
-        }
-        let built = build.current_dir(root()).status().expect("cargo runs");
-        assert!(built.success(), "{name} is not built");
-        // The tests are in the folder `deps` beside the folder `examples`.
-        let tests = std::env::current_exe().expect("a path");
-        let folder = tests.parent().and_then(|deps| deps.parent());
-        let program = folder.expect("a folder").join("examples").join(name);
-        let mut command = Command::new(program);
+        let mut command = Command::new(built(name));
         command.args(arguments).stdout(Stdio::piped());
         let mut process = Process::start(&mut command, None);
         let output = process.child().stdout.take().expect("it is piped");
