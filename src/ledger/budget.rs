@@ -32,15 +32,11 @@ impl Limits {
 
 impl Budget {
     /// A budget of at most `most` bytes, within `limits`. `kind` is the value of the metric label.
-    #[expect(
-        clippy::missing_panics_doc,
-        reason = "the name of the gauge is a constant"
-    )]
     pub fn new(kind: &'static str, limits: &Limits, most: usize) -> Self {
         Self {
             kind,
             limit: limits.share(most),
-            used: IntGauge::new("bytes", "bytes").expect("the name is valid"),
+            used: count(),
         }
     }
 
@@ -74,6 +70,10 @@ impl Budget {
     pub fn sample(&self, samples: &mut Samples) {
         sample_kept(samples, self.kind, self.used(), self.limit);
     }
+}
+
+fn count() -> IntGauge {
+    IntGauge::new("bytes", "bytes").expect("the name is valid")
 }
 
 /// Adds `used` bytes of one kind, and their `limit`, to `samples`.
