@@ -38,6 +38,12 @@ use super::units::ByteSize;
 const HEADER_BYTES: RangeInclusive<usize> = 8 << 10..=16 << 20;
 /// The sizes that `limits.maxUrlBytes` may have.
 const URL_BYTES: RangeInclusive<usize> = 1 << 10..=64 << 10;
+/// Values that the kernel accepts, in milliseconds as a 32-bit number.
+const WRITE_TIMEOUT: RangeInclusive<Duration> =
+    Duration::from_secs(1)..=Duration::from_secs(24 * 24 * 3600);
+/// Values that the kernel accepts, in seconds as a 16-bit number.
+const TCP_KEEPALIVE: RangeInclusive<Duration> =
+    Duration::from_secs(1)..=Duration::from_secs(9 * 3600);
 
 const EMPTY_NAME: &str = "a name is empty; names are for example pods or deployments.apps";
 
@@ -377,14 +383,16 @@ impl Checker<'_> {
             ("limits.requestTimeout", limits.request_timeout),
             ("limits.handshakeTimeout", limits.handshake_timeout),
             ("limits.headTimeout", limits.head_timeout),
-            ("limits.writeTimeout", limits.write_timeout),
         ] {
             if timeout.0.is_zero() {
                 self.report(key, "must be more than 0s, such as 10s");
             }
         }
-        if limits.tcp_keepalive.0 < Duration::from_secs(1) {
-            self.report("limits.tcpKeepalive", "must be at least 1s");
+        if !WRITE_TIMEOUT.contains(&limits.write_timeout.0) {
+            self.report("limits.writeTimeout", "must be from 1s to 24d");
+        }
+        if !TCP_KEEPALIVE.contains(&limits.tcp_keepalive.0) {
+            self.report("limits.tcpKeepalive", "must be from 1s to 9h");
         }
         let sizes = [
             (
@@ -610,8 +618,8 @@ mod tests {
                 "--write-timeout 0s --tcp-keepalive 900ms --upstream-ping-timeout 0s",
                 vec![
                     "--upstream-ping-timeout: must be more than 0s",
-                    "--write-timeout: must be more than 0s",
-                    "--tcp-keepalive: must be at least 1s",
+                    "--write-timeout: must be from 1s to 24d",
+                    "--tcp-keepalive: must be from 1s to 9h",
                 ],
             ),
             (

@@ -7,14 +7,10 @@ pub enum Kind {
     Connection,
     /// The state of a request and the head of both messages.
     Stream,
-    /// Heads of requests that are unfinished.
-    Head,
-    /// Bodies of requests that are kept until the API server has answered, or wait to be sent to it.
+    /// Bodies of requests that are kept until the API server has answered.
     Request,
     /// Chunks of bodies that the HTTP library has taken and the client has not.
     Body,
-    /// Output that waits in the buffers of a connection whose client takes none.
-    Output,
     /// Items of lists that were converted before the list is sent.
     List,
     /// The state of watches, and initial events that are being sent.
@@ -36,13 +32,11 @@ impl Kind {
     pub(super) const COUNT: usize = Self::ALL.len();
 
     /// All kinds, in the order of their indexes.
-    pub(super) const ALL: [Self; 13] = [
+    pub(super) const ALL: [Self; 11] = [
         Self::Connection,
         Self::Stream,
-        Self::Head,
         Self::Request,
         Self::Body,
-        Self::Output,
         Self::List,
         Self::Watch,
         Self::Burst,
@@ -63,10 +57,8 @@ impl Kind {
         match self {
             Self::Connection => "connection",
             Self::Stream => "stream",
-            Self::Head => "head",
             Self::Request => "request",
             Self::Body => "body",
-            Self::Output => "output",
             Self::List => "list",
             Self::Watch => "watch",
             Self::Burst => "burst",

@@ -156,7 +156,6 @@ impl<I: Transport> Inner<I> {
 
     /// Writes all gathered bytes, flushes `io`, and returns the buffer to the thread.
     fn poll_drain(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        self.io.note_waiting(self.gathered.capacity() + self.taken);
         ready!(self.poll_write_buffer(cx))?;
         if self.gathered.capacity() > 0 {
             self.written = 0;

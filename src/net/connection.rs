@@ -42,10 +42,6 @@ use crate::net::paced_reads::Starts;
 use crate::net::resets::AnswerBody;
 use crate::net::resets::ResetLimit;
 use crate::net::resets::Unanswered;
-use crate::net::unfinished_heads::Heads;
-use crate::net::unfinished_heads::InProgress;
-use crate::net::unfinished_heads::Requests;
-use crate::net::unfinished_heads::UnfinishedHeads;
 use crate::net::write_timeout::WriteTimeout;
 
 /// Any error of a body or a service.
@@ -204,11 +200,8 @@ where
     let started = Arc::clone(&starts);
     let executor = StreamExecutor::default();
     let streams = executor.clone();
-    let requests = Arc::<Requests>::default();
-    let counted_requests = Arc::clone(&requests);
     let service = service_fn(move |mut request: Request<Incoming>| {
         let mut current = None;
-        let in_progress = (protocol == Protocol::Http1).then(|| counted_requests.start());
         if let Some(account) = &charged {
             let abort = match protocol {
                 Protocol::Http1 => {
@@ -230,21 +223,12 @@ where
             // An upgraded connection may be aborted as long as it lasts.
             let is_upgrade = answer.status() == StatusCode::SWITCHING_PROTOCOLS;
             let current = current.filter(|_| !is_upgrade);
-            let in_progress = match is_upgrade {
-                true => in_progress.and_then(InProgress::keep),
-                false => in_progress,
-            };
-            let body = |body| AnswerBody::new(body, unanswered, current, in_progress);
-            Ok::<_, S::Error>(answer.map(body))
+            Ok::<_, S::Error>(answer.map(|body| AnswerBody::new(body, unanswered, current)))
         }
     });
-    let (io, upgraded) = WriteTimeout::new(io, config.write_timeout, account.clone());
-    let head_bytes = u64::from(config.max_header_bytes);
+    let (io, upgraded) = WriteTimeout::new(io, config.write_timeout);
     match protocol {
         Protocol::Http1 => {
-            // hyper reads up to twice its limit.
-            let (most, heads) = (2 * head_bytes, Heads::http1(requests));
-            let io = UnfinishedHeads::new(io, account.clone(), most, heads);
             let connection = http1(config).serve_connection(TokioIo::new(io), service);
             let connection = Box::pin(connection.with_upgrades());
             let finish = http1::UpgradeableConnection::graceful_shutdown;
@@ -256,7 +240,6 @@ where
         }
         Protocol::Http2 => {
             let (io, flusher) = coalesce(io);
-            let io = UnfinishedHeads::new(io, account.clone(), head_bytes, Heads::http2());
             let io = PacedReads::new(io, Arc::clone(&starts), resets);
             let connection = http2(config, executor).serve_connection(TokioIo::new(io), service);
             let finish = http2::Connection::graceful_shutdown;

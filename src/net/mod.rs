@@ -21,7 +21,6 @@ mod resets;
 mod serving;
 mod tls;
 mod transport;
-mod unfinished_heads;
 mod write_timeout;
 
 pub use abort::Abort;

@@ -15,8 +15,6 @@ use crate::net::coalesce;
 pub trait Transport: AsyncRead + AsyncWrite + Unpin {
     /// Bytes that are gathered before they are passed to [`Transport::buffer`]. Default is 256 KiB.
     const GATHER_SIZE: usize = coalesce::MAX_BUFFERED;
-    /// Upper limit of the bytes that it buffers itself, unless the connection sets another one.
-    const BUFFER_SIZE: usize = 0;
 
     /// Buffers as many of the bytes as there is room for; the next write or flush sends them to the
     /// socket. Returns the number of bytes taken. By default it takes none.
@@ -26,9 +24,6 @@ pub trait Transport: AsyncRead + AsyncWrite + Unpin {
     fn buffer(&mut self, _: &[u8]) -> io::Result<usize> {
         Ok(0)
     }
-
-    /// Takes note that `bytes` of output may wait until the next note. By default it does nothing.
-    fn note_waiting(&mut self, _bytes: usize) {}
 
     /// Lets the peer accept no bytes for any time. By default, it may do so anyway.
     ///

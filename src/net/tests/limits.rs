@@ -415,37 +415,3 @@ fn regular_scrapes_never_meet_the_end_of_their_admin_connection() {
         assert!(since_last.min(until_next) >= 2, "{interval:?}");
     }
 }
-
-#[tokio::test]
-async fn an_unfinished_head_is_charged() {
-    let server = Server::plain().await;
-    let head_bytes = || {
-        let usage = server.ledger.usage();
-        let head = usage.iter().find(|(kind, _)| *kind == "head");
-        head.expect("the kind").1
-    };
-    let charged = async |expected: u64| {
-        while head_bytes() != expected {
-            tokio::task::yield_now().await;
-        }
-    };
-    let mut http1 = server.connect().await;
-    let head = format!("GET /peer HTTP/1.1\r\nhost: x\r\nx: {}", "x".repeat(20_000));
-    http1.write_all(head.as_bytes()).await.unwrap();
-    soon(charged(512 << 10)).await;
-    http1.write_all(b"\r\n\r\n").await.unwrap();
-    soon(http1.read_u8()).await.unwrap();
-    soon(charged(0)).await;
-
-    let mut http2 = server.connect().await;
-    let opening = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\x04\0\0\0\0\0";
-    http2.write_all(opening).await.unwrap();
-    // A HEADERS frame that others follow.
-    let headers = [0, 0, 3, 1, 1, 0, 0, 0, 1, 0x82, 0x86, 0x84];
-    http2.write_all(&headers).await.unwrap();
-    soon(charged(256 << 10)).await;
-    // The last CONTINUATION frame has the authority.
-    let continuation = [0, 0, 3, 9, 4, 0, 0, 0, 1, 0x41, 1, b'x'];
-    http2.write_all(&continuation).await.unwrap();
-    soon(charged(0)).await;
-}

@@ -73,7 +73,6 @@ struct Server {
     address: SocketAddr,
     shutdown: Shutdown,
     registry: Registry,
-    ledger: Ledger,
     chunks: mpsc::UnboundedSender<Result<Frame<Bytes>, Infallible>>,
 }
 
@@ -84,8 +83,7 @@ impl Server {
         let socket = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let metrics = Metrics::new(&registry);
         let listener = Listener::new("test", socket, config, metrics, shutdown.clone());
-        let ledger = Ledger::new(Limits::default());
-        let mut listener = listener.with_ledger(ledger.clone());
+        let mut listener = listener.with_ledger(Ledger::new(Limits::default()));
         if let Some(acceptor) = tls {
             listener = listener.with_tls(acceptor);
         }
@@ -99,7 +97,6 @@ impl Server {
             address,
             shutdown,
             registry,
-            ledger,
             chunks,
         }
     }

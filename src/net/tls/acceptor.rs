@@ -207,8 +207,6 @@ impl Parts {
 impl Transport for TlsStream<TcpStream> {
     /// One TLS record, so that gathered bytes are still in the CPU's cache when they are encrypted.
     const GATHER_SIZE: usize = 16 << 10;
-    /// The default of rustls.
-    const BUFFER_SIZE: usize = 64 << 10;
 
     /// Encrypts the bytes into the buffer of rustls.
     fn buffer(&mut self, data: &[u8]) -> io::Result<usize> {

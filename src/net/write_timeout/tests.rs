@@ -12,15 +12,13 @@ use tokio::time::advance;
 use tokio::time::sleep;
 
 use super::*;
-use crate::ledger::Ledger;
-use crate::ledger::Limits;
 
 const LIMIT: Duration = Duration::from_secs(60);
 
 #[tokio::test(start_paused = true)]
 async fn a_write_that_waits_too_long_fails() {
     let (near, _far) = duplex(4);
-    let (mut io, _upgraded) = WriteTimeout::new(near, LIMIT, None);
+    let (mut io, _upgraded) = WriteTimeout::new(near, LIMIT);
     let start = Instant::now();
     let error = io.write_all(b"more than four").await.unwrap_err();
     assert_eq!(error.kind(), io::ErrorKind::TimedOut);
@@ -30,7 +28,7 @@ async fn a_write_that_waits_too_long_fails() {
 #[tokio::test(start_paused = true)]
 async fn a_byte_now_and_then_prevents_the_timeout() {
     let (near, mut far) = duplex(1);
-    let (mut io, _upgraded) = WriteTimeout::new(near, LIMIT, None);
+    let (mut io, _upgraded) = WriteTimeout::new(near, LIMIT);
     let reader = tokio::spawn(async move {
         let mut read = Vec::new();
         for _ in 0..5 {
@@ -47,7 +45,7 @@ async fn a_byte_now_and_then_prevents_the_timeout() {
 #[tokio::test(start_paused = true)]
 async fn a_connection_without_pending_writes_never_times_out() {
     let (near, mut far) = duplex(4);
-    let (mut io, _upgraded) = WriteTimeout::new(near, LIMIT, None);
+    let (mut io, _upgraded) = WriteTimeout::new(near, LIMIT);
     io.write_all(b"four").await.unwrap();
     advance(100 * LIMIT).await;
     far.read_exact(&mut [0; 4]).await.unwrap();
@@ -57,7 +55,7 @@ async fn a_connection_without_pending_writes_never_times_out() {
 #[tokio::test(start_paused = true)]
 async fn an_upgraded_connection_never_times_out() {
     let (near, mut far) = duplex(4);
-    let (mut io, upgraded) = WriteTimeout::new(near, LIMIT, None);
+    let (mut io, upgraded) = WriteTimeout::new(near, LIMIT);
     upgraded.set();
     let writer = tokio::spawn(async move { io.write_all(b"eightbyt").await });
     sleep(100 * LIMIT).await;
@@ -76,7 +74,7 @@ async fn an_upgrade_lifts_the_kernels_limit_at_the_next_read_or_write() {
         SockRef::from(&near)
             .set_tcp_user_timeout(Some(LIMIT))
             .unwrap();
-        let (mut io, upgraded) = WriteTimeout::new(near, LIMIT, None);
+        let (mut io, upgraded) = WriteTimeout::new(near, LIMIT);
         let limit = |io: &WriteTimeout<TcpStream>| SockRef::from(&io.io).tcp_user_timeout();
         io.write_all(b"before").await.unwrap();
         assert_eq!(limit(&io).unwrap(), Some(LIMIT));
@@ -88,40 +86,5 @@ async fn an_upgrade_lifts_the_kernels_limit_at_the_next_read_or_write() {
             assert!(poll!(reading).is_pending());
         }
         assert_eq!(limit(&io).unwrap(), None, "writes: {writes}");
-    }
-}
-
-#[tokio::test(start_paused = true)]
-async fn output_is_charged_when_its_peer_has_taken_nothing_for_a_second() {
-    let ledger = Ledger::new(Limits::new(Some(16 << 20), Some(1 << 20), 0));
-    let charged = || {
-        let usage = ledger.usage();
-        let output = usage.iter().find(|(kind, _)| *kind == "output");
-        output.expect("the kind").1
-    };
-    let account = ledger.open_account();
-    for (fits, other) in [(true, 0), (false, 900 << 10)] {
-        let _other = account.charge(Kind::Stream, other).unwrap();
-        let (near, mut far) = duplex(4);
-        let (mut io, _upgraded) = WriteTimeout::new(near, LIMIT, Some(Arc::clone(&account)));
-        io.note_waiting(100 << 10);
-        io.write_all(b"four").await.unwrap();
-        assert!(poll!(std::pin::pin!(io.write_u8(5))).is_pending());
-        advance(FREE_STALL - Duration::from_millis(2)).await;
-        assert!(poll!(std::pin::pin!(io.write_u8(5))).is_pending());
-        assert_eq!(charged(), 0);
-        advance(Duration::from_millis(3)).await;
-        let polled = poll!(std::pin::pin!(io.write_u8(5)));
-        assert_eq!(polled.is_pending(), fits);
-        if fits {
-            assert_eq!(charged(), 112 << 10);
-            // The charge grows with what waits.
-            io.note_waiting(200 << 10);
-            assert!(poll!(std::pin::pin!(io.write_u8(5))).is_pending());
-            assert_eq!(charged(), 208 << 10);
-            far.read_exact(&mut [0; 4]).await.unwrap();
-            io.write_u8(5).await.unwrap();
-        }
-        assert_eq!(charged(), 0);
     }
 }

@@ -38,8 +38,8 @@ const STREAM_BYTES: u64 = 12 << 10;
 /// Bytes of an open watch: its task, its state in the HTTP library, and its position in the cache.
 /// Events are the cache's, and bursts and initial events are charged while they are sent.
 const WATCH_BYTES: u64 = 4 << 10;
-/// The most bytes of a request's body that are held, and charged: what sends the request to the API
-/// server keeps no longer ones, and the HTTP library receives no more of a body that is not read.
+/// Largest body of a request, in bytes, that is charged. What sends the request to the API server
+/// keeps no longer ones.
 const MAX_REQUEST_BODY: u64 = 256 << 10;
 
 /// The layer that adds [`ChargeToLedger`].
@@ -84,19 +84,15 @@ where
         let head = request.uri().path_and_query();
         let head = head.map_or(0, |target| target.as_str().len()) + size(request.headers());
         let abort = request.extensions().get::<Abort>().cloned();
-        let length = request.body().size_hint().exact();
-        let is_streamed = length.is_none_or(|length| length > MAX_REQUEST_BODY);
-        let charges = charge_body(&account, length);
+        let charges = charge_body(&account, request.body());
         let charges = charges.and_then(|body| Ok((body, charges_of(&account, head as u64)?)));
         match charges {
             Ok((body, charges)) => {
                 let answer: AnswerFuture = Box::pin(self.inner.call(request));
                 Box::pin(async move {
                     let answer = answer.await?;
-                    // A body that is streamed may be sent for as long as its answer.
-                    let body = body.filter(|_| is_streamed);
-                    let answer = charged(answer, &account, charges, abort);
-                    Ok(guarded(answer, body))
+                    drop(body);
+                    Ok(charged(answer, &account, charges, abort))
                 })
             }
             Err(_) => Box::pin(async { Ok(rescue::too_many_requests()) }),
@@ -112,11 +108,13 @@ fn size(headers: &HeaderMap) -> usize {
     bytes.sum()
 }
 
-/// The charge of a request's body of `length` bytes, if that is known; `None` if there is no body.
-fn charge_body(account: &Arc<Account>, length: Option<u64>) -> Result<Option<Charge>, Short> {
-    let held = length.unwrap_or(u64::MAX).min(MAX_REQUEST_BODY);
-    let charge = (held > 0).then(|| account.charge(Kind::Request, held));
-    charge.transpose()
+/// The charge of a request's body, which may be kept until the API server has answered; `None` if
+/// there is no body, or if its length is unknown, so that it is streamed.
+fn charge_body(account: &Arc<Account>, body: &Body) -> Result<Option<Charge>, Short> {
+    let length = body.size_hint().exact();
+    let kept = length.filter(|length| (1..=MAX_REQUEST_BODY).contains(length));
+    kept.map(|length| account.charge(Kind::Request, length))
+        .transpose()
 }
 
 /// The charges of a request whose head has `head` bytes, and of the first chunks of its answer.
@@ -281,14 +279,15 @@ mod tests {
             tokio::spawn(ChargeLayer.layer(handler).oneshot(request))
         };
         let mut writes: Vec<_> = (0..2).map(|_| sent(MAX_REQUEST_BODY as usize)).collect();
-        // Of a longer body, which is streamed, no more is held.
-        writes.push(sent(100 * MAX_REQUEST_BODY as usize));
+        // A longer body is streamed.
+        writes.push(sent(MAX_REQUEST_BODY as usize + 1));
         while used(&ledger, Kind::Stream) < 3 * STREAM_BYTES {
             tokio::task::yield_now().await;
         }
-        assert_eq!(used(&ledger, Kind::Request), 3 * MAX_REQUEST_BODY);
+        assert_eq!(used(&ledger, Kind::Request), 2 * MAX_REQUEST_BODY);
         writes.push(sent(MAX_REQUEST_BODY as usize));
-        let refused = writes.pop().expect("four").await.expect("no panic");
+        writes.push(sent(MAX_REQUEST_BODY as usize));
+        let refused = writes.pop().expect("five").await.expect("no panic");
         let status = refused.unwrap_or_else(|error| match error {}).status();
         assert_eq!(status, StatusCode::TOO_MANY_REQUESTS);
         answers.send(()).expect("they wait");
