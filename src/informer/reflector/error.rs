@@ -43,9 +43,11 @@ pub enum Error {
 /// The kind of an [`Error`]. Recovery depends on it, and metrics use it as a label.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Cause {
-    /// 410: upstream no longer has the requested history. Or the reason `StoreReadError`: it cannot read
-    /// a part of it.
+    /// 410: upstream no longer has the requested history.
     Expired,
+    /// The reason `StorageReadError`: upstream cannot read an object, or has deleted one that it cannot
+    /// read.
+    StorageReadError,
     /// 504: the requested resource version is above upstream's current one.
     TooLarge,
     /// 429: upstream is overloaded.
@@ -132,8 +134,9 @@ impl From<Status> for Error {
 
 impl Cause {
     /// Every cause, in the order of declaration.
-    pub const ALL: [Self; 18] = [
+    pub const ALL: [Self; 19] = [
         Self::Expired,
+        Self::StorageReadError,
         Self::TooLarge,
         Self::TooManyRequests,
         Self::Unauthorized,
@@ -157,6 +160,7 @@ impl Cause {
     pub fn name(self) -> &'static str {
         match self {
             Self::Expired => "expired",
+            Self::StorageReadError => "storage_read_error",
             Self::TooLarge => "too_large",
             Self::TooManyRequests => "too_many_requests",
             Self::Unauthorized => "unauthorized",
@@ -189,11 +193,11 @@ impl Cause {
     fn of(error: &upstream::Error) -> Self {
         match error {
             upstream::Error::Answer { .. } if error.is_expired() => Self::Expired,
-            // A corrupt object was deleted. Its deletion cannot be watched, only a list lacks it.
+            // The constant of this reason is called `StatusReasonStoreReadError`.
             upstream::Error::Answer { status, .. }
-                if status.reason.as_deref() == Some("StoreReadError") =>
+                if status.reason.as_deref() == Some("StorageReadError") =>
             {
-                Self::Expired
+                Self::StorageReadError
             }
             upstream::Error::Answer { .. } if error.is_too_large_resource_version() => {
                 Self::TooLarge
@@ -244,7 +248,7 @@ mod tests {
             ),
             (410, "Gone", "", Cause::Expired),
             (0, "Expired", "", Cause::Expired),
-            (500, "StoreReadError", "", Cause::Expired),
+            (500, "StorageReadError", "", Cause::StorageReadError),
             (504, "Timeout", too_large, Cause::TooLarge),
             (
                 504,

@@ -109,7 +109,10 @@ pub(super) fn after_watch(
 ) -> Recovery {
     let action = match cause {
         Cause::WentBack => Action::NewEpoch,
-        Cause::Expired | Cause::TooLarge | Cause::RelistRequested => Action::Relist,
+        // The deletion of an object that upstream cannot read is not watched, only a list lacks it.
+        Cause::Expired | Cause::StorageReadError | Cause::TooLarge | Cause::RelistRequested => {
+            Action::Relist
+        }
         Cause::EndOfStream if relist_on_early_end && !outcome.reached_deadline => Action::Relist,
         _ => Action::Resume,
     };
@@ -117,7 +120,9 @@ pub(super) fn after_watch(
         Cause::RelistRequested | Cause::Silent | Cause::Overdue => true,
         // The version of a list that was just completed cannot be too old. If upstream answers so
         // nevertheless, it would do so again at once.
-        Cause::Expired | Cause::TooLarge => outcome.reached_useful_time || !outcome.follows_list,
+        Cause::Expired | Cause::StorageReadError | Cause::TooLarge => {
+            outcome.reached_useful_time || !outcome.follows_list
+        }
         // A short watch means that full lists follow each other quickly, so the next one waits.
         Cause::WentBack => outcome.reached_useful_time,
         Cause::EndOfStream if action == Action::Relist => outcome.reached_useful_time,
@@ -211,6 +216,8 @@ mod tests {
             (Cause::Expired, LONG, Relist.at_once()),
             (Cause::Expired, USELESS, Relist.at_once()),
             (Cause::Expired, AFTER_LIST, Relist.after_backoff()),
+            (Cause::StorageReadError, LONG, Relist.at_once()),
+            (Cause::StorageReadError, AFTER_LIST, Relist.after_backoff()),
             (Cause::TooLarge, USELESS, Relist.at_once()),
             (Cause::TooLarge, AFTER_LIST, Relist.after_backoff()),
             (Cause::TooManyRequests, LONG, Resume.after_backoff()),

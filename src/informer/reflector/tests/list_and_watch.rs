@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use crate::api::ResourceVersion;
 use crate::api::Status;
+use crate::api::WatchEvent;
 use crate::upstream::Error;
 
 use super::support::*;
@@ -187,6 +188,29 @@ async fn a_relist_reports_deleted_objects() {
     assert!(changes[1].starts_with("DELETED b@"), "{changes:?}");
     assert_eq!(changes[2], "ADDED c@15");
     assert_eq!(outcome.metrics.relists.load(Ordering::Relaxed), 1);
+}
+
+/// Upstream could not read `b`, and has deleted it: no DELETED event of upstream can show that.
+#[tokio::test(start_paused = true)]
+async fn the_deletion_of_an_unreadable_object_is_relisted_at_once() {
+    let unreadable = Status::failure(500, "StorageReadError", "corrupt object has been deleted");
+    let outcome = play([
+        watch_list([
+            added("b", 10),
+            wait(5),
+            frame(Ok(WatchEvent::Error(unreadable))),
+        ]),
+        watch([added("a", 3), end_bookmark(20), Item::Hang]),
+    ])
+    .await;
+    assert_eq!(outcome.requests(), ["watch-list", "watch-list"]);
+    assert_eq!(outcome.waits(), [5.0]);
+    let changes = outcome.changes_after(9).expect("not expired");
+    assert_eq!(changes.len(), 2, "{changes:?}");
+    assert_eq!(changes[0], "ADDED b@10");
+    assert!(changes[1].starts_with("DELETED b@"), "{changes:?}");
+    assert_eq!(outcome.watch_ends(Cause::StorageReadError), 1);
+    assert_eq!(outcome.watch_ends(Cause::Expired), 0);
 }
 
 #[tokio::test(start_paused = true)]
