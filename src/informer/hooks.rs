@@ -104,6 +104,20 @@ impl Hooks {
         self.transform.as_ref().map(|transform| transform.id)
     }
 
+    /// These hooks without those that are the same as in `common`.
+    pub(super) fn without(&self, common: &Self) -> Self {
+        let mut own = self.clone();
+        if own.transform_id() == common.transform_id() {
+            own.transform = None;
+        }
+        if let (Some(handler), Some(known)) = (&own.on_failure, &common.on_failure)
+            && std::ptr::addr_eq(Arc::as_ptr(handler), Arc::as_ptr(known))
+        {
+            own.on_failure = None;
+        }
+        own
+    }
+
     pub(super) fn of(&self, resource: &Arc<Resource>) -> ResourceHooks {
         ResourceHooks {
             hooks: self.clone(),

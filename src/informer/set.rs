@@ -188,6 +188,7 @@ impl InformerSet {
     /// Like [`InformerSet::get_or_start_for`], with hooks of its own. If they have a transform, it is
     /// called instead of that of [`Config::hooks`], and the cache is shared only with the same
     /// transform. Their failure handler is called, beside others, as long as a clone of `hooks` exists.
+    /// Hooks that are those of [`Config::hooks`] count as none.
     ///
     /// # Errors
     ///
@@ -199,6 +200,7 @@ impl InformerSet {
         content: ObjectContent,
         hooks: &Hooks,
     ) -> Result<Arc<Informer>, StartError> {
+        let hooks = &hooks.without(&self.inner.config.load().hooks);
         let can_share = |informer: &Arc<Informer>| {
             informer.resource().gvr == spec.resource.gvr
                 && informer.format() == spec.format
@@ -772,5 +774,37 @@ mod tests {
             assert_eq!(failures.recv().await, Some(2));
         }
         assert_eq!(informers.all().len(), 3);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn hooks_of_the_set_count_as_none_of_an_informer() {
+        let dial: Dial = Arc::new(|| Err(io::Error::from(io::ErrorKind::ConnectionRefused)));
+        let shutdown = Shutdown::new(shutdown::Config::default());
+        let (sender, mut failures) = tokio::sync::mpsc::unbounded_channel();
+        let hooks = Hooks::default()
+            .with_transform(|_, object| drop(object.take()))
+            .with_failure_handler(move |_| {
+                let _ = sender.send(Instant::now());
+            });
+        let config = Config {
+            hooks: hooks.clone(),
+            ..Config::default()
+        };
+        let informers = InformerSet::new(Client::in_memory(&dial), config, shutdown);
+        let spec = slices(SelectableFields::default());
+        let start = |hooks: &Hooks| {
+            let everything = Selection::default();
+            let whole = ObjectContent::Whole;
+            let started = informers.get_or_start_with(&spec, &everything, whole, hooks);
+            started.expect("it starts")
+        };
+        let informer = start(&hooks);
+        assert!(Arc::ptr_eq(&informer, &start(&hooks.clone())));
+        assert!(Arc::ptr_eq(&informer, &start(&Hooks::default())));
+        let whole = informers.get_or_start(&spec, None).expect("it starts");
+        assert!(Arc::ptr_eq(&informer, &whole));
+        // Each attempt fails once, and the next one comes after a backoff.
+        let (first, second) = (failures.recv().await, failures.recv().await);
+        assert!(first < second, "{first:?}, {second:?}");
     }
 }
