@@ -14,7 +14,7 @@ use crate::support::clients::frames::Event;
 use crate::support::clients::frames::Format;
 use crate::support::poll::eventually;
 use crate::support::poll::within;
-use crate::support::programs::assets::Assets;
+use crate::support::programs::apiserver::available;
 use crate::support::programs::kubectl::Kubectl;
 use crate::support::programs::kubefan::binary;
 use crate::support::programs::kubefan::run;
@@ -67,12 +67,8 @@ fn ends(process: &mut Process, directory: &Path) {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn kubectl_explains_and_checks_in_the_demo_cluster() {
-    let assets = match Assets::find() {
-        Ok(assets) => assets,
-        Err(reason) => {
-            eprintln!("skipped: {reason}");
-            return;
-        }
+    let Some(assets) = available() else {
+        return;
     };
     let directory = tempfile::tempdir().expect("a temporary directory");
     let file = |name: &str| directory.path().join(name);

@@ -112,7 +112,11 @@ pub(crate) fn minor() -> Option<u32> {
     *MINOR.get_or_init(|| Some(available()?.minor()))
 }
 
-fn available() -> Option<Assets> {
+/// The API server's binaries. `None` if there are none.
+///
+/// # Panics
+/// Panics if there are no binaries and `KUBEFAN_REQUIRE_UPSTREAM` is 1.
+pub(crate) fn available() -> Option<Assets> {
     static FOUND: OnceLock<Option<Assets>> = OnceLock::new();
     FOUND.get_or_init(find_or_report).clone()
 }
