@@ -1,7 +1,8 @@
 //! Handlers that come and go, panic, and outlive their informer.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
+use std::sync::atomic::AtomicUsize;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
@@ -10,6 +11,7 @@ use rand::Rng;
 use rand::SeedableRng;
 use rand::rngs::StdRng;
 use tokio::sync::mpsc;
+use tokio::task::JoinHandle;
 use tokio::time::Instant;
 
 use super::Thing;
@@ -171,15 +173,15 @@ async fn handlers_come_and_go_while_objects_change() {
         let reader = upstream.writer.reader().clone();
         SharedInformer::<Thing>::new(reader, resource(), config, shutdown.clone())
     });
-    let stop = Arc::new(AtomicBool::new(false));
+    let counts = Arc::<Counts>::default();
     let tasks: Vec<_> = (0..TASKS)
         .map(|task| {
-            let (informers, stop) = (informers.clone(), Arc::clone(&stop));
-            tokio::spawn(come_and_go(informers, StdRng::seed_from_u64(task), stop))
+            let (informers, counts) = (informers.clone(), Arc::clone(&counts));
+            tokio::spawn(come_and_go(informers, StdRng::seed_from_u64(task), counts))
         })
         .collect();
     let mut dice = StdRng::seed_from_u64(TASKS);
-    for _ in 0..4_000 {
+    while !tasks.iter().all(JoinHandle::is_finished) {
         let name = ["a", "b", "c", "d"][dice.random_range(0..4)];
         match dice.random_range(0..3) {
             0 => upstream.delete(name),
@@ -187,12 +189,12 @@ async fn handlers_come_and_go_while_objects_change() {
         }
         tokio::task::yield_now().await;
     }
-    stop.store(true, Ordering::Relaxed);
-    let mut synced = 0;
     for task in tasks {
-        synced += task.await.expect("its handlers saw what is possible");
+        task.await.expect("its handlers saw what is possible");
     }
-    assert!(synced > TASKS, "only {synced} handlers have synced");
+    for calls in [&counts.adds, &counts.updates, &counts.deletions] {
+        assert!(calls.load(Ordering::Relaxed) > 0, "{counts:?}");
+    }
     let expected: Vec<_> = upstream.things.values().cloned().map(Arc::new).collect();
     for informer in &informers {
         assert_eq!(informer.lister().list(), expected);
@@ -202,45 +204,73 @@ async fn handlers_come_and_go_while_objects_change() {
     assert_eq!(shutdown.drain().await, Outcome::Drained);
 }
 
-/// Adds handlers and removes them until `stop`. Returns how many have synced.
-async fn come_and_go(
-    informers: [SharedInformer<Thing>; 2],
-    mut dice: StdRng,
-    stop: Arc<AtomicBool>,
-) -> u64 {
-    let mut synced = 0;
-    while !stop.load(Ordering::Relaxed) {
+/// Adds handlers, and removes each after some calls.
+async fn come_and_go(informers: [SharedInformer<Thing>; 2], mut dice: StdRng, counts: Arc<Counts>) {
+    for _ in 0..100 {
         let informer = &informers[dice.random_range(0..2)];
         let resync = dice.random_bool(0.5).then_some(Config::LEAST_RESYNC);
-        let mut handler = informer.add_handler(Known::default(), resync);
+        let (called, mut calls) = mpsc::unbounded_channel();
+        let known = Known {
+            names: BTreeSet::new(),
+            counts: Arc::clone(&counts),
+            called,
+        };
+        let mut handler = informer.add_handler(known, resync);
         if dice.random_bool(0.5) {
             assert!(handler.synced().await);
-            synced += 1;
+        }
+        for _ in 0..dice.random_range(0..20) {
+            // After a panic of the handler there are no more calls.
+            if calls.recv().await.is_none() {
+                break;
+            }
         }
         // A panic of the handler would come back here.
         handler.remove().await;
     }
-    synced
 }
 
-/// The names of the objects that a handler knows.
-#[derive(Default)]
-struct Known(std::collections::BTreeSet<String>);
+/// The calls of all handlers.
+#[derive(Debug, Default)]
+struct Counts {
+    adds: AtomicUsize,
+    updates: AtomicUsize,
+    deletions: AtomicUsize,
+}
+
+/// A handler that knows the names of the objects.
+struct Known {
+    names: BTreeSet<String>,
+    counts: Arc<Counts>,
+    called: mpsc::UnboundedSender<()>,
+}
+
+impl Known {
+    fn count(&self, calls: &AtomicUsize) {
+        calls.fetch_add(1, Ordering::Relaxed);
+        // An error means that it is being removed.
+        let _ = self.called.send(());
+    }
+}
 
 impl EventHandler<Thing> for Known {
     async fn on_add(&mut self, object: Arc<Thing>, is_initial_list: bool) {
-        let is_new = self.0.insert(object.metadata.name.clone());
+        let is_new = self.names.insert(object.metadata.name.clone());
         assert!(is_new, "{object:?} is known ({is_initial_list})");
+        self.count(&self.counts.adds);
     }
 
     async fn on_update(&mut self, old: Arc<Thing>, new: Arc<Thing>) {
-        assert!(self.0.contains(&new.metadata.name), "{old:?} is not known");
+        let is_known = self.names.contains(&new.metadata.name);
+        assert!(is_known, "{old:?} is not known");
+        self.count(&self.counts.updates);
     }
 
     async fn on_delete(&mut self, deleted: crate::shared_informer::Deleted<Thing>) {
         let change = Change::Deleted(deleted);
         let name = &change.object().metadata.name;
-        assert!(self.0.remove(name), "{} is not known", text(&change));
+        assert!(self.names.remove(name), "{} is not known", text(&change));
+        self.count(&self.counts.deletions);
     }
 }
 
