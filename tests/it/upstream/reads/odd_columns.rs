@@ -14,6 +14,7 @@ use crate::support::poll::eventually;
 use crate::support::programs::apiserver::private;
 use crate::support::programs::kubefan::Kubefan;
 
+use super::printed_tables::initial_events;
 use super::printed_tables::is_cached;
 use super::printed_tables::is_later_bookmark;
 use super::printed_tables::printed;
@@ -63,7 +64,7 @@ const FORWARDED: [&str; 5] = [
     "spec.value",
 ];
 const WATCH_LIST: &str = "?watch=1&sendInitialEvents=true&resourceVersionMatch=NotOlderThan\
-                          &allowWatchBookmarks=true&timeoutSeconds=1";
+                          &allowWatchBookmarks=true&timeoutSeconds=600";
 const TYPES: [&str; 5] = ["string", "integer", "number", "boolean", "date"];
 
 fn values() -> Vec<Value> {
@@ -238,8 +239,13 @@ async fn odd_columns_are_printed_as_by_the_api_server() {
             targets.push(format!("{collection}/{name}?resourceVersion=0"));
         }
         for target in targets {
-            let pair = tokio::join!(table(&direct, &target), table(&through, &target));
-            let shown = [&pair.0, &pair.1].map(|answer| match target.contains("watch") {
+            let is_watch = target.contains("watch");
+            let read = async |client| match is_watch {
+                true => initial_events(client, &target).await,
+                false => table(client, &target).await,
+            };
+            let pair = tokio::join!(read(&direct), read(&through));
+            let shown = [&pair.0, &pair.1].map(|answer| match is_watch {
                 true => events(answer),
                 false => vec![mask_ages(&answer.json().to_string())],
             });

@@ -8,6 +8,7 @@ use http::HeaderMap;
 use http::HeaderValue;
 use http::Method;
 use http::header::ACCEPT;
+use http_body_util::BodyExt;
 use serde_json::Value;
 use serde_json::json;
 
@@ -15,6 +16,7 @@ use crate::support::clients::client::Answer;
 use crate::support::clients::client::Client;
 use crate::support::normalise::mask_ages;
 use crate::support::poll::eventually;
+use crate::support::poll::within;
 use crate::support::programs::apiserver::shared;
 use crate::support::programs::kubeconfig;
 use crate::support::programs::kubeconfig::User;
@@ -23,6 +25,9 @@ use crate::support::proxies::scripted_proxy::RequestAction;
 use crate::support::proxies::scripted_proxy::ScriptedProxy;
 use crate::support::proxies::scripted_proxy::SeenRequest;
 
+/// Further attempts of a read, because kubefan forwards what it cannot prove in time, and the API server
+/// changes some objects after they were created.
+pub(super) const RETRIES: usize = 2;
 pub(super) const LIMIT: Duration = Duration::from_secs(60);
 /// The header of the API server's own answers that names the flow schema of the request. kubefan's
 /// answers from a cache have none.
@@ -34,6 +39,51 @@ pub(super) async fn table(client: &Client, path: &str) -> Answer {
     let accept = HeaderMap::from_iter([(ACCEPT, TABLE)]);
     let answer = client.send(Method::GET, path, &accept, Bytes::new());
     answer.await.ok()
+}
+
+/// Like [`table`], from the cache or from the API server, as `cached` says.
+pub(super) async fn table_from(client: &Client, path: &str, cached: bool) -> Answer {
+    let mut answer = table(client, path).await;
+    for _ in 0..RETRIES {
+        if is_cached(&answer) != cached {
+            answer = table(client, path).await;
+        }
+    }
+    assert_eq!(is_cached(&answer), cached, "{path}");
+    answer
+}
+
+/// The answer to a watch-list until its initial events have ended. There are no other bookmarks before.
+pub(super) async fn initial_events(client: &Client, path: &str) -> Answer {
+    let accept = HeaderMap::from_iter([(ACCEPT, TABLE)]);
+    let opened = client.open(Method::GET, path, &accept, Bytes::new()).await;
+    let (parts, mut body) = opened.expect("a watch").into_parts();
+    let mut lines = Vec::new();
+    let read = async {
+        while !has_bookmark(&lines) {
+            let frame = body.frame().await;
+            let frame = frame.unwrap_or_else(|| panic!("{path} has ended"));
+            let frame = frame.expect("the connection lasts");
+            lines.extend(frame.into_data().expect("no trailers"));
+        }
+    };
+    within(path, LIMIT, read).await;
+    let answer = Answer {
+        status: parts.status,
+        headers: parts.headers,
+        body: lines.into(),
+    };
+    answer.ok()
+}
+
+/// True if a stream of whole events ends with a bookmark.
+fn has_bookmark(stream: &[u8]) -> bool {
+    let Some(lines) = stream.strip_suffix(b"\n") else {
+        return false;
+    };
+    let last = lines.rsplit(|byte| *byte == b'\n').next();
+    let event: Value = serde_json::from_slice(last.unwrap_or_default()).expect("an event");
+    event["type"] == "BOOKMARK"
 }
 
 /// Reads Tables until kubefan answers one from its cache, which a proof shows.
@@ -60,7 +110,7 @@ pub(super) fn is_later_bookmark(event: &Value) -> bool {
 }
 
 /// The number of requests that were forwarded for this reason.
-async fn forwarded(kubefan: &Kubefan, reason: &str) -> f64 {
+pub(super) async fn forwarded(kubefan: &Kubefan, reason: &str) -> f64 {
     metric(
         kubefan,
         "kubefan_requests_total",

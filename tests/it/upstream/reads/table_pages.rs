@@ -21,6 +21,7 @@ use crate::support::programs::kubefan::Kubefan;
 use super::printed_tables::is_cached;
 use super::printed_tables::printed;
 use super::printed_tables::table;
+use super::printed_tables::table_from;
 
 const OBJECTS: usize = 1_200;
 /// What kubectl asks for.
@@ -35,8 +36,7 @@ async fn pages(client: &Client, first: &str, cached: bool) -> Vec<String> {
     let (mut pages, mut version) = (Vec::new(), None);
     let mut target = first.to_owned();
     loop {
-        let answer = table(client, &target).await;
-        assert_eq!(is_cached(&answer), cached, "{target}");
+        let answer = table_from(client, &target, cached).await;
         let mut page = answer.json();
         let metadata = &mut page["metadata"];
         let of_page = metadata["resourceVersion"].take();
