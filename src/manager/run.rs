@@ -12,6 +12,7 @@ use std::time::Duration;
 use futures_util::StreamExt;
 use futures_util::stream::FuturesUnordered;
 use kube::Resource;
+use parking_lot::Mutex;
 use serde::de::DeserializeOwned;
 use tokio::sync::watch;
 use tokio::time::Instant;
@@ -41,6 +42,8 @@ const SYNC_TIMEOUT: Duration = Duration::from_secs(120);
 pub struct Manager {
     shutdown: Shutdown,
     factory: Option<Factory>,
+    /// The same factory, for scrapes as long as the manager exists.
+    scraped: Arc<Mutex<Option<Factory>>>,
     election: Option<StartElection>,
     registry: Registry,
     metrics: controller::Metrics,
@@ -79,9 +82,18 @@ impl Manager {
             true => Ok(()),
             false => Err("the first lists are not complete".to_owned()),
         });
+        let scraped = Arc::<Mutex<Option<Factory>>>::default();
+        let factory = Arc::downgrade(&scraped);
+        registry.on_scrape(move |samples| {
+            let factory = factory.upgrade().and_then(|factory| factory.lock().clone());
+            if let Some(factory) = factory {
+                factory.informers().sample(samples);
+            }
+        });
         Self {
             shutdown,
             factory: None,
+            scraped,
             election: None,
             metrics: controller::Metrics::new(&registry, queues),
             registry,
@@ -93,12 +105,10 @@ impl Manager {
 
     /// Keeps the informers of `factory`, and waits for all that were started before the run, at
     /// most two minutes. Those of the controllers are awaited anyway. The metrics of the factory's
-    /// caches are in the manager's registry.
+    /// caches are in the manager's registry as long as the manager exists. Replaces an earlier factory.
     #[must_use]
     pub fn with_factory(mut self, factory: Factory) -> Self {
-        let informers = factory.informers().clone();
-        self.registry
-            .on_scrape(move |samples| informers.sample(samples));
+        *self.scraped.lock() = Some(factory.clone());
         self.factory = Some(factory);
         self
     }
@@ -148,8 +158,8 @@ impl Manager {
         self.factory.as_ref()
     }
 
-    /// The metrics of the controllers, of their queues, of the election and of the factory's caches. The program may declare
-    /// others in it, and serves [`Registry::render`] with its own HTTP server.
+    /// The metrics of the controllers, of their queues, of the election and of the factory's caches.
+    /// The program may declare others in it, and serves [`Registry::render`] with its own HTTP server.
     pub fn registry(&self) -> &Registry {
         &self.registry
     }

@@ -226,7 +226,10 @@ async fn an_informer_with_a_transform_has_a_cache_of_its_own() {
     assert_eq!(informers.all().len(), 2);
 
     // The caches have metrics of their own in the registry of a manager.
-    let manager = Manager::new(shutdown.clone()).with_factory(factory.clone());
+    let manager = Manager::new(shutdown.clone());
+    let manager = manager
+        .with_factory(factory.clone())
+        .with_factory(factory.clone());
     let (_, metrics) = manager.registry().render();
     let of_caches = metrics.lines().filter(|line| {
         let is_meant = line.starts_with("kubefan_cache_objects{");
@@ -239,5 +242,9 @@ async fn an_informer_with_a_transform_has_a_cache_of_its_own() {
         own[0].ends_with("} 1") && shared[0].ends_with("} 1"),
         "{own:?}, {shared:?}"
     );
+    let registry = manager.registry().clone();
+    drop(manager);
+    let (_, metrics) = registry.render();
+    assert!(!metrics.contains("kubefan_cache_objects"), "{metrics}");
     shutdown.drain().await;
 }
