@@ -8,16 +8,17 @@ use std::io::BufReader;
 use std::io::Read;
 use std::path::PathBuf;
 use std::process::Command;
+use std::process::ExitStatus;
 use std::process::Stdio;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::sync::atomic::Ordering;
 use std::thread;
+use std::thread::JoinHandle;
 use std::time::Duration;
 
 use futures::future::join;
 use futures::future::join_all;
-use jiff::SignedDuration;
 use jiff::Timestamp;
 use parking_lot::Mutex;
 use rand::Rng;
@@ -42,6 +43,8 @@ use crate::support::settings::dice;
 
 /// The longest wait for a Lease or for the end of all work.
 const LIMIT: Duration = Duration::from_secs(120);
+/// Seconds of changes after another candidate leads.
+const CHANGES_AFTER: usize = 5;
 const LABEL: &str = "kubefan-example";
 
 /// How much the controllers have to do.
@@ -81,6 +84,8 @@ struct Reconcile {
 struct Candidate {
     process: Process,
     log: Arc<Mutex<Log>>,
+    /// Ends with the process's output.
+    reader: Option<JoinHandle<()>>,
 }
 
 /// The two candidates of one side. Each has a proxy of its own, which counts its requests.
@@ -157,11 +162,11 @@ async fn run(size: Size) {
         )
     })
     .await;
-    ours.stopped_before(old, new, refused);
-    let process = &mut ours.candidates[old].process;
-    let status = tokio::task::block_in_place(|| process.wait(LIMIT));
-    let status = status.expect("it ends without its Lease");
+    // There is work for the old leader, too, if it does not know.
+    drive(&mut lanes, CHANGES_AFTER * size.rate as usize, size.rate).await;
+    let status = tokio::task::block_in_place(|| ours.candidates[old].end());
     assert_eq!(status.code(), Some(1));
+    ours.stopped_before(old, new, refused);
     ours.restart(old);
     twin.restart(old_twin);
     drive(&mut lanes, size.changes, size.rate).await;
@@ -186,8 +191,11 @@ async fn run(size: Size) {
     ours.reconciled_one_at_a_time();
     let written = (ours.writes(), twin.writes());
     println!("{written:?} writes; {} reconciles", ours.reconciles());
+    // A write may be of several changes. How many of them a slow machine unites is chance, so each
+    // ConfigMap may have one more.
+    let limit = 1.1 * f64::from(written.1) + size.namespaces as f64;
     assert!(
-        f64::from(written.0) <= 1.1 * f64::from(written.1),
+        f64::from(written.0) <= limit,
         "{written:?} writes of the example and of the twin"
     );
     for team in [&mut ours, &mut twin] {
@@ -453,12 +461,16 @@ impl Team {
         let log = Arc::new(Mutex::new(Log::default()));
         self.logs.push(Arc::clone(&log));
         let into = Arc::clone(&log);
-        thread::spawn(move || {
+        let reader = thread::spawn(move || {
             for line in BufReader::new(output).lines().map_while(Result::ok) {
                 into.lock().read(&line);
             }
         });
-        Candidate { process, log }
+        Candidate {
+            process,
+            log,
+            reader: Some(reader),
+        }
     }
 
     /// Starts a candidate again that has ended.
@@ -522,8 +534,8 @@ impl Team {
         })
     }
 
-    /// Checks that the candidate `old`, whose Lease was refused since `refused`, did nothing since `new`
-    /// leads.
+    /// Checks that the candidate `old`, whose Lease was refused since `refused` and which has ended, did
+    /// nothing since `new` leads.
     fn stopped_before(&self, old: usize, new: usize, refused: Timestamp) {
         let leads_since = self.log(new).lock().leads_since.expect("it leads");
         let log = self.log(old).lock();
@@ -532,8 +544,7 @@ impl Team {
         println!("last reconcile {margin:#} before the next leader");
         assert!(last.at < leads_since, "{} after {leads_since}", last.at);
         // Changes came all the time, so it worked until it could not know that it leads.
-        let worked = last.at.duration_since(refused);
-        assert!(worked >= SignedDuration::from_secs(5), "only {worked:#}");
+        assert!(last.at > refused, "{} before {refused}", last.at);
     }
 
     /// Checks the order of reconciles of each candidate.
@@ -567,6 +578,17 @@ impl Team {
         let lease = server.client().get(&self.side.lease()).await.ok().json();
         let holder = lease["spec"]["holderIdentity"].as_str();
         assert_eq!(holder.unwrap_or_default(), "", "{:?}", self.side);
+    }
+}
+
+impl Candidate {
+    /// Waits until the process has ended by itself and its log is read to the end.
+    fn end(&mut self) -> ExitStatus {
+        let status = self.process.wait(LIMIT).expect("it ends by itself");
+        if let Some(reader) = self.reader.take() {
+            reader.join().expect("the log is read");
+        }
+        status
     }
 }
 
