@@ -14,14 +14,14 @@ use crate::support::normalise::mask_ages;
 use crate::support::programs::apiserver::private;
 use crate::support::programs::kubefan::Kubefan;
 
+use super::printed_tables::RETRIES;
+use super::printed_tables::initial_events;
 use super::printed_tables::is_cached;
 use super::printed_tables::is_later_bookmark;
 use super::printed_tables::printed;
 use super::printed_tables::table;
 use super::tables::create_states;
 
-/// Further attempts, because the API server changes some objects after they were created.
-const RETRIES: usize = 2;
 const INCLUDES: [&str; 3] = ["None", "Metadata", "Object"];
 /// Collections at once; each waits for a cache and for a comparison.
 const AT_ONCE: usize = 6;
@@ -80,7 +80,7 @@ async fn compare(direct: &Client, through: &Client, path: String) -> (usize, Vec
         })
     });
     let reads = reads.chain(of_all_namespaces.into_iter().flatten());
-    // Most of a watch is waiting for its end.
+    // An API server ends the initial events of some watches late.
     let (watches, others): (Vec<_>, Vec<_>) = reads.partition(|read| is_watch(&read.target));
     let watches = watches
         .iter()
@@ -146,7 +146,7 @@ async fn reads(direct: &Client, path: &str) -> Vec<(String, bool)> {
             }
             queries.push(format!(
                 "?watch=1&sendInitialEvents=true&resourceVersionMatch=NotOlderThan\
-                 &allowWatchBookmarks=true&timeoutSeconds=2&includeObject={include}{selector}"
+                 &allowWatchBookmarks=true&timeoutSeconds=600&includeObject={include}{selector}"
             ));
         }
     }
@@ -179,12 +179,16 @@ impl Read {
     ) -> (usize, Option<String>) {
         let target = &self.target;
         let both = async || {
-            let (wanted, got) = tokio::join!(table(direct, target), table(through, target));
+            let read = async |client| match is_watch(target) {
+                true => initial_events(client, target).await,
+                false => table(client, target).await,
+            };
+            let (wanted, got) = tokio::join!(read(direct), read(through));
             (shown(&wanted), shown(&got), is_cached(&got))
         };
         let (mut wanted, mut got, mut is_cached) = both().await;
         for _ in 0..RETRIES {
-            if wanted != got {
+            if wanted != got || is_cached != self.is_cached {
                 (wanted, got, is_cached) = both().await;
             }
         }
