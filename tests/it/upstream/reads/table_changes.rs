@@ -27,6 +27,7 @@ use crate::support::proxies::scripted_proxy::ScriptedProxy;
 
 use super::printed_tables::LIMIT;
 use super::printed_tables::TABLE;
+use super::printed_tables::forwarded;
 use super::printed_tables::is_cached;
 use super::printed_tables::metric;
 use super::printed_tables::printed;
@@ -103,10 +104,12 @@ async fn with_a_new_version() -> Option<NewVersion> {
     let client = kubefan.client();
     printed(&client, &path).await;
     let watch = open_watch(&client, &path).await;
+    let before = forwarded(&kubefan, "table").await;
     is_changed.store(true, Ordering::SeqCst);
     eventually("forwarded Tables", MINUTES, async || {
-        let answer = table(&client, &path).await;
-        (!is_cached(&answer)).then_some(()).ok_or("printed")
+        table(&client, &path).await;
+        let count = forwarded(&kubefan, "table").await;
+        (count > before).then_some(()).ok_or("printed")
     })
     .await;
     Some(NewVersion {
@@ -122,8 +125,11 @@ async fn tables_are_forwarded_while_the_version_of_the_api_server_changes() {
     let Some(changed) = with_a_new_version().await else {
         return;
     };
+    let before = forwarded(&changed.kubefan, "table").await;
     let answer = table(&changed.kubefan.client(), &changed.path).await;
     assert!(!is_cached(&answer));
+    let after = forwarded(&changed.kubefan, "table").await;
+    assert_eq!(after, before + 1.0);
 }
 
 /// As above, until kubefan prints the Tables again. In between, the watch ends.
