@@ -623,6 +623,13 @@ mod tests {
                 ],
             ),
             (
+                "--write-timeout 25d --tcp-keepalive 10h",
+                vec![
+                    "--write-timeout: must be from 1s to 24d",
+                    "--tcp-keepalive: must be from 1s to 9h",
+                ],
+            ),
+            (
                 "--tls-private-key-file x",
                 vec!["--tls-private-key-file: needs"],
             ),

@@ -129,8 +129,8 @@ async fn many_new_definitions_cost_few_lists_and_fetches() {
     let [definitions, services, fetches] = std::array::from_fn(|kind| after[kind] - before[kind]);
     // Other tests define resources too, whose documents may arrive before the definition.
     assert!(
-        definitions < DEFINITIONS,
-        "the definitions were listed {definitions} times"
+        definitions <= 4 || definitions < fetches,
+        "the definitions were listed {definitions} times in {fetches} fetches"
     );
     // They are few and short, so they are listed once for each fetch.
     assert!(
