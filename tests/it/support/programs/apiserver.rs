@@ -7,7 +7,10 @@ use std::path::Path;
 use std::path::PathBuf;
 use std::process::Command;
 use std::process::Stdio;
+use std::sync::LazyLock;
 use std::sync::OnceLock;
+use std::sync::atomic::AtomicU16;
+use std::sync::atomic::Ordering;
 use std::thread;
 use std::time::Duration;
 use std::time::SystemTime;
@@ -543,10 +546,18 @@ pub(super) async fn open_watches(client: &Client, resource: &str) -> f64 {
     metric(client, "apiserver_longrunning_requests", &labels).await
 }
 
-/// A port that was free when this function looked for it.
+/// A port that is free. No other call of this process returns it soon, and the kernel gives it to no
+/// socket that asks for any port, because it is below those that it chooses from.
 pub(crate) fn free_port() -> u16 {
-    let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
-    listener.local_addr().expect("an address").port()
+    const FIRST: u16 = 20_000;
+    const COUNT: u16 = 12_000;
+    static NEXT: LazyLock<AtomicU16> = LazyLock::new(|| AtomicU16::new(rand::random()));
+    loop {
+        let port = FIRST + NEXT.fetch_add(1, Ordering::Relaxed) % COUNT;
+        if TcpListener::bind(("127.0.0.1", port)).is_ok() {
+            return port;
+        }
+    }
 }
 
 fn copy_directory(from: &Path, to: &Path) {
