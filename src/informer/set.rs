@@ -639,6 +639,13 @@ mod tests {
         assert_eq!(refused, Some(StartError::Gone));
     }
 
+    /// An informer of all objects with these hooks.
+    fn start_with(informers: &InformerSet, spec: &InformerSpec, hooks: &Hooks) -> Arc<Informer> {
+        let everything = Selection::default();
+        let started = informers.get_or_start_with(spec, &everything, ObjectContent::Whole, hooks);
+        started.expect("it starts")
+    }
+
     #[test]
     fn a_rule_may_select_by_a_field_of_newer_servers_before_the_version_is_known() {
         let resource = slices(SelectableFields::default()).resource;
@@ -737,12 +744,7 @@ mod tests {
         let shutdown = Shutdown::new(shutdown::Config::default());
         let informers = InformerSet::new(Client::in_memory(&dial), Config::default(), shutdown);
         let spec = slices(SelectableFields::default());
-        let start = |hooks: &Hooks| {
-            let everything = Selection::default();
-            let whole = ObjectContent::Whole;
-            let started = informers.get_or_start_with(&spec, &everything, whole, hooks);
-            started.expect("it starts")
-        };
+        let start = |hooks: &Hooks| start_with(&informers, &spec, hooks);
         let transform = Hooks::default().with_transform(|_, object| drop(object.take()));
         let others = Hooks::default().with_transform(|_, object| drop(object.take()));
         let own = start(&transform);
@@ -792,12 +794,7 @@ mod tests {
         };
         let informers = InformerSet::new(Client::in_memory(&dial), config, shutdown);
         let spec = slices(SelectableFields::default());
-        let start = |hooks: &Hooks| {
-            let everything = Selection::default();
-            let whole = ObjectContent::Whole;
-            let started = informers.get_or_start_with(&spec, &everything, whole, hooks);
-            started.expect("it starts")
-        };
+        let start = |hooks: &Hooks| start_with(&informers, &spec, hooks);
         let informer = start(&hooks);
         assert!(Arc::ptr_eq(&informer, &start(&hooks.clone())));
         assert!(Arc::ptr_eq(&informer, &start(&Hooks::default())));

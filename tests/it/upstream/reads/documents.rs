@@ -47,7 +47,7 @@ const FAST: Duration = Duration::from_secs(5);
 const AT_ONCE: usize = 50;
 /// Calls for one document that kubefan makes at the same time.
 const IN_FLIGHT: usize = 2;
-/// The name by which a proxy tells the test's requests from kubefan's own.
+/// The `User-Agent` of this test's requests, which the proxy counts separately from kubefan's own.
 const PROBE: &str = "kubefan-it-probe";
 const UNREACHABLE: &str = "cannot reach the API server";
 const STORAGE_CLASSES: &str = "/apis/storage.k8s.io/v1/storageclasses";

@@ -43,13 +43,20 @@ pub(super) async fn table(client: &Client, path: &str) -> Answer {
 
 /// Like [`table`], from the cache or from the API server, as `cached` says.
 pub(super) async fn table_from(client: &Client, path: &str, cached: bool) -> Answer {
-    let mut answer = table(client, path).await;
+    let answer = answered_from(cached, async || table(client, path).await).await;
+    assert_eq!(is_cached(&answer), cached, "{path}");
+    answer
+}
+
+/// The answer to `read`, which is repeated if it is not from the cache, or not from the API server, as
+/// `cached` says.
+pub(super) async fn answered_from(cached: bool, read: impl AsyncFn() -> Answer) -> Answer {
+    let mut answer = read().await;
     for _ in 0..RETRIES {
         if is_cached(&answer) != cached {
-            answer = table(client, path).await;
+            answer = read().await;
         }
     }
-    assert_eq!(is_cached(&answer), cached, "{path}");
     answer
 }
 
