@@ -38,7 +38,7 @@ struct Transform {
     function: Arc<TransformFunction>,
 }
 
-/// What tells two transforms of this process apart.
+/// Identifies a transform in this process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct TransformId(u64);
 

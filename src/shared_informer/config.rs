@@ -23,8 +23,8 @@ pub struct Config {
     ///
     /// A transform is called instead of the factory's. It does not concern other informers, so its
     /// cache is shared only by informers with clones of the same hooks. A failure handler is called
-    /// beside the factory's, and does not keep a cache from being shared. But who gets an informer that
-    /// runs already gets it with the failure handler of its first user. An informer of
+    /// beside the factory's, and does not keep a cache from being shared. If the informer runs already,
+    /// it keeps the failure handler of its first user. An informer of
     /// [`SharedInformer::new`](super::SharedInformer::new) calls no hooks, because its cache is made
     /// elsewhere.
     pub hooks: Hooks,

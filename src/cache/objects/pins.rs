@@ -87,8 +87,7 @@ impl Pins {
 
     /// Removes and returns the snapshots that are too old, then those of the lowest versions until
     /// the rest is within the limits. If there are too many, the oldest pin of the lowest version goes,
-    /// one at a time.
-    /// `replaced_bytes` is the cache's current counter of replaced bytes.
+    /// one at a time. `replaced_bytes` is the cache's current counter of replaced bytes.
     pub(in crate::cache) fn evict(
         &mut self,
         retention: Retention,

@@ -76,7 +76,8 @@ trait Connection: AsyncRead + AsyncWrite + Send + Unpin {}
 impl<T: AsyncRead + AsyncWrite + Send + Unpin> Connection for T {}
 
 /// Upgrades the connection of `request`, and sends the body of `watch` over it in a task, which ends
-/// if the client takes no byte for `write_timeout`. Returns the response that grants the upgrade, or `watch` itself if the connection can't be upgraded.
+/// if the client takes no byte for `write_timeout`. Returns the response that grants the upgrade, or
+/// `watch` itself if the connection can't be upgraded.
 pub(crate) fn over_websocket(
     handshake: Handshake,
     request: &mut Request<Body>,
