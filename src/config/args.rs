@@ -443,8 +443,8 @@ pub struct ServeArgs {
     #[arg(long, value_name = "DURATION", default_value = "10s", value_parser = parse_duration)]
     pub handshake_timeout: Duration,
 
-    /// How long a client may take to send the head of a request; an idle HTTP/1.1 connection is
-    /// closed after this time, too
+    /// How long a client may take to send the first bytes of a connection, and over HTTP/1.1 the head of
+    /// a request; an idle HTTP/1.1 connection is closed after this time, too
     #[arg(long, value_name = "DURATION", default_value = "90s", value_parser = parse_duration)]
     pub head_timeout: Duration,
 

@@ -289,8 +289,8 @@ pub(super) struct Limits {
     pub(super) max_pending_handshakes: NonZeroUsize,
     /// How long a TLS handshake may take, and a PROXY header before it. A number and ms, s, m or h.
     pub(super) handshake_timeout: Period,
-    /// How long a client may take to send the head of a request; an idle HTTP/1.1 connection is
-    /// closed after this time, too. A number and ms, s, m or h.
+    /// How long a client may take to send the first bytes of a connection, and over HTTP/1.1 the head of
+    /// a request; an idle HTTP/1.1 connection is closed after this time, too. A number and ms, s, m or h.
     pub(super) head_timeout: Period,
     /// How long a client may take no byte of its connection's output. Then the connection is closed,
     /// unless it was upgraded for exec and the like. A number and ms, s, m or h.

@@ -73,10 +73,10 @@ pub struct Config {
     pub max_lifetime: Option<Lifetime>,
     /// Whether HTTP/2 is served too. Default is true.
     pub http2: bool,
-    /// How long a peer may take to send the head of a request, counted from the end of the request
-    /// before. So an idle HTTP/1.1 connection is closed after this time, too. Default is 90 s, the
-    /// idle time of common clients' connection pools; with less, they would write to connections
-    /// that are closing.
+    /// How long a peer may take to send the first bytes of a connection, and over HTTP/1.1 the head
+    /// of a request, counted from the end of the request before. So an idle HTTP/1.1 connection is
+    /// closed after this time, too. Default is 90 s, the idle time of common clients' connection
+    /// pools; with less, they would write to connections that are closing.
     pub head_timeout: Duration,
     /// Upper limit of concurrent requests (and watches) on an HTTP/2 connection. Default is 1,000.
     pub max_concurrent_streams: NonZeroU32,

@@ -11,6 +11,7 @@ use http::StatusCode;
 use http::header;
 use parking_lot::Mutex;
 use serde::Deserialize;
+use tokio::sync::Notify;
 use tokio::time::sleep;
 use tokio::time::timeout;
 
@@ -30,7 +31,7 @@ use super::key::OPENAPI_V3;
 use super::key::VersionHash;
 use super::memory::Document;
 
-/// The shortest time between two runs.
+/// The shortest time between two runs, unless a client reads documents in a new format.
 const PAUSE: Duration = Duration::from_secs(5);
 /// The longest time for one document.
 const TIMEOUT: Duration = Duration::from_secs(10);
@@ -46,6 +47,8 @@ pub(super) struct Prefetch {
     forwarder: Forwarder,
     shutdown: Shutdown,
     state: Mutex<State>,
+    /// Notified when a client has read the first document in protobuf.
+    has_new_format: Notify,
 }
 
 #[derive(Default)]
@@ -76,6 +79,7 @@ impl Prefetch {
             forwarder,
             shutdown,
             state: Mutex::default(),
+            has_new_format: Notify::new(),
         }
     }
 
@@ -87,7 +91,10 @@ impl Prefetch {
         if !is_first && !key.is_openapi_index() {
             return;
         }
-        state.needs_protobuf |= is_first;
+        if is_first {
+            state.needs_protobuf = true;
+            self.has_new_format.notify_one();
+        }
         state.is_due = true;
         if !std::mem::replace(&mut state.is_running, true) {
             let documents = documents.clone();
@@ -104,6 +111,7 @@ impl Prefetch {
             }
             tokio::select! {
                 () = sleep(PAUSE) => {}
+                () = self.has_new_format.notified() => {}
                 () = self.shutdown.reached(Phase::EndWatches) => return,
             }
         }

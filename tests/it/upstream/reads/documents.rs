@@ -41,6 +41,8 @@ use super::printed_tables::printed;
 use super::printed_tables::table;
 
 const SOON: Duration = Duration::from_secs(30);
+/// How long kubefan may take to fetch all documents of OpenAPI v3.
+const PREFETCH: Duration = Duration::from_secs(10);
 /// How fast a command fails that the API server would have to answer.
 const FAST: Duration = Duration::from_secs(5);
 /// Requests at the same time for one document.
@@ -204,7 +206,7 @@ async fn kubectl_starts_while_the_api_server_is_away() {
     // Not through kubefan, which would then fetch them in another format too.
     let index = server.client().get("/openapi/v3").await.ok().json();
     let index = index["paths"].as_object().expect("paths").len();
-    eventually("all schemas", SOON, async || {
+    eventually("all schemas", PREFETCH, async || {
         let metrics = kubefan.metrics().await;
         let count = "kubefan_api_documents_fetched_total ";
         let fetched = metrics.lines().find_map(|line| line.strip_prefix(count));
@@ -446,7 +448,7 @@ async fn schemas_are_fetched_in_the_format_that_clients_read() {
         }
         paths
     };
-    eventually("all schemas", SOON, async || {
+    eventually("all schemas", PREFETCH, async || {
         let fetched = fetched();
         let path = |url: &str| url.split('?').next().unwrap_or_default().to_owned();
         let missing = urls.iter().find(|url| !fetched.contains(&path(url)));

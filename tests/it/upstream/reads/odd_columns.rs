@@ -26,7 +26,7 @@ const GROUP: &str = "odd.kubefan.test";
 const STEP: Duration = Duration::from_secs(60);
 
 /// Paths that kubefan evaluates. Each is a column of every type, and a definition of its own.
-const PATHS: [&str; 27] = [
+const PATHS: [&str; 30] = [
     ".spec.value",
     ".spec['value']",
     ".spec.missing.deep",
@@ -41,6 +41,7 @@ const PATHS: [&str; 27] = [
     ".spec.list[::2]",
     ".spec.list[*]",
     ".spec.items[*].v",
+    ".spec.items[-1:].n",
     ".spec.items[?(@.v==1)].n",
     ".spec.items[?(@.v>=2)].n",
     ".spec.items[?(@.n=='x y')].v",
@@ -51,6 +52,8 @@ const PATHS: [&str; 27] = [
     ".metadata.labels.example\\.com/x",
     ".metadata.annotations['odd\\.key']",
     ".metadata.uid",
+    ".metadata.generation",
+    ".metadata.creationTimestamp",
     ".spec.value.inner",
     ".kind",
     ".apiVersion",
