@@ -29,6 +29,11 @@ doc:
 deny:
     cargo deny check bans licenses sources
 
+# Check that the library breaks no program that uses the release BASELINE, a git revision such as v0.2.0 (needs
+# cargo-semver-checks).
+semver BASELINE:
+    K8S_OPENAPI_ENABLED_VERSION=1.36 cargo semver-checks --only-explicit-features --baseline-rev {{ BASELINE }}
+
 # Build the binary as it is released, in target/dist.
 dist:
     cargo build --profile dist

@@ -42,6 +42,7 @@ pub enum Error {
 
 /// The kind of an [`Error`]. Recovery depends on it, and metrics use it as a label.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum Cause {
     /// 410: upstream no longer has the requested history.
     Expired,
