@@ -29,10 +29,9 @@ doc:
 deny:
     cargo deny check bans licenses sources
 
-# Check that the library breaks no program that uses the release BASELINE, a git revision such as v0.2.0 (needs
-# cargo-semver-checks).
-semver BASELINE:
-    K8S_OPENAPI_ENABLED_VERSION=1.36 cargo semver-checks --only-explicit-features --baseline-rev {{ BASELINE }}
+# Check that the library breaks no program that uses an older release, such as v0.2.0 (needs cargo-semver-checks).
+semver RELEASE:
+    K8S_OPENAPI_ENABLED_VERSION=1.36 cargo semver-checks --only-explicit-features --release-type minor --baseline-rev {{ RELEASE }}
 
 # Build the binary as it is released, in target/dist.
 dist:

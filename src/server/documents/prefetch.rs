@@ -47,7 +47,7 @@ pub(super) struct Prefetch {
     forwarder: Forwarder,
     shutdown: Shutdown,
     state: Mutex<State>,
-    /// Notified when a client has read the first document in protobuf.
+    /// Notified when a client has read the first document in protobuf during a run.
     has_new_format: Notify,
 }
 
@@ -91,15 +91,14 @@ impl Prefetch {
         if !is_first && !key.is_openapi_index() {
             return;
         }
-        if is_first {
-            state.needs_protobuf = true;
-            self.has_new_format.notify_one();
-        }
+        state.needs_protobuf |= is_first;
         state.is_due = true;
         if !std::mem::replace(&mut state.is_running, true) {
             let documents = documents.clone();
             let run = async move { documents.inner.prefetch.run(&documents).await };
             self.shutdown.spawn_background(run);
+        } else if is_first {
+            self.has_new_format.notify_one();
         }
     }
 
