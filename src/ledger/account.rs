@@ -15,6 +15,7 @@ use futures_util::task::AtomicWaker;
 use parking_lot::Mutex;
 use tokio::time::Instant;
 
+use super::Buffers;
 use super::Kind;
 use super::MinimumRate;
 use super::QUANTUM;
@@ -28,6 +29,7 @@ pub struct Account {
     id: u64,
     ledger: Arc<Shared>,
     state: Mutex<State>,
+    buffers: Arc<Buffers>,
     is_closing: AtomicBool,
     /// The connection's task.
     task: AtomicWaker,
@@ -136,6 +138,7 @@ impl Account {
             id,
             ledger,
             state: Mutex::default(),
+            buffers: Arc::default(),
             is_closing: AtomicBool::new(false),
             task: AtomicWaker::new(),
         }
@@ -175,6 +178,11 @@ impl Account {
             account: Arc::clone(self),
             key,
         }
+    }
+
+    /// What the buffers of the connection hold. The connection measures it.
+    pub fn buffers(&self) -> &Arc<Buffers> {
+        &self.buffers
     }
 
     /// Ready when the connection must be closed. `is_registered` is the caller's note that the

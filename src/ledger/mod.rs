@@ -26,17 +26,23 @@
 //! An answer of the API server that waits for its reader costs what the API server may have sent
 //! before its stream was full. It is counted with the snapshots, and dropped like them.
 //!
+//! The [`Buffers`] of a connection hold output that its client has not taken, the head of a request
+//! that is not complete, and bodies of requests. Nothing can be refused before they fill, and a slow
+//! client is no reason to close its connection. So they are measured, and if they hold too much
+//! together, the ledger closes connections, from those with the largest buffers on.
+//!
 //! A quarter of the process's limit is reserved for accounts that hold little, in equal shares, so
-//! that a few greedy connections do not keep the others out. If even such an account was refused,
-//! or if charges were refused over two sweeps, the ledger closes the connection with the largest
-//! charge. If no account was refused, but events have used up the memory, it closes the connection with the
-//! largest charge for watches.
+//! that a few greedy connections, or buffers, do not keep the others out. If even such an account was
+//! refused, or if charges were refused over two sweeps, the ledger closes the connection with the
+//! largest sum of charges and buffers. If no account was refused, but events have used up the memory,
+//! it closes the connection with the largest charge for watches.
 //!
 //! What several clients share, such as compressed lists, is kept beside the charges. Each kind of it
 //! has a [`Budget`], which is smaller if the process's limit is small.
 
 mod account;
 mod budget;
+mod buffers;
 mod kind;
 mod machine;
 mod pace;
@@ -68,6 +74,8 @@ pub use account::SnapshotAge;
 pub use account::closed;
 pub use budget::Budget;
 pub use budget::sample_kept;
+pub use buffers::Buffer;
+pub use buffers::Buffers;
 pub use kind::Kind;
 pub use machine::available_memory;
 pub use pace::MinimumRate;
@@ -76,6 +84,7 @@ pub use pace::Pace;
 use account::Holding;
 use account::Measured;
 use sweep::largest;
+use sweep::to_close;
 use sweep::to_drop;
 
 /// Bytes that an account leases together.
@@ -85,7 +94,8 @@ const SWEEP_PERIOD: Duration = Duration::from_secs(1);
 /// The part of the process's limit, as a divisor, that may be used by what is measured instead of
 /// charged, even if nothing else is held.
 const MEASURED_SHARE: u64 = 2;
-/// The part of the process's limit, as a divisor, that only accounts within their fair share use.
+/// The part of the process's limit, as a divisor, that only accounts within their fair share use. What
+/// can't be refused, such as events and buffers, may hold as much, whatever is charged.
 const RESERVED_SHARE: u64 = 4;
 /// Upper limit of the charges of [`Kind::List`] together, within [`Limits::share`]. They only save
 /// work: a list whose items can't be held is converted twice.
@@ -129,6 +139,8 @@ struct Shared {
     /// Bytes of the events that only readers hold: the least that `evicted` returned at the last two
     /// sweeps. A log that is dropped needs a moment to free its events, which no reader holds.
     events: AtomicU64,
+    /// Bytes of all buffers, as of the last sweep.
+    buffers: AtomicU64,
     /// True if the process's limit refused a charge since the last sweep.
     was_short: AtomicBool,
     /// The same, of an account within its fair share.
@@ -256,6 +268,7 @@ impl Ledger {
             evicted: Box::new(evicted),
             last_evicted: AtomicU64::new(0),
             events: AtomicU64::new(0),
+            buffers: AtomicU64::new(0),
             was_short: AtomicBool::new(false),
             was_unfair: AtomicBool::new(false),
             accounts: Mutex::default(),
@@ -288,6 +301,12 @@ impl Ledger {
         usage.push(("snapshot", measured(&self.shared.snapshots)));
         usage.push(("forwarded", measured(&self.shared.forwarded)));
         usage.push(("event", measured(&self.shared.events)));
+        for kind in Buffer::KINDS {
+            let of_accounts = accounts
+                .iter()
+                .map(|account| account.buffers().of_kind(kind));
+            usage.push((kind, of_accounts.sum()));
+        }
         usage
     }
 
@@ -315,17 +334,25 @@ impl Ledger {
         }
     }
 
-    /// Drops what is held for readers that are too slow, then snapshots and forwarded answers until
-    /// what they cost is within the limit. Closes the connection with the largest charge if an
-    /// account within its fair share was refused since the last sweep, or if any was, also in the
-    /// sweep before (`was_short`), and there was nothing to drop. If nobody was refused, but charges and
-    /// events together exceed the limit, and events a quarter of it, closes the connection with the
-    /// largest charge for watches.
+    /// Closes connections with large buffers until the rest of the buffers hold at most a quarter of
+    /// the limit, or fit into what nothing else uses. Drops what is held for readers that are too
+    /// slow, then snapshots and forwarded answers until what they cost is within the limit.
+    ///
+    /// Closes the connection with the largest sum of charges and buffers if an account within its fair
+    /// share was refused since the last sweep, or if any was, also in the sweep before (`was_short`),
+    /// and there was nothing to drop. If nobody was refused, but charges, events and buffers together
+    /// exceed the limit, and events a quarter of it, closes the connection with the largest charge for
+    /// watches.
     pub fn sweep(&self, now: Instant, was_short: &mut bool) -> Swept {
         let shared = &self.shared;
         shared.sample_events();
-        let mut swept = Swept::default();
         let mut accounts = shared.accounts();
+        // A connection that is being closed holds its memory for a moment longer.
+        accounts.retain(|account| !account.is_closing());
+        let mut swept = Swept {
+            connections: self.close_largest_buffers(&accounts),
+            ..Swept::default()
+        };
         let mut holdings: Vec<Arc<Holding>> = Vec::new();
         for account in &accounts {
             let first = holdings.len();
@@ -336,7 +363,6 @@ impl Ledger {
         }
         let dropped = self.drop_measured(&holdings, now);
         swept.memory = dropped;
-        // A connection that is being closed holds its memory for a moment longer.
         accounts.retain(|account| !account.is_closing());
         let is_short = shared.was_short.swap(false, Ordering::Relaxed);
         let is_unfair = shared.was_unfair.swap(false, Ordering::Relaxed);
@@ -344,8 +370,9 @@ impl Ledger {
         let events = shared.events.load(Ordering::Relaxed);
         let has_many_events = events > shared.limits.memory / RESERVED_SHARE;
         let to_close = if is_unfair || stays_short {
-            largest(accounts.iter().map(|account| account.total()))
-        } else if has_many_events && self.leased_and_events() > shared.limits.memory {
+            let total = |account: &Arc<Account>| account.total() + account.buffers().total();
+            largest(accounts.iter().map(total))
+        } else if has_many_events && self.held() > shared.limits.memory {
             // Delivering an event charges nothing, so perhaps no account was refused.
             largest(accounts.iter().map(|account| account.used(Kind::Watch)))
         } else {
@@ -360,9 +387,30 @@ impl Ledger {
         swept
     }
 
-    fn leased_and_events(&self) -> u64 {
-        let events = self.shared.events.load(Ordering::Relaxed);
-        self.leased().saturating_add(events)
+    /// Measures the buffers, and closes the connections with the largest ones if they hold too much.
+    /// Returns how many were closed.
+    fn close_largest_buffers(&self, accounts: &[Arc<Account>]) -> u64 {
+        let shared = &self.shared;
+        let buffers = accounts.iter().map(|account| account.buffers().total());
+        let buffers: Vec<u64> = buffers.collect();
+        let others = [&shared.snapshots, &shared.forwarded, &shared.events];
+        let others = others.map(|bytes| bytes.load(Ordering::Relaxed));
+        let others = others.iter().sum::<u64>().saturating_add(self.leased());
+        let memory = shared.limits.memory;
+        let limit = (memory / RESERVED_SHARE).max(memory.saturating_sub(others));
+        let (closed, rest) = to_close(&buffers, limit);
+        for index in &closed {
+            accounts[*index].close();
+        }
+        shared.buffers.store(rest, Ordering::Relaxed);
+        closed.len() as u64
+    }
+
+    /// The bytes of charges, events and buffers.
+    fn held(&self) -> u64 {
+        let measured = [&self.shared.events, &self.shared.buffers];
+        let measured = measured.map(|bytes| bytes.load(Ordering::Relaxed));
+        measured.iter().sum::<u64>().saturating_add(self.leased())
     }
 
     /// Drops what costs most until the rest is within the limit; returns how much was dropped.
@@ -383,10 +431,7 @@ impl Ledger {
             measured.push(holding);
             costs.push(cost);
         }
-        let free = shared
-            .limits
-            .memory
-            .saturating_sub(self.leased_and_events());
+        let free = shared.limits.memory.saturating_sub(self.held());
         let limit = free.min(shared.limits.memory / MEASURED_SHARE);
         let (dropped, cost) = to_drop(&costs, limit);
         for index in &dropped {
@@ -420,15 +465,19 @@ impl Shared {
 
     /// Leases `bytes` if the process's limit permits it to an account that uses `total` with them.
     fn lease(&self, bytes: u64, total: u64) -> Result<(), Short> {
+        let unreserved = self.limits.memory - self.limits.memory / RESERVED_SHARE;
         let limit = match total <= self.fair_share() {
             true => self.limits.memory,
-            false => self.limits.memory - self.limits.memory / RESERVED_SHARE,
+            false => unreserved,
         };
         let measured = [&self.snapshots, &self.forwarded, &self.events];
         let measured: u64 = measured
             .map(|bytes| bytes.load(Ordering::Relaxed))
             .iter()
             .sum();
+        // Until connections are closed, buffers may hold more, but not what is reserved.
+        let buffers = self.buffers.load(Ordering::Relaxed).min(unreserved);
+        let measured = measured.saturating_add(buffers);
         let leased = |leased: u64| {
             let leased = leased.checked_add(bytes)?;
             let held = leased.checked_add(measured)?;

@@ -33,6 +33,27 @@ pub(super) fn to_drop(costs: &[(usize, u64)], limit: u64) -> (Vec<usize>, u64) {
     (dropped, sum)
 }
 
+/// The indexes of the connections to close so that the buffers of the rest hold at most `limit`, and
+/// what these hold. Those with the largest buffers are closed first.
+pub(super) fn to_close(buffers: &[u64], limit: u64) -> (Vec<usize>, u64) {
+    let mut sum = buffers
+        .iter()
+        .fold(0_u64, |sum, bytes| sum.saturating_add(*bytes));
+    if sum <= limit {
+        return (Vec::new(), sum);
+    }
+    let mut by_size: Vec<usize> = (0..buffers.len()).collect();
+    by_size.sort_by_key(|index| buffers[*index]);
+    let mut closed = Vec::new();
+    while sum > limit
+        && let Some(index) = by_size.pop()
+    {
+        sum -= buffers[index];
+        closed.push(index);
+    }
+    (closed, sum)
+}
+
 /// The index of the largest total; `None` if all are zero.
 pub(super) fn largest(totals: impl Iterator<Item = u64>) -> Option<usize> {
     let charged = totals.enumerate().filter(|(_, total)| *total > 0);
@@ -64,6 +85,23 @@ mod tests {
             assert_eq!(to_drop(&costs, limit), expected, "{limit}");
         }
         assert_eq!(to_drop(&[], 0), (Vec::new(), 0));
+    }
+
+    #[test]
+    fn the_largest_buffers_are_closed_first() {
+        let buffers = [0, 10, 30, 0, 20];
+        let rows: [(u64, &[usize], u64); 5] = [
+            (60, &[], 60),
+            (59, &[2], 30),
+            (30, &[2], 30),
+            (29, &[2, 4], 10),
+            (0, &[2, 4, 1], 0),
+        ];
+        for (limit, closed, rest) in rows {
+            let expected = (closed.to_vec(), rest);
+            assert_eq!(to_close(&buffers, limit), expected, "{limit}");
+        }
+        assert_eq!(to_close(&[], 0), (Vec::new(), 0));
     }
 
     #[test]

@@ -235,6 +235,75 @@ fn events_that_only_readers_hold_leave_less_room_and_close_a_watching_connection
     assert_eq!(sweep(), 0);
 }
 
+#[test]
+fn connections_with_large_buffers_are_closed_until_the_rest_fits() {
+    let ledger = Ledger::new(LIMITS);
+    let accounts: Vec<_> = (0..5).map(|_| ledger.open_account()).collect();
+    let buffer = |index: usize, buffer, quanta| {
+        let account: &Arc<Account> = &accounts[index];
+        account.buffers().set(buffer, quanta * QUANTUM);
+    };
+    let sweep = || ledger.sweep(Instant::now(), &mut false).connections;
+    // The largest charge is of a connection whose buffers are empty.
+    let busy = accounts[0].charge(Kind::Watch, 9 * QUANTUM).ok();
+    assert!(busy.is_some());
+    buffer(1, Buffer::Encrypted, 4);
+    buffer(2, Buffer::Head, 2);
+    buffer(2, Buffer::Gathered, 1);
+    buffer(3, Buffer::Upload, 2);
+    buffer(4, Buffer::Upload, 1);
+    assert_eq!((sweep(), used(&ledger)), (0, LIMITS.memory));
+    buffer(3, Buffer::Upload, 3);
+    buffer(1, Buffer::Encrypted, 8);
+    assert_eq!(sweep(), 1);
+    assert_eq!(closed(&accounts), [false, true, false, false, false]);
+    assert_eq!(sweep(), 0, "the first is being closed");
+    // A quarter of the limit, 5 quanta, may be used whatever is charged.
+    for (index, kind) in [
+        (2, Buffer::Head),
+        (2, Buffer::Gathered),
+        (3, Buffer::Upload),
+    ] {
+        buffer(index, kind, 0);
+    }
+    assert_eq!(sweep(), 0);
+    let others = [&accounts[4], &ledger.open_account()].map(|account| {
+        let charge = account.charge(Kind::Watch, 3 * QUANTUM);
+        charge.expect("within its share")
+    });
+    buffer(2, Buffer::Head, 8);
+    buffer(3, Buffer::Upload, 7);
+    buffer(4, Buffer::Upload, 5);
+    assert_eq!(sweep(), 2);
+    assert_eq!(closed(&accounts), [false, true, true, true, false]);
+    buffer(4, Buffer::Upload, 0);
+    let kinds = |kind| {
+        let usage = ledger.usage();
+        let of_kind = usage.iter().find(|(name, _)| *name == kind);
+        of_kind.expect("a kind").1
+    };
+    let expected = [8, 8, 7].map(|quanta| quanta * QUANTUM);
+    assert_eq!(Buffer::KINDS.map(kinds), expected);
+    drop((busy, others));
+}
+
+#[test]
+fn buffers_leave_no_room_for_greedy_accounts_and_the_reserve_for_others() {
+    let ledger = Ledger::new(LIMITS);
+    let [slow, greedy, small] = [(); 3].map(|()| ledger.open_account());
+    slow.buffers().set(Buffer::Encrypted, LIMITS.memory);
+    assert_eq!(ledger.sweep(Instant::now(), &mut false), Swept::default());
+    let refused = greedy.charge(Kind::Body, 5 * QUANTUM);
+    assert_eq!(refused.err(), Some(Short::Process));
+    let fits = small.charge(Kind::Body, 3 * QUANTUM);
+    assert!(fits.is_ok());
+    slow.buffers()
+        .subtract(Buffer::Encrypted, 2 * LIMITS.memory);
+    assert_eq!(ledger.sweep(Instant::now(), &mut false), Swept::default());
+    assert!(greedy.charge(Kind::Body, 5 * QUANTUM).is_ok());
+    drop(fits);
+}
+
 #[derive(Clone, Debug)]
 enum Step {
     Open,

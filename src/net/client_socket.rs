@@ -209,6 +209,10 @@ impl<I: Transport> Transport for ClientSocket<I> {
         self.io.buffer(data)
     }
 
+    fn waiting(&mut self) -> usize {
+        self.io.waiting()
+    }
+
     fn allow_stalls(&self) -> io::Result<()> {
         self.io.allow_stalls()
     }

@@ -21,6 +21,8 @@ use tokio::io::AsyncWrite;
 use tokio::io::ReadBuf;
 use tokio::task::yield_now;
 
+use crate::ledger::Buffer;
+use crate::ledger::Buffers;
 use crate::net::Transport;
 
 /// Upper limit of gathered bytes: a hundred events of 2 KiB. More output waits for the socket.
@@ -41,6 +43,9 @@ pub(super) struct Flusher<I>(Arc<Mutex<Inner<I>>>);
 
 struct Inner<I> {
     io: I,
+    buffers: Arc<Buffers>,
+    /// Bytes of `gathered` that were last published in `buffers`.
+    published: usize,
     gathered: Vec<u8>,
     /// Number of bytes of `gathered` that are already written.
     written: usize,
@@ -52,10 +57,13 @@ struct Inner<I> {
     is_flushed: bool,
 }
 
-/// Returns both ends of `io`, which must not be used in any other way.
-pub(super) fn coalesce<I>(io: I) -> (CoalescedIo<I>, Flusher<I>) {
+/// Returns both ends of `io`, which must not be used in any other way. What waits to be written is
+/// published in `buffers`.
+pub(super) fn coalesce<I>(io: I, buffers: Arc<Buffers>) -> (CoalescedIo<I>, Flusher<I>) {
     let inner = Arc::new(Mutex::new(Inner {
         io,
+        buffers,
+        published: 0,
         gathered: Vec::new(),
         written: 0,
         taken: 0,
@@ -78,7 +86,9 @@ impl<I: Transport> Flusher<I> {
             inner.has_yielded = true;
             return pin!(yield_now()).poll(cx).map(Ok);
         }
-        inner.poll_drain(cx)
+        let drained = inner.poll_drain(cx);
+        inner.publish();
+        drained
     }
 }
 
@@ -108,6 +118,16 @@ impl<I: Transport> Inner<I> {
             }
         }
         Poll::Ready(Ok(taken))
+    }
+
+    /// Publishes the memory of the gathered bytes. It is returned when all of them were written, so
+    /// there is usually nothing to publish.
+    fn publish(&mut self) {
+        let held = self.gathered.capacity();
+        if held != self.published {
+            self.published = held;
+            self.buffers.set(Buffer::Gathered, held as u64);
+        }
     }
 
     fn is_full(&self) -> bool {
@@ -169,6 +189,12 @@ impl<I: Transport> Inner<I> {
         self.taken = 0;
         self.has_yielded = false;
         Poll::Ready(Ok(()))
+    }
+}
+
+impl<I> Drop for Inner<I> {
+    fn drop(&mut self) {
+        self.buffers.set(Buffer::Gathered, 0);
     }
 }
 

@@ -37,8 +37,11 @@ use crate::net::Transport;
 use crate::net::abort::Answer;
 use crate::net::abort::StreamExecutor;
 use crate::net::coalesce::coalesce;
+use crate::net::metered::Metered;
 use crate::net::paced_reads::PacedReads;
 use crate::net::paced_reads::Starts;
+use crate::net::received::Received;
+use crate::net::received::RequestBody;
 use crate::net::resets::AnswerBody;
 use crate::net::resets::ResetLimit;
 use crate::net::resets::Unanswered;
@@ -144,7 +147,7 @@ pub type CertificateChain = Arc<[CertificateDer<'static>]>;
 
 /// A tower service that answers requests, and can be cloned for each of them.
 pub trait HttpService<B>:
-    Service<Request<Incoming>, Response = Response<B>, Future: Send, Error: Into<BoxError>>
+    Service<Request<RequestBody>, Response = Response<B>, Future: Send, Error: Into<BoxError>>
     + Clone
     + Send
     + 'static
@@ -164,7 +167,7 @@ struct ClosedForMemory;
 
 /// Serves the requests of a connection until it ends or is upgraded. Each request has `account` as
 /// an extension; if the ledger closes the account, the connection ends. Each request then also
-/// has an [`Abort`] as an extension.
+/// has an [`Abort`] as an extension. What the connection's buffers hold is measured in the account.
 ///
 /// When `stop` completes, or [`ClientConnection::finish`] is called, an idle connection is closed,
 /// and a busy one is closed after its last response; a request that has arrived by then is answered.
@@ -200,7 +203,14 @@ where
     let started = Arc::clone(&starts);
     let executor = StreamExecutor::default();
     let streams = executor.clone();
-    let service = service_fn(move |mut request: Request<Incoming>| {
+    let buffers = account.as_ref().map(|account| account.buffers());
+    let buffers = buffers.map(Arc::clone).unwrap_or_default();
+    let received = Received::new(Arc::clone(&buffers), protocol);
+    let reads = received.reads(config.max_header_bytes);
+    let settled = received.clone();
+    let service = service_fn(move |request: Request<Incoming>| {
+        let (mut request, in_progress) = received.begin_request(request);
+        let received = received.clone();
         let mut current = None;
         if let Some(account) = &charged {
             let abort = match protocol {
@@ -223,9 +233,14 @@ where
             // An upgraded connection may be aborted as long as it lasts.
             let is_upgrade = answer.status() == StatusCode::SWITCHING_PROTOCOLS;
             let current = current.filter(|_| !is_upgrade);
-            Ok::<_, S::Error>(answer.map(|body| AnswerBody::new(body, unanswered, current)))
+            if is_upgrade {
+                received.end_connection();
+            }
+            let body = |body| AnswerBody::new(body, unanswered, current, in_progress);
+            Ok::<_, S::Error>(answer.map(body))
         }
     });
+    let io = Metered::new(io, Arc::clone(&buffers), reads);
     let (io, upgraded) = WriteTimeout::new(io, config.write_timeout);
     match protocol {
         Protocol::Http1 => {
@@ -239,12 +254,13 @@ where
             })
         }
         Protocol::Http2 => {
-            let (io, flusher) = coalesce(io);
+            let (io, flusher) = coalesce(io, buffers);
             let io = PacedReads::new(io, Arc::clone(&starts), resets);
             let connection = http2(config, executor).serve_connection(TokioIo::new(io), service);
             let finish = http2::Connection::graceful_shutdown;
             let flush = move |cx: &mut Context<'_>| {
                 starts.renew();
+                settled.settle();
                 flusher.poll_flush(cx)
             };
             Box::pin(drive(Box::pin(connection), account, finish, stop, flush))
@@ -340,7 +356,7 @@ fn http2(config: &Config, executor: StreamExecutor) -> http2::Builder<StreamExec
 }
 
 impl<S, B> HttpService<B> for S where
-    S: Service<Request<Incoming>, Response = Response<B>, Future: Send, Error: Into<BoxError>>
+    S: Service<Request<RequestBody>, Response = Response<B>, Future: Send, Error: Into<BoxError>>
         + Clone
         + Send
         + 'static

@@ -24,6 +24,7 @@ use parking_lot::Mutex;
 use tokio::time::Instant;
 
 use crate::net::abort::Answer;
+use crate::net::received::InProgress;
 
 /// The resets of a connection's unanswered streams.
 #[derive(Debug)]
@@ -55,6 +56,8 @@ pub(super) struct AnswerBody<B> {
     unanswered: Unanswered,
     /// Over HTTP/1.1 what an [`Abort`](crate::net::Abort) ends.
     answer: Option<Answer>,
+    /// Over HTTP/1.1 the note that no head is read until the answer has ended.
+    _in_progress: Option<InProgress>,
 }
 
 // === impl ResetLimit ===
@@ -147,6 +150,7 @@ impl<B: Body> AnswerBody<B> {
         body: B,
         mut unanswered: Unanswered,
         answer: Option<Answer>,
+        in_progress: Option<InProgress>,
     ) -> AnswerBody<B> {
         if body.is_end_stream() {
             // The head is the whole answer, and the body is not polled.
@@ -156,6 +160,7 @@ impl<B: Body> AnswerBody<B> {
             body,
             unanswered,
             answer,
+            _in_progress: in_progress,
         }
     }
 }
@@ -243,8 +248,8 @@ mod tests {
         let unanswered = || Unanswered::new(Some(Arc::clone(&limit)));
         let text = |text: &str| http_body_util::Full::new(bytes::Bytes::from(text.to_owned()));
         for _ in 0..3 {
-            drop(AnswerBody::new(text(""), unanswered(), None));
-            let body = AnswerBody::new(text("x"), unanswered(), None);
+            drop(AnswerBody::new(text(""), unanswered(), None, None));
+            let body = AnswerBody::new(text("x"), unanswered(), None, None);
             http_body_util::BodyExt::collect(body)
                 .await
                 .expect("a body");
@@ -252,7 +257,7 @@ mod tests {
         assert_eq!(limit.pause(), None);
         drop(unanswered());
         assert_eq!(limit.pause(), None);
-        drop(AnswerBody::new(text("x"), unanswered(), None));
+        drop(AnswerBody::new(text("x"), unanswered(), None, None));
         assert!(limit.pause().is_some());
     }
 }

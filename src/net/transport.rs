@@ -25,6 +25,11 @@ pub trait Transport: AsyncRead + AsyncWrite + Unpin {
         Ok(0)
     }
 
+    /// Bytes of output that it has buffered and the socket has not taken. By default there are none.
+    fn waiting(&mut self) -> usize {
+        0
+    }
+
     /// Lets the peer accept no bytes for any time. By default, it may do so anyway.
     ///
     /// # Errors

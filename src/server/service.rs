@@ -8,7 +8,6 @@ use std::time::Duration;
 use http::Request;
 use http::Response;
 use http::StatusCode;
-use hyper::body::Incoming;
 use tokio::time::Instant;
 use tokio::time::timeout_at;
 use tower::Service;
@@ -28,6 +27,7 @@ use crate::informer::InformerSpec;
 use crate::informer::LiveRestMapper;
 use crate::net::ClientConnection;
 use crate::net::Peer;
+use crate::net::RequestBody;
 use crate::shutdown::Shutdown;
 use crate::upstream::Forwarder;
 
@@ -183,8 +183,12 @@ impl Server {
     /// The service for `net`: the whole request path, filters included.
     pub fn into_service(
         self,
-    ) -> impl Service<Request<Incoming>, Response = Response<Body>, Error = Infallible, Future: Send>
-    + Clone
+    ) -> impl Service<
+        Request<RequestBody>,
+        Response = Response<Body>,
+        Error = Infallible,
+        Future: Send,
+    > + Clone
     + Send
     + 'static {
         let (metrics, web_pages) = (self.inner.metrics.clone(), self.inner.web_pages);
@@ -351,7 +355,7 @@ pub fn with_filters<H, F>(
     metrics: RequestMetrics,
     web_pages: WebPageRules,
     handler: H,
-) -> impl Service<Request<Incoming>, Response = Response<Body>, Error = Infallible, Future: Send>
+) -> impl Service<Request<RequestBody>, Response = Response<Body>, Error = Infallible, Future: Send>
 + Clone
 + Send
 + 'static
@@ -360,7 +364,7 @@ where
     F: Future<Output = Response<Body>> + Send + 'static,
 {
     ServiceBuilder::new()
-        .map_request(|request: Request<Incoming>| request.map(body::boxed))
+        .map_request(|request: Request<RequestBody>| request.map(body::boxed))
         .layer(TraceLayer::new(metrics))
         .layer(ChargeLayer)
         .layer(GzipLayer)

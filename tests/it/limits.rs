@@ -67,7 +67,7 @@ async fn get_encoded(
 }
 
 /// The value of a metric without labels.
-async fn metric(kubefan: &Kubefan, name: &str) -> Option<f64> {
+pub(crate) async fn metric(kubefan: &Kubefan, name: &str) -> Option<f64> {
     let metrics = kubefan.metrics().await;
     let mut lines = metrics.lines();
     lines.find_map(|line| line.strip_prefix(&format!("{name} "))?.parse().ok())
@@ -335,7 +335,7 @@ async fn long_selectors_are_charged_and_freed() {
 }
 
 /// Bytes of memory that the process uses.
-fn resident(kubefan: &Kubefan) -> u64 {
+pub(crate) fn resident(kubefan: &Kubefan) -> u64 {
     let path = format!("/proc/{}/status", kubefan.pid());
     let status = std::fs::read_to_string(path).expect("a running process");
     let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"));

@@ -1,6 +1,7 @@
 //! The integration tests: everything that needs more than one room, in one test binary.
 #![allow(clippy::disallowed_methods)] // a test's tasks end with its runtime
 
+mod buffers; // what the buffers of connections hold, and which are closed when memory is short
 mod command_line; // `kubefan version` and `kubefan completion`
 mod configuration; // `kubefan config`, and `kubefan serve` with a configuration file
 mod demo; // `kubefan demo`, the first command of the README

@@ -125,22 +125,28 @@ fn encrypting(
     room: usize,
     script: impl IntoIterator<Item = Step>,
 ) -> (CoalescedIo<EncryptingIo>, Flusher<EncryptingIo>) {
-    coalesce(EncryptingIo {
-        socket: FakeIo {
-            script: script.into_iter().collect(),
-            ..FakeIo::default()
+    coalesce(
+        EncryptingIo {
+            socket: FakeIo {
+                script: script.into_iter().collect(),
+                ..FakeIo::default()
+            },
+            room,
+            encrypted: Vec::new(),
+            takes: 0,
         },
-        room,
-        encrypted: Vec::new(),
-        takes: 0,
-    })
+        Arc::default(),
+    )
 }
 
 fn fake(script: impl IntoIterator<Item = Step>) -> (CoalescedIo<FakeIo>, Flusher<FakeIo>) {
-    coalesce(FakeIo {
-        script: script.into_iter().collect(),
-        ..FakeIo::default()
-    })
+    coalesce(
+        FakeIo {
+            script: script.into_iter().collect(),
+            ..FakeIo::default()
+        },
+        Arc::default(),
+    )
 }
 
 /// Flushes as a connection's task does, which polls again after each wake.
@@ -252,7 +258,7 @@ async fn failures_are_passed_on() {
 #[tokio::test]
 async fn reads_do_not_wait_for_pending_writes() {
     let (near, mut far) = duplex(1);
-    let (mut io, _out) = coalesce(near);
+    let (mut io, _out) = coalesce(near, Arc::default());
     io.write_all(b"waits").await.unwrap();
     far.write_all(b"!").await.unwrap();
     assert_eq!(io.read_u8().await.unwrap(), b'!');

@@ -415,3 +415,123 @@ fn regular_scrapes_never_meet_the_end_of_their_admin_connection() {
         assert!(since_last.min(until_next) >= 2, "{interval:?}");
     }
 }
+
+/// Waits until the ledger has measured so many bytes of a kind.
+async fn measured(server: &Server, kind: &str, expected: u64) {
+    let bytes = || {
+        let usage = server.ledger.usage();
+        let of_kind = usage.iter().find(|(name, _)| *name == kind);
+        of_kind.expect("the kind").1
+    };
+    let reached = async {
+        while bytes() != expected {
+            tokio::task::yield_now().await;
+        }
+    };
+    let waited = tokio::time::timeout(Duration::from_secs(20), reached).await;
+    assert!(
+        waited.is_ok(),
+        "{} bytes of {kind}, not {expected}",
+        bytes()
+    );
+}
+
+#[tokio::test]
+async fn over_http1_unfinished_heads_and_bodies_are_measured() {
+    let server = Server::plain().await;
+    let mut client = server.connect().await;
+    let head = format!("GET /peer HTTP/1.1\r\nhost: x\r\nx: {}", "x".repeat(20_000));
+    client.write_all(head.as_bytes()).await.unwrap();
+    measured(&server, "head", head.len() as u64).await;
+    client.write_all(b"\r\n\r\n").await.unwrap();
+    let mut answer = [0; 12];
+    soon(client.read_exact(&mut answer)).await.unwrap();
+    measured(&server, "head", 0).await;
+
+    let mut client = server.connect().await;
+    let head = "POST /read HTTP/1.1\r\nhost: x\r\ncontent-length: 1000000\r\n\r\n";
+    client.write_all(head.as_bytes()).await.unwrap();
+    client.write_all(&[b'x'; 1_000_000]).await.unwrap();
+    let mut received = Vec::new();
+    let answered = async {
+        while !received.ends_with(b"1000000") {
+            client.read_buf(&mut received).await.unwrap();
+        }
+    };
+    soon(answered).await;
+    measured(&server, "upload", 0).await;
+    measured(&server, "head", 0).await;
+
+    // The library passes on the first part of the body, and reads no more before that was taken.
+    let mut client = server.connect().await;
+    let head = "POST /wait HTTP/1.1\r\nhost: x\r\ncontent-length: 1000000\r\n\r\n";
+    let request = [head.as_bytes(), &[b'x'; 1_000]].concat();
+    client.write_all(&request).await.unwrap();
+    measured(&server, "upload", 1_000).await;
+}
+
+#[tokio::test]
+async fn over_http2_unfinished_heads_and_bodies_are_measured() {
+    /// What a field without strings, and a frame of a body, counts besides its data.
+    const FIELD: u64 = 104;
+    const FRAME: u64 = 256;
+    let frame = |kind: u8, flags: u8, stream: u8, payload: &[u8]| {
+        let length = u16::try_from(payload.len()).unwrap().to_be_bytes();
+        let head = [0, length[0], length[1], kind, flags, 0, 0, 0, stream];
+        [&head, payload].concat()
+    };
+    let server = Server::plain().await;
+    let mut client = server.connect().await;
+    let opening = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\x04\0\0\0\0\0";
+    client.write_all(opening).await.unwrap();
+    // POST, http, and in the last frame the path `/wait`.
+    let path = [&[0x04, 5][..], b"/wait"].concat();
+    client
+        .write_all(&frame(1, 0, 1, &[0x83, 0x86]))
+        .await
+        .unwrap();
+    measured(&server, "head", 2 * FIELD).await;
+    client.write_all(&frame(9, 4, 1, &path)).await.unwrap();
+    measured(&server, "head", 0).await;
+    for _ in 0..2 {
+        let data = frame(0, 0, 1, &[b'x'; 5_000]);
+        client.write_all(&data).await.unwrap();
+    }
+    measured(&server, "upload", 2 * (5_000 + FRAME)).await;
+    // The reset of the stream drops its body.
+    client
+        .write_all(&frame(3, 0, 1, &[0, 0, 0, 8]))
+        .await
+        .unwrap();
+    measured(&server, "upload", 0).await;
+
+    // A body that is read, beside one that is not.
+    let path = [&[0x83, 0x86, 0x04, 5][..], b"/wait"].concat();
+    client.write_all(&frame(1, 4, 3, &path)).await.unwrap();
+    client
+        .write_all(&frame(0, 0, 3, &[b'x'; 100]))
+        .await
+        .unwrap();
+    measured(&server, "upload", 100 + FRAME).await;
+    let path = [&[0x83, 0x86, 0x04, 5][..], b"/read"].concat();
+    client.write_all(&frame(1, 4, 5, &path)).await.unwrap();
+    client
+        .write_all(&frame(0, 0, 5, &[b'x'; 700]))
+        .await
+        .unwrap();
+    client
+        .write_all(&frame(0, 8, 5, &[&[9][..], &[0; 59]].concat()))
+        .await
+        .unwrap();
+    client.write_all(&frame(0, 1, 5, &[])).await.unwrap();
+    let mut received = Vec::new();
+    let answered = async {
+        while !received.windows(3).any(|window| window == b"750") {
+            client.read_buf(&mut received).await.unwrap();
+        }
+    };
+    soon(answered).await;
+    measured(&server, "upload", 100 + FRAME).await;
+    drop(client);
+    measured(&server, "upload", 0).await;
+}

@@ -47,6 +47,7 @@ use crate::net::Listener;
 use crate::net::Metrics;
 use crate::net::Peer;
 use crate::net::Protocol;
+use crate::net::RequestBody;
 use crate::net::SelfSigned;
 use crate::net::ServingThreads;
 use crate::net::TlsFiles;
@@ -66,13 +67,15 @@ type Chunks = mpsc::UnboundedReceiver<Result<Frame<Bytes>, Infallible>>;
 type TestBody = UnsyncBoxBody<Bytes, Infallible>;
 
 /// A listener on a free port. `/peer` answers with the peer's address, `/stream` streams the chunks
-/// of the test, `/upgrade` echoes bytes after a 101, `/wait` never answers, `/finish` finishes its
+/// of the test, `/upgrade` echoes bytes after a 101, `/wait` never answers, `/read` answers with the
+/// length of the request's body, `/finish` finishes its
 /// connection, `/abort-kept` aborts the answer to the `/kept` before it, `/aborted` answers with 8
 /// KiB of an endless body, and aborts it at the first chunk of the test.
 struct Server {
     address: SocketAddr,
     shutdown: Shutdown,
     registry: Registry,
+    ledger: Ledger,
     chunks: mpsc::UnboundedSender<Result<Frame<Bytes>, Infallible>>,
 }
 
@@ -83,7 +86,8 @@ impl Server {
         let socket = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let metrics = Metrics::new(&registry);
         let listener = Listener::new("test", socket, config, metrics, shutdown.clone());
-        let mut listener = listener.with_ledger(Ledger::new(Limits::default()));
+        let ledger = Ledger::new(Limits::default());
+        let mut listener = listener.with_ledger(ledger.clone());
         if let Some(acceptor) = tls {
             listener = listener.with_tls(acceptor);
         }
@@ -97,6 +101,7 @@ impl Server {
             address,
             shutdown,
             registry,
+            ledger,
             chunks,
         }
     }
@@ -125,7 +130,7 @@ impl Server {
 }
 
 async fn answer(
-    request: Request<Incoming>,
+    request: Request<RequestBody>,
     stream: Arc<Mutex<Option<Chunks>>>,
     tasks: Shutdown,
 ) -> Result<Response<TestBody>, Infallible> {
@@ -145,6 +150,11 @@ async fn answer(
                 .unwrap()
         }
         "/wait" => std::future::pending().await,
+        "/read" => {
+            let body = request.into_body().collect().await.unwrap();
+            let length = body.to_bytes().len();
+            response.body(text(length.to_string())).unwrap()
+        }
         "/finish" => {
             let connection = request.extensions().get::<ClientConnection>().unwrap();
             connection.finish();
@@ -196,7 +206,7 @@ async fn answer(
 }
 
 /// What `/kept` keeps on its connection for `/abort-kept`.
-fn kept_abort(request: &Request<Incoming>) -> &parking_lot::Mutex<Option<Abort>> {
+fn kept_abort(request: &Request<RequestBody>) -> &parking_lot::Mutex<Option<Abort>> {
     let connection = request.extensions().get::<ClientConnection>();
     connection.unwrap().memo()
 }
@@ -784,7 +794,7 @@ async fn http2_peers_that_answer_no_ping_are_disconnected() {
 }
 
 /// Answers every request with the name of the thread that serves it.
-async fn thread_name(_: Request<Incoming>) -> Result<Response<String>, Infallible> {
+async fn thread_name(_: Request<RequestBody>) -> Result<Response<String>, Infallible> {
     let name = std::thread::current().name().map(str::to_owned);
     Ok(Response::new(name.unwrap_or_default()))
 }

@@ -213,6 +213,13 @@ impl Transport for TlsStream<TcpStream> {
         self.get_mut().1.writer().write(data)
     }
 
+    fn waiting(&mut self) -> usize {
+        // All packets have been processed when they were read, so this only returns the sizes. After an
+        // error the connection ends.
+        let state = self.get_mut().1.process_new_packets();
+        state.map_or(0, |state| state.tls_bytes_to_write())
+    }
+
     fn allow_stalls(&self) -> io::Result<()> {
         self.get_ref().0.allow_stalls()
     }

@@ -27,6 +27,7 @@ use crate::ledger::Limits;
 use crate::net;
 use crate::net::Peer;
 use crate::net::Protocol;
+use crate::net::RequestBody;
 use crate::net::serve_connection;
 use crate::server;
 use crate::server::Body;
@@ -86,7 +87,7 @@ impl Link {
     /// Returns a function that opens connections to `service`; each has `buffer` bytes of buffer.
     fn dial<S>(&self, service: S, shutdown: &Shutdown, buffer: usize) -> Dial
     where
-        S: Service<Request<Incoming>, Response = Response<Body>, Error = Infallible>
+        S: Service<Request<RequestBody>, Response = Response<Body>, Error = Infallible>
             + Clone
             + Send
             + 'static,

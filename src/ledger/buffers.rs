@@ -1,0 +1,83 @@
+//! Buffers: what the buffers of a connection hold. It is measured instead of charged.
+
+use std::sync::atomic::AtomicU64;
+use std::sync::atomic::Ordering;
+
+/// A buffer of a connection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Buffer {
+    /// Output that is encrypted, and that the socket has not taken.
+    Encrypted,
+    /// Output that was gathered for one write, and that TLS or the socket has not taken.
+    Gathered,
+    /// The head of a request that is not complete.
+    Head,
+    /// Bodies of requests that were received, and that nothing has read.
+    Upload,
+}
+
+/// The bytes that the buffers of a connection hold now. The connection sets them when they change,
+/// and the ledger reads them in each sweep, so no counter is shared with other connections.
+#[derive(Debug, Default)]
+pub struct Buffers([AtomicU64; Buffer::COUNT]);
+
+// === impl Buffer ===
+
+impl Buffer {
+    const COUNT: usize = Self::ALL.len();
+
+    /// All buffers, in the order of their indexes.
+    const ALL: [Self; 4] = [Self::Encrypted, Self::Gathered, Self::Head, Self::Upload];
+
+    /// The values of the metric label `kind`.
+    pub(super) const KINDS: [&str; 3] = ["output", "head", "upload"];
+
+    /// The value of the metric label `kind`.
+    fn kind(self) -> &'static str {
+        let [output, head, upload] = Self::KINDS;
+        match self {
+            Self::Encrypted | Self::Gathered => output,
+            Self::Head => head,
+            Self::Upload => upload,
+        }
+    }
+}
+
+// === impl Buffers ===
+
+impl Buffers {
+    /// The bytes that `buffer` holds.
+    pub fn get(&self, buffer: Buffer) -> u64 {
+        self.0[buffer as usize].load(Ordering::Relaxed)
+    }
+
+    /// Sets the bytes that `buffer` holds.
+    pub fn set(&self, buffer: Buffer, bytes: u64) {
+        self.0[buffer as usize].store(bytes, Ordering::Relaxed);
+    }
+
+    /// Adds to the bytes that `buffer` holds.
+    pub fn add(&self, buffer: Buffer, bytes: u64) {
+        self.0[buffer as usize].fetch_add(bytes, Ordering::Relaxed);
+    }
+
+    /// Subtracts from the bytes that `buffer` holds, down to 0.
+    pub fn subtract(&self, buffer: Buffer, bytes: u64) {
+        let rest = |held: u64| Some(held.saturating_sub(bytes));
+        let held = &self.0[buffer as usize];
+        // It fails only if there is no rest.
+        held.fetch_update(Ordering::Relaxed, Ordering::Relaxed, rest)
+            .ok();
+    }
+
+    /// The bytes of all buffers.
+    pub fn total(&self) -> u64 {
+        Buffer::ALL.iter().map(|buffer| self.get(*buffer)).sum()
+    }
+
+    /// The bytes of the buffers of one kind of the metric.
+    pub(super) fn of_kind(&self, kind: &str) -> u64 {
+        let of_kind = Buffer::ALL.iter().filter(|buffer| buffer.kind() == kind);
+        of_kind.map(|buffer| self.get(*buffer)).sum()
+    }
+}

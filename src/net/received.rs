@@ -1,0 +1,272 @@
+//! Measures what a connection has received and nothing has read: the unfinished head of a request,
+//! and the bodies of requests.
+//!
+//! The HTTP library keeps both, before there is a request that could be charged or refused. So they
+//! are measured, in the [`Buffers`] of the connection's account.
+
+use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::AtomicUsize;
+use std::sync::atomic::Ordering;
+use std::task::Context;
+use std::task::Poll;
+use std::task::Waker;
+
+use bytes::Bytes;
+use http::Request;
+use http_body::Body;
+use http_body::Frame;
+use http_body::SizeHint;
+use hyper::body::Incoming;
+use parking_lot::Mutex;
+
+use crate::ledger::Buffer;
+use crate::ledger::Buffers;
+use crate::net::Protocol;
+use crate::net::received_bytes::ReceivedBytes;
+use crate::net::received_bytes::length_of_head;
+use crate::net::received_frames::DATA_FRAME_BYTES;
+use crate::net::received_frames::ReceivedFrames;
+
+/// What a connection has received. Clones share it.
+#[derive(Clone, Debug)]
+pub(super) struct Received {
+    buffers: Arc<Buffers>,
+    by_protocol: ByProtocol,
+}
+
+#[derive(Clone, Debug)]
+enum ByProtocol {
+    Http1(Arc<Mutex<ReceivedBytes>>),
+    /// The number of bodies that have not ended.
+    Http2(Arc<AtomicUsize>),
+}
+
+/// Takes note of what is read from a connection's socket.
+#[derive(Debug)]
+pub(super) struct Reads {
+    received: Received,
+    frames: ReceivedFrames,
+}
+
+/// Over HTTP/1.1, a body or an answer that has not ended.
+#[derive(Debug)]
+pub(super) struct InProgress(Arc<Mutex<ReceivedBytes>>, Arc<Buffers>);
+
+/// The body of a request.
+#[derive(Debug)]
+pub struct RequestBody {
+    body: Incoming,
+    /// `None` after the end of the body.
+    open: Option<Open>,
+}
+
+/// What the body of a request is measured by until it has ended.
+#[derive(Debug)]
+enum Open {
+    Http1(InProgress),
+    Http2(OpenBody),
+}
+
+/// Over HTTP/2, a body that has not ended.
+#[derive(Debug)]
+struct OpenBody(Arc<AtomicUsize>, Arc<Buffers>);
+
+// === impl Received ===
+
+impl Received {
+    /// A connection that has received nothing.
+    pub(super) fn new(buffers: Arc<Buffers>, protocol: Protocol) -> Self {
+        let by_protocol = match protocol {
+            Protocol::Http1 => ByProtocol::Http1(Arc::default()),
+            Protocol::Http2 => ByProtocol::Http2(Arc::default()),
+        };
+        Self {
+            buffers,
+            by_protocol,
+        }
+    }
+
+    /// What takes note of the reads. Heads may have `max_header_bytes`.
+    pub(super) fn reads(&self, max_header_bytes: u32) -> Reads {
+        Reads {
+            received: self.clone(),
+            frames: ReceivedFrames::new(max_header_bytes),
+        }
+    }
+
+    /// Begins a request, whose head is complete. Its answer owns the second value.
+    pub(super) fn begin_request(
+        &self,
+        request: Request<Incoming>,
+    ) -> (Request<RequestBody>, Option<InProgress>) {
+        let mut answer = None;
+        if let ByProtocol::Http1(received) = &self.by_protocol {
+            received.lock().begin_request(length_of_head(&request));
+            answer = Some(InProgress::begin(received, &self.buffers));
+        }
+        let request = request.map(|body| RequestBody {
+            open: (!body.is_end_stream()).then(|| self.open()),
+            body,
+        });
+        (request, answer)
+    }
+
+    fn open(&self) -> Open {
+        match &self.by_protocol {
+            ByProtocol::Http1(received) => Open::Http1(InProgress::begin(received, &self.buffers)),
+            ByProtocol::Http2(open) => {
+                open.fetch_add(1, Ordering::Relaxed);
+                Open::Http2(OpenBody(Arc::clone(open), Arc::clone(&self.buffers)))
+            }
+        }
+    }
+
+    /// The connection has ended, or is not HTTP any more.
+    pub(super) fn end_connection(&self) {
+        if let ByProtocol::Http1(received) = &self.by_protocol {
+            received.lock().end_connection();
+        }
+        self.buffers.set(Buffer::Head, 0);
+        self.buffers.set(Buffer::Upload, 0);
+    }
+
+    /// Over HTTP/2, all requests in what was read have begun. The frames of a body that was dropped
+    /// are dropped too: if all bodies have ended, nothing of them is left.
+    pub(super) fn settle(&self) {
+        if let ByProtocol::Http2(open) = &self.by_protocol
+            && self.buffers.get(Buffer::Upload) > 0
+            && open.load(Ordering::Relaxed) == 0
+        {
+            self.buffers.set(Buffer::Upload, 0);
+        }
+    }
+}
+
+fn publish(received: &ReceivedBytes, buffers: &Buffers) {
+    let (head, body) = received.held();
+    buffers.set(Buffer::Head, head);
+    buffers.set(Buffer::Upload, body);
+}
+
+// === impl Reads ===
+
+impl Reads {
+    /// The HTTP library has read `data`.
+    pub(super) fn receive(&mut self, data: &[u8]) {
+        let buffers = &self.received.buffers;
+        match &self.received.by_protocol {
+            ByProtocol::Http1(received) => {
+                let mut received = received.lock();
+                received.read(data.len() as u64);
+                publish(&received, buffers);
+            }
+            ByProtocol::Http2(_) => {
+                let bodies = self.frames.receive(data);
+                if bodies > 0 {
+                    buffers.add(Buffer::Upload, bodies);
+                }
+                let head = self.frames.unfinished_head();
+                if head != buffers.get(Buffer::Head) {
+                    buffers.set(Buffer::Head, head);
+                }
+            }
+        }
+    }
+}
+
+impl Drop for Reads {
+    fn drop(&mut self) {
+        self.received.end_connection();
+    }
+}
+
+// === impl InProgress ===
+
+impl InProgress {
+    fn begin(received: &Arc<Mutex<ReceivedBytes>>, buffers: &Arc<Buffers>) -> Self {
+        let mut locked = received.lock();
+        locked.begin();
+        publish(&locked, buffers);
+        Self(Arc::clone(received), Arc::clone(buffers))
+    }
+}
+
+impl Drop for InProgress {
+    fn drop(&mut self) {
+        let mut received = self.0.lock();
+        received.end();
+        publish(&received, &self.1);
+    }
+}
+
+// === impl Open ===
+
+impl Open {
+    /// A frame of a body with `count` bytes of data was taken.
+    fn take(&self, count: u64) {
+        match self {
+            Self::Http1(InProgress(received, buffers)) => {
+                let mut received = received.lock();
+                received.take(count);
+                publish(&received, buffers);
+            }
+            Self::Http2(OpenBody(_, buffers)) => {
+                buffers.subtract(Buffer::Upload, count + DATA_FRAME_BYTES);
+            }
+        }
+    }
+}
+
+impl Drop for OpenBody {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+// === impl RequestBody ===
+
+impl Body for RequestBody {
+    type Data = Bytes;
+    type Error = hyper::Error;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, hyper::Error>>> {
+        let polled = Pin::new(&mut self.body).poll_frame(cx);
+        let has_ended = match &polled {
+            Poll::Ready(Some(Ok(frame))) => {
+                if let (Some(data), Some(open)) = (frame.data_ref(), &self.open) {
+                    open.take(data.len() as u64);
+                }
+                self.body.is_end_stream()
+            }
+            Poll::Ready(_) => true,
+            Poll::Pending => false,
+        };
+        if has_ended {
+            self.open = None;
+        }
+        polled
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.body.is_end_stream()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.body.size_hint()
+    }
+}
+
+impl Drop for RequestBody {
+    /// Over HTTP/2 the frames that have arrived are taken, to know how many bytes they have. They would
+    /// be dropped with the body. Over HTTP/1.1 the next read shows what is left.
+    fn drop(&mut self) {
+        let mut cx = Context::from_waker(Waker::noop());
+        while matches!(self.open, Some(Open::Http2(_)))
+            && let Poll::Ready(_) = Pin::new(&mut *self).poll_frame(&mut cx)
+        {}
+    }
+}
