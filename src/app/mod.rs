@@ -29,6 +29,7 @@ use crate::informer::Requirement;
 use crate::informer::ResourceRule;
 use crate::informer::ResourceRules;
 use crate::ledger::Ledger;
+use crate::ledger::sample_kept;
 use crate::net;
 use crate::net::Listener;
 use crate::net::ServingThreads;
@@ -112,6 +113,12 @@ impl App {
             AccessControl::new(config, client, metrics, &registry, &shutdown)
         };
         let access = new_access(&config.access);
+        let sampled = access.clone();
+        registry.on_scrape(move |samples| {
+            if let Some((bytes, limit)) = sampled.decision_bytes() {
+                sample_kept(samples, "decision", bytes, limit);
+            }
+        });
         access.watch_roles(&informers, &rest_mapper, &registry, &shutdown);
         let admin_access = config.admin.access.as_ref().map(|of_admin| {
             match config.access.mode == of_admin.mode {

@@ -143,7 +143,7 @@ pub(super) fn check(
     };
     let listen = checker.address("listen.address", &settings.listen.address);
     let tls = checker.tls();
-    let access = access(settings, &tls);
+    let mut access = access(settings, &tls);
     let admin = checker.admin(&tls, &access);
     let exposure = listen.map(|listen| Exposure::of(listen, &tls, access.mode));
     if let Some(exposure) = exposure {
@@ -154,6 +154,7 @@ pub(super) fn check(
     let rules = checker.rules(variable);
     checker.limits();
     let memory = checker.memory();
+    access.decision_bytes = memory.share(identity::Config::DEFAULT_DECISION_BYTES);
     if !problems.is_empty() {
         return None;
     }
@@ -486,6 +487,7 @@ fn access(settings: &Settings, tls: &Tls) -> identity::Config {
         max_failed_per_second: settings.limits.max_failed_authentications_per_second,
         names_covered: authorization.names_covered,
         ignored_extra: authorization.ignore_extra.clone(),
+        ..identity::Config::default()
     }
 }
 

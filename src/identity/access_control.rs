@@ -108,6 +108,9 @@ pub struct Config {
     /// Keys of the users' `extra` that no authorizer reads. Users that differ only in these share
     /// decisions. Default is none.
     pub ignored_extra: Vec<String>,
+    /// Upper limit, in bytes, of what the remembered decisions hold. Default is
+    /// [`Config::DEFAULT_DECISION_BYTES`].
+    pub decision_bytes: usize,
 }
 
 /// Finds out the user of a caller, and what it may read. Clones are cheap and share what is
@@ -157,11 +160,15 @@ impl Default for Config {
             max_failed_per_second: NonZeroU32::new(100).expect("100 is not 0"),
             names_covered: false,
             ignored_extra: Vec::new(),
+            decision_bytes: Self::DEFAULT_DECISION_BYTES,
         }
     }
 }
 
 impl Config {
+    /// The default of [`Config::decision_bytes`]: 32 MiB.
+    pub const DEFAULT_DECISION_BYTES: usize = 32 << 20;
+
     /// True to ask with kubefan's rights, false to ask with the caller's token.
     pub(super) fn is_delegated(&self) -> bool {
         self.mode == Mode::Delegated
@@ -409,6 +416,13 @@ impl AccessControl {
         if let Some(inner) = &self.inner {
             inner.authenticator.failed(Source::of(peer.address.ip()));
         }
+    }
+
+    /// The bytes that remembered decisions hold, and their upper limit; `None` if callers are not
+    /// authenticated.
+    pub fn decision_bytes(&self) -> Option<(usize, usize)> {
+        let inner = self.inner.as_ref()?;
+        Some(inner.authorizer.decision_bytes())
     }
 
     /// Whether the API server lets `caller` read what `attributes` describe. Asks it, unless it

@@ -256,6 +256,12 @@ where
         Self { weight_of, ..self }
     }
 
+    /// The weight of all questions.
+    pub(super) fn weight(&self) -> usize {
+        let shards = self.shards.iter();
+        shards.map(|shard| shard.entries.read().weight).sum()
+    }
+
     /// The valid answer to `question`, if there is one. `earliest` is the moment before which an
     /// answer with this value must not have been asked for.
     pub(super) fn known(

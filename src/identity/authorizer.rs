@@ -21,8 +21,6 @@ use crate::shutdown::Shutdown;
 
 /// The number of decisions that are remembered.
 const DECISIONS: usize = 100_000;
-/// Upper limit, in bytes, of what the questions of these decisions hold outside of themselves.
-const QUESTION_BYTES: usize = 32 << 20;
 /// The group of node agents. The node authorizer's decisions change with every pod that is bound to
 /// a node, so a denial is not remembered.
 const NODES: &str = "system:nodes";
@@ -52,6 +50,7 @@ pub(super) struct Authorizer {
     delegated: bool,
     /// True if a yes without a name covers all names.
     names_covered: bool,
+    decision_bytes: usize,
     allowed_for: Duration,
     denied_for: Duration,
     /// How long a yes counts while the API server does not answer.
@@ -84,17 +83,24 @@ impl Authorizer {
             reviewer,
             decisions: Answers::new(DECISIONS, shutdown)
                 .useful_for(useful_for)
-                .weighed(QUESTION_BYTES, |question: &Question| {
+                .weighed(config.decision_bytes, |question: &Question| {
                     question.attributes.weight()
                 }),
             queue: config.queue(queue_metrics),
             delegated: config.is_delegated(),
             names_covered: config.names_covered,
+            decision_bytes: config.decision_bytes,
             allowed_for: config.allowed_ttl,
             denied_for: config.denied_ttl,
             stale_for,
             recent,
         }
+    }
+
+    /// The bytes that the questions of remembered decisions hold outside of themselves, and their upper
+    /// limit.
+    pub(super) fn decision_bytes(&self) -> (usize, usize) {
+        (self.decisions.weight(), self.decision_bytes)
     }
 
     /// Whether `caller` may read what `attributes` describe.

@@ -358,7 +358,9 @@ async fn held(kubefan: &Kubefan) -> f64 {
 #[tokio::test(flavor = "multi_thread")]
 async fn budgets_are_small_if_the_memory_is() {
     let sim = Sim::start(&[]).await;
-    let flags = ["-r", "configmaps", "--memory-limit", "16Mi"];
+    // Over TLS callers are authenticated, so decisions about them are remembered.
+    let flags = ["-r", "configmaps", "--tls-self-signed"];
+    let flags = [&flags[..], &["--memory-limit", "16Mi"]].concat();
     let kubefan = Kubefan::start_with(&sim.kubeconfig(), &flags).await;
     let kinds = [
         "list",
@@ -367,6 +369,7 @@ async fn budgets_are_small_if_the_memory_is() {
         "document",
         "forbidden",
         "bridge",
+        "decision",
         "queue",
     ];
     for kind in kinds {
