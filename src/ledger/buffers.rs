@@ -19,7 +19,11 @@ pub enum Buffer {
 /// The bytes that the buffers of a connection hold now. The connection sets them when they change,
 /// and the ledger reads them in each sweep, so no counter is shared with other connections.
 #[derive(Debug, Default)]
-pub struct Buffers([AtomicU64; Buffer::COUNT]);
+pub struct Buffers {
+    held: [AtomicU64; Buffer::COUNT],
+    /// The output at the last sweep.
+    last_output: AtomicU64,
+}
 
 // === impl Buffer ===
 
@@ -48,31 +52,35 @@ impl Buffer {
 impl Buffers {
     /// The bytes that `buffer` holds.
     pub fn get(&self, buffer: Buffer) -> u64 {
-        self.0[buffer as usize].load(Ordering::Relaxed)
+        self.held[buffer as usize].load(Ordering::Relaxed)
     }
 
     /// Sets the bytes that `buffer` holds.
     pub fn set(&self, buffer: Buffer, bytes: u64) {
-        self.0[buffer as usize].store(bytes, Ordering::Relaxed);
+        self.held[buffer as usize].store(bytes, Ordering::Relaxed);
     }
 
     /// Adds to the bytes that `buffer` holds.
     pub fn add(&self, buffer: Buffer, bytes: u64) {
-        self.0[buffer as usize].fetch_add(bytes, Ordering::Relaxed);
+        self.held[buffer as usize].fetch_add(bytes, Ordering::Relaxed);
     }
 
     /// Subtracts from the bytes that `buffer` holds, down to 0.
     pub fn subtract(&self, buffer: Buffer, bytes: u64) {
         let rest = |held: u64| Some(held.saturating_sub(bytes));
-        let held = &self.0[buffer as usize];
+        let held = &self.held[buffer as usize];
         // It fails only if there is no rest.
         held.fetch_update(Ordering::Relaxed, Ordering::Relaxed, rest)
             .ok();
     }
 
-    /// The bytes of all buffers.
-    pub fn total(&self) -> u64 {
-        Buffer::ALL.iter().map(|buffer| self.get(*buffer)).sum()
+    /// The bytes of all buffers, as a sweep counts them. Only sweeps call it. Output counts as the
+    /// least of two sweeps, because every socket is full for a moment at times.
+    pub(super) fn sample(&self) -> u64 {
+        let output = self.of_kind(Buffer::Encrypted.kind());
+        let last = self.last_output.swap(output, Ordering::Relaxed);
+        let received = [Buffer::Head, Buffer::Upload].map(|buffer| self.get(buffer));
+        output.min(last) + received.iter().sum::<u64>()
     }
 
     /// The bytes of the buffers of one kind of the metric.

@@ -32,10 +32,10 @@
 //! together, the ledger closes connections, from those with the largest buffers on.
 //!
 //! A quarter of the process's limit is reserved for accounts that hold little, in equal shares, so
-//! that a few greedy connections, or buffers, do not keep the others out. If even such an account was
-//! refused, or if charges were refused over two sweeps, the ledger closes the connection with the
-//! largest sum of charges and buffers. If no account was refused, but events have used up the memory,
-//! it closes the connection with the largest charge for watches.
+//! that a few greedy connections do not keep the others out. If even such an account was refused, or if
+//! charges were refused over two sweeps, the ledger closes the connection with the largest charge, unless
+//! it has just closed others for their buffers. If no account was refused, but events have used up the
+//! memory, it closes the connection with the largest charge for watches.
 //!
 //! What several clients share, such as compressed lists, is kept beside the charges. Each kind of it
 //! has a [`Budget`], which is smaller if the process's limit is small.
@@ -334,13 +334,14 @@ impl Ledger {
         }
     }
 
-    /// Closes connections with large buffers until the rest of the buffers hold at most a quarter of
-    /// the limit, or fit into what nothing else uses. Drops what is held for readers that are too
-    /// slow, then snapshots and forwarded answers until what they cost is within the limit.
+    /// Closes connections with large buffers until the rest of the buffers hold at most half of the
+    /// limit, and fit into what nothing else uses; or a quarter of it, which is all that they may have
+    /// if an account was refused. Drops what is held for readers that are too slow, then snapshots and
+    /// forwarded answers until what they cost is within the limit.
     ///
-    /// Closes the connection with the largest sum of charges and buffers if an account within its fair
-    /// share was refused since the last sweep, or if any was, also in the sweep before (`was_short`),
-    /// and there was nothing to drop. If nobody was refused, but charges, events and buffers together
+    /// Closes the connection with the largest charge if an account within its fair share was refused
+    /// since the last sweep, or if any was, also in the sweep before (`was_short`), and there was nothing
+    /// to drop or close. If nobody was refused, but charges, events and buffers together
     /// exceed the limit, and events a quarter of it, closes the connection with the largest charge for
     /// watches.
     pub fn sweep(&self, now: Instant, was_short: &mut bool) -> Swept {
@@ -349,8 +350,10 @@ impl Ledger {
         let mut accounts = shared.accounts();
         // A connection that is being closed holds its memory for a moment longer.
         accounts.retain(|account| !account.is_closing());
+        let is_short = shared.was_short.swap(false, Ordering::Relaxed);
+        let is_unfair = shared.was_unfair.swap(false, Ordering::Relaxed);
         let mut swept = Swept {
-            connections: self.close_largest_buffers(&accounts),
+            connections: self.close_largest_buffers(&accounts, is_short),
             ..Swept::default()
         };
         let mut holdings: Vec<Arc<Holding>> = Vec::new();
@@ -364,14 +367,13 @@ impl Ledger {
         let dropped = self.drop_measured(&holdings, now);
         swept.memory = dropped;
         accounts.retain(|account| !account.is_closing());
-        let is_short = shared.was_short.swap(false, Ordering::Relaxed);
-        let is_unfair = shared.was_unfair.swap(false, Ordering::Relaxed);
         let stays_short = is_short && *was_short && dropped == 0;
         let events = shared.events.load(Ordering::Relaxed);
         let has_many_events = events > shared.limits.memory / RESERVED_SHARE;
-        let to_close = if is_unfair || stays_short {
-            let total = |account: &Arc<Account>| account.total() + account.buffers().total();
-            largest(accounts.iter().map(total))
+        let to_close = if swept.connections > 0 {
+            None
+        } else if is_unfair || stays_short {
+            largest(accounts.iter().map(|account| account.total()))
         } else if has_many_events && self.held() > shared.limits.memory {
             // Delivering an event charges nothing, so perhaps no account was refused.
             largest(accounts.iter().map(|account| account.used(Kind::Watch)))
@@ -387,17 +389,21 @@ impl Ledger {
         swept
     }
 
-    /// Measures the buffers, and closes the connections with the largest ones if they hold too much.
-    /// Returns how many were closed.
-    fn close_largest_buffers(&self, accounts: &[Arc<Account>]) -> u64 {
+    /// Measures the buffers, and closes the connections with the largest ones if they hold too much,
+    /// or too much for a process that `is_short` of memory. Returns how many were closed.
+    fn close_largest_buffers(&self, accounts: &[Arc<Account>], is_short: bool) -> u64 {
         let shared = &self.shared;
-        let buffers = accounts.iter().map(|account| account.buffers().total());
+        let buffers = accounts.iter().map(|account| account.buffers().sample());
         let buffers: Vec<u64> = buffers.collect();
         let others = [&shared.snapshots, &shared.forwarded, &shared.events];
         let others = others.map(|bytes| bytes.load(Ordering::Relaxed));
         let others = others.iter().sum::<u64>().saturating_add(self.leased());
         let memory = shared.limits.memory;
-        let limit = (memory / RESERVED_SHARE).max(memory.saturating_sub(others));
+        let free = memory.saturating_sub(others).min(memory / MEASURED_SHARE);
+        let limit = match is_short {
+            true => memory / RESERVED_SHARE,
+            false => free.max(memory / RESERVED_SHARE),
+        };
         let (closed, rest) = to_close(&buffers, limit);
         for index in &closed {
             accounts[*index].close();
@@ -475,9 +481,7 @@ impl Shared {
             .map(|bytes| bytes.load(Ordering::Relaxed))
             .iter()
             .sum();
-        // Until connections are closed, buffers may hold more, but not what is reserved.
-        let buffers = self.buffers.load(Ordering::Relaxed).min(unreserved);
-        let measured = measured.saturating_add(buffers);
+        let measured = measured.saturating_add(self.buffers.load(Ordering::Relaxed));
         let leased = |leased: u64| {
             let leased = leased.checked_add(bytes)?;
             let held = leased.checked_add(measured)?;

@@ -252,56 +252,67 @@ fn connections_with_large_buffers_are_closed_until_the_rest_fits() {
     buffer(2, Buffer::Gathered, 1);
     buffer(3, Buffer::Upload, 2);
     buffer(4, Buffer::Upload, 1);
-    assert_eq!((sweep(), used(&ledger)), (0, LIMITS.memory));
-    buffer(3, Buffer::Upload, 3);
+    assert_eq!((sweep(), sweep()), (0, 0));
+    assert_eq!(used(&ledger), LIMITS.memory);
+    // Buffers may hold half of the limit, 10 quanta.
     buffer(1, Buffer::Encrypted, 8);
+    assert_eq!(sweep(), 0, "the output was less at the last sweep");
     assert_eq!(sweep(), 1);
     assert_eq!(closed(&accounts), [false, true, false, false, false]);
-    assert_eq!(sweep(), 0, "the first is being closed");
-    // A quarter of the limit, 5 quanta, may be used whatever is charged.
-    for (index, kind) in [
-        (2, Buffer::Head),
-        (2, Buffer::Gathered),
-        (3, Buffer::Upload),
-    ] {
-        buffer(index, kind, 0);
-    }
-    assert_eq!(sweep(), 0);
-    let others = [&accounts[4], &ledger.open_account()].map(|account| {
-        let charge = account.charge(Kind::Watch, 3 * QUANTUM);
-        charge.expect("within its share")
-    });
-    buffer(2, Buffer::Head, 8);
-    buffer(3, Buffer::Upload, 7);
-    buffer(4, Buffer::Upload, 5);
-    assert_eq!(sweep(), 2);
-    assert_eq!(closed(&accounts), [false, true, true, true, false]);
-    buffer(4, Buffer::Upload, 0);
+    assert_eq!(sweep(), 0, "it is being closed");
+    buffer(4, Buffer::Upload, 8);
+    assert_eq!(sweep(), 1);
+    assert_eq!(closed(&accounts), [false, true, false, false, true]);
     let kinds = |kind| {
         let usage = ledger.usage();
         let of_kind = usage.iter().find(|(name, _)| *name == kind);
         of_kind.expect("a kind").1
     };
-    let expected = [8, 8, 7].map(|quanta| quanta * QUANTUM);
+    let expected = [9, 2, 10].map(|quanta| quanta * QUANTUM);
     assert_eq!(Buffer::KINDS.map(kinds), expected);
-    drop((busy, others));
+    drop(busy);
 }
 
 #[test]
-fn buffers_leave_no_room_for_greedy_accounts_and_the_reserve_for_others() {
+fn buffers_may_hold_a_quarter_of_the_limit_whatever_is_charged() {
     let ledger = Ledger::new(LIMITS);
-    let [slow, greedy, small] = [(); 3].map(|()| ledger.open_account());
-    slow.buffers().set(Buffer::Encrypted, LIMITS.memory);
-    assert_eq!(ledger.sweep(Instant::now(), &mut false), Swept::default());
-    let refused = greedy.charge(Kind::Body, 5 * QUANTUM);
+    let accounts: Vec<_> = (0..5).map(|_| ledger.open_account()).collect();
+    let charges: Vec<_> = accounts
+        .iter()
+        .map(|account| account.charge(Kind::Watch, 3 * QUANTUM))
+        .collect();
+    assert!(charges.iter().all(Result::is_ok));
+    let [first, second, ..] = &accounts[..] else {
+        panic!("five accounts");
+    };
+    first.buffers().set(Buffer::Head, 5 * QUANTUM);
+    assert_eq!(ledger.sweep(Instant::now(), &mut false).connections, 0);
+    second.buffers().set(Buffer::Head, 1);
+    assert_eq!(ledger.sweep(Instant::now(), &mut false).connections, 1);
+    assert!(first.is_closing() && !second.is_closing());
+}
+
+#[test]
+fn buffers_shrink_to_a_quarter_of_the_limit_before_the_largest_charge_is_closed() {
+    let ledger = Ledger::new(LIMITS);
+    let busy = ledger.open_account();
+    let charge = busy.charge(Kind::Watch, 9 * QUANTUM).expect("room");
+    let silent: Vec<_> = (0..10).map(|_| ledger.open_account()).collect();
+    for account in &silent {
+        account.buffers().set(Buffer::Head, QUANTUM);
+    }
+    let mut was_short = false;
+    let mut sweep = || ledger.sweep(Instant::now(), &mut was_short).connections;
+    assert_eq!(sweep(), 0);
+    // Its fair share is in what is reserved, of which buffers hold a part.
+    let small = ledger.open_account();
+    let refused = small.charge(Kind::Body, 2 * QUANTUM);
     assert_eq!(refused.err(), Some(Short::Process));
-    let fits = small.charge(Kind::Body, 3 * QUANTUM);
-    assert!(fits.is_ok());
-    slow.buffers()
-        .subtract(Buffer::Encrypted, 2 * LIMITS.memory);
-    assert_eq!(ledger.sweep(Instant::now(), &mut false), Swept::default());
-    assert!(greedy.charge(Kind::Body, 5 * QUANTUM).is_ok());
-    drop(fits);
+    assert_eq!(sweep(), 5);
+    assert!(!busy.is_closing());
+    assert!(small.charge(Kind::Body, 2 * QUANTUM).is_ok());
+    assert_eq!(sweep(), 0);
+    drop(charge);
 }
 
 #[derive(Clone, Debug)]

@@ -52,9 +52,9 @@ pub type BoxError = Box<dyn Error + Send + Sync>;
 
 /// Flow-control window, in bytes, of a stream for the body of a request. Requests are small; the
 /// window only has to let forwarded uploads flow.
-const STREAM_WINDOW: u32 = 256 << 10;
+pub(super) const STREAM_WINDOW: u32 = 256 << 10;
 /// Flow-control window, in bytes, of a connection for the bodies of all its requests together.
-const CONNECTION_WINDOW: u32 = 4 << 20;
+pub(super) const CONNECTION_WINDOW: u32 = 4 << 20;
 
 /// The number of seconds whose resets a peer may send at once.
 const RESET_BURST_SECONDS: NonZeroU32 = NonZeroU32::new(2).expect("two is not zero");
@@ -210,7 +210,7 @@ where
     let settled = received.clone();
     let service = service_fn(move |request: Request<Incoming>| {
         let (mut request, in_progress) = received.begin_request(request);
-        let received = received.clone();
+        let upgradeable = (protocol == Protocol::Http1).then(|| received.clone());
         let mut current = None;
         if let Some(account) = &charged {
             let abort = match protocol {
@@ -233,7 +233,7 @@ where
             // An upgraded connection may be aborted as long as it lasts.
             let is_upgrade = answer.status() == StatusCode::SWITCHING_PROTOCOLS;
             let current = current.filter(|_| !is_upgrade);
-            if is_upgrade {
+            if let Some(received) = upgradeable.filter(|_| is_upgrade) {
                 received.end_connection();
             }
             let body = |body| AnswerBody::new(body, unanswered, current, in_progress);

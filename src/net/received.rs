@@ -13,6 +13,7 @@ use std::task::Poll;
 use std::task::Waker;
 
 use bytes::Bytes;
+use http::Method;
 use http::Request;
 use http_body::Body;
 use http_body::Frame;
@@ -23,6 +24,8 @@ use parking_lot::Mutex;
 use crate::ledger::Buffer;
 use crate::ledger::Buffers;
 use crate::net::Protocol;
+use crate::net::connection::CONNECTION_WINDOW;
+use crate::net::connection::STREAM_WINDOW;
 use crate::net::received_bytes::ReceivedBytes;
 use crate::net::received_bytes::length_of_head;
 use crate::net::received_frames::DATA_FRAME_BYTES;
@@ -105,8 +108,10 @@ impl Received {
             received.lock().begin_request(length_of_head(&request));
             answer = Some(InProgress::begin(received, &self.buffers));
         }
+        // The library keeps the data of a CONNECT until its answer, although the request has no body.
+        let may_have_data = request.method() == Method::CONNECT;
         let request = request.map(|body| RequestBody {
-            open: (!body.is_end_stream()).then(|| self.open()),
+            open: (may_have_data || !body.is_end_stream()).then(|| self.open()),
             body,
         });
         (request, answer)
@@ -131,16 +136,28 @@ impl Received {
         self.buffers.set(Buffer::Upload, 0);
     }
 
-    /// Over HTTP/2, all requests in what was read have begun. The frames of a body that was dropped
-    /// are dropped too: if all bodies have ended, nothing of them is left.
+    /// Over HTTP/2, all requests in what was read have begun. Data that arrives for a body after it was
+    /// dropped is dropped too, but counted. So the count is corrected here: the open bodies hold no more
+    /// than their windows permit.
     pub(super) fn settle(&self) {
-        if let ByProtocol::Http2(open) = &self.by_protocol
-            && self.buffers.get(Buffer::Upload) > 0
-            && open.load(Ordering::Relaxed) == 0
-        {
-            self.buffers.set(Buffer::Upload, 0);
+        let ByProtocol::Http2(open) = &self.by_protocol else {
+            return;
+        };
+        let counted = self.buffers.get(Buffer::Upload);
+        if counted > 0 {
+            let most = most_of_bodies(open.load(Ordering::Relaxed) as u64);
+            if counted > most {
+                self.buffers.set(Buffer::Upload, most);
+            }
         }
     }
+}
+
+/// The most bytes that so many open bodies of an HTTP/2 connection hold. A frame of data may cost as much
+/// again, unless it is so short that the library ends the connection after a few thousand of them.
+fn most_of_bodies(open: u64) -> u64 {
+    let window = open.saturating_mul(u64::from(STREAM_WINDOW));
+    2 * window.min(u64::from(CONNECTION_WINDOW))
 }
 
 fn publish(received: &ReceivedBytes, buffers: &Buffers) {

@@ -5,11 +5,17 @@
 
 use http::Request;
 
+/// The memory for reads that a connection has anyway.
+const USUAL_BUFFER: u64 = 16 << 10;
+
 /// What an HTTP/1.1 connection has received and what was taken of it.
 #[derive(Debug, Default)]
 pub(super) struct ReceivedBytes {
     /// Bytes that the HTTP library holds.
     held: u64,
+    /// The bytes of the longest head, if they are more than usual: the library keeps the memory for the
+    /// next one.
+    longest_head: u64,
     /// Bytes of the last read.
     last_read: u64,
     /// Bodies and answers of requests that have not ended. If there are none, the library reads a head.
@@ -25,18 +31,22 @@ impl ReceivedBytes {
     pub(super) fn held(&self) -> (u64, u64) {
         match (self.has_ended, self.in_progress) {
             (true, _) => (0, 0),
-            (false, 0) => (self.held, 0),
-            (false, _) => (0, self.held),
+            (false, 0) => (self.held.max(self.longest_head), 0),
+            (false, _) => (self.longest_head.saturating_sub(self.held), self.held),
         }
     }
 
     /// The HTTP library has read `count` bytes.
     pub(super) fn read(&mut self, count: u64) {
         self.last_read = count;
-        self.held = match self.in_progress {
-            0 => self.held + count,
-            _ => count,
-        };
+        if self.in_progress > 0 {
+            self.held = count;
+            return;
+        }
+        self.held += count;
+        if self.held > USUAL_BUFFER {
+            self.longest_head = self.longest_head.max(self.held);
+        }
     }
 
     /// A request begins, whose head has `head` bytes. Its last byte was in the last read, unless the
@@ -100,7 +110,7 @@ mod tests {
     fn what_the_http_library_holds_is_known_from_its_reads() {
         use Step::*;
         // Steps, and what is held of a head and of a body after each of them.
-        let rows: [&[(Step, u64, u64)]; 5] = [
+        let rows: [&[(Step, u64, u64)]; 6] = [
             // A head in two reads, and the next one behind it.
             &[
                 (Read(100), 100, 0),
@@ -132,6 +142,18 @@ mod tests {
                 // The library reads only if it holds nothing.
                 (Read(10), 0, 10),
                 (Take(20), 0, 0),
+            ],
+            // The memory of a long head is kept for the next one.
+            &[
+                (Read(16_384), 16_384, 0),
+                (Read(100_000), 116_384, 0),
+                (Request(116_384), 116_384, 0),
+                (Begin, 116_384, 0),
+                (Read(50_000), 66_384, 50_000),
+                (Take(50_000), 116_384, 0),
+                (End, 116_384, 0),
+                (Read(70), 116_384, 0),
+                (EndConnection, 0, 0),
             ],
             // Two requests and a half in one read.
             &[

@@ -82,7 +82,7 @@ async fn closed(kubefan: &Kubefan) -> u64 {
 }
 
 /// Opens connections, which send `sent` and then nothing, and read nothing. Whenever their buffers
-/// hold more than the limit, it waits until kubefan has closed some. Another client is served all the
+/// hold more than half of the limit, it waits until kubefan has closed some. Another client is served all the
 /// time.
 async fn attack(kubefan: &Kubefan, connector: &Connector, kind: &str, sent: &[u8], slack: u64) {
     const BATCH: usize = 25;
@@ -103,7 +103,7 @@ async fn attack(kubefan: &Kubefan, connector: &Connector, kind: &str, sent: &[u8
             largest = largest.max(bytes);
             grown = grown.max(resident(kubefan).saturating_sub(before));
             match bytes {
-                bytes if bytes <= LIMIT => Ok(()),
+                bytes if bytes <= LIMIT / 2 => Ok(()),
                 bytes => Err(format!("{bytes} bytes")),
             }
         })
@@ -117,7 +117,8 @@ async fn attack(kubefan: &Kubefan, connector: &Connector, kind: &str, sent: &[u8
         largest >> 10,
         grown >> 10
     );
-    assert!(largest > LIMIT / 2, "{largest} bytes");
+    // If charges are refused, buffers may hold a quarter.
+    assert!(largest > LIMIT / 4, "{largest} bytes");
     assert!(closed > 0 && closed < CONNECTIONS as u64, "{closed}");
     assert!(grown < LIMIT + slack, "{grown} bytes");
     drop(open);
