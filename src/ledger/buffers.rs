@@ -74,6 +74,11 @@ impl Buffers {
             .ok();
     }
 
+    /// Lowers the bytes that `buffer` holds to `most` if they are more.
+    pub fn limit(&self, buffer: Buffer, most: u64) {
+        self.held[buffer as usize].fetch_min(most, Ordering::Relaxed);
+    }
+
     /// The bytes of all buffers, as a sweep counts them. Only sweeps call it. Output counts as the
     /// least of two sweeps, because every socket is full for a moment at times.
     pub(super) fn sample(&self) -> u64 {

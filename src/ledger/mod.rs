@@ -28,14 +28,15 @@
 //!
 //! The [`Buffers`] of a connection hold output that its client has not taken, the head of a request
 //! that is not complete, and bodies of requests. Nothing can be refused before they fill, and a slow
-//! client is no reason to close its connection. So they are measured, and if they hold too much
-//! together, the ledger closes connections, from those with the largest buffers on.
+//! client is no reason to close its connection. So they are measured, and leave the charges their room.
+//! If they hold too much together, the ledger closes connections, from those with the largest buffers
+//! on.
 //!
 //! A quarter of the process's limit is reserved for accounts that hold little, in equal shares, so
-//! that a few greedy connections do not keep the others out. If even such an account was refused, or if
-//! charges were refused over two sweeps, the ledger closes the connection with the largest charge, unless
-//! it has just closed others for their buffers. If no account was refused, but events have used up the
-//! memory, it closes the connection with the largest charge for watches.
+//! that a few greedy connections do not keep the others out. If even such an account was refused,
+//! or if charges were refused over two sweeps, the ledger closes the connection with the largest
+//! charge. If no account was refused, but events have used up the memory, it closes the connection with the
+//! largest charge for watches.
 //!
 //! What several clients share, such as compressed lists, is kept beside the charges. Each kind of it
 //! has a [`Budget`], which is smaller if the process's limit is small.
@@ -94,8 +95,8 @@ const SWEEP_PERIOD: Duration = Duration::from_secs(1);
 /// The part of the process's limit, as a divisor, that may be used by what is measured instead of
 /// charged, even if nothing else is held.
 const MEASURED_SHARE: u64 = 2;
-/// The part of the process's limit, as a divisor, that only accounts within their fair share use. What
-/// can't be refused, such as events and buffers, may hold as much, whatever is charged.
+/// The part of the process's limit, as a divisor, that only accounts within their fair share use.
+/// Buffers may hold as much, whatever is charged.
 const RESERVED_SHARE: u64 = 4;
 /// Upper limit of the charges of [`Kind::List`] together, within [`Limits::share`]. They only save
 /// work: a list whose items can't be held is converted twice.
@@ -139,8 +140,6 @@ struct Shared {
     /// Bytes of the events that only readers hold: the least that `evicted` returned at the last two
     /// sweeps. A log that is dropped needs a moment to free its events, which no reader holds.
     events: AtomicU64,
-    /// Bytes of all buffers, as of the last sweep.
-    buffers: AtomicU64,
     /// True if the process's limit refused a charge since the last sweep.
     was_short: AtomicBool,
     /// The same, of an account within its fair share.
@@ -268,7 +267,6 @@ impl Ledger {
             evicted: Box::new(evicted),
             last_evicted: AtomicU64::new(0),
             events: AtomicU64::new(0),
-            buffers: AtomicU64::new(0),
             was_short: AtomicBool::new(false),
             was_unfair: AtomicBool::new(false),
             accounts: Mutex::default(),
@@ -334,28 +332,21 @@ impl Ledger {
         }
     }
 
-    /// Closes connections with large buffers until the rest of the buffers hold at most half of the
-    /// limit, and fit into what nothing else uses; or a quarter of it, which is all that they may have
-    /// if an account was refused. Drops what is held for readers that are too slow, then snapshots and
-    /// forwarded answers until what they cost is within the limit.
+    /// Closes connections with large buffers until the rest of the buffers fit into what charges and
+    /// the other measured things leave unreserved: at most half of the limit, at least a quarter. Drops
+    /// what is held for readers that are too slow, then snapshots and forwarded answers until what they
+    /// cost is within the limit.
     ///
-    /// Closes the connection with the largest charge if an account within its fair share was refused
-    /// since the last sweep, or if any was, also in the sweep before (`was_short`), and there was nothing
-    /// to drop or close. If nobody was refused, but charges, events and buffers together
-    /// exceed the limit, and events a quarter of it, closes the connection with the largest charge for
-    /// watches.
+    /// Closes the connection with the largest charge if an
+    /// account within its fair share was refused since the last sweep, or if any was, also in the
+    /// sweep before (`was_short`), and there was nothing to drop. If nobody was refused, but charges and
+    /// events together exceed the limit, and events a quarter of it, closes the connection with the
+    /// largest charge for watches.
     pub fn sweep(&self, now: Instant, was_short: &mut bool) -> Swept {
         let shared = &self.shared;
+        let mut swept = Swept::default();
         shared.sample_events();
         let mut accounts = shared.accounts();
-        // A connection that is being closed holds its memory for a moment longer.
-        accounts.retain(|account| !account.is_closing());
-        let is_short = shared.was_short.swap(false, Ordering::Relaxed);
-        let is_unfair = shared.was_unfair.swap(false, Ordering::Relaxed);
-        let mut swept = Swept {
-            connections: self.close_largest_buffers(&accounts, is_short),
-            ..Swept::default()
-        };
         let mut holdings: Vec<Arc<Holding>> = Vec::new();
         for account in &accounts {
             let first = holdings.len();
@@ -366,15 +357,16 @@ impl Ledger {
         }
         let dropped = self.drop_measured(&holdings, now);
         swept.memory = dropped;
+        // A connection that is being closed holds its memory for a moment longer.
         accounts.retain(|account| !account.is_closing());
+        let is_short = shared.was_short.swap(false, Ordering::Relaxed);
+        let is_unfair = shared.was_unfair.swap(false, Ordering::Relaxed);
         let stays_short = is_short && *was_short && dropped == 0;
         let events = shared.events.load(Ordering::Relaxed);
         let has_many_events = events > shared.limits.memory / RESERVED_SHARE;
-        let to_close = if swept.connections > 0 {
-            None
-        } else if is_unfair || stays_short {
+        let to_close = if is_unfair || stays_short {
             largest(accounts.iter().map(|account| account.total()))
-        } else if has_many_events && self.held() > shared.limits.memory {
+        } else if has_many_events && self.leased_and_events() > shared.limits.memory {
             // Delivering an event charges nothing, so perhaps no account was refused.
             largest(accounts.iter().map(|account| account.used(Kind::Watch)))
         } else {
@@ -384,39 +376,35 @@ impl Ledger {
             accounts[index].close();
             swept.connections += 1;
         }
+        swept.connections += self.close_largest_buffers(&accounts);
         *was_short = is_short;
         shared.count(swept);
         swept
     }
 
-    /// Measures the buffers, and closes the connections with the largest ones if they hold too much,
-    /// or too much for a process that `is_short` of memory. Returns how many were closed.
-    fn close_largest_buffers(&self, accounts: &[Arc<Account>], is_short: bool) -> u64 {
-        let shared = &self.shared;
-        let buffers = accounts.iter().map(|account| account.buffers().sample());
+    /// Closes the connections with the largest buffers until the rest fits; returns how many.
+    fn close_largest_buffers(&self, accounts: &[Arc<Account>]) -> u64 {
+        let buffers = accounts.iter().map(|account| match account.is_closing() {
+            true => 0,
+            false => account.buffers().sample(),
+        });
         let buffers: Vec<u64> = buffers.collect();
-        let others = [&shared.snapshots, &shared.forwarded, &shared.events];
+        let others = [&self.shared.snapshots, &self.shared.forwarded];
         let others = others.map(|bytes| bytes.load(Ordering::Relaxed));
-        let others = others.iter().sum::<u64>().saturating_add(self.leased());
-        let memory = shared.limits.memory;
-        let free = memory.saturating_sub(others).min(memory / MEASURED_SHARE);
-        let limit = match is_short {
-            true => memory / RESERVED_SHARE,
-            false => free.max(memory / RESERVED_SHARE),
-        };
-        let (closed, rest) = to_close(&buffers, limit);
+        let others = others.iter().sum::<u64>() + self.leased_and_events();
+        let closed = to_close(
+            &buffers,
+            room_for_buffers(self.shared.limits.memory, others),
+        );
         for index in &closed {
             accounts[*index].close();
         }
-        shared.buffers.store(rest, Ordering::Relaxed);
         closed.len() as u64
     }
 
-    /// The bytes of charges, events and buffers.
-    fn held(&self) -> u64 {
-        let measured = [&self.shared.events, &self.shared.buffers];
-        let measured = measured.map(|bytes| bytes.load(Ordering::Relaxed));
-        measured.iter().sum::<u64>().saturating_add(self.leased())
+    fn leased_and_events(&self) -> u64 {
+        let events = self.shared.events.load(Ordering::Relaxed);
+        self.leased().saturating_add(events)
     }
 
     /// Drops what costs most until the rest is within the limit; returns how much was dropped.
@@ -437,7 +425,10 @@ impl Ledger {
             measured.push(holding);
             costs.push(cost);
         }
-        let free = shared.limits.memory.saturating_sub(self.held());
+        let free = shared
+            .limits
+            .memory
+            .saturating_sub(self.leased_and_events());
         let limit = free.min(shared.limits.memory / MEASURED_SHARE);
         let (dropped, cost) = to_drop(&costs, limit);
         for index in &dropped {
@@ -450,6 +441,14 @@ impl Ledger {
         shared.snapshots.store(cost - forwarded, Ordering::Relaxed);
         dropped.len() as u64
     }
+}
+
+/// What buffers may hold if everything else holds `others` of the process's limit `memory`.
+fn room_for_buffers(memory: u64, others: u64) -> u64 {
+    let least = memory / RESERVED_SHARE;
+    let unreserved = memory - least;
+    let left = unreserved.saturating_sub(others);
+    left.clamp(least, memory / MEASURED_SHARE)
 }
 
 impl fmt::Debug for Ledger {
@@ -471,17 +470,15 @@ impl Shared {
 
     /// Leases `bytes` if the process's limit permits it to an account that uses `total` with them.
     fn lease(&self, bytes: u64, total: u64) -> Result<(), Short> {
-        let unreserved = self.limits.memory - self.limits.memory / RESERVED_SHARE;
         let limit = match total <= self.fair_share() {
             true => self.limits.memory,
-            false => unreserved,
+            false => self.limits.memory - self.limits.memory / RESERVED_SHARE,
         };
         let measured = [&self.snapshots, &self.forwarded, &self.events];
         let measured: u64 = measured
             .map(|bytes| bytes.load(Ordering::Relaxed))
             .iter()
             .sum();
-        let measured = measured.saturating_add(self.buffers.load(Ordering::Relaxed));
         let leased = |leased: u64| {
             let leased = leased.checked_add(bytes)?;
             let held = leased.checked_add(measured)?;

@@ -13,7 +13,6 @@ use std::task::Poll;
 use std::task::Waker;
 
 use bytes::Bytes;
-use http::Method;
 use http::Request;
 use http_body::Body;
 use http_body::Frame;
@@ -108,10 +107,8 @@ impl Received {
             received.lock().begin_request(length_of_head(&request));
             answer = Some(InProgress::begin(received, &self.buffers));
         }
-        // The library keeps the data of a CONNECT until its answer, although the request has no body.
-        let may_have_data = request.method() == Method::CONNECT;
         let request = request.map(|body| RequestBody {
-            open: (may_have_data || !body.is_end_stream()).then(|| self.open()),
+            open: (!body.is_end_stream()).then(|| self.open()),
             body,
         });
         (request, answer)
@@ -143,21 +140,22 @@ impl Received {
         let ByProtocol::Http2(open) = &self.by_protocol else {
             return;
         };
-        let counted = self.buffers.get(Buffer::Upload);
-        if counted > 0 {
+        if self.buffers.get(Buffer::Upload) > 0 {
             let most = most_of_bodies(open.load(Ordering::Relaxed) as u64);
-            if counted > most {
-                self.buffers.set(Buffer::Upload, most);
-            }
+            self.buffers.limit(Buffer::Upload, most);
         }
     }
 }
 
-/// The most bytes that so many open bodies of an HTTP/2 connection hold. A frame of data may cost as much
-/// again, unless it is so short that the library ends the connection after a few thousand of them.
+/// The most bytes that so many open bodies of an HTTP/2 connection count. A frame of [`DATA_FRAME_BYTES`]
+/// counts twice. Of shorter ones the library accepts so many that they count half of the connection's
+/// window besides.
 fn most_of_bodies(open: u64) -> u64 {
-    let window = open.saturating_mul(u64::from(STREAM_WINDOW));
-    2 * window.min(u64::from(CONNECTION_WINDOW))
+    let connection = u64::from(CONNECTION_WINDOW);
+    match open.saturating_mul(u64::from(STREAM_WINDOW)) {
+        0 => 0,
+        windows => 2 * windows.min(connection) + connection / 2,
+    }
 }
 
 fn publish(received: &ReceivedBytes, buffers: &Buffers) {

@@ -13,9 +13,9 @@ const USUAL_BUFFER: u64 = 16 << 10;
 pub(super) struct ReceivedBytes {
     /// Bytes that the HTTP library holds.
     held: u64,
-    /// The bytes of the longest head, if they are more than usual: the library keeps the memory for the
-    /// next one.
-    longest_head: u64,
+    /// The most bytes that the library has held at a time, if they are more than usual: it keeps the
+    /// memory for later reads.
+    most: u64,
     /// Bytes of the last read.
     last_read: u64,
     /// Bodies and answers of requests that have not ended. If there are none, the library reads a head.
@@ -31,21 +31,20 @@ impl ReceivedBytes {
     pub(super) fn held(&self) -> (u64, u64) {
         match (self.has_ended, self.in_progress) {
             (true, _) => (0, 0),
-            (false, 0) => (self.held.max(self.longest_head), 0),
-            (false, _) => (self.longest_head.saturating_sub(self.held), self.held),
+            (false, 0) => (self.held.max(self.most), 0),
+            (false, _) => (self.most.saturating_sub(self.held), self.held),
         }
     }
 
     /// The HTTP library has read `count` bytes.
     pub(super) fn read(&mut self, count: u64) {
         self.last_read = count;
-        if self.in_progress > 0 {
-            self.held = count;
-            return;
-        }
-        self.held += count;
+        self.held = match self.in_progress {
+            0 => self.held + count,
+            _ => count,
+        };
         if self.held > USUAL_BUFFER {
-            self.longest_head = self.longest_head.max(self.held);
+            self.most = self.most.max(self.held);
         }
     }
 
@@ -143,7 +142,7 @@ mod tests {
                 (Read(10), 0, 10),
                 (Take(20), 0, 0),
             ],
-            // The memory of a long head is kept for the next one.
+            // The memory of a long head is kept for later reads.
             &[
                 (Read(16_384), 16_384, 0),
                 (Read(100_000), 116_384, 0),
