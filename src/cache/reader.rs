@@ -18,6 +18,7 @@ use crate::cache::state::SharedCache;
 use crate::cache::state::State;
 use crate::cache::stats::Stats;
 use crate::cache::wake::Registration;
+use crate::cache::wake::WakeSet;
 use crate::cache::watch::WatchError;
 use crate::cache::watch::WatchFrom;
 use crate::cache::watch::WatchStream;
@@ -49,7 +50,7 @@ impl Reader {
 
     /// Waits until the cache is closed. Cancel safe.
     pub async fn closed(&self) {
-        self.wait_until(|_| false).await;
+        self.wait_for_wakes(&self.shared.end_wakes, |_| false).await;
     }
 
     /// Waits until all changes up to `rv` are applied, and returns true. Returns false when
@@ -268,9 +269,14 @@ impl Reader {
 
     /// Waits until `condition` is true (returns true) or the cache is closed (returns false).
     async fn wait_until(&self, condition: impl Fn(&State) -> bool) -> bool {
+        self.wait_for_wakes(&self.shared.wakes, condition).await
+    }
+
+    /// Like [`Reader::wait_until`], but tests `condition` only at the wakes of `wakes`.
+    async fn wait_for_wakes(&self, wakes: &WakeSet, condition: impl Fn(&State) -> bool) -> bool {
         let mut registration = Registration::default();
         poll_fn(move |cx| {
-            drop(registration.register(&self.shared.wakes, cx.waker()));
+            drop(registration.register(wakes, cx.waker()));
             let state = self.shared.state.read();
             if condition(&state) {
                 return Poll::Ready(true);
@@ -281,5 +287,48 @@ impl Reader {
             Poll::Pending
         })
         .await
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::pin::pin;
+    use std::sync::atomic::AtomicUsize;
+    use std::task::Context;
+    use std::task::Wake;
+    use std::task::Waker;
+
+    use super::*;
+    use crate::api::EventType;
+    use crate::cache::cache;
+    use crate::cache::tests::support::config;
+    use crate::cache::tests::support::object;
+
+    #[derive(Default)]
+    struct Wakes(AtomicUsize);
+
+    impl Wake for Wakes {
+        fn wake(self: Arc<Self>) {
+            self.0.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
+    #[test]
+    fn only_the_end_wakes_those_that_wait_for_it() {
+        let (mut writer, reader) = cache(config());
+        let relist = writer.relist();
+        writer.replace(relist, ResourceVersion(1));
+        let wakes = Arc::new(Wakes::default());
+        let waker = Waker::from(Arc::clone(&wakes));
+        let mut cx = Context::from_waker(&waker);
+        let mut closed = pin!(reader.closed());
+        assert!(closed.as_mut().poll(&mut cx).is_pending());
+        let added = object("a", "1", 2, "x");
+        let applied = writer.apply(EventType::Added, added, None);
+        applied.expect("a newer version");
+        assert_eq!(wakes.0.load(Ordering::Relaxed), 0);
+        drop(writer);
+        assert_eq!(wakes.0.load(Ordering::Relaxed), 1);
+        assert!(closed.as_mut().poll(&mut cx).is_ready());
     }
 }

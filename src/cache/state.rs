@@ -35,6 +35,8 @@ pub(super) struct SharedCache {
     pub(super) queued_to: AtomicU64,
     /// Readers that wait for a resource version or the first list. Streams wait in their groups.
     pub(super) wakes: WakeSet,
+    /// Readers that wait only for the end, so that no change wakes them.
+    pub(super) end_wakes: WakeSet,
     /// Number of holes that relists and recreated objects have opened since the start.
     pub(super) opened_holes: AtomicU32,
     pub(super) watchers: AtomicUsize,
@@ -94,6 +96,7 @@ impl SharedCache {
             }),
             pins: Mutex::default(),
             wakes: WakeSet::default(),
+            end_wakes: WakeSet::default(),
             opened_holes: AtomicU32::new(0),
             watchers: AtomicUsize::new(0),
             proven: AtomicU64::new(0),

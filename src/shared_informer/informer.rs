@@ -29,6 +29,10 @@ use super::view::View;
 
 /// How many objects or changes the background task applies before it yields.
 const STEP: usize = 32;
+/// How long the background task waits after it has applied everything. So it costs little beside
+/// handlers, which apply each change when they are told of it, and a lister that reads alone finds
+/// few changes to apply.
+const PAUSE: Duration = Duration::from_millis(20);
 
 /// The objects of one resource, kept equal to the API server's. Clones share the informer.
 ///
@@ -203,10 +207,9 @@ impl<K: DeserializeOwned> Shared<K> {
     pub(super) fn reader(&self) -> Option<Reader> {
         let current = self.source.current()?;
         let mut last = self.last_ready.lock();
-        if (current.is_ready() || current.last_snapshot().is_some())
-            && !last
-                .as_ref()
-                .is_some_and(|last| last.is_of_same_cache(&current))
+        let is_last = |last: &Reader| last.is_of_same_cache(&current);
+        if !last.as_ref().is_some_and(is_last)
+            && (current.is_ready() || current.last_snapshot().is_some())
         {
             current.keep_lost();
             *last = Some(current);
@@ -273,6 +276,7 @@ async fn follow<K: DeserializeOwned>(mut source: Source, view: Arc<SharedView<K>
             while !view.advance(STEP) {
                 tokio::task::yield_now().await;
             }
+            tokio::time::sleep(PAUSE).await;
             if !view.changed().await {
                 break;
             }

@@ -482,6 +482,7 @@ impl Drop for Writer {
             (content, self.shared.pins.lock().take())
         };
         self.wake();
+        self.shared.end_wakes.notify(&mut self.wakers);
         drop(dropped);
     }
 }
