@@ -21,7 +21,7 @@ impl ObjectKey {
     pub fn new(namespace: Option<&str>, name: &str) -> Self {
         match namespace {
             None | Some("") => Self(name.into()),
-            Some(namespace) => Self(format!("{namespace}/{name}").into()),
+            Some(namespace) => Self([namespace, "/", name].concat().into()),
         }
     }
 

@@ -75,22 +75,22 @@ impl<K: DeserializeOwned> Lister<K> {
 
     /// The objects of the informer that `selection` selects too, like [`Lister::list`].
     pub fn select(&self, selection: &Selection) -> Vec<Arc<K>> {
-        if self.0.storage == Storage::Decoded {
-            let view = self.0.view();
-            let objects = view.objects();
-            if selection.is_everything() {
-                // The objects themselves are not read, which would take longer than the list.
-                return objects.map(|(_, decoded)| Arc::clone(decoded)).collect();
-            }
-            let selected = objects.filter(|(object, _)| selection.matches(object));
-            return selected.map(|(_, decoded)| Arc::clone(decoded)).collect();
+        let view = (self.0.storage == Storage::Decoded).then(|| self.0.view());
+        if let Some(view) = &view
+            && selection.is_everything()
+        {
+            // The objects themselves are not read, which would take longer than the list.
+            return view.objects().cloned().collect();
         }
         let snapshot = self.0.snapshot();
         let snapshot = snapshot.iter();
         let objects = snapshot.flat_map(|snapshot| snapshot.list(selection, None));
         let own = objects.filter(|object| self.0.selection.matches(object));
-        own.filter_map(|object| self.0.decoder.decode_or_report(&object))
-            .collect()
+        own.filter_map(|object| match &view {
+            Some(view) => view.decode(&object),
+            None => self.0.decoder.decode_or_report(&object),
+        })
+        .collect()
     }
 
     /// The objects for which the function of the index `name` returned `value`, in the order of their

@@ -69,7 +69,7 @@ struct Content<K> {
     /// The decoded objects; empty if the view does not keep them.
     objects: HashMap<ObjectKey, (Arc<Object>, Arc<K>)>,
     /// The same in key order, for lists. A search in it takes half as long again as in `objects`.
-    in_order: BTreeMap<ObjectKey, (Arc<Object>, Arc<K>)>,
+    in_order: BTreeMap<ObjectKey, Arc<K>>,
     indexes: BTreeMap<String, Index>,
 }
 
@@ -153,7 +153,7 @@ impl<K: DeserializeOwned> SharedView<K> {
         let mut index = Index::default();
         if view.keeps_objects && matches!(view.phase, Phase::Following(_)) {
             // All objects are decoded, up to the cursor.
-            for (object, decoded) in view.content.in_order.values() {
+            for (object, decoded) in view.content.objects.values() {
                 index.insert(object, function(decoded));
             }
         } else {
@@ -204,7 +204,7 @@ impl<K: DeserializeOwned> View<K> {
     }
 
     /// The decoded objects in key order; none if the view does not keep them.
-    pub(super) fn objects(&self) -> impl Iterator<Item = &(Arc<Object>, Arc<K>)> {
+    pub(super) fn objects(&self) -> impl Iterator<Item = &Arc<K>> {
         self.content.in_order.values()
     }
 
@@ -220,14 +220,15 @@ impl<K: DeserializeOwned> View<K> {
 
     /// The decoded form of exactly this state of an object, if the view has it.
     pub(super) fn decoded(&self, object: &Arc<Object>) -> Option<Arc<K>> {
-        let is_same = |entry: &&(Arc<Object>, Arc<K>)| Arc::ptr_eq(&entry.0, object);
+        // The cache may have copied the object meanwhile, to free a larger buffer.
+        let is_same = |entry: &&(Arc<Object>, Arc<K>)| entry.0 == *object;
         let current = self.content.objects.get(&object.key).filter(is_same);
         let recent = || self.recent.iter().rev().find(is_same);
         let (_, decoded) = current.or_else(recent)?;
         Some(Arc::clone(decoded))
     }
 
-    /// The decoded form of an object of an index.
+    /// The decoded form of an object of an index or of a snapshot.
     pub(super) fn decode(&self, object: &Arc<Object>) -> Option<Arc<K>> {
         let kept = self.decoded(object);
         kept.or_else(|| self.decoder.decode_or_report(object))
@@ -272,6 +273,8 @@ impl<K: DeserializeOwned> View<K> {
                         cursor,
                     },
                     None => {
+                        // Made at once, the nodes are full and side by side. Lists then take less time.
+                        content.in_order = content.in_order.into_iter().collect();
                         self.content = content;
                         Phase::Following(cursor)
                     }
@@ -368,8 +371,9 @@ impl<K: DeserializeOwned> Content<K> {
         if !view.keeps_objects {
             return None;
         }
+        self.in_order
+            .insert(object.key.clone(), Arc::clone(&decoded));
         let entry = (Arc::clone(object), decoded);
-        self.in_order.insert(object.key.clone(), entry.clone());
         self.objects.insert(object.key.clone(), entry)
     }
 

@@ -12,6 +12,9 @@ use crate::codec::Error;
 /// Size in bytes of the length before each protobuf message.
 const LENGTH_PREFIX: usize = 4;
 
+/// Bytes for which memory is kept between frames, so that most frames are put together in it.
+const IDLE_CAPACITY: usize = 16 << 10;
+
 /// Splits a watch response into frames, independent of the boundaries of its chunks.
 ///
 /// Each frame is copied out of its chunks, so that an event in the cache does not keep a whole read
@@ -21,7 +24,7 @@ pub struct FrameSplitter {
     format: WireFormat,
     limit: usize,
     chunks: VecDeque<Bytes>,
-    /// The received start of a frame that is not complete.
+    /// The received start of a frame that is not complete. Its memory is used again.
     partial: Vec<u8>,
     failed: bool,
 }
@@ -135,10 +138,11 @@ impl FrameSplitter {
         } else {
             self.partial.extend_from_slice(&chunk[..length]);
             completes.then(|| {
-                let mut frame = std::mem::take(&mut self.partial);
-                // The cache may keep the frame for long, so unused capacity is released.
-                frame.shrink_to_fit();
-                Bytes::from(frame)
+                // The cache may keep the frame for long, so it has no unused capacity.
+                let frame = Bytes::copy_from_slice(&self.partial);
+                self.partial.clear();
+                self.partial.shrink_to(IDLE_CAPACITY);
+                frame
             })
         };
         chunk.advance(length);

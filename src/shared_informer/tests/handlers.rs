@@ -5,6 +5,7 @@ use std::sync::atomic::AtomicUsize;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
+use bytes::Bytes;
 use parking_lot::Mutex;
 use tokio::sync::Semaphore;
 use tokio::sync::mpsc;
@@ -17,6 +18,8 @@ use super::all;
 use super::resource;
 use super::text;
 use super::with_app;
+use crate::api::EventType;
+use crate::api::ObjectKey;
 use crate::api::ResourceVersion;
 use crate::cache;
 use crate::cache::EpochCause;
@@ -300,6 +303,34 @@ async fn decoded_objects_are_shared_by_handlers_and_listers() {
         };
         assert!(Arc::ptr_eq(&old, first.object()));
     }
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_object_that_the_cache_has_copied_is_not_decoded_again() {
+    let mut upstream = Upstream::new(Some(1));
+    let informer = upstream.informer(Config {
+        storage: Storage::Decoded,
+        ..Config::default()
+    });
+    // The log keeps one event. The change after its eviction copies the object out of the frame.
+    let mut object = upstream.change("a", "x");
+    let frame = Bytes::from([&object.body[..], &[b' '; 4096]].concat());
+    object.body = frame.slice(..object.body.len());
+    let body = object.body.clone();
+    let applied = upstream
+        .writer
+        .apply(EventType::Modified, object, Some(frame));
+    applied.expect("a newer version");
+    let read = informer.lister().get(Some("n"), "a");
+    let read = read.expect("a thing").expect("exists");
+    upstream.put("b", "x");
+    upstream.put("c", "x");
+    let snapshot = upstream.writer.reader().snapshot().expect("is ready");
+    let stored = snapshot.get(&ObjectKey::new(Some("n"), "a"));
+    assert_ne!(stored.expect("exists").body.as_ptr(), body.as_ptr());
+    let mut changes = informer.changes();
+    let first = changes.next().await.expect("an object");
+    assert!(Arc::ptr_eq(first.object(), &read));
 }
 
 #[tokio::test(start_paused = true)]
