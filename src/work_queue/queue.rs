@@ -147,12 +147,10 @@ impl<K: Eq + Hash + Send + Sync + 'static> WorkQueue<K> {
             shared: &self.0,
             has_timer: false,
         };
+        // Most calls find a key at once, and so register for no wake.
+        let mut step = turn.step();
         loop {
-            let woken = self.0.wake.notified();
-            tokio::pin!(woken);
-            // From here on, the wake for a key that the next step does not see is not lost.
-            woken.as_mut().enable();
-            match turn.step() {
+            match step {
                 Step::Take(run) => {
                     drop(turn);
                     if let Some(metrics) = &self.0.metrics {
@@ -161,6 +159,15 @@ impl<K: Eq + Hash + Send + Sync + 'static> WorkQueue<K> {
                     return Some(Work::new(run, Arc::clone(&self.0)));
                 }
                 Step::End => return None,
+                Step::Wait | Step::WaitUntil(_) => {}
+            }
+            let woken = self.0.wake.notified();
+            tokio::pin!(woken);
+            // From here on, the wake for a key that the next step does not see is not lost.
+            woken.as_mut().enable();
+            step = turn.step();
+            match step {
+                Step::Take(_) | Step::End => continue,
                 Step::Wait => woken.await,
                 Step::WaitUntil(due) => tokio::select! {
                     () = woken => {}
@@ -168,6 +175,7 @@ impl<K: Eq + Hash + Send + Sync + 'static> WorkQueue<K> {
                     () = sleep_until(due) => {}
                 },
             }
+            step = turn.step();
         }
     }
 
@@ -261,12 +269,12 @@ impl<K: Eq + Hash + Send + Sync + 'static> fmt::Debug for WorkQueue<K> {
 // === impl Shared ===
 
 impl<K: Eq + Hash + 'static> Shared<K> {
-    /// Ends the run `number` of `key`.
-    pub(super) fn done(&self, key: &Arc<K>, number: u64, started: Instant) {
+    /// Ends `run`.
+    pub(super) fn done(&self, run: &Run<K>) {
         let (now, is_drained) = {
             let mut state = self.state.lock();
             let now = Instant::now();
-            let change = state.schedule.done(key, number, now);
+            let change = state.schedule.done(run, now);
             self.publish(&mut state, change);
             let is_drained = state.is_draining && state.schedule.is_drained();
             (now, is_drained)
@@ -276,7 +284,7 @@ impl<K: Eq + Hash + 'static> Shared<K> {
             self.drained.notify_waiters();
         }
         if let Some(metrics) = &self.metrics {
-            let lasted = now.saturating_duration_since(started);
+            let lasted = now.saturating_duration_since(run.started);
             metrics.work_duration.observe(lasted.as_secs_f64());
         }
     }

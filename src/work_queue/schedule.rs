@@ -25,8 +25,8 @@ const MAX_DELAY: Duration = Duration::from_secs(100 * 365 * 86_400);
 pub(super) struct Schedule<K> {
     keys: HashMap<Arc<K>, KeyState>,
     lines: Lines<K>,
-    /// The start of each present run, by its number.
-    runs: BTreeMap<u64, Instant>,
+    /// The number and the start of each present run: as many as there are busy workers.
+    runs: Vec<(u64, Instant)>,
     next_run: u64,
     rate_limiter: Box<dyn RateLimiter<K>>,
     is_shutting_down: bool,
@@ -95,7 +95,8 @@ pub(super) enum Change {
 /// A key that a worker has taken.
 pub(super) struct Run<K> {
     pub(super) key: Arc<K>,
-    pub(super) number: u64,
+    number: u64,
+    pub(super) started: Instant,
     pub(super) priority: i32,
     /// How long the key waited after it was due.
     pub(super) waited: Duration,
@@ -119,7 +120,7 @@ impl<K: Eq + Hash + 'static> Schedule<K> {
                 ageing,
                 origin: now,
             },
-            runs: BTreeMap::new(),
+            runs: Vec::new(),
             next_run: 0,
             rate_limiter,
             is_shutting_down: false,
@@ -213,19 +214,23 @@ impl<K: Eq + Hash + 'static> Schedule<K> {
         state.is_forgotten = false;
         let number = self.next_run;
         self.next_run += 1;
-        self.runs.insert(number, now);
+        self.runs.push((number, now));
         Some(Run {
             key,
             number,
+            started: now,
             priority: request.priority,
             waited: now.saturating_duration_since(request.due()),
         })
     }
 
-    /// Ends the run `number` of `key`. If another run was requested meanwhile, it is placed.
-    pub(super) fn done(&mut self, key: &Arc<K>, number: u64, now: Instant) -> Change {
-        self.runs.remove(&number);
-        let MapEntry::Occupied(mut entry) = self.keys.entry(Arc::clone(key)) else {
+    /// Ends `run`. If another run of its key was requested meanwhile, it is placed.
+    pub(super) fn done(&mut self, run: &Run<K>, now: Instant) -> Change {
+        let is_this = |(number, _): &(u64, Instant)| *number == run.number;
+        if let Some(found) = self.runs.iter().position(is_this) {
+            self.runs.swap_remove(found);
+        }
+        let MapEntry::Occupied(mut entry) = self.keys.entry(Arc::clone(&run.key)) else {
             return Change::None;
         };
         let state = entry.get_mut();
@@ -233,7 +238,7 @@ impl<K: Eq + Hash + 'static> Schedule<K> {
         state.is_forgotten = false;
         match &mut state.request {
             Some(request) if !self.is_shutting_down || request.due() <= now => {
-                self.lines.place(key, request, now)
+                self.lines.place(&run.key, request, now)
             }
             _ => {
                 entry.remove();
@@ -278,8 +283,8 @@ impl<K: Eq + Hash + 'static> Schedule<K> {
 
     pub(super) fn load(&self, now: Instant) -> Load {
         let durations = || {
-            let starts = self.runs.values();
-            starts.map(|start| now.saturating_duration_since(*start))
+            let runs = self.runs.iter();
+            runs.map(|(_, start)| now.saturating_duration_since(*start))
         };
         Load {
             depth: self.len(),

@@ -4,8 +4,6 @@ use std::fmt;
 use std::hash::Hash;
 use std::sync::Arc;
 
-use tokio::time::Instant;
-
 use super::queue::Shared;
 use super::schedule::Run;
 
@@ -18,17 +16,12 @@ use super::schedule::Run;
 #[must_use = "dropping it ends the run of the key"]
 pub struct Work<K: Eq + Hash + Send + Sync + 'static> {
     run: Run<K>,
-    started: Instant,
     queue: Arc<Shared<K>>,
 }
 
 impl<K: Eq + Hash + Send + Sync + 'static> Work<K> {
     pub(super) fn new(run: Run<K>, queue: Arc<Shared<K>>) -> Self {
-        Self {
-            run,
-            started: Instant::now(),
-            queue,
-        }
+        Self { run, queue }
     }
 
     /// The key to work on.
@@ -47,8 +40,7 @@ impl<K: Eq + Hash + Send + Sync + 'static> Work<K> {
 
 impl<K: Eq + Hash + Send + Sync + 'static> Drop for Work<K> {
     fn drop(&mut self) {
-        self.queue
-            .done(&self.run.key, self.run.number, self.started);
+        self.queue.done(&self.run);
     }
 }
 

@@ -192,7 +192,7 @@ impl Play {
             }
             Step::Done(number) if number < self.runs.len() => {
                 let run = self.runs.remove(number);
-                let _ = self.schedule.done(&run.key, run.number, now);
+                let _ = self.schedule.done(&run, now);
                 self.model.running.retain(|key| *key != *run.key);
                 self.model.forgotten.remove(&*run.key);
                 if self.model.is_shutting_down {
