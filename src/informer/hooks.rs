@@ -38,8 +38,8 @@ struct Transform {
     function: Arc<TransformFunction>,
 }
 
-/// Identifies a transform in this process.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+/// Identifies a transform in this process. A later one is greater.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) struct TransformId(u64);
 
 /// A failed list or watch of an informer, which tries again or ends.
@@ -143,14 +143,6 @@ impl fmt::Debug for Hooks {
             .field("transform", &self.transform.is_some())
             .field("on_failure", &self.on_failure.is_some())
             .finish()
-    }
-}
-
-// === impl TransformId ===
-
-impl fmt::Display for TransformId {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.0.fmt(f)
     }
 }
 

@@ -200,7 +200,7 @@ impl InformerSet {
         content: ObjectContent,
         hooks: &Hooks,
     ) -> Result<Arc<Informer>, StartError> {
-        let hooks = &hooks.without(&self.inner.config.load().hooks);
+        let hooks = &self.own_hooks(hooks);
         let can_share = |informer: &Arc<Informer>| {
             informer.resource().gvr == spec.resource.gvr
                 && informer.format() == spec.format
@@ -215,6 +215,11 @@ impl InformerSet {
             return Ok(informer);
         }
         self.get_or_start_content(spec, upstream_scope(spec, selection), content, hooks)
+    }
+
+    /// `hooks` without those of [`Config::hooks`], which all informers have.
+    pub(crate) fn own_hooks(&self, hooks: &Hooks) -> Hooks {
+        hooks.without(&self.inner.config.load().hooks)
     }
 
     /// The `Warning` headers that the API server sent with its answers to informers.
@@ -800,6 +805,7 @@ mod tests {
         assert!(Arc::ptr_eq(&informer, &start(&Hooks::default())));
         let whole = informers.get_or_start(&spec, None).expect("it starts");
         assert!(Arc::ptr_eq(&informer, &whole));
+        assert_eq!(informers.own_hooks(&hooks).transform_id(), None);
         // Each attempt fails once, and the next one comes after a backoff.
         let (first, second) = (failures.recv().await, failures.recv().await);
         assert!(first < second, "{first:?}, {second:?}");

@@ -127,8 +127,8 @@ impl Factory {
         }))
     }
 
-    /// The informers below the shared ones. They have the caches.
-    pub fn informers(&self) -> &InformerSet {
+    /// The informers below the shared ones, for their metrics.
+    pub(crate) fn informers(&self) -> &InformerSet {
         &self.0.informers
     }
 
@@ -210,7 +210,7 @@ impl Factory {
             selection: config.selection.clone(),
             storage: config.storage,
             content,
-            transform: config.hooks.transform_id(),
+            transform: self.0.informers.own_hooks(&config.hooks).transform_id(),
         };
         let mut started = self.0.started.lock();
         let running = started.get(&key).and_then(Weak::upgrade);

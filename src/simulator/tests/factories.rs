@@ -21,6 +21,7 @@ use crate::api::GroupVersionResource;
 use crate::api::Selection;
 use crate::api::Status;
 use crate::informer;
+use crate::informer::Hooks;
 use crate::informer::Informer;
 use crate::informer::InformerSet;
 use crate::informer::LiveRestMapper;
@@ -108,14 +109,23 @@ async fn next(changes: &mut Changes<ConfigMap>) -> String {
 #[tokio::test(start_paused = true)]
 async fn there_is_one_informer_of_a_type_and_selection() {
     let server = ApiServer::start().await.expect("a port");
-    let started = start(server.kube_client(), informer::Config::default()).await;
+    let hooks = Hooks::default().with_transform(|_, _| {});
+    let of_all = informer::Config {
+        hooks: hooks.clone(),
+        ..informer::Config::default()
+    };
+    let started = start(server.kube_client(), of_all).await;
     let factory = &started.factory;
     let first = factory.informer::<ConfigMap>(Config::default());
     let first = first.expect("an informer");
     first
         .add_index("none", |_| Vec::new())
         .expect("a new index");
-    let again = factory.informer::<ConfigMap>(Config::default());
+    // The factory's own hooks make no other informer.
+    let again = factory.informer::<ConfigMap>(Config {
+        hooks,
+        ..Config::default()
+    });
     let again = again.expect("an informer");
     let exists = IndexError::Exists("none".to_owned());
     assert_eq!(again.add_index("none", |_| Vec::new()), Err(exists));

@@ -235,7 +235,7 @@ async fn an_informer_with_a_transform_has_a_cache_of_its_own() {
         let is_meant = line.starts_with("kubefan_cache_objects{");
         is_meant && line.contains(&format!("namespace=\"{namespace}\""))
     });
-    let transformed = |line: &str| line.contains(",transform=\"");
+    let transformed = |line: &str| line.contains(",transform=\"1\"");
     let (own, shared): (Vec<_>, Vec<_>) = of_caches.partition(|line| transformed(line));
     assert!(own.len() == 1 && shared.len() == 1, "{metrics}");
     assert!(
