@@ -3,7 +3,8 @@
 //!
 //! The simulator serves the pods. Each library runs in a process of its own, which is this program
 //! again, and gets the same changes at the same rate. `PODS`, `CHANGES` and `RUNS` in the environment
-//! change the numbers; the figures are the medians of the runs.
+//! change the numbers; the figures are the medians of the runs. `ONLY` selects the columns whose name
+//! contains it, for a profile of one library.
 
 use std::collections::BTreeMap;
 use std::env;
@@ -124,15 +125,20 @@ async fn compare() -> Outcome<()> {
     };
     let server = SimulatedApp::serve(&config, simulator.clone(), shutdown.clone()).await?;
     let stored = store_pods(&simulator, pods)?;
+    let only = env::var("ONLY").unwrap_or_default();
+    let tables = TABLES.map(|libraries| {
+        let selected = libraries.iter().filter(|library| library.contains(&only));
+        selected.copied().collect::<Vec<_>>()
+    });
     let mut runs: BTreeMap<&str, Vec<Figures>> = BTreeMap::new();
     for number in 0..number("RUNS", 1) {
-        for library in TABLES.concat() {
+        for library in tables.concat() {
             eprintln!("{library}, run {number} …");
             let figures = run(library, &server.url(), &simulator, &stored, changes).await?;
             runs.entry(library).or_default().push(figures);
         }
     }
-    for libraries in TABLES {
+    for libraries in tables.iter().filter(|libraries| !libraries.is_empty()) {
         let columns = libraries.iter().map(|library| medians(&runs[library]));
         print(libraries, &columns.collect::<Vec<_>>());
     }
