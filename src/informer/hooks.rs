@@ -38,8 +38,8 @@ struct Transform {
     function: Arc<TransformFunction>,
 }
 
-/// Identifies a transform in this process. A later one is greater.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+/// Identifies a transform in this process.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct TransformId(u64);
 
 /// A failed list or watch of an informer, which tries again or ends.

@@ -74,9 +74,16 @@ pub struct Informer {
     isolated_list_permits: Arc<Semaphore>,
     isolated_watch_permits: Arc<Semaphore>,
     bridges: Bridges<ResourceClient>,
-    /// The transform that this informer has instead of the set's.
-    own_transform: Option<TransformId>,
+    own_transform: Option<OwnTransform>,
     hooks: ResourceHooks,
+}
+
+/// The transform that an informer has instead of the set's.
+#[derive(Clone, Copy)]
+pub(super) struct OwnTransform {
+    pub(super) id: TransformId,
+    /// Tells the informer from running ones that differ only in their transform, in metrics.
+    pub(super) number: usize,
 }
 
 /// A user of an informer that may make no requests for long. See [`Informer::hold`].
@@ -106,7 +113,7 @@ impl Informer {
         shape: Arc<WireShape>,
         freshness: Freshness<ResourceClient>,
         bridges: Bridges<ResourceClient>,
-        own_transform: Option<TransformId>,
+        own_transform: Option<OwnTransform>,
         hooks: ResourceHooks,
     ) -> Self {
         Self {
@@ -176,7 +183,12 @@ impl Informer {
     }
 
     pub(super) fn own_transform(&self) -> Option<TransformId> {
-        self.own_transform
+        self.own_transform.map(|transform| transform.id)
+    }
+
+    /// The number of the informer's own transform, if it has one.
+    pub(super) fn transform_number(&self) -> Option<usize> {
+        self.own_transform.map(|transform| transform.number)
     }
 
     pub(super) fn hooks(&self) -> &ResourceHooks {

@@ -1,7 +1,5 @@
 //! The metrics of each informer, which are sampled at each scrape.
 
-use std::collections::HashMap;
-
 use crate::cache::Stats;
 use crate::telemetry::Samples;
 
@@ -16,24 +14,13 @@ impl InformerSet {
     /// Adds the current metrics of all informers to `samples`, for
     /// [`Registry::on_scrape`](crate::telemetry::Registry::on_scrape).
     pub fn sample(&self, samples: &mut Samples) {
-        let mut informers = self.all();
-        informers.sort_by_key(|informer| informer.own_transform());
-        let mut alike = HashMap::new();
-        for informer in informers {
-            let number = informer.own_transform().map(|_| {
-                let (gvr, scope) = (&informer.resource().gvr, informer.upstream_scope());
-                let key = (gvr.clone(), informer.format(), scope, informer.content());
-                let number = alike.entry(key).or_insert(0);
-                *number += 1;
-                *number
-            });
-            add_samples(&informer, number, samples);
+        for informer in self.all() {
+            add_samples(&informer, samples);
         }
     }
 }
 
-/// `transform` numbers the informers with a transform of their own that are otherwise alike, from 1 on.
-fn add_samples(informer: &Informer, transform: Option<usize>, samples: &mut Samples) {
+fn add_samples(informer: &Informer, samples: &mut Samples) {
     let stats = informer.reader().stats();
     let gvr = &informer.resource().gvr;
     let scope = informer.upstream_scope();
@@ -52,6 +39,7 @@ fn add_samples(informer: &Informer, transform: Option<usize>, samples: &mut Samp
     if informer.content() == ObjectContent::Metadata {
         labels.push(("content", "metadata"));
     }
+    let transform = informer.transform_number();
     let transform = transform.map(|number| number.to_string());
     labels.extend(
         transform

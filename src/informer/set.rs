@@ -2,6 +2,7 @@
 //!
 //! `server` starts informers, `app` pins them, and the live REST mapper stops and relists them.
 
+mod numbering;
 mod required;
 
 use std::sync::Arc;
@@ -42,6 +43,7 @@ use super::Signals;
 use super::WireShape;
 use super::bridges::Bridges;
 use super::hooks::TransformId;
+use super::informer::OwnTransform;
 use super::relist_channel;
 
 use required::RequiredInformer;
@@ -97,6 +99,8 @@ struct Inner {
     informers: DashMap<Key, Arc<Informer>>,
     refusals: DashMap<Key, (StartError, Instant)>,
     required: Mutex<Vec<RequiredInformer>>,
+    /// Held while an informer with a transform starts, so that no two get the same number.
+    numbering: Mutex<()>,
     bridge_limits: Arc<BridgeLimits>,
     evicted: EvictedBytes,
 }
@@ -115,6 +119,7 @@ impl InformerSet {
             informers: DashMap::new(),
             refusals: DashMap::new(),
             required: Mutex::default(),
+            numbering: Mutex::default(),
             bridge_limits: Arc::new(bridge_limits),
             evicted,
         };
@@ -384,13 +389,15 @@ impl InformerSet {
         if self.inner.shutdown.phase() >= Phase::StopAccepting {
             return Err(StartError::ShuttingDown);
         }
+        let numbered = self.number(&key);
+        let own_transform = numbered.as_ref().map(|(transform, _)| *transform);
         match self.inner.informers.entry(key.clone()) {
             Entry::Occupied(running) => {
                 running.get().hooks().add_failure_handler(hooks);
                 Ok(Arc::clone(running.get()))
             }
             Entry::Vacant(vacant) => {
-                let informer = self.start(&key, spec, scope, hooks);
+                let informer = self.start(&key, spec, scope, own_transform, hooks);
                 vacant.insert(Arc::clone(&informer));
                 Ok(informer)
             }
@@ -407,6 +414,7 @@ impl InformerSet {
         key: &Key,
         spec: &InformerSpec,
         scope: Selection,
+        own_transform: Option<OwnTransform>,
         hooks: &Hooks,
     ) -> Arc<Informer> {
         let config = self.inner.config.load_full();
@@ -458,7 +466,7 @@ impl InformerSet {
             Arc::clone(&shape),
             freshness,
             bridges,
-            key.transform,
+            own_transform,
             hooks.clone(),
         ));
         let (watched, set) = (Arc::clone(&informer), self.clone());
@@ -602,6 +610,7 @@ mod tests {
     use crate::api::SelectableFields;
     use crate::informer::ResourceRule;
     use crate::shutdown;
+    use crate::telemetry::Registry;
     use crate::upstream::Dial;
 
     fn slices(fields: SelectableFields) -> InformerSpec {
@@ -781,6 +790,50 @@ mod tests {
             assert_eq!(failures.recv().await, Some(2));
         }
         assert_eq!(informers.all().len(), 3);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_transform_keeps_its_number_while_others_come_and_go() {
+        let dial: Dial = Arc::new(|| Err(io::Error::from(io::ErrorKind::ConnectionRefused)));
+        let shutdown = Shutdown::new(shutdown::Config::default());
+        let informers = InformerSet::new(Client::in_memory(&dial), Config::default(), shutdown);
+        let spec = slices(SelectableFields::default());
+        let transform = || Hooks::default().with_transform(|_, object| drop(object.take()));
+        let start = |hooks: &Hooks| start_with(&informers, &spec, hooks);
+        let registry = Registry::new();
+        let sampled = informers.clone();
+        registry.on_scrape(move |samples| sampled.sample(samples));
+        // The numbers in the series of the informers.
+        let series = || {
+            let (_, text) = registry.render();
+            let ready = text
+                .lines()
+                .filter(|line| line.starts_with("kubefan_informer_ready{"));
+            let number = |line: &str| {
+                let (_, number) = line.split_once("transform=\"")?;
+                number.split('"').next()?.parse().ok()
+            };
+            let mut numbers: Vec<Option<usize>> = ready.map(number).collect();
+            numbers.sort_unstable();
+            numbers
+        };
+        let plain = start(&Hooks::default());
+        let (first, second) = (start(&transform()), start(&transform()));
+        let numbers = [&plain, &first, &second].map(|informer| informer.transform_number());
+        assert_eq!(numbers, [None, Some(1), Some(2)]);
+        assert_eq!(series(), numbers);
+
+        first.stop();
+        first.reader().closed().await;
+        while informers.all().len() == 3 {
+            tokio::task::yield_now().await;
+        }
+        assert_eq!(second.transform_number(), Some(2));
+        assert_eq!(series(), [None, Some(2)]);
+        let (third, fourth) = (start(&transform()), start(&transform()));
+        let numbers = [&third, &second, &fourth].map(|informer| informer.transform_number());
+        assert_eq!(numbers, [Some(1), Some(2), Some(3)]);
+        assert_eq!(series(), [None, Some(1), Some(2), Some(3)]);
     }
 
     #[tokio::test(start_paused = true)]

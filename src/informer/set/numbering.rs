@@ -1,0 +1,34 @@
+//! Numbers the transforms of informers that are alike otherwise, so that metrics tell them apart.
+
+use parking_lot::MutexGuard;
+
+use crate::api::GroupVersionResource;
+use crate::api::WireFormat;
+use crate::informer::ObjectContent;
+use crate::informer::informer::OwnTransform;
+use crate::upstream::Scope;
+
+use super::InformerSet;
+use super::Key;
+
+impl InformerSet {
+    /// The transform of `key`, if it has one, with the smallest number, from 1 on, that no running
+    /// informer like it has. The number may be taken by others when the guard is dropped.
+    pub(super) fn number(&self, key: &Key) -> Option<(OwnTransform, MutexGuard<'_, ()>)> {
+        let id = key.transform?;
+        let guard = self.inner.numbering.lock();
+        let entries = self.inner.informers.iter();
+        let alike =
+            entries.filter(|entry| without_transform(entry.key()) == without_transform(key));
+        let taken: Vec<_> = alike.filter_map(|entry| entry.transform_number()).collect();
+        let mut number = 1;
+        while taken.contains(&number) {
+            number += 1;
+        }
+        Some((OwnTransform { id, number }, guard))
+    }
+}
+
+fn without_transform(key: &Key) -> (&GroupVersionResource, WireFormat, &Scope, ObjectContent) {
+    (&key.gvr, key.format, &key.scope, key.content)
+}
