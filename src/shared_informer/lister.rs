@@ -75,17 +75,26 @@ impl<K: DeserializeOwned> Lister<K> {
 
     /// The objects of the informer that `selection` selects too, like [`Lister::list`].
     pub fn select(&self, selection: &Selection) -> Vec<Arc<K>> {
+        let own = &self.0.selection;
+        let Some(selection) = within(own, selection) else {
+            return Vec::new();
+        };
         let view = (self.0.storage == Storage::Decoded).then(|| self.0.view());
-        if let Some(view) = &view
-            && selection.is_everything()
-        {
-            // The objects themselves are not read, which would take longer than the list.
-            return view.objects().cloned().collect();
+        if let Some(view) = &view {
+            if selection.is_unfiltered() && selection.namespace.as_deref() == own.single_namespace()
+            {
+                // The objects themselves are not read, which would take longer than the list.
+                return view.objects().cloned().collect();
+            }
+            if !own.is_unfiltered() {
+                // The cache may have many more objects than the view, and no index for them.
+                return view.select(&selection).cloned().collect();
+            }
         }
         let snapshot = self.0.snapshot();
         let snapshot = snapshot.iter();
-        let objects = snapshot.flat_map(|snapshot| snapshot.list(selection, None));
-        let own = objects.filter(|object| self.0.selection.matches(object));
+        let objects = snapshot.flat_map(|snapshot| snapshot.list(&selection, None));
+        let own = objects.filter(|object| own.matches(object));
         own.filter_map(|object| match &view {
             Some(view) => view.decode(&object),
             None => self.0.decoder.decode_or_report(&object),
@@ -139,5 +148,65 @@ impl<K: DeserializeOwned> Lister<K> {
     /// false when `deadline` has passed, or if the informer has ended. Cancel safe.
     pub async fn wait_for(&self, version: ResourceVersion, deadline: Instant) -> bool {
         self.0.source.clone().wait_for(version, deadline).await
+    }
+}
+
+/// `selection`, limited to the only namespace of the objects that `own` selects, if they have one:
+/// their cache may have all namespaces. `None` if `selection` has another.
+fn within(own: &Selection, selection: &Selection) -> Option<Selection> {
+    let mut selection = selection.clone();
+    let Some(namespace) = own.single_namespace() else {
+        return Some(selection);
+    };
+    if selection
+        .single_namespace()
+        .is_some_and(|other| other != namespace)
+    {
+        return None;
+    }
+    selection.namespace = Some(namespace.to_owned());
+    Some(selection)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::api::Field;
+    use crate::api::FieldSelector;
+    use crate::api::FieldTerm;
+    use crate::api::LabelSelector;
+
+    #[test]
+    fn a_read_is_limited_to_the_namespace_of_the_informer() {
+        let selection = |namespace: &str, field: &str| Selection {
+            namespace: Some(namespace.to_owned()).filter(|namespace| !namespace.is_empty()),
+            labels: LabelSelector::parse("app=x").expect("a selector"),
+            fields: FieldSelector {
+                terms: match field {
+                    "" => Vec::new(),
+                    value => vec![FieldTerm {
+                        field: Field::Namespace,
+                        equal: true,
+                        value: value.to_owned(),
+                    }],
+                },
+            },
+            shard: None,
+        };
+        // Namespace and field of the informer and of the read, and the namespace that is read.
+        for (own, read, expected) in [
+            (("", ""), ("", ""), Some("")),
+            (("", ""), ("a", ""), Some("a")),
+            (("a", ""), ("", ""), Some("a")),
+            (("a", ""), ("a", ""), Some("a")),
+            (("a", ""), ("b", ""), None),
+            (("a", ""), ("", "b"), None),
+            (("", "a"), ("", ""), Some("a")),
+            (("", "a"), ("b", ""), None),
+        ] {
+            let found = within(&selection(own.0, own.1), &selection(read.0, read.1));
+            let expected = expected.map(|namespace| selection(namespace, read.1));
+            assert_eq!(found, expected, "{own:?} {read:?}");
+        }
     }
 }

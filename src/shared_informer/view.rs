@@ -17,6 +17,7 @@ use tokio::sync::watch;
 use crate::api::EventType;
 use crate::api::Object;
 use crate::api::ObjectKey;
+use crate::api::ResourceVersion;
 use crate::api::Selection;
 use crate::cache::Event;
 use crate::cache::LogCursor;
@@ -47,8 +48,15 @@ pub(super) struct View<K> {
     reader: Option<Reader>,
     phase: Phase<K>,
     content: Content<K>,
-    recent: VecDeque<(Arc<Object>, Arc<K>)>,
+    recent: VecDeque<Recent<K>>,
     recent_bytes: usize,
+}
+
+/// A replaced object. The version is here, too, so that a search reads no other objects.
+struct Recent<K> {
+    version: ResourceVersion,
+    object: Arc<Object>,
+    decoded: Arc<K>,
 }
 
 enum Phase<K> {
@@ -66,9 +74,10 @@ enum Phase<K> {
 }
 
 struct Content<K> {
-    /// The decoded objects; empty if the view does not keep them.
-    objects: HashMap<ObjectKey, (Arc<Object>, Arc<K>)>,
-    /// The same in key order, for lists. A search in it takes half as long again as in `objects`.
+    /// All objects, without a decoded form if they have none; empty if the view does not keep them.
+    objects: HashMap<ObjectKey, (Arc<Object>, Option<Arc<K>>)>,
+    /// The decoded ones in key order, for lists. A search in it takes half as long again as in
+    /// `objects`.
     in_order: BTreeMap<ObjectKey, Arc<K>>,
     indexes: BTreeMap<String, Index>,
 }
@@ -154,7 +163,9 @@ impl<K: DeserializeOwned> SharedView<K> {
         if view.keeps_objects && matches!(view.phase, Phase::Following(_)) {
             // All objects are decoded, up to the cursor.
             for (object, decoded) in view.content.objects.values() {
-                index.insert(object, function(decoded));
+                if let Some(decoded) = decoded {
+                    index.insert(object, function(decoded));
+                }
             }
         } else {
             view.phase = Phase::Waiting;
@@ -208,9 +219,19 @@ impl<K: DeserializeOwned> View<K> {
         self.content.in_order.values()
     }
 
+    /// Those of the decoded objects that `selection` selects.
+    pub(super) fn select(&self, selection: &Selection) -> impl Iterator<Item = &Arc<K>> {
+        let is_selected = |key: &ObjectKey| {
+            let entry = self.content.objects.get(key);
+            entry.is_some_and(|(object, _)| selection.matches(object))
+        };
+        let in_order = self.content.in_order.iter();
+        in_order.filter_map(move |(key, decoded)| is_selected(key).then_some(decoded))
+    }
+
     /// The decoded object at `key`, if there is one and the view keeps it.
     pub(super) fn get(&self, key: &ObjectKey) -> Option<&Arc<K>> {
-        self.content.objects.get(key).map(|(_, decoded)| decoded)
+        self.content.objects.get(key)?.1.as_ref()
     }
 
     pub(super) fn index(&self, name: &str) -> Result<&Index, IndexError> {
@@ -220,18 +241,29 @@ impl<K: DeserializeOwned> View<K> {
 
     /// The decoded form of exactly this state of an object, if the view has it.
     pub(super) fn decoded(&self, object: &Arc<Object>) -> Option<Arc<K>> {
-        // The cache may have copied the object meanwhile, to free a larger buffer.
-        let is_same = |entry: &&(Arc<Object>, Arc<K>)| entry.0 == *object;
-        let current = self.content.objects.get(&object.key).filter(is_same);
-        let recent = || self.recent.iter().rev().find(is_same);
-        let (_, decoded) = current.or_else(recent)?;
-        Some(Arc::clone(decoded))
+        if let Some(current) = self.current(object) {
+            return current.clone();
+        }
+        let version = object.resource_version;
+        let is_same = |recent: &&Recent<K>| recent.version == version && recent.object == *object;
+        let recent = self.recent.iter().rev().find(is_same)?;
+        Some(Arc::clone(&recent.decoded))
     }
 
-    /// The decoded form of an object of an index or of a snapshot.
+    /// The decoded form of an object of an index or of a snapshot. An object that has none is reported
+    /// unless it is the view's, which was reported when it was applied.
     pub(super) fn decode(&self, object: &Arc<Object>) -> Option<Arc<K>> {
-        let kept = self.decoded(object);
-        kept.or_else(|| self.decoder.decode_or_report(object))
+        match self.current(object) {
+            Some(current) => current.clone(),
+            None => self.decoder.decode_or_report(object),
+        }
+    }
+
+    /// What the view keeps of `object`, if this is the state that it has.
+    fn current(&self, object: &Arc<Object>) -> Option<&Option<Arc<K>>> {
+        let (known, decoded) = self.content.objects.get(&object.key)?;
+        // The cache may have copied the object meanwhile, to free a larger buffer.
+        (known == object).then_some(decoded)
     }
 
     fn is_current(&self) -> bool {
@@ -317,7 +349,12 @@ impl<K: DeserializeOwned> View<K> {
             }
             last = Some(object.key.clone());
             if self.selection.matches(object) {
-                content.insert(self, object);
+                content.insert(
+                    &self.functions,
+                    self.keeps_objects,
+                    object,
+                    self.decode(object),
+                );
             }
         }
         None
@@ -327,19 +364,26 @@ impl<K: DeserializeOwned> View<K> {
         let Some(verdict) = event.verdict(&self.selection) else {
             return;
         };
-        let mut content = std::mem::replace(&mut self.content, Content::new(&BTreeMap::new()));
+        let object = &event.object;
+        let content = &mut self.content;
         let replaced = match verdict {
-            EventType::Deleted => content.remove(&event.object.key),
-            EventType::Added | EventType::Modified => content.insert(self, &event.object),
+            EventType::Deleted => content.remove(&object.key),
+            EventType::Added | EventType::Modified => {
+                let decoded = self.decoder.decode_or_report(object);
+                content.insert(&self.functions, self.keeps_objects, object, decoded)
+            }
         };
-        self.content = content;
-        if let Some(replaced) = replaced {
-            self.recent_bytes += replaced.0.size();
-            self.recent.push_back(replaced);
+        if let Some((object, Some(decoded))) = replaced {
+            self.recent_bytes += object.size();
+            self.recent.push_back(Recent {
+                version: object.resource_version,
+                object,
+                decoded,
+            });
             while self.recent_bytes > RECENT_BYTES
-                && let Some((object, _)) = self.recent.pop_front()
+                && let Some(oldest) = self.recent.pop_front()
             {
-                self.recent_bytes -= object.size();
+                self.recent_bytes -= oldest.object.size();
             }
         }
     }
@@ -357,27 +401,35 @@ impl<K: DeserializeOwned> Content<K> {
         }
     }
 
-    /// Adds `object`, or replaces its old state, which is returned. An object that cannot be decoded
-    /// is left out.
-    fn insert(&mut self, view: &View<K>, object: &Arc<Object>) -> Option<(Arc<Object>, Arc<K>)> {
-        let Some(decoded) = view.decode(object) else {
-            return self.remove(&object.key);
-        };
-        for (name, function) in &view.functions {
-            if let Some(index) = self.indexes.get_mut(name) {
-                index.insert(object, function(&decoded));
+    /// Adds `object` with its decoded form, if it has one, or replaces its old state, which is
+    /// returned.
+    fn insert(
+        &mut self,
+        functions: &BTreeMap<String, IndexFunction<K>>,
+        keeps_objects: bool,
+        object: &Arc<Object>,
+        decoded: Option<Arc<K>>,
+    ) -> Option<(Arc<Object>, Option<Arc<K>>)> {
+        for (name, index) in &mut self.indexes {
+            match (&decoded, functions.get(name)) {
+                (Some(decoded), Some(function)) => index.insert(object, function(decoded)),
+                _ => index.remove(&object.key),
             }
         }
-        if !view.keeps_objects {
+        if !keeps_objects {
             return None;
         }
-        self.in_order
-            .insert(object.key.clone(), Arc::clone(&decoded));
+        match &decoded {
+            Some(decoded) => self
+                .in_order
+                .insert(object.key.clone(), Arc::clone(decoded)),
+            None => self.in_order.remove(&object.key),
+        };
         let entry = (Arc::clone(object), decoded);
         self.objects.insert(object.key.clone(), entry)
     }
 
-    fn remove(&mut self, key: &ObjectKey) -> Option<(Arc<Object>, Arc<K>)> {
+    fn remove(&mut self, key: &ObjectKey) -> Option<(Arc<Object>, Option<Arc<K>>)> {
         for index in self.indexes.values_mut() {
             index.remove(key);
         }

@@ -361,6 +361,14 @@ async fn objects_of_another_type_are_reported_and_left_out() {
         let message = error.to_string();
         assert!(message.starts_with("things.example.com n/a cannot be decoded as"));
         assert_eq!(reported.lock().first(), Some(&message));
+        // With decoded objects, no read decodes what could not be decoded before.
+        assert!(lister.list_in("n").is_empty());
+        assert!(lister.select(&with_app("x")).is_empty());
+        let reports = match storage {
+            Storage::Bytes => 3,
+            Storage::Decoded => 1,
+        };
+        assert_eq!(reported.lock().len(), reports);
     }
 }
 

@@ -68,7 +68,11 @@ impl World {
         let retention = [None, Some(1300), Some(2500), Some(6500)];
         let upstream = Upstream::new(retention[rng.random_range(0..retention.len())]);
         let mut informers = Vec::new();
-        for selection in [Selection::default(), with_app("x")] {
+        let of_namespace = Selection {
+            namespace: Some("n".to_owned()),
+            ..Selection::default()
+        };
+        for selection in [Selection::default(), of_namespace, with_app("x")] {
             for storage in [Storage::Bytes, Storage::Decoded] {
                 let informer = upstream.informer(Config {
                     selection: selection.clone(),
@@ -154,6 +158,8 @@ impl World {
             let expected = self.expected(selection);
             let lister = informer.lister();
             assert!(lister.list().iter().eq(expected.values()));
+            assert!(lister.list_in("n").iter().eq(expected.values()));
+            assert!(lister.list_in("other").is_empty());
             for name in NAMES {
                 match lister.get(Some("n"), name) {
                     Ok(found) => assert_eq!(found.as_ref(), expected.get(name)),
@@ -165,6 +171,8 @@ impl World {
             for app in APPS {
                 let found = lister.by_index("app", app).expect("is an index");
                 let has_app = |thing: &&Arc<Thing>| thing.metadata.labels["app"] == app;
+                assert!(found.iter().eq(expected.values().filter(has_app)));
+                let found = lister.select(&with_app(app));
                 assert!(found.iter().eq(expected.values().filter(has_app)));
             }
             let values = lister.index_values("app").expect("is an index");
