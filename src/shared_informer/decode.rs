@@ -69,7 +69,7 @@ impl<K: DeserializeOwned> Decoder<K> {
 fn parse<K: DeserializeOwned>(json: &[u8]) -> serde_json::Result<K> {
     match std::str::from_utf8(json) {
         Ok(text) => serde_json::from_str(text),
-        // The error says where.
+        // The result stays that of `from_slice`, which checks no UTF-8 in members that `K` ignores.
         Err(_) => serde_json::from_slice(json),
     }
 }

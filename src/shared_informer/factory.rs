@@ -54,6 +54,10 @@ const RESTART_PAUSE: Duration = Duration::from_secs(1);
 /// restarted if it ends, for example because a custom resource is defined again; its handlers then
 /// get the difference. After its last user, the informer is stopped when it was idle for
 /// [`informer::Config::idle_timeout`](crate::informer::Config::idle_timeout).
+///
+/// A [`Manager`](crate::manager::Manager) renders the metrics of its factory's caches. A program
+/// without one makes the [`InformerSet`] itself, gives it to [`Factory::new`], and calls
+/// [`InformerSet::sample`] from [`Registry::on_scrape`](crate::telemetry::Registry::on_scrape).
 #[derive(Clone)]
 pub struct Factory(Arc<Inner>);
 

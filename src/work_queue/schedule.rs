@@ -25,7 +25,7 @@ const MAX_DELAY: Duration = Duration::from_secs(100 * 365 * 86_400);
 pub(super) struct Schedule<K> {
     keys: HashMap<Arc<K>, KeyState>,
     lines: Lines<K>,
-    /// The number and the start of each present run: as many as there are busy workers.
+    /// The number and the start of each present run, one for each `Work` that workers hold.
     runs: Vec<(u64, Instant)>,
     next_run: u64,
     rate_limiter: Box<dyn RateLimiter<K>>,
