@@ -107,7 +107,8 @@ const MIN_FAIR_SHARE: u64 = 4 * QUANTUM;
 /// The limits of a [`Ledger`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
-    /// Upper limit in bytes of everything that is held for readers and callers.
+    /// Upper limit in bytes of everything that is held for readers and callers. Buffers of connections may
+    /// exceed it by a quarter.
     pub memory: u64,
     /// Upper limit in bytes of the charges of one connection.
     pub connection_memory: u64,
@@ -245,7 +246,7 @@ impl Ledger {
             }
             samples.gauge(
                 "kubefan_reader_memory_limit_bytes",
-                "Upper limit of the bytes held for readers and callers.",
+                "Upper limit of the bytes held for readers and callers; with the buffers of connections, a quarter more.",
                 &[],
                 limits.memory as f64,
             );
@@ -332,16 +333,16 @@ impl Ledger {
         }
     }
 
-    /// Closes connections with large buffers until the rest of the buffers fit into what charges and
-    /// the other measured things leave unreserved: at most half of the limit, at least a quarter. Drops
-    /// what is held for readers that are too slow, then snapshots and forwarded answers until what they
-    /// cost is within the limit.
-    ///
-    /// Closes the connection with the largest charge if an
+    /// Drops what is held for readers that are too slow, then snapshots and forwarded answers until
+    /// what they cost is within the limit. Closes the connection with the largest charge if an
     /// account within its fair share was refused since the last sweep, or if any was, also in the
     /// sweep before (`was_short`), and there was nothing to drop. If nobody was refused, but charges and
     /// events together exceed the limit, and events a quarter of it, closes the connection with the
     /// largest charge for watches.
+    ///
+    /// At last closes the connections with the largest buffers until the rest of them fit into what
+    /// charges and the other measured things leave of three quarters of the limit: at most half of it, at
+    /// least a quarter.
     pub fn sweep(&self, now: Instant, was_short: &mut bool) -> Swept {
         let shared = &self.shared;
         let mut swept = Swept::default();
@@ -392,6 +393,10 @@ impl Ledger {
         let others = [&self.shared.snapshots, &self.shared.forwarded];
         let others = others.map(|bytes| bytes.load(Ordering::Relaxed));
         let others = others.iter().sum::<u64>() + self.leased_and_events();
+        // Connections that are being closed are about to return what they have leased.
+        let closing = self.shared.accounts().into_iter();
+        let closing = closing.filter(|account| account.is_closing());
+        let others = others.saturating_sub(closing.map(|account| account.total()).sum());
         let closed = to_close(
             &buffers,
             room_for_buffers(self.shared.limits.memory, others),

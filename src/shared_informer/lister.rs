@@ -59,8 +59,9 @@ impl<K: DeserializeOwned> Lister<K> {
         object.map(decode).transpose()
     }
 
-    /// All objects, in the order of their keys. Objects that are not of type `K` are left out and
-    /// reported to [`Config::on_decode_error`](super::Config::on_decode_error).
+    /// All objects, in the order of their keys. Objects that are not of type `K` are left out, and
+    /// reported to [`Config::on_decode_error`](super::Config::on_decode_error): with
+    /// [`Storage::Decoded`] when the informer gets them, otherwise by each read.
     pub fn list(&self) -> Vec<Arc<K>> {
         self.select(&Selection::default())
     }
@@ -80,9 +81,13 @@ impl<K: DeserializeOwned> Lister<K> {
             return Vec::new();
         };
         let view = (self.0.storage == Storage::Decoded).then(|| self.0.view());
-        if let Some(view) = &view {
-            if selection.is_unfiltered() && selection.namespace.as_deref() == own.single_namespace()
-            {
+        let adds_no_key =
+            selection.name().is_none() && selection.single_namespace() == own.single_namespace();
+        // While the cache lists again, the snapshot may be newer than the view.
+        if let Some(view) = view.as_ref().filter(|view| view.is_following())
+            && adds_no_key
+        {
+            if selection.is_unfiltered() {
                 // The objects themselves are not read, which would take longer than the list.
                 return view.objects().cloned().collect();
             }

@@ -109,7 +109,7 @@ impl<K: DeserializeOwned> SharedView<K> {
     pub(super) fn advance(&self, max: usize) -> bool {
         let mut view = self.view.write();
         let is_current = view.advance(max);
-        if is_current && matches!(view.phase, Phase::Following(_)) {
+        if is_current && view.is_following() {
             self.end_loading();
         }
         is_current
@@ -160,7 +160,7 @@ impl<K: DeserializeOwned> SharedView<K> {
             return Err(IndexError::Exists(name));
         }
         let mut index = Index::default();
-        if view.keeps_objects && matches!(view.phase, Phase::Following(_)) {
+        if view.keeps_objects && view.is_following() {
             // All objects are decoded, up to the cursor.
             for (object, decoded) in view.content.objects.values() {
                 if let Some(decoded) = decoded {
@@ -264,6 +264,11 @@ impl<K: DeserializeOwned> View<K> {
         let (known, decoded) = self.content.objects.get(&object.key)?;
         // The cache may have copied the object meanwhile, to free a larger buffer.
         (known == object).then_some(decoded)
+    }
+
+    /// True if the view has all changes up to its position in the cache's log.
+    pub(super) fn is_following(&self) -> bool {
+        matches!(self.phase, Phase::Following(_))
     }
 
     fn is_current(&self) -> bool {
