@@ -21,6 +21,7 @@ use super::with_app;
 use crate::api::EventType;
 use crate::api::ObjectKey;
 use crate::api::ResourceVersion;
+use crate::api::Selection;
 use crate::cache;
 use crate::cache::EpochCause;
 use crate::shared_informer::Change;
@@ -470,6 +471,33 @@ async fn a_lister_shows_the_last_state_while_its_cache_is_replaced() {
         assert!(tokio::join!(waiting, replace).0);
         assert_eq!(versions(), ["5"]);
         assert_eq!(all(&mut changes), ["a3~a5"]);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_lister_shows_the_last_state_while_the_cache_lists_again() {
+    for selection in [Selection::default(), with_app("x")] {
+        let mut upstream = Upstream::new(None);
+        upstream.put("a", "x");
+        let informer = upstream.informer(Config {
+            storage: Storage::Decoded,
+            selection,
+            ..Config::default()
+        });
+        assert!(informer.synced().await);
+        let lister = informer.lister();
+        assert_eq!(lister.list().len(), 1);
+        // The cache loses its event log before the lister has read this event.
+        upstream.put("b", "x");
+        upstream.writer.new_epoch(EpochCause::WentBack);
+        assert!(lister.get(Some("n"), "b").expect("a thing").is_some());
+        for listed in [
+            lister.list(),
+            lister.list_in("n"),
+            lister.select(&with_app("x")),
+        ] {
+            assert_eq!(listed.len(), 2);
+        }
     }
 }
 
