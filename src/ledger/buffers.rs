@@ -1,4 +1,4 @@
-//! Buffers: what the buffers of a connection hold. It is measured instead of charged.
+//! What the buffers of a connection hold, which is measured instead of charged.
 
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering;

@@ -37,7 +37,7 @@ enum Next {
     /// The rest of the length of a string: what is known of it, how far the next seven bits are
     /// shifted, and whether the string is compressed.
     RestOfLength(u64, u32, bool),
-    /// One of so many of a string, which may be compressed.
+    /// A byte of a string: how many bytes of the string are left, and whether it is compressed.
     String(u64, bool),
 }
 

@@ -133,9 +133,9 @@ impl Received {
         self.buffers.set(Buffer::Upload, 0);
     }
 
-    /// Over HTTP/2, all requests in what was read have begun. Data that arrives for a body after it was
-    /// dropped is dropped too, but counted. So the count is corrected here: the open bodies hold no more
-    /// than their windows permit.
+    /// Corrects the count of uploads over HTTP/2. To be called when all requests that were read have
+    /// begun. Data that arrives after its body was dropped is counted, although the library drops it; but
+    /// the open bodies hold no more than their windows permit.
     pub(super) fn settle(&self) {
         let ByProtocol::Http2(open) = &self.by_protocol else {
             return;
@@ -147,9 +147,9 @@ impl Received {
     }
 }
 
-/// The most bytes that so many open bodies of an HTTP/2 connection count. A frame of [`DATA_FRAME_BYTES`]
-/// counts twice. Of shorter ones the library accepts so many that they count half of the connection's
-/// window besides.
+/// Upper limit of the count for `open` bodies of an HTTP/2 connection. Frames of at least
+/// [`DATA_FRAME_BYTES`] count at most twice their data. The library accepts a few thousand shorter frames,
+/// which add at most half of the connection's window.
 fn most_of_bodies(open: u64) -> u64 {
     let connection = u64::from(CONNECTION_WINDOW);
     match open.saturating_mul(u64::from(STREAM_WINDOW)) {

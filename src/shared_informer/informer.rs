@@ -29,9 +29,9 @@ use super::view::View;
 
 /// How many objects or changes the background task applies before it yields.
 const STEP: usize = 32;
-/// How long the background task waits after it has applied everything. So a lister that reads alone
-/// finds few changes to apply. With decoded objects, the task costs little beside handlers, which
-/// apply each change when they are told of it.
+/// How long the background task waits after it has applied everything. Without handlers, a lister
+/// then has at most the changes of this time to apply. With handlers and decoded objects, the task
+/// finds little to do, because each handler applies a change before it reports it.
 const PAUSE: Duration = Duration::from_millis(20);
 
 /// The objects of one resource, kept equal to the API server's. Clones share the informer.

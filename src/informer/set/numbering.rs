@@ -1,4 +1,4 @@
-//! Numbers the transforms of informers that are alike otherwise, so that metrics tell them apart.
+//! Numbers informers that differ only in their transform, so that they have different metrics.
 
 use parking_lot::MutexGuard;
 

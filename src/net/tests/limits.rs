@@ -416,7 +416,7 @@ fn regular_scrapes_never_meet_the_end_of_their_admin_connection() {
     }
 }
 
-/// Waits until the ledger has measured so many bytes of a kind.
+/// Waits until the ledger measures `expected` bytes of `kind`.
 async fn measured(server: &Server, kind: &str, expected: u64) {
     let bytes = || {
         let usage = server.ledger.usage();
