@@ -28,6 +28,11 @@ struct BalancerState {
 impl Balancer {
     /// Starts a balancer in front of servers that listen on these ports of 127.0.0.1.
     pub(crate) async fn start(ports: &[u16]) -> Self {
+        Self::start_at(0, ports).await
+    }
+
+    /// Like [`Balancer::start`], listening on `port`.
+    pub(crate) async fn start_at(port: u16, ports: &[u16]) -> Self {
         let state = Arc::new(BalancerState {
             ports: Mutex::new(ports.to_vec()),
             preferred: Mutex::default(),
@@ -35,7 +40,10 @@ impl Balancer {
         });
         let serving = state.clone();
         Self {
-            listener: Listener::start(move |number, tcp| serve(tcp, number, serving.clone())).await,
+            listener: Listener::start_at(port, move |number, tcp| {
+                serve(tcp, number, serving.clone())
+            })
+            .await,
             state,
         }
     }

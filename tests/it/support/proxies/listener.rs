@@ -8,7 +8,7 @@ use tokio::net::TcpStream;
 use tokio::task::JoinHandle;
 use tokio::task::JoinSet;
 
-/// A listener on a free port of 127.0.0.1; it and its connections end when this is dropped.
+/// A listener on a port of 127.0.0.1; it and its connections end when this is dropped.
 #[derive(Debug)]
 pub(crate) struct Listener {
     address: SocketAddr,
@@ -24,7 +24,16 @@ impl Listener {
         F: FnMut(usize, TcpStream) -> S + Send + 'static,
         S: Future<Output = ()> + Send + 'static,
     {
-        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await;
+        Self::start_at(0, serve).await
+    }
+
+    /// Like [`Listener::start`], on `port`; 0 is any free port.
+    pub(crate) async fn start_at<F, S>(port: u16, serve: F) -> Self
+    where
+        F: FnMut(usize, TcpStream) -> S + Send + 'static,
+        S: Future<Output = ()> + Send + 'static,
+    {
+        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, port)).await;
         let listener = listener.expect("a free port");
         let address = listener.local_addr().expect("an address");
         Self {

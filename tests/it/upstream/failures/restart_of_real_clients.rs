@@ -24,6 +24,7 @@ use tokio::time::sleep;
 
 use crate::support::poll::eventually;
 use crate::support::programs::apiserver::ApiServer;
+use crate::support::programs::apiserver::free_port;
 use crate::support::programs::apiserver::private;
 use crate::support::programs::informers::Informers;
 use crate::support::programs::kubeconfig;
@@ -71,7 +72,7 @@ struct Clients {
     /// The informers that are connected to the API server through `relay`, which is away when
     /// kubefan is.
     control: Informers,
-    relay: Balancer,
+    relay: Relay,
     informers: Informers,
     manager: Informers,
     kubectl: [KubectlWatch; 2],
@@ -83,7 +84,7 @@ impl Clients {
         let kubectl = [&[][..], &["--selector", "side=a"]].map(|selector| {
             KubectlWatch::start(Kubectl::new(assets, through, namespace), selector)
         });
-        let relay = Balancer::start(&[server.port()]).await;
+        let relay = Relay::start(server).await;
         let text = fs::read_to_string(&direct).expect("a kubeconfig");
         let relayed = through.with_file_name("relayed");
         fs::write(&relayed, text.replace(&server.url(), &relay.url())).expect("a written file");
@@ -222,6 +223,36 @@ impl Clients {
     }
 }
 
+/// Passes connections on to the API server. While it is stopped, connections to it are refused, as those
+/// to a killed kubefan: clients wait differently after other errors.
+struct Relay {
+    port: u16,
+    balancer: Option<Balancer>,
+}
+
+impl Relay {
+    async fn start(server: &ApiServer) -> Self {
+        let mut relay = Self {
+            port: free_port(),
+            balancer: None,
+        };
+        relay.restart(server).await;
+        relay
+    }
+
+    async fn restart(&mut self, server: &ApiServer) {
+        self.balancer = Some(Balancer::start_at(self.port, &[server.port()]).await);
+    }
+
+    fn stop(&mut self) {
+        self.balancer = None;
+    }
+
+    fn url(&self) -> String {
+        format!("https://127.0.0.1:{}", self.port)
+    }
+}
+
 /// Informers that get their first objects by a watch-list: `copies` for each format and selection.
 async fn start_informers(
     server: &ApiServer,
@@ -346,10 +377,9 @@ async fn survive(copies: usize, pause: Duration) -> [Duration; 2] {
     let lists = clients.lists().await;
 
     let killed = Instant::now();
-    clients.relay.send_to(&[]);
-    clients.relay.cut();
+    clients.relay.stop();
     let running = running.kill_and_start(&server, pause).await;
-    clients.relay.send_to(&[server.port()]);
+    clients.relay.restart(&server).await;
     let (ready, away) = (Instant::now(), killed.elapsed());
     writer.abort();
     let last = create_last(&server, &path).await;
