@@ -62,7 +62,9 @@ struct KeyState {
     request: Option<Request>,
 }
 
-/// A requested run of one key.
+/// A requested run of one key. There may be very many, so it is small: where the key is in its line
+/// follows from the other fields. While it is in a line, [`Lines::place`] must learn of each change.
+#[derive(Clone, Copy)]
 struct Request {
     sequence: u64,
     priority: i32,
@@ -77,8 +79,10 @@ struct Request {
 enum Place {
     /// The key is running, and is placed when this run is done.
     Held,
-    Ready(Rank),
-    Waiting(Instant),
+    /// The key is in [`Lines::ready`].
+    Ready,
+    /// The key is in [`Lines::waiting`].
+    Waiting,
 }
 
 /// What a change of the schedule means to workers that wait.
@@ -138,24 +142,21 @@ impl<K: Eq + Hash + 'static> Schedule<K> {
         };
         let wanted_at = now + options.after.min(MAX_DELAY);
         let counts = !(state.is_forgotten && state.request.is_some());
-        let request = match &mut state.request {
-            Some(request) => {
-                request.priority = request.priority.max(options.priority);
-                request.wanted_at = request.wanted_at.min(wanted_at);
-                request
-            }
-            None => state
-                .request
-                .insert(self.lines.request(options.priority, wanted_at)),
-        };
+        let new = || self.lines.request(options.priority, wanted_at);
+        let before = state.request.unwrap_or_else(new);
+        let mut request = before;
+        request.priority = request.priority.max(options.priority);
+        request.wanted_at = request.wanted_at.min(wanted_at);
         if options.is_rate_limited && counts && request.backoff_until.is_none() {
             let backoff = self.rate_limiter.when(&key, now);
             request.backoff_until = Some(now + backoff.min(MAX_DELAY));
         }
-        match state.is_running {
+        let change = match state.is_running {
             true => Change::None,
-            false => self.lines.place(&key, request, now),
-        }
+            false => self.lines.place(&key, before, &mut request, now),
+        };
+        state.request = Some(request);
+        change
     }
 
     /// Forgets the failures of `key`, and ends its backoff: a run that waits for the end of the
@@ -169,6 +170,7 @@ impl<K: Eq + Hash + 'static> Schedule<K> {
         let Some(request) = &mut state.request else {
             return Change::None;
         };
+        let before = *request;
         request.backoff_until = None;
         if state.is_running {
             return Change::None;
@@ -177,7 +179,7 @@ impl<K: Eq + Hash + 'static> Schedule<K> {
             return Change::None;
         };
         let change = match &mut state.request {
-            Some(request) => self.lines.place(&key, request, now),
+            Some(request) => self.lines.place(&key, before, request, now),
             None => Change::None,
         };
         self.keys.insert(key, state);
@@ -238,7 +240,7 @@ impl<K: Eq + Hash + 'static> Schedule<K> {
         state.is_forgotten = false;
         match &mut state.request {
             Some(request) if !self.is_shutting_down || request.due() <= now => {
-                self.lines.place(&run.key, request, now)
+                self.lines.place(&run.key, *request, request, now)
             }
             _ => {
                 entry.remove();
@@ -310,34 +312,39 @@ impl<K> Lines<K> {
         }
     }
 
-    /// Puts a request into the line where it belongs at `now`, and takes it out of its line before.
-    fn place(&mut self, key: &Arc<K>, request: &mut Request, now: Instant) -> Change {
+    /// Puts a request, which was `before` until now, into the line where it belongs at `now`.
+    fn place(
+        &mut self,
+        key: &Arc<K>,
+        before: Request,
+        request: &mut Request,
+        now: Instant,
+    ) -> Change {
         let due = request.due();
         let is_due = due <= now;
-        match request.place {
+        match before.place {
             Place::Held => {}
-            Place::Ready(rank) if is_due => {
-                let new = self.rank(request);
-                if new != rank {
-                    self.ready.remove(&rank);
-                    self.ready.insert(new, Arc::clone(key));
-                    request.place = Place::Ready(new);
+            Place::Ready => {
+                let (old, new) = (self.rank(&before), self.rank(request));
+                if is_due && new == old {
+                    return Change::None;
                 }
-                return Change::None;
+                self.ready.remove(&old);
+                if is_due {
+                    self.ready.insert(new, Arc::clone(key));
+                    return Change::None;
+                }
             }
-            Place::Ready(rank) => {
-                self.ready.remove(&rank);
-            }
-            Place::Waiting(at) if at == due && !is_due => return Change::None,
-            Place::Waiting(at) => {
-                self.waiting.remove(&(at, request.sequence));
+            Place::Waiting if before.due() == due && !is_due => return Change::None,
+            Place::Waiting => {
+                self.waiting.remove(&(before.due(), before.sequence));
             }
         }
         if is_due {
             self.make_ready(key, request);
             return Change::Ready;
         }
-        request.place = Place::Waiting(due);
+        request.place = Place::Waiting;
         self.waiting
             .insert((due, request.sequence), Arc::clone(key));
         Change::Due(due)
@@ -345,9 +352,8 @@ impl<K> Lines<K> {
 
     /// Puts a request that is in no line among those that are ready.
     fn make_ready(&mut self, key: &Arc<K>, request: &mut Request) {
-        let rank = self.rank(request);
-        request.place = Place::Ready(rank);
-        self.ready.insert(rank, Arc::clone(key));
+        request.place = Place::Ready;
+        self.ready.insert(self.rank(request), Arc::clone(key));
         self.entered += 1;
     }
 
