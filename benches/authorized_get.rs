@@ -156,7 +156,10 @@ async fn authorizing(kubeconfig: PathBuf) -> App {
         resources: Resources::All,
         rules: ResourceRules::default(),
         cache_secrets: true,
-        informer: informer::Config::default(),
+        informer: informer::Config {
+            retention_age: informer::Config::SERVER_RETENTION_AGE,
+            ..informer::Config::default()
+        },
         audit_log: None,
         tls: Tls::Plain,
         access,

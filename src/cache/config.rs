@@ -17,7 +17,7 @@ pub struct Config {
     /// Number of selectable fields of each object.
     pub field_count: usize,
     /// How long events and pinned snapshots are kept, unless `retention_bytes` is exceeded first.
-    /// Default is 75 s, as in kube-apiserver.
+    /// Default is [`Config::DEFAULT_RETENTION_AGE`].
     pub retention_age: Duration,
     /// Limit of the bytes of all events in the log, and also of the bytes of objects that only
     /// pinned snapshots hold. `None` means 64 MiB or four times the store, whichever is more.
@@ -33,6 +33,10 @@ pub struct Config {
 }
 
 impl Config {
+    /// Default of [`Config::retention_age`]: 75 s, as in kube-apiserver. Clients that reconnect within
+    /// this time resume their watches.
+    pub const DEFAULT_RETENTION_AGE: Duration = Duration::from_secs(75);
+
     /// An empty log of the events after `start`.
     pub(in crate::cache) fn new_log(&self, start: ResourceVersion) -> EventLog {
         EventLog::new(start, Arc::new(LogBytes::new(self.evicted.clone())))
@@ -44,7 +48,7 @@ impl Default for Config {
         Self {
             indexed_labels: Vec::new(),
             field_count: 0,
-            retention_age: Duration::from_secs(75),
+            retention_age: Self::DEFAULT_RETENTION_AGE,
             retention_bytes: None,
             retention_events: 128,
             groups: GroupLimits::default(),

@@ -483,7 +483,7 @@ impl Default for Cache {
             shard_selector: ShardSelectorMode::Forward,
             freshness: Vec::new(),
             idle_timeout: Period(informer::Config::DEFAULT_IDLE_TIMEOUT),
-            retention_age: Period(informer::Config::DEFAULT_RETENTION_AGE),
+            retention_age: Period(informer::Config::SERVER_RETENTION_AGE),
             retention_bytes: None,
         }
     }

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use crate::cache;
 use crate::cache::GroupLimits;
 
 use super::FreshnessPolicies;
@@ -49,8 +50,12 @@ pub struct Config {
 impl Config {
     /// Default of [`Config::idle_timeout`]: ten minutes.
     pub const DEFAULT_IDLE_TIMEOUT: Duration = Duration::from_secs(600);
-    /// Default of [`Config::retention_age`]: 75 s, as in kube-apiserver.
-    pub const DEFAULT_RETENTION_AGE: Duration = Duration::from_secs(75);
+    /// Default of [`Config::retention_age`]: 10 s. An event handler that is further behind gets the
+    /// difference to the present state, but a stream of [`cache::Reader::watch`] ends as expired.
+    pub const DEFAULT_RETENTION_AGE: Duration = Duration::from_secs(10);
+    /// The retention age of a server of watches, so that clients that reconnect resume: 75 s, as in
+    /// kube-apiserver.
+    pub const SERVER_RETENTION_AGE: Duration = cache::Config::DEFAULT_RETENTION_AGE;
     /// Default of [`Config::bridge_bytes`]: 64 MiB.
     pub const DEFAULT_BRIDGE_BYTES: usize = 64 << 20;
     /// Default of [`Config::max_unauthorized`]: ten minutes.

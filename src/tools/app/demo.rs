@@ -175,7 +175,10 @@ async fn kubefan(config: &DemoConfig, inner: &TempKubeconfig) -> anyhow::Result<
         resources: Resources::All,
         rules: ResourceRules::default(),
         cache_secrets: true,
-        informer: informer::Config::default(),
+        informer: informer::Config {
+            retention_age: informer::Config::SERVER_RETENTION_AGE,
+            ..informer::Config::default()
+        },
         audit_log: None,
         tls: Tls::Plain,
         access: identity::Config::default(),

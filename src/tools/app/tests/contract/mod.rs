@@ -292,6 +292,7 @@ impl ContractRun {
         let mut replicas = Vec::new();
         for replica in 0..scenario.replicas {
             let config = informer::Config {
+                retention_age: informer::Config::SERVER_RETENTION_AGE,
                 retention_bytes: scenario.retention_bytes,
                 seed: Some(scenario.seed.wrapping_add(replica as u64)),
                 ..informer::Config::default()
