@@ -280,9 +280,10 @@ impl Queue {
 
 /// How much a full queue of `capacity` events grows: by a half to three halves, which depends on its
 /// group. A thousand groups that get the same events would otherwise all move their queues at one
-/// event, which takes some milliseconds.
+/// event, which takes some milliseconds. There are as many different growths as groups that are checked
+/// for each change.
 fn growth(capacity: usize, group: u64) -> usize {
-    const STEPS: u64 = 64;
+    const STEPS: u64 = 1_000;
     let part = (group % STEPS) as usize;
     capacity / 2 + capacity * part / STEPS as usize + 2
 }
@@ -291,5 +292,27 @@ fn growth(capacity: usize, group: u64) -> usize {
 pub(super) fn shrink<T>(queue: &mut VecDeque<T>) {
     if queue.capacity() > IDLE_CAPACITY && queue.len() < queue.capacity() / 4 {
         queue.shrink_to(2 * queue.len());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn no_event_moves_the_queues_of_many_groups() {
+        const EVENTS: usize = 2_000;
+        let mut moved = vec![0; EVENTS];
+        for group in 0..1_000 {
+            let mut capacity = 0;
+            while capacity < EVENTS {
+                let grown = capacity + growth(capacity, group);
+                moved[capacity] += (capacity + grown) * QUEUED_EVENT_BYTES;
+                capacity = grown;
+            }
+        }
+        // Together the queues have 64 MB.
+        let most = moved.into_iter().max().unwrap_or_default();
+        assert!(most < 1 << 20, "{most} bytes");
     }
 }
