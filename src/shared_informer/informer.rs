@@ -29,10 +29,10 @@ use super::view::View;
 
 /// How many objects or changes the background task applies before it yields.
 const STEP: usize = 32;
-/// How long the background task waits after it has applied everything. Without handlers, a lister
-/// then has at most the changes of this time to apply. With handlers and decoded objects, the task
-/// finds little to do, because each handler applies a change before it reports it.
+/// How long the background task first waits after it has applied everything.
 const PAUSE: Duration = Duration::from_millis(20);
+/// The longest pause. A lister has at most the changes of this time to apply.
+const LONGEST_PAUSE: Duration = Duration::from_millis(160);
 
 /// The objects of one resource, kept equal to the API server's. Clones share the informer.
 ///
@@ -227,13 +227,14 @@ impl<K: DeserializeOwned> Shared<K> {
         self.view.current(self.reader())
     }
 
-    /// The decoded form of `object`. `None` if it has none, which is reported.
+    /// The decoded form of `object`. `None` if it has none, which is reported unless the view has
+    /// reported it.
     pub(super) fn decode(&self, object: &Arc<Object>) -> Option<Arc<K>> {
         let kept = match self.storage {
             Storage::Bytes => None,
             Storage::Decoded => self.view().decoded(object),
         };
-        kept.or_else(|| self.decoder.decode_or_report(object))
+        kept.unwrap_or_else(|| self.decoder.decode_or_report(object))
     }
 }
 
@@ -272,14 +273,40 @@ impl<K: DeserializeOwned> Drop for EndLoading<K> {
 async fn follow<K: DeserializeOwned>(mut source: Source, view: Arc<SharedView<K>>) {
     while let Some(reader) = source.next_ready().await {
         view.follow(reader);
+        let mut pause = PAUSE;
         loop {
             while !view.advance(STEP) {
                 tokio::task::yield_now().await;
             }
-            tokio::time::sleep(PAUSE).await;
+            tokio::time::sleep(pause).await;
+            pause = next_pause(pause, view.is_current());
             if !view.changed().await {
                 break;
             }
         }
+    }
+}
+
+/// The pause after `pause`, at whose end the view was current or not. While it is, there are few
+/// changes, or handlers apply them, each before it reports them. The task would only cost them time.
+fn next_pause(pause: Duration, is_current: bool) -> Duration {
+    match is_current {
+        true => LONGEST_PAUSE.min(pause * 2),
+        false => PAUSE,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn pauses_grow_while_the_view_is_current() {
+        let (mut pause, mut pauses) = (PAUSE, Vec::new());
+        for is_current in [true, true, true, true, false, true] {
+            pause = next_pause(pause, is_current);
+            pauses.push(pause.as_millis());
+        }
+        assert_eq!(pauses, [40, 80, 160, 160, 20, 40]);
     }
 }

@@ -89,7 +89,9 @@ impl<K: DeserializeOwned> Lister<K> {
         {
             if selection.is_unfiltered() {
                 // The objects themselves are not read, which would take longer than the list.
-                return view.objects().cloned().collect();
+                let mut objects = Vec::with_capacity(view.len());
+                objects.extend(view.objects().cloned());
+                return objects;
             }
             if !own.is_unfiltered() {
                 // The cache may have many more objects than the view, and no index for them.

@@ -18,7 +18,7 @@
 //!   It loses only states in between (`a_handler_that_was_left_behind_gets_the_difference`).
 //! - **Memory of a handler.** The changes that wait for a handler are those of the cache's event log,
 //!   which all handlers share. So the limit of one is the log's: its bytes, and then its age
-//!   ([`informer::Config`](crate::informer::Config)). A handler also
+//!   ([`informer::Config`](crate::informer::Config), by default 10 s). A handler also
 //!   refers to the last state that it has received of each object that it selects, and so keeps these
 //!   states alive while it is behind.
 //! - **Listers** read the cache. A [`Lister`] is never older than a change that a handler was called
@@ -35,6 +35,7 @@ mod change;
 mod changes;
 mod config;
 mod decode;
+mod decoded_objects;
 mod factory;
 mod handler;
 mod index;

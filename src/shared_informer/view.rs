@@ -4,7 +4,6 @@
 //! reads it first takes what the log has more, so that a read is never older than the cache.
 
 use std::collections::BTreeMap;
-use std::collections::HashMap;
 use std::collections::VecDeque;
 use std::sync::Arc;
 
@@ -25,6 +24,8 @@ use crate::cache::Reader;
 use crate::cache::Snapshot;
 
 use super::decode::Decoder;
+use super::decoded_objects::DecodedObjects;
+use super::decoded_objects::Entry;
 use super::index::Index;
 use super::index::IndexError;
 use super::index::IndexFunction;
@@ -56,7 +57,8 @@ pub(super) struct View<K> {
 struct Recent<K> {
     version: ResourceVersion,
     object: Arc<Object>,
-    decoded: Arc<K>,
+    /// `None` if it could not be decoded.
+    decoded: Option<Arc<K>>,
 }
 
 enum Phase<K> {
@@ -66,7 +68,7 @@ enum Phase<K> {
     Loading {
         snapshot: Snapshot,
         after: Option<ObjectKey>,
-        content: Content<K>,
+        content: Box<Content<K>>,
         cursor: LogCursor,
     },
     /// Everything before the cursor is applied.
@@ -74,11 +76,8 @@ enum Phase<K> {
 }
 
 struct Content<K> {
-    /// All objects, without a decoded form if they have none; empty if the view does not keep them.
-    objects: HashMap<ObjectKey, (Arc<Object>, Option<Arc<K>>)>,
-    /// The decoded ones in key order, for lists. A search in it takes half as long again as in
-    /// `objects`.
-    in_order: BTreeMap<ObjectKey, Arc<K>>,
+    /// Empty if the view does not keep them.
+    objects: DecodedObjects<K>,
     indexes: BTreeMap<String, Index>,
 }
 
@@ -113,6 +112,11 @@ impl<K: DeserializeOwned> SharedView<K> {
             self.end_loading();
         }
         is_current
+    }
+
+    /// True if the view has everything that the cache has applied.
+    pub(super) fn is_current(&self) -> bool {
+        self.view.read().is_current()
     }
 
     /// Waits until the view has loaded all objects once, or will never have any. Cancel safe.
@@ -162,7 +166,7 @@ impl<K: DeserializeOwned> SharedView<K> {
         let mut index = Index::default();
         if view.keeps_objects && view.is_following() {
             // All objects are decoded, up to the cursor.
-            for (object, decoded) in view.content.objects.values() {
+            for (object, decoded) in view.content.objects.iter() {
                 if let Some(decoded) = decoded {
                     index.insert(object, function(decoded));
                 }
@@ -214,19 +218,22 @@ impl<K: DeserializeOwned> View<K> {
         }
     }
 
+    /// The number of objects, those included that cannot be decoded; 0 if the view does not keep them.
+    pub(super) fn len(&self) -> usize {
+        self.content.objects.len()
+    }
+
     /// The decoded objects in key order; none if the view does not keep them.
     pub(super) fn objects(&self) -> impl Iterator<Item = &Arc<K>> {
-        self.content.in_order.values()
+        let objects = self.content.objects.iter();
+        objects.filter_map(|(_, decoded)| decoded.as_ref())
     }
 
     /// Those of the decoded objects that `selection` selects.
     pub(super) fn select(&self, selection: &Selection) -> impl Iterator<Item = &Arc<K>> {
-        let is_selected = |key: &ObjectKey| {
-            let entry = self.content.objects.get(key);
-            entry.is_some_and(|(object, _)| selection.matches(object))
-        };
-        let in_order = self.content.in_order.iter();
-        in_order.filter_map(move |(key, decoded)| is_selected(key).then_some(decoded))
+        let objects = self.content.objects.iter();
+        let selected = objects.filter(|(object, _)| selection.matches(object));
+        selected.filter_map(|(_, decoded)| decoded.as_ref())
     }
 
     /// The decoded object at `key`, if there is one and the view keeps it.
@@ -239,15 +246,16 @@ impl<K: DeserializeOwned> View<K> {
         index.ok_or_else(|| IndexError::Missing(name.to_owned()))
     }
 
-    /// The decoded form of exactly this state of an object, if the view has it.
-    pub(super) fn decoded(&self, object: &Arc<Object>) -> Option<Arc<K>> {
+    /// The decoded form of exactly this state of an object, or that it has none, which was reported
+    /// before. `None` if the view does not have this state.
+    pub(super) fn decoded(&self, object: &Arc<Object>) -> Option<Option<Arc<K>>> {
         if let Some(current) = self.current(object) {
-            return current.clone();
+            return Some(current.clone());
         }
         let version = object.resource_version;
         let is_same = |recent: &&Recent<K>| recent.version == version && recent.object == *object;
         let recent = self.recent.iter().rev().find(is_same)?;
-        Some(Arc::clone(&recent.decoded))
+        Some(recent.decoded.clone())
     }
 
     /// The decoded form of an object of an index or of a snapshot. An object that has none is reported
@@ -290,7 +298,7 @@ impl<K: DeserializeOwned> View<K> {
                 self.phase = Phase::Loading {
                     snapshot,
                     after: None,
-                    content: Content::new(&self.functions),
+                    content: Box::new(Content::new(&self.functions)),
                     cursor,
                 };
                 false
@@ -310,9 +318,8 @@ impl<K: DeserializeOwned> View<K> {
                         cursor,
                     },
                     None => {
-                        // Made at once, the nodes are full and side by side. Lists then take less time.
-                        content.in_order = content.in_order.into_iter().collect();
-                        self.content = content;
+                        content.objects.rebuild_order();
+                        self.content = *content;
                         Phase::Following(cursor)
                     }
                 };
@@ -378,7 +385,7 @@ impl<K: DeserializeOwned> View<K> {
                 content.insert(&self.functions, self.keeps_objects, object, decoded)
             }
         };
-        if let Some((object, Some(decoded))) = replaced {
+        if let Some((object, decoded)) = replaced {
             self.recent_bytes += object.size();
             self.recent.push_back(Recent {
                 version: object.resource_version,
@@ -400,8 +407,7 @@ impl<K: DeserializeOwned> Content<K> {
     fn new(functions: &BTreeMap<String, IndexFunction<K>>) -> Self {
         let names = functions.keys();
         Self {
-            objects: HashMap::new(),
-            in_order: BTreeMap::new(),
+            objects: DecodedObjects::new(),
             indexes: names.map(|name| (name.clone(), Index::default())).collect(),
         }
     }
@@ -414,7 +420,7 @@ impl<K: DeserializeOwned> Content<K> {
         keeps_objects: bool,
         object: &Arc<Object>,
         decoded: Option<Arc<K>>,
-    ) -> Option<(Arc<Object>, Option<Arc<K>>)> {
+    ) -> Option<Entry<K>> {
         for (name, index) in &mut self.indexes {
             match (&decoded, functions.get(name)) {
                 (Some(decoded), Some(function)) => index.insert(object, function(decoded)),
@@ -424,21 +430,13 @@ impl<K: DeserializeOwned> Content<K> {
         if !keeps_objects {
             return None;
         }
-        match &decoded {
-            Some(decoded) => self
-                .in_order
-                .insert(object.key.clone(), Arc::clone(decoded)),
-            None => self.in_order.remove(&object.key),
-        };
-        let entry = (Arc::clone(object), decoded);
-        self.objects.insert(object.key.clone(), entry)
+        self.objects.insert((Arc::clone(object), decoded))
     }
 
-    fn remove(&mut self, key: &ObjectKey) -> Option<(Arc<Object>, Option<Arc<K>>)> {
+    fn remove(&mut self, key: &ObjectKey) -> Option<Entry<K>> {
         for index in self.indexes.values_mut() {
             index.remove(key);
         }
-        self.in_order.remove(key);
         self.objects.remove(key)
     }
 }

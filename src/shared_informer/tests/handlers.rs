@@ -6,6 +6,7 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use bytes::Bytes;
+use futures_util::FutureExt;
 use parking_lot::Mutex;
 use tokio::sync::Semaphore;
 use tokio::sync::mpsc;
@@ -368,6 +369,17 @@ async fn objects_of_another_type_are_reported_and_left_out() {
         let reports = match storage {
             Storage::Bytes => 3,
             Storage::Decoded => 1,
+        };
+        assert_eq!(reported.lock().len(), reports);
+        // Nor does a handler, whether the object is present, old or new.
+        assert!(informer.synced().await);
+        let mut changes = informer.changes();
+        assert!(changes.next().now_or_never().is_none());
+        upstream.put("a", "y");
+        assert!(changes.next().now_or_never().is_none());
+        let reports = match storage {
+            Storage::Bytes => 6,
+            Storage::Decoded => 2,
         };
         assert_eq!(reported.lock().len(), reports);
     }
