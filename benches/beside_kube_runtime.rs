@@ -1,10 +1,11 @@
 //! Compares a shared informer with kube-runtime's reflector, the work queue with its scheduler, and
 //! the controllers of both: `cargo bench --bench beside_kube_runtime`.
 //!
-//! The simulator serves the pods. Each library runs in a process of its own, which is this program
-//! again, and gets the same changes at the same rate. `PODS`, `CHANGES` and `RUNS` in the environment
-//! change the numbers; the figures are the medians of the runs. `ONLY` selects the columns whose name
-//! contains it, for a profile of one library.
+//! The simulator serves the pods over TLS, as API servers do; kubefan then speaks HTTP/2, and
+//! kube-runtime HTTP/1.1. `PLAIN` in the environment leaves TLS out. Each library runs in a process of
+//! its own, which is this program again, and gets the same changes at the same rate. `PODS`, `CHANGES`
+//! and `RUNS` in the environment change the numbers; the figures are the medians of the runs. `ONLY`
+//! selects the columns whose name contains it, for a profile of one library.
 
 use std::collections::BTreeMap;
 use std::env;
@@ -15,7 +16,7 @@ use std::future::ready;
 use std::io::BufRead;
 use std::io::BufReader;
 use std::net::Ipv4Addr;
-use std::net::SocketAddr;
+use std::ops::Range;
 use std::process::Command;
 use std::process::Stdio;
 use std::sync::Arc;
@@ -38,8 +39,12 @@ use kubefan::controller::Action;
 use kubefan::controller::Controller;
 use kubefan::controller::Request;
 use kubefan::informer;
-use kubefan::internals::tools::app::SimulatedApp;
-use kubefan::internals::tools::config::SimConfig;
+use kubefan::internals::net;
+use kubefan::internals::net::Acceptor;
+use kubefan::internals::net::Listener;
+use kubefan::internals::server::RequestMetrics;
+use kubefan::internals::server::WebPageRules;
+use kubefan::internals::server::with_filters;
 use kubefan::internals::tools::sim::Simulator;
 use kubefan::internals::tools::workload;
 use kubefan::internals::tools::workload::Operation;
@@ -50,6 +55,7 @@ use kubefan::shared_informer::HandlerFunctions;
 use kubefan::shared_informer::Storage;
 use kubefan::shutdown;
 use kubefan::shutdown::Shutdown;
+use kubefan::telemetry::Registry;
 use kubefan::upstream::Client;
 use kubefan::upstream::ClientConfig;
 use kubefan::work_queue::WorkQueue;
@@ -58,6 +64,7 @@ use serde_json::Value;
 use serde_json::json;
 use tikv_jemalloc_ctl::epoch;
 use tikv_jemalloc_ctl::stats;
+use tokio::net::TcpListener;
 use tokio::sync::Notify;
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
@@ -76,6 +83,9 @@ const LIBRARY: &str = "BESIDE_LIBRARY";
 /// The annotation that has the time of a change, in nanoseconds since 1970.
 const CHANGED_AT: &str = "example.com/changed-at";
 const CHANGES_PER_SECOND: u32 = 500;
+/// Changes before those that are measured: more than kubefan's event log keeps, so that it is full and
+/// grows no more.
+const WARM_UP: usize = 12 * CHANGES_PER_SECOND as usize;
 /// The number of reads and queue operations that are timed.
 const READS: usize = 100_000;
 /// The first of a table is what the others are compared with.
@@ -114,16 +124,10 @@ fn nanoseconds() -> u64 {
 // The parent: the simulator and its changes.
 
 async fn compare() -> Outcome<()> {
-    let (pods, changes) = (number("PODS", 50_000), number("CHANGES", 10_000));
+    let pods = number("PODS", 50_000);
     let shutdown = Shutdown::new(shutdown::Config::default());
     let simulator = Simulator::new(shutdown.clone());
-    let any = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
-    let config = SimConfig {
-        listen: any,
-        admin_listen: any,
-        definitions: Vec::new(),
-    };
-    let server = SimulatedApp::serve(&config, simulator.clone(), shutdown.clone()).await?;
+    let url = serve(&simulator, &shutdown).await?;
     let stored = store_pods(&simulator, pods)?;
     let only = env::var("ONLY").unwrap_or_default();
     let tables = TABLES.map(|libraries| {
@@ -134,7 +138,7 @@ async fn compare() -> Outcome<()> {
     for number in 0..number("RUNS", 1) {
         for library in tables.concat() {
             eprintln!("{library}, run {number} …");
-            let figures = run(library, &server.url(), &simulator, &stored, changes).await?;
+            let figures = run(library, &url, &simulator, &stored).await?;
             runs.entry(library).or_default().push(figures);
         }
     }
@@ -144,6 +148,29 @@ async fn compare() -> Outcome<()> {
     }
     shutdown.drain().await;
     Ok(())
+}
+
+/// Serves the simulator until `shutdown`, and returns its URL.
+async fn serve(simulator: &Simulator, shutdown: &Shutdown) -> Outcome<String> {
+    let registry = Registry::new();
+    let socket = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await?;
+    let (address, metrics) = (socket.local_addr()?, net::Metrics::new(&registry));
+    let config = net::Config::default();
+    let mut listener = Listener::new("clients", socket, config, metrics, shutdown.clone());
+    let scheme = match env::var_os("PLAIN") {
+        Some(_) => "http",
+        None => {
+            let names = [Ipv4Addr::LOCALHOST.to_string()];
+            listener = listener.with_tls(Acceptor::with_throwaway_certificate(&names)?);
+            "https"
+        }
+    };
+    let simulator = simulator.clone();
+    let answer = move |request| simulator.clone().answer(request);
+    let metrics = RequestMetrics::new(&registry);
+    let service = with_filters(metrics, WebPageRules::default(), answer);
+    shutdown.spawn(listener.serve(service));
+    Ok(format!("{scheme}://{address}"))
 }
 
 fn store_pods(simulator: &Simulator, count: usize) -> Outcome<Vec<Value>> {
@@ -170,17 +197,10 @@ fn store_pods(simulator: &Simulator, count: usize) -> Outcome<Vec<Value>> {
 }
 
 /// Runs `library` in a child process. Returns the figures that it prints.
-async fn run(
-    library: &str,
-    url: &str,
-    simulator: &Simulator,
-    pods: &[Value],
-    changes: usize,
-) -> Outcome<Figures> {
+async fn run(library: &str, url: &str, simulator: &Simulator, pods: &[Value]) -> Outcome<Figures> {
     let mut child = Command::new(env::current_exe()?)
         .env(LIBRARY, library)
         .env(SERVER, url)
-        .env("CHANGES", changes.to_string())
         .env("PODS", pods.len().to_string())
         .stdout(Stdio::piped())
         .spawn()?;
@@ -193,14 +213,18 @@ async fn run(
             }
         }
     });
-    let mut figures = Figures::new();
+    let (mut figures, mut changed) = (Figures::new(), 0);
     while let Some(line) = lines.recv().await {
         match line.split_once(": ") {
             Some((name, value)) => {
                 let value = value.parse().map_err(|error| format!("{line}: {error}"))?;
                 figures.insert(name.to_owned(), value);
             }
-            None => change(simulator, pods, changes).await?,
+            None => {
+                let count: usize = line.parse()?;
+                change(simulator, pods, changed..changed + count).await?;
+                changed += count;
+            }
         }
     }
     reader.await?;
@@ -211,10 +235,10 @@ async fn run(
     Ok(figures)
 }
 
-async fn change(simulator: &Simulator, pods: &[Value], changes: usize) -> Outcome<()> {
+async fn change(simulator: &Simulator, pods: &[Value], numbers: Range<usize>) -> Outcome<()> {
     let gvr = GroupVersionResource::new("", "v1", "pods");
     let mut ticks = tokio::time::interval(Duration::from_secs(1) / CHANGES_PER_SECOND);
-    for number in 0..changes {
+    for number in numbers {
         ticks.tick().await;
         let mut pod = pods[number * 7 % pods.len()].clone();
         let namespace = pod["metadata"]["namespace"].as_str().map(str::to_owned);
@@ -260,6 +284,8 @@ fn print(libraries: &[&str], columns: &[Figures]) {
 #[derive(Default)]
 struct Seen {
     latencies: Mutex<Vec<u64>>,
+    /// The number of changes that was asked for.
+    wanted: AtomicUsize,
     all: Notify,
     reconciles: AtomicUsize,
     pods: usize,
@@ -274,7 +300,7 @@ impl Seen {
         let Some(at) = at else { return };
         let mut latencies = self.latencies.lock();
         latencies.push(nanoseconds().saturating_sub(at));
-        if latencies.len() == number("CHANGES", 0) {
+        if latencies.len() == self.wanted.load(Ordering::Relaxed) {
             self.all.notify_one();
         }
     }
@@ -326,7 +352,7 @@ async fn measure(library: &str) -> Outcome<()> {
     let kubeconfig = json!({
         "apiVersion": "v1",
         "kind": "Config",
-        "clusters": [{"name": "sim", "cluster": {"server": env::var(SERVER)?}}],
+        "clusters": [{"name": "sim", "cluster": {"server": env::var(SERVER)?, "insecure-skip-tls-verify": true}}],
         "contexts": [{"name": "sim", "context": {"cluster": "sim", "user": "sim"}}],
         "users": [{"name": "sim", "user": {}}],
         "current-context": "sim",
@@ -469,10 +495,9 @@ fn report_sync(began: Instant, cpu: ProcessTime, before: f64) -> Outcome<()> {
 
 /// Asks for the changes, and reports what they cost.
 async fn report_changes(seen: &Seen) -> Outcome<()> {
-    seen.latencies.lock().clear();
+    see_changes(seen, WARM_UP).await;
     let cpu = ProcessTime::now();
-    println!("synced");
-    seen.all.notified().await;
+    see_changes(seen, number("CHANGES", 10_000)).await;
     let cpu = cpu.elapsed();
     let mut latencies = seen.latencies.lock().clone();
     latencies.sort_unstable();
@@ -486,6 +511,14 @@ async fn report_changes(seen: &Seen) -> Outcome<()> {
     println!("6 change to handler, p99 us: {}", micros(99));
     println!("7 memory after the changes, MB: {}", allocated()? / 1e6);
     Ok(())
+}
+
+/// Asks for changes, and waits until they were seen.
+async fn see_changes(seen: &Seen, count: usize) {
+    seen.wanted.store(count, Ordering::Relaxed);
+    seen.latencies.lock().clear();
+    println!("{count}");
+    seen.all.notified().await;
 }
 
 fn report_reads(cache: &impl Synced) -> Outcome<()> {
