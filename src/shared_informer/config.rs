@@ -29,9 +29,9 @@ pub struct Config {
     /// elsewhere.
     pub hooks: Hooks,
     /// Called for each object that is not of the informer's type: with [`Storage::Decoded`] usually
-    /// once for each of its states, and again for a handler that is far behind, for each handler if the
-    /// object is deleted, and after the cache was replaced; otherwise whenever it is to be decoded. It
-    /// must not read the informer. Default logs a warning.
+    /// once for each of its states, but again by a handler that is far behind, and by each handler for
+    /// the final state of a deletion if only that cannot be decoded; otherwise whenever it is to be
+    /// decoded. It must not read the informer. Default logs a warning.
     pub on_decode_error: Arc<dyn Fn(&DecodeError) + Send + Sync>,
     /// Called when the API server refuses the informer, once for each reason until the informer was
     /// ready. A [`Factory`](super::Factory) tries again. Default logs a warning.

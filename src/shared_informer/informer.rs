@@ -287,7 +287,7 @@ async fn follow<K: DeserializeOwned>(mut source: Source, view: Arc<SharedView<K>
     }
 }
 
-/// The pause after `pause`, at whose end the view was current or not. While it is, there are few
+/// The pause that follows `pause`, after which the view was current or not. If it was, there are few
 /// changes, or handlers apply them, each before it reports them. The task would only cost them time.
 fn next_pause(pause: Duration, is_current: bool) -> Duration {
     match is_current {

@@ -281,7 +281,7 @@ impl Queue {
 /// How much a full queue of `capacity` events grows: by a half to three halves, which depends on its
 /// group. A thousand groups that get the same events would otherwise all move their queues at one
 /// event, which takes some milliseconds. There are as many different growths as groups that are checked
-/// for each change.
+/// for each change by default.
 fn growth(capacity: usize, group: u64) -> usize {
     const STEPS: u64 = 1_000;
     let part = (group % STEPS) as usize;

@@ -382,6 +382,13 @@ async fn objects_of_another_type_are_reported_and_left_out() {
             Storage::Decoded => 2,
         };
         assert_eq!(reported.lock().len(), reports);
+        upstream.delete("a");
+        assert!(changes.next().now_or_never().is_none());
+        let reports = match storage {
+            Storage::Bytes => 7,
+            Storage::Decoded => 2,
+        };
+        assert_eq!(reported.lock().len(), reports);
     }
 }
 
