@@ -83,9 +83,12 @@ const LIBRARY: &str = "BESIDE_LIBRARY";
 /// The annotation that has the time of a change, in nanoseconds since 1970.
 const CHANGED_AT: &str = "example.com/changed-at";
 const CHANGES_PER_SECOND: u32 = 500;
+/// Every seventh pod is changed next.
+const STEP: usize = 7;
 /// Changes before those that are measured: more than kubefan's event log keeps, so that it is full and
 /// grows no more.
-const WARM_UP: usize = 12 * CHANGES_PER_SECOND as usize;
+const WARM_UP: usize =
+    (informer::Config::DEFAULT_RETENTION_AGE.as_secs() as usize + 2) * CHANGES_PER_SECOND as usize;
 /// The number of reads and queue operations that are timed.
 const READS: usize = 100_000;
 /// The first of a table is what the others are compared with.
@@ -124,7 +127,12 @@ fn nanoseconds() -> u64 {
 // The parent: the simulator and its changes.
 
 async fn compare() -> Outcome<()> {
-    let pods = number("PODS", 50_000);
+    let (pods, changes) = (number("PODS", 50_000), number("CHANGES", 10_000));
+    // A controller would unite changes of one pod.
+    if pods < WARM_UP + changes || pods.is_multiple_of(STEP) {
+        let least = WARM_UP + changes;
+        return Err(format!("PODS must be at least {least}, and no multiple of {STEP}").into());
+    }
     let shutdown = Shutdown::new(shutdown::Config::default());
     let simulator = Simulator::new(shutdown.clone());
     let url = serve(&simulator, &shutdown).await?;
@@ -136,7 +144,11 @@ async fn compare() -> Outcome<()> {
     });
     let mut runs: BTreeMap<&str, Vec<Figures>> = BTreeMap::new();
     for number in 0..number("RUNS", 1) {
-        for library in tables.concat() {
+        // The simulator's own log grows, so each library comes first at some time.
+        let mut libraries = tables.concat();
+        let first = number % libraries.len().max(1);
+        libraries.rotate_left(first);
+        for library in libraries {
             eprintln!("{library}, run {number} …");
             let figures = run(library, &url, &simulator, &stored).await?;
             runs.entry(library).or_default().push(figures);
@@ -240,7 +252,7 @@ async fn change(simulator: &Simulator, pods: &[Value], numbers: Range<usize>) ->
     let mut ticks = tokio::time::interval(Duration::from_secs(1) / CHANGES_PER_SECOND);
     for number in numbers {
         ticks.tick().await;
-        let mut pod = pods[number * 7 % pods.len()].clone();
+        let mut pod = pods[number * STEP % pods.len()].clone();
         let namespace = pod["metadata"]["namespace"].as_str().map(str::to_owned);
         pod["metadata"]["annotations"][CHANGED_AT] = json!(nanoseconds().to_string());
         let put = simulator.put(&gvr, namespace.as_deref(), pod);
