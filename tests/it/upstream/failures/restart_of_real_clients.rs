@@ -223,8 +223,8 @@ impl Clients {
     }
 }
 
-/// Passes connections on to the API server. While it is stopped, connections to it are refused, as those
-/// to a killed kubefan: clients wait differently after other errors.
+/// Passes connections on to the API server. Until kubefan is ready again, connections to it are refused,
+/// as those to a killed kubefan: clients wait differently after other errors.
 struct Relay {
     port: u16,
     balancer: Option<Balancer>,
