@@ -20,6 +20,7 @@ use hyper_util::rt::TokioIo;
 use rustls::pki_types::ServerName;
 use tokio::io::AsyncRead;
 use tokio::io::AsyncWrite;
+use tokio::io::BufReader;
 use tokio_rustls::TlsConnector;
 use tower::ServiceExt;
 
@@ -30,6 +31,9 @@ use super::runtime_executor::RuntimeExecutor;
 use crate::body::BoxError;
 
 const ALPN_HTTP2: &[u8] = b"h2";
+/// Bytes that one system call reads from a connection with TLS: a record, which has 16 KiB and some
+/// bytes at most. rustls itself asks for 4 KiB at a time.
+const TLS_READ_BUFFER: usize = 17 << 10;
 
 /// Opens connections with one identity's certificates and one choice of protocols; cheap to clone.
 #[derive(Clone)]
@@ -96,6 +100,7 @@ impl TlsSettings {
             None => ServerName::try_from(route::host(uri).to_owned())?,
         };
         let tls = TlsConnector::from(Arc::clone(&self.config));
+        let io = BufReader::with_capacity(TLS_READ_BUFFER, io);
         let stream = tls.connect(name, io).await?;
         let http2 = stream.get_ref().1.alpn_protocol() == Some(ALPN_HTTP2);
         Ok(ConnectionStream::new(Box::new(stream), http2))
