@@ -181,15 +181,19 @@ impl Object {
         }
     }
 
-    /// The same object with a copy of its body, if the copy takes less memory than the allocation
-    /// of `allocated` bytes that the body is now a slice of.
+    /// True if a copy of the body takes less memory than the allocation of `allocated` bytes that the
+    /// body is now a slice of.
+    pub fn should_have_own_body(&self, allocated: usize) -> bool {
+        rounded(self.body.len()) < rounded(allocated)
+    }
+
+    /// The same object with a copy of its body.
     #[must_use]
-    pub fn with_own_body(&self, allocated: usize) -> Option<Self> {
-        let is_smaller = rounded(self.body.len()) < rounded(allocated);
-        is_smaller.then(|| Self {
+    pub fn with_own_body(&self) -> Self {
+        Self {
             body: Bytes::copy_from_slice(&self.body),
             ..self.clone()
-        })
+        }
     }
 
     /// Estimated memory of the object in bytes, including its key and its entry in a cache.

@@ -223,6 +223,11 @@ impl Reader {
         self.shared.state.read().applied()
     }
 
+    /// The version after which the log has all changes; 0 while the cache is not ready.
+    pub fn log_start(&self) -> ResourceVersion {
+        self.shared.state.read().log.start()
+    }
+
     /// Number of open watch streams.
     pub fn watchers(&self) -> usize {
         self.shared.watchers.load(Ordering::Relaxed)

@@ -20,7 +20,9 @@ use crate::cache::log::Retention;
 use crate::cache::objects::Content;
 use crate::cache::objects::Pins;
 use crate::cache::objects::Snapshot;
+use crate::cache::objects::Store;
 use crate::cache::stats::EpochCause;
+use crate::cache::update::NewObjects;
 use crate::cache::wake::WakeSet;
 
 pub(super) struct SharedCache {
@@ -142,23 +144,37 @@ impl State {
         self.content.as_ref().map(|content| content.applied)
     }
 
-    /// Replaces the content and appends the events that lead to it. Returns the content before, so
-    /// that the caller can drop it outside of its lock. This is all that the writer does under the
-    /// lock that readers need, so that a large relist does not pause them.
+    /// Changes the objects and appends the events that lead to them. Returns the store before if it
+    /// was replaced, so that the caller can drop it outside of its lock.
+    ///
+    /// Readers need the same lock. What may take long is done before, in the store that replaces the
+    /// one before. A single object is replaced in place, without a copy of the parts of the store
+    /// that no snapshot shares.
     pub(super) fn append(
         &mut self,
-        content: Content,
+        objects: NewObjects,
+        applied: ResourceVersion,
         events: NewEntries,
         opens_hole: bool,
         now: Instant,
-    ) -> Option<Content> {
+    ) -> Option<Arc<Store>> {
+        let content = self.content.as_mut().expect("changes follow a list");
         if opens_hole {
-            let before = self.applied().unwrap_or_default();
-            self.log.open_hole(before, content.applied, now);
+            self.log.open_hole(content.applied, applied, now);
         }
+        content.applied = applied;
+        let replaced = match objects {
+            NewObjects::Unchanged => None,
+            NewObjects::One(object) => {
+                // The object before is in the event, so nothing is freed here.
+                Arc::make_mut(&mut content.store).replace(object);
+                None
+            }
+            NewObjects::All(store) => Some(std::mem::replace(&mut content.store, store)),
+        };
         let before = self.log.tip();
         self.log.append(events, now);
         self.counters.events += self.log.tip() - before;
-        self.content.replace(content)
+        replaced
     }
 }

@@ -1,4 +1,4 @@
-//! Update: the new store and the new events that result from one change or one relist.
+//! Update: the new objects and the new events that result from one change or one relist.
 
 use std::sync::Arc;
 
@@ -12,9 +12,11 @@ use crate::cache::log::Event;
 use crate::cache::objects::Content;
 use crate::cache::objects::Store;
 
-/// A new store and new events, applied together in one critical section.
+/// New objects and new events, applied together in one critical section.
 pub(super) struct Update {
-    pub(super) content: Content,
+    pub(super) objects: NewObjects,
+    /// The resource version up to which all changes are applied then.
+    pub(super) applied: ResourceVersion,
     /// First the block: deletions that the upstream watch missed. They carry the resource version
     /// that was applied before this update, and some of them concern only certain selections. Then
     /// the changes.
@@ -25,12 +27,22 @@ pub(super) struct Update {
     pub(super) list_began: Option<Instant>,
 }
 
+/// What an update does to the stored objects.
+pub(super) enum NewObjects {
+    Unchanged,
+    /// Replaces the object with the same key, and leaves the indexes as they are.
+    One(Arc<Object>),
+    /// Replaces the store.
+    All(Arc<Store>),
+}
+
 // === impl Update ===
 
 impl Update {
-    pub(super) fn without_events(store: Arc<Store>, applied: ResourceVersion) -> Self {
+    pub(super) fn without_events(objects: NewObjects, applied: ResourceVersion) -> Self {
         Self {
-            content: Content { store, applied },
+            objects,
+            applied,
             events: Vec::new(),
             opens_hole: false,
             list_began: None,
@@ -45,7 +57,7 @@ impl Update {
         let applied = object.resource_version;
         let mut store = Store::clone(&content.store);
         let Some(previous) = store.remove(&object.key) else {
-            return Self::without_events(content.store.clone(), applied);
+            return Self::without_events(NewObjects::Unchanged, applied);
         };
         let event = Event::new(
             EventType::Deleted,
@@ -55,7 +67,7 @@ impl Update {
         );
         Self {
             events: vec![Arc::new(event)],
-            ..Self::without_events(Arc::new(store), applied)
+            ..Self::without_events(NewObjects::All(Arc::new(store)), applied)
         }
     }
 
@@ -65,18 +77,28 @@ impl Update {
         upstream_frame: Option<(EventType, Bytes)>,
     ) -> Self {
         let applied = object.resource_version;
-        if let Some(stored) = content.store.get(object.key.as_str()) {
+        let stored = content.store.get(object.key.as_str()).cloned();
+        if let Some(stored) = &stored {
             // Reuse the key that the indexes already hold, so that its text is in memory only once.
             object.key = stored.key.clone();
         }
         let object = Arc::new(object);
-        let mut store = Store::clone(&content.store);
-        let previous = store.insert(object.clone());
+        let objects = match &stored {
+            Some(stored) if content.store.indexes_alike(stored, &object) => {
+                NewObjects::One(Arc::clone(&object))
+            }
+            // An index may take many milliseconds, so a copy is changed before readers are paused.
+            _ => {
+                let mut store = Store::clone(&content.store);
+                store.insert(Arc::clone(&object));
+                NewObjects::All(Arc::new(store))
+            }
+        };
         // A different uid means that the old object was deleted, and that the upstream watch did
         // not deliver the deletion, whose version is above `content.applied`.
-        let is_recreated = |previous: &Arc<Object>| previous.uid() != object.uid();
-        let (missed, previous) = match previous {
-            Some(previous) if is_recreated(&previous) => (Some(previous), None),
+        let is_recreated = |stored: &Arc<Object>| stored.uid() != object.uid();
+        let (missed, previous) = match stored {
+            Some(stored) if is_recreated(&stored) => (Some(stored), None),
             previous => (None, previous),
         };
         let event_type = match previous {
@@ -89,7 +111,7 @@ impl Update {
         Self {
             opens_hole: block.is_some(),
             events: block.into_iter().chain([change]).map(Arc::new).collect(),
-            ..Self::without_events(Arc::new(store), applied)
+            ..Self::without_events(objects, applied)
         }
     }
 

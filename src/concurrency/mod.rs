@@ -1,12 +1,14 @@
 //! Tools for tasks that share a resource: [`GroupCommit`] makes one call for all callers that wait
-//! for it, [`CoopBudget`] makes long work yield to other tasks on the same thread, and a
-//! [`Revocable`] value can be taken away from its owner.
+//! for it, [`CoopBudget`] makes long work yield to other tasks on the same thread, [`drop_elsewhere`]
+//! frees much memory on another thread, and a [`Revocable`] value can be taken away from its owner.
 
 mod coop_budget;
+mod drop_elsewhere;
 mod group_commit;
 mod revocable;
 
 pub use coop_budget::CoopBudget;
+pub use drop_elsewhere::drop_elsewhere;
 pub use group_commit::CallSpacing;
 pub use group_commit::GroupCommit;
 pub use revocable::Revocable;

@@ -174,6 +174,12 @@ impl Indexer {
             })
     }
 
+    /// True if [`Indexer::update`] has nothing to do when `object` replaces `previous`.
+    pub(super) fn indexes_alike(&self, previous: &Object, object: &Object) -> bool {
+        let mut functions = self.indexes.iter().map(|(function, _)| function);
+        functions.all(|function| function.value_of(previous) == function.value_of(object))
+    }
+
     /// Moves a key to the entries of `object`'s values. `objects` is the store after the change.
     pub(super) fn update(
         &mut self,

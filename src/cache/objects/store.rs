@@ -76,6 +76,20 @@ impl Store {
         previous
     }
 
+    /// True if `previous` and `object` have the same values in all indexes.
+    pub(in crate::cache) fn indexes_alike(&self, previous: &Object, object: &Object) -> bool {
+        self.indexer.indexes_alike(previous, object)
+    }
+
+    /// Replaces the object with the same key by `object`, which all indexes have under the same
+    /// values. Takes some microseconds.
+    pub(in crate::cache) fn replace(&mut self, object: Arc<Object>) -> Option<Arc<Object>> {
+        let stored = self.objects.get_mut(&object.key)?;
+        self.bytes += object.size();
+        self.bytes -= stored.size();
+        Some(std::mem::replace(stored, object))
+    }
+
     pub(in crate::cache) fn remove(&mut self, key: &ObjectKey) -> Option<Arc<Object>> {
         let removed = self.objects.remove(key)?;
         self.ranks.remove(key);

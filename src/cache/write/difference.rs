@@ -11,6 +11,7 @@ use crate::api::ResourceVersion;
 use crate::cache::log::Event;
 use crate::cache::objects::Store;
 use crate::cache::stats::EpochCause;
+use crate::cache::update::NewObjects;
 use crate::cache::update::Update;
 use crate::cache::write::pace::COMPARED;
 use crate::cache::write::pace::Pace;
@@ -96,7 +97,7 @@ impl Difference {
         Update {
             opens_hole: list > applied && !is_hole_ignored,
             events,
-            ..Update::without_events(Arc::new(self.store), list)
+            ..Update::without_events(NewObjects::All(Arc::new(self.store)), list)
         }
     }
 

@@ -6,7 +6,6 @@
 
 mod difference;
 mod frame_backed_objects;
-mod free;
 mod pace;
 mod relist;
 mod replace;

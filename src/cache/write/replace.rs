@@ -21,15 +21,16 @@ use crate::cache::objects::Store;
 use crate::cache::stats::EpochCause;
 use crate::cache::update::Update;
 use crate::cache::write::difference::ReplaceOutcome;
-use crate::cache::write::free::drop_elsewhere;
 use crate::cache::write::pace::CHECKED;
 use crate::cache::write::pace::COMPARED;
 use crate::cache::write::pace::EVICTED;
 use crate::cache::write::pace::Pace;
 use crate::cache::write::relist::Relist;
+use crate::cache::write::writer::Appended;
 use crate::cache::write::writer::CHECKED_AT_ONCE;
 use crate::cache::write::writer::EVICTED_AT_ONCE;
 use crate::cache::write::writer::Writer;
+use crate::concurrency::drop_elsewhere;
 use crate::mutation;
 use crate::mutation::Mutation;
 
@@ -127,7 +128,6 @@ impl Writer {
 
     /// Applies the update of a relist, like [`Writer::commit`].
     async fn commit_relist(&mut self, update: Update, pace: &mut Pace) {
-        let retention = self.shared.retention(update.content.store.bytes());
         let mut entries = self.new_entries(update.events.len());
         let mut replaced = 0;
         for event in &update.events {
@@ -140,11 +140,13 @@ impl Writer {
         let now = Instant::now();
         let is_large = update.events.len() >= MANY;
         self.owes_wakes |= update.opens_hole;
-        let removed = self.append(update, entries, replaced, now);
+        let Appended {
+            retention, before, ..
+        } = self.append(update, entries, replaced, now);
         self.shared.wakes.notify(&mut self.wakers);
         match is_large {
-            true => drop_elsewhere(removed),
-            false => drop(removed),
+            true => drop_elsewhere(before),
+            false => drop(before),
         }
         self.deliver(self.held_back(), pace).await;
         loop {
@@ -156,6 +158,7 @@ impl Writer {
                 break;
             }
         }
+        self.detach_bodies();
         let unpinned = {
             let replaced_bytes = self.shared.replaced_bytes.load(Ordering::Relaxed);
             let mut pins = self.shared.pins.lock();

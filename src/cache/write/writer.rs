@@ -22,10 +22,11 @@ use crate::cache::objects::Store;
 use crate::cache::reader::Reader;
 use crate::cache::state::SharedCache;
 use crate::cache::stats::EpochCause;
+use crate::cache::update::NewObjects;
 use crate::cache::update::Update;
 use crate::cache::write::frame_backed_objects::FrameBackedQueue;
-use crate::cache::write::free::drop_elsewhere;
 use crate::cache::write::relist::Relist;
+use crate::concurrency::drop_elsewhere;
 
 /// Write access to a cache. A cache has exactly one writer. Dropping the writer closes the cache
 /// and ends all watches cleanly.
@@ -40,8 +41,11 @@ pub struct Writer {
     pub(super) unpublished: VecDeque<(u64, Arc<Event>)>,
     /// True if a relist has opened a hole and was interrupted before it woke all streams.
     pub(super) owes_wakes: bool,
-    /// Stored objects whose frames the log has evicted; copying their bodies may save memory.
+    /// Stored objects whose frames the log has evicted, and whose bodies are copied to save memory.
     pub(super) frame_backed: FrameBackedQueue,
+    /// The number of changes since the last eviction, and its time.
+    unevicted: usize,
+    evicted_at: Instant,
     #[cfg(test)]
     held_back: usize,
 }
@@ -59,6 +63,11 @@ pub struct WentBack {
 
 /// Number of groups and of wakers for which memory is kept between changes.
 const IDLE_CAPACITY: usize = 4096;
+/// Aged events are evicted after this number of changes, or after a part of the retention age,
+/// whichever comes first. So most changes need none of the locks that this takes.
+const EVICTED_TOGETHER: usize = 32;
+/// How many of these parts the retention age has.
+const EVICTIONS_PER_AGE: u32 = 64;
 /// Number of events that one critical section evicts. It limits the pause of readers.
 pub(super) const EVICTED_AT_ONCE: usize = 64;
 /// Number of critical sections in which a bookmark drops idle groups, some milliseconds in all. On a
@@ -66,9 +75,20 @@ pub(super) const EVICTED_AT_ONCE: usize = 64;
 const IDLE_SLICES_OF_BOOKMARK: usize = 16;
 /// Number of groups that are checked, or evicted from, in one critical section; about 70 ns each.
 pub(super) const CHECKED_AT_ONCE: usize = 1024;
+/// Number of stored objects that one critical section replaces.
+const DETACHED_IN_ONE_SECTION: usize = 8;
 /// Number of critical sections in which a dropped writer queues events of an interrupted relist,
 /// some milliseconds in all.
 const SLICES_AT_DROP: usize = 64;
+
+/// What [`Writer::append`] leaves to its caller.
+pub(super) struct Appended {
+    pub(super) retention: Retention,
+    /// True if the log has more bytes than it may retain.
+    pub(super) exceeds_bytes: bool,
+    /// The store before, if all objects are new.
+    pub(super) before: Option<Arc<Store>>,
+}
 
 /// What one critical section has evicted.
 pub(super) struct Evicted {
@@ -93,6 +113,8 @@ impl Writer {
             unpublished: VecDeque::new(),
             owes_wakes: false,
             frame_backed: FrameBackedQueue::default(),
+            unevicted: 0,
+            evicted_at: Instant::now(),
             #[cfg(test)]
             held_back: 0,
         }
@@ -136,6 +158,8 @@ impl Writer {
                 Update::upsert(&content, object, upstream_frame)
             }
         };
+        // What is shared is copied when it changes.
+        drop(content);
         self.commit(update);
         Ok(())
     }
@@ -148,12 +172,13 @@ impl Writer {
     /// cache is unchanged.
     pub fn bookmark(&mut self, rv: ResourceVersion) -> Result<(), WentBack> {
         let applied = self.applied();
-        let content = self.content().filter(|content| rv >= content.applied);
-        let content = content.ok_or(WentBack {
-            applied: applied.unwrap_or_default(),
-            received: rv,
-        })?;
-        self.commit(Update::without_events(content.store, rv));
+        if applied.is_none_or(|applied| rv < applied) {
+            return Err(WentBack {
+                applied: applied.unwrap_or_default(),
+                received: rv,
+            });
+        }
+        self.commit(Update::without_events(NewObjects::Unchanged, rv));
         Ok(())
     }
 
@@ -287,33 +312,46 @@ impl Writer {
         }
         let now = Instant::now();
         let opens_hole = update.opens_hole;
-        let idle_slices = match update.has_events() {
+        let is_change = update.has_events();
+        let idle_slices = match is_change {
             true => 1,
             false => IDLE_SLICES_OF_BOOKMARK,
         };
-        let retention = self.shared.retention(update.content.store.bytes());
         let mut entries = self.new_entries(update.events.len());
         update.events.iter().for_each(|event| entries.push(event));
         let replaced = update.events.iter().map(|event| event.replaced_bytes());
         let replaced = replaced.sum();
-        let removed = self.append(update, entries, replaced, now);
+        let appended = self.append(update, entries, replaced, now);
         self.shared.wakes.notify(&mut self.wakers);
         self.publish(self.held_back());
-        let evicted = self.evict(retention, now, idle_slices);
         if opens_hole {
             // Wake all streams: they may now send a bookmark, or must expire because the hole
             // contains the future version at which they start.
             self.wake_all();
         }
         self.wake();
-        self.frame_backed.extend(&evicted);
+        let retention = appended.retention;
+        self.unevicted += 1;
+        if !is_change || appended.exceeds_bytes || self.is_eviction_due(retention, now) {
+            self.unevicted = 0;
+            self.evicted_at = now;
+            let evicted = self.evict(retention, now, idle_slices);
+            self.frame_backed.extend(&evicted);
+        }
+        self.detach_bodies();
         let unpinned = {
             let replaced_bytes = self.shared.replaced_bytes.load(Ordering::Relaxed);
             let mut pins = self.shared.pins.lock();
             pins.evict(retention, replaced_bytes, now)
         };
         // Freeing this memory may take long, so do it after unlocking and waking.
-        drop((removed, evicted, unpinned));
+        drop((appended.before, unpinned));
+    }
+
+    /// True if enough changes or time have passed since the last eviction.
+    fn is_eviction_due(&self, retention: Retention, now: Instant) -> bool {
+        let interval = retention.age / EVICTIONS_PER_AGE;
+        self.unevicted >= EVICTED_TOGETHER || now.duration_since(self.evicted_at) >= interval
     }
 
     /// Room for `capacity` events of an update.
@@ -321,25 +359,24 @@ impl Writer {
         self.shared.state.read().log.new_entries(capacity)
     }
 
-    /// Replaces the content and appends the events of `update`, which are `entries`, to the log.
-    /// Returns the content before. All that takes long is done before the lock is taken.
+    /// Changes the objects and appends the events of `update`, which are `entries`, to the log.
     pub(super) fn append(
         &mut self,
         update: Update,
         entries: NewEntries,
         replaced: u64,
         now: Instant,
-    ) -> Option<Content> {
+    ) -> Appended {
         let Update {
-            mut content,
+            objects,
+            applied,
             events,
             opens_hole,
             list_began,
         } = update;
-        let replaced = replaced + self.frame_backed.detach_bodies(&mut content);
         let mut state = self.shared.state.write();
         let position = state.log.tip();
-        let before = state.append(content, entries, opens_hole, now);
+        let before = state.append(objects, applied, entries, opens_hole, now);
         if let Some(list_began) = list_began {
             state.list_began = list_began;
             state.counters.relists += 1;
@@ -349,9 +386,45 @@ impl Writer {
         if opens_hole {
             self.shared.opened_holes.fetch_add(1, Ordering::Release);
         }
+        let content = state.content.as_ref();
+        let bytes = content.map_or(0, |content| content.store.bytes());
+        let retention = self.shared.retention(bytes);
+        let exceeds_bytes = state.log.bytes() > retention.bytes;
         drop(state);
         self.unpublished.extend((position..).zip(events));
-        before
+        Appended {
+            retention,
+            exceeds_bytes,
+            before,
+        }
+    }
+
+    /// Gives the next objects whose frames the log has evicted bodies of their own. No reader sees
+    /// a difference.
+    pub(super) fn detach_bodies(&mut self) {
+        if self.frame_backed.is_empty() {
+            return;
+        }
+        let detached = match &self.shared.state.read().content {
+            Some(content) => self.frame_backed.detach_bodies(&content.store),
+            None => return,
+        };
+        // Only this writer changes the objects, so they are still stored.
+        for slice in detached.chunks(DETACHED_IN_ONE_SECTION) {
+            // The objects before are freed after the lock.
+            let mut replaced = Vec::with_capacity(slice.len());
+            let mut state = self.shared.state.write();
+            let Some(content) = &mut state.content else {
+                return;
+            };
+            let store = Arc::make_mut(&mut content.store);
+            for object in slice {
+                replaced.extend(store.replace(Arc::clone(object)));
+            }
+            let bytes: usize = replaced.iter().map(|object| object.size()).sum();
+            let counter = &self.shared.replaced_bytes;
+            counter.fetch_add(bytes as u64, Ordering::Relaxed);
+        }
     }
 
     /// Queues the appended events, except the last `keep`, in the groups that they concern. It
