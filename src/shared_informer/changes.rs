@@ -23,6 +23,7 @@ use crate::cache::Snapshot;
 use crate::cache::WatchItem;
 use crate::cache::WatchStream;
 use crate::concurrency::CoopBudget;
+use crate::concurrency::drop_elsewhere;
 
 use super::Change;
 use super::Config;
@@ -33,9 +34,13 @@ use super::reached::Step;
 use super::reached::difference;
 use super::source::Source;
 
-/// A handler of all objects takes a new snapshot when this number of objects has changed since the last
-/// one and the handler has received all changes, so that old states of objects are freed.
-const REBASE: usize = 64;
+/// A handler takes no new snapshot while fewer objects have changed since its last one. Tests have few
+/// objects.
+const REBASE: usize = if cfg!(test) { 4 } else { 64 };
+/// From this number of changed objects on, their old states are freed on another thread.
+const MANY: usize = if cfg!(test) { 8 } else { 1000 };
+/// How often a handler that gets no changes checks whether a new snapshot frees memory.
+const REBASE_CHECK: Duration = Duration::from_secs(10);
 /// The longest interval of a resync. A longer one would overflow an `Instant`.
 const LONGEST_RESYNC: Duration = Duration::from_secs(100 * 365 * 86_400);
 /// Budget units of a change: the stream yields after 1,024 of them.
@@ -53,6 +58,8 @@ pub struct Changes<K> {
     /// What leads from the reached state to that of `following`'s snapshot, or a resync.
     pending: VecDeque<Step>,
     resync: Option<Resync>,
+    /// See [`REBASE_CHECK`]; `None` until it is needed.
+    rebase_check: Option<Interval>,
     synced: watch::Sender<bool>,
     budget: CoopBudget,
 }
@@ -75,6 +82,7 @@ impl<K: DeserializeOwned> Changes<K> {
             reached: Reached::Nothing,
             pending: VecDeque::new(),
             resync: None,
+            rebase_check: None,
             synced: watch::Sender::new(false),
             budget: CoopBudget::new(),
         }
@@ -126,6 +134,8 @@ impl<K: DeserializeOwned> Changes<K> {
             self.synced
                 .send_if_modified(|synced| !std::mem::replace(synced, true));
             let (reached, resync) = (&mut self.reached, &mut self.resync);
+            let rebase_check = &mut self.rebase_check;
+            let may_rebase = reached.changed() >= REBASE;
             let item = tokio::select! {
                 biased;
                 () = tick(resync) => {
@@ -135,11 +145,12 @@ impl<K: DeserializeOwned> Changes<K> {
                 }
                 item = poll_fn(|cx| {
                     let polled = stream.poll_next(cx);
-                    if polled.is_pending() && reached.changed() >= REBASE {
+                    if polled.is_pending() && may_rebase {
                         rebase(reached, reader, stream);
                     }
                     polled
                 }) => item,
+                () = check(rebase_check), if may_rebase => continue,
             };
             match item {
                 Some(WatchItem::Change { event, .. }) => self.pending = self.steps(&event),
@@ -286,9 +297,16 @@ impl<K: DeserializeOwned> Changes<K> {
     }
 }
 
-/// Takes the cache's newest snapshot as the reached state if `stream` has returned all changes up to
-/// exactly this snapshot.
+/// Takes the cache's newest snapshot as the reached state, so that old states of objects are freed, if
+/// `stream` has returned all changes up to exactly this snapshot.
+///
+/// While the cache's log has all changes since the last snapshot, it keeps the old states in memory
+/// anyway, and a new snapshot would save little. But it would cost: each change copies the parts of
+/// the store that a snapshot shares.
 fn rebase(reached: &mut Reached, reader: &Reader, stream: &WatchStream) {
+    if !reached.is_older_than(reader.log_start()) {
+        return;
+    }
     let Some(snapshot) = reader.snapshot() else {
         return;
     };
@@ -296,8 +314,21 @@ fn rebase(reached: &mut Reached, reader: &Reader, stream: &WatchStream) {
     // The stream may have got a change between the two calls.
     let is_newest = |newest: Snapshot| newest.has_no_change_since(&snapshot);
     if has_everything && reader.snapshot().is_some_and(is_newest) {
-        *reached = Reached::new(snapshot, &Selection::default());
+        let old = std::mem::replace(reached, Reached::new(snapshot, &Selection::default()));
+        if old.changed() >= MANY {
+            drop_elsewhere(old);
+        }
     }
+}
+
+/// Completes when it is time to check whether a new snapshot frees memory. Cancel safe.
+async fn check(interval: &mut Option<Interval>) {
+    let interval = interval.get_or_insert_with(|| {
+        let mut ticks = interval_at(Instant::now() + REBASE_CHECK, REBASE_CHECK);
+        ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        ticks
+    });
+    interval.tick().await;
 }
 
 /// Completes at the next tick; never if there are none. The interval begins again after a resync: if

@@ -1,11 +1,13 @@
 //! Reached: the state that a handler was told, and the steps from there to a newer one.
 
 use std::collections::BTreeMap;
+use std::collections::HashMap;
 use std::collections::VecDeque;
 use std::sync::Arc;
 
 use crate::api::Object;
 use crate::api::ObjectKey;
+use crate::api::ResourceVersion;
 use crate::api::Selection;
 use crate::cache::Snapshot;
 
@@ -39,7 +41,7 @@ pub(super) enum Reached {
     Everything {
         base: Snapshot,
         /// The objects that changed after `base`, in their last state; `None` if an object is gone.
-        since: BTreeMap<ObjectKey, Option<Arc<Object>>>,
+        since: HashMap<ObjectKey, Option<Arc<Object>>>,
     },
     /// The selected objects of a cache. A snapshot would also keep the old states of all others
     /// (`a_narrow_handler_keeps_only_the_objects_that_it_selects`).
@@ -75,7 +77,7 @@ impl Reached {
         if selection.is_everything() {
             return Self::Everything {
                 base: snapshot,
-                since: BTreeMap::new(),
+                since: HashMap::new(),
             };
         }
         let selected = snapshot.list(selection, None);
@@ -110,12 +112,21 @@ impl Reached {
         }
     }
 
+    /// True if the snapshot, if there is one, is of an earlier version than `version`.
+    pub(super) fn is_older_than(&self, version: ResourceVersion) -> bool {
+        match self {
+            Self::Nothing | Self::Selected(_) => false,
+            Self::Everything { base, .. } => base.resource_version() < version,
+        }
+    }
+
     /// The objects that the handler knows, in key order.
     pub(super) fn objects(&self) -> Vec<Arc<Object>> {
         match self {
             Self::Nothing => Vec::new(),
             Self::Everything { base, since } => {
-                merged(base.list(&Selection::default(), None), since)
+                let since = since.iter().map(|(key, object)| (key, object.as_ref()));
+                merged(base.list(&Selection::default(), None), since.collect())
             }
             Self::Selected(objects) => objects.values().cloned().collect(),
         }
@@ -125,20 +136,20 @@ impl Reached {
 /// `base` in key order, with the states of `since` in place of its own.
 fn merged(
     base: impl Iterator<Item = Arc<Object>>,
-    since: &BTreeMap<ObjectKey, Option<Arc<Object>>>,
+    since: BTreeMap<&ObjectKey, Option<&Arc<Object>>>,
 ) -> Vec<Arc<Object>> {
-    let mut since = since.iter().peekable();
+    let mut since = since.into_iter().peekable();
     let mut objects = Vec::new();
     for object in base {
         while let Some((_, changed)) = since.next_if(|(key, _)| **key < object.key) {
-            objects.extend(changed.clone());
+            objects.extend(changed.cloned());
         }
         match since.next_if(|(key, _)| **key == object.key) {
-            Some((_, changed)) => objects.extend(changed.clone()),
+            Some((_, changed)) => objects.extend(changed.cloned()),
             None => objects.push(object),
         }
     }
-    objects.extend(since.filter_map(|(_, changed)| changed.clone()));
+    objects.extend(since.filter_map(|(_, changed)| changed.cloned()));
     objects
 }
 
@@ -181,7 +192,6 @@ pub(super) fn difference(old: &[Arc<Object>], new: &[Arc<Object>]) -> VecDeque<S
 mod tests {
     use super::*;
     use crate::api::ObjectValues;
-    use crate::api::ResourceVersion;
 
     fn object(name: &str, version: u64, uid: &str) -> Arc<Object> {
         let values = ObjectValues {
@@ -226,12 +236,13 @@ mod tests {
     #[test]
     fn later_states_replace_those_of_the_snapshot() {
         let base = ["b", "d", "f"].map(|name| object(name, 1, name));
-        let mut since = BTreeMap::new();
+        let mut since = HashMap::new();
         for (name, state) in [("a", Some(2)), ("d", Some(3)), ("f", None), ("g", Some(4))] {
             let state = state.map(|version| object(name, version, name));
             since.insert(ObjectKey::new(Some("n"), name), state);
         }
-        let objects = merged(base.into_iter(), &since);
+        let since = since.iter().map(|(key, object)| (key, object.as_ref()));
+        let objects = merged(base.into_iter(), since.collect());
         let found: Vec<_> = objects
             .iter()
             .map(|object| (object.key.name(), object.resource_version.0))

@@ -5,6 +5,7 @@ use std::sync::Weak;
 use std::time::Duration;
 
 use futures_util::StreamExt;
+use tokio::time::sleep;
 
 use super::Upstream;
 use super::all;
@@ -13,7 +14,9 @@ use super::text;
 use super::with_app;
 use crate::api::Object;
 use crate::api::ObjectKey;
+use crate::api::ResourceVersion;
 use crate::api::Selection;
+use crate::cache;
 use crate::shared_informer::Config;
 
 /// The present state of `name`, which this does not keep.
@@ -59,6 +62,45 @@ async fn a_narrow_handler_keeps_only_the_objects_that_it_selects() {
     assert_eq!(all(&mut unread), ["selected3~selected104"]);
     assert_eq!(selected.strong_count(), 0);
     assert!(all(&mut quiet).is_empty());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_handler_of_all_objects_frees_old_states_that_the_log_has_dropped() {
+    let mut upstream = Upstream::new(Some(1300));
+    let mut changes = upstream.informer(Config::default()).changes();
+    upstream.put("a", "x");
+    assert_eq!(all(&mut changes), ["*a3"]);
+    let old = state_of(&upstream, "a");
+    // More objects than a handler keeps old states of in any case.
+    for _ in 0..10 {
+        for name in ["a", "b", "c", "d", "e"] {
+            upstream.put(name, "x");
+            assert_eq!(all(&mut changes).len(), 1);
+        }
+    }
+    assert_eq!(old.strong_count(), 0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_handler_frees_old_states_when_no_more_changes_come() {
+    let mut upstream = Upstream::new(None);
+    upstream.put("a", "x");
+    let mut changes = upstream.informer(Config::default()).changes();
+    let handler = tokio::spawn(async move { while changes.next().await.is_some() {} });
+    sleep(Duration::from_secs(1)).await;
+    let old = state_of(&upstream, "a");
+    for name in ["a", "b", "c", "d", "e"] {
+        upstream.put(name, "x");
+    }
+    sleep(Duration::from_secs(1)).await;
+    // The log drops its events, and nothing wakes the handler.
+    tokio::time::advance(cache::Config::default().retention_age).await;
+    let version = ResourceVersion(upstream.version);
+    upstream.writer.bookmark(version).expect("the same version");
+    assert_ne!(old.strong_count(), 0);
+    sleep(Duration::from_secs(20)).await;
+    assert_eq!(old.strong_count(), 0);
+    handler.abort();
 }
 
 #[tokio::test(start_paused = true)]
