@@ -17,8 +17,8 @@ pub struct Config {
     /// Number of selectable fields of each object.
     pub field_count: usize,
     /// How long events and pinned snapshots are kept, unless `retention_bytes` is exceeded first.
-    /// Events may stay up to 1/64 longer, because several are evicted at once. Default is
-    /// [`Config::DEFAULT_RETENTION_AGE`].
+    /// While changes arrive, events may stay up to 1/64 longer, because several are evicted at once.
+    /// Default is [`Config::DEFAULT_RETENTION_AGE`].
     pub retention_age: Duration,
     /// Limit of the bytes of all events in the log, and also of the bytes of objects that only
     /// pinned snapshots hold. `None` means 64 MiB or four times the store, whichever is more.

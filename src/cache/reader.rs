@@ -223,7 +223,7 @@ impl Reader {
         self.shared.state.read().applied()
     }
 
-    /// The version after which the log has all changes; 0 while the cache is not ready.
+    /// The version after which the log has all changes; 0 before the first list and between epochs.
     pub fn log_start(&self) -> ResourceVersion {
         self.shared.state.read().log.start()
     }

@@ -166,8 +166,9 @@ impl State {
         let replaced = match objects {
             NewObjects::Unchanged => None,
             NewObjects::One(object) => {
-                // The object before is in the event, so nothing is freed here.
-                Arc::make_mut(&mut content.store).replace(object);
+                let before = Arc::make_mut(&mut content.store).replace(object);
+                // The event has the object before, so nothing is freed here.
+                drop(before.expect("the object is stored"));
                 None
             }
             NewObjects::All(store) => Some(std::mem::replace(&mut content.store, store)),

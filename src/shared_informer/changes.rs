@@ -8,6 +8,7 @@ use std::time::Duration;
 use futures_util::Stream;
 use futures_util::stream::unfold;
 use serde::de::DeserializeOwned;
+use tokio::runtime::Handle;
 use tokio::sync::watch;
 use tokio::time::Instant;
 use tokio::time::Interval;
@@ -34,10 +35,11 @@ use super::reached::Step;
 use super::reached::difference;
 use super::source::Source;
 
-/// A handler takes no new snapshot while fewer objects have changed since its last one. Tests have few
-/// objects.
+/// A handler takes no new snapshot while fewer objects have changed since its last one. Lower in tests,
+/// which have few objects.
 const REBASE: usize = if cfg!(test) { 4 } else { 64 };
-/// From this number of changed objects on, their old states are freed on another thread.
+/// From this number of changed objects on, their old states are freed on another thread. Lower in
+/// tests, too.
 const MANY: usize = if cfg!(test) { 8 } else { 1000 };
 /// How often a handler that gets no changes checks whether a new snapshot frees memory.
 const REBASE_CHECK: Duration = Duration::from_secs(10);
@@ -300,9 +302,9 @@ impl<K: DeserializeOwned> Changes<K> {
 /// Takes the cache's newest snapshot as the reached state, so that old states of objects are freed, if
 /// `stream` has returned all changes up to exactly this snapshot.
 ///
-/// While the cache's log has all changes since the last snapshot, it keeps the old states in memory
-/// anyway, and a new snapshot would save little. But it would cost: each change copies the parts of
-/// the store that a snapshot shares.
+/// While the cache's log has all changes since the last snapshot, it keeps the old states in memory,
+/// too, except objects that the cache has copied to free a larger buffer. So a new snapshot would save
+/// little. But it would cost: each change copies the parts of the store that a snapshot shares.
 fn rebase(reached: &mut Reached, reader: &Reader, stream: &WatchStream) {
     if !reached.is_older_than(reader.log_start()) {
         return;
@@ -321,8 +323,12 @@ fn rebase(reached: &mut Reached, reader: &Reader, stream: &WatchStream) {
     }
 }
 
-/// Completes when it is time to check whether a new snapshot frees memory. Cancel safe.
+/// Completes when it is time to check whether a new snapshot frees memory; never outside of a runtime,
+/// which has no timer. Cancel safe.
 async fn check(interval: &mut Option<Interval>) {
+    if Handle::try_current().is_err() {
+        return std::future::pending().await;
+    }
     let interval = interval.get_or_insert_with(|| {
         let mut ticks = interval_at(Instant::now() + REBASE_CHECK, REBASE_CHECK);
         ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);

@@ -112,7 +112,7 @@ impl Reached {
         }
     }
 
-    /// True if the snapshot, if there is one, is of an earlier version than `version`.
+    /// True if there is a snapshot, and it is of an earlier version than `version`.
     pub(super) fn is_older_than(&self, version: ResourceVersion) -> bool {
         match self {
             Self::Nothing | Self::Selected(_) => false,

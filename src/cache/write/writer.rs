@@ -86,7 +86,7 @@ pub(super) struct Appended {
     pub(super) retention: Retention,
     /// True if the log has more bytes than it may retain.
     pub(super) exceeds_bytes: bool,
-    /// The store before, if all objects are new.
+    /// The store before, if it was replaced.
     pub(super) before: Option<Arc<Store>>,
 }
 
@@ -158,7 +158,7 @@ impl Writer {
                 Update::upsert(&content, object, upstream_frame)
             }
         };
-        // What is shared is copied when it changes.
+        // Otherwise the commit would find the store shared, and copy it.
         drop(content);
         self.commit(update);
         Ok(())

@@ -64,10 +64,13 @@ fn naive(store: &Store, selection: &Selection, after: Option<&str>) -> Vec<Arc<O
 fn write(store: &mut Store, object: Object) {
     let stored = store.get(object.key.as_str());
     let is_alike = stored.is_some_and(|stored| store.indexes_alike(stored, &object));
+    let before = store.clone();
+    let objects: Vec<_> = before.objects().cloned().collect();
     match is_alike {
         true => drop(store.replace(Arc::new(object)).expect("is stored")),
         false => drop(store.insert(Arc::new(object))),
     }
+    assert!(before.objects().eq(&objects), "a snapshot has changed");
 }
 
 proptest! {
