@@ -106,8 +106,8 @@ impl Reader {
         }
     }
 
-    /// Keeps `snapshot`, or the part of it that is proven, for [`Reader::snapshot_at`] within the retention limits. A snapshot of an
-    /// earlier epoch is not kept.
+    /// Keeps `snapshot`, or the part of it that is proven, for [`Reader::snapshot_at`] within the
+    /// retention limits. A snapshot of an earlier epoch is not kept.
     pub fn pin(&self, snapshot: &Snapshot) {
         let now = Instant::now();
         let evicted = {
