@@ -181,15 +181,20 @@ impl Object {
         }
     }
 
-    /// True if a copy of the body takes less memory than the allocation of `allocated` bytes that the
-    /// body is now a slice of.
-    pub fn should_have_own_body(&self, allocated: usize) -> bool {
+    /// The same object with a copy of its body, if the copy takes less memory than the allocation
+    /// of `allocated` bytes that the body is now a slice of.
+    #[must_use]
+    pub fn with_own_body(&self, allocated: usize) -> Option<Self> {
+        let should_copy = self.should_have_own_body(allocated);
+        should_copy.then(|| self.with_copied_body())
+    }
+
+    /// True if [`Object::with_own_body`] returns a copy.
+    pub(crate) fn should_have_own_body(&self, allocated: usize) -> bool {
         rounded(self.body.len()) < rounded(allocated)
     }
 
-    /// The same object with a copy of its body.
-    #[must_use]
-    pub fn with_own_body(&self) -> Self {
+    pub(crate) fn with_copied_body(&self) -> Self {
         Self {
             body: Bytes::copy_from_slice(&self.body),
             ..self.clone()

@@ -44,7 +44,7 @@ impl FrameBackedQueue {
         };
         let stored = objects.filter(is_stored);
         stored
-            .map(|object| Arc::new(object.with_own_body()))
+            .map(|object| Arc::new(object.with_copied_body()))
             .collect()
     }
 }

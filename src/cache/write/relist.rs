@@ -57,9 +57,8 @@ impl Relist {
             self.items.insert(stored.key.clone(), stored.clone());
             return;
         }
-        if frame_len.is_some_and(|frame_len| object.should_have_own_body(frame_len)) {
-            object = object.with_own_body();
-        }
+        let detached = frame_len.and_then(|frame_len| object.with_own_body(frame_len));
+        object = detached.unwrap_or(object);
         if let Some(stored) = stored {
             object.key = stored.key.clone();
         }
