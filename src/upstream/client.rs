@@ -147,6 +147,10 @@ impl From<Inner> for Client {
 impl Client {
     /// Makes a client from the kubeconfig that `config` names. It opens no connection yet.
     ///
+    /// An exec plugin of the kubeconfig runs now, with the program's standard error, and with its
+    /// standard input if that is a terminal. It may take five minutes; dropping the future kills it.
+    /// Later runs may take one minute each, have no input, and what they say is logged.
+    ///
     /// # Errors
     /// If the kubeconfig or a file that it names can't be used; the message is one line.
     pub async fn connect(config: ClientConfig) -> Result<Self, ConnectError> {
@@ -483,10 +487,12 @@ impl Client {
         if renewed_at.is_some_and(|at| at.elapsed() < RENEWAL_PAUSE) {
             return false;
         }
-        *renewed_at = Some(Instant::now());
+        let last = renewed_at.replace(Instant::now());
+        // Refusals that last are not logged again and again.
+        let is_new = last.is_none_or(|at| at.elapsed() > 6 * RENEWAL_PAUSE);
         let (client, (done, reloaded)) = (self.clone(), oneshot::channel());
         own.opener.executor().execute(async move {
-            let is_reloaded = client.reload_refused().await;
+            let is_reloaded = client.reload_refused(is_new).await;
             drop(renewed_at);
             // Sending fails if the request was cancelled.
             done.send(is_reloaded).ok();
@@ -494,13 +500,19 @@ impl Client {
         reloaded.await.unwrap_or(false)
     }
 
-    /// Reloads credentials that the API server refused; returns whether that succeeded.
-    async fn reload_refused(&self) -> bool {
+    /// Reloads credentials that the API server refused; returns whether that succeeded. Logs the
+    /// refusal only if it `is_new`.
+    async fn reload_refused(&self, is_new: bool) -> bool {
         match self.reload().await {
             Ok(()) => {
-                tracing::warn!("the API server refused kubefan's credentials (401), reloaded them");
+                if is_new {
+                    tracing::warn!(
+                        "the API server refused kubefan's credentials (401), reloaded them"
+                    );
+                }
                 true
             }
+            Err(_) if !is_new => false,
             Err(error) => {
                 let error = &error as &dyn std::error::Error;
                 tracing::warn!(

@@ -7,6 +7,8 @@ use kube::client::AuthError;
 
 use crate::api::Status;
 
+use super::connect::PluginError;
+use super::connect::ServerCertificateError;
 use super::connect::credentials_problem;
 use super::connect::replay::BrokenBody;
 
@@ -69,6 +71,9 @@ pub enum Error {
 impl Error {
     /// The error of a request that was provably not sent.
     pub(super) fn unsent(error: Box<dyn std::error::Error + Send + Sync>) -> Self {
+        if let Some(error) = error.downcast_ref::<PluginError>() {
+            return Self::Credentials(format!("exec plugin: {error}"));
+        }
         match error.downcast_ref::<AuthError>() {
             Some(error) => Self::Credentials(credentials_problem(error)),
             None if error.is::<BrokenBody>() => Self::Request(error),
@@ -99,14 +104,28 @@ impl Error {
 
     /// True if the connection was refused, because no process listens at the server's address.
     pub fn is_connection_refused(&self) -> bool {
+        self.is_unreachable_because(|error: &io::Error| {
+            error.kind() == io::ErrorKind::ConnectionRefused
+        })
+    }
+
+    /// True if the API server's certificate can't be verified, and waiting does not help: it is of an
+    /// unknown authority, or for another name.
+    pub fn is_untrusted_server(&self) -> bool {
+        self.is_unreachable_because(ServerCertificateError::is_lasting)
+    }
+
+    /// True if the server can't be reached, because of an `E` for which `is_cause` is true.
+    fn is_unreachable_because<E: std::error::Error + 'static>(
+        &self,
+        is_cause: impl Fn(&E) -> bool,
+    ) -> bool {
         let Self::Unreachable(error) = self else {
             return false;
         };
         let mut cause: Option<&(dyn std::error::Error + 'static)> = Some(error.as_ref());
         while let Some(error) = cause {
-            if let Some(error) = error.downcast_ref::<io::Error>()
-                && error.kind() == io::ErrorKind::ConnectionRefused
-            {
+            if error.downcast_ref().is_some_and(&is_cause) {
                 return true;
             }
             cause = error.source();

@@ -9,6 +9,7 @@ mod error;
 mod forward;
 mod list_watch;
 mod outage;
+mod readiness;
 mod warnings;
 
 #[cfg(test)]

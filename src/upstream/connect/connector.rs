@@ -28,6 +28,7 @@ use super::last_read::LastRead;
 use super::last_read::TimedIo;
 use super::route;
 use super::runtime_executor::RuntimeExecutor;
+use super::server_certificate;
 use crate::body::BoxError;
 
 const ALPN_HTTP2: &[u8] = b"h2";
@@ -101,7 +102,8 @@ impl TlsSettings {
         };
         let tls = TlsConnector::from(Arc::clone(&self.config));
         let io = BufReader::with_capacity(TLS_READ_BUFFER, io);
-        let stream = tls.connect(name, io).await?;
+        let stream = tls.connect(name, io).await;
+        let stream = stream.map_err(server_certificate::explain)?;
         let http2 = stream.get_ref().1.alpn_protocol() == Some(ALPN_HTTP2);
         Ok(ConnectionStream::new(Box::new(stream), http2))
     }

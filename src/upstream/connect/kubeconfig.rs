@@ -4,15 +4,20 @@ use std::path::Path;
 use std::path::PathBuf;
 use std::sync::Arc;
 
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
 use http::Uri;
 use hyper_util::client::proxy::matcher::Intercept;
 use kube::client::ConfigExt;
 use kube::config::AuthInfo;
+use kube::config::AuthProviderConfig;
 use kube::config::Config;
-use kube::config::KubeConfigOptions;
 use kube::config::Kubeconfig;
 use kube::config::KubeconfigError;
+use rustls::crypto::CryptoProvider;
+use rustls::crypto::aws_lc_rs;
 use rustls::pki_types::ServerName;
+use tower::Layer;
 
 use super::config::ClientConfig;
 use super::connector::Connector;
@@ -20,9 +25,13 @@ use super::connector::TlsSettings;
 use super::error::ConnectError;
 use super::error::credentials_problem;
 use super::error::one_line;
+use super::exec_plugin::ExecPlugin;
+use super::exec_plugin::Occasion;
 use super::health::Health;
 use super::health::Pings;
+use super::plugin_token::PluginToken;
 use super::route;
+use super::server_certificate;
 use super::transport::OwnConnections;
 use super::transport::Stack;
 use super::transport::Stacks;
@@ -37,10 +46,22 @@ pub(in crate::upstream) struct LoadedConfig {
     pub(in crate::upstream) pings: Pings,
 }
 
-/// Reads and validates the kubeconfig, service account, server and token file that `config` names.
+/// Reads and validates the kubeconfig, service account, server and token file that `config` names. Blocks
+/// no thread of the runtime: a file may be a pipe.
 pub(in crate::upstream) async fn load(config: &ClientConfig) -> Result<LoadedConfig, ConnectError> {
+    let config = config.clone();
+    let read = tokio::task::spawn_blocking(move || read(&config)).await;
+    read.unwrap_or_else(|error| {
+        Err(ConnectError::Invalid {
+            origin: "kubeconfig".to_owned(),
+            problem: one_line(&error),
+        })
+    })
+}
+
+fn read(config: &ClientConfig) -> Result<LoadedConfig, ConnectError> {
     let Some(server) = &config.server else {
-        return Ok(find_config(config).await?.with_overrides(config));
+        return Ok(find_config(config)?.with_overrides(config));
     };
     let origin = format!("server {server}");
     let parsed: Result<Uri, _> = server.parse();
@@ -50,22 +71,22 @@ pub(in crate::upstream) async fn load(config: &ClientConfig) -> Result<LoadedCon
     };
     let loaded = match (&config.kubeconfig, &config.context) {
         (None, None) => LoadedConfig::new(origin, Config::new(url), None)?,
-        _ => find_config(config).await?.with_server(origin, url)?,
+        _ => find_config(config)?.with_server(origin, url)?,
     };
     Ok(loaded.with_overrides(config))
 }
 
-async fn find_config(config: &ClientConfig) -> Result<LoadedConfig, ConnectError> {
+fn find_config(config: &ClientConfig) -> Result<LoadedConfig, ConnectError> {
     let paths = match &config.kubeconfig {
         Some(path) => vec![path.clone()],
         None => paths_from_env(),
     };
     if !paths.is_empty() {
-        return from_files(&paths, config.context.clone()).await;
+        return from_files(&paths, config.context.clone());
     }
     let default_path = default_path();
     if default_path.exists() {
-        return from_files(&[default_path], config.context.clone()).await;
+        return from_files(&[default_path], config.context.clone());
     }
     if std::env::var_os("KUBERNETES_SERVICE_HOST").is_none() {
         return Err(ConnectError::NoKubeconfig { default_path });
@@ -102,6 +123,21 @@ impl LoadedConfig {
             return invalid(format!(
                 "tls-server-name {name:?} is not a DNS name or IP address"
             ));
+        }
+        match &config.root_cert {
+            Some(certificates) if certificates.is_empty() => {
+                return invalid("its certificate authority has no certificate (PEM)".to_owned());
+            }
+            Some(_) if config.accept_invalid_certs => {
+                let problem =
+                    "insecure-skip-tls-verify and a certificate authority exclude each other";
+                return invalid(problem.to_owned());
+            }
+            _ => {}
+        }
+        let provider = config.auth_info.auth_provider.as_ref();
+        if let Some(problem) = provider.and_then(unsupported_provider) {
+            return invalid(problem);
         }
         let proxy = route::proxy(server, kubeconfig_proxy);
         if let (Some(url), None) = (kubeconfig_proxy, &proxy) {
@@ -158,35 +194,67 @@ impl LoadedConfig {
         })
     }
 
-    /// Makes both identities' connections, which share `health`, or a new one if that is `None`. The
-    /// exec plugin, if any, runs on a blocking thread.
+    /// Makes both identities' connections, which share `health`, or a new one if that is `None`: then
+    /// the program starts. Waits for the exec plugin, if there is one. Dropping the future kills it.
     pub(in crate::upstream) async fn stacks(
-        self,
+        mut self,
         health: Option<Arc<Health>>,
     ) -> Result<Stacks, ConnectError> {
         let origin = self.origin.clone();
-        let exec = self.config.auth_info.exec.as_ref();
-        let plugin = exec.and_then(|exec| exec.command.clone());
-        let built = tokio::task::spawn_blocking(move || self.build(health)).await;
+        let occasion = match &health {
+            None => Occasion::Start,
+            Some(_) => Occasion::Renewal,
+        };
+        if self.config.accept_invalid_certs && occasion == Occasion::Start {
+            let server = self.server();
+            tracing::warn!(%server, "the server's certificate is not verified (insecure-skip-tls-verify)");
+        }
+        let token = match ExecPlugin::take(&mut self.config.auth_info) {
+            None => None,
+            Some(plugin) => self.run_plugin(plugin, occasion).await?,
+        };
+        let built = tokio::task::spawn_blocking(move || self.build(health, token)).await;
         let built = built.map_err(|error| kube::Error::Service(error.into()));
         built
             .and_then(|built| built)
             .map_err(|error| ConnectError::Invalid {
                 origin,
-                problem: match (plugin, &error) {
-                    (Some(plugin), kube::Error::Auth(error)) => {
-                        format!("exec plugin {plugin:?}: {}", credentials_problem(error))
-                    }
-                    (None, kube::Error::Auth(error)) => credentials_problem(error),
-                    (_, error) => one_line(error),
+                problem: match &error {
+                    kube::Error::Auth(error) => credentials_problem(error),
+                    error => one_line(error),
                 },
             })
     }
 
-    fn build(self, health: Option<Arc<Health>>) -> Result<Stacks, kube::Error> {
-        if rustls::crypto::CryptoProvider::get_default().is_none() {
+    /// Uses the credentials that `plugin` prints. Returns them if they are a token.
+    async fn run_plugin(
+        &mut self,
+        plugin: ExecPlugin,
+        occasion: Occasion,
+    ) -> Result<Option<PluginToken>, ConnectError> {
+        let ran = plugin.run(occasion).await;
+        let credential = ran.map_err(|error| ConnectError::Invalid {
+            origin: self.origin.clone(),
+            problem: format!("exec plugin {:?}: {error}", plugin.name()),
+        })?;
+        if let Some((certificate, key)) = credential.certificate {
+            let auth = &mut self.config.auth_info;
+            auth.client_certificate_data = Some(STANDARD.encode(certificate));
+            auth.client_key_data = Some(STANDARD.encode(key).into());
+        }
+        let expires_at = credential.expires_at;
+        let token = credential.token;
+        Ok(token.map(|token| PluginToken::new(plugin, token, expires_at)))
+    }
+
+    fn build(
+        self,
+        health: Option<Arc<Health>>,
+        token: Option<PluginToken>,
+    ) -> Result<Stacks, kube::Error> {
+        if CryptoProvider::get_default().is_none() {
             // Fails only if another thread has just installed a provider, which will do.
-            let _ = rustls::crypto::aws_lc_rs::default_provider().install_default();
+            let _ = aws_lc_rs::default_provider().install_default();
         }
         let mut caller = self.config.clone();
         caller.auth_info = AuthInfo::default();
@@ -198,6 +266,10 @@ impl LoadedConfig {
         let kubefan = self
             .transport(kubefan, &health)
             .with_credentials(&self.config)?;
+        let kubefan = match token {
+            Some(token) => Stack::new(token.layer(kubefan)),
+            None => kubefan,
+        };
         let caller = Stack::new(self.transport(self.connectors(&caller)?, &health));
         Ok(Stacks {
             kubefan,
@@ -222,17 +294,22 @@ impl LoadedConfig {
                 Some(parsed.map_err(|error| kube::Error::Service(error.into()))?)
             }
         };
-        let http1 = TlsSettings::new(config.rustls_client_config()?, server_name);
+        let service = |error: rustls::Error| kube::Error::Service(error.into());
+        let verifier = server_certificate::verifier(config).map_err(service)?;
+        // The authorities that kube would use are not needed, and those of the system may be missing.
+        let mut without_authorities = config.clone();
+        without_authorities.root_cert = Some(Vec::new());
+        without_authorities.root_cert_file = None;
+        let mut tls = without_authorities.rustls_client_config()?;
+        tls.dangerous().set_certificate_verifier(verifier);
+        let http1 = TlsSettings::new(tls, server_name);
         let http2 = http1.with_http2();
         let connector = |tls| Connector::new(tls, self.proxy.as_ref());
         Ok((connector(http1), connector(http2)))
     }
 }
 
-async fn from_files(
-    paths: &[PathBuf],
-    context: Option<String>,
-) -> Result<LoadedConfig, ConnectError> {
+fn from_files(paths: &[PathBuf], context: Option<String>) -> Result<LoadedConfig, ConnectError> {
     let names: Vec<_> = paths
         .iter()
         .map(|path| path.display().to_string())
@@ -243,12 +320,12 @@ async fn from_files(
         let next = Kubeconfig::read_from(path).map_err(malformed)?;
         merged = merged.merge(next).map_err(malformed)?;
     }
-    from_kubeconfig(names.join(":"), merged, context).await
+    from_kubeconfig(names.join(":"), merged, context)
 }
 
-async fn from_kubeconfig(
+fn from_kubeconfig(
     origin: String,
-    kubeconfig: Kubeconfig,
+    mut kubeconfig: Kubeconfig,
     context: Option<String>,
 ) -> Result<LoadedConfig, ConnectError> {
     let (context, cluster) = choose_context(&origin, &kubeconfig, context)?;
@@ -260,11 +337,8 @@ async fn from_kubeconfig(
     let cluster = cluster.unwrap_or_default();
     let proxy = cluster.proxy_url.filter(|url| !url.is_empty());
     let origin = format!("context {context:?} of kubeconfig {origin}");
-    let options = KubeConfigOptions {
-        context: Some(context),
-        ..KubeConfigOptions::default()
-    };
-    match Config::from_custom_kubeconfig(kubeconfig, &options).await {
+    kubeconfig.current_context = Some(context);
+    match Config::try_from(kubeconfig) {
         Ok(config) => LoadedConfig::new(origin, config, proxy.as_deref()),
         Err(error) => Err(ConnectError::Invalid {
             origin,
@@ -274,6 +348,23 @@ async fn from_kubeconfig(
             },
         }),
     }
+}
+
+/// What to use in place of `provider`, unless it can be used.
+fn unsupported_provider(provider: &AuthProviderConfig) -> Option<String> {
+    let advice = match provider.name.as_str() {
+        "oidc" if provider.config.contains_key("id-token") => return None,
+        "oidc" => {
+            "log in again, because it has no id-token, or use an exec plugin such as kubelogin"
+        }
+        "gcp" => {
+            "use the exec plugin gke-gcloud-auth-plugin, as `gcloud container clusters get-credentials` writes it"
+        }
+        "azure" => "use the exec plugin kubelogin of Azure",
+        _ => "use an exec plugin",
+    };
+    let name = &provider.name;
+    Some(format!("auth-provider {name:?} is not supported; {advice}"))
 }
 
 fn not_a_server(url: &str) -> String {

@@ -159,8 +159,8 @@ impl Transport {
         }
     }
 
-    /// Makes a stack that adds the credentials in `config` to each request. Blocks while the
-    /// kubeconfig's exec plugin runs.
+    /// Makes a stack that adds the credentials in `config` to each request. They must not be those of an
+    /// exec plugin.
     pub(super) fn with_credentials(self, config: &Config) -> Result<Stack, kube::Error> {
         let headers = config.extra_headers_layer()?;
         let transport = headers.layer(self);

@@ -3,6 +3,8 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
 use serde_json::Value;
 use serde_json::json;
 
@@ -130,7 +132,36 @@ async fn unusable_values_are_reported() {
         (
             "/users/0/user/exec",
             json!({ "apiVersion": "client.authentication.k8s.io/v1", "command": "/no/plugin" }),
-            "exec plugin \"/no/plugin\": unable to run auth exec: No such file or directory",
+            "exec plugin \"/no/plugin\": it does not exist",
+        ),
+        (
+            "/users/0/user/exec",
+            json!({
+                "apiVersion": "client.authentication.k8s.io/v1",
+                "command": "/no/plugin",
+                "installHint": "Install it\nwith apt.",
+            }),
+            "exec plugin \"/no/plugin\": it does not exist; Install it with apt.",
+        ),
+        (
+            "/users/0/user/exec",
+            json!({ "command": "/bin/echo", "args": ["a-secret"], "interactiveMode": "Never" }),
+            "exec plugin \"/bin/echo\": its output is not an ExecCredential",
+        ),
+        (
+            "/users/0/user/auth-provider",
+            json!({ "name": "gcp", "config": { "cmd-path": "/bin/echo", "cmd-args": "a-secret" } }),
+            "auth-provider \"gcp\" is not supported; use the exec plugin gke-gcloud-auth-plugin",
+        ),
+        (
+            "/users/0/user/auth-provider",
+            json!({ "name": "oidc", "config": { "refresh-token": "a-secret" } }),
+            "auth-provider \"oidc\" is not supported; log in again",
+        ),
+        (
+            "/clusters/0/cluster/certificate-authority-data",
+            json!("bm8gY2VydGlmaWNhdGU="),
+            "its certificate authority has no certificate (PEM)",
         ),
         (
             "/users/0/user/exec",
@@ -139,7 +170,7 @@ async fn unusable_values_are_reported() {
                 "command": "/bin/sh",
                 "args": ["-c", "echo a-secret; echo a-secret >&2; exit 3"],
             }),
-            "exec plugin \"/bin/sh\": auth exec failed with exit status: 3",
+            "exec plugin \"/bin/sh\": it failed with exit status: 3",
         ),
         (
             "/users/0/user/tokenFile",
@@ -156,6 +187,21 @@ async fn unusable_values_are_reported() {
         assert!(!message.contains("a-secret"), "{message}");
         assert!(message.matches("os error").count() <= 1, "{message}");
     }
+}
+
+#[tokio::test]
+async fn an_authority_and_no_verification_exclude_each_other() {
+    let authority = rcgen::generate_simple_self_signed(["ca".to_owned()]).expect("a certificate");
+    let mut kubeconfig = sample();
+    let cluster = &mut kubeconfig["clusters"][0]["cluster"];
+    cluster["insecure-skip-tls-verify"] = true.into();
+    connect(&kubeconfig.to_string(), None)
+        .await
+        .expect("usable");
+    let data = STANDARD.encode(authority.cert.pem());
+    kubeconfig["clusters"][0]["cluster"]["certificate-authority-data"] = data.into();
+    let message = connect_error(kubeconfig, None).await;
+    assert!(message.contains("exclude each other"), "{message}");
 }
 
 #[tokio::test]

@@ -1,0 +1,346 @@
+//! Verifies the API server's certificate, and says in plain words what is wrong with it.
+
+use std::fmt;
+use std::io;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use jiff::Timestamp;
+use kube::config::Config;
+use parking_lot::Mutex;
+use rustls::CertificateError;
+use rustls::DigitallySignedStruct;
+use rustls::Error;
+use rustls::InvalidMessage;
+use rustls::OtherError;
+use rustls::RootCertStore;
+use rustls::SignatureScheme;
+use rustls::client::WebPkiServerVerifier;
+use rustls::client::danger::HandshakeSignatureValid;
+use rustls::client::danger::ServerCertVerified;
+use rustls::client::danger::ServerCertVerifier;
+use rustls::crypto::CryptoProvider;
+use rustls::crypto::aws_lc_rs;
+use rustls::crypto::verify_tls12_signature;
+use rustls::crypto::verify_tls13_signature;
+use rustls::pki_types::CertificateDer;
+use rustls::pki_types::ServerName;
+use rustls::pki_types::UnixTime;
+use rustls::pki_types::pem::PemObject;
+use tokio::time::Instant;
+
+use super::distinguished_name;
+use crate::body::BoxError;
+
+/// How often the CA of a pod is read again.
+const REREAD_INTERVAL: Duration = Duration::from_secs(60);
+/// The number of authorities that a message names.
+const NAMED: usize = 3;
+
+/// What is wrong with the API server's certificate.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub(in crate::upstream) enum ServerCertificateError {
+    #[error(
+        "the server's certificate was issued by {issuer}, which is not among the certificate \
+         authorities in use: {known}"
+    )]
+    UnknownIssuer { issuer: String, known: String },
+    #[error("the server's certificate is for {presented}, and not for {expected:?}")]
+    OtherName { expected: String, presented: String },
+    #[error("the server's certificate expired at {not_after}; now it is {now}")]
+    Expired { not_after: String, now: String },
+    #[error("the server's certificate is not valid before {not_before}; now it is {now}")]
+    NotYetValid { not_before: String, now: String },
+}
+
+/// The error of a handshake with a server that does not speak TLS.
+#[derive(Debug, thiserror::Error)]
+#[error("the server does not answer with TLS; perhaps its URL must begin with http://")]
+struct NotTls;
+
+/// The certificate authorities that are accepted.
+enum Authorities {
+    /// Those of a kubeconfig or of the system.
+    Fixed(Arc<Trusted>),
+    /// Those in a file, which is read again from time to time.
+    File {
+        path: PathBuf,
+        last: Mutex<(Arc<Trusted>, Instant)>,
+    },
+}
+
+struct Trusted {
+    verifier: Arc<dyn ServerCertVerifier>,
+    /// Their names, for messages.
+    names: String,
+}
+
+/// Verifies certificates as WebPKI says, and explains what is wrong.
+struct Verifier {
+    authorities: Authorities,
+}
+
+/// Accepts every certificate, because the kubeconfig says so.
+#[derive(Debug)]
+struct Unverified {
+    provider: Arc<CryptoProvider>,
+}
+
+/// The verifier of the server's certificate that `config` asks for.
+///
+/// # Errors
+/// If its certificate authorities can't be used.
+pub(super) fn verifier(config: &Config) -> Result<Arc<dyn ServerCertVerifier>, Error> {
+    let provider = Arc::new(aws_lc_rs::default_provider());
+    if config.accept_invalid_certs {
+        return Ok(Arc::new(Unverified { provider }));
+    }
+    let authorities = match (&config.root_cert_file, &config.root_cert) {
+        (Some(path), Some(certificates)) => Authorities::File {
+            path: path.clone(),
+            last: Mutex::new((trusted(certificates.iter().cloned())?, Instant::now())),
+        },
+        (_, Some(certificates)) => Authorities::Fixed(trusted(certificates.iter().cloned())?),
+        (_, None) => Authorities::Fixed(Arc::new(Trusted {
+            verifier: Arc::new(rustls_platform_verifier::Verifier::new(provider)?),
+            names: "those of this system, because the kubeconfig names none".to_owned(),
+        })),
+    };
+    Ok(Arc::new(Verifier { authorities }))
+}
+
+/// The error of a handshake, in plain words if it is known.
+pub(super) fn explain(error: io::Error) -> BoxError {
+    match error.get_ref().and_then(|error| error.downcast_ref()) {
+        Some(Error::InvalidCertificate(CertificateError::Other(OtherError(cause)))) => {
+            match cause.downcast_ref::<ServerCertificateError>() {
+                Some(cause) => cause.clone().into(),
+                None => error.into(),
+            }
+        }
+        Some(Error::InvalidMessage(InvalidMessage::InvalidContentType)) => NotTls.into(),
+        _ => error.into(),
+    }
+}
+
+impl ServerCertificateError {
+    /// True if waiting does not help.
+    pub(in crate::upstream) fn is_lasting(&self) -> bool {
+        match self {
+            Self::UnknownIssuer { .. } | Self::OtherName { .. } => true,
+            // It may be renewed, or this machine's clock be set.
+            Self::Expired { .. } | Self::NotYetValid { .. } => false,
+        }
+    }
+}
+
+fn trusted(certificates: impl Iterator<Item = Vec<u8>>) -> Result<Arc<Trusted>, Error> {
+    let mut roots = RootCertStore::empty();
+    for certificate in certificates {
+        roots.add(CertificateDer::from(certificate))?;
+    }
+    let subjects = roots.roots.iter().take(NAMED);
+    let mut names: Vec<_> = subjects
+        .map(|root| distinguished_name::text(&root.subject))
+        .collect();
+    if roots.len() > NAMED {
+        names.push(format!("and {} more", roots.len() - NAMED));
+    }
+    let provider = Arc::new(aws_lc_rs::default_provider());
+    let verifier = WebPkiServerVerifier::builder_with_provider(Arc::new(roots), provider).build();
+    Ok(Arc::new(Trusted {
+        verifier: verifier.map_err(|error| Error::General(error.to_string()))?,
+        names: names.join(", "),
+    }))
+}
+
+// === impl Authorities ===
+
+impl Authorities {
+    fn current(&self) -> Arc<Trusted> {
+        match self {
+            Self::Fixed(trusted) => Arc::clone(trusted),
+            Self::File { path, last } => {
+                let mut last = last.lock();
+                if last.1.elapsed() >= REREAD_INTERVAL {
+                    last.1 = Instant::now();
+                    match read(path) {
+                        Ok(trusted) => last.0 = trusted,
+                        Err(error) => {
+                            let path = path.display();
+                            tracing::warn!(%path, %error, "cannot read the CA again, using the last one");
+                        }
+                    }
+                }
+                Arc::clone(&last.0)
+            }
+        }
+    }
+}
+
+fn read(path: &PathBuf) -> Result<Arc<Trusted>, BoxError> {
+    let pem = std::fs::read(path)?;
+    let certificates: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(&pem).collect();
+    let certificates = certificates?;
+    if certificates.is_empty() {
+        return Err("there is no certificate in it".into());
+    }
+    let certificates = certificates.into_iter();
+    Ok(trusted(
+        certificates.map(|certificate| certificate.to_vec()),
+    )?)
+}
+
+// === impl Verifier ===
+
+impl Verifier {
+    /// The error that says what is wrong with `certificate`.
+    fn explained(error: Error, certificate: &CertificateDer<'_>, names: &str) -> Error {
+        let Error::InvalidCertificate(problem) = &error else {
+            return error;
+        };
+        let explained = match problem {
+            CertificateError::UnknownIssuer | CertificateError::BadSignature => {
+                ServerCertificateError::UnknownIssuer {
+                    issuer: issuer(certificate),
+                    known: names.to_owned(),
+                }
+            }
+            CertificateError::NotValidForNameContext {
+                expected,
+                presented,
+            } => ServerCertificateError::OtherName {
+                expected: expected.to_str().into_owned(),
+                presented: match presented.as_slice() {
+                    [] => "no name".to_owned(),
+                    names => names.join(", "),
+                },
+            },
+            CertificateError::ExpiredContext { time, not_after } => {
+                ServerCertificateError::Expired {
+                    not_after: date(*not_after),
+                    now: date(*time),
+                }
+            }
+            CertificateError::NotValidYetContext { time, not_before } => {
+                ServerCertificateError::NotYetValid {
+                    not_before: date(*not_before),
+                    now: date(*time),
+                }
+            }
+            _ => return error,
+        };
+        CertificateError::Other(OtherError(Arc::new(explained))).into()
+    }
+}
+
+impl ServerCertVerifier for Verifier {
+    fn verify_server_cert(
+        &self,
+        end_entity: &CertificateDer<'_>,
+        intermediates: &[CertificateDer<'_>],
+        server_name: &ServerName<'_>,
+        ocsp_response: &[u8],
+        now: UnixTime,
+    ) -> Result<ServerCertVerified, Error> {
+        let current = self.authorities.current();
+        let verifier = &current.verifier;
+        verifier
+            .verify_server_cert(end_entity, intermediates, server_name, ocsp_response, now)
+            .map_err(|error| Self::explained(error, end_entity, &current.names))
+    }
+
+    fn verify_tls12_signature(
+        &self,
+        message: &[u8],
+        certificate: &CertificateDer<'_>,
+        signature: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, Error> {
+        let current = self.authorities.current();
+        current
+            .verifier
+            .verify_tls12_signature(message, certificate, signature)
+    }
+
+    fn verify_tls13_signature(
+        &self,
+        message: &[u8],
+        certificate: &CertificateDer<'_>,
+        signature: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, Error> {
+        let current = self.authorities.current();
+        current
+            .verifier
+            .verify_tls13_signature(message, certificate, signature)
+    }
+
+    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
+        self.authorities
+            .current()
+            .verifier
+            .supported_verify_schemes()
+    }
+}
+
+impl fmt::Debug for Verifier {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Verifier")
+    }
+}
+
+// === impl Unverified ===
+
+impl ServerCertVerifier for Unverified {
+    fn verify_server_cert(
+        &self,
+        _: &CertificateDer<'_>,
+        _: &[CertificateDer<'_>],
+        _: &ServerName<'_>,
+        _: &[u8],
+        _: UnixTime,
+    ) -> Result<ServerCertVerified, Error> {
+        Ok(ServerCertVerified::assertion())
+    }
+
+    fn verify_tls12_signature(
+        &self,
+        message: &[u8],
+        certificate: &CertificateDer<'_>,
+        signature: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, Error> {
+        let algorithms = &self.provider.signature_verification_algorithms;
+        verify_tls12_signature(message, certificate, signature, algorithms)
+    }
+
+    fn verify_tls13_signature(
+        &self,
+        message: &[u8],
+        certificate: &CertificateDer<'_>,
+        signature: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, Error> {
+        let algorithms = &self.provider.signature_verification_algorithms;
+        verify_tls13_signature(message, certificate, signature, algorithms)
+    }
+
+    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
+        let algorithms = &self.provider.signature_verification_algorithms;
+        algorithms.supported_schemes()
+    }
+}
+
+fn issuer(certificate: &CertificateDer<'_>) -> String {
+    match webpki::EndEntityCert::try_from(certificate) {
+        Ok(parsed) => distinguished_name::text(parsed.issuer()),
+        Err(_) => "an unknown authority".to_owned(),
+    }
+}
+
+fn date(time: UnixTime) -> String {
+    let seconds = i64::try_from(time.as_secs()).unwrap_or(i64::MAX);
+    let time = Timestamp::from_second(seconds);
+    time.map_or_else(|_| "an unknown time".to_owned(), |time| time.to_string())
+}
+
+#[cfg(test)]
+mod tests;
