@@ -11,6 +11,7 @@ use crate::config::GlobalArgs;
 use crate::config::LogFormat;
 use crate::config::Problems;
 use crate::shutdown::Outcome;
+use crate::shutdown::Signals;
 use crate::telemetry;
 
 /// Why a subcommand failed.
@@ -58,6 +59,25 @@ fn run_on(
     // Do not wait for connections that are still open after the grace period.
     runtime.shutdown_background();
     outcome
+}
+
+/// Runs `start` to its end, or until a signal arrives: then it is dropped, and the result is `None`.
+///
+/// # Errors
+///
+/// Those of `start`.
+pub async fn unless_stopped<T>(
+    start: impl Future<Output = Result<T, Error>>,
+    signals: &mut Signals,
+) -> Result<Option<T>, Error> {
+    tokio::select! {
+        biased;
+        signal = signals.next() => {
+            tracing::info!(signal, "stopped before the start was complete");
+            Ok(None)
+        }
+        started = start => started.map(Some),
+    }
 }
 
 /// Sets up the log of a subcommand without a configuration file. If `is_quiet` is true, the log has

@@ -1,22 +1,24 @@
 //! The composition root of `kubefan serve`: creates the rooms from the configuration, runs them and
 //! drains them.
+//!
+//! [`App::open`] opens the listeners, with all that does not need the API server. [`Opened::connect`]
+//! waits for the API server, and then creates the rest, which answers the requests from then on.
 
+mod api_server;
+mod files;
 mod reload;
+mod resources;
 mod tls;
 
 use std::net::SocketAddr;
 use std::num::NonZeroUsize;
-use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::Context;
 use tokio::net::TcpListener;
-use tokio::time::timeout;
 use tower::service_fn;
 
-use crate::api::GroupVersionResource;
-use crate::api::WireFormat;
 use crate::audit::AuditLog;
 use crate::cache::Dispatcher;
 use crate::config::Resources;
@@ -24,10 +26,7 @@ use crate::config::ServeConfig;
 use crate::identity;
 use crate::identity::AccessControl;
 use crate::informer::InformerSet;
-use crate::informer::LiveRestMapper;
 use crate::informer::Requirement;
-use crate::informer::ResourceRule;
-use crate::informer::ResourceRules;
 use crate::ledger::Ledger;
 use crate::ledger::sample_kept;
 use crate::net;
@@ -36,237 +35,163 @@ use crate::net::ServingThreads;
 use crate::server;
 use crate::server::Admin;
 use crate::server::Server;
+use crate::server::Startup;
 use crate::shutdown::Outcome;
 use crate::shutdown::Shutdown;
 use crate::shutdown::Signals;
 use crate::telemetry::Registry;
 use crate::upstream::Client;
-use crate::upstream::ClientConfig;
 use crate::upstream::Forwarder;
-use crate::upstream::NotCacheable;
-use crate::upstream::RestMapper;
-use crate::upstream::UnknownResource;
 
+use files::Files;
 use reload::Live;
-use tls::Certificate;
+use resources::check_rules;
+use resources::require_configured;
+use resources::resources_to_cache;
 use tls::load_authorities;
 
 pub use reload::ConfigSource;
+pub use reload::ConfigWatch;
 pub use reload::Hangups;
 
 /// How often the client certificates and CAs of the kubeconfig are read again.
 const CREDENTIAL_RELOAD_INTERVAL: Duration = Duration::from_secs(600);
-/// How long discovery at start may take.
-const DISCOVERY_TIMEOUT: Duration = Duration::from_secs(15);
 
-/// A running kubefan, whose listeners accept connections.
+/// A running kubefan, which has found the API server.
 pub struct App {
     live: Arc<Live>,
-    shutdown: Shutdown,
-    address: SocketAddr,
-    admin_address: SocketAddr,
-    scheme: &'static str,
-    admin_scheme: &'static str,
-    registry: Registry,
+    listening: Listening,
     audit: Option<Arc<AuditLog>>,
-    /// The serving threads, which end when the `App` is dropped; `None` as in
+}
+
+/// A kubefan whose listeners accept connections, and that does not know the API server yet. All
+/// requests of clients get 503.
+pub struct Opened {
+    config: ServeConfig,
+    files: Files,
+    startup: Startup,
+    metrics: server::Metrics,
+    listening: Listening,
+}
+
+/// The listeners, and what ends them.
+struct Listening {
+    url: String,
+    admin_url: String,
+    registry: Registry,
+    shutdown: Shutdown,
+    /// The serving threads, which end when this value is dropped; `None` as in
     /// [`ServeConfig::threads`].
     _threads: Option<Arc<ServingThreads>>,
 }
 
 impl App {
-    /// Opens the listeners, connects to the API server, and starts the informers of the configured
-    /// resources.
+    /// Opens the listeners and waits until the API server has answered.
     ///
     /// # Errors
     ///
-    /// If a listener cannot be opened, the kubeconfig cannot be used, the API server cannot be
-    /// reached, or a configured resource does not exist or cannot be cached. The message is one
-    /// line and names the flag, file or server.
+    /// As [`App::open`] and [`Opened::connect`].
     pub async fn start(config: ServeConfig) -> anyhow::Result<Self> {
+        Self::open(config).await?.connect().await
+    }
+
+    /// Opens the listeners.
+    ///
+    /// # Errors
+    ///
+    /// If a listener cannot be opened, or a file of the configuration cannot be used. The message is
+    /// one line and names the flag or file.
+    pub async fn open(config: ServeConfig) -> anyhow::Result<Opened> {
         let socket = bind("--listen", config.listen).await?;
         let admin_socket = bind("--admin-listen", config.admin.listen).await?;
-        let certificate = Certificate::of_clients(&config.tls, config.listen)?;
-        let admin_certificate = Certificate::of_admin(&config.admin, certificate.as_ref())?;
-        let client = connect(&config).await?;
-        let server_url = client.server().to_owned();
-        let rest_mapper = discover(&client).await?;
-        let rest_mapper = rest_mapper.with_rules(config.rules.clone());
-        let rest_mapper = Arc::new(match config.cache_secrets {
-            true => rest_mapper,
-            false => rest_mapper.excluding("", "secrets"),
-        });
-        check_rules(&config.rules, &rest_mapper)?;
-
-        let shutdown = Shutdown::new(config.shutdown.clone());
         let registry = Registry::new();
-        let informers = InformerSet::new(client.clone(), config.informer.clone(), shutdown.clone());
-        let required = resources_to_cache(&config.resources, &rest_mapper)?;
-        let need = match &config.resources {
-            Resources::Named(_) => Requirement::Named,
-            Resources::All => Requirement::IfAllowed,
-        };
-        require_configured(need, required, &rest_mapper, &informers);
-        let access_metrics = identity::Metrics::new(&registry);
-        let new_access = |config: &identity::Config| {
-            let (client, metrics) = (client.clone(), access_metrics.clone());
-            AccessControl::new(config, client, metrics, &registry, &shutdown)
-        };
-        let access = new_access(&config.access);
-        let sampled = access.clone();
-        registry.on_scrape(move |samples| {
-            if let Some((bytes, limit)) = sampled.decision_bytes() {
-                sample_kept(samples, "decision", bytes, limit);
-            }
-        });
-        access.watch_roles(&informers, &rest_mapper, &registry, &shutdown);
-        let admin_access = config.admin.access.as_ref().map(|of_admin| {
-            match config.access.mode == of_admin.mode {
-                true => access.clone(),
-                false => new_access(of_admin),
-            }
-        });
-        let mut certified = Vec::from_iter(certificate.as_ref());
-        certified.extend(
-            admin_certificate
-                .as_ref()
-                .filter(|_| admin_access.is_some()),
-        );
-        if let Some(sources) = config.authorities.clone() {
-            load_authorities(&access, sources, &certified, &shutdown).await?;
-        }
-        for certificate in [&certificate, &admin_certificate].into_iter().flatten() {
-            certificate.watch(&shutdown).await?;
-        }
-        let audit = config.audit_log.as_deref();
-        let audit = audit
-            .map(|path| open_audit_log(path, &registry))
-            .transpose()?;
-        let mut server = Server::new(
-            access,
-            informers.clone(),
-            Arc::clone(&rest_mapper),
-            Forwarder::new(client.clone()),
-            config.requests,
-            server::Metrics::new(&registry, &config.memory),
-            shutdown.clone(),
-        );
-        if let Some(audit) = &audit {
-            server = server.with_audit(Arc::clone(audit));
-        }
-        let renewed = client;
-        let mut admin = Admin::new(informers.clone(), registry.clone(), shutdown.clone());
-        if let Some(access) = admin_access {
-            admin = admin.with_access(access);
-        }
-
+        let files = Files::read(&config, &registry).await?;
+        let shutdown = Shutdown::new(config.shutdown.clone());
         let threads = serving_threads(config.threads)?;
         if threads.is_some() {
             shutdown.set_background_runtime();
         }
-        let evicted = informers.evicted_bytes().clone();
-        let ledger = Ledger::with_metrics(config.memory, move || evicted.get(), &registry);
-        shutdown.spawn_background(ledger.clone().run());
-        let metrics = net::Metrics::new(&registry);
+        files.watch(&shutdown).await?;
+        if files.authorities.is_some() {
+            // Their connections may last until the authorities are known.
+            for acceptor in files.asking(&config) {
+                acceptor.request_client_certificates(Vec::new());
+            }
+        }
+
+        let startup = Startup::default();
+        let metrics = server::Metrics::new(&registry, &config.memory);
+        let of_connections = net::Metrics::new(&registry);
         let listener = |name, socket, config| {
-            Listener::new(name, socket, config, metrics.clone(), shutdown.clone())
+            let (metrics, shutdown) = (of_connections.clone(), shutdown.clone());
+            Listener::new(name, socket, config, metrics, shutdown)
         };
         let mut admin_listener = listener("admin", admin_socket, net::Config::admin());
-        if let Some(certificate) = &admin_certificate {
+        if let Some(certificate) = &files.admin_certificate {
             admin_listener = admin_listener.with_tls(certificate.acceptor.clone());
         }
-        let connections = config.connections;
+        let evicting = startup.clone();
+        let ledger =
+            Ledger::with_metrics(config.memory, move || evicting.evicted_bytes(), &registry);
+        shutdown.spawn_background(ledger.clone().run());
+        let connections = config.connections.clone();
         let connections = connections.within_open_files(net::open_files_limit());
-        let client_listener = listener("clients", socket, connections);
-        let mut client_listener = client_listener.with_ledger(ledger);
-        if let Some(certificate) = &certificate {
-            client_listener = client_listener.with_tls(certificate.acceptor.clone());
+        let mut listener = listener("clients", socket, connections).with_ledger(ledger);
+        if let Some(certificate) = &files.certificate {
+            listener = listener.with_tls(certificate.acceptor.clone());
         }
         if let Some(threads) = &threads {
-            client_listener = client_listener.on_threads(Arc::clone(threads));
+            listener = listener.on_threads(Arc::clone(threads));
         }
-        let live = Arc::new(Live {
-            informers: informers.clone(),
-            rest_mapper: Arc::clone(&rest_mapper),
-            server: server.clone(),
+        let listening = Listening {
+            url: url(&listener, files.certificate.is_some())?,
+            admin_url: url(&admin_listener, files.admin_certificate.is_some())?,
             registry: registry.clone(),
             shutdown: shutdown.clone(),
-        });
-        let app = Self {
-            live,
-            address: client_listener.local_address()?,
-            admin_address: admin_listener.local_address()?,
-            scheme: scheme(certificate.is_some()),
-            admin_scheme: scheme(admin_certificate.is_some()),
-            shutdown: shutdown.clone(),
-            registry,
-            audit,
             _threads: threads,
         };
-        app.log_addresses(&server_url, config.access.mode);
-        if config.is_exposed {
-            app.warn_of_exposure(config.access.mode);
-        }
-        if config.admin.is_exposed {
-            let admin = app.admin_url();
-            tracing::warn!(admin, "anyone who reaches this address reads the metrics");
-        }
-        shutdown.spawn_background(async move { rest_mapper.run(informers).await });
-        shutdown.spawn_background(renew_credentials(renewed));
+        listening.log(&config);
+
+        let is_guarded = config.admin.access.is_some();
+        let admin = Admin::new(startup.clone(), registry, shutdown.clone(), is_guarded);
         let admin = service_fn(move |request| admin.clone().answer(request));
+        let service = startup
+            .clone()
+            .into_service(metrics.requests(), config.requests.web_pages);
         shutdown.spawn(admin_listener.serve(admin));
-        shutdown.spawn(client_listener.serve(server.into_service()));
-        Ok(app)
+        shutdown.spawn(listener.serve(service));
+        Ok(Opened {
+            config,
+            files,
+            startup,
+            metrics,
+            listening,
+        })
     }
 
-    fn log_addresses(&self, upstream: &str, auth: identity::Mode) {
-        let (clients, admin) = (self.url(), self.admin_url());
-        tracing::info!(upstream, clients, %auth, admin, "listening");
-    }
-
-    fn warn_of_exposure(&self, mode: identity::Mode) {
-        let clients = self.url();
-        match mode {
-            identity::Mode::None => tracing::warn!(
-                clients,
-                "callers are not authenticated: anyone who reaches this address reads and writes \
-                 with kubefan's rights"
-            ),
-            identity::Mode::Caller | identity::Mode::Delegated => tracing::warn!(
-                clients,
-                "TLS is not served: anyone on the network can read the callers' tokens"
-            ),
-        }
-    }
-
-    /// Reads the configuration again after each of `hangups`, and when its file has changed, and applies
-    /// what can change while kubefan runs.
-    ///
-    /// # Errors
-    ///
-    /// If the file cannot be read.
-    pub async fn watch_config(&self, source: ConfigSource, hangups: Hangups) -> anyhow::Result<()> {
-        reload::watch(source, hangups, Arc::clone(&self.live)).await
+    /// Applies what can change while kubefan runs when its configuration does.
+    pub fn watch_config(&self, watch: ConfigWatch) {
+        watch.run(Arc::clone(&self.live));
     }
 
     /// The URL that clients connect to.
     pub fn url(&self) -> String {
-        format!("{}://{}", self.scheme, self.address)
+        self.listening.url.clone()
     }
 
     /// The URL of the admin listener, for probes and metrics.
     pub fn admin_url(&self) -> String {
-        format!("{}://{}", self.admin_scheme, self.admin_address)
+        self.listening.admin_url.clone()
     }
 
     /// The registry with all metrics of this kubefan.
     pub fn registry(&self) -> &Registry {
-        &self.registry
+        &self.listening.registry
     }
 
     /// Runs until the first signal arrives, then drains; a second signal aborts the drain.
     pub async fn run(self, signals: Signals) -> Outcome {
-        let outcome = self.shutdown.run(signals).await;
+        let outcome = self.listening.shutdown.run(signals).await;
         if let Some(audit) = &self.audit {
             audit.finish().await;
         }
@@ -274,33 +199,129 @@ impl App {
     }
 }
 
-fn open_audit_log(path: &Path, registry: &Registry) -> anyhow::Result<Arc<AuditLog>> {
-    let log = AuditLog::open(path, registry);
-    let log = log.with_context(|| format!("--audit-log-path: cannot open {}", path.display()));
-    log.map(Arc::new)
+impl Opened {
+    /// Waits until the API server has answered, and starts the informers of the configured resources.
+    /// Cancel safe: what it waits for ends with the future, an exec plugin too.
+    ///
+    /// # Errors
+    ///
+    /// If the kubeconfig cannot be used, the API server's certificate cannot be verified, or a
+    /// configured resource does not exist or cannot be cached. The message is one line and names the
+    /// flag, file or server.
+    pub async fn connect(self) -> anyhow::Result<App> {
+        let Self {
+            config,
+            mut files,
+            startup,
+            metrics,
+            listening,
+        } = self;
+        let (registry, shutdown) = (&listening.registry, &listening.shutdown);
+        let client = api_server::connect(&config, &startup).await?;
+        shutdown.spawn_background(renew_credentials(client.clone()));
+        let rest_mapper = api_server::discover(&client, &startup).await?;
+        let rest_mapper = rest_mapper.with_rules(config.rules.clone());
+        let rest_mapper = Arc::new(match config.cache_secrets {
+            true => rest_mapper,
+            false => rest_mapper.excluding("", "secrets"),
+        });
+        check_rules(&config.rules, &rest_mapper)?;
+        let informers = InformerSet::new(client.clone(), config.informer.clone(), shutdown.clone());
+        let required = resources_to_cache(&config.resources, &rest_mapper)?;
+        let need = match &config.resources {
+            Resources::Named(_) => Requirement::Named,
+            Resources::All => Requirement::IfAllowed,
+        };
+        require_configured(need, required, &rest_mapper, &informers);
+
+        let (access, admin_access) = access_controls(&config, &client, &listening);
+        access.watch_roles(&informers, &rest_mapper, registry, shutdown);
+        let asking = files.asking(&config);
+        if let Some(authorities) = files.authorities.take() {
+            load_authorities(&access, authorities, asking, shutdown).await?;
+        }
+        let mut server = Server::new(
+            access,
+            informers.clone(),
+            Arc::clone(&rest_mapper),
+            Forwarder::new(client),
+            config.requests,
+            metrics,
+            shutdown.clone(),
+        );
+        if let Some(audit) = &files.audit {
+            server = server.with_audit(Arc::clone(audit));
+        }
+        startup.finish(server.clone(), admin_access);
+        let live = Live {
+            informers: informers.clone(),
+            rest_mapper: Arc::clone(&rest_mapper),
+            server,
+            registry: registry.clone(),
+            shutdown: shutdown.clone(),
+        };
+        shutdown.spawn_background(async move { rest_mapper.run(informers).await });
+        Ok(App {
+            live: Arc::new(live),
+            listening,
+            audit: files.audit,
+        })
+    }
 }
 
-fn scheme(is_tls: bool) -> &'static str {
-    if is_tls { "https" } else { "http" }
+impl Listening {
+    fn log(&self, config: &ServeConfig) {
+        let (clients, admin, auth) = (&self.url, &self.admin_url, config.access.mode);
+        tracing::info!(clients, %auth, admin, "listening");
+        if config.is_exposed {
+            match auth {
+                identity::Mode::None => tracing::warn!(
+                    clients,
+                    "callers are not authenticated: anyone who reaches this address reads and writes \
+                     with kubefan's rights"
+                ),
+                identity::Mode::Caller | identity::Mode::Delegated => tracing::warn!(
+                    clients,
+                    "TLS is not served: anyone on the network can read the callers' tokens"
+                ),
+            }
+        }
+        if config.admin.is_exposed {
+            tracing::warn!(admin, "anyone who reaches this address reads the metrics");
+        }
+    }
 }
 
-async fn connect(config: &ServeConfig) -> anyhow::Result<Client> {
-    let client = Client::connect(ClientConfig {
-        kubeconfig: config.kubeconfig.clone(),
-        context: config.context.clone(),
-        ping_interval: config.ping_interval,
-        ping_timeout: config.ping_timeout,
-        ..ClientConfig::default()
+fn url(listener: &Listener, is_tls: bool) -> anyhow::Result<String> {
+    let scheme = if is_tls { "https" } else { "http" };
+    Ok(format!("{scheme}://{}", listener.local_address()?))
+}
+
+/// The access control of clients, and that of the callers of metrics and details if there is one.
+fn access_controls(
+    config: &ServeConfig,
+    client: &Client,
+    listening: &Listening,
+) -> (AccessControl, Option<AccessControl>) {
+    let (registry, shutdown) = (&listening.registry, &listening.shutdown);
+    let metrics = identity::Metrics::new(registry);
+    let new = |config: &identity::Config| {
+        let (client, metrics) = (client.clone(), metrics.clone());
+        AccessControl::new(config, client, metrics, registry, shutdown)
+    };
+    let access = new(&config.access);
+    let sampled = access.clone();
+    registry.on_scrape(move |samples| {
+        if let Some((bytes, limit)) = sampled.decision_bytes() {
+            sample_kept(samples, "decision", bytes, limit);
+        }
     });
-    Ok(client.await?)
-}
-
-async fn discover(client: &Client) -> anyhow::Result<LiveRestMapper> {
-    let server = client.server();
-    timeout(DISCOVERY_TIMEOUT, LiveRestMapper::discover(client.clone()))
-        .await
-        .with_context(|| format!("{server} did not answer within {DISCOVERY_TIMEOUT:?}"))?
-        .with_context(|| format!("cannot discover the resources of {server}"))
+    let of_admin = config.admin.access.as_ref();
+    let admin = of_admin.map(|of_admin| match config.access.mode == of_admin.mode {
+        true => access.clone(),
+        false => new(of_admin),
+    });
+    (access, admin)
 }
 
 fn serving_threads(count: Option<NonZeroUsize>) -> anyhow::Result<Option<Arc<ServingThreads>>> {
@@ -327,87 +348,4 @@ pub(crate) async fn bind(flag: &str, address: SocketAddr) -> anyhow::Result<TcpL
     TcpListener::bind(address)
         .await
         .with_context(|| format!("{flag}: cannot listen on {address}"))
-}
-
-/// The resources that are cached from the start.
-fn resources_to_cache(
-    resources: &Resources,
-    rest_mapper: &LiveRestMapper,
-) -> anyhow::Result<Vec<GroupVersionResource>> {
-    let all = |mapper: &RestMapper| -> Vec<GroupVersionResource> {
-        let resources = mapper.resources();
-        resources.map(|resource| resource.gvr.clone()).collect()
-    };
-    Ok(match resources {
-        Resources::Named(names) => find_named(rest_mapper, names)?,
-        Resources::All => {
-            let mut all = rest_mapper.with(all);
-            all.retain(|gvr| rest_mapper.cacheable(gvr).is_ok());
-            all
-        }
-    })
-}
-
-/// Requires what is cached of `found`, the resources that are cached from the start, and starts their
-/// informers: one for JSON, and one for protobuf unless the resource is a custom one.
-fn require_configured(
-    need: Requirement,
-    found: Vec<GroupVersionResource>,
-    rest_mapper: &LiveRestMapper,
-    informers: &InformerSet,
-) {
-    for gvr in found {
-        for format in [WireFormat::Json, WireFormat::Protobuf] {
-            let spec = rest_mapper.known_informer_spec(&gvr, format);
-            let spec = spec.filter(|spec| format == WireFormat::Json || !spec.custom);
-            if let Some(spec) = spec {
-                informers.require(&spec, need);
-            }
-        }
-    }
-    rest_mapper.pin_required(informers);
-}
-
-/// Checks that each rule fits its resource, and that no resource has two.
-fn check_rules(rules: &ResourceRules, rest_mapper: &LiveRestMapper) -> anyhow::Result<()> {
-    rest_mapper.with(|mapper| {
-        for name in rules.unknown_never(mapper) {
-            tracing::warn!(name, "cache.never: the API server has no such resource now");
-        }
-    });
-    let mut seen: Vec<(GroupVersionResource, &str)> = Vec::new();
-    for ResourceRule { resource: name, .. } in &rules.rules {
-        let found = rest_mapper.with(|mapper| mapper.find(name).map(|found| found.gvr.clone()));
-        // An unknown resource may be defined later.
-        let Ok(gvr) = found else { continue };
-        let context = || format!("cache.resources: {name}");
-        rest_mapper.check_rule(&gvr).with_context(context)?;
-        if let Some((_, other)) = seen.iter().find(|(known, _)| *known == gvr) {
-            return Err(anyhow::anyhow!("{other} is the same resource")).with_context(context);
-        }
-        seen.push((gvr, name));
-    }
-    Ok(())
-}
-
-fn find_named(
-    rest_mapper: &LiveRestMapper,
-    names: &[String],
-) -> anyhow::Result<Vec<GroupVersionResource>> {
-    let find = |name: &String| -> anyhow::Result<_> {
-        let context = || format!("--resource {name}");
-        let found = rest_mapper.with(|mapper| Ok(mapper.find(name)?.gvr.clone()));
-        let gvr =
-            found.map_err(|error: UnknownResource| anyhow::Error::new(error).context(context()))?;
-        match rest_mapper.cacheable(&gvr) {
-            // Only Secrets are ever excluded.
-            Err(NotCacheable::Excluded) => Err(anyhow::anyhow!(
-                "it is cached over TLS only with --cache-secrets"
-            )),
-            cacheable => cacheable.map_err(anyhow::Error::new),
-        }
-        .with_context(context)?;
-        Ok(gvr)
-    };
-    names.iter().map(find).collect()
 }

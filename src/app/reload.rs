@@ -23,8 +23,9 @@ use crate::shutdown::Shutdown;
 use crate::telemetry::LogHandle;
 use crate::telemetry::Registry;
 
-use super::check_rules;
-use super::require_configured;
+use super::resources::check_rules;
+use super::resources::require_configured;
+use super::resources::resources_to_cache;
 
 /// What a changed configuration is applied to.
 pub(super) struct Live {
@@ -58,47 +59,75 @@ struct Reloader {
     reloads: IntCounterVec,
 }
 
-/// Reads the configuration of `source` again after each of `hangups`, and when its file has changed,
-/// and applies it to `live`.
-///
-/// # Errors
-///
-/// If the file cannot be read.
-pub(super) async fn watch(
+/// The configuration file as it was when kubefan began to start, and what makes kubefan read it again.
+pub struct ConfigWatch {
     source: ConfigSource,
-    mut hangups: Hangups,
-    live: Arc<Live>,
-) -> anyhow::Result<()> {
-    let shutdown = live.shutdown.clone();
-    let file = source.file.clone();
-    let reloads = live.registry.counter_vec(
-        "kubefan_config_reloads_total",
-        "How often the configuration was read again: applied, or refused because of mistakes.",
-        &["result"],
-    );
-    let reloader = Arc::new(Reloader {
-        live,
-        source,
-        applied: Mutex::default(),
-        reloads,
-    });
-    if let Some(file) = file {
-        let (file, changed) = (WatchedFiles::read(vec![file]).await?, Arc::clone(&reloader));
-        file.watch(&shutdown, move |_| changed.reload());
+    file: Option<WatchedFiles>,
+    hangups: Hangups,
+}
+
+// === impl ConfigWatch ===
+
+impl ConfigWatch {
+    /// Reads the file. Changes from now on will be applied, those before [`ConfigWatch::run`] too.
+    ///
+    /// # Errors
+    ///
+    /// If the file cannot be read.
+    pub async fn begin(source: ConfigSource, hangups: Hangups) -> anyhow::Result<Self> {
+        let file = match &source.file {
+            Some(file) => Some(WatchedFiles::read(vec![file.clone()]).await?),
+            None => None,
+        };
+        Ok(Self {
+            source,
+            file,
+            hangups,
+        })
     }
-    shutdown.spawn_background(async move {
-        while hangups.0.recv().await.is_some() {
-            tracing::info!("SIGHUP: reading the configuration again");
-            if let Err(error) = reloader.reload() {
-                let error = format!("{error:#}");
-                tracing::warn!(
-                    error,
-                    "the configuration can't be used; the old one stays in use"
-                );
-            }
+
+    /// The configuration with which kubefan was started.
+    pub fn started(&self) -> &ServeConfig {
+        &self.source.started.serve
+    }
+
+    /// Reads the configuration again after each SIGHUP, and when its file has changed, and applies it
+    /// to `live`.
+    pub(super) fn run(self, live: Arc<Live>) {
+        let shutdown = live.shutdown.clone();
+        let Self {
+            source,
+            file,
+            mut hangups,
+        } = self;
+        let reloads = live.registry.counter_vec(
+            "kubefan_config_reloads_total",
+            "How often the configuration was read again: applied, or refused because of mistakes.",
+            &["result"],
+        );
+        let reloader = Arc::new(Reloader {
+            live,
+            source,
+            applied: Mutex::default(),
+            reloads,
+        });
+        if let Some(file) = file {
+            let changed = Arc::clone(&reloader);
+            file.watch(&shutdown, move |_| changed.reload());
         }
-    });
-    Ok(())
+        shutdown.spawn_background(async move {
+            while hangups.0.recv().await.is_some() {
+                tracing::info!("SIGHUP: reading the configuration again");
+                if let Err(error) = reloader.reload() {
+                    let error = format!("{error:#}");
+                    tracing::warn!(
+                        error,
+                        "the configuration can't be used; the old one stays in use"
+                    );
+                }
+            }
+        });
+    }
 }
 
 // === impl Hangups ===
@@ -165,7 +194,7 @@ impl Live {
         let (informers, mapper) = (&self.informers, &self.rest_mapper);
         let before = mapper.replace_rules(config.rules.clone());
         let required = check_rules(&config.rules, mapper)
-            .and_then(|()| super::resources_to_cache(&config.resources, mapper));
+            .and_then(|()| resources_to_cache(&config.resources, mapper));
         let required = match required {
             Ok(required) => required,
             Err(error) => {

@@ -8,7 +8,7 @@ use crate::config::AdminConfig;
 use crate::config::AdminTls;
 use crate::config::Tls;
 use crate::identity::AccessControl;
-use crate::identity::AuthoritySources;
+use crate::identity::AuthorityFiles;
 use crate::identity::WatchedFiles;
 use crate::net;
 use crate::net::Acceptor;
@@ -102,30 +102,22 @@ fn names(listen: SocketAddr) -> Vec<String> {
     names
 }
 
-/// Loads the authorities of client certificates. While there are any, the listeners with
-/// `certificates` ask clients for their certificates. Without such listeners it does nothing.
+/// Loads the authorities of client certificates. The listeners with `acceptors` ask clients for their
+/// certificates while there are any.
 pub(super) async fn load_authorities(
     access: &AccessControl,
-    sources: AuthoritySources,
-    certificates: &[&Certificate],
+    files: AuthorityFiles,
+    acceptors: Vec<Acceptor>,
     shutdown: &Shutdown,
 ) -> anyhow::Result<()> {
-    if certificates.is_empty() {
-        return Ok(());
-    }
-    let acceptors: Vec<_> = certificates
-        .iter()
-        .map(|own| own.acceptor.clone())
-        .collect();
     let on_change = move |names: Vec<_>| {
-        if !names.is_empty() {
-            for acceptor in &acceptors {
-                acceptor.request_client_certificates(names.clone());
+        for acceptor in &acceptors {
+            match names.is_empty() {
+                true => acceptor.request_no_client_certificates(),
+                false => acceptor.request_client_certificates(names.clone()),
             }
         }
     };
-    access
-        .load_authorities(sources, on_change, shutdown)
-        .await?;
+    access.load_authorities(files, on_change, shutdown).await?;
     Ok(())
 }

@@ -4,6 +4,7 @@ use anyhow::Context;
 
 use crate::app::App;
 use crate::app::ConfigSource;
+use crate::app::ConfigWatch;
 use crate::app::Hangups;
 use crate::config::GlobalArgs;
 use crate::config::ResolvedConfig;
@@ -12,12 +13,14 @@ use crate::process::Error;
 use crate::process::block_on_few_threads;
 use crate::process::drain_result;
 use crate::process::print;
+use crate::process::unless_stopped;
 use crate::shutdown::Signals;
 use crate::telemetry;
 
-/// Serves until a signal arrives. The first signal starts the drain, a second one ends it at once.
+/// Serves until a signal arrives. The first signal starts the drain, a second one ends it at once. A
+/// signal before the API server has answered ends kubefan at once.
 ///
-/// Prints the URLs of both listeners on standard output when they accept connections.
+/// Prints the URLs of both listeners on standard output when the API server has answered.
 ///
 /// # Errors
 ///
@@ -36,12 +39,19 @@ pub(super) fn serve(global: &GlobalArgs, serve: &ServeArgs) -> Result<(), Error>
 }
 
 async fn run(source: ConfigSource) -> Result<(), Error> {
-    let signals = Signals::of_process().context("cannot listen for signals")?;
+    let mut signals = Signals::of_process().context("cannot listen for signals")?;
     // Before the start, because without a handler SIGHUP ends kubefan.
     let hangups = Hangups::of_process().context("cannot listen for signals")?;
-    let app = App::start(source.started.serve.clone()).await?;
-    let watched = app.watch_config(source, hangups).await;
-    watched.context("cannot watch the configuration file")?;
+    let start = async {
+        let watch = ConfigWatch::begin(source, hangups).await;
+        let watch = watch.context("cannot watch the configuration file")?;
+        let app = App::start(watch.started().clone()).await?;
+        app.watch_config(watch);
+        Ok(app)
+    };
+    let Some(app) = unless_stopped(start, &mut signals).await? else {
+        return Ok(());
+    };
     print(&format!(
         "kubefan serves on {}\nadmin on {}\n",
         app.url(),

@@ -20,7 +20,7 @@ use super::Verdict;
 use super::authenticator::Authenticator;
 use super::authenticator::Owner;
 use super::authorities;
-use super::authorities::AuthoritySources;
+use super::authorities::AuthorityFiles;
 use super::authorities::SourceError;
 use super::authorizer::Authorizer;
 use super::caller::Credential;
@@ -264,10 +264,10 @@ impl AccessControl {
     /// authenticated.
     ///
     /// # Errors
-    /// If a file can't be read or has no authorities.
+    /// If what the API server publishes can't be used. It may be missing.
     pub async fn load_authorities(
         &self,
-        sources: AuthoritySources,
+        files: AuthorityFiles,
         on_change: impl Fn(Vec<DistinguishedName>) + Send + Sync + 'static,
         shutdown: &Shutdown,
     ) -> Result<(), SourceError> {
@@ -281,7 +281,7 @@ impl AccessControl {
             let inner = Arc::clone(&of_watches);
             tasks.spawn_background(async move { inner.proofs.recheck(&inner.open_watches).await });
         };
-        authorities::load(sources, client, current, on_change, shutdown).await
+        authorities::load(files, client, current, on_change, shutdown).await
     }
 
     /// Watches roles and bindings through `informers`, as far as kubefan may, so that lost rights are

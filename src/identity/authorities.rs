@@ -28,6 +28,10 @@ const PUBLISHED: &str =
     "/api/v1/namespaces/kube-system/configmaps/extension-apiserver-authentication";
 /// How often what the API server publishes is read again.
 const INTERVAL: Duration = Duration::from_secs(60);
+/// How often it is read again at start if there is no clear answer, and the wait before each time. No
+/// caller is judged meanwhile.
+const START_ATTEMPTS: usize = 5;
+const START_PAUSE: Duration = Duration::from_secs(1);
 
 /// Where the authorities are from. A setting that is missing is what the API server publishes.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -65,6 +69,13 @@ pub enum SourceError {
     },
 }
 
+/// The files of [`AuthoritySources`]. Their authorities can be used.
+#[derive(Debug)]
+pub struct AuthorityFiles {
+    sources: AuthoritySources,
+    files: WatchedFiles,
+}
+
 /// Called with the names of all authorities of client certificates when they change.
 type OnChange = dyn Fn(Vec<DistinguishedName>) + Send + Sync;
 
@@ -75,6 +86,19 @@ struct Loader {
     current: Arc<ArcSwap<Authorities>>,
     on_change: Box<OnChange>,
     inputs: Mutex<Inputs>,
+}
+
+/// What the API server publishes about its own authentication.
+enum Published {
+    Read(PublishedAuthentication),
+    /// It publishes nothing, because it accepts no client certificates.
+    Missing,
+    /// kubefan may not read it.
+    Forbidden,
+    /// It cannot be used. That was logged.
+    Malformed,
+    /// The API server has not said.
+    Unknown,
 }
 
 /// What the sources contained when they were last read.
@@ -89,17 +113,14 @@ struct Inputs {
 /// `on_change` is called now, and after each change, with the names of the authorities.
 ///
 /// # Errors
-/// If a file can't be read or has no authorities. What the API server publishes may be missing.
+/// If what the API server publishes can't be used. It may be missing.
 pub(super) async fn load(
-    sources: AuthoritySources,
+    AuthorityFiles { sources, files }: AuthorityFiles,
     client: Client,
     current: Arc<ArcSwap<Authorities>>,
     on_change: impl Fn(Vec<DistinguishedName>) + Send + Sync + 'static,
     shutdown: &Shutdown,
 ) -> Result<(), SourceError> {
-    let paths = [&sources.client_ca, &sources.request_header_ca];
-    let paths: Vec<_> = paths.into_iter().flatten().cloned().collect();
-    let files = WatchedFiles::read(paths).await?;
     let loader = Arc::new(Loader {
         sources,
         client,
@@ -107,12 +128,14 @@ pub(super) async fn load(
         on_change: Box::new(on_change),
         inputs: Mutex::default(),
     });
-    let published = loader.read_published().await;
+    let published = loader.read_published_at_start().await;
     loader.update(|inputs| {
         loader.sources.take_files(inputs, &files);
-        inputs.published = published.unwrap_or_default();
+        if let Published::Read(published) = &published {
+            inputs.published = published.clone();
+        }
     })?;
-    loader.warn_of_differences();
+    loader.warn_of_differences(&published);
     let reloaded = Arc::clone(&loader);
     files.watch(shutdown, move |files| {
         reloaded.update(|inputs| reloaded.sources.take_files(inputs, files))
@@ -141,6 +164,24 @@ impl Authorities {
 // === impl AuthoritySources ===
 
 impl AuthoritySources {
+    /// Reads the files.
+    ///
+    /// # Errors
+    /// If a file can't be read or has no authorities.
+    pub async fn read(self) -> Result<AuthorityFiles, SourceError> {
+        let paths = [&self.client_ca, &self.request_header_ca];
+        let paths: Vec<_> = paths.into_iter().flatten().cloned().collect();
+        let files = WatchedFiles::read(paths).await?;
+        let mut inputs = Inputs::default();
+        self.take_files(&mut inputs, &files);
+        bundle(&self.client_ca, &inputs.client_ca, &None)?;
+        bundle(&self.request_header_ca, &inputs.request_header_ca, &None)?;
+        Ok(AuthorityFiles {
+            sources: self,
+            files,
+        })
+    }
+
     /// Puts the contents of the files into `inputs`.
     fn take_files(&self, inputs: &mut Inputs, files: &WatchedFiles) {
         let mut contents = files.contents().map(<[u8]>::to_vec);
@@ -199,34 +240,63 @@ impl Loader {
         })
     }
 
-    async fn read_published(&self) -> Option<PublishedAuthentication> {
-        let config_map = self.client.get_json::<Value>(PUBLISHED).await;
-        let config_map = match config_map {
+    async fn read_published(&self) -> Published {
+        let config_map = match self.client.get_json::<Value>(PUBLISHED).await {
             Ok(config_map) => config_map.to_string(),
             Err(error) => {
+                let (is_missing, is_forbidden) = (error.is_not_found(), error.is_forbidden());
                 let error = &error as &dyn std::error::Error;
                 tracing::debug!(error, "cannot read {PUBLISHED}");
-                return None;
+                return match is_missing {
+                    true => Published::Missing,
+                    false if is_forbidden => Published::Forbidden,
+                    false => Published::Unknown,
+                };
             }
         };
-        let published = PublishedAuthentication::from_config_map(config_map.as_bytes());
-        published
-            .inspect_err(|error| {
-                let error = error as &dyn std::error::Error;
+        match PublishedAuthentication::from_config_map(config_map.as_bytes()) {
+            Ok(published) => Published::Read(published),
+            Err(error) => {
+                let error = &error as &dyn std::error::Error;
                 tracing::warn!(error, "cannot use {PUBLISHED}");
-            })
-            .ok()
+                Published::Malformed
+            }
+        }
+    }
+
+    /// Reads it again while the API server gives no clear answer, but not for long.
+    async fn read_published_at_start(&self) -> Published {
+        for _ in 0..START_ATTEMPTS {
+            match self.read_published().await {
+                Published::Unknown => tokio::time::sleep(START_PAUSE).await,
+                published => return published,
+            }
+        }
+        self.read_published().await
     }
 
     /// Warns if certificates will be judged in another way than by the API server.
-    fn warn_of_differences(&self) {
+    fn warn_of_differences(&self, published: &Published) {
         let inputs = self.inputs.lock();
-        let published = &inputs.published;
-        if *published == PublishedAuthentication::default() {
-            let missing = "a client certificate is ignored, unless a flag names its authority";
-            tracing::warn!("kubefan may not read {PUBLISHED}: {missing}");
-            return;
-        }
+        let ignored = "a client certificate is ignored, unless a flag names its authority";
+        let published = match published {
+            Published::Forbidden => {
+                tracing::warn!("kubefan may not read {PUBLISHED}: {ignored}");
+                return;
+            }
+            Published::Unknown => {
+                tracing::warn!("kubefan cannot read {PUBLISHED} now: {ignored}");
+                return;
+            }
+            Published::Read(published) if *published != PublishedAuthentication::default() => {
+                published
+            }
+            Published::Malformed => return,
+            Published::Read(_) | Published::Missing => {
+                tracing::info!("the API server accepts no client certificates: {ignored}");
+                return;
+            }
+        };
         for (flag, file, published) in [
             ("--client-ca-file", &inputs.client_ca, &published.client_ca),
             (
@@ -247,7 +317,7 @@ impl Loader {
     async fn follow_published(&self) {
         loop {
             tokio::time::sleep(INTERVAL).await;
-            let Some(published) = self.read_published().await else {
+            let Published::Read(published) = self.read_published().await else {
                 continue;
             };
             if self.inputs.lock().published == published {

@@ -58,6 +58,7 @@ pub use access_control::AccessControl;
 pub use access_control::Config;
 pub use access_control::Mode;
 pub use attributes::Attributes;
+pub use authorities::AuthorityFiles;
 pub use authorities::AuthoritySources;
 pub use authorities::SourceError;
 pub use authorizer::Verdict;

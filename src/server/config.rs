@@ -88,4 +88,9 @@ impl Metrics {
             documents: DocumentMetrics::new(registry),
         }
     }
+
+    /// The metrics of the filters, which count every request.
+    pub fn requests(&self) -> RequestMetrics {
+        self.requests.clone()
+    }
 }

@@ -55,7 +55,8 @@
 //!
 //! Modules beside the path: `admin` serves the second listener (probes and metrics); `collection`
 //! is the trait of what a read is answered from; `authoritative` answers reads of a collection that
-//! is itself the source of truth, such as the simulator's; `miss` says why a cache gave no answer.
+//! is itself the source of truth, such as the simulator's; `miss` says why a cache gave no answer;
+//! `startup` answers while kubefan waits for the API server, before there is a `Server`.
 //!
 //! # Errors
 //!
@@ -105,6 +106,7 @@ mod rescue;
 mod service;
 mod sharding;
 mod shares;
+mod startup;
 mod tables;
 
 /// The body of a request or of an answer.
@@ -134,3 +136,4 @@ pub use service::Server;
 pub use service::with_filters;
 pub use sharding::ShardSelectors;
 pub use shares::UserLimits;
+pub use startup::Startup;

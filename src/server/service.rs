@@ -68,6 +68,7 @@ use super::rescue::Refusal;
 use super::sharding::ShardSelectors;
 use super::shares::Shares;
 use super::shares::TooMany;
+use super::startup::Startup;
 use super::tables::Tables;
 
 /// The service that answers clients' requests. Cheap to clone.
@@ -192,15 +193,13 @@ impl Server {
     + Send
     + 'static {
         let (metrics, web_pages) = (self.inner.metrics.clone(), self.inner.web_pages);
-        with_filters(metrics, web_pages, move |request| {
-            let server = self.clone();
-            // In a box, because the stream keeps the memory of the future while its body is sent.
-            Box::pin(async move { server.answer(request).await })
-        })
+        let startup = Startup::default();
+        startup.finish(self, None);
+        startup.into_service(metrics, web_pages)
     }
 
     /// Answers a request that has passed the filters.
-    async fn answer(&self, mut request: Request<Body>) -> Response<Body> {
+    pub(super) async fn answer(&self, mut request: Request<Body>) -> Response<Body> {
         let url = request.uri().path_and_query();
         let url_bytes = url.map_or(0, |url| url.as_str().len());
         if url_bytes > self.inner.max_url_bytes {

@@ -19,5 +19,6 @@ mod prose; // the comments of all Rust sources use plain words
 mod readme; // a test runs every command that README.md shows
 mod repository; // the files of this checkout, read as text
 mod sim_end_to_end; // the simulator as a program, alone and behind kubefan
+mod start; // what a start waits for, what ends it, and signals meanwhile
 mod support; // servers, clients and proxies that the tests use
 mod upstream; // kubefan against a real kube-apiserver

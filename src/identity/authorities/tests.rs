@@ -28,8 +28,8 @@ use crate::identity::certificates::tests::NOW;
 use crate::net::CertificateChain;
 use crate::shutdown;
 
-/// The data of the ConfigMap; a 403 if there is none.
-type Published = Arc<Mutex<Option<Value>>>;
+/// The data of the ConfigMap; a refusal if there is none.
+type Published = Arc<Mutex<Result<Value, u16>>>;
 
 /// Writes to memory.
 struct Log(Arc<Mutex<Vec<u8>>>);
@@ -56,8 +56,8 @@ struct Scene {
 
 async fn config_map(published: Published) -> Result<Response<Full<Bytes>>, Infallible> {
     let (status, body) = match &*published.lock() {
-        Some(data) => (200, json!({"kind": "ConfigMap", "data": data})),
-        None => (403, json!({"kind": "Status", "code": 403})),
+        Ok(data) => (200, json!({"kind": "ConfigMap", "data": data})),
+        Err(code) => (*code, json!({"kind": "Status", "code": code})),
     };
     let answer = Response::builder()
         .status(status)
@@ -67,7 +67,7 @@ async fn config_map(published: Published) -> Result<Response<Full<Bytes>>, Infal
 }
 
 impl Scene {
-    fn new(published: Option<Value>) -> Self {
+    fn new(published: Result<Value, u16>) -> Self {
         let log = Arc::<Mutex<Vec<u8>>>::default();
         let written = Arc::clone(&log);
         let subscriber = tracing_subscriber::fmt()
@@ -99,7 +99,8 @@ impl Scene {
         let on_change = move |_| *changes.lock() += 1;
         let current = Arc::clone(&self.current);
         let shutdown = Shutdown::new(shutdown::Config::default());
-        let loaded = load(sources, client, current, on_change, &shutdown);
+        let files = sources.read().await.expect("good files");
+        let loaded = load(files, client, current, on_change, &shutdown);
         loaded.await.expect("good authorities");
     }
 
@@ -154,7 +155,7 @@ async fn a_warning_says_if_certificates_are_judged_in_another_way_than_by_the_ap
             Some("--requestheader-client-ca-file differs"),
         ),
     ] {
-        let scene = Scene::new(published.cloned());
+        let scene = Scene::new(published.cloned().ok_or(403));
         let sources = AuthoritySources {
             client_ca: client_ca.map(|ca| scene.file("client", ca.pem())),
             request_header_ca: request_header_ca.map(|ca| scene.file("proxy", ca.pem())),
@@ -174,9 +175,35 @@ async fn a_warning_says_if_certificates_are_judged_in_another_way_than_by_the_ap
 }
 
 #[tokio::test(start_paused = true)]
+async fn an_api_server_without_authorities_is_no_reason_for_a_warning() {
+    for published in [Err(404), Ok(json!({}))] {
+        let scene = Scene::new(published);
+        scene.load(AuthoritySources::default()).await;
+        let log = scene.logged();
+        let expected = "the API server accepts no client certificates";
+        assert!(log.contains(expected) && !log.contains("WARN"), "{log}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_is_published_is_asked_for_again_if_the_answer_is_not_clear() {
+    let ca = Ca::new("one");
+    let scene = Scene::new(Err(500));
+    let published = Arc::clone(&scene.published);
+    let pem = ca.pem().to_owned();
+    tokio::spawn(async move {
+        sleep(START_PAUSE * 2).await;
+        *published.lock() = Ok(json!({"client-ca-file": pem}));
+    });
+    scene.load(AuthoritySources::default()).await;
+    assert!(scene.accepts(&ca));
+    assert_eq!(scene.logged(), "");
+}
+
+#[tokio::test(start_paused = true)]
 async fn what_the_api_server_publishes_is_followed() {
     let (old, new) = (Ca::new("old"), Ca::new("new"));
-    let of = |pem: &str| Some(json!({"client-ca-file": pem}));
+    let of = |pem: &str| Ok(json!({"client-ca-file": pem}));
     let scene = Scene::new(of(old.pem()));
     scene.load(AuthoritySources::default()).await;
     assert!(scene.accepts(&old) && !scene.accepts(&new));
@@ -202,7 +229,7 @@ async fn what_the_api_server_publishes_is_followed() {
         log.contains("changed authorities of client certificates are not used"),
         "{log}"
     );
-    *scene.published.lock() = None;
+    *scene.published.lock() = Err(403);
     minute().await;
     assert!(scene.accepts(&new));
     assert_eq!(*scene.changes.lock(), 2);

@@ -143,6 +143,11 @@ impl Acceptor {
             .update(|parts| parts.client_authorities = Some(authorities));
     }
 
+    /// Asks clients for no certificate from now on.
+    pub fn request_no_client_certificates(&self) {
+        self.shared.update(|parts| parts.client_authorities = None);
+    }
+
     /// Does the handshake, without a time limit.
     pub(in crate::net) async fn accept(
         &self,

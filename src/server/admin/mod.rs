@@ -14,60 +14,54 @@ use http::StatusCode;
 use http::header;
 
 use crate::body::Body;
-use crate::identity::AccessControl;
 use crate::informer::Informer;
 use crate::informer::InformerSet;
 use crate::ledger::sample_kept;
 use crate::shutdown::Shutdown;
 use crate::telemetry::Registry;
+use crate::telemetry::Samples;
 
 use super::rescue;
+use super::startup::Started;
+use super::startup::Startup;
+use super::startup::Waiting;
 
 use authorization::authorize;
 use scrape::SharedScrapes;
+
+/// The answer to a request for metrics or details that needs an authorized caller, before the API
+/// server has answered.
+const CLOSED: &str = "waiting for the API server, which decides who may read this\n";
+
 /// Answers health probes and metrics scrapes. Cheap to clone.
 #[derive(Clone)]
 pub struct Admin {
-    informers: InformerSet,
+    startup: Startup,
     scrapes: SharedScrapes,
     shutdown: Shutdown,
-    /// Authorizes the callers of metrics and details; `None` to answer all.
-    access: Option<AccessControl>,
+    /// True if metrics and details are only for callers that the API server lets read them.
+    is_guarded: bool,
 }
 
 impl Admin {
-    /// The service for an admin listener. Readiness depends on `informers` and `shutdown`. A scrape
-    /// renders `registry`, to which the metrics of each informer are added.
-    pub fn new(informers: InformerSet, registry: Registry, shutdown: Shutdown) -> Self {
-        let scraped = informers.clone();
+    /// The service for an admin listener. Readiness depends on `startup`, its informers and
+    /// `shutdown`. A scrape renders `registry`, to which the metrics of each informer are added.
+    ///
+    /// If `is_guarded`, `/metrics` and `/readyz?verbose` are answered only for callers that may get
+    /// `/metrics` of the API server, so for no caller before `startup` is finished.
+    pub fn new(startup: Startup, registry: Registry, shutdown: Shutdown, is_guarded: bool) -> Self {
+        let scraped = startup.clone();
         registry.on_scrape(move |samples| {
-            scraped.sample(samples);
-            let queues = scraped.all();
-            let queues = queues.iter().map(|one| one.reader().stats().queue_bytes);
-            sample_kept(samples, "queue", queues.sum(), scraped.queue_limit());
-            let (bytes, limit) = scraped.bridge_limits().buffered_bytes();
-            sample_kept(samples, "bridge", bytes, limit);
-            samples.gauge(
-                "kubefan_upstream_responding",
-                "1 if the API server responds to pings and handshakes, else 0.",
-                &[],
-                f64::from(u8::from(scraped.is_upstream_responding())),
-            );
-            scraped.bridge_limits().sample(samples);
+            if let Some(started) = scraped.started() {
+                sample(&started.server.inner.informers, samples);
+            }
         });
         Self {
-            informers,
+            startup,
             scrapes: SharedScrapes::new(registry),
             shutdown,
-            access: None,
+            is_guarded,
         }
-    }
-
-    /// Answers `/metrics` and `/readyz?verbose` only for callers that may get `/metrics` of the API
-    /// server.
-    pub fn with_access(mut self, access: AccessControl) -> Self {
-        self.access = Some(access);
-        self
     }
 
     /// Answers one request.
@@ -86,16 +80,20 @@ impl Admin {
             .is_some_and(|query| query.split('&').any(|pair| pair.starts_with("verbose")));
         let path = request.uri().path();
         let shows_details = path == "/metrics" || path == "/readyz" && is_verbose;
-        if let Some(access) = self.access.as_ref().filter(|_| is_read && shows_details)
-            && let Err(refused) = authorize(access, &mut request).await
+        if self.is_guarded
+            && is_read
+            && shows_details
+            && let Err(refused) = self.authorize(&mut request).await
         {
-            let code = StatusCode::from_u16(refused.code).unwrap_or(StatusCode::FORBIDDEN);
-            return Ok(rescue::plain_text(code, refused.message + "\n"));
+            return Ok(refused);
         }
         Ok(match request.uri().path() {
             _ if !is_read => rescue::plain_text(StatusCode::METHOD_NOT_ALLOWED, "use GET\n"),
             "/livez" | "/healthz" => rescue::plain_text(StatusCode::OK, "ok\n"),
-            "/readyz" => self.ready(is_verbose),
+            "/readyz" => match self.startup.started() {
+                Some(started) => self.ready(&started.server.inner.informers, is_verbose),
+                None => starting(&self.startup.waiting(), is_verbose),
+            },
             "/metrics" => self.metrics().await,
             _ => rescue::plain_text(
                 StatusCode::NOT_FOUND,
@@ -104,14 +102,28 @@ impl Admin {
         })
     }
 
+    /// The refusal of a request for metrics or details, unless its caller may read them.
+    async fn authorize<B: Send>(&self, request: &mut Request<B>) -> Result<(), Response<Body>> {
+        let Some(Started { admin_access, .. }) = self.startup.started() else {
+            return Err(rescue::plain_text(StatusCode::SERVICE_UNAVAILABLE, CLOSED));
+        };
+        let Some(access) = admin_access else {
+            return Ok(());
+        };
+        authorize(access, request).await.map_err(|refused| {
+            let code = StatusCode::from_u16(refused.code).unwrap_or(StatusCode::FORBIDDEN);
+            rescue::plain_text(code, refused.message + "\n")
+        })
+    }
+
     /// Answers `/readyz`: 503 if [`InformerSet::missing`] names an informer, or a drain has begun, else
     /// 200.
     /// If `is_verbose`, the answer lists all informers.
-    fn ready(&self, is_verbose: bool) -> Response<Body> {
-        let mut informers = self.informers.all();
+    fn ready(&self, set: &InformerSet, is_verbose: bool) -> Response<Body> {
+        let mut informers = set.all();
         informers.sort_by_key(display_name);
         let serving = !self.shutdown.is_draining();
-        let missing = self.informers.missing();
+        let missing = set.missing();
         let ready = serving && missing.is_empty();
         let code = match ready {
             true => StatusCode::OK,
@@ -123,7 +135,7 @@ impl Admin {
         let mut text = String::new();
         let mark = |good: bool| if good { "[+]" } else { "[-]" };
         let _ = writeln!(text, "{}serving", mark(serving));
-        if !self.informers.is_upstream_responding() {
+        if !set.is_upstream_responding() {
             // Readiness does not depend on this: other replicas have the same API server.
             let _ = writeln!(text, "[ ]the API server does not respond");
         }
@@ -175,6 +187,34 @@ impl Admin {
             .insert(header::CONTENT_TYPE, content_type);
         response
     }
+}
+
+/// Adds the metrics of each informer, and those of what informers share.
+fn sample(informers: &InformerSet, samples: &mut Samples) {
+    informers.sample(samples);
+    let queues = informers.all();
+    let queues = queues.iter().map(|one| one.reader().stats().queue_bytes);
+    sample_kept(samples, "queue", queues.sum(), informers.queue_limit());
+    let (bytes, limit) = informers.bridge_limits().buffered_bytes();
+    sample_kept(samples, "bridge", bytes, limit);
+    samples.gauge(
+        "kubefan_upstream_responding",
+        "1 if the API server responds to pings and handshakes, else 0.",
+        &[],
+        f64::from(u8::from(informers.is_upstream_responding())),
+    );
+    informers.bridge_limits().sample(samples);
+}
+
+/// Answers `/readyz` before the API server has answered.
+fn starting(waiting: &Waiting, is_verbose: bool) -> Response<Body> {
+    let Waiting { what, details } = waiting;
+    let text = match is_verbose {
+        false => format!("waiting for {what}\n"),
+        true if details.is_empty() => format!("[-]waiting for {what}\nnot ready\n"),
+        true => format!("[-]waiting for {what}: {details}\nnot ready\n"),
+    };
+    rescue::plain_text(StatusCode::SERVICE_UNAVAILABLE, text)
 }
 
 /// The informer's name in the verbose answer, such as `pods.v1 json` or `pods.v1 json in NAMESPACE, labels

@@ -40,7 +40,8 @@ impl SimulatedApp {
         let simulator = Simulator::new(shutdown.clone());
         for file in &config.definitions {
             let name = || format!("--crd {}", file.display());
-            let text = std::fs::read_to_string(file).with_context(name)?;
+            // Not on a thread of the runtime: the file may be a pipe.
+            let text = tokio::fs::read_to_string(file).await.with_context(name)?;
             simulator.define(&text).with_context(name)?;
         }
         Self::serve(&config, simulator, shutdown).await

@@ -10,6 +10,7 @@ use crate::process::block_on;
 use crate::process::drain_result;
 use crate::process::install_log;
 use crate::process::print;
+use crate::process::unless_stopped;
 use crate::shutdown::Outcome;
 use crate::shutdown::Signals;
 use crate::tools::app::DemoApp;
@@ -33,9 +34,12 @@ pub(super) fn demo(global: &GlobalArgs, args: &DemoArgs) -> Result<(), Error> {
 }
 
 async fn run(config: DemoConfig) -> Result<(), Error> {
-    let signals = Signals::of_process().context("cannot listen for signals")?;
+    let mut signals = Signals::of_process().context("cannot listen for signals")?;
     let (nodes, pods, churn) = (config.nodes, config.pods, config.churn);
-    let app = DemoApp::start(config).await?;
+    let start = async { Ok(DemoApp::start(config).await?) };
+    let Some(app) = unless_stopped(start, &mut signals).await? else {
+        return Ok(());
+    };
     print(&format!(
         "A simulated cluster of {nodes} nodes and {pods} pods, {churn} changes per second, behind \
          kubefan.\n{}",

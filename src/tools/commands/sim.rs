@@ -8,6 +8,7 @@ use crate::process::block_on;
 use crate::process::drain_result;
 use crate::process::install_log;
 use crate::process::print;
+use crate::process::unless_stopped;
 use crate::shutdown::Signals;
 use crate::tools::app::SimulatedApp;
 use crate::tools::config::SimArgs;
@@ -29,8 +30,11 @@ pub(super) fn sim(global: &GlobalArgs, args: &SimArgs) -> Result<(), Error> {
 }
 
 async fn run(config: SimConfig) -> Result<(), Error> {
-    let signals = Signals::of_process().context("cannot listen for signals")?;
-    let app = SimulatedApp::start(config).await?;
+    let mut signals = Signals::of_process().context("cannot listen for signals")?;
+    let start = async { Ok(SimulatedApp::start(config).await?) };
+    let Some(app) = unless_stopped(start, &mut signals).await? else {
+        return Ok(());
+    };
     let (url, admin) = (app.url(), app.admin_url());
     let lines = format!("simulated API server on {url}\nadmin on {admin}\n");
     print(&lines);

@@ -60,7 +60,10 @@ pub async fn run(
 ) -> Result<Report, Error> {
     if let Some(compared) = &config.compared {
         // Report a second server that is not reachable before the first run, which takes long.
-        target::connect(&compared.client, COMPARE_FLAG).await?;
+        tokio::select! {
+            connected = target::connect(&compared.client, COMPARE_FLAG) => drop(connected?),
+            () = shutdown.draining() => return Err(Error::Interrupted),
+        }
     }
     let named_by = "--context or --server";
     let mut runs = vec![run_one(config, named_by, progress, shutdown).await?];

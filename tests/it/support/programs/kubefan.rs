@@ -92,6 +92,16 @@ pub(crate) fn start_in(command: &mut Command, directory: &Path) -> Process {
     Process::start(command, Some(directory))
 }
 
+/// The URLs of the listeners for clients and of the admin listener in a log.
+pub(crate) fn listening(log: &str) -> Option<(String, String)> {
+    let line = log.lines().find(|line| line.contains(" listening "))?;
+    let value = |name: &str| {
+        let (_, rest) = line.split_once(&format!("{name}=\""))?;
+        Some(rest.split_once('"')?.0.to_owned())
+    };
+    value("clients").zip(value("admin"))
+}
+
 impl Kubefan {
     /// Starts kubefan in front of `server`, with the admin's token as its own identity.
     pub(crate) async fn start(server: &ApiServer, flags: &[&str]) -> Self {
@@ -109,6 +119,24 @@ impl Kubefan {
         flags: &[&str],
         environment: &[(&str, &str)],
     ) -> Self {
+        let mut kubefan = Self::launch(kubeconfig, flags, environment);
+        kubefan.ready().await;
+        kubefan
+    }
+
+    /// Starts kubefan, and waits until its listeners accept connections. [`Kubefan::ready`] waits for the
+    /// rest.
+    pub(crate) async fn start_waiting(kubeconfig: &Path, flags: &[&str]) -> Self {
+        let mut kubefan = Self::launch(kubeconfig, flags, &[]);
+        (kubefan.url, kubefan.admin) = eventually("kubefan's listeners", START, async || {
+            let log = kubefan.log();
+            listening(&log).ok_or(log)
+        })
+        .await;
+        kubefan
+    }
+
+    fn launch(kubeconfig: &Path, flags: &[&str], environment: &[(&str, &str)]) -> Self {
         let directory = tempfile::Builder::new().prefix("kubefan-it-").tempdir();
         let directory = directory.expect("a temporary directory");
         let mut command = Command::new(binary());
@@ -123,18 +151,17 @@ impl Kubefan {
         }
         command.args(flags).envs(environment.iter().copied());
         let process = start_in(&mut command, directory.path());
-        let mut kubefan = Self {
+        Self {
             process,
             directory,
             url: String::new(),
             admin: String::new(),
             is_killed: false,
-        };
-        kubefan.ready().await;
-        kubefan
+        }
     }
 
-    async fn ready(&mut self) {
+    /// Waits until kubefan is ready.
+    pub(crate) async fn ready(&mut self) {
         let (url, admin) = eventually("kubefan's addresses", START, async || {
             if let Some(status) = self.process.wait(Duration::ZERO) {
                 panic!("kubefan ended with {status}: {}", self.log());

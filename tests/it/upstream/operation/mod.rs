@@ -8,3 +8,4 @@ mod discovery;
 mod readme_commands;
 mod reload;
 mod security;
+mod start;

@@ -1,0 +1,203 @@
+//! The wait for the API server: kubefan starts without it, and serves once it has answered.
+
+use std::fmt;
+use std::time::Duration;
+
+use anyhow::Context;
+use rand::SeedableRng;
+use rand::rngs::StdRng;
+use tokio::time::Instant;
+use tokio::time::sleep;
+use tokio::time::timeout;
+
+use crate::config::ServeConfig;
+use crate::informer::Backoff;
+use crate::informer::BackoffConfig;
+use crate::informer::LiveRestMapper;
+use crate::server::Startup;
+use crate::upstream::Client;
+use crate::upstream::ClientConfig;
+use crate::upstream::Error;
+
+/// What is waited for, for clients and operators.
+const API_SERVER: &str = "the API server";
+const CREDENTIALS: &str = "the credentials that the kubeconfig names";
+/// How long one attempt may take.
+const ATTEMPT_TIMEOUT: Duration = Duration::from_secs(15);
+/// The waits between two attempts. All kubefans of a cluster wait for the same API server.
+const BACKOFF: BackoffConfig = BackoffConfig {
+    base: Duration::from_millis(250),
+    cap: Duration::from_secs(4),
+    reset_after: Duration::MAX,
+};
+/// The longest wait that an API server can request by `Retry-After`.
+const LONGEST_PAUSE: Duration = Duration::from_secs(30);
+/// How long an API server that answers, but says that it is not ready, is waited for. It may say so
+/// for ever because of something that kubefan does not need.
+const READY_TIMEOUT: Duration = Duration::from_secs(60);
+/// How often it is logged that kubefan still waits for the same reason.
+const LOG_INTERVAL: Duration = Duration::from_secs(60);
+
+/// A wait for the API server that has lasted for more than one attempt.
+struct Wait {
+    since: Instant,
+    backoff: Backoff,
+    /// Since when the API server says that it is not ready.
+    unready_since: Option<Instant>,
+    logged: Option<(Instant, String)>,
+}
+
+/// Why an attempt failed.
+#[derive(Debug)]
+enum Failure {
+    Unready(Error),
+    Discovery(Error),
+    Timeout,
+}
+
+/// Reads the kubeconfig, and gets the credentials that it names.
+pub(super) async fn connect(config: &ServeConfig, startup: &Startup) -> anyhow::Result<Client> {
+    startup.wait_for(CREDENTIALS, String::new());
+    let client = Client::connect(ClientConfig {
+        kubeconfig: config.kubeconfig.clone(),
+        context: config.context.clone(),
+        ping_interval: config.ping_interval,
+        ping_timeout: config.ping_timeout,
+        ..ClientConfig::default()
+    });
+    Ok(client.await?)
+}
+
+/// Waits until the API server has answered with its resources. Cancel safe.
+///
+/// # Errors
+/// Only if waiting does not help: its certificate can't be verified.
+pub(super) async fn discover(client: &Client, startup: &Startup) -> anyhow::Result<LiveRestMapper> {
+    startup.wait_for(API_SERVER, client.server().to_owned());
+    let mut wait = Wait::new();
+    loop {
+        let failure = match wait.attempt(client).await {
+            Ok(mapper) => {
+                wait.end(client);
+                return Ok(mapper);
+            }
+            Err(failure) => failure,
+        };
+        if failure.is_lasting() {
+            return Err(failure.into_error())
+                .with_context(|| format!("cannot connect to {}", client.server()));
+        }
+        let pause = wait.next_pause(&failure);
+        wait.report(client, &failure.to_string(), startup);
+        sleep(pause).await;
+    }
+}
+
+// === impl Wait ===
+
+impl Wait {
+    fn new() -> Self {
+        Self {
+            since: Instant::now(),
+            backoff: Backoff::new(BACKOFF, StdRng::from_os_rng()),
+            unready_since: None,
+            logged: None,
+        }
+    }
+
+    async fn attempt(&mut self, client: &Client) -> Result<LiveRestMapper, Failure> {
+        let must_be_ready = self
+            .unready_since
+            .is_none_or(|since| since.elapsed() < READY_TIMEOUT);
+        let attempt = async {
+            if must_be_ready {
+                client.check_ready().await.map_err(Failure::Unready)?;
+            }
+            let discovered = LiveRestMapper::discover(client.clone()).await;
+            discovered.map_err(Failure::Discovery)
+        };
+        let attempted = timeout(ATTEMPT_TIMEOUT, attempt).await;
+        attempted.unwrap_or(Err(Failure::Timeout))
+    }
+
+    fn next_pause(&mut self, failure: &Failure) -> Duration {
+        match failure {
+            Failure::Unready(Error::Answer { .. }) => {
+                self.unready_since.get_or_insert_with(Instant::now);
+            }
+            _ => self.unready_since = None,
+        }
+        let requested = failure.error().and_then(Error::retry_after);
+        let requested = requested.unwrap_or_default().min(LONGEST_PAUSE);
+        self.backoff.next_delay().max(requested)
+    }
+
+    /// Tells operators why kubefan waits: at first, when the reason changes, and once a minute.
+    fn report(&mut self, client: &Client, reason: &str, startup: &Startup) {
+        let server = client.server();
+        let seconds = self.since.elapsed().as_secs();
+        let details = format!("{server}, for {seconds} s: {reason}");
+        startup.wait_for(API_SERVER, details);
+        let is_known =
+            |(at, logged): &(Instant, String)| logged == reason && at.elapsed() < LOG_INTERVAL;
+        if self.logged.as_ref().is_some_and(is_known) {
+            return;
+        }
+        self.logged = Some((Instant::now(), reason.to_owned()));
+        tracing::warn!(server, reason, seconds, "waiting for the API server");
+    }
+
+    fn end(&self, client: &Client) {
+        if self.logged.is_some() {
+            let (server, seconds) = (client.server(), self.since.elapsed().as_secs());
+            tracing::info!(server, seconds, "the API server has answered");
+        }
+    }
+}
+
+// === impl Failure ===
+
+impl Failure {
+    fn error(&self) -> Option<&Error> {
+        match self {
+            Self::Unready(error) | Self::Discovery(error) => Some(error),
+            Self::Timeout => None,
+        }
+    }
+
+    /// True if the same attempt will fail again for the same reason.
+    fn is_lasting(&self) -> bool {
+        self.error().is_some_and(Error::is_untrusted_server)
+    }
+
+    fn into_error(self) -> anyhow::Error {
+        match self {
+            Self::Unready(error) | Self::Discovery(error) => error.into(),
+            Self::Timeout => anyhow::anyhow!("no answer within {ATTEMPT_TIMEOUT:?}"),
+        }
+    }
+}
+
+impl fmt::Display for Failure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Unready(Error::Answer { status, .. }) => {
+                // Its message lists all checks, each on a line.
+                write!(f, "it answers that it is not ready ({})", status.code)
+            }
+            Self::Unready(error) | Self::Discovery(error) => f.write_str(&one_line(error)),
+            Self::Timeout => write!(f, "no answer within {ATTEMPT_TIMEOUT:?}"),
+        }
+    }
+}
+
+/// The messages of `error` and its causes on one line.
+fn one_line(error: &Error) -> String {
+    let mut text = error.to_string();
+    let mut cause = std::error::Error::source(error);
+    while let Some(error) = cause {
+        text = format!("{text}: {error}");
+        cause = error.source();
+    }
+    text.split_whitespace().collect::<Vec<_>>().join(" ")
+}

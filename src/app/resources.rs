@@ -1,0 +1,101 @@
+//! The resources that are cached from the start, and the rules for all of them.
+
+use anyhow::Context;
+
+use crate::api::GroupVersionResource;
+use crate::api::WireFormat;
+use crate::config::Resources;
+use crate::informer::InformerSet;
+use crate::informer::LiveRestMapper;
+use crate::informer::Requirement;
+use crate::informer::ResourceRule;
+use crate::informer::ResourceRules;
+use crate::upstream::NotCacheable;
+use crate::upstream::RestMapper;
+use crate::upstream::UnknownResource;
+
+/// The resources that are cached from the start.
+pub(super) fn resources_to_cache(
+    resources: &Resources,
+    rest_mapper: &LiveRestMapper,
+) -> anyhow::Result<Vec<GroupVersionResource>> {
+    let all = |mapper: &RestMapper| -> Vec<GroupVersionResource> {
+        let resources = mapper.resources();
+        resources.map(|resource| resource.gvr.clone()).collect()
+    };
+    Ok(match resources {
+        Resources::Named(names) => find_named(rest_mapper, names)?,
+        Resources::All => {
+            let mut all = rest_mapper.with(all);
+            all.retain(|gvr| rest_mapper.cacheable(gvr).is_ok());
+            all
+        }
+    })
+}
+
+/// Requires what is cached of `found`, the resources that are cached from the start, and starts their
+/// informers: one for JSON, and one for protobuf unless the resource is a custom one.
+pub(super) fn require_configured(
+    need: Requirement,
+    found: Vec<GroupVersionResource>,
+    rest_mapper: &LiveRestMapper,
+    informers: &InformerSet,
+) {
+    for gvr in found {
+        for format in [WireFormat::Json, WireFormat::Protobuf] {
+            let spec = rest_mapper.known_informer_spec(&gvr, format);
+            let spec = spec.filter(|spec| format == WireFormat::Json || !spec.custom);
+            if let Some(spec) = spec {
+                informers.require(&spec, need);
+            }
+        }
+    }
+    rest_mapper.pin_required(informers);
+}
+
+/// Checks that each rule fits its resource, and that no resource has two.
+pub(super) fn check_rules(
+    rules: &ResourceRules,
+    rest_mapper: &LiveRestMapper,
+) -> anyhow::Result<()> {
+    rest_mapper.with(|mapper| {
+        for name in rules.unknown_never(mapper) {
+            tracing::warn!(name, "cache.never: the API server has no such resource now");
+        }
+    });
+    let mut seen: Vec<(GroupVersionResource, &str)> = Vec::new();
+    for ResourceRule { resource: name, .. } in &rules.rules {
+        let found = rest_mapper.with(|mapper| mapper.find(name).map(|found| found.gvr.clone()));
+        // An unknown resource may be defined later.
+        let Ok(gvr) = found else { continue };
+        let context = || format!("cache.resources: {name}");
+        rest_mapper.check_rule(&gvr).with_context(context)?;
+        if let Some((_, other)) = seen.iter().find(|(known, _)| *known == gvr) {
+            return Err(anyhow::anyhow!("{other} is the same resource")).with_context(context);
+        }
+        seen.push((gvr, name));
+    }
+    Ok(())
+}
+
+fn find_named(
+    rest_mapper: &LiveRestMapper,
+    names: &[String],
+) -> anyhow::Result<Vec<GroupVersionResource>> {
+    let find = |name: &String| -> anyhow::Result<_> {
+        let context = || format!("--resource {name}");
+        let found = rest_mapper.with(|mapper| Ok(mapper.find(name)?.gvr.clone()));
+        let gvr =
+            found.map_err(|error: UnknownResource| anyhow::Error::new(error).context(context()))?;
+        match rest_mapper.cacheable(&gvr) {
+            // Only Secrets are ever excluded.
+            Err(NotCacheable::Excluded) => Err(anyhow::anyhow!(
+                "it is cached over TLS only with --cache-secrets"
+            )),
+            cacheable => cacheable.map_err(anyhow::Error::new),
+        }
+        .with_context(context)?;
+        Ok(gvr)
+    };
+    names.iter().map(find).collect()
+}
