@@ -54,6 +54,11 @@ impl Backoff {
         }
     }
 
+    /// Makes the next wait start at the base, because an attempt was successful.
+    pub fn reset(&mut self) {
+        self.bound = self.config.base;
+    }
+
     /// How long to wait before the next attempt.
     pub fn next_delay(&mut self) -> Duration {
         let now = Instant::now();
@@ -108,6 +113,17 @@ mod tests {
                 "{pause} s: {seconds} s"
             );
         }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn resets_after_a_success() {
+        let mut backoff = backoff(1);
+        for _ in 0..8 {
+            backoff.next_delay();
+        }
+        backoff.reset();
+        let seconds = backoff.next_delay().as_secs_f64();
+        assert!((0.8..1.6).contains(&seconds), "{seconds} s");
     }
 
     #[tokio::test(start_paused = true)]

@@ -19,6 +19,11 @@ use super::session::WatchOutcome;
 
 /// Upper limit of the `Retry-After` that the reflector obeys.
 const RETRY_AFTER_LIMIT: Duration = Duration::from_secs(60);
+/// So many times in sequence the reflector obeys a 429 with `Retry-After` before it counts as a
+/// failure that makes the backoff grow. client-go retries such an answer as often. The API server
+/// answers so for a moment while it builds the watch cache of a resource that was redefined.
+/// Guarded by `a_429_is_waited_for_by_its_retry_after_before_it_counts`.
+const OBEYED_LIMIT: u32 = 10;
 /// After this many futile watches, the reflector relists instead of resuming at the same version.
 /// Guarded by `a_relist_skips_a_frame_that_can_never_be_decoded`.
 const FUTILE_LIMIT: u32 = 4;
@@ -29,6 +34,8 @@ pub(super) struct Failures {
     refusal_patience: Duration,
     unauthorized_patience: Duration,
     backoff: Backoff,
+    /// The answers 429 with `Retry-After` since the last list.
+    obeyed: u32,
     /// Watches since the last success that failed without a frame, perhaps due to their start.
     futile_watches: u32,
     /// When upstream began to answer 403, 404 or 406; `None` after a success.
@@ -50,6 +57,7 @@ impl Failures {
             refusal_patience: config.refusal_patience,
             unauthorized_patience: config.unauthorized_patience,
             backoff: Backoff::new(config.backoff.clone(), rng),
+            obeyed: 0,
             futile_watches: 0,
             refused_since: None,
             unauthorized_since: None,
@@ -64,6 +72,7 @@ impl Failures {
 
     /// Records that a list was completed.
     pub(super) fn list_succeeded(&mut self) {
+        self.obeyed = 0;
         self.futile_watches = 0;
         self.accepted();
     }
@@ -113,6 +122,10 @@ impl Failures {
     /// The recovery after a watch ended. If it could not be opened, `outcome` has no frames.
     pub(super) fn after_watch(&mut self, cause: Cause, outcome: &WatchOutcome) -> Recovery {
         let mut recovery = recovery::after_watch(cause, outcome, self.relist_on_early_end);
+        if outcome.reached_useful_time {
+            self.obeyed = 0;
+            self.backoff.reset();
+        }
         if recovery::may_recur_from_same_start(cause, outcome) {
             self.futile_watches += 1;
         }
@@ -124,12 +137,16 @@ impl Failures {
     }
 
     /// The wait after `error`: the next backoff, or `Retry-After` (at most a minute) if that is
-    /// longer.
+    /// longer. The first ten answers 429 with `Retry-After` are only waited for.
     pub(super) fn next_delay(&mut self, error: &Error) -> Duration {
         let requested = error.retry_after().unwrap_or_default();
-        requested
-            .min(RETRY_AFTER_LIMIT)
-            .max(self.backoff.next_delay())
+        let requested = requested.min(RETRY_AFTER_LIMIT);
+        let is_obeyed = error.cause() == Cause::TooManyRequests && !requested.is_zero();
+        if is_obeyed && self.obeyed < OBEYED_LIMIT {
+            self.obeyed += 1;
+            return requested;
+        }
+        requested.max(self.backoff.next_delay())
     }
 
     /// Logs `error` and the recovery from it: a warning for the first failure of its cause, else at

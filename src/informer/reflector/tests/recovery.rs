@@ -165,13 +165,50 @@ async fn too_many_requests_backs_off_for_retry_after_and_resumes() {
     assert_eq!(outcome.requests(), expected);
     let waits = [
         (20.0, 20.0),
-        (2.0 + 1.6, 2.0 + 3.2),
+        // The watch worked for two seconds, so the backoff starts again.
+        (2.0 + FIRST.0, 2.0 + FIRST.1),
         (10.0, 10.0),
         AT_ONCE,
         (60.0, 60.0),
         AT_ONCE,
     ];
     assert_waits(&outcome, &waits);
+}
+
+/// An API server answers so for a moment while it builds the watch cache of a resource that was
+/// redefined.
+#[tokio::test(start_paused = true)]
+async fn a_429_is_waited_for_by_its_retry_after_before_it_counts() {
+    let busy = || {
+        Answer::Watch(Err(Error::Answer {
+            status: Box::new(status(429)),
+            retry_after: Some(Duration::from_secs(1)),
+        }))
+    };
+    let mut script: Vec<_> = (0..12).map(|_| busy()).collect();
+    script.push(watch_list([Item::RelistRequest, wait(1)]));
+    script.extend([busy(), busy(), watch_list([Item::Hang])]);
+    let outcome = play(script).await;
+    let mut waits = vec![(1.0, 1.0); 10];
+    // The backoff counts from the eleventh answer on, and no longer after a list.
+    waits.extend([(1.0, FIRST.1), SECOND]);
+    waits.extend([AT_ONCE, (1.0, 1.0), (1.0, 1.0)]);
+    assert_waits(&outcome, &waits);
+    assert_eq!(outcome.requests(), ["watch-list"; 16]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_watch_that_worked_resets_the_backoff() {
+    let mut script: Vec<_> = (0..6).map(|_| Answer::Watch(Err(answer(429)))).collect();
+    script.push(watch_list([wait(3), error_frame(429)]));
+    script.extend([revision(9), watch([Item::Hang])]);
+    let outcome = play(script).await;
+    let waits = outcome.waits();
+    assert!(waits[5] >= 25.6, "{waits:?}");
+    assert!(
+        (3.0 + FIRST.0..3.0 + FIRST.1).contains(&waits[6]),
+        "{waits:?}"
+    );
 }
 
 #[tokio::test(start_paused = true)]
