@@ -61,6 +61,14 @@ impl Reader {
         applied.unwrap_or(false)
     }
 
+    /// Waits until the content is of a list, or continues one, that began after `time`, and returns
+    /// true. Returns false when `deadline` has passed or the cache was closed. Cancel safe.
+    pub(crate) async fn listed_after(&self, time: Instant, deadline: Instant) -> bool {
+        let is_listed = |state: &State| state.content.is_some() && state.list_began > time;
+        let listed = timeout_at(deadline, self.wait_until(is_listed)).await;
+        listed.unwrap_or(false)
+    }
+
     /// The newest snapshot; `None` while the cache is not ready.
     pub fn snapshot(&self) -> Option<Snapshot> {
         self.shared.snapshot(&self.shared.state.read())

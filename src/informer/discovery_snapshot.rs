@@ -74,6 +74,26 @@ impl DiscoverySnapshot {
         found
     }
 
+    /// True if a cache of `gvr` can go on after the discovery `after`, once it was listed again:
+    /// its definition is the same one, and answers and selectors look alike. Otherwise its watches
+    /// end, as at the API server.
+    pub(super) fn is_continued_by(
+        &self,
+        after: &Self,
+        gvr: &GroupVersionResource,
+        server_minor: Option<u32>,
+    ) -> bool {
+        let uid = |of: &Self| of.mapper.definition(gvr).map(|(uid, _)| uid.to_owned());
+        let shape = |of: &Self| {
+            let resource = of.mapper.resource(gvr);
+            resource.map(|resource| (resource.kind.clone(), resource.namespaced))
+        };
+        uid(self) == uid(after)
+            && shape(self) == shape(after)
+            && self.mapper.list_kind(gvr) == after.mapper.list_kind(gvr)
+            && self.fields_of(gvr, server_minor) == after.fields_of(gvr, server_minor)
+    }
+
     pub(super) fn fields_of(
         &self,
         gvr: &GroupVersionResource,

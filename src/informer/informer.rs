@@ -7,6 +7,7 @@ use std::sync::atomic::AtomicUsize;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
+use parking_lot::Mutex;
 use tokio::sync::Notify;
 use tokio::sync::Semaphore;
 use tokio::time::Instant;
@@ -31,6 +32,7 @@ use super::InformerSpec;
 use super::ObjectContent;
 use super::Proof;
 use super::ProofError;
+use super::ProofMethod;
 use super::ProofRequest;
 use super::ReflectorMetrics;
 use super::RelistHandle;
@@ -49,6 +51,8 @@ const MAX_ISOLATED_LISTS: usize = 8;
 /// How many WATCHes of isolated selections may be forwarded concurrently, per informer.
 const MAX_ISOLATED_WATCHES: usize = 100;
 
+/// How long a proof waits for the list after a change of the resource's definition.
+const RELIST_WAIT: Duration = Duration::from_secs(3);
 /// How often an informer checks at least whether it is idle.
 const IDLE_CHECK: Duration = Duration::from_secs(60);
 
@@ -76,6 +80,19 @@ pub struct Informer {
     bridges: Bridges<ResourceClient>,
     own_transform: Option<OwnTransform>,
     hooks: ResourceHooks,
+    doubt: Mutex<Doubt>,
+    /// When upstream has last ended a watch early, until [`Informer::take_early_end`].
+    early_end: Mutex<Option<Instant>>,
+}
+
+/// Whether the objects of a cache may have another representation now, because their definition has
+/// changed. The cache proves nothing then until a list that began later was completed.
+#[derive(Default)]
+struct Doubt {
+    /// When the definition was last seen to have changed.
+    since: Option<Instant>,
+    /// True if a relist was requested after that.
+    is_relist_requested: bool,
 }
 
 /// The transform that an informer has instead of the set's.
@@ -137,6 +154,8 @@ impl Informer {
             bridges,
             own_transform,
             hooks,
+            doubt: Mutex::default(),
+            early_end: Mutex::default(),
         }
     }
 
@@ -150,11 +169,10 @@ impl Informer {
         &self.spec.fields
     }
 
-    /// True if this informer can answer reads of `spec`, with or without managed fields. It still can after the API server has begun
-    /// to accept a field in selectors, or to refuse it: each read follows its own spec.
+    /// True if this informer can answer reads of `spec`, with or without managed fields.
     pub(super) fn fits(&self, spec: &InformerSpec) -> bool {
         self.settings().strip_managed_fields == spec.settings.strip_managed_fields
-            && self.fields().equals_unless_refused(&spec.fields)
+            && self.spec.answers_like(spec)
     }
 
     /// The wire format of the cached objects.
@@ -240,16 +258,38 @@ impl Informer {
     /// `asked_at`, or is as fresh as the resource's [`FreshnessPolicy`]
     /// requires. The parameters are explained at [`Freshness::prove`]. Cancel safe.
     ///
+    /// After a change of the resource's definition, the snapshot is of a list that began later: a
+    /// proof compares versions, which are the same for both representations of an object. Guarded by
+    /// `proven_lists_and_watches_follow_many_changes_of_a_definition`.
+    ///
     /// # Errors
     ///
-    /// [`ProofError`], after the time limit that [`Freshness::prove`] explains.
+    /// [`ProofError`], after the time limit that [`Freshness::prove`] explains, and 3 s more after a
+    /// change of the definition.
     pub async fn prove(
         &self,
         request: ProofRequest,
         asked_at: Instant,
         min_interval: Duration,
     ) -> Result<Proof, ProofError> {
-        self.freshness.prove(request, asked_at, min_interval).await
+        let deadline = Instant::now() + RELIST_WAIT;
+        loop {
+            let proof = self
+                .freshness
+                .prove(request.clone(), asked_at, min_interval);
+            let proof = proof.await?;
+            // Now, because the definition may have changed meanwhile.
+            let doubted = self.doubt.lock().since;
+            let Some(since) = doubted.filter(|since| proof.snapshot.list_began() <= *since) else {
+                return Ok(proof);
+            };
+            if proof.method == ProofMethod::Any {
+                return Ok(proof);
+            }
+            if !self.reader.listed_after(since, deadline).await {
+                return Err(ProofError::TimedOut);
+            }
+        }
     }
 
     /// A watch of the objects of `selection` for a client with `version`, if the log does not serve
@@ -322,7 +362,32 @@ impl Informer {
     }
 
     pub(super) fn relist(&self) {
+        self.doubt.lock().is_relist_requested = true;
         self.relist.request();
+    }
+
+    /// Records that the resource's definition has changed. [`Informer::relist`] must follow.
+    pub(super) fn doubt(&self) {
+        *self.doubt.lock() = Doubt {
+            since: Some(Instant::now()),
+            is_relist_requested: false,
+        };
+    }
+
+    /// Records that upstream has ended a watch early.
+    pub(super) fn ended_early(&self) {
+        *self.early_end.lock() = Some(Instant::now());
+    }
+
+    /// When upstream has last ended a watch early, unless that was taken already.
+    pub(super) fn take_early_end(&self) -> Option<Instant> {
+        self.early_end.lock().take()
+    }
+
+    /// True if no relist was requested since [`Informer::doubt`] was last called.
+    pub(super) fn lacks_relist(&self) -> bool {
+        let doubt = self.doubt.lock();
+        doubt.since.is_some() && !doubt.is_relist_requested
     }
 
     pub(super) fn stop(&self) {

@@ -4,6 +4,7 @@
 //! It watches CustomResourceDefinitions and APIServices through informers of the set, so that
 //! clients share these upstream watches. It also polls each minute, in case it may not watch them.
 
+use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -15,6 +16,7 @@ use tokio::time::Instant;
 use tokio::time::MissedTickBehavior;
 
 use crate::api::GroupVersionResource;
+use crate::api::Object;
 use crate::api::Selection;
 use crate::api::WireFormat;
 use crate::cache::WatchFrom;
@@ -35,6 +37,7 @@ use super::ResourceRules;
 use super::RuleError;
 use super::discovery_snapshot::Details;
 use super::discovery_snapshot::DiscoverySnapshot;
+use super::early_ends::relist_after_early_ends;
 use super::field_checks::FieldChecks;
 use super::known_definitions::KnownDefinitions;
 use super::refresh_schedule::RefreshSchedule;
@@ -49,6 +52,10 @@ const POLL_INTERVAL: Duration = Duration::from_secs(60);
 const INITIAL_REFRESH_PAUSE: Duration = Duration::from_secs(2);
 /// How often it is examined whether an informer runs whose fields were not checked.
 const FIELD_CHECK_INTERVAL: Duration = Duration::from_secs(1);
+/// How long after a change of a definition an API server may still end watches of the old
+/// representation: it waits up to two minutes for requests that use it, and it may notice the change
+/// late.
+const EARLY_END_GRACE: Duration = Duration::from_secs(180);
 /// How often required informers that have ended are started again.
 const REQUIRED_CHECK_INTERVAL: Duration = Duration::from_secs(5);
 
@@ -73,6 +80,8 @@ pub struct LiveRestMapper {
     server_minor: ArcSwapOption<u32>,
     server_clock: Clock,
     field_checks: FieldChecks,
+    /// When definitions were last seen to have changed.
+    redefined: Mutex<HashMap<GroupVersionResource, Instant>>,
 }
 
 struct RefreshState {
@@ -105,6 +114,7 @@ impl LiveRestMapper {
             server_minor: ArcSwapOption::empty(),
             server_clock: Clock::default(),
             field_checks: FieldChecks::default(),
+            redefined: Mutex::default(),
         })
     }
 
@@ -309,6 +319,7 @@ impl LiveRestMapper {
             self.watch_resource(&informers, api_services()),
             self.keep_required_running(&informers),
             self.check_fields(&informers),
+            relist_after_early_ends(self, &informers),
             relist_after_upgrades(&self.client, &informers, |polled, poll| {
                 self.polled_version(polled, poll);
             }),
@@ -370,7 +381,7 @@ impl LiveRestMapper {
             let spec = self.informer_spec(&gvr, WireFormat::Json);
             let informer = spec.and_then(|spec| informers.pin(&spec).ok());
             if let Some(informer) = informer {
-                self.watch_informer(&informer).await;
+                self.watch_informer(informers, &informer).await;
             }
             tokio::time::sleep(POLL_INTERVAL).await;
         }
@@ -378,7 +389,8 @@ impl LiveRestMapper {
 
     /// Requests a refresh when a watch of `informer` starts, and at each change; returns when the
     /// informer ends.
-    async fn watch_informer(&self, informer: &Informer) {
+    async fn watch_informer(&self, informers: &InformerSet, informer: &Informer) {
+        let has_definitions = informer.resource().gvr == Self::definitions();
         loop {
             if !informer.reader().ready().await {
                 return;
@@ -392,7 +404,12 @@ impl LiveRestMapper {
             self.refresh_once.notify_one();
             loop {
                 match changes.next().await {
-                    Some(WatchItem::Change { .. }) => self.definition_changed.notify_one(),
+                    Some(WatchItem::Change { event, .. }) => {
+                        if has_definitions {
+                            self.doubt_redefined(informers, &event.object);
+                        }
+                        self.definition_changed.notify_one();
+                    }
                     Some(WatchItem::Expired(_)) => break,
                     Some(_) => {}
                     None => return,
@@ -461,15 +478,60 @@ impl LiveRestMapper {
             tracing::info!(resource = %gvr, "resource disappeared");
             informers.stop(gvr);
         }
+        self.record_redefined(&changes.changed);
         for gvr in &changes.changed {
-            let minor = self.server_minor();
-            if before.fields_of(gvr, minor) == after.fields_of(gvr, minor) {
-                tracing::info!(resource = %gvr, "definition changed, listing again");
-                informers.relist(gvr);
-            } else {
-                tracing::info!(resource = %gvr, "selectable fields changed, stopping its informers");
+            let definition = before.mapper.definition(gvr);
+            if !before.is_continued_by(&after, gvr, self.server_minor()) {
+                tracing::info!(
+                    resource = %gvr,
+                    "the definition is another one, or its names or selectable fields changed, \
+                     stopping its informers"
+                );
                 informers.stop(gvr);
+            } else if definition.is_none() || definition != after.mapper.definition(gvr) {
+                tracing::info!(resource = %gvr, "definition changed, listing again");
+                informers.doubt(gvr);
+                informers.relist(gvr);
             }
+        }
+        for informer in informers.all() {
+            let gvr = &informer.resource().gvr;
+            if after.mapper.is_aggregated(gvr) {
+                tracing::info!(resource = %gvr, "it is aggregated now, stopping its informers");
+                informers.stop(gvr);
+            } else if informer.lacks_relist() {
+                // The definition changed, but could not be read in full.
+                informer.relist();
+            }
+        }
+    }
+
+    fn record_redefined(&self, changed: &[GroupVersionResource]) {
+        let now = Instant::now();
+        let mut redefined = self.redefined.lock();
+        redefined.retain(|_, changed_at| now.duration_since(*changed_at) < EARLY_END_GRACE);
+        redefined.extend(changed.iter().map(|gvr| (gvr.clone(), now)));
+    }
+
+    /// True if the definition of `gvr` was seen to change so shortly before `time` that an API server
+    /// may then have ended a watch for this reason.
+    pub(super) fn was_redefined_before(&self, gvr: &GroupVersionResource, time: Instant) -> bool {
+        let redefined = self.redefined.lock();
+        let changed_at = redefined.get(gvr);
+        changed_at.is_some_and(|at| time.saturating_duration_since(*at) < EARLY_END_GRACE)
+    }
+
+    /// Keeps the caches of the resources that `object`, a changed CustomResourceDefinition, defines
+    /// from proving anything until they were listed again. The refresh that follows requests the
+    /// list.
+    fn doubt_redefined(&self, informers: &InformerSet, object: &Object) {
+        // One that can't be decoded is reported by the refresh.
+        let Ok(definition) = Definition::decode(object) else {
+            return;
+        };
+        let discovered = self.current.load();
+        for gvr in discovered.mapper.redefined_by(&definition) {
+            informers.doubt(gvr);
         }
     }
 }

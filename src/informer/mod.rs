@@ -21,9 +21,12 @@
 //!   request.
 //! - **Live REST mapper** (`live_rest_mapper.rs`): [`LiveRestMapper`] is the current result of
 //!   discovery. It watches CustomResourceDefinitions and APIServices through informers of the set.
-//!   When a resource disappears, or its selectable fields change, it stops the resource's informers
+//!   When a resource disappears, becomes aggregated, gets another definition, or when its names or
+//!   selectable fields change, it stops the resource's informers
 //!   (`a_custom_resource_comes_and_goes`); when the definition changes otherwise, it makes them
-//!   relist (`a_new_default_of_a_custom_resource_reaches_every_client`).
+//!   relist (`a_new_default_of_a_custom_resource_reaches_every_client`), and they prove nothing
+//!   before. `early_ends.rs` relists custom resources whose watches the API server ended early, if
+//!   that may have been because of their definitions.
 //!
 //! The module docs of `reflector` and `freshness` explain recovery and proofs. Their random models
 //! are the main tests: `after_any_faults_the_cache_and_its_clients_equal_upstream` and
@@ -32,6 +35,7 @@
 mod bridges;
 mod config;
 mod discovery_snapshot;
+mod early_ends;
 mod field_checks;
 mod freshness;
 mod hooks;

@@ -2,6 +2,7 @@
 //!
 //! `server` starts informers, `app` pins them, and the live REST mapper stops and relists them.
 
+mod changes;
 mod numbering;
 mod required;
 
@@ -11,6 +12,7 @@ use arc_swap::ArcSwap;
 use dashmap::DashMap;
 use dashmap::mapref::entry::Entry;
 use parking_lot::Mutex;
+use tokio::sync::Notify;
 use tokio::time::Instant;
 use tracing::Instrument;
 
@@ -44,6 +46,7 @@ use super::WireShape;
 use super::bridges::Bridges;
 use super::hooks::TransformId;
 use super::informer::OwnTransform;
+use super::reflector::WatchLists;
 use super::relist_channel;
 
 use required::RequiredInformer;
@@ -103,6 +106,9 @@ struct Inner {
     numbering: Mutex<()>,
     bridge_limits: Arc<BridgeLimits>,
     evicted: EvictedBytes,
+    /// Notified when the API server has ended a watch of a custom resource early.
+    early_end: Notify,
+    watch_lists: WatchLists,
 }
 
 // === impl InformerSet ===
@@ -122,6 +128,8 @@ impl InformerSet {
             numbering: Mutex::default(),
             bridge_limits: Arc::new(bridge_limits),
             evicted,
+            early_end: Notify::new(),
+            watch_lists: WatchLists::default(),
         };
         Self {
             inner: Arc::new(inner),
@@ -337,26 +345,6 @@ impl InformerSet {
         entries.map(|entry| Arc::clone(&entry)).collect()
     }
 
-    /// Makes all informers of `gvr` relist.
-    pub fn relist(&self, gvr: &GroupVersionResource) {
-        for informer in self.all() {
-            if informer.resource().gvr == *gvr {
-                informer.relist();
-            }
-        }
-    }
-
-    /// Stops all informers of `gvr` and forgets its refusals, so that the next request starts a new
-    /// informer. Clients' watches end cleanly.
-    pub fn stop(&self, gvr: &GroupVersionResource) {
-        for informer in self.all() {
-            if informer.resource().gvr == *gvr {
-                informer.stop();
-            }
-        }
-        self.inner.refusals.retain(|key, _| key.gvr != *gvr);
-    }
-
     fn get_or_start_scope(
         &self,
         spec: &InformerSpec,
@@ -476,16 +464,23 @@ impl InformerSet {
             relists,
         };
         let reflector_config = ReflectorConfig {
-            relist_on_early_end: spec.custom,
             refusal_patience: Config::REFUSAL_PATIENCE,
             unauthorized_patience: config.max_unauthorized,
             seed: config.seed,
             ..ReflectorConfig::default()
         };
-        let reflector = Reflector::new(lister_watcher, writer, reflector_config, signals)
+        let mut reflector = Reflector::new(lister_watcher, writer, reflector_config, signals)
             .with_metrics(metrics)
             .with_shape(shape)
+            .with_watch_lists(self.inner.watch_lists.clone())
             .with_resource_hooks(hooks);
+        if spec.custom {
+            let (watched, set) = (Arc::clone(&informer), self.clone());
+            reflector = reflector.with_early_end_hook(move || {
+                watched.ended_early();
+                set.inner.early_end.notify_one();
+            });
+        }
         self.spawn(key.clone(), Arc::clone(&informer), reflector);
         informer
     }

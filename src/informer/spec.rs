@@ -39,6 +39,17 @@ pub struct InformerSpec {
 }
 
 impl InformerSpec {
+    /// True if objects, lists and selectors of both specs look alike. A field that the API server
+    /// has begun to accept in selectors, or to refuse, makes no difference: each read follows its
+    /// own spec.
+    pub(crate) fn answers_like(&self, other: &Self) -> bool {
+        let kinds = |spec: &Self| (spec.custom, spec.resource.namespaced);
+        kinds(self) == kinds(other)
+            && self.resource.kind == other.resource.kind
+            && self.list_kind == other.list_kind
+            && self.fields.equals_unless_refused(&other.fields)
+    }
+
     /// The parameters of requests for the objects of `selection`, of all shards.
     pub(crate) fn upstream_scope(&self, selection: &Selection) -> Scope {
         Scope {

@@ -26,7 +26,7 @@ const EARLY_POLL_PAUSE: Duration = Duration::from_secs(2);
 const SETTLED_POLLS: u32 = 3;
 /// Random pause between the relists of two informers, in milliseconds. So the API server does not
 /// get all lists at once.
-const RELIST_PAUSE_MS: Range<u64> = 1000..3000;
+pub(super) const RELIST_PAUSE_MS: Range<u64> = 1000..3000;
 
 /// The version of the API server, as seen by polls.
 #[derive(Debug, Default)]
@@ -61,6 +61,7 @@ pub(super) async fn relist_after_upgrades(
         let polled = &polled.version;
         if cause == Poll::Regular && version.has_changed(polled) {
             tracing::info!(version = %polled, "the API server's version changed, listing again");
+            informers.forget_watch_lists();
             upgraded.notify_one();
         }
     };

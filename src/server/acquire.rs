@@ -102,7 +102,7 @@ async fn synced_informer(
         let is_permitted = current.settings.scopes().contains(&read.scope);
         if !is_permitted
             || !current.settings.caches_like(&spec.settings)
-            || !current.fields.equals_unless_refused(&spec.fields)
+            || !current.answers_like(spec)
         {
             return Err(Miss::Forward(Reason::NotCached));
         }

@@ -19,7 +19,7 @@ use super::session::WatchOutcome;
 
 /// Upper limit of the `Retry-After` that the reflector obeys.
 const RETRY_AFTER_LIMIT: Duration = Duration::from_secs(60);
-/// So many times in sequence the reflector obeys a 429 with `Retry-After` before it counts as a
+/// How many times in sequence the reflector obeys a 429 with `Retry-After` before it counts as a
 /// failure that makes the backoff grow. client-go retries such an answer as often. The API server
 /// answers so for a moment while it builds the watch cache of a resource that was redefined.
 /// Guarded by `a_429_is_waited_for_by_its_retry_after_before_it_counts`.

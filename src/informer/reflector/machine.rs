@@ -44,6 +44,7 @@ use super::session::Frame;
 use super::session::Session;
 use super::session::WatchOutcome;
 use super::signals::RelistRequests;
+use super::watch_lists::WatchLists;
 
 /// The `timeoutSeconds` of each upstream watch is a random number in this range, as in client-go.
 const WATCH_SECONDS: std::ops::Range<u64> = 300..600;
@@ -94,6 +95,10 @@ pub(super) struct Machine<L> {
     pub(super) shape: Option<Arc<WireShape>>,
     /// `None` if nothing is to be called.
     pub(super) hooks: Option<ResourceHooks>,
+    /// Called after a watch that upstream ended early; `None` if nothing is to be called.
+    pub(super) on_early_end: Option<Box<dyn Fn() + Send>>,
+    /// What is known about upstream's watch-lists.
+    pub(super) watch_lists: WatchLists,
     lister_watcher: L,
     config: ReflectorConfig,
     failures: Failures,
@@ -116,6 +121,8 @@ impl<L: ListerWatcher> Machine<L> {
             metrics: Arc::default(),
             shape: None,
             hooks: None,
+            on_early_end: None,
+            watch_lists: WatchLists::default(),
             lister_watcher,
             failures: Failures::new(&config, StdRng::from_rng(&mut rng)),
             budget: CoopBudget::new(),
@@ -157,7 +164,10 @@ impl<L: ListerWatcher> Machine<L> {
 
     async fn start(&mut self, relists: &mut RelistRequests) -> Flow<L> {
         relists.acknowledge();
-        if self.watch_list_support == WatchListSupport::Unsupported {
+        let is_unknown = self.watch_list_support == WatchListSupport::Unknown;
+        if self.watch_list_support == WatchListSupport::Unsupported
+            || is_unknown && self.watch_lists.fail()
+        {
             return ControlFlow::Continue(self.enter(Action::ListPages));
         }
         increment(&self.metrics.watch_lists);
@@ -173,9 +183,19 @@ impl<L: ListerWatcher> Machine<L> {
         // The next frames may be there already, and then nothing else lets other tasks run.
         self.budget.proceed().await;
         self.budget.charge(UNITS_PER_OBJECT);
-        match session.next(self.config.silence_limit).await {
+        let is_unknown = self.watch_list_support == WatchListSupport::Unknown;
+        let frame = tokio::select! {
+            biased;
+            frame = session.next(self.config.silence_limit) => frame,
+            () = self.watch_lists.failing(), if is_unknown => {
+                self.writer.discard(relist);
+                return ControlFlow::Continue(self.enter(Action::ListPages));
+            }
+        };
+        match frame {
             Ok(Frame::Bookmark(bookmark)) if bookmark.initial_events_end => {
                 self.watch_list_support = WatchListSupport::Supported;
+                self.watch_lists.worked();
                 self.update_shape(&bookmark);
                 self.replace(relist, bookmark.resource_version).await;
                 session.begin_following();
@@ -352,6 +372,7 @@ impl<L: ListerWatcher> Machine<L> {
         let replaced = self.writer.replace_cooperatively(relist, resource_version);
         let replaced = replaced.await;
         self.failures.list_succeeded();
+        self.metrics.list_completed();
         if replaced != ReplaceOutcome::First {
             increment(&self.metrics.relists);
         }
@@ -369,6 +390,7 @@ impl<L: ListerWatcher> Machine<L> {
             self.metrics.watch_ended(cause);
         }
         self.failed("watch-list", &error);
+        self.metrics.list_failed(&error);
         let error = self.break_if_final(error)?;
         let worked = self.watch_list_support == WatchListSupport::Supported;
         if recovery::is_watch_list_unsupported(cause, progress, worked) {
@@ -377,6 +399,7 @@ impl<L: ListerWatcher> Machine<L> {
                 "upstream has no watch-list, using lists"
             );
             self.watch_list_support = WatchListSupport::Unsupported;
+            self.watch_lists.failed(cause);
         }
         let recovery = recovery::after_watch_list(cause, progress);
         self.recover(recovery, "watch-list", &error)
@@ -384,6 +407,7 @@ impl<L: ListerWatcher> Machine<L> {
 
     fn list_failed(&mut self, error: Error, is_first_page: bool) -> Flow<L> {
         self.failed("list", &error);
+        self.metrics.list_failed(&error);
         let error = self.break_if_final(error)?;
         let recovery = recovery::after_list(error.cause(), is_first_page);
         self.recover(recovery, "list", &error)
@@ -393,6 +417,12 @@ impl<L: ListerWatcher> Machine<L> {
         let cause = error.cause();
         self.metrics.watch_ended(cause);
         self.failed("watch", &error);
+        if let Some(on_early_end) = &self.on_early_end
+            && cause == Cause::EndOfStream
+            && !outcome.reached_deadline
+        {
+            on_early_end();
+        }
         let error = self.break_if_final(error)?;
         let recovery = self.failures.after_watch(cause, &outcome);
         self.recover(recovery, "watch", &error)

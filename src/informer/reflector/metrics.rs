@@ -2,11 +2,17 @@
 
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use parking_lot::Mutex;
+use tokio::time::Instant;
 
 use crate::telemetry::Samples;
+use crate::upstream;
 use crate::upstream::WatchLiveness;
 
 use super::error::Cause;
+use super::error::Error;
 
 /// Counters of one reflector.
 #[derive(Debug, Default)]
@@ -29,10 +35,56 @@ pub struct ReflectorMetrics {
     pub backoffs: AtomicU64,
     /// When upstream's lists and watches were last proven alive.
     pub watch_liveness: WatchLiveness,
+    refused_lists: Mutex<Option<RefusedLists>>,
     watch_ends: [AtomicU64; Cause::ALL.len()],
 }
 
+/// Lists in sequence that upstream has answered with errors.
+#[derive(Clone, Debug)]
+pub(in crate::informer) struct RefusedLists {
+    /// When the first one of them was answered.
+    since: Instant,
+    count: u32,
+    /// The last error.
+    message: String,
+}
+
+impl RefusedLists {
+    /// The last error, if there were at least `count` in at least `time`.
+    pub(in crate::informer) fn lasting(&self, count: u32, time: Duration) -> Option<&str> {
+        let is_lasting = self.count >= count && self.since.elapsed() >= time;
+        is_lasting.then_some(&self.message)
+    }
+}
+
 impl ReflectorMetrics {
+    /// The lists since the last one that was completed; `None` if upstream has answered none of
+    /// them with an error.
+    pub(in crate::informer) fn refused_lists(&self) -> Option<RefusedLists> {
+        self.refused_lists.lock().clone()
+    }
+
+    /// Records that a list failed. Only an answer counts: a broken connection says nothing about the
+    /// resource.
+    pub(super) fn list_failed(&self, error: &Error) {
+        if !matches!(error, Error::Upstream(upstream::Error::Answer { .. })) {
+            return;
+        }
+        let mut refused = self.refused_lists.lock();
+        let refused = refused.get_or_insert_with(|| RefusedLists {
+            since: Instant::now(),
+            count: 0,
+            message: String::new(),
+        });
+        refused.count += 1;
+        refused.message = error.to_string();
+    }
+
+    /// Records that a list was completed.
+    pub(super) fn list_completed(&self) {
+        self.refused_lists.lock().take();
+    }
+
     /// Each cause, with the number of watches and watch-lists that it ended.
     pub fn watch_ends(&self) -> impl Iterator<Item = (Cause, u64)> {
         let counts = self.watch_ends.iter();

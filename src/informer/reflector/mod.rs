@@ -28,6 +28,11 @@
 //!   `the_old_history_is_not_served_while_the_new_one_is_fetched`).
 //! - **Relist requests.** A relist request is answered by a list that begins after it
 //!   (`a_relist_request_during_a_list_causes_another_list`).
+//! - **Early ends.** A watch that upstream ended early, as an API server does when a custom resource
+//!   was redefined or when the API server stops, is resumed. A hook is called, and may request a
+//!   relist (`an_early_end_is_reported_and_the_watch_is_resumed`).
+//! - **Watch-lists.** What one reflector learns about upstream's watch-lists holds for all that share
+//!   it (`reflectors_of_one_upstream_learn_from_each_other_that_it_has_no_watch_list`).
 //! - **End.** 403, 404 and 406 end the reflector. A ready cache stays in use for some seconds
 //!   before (`a_ready_cache_survives_a_short_refusal`). The cache is closed when the reflector ends
 //!   (`a_final_answer_ends_the_reflector_and_closes_the_cache`).
@@ -47,6 +52,7 @@ mod session;
 mod signals;
 #[cfg(test)]
 mod tests;
+mod watch_lists;
 
 use std::ops::ControlFlow;
 use std::sync::Arc;
@@ -68,10 +74,12 @@ pub use end::ReflectorEnd;
 pub use error::Cause;
 pub use error::Error;
 pub use metrics::ReflectorMetrics;
+pub(in crate::informer) use metrics::RefusedLists;
 pub use signals::RelistHandle;
 pub use signals::RelistRequests;
 pub use signals::Signals;
 pub use signals::relist_channel;
+pub(in crate::informer) use watch_lists::WatchLists;
 
 /// Keeps a cache equal to one resource upstream.
 ///
@@ -126,6 +134,24 @@ impl<L: ListerWatcher> Reflector<L> {
 
     pub(in crate::informer) fn with_resource_hooks(mut self, hooks: ResourceHooks) -> Self {
         self.machine.hooks = Some(hooks);
+        self
+    }
+
+    /// Makes the reflector call `on_early_end` when upstream has ended a watch cleanly, and more than
+    /// 5 s before its deadline. `on_early_end` may request a relist, and must not block.
+    #[must_use]
+    pub(in crate::informer) fn with_early_end_hook(
+        mut self,
+        on_early_end: impl Fn() + Send + 'static,
+    ) -> Self {
+        self.machine.on_early_end = Some(Box::new(on_early_end));
+        self
+    }
+
+    /// Makes the reflector share with others of the same upstream what they learn about it.
+    #[must_use]
+    pub(in crate::informer) fn with_watch_lists(mut self, watch_lists: WatchLists) -> Self {
+        self.machine.watch_lists = watch_lists;
         self
     }
 

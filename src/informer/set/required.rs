@@ -1,11 +1,13 @@
 //! The informers that readiness waits for.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use crate::api::GroupVersionResource;
 use crate::api::WireFormat;
 use crate::informer::InformerSpec;
 use crate::informer::ObjectContent;
+use crate::informer::reflector::RefusedLists;
 
 use super::InformerSet;
 use super::Key;
@@ -14,11 +16,11 @@ use super::StartError;
 /// Whether readiness waits for a required informer that the API server refuses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Requirement {
-    /// The configuration names the resource: kubefan is not ready unless the informer is ready, or
-    /// its wire format is not served.
+    /// The configuration names the resource: kubefan is not ready unless the informer is ready, its
+    /// wire format is not served, or it is [left out](InformerSet::left_out).
     Named,
     /// The resource is required as one of all resources: kubefan waits for the informer until it
-    /// was ready once, or until the API server refused it.
+    /// was ready once, or until the API server refused it, or until it is left out.
     IfAllowed,
 }
 
@@ -27,7 +29,13 @@ pub(super) struct RequiredInformer {
     requirement: Requirement,
     /// True once the informer was ready or refused.
     is_settled: bool,
+    /// Why readiness does not wait for the informer, although it is not ready.
+    left_out: Option<String>,
 }
+
+/// An informer is left out after this many lists in sequence that the API server has answered with
+/// errors, in at least this time.
+const UNLISTABLE_AFTER: (u32, Duration) = (3, Duration::from_secs(10));
 
 // === impl InformerSet ===
 
@@ -40,6 +48,7 @@ impl InformerSet {
             key: Key::of(spec, scope, ObjectContent::Whole, None),
             requirement,
             is_settled: false,
+            left_out: None,
         });
         self.inner.required.lock().extend(entries);
     }
@@ -67,17 +76,29 @@ impl InformerSet {
     /// proven alive within [`Config::max_staleness`](crate::informer::Config::max_staleness), each with
     /// the reason.
     pub fn missing(&self) -> Vec<(GroupVersionResource, WireFormat, String)> {
+        // If no resource can be listed, the cause is not one of them.
+        let all = self.all();
+        let may_leave_out = all.iter().any(|informer| informer.reader().is_ready());
         let mut required = self.inner.required.lock();
         let missing = required.iter_mut().filter_map(|entry| {
-            let reason = self.missing_reason(entry)?;
-            let reason = match entry.key.scope.to_string() {
-                scope if scope.is_empty() => reason,
-                scope => format!("{scope}: {reason}"),
-            };
-            Some((entry.key.gvr.clone(), entry.key.format, reason))
+            let reason = self.missing_reason(entry, may_leave_out)?;
+            Some(entry.because(reason))
         });
         let missing: Vec<_> = missing.collect();
         missing.into_iter().chain(self.stale()).collect()
+    }
+
+    /// The required informers for which readiness does not wait, because the API server lastingly
+    /// answers their lists with errors, each with the last one. A custom resource whose conversion
+    /// fails must not keep kubefan from serving the others. As of the last call of
+    /// [`InformerSet::missing`].
+    pub fn left_out(&self) -> Vec<(GroupVersionResource, WireFormat, String)> {
+        let required = self.inner.required.lock();
+        let left_out = required.iter().filter_map(|entry| {
+            let error = entry.left_out.as_ref()?;
+            Some(entry.because(format!("left out, because it can't be listed: {error}")))
+        });
+        left_out.collect()
     }
 
     fn stale(&self) -> impl Iterator<Item = (GroupVersionResource, WireFormat, String)> {
@@ -97,20 +118,58 @@ impl InformerSet {
         })
     }
 
-    fn missing_reason(&self, entry: &mut RequiredInformer) -> Option<String> {
+    fn missing_reason(&self, entry: &mut RequiredInformer, may_leave_out: bool) -> Option<String> {
         let running = self.inner.informers.get(&entry.key);
-        if running.is_some_and(|informer| informer.reader().is_ready()) {
+        let running = running.map(|informer| Arc::clone(&informer));
+        if running
+            .as_ref()
+            .is_some_and(|informer| informer.reader().is_ready())
+        {
             entry.is_settled = true;
+            entry.left_out = None;
             return None;
         }
+        let refused = running.and_then(|informer| informer.metrics().refused_lists());
+        entry.leave_out_after(refused.filter(|_| may_leave_out));
         let refusal = self.remembered_refusal(&entry.key);
-        entry.is_settled |= refusal.is_some();
+        entry.is_settled |= refusal.is_some() || entry.left_out.is_some();
         match (entry.requirement, refusal) {
             // Some resources have no protobuf: their JSON informer is sufficient.
             (_, Some(StartError::NotAcceptable)) => None,
             (Requirement::IfAllowed, _) if entry.is_settled => None,
+            (_, None) if entry.left_out.is_some() => None,
             (_, Some(refusal)) => Some(refusal.to_string()),
             (_, None) => Some("not listed yet".to_owned()),
         }
+    }
+}
+
+// === impl RequiredInformer ===
+
+impl RequiredInformer {
+    /// Leaves the informer out if its lists were `refused` lastingly.
+    fn leave_out_after(&mut self, refused: Option<RefusedLists>) {
+        let (count, time) = UNLISTABLE_AFTER;
+        let error = refused
+            .as_ref()
+            .and_then(|lists| lists.lasting(count, time));
+        if let (None, Some(error)) = (&self.left_out, error) {
+            tracing::warn!(
+                resource = %self.key.gvr,
+                format = self.key.format.name(),
+                error,
+                "the API server can't list a required resource: it is left out until it can be listed"
+            );
+        }
+        self.left_out = error.map(str::to_owned);
+    }
+
+    /// The informer with `reason`, to be shown to people.
+    fn because(&self, reason: String) -> (GroupVersionResource, WireFormat, String) {
+        let reason = match self.key.scope.to_string() {
+            scope if scope.is_empty() => reason,
+            scope => format!("{scope}: {reason}"),
+        };
+        (self.key.gvr.clone(), self.key.format, reason)
     }
 }

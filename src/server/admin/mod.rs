@@ -142,6 +142,9 @@ impl Admin {
         for (gvr, format, reason) in &missing {
             let _ = writeln!(text, "[-]{gvr} {}: {reason}", format.name());
         }
+        for (gvr, format, reason) in self.informers.left_out() {
+            let _ = writeln!(text, "[ ]{gvr} {}: {reason}", format.name());
+        }
         let is_missing = |informer: &Informer| {
             missing.iter().any(|(gvr, format, _)| {
                 *gvr == informer.resource().gvr && *format == informer.format()

@@ -113,7 +113,9 @@ impl Discovery {
         )?;
         let DiscoveredResources { resources, unknown } = core.merge(groups);
         let known = definitions().map(|definitions| {
-            let resources = definitions.iter().flat_map(|definition| &definition.0);
+            let resources = definitions
+                .iter()
+                .flat_map(|definition| definition.resources());
             resources.cloned().collect()
         });
         let mut mapper = RestMapper::new(resources, aggregated, known).with_unknown(unknown);
@@ -140,6 +142,10 @@ impl Definition {
     pub fn decode(object: &Object) -> serde_json::Result<Self> {
         let definition: CustomResourceDefinition = object.decode_json()?;
         Ok(Self(definition.resources()))
+    }
+
+    fn resources(&self) -> impl Iterator<Item = &(GroupVersionResource, CustomResource)> {
+        self.0.iter()
     }
 }
 

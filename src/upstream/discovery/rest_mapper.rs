@@ -8,6 +8,7 @@ use std::sync::Arc;
 use crate::api::GroupVersionResource;
 use crate::api::Resource;
 
+use super::Definition;
 use super::suggestions::closest;
 
 /// The groups that the API server itself serves. If kubefan can't read APIServices, each other
@@ -87,6 +88,10 @@ pub enum NotCacheable {
     /// Several Events expire at one resource version, and their watches get no bookmarks.
     #[error("events can't be cached exactly")]
     Events,
+    /// The plural of the resource is `watch` or `proxy`. The API server reads the path of its list as
+    /// a deprecated one, which has this prefix, so it can't be listed in all namespaces.
+    #[error("the API server reads its path as a deprecated one")]
+    DeprecatedPath,
     /// An aggregated API server serves the resource, with resource versions of another history.
     #[error("it is served by an aggregated API server")]
     Aggregated,
@@ -146,14 +151,10 @@ impl RestMapper {
         let Some(custom) = &self.custom else {
             return true;
         };
-        let is_aggregated = |gvr: &GroupVersionResource| {
-            let aggregated = self.aggregated.as_ref();
-            aggregated.is_some_and(|aggregated| aggregated.contains(&group_version(gvr)))
-        };
         let mut all = self.resources.iter().map(|resource| &resource.gvr);
         all.any(|gvr| {
             let is_built_in = BUILT_IN_GROUPS.contains(&gvr.group.as_str());
-            !is_built_in && !custom.contains_key(gvr) && !is_aggregated(gvr)
+            !is_built_in && !custom.contains_key(gvr) && !self.is_aggregated(gvr)
         })
     }
 
@@ -233,6 +234,9 @@ impl RestMapper {
         if gvr.resource == "events" && matches!(gvr.group.as_str(), "" | "events.k8s.io") {
             return Err(NotCacheable::Events);
         }
+        if matches!(gvr.resource.as_str(), "watch" | "proxy") {
+            return Err(NotCacheable::DeprecatedPath);
+        }
         self.not_aggregated(gvr)
     }
 
@@ -287,14 +291,40 @@ impl RestMapper {
         self.custom_resource(gvr)?.list_kind.as_deref()
     }
 
+    /// The UID and generation of the CustomResourceDefinition of `gvr`, if it is known. If either
+    /// changes, the API server may encode the objects differently at the same resource version.
+    pub(crate) fn definition(&self, gvr: &GroupVersionResource) -> Option<(&str, i64)> {
+        let (uid, generation) = &self.custom_resource(gvr)?.definition;
+        Some((uid, *generation))
+    }
+
+    /// The known resources that `definition` defines otherwise than this discovery knows.
+    pub(crate) fn redefined_by<'a>(
+        &self,
+        definition: &'a Definition,
+    ) -> impl Iterator<Item = &'a GroupVersionResource> {
+        let defined = definition.resources();
+        let redefined = defined.filter(|(gvr, custom)| {
+            self.positions.contains_key(gvr) && self.custom_resource(gvr) != Some(custom)
+        });
+        redefined.map(|(gvr, _)| gvr)
+    }
+
+    /// True if an aggregated API server is known to serve `gvr`.
+    pub(crate) fn is_aggregated(&self, gvr: &GroupVersionResource) -> bool {
+        let aggregated = self.aggregated.as_ref();
+        aggregated.is_some_and(|aggregated| aggregated.contains(&group_version(gvr)))
+    }
+
     /// The differences from `old` to `new`. A resource is not reported as added if `old` could not
     /// fetch its group-version, nor as removed if `new` could not.
     pub fn changes(old: &Self, new: &Self) -> DiscoveryChanges {
         let (before, after) = (old.by_gvr(), new.by_gvr());
         let differs = |gvr: &GroupVersionResource| {
-            let redefined = match (old.custom_resource(gvr), new.custom_resource(gvr)) {
-                // A definition that the old or the new discovery could not read is not compared.
-                (Some(old), Some(new)) => old != new,
+            let redefined = match (&old.custom, &new.custom) {
+                // The discovery documents may still have a resource whose definition was deleted.
+                (Some(old), Some(new)) => old.get(gvr) != new.get(gvr),
+                // Definitions that one of the two discoveries could not read are not compared.
                 _ => false,
             };
             redefined || before.get(gvr) != after.get(gvr)

@@ -8,7 +8,9 @@ use crate::upstream::Error;
 
 use super::support::*;
 use crate::informer::Cause;
+use crate::informer::Reflector;
 use crate::informer::ReflectorConfig;
+use crate::informer::reflector::WatchLists;
 
 fn assert_waits(outcome: &Outcome, bounds: &[(f64, f64)]) {
     let waits = outcome.waits();
@@ -458,4 +460,66 @@ async fn an_early_end_makes_a_custom_resource_relist() {
     let outcome = play_with(custom_resource(), pending(), script).await;
     assert_eq!(outcome.requests()[..2], ["watch-list", "revision"]);
     assert_waits(&outcome, &[(timeout as f64, timeout as f64), AT_ONCE]);
+}
+
+/// The hook decides whether a relist is necessary. The watch is resumed in any case.
+#[tokio::test(start_paused = true)]
+async fn an_early_end_is_reported_and_the_watch_is_resumed() {
+    let (sender, reports) = std::sync::mpsc::channel();
+    let reporting = |reflector: Reflector<Script>| {
+        reflector.with_early_end_hook(move || sender.send(()).expect("a receiver"))
+    };
+    let script = [
+        watch_list([wait(60)]),
+        revision(9),
+        // Neither a broken watch nor one that fails is a clean end.
+        watch([wait(2), reset()]),
+        revision(9),
+        watch([wait(2), error_frame(500)]),
+        revision(9),
+        watch([Item::Hang]),
+    ];
+    let config = ReflectorConfig::default();
+    let outcome = play_reflector(config, pending(), reporting, script).await;
+    let resumed = ["revision", "watch 9"];
+    assert_eq!(outcome.requests()[..1], ["watch-list"]);
+    assert_eq!(outcome.requests()[1..], resumed.repeat(3));
+    assert_eq!(reports.try_iter().count(), 1);
+}
+
+/// Something between drops bookmarks, so a watch-list never ends. Only the first reflector waits for
+/// that, and one that waits as well does not wait longer.
+#[tokio::test(start_paused = true)]
+async fn reflectors_of_one_upstream_learn_from_each_other_that_it_has_no_watch_list() {
+    let shared = WatchLists::default();
+    let play_sharing = |answers: Vec<Answer>| {
+        let known = shared.clone();
+        let sharing = |reflector: Reflector<Script>| reflector.with_watch_lists(known);
+        play_reflector(ReflectorConfig::default(), pending(), sharing, answers)
+    };
+    let without_end = || watch([added("a", 3), Item::Hang]);
+    let listed = || [list(9, &[("a", 3)], None), watch([Item::Hang])];
+    let script = || {
+        let mut script = vec![without_end()];
+        script.extend(listed());
+        script
+    };
+    let late = async {
+        tokio::time::sleep(Duration::from_secs(60)).await;
+        play_sharing(script()).await
+    };
+    let (first, second) = tokio::join!(play_sharing(script()), late);
+    for (outcome, seconds) in [(first, 90.0), (second, 30.0)] {
+        assert_eq!(outcome.requests(), ["watch-list", "list 500", "watch 9"]);
+        assert_waits(&outcome, &[(seconds, seconds), AT_ONCE]);
+    }
+    let third = play_sharing(listed().into()).await;
+    assert_eq!(third.requests(), ["list 500", "watch 9"]);
+    assert_eq!(third.objects, Some(vec!["a@3".to_owned()]));
+
+    // One that does not work for one resource only is no news about the others.
+    let shared = WatchLists::default();
+    shared.worked();
+    shared.failed(Cause::Silent);
+    assert!(!shared.fail());
 }

@@ -189,6 +189,16 @@ pub(super) async fn play_with(
     stop: impl Future<Output = ()> + Send + 'static,
     answers: impl IntoIterator<Item = Answer>,
 ) -> Outcome {
+    play_reflector(config, stop, |reflector| reflector, answers).await
+}
+
+/// Like [`play_with`], with a reflector that `customize` returns.
+pub(super) async fn play_reflector(
+    config: ReflectorConfig,
+    stop: impl Future<Output = ()> + Send + 'static,
+    customize: impl FnOnce(Reflector<Script>) -> Reflector<Script>,
+    answers: impl IntoIterator<Item = Answer>,
+) -> Outcome {
     let (writer, reader) = cache::cache(cache_config());
     let (relist, relists) = relist_channel();
     let script = Script {
@@ -208,7 +218,7 @@ pub(super) async fn play_with(
         seed: Some(1),
         ..config
     };
-    let reflector = Reflector::new(script.clone(), writer, config, signals);
+    let reflector = customize(Reflector::new(script.clone(), writer, config, signals));
     let metrics = reflector.metrics();
     // The type checks that the future is `Send`, because the informer set spawns it.
     let mut run: Pin<Box<dyn Future<Output = ReflectorEnd> + Send>> = Box::pin(reflector.run());

@@ -8,6 +8,7 @@ use crate::api::Resource;
 
 use super::CustomResource;
 use super::DiscoveryChanges;
+use super::NotCacheable;
 use super::RestMapper;
 
 fn resource(group: &str, plural: &str, verbs: &[&str]) -> Resource {
@@ -94,6 +95,34 @@ fn added_removed_and_changed() {
         changed: names(&["recreated", "redefined", "verbs"]),
     };
     assert_eq!(RestMapper::changes(&old, &new), expected);
+}
+
+/// The definition may be deleted and created again while the documents still have the resource.
+#[test]
+fn a_definition_that_goes_or_comes_changes_its_resource() {
+    let with = |definition| mapper(vec![resource("ex.io", "foos", &["list"])], definition);
+    let foos = vec![GroupVersionResource::new("ex.io", "v1", "foos")];
+    let none = mapper(vec![resource("ex.io", "foos", &["list"])], []);
+    let one = with([definition("foos", "u", 1)]);
+    for (old, new) in [(&one, &none), (&none, &one)] {
+        assert_eq!(RestMapper::changes(old, new).changed, foos);
+    }
+    assert!(RestMapper::changes(&none, &none).is_empty());
+}
+
+/// The API server reads `/apis/ex.io/v1/watch` as the prefix of deprecated watches.
+#[test]
+fn resources_named_like_a_deprecated_prefix_are_never_cached() {
+    let of = |plural| resource("ex.io", plural, &["list", "watch"]);
+    let mapper = mapper(vec![of("watch"), of("proxy"), of("watches")], []);
+    for (plural, expected) in [
+        ("watch", Err(NotCacheable::DeprecatedPath)),
+        ("proxy", Err(NotCacheable::DeprecatedPath)),
+        ("watches", Ok(())),
+    ] {
+        let gvr = GroupVersionResource::new("ex.io", "v1", plural);
+        assert_eq!(mapper.cacheable(&gvr), expected, "{plural}");
+    }
 }
 
 #[test]

@@ -41,6 +41,11 @@ impl Fold {
         self.synced = true;
     }
 
+    /// True if the client has the object `key`.
+    pub(crate) fn has(&self, key: &str) -> bool {
+        self.state.contains_key(key)
+    }
+
     /// Drops the objects and the version after an ERROR event; keeps errors and faults.
     pub(crate) fn forget(&mut self) {
         self.state.clear();

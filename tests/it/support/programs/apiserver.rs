@@ -417,6 +417,11 @@ impl ApiServer {
         drop(self.apiserver.lock().take());
     }
 
+    /// Makes the API server stop gracefully (SIGTERM), without waiting for its end.
+    pub(crate) fn terminate(&self) {
+        self.signal("TERM");
+    }
+
     /// Stops the API server's process (SIGSTOP): its connections stay open, and it answers nothing.
     pub(crate) fn suspend(&self) {
         self.signal("STOP");

@@ -1,6 +1,7 @@
 //! Failures of the upstream, of etcd, of kubefan itself and of other clients, and what a client sees
 //! of them.
 
+mod definitions;
 mod epoch;
 mod faults;
 mod goaway;

@@ -1,0 +1,109 @@
+//! Relists custom resources whose watches the API server has ended early, if their objects may have
+//! another representation.
+//!
+//! The API server ends the watches of a custom resource when its definition has changed, but also all
+//! watches when it stops. After a stop a resume is sufficient, and lists of all custom resources
+//! together would be a burden. So each watch is resumed, and the definition, as it is after the end,
+//! decides whether the resource is listed again as well. A change of the definition that is seen later
+//! causes a relist of its own.
+
+use std::ops::Range;
+use std::sync::Arc;
+use std::time::Duration;
+
+use rand::Rng;
+use tokio::sync::mpsc;
+use tokio::time::Instant;
+use tokio::time::sleep;
+
+use super::Informer;
+use super::InformerSet;
+use super::LiveRestMapper;
+use super::ProofError;
+use super::ProofRequest;
+use super::upgrade::RELIST_PAUSE_MS;
+
+/// A watch that ends so soon after the list that it follows may be of the time before a change that
+/// was listed: the API server ends such watches after about a second.
+const SOON_AFTER_LIST: Duration = Duration::from_secs(3);
+/// Pause before the definitions are read again after a failure.
+const RETRY_PAUSE_MS: Range<u64> = 500..1500;
+
+/// Relists the informers of `informers` whose watches ended early, if necessary. Runs until the
+/// future is dropped.
+pub(super) async fn relist_after_early_ends(mapper: &LiveRestMapper, informers: &InformerSet) {
+    let (sender, receiver) = mpsc::unbounded_channel();
+    let examine = async {
+        loop {
+            informers.early_end().await;
+            let all = informers.all().into_iter();
+            let ended: Vec<_> = all
+                .filter_map(|informer| Some((informer.take_early_end()?, informer)))
+                .collect();
+            let is_known = reads_definitions(informers).await;
+            for (ended_at, informer) in ended {
+                if is_known && !may_be_redefined(mapper, &informer, ended_at) {
+                    let resource = &informer.resource().gvr;
+                    tracing::debug!(%resource, "an early end without a change of the definition");
+                } else if sender.send((ended_at, informer)).is_err() {
+                    return;
+                }
+            }
+        }
+    };
+    tokio::join!(examine, relist_in_turn(receiver));
+}
+
+/// Relists one informer after another, with a pause after each, unless it was listed meanwhile.
+async fn relist_in_turn(mut ended: mpsc::UnboundedReceiver<(Instant, Arc<Informer>)>) {
+    while let Some((ended_at, informer)) = ended.recv().await {
+        if was_listed_after(&informer, ended_at) {
+            continue;
+        }
+        let resource = &informer.resource().gvr;
+        tracing::info!(%resource, "the definition may have changed, listing again");
+        informer.relist();
+        drop(informer);
+        pause(RELIST_PAUSE_MS).await;
+    }
+}
+
+/// Waits until the cache of the definitions is as new as this call, and returns true. Returns false
+/// if there is no such cache. A change that it then has was noticed, or is in the moment.
+async fn reads_definitions(informers: &InformerSet) -> bool {
+    loop {
+        let definitions = LiveRestMapper::definitions();
+        let all = informers.all().into_iter();
+        let cache = all.filter(|informer| informer.resource().gvr == definitions);
+        let Some(cache) = cache.last() else {
+            return false;
+        };
+        let everything = ProofRequest::default();
+        let proof = cache.prove(everything, Instant::now(), Duration::ZERO);
+        match proof.await {
+            Ok(_) => return true,
+            Err(ProofError::Isolated) => return false,
+            Err(error) => tracing::debug!(%error, "the definitions are not known now"),
+        }
+        pause(RETRY_PAUSE_MS).await;
+    }
+}
+
+/// True if the watch of `informer` that ended at `ended_at` may have been of another representation
+/// than the objects have now, as far as the definition shows.
+fn may_be_redefined(mapper: &LiveRestMapper, informer: &Informer, ended_at: Instant) -> bool {
+    let snapshot = informer.reader().snapshot();
+    let list_began = snapshot.map(|snapshot| snapshot.list_began());
+    mapper.was_redefined_before(&informer.resource().gvr, ended_at)
+        || list_began.is_none_or(|list_began| ended_at < list_began + SOON_AFTER_LIST)
+}
+
+fn was_listed_after(informer: &Informer, time: Instant) -> bool {
+    let snapshot = informer.reader().snapshot();
+    snapshot.is_some_and(|snapshot| snapshot.list_began() > time)
+}
+
+async fn pause(milliseconds: Range<u64>) {
+    let pause = rand::rng().random_range(milliseconds);
+    sleep(Duration::from_millis(pause)).await;
+}

@@ -1,0 +1,73 @@
+//! What is known about the watch-lists of one upstream.
+
+use tokio::sync::watch;
+
+use super::error::Cause;
+
+/// Whether the watch-lists of an upstream work, as its reflectors have learnt. Clones share it.
+///
+/// Behind something that drops bookmarks, a watch-list is given up only after 90 s without a frame.
+/// No other reflector has to wait for that again. Guarded by
+/// `reflectors_of_one_upstream_learn_from_each_other_that_it_has_no_watch_list`.
+#[derive(Clone, Debug)]
+pub(in crate::informer) struct WatchLists(watch::Sender<Known>);
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Known {
+    Nothing,
+    /// A watch-list has delivered its initial events.
+    Work,
+    /// A watch-list has failed in a way that all others would, and none has worked.
+    Fail,
+}
+
+// === impl WatchLists ===
+
+impl Default for WatchLists {
+    fn default() -> Self {
+        Self(watch::Sender::new(Known::Nothing))
+    }
+}
+
+impl WatchLists {
+    /// True if watch-lists are known not to work.
+    pub(super) fn fail(&self) -> bool {
+        *self.0.borrow() == Known::Fail
+    }
+
+    /// Completes when watch-lists are known not to work. Cancel safe.
+    pub(super) async fn failing(&self) {
+        let mut known = self.0.subscribe();
+        let failing = known.wait_for(|known| *known == Known::Fail).await;
+        // The sender lives as long as `self`, so that does not fail.
+        drop(failing);
+    }
+
+    /// Records that a watch-list has worked.
+    pub(super) fn worked(&self) {
+        let is_news = |known: &mut Known| std::mem::replace(known, Known::Work) != Known::Work;
+        self.0.send_if_modified(is_news);
+    }
+
+    /// Records that a watch-list has failed by `cause`, which showed that they are not supported. It
+    /// counts for others only if it does not depend on the resource, if it took long to show, and if
+    /// no watch-list has worked.
+    pub(super) fn failed(&self, cause: Cause) {
+        let concerns_all = matches!(
+            cause,
+            Cause::NoInitialEventsEnd | Cause::Silent | Cause::Overdue
+        );
+        self.0.send_if_modified(|known| {
+            let is_news = concerns_all && *known == Known::Nothing;
+            if is_news {
+                *known = Known::Fail;
+            }
+            is_news
+        });
+    }
+
+    /// Forgets what is known, because upstream may have become another one.
+    pub(in crate::informer) fn forget(&self) {
+        self.0.send_replace(Known::Nothing);
+    }
+}
