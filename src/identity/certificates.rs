@@ -32,9 +32,12 @@ use x509_parser::oid_registry::OID_X509_COMMON_NAME;
 use x509_parser::oid_registry::OID_X509_ORGANIZATION_NAME;
 use x509_parser::prelude::FromDer;
 use x509_parser::prelude::X509Certificate;
+use x509_parser::prelude::X509Version;
 
 use super::User;
 use crate::net::CertificateChain;
+
+use without_extensions::IssuedWithoutExtensions;
 
 /// The attribute of a subject that holds the UID.
 const UID: Oid<'static> = oid!(1.3.6.1.4.1.57683.2);
@@ -297,6 +300,9 @@ impl CertificateAuthorities {
         };
         let parsed = parse(own).ok_or(CertificateError::Unparsable)?;
         holds.end_before_change_of(Validity::of(&parsed));
+        if parsed.version() != X509Version::V3 {
+            return self.verify_without_extensions(own, &parsed, now, holds);
+        }
         let mut intermediates = Vec::new();
         for other in others {
             // webpki does not look at the key usage of authorities.
@@ -326,12 +332,38 @@ impl CertificateAuthorities {
             true => Some(Arc::clone(&self.verifier)),
             false => verifier(self.authorities.iter().filter(is_usable)),
         };
-        let unknown = rustls::CertificateError::UnknownIssuer;
         verifier
-            .ok_or(CertificateError::Unverified(unknown.into()))?
+            .ok_or(unverified(rustls::CertificateError::UnknownIssuer))?
             .verify_client_cert(own, &intermediates, now)
             .map_err(CertificateError::Unverified)?;
         Ok(own)
+    }
+
+    /// The same for a certificate of X.509 version 1 or 2, which webpki does not read. An authority
+    /// itself must have issued it.
+    fn verify_without_extensions<'a>(
+        &self,
+        own: &'a CertificateDer<'static>,
+        parsed: &X509Certificate<'_>,
+        now: UnixTime,
+        holds: &mut Validity,
+    ) -> Result<&'a CertificateDer<'static>, CertificateError> {
+        let issued = IssuedWithoutExtensions::of(own, parsed);
+        let mut is_issued = false;
+        for authority in &*self.authorities {
+            holds.end_before_change_of(authority.validity);
+            is_issued |= authority.validity.contains(now.as_secs())
+                && issued
+                    .as_ref()
+                    .is_some_and(|issued| issued.is_by(&authority.certificate));
+        }
+        if !is_issued {
+            return Err(unverified(rustls::CertificateError::UnknownIssuer));
+        }
+        match Validity::of(parsed).contains(now.as_secs()) {
+            true => Ok(own),
+            false => Err(unverified(rustls::CertificateError::Expired)),
+        }
     }
 
     fn has(&self, certificate: &CertificateDer<'_>) -> bool {
@@ -361,12 +393,18 @@ fn verifier<'a>(
 
 // === Certificates ===
 
+fn unverified(reason: rustls::CertificateError) -> CertificateError {
+    CertificateError::Unverified(reason.into())
+}
+
 fn parse(der: &[u8]) -> Option<X509Certificate<'_>> {
     let (rest, certificate) = X509Certificate::from_der(der).ok()?;
     rest.is_empty().then_some(certificate)
 }
 
-/// True if the certificate is one of an authority that may sign certificates.
+/// True if the certificate is one of an authority that may sign certificates of clients. As in Go,
+/// the purposes of an authority are a limit for what it signs; webpki does not look at those of
+/// trust anchors.
 fn may_sign(certificate: &X509Certificate<'_>) -> bool {
     let is_authority = match certificate.basic_constraints() {
         Ok(Some(constraints)) => constraints.value.ca,
@@ -378,7 +416,12 @@ fn may_sign(certificate: &X509Certificate<'_>) -> bool {
         Ok(None) => true,
         Err(_) => false,
     };
-    is_authority && may_sign
+    let is_for_clients = match certificate.extended_key_usage() {
+        Ok(Some(usage)) => usage.value.any || usage.value.client_auth,
+        Ok(None) => true,
+        Err(_) => false,
+    };
+    is_authority && may_sign && is_for_clients
 }
 
 fn max_intermediates(certificate: &X509Certificate<'_>) -> Option<usize> {
@@ -502,6 +545,8 @@ impl<T> Default for Memo<T> {
         Memo(ArcSwapOption::empty())
     }
 }
+
+mod without_extensions;
 
 #[cfg(test)]
 pub(super) mod tests;

@@ -138,7 +138,8 @@ pub struct Peer {
     /// Whether the connection is encrypted.
     pub tls: bool,
     /// The certificates that the client presented, its own first. The client has the key of the
-    /// first one; nothing else was verified. `None` if it presented none, or was not asked.
+    /// first one; nothing else was verified. Empty if that could not be verified either, as for a
+    /// certificate that can't be parsed. `None` if it presented none, or was not asked.
     pub certificates: Option<CertificateChain>,
 }
 

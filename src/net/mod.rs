@@ -48,12 +48,16 @@ pub use proxy_protocol::ProxyNetworks;
 pub use received::RequestBody;
 pub use serving::ServingThreads;
 pub use tls::Acceptor;
+pub use tls::PublicKey;
 pub use tls::SelfSigned;
 pub use tls::SelfSignedFiles;
 pub use tls::TlsFiles;
 pub use tls::throwaway_client_certificate;
 pub use transport::Transport;
 pub use write_timeout::limit_stalls;
+
+#[cfg(test)]
+pub(crate) use tls::tests::without_extensions;
 
 #[cfg(test)]
 mod tests;

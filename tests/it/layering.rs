@@ -155,7 +155,7 @@ const RESTRICTED_NAMES: &[(&str, &str)] = &[
         "shutdown telemetry concurrency body ledger net identity cache upstream informer shared_informer work_queue delta_fifo controller leader_election event_recorder manager fake_source audit server app process tools/sim simulator tools/load tools/app tools/commands",
     ),
     ("tokio::net", "net upstream app simulator"),
-    ("x509_parser", "identity"),
+    ("x509_parser", "net identity"),
 ];
 
 /// Forbidden dependencies inside a room: (start of the file's path, path that it may not name).

@@ -7,12 +7,16 @@ use rcgen::DistinguishedName as Subject;
 use rcgen::DnType;
 use rcgen::DnValue;
 use rcgen::ExtendedKeyUsagePurpose;
+use rcgen::GeneralSubtree;
 use rcgen::IsCa;
 use rcgen::Issuer;
 use rcgen::KeyPair;
 use rcgen::KeyUsagePurpose;
+use rcgen::NameConstraints;
+use rcgen::SigningKey;
 
 use super::*;
+use crate::net::without_extensions;
 
 /// The time of the tests. Certificates are valid an hour before and after it.
 pub(in crate::identity) const NOW: UnixTime = at(0);
@@ -103,6 +107,13 @@ impl Ca {
         let key = KeyPair::generate().unwrap();
         params.signed_by(&key, &self.issuer).unwrap().der().clone()
     }
+}
+
+/// `certificate` as one of X.509 version 1 that `ca` has issued.
+fn of_version_1(ca: &Ca, certificate: &[u8]) -> CertificateDer<'static> {
+    without_extensions(certificate, |message| {
+        ca.issuer.key().sign(message).unwrap()
+    })
 }
 
 fn valid_for_an_hour() -> CertificateParams {
@@ -322,7 +333,20 @@ fn only_authorities_may_sign() {
         params.key_usages = vec![KeyUsagePurpose::DigitalSignature];
     };
     let any_usage = |params: &mut CertificateParams| params.key_usages = Vec::new();
-    let changes: [(Change, bool); 3] = [(no_ca, false), (no_signer, false), (any_usage, true)];
+    let for_servers = |params: &mut CertificateParams| {
+        params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ServerAuth];
+    };
+    let for_clients = |params: &mut CertificateParams| {
+        params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ClientAuth];
+    };
+    let changes: [(Change, bool); 5] = [
+        (no_ca, false),
+        (no_signer, false),
+        (any_usage, true),
+        // As in Go, the purposes of an authority are a limit for what it signs.
+        (for_servers, false),
+        (for_clients, true),
+    ];
     for (change, may_sign) in changes {
         let middle = ca.intermediate("middle", change);
         let chain = [middle.client(&["jane"], &[]), middle.certificate.clone()];
@@ -332,6 +356,49 @@ fn only_authorities_may_sign() {
         let is_unusable = matches!(authorities, Err(AuthoritiesError::NoAuthority));
         assert_eq!(!is_unusable, may_sign);
     }
+}
+
+#[test]
+fn certificates_without_extensions_are_those_of_their_authority() {
+    let ca = Ca::new("clients");
+    let (other, namesake) = (Ca::new("others"), Ca::new("clients"));
+    let middle = ca.intermediate("middle", |_| ());
+    let narrow = Ca::with("clients", |params| {
+        params.name_constraints = Some(NameConstraints {
+            permitted_subtrees: vec![GeneralSubtree::DnsName("example.com".to_owned())],
+            excluded_subtrees: Vec::new(),
+        });
+    });
+    let own = of_version_1(&ca, &ca.client(&["jane"], &["devs"]));
+    let found = user(&ca.authorities(), std::slice::from_ref(&own), NOW).unwrap();
+    assert_eq!(found.name, "jane");
+    assert_eq!(found.groups, ["devs", "system:authenticated"]);
+    let mut changed = own.to_vec();
+    let name = changed.windows(4).position(|window| window == b"jane");
+    changed[name.unwrap()] = b'k';
+    let of_middle = of_version_1(&middle, &middle.client(&["jane"], &[]));
+    let of_narrow = of_version_1(&narrow, &narrow.client(&["jane"], &[]));
+    let table = [
+        (&ca, vec![own.clone()], 0, true),
+        (&ca, vec![own.clone(), middle.certificate.clone()], 0, true),
+        (&ca, vec![own.clone()], HOUR + 1, false),
+        (&ca, vec![own.clone()], -HOUR - 1, false),
+        (&other, vec![own.clone()], 0, false),
+        (&namesake, vec![own.clone()], 0, false),
+        (&ca, vec![changed.into()], 0, false),
+        // Only an authority itself can have issued it.
+        (&ca, vec![of_middle, middle.certificate.clone()], 0, false),
+        (&narrow, vec![of_narrow], 0, false),
+    ];
+    for (row, (authority, chain, seconds, expected)) in table.into_iter().enumerate() {
+        let verified = is_verified(&authority.authorities(), &chain, at(seconds));
+        assert_eq!(verified, expected, "row {row}");
+    }
+    let certified =
+        ca.authorities()
+            .user(&[own].as_slice().into(), &CertificateMemo::default(), NOW);
+    let end = certified.unwrap().expiry.at();
+    assert_eq!(end, Some(date(HOUR + 1)));
 }
 
 #[test]

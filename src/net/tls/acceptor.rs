@@ -32,6 +32,7 @@ use crate::net::Protocol;
 use crate::net::Transport;
 use crate::net::coalesce;
 use crate::net::tls::any_certificate::AnyCertificate;
+use crate::net::tls::any_certificate::proven;
 use crate::net::tls::throwaway::throwaway_server_certificate;
 
 /// The names of the protocols in handshakes (ALPN).
@@ -137,7 +138,8 @@ impl Acceptor {
     ///
     /// A client without a certificate is served too. The handshake checks that the client has the
     /// key of its certificate, and nothing else: [`Peer::certificates`](crate::net::Peer) may have
-    /// been issued by anyone. From now on, no TLS session can be resumed.
+    /// been issued by anyone. If it can't check that, the chain is empty. From now on, no TLS session
+    /// can be resumed.
     pub fn request_client_certificates(&self, authorities: Vec<DistinguishedName>) {
         self.shared
             .update(|parts| parts.client_authorities = Some(authorities));
@@ -168,7 +170,7 @@ impl Acceptor {
             // rustls may buffer as many records as may wait for one write.
             connection.set_buffer_limit(Some(coalesce::MAX_BUFFERED));
         }
-        let certificates = connection.peer_certificates().map(CertificateChain::from);
+        let certificates = connection.peer_certificates().map(proven);
         Ok(Accepted {
             stream,
             protocol: Some(protocol),

@@ -3,27 +3,35 @@
 //!
 //! kube-apiserver does the same. It answers 401 if a certificate is not good, and a client with a
 //! bad certificate and a good token is served. So `identity` verifies the chain for each request.
+//! For the same reason a certificate whose key can't be used does not end the handshake:
+//! [`proven`] drops it afterwards.
+
+use std::sync::Arc;
 
 use rustls::CertificateError;
 use rustls::DigitallySignedStruct;
 use rustls::DistinguishedName;
 use rustls::Error;
+use rustls::PeerMisbehaved;
 use rustls::SignatureScheme;
 use rustls::client::danger::HandshakeSignatureValid;
 use rustls::crypto::WebPkiSupportedAlgorithms;
 use rustls::crypto::aws_lc_rs;
-use rustls::crypto::verify_tls12_signature;
-use rustls::crypto::verify_tls13_signature;
+use rustls::crypto::verify_tls13_signature_with_raw_key;
 use rustls::pki_types::CertificateDer;
 use rustls::pki_types::UnixTime;
 use rustls::server::danger::ClientCertVerified;
 use rustls::server::danger::ClientCertVerifier;
 
+use crate::net::CertificateChain;
+use crate::net::tls::public_key::PublicKey;
+
 /// Limit of a chain in bytes, because each connection keeps its chain, also those of unknown
 /// clients. Three certificates with RSA keys of 4,096 bits have about 6 KiB.
 pub(super) const MAX_CHAIN: usize = 32 << 10;
 
-/// A verifier that accepts every chain, and checks the signature of the handshake.
+/// A verifier that accepts every chain. It checks the signature of the handshake if the chain's
+/// first certificate has a [`PublicKey`]; [`proven`] drops all others.
 #[derive(Debug)]
 pub(super) struct AnyCertificate {
     authorities: Vec<DistinguishedName>,
@@ -67,7 +75,18 @@ impl ClientCertVerifier for AnyCertificate {
         certificate: &CertificateDer<'_>,
         signature: &DigitallySignedStruct,
     ) -> Result<HandshakeSignatureValid, Error> {
-        verify_tls12_signature(message, certificate, signature, &self.algorithms)
+        let Some(key) = PublicKey::of(certificate) else {
+            return Ok(HandshakeSignatureValid::assertion());
+        };
+        // The scheme does not determine the curve, so several algorithms may be meant.
+        let mut schemes = self.algorithms.mapping.iter();
+        let (_, algorithms) = schemes
+            .find(|(scheme, _)| *scheme == signature.scheme)
+            .ok_or(PeerMisbehaved::SignedHandshakeWithUnadvertisedSigScheme)?;
+        match key.has_signed(message, signature.signature(), algorithms) {
+            true => Ok(HandshakeSignatureValid::assertion()),
+            false => Err(CertificateError::BadSignature.into()),
+        }
     }
 
     fn verify_tls13_signature(
@@ -76,10 +95,25 @@ impl ClientCertVerifier for AnyCertificate {
         certificate: &CertificateDer<'_>,
         signature: &DigitallySignedStruct,
     ) -> Result<HandshakeSignatureValid, Error> {
-        verify_tls13_signature(message, certificate, signature, &self.algorithms)
+        match PublicKey::of(certificate) {
+            Some(key) => {
+                let (info, algorithms) = (key.info(), &self.algorithms);
+                verify_tls13_signature_with_raw_key(message, &info, signature, algorithms)
+            }
+            None => Ok(HandshakeSignatureValid::assertion()),
+        }
     }
 
     fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
         self.algorithms.supported_schemes()
+    }
+}
+
+/// The chain whose key the client has proven to have, after a handshake with an [`AnyCertificate`].
+/// Empty if the signature could not be checked: then nothing is proven.
+pub(super) fn proven(chain: &[CertificateDer<'static>]) -> CertificateChain {
+    match chain.first().and_then(|own| PublicKey::of(own)) {
+        Some(_) => chain.into(),
+        None => Arc::new([]),
     }
 }

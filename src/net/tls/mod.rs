@@ -2,14 +2,16 @@
 
 pub(in crate::net) mod acceptor;
 mod any_certificate;
+mod public_key;
 mod self_signed;
 mod throwaway;
 
 pub use acceptor::Acceptor;
 pub use acceptor::TlsFiles;
+pub use public_key::PublicKey;
 pub use self_signed::SelfSigned;
 pub use self_signed::SelfSignedFiles;
 pub use throwaway::throwaway_client_certificate;
 
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;

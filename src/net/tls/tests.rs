@@ -3,6 +3,7 @@ use std::sync::Arc;
 
 use rcgen::CertificateParams;
 use rcgen::KeyPair;
+use rcgen::SigningKey;
 use rustls::ClientConfig;
 use rustls::DistinguishedName;
 use rustls::RootCertStore;
@@ -20,6 +21,8 @@ use tokio::io::AsyncReadExt;
 use tokio::net::TcpListener;
 use tokio::net::TcpStream;
 use tokio_rustls::TlsConnector;
+use x509_parser::asn1_rs::Any;
+use x509_parser::prelude::FromDer;
 
 use super::acceptor::Accepted;
 use super::acceptor::crypto_provider;
@@ -65,6 +68,46 @@ fn pair(padding: usize) -> (CertificateDer<'static>, PrivateKeyDer<'static>) {
         certificate.der().clone(),
         key.serialize_der().try_into().unwrap(),
     )
+}
+
+/// The certificate `der` as one of X.509 version 1, as `openssl x509 -req` makes it. `sign` makes its
+/// issuer's signature.
+pub(crate) fn without_extensions(
+    der: &[u8],
+    sign: impl FnOnce(&[u8]) -> Vec<u8>,
+) -> CertificateDer<'static> {
+    let next = |der| {
+        let (rest, any): (_, Any<'_>) = Any::from_der(der).unwrap();
+        (rest, any.data)
+    };
+    let (_, whole) = next(der);
+    let (after_body, body) = next(whole);
+    let (after_algorithm, _) = next(after_body);
+    let algorithm = &after_body[..after_body.len() - after_algorithm.len()];
+    // The version is left out, and what follows the six fields after it.
+    let (fields, _) = next(body);
+    let extensions = (0..6).fold(fields, |fields, _| next(fields).0);
+    let body = encoded(0x30, &[&fields[..fields.len() - extensions.len()]]);
+    let signature = encoded(0x03, &[&[0], &sign(&body)]);
+    encoded(0x30, &[&body, algorithm, &signature]).into()
+}
+
+/// The DER of a value with this tag.
+fn encoded(tag: u8, parts: &[&[u8]]) -> Vec<u8> {
+    let content = parts.concat();
+    let length = u16::try_from(content.len()).unwrap().to_be_bytes();
+    [&[tag, 0x82], &length[..], &content].concat()
+}
+
+/// The certificate and the key of [`pair`], changed so that the certificate's key has an algorithm that
+/// is not supported.
+fn pair_of_unknown_curve() -> (CertificateDer<'static>, PrivateKeyDer<'static>) {
+    let (certificate, key) = pair(0);
+    let curve = b"\x2a\x86\x48\xce\x3d\x03\x01\x07";
+    let mut der = certificate.to_vec();
+    let place = der.windows(curve.len()).position(|window| window == curve);
+    der[place.unwrap() + curve.len() - 1] = 6;
+    (der.into(), key)
 }
 
 fn certified(chain: Vec<CertificateDer<'static>>, key: PrivateKeyDer<'static>) -> CertifiedKey {
@@ -162,6 +205,45 @@ async fn a_client_needs_the_key_of_its_certificate_and_a_short_chain() {
                 connect(&acceptor, &connector(&files, &client, version)).await;
             assert_eq!(accepted.is_ok(), is_accepted, "{version:?}");
         }
+    }
+}
+
+#[tokio::test]
+async fn a_certificate_that_can_not_be_used_ends_no_connection() {
+    let (_directory, files, acceptor) = server();
+    acceptor.request_client_certificates(Vec::new());
+    let own = KeyPair::generate().unwrap();
+    let params = CertificateParams::default();
+    let version_1 = without_extensions(params.self_signed(&own).unwrap().der(), |message| {
+        own.sign(message).unwrap()
+    });
+    let own = PrivateKeyDer::try_from(own.serialize_der()).unwrap();
+    let (_, foreign_key) = pair(0);
+    let (unknown_curve, curve_key) = pair_of_unknown_curve();
+    let junk = CertificateDer::from(b"junk".to_vec());
+    let mut longer = pair(0).0.to_vec();
+    longer.push(0);
+    let longer = CertificateDer::from(longer);
+    for version in [&TLS12, &TLS13] {
+        for (name, certificate, key, is_proven) in [
+            ("version 1", &version_1, &own, true),
+            ("an unknown curve", &unknown_curve, &curve_key, false),
+            ("junk", &junk, &own, false),
+            ("trailing bytes", &longer, &own, false),
+        ] {
+            let chain = vec![certificate.clone(), version_1.clone()];
+            let client = Client::new(Some(certified(chain.clone(), key.clone_key())));
+            let connector = connector(&files, &client, version);
+            let (accepted, _stream) = connect(&acceptor, &connector).await;
+            let found = accepted.expect(name).certificates.expect(name);
+            // Of what is not proven nothing is presented.
+            let expected = if is_proven { &chain[..] } else { &[] };
+            assert_eq!(*found, *expected, "{name} {version:?}");
+        }
+        let foreign = certified(vec![version_1.clone()], foreign_key.clone_key());
+        let connector = connector(&files, &Client::new(Some(foreign)), version);
+        let (accepted, _stream) = connect(&acceptor, &connector).await;
+        assert!(accepted.is_err(), "a foreign certificate of version 1");
     }
 }
 

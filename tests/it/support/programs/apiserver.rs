@@ -342,7 +342,12 @@ impl ApiServer {
         self.authority.client(user, group)
     }
 
-    /// The same, valid until `end`.
+    /// A client certificate of X.509 version 1 that the server accepts.
+    pub(crate) fn certificate_of_version_1(&self, user: &str, group: &str) -> Identity {
+        self.authority.client_of_version_1(user, group)
+    }
+
+    /// The same as [`ApiServer::certificate`], valid until `end`.
     pub(crate) fn certificate_until(&self, user: &str, group: &str, end: SystemTime) -> Identity {
         self.authority.client_until(user, group, end)
     }

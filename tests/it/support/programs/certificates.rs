@@ -2,6 +2,8 @@
 
 use std::time::SystemTime;
 
+use base64::Engine;
+use base64::prelude::BASE64_STANDARD as STANDARD;
 use rcgen::BasicConstraints;
 use rcgen::CertificateParams;
 use rcgen::DistinguishedName;
@@ -10,6 +12,12 @@ use rcgen::ExtendedKeyUsagePurpose;
 use rcgen::IsCa;
 use rcgen::Issuer;
 use rcgen::KeyPair;
+use rcgen::SigningKey;
+use rustls::pki_types::CertificateDer;
+use rustls::pki_types::pem::PemObject;
+
+const BEGIN: &str = "-----BEGIN CERTIFICATE-----\n";
+const END: &str = "\n-----END CERTIFICATE-----\n";
 
 /// A certificate and its private key, both in PEM.
 #[derive(Clone, Debug)]
@@ -59,6 +67,20 @@ impl Authority {
         self.issue(&params)
     }
 
+    /// A client certificate of X.509 version 1, as `openssl x509 -req` makes it.
+    pub(crate) fn client_of_version_1(&self, user: &str, group: &str) -> Identity {
+        let identity = self.client(user, group);
+        let certificate = CertificateDer::from_pem_slice(identity.certificate.as_bytes());
+        let der = without_extensions(&certificate.expect("PEM"), |message| {
+            self.issuer.key().sign(message).expect("a signature")
+        });
+        let lines = STANDARD.encode(der);
+        Identity {
+            certificate: format!("{BEGIN}{lines}{END}"),
+            key: identity.key,
+        }
+    }
+
     fn issue(&self, params: &CertificateParams) -> Identity {
         let key = KeyPair::generate().expect("a key");
         let certificate = params.signed_by(&key, &self.issuer).expect("a certificate");
@@ -67,6 +89,36 @@ impl Authority {
             key: key.serialize_pem(),
         }
     }
+}
+
+/// The certificate `der` without its version and its extensions.
+fn without_extensions(der: &[u8], sign: impl FnOnce(&[u8]) -> Vec<u8>) -> Vec<u8> {
+    let (whole, _) = value(der);
+    let (body, after_body) = value(whole);
+    let (_, after_algorithm) = value(after_body);
+    let algorithm = &after_body[..after_body.len() - after_algorithm.len()];
+    let (_, fields) = value(body);
+    let extensions = (0..6).fold(fields, |fields, _| value(fields).1);
+    let body = encoded(0x30, &[&fields[..fields.len() - extensions.len()]]);
+    let signature = encoded(0x03, &[&[0], &sign(&body)]);
+    encoded(0x30, &[&body, algorithm, &signature])
+}
+
+/// The contents of the first value in `der`, and what follows it.
+fn value(der: &[u8]) -> (&[u8], &[u8]) {
+    let (start, length) = match usize::from(der[1]) {
+        short @ ..0x80 => (2, short),
+        0x81 => (3, usize::from(der[2])),
+        _ => (4, usize::from(der[2]) << 8 | usize::from(der[3])),
+    };
+    der[start..].split_at(length)
+}
+
+/// The DER of a value with this tag.
+fn encoded(tag: u8, parts: &[&[u8]]) -> Vec<u8> {
+    let content = parts.concat();
+    let length = u16::try_from(content.len()).expect("a short certificate");
+    [&[tag, 0x82], &length.to_be_bytes()[..], &content].concat()
 }
 
 fn client_params(user: &str, group: &str) -> CertificateParams {

@@ -1,0 +1,63 @@
+//! Certificates of X.509 versions 1 and 2, which have no extensions.
+//!
+//! `openssl x509 -req` makes them if it is given no extensions, and kube-apiserver accepts them.
+
+use rustls::crypto::aws_lc_rs::default_provider;
+use rustls::pki_types::SignatureVerificationAlgorithm;
+use x509_parser::asn1_rs::Any;
+use x509_parser::prelude::FromDer;
+use x509_parser::prelude::X509Certificate;
+
+use crate::net::PublicKey;
+
+use super::parse;
+
+/// A certificate without extensions, and who has issued it.
+pub(super) struct IssuedWithoutExtensions<'a> {
+    /// The name of the issuer, in DER.
+    issuer: &'a [u8],
+    /// What the issuer has signed.
+    signed: &'a [u8],
+    signature: &'a [u8],
+    /// By which the issuer may have signed it.
+    algorithms: Vec<&'static dyn SignatureVerificationAlgorithm>,
+}
+
+impl<'a> IssuedWithoutExtensions<'a> {
+    /// `certificate` is `der`, parsed. `None` if it has extensions, or names two algorithms.
+    pub(super) fn of(
+        der: &'a [u8],
+        certificate: &'a X509Certificate<'_>,
+    ) -> Option<IssuedWithoutExtensions<'a>> {
+        let names_one = certificate.signature_algorithm == certificate.tbs_certificate.signature;
+        if !names_one || !certificate.extensions().is_empty() {
+            return None;
+        }
+        let (_, sequence) = Any::from_der(der).ok()?;
+        let (rest, _) = Any::from_der(sequence.data).ok()?;
+        let (_, algorithm) = Any::from_der(rest).ok()?;
+        let all = default_provider().signature_verification_algorithms.all;
+        let algorithms = all.iter().copied();
+        Some(IssuedWithoutExtensions {
+            issuer: certificate.issuer().as_raw(),
+            signed: certificate.tbs_certificate.as_ref(),
+            signature: &certificate.signature_value.data,
+            algorithms: algorithms
+                .filter(|all| *all.signature_alg_id() == *algorithm.data)
+                .collect(),
+        })
+    }
+
+    /// True if the owner of the certificate `authority` has issued it. An authority with limits for
+    /// names must not: without extensions, no name can be compared with them.
+    pub(super) fn is_by(&self, authority: &[u8]) -> bool {
+        let Some(parsed) = parse(authority) else {
+            return false;
+        };
+        let has_no_limits = matches!(parsed.name_constraints(), Ok(None));
+        has_no_limits
+            && parsed.subject().as_raw() == self.issuer
+            && PublicKey::of(authority)
+                .is_some_and(|key| key.has_signed(self.signed, self.signature, &self.algorithms))
+    }
+}
