@@ -209,13 +209,27 @@ impl LiveRestMapper {
         gvr: &GroupVersionResource,
         format: WireFormat,
     ) -> Option<InformerSpec> {
-        self.cacheable(gvr).ok()?;
+        self.spec_or_reason(gvr, format).ok()
+    }
+
+    /// Like [`LiveRestMapper::known_informer_spec`], but says why there is none.
+    ///
+    /// # Errors
+    ///
+    /// The reason why the resource may not be cached.
+    pub fn spec_or_reason(
+        &self,
+        gvr: &GroupVersionResource,
+        format: WireFormat,
+    ) -> Result<InformerSpec, NotCacheable> {
+        self.cacheable(gvr)?;
         let discovered = self.current.load();
-        let resource = discovered.mapper.resource(gvr)?;
+        let resource = discovered.mapper.resource(gvr);
+        let resource = resource.ok_or(NotCacheable::Unknown)?;
         // Discovery may have changed since the first check.
-        discovered.mapper.cacheable(gvr).ok()?;
+        discovered.mapper.cacheable(gvr)?;
         let details = self.details_of(&discovered, gvr);
-        Some(InformerSpec {
+        Ok(InformerSpec {
             resource: Arc::clone(resource),
             format,
             fields: self.field_checks.apply(gvr, details.fields),

@@ -97,8 +97,8 @@ async fn synced_informer(
     loop {
         // The resource's definition, and so the meaning of selectors, may have changed by now, or the
         // rules may have.
-        let current = rest_mapper.informer_spec(&spec.resource.gvr, spec.format);
-        let current = current.ok_or(Reason::NotCacheable)?;
+        let current = rest_mapper.spec_or_reason(&spec.resource.gvr, spec.format);
+        let current = current.map_err(Reason::from)?;
         let is_permitted = current.settings.scopes().contains(&read.scope);
         if !is_permitted
             || !current.settings.caches_like(&spec.settings)

@@ -45,7 +45,7 @@ impl Server {
         deadline: Option<Instant>,
     ) -> (Response<Body>, Outcome) {
         let serves_shard = sharding::is_served(info, self.inner.shard_selectors);
-        if serves_shard && let Some(status) = sharding::refusal(reason, self.is_known(info)) {
+        if serves_shard && let Some(status) = sharding::refusal(reason) {
             return (Refusal::of(&request).respond(&status), Outcome::Rejected);
         }
         let denied = match (caller, reason) {

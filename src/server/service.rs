@@ -30,6 +30,7 @@ use crate::net::Peer;
 use crate::net::RequestBody;
 use crate::shutdown::Shutdown;
 use crate::upstream::Forwarder;
+use crate::upstream::NotCacheable;
 
 use super::audit::AuditedRequest;
 use super::config::Config;
@@ -272,7 +273,7 @@ impl Server {
                 let forwarded = self.forward(request, info, caller, reason, None, None);
                 let (response, outcome) = forwarded.await;
                 // Nothing is looked up for a caller that may not read.
-                if reason == Reason::NotCacheable
+                if reason == Reason::Unknown
                     && is_authorized(response.status())
                     && let Some(gvr) = info.gvr()
                 {
@@ -326,8 +327,12 @@ impl Server {
 }
 
 impl KnownResources for LiveRestMapper {
-    fn spec(&self, gvr: &GroupVersionResource, format: WireFormat) -> Option<InformerSpec> {
-        self.known_informer_spec(gvr, format)
+    fn spec(
+        &self,
+        gvr: &GroupVersionResource,
+        format: WireFormat,
+    ) -> Result<InformerSpec, NotCacheable> {
+        self.spec_or_reason(gvr, format)
     }
 }
 

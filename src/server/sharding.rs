@@ -39,16 +39,16 @@ pub(super) fn is_served(info: &RequestInfo, shard_selectors: ShardSelectors) -> 
 }
 
 /// The answer to a LIST or WATCH of a shard that would be forwarded for `reason`; `None` if the API
-/// server will probably refuse it in its own words. `is_known` is true if discovery has the resource.
-pub(super) fn refusal(reason: Reason, is_known: bool) -> Option<Status> {
+/// server will probably refuse it in its own words.
+pub(super) fn refusal(reason: Reason) -> Option<Status> {
     match reason {
         Reason::CallerIdentity
         | Reason::NotAuthorized
         | Reason::Malformed
         | Reason::UnknownField
         | Reason::MediaType
-        | Reason::EmptySegment => None,
-        Reason::NotCacheable if !is_known => None,
+        | Reason::EmptySegment
+        | Reason::Unknown => None,
         // No API server could continue this list, so the client must begin again.
         Reason::PastState => Some(Status::expired_list()),
         _ => Some(unserved(reason)),
@@ -93,7 +93,12 @@ fn advice(reason: Reason) -> Option<&'static str> {
         Reason::EmptySegment => Some("use a path without empty segments"),
         Reason::UnknownField => Some("kubefan does not know this field in a fieldSelector"),
         Reason::Malformed => Some("kubefan does not understand its parameters"),
-        Reason::NotCacheable => {
+        Reason::Unknown | Reason::WrongPath => Some("the path fits no resource"),
+        Reason::NotWatchable
+        | Reason::Events
+        | Reason::Aggregated
+        | Reason::Secrets
+        | Reason::Never => {
             Some("kubefan never caches this resource; ask for it without a shardSelector")
         }
         Reason::OutOfScope => Some(
@@ -137,7 +142,13 @@ mod tests {
             (Reason::PartialMetadata, false),
             (Reason::DeprecatedPath, false),
             (Reason::CallerIdentity, false),
-            (Reason::NotCacheable, false),
+            (Reason::Unknown, false),
+            (Reason::WrongPath, false),
+            (Reason::NotWatchable, false),
+            (Reason::Events, false),
+            (Reason::Aggregated, false),
+            (Reason::Secrets, false),
+            (Reason::Never, false),
             (Reason::OutOfScope, false),
         ] {
             let status = unserved(reason);
@@ -150,32 +161,33 @@ mod tests {
 
     #[test]
     fn only_refusals_of_the_api_server_are_relayed() {
-        // Each row: the reason for forwarding, whether discovery has the resource, and the answer
-        // if the request is not forwarded.
-        for (reason, is_known, expected) in [
-            (Reason::CallerIdentity, true, None),
-            (Reason::NotAuthorized, true, None),
-            (Reason::Malformed, true, None),
-            (Reason::UnknownField, true, None),
-            (Reason::MediaType, true, None),
-            (Reason::EmptySegment, false, None),
-            (Reason::NotCacheable, false, None),
-            (Reason::NotCacheable, true, Some(429)),
-            (Reason::PastState, true, Some(410)),
-            (Reason::NotCached, true, Some(429)),
-            (Reason::OutOfScope, true, Some(429)),
-            (Reason::Unproven, true, Some(429)),
-            (Reason::CacheDiffers, true, Some(429)),
-            (Reason::Table, true, Some(429)),
-            (Reason::TableUnchecked, true, Some(429)),
-            (Reason::Upgrade, true, Some(429)),
-            (Reason::DeprecatedPath, true, Some(429)),
-            (Reason::PartialMetadata, true, Some(429)),
-            (Reason::Forbidden, true, Some(429)),
-            (Reason::AheadOfCache, true, Some(429)),
+        // Each row: the reason for forwarding, and the answer if the request is not forwarded.
+        for (reason, expected) in [
+            (Reason::CallerIdentity, None),
+            (Reason::NotAuthorized, None),
+            (Reason::Malformed, None),
+            (Reason::UnknownField, None),
+            (Reason::MediaType, None),
+            (Reason::EmptySegment, None),
+            (Reason::Unknown, None),
+            (Reason::WrongPath, Some(429)),
+            (Reason::Events, Some(429)),
+            (Reason::Secrets, Some(429)),
+            (Reason::PastState, Some(410)),
+            (Reason::NotCached, Some(429)),
+            (Reason::OutOfScope, Some(429)),
+            (Reason::Unproven, Some(429)),
+            (Reason::CacheDiffers, Some(429)),
+            (Reason::Table, Some(429)),
+            (Reason::TableUnchecked, Some(429)),
+            (Reason::Upgrade, Some(429)),
+            (Reason::DeprecatedPath, Some(429)),
+            (Reason::PartialMetadata, Some(429)),
+            (Reason::Forbidden, Some(429)),
+            (Reason::AheadOfCache, Some(429)),
         ] {
-            let found = refusal(reason, is_known).map(|status| status.code);
-            assert_eq!(found, expected, "{reason:?} {is_known}");
+            let found = refusal(reason).map(|status| status.code);
+            assert_eq!(found, expected, "{reason:?}");
         }
         for (code, is_relayed) in [
             (200, false),

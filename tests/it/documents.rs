@@ -26,6 +26,7 @@ const DOCUMENTS: &[&str] = &[
     "docs/from-kube-runtime.md",
     "docs/limits-and-recovery.md",
     "docs/operating.md",
+    "docs/reasons.md",
     "tests/differential/README.md",
     "tests/golden/codec/README.md",
     "tests/node/README.md",
@@ -88,6 +89,42 @@ fn the_tests_of_the_tables_exist() {
 }
 
 /// The rows of the limits and of recovery begin with the numbers of the defects that they are about.
+/// The page has a row for each reason, with its documentation from the source.
+#[test]
+fn the_page_of_the_reasons_says_what_the_source_says() {
+    let source = read(&root().join("src/server/decide/reason.rs"));
+    let variants = source.split_once("pub enum Reason {").expect("the enum").1;
+    let (variants, names) = variants.split_once("\n}\n").expect("its end");
+    let mut expected = Vec::new();
+    let mut documentation = Vec::new();
+    for line in variants.lines().map(str::trim) {
+        match (line.strip_prefix("///"), line.strip_suffix(',')) {
+            (Some(text), _) => documentation.push(text.trim()),
+            (None, Some(variant)) => {
+                let label = format!("Self::{variant} => \"");
+                let label = names.split_once(&label).expect(variant).1;
+                let label = label.split('"').next().expect("a name");
+                let meaning = documentation.join(" ");
+                expected.push(format!("| `{label}` | {} |", meaning.trim_end_matches('.')));
+                documentation.clear();
+            }
+            (None, None) => {}
+        }
+    }
+    assert!(expected.len() > 20, "the reasons are found in the source");
+    let page = document("docs/reasons.md");
+    let rows: Vec<_> = page
+        .lines()
+        .filter(|line| line.starts_with("| `"))
+        .collect();
+    assert_eq!(rows.len(), expected.len());
+    for (row, expected) in rows.iter().zip(expected) {
+        let todo = row.strip_prefix(&expected);
+        let todo = todo.unwrap_or_else(|| panic!("{row}\nshould begin with\n{expected}"));
+        assert!(todo.trim().len() > 5, "{row}");
+    }
+}
+
 #[test]
 fn every_defect_has_a_row_with_a_test() {
     let text = document("docs/limits-and-recovery.md");

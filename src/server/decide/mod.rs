@@ -25,6 +25,7 @@ use crate::server::request::Facts;
 use crate::server::request::PathForm;
 use crate::server::sharding;
 use crate::server::sharding::ShardSelectors;
+use crate::upstream::NotCacheable;
 
 pub(crate) use plan::Need;
 pub(crate) use plan::Page;
@@ -50,8 +51,12 @@ pub(crate) enum Decision {
 
 /// The resources that discovery knows.
 pub(crate) trait KnownResources {
-    /// The spec of an informer of `gvr` in `format`; `None` for an unknown or uncacheable resource.
-    fn spec(&self, gvr: &GroupVersionResource, format: WireFormat) -> Option<InformerSpec>;
+    /// The spec of an informer of `gvr` in `format`, or why there is none.
+    fn spec(
+        &self,
+        gvr: &GroupVersionResource,
+        format: WireFormat,
+    ) -> Result<InformerSpec, NotCacheable>;
 }
 
 /// Decides what the server does with the request that `facts` describe.
@@ -99,13 +104,11 @@ fn of_shard(read: Read, facts: &Facts<'_>) -> Decision {
 /// Plans the read that `facts` describe; the error says why a cache can't answer it.
 fn read(facts: &Facts<'_>, known: &impl KnownResources) -> Result<Read, Reason> {
     let verb = verb(facts)?;
-    let spec = facts
-        .info
-        .gvr()
-        .and_then(|gvr| known.spec(&gvr, WireFormat::Json));
-    let is_custom = spec.as_ref().is_some_and(|spec| spec.custom);
+    let gvr = facts.info.gvr().ok_or(NotCacheable::Unknown);
+    let spec = gvr.and_then(|gvr| known.spec(&gvr, WireFormat::Json));
+    let is_custom = spec.as_ref().is_ok_and(|spec| spec.custom);
     let representation = representation(facts, verb, is_custom)?;
-    let mut spec = spec.ok_or(Reason::NotCacheable)?;
+    let mut spec = spec?;
     // The cache that answers a built-in resource has the answer's format. Custom resources are
     // always read from a JSON cache, even if their metadata alone is requested in protobuf.
     if !is_custom {

@@ -226,7 +226,7 @@ fn namespace(spec: &InformerSpec, info: &RequestInfo) -> Result<Option<String>, 
     if is_own {
         Ok(None)
     } else {
-        Err(Reason::NotCacheable)
+        Err(Reason::WrongPath)
     }
 }
 
@@ -243,7 +243,7 @@ fn plan_get(
         .bytes()
         .all(|byte| byte.is_ascii_graphic() && !b"%/\"\\".contains(&byte));
     if !is_possible || spec.resource.namespaced != namespace.is_some() {
-        return Err(Reason::NotCacheable);
+        return Err(Reason::WrongPath);
     }
     let name = name.to_owned();
     let is_in_scope = spec.settings.has_object(namespace, &name);

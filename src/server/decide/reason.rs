@@ -1,11 +1,15 @@
 //! Why a request is forwarded.
 
+use crate::upstream::NotCacheable;
+
 /// Why a request is forwarded. [`Reason::name`] gives the metric label.
 ///
 /// `decide` returns the reasons up to `ShardSelector`, which depend on the request alone, and
 /// `PastState` for a `continue` token that kubefan did not issue. `OutOfScope` is also returned after
 /// `decide`, for a GET of an object that the cache does not have. The others depend on the state of
 /// the cache, and are returned by the stages after `decide`.
+///
+/// `docs/reasons.md` has the documentation of each reason, and what to do about it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Reason {
     /// The request carries an identity of its own, for which only the API server can answer.
@@ -38,9 +42,21 @@ pub enum Reason {
     MediaType,
     /// The query parameters are invalid or contradict each other; the API server words the error.
     Malformed,
-    /// Discovery does not know the resource, kubefan never caches it, or the request's scope or name
-    /// does not fit the resource.
-    NotCacheable,
+    /// The API server has no such resource, as after a mistake in its name.
+    Unknown,
+    /// The path names a namespace for a resource that has none, or no namespace for an object that is
+    /// in one, or a name that no object can have.
+    WrongPath,
+    /// The API server can't both list and watch the resource.
+    NotWatchable,
+    /// The resource is events, which can't be cached exactly.
+    Events,
+    /// Another API server serves the resource, or perhaps does: kubefan can't read APIServices.
+    Aggregated,
+    /// The resource is Secrets, and TLS is served without `--cache-secrets`.
+    Secrets,
+    /// The configuration says that the resource is never cached.
+    Never,
     /// A field selector uses a field that is not known to be selectable.
     UnknownField,
     /// The configuration limits which objects of the resource are cached, and the request may select
@@ -90,7 +106,13 @@ impl Reason {
             Self::PartialMetadata => "partial_metadata",
             Self::MediaType => "media_type",
             Self::Malformed => "malformed",
-            Self::NotCacheable => "not_cacheable",
+            Self::Unknown => "unknown",
+            Self::WrongPath => "wrong_path",
+            Self::NotWatchable => "not_watchable",
+            Self::Events => "events",
+            Self::Aggregated => "aggregated",
+            Self::Secrets => "secrets",
+            Self::Never => "never",
             Self::UnknownField => "unknown_field",
             Self::OutOfScope => "out_of_scope",
             Self::ShardSelector => "shard_selector",
@@ -104,6 +126,20 @@ impl Reason {
             Self::AheadOfCache => "ahead_of_cache",
             Self::PastState => "past_state",
             Self::ShuttingDown => "shutting_down",
+        }
+    }
+}
+
+impl From<NotCacheable> for Reason {
+    fn from(why: NotCacheable) -> Self {
+        match why {
+            NotCacheable::Unknown => Self::Unknown,
+            NotCacheable::Verbs => Self::NotWatchable,
+            NotCacheable::Events => Self::Events,
+            NotCacheable::Aggregated | NotCacheable::PerhapsAggregated => Self::Aggregated,
+            // The only resource that `App` excludes.
+            NotCacheable::Excluded => Self::Secrets,
+            NotCacheable::Never => Self::Never,
         }
     }
 }

@@ -14,6 +14,7 @@ use crate::cache::WatchFrom;
 use crate::informer::CacheSettings;
 use crate::informer::ResourceRule;
 use crate::server::request::RequestInfo;
+use crate::upstream::NotCacheable;
 
 /// A cluster in which discovery knows a few built-in resources and one custom resource, `widgets`.
 #[derive(Default)]
@@ -23,15 +24,25 @@ struct Cluster {
 }
 
 impl KnownResources for Cluster {
-    fn spec(&self, gvr: &GroupVersionResource, format: WireFormat) -> Option<InformerSpec> {
+    fn spec(
+        &self,
+        gvr: &GroupVersionResource,
+        format: WireFormat,
+    ) -> Result<InformerSpec, NotCacheable> {
         let (namespaced, custom) = match (gvr.group.as_str(), gvr.resource.as_str()) {
             ("", "pods") | ("apps", "deployments") => (true, false),
             ("autoscaling", "horizontalpodautoscalers") => (true, false),
             ("", "namespaces" | "nodes") => (false, false),
             ("example.com", "widgets") => (true, true),
-            _ => return None,
+            ("", "secrets") => return Err(NotCacheable::Excluded),
+            ("", "events") => return Err(NotCacheable::Events),
+            ("", "bindings") => return Err(NotCacheable::Verbs),
+            ("", "services") => return Err(NotCacheable::Never),
+            ("metrics.k8s.io", "pods") => return Err(NotCacheable::Aggregated),
+            ("custom.metrics.k8s.io", "pods") => return Err(NotCacheable::PerhapsAggregated),
+            _ => return Err(NotCacheable::Unknown),
         };
-        Some(InformerSpec {
+        Ok(InformerSpec {
             resource: Arc::new(Resource {
                 gvr: gvr.clone(),
                 kind: String::new(),
@@ -195,45 +206,45 @@ fn reads_and_requests_that_are_not_reads() {
             "/api/v1/proxy/namespaces/a/pods/b/c",
             Some(Reason::DeprecatedPath),
         ),
-        ("/api/v1/secrets", Some(Reason::NotCacheable)),
-        // Each path has a scope that its resource does not have.
-        ("/api/v1/namespaces/a/nodes", Some(Reason::NotCacheable)),
-        ("/api/v1/namespaces/a/nodes/b", Some(Reason::NotCacheable)),
-        ("/api/v1/pods/b", Some(Reason::NotCacheable)),
+        ("/api/v1/secrets", Some(Reason::Secrets)),
+        ("/api/v1/secret", Some(Reason::Unknown)),
+        ("/api/v1/events", Some(Reason::Events)),
+        ("/api/v1/bindings", Some(Reason::NotWatchable)),
+        ("/api/v1/services", Some(Reason::Never)),
         (
-            "/api/v1/namespaces/a/namespaces/a",
-            Some(Reason::NotCacheable),
+            "/apis/metrics.k8s.io/v1beta1/pods",
+            Some(Reason::Aggregated),
         ),
         (
+            "/apis/custom.metrics.k8s.io/v1beta1/pods",
+            Some(Reason::Aggregated),
+        ),
+        // Each path has a scope that its resource does not have.
+        ("/api/v1/namespaces/a/nodes", Some(Reason::WrongPath)),
+        ("/api/v1/namespaces/a/nodes/b", Some(Reason::WrongPath)),
+        ("/api/v1/pods/b", Some(Reason::WrongPath)),
+        ("/api/v1/namespaces/a/namespaces/a", Some(Reason::WrongPath)),
+        (
             "/api/v1/namespaces/a/namespaces?fieldSelector=metadata.name=a",
-            Some(Reason::NotCacheable),
+            Some(Reason::WrongPath),
         ),
         (
             "/api/v1/namespaces/a/namespaces?watch=1&fieldSelector=metadata.name=a",
-            Some(Reason::NotCacheable),
+            Some(Reason::WrongPath),
         ),
         ("//api/v1/pods", Some(Reason::EmptySegment)),
         (
             "/api/v1/namespaces/a/namespaces?fieldSelector=metadata.name=a",
-            Some(Reason::NotCacheable),
+            Some(Reason::WrongPath),
         ),
         (
             "/api/v1/namespaces/a/namespaces?watch=1&fieldSelector=metadata.name=a",
-            Some(Reason::NotCacheable),
+            Some(Reason::WrongPath),
         ),
         // No object can have these names.
-        (
-            "/api/v1/namespaces/a/pods/b%25c",
-            Some(Reason::NotCacheable),
-        ),
-        (
-            "/api/v1/namespaces/a/pods/%22b%22",
-            Some(Reason::NotCacheable),
-        ),
-        (
-            "/api/v1/namespaces/a/pods/%C3%A9",
-            Some(Reason::NotCacheable),
-        ),
+        ("/api/v1/namespaces/a/pods/b%25c", Some(Reason::WrongPath)),
+        ("/api/v1/namespaces/a/pods/%22b%22", Some(Reason::WrongPath)),
+        ("/api/v1/namespaces/a/pods/%C3%A9", Some(Reason::WrongPath)),
         ("//api/v1/pods", Some(Reason::EmptySegment)),
         ("/api/v1//pods", Some(Reason::EmptySegment)),
         ("/api/v1/namespaces//pods", Some(Reason::EmptySegment)),
@@ -381,7 +392,7 @@ fn representations_and_their_caches() {
     for (url, accept, expected) in [
         (list, YAML_TABLE, Some(Reason::Table)),
         (list, TABLE, None),
-        ("/api/v1/secrets", TABLE, Some(Reason::NotCacheable)),
+        ("/api/v1/secrets", TABLE, Some(Reason::Secrets)),
         (list, "application/yaml", Some(Reason::MediaType)),
         (list, "application/cbor", Some(Reason::MediaType)),
         (list, "text/html", Some(Reason::MediaType)),
@@ -610,7 +621,7 @@ fn shards_are_forwarded_or_served() {
         (
             &get,
             format!("/api/v1/secrets?shardSelector={shard}"),
-            ["not_cacheable", "not_cacheable"],
+            ["secrets", "secrets"],
         ),
         (
             &get,

@@ -306,7 +306,7 @@ mod tests {
         let limits = Limits::new(Some(1 << 30), None, 64 << 10);
         let ledger = Ledger::new(limits);
         let account = ledger.open_account();
-        let forwarded = Outcome::Forwarded(crate::server::Reason::NotCacheable);
+        let forwarded = Outcome::Forwarded(crate::server::Reason::Unknown);
         let short = send(&account, "get", forwarded, None).await;
         let handler = service_fn(move |_: Request<Body>| async move {
             let mut log = answer("get", forwarded, None);

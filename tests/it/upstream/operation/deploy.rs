@@ -799,13 +799,13 @@ async fn without_the_discovery_rights_less_is_cached() {
     ];
     let both = [services, definitions].concat();
     let watch_rights = [services[1], definitions[1]];
-    let not_cacheable = outcome("forwarded", "not_cacheable");
+    let aggregated = outcome("forwarded", "aggregated");
     for (name, less, custom) in [
         ("all-there", &[][..], outcome("cache", "")),
         ("untold", &watch_rights, outcome("cache", "")),
         ("no-services", &services, outcome("cache", "")),
         ("no-definitions", &definitions, outcome("cache", "")),
-        ("neither", &both, not_cacheable),
+        ("neither", &both, aggregated),
     ] {
         let config = changed_account(server, name, &widgets, less).await;
         let kubefan = start(&config, &flags()).await;
