@@ -26,6 +26,7 @@ use super::authorizer::Authorizer;
 use super::caller::Credential;
 use super::caller::KnownUser;
 use super::claims;
+use super::claims::Claims;
 use super::deleted_objects::DeletedObjects;
 use super::deletions::Deletions;
 use super::failed_attempts::Source;
@@ -329,9 +330,10 @@ impl AccessControl {
     ) -> Result<Caller, Status> {
         claims::mark_sensitive(headers);
         let Some(inner) = &self.inner else {
-            return Ok(match claims::has_credentials(headers) {
-                true => Caller::Unknown,
-                false => Caller::Trusted,
+            return Ok(match claims::of(headers) {
+                Claims::Credentials => Caller::Unknown,
+                Claims::Impersonation => Caller::Impersonating,
+                Claims::None => Caller::Trusted,
             });
         };
         let certified = match &peer.certificates {
@@ -498,7 +500,7 @@ impl AccessControl {
                 let watches = &inner.open_watches;
                 Some(watches.open(&caller, Some(digest), None, abort.cloned()))
             }
-            Caller::Trusted | Caller::Unknown | Caller::Refused => None,
+            Caller::Trusted | Caller::Impersonating | Caller::Unknown | Caller::Refused => None,
         }
     }
 

@@ -16,6 +16,10 @@ pub enum Caller {
     /// Callers are not authenticated, and this one has no credentials. kubefan answers it with its
     /// own rights.
     Trusted,
+    /// Callers are not authenticated, and this one only says as whom it acts. Its requests are sent
+    /// with kubefan's identity, and the API server decides whether that may impersonate the user.
+    /// They are never answered from a cache, which has what kubefan may read.
+    Impersonating,
     /// The caller has no credentials, or some that only the API server can judge. The request is
     /// forwarded with them and without an identity of kubefan's, and never answered from a cache.
     Unknown,

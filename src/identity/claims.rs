@@ -39,12 +39,31 @@ const EXTRA_KEY: &AsciiSet = &NON_ALPHANUMERIC
     .remove(b'_')
     .remove(b'~');
 
+/// What a request says of its caller.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Claims {
+    /// It carries credentials, or what a proxy adds for its callers.
+    Credentials,
+    /// It has no credentials, and says as whom its sender acts.
+    Impersonation,
+    None,
+}
+
+/// What the request with `headers` says of its caller.
+pub(super) fn of(headers: &HeaderMap) -> Claims {
+    let has_credentials = headers.contains_key(AUTHORIZATION)
+        || names_with_prefix(headers, REMOTE).next().is_some()
+        || has_token_protocol(headers);
+    match has_credentials {
+        true => Claims::Credentials,
+        false if has_impersonation(headers) => Claims::Impersonation,
+        false => Claims::None,
+    }
+}
+
 /// True if the request carries credentials or claims of an identity.
 pub(crate) fn has_credentials(headers: &HeaderMap) -> bool {
-    headers.contains_key(AUTHORIZATION)
-        || has_impersonation(headers)
-        || names_with_prefix(headers, REMOTE).next().is_some()
-        || has_token_protocol(headers)
+    of(headers) != Claims::None
 }
 
 /// True if the request says as whom its sender acts.
@@ -355,6 +374,13 @@ mod tests {
             let mut headers = HeaderMap::new();
             headers.insert(name, value.parse().expect("a header value"));
             assert_eq!(has_credentials(&headers), expected, "{name}: {value}");
+            let only_impersonates = name.starts_with(IMPERSONATE);
+            let claims = of(&headers);
+            assert_eq!(claims == Claims::Impersonation, only_impersonates, "{name}");
+            headers.insert("impersonate-user", HeaderValue::from_static("jane"));
+            let has_credentials = expected && !only_impersonates;
+            let claims = of(&headers);
+            assert_eq!(claims == Claims::Credentials, has_credentials, "{name}");
         }
     }
 }

@@ -61,7 +61,9 @@ pub(super) async fn verdict(
     let caller = match caller {
         Caller::Trusted => return Verdict::Allowed,
         Caller::Known(caller) => caller,
-        Caller::Unknown | Caller::Unnamed(_) | Caller::Refused => return Verdict::NotAllowed,
+        Caller::Impersonating | Caller::Unknown | Caller::Unnamed(_) | Caller::Refused => {
+            return Verdict::NotAllowed;
+        }
     };
     let attributes = attributes(info);
     match read.plan {

@@ -220,9 +220,11 @@ impl EventUser {
                     extra,
                 }
             }
-            Caller::Trusted | Caller::Unknown | Caller::Unnamed(_) | Caller::Refused => {
-                Self::default()
-            }
+            Caller::Trusted
+            | Caller::Impersonating
+            | Caller::Unknown
+            | Caller::Unnamed(_)
+            | Caller::Refused => Self::default(),
         }
     }
 }

@@ -109,9 +109,11 @@ impl Holder {
     pub(super) fn of(caller: &Caller, connection: &ClientConnection) -> Self {
         match caller {
             Caller::Known(caller) => Self::User(caller.name_key()),
-            Caller::Trusted | Caller::Unknown | Caller::Unnamed(_) | Caller::Refused => {
-                Self::Connection(connection.clone())
-            }
+            Caller::Trusted
+            | Caller::Impersonating
+            | Caller::Unknown
+            | Caller::Unnamed(_)
+            | Caller::Refused => Self::Connection(connection.clone()),
         }
     }
 }

@@ -45,7 +45,7 @@ impl JudgedUpstream {
     /// `None` if kubefan knows the caller's user, or does not ask for credentials.
     pub(super) fn of(request: &Request<Body>, info: &RequestInfo, caller: &Caller) -> Option<Self> {
         let (has_credentials, is_counted) = match caller {
-            Caller::Trusted => return None,
+            Caller::Trusted | Caller::Impersonating => return None,
             Caller::Known(caller) if !caller.user().is_anonymous() => return None,
             Caller::Known(_) => (false, false),
             Caller::Unknown | Caller::Unnamed(_) => {

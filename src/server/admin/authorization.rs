@@ -30,7 +30,11 @@ pub(super) async fn authorize<B: Send>(
     let caller = access.caller(request.headers_mut(), &connection, &peer);
     let caller = match caller.await? {
         Caller::Known(caller) => caller,
-        Caller::Trusted | Caller::Unknown | Caller::Unnamed(_) | Caller::Refused => {
+        Caller::Trusted
+        | Caller::Impersonating
+        | Caller::Unknown
+        | Caller::Unnamed(_)
+        | Caller::Refused => {
             return Err(unauthorized());
         }
     };

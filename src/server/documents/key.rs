@@ -12,6 +12,8 @@ use crate::body::Body;
 use crate::server::request::RequestInfo;
 use crate::upstream;
 
+use super::acceptable;
+
 /// Longest URL and longest header, in bytes, of a request for a remembered document.
 const MAX_TEXT: usize = 512;
 /// A request with one of these headers wants something else than the whole document, or gets headers
@@ -119,6 +121,17 @@ impl DocumentKey {
     pub(super) fn is_openapi_in(&self, format: &HeaderValue) -> bool {
         let is_document = self.path.starts_with(OPENAPI_V3) && !self.is_openapi_index();
         is_document && self.accept.as_ref() == Some(format)
+    }
+
+    /// How much a request with this key likes the document of `other`, which has `headers`: less is
+    /// better. `None` if it is another document, or in a form that the request does not accept.
+    pub(super) fn place_of(&self, other: &Self, headers: &HeaderMap) -> Option<(usize, bool)> {
+        if self.path != other.path {
+            return None;
+        }
+        let (accept, encodings) = (self.accept.as_ref(), self.accept_encoding.as_ref());
+        let place = acceptable::place_in(accept, encodings, headers)?;
+        Some((place, self.is_indented != other.is_indented))
     }
 
     /// The bytes that the key holds.

@@ -1,5 +1,6 @@
 //! The documents that were received, bounded in bytes.
 
+use std::cmp::Reverse;
 use std::collections::HashMap;
 use std::sync::Arc;
 
@@ -130,6 +131,27 @@ impl Memory {
         }
         entry.last_used = now;
         Some(Arc::clone(&entry.document))
+    }
+
+    /// The newest document for `key`, or else one of the same path and version that was sent for other
+    /// headers, if a request with those of `key` accepts it.
+    pub(super) fn acceptable(
+        &self,
+        key: &DocumentKey,
+        hash: &VersionHash,
+    ) -> Option<Arc<Document>> {
+        if let Some(document) = self.get(key, hash) {
+            return Some(document);
+        }
+        let inner = self.inner.lock();
+        let others = inner.documents.iter();
+        let accepted = others.filter_map(|(other, entry)| {
+            let place = key.place_of(other, &entry.document.headers)?;
+            let is_of_version = entry.document.hash == *hash;
+            is_of_version.then_some((place, Reverse(entry.last_used), entry))
+        });
+        let (_, _, best) = accepted.min_by_key(|(place, used, _)| (*place, *used))?;
+        Some(Arc::clone(&best.document))
     }
 
     /// Remembers `document` and returns true, or returns false if there is only room for it if others
@@ -284,6 +306,31 @@ mod tests {
             memory.put(key(&format!("/apis/h{number}")), document(1), first);
         }
         assert!(kept(&key("/apis/h999")) && memory.budget.used() <= LIMIT);
+    }
+
+    #[test]
+    fn an_acceptable_form_of_a_document_is_found() {
+        let with = |url: &str, accept: &str| {
+            let request = Request::get(url).header("accept", accept);
+            let request = request.body(body::empty()).expect("a request");
+            let info = RequestInfo::parse(request.method(), request.uri().path(), "");
+            let found = DocumentKey::of(&request, &info, |_, _| true);
+            found.expect("a document").0
+        };
+        let memory = memory();
+        let mut headers = HeaderMap::new();
+        headers.insert("content-type", HeaderValue::from_static("application/json"));
+        let sent = Document::new(&headers, Bytes::from_static(b"{}"), None);
+        memory.put(with("/version", "application/json"), sent, None);
+        let found = |url, accept| memory.acceptable(&with(url, accept), &None).is_some();
+        assert!(found("/version", "application/json"));
+        assert!(found("/version", "application/json, */*"));
+        assert!(!found("/version", "application/vnd.kubernetes.protobuf"));
+        assert!(!found("/apis", "application/json, */*"));
+        let other = Some("A".to_owned());
+        let key = with("/version", "*/*");
+        assert!(memory.acceptable(&key, &other).is_none());
+        assert!(memory.acceptable(&key, &None).is_some());
     }
 
     #[test]

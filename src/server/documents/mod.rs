@@ -12,6 +12,7 @@
 //! reads only those that it needs, so kubefan fetches all of them (`prefetch`) after their index
 //! was read.
 
+mod acceptable;
 mod key;
 mod memory;
 mod prefetch;
@@ -207,7 +208,8 @@ impl Documents {
 
     /// The answer to `request`, whose forwarding had the result `forwarded`. It is remembered
     /// unless `caller` is unknown. If the API server did not answer, it is taken from memory if the
-    /// caller has kubefan's rights, or could read the same path when it was last answered.
+    /// caller has kubefan's rights, or could read the same path when it was last answered. Then a
+    /// document that was sent for other headers will do, if the request accepts its type.
     ///
     /// # Errors
     /// That of `forwarded`.
@@ -223,7 +225,7 @@ impl Documents {
             Err(failed) => failed.is_outage,
         };
         if is_outage
-            && let Some(document) = self.inner.memory.get(&request.key, &request.hash)
+            && let Some(document) = self.inner.memory.acceptable(&request.key, &request.hash)
             && (has_our_rights || self.could_read(&request, caller))
         {
             self.count(Source::Outage);
@@ -247,7 +249,10 @@ impl Documents {
                     Caller::Known(known) => {
                         self.remembering(request, response, Some(known.name_key()))
                     }
-                    Caller::Unknown | Caller::Unnamed(_) | Caller::Refused => response,
+                    Caller::Impersonating
+                    | Caller::Unknown
+                    | Caller::Unnamed(_)
+                    | Caller::Refused => response,
                 })
             }
             _ => Ok(response),
@@ -275,7 +280,11 @@ impl Documents {
         let access = &self.inner.access;
         match caller {
             Caller::Known(caller) => access.could_read_path(caller, request.key.path()),
-            Caller::Trusted | Caller::Unknown | Caller::Unnamed(_) | Caller::Refused => false,
+            Caller::Trusted
+            | Caller::Impersonating
+            | Caller::Unknown
+            | Caller::Unnamed(_)
+            | Caller::Refused => false,
         }
     }
 

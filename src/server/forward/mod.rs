@@ -126,9 +126,9 @@ impl Forwarding {
     }
 
     /// The API server's answer to `request`. It is sent with the credentials of `caller`, or as
-    /// kubefan, which impersonates a caller that has proven its identity only to kubefan. If
-    /// `is_native` is true, the API server itself has the objects or the document, so that reads can
-    /// be shared.
+    /// kubefan: if callers are not authenticated and it has none, and if it has proven its identity
+    /// only to kubefan, which then impersonates it. If `is_native` is true, the API server itself has
+    /// the objects or the document, so that reads can be shared.
     ///
     /// # Errors
     ///
@@ -317,7 +317,7 @@ impl Forwarding {
 /// A 403 if the caller's user cannot be impersonated.
 fn prepare(headers: &mut HeaderMap, caller: &Caller) -> Result<Identity, Status> {
     match caller {
-        Caller::Trusted => Ok(Identity::Kubefan),
+        Caller::Trusted | Caller::Impersonating => Ok(Identity::Kubefan),
         Caller::Known(known) if known.is_impersonated() => {
             let impersonated = impersonate(headers, known.user());
             impersonated.map_err(|error| Status::failure(403, "Forbidden", error.to_string()))?;

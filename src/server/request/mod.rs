@@ -66,7 +66,7 @@ impl<'a> Facts<'a> {
             is_websocket: handshake.is_some(),
             is_unknown_caller: matches!(
                 caller,
-                Caller::Unknown | Caller::Unnamed(_) | Caller::Refused
+                Caller::Impersonating | Caller::Unknown | Caller::Unnamed(_) | Caller::Refused
             ),
             connection_lists_others: upstream::connection_lists_end_to_end_header(headers),
             shard_selectors,

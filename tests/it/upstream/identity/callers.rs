@@ -480,3 +480,60 @@ async fn a_refusal_of_a_certified_user_names_the_right_that_kubefan_lacks() {
         }
     }
 }
+
+/// A certificate of X.509 version 1 is as good as any other, and never ends a connection.
+#[tokio::test(flavor = "multi_thread")]
+async fn certificates_of_version_1_are_accepted_as_by_the_api_server() {
+    let Some(server) = shared() else { return };
+    let kubefan = Kubefan::start(server, &["--tls-self-signed"]).await;
+    let good = server.certificate_of_version_1("certified", "system:masters");
+    let foreign = crate::support::programs::certificates::Authority::new();
+    let foreign = foreign.client_of_version_1("admin", "system:masters");
+    let path = "/api/v1/namespaces/default/configmaps?resourceVersion=0";
+    for protocol in ["http/1.1", "h2"] {
+        for (identity, status, with_token) in [(&good, 200, 200), (&foreign, 401, 200)] {
+            let connector = Connector::tls(server.authority(), Some(identity), &[protocol]);
+            let direct = match protocol {
+                "h2" => Client::http2(&server.url(), connector),
+                _ => Client::new(&server.url(), connector),
+            };
+            for client in [direct, client(&kubefan, Some(identity), protocol)] {
+                assert_eq!(client.get(path).await.status, status, "{protocol}");
+                let answer = client.as_token(ADMIN).get(path).await;
+                assert_eq!(answer.status, with_token, "{protocol}");
+            }
+        }
+    }
+}
+
+/// Without authentication each client has kubefan's rights, the right to impersonate included; what it
+/// reads is never what a cache has.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_plain_kubefan_acts_as_the_user_that_a_client_names() {
+    let Some(server) = shared() else { return };
+    let namespace = server.namespace("as-jane").await;
+    let path = format!("/api/v1/namespaces/{namespace}/configmaps?resourceVersion=0");
+    for (identity, token, message) in [
+        ("admin", ADMIN, "User \\\"jane\\\" cannot list resource"),
+        (
+            "reader",
+            READER,
+            "cannot impersonate resource \\\"users\\\"",
+        ),
+    ] {
+        let kubefan = Kubefan::start_with(&server.kubeconfig(identity), &[]).await;
+        let plain = kubefan.client();
+        for (path, status) in [(path.as_str(), 403), ("/api", 200)] {
+            let through = plain.with("impersonate-user", "jane").get(path).await;
+            let direct = server.client().as_token(token);
+            let direct = direct.with("impersonate-user", "jane").get(path).await;
+            assert_eq!(through.status, direct.status, "{identity} {path}");
+            assert_eq!(through.body, direct.body, "{identity} {path}");
+            let is_refused = identity == "reader" || status == 403;
+            let body = String::from_utf8_lossy(&through.body);
+            assert_eq!(body.contains(message), is_refused, "{body}");
+        }
+        let metrics = kubefan.metrics().await;
+        assert_eq!(request_count(&metrics, "cache", "list"), 0.0, "{metrics}");
+    }
+}
