@@ -9,6 +9,8 @@
 //! - On a loopback listener without authenticated callers, or without TLS, `Host` must be local. A
 //!   page that binds its own name to the listener's address is of the same origin for the browser,
 //!   but its name is in `Host`. With TLS the browser finds that the certificate has another name.
+//!   Elsewhere a request of HTTP/1.0 may have none, such as the check of a load balancer: browsers
+//!   always send it.
 //! - `Origin` must be the request's own host.
 //! - A request with a bearer token in `Authorization` passes if callers are authenticated. A page
 //!   that knows a token needs no browser, and a browser lets a page add the header only after a
@@ -26,6 +28,7 @@ use http::HeaderMap;
 use http::Request;
 use http::Response;
 use http::Uri;
+use http::Version;
 use http::header::AUTHORIZATION;
 use http::header::HOST;
 use http::header::ORIGIN;
@@ -99,7 +102,8 @@ where
     }
 
     fn call(&mut self, request: Request<Body>) -> Self::Future {
-        match refusal_reason(self.rules, request.uri(), request.headers()) {
+        let (parts, version) = ((request.uri(), request.headers()), request.version());
+        match refusal_reason(self.rules, version, parts) {
             None => Either::Left(self.inner.call(request)),
             Some(reason) => {
                 let status = Status::failure(403, "Forbidden", format!("forbidden: {reason}"));
@@ -111,11 +115,21 @@ where
 }
 
 /// Why a foreign web page may have caused the request; `None` if no header indicates it.
-fn refusal_reason(rules: WebPageRules, uri: &Uri, headers: &HeaderMap) -> Option<String> {
-    let Some(host) = authority(uri, headers) else {
+fn refusal_reason(
+    rules: WebPageRules,
+    version: Version,
+    (uri, headers): (&Uri, &HeaderMap),
+) -> Option<String> {
+    let host = authority(uri, headers);
+    let may_lack_host = version == Version::HTTP_10
+        && uri.authority().is_none()
+        && !headers.contains_key(HOST)
+        && !rules.has_local_name;
+    if host.is_none() && !may_lack_host {
         return Some("the request has no valid Host header".to_owned());
-    };
-    if rules.has_local_name && !is_loopback(host.host()) {
+    }
+    let host = host.as_ref();
+    if let Some(host) = host.filter(|host| rules.has_local_name && !is_loopback(host.host())) {
         return Some(format!(
             "Host {:?} is not local; kubefan accepts localhost, 127.0.0.1 and [::1]",
             host.as_str()
@@ -129,7 +143,10 @@ fn refusal_reason(rules: WebPageRules, uri: &Uri, headers: &HeaderMap) -> Option
             .to_str()
             .ok()
             .and_then(|origin| origin.split_once("://"));
-        own.is_none_or(|(_, own)| !own.eq_ignore_ascii_case(host.as_str()))
+        let is_own = |(_, own): (&str, &str)| {
+            host.is_some_and(|host| own.eq_ignore_ascii_case(host.as_str()))
+        };
+        !own.is_some_and(is_own)
     }) {
         return Some(format!("Origin {origin:?} is not the Host of the request"));
     }
@@ -186,7 +203,54 @@ mod tests {
             let name: http::HeaderName = name.parse().expect("a header name");
             map.append(name, value.parse().expect("a header value"));
         }
-        refusal_reason(rules, &uri.parse().expect("a URI"), &map).is_some()
+        let uri: Uri = uri.parse().expect("a URI");
+        let is_refused = refusal_reason(rules, Version::HTTP_11, (&uri, &map)).is_some();
+        let http10 = refusal_reason(rules, Version::HTTP_10, (&uri, &map)).is_some();
+        let has_host = uri.authority().is_some() || map.contains_key(HOST);
+        assert!(!has_host || is_refused == http10, "{uri} {headers:?}");
+        is_refused
+    }
+
+    #[test]
+    fn load_balancers_check_without_a_host_in_http10() {
+        let remote = WebPageRules {
+            has_local_name: false,
+            are_callers_authenticated: true,
+        };
+        let (token, origin) = (
+            ("authorization", "Bearer t"),
+            ("origin", "https://a.example"),
+        );
+        let local = WebPageRules {
+            has_local_name: true,
+            ..remote
+        };
+        for (rules, version, headers, is_refused) in [
+            (remote, Version::HTTP_10, &[][..], false),
+            (remote, Version::HTTP_10, &[token], false),
+            (remote, Version::HTTP_10, &[token, origin], false),
+            (remote, Version::HTTP_10, &[origin], true),
+            (
+                remote,
+                Version::HTTP_10,
+                &[("sec-fetch-site", "cross-site")],
+                true,
+            ),
+            (remote, Version::HTTP_10, &[token, ("host", "a b")], true),
+            (remote, Version::HTTP_11, &[token], true),
+            (local, Version::HTTP_10, &[token], true),
+        ] {
+            let mut map = HeaderMap::new();
+            for (name, value) in headers {
+                map.append(*name, value.parse().expect("a header value"));
+            }
+            let reason = refusal_reason(rules, version, (&Uri::from_static("/version"), &map));
+            assert_eq!(
+                reason.is_some(),
+                is_refused,
+                "{rules:?} {version:?} {headers:?}"
+            );
+        }
     }
 
     #[test]
