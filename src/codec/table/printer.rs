@@ -18,6 +18,8 @@ use crate::codec::json::raw_event;
 
 /// The kind of CustomResourceDefinitions.
 const DEFINITION: &str = "CustomResourceDefinition";
+/// The kind of the aggregator's objects.
+const API_SERVICE: &str = "APIService";
 
 /// The number of custom columns, at most, for each of which the text of an object is searched. For
 /// more columns it is parsed into a tree once.
@@ -31,6 +33,9 @@ pub struct Printer {
     /// True if the API server encodes the rows of an empty list as `null`. It does so for the kinds
     /// without a printer and for definitions, for which it allocates the slice with the first row.
     has_null_rows: bool,
+    /// True if each event of a watch has the columns. The API server leaves them out after the first
+    /// one, but its aggregator does not.
+    repeats_columns: bool,
 }
 
 #[derive(Clone, Debug)]
@@ -56,6 +61,7 @@ impl Printer {
         let shape = Shape::BuiltIn(cells);
         Some(Self {
             has_null_rows: kind == DEFINITION || columns == kinds::default_columns(),
+            repeats_columns: kind == API_SERVICE,
             columns,
             shape,
         })
@@ -67,6 +73,7 @@ impl Printer {
             columns: kinds::default_columns(),
             shape: Shape::BuiltIn(kinds::created_at),
             has_null_rows: true,
+            repeats_columns: false,
         }
     }
 
@@ -85,6 +92,7 @@ impl Printer {
             columns,
             shape: Shape::Custom(custom.into()),
             has_null_rows: false,
+            repeats_columns: false,
         })
     }
 
@@ -156,5 +164,10 @@ impl Printer {
     /// True if the API server encodes the rows of an empty list as `null`.
     pub(super) fn has_null_rows(&self) -> bool {
         self.has_null_rows
+    }
+
+    /// True if each event of a watch has the columns.
+    pub(super) fn repeats_columns(&self) -> bool {
+        self.repeats_columns
     }
 }

@@ -224,7 +224,7 @@ impl TableView {
     }
 
     /// A complete watch frame with one row; `{}` if there is no row, because the view has failed. Only
-    /// a stream's first frame has the columns.
+    /// a stream's first frame has the columns, unless the kind repeats them.
     pub(crate) fn event(
         &self,
         event_type: EventType,
@@ -270,7 +270,8 @@ impl TableView {
         row_length: usize,
         put_row: impl FnOnce(&mut Vec<u8>),
     ) -> Bytes {
-        let has_columns = !self.has_sent_columns.swap(true, Ordering::Relaxed);
+        let is_first = !self.has_sent_columns.swap(true, Ordering::Relaxed);
+        let has_columns = is_first || self.printer.repeats_columns();
         let front = self.writer.event_front(event_type, rv, has_columns);
         let mut frame = Vec::with_capacity(front.len() + row_length + EVENT_BACK.len());
         frame.extend_from_slice(front.as_bytes());
@@ -346,6 +347,24 @@ mod tests {
 
     use super::*;
     use crate::codec::RowMemory;
+
+    #[test]
+    fn each_event_of_the_aggregators_objects_has_the_columns() {
+        let api_service = Printer::built_in("apiregistration.k8s.io/v1", "APIService");
+        for (printer, expected) in [
+            (Printer::fallback(), [true, false]),
+            (api_service.expect("it is printed"), [true, true]),
+        ] {
+            let kept = Arc::new(KeptRows::new(Arc::new(RowMemory::new(0))));
+            let shown = (MetaVersion::V1, IncludeObject::None);
+            let view = TableView::new(printer, shown, kept, Clock::default(), true);
+            let has_columns = [7, 8].map(|rv| {
+                let event = view.event(EventType::Modified, ResourceVersion(rv), None);
+                memmem::find(&event, b"columnDefinitions\":[").is_some()
+            });
+            assert_eq!(has_columns, expected);
+        }
+    }
 
     #[test]
     fn ages_end_at_the_time_of_the_clock() {

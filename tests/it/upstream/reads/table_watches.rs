@@ -13,6 +13,7 @@ use serde_json::json;
 
 use crate::support::clients::client::Client;
 use crate::support::cluster::create_patiently;
+use crate::support::cluster::define_widgets;
 use crate::support::normalise::mask_ages;
 use crate::support::poll::eventually;
 use crate::support::poll::within;
@@ -303,4 +304,69 @@ fn initial_events(path: &str, selector: &str, start: &str) -> usize {
             1
         }
     }
+}
+
+/// The aggregator sends the columns with each event, and the API server with the first one.
+#[tokio::test(flavor = "multi_thread")]
+async fn each_event_has_the_columns_that_the_api_server_sends() {
+    let Some(server) = private().await else {
+        return;
+    };
+    let kubefan = Kubefan::start(&server, &["--all"]).await;
+    let namespace = server.namespace("columns").await;
+    let admin = server.client();
+    let mut paths: Vec<_> = [
+        "/apis/apiregistration.k8s.io/v1/apiservices",
+        "/api/v1/namespaces",
+        "/apis/rbac.authorization.k8s.io/v1/clusterroles",
+        "/apis/rbac.authorization.k8s.io/v1/clusterrolebindings",
+        "/apis/flowcontrol.apiserver.k8s.io/v1/flowschemas",
+        "/apis/flowcontrol.apiserver.k8s.io/v1/prioritylevelconfigurations",
+        DEFINITIONS,
+    ]
+    .map(str::to_owned)
+    .into();
+    define_widgets(&server).await;
+    for watched in collections(&server, &namespace).await {
+        for name in ["one", "two"] {
+            let mut object = watched.body.clone();
+            object["metadata"] = json!({ "name": name });
+            create_patiently(&admin, &watched.path, &object).await;
+        }
+        paths.push(watched.path);
+    }
+    let through = kubefan.client();
+    printed(&through, &paths[0]).await;
+    let mut repeating = Vec::new();
+    for path in &paths {
+        let target = format!("{path}?watch=1&resourceVersion=0");
+        let columns = async |client: &Client, is_cached: Option<bool>| {
+            let mut headers = HeaderMap::new();
+            headers.insert("accept", TABLE);
+            let opened = client.open(Method::GET, &target, &headers, Bytes::new());
+            let response = opened.await.expect("a watch");
+            let is_forwarded = response.headers().contains_key(SCHEDULED_BY);
+            assert!(is_cached.is_none_or(|is_cached| is_cached != is_forwarded));
+            let mut watch = TableWatch {
+                target: target.clone(),
+                body: response.into_body(),
+                buffer: BytesMut::new(),
+                events: Vec::new(),
+            };
+            let mut found = Vec::new();
+            for _ in 0..2 {
+                let event = within(&target, LIMIT, watch.next()).await;
+                found.push(event["object"]["columnDefinitions"].is_array());
+            }
+            found
+        };
+        let direct = columns(&admin, None).await;
+        let is_first = path == &paths[0];
+        let found = columns(&through, is_first.then_some(true)).await;
+        assert_eq!(found, direct, "{path}");
+        if direct[1] {
+            repeating.push(path);
+        }
+    }
+    assert_eq!(repeating, [&paths[0]]);
 }
