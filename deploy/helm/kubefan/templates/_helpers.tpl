@@ -84,6 +84,28 @@ https://{{ $host }}:{{ .Values.service.port }}
 {{ dig "authentication" "mode" "" $config | default $default }}
 {{- end }}
 
+{{- /* A duration of the configuration, such as 1m 30s, in seconds. */ -}}
+{{- define "kubefan.seconds" -}}
+{{- $units := dict "ms" 0.001 "s" 1 "sec" 1 "m" 60 "min" 60 "h" 3600 "d" 86400 -}}
+{{- $sum := 0.0 -}}
+{{- range regexFindAll "[0-9.]+ ?[A-Za-z]+" . -1 -}}
+{{- $unit := get $units (regexFind "[A-Za-z]+$" .) | default 0 | float64 -}}
+{{- $sum = addf $sum (mulf (regexFind "^[0-9.]+" . | float64) $unit) -}}
+{{- end -}}
+{{ $sum }}
+{{- end }}
+
+{{- /* Fails if the kubelet would end kubefan before it has ended all watches. */ -}}
+{{- define "kubefan.checkGracePeriod" -}}
+{{- $config := include "kubefan.config" . | fromYaml -}}
+{{- $delay := include "kubefan.seconds" (dig "shutdown" "delay" "0s" $config) | float64 -}}
+{{- $grace := include "kubefan.seconds" (dig "shutdown" "gracePeriod" "10s" $config) | float64 -}}
+{{- $needed := addf $delay $grace -}}
+{{- if le (float64 .Values.terminationGracePeriodSeconds) $needed -}}
+{{- fail (printf "terminationGracePeriodSeconds: %v must be longer than config.shutdown.delay and config.shutdown.gracePeriod together, which are %v s" .Values.terminationGracePeriodSeconds $needed) -}}
+{{- end -}}
+{{- end }}
+
 {{- define "kubefan.adminPort" -}}
 {{ regexFind "[0-9]+$" (dig "admin" "address" "127.0.0.1:8002" .Values.config) }}
 {{- end }}
