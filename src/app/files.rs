@@ -66,10 +66,9 @@ impl Files {
 
     /// Reloads the certificates when their files change.
     pub(super) async fn watch(&self, shutdown: &Shutdown) -> anyhow::Result<()> {
-        for certificate in [&self.certificate, &self.admin_certificate] {
-            if let Some(certificate) = certificate {
-                certificate.watch(shutdown).await?;
-            }
+        let certificates = [&self.certificate, &self.admin_certificate];
+        for certificate in certificates.into_iter().flatten() {
+            certificate.watch(shutdown).await?;
         }
         Ok(())
     }

@@ -142,7 +142,7 @@ impl Admin {
         for (gvr, format, reason) in &missing {
             let _ = writeln!(text, "[-]{gvr} {}: {reason}", format.name());
         }
-        for (gvr, format, reason) in self.informers.left_out() {
+        for (gvr, format, reason) in set.left_out() {
             let _ = writeln!(text, "[ ]{gvr} {}: {reason}", format.name());
         }
         let is_missing = |informer: &Informer| {

@@ -25,7 +25,8 @@ pub enum Reason {
     EmptySegment,
     /// The path names a subresource.
     Subresource,
-    /// The path has the deprecated form `/proxy/…` or `/watch/…`.
+    /// The path has the deprecated form `/proxy/…` or `/watch/…`, or the plural of the resource is one
+    /// of these words.
     DeprecatedPath,
     /// The `Accept` header asks for a Table that kubefan does not print: of this kind, of this
     /// version of the API server, or in YAML.
@@ -136,6 +137,7 @@ impl From<NotCacheable> for Reason {
             NotCacheable::Unknown => Self::Unknown,
             NotCacheable::Verbs => Self::NotWatchable,
             NotCacheable::Events => Self::Events,
+            NotCacheable::DeprecatedPath => Self::DeprecatedPath,
             NotCacheable::Aggregated | NotCacheable::PerhapsAggregated => Self::Aggregated,
             // The only resource that `App` excludes.
             NotCacheable::Excluded => Self::Secrets,
