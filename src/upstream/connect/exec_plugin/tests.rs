@@ -52,8 +52,8 @@ async fn json_and_yaml_are_credentials() {
     let json = r#"{"kind":"ExecCredential","status":{"token":"t","expirationTimestamp":"2030-01-01T00:00:00Z"}}"#;
     let yaml = "kind: ExecCredential\nstatus:\n  token: t\n  expirationTimestamp: \"2030-01-01T00:00:00Z\"";
     for text in [json, yaml] {
-        let run = script(&format!("cat <<'END'\n{text}\nEND")).run(Occasion::Start);
-        let credential = run.await.expect("a credential");
+        let plugin = script(&format!("cat <<'END'\n{text}\nEND"));
+        let credential = plugin.run(Occasion::Start).await.expect("a credential");
         assert_eq!(credential.token.expect("a token"), "Bearer t");
         assert!(credential.expires_at.is_some() && credential.certificate.is_none());
     }
