@@ -492,8 +492,14 @@ async fn custom_resources_resume_after_an_api_server_has_stopped() {
     };
     let before = lists().await;
     assert!(before >= RESOURCES as f64, "{before} lists");
+    let open_before = sibling.open_watches("things").await;
     balancer.prefer(Some(1));
     server.terminate();
+    eventually("all watches at the sibling", SOON, async || {
+        let open = sibling.open_watches("things").await - open_before;
+        (open >= RESOURCES as f64).then_some(()).ok_or(open)
+    })
+    .await;
     let other = sibling.client();
     for (number, watcher) in watchers.iter().enumerate() {
         let late = named(&group(number), "Thing", "late");
