@@ -1,6 +1,7 @@
 //! Records how the binary is built, for `kubefan version`.
 
 use std::env;
+use std::path::Path;
 use std::process::Command;
 
 /// The features that a user of the binary notices.
@@ -25,4 +26,40 @@ fn main() {
     let features: Vec<&str> = FEATURES.into_iter().filter(is_on).collect();
     let features = features.join(",");
     println!("cargo::rustc-env=KUBEFAN_FEATURES={features}");
+    println!("cargo::rerun-if-env-changed=KUBEFAN_GIT_COMMIT");
+    // A debug build does not record the commit, because each commit would then build everything again.
+    let is_optimised = env::var("PROFILE").is_ok_and(|profile| profile == "release");
+    if is_optimised
+        && env::var_os("KUBEFAN_GIT_COMMIT").is_none()
+        && let Some(commit) = commit_of_checkout()
+    {
+        println!("cargo::rustc-env=KUBEFAN_GIT_COMMIT={commit}");
+    }
+}
+
+/// The commit of the checkout that is built; `None` if the sources are none, or git is not installed.
+fn commit_of_checkout() -> Option<String> {
+    let sources = env::var("CARGO_MANIFEST_DIR").ok()?;
+    let git = |arguments: &[&str]| {
+        let output = Command::new("git")
+            .current_dir(&sources)
+            .args(arguments)
+            .output();
+        let output = output.ok().filter(|output| output.status.success())?;
+        Some(String::from_utf8_lossy(&output.stdout).trim().to_owned())
+    };
+    // The sources may be a copy within another repository.
+    let top = git(&["rev-parse", "--show-toplevel"])?;
+    if Path::new(&top).canonicalize().ok()? != Path::new(&sources).canonicalize().ok()? {
+        return None;
+    }
+    for file in ["HEAD", "logs/HEAD"] {
+        if let Some(path) = git(&["rev-parse", "--git-path", file]) {
+            let path = Path::new(&sources).join(path);
+            if path.exists() {
+                println!("cargo::rerun-if-changed={}", path.display());
+            }
+        }
+    }
+    git(&["rev-parse", "HEAD"])
 }

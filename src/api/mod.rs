@@ -45,6 +45,8 @@ pub use selector::Selection;
 pub use selector::ShardSelector;
 pub use selector::ShardSelectorError;
 pub use selector::escape_field_value;
+pub use selector::is_dns_label;
+pub use selector::is_label_key;
 pub use status::Status;
 pub use status::StatusCause;
 pub use status::StatusDetails;

@@ -225,7 +225,7 @@ impl Opened {
             true => rest_mapper,
             false => rest_mapper.excluding("", "secrets"),
         });
-        check_rules(&config.rules, &rest_mapper)?;
+        check_rules(&config, &rest_mapper)?;
         let informers = InformerSet::new(client.clone(), config.informer.clone(), shutdown.clone());
         let required = resources_to_cache(&config.resources, &rest_mapper)?;
         let need = match &config.resources {

@@ -193,7 +193,7 @@ impl Live {
     fn apply(&self, config: &ServeConfig) -> Result<(), anyhow::Error> {
         let (informers, mapper) = (&self.informers, &self.rest_mapper);
         let before = mapper.replace_rules(config.rules.clone());
-        let required = check_rules(&config.rules, mapper)
+        let required = check_rules(config, mapper)
             .and_then(|()| resources_to_cache(&config.resources, mapper));
         let required = match required {
             Ok(required) => required,

@@ -5,11 +5,11 @@ use anyhow::Context;
 use crate::api::GroupVersionResource;
 use crate::api::WireFormat;
 use crate::config::Resources;
+use crate::config::ServeConfig;
 use crate::informer::InformerSet;
 use crate::informer::LiveRestMapper;
 use crate::informer::Requirement;
 use crate::informer::ResourceRule;
-use crate::informer::ResourceRules;
 use crate::upstream::NotCacheable;
 use crate::upstream::RestMapper;
 use crate::upstream::UnknownResource;
@@ -55,12 +55,16 @@ pub(super) fn require_configured(
 
 /// Checks that each rule fits its resource, and that no resource has two.
 pub(super) fn check_rules(
-    rules: &ResourceRules,
+    config: &ServeConfig,
     rest_mapper: &LiveRestMapper,
 ) -> anyhow::Result<()> {
+    let rules = &config.rules;
     rest_mapper.with(|mapper| {
         for name in rules.unknown_never(mapper) {
-            tracing::warn!(name, "cache.never: the API server has no such resource now");
+            warn_of_unknown("cache.never", name, mapper);
+        }
+        for name in config.informer.freshness.unknown(mapper) {
+            warn_of_unknown("cache.freshness", name, mapper);
         }
     });
     let mut seen: Vec<(GroupVersionResource, &str)> = Vec::new();
@@ -76,6 +80,21 @@ pub(super) fn check_rules(
         seen.push((gvr, name));
     }
     Ok(())
+}
+
+/// Logs that the setting names a resource that the API server does not have. It may have it later.
+fn warn_of_unknown(setting: &str, name: &str, mapper: &RestMapper) {
+    let similar = match mapper.find(name) {
+        // The setting needs the plural.
+        Ok(found) => found.gvr.group_resource(),
+        Err(unknown) => unknown.suggestions.join(", "),
+    };
+    let did_you_mean = Some(similar.as_str()).filter(|similar| !similar.is_empty());
+    tracing::warn!(
+        name,
+        did_you_mean,
+        "{setting}: the API server has no such resource now"
+    );
 }
 
 fn find_named(

@@ -3,6 +3,7 @@
 use std::ffi::OsString;
 use std::path::PathBuf;
 
+use clap::ArgMatches;
 use clap::Args as ClapArgs;
 use clap::CommandFactory;
 use clap::FromArgMatches;
@@ -11,10 +12,12 @@ use clap::Subcommand;
 use clap::ValueEnum;
 use clap_complete::Shell;
 
+use crate::config;
 use crate::config::ArgSources;
 use crate::config::AuthMode;
 use crate::config::GlobalArgs;
 use crate::config::ServeArgs;
+use crate::config::environment;
 use crate::tools;
 
 /// kubefan: a caching watch proxy for the Kubernetes API
@@ -28,6 +31,10 @@ pub struct Args {
     /// The subcommand to run
     #[command(subcommand)]
     pub command: Command,
+
+    /// The subcommand's name, such as `config show`. Not a flag itself.
+    #[arg(skip)]
+    pub subcommand: String,
 }
 
 /// The subcommands of `kubefan`.
@@ -180,11 +187,40 @@ impl Args {
         I: IntoIterator<Item = T>,
         T: Into<OsString> + Clone,
     {
-        let matches = Self::command().try_get_matches_from(words)?;
+        let words: Vec<OsString> = words.into_iter().map(Into::into).collect();
+        let command = environment::ignoring_empty_variables(Self::command_in_sections());
+        let mut parser = command.clone();
+        let matches = parser
+            .try_get_matches_from_mut(&words)
+            .map_err(|error| environment::naming_variables(error, &command, &words))?;
         let mut args = Self::from_arg_matches(&matches)?;
         args.global.arg_sources = ArgSources::of(&matches);
+        args.subcommand = subcommand_of(&matches);
         Ok(args)
     }
+
+    /// The command line, with the flags of `serve` in sections.
+    pub fn command_in_sections() -> clap::Command {
+        Self::command()
+            .mut_subcommand("serve", config::in_sections)
+            .mut_subcommand("config", |command| {
+                command.mut_subcommand("show", config::in_sections)
+            })
+    }
+
+    /// Warnings about environment variables that look like those of kubefan and are not.
+    pub fn environment_warnings() -> Vec<String> {
+        environment::warnings(&Self::command())
+    }
+}
+
+fn subcommand_of(mut matches: &ArgMatches) -> String {
+    let mut names = Vec::new();
+    while let Some((name, below)) = matches.subcommand() {
+        names.push(name);
+        matches = below;
+    }
+    names.join(" ")
 }
 
 #[cfg(test)]
@@ -193,6 +229,18 @@ mod tests {
 
     #[test]
     fn command_line_is_consistent() {
-        Args::command().debug_assert();
+        Args::command_in_sections().debug_assert();
+    }
+
+    #[test]
+    fn the_flags_of_serve_are_in_sections() {
+        let command = Args::command_in_sections();
+        let serve = command.find_subcommand("serve").expect("serve");
+        let without: Vec<_> = serve
+            .get_arguments()
+            .filter(|arg| arg.get_help_heading().is_none())
+            .map(|arg| arg.get_id().as_str())
+            .collect();
+        assert_eq!(without, ["config"]);
     }
 }

@@ -40,6 +40,9 @@ pub fn run() -> ExitCode {
             };
         }
     };
+    for warning in Args::environment_warnings() {
+        eprintln!("warning: {warning}");
+    }
     let outcome = match &args.command {
         Command::Serve(serve) => serve::serve(&args.global, serve),
         Command::Tools(tool) => tool.run(&args.global),
@@ -54,7 +57,7 @@ pub fn run() -> ExitCode {
     match outcome {
         Ok(()) => ExitCode::SUCCESS,
         Err(Error::Usage(problems)) => {
-            eprintln!("error: {problems}\nsee kubefan --help");
+            eprintln!("error: {problems}\nsee kubefan {} --help", args.subcommand);
             ExitCode::from(USAGE_EXIT_CODE)
         }
         Err(Error::Failed(error)) => {

@@ -8,12 +8,19 @@ use crate::process::print;
 
 use super::args::OutputFormat;
 
+/// What is printed in place of the commit if the build did not record it.
+const UNKNOWN_COMMIT: &str = match cfg!(debug_assertions) {
+    true => "unknown (debug builds do not record it)",
+    false => "unknown",
+};
+
 /// The version of this binary, and how it was built. `build.rs` records what cargo knows.
 #[derive(Serialize)]
 #[serde(rename_all = "camelCase")]
 struct Version {
     version: &'static str,
-    /// The commit, if the variable `KUBEFAN_GIT_COMMIT` named it at the build.
+    /// The commit, if the variable `KUBEFAN_GIT_COMMIT` named it at the build, or if it was a release
+    /// build of a checkout.
     #[serde(skip_serializing_if = "Option::is_none")]
     git_commit: Option<&'static str>,
     rustc: &'static str,
@@ -56,7 +63,7 @@ impl Version {
         format!(
             "kubefan {}\ncommit: {}\nrustc: {}\ntarget: {}\nfeatures: {}\n",
             self.version,
-            self.git_commit.unwrap_or("unknown"),
+            self.git_commit.unwrap_or(UNKNOWN_COMMIT),
             self.rustc,
             self.target,
             self.features.join(", "),

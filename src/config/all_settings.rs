@@ -1,5 +1,7 @@
 //! Every setting, with its key in the file, its flag, and how the flag's value gets into the settings.
 
+use clap::Command;
+
 use super::GlobalArgs;
 use super::ServeArgs;
 use super::cached_resource::CachedResource;
@@ -424,6 +426,37 @@ pub(super) const SETTINGS: [Setting; 71] = [
         to.log.verbosity = global.verbose
     }),
 ];
+
+/// The sections of the configuration file, with the headings of their flags.
+const SECTIONS: [(&str, &str); 10] = [
+    ("upstream", "API server"),
+    ("listen", "Clients"),
+    ("admin", "Health and metrics"),
+    ("authentication", "Authentication"),
+    ("authorization", "Authorization"),
+    ("audit", "Audit log"),
+    ("cache", "Caches"),
+    ("limits", "Limits"),
+    ("shutdown", "Shutdown"),
+    ("log", "Log"),
+];
+
+/// The same command, whose help shows the flags of settings below headings.
+pub fn in_sections(command: Command) -> Command {
+    command.mut_args(|arg| {
+        let setting = SETTINGS
+            .iter()
+            .find(|setting| arg.get_id() == setting.field);
+        let section = setting.and_then(|setting| {
+            let (section, _) = setting.key.split_once('.')?;
+            SECTIONS.iter().find(|(name, _)| *name == section)
+        });
+        match section {
+            Some((_, heading)) => arg.help_heading(*heading),
+            None => arg,
+        }
+    })
+}
 
 const fn setting(
     key: &'static str,

@@ -19,7 +19,9 @@ use serde::Serialize;
 use super::freshness_rule::FreshnessRule;
 use super::network::Network;
 use super::units::parse_bytes;
+use super::units::parse_count;
 use super::units::parse_duration;
+use super::units::parse_number;
 
 /// Flags that every subcommand has.
 #[derive(Clone, Debug, ClapArgs)]
@@ -174,7 +176,7 @@ pub struct ServeArgs {
     pub admin_tls_self_signed: bool,
 
     /// Threads that serve clients; default: one per core
-    #[arg(long, value_name = "COUNT", env = "KUBEFAN_THREADS")]
+    #[arg(long, value_name = "COUNT", env = "KUBEFAN_THREADS", value_parser = parse_count::<NonZeroUsize>)]
     pub threads: Option<NonZeroUsize>,
 
     /// A resource to cache from the start, such as pods or deployments.apps; repeat it, or separate
@@ -387,7 +389,7 @@ pub struct ServeArgs {
     pub authorization_reauthorize: Duration,
 
     /// The most questions about the rights and tokens of open watches per second, on average
-    #[arg(long, value_name = "NUMBER", default_value = "50")]
+    #[arg(long, value_name = "NUMBER", default_value = "50", value_parser = parse_count::<NonZeroU32>)]
     pub authorization_max_reviews: NonZeroU32,
 
     /// A key of users' extra attributes that no authorizer of the cluster reads, such as
@@ -422,7 +424,7 @@ pub struct ServeArgs {
 
     /// The most GETs and LISTs that are answered concurrently; connections share them, and further
     /// ones get 429; 0 for no limit
-    #[arg(long, value_name = "COUNT", default_value = "4000")]
+    #[arg(long, value_name = "COUNT", default_value = "4000", value_parser = parse_number::<usize>)]
     pub max_requests_inflight: usize,
 
     /// How long the head of an answer from a cache may take, except for a watch; clients can shorten
@@ -431,12 +433,12 @@ pub struct ServeArgs {
     pub request_timeout: Duration,
 
     /// The most open connections of clients; further ones wait
-    #[arg(long, value_name = "COUNT", default_value = "16384")]
+    #[arg(long, value_name = "COUNT", default_value = "16384", value_parser = parse_count::<NonZeroUsize>)]
     pub max_connections: NonZeroUsize,
 
     /// The most connections whose TLS handshake or first bytes are not complete; if there are more,
     /// the oldest of them is closed
-    #[arg(long, value_name = "COUNT", default_value = "1024")]
+    #[arg(long, value_name = "COUNT", default_value = "1024", value_parser = parse_count::<NonZeroUsize>)]
     pub max_pending_handshakes: NonZeroUsize,
 
     /// How long a TLS handshake may take, and a PROXY header before it
@@ -467,43 +469,43 @@ pub struct ServeArgs {
     pub max_url_bytes: usize,
 
     /// The most concurrent requests, watches included, on an HTTP/2 connection
-    #[arg(long, value_name = "COUNT", default_value = "1000")]
+    #[arg(long, value_name = "COUNT", default_value = "1000", value_parser = parse_count::<NonZeroU32>)]
     pub http2_max_streams_per_connection: NonZeroU32,
 
     /// The most requests per second that a client may cancel on an HTTP/2 connection before it has
     /// received a part of the answer; requests of clients that cancel more are read later
-    #[arg(long, value_name = "COUNT", default_value = "100")]
+    #[arg(long, value_name = "COUNT", default_value = "100", value_parser = parse_count::<NonZeroU32>)]
     pub http2_max_resets_per_second: NonZeroU32,
 
     /// The most different selectors without an index that watches of a resource may have, such as
     /// app!=web, as each is tested against every change; one with many conditions counts once per 16;
     /// a watch with a further one gets 429; 0 for no limit
-    #[arg(long, value_name = "COUNT", default_value = "1000")]
+    #[arg(long, value_name = "COUNT", default_value = "1000", value_parser = parse_number::<usize>)]
     pub max_unindexed_selectors: usize,
 
     /// The most requests in progress of one user, watches included, on all its connections; further
     /// ones get 429; 0 for no limit
-    #[arg(long, value_name = "COUNT", default_value = "200000")]
+    #[arg(long, value_name = "COUNT", default_value = "200000", value_parser = parse_number::<usize>)]
     pub max_streams_per_user: usize,
 
     /// The most open watches of one user, with other long-running requests such as exec; further ones
     /// get 429; 0 for no limit
-    #[arg(long, value_name = "COUNT", default_value = "100000")]
+    #[arg(long, value_name = "COUNT", default_value = "100000", value_parser = parse_number::<usize>)]
     pub max_watches_per_user: usize,
 
     /// The most different selections of one user for which reads of the most recent state wait for a
     /// proof at a time; further ones get 429; 0 for no limit
-    #[arg(long, value_name = "COUNT", default_value = "10000")]
+    #[arg(long, value_name = "COUNT", default_value = "10000", value_parser = parse_number::<usize>)]
     pub max_proof_scopes_per_user: usize,
 
     /// The most questions of one kind, about tokens or about rights, that the API server is asked at a
     /// time because of new requests; 64 times as many may wait
-    #[arg(long, value_name = "COUNT", default_value = "64")]
+    #[arg(long, value_name = "COUNT", default_value = "64", value_parser = parse_count::<NonZeroUsize>)]
     pub max_reviews_inflight: NonZeroUsize,
 
     /// How many authentications of one source address may fail per second, on average, and ten times
     /// as many at once; then credentials that kubefan does not know get 429
-    #[arg(long, value_name = "COUNT", default_value = "100")]
+    #[arg(long, value_name = "COUNT", default_value = "100", value_parser = parse_count::<NonZeroU32>)]
     pub max_failed_authentications_per_second: NonZeroU32,
 
     /// How long caches serve while the API server refuses kubefan's credentials (401); after that,

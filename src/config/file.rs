@@ -16,6 +16,7 @@ use super::problem::Location;
 use super::problem::Position;
 use super::problem::Problem;
 use super::settings::Settings;
+use super::units::without_types;
 
 /// Keys of earlier versions, with their names now.
 const RENAMED: [(&str, &str); 1] = [("listen.insecure", "listen.insecureExposeToNetwork")];
@@ -247,7 +248,7 @@ impl<'a> FileReader<'a> {
             *setting = value;
         }
         let settings = serde_json::from_value::<Settings>(candidate.clone());
-        settings.map_err(|error| error.to_string())?;
+        settings.map_err(|error| without_types(&error.to_string()))?;
         self.accepted = candidate;
         Ok(())
     }

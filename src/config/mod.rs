@@ -11,6 +11,7 @@ mod all_settings;
 mod args;
 mod cached_resource;
 mod certificate;
+pub mod environment;
 mod expansion;
 mod file;
 mod freshness_rule;
@@ -29,6 +30,7 @@ mod tests;
 
 pub use admin::AdminConfig;
 pub use admin::AdminTls;
+pub use all_settings::in_sections;
 pub use args::ArgSources;
 pub use args::AuthMode;
 pub use args::GlobalArgs;

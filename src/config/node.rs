@@ -46,10 +46,14 @@ pub(super) fn parse(text: &str) -> Result<SpannedNode, (Option<Position>, String
         let position = error.location().as_ref().and_then(position);
         let full = error.to_string();
         let message = full.split(" at line ").next().unwrap_or_default();
-        match message.starts_with("multiple YAML documents") {
-            true => (position, "a second document; leave it out".to_owned()),
-            false => (position, message.to_owned()),
-        }
+        let plain = match message {
+            _ if message.starts_with("multiple YAML documents") => {
+                "a second document; leave it out"
+            }
+            _ if message.contains("budget") => "the document is too large, or nested too deeply",
+            message => message,
+        };
+        (position, plain.to_owned())
     })
 }
 

@@ -2,6 +2,7 @@
 
 use crate::api::LabelSelector;
 use crate::api::RawFieldSelector;
+use crate::api::is_dns_label;
 use crate::informer::ResourceRule;
 use crate::informer::ResourceRules;
 
@@ -12,6 +13,8 @@ use super::expansion::expand;
 use super::serve::Checker;
 
 const RESOURCES: &str = "cache.resources";
+/// The longest name of a namespace.
+const MAX_NAMESPACE: usize = 63;
 const NEVER: &str = "cache.never";
 
 impl Checker<'_> {
@@ -76,6 +79,14 @@ impl Checker<'_> {
                 "namespaces",
                 "a namespace is empty; without any, all are cached",
             );
+        }
+        let mut names = namespaces.iter();
+        let is_wrong = |name: &&String| {
+            !name.trim().is_empty() && (name.len() > MAX_NAMESPACE || !is_dns_label(name))
+        };
+        if let Some(name) = names.find(is_wrong) {
+            let message = format!("{name:?} is not the name of a namespace, such as kube-system");
+            malformed("namespaces", &message);
         }
         let labels = LabelSelector::parse(&label_selector)
             .map_err(|error| malformed("labelSelector", &error.to_string()));

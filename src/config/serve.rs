@@ -6,6 +6,7 @@ use std::ops::RangeInclusive;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use crate::api::is_label_key;
 use crate::cache::GroupLimits;
 use crate::identity;
 use crate::informer;
@@ -44,6 +45,9 @@ const WRITE_TIMEOUT: RangeInclusive<Duration> =
 /// Values that the kernel accepts, in seconds as a 16-bit number.
 const TCP_KEEPALIVE: RangeInclusive<Duration> =
     Duration::from_secs(1)..=Duration::from_secs(9 * 3600);
+
+/// The most verbose log.
+const MAX_VERBOSITY: u8 = 2;
 
 const EMPTY_NAME: &str = "a name is empty; names are for example pods or deployments.apps";
 
@@ -381,6 +385,7 @@ impl Checker<'_> {
         for (key, timeout) in [
             ("upstream.pingInterval", upstream.ping_interval),
             ("upstream.pingTimeout", upstream.ping_timeout),
+            ("cache.idleTimeout", self.settings.cache.idle_timeout),
             ("limits.requestTimeout", limits.request_timeout),
             ("limits.handshakeTimeout", limits.handshake_timeout),
             ("limits.headTimeout", limits.head_timeout),
@@ -388,6 +393,9 @@ impl Checker<'_> {
             if timeout.0.is_zero() {
                 self.report(key, "must be more than 0s, such as 10s");
             }
+        }
+        if self.settings.log.verbosity > MAX_VERBOSITY {
+            self.report("log.verbosity", "must be 0, 1 for debug, or 2 for trace");
         }
         if !WRITE_TIMEOUT.contains(&limits.write_timeout.0) {
             self.report("limits.writeTimeout", "must be from 1s to 24d");
@@ -451,6 +459,12 @@ impl Checker<'_> {
         let mut names = cache.resources.iter().map(CachedResource::name);
         if names.any(|name| name.trim().is_empty()) {
             self.report(NAMES, EMPTY_NAME);
+        }
+        let mut labels = cache.index_labels.iter();
+        if let Some(label) = labels.find(|label| !is_label_key(label)) {
+            let message =
+                format!("{label:?} is not the key of a label, such as app.kubernetes.io/name");
+            self.report("cache.indexLabels", &message);
         }
         if cache.never.iter().any(|name| name.trim().is_empty()) {
             self.report("cache.never", EMPTY_NAME);

@@ -117,7 +117,7 @@ log: {format: xml, verbosity: 300}
         "16:24 upstream.kubeconfig ~ is not expanded",
         "16:29 upstream.nonsense unknown key, expected one of kubeconfig, context",
         "17:15 log.format unknown variant `xml`, expected `text` or `json`",
-        "17:31 log.verbosity invalid value integer `300`, expected u8",
+        "17:31 log.verbosity invalid value integer `300`, expected 0, 1 or 2",
         "18:1 5 unknown key, expected one of",
     ];
     let reported = problems_of(text);
@@ -161,6 +161,45 @@ cache:
     assert_eq!(reported.len(), expected.len(), "{reported:#?}");
     for (reported, expected) in reported.iter().zip(expected) {
         assert!(reported.starts_with(expected), "{reported}\n{expected}");
+    }
+}
+
+#[test]
+fn values_that_can_not_work_are_reported_without_names_of_types() {
+    for (text, expected) in [
+        (
+            "cache: {resources: [{resource: pods, namespaces: [Web_1]}]}",
+            "cache.resources.namespaces: \"Web_1\" is not the name of a namespace, such as kube-system",
+        ),
+        (
+            "cache: {indexLabels: [app, a b]}",
+            "cache.indexLabels: \"a b\" is not the key of a label, such as app.kubernetes.io/name",
+        ),
+        (
+            "log: {verbosity: 9}",
+            "log.verbosity: must be 0, 1 for debug, or 2 for trace",
+        ),
+        (
+            "cache: {idleTimeout: 0s}",
+            "cache.idleTimeout: must be more than 0s, such as 10s",
+        ),
+        (
+            "listen: {threads: 0}",
+            "listen.threads: invalid value: integer `0`, expected a number from 1",
+        ),
+        (
+            "limits: {maxRequestsInflight: many}",
+            "limits.maxRequestsInflight: invalid type: string \"many\", expected a number from 0",
+        ),
+        (
+            "limits: {memory: lots}",
+            "limits.memory: expected a number of bytes, such as 1048576 or 64Mi: \"lots\" is none",
+        ),
+    ] {
+        let problems = problems_of(text);
+        assert_eq!(problems.len(), 1, "{problems:?}");
+        let expected = expected.replace(": ", " ");
+        assert!(problems[0].ends_with(&expected), "{problems:?}");
     }
 }
 

@@ -2,6 +2,7 @@
 
 use std::borrow::Cow;
 use std::fmt;
+use std::str::FromStr;
 use std::time::Duration;
 
 use schemars::JsonSchema;
@@ -27,6 +28,8 @@ const EXPECTED_DURATION: &str = "a number and a unit, such as 30s or 10m";
 /// What [`parse_duration`] accepts, as a regular expression that allows any word as a unit.
 pub(super) const PERIOD_PATTERN: &str =
     "[0-9]+(\\.[0-9]+)? ?[A-Za-zµ]+( ?[0-9]+(\\.[0-9]+)? ?[A-Za-zµ]+)*";
+const EXPECTED_COUNT: &str = "a number from 1";
+const EXPECTED_NUMBER: &str = "a number from 0";
 const EXPECTED_BYTES: &str = "a number of bytes, such as 1048576 or 64Mi";
 /// The longest duration that is accepted, so that adding it to a time cannot overflow.
 const MAX_DURATION: Duration = Duration::from_millis(u64::MAX);
@@ -65,12 +68,47 @@ pub fn parse_bytes(text: &str) -> Result<usize, String> {
     }
     let bytes: bytesize::ByteSize = text
         .parse()
-        .map_err(|error| format!("expected {EXPECTED_BYTES}: {error}"))?;
+        .map_err(|_| format!("expected {EXPECTED_BYTES}: {text:?} is none"))?;
     // The parser returns the largest number for every size that is too large.
     let counted = usize::try_from(bytes.as_u64()).ok();
     counted
         .filter(|bytes| *bytes < usize::MAX)
         .ok_or_else(|| format!("{text} is too large"))
+}
+
+/// Parses a number that is not zero.
+///
+/// # Errors
+///
+/// If the text is none, or one that is too large.
+pub(super) fn parse_count<T: FromStr>(text: &str) -> Result<T, String> {
+    text.parse()
+        .map_err(|_| format!("expected {EXPECTED_COUNT}"))
+}
+
+/// Parses a number, which may be zero.
+///
+/// # Errors
+///
+/// If the text is none, or one that is too large.
+pub(super) fn parse_number<T: FromStr>(text: &str) -> Result<T, String> {
+    text.parse()
+        .map_err(|_| format!("expected {EXPECTED_NUMBER}"))
+}
+
+/// The same message of serde, with the numbers that a type can have in place of its name.
+pub(super) fn without_types(message: &str) -> String {
+    let Some((before, expected)) = message.split_once(", expected ") else {
+        return message.to_owned();
+    };
+    let expected = match expected {
+        "a nonzero usize" | "a nonzero u32" => EXPECTED_COUNT,
+        "usize" | "u32" => EXPECTED_NUMBER,
+        // The only small number is `log.verbosity`.
+        "u8" => "0, 1 or 2",
+        other => other,
+    };
+    format!("{before}, expected {expected}")
 }
 
 // === impl Period ===
@@ -253,8 +291,28 @@ mod tests {
         );
         let wrong = parse_bytes("10Xi").expect_err("no unit");
         assert!(
-            wrong.contains("such as 1048576") && wrong.contains("\"Xi\""),
+            wrong.contains("such as 1048576") && wrong.contains("\"10Xi\""),
             "{wrong}"
         );
+        let expected = Err("expected a number from 1".to_owned());
+        assert_eq!(parse_count::<std::num::NonZeroU32>("0"), expected);
+        let expected = Err("expected a number from 0".to_owned());
+        assert_eq!(parse_number::<usize>("many"), expected);
+        for (message, expected) in [
+            (
+                "invalid value: integer `0`, expected a nonzero usize",
+                "invalid value: integer `0`, expected a number from 1",
+            ),
+            (
+                "invalid type: string \"x\", expected u32",
+                "invalid type: string \"x\", expected a number from 0",
+            ),
+            (
+                "invalid type: map, expected a boolean",
+                "invalid type: map, expected a boolean",
+            ),
+        ] {
+            assert_eq!(without_types(message), expected);
+        }
     }
 }

@@ -91,7 +91,8 @@ fn gauges(stats: &Stats, is_ready: bool) -> [Metric; 7] {
         ),
         (
             "kubefan_watchers",
-            "Open watches that the cache serves.",
+            "Open watches that the cache serves, with those of kubefan itself, such as of definitions and \
+             roles.",
             stats.watchers as f64,
         ),
         (

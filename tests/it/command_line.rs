@@ -6,6 +6,7 @@ use std::process::Command;
 use serde_json::Value;
 
 use crate::support::programs::kubefan::run;
+use crate::support::programs::kubefan::run_with_environment;
 
 const SHELLS: [&str; 5] = ["bash", "elvish", "fish", "powershell", "zsh"];
 
@@ -37,6 +38,115 @@ fn the_version_says_how_the_binary_was_built() {
         );
     }
     assert_eq!(run(&["version", "-o", "xml"]).code, Some(64));
+}
+
+#[test]
+fn a_wrong_value_of_a_variable_is_reported_under_its_name() {
+    for (variable, value) in [
+        ("KUBEFAN_THREADS", "0"),
+        ("KUBEFAN_AUTH", "nobody"),
+        ("KUBEFAN_FRESHNESS", "pods=soon"),
+        ("KUBEFAN_SHARD_SELECTOR", "always"),
+        ("KUBEFAN_LOG_FORMAT", "xml"),
+        ("KUBEFAN_LISTEN", "9001"),
+    ] {
+        let ended = run_with_environment(&[(variable, value)], &["config", "show"]);
+        assert_eq!(ended.code, Some(64), "{variable}: {ended:?}");
+        let error = ended.stderr;
+        assert!(error.contains(variable) && error.contains(value), "{error}");
+        let flag = variable.trim_start_matches("KUBEFAN").replace('_', "-");
+        let flag = format!("-{}", flag.to_lowercase());
+        assert!(!error.contains(&flag), "{flag}: {error}");
+        // Without a value it counts as unset.
+        let ended = run_with_environment(&[(variable, "")], &["config", "show"]);
+        assert_eq!(
+            (ended.code, ended.stderr.as_str()),
+            (Some(0), ""),
+            "{variable}"
+        );
+        assert!(!ended.stdout.contains(variable), "{variable}");
+    }
+    let both = &["config", "show", "--threads", "none"];
+    let ended = run_with_environment(&[("KUBEFAN_THREADS", "2")], both);
+    assert!(ended.stderr.contains("--threads"), "{ended:?}");
+}
+
+#[test]
+fn a_variable_with_a_mistake_in_its_name_is_warned_of() {
+    let variables = [("KUBEFAN_LISTN", "x"), ("KUBEFAN_SERVICE_HOST", "10.0.0.1")];
+    let ended = run_with_environment(&variables, &["config", "show"]);
+    assert_eq!(ended.code, Some(0), "{ended:?}");
+    let expected = "warning: kubefan does not know the environment variable KUBEFAN_LISTN; did you \
+                    mean KUBEFAN_LISTEN?\n";
+    assert_eq!(ended.stderr, expected);
+}
+
+#[test]
+fn messages_use_no_names_of_types_and_lead_to_the_right_help() {
+    for (arguments, expected) in [
+        (&["serve", "--threads", "0"][..], "expected a number from 1"),
+        (
+            &["serve", "--max-requests-inflight", "many"],
+            "expected a number from 0",
+        ),
+        (
+            &["serve", "--memory-limit", "lots"],
+            "such as 1048576 or 64Mi: \"lots\" is none",
+        ),
+        (
+            &["serve", "--listen", "0.0.0.0:1"],
+            "\nsee kubefan serve --help\n",
+        ),
+        (
+            &["config", "show", "--listen", "0.0.0.0:1"],
+            "\nsee kubefan config show --help\n",
+        ),
+        (
+            &["sim", "--listen", "0.0.0.0:1"],
+            "\nsee kubefan sim --help\n",
+        ),
+        (
+            &["serve", "--idle-timeout", "0s"],
+            "--idle-timeout: must be more than 0s",
+        ),
+        (
+            &["serve", "--index-label", "a b"],
+            "--index-label: \"a b\" is not the key of a label",
+        ),
+        (
+            &["serve", "-vvv"],
+            "--verbose: must be 0, 1 for debug, or 2 for trace",
+        ),
+    ] {
+        let ended = run(arguments);
+        assert_eq!(ended.code, Some(64), "{arguments:?}: {ended:?}");
+        let error = ended.stderr;
+        assert!(error.contains(expected), "{arguments:?}: {error}");
+        for word in ["usize", "u32", "non-zero", "ByteSize", "float"] {
+            assert!(!error.contains(word), "{arguments:?}: {error}");
+        }
+    }
+}
+
+#[test]
+fn the_help_of_serve_has_sections() {
+    let help = printed(&["serve", "--help"]);
+    let places = ["API server:", "Clients:", "Caches:", "Limits:", "Shutdown:"];
+    let places = places.map(|heading| help.find(&format!("\n{heading}\n")).expect(heading));
+    assert!(places.is_sorted(), "{places:?}");
+}
+
+#[test]
+fn a_file_without_definitions_does_not_start_the_simulator() {
+    let directory = tempfile::tempdir().expect("a temporary directory");
+    let path = directory.path().join("kubeconfig");
+    fs::write(&path, "apiVersion: v1\nkind: Config\n").expect("a written file");
+    let ports = ["--listen", "127.0.0.1:0", "--admin-listen", "127.0.0.1:0"];
+    let arguments = [&["sim", "--crd", path.to_str().expect("UTF-8")], &ports[..]].concat();
+    let ended = run(&arguments);
+    assert_eq!(ended.code, Some(1), "{ended:?}");
+    let expected = "it has no CustomResourceDefinition";
+    assert!(ended.stderr.contains(expected), "{}", ended.stderr);
 }
 
 #[test]

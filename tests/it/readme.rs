@@ -38,7 +38,10 @@ const COMMANDS: &[(&str, &str)] = &[
         README_COMMANDS,
     ),
     ("curl http://127.0.0.1:8002/metrics", README_COMMANDS),
-    ("cargo run --release -- sim --crd widgets.yaml", SIM),
+    (
+        "cargo run --release -- sim --crd tests/upstream/widgets.yaml",
+        SIM,
+    ),
     ("curl http://127.0.0.1:8004/", SIM),
     (
         "curl -X POST http://127.0.0.1:8004/faults/drop-watches",

@@ -4,7 +4,7 @@ const NAME_LIMIT: usize = 63;
 const PREFIX_LIMIT: usize = 253;
 
 /// True if `key` is a label key: a name, optionally preceded by a DNS subdomain and `/`.
-pub(super) fn is_key(key: &str) -> bool {
+pub fn is_key(key: &str) -> bool {
     match key.split_once('/') {
         None => is_name(key),
         Some((prefix, name)) => {
@@ -30,7 +30,8 @@ fn is_name(text: &str) -> bool {
             .all(|byte| byte.is_ascii_alphanumeric() || b"-_.".contains(byte))
 }
 
-fn is_dns_label(text: &str) -> bool {
+/// True if `text` is a label of a DNS name in lower case, of any length.
+pub fn is_dns_label(text: &str) -> bool {
     let is_plain = |byte: &u8| byte.is_ascii_lowercase() || byte.is_ascii_digit();
     let bytes = text.as_bytes();
     bytes.first().is_some_and(is_plain)

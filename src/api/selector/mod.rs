@@ -14,6 +14,8 @@ mod shard;
 pub use field::RawFieldSelector;
 pub use field::escape_field_value;
 pub use hashed::HashedSelection;
+pub use label_syntax::is_dns_label;
+pub use label_syntax::is_key as is_label_key;
 pub use selectable_fields::FieldValue;
 pub use selectable_fields::SelectableField;
 pub use selectable_fields::SelectableFields;

@@ -4,6 +4,7 @@
 use std::time::Duration;
 
 use crate::api::GroupVersionResource;
+use crate::upstream::RestMapper;
 
 /// How fresh the answer to a read of the most recent state must be.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -33,19 +34,33 @@ pub struct FreshnessPolicies {
 impl FreshnessPolicies {
     /// The policy that applies to `resource`.
     pub fn of(&self, resource: &GroupVersionResource) -> FreshnessPolicy {
-        let is_named = |name: &str| match name.split_once('.') {
-            None => name == resource.resource,
-            Some((plural, group)) => plural == resource.resource && group == resource.group,
-        };
         let mut named = self.named.iter().rev();
-        let found = named.find(|(name, _)| is_named(name));
+        let found = named.find(|(name, _)| is_name_of(name, resource));
         found.map_or(self.default, |(_, policy)| *policy)
+    }
+
+    /// The names that are of no resource of `mapper`: mistakes, or resources that are not defined yet.
+    pub fn unknown<'a>(&'a self, mapper: &RestMapper) -> impl Iterator<Item = &'a str> {
+        let is_known = |name: &str| {
+            let mut resources = mapper.resources();
+            resources.any(|resource| is_name_of(name, &resource.gvr))
+        };
+        let names = self.named.iter().map(|(name, _)| name.as_str());
+        names.filter(move |name| !is_known(name))
+    }
+}
+
+fn is_name_of(name: &str, resource: &GroupVersionResource) -> bool {
+    match name.split_once('.') {
+        None => name == resource.resource,
+        Some((plural, group)) => plural == resource.resource && group == resource.group,
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::api::Resource;
 
     #[test]
     fn the_last_matching_policy_wins() {
@@ -70,5 +85,36 @@ mod tests {
             let gvr = GroupVersionResource::new(group, "v1", resource);
             assert_eq!(policies.of(&gvr), expected, "{gvr}");
         }
+    }
+
+    #[test]
+    fn names_of_no_resource_are_found() {
+        let names = [
+            "pods",
+            "podz",
+            "pod",
+            "pods.apps",
+            "deployments",
+            "deployments.apps",
+        ];
+        let policies = FreshnessPolicies {
+            named: names
+                .map(|name| (name.to_owned(), FreshnessPolicy::Any))
+                .into(),
+            ..FreshnessPolicies::default()
+        };
+        let resource = |group: &str, plural: &str| Resource {
+            gvr: GroupVersionResource::new(group, "v1", plural),
+            kind: String::new(),
+            singular: String::new(),
+            short_names: Vec::new(),
+            namespaced: true,
+            verbs: Vec::new(),
+        };
+        let resources = vec![resource("", "pods"), resource("apps", "deployments")];
+        let mapper = RestMapper::for_tests(resources);
+        let unknown: Vec<_> = policies.unknown(&mapper).collect();
+        // A name must be the plural.
+        assert_eq!(unknown, ["podz", "pod", "pods.apps"]);
     }
 }

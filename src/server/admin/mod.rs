@@ -33,6 +33,14 @@ use scrape::SharedScrapes;
 /// server has answered.
 const CLOSED: &str = "waiting for the API server, which decides who may read this\n";
 
+/// What the listener serves, as text for people.
+const INDEX: &str = "\
+/livez           kubefan runs (also /healthz)
+/readyz          kubefan is ready
+/readyz?verbose  each cache, and what kubefan waits for
+/metrics         kubefan's metrics
+";
+
 /// Answers health probes and metrics scrapes. Cheap to clone.
 #[derive(Clone)]
 pub struct Admin {
@@ -95,9 +103,10 @@ impl Admin {
                 None => starting(&self.startup.waiting(), is_verbose),
             },
             "/metrics" => self.metrics().await,
+            "/" => rescue::plain_text(StatusCode::OK, INDEX),
             _ => rescue::plain_text(
                 StatusCode::NOT_FOUND,
-                "not found: use /livez, /readyz (also ?verbose) or /metrics\n",
+                format!("not found; there are:\n{INDEX}"),
             ),
         })
     }

@@ -65,6 +65,9 @@ pub enum Error {
     /// The API server would refuse a definition, with this message.
     #[error("{0}")]
     Refused(String),
+    /// The text has none.
+    #[error("it has no CustomResourceDefinition")]
+    NoDefinition,
 }
 
 // === impl Simulator ===
@@ -100,16 +103,19 @@ impl Simulator {
     ///
     /// # Errors
     ///
-    /// If the text is not valid YAML, or a definition is refused.
+    /// If the text is not valid YAML, or has no definition, or one that is refused.
     pub fn define(&self, yaml: &str) -> Result<(), Error> {
         let documents: Vec<Value> =
             serde_saphyr::from_multiple(yaml).map_err(|error| Error::Yaml(error.to_string()))?;
         let gvr = kinds::definitions();
-        for document in documents {
-            if document["kind"] == "CustomResourceDefinition" {
-                let created = self.create(&gvr, None, document);
-                created.map_err(|status| Error::Refused(status.message))?;
-            }
+        let is_definition = |document: &Value| document["kind"] == "CustomResourceDefinition";
+        let definitions: Vec<_> = documents.into_iter().filter(is_definition).collect();
+        if definitions.is_empty() {
+            return Err(Error::NoDefinition);
+        }
+        for definition in definitions {
+            let created = self.create(&gvr, None, definition);
+            created.map_err(|status| Error::Refused(status.message))?;
         }
         Ok(())
     }

@@ -137,6 +137,11 @@ impl RestMapper {
         mapper
     }
 
+    #[cfg(test)]
+    pub(crate) fn for_tests(resources: Vec<Resource>) -> Self {
+        Self::new(resources, Some(HashSet::new()), None)
+    }
+
     /// Replaces the custom resources; `None` if kubefan can't read CustomResourceDefinitions.
     pub(super) fn set_custom(
         &mut self,

@@ -107,7 +107,7 @@ fn without_extensions(der: &[u8], sign: impl FnOnce(&[u8]) -> Vec<u8>) -> Vec<u8
 /// The contents of the first value in `der`, and what follows it.
 fn value(der: &[u8]) -> (&[u8], &[u8]) {
     let (start, length) = match usize::from(der[1]) {
-        short @ ..0x80 => (2, short),
+        short @ ..=0x7f => (2, short),
         0x81 => (3, usize::from(der[2])),
         _ => (4, usize::from(der[2]) << 8 | usize::from(der[3])),
     };

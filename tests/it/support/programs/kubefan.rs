@@ -56,9 +56,17 @@ pub(crate) struct ExitedProgram {
 /// # Panics
 /// Panics if it does not end within 20 seconds.
 pub(crate) fn run(arguments: &[&str]) -> ExitedProgram {
+    run_with_environment(&[], arguments)
+}
+
+/// The same with these environment variables.
+pub(crate) fn run_with_environment(
+    variables: &[(&str, &str)],
+    arguments: &[&str],
+) -> ExitedProgram {
     let directory = tempfile::tempdir().expect("a temporary directory");
     let mut command = Command::new(binary());
-    command.args(arguments);
+    command.args(arguments).envs(variables.iter().copied());
     let mut process = start_in(&mut command, directory.path());
     let status = process.wait(START);
     let read = |name| fs::read_to_string(directory.path().join(name)).unwrap_or_default();

@@ -90,6 +90,13 @@ async fn metrics_need_a_token_with_the_right_and_probes_need_none() {
         let url = kubefan.admin_url().replace("0.0.0.0", "127.0.0.1");
         assert!(url.starts_with("https:"), "{flags:?}: {url}");
         let caller = Client::new(&url, connector);
+        let index = caller.get("/").await.ok();
+        let index = String::from_utf8_lossy(&index.body).into_owned();
+        let paths = index
+            .lines()
+            .filter_map(|line| line.split_whitespace().next());
+        let paths: Vec<_> = paths.collect();
+        assert_eq!(paths, ["/livez", "/readyz", "/readyz?verbose", "/metrics"]);
         for probe in ["/livez", "/healthz", "/readyz"] {
             for caller in [&caller, &caller.as_token(&stranger)] {
                 let answer = caller.get(probe).await;

@@ -70,7 +70,7 @@ async fn a_changed_configuration_is_applied_and_a_wrong_one_is_not() {
     let text = "cache: {resources: [services], never: [configmaps, nodez]}\nlog: {verbosity: 1}\n";
     mount(mounted.path(), "2", text);
     kubefan.signal("HUP");
-    let unknown = "cache.never: the API server has no such resource now name=\"nodez\"";
+    let unknown = "cache.never: the API server has no such resource now name=\"nodez\" did_you_mean=\"nodes\"";
     logged(&kubefan, unknown).await;
     let keys = "changed settings are in use keys=\"cache.resources, cache.never, log.verbosity\"";
     logged(&kubefan, keys).await;
