@@ -36,6 +36,7 @@ use crate::server;
 use crate::server::Admin;
 use crate::server::Server;
 use crate::server::Startup;
+use crate::server::WebPageRules;
 use crate::shutdown::Outcome;
 use crate::shutdown::Shutdown;
 use crate::shutdown::Signals;
@@ -153,7 +154,11 @@ impl App {
         listening.log(&config);
 
         let is_guarded = config.admin.access.is_some();
-        let admin = Admin::new(startup.clone(), registry, shutdown.clone(), is_guarded);
+        let admin = Admin::new(startup.clone(), registry, shutdown.clone(), is_guarded)
+            .with_web_pages(WebPageRules {
+                has_local_name: config.admin.listen.ip().is_loopback(),
+                are_callers_authenticated: is_guarded,
+            });
         let admin = service_fn(move |request| admin.clone().answer(request));
         let service = startup
             .clone()

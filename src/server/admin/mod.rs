@@ -21,6 +21,8 @@ use crate::shutdown::Shutdown;
 use crate::telemetry::Registry;
 use crate::telemetry::Samples;
 
+use super::filters::WebPageRules;
+use super::filters::refusal_reason;
 use super::rescue;
 use super::startup::Started;
 use super::startup::Startup;
@@ -49,6 +51,8 @@ pub struct Admin {
     shutdown: Shutdown,
     /// True if metrics and details are only for callers that the API server lets read them.
     is_guarded: bool,
+    /// Which requests for metrics and details may be from a web page.
+    web_pages: WebPageRules,
 }
 
 impl Admin {
@@ -69,7 +73,15 @@ impl Admin {
             scrapes: SharedScrapes::new(registry),
             shutdown,
             is_guarded,
+            web_pages: WebPageRules::default(),
         }
+    }
+
+    /// Answers `/metrics` and `/readyz?verbose` only to requests that are not from a foreign web page
+    /// by these rules. By default the listener has a local name only.
+    pub fn with_web_pages(mut self, rules: WebPageRules) -> Self {
+        self.web_pages = rules;
+        self
     }
 
     /// Answers one request.
@@ -88,6 +100,18 @@ impl Admin {
             .is_some_and(|query| query.split('&').any(|pair| pair.starts_with("verbose")));
         let path = request.uri().path();
         let shows_details = path == "/metrics" || path == "/readyz" && is_verbose;
+        // A probe of a load balancer has any `Host`, or none.
+        let foreign = match shows_details {
+            true => {
+                let head = (request.uri(), request.headers());
+                refusal_reason(self.web_pages, request.version(), head)
+            }
+            false => None,
+        };
+        if let Some(reason) = foreign {
+            let message = format!("forbidden: {reason}\n");
+            return Ok(rescue::plain_text(StatusCode::FORBIDDEN, message));
+        }
         if self.is_guarded
             && is_read
             && shows_details

@@ -21,6 +21,7 @@ pub use trace::RequestMetrics;
 pub(super) use trace::TraceLayer;
 pub use web_pages::WebPageRules;
 pub(super) use web_pages::WebPagesLayer;
+pub(super) use web_pages::refusal_reason;
 
 /// The future of a layer that changes or inspects the answer.
 type AnswerFuture = Pin<Box<dyn Future<Output = Result<Response<Body>, Infallible>> + Send>>;

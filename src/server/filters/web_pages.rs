@@ -115,7 +115,7 @@ where
 }
 
 /// Why a foreign web page may have caused the request; `None` if no header indicates it.
-fn refusal_reason(
+pub(crate) fn refusal_reason(
     rules: WebPageRules,
     version: Version,
     (uri, headers): (&Uri, &HeaderMap),
