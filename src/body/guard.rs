@@ -20,6 +20,12 @@ pub trait BodyGuard: Unpin {
     fn poll_end(&mut self, _cx: &mut Context<'_>) -> Poll<()> {
         Poll::Pending
     }
+
+    /// True while the inner body is not polled. It is asked after each [`poll_end`](Self::poll_end)
+    /// that is pending, which must wake the body when this becomes false. The default is false.
+    fn is_held(&self) -> bool {
+        false
+    }
 }
 
 /// A body together with the guard that it owns.
@@ -71,6 +77,9 @@ where
             this.has_ended = true;
             return Poll::Ready(None);
         }
+        if this.guard.is_held() {
+            return Poll::Pending;
+        }
         Pin::new(&mut this.body).poll_frame(cx)
     }
 
@@ -104,6 +113,28 @@ mod tests {
         assert_eq!(Arc::strong_count(&flag), 2);
         drop(guarded);
         assert_eq!(Arc::strong_count(&flag), 1);
+    }
+
+    /// Holds the body back while the flag is set.
+    struct Hold(Arc<AtomicBool>);
+
+    impl BodyGuard for Hold {
+        fn is_held(&self) -> bool {
+            self.0.load(Ordering::Acquire)
+        }
+    }
+
+    #[test]
+    fn a_held_body_loses_nothing() {
+        let flag = Arc::new(AtomicBool::new(true));
+        let mut guarded = GuardedBody::new(body::full("x"), Hold(Arc::clone(&flag)));
+        let mut cx = Context::from_waker(Waker::noop());
+        assert!(Pin::new(&mut guarded).poll_frame(&mut cx).is_pending());
+        flag.store(false, Ordering::Release);
+        let Poll::Ready(Some(Ok(frame))) = Pin::new(&mut guarded).poll_frame(&mut cx) else {
+            panic!("no frame");
+        };
+        assert_eq!(frame.into_data().ok().as_deref(), Some(&b"x"[..]));
     }
 
     struct Flag(Arc<AtomicBool>);

@@ -1,15 +1,21 @@
 //! Tools for tasks that share a resource: [`GroupCommit`] makes one call for all callers that wait
-//! for it, [`CoopBudget`] makes long work yield to other tasks on the same thread,
+//! for it, [`FairQueue`] shares few slots among many, [`CoopBudget`] makes long work yield to other tasks on the same thread,
 //! [`drop_elsewhere()`] frees much memory on another thread, and a [`Revocable`] value can be taken
 //! away from its owner.
 
 mod coop_budget;
 mod drop_elsewhere;
+mod fair_queue;
 mod group_commit;
 mod revocable;
 
 pub use coop_budget::CoopBudget;
 pub use drop_elsewhere::drop_elsewhere;
+pub use fair_queue::Asker;
+pub use fair_queue::AskerId;
+pub use fair_queue::FairQueue;
+pub use fair_queue::Full;
+pub use fair_queue::Permit;
 pub use group_commit::CallSpacing;
 pub use group_commit::GroupCommit;
 pub use revocable::Revocable;

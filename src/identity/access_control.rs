@@ -37,7 +37,6 @@ use super::open_watches::OpenWatches;
 use super::open_watches::Recent;
 use super::proofs::Proofs;
 use super::queue::AskQueue;
-use super::queue::Asker;
 use super::queue::QueueMetrics;
 use super::rbac::RecentChanges;
 use super::rbac::RoleWatch;
@@ -47,6 +46,7 @@ use super::reviews::Reviewer;
 use super::token::Authorization;
 use super::token::Token;
 use crate::api::Status;
+use crate::concurrency::Asker;
 use crate::informer::InformerSet;
 use crate::informer::LiveRestMapper;
 use crate::net::Abort;
@@ -215,8 +215,10 @@ impl AccessControl {
             Arc::clone(&deleted),
             shutdown.clone(),
         );
+        let authenticator = Arc::new(authenticator);
         let authorizer = Authorizer::new(
             reviewer,
+            Arc::clone(&authenticator),
             config,
             access_queue,
             Arc::clone(&recent),
@@ -229,7 +231,7 @@ impl AccessControl {
                 is_stale: false,
             })
         });
-        let (authenticator, authorizer) = (Arc::new(authenticator), Arc::new(authorizer));
+        let authorizer = Arc::new(authorizer);
         let reviews = RepeatedReviews {
             authenticator: Arc::clone(&authenticator),
             authorizer: Arc::clone(&authorizer),
@@ -393,7 +395,12 @@ impl AccessControl {
         let (user, is_stale) = match inner.authenticator.owner(&token, source).await {
             Owner::User(user) => (user, false),
             Owner::Stale(user) => (user, true),
-            Owner::Refused { .. } => return Ok(Caller::Refused),
+            Owner::Refused { good_until } => {
+                if good_until.is_some() {
+                    inner.token_refused(&token);
+                }
+                return Ok(Caller::Refused);
+            }
             Owner::Unknown | Owner::NoAnswer => return Ok(Caller::Unknown),
             Owner::Busy => return Err(Status::too_many_reviews()),
         };
@@ -404,11 +411,12 @@ impl AccessControl {
         })))
     }
 
-    /// Asks again for the owner of the token of `caller` when it is needed next: the API server does
-    /// not accept the token any more.
+    /// Asks again for the owner of the token of `caller` when it is needed next, and at once if watches
+    /// are open with it: the API server does not accept the token any more.
     pub fn not_accepted(&self, caller: &KnownCaller) {
         if let (Some(inner), Credential::Token(token)) = (&self.inner, &caller.credential) {
             inner.authenticator.doubt(token);
+            inner.token_refused(token);
         }
     }
 
@@ -434,6 +442,7 @@ impl AccessControl {
             return Verdict::NotAllowed;
         };
         let verdict = inner.authorizer.may_read(caller, attributes).await;
+        let verdict = inner.proven(caller, verdict).await;
         inner.counted(caller, verdict)
     }
 
@@ -460,6 +469,7 @@ impl AccessControl {
             }
             None => return None,
         };
+        let verdict = inner.proven(caller, verdict).await;
         Some(inner.counted(caller, verdict))
     }
 
@@ -509,6 +519,9 @@ impl AccessControl {
     pub fn learn(&self, caller: &KnownCaller, attributes: &Attributes, asked_at: Instant) {
         if let Some(inner) = &self.inner {
             inner.authorizer.learn(caller, attributes, asked_at);
+            if let Credential::Token(token) = &caller.credential {
+                inner.authenticator.accepted(token, asked_at);
+            }
         }
     }
 }
@@ -549,6 +562,34 @@ impl AccessControl {
 }
 
 impl Inner {
+    /// `verdict` about a read of `caller`, if a yes may be shared with the other tokens of its user.
+    /// With the callers' own rights, each decision is asked for with a token, which proves this one
+    /// only. So the caller's token must have been accepted within the same time.
+    async fn proven(&self, caller: &KnownCaller, verdict: Verdict) -> Verdict {
+        let (Credential::Token(token), Verdict::Allowed) = (&caller.credential, verdict) else {
+            return verdict;
+        };
+        match self.authorizer.owner(caller, token).await {
+            None => verdict,
+            Some(Owner::User(user)) if user.digest == caller.user.digest => verdict,
+            Some(Owner::Stale(_)) => Verdict::Stale,
+            Some(Owner::Busy) => Verdict::Busy,
+            Some(_) => Verdict::NotAllowed,
+        }
+    }
+
+    /// Asks about the watches that are open with `token`, which the API server has refused.
+    fn token_refused(&self, token: &Token) {
+        let authenticator = &self.authenticator;
+        let digests = [
+            authenticator.digest(token),
+            authenticator.digest_unnamed(token),
+        ];
+        for digest in digests {
+            self.open_watches.token_refused(&digest);
+        }
+    }
+
     /// `verdict` about a read of `caller`. Counts it if it is stale, or the caller's identity is.
     fn counted(&self, caller: &KnownCaller, verdict: Verdict) -> Verdict {
         let verdict = match verdict {

@@ -387,6 +387,23 @@ where
         });
     }
 
+    /// The remembered answer to `question` was still right at `asked_at`, if `is_such` is true of it.
+    /// It expires as before.
+    pub(super) fn confirm(
+        &self,
+        question: &Q,
+        asked_at: Instant,
+        is_such: impl FnOnce(&V) -> bool,
+    ) {
+        let entries = self.shard(question).entries.read();
+        if let Some(entry) = entries.by_question.get(question) {
+            let mut known = entry.known.write();
+            if let Some(known) = known.as_mut().filter(|known| is_such(&known.value)) {
+                known.asked_at = known.asked_at.max(asked_at);
+            }
+        }
+    }
+
     /// Forgets the answer to `question` if `is_wrong` is true of it.
     pub(super) fn forget(&self, question: &Q, is_wrong: impl FnOnce(&V) -> bool) {
         if let Some(entry) = self

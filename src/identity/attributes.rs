@@ -157,6 +157,11 @@ impl Attributes {
         self.weight_of_names() > MAX_KEPT
     }
 
+    /// True if they describe one object, or a part of those of a resource and namespace.
+    pub(super) fn is_narrow(&self) -> bool {
+        !self.name.is_empty() || self.has_selectors()
+    }
+
     /// True if the attributes have a condition on fields or labels.
     pub fn has_selectors(&self) -> bool {
         !self.field_selector.is_empty() || !self.label_selector.is_empty()

@@ -169,6 +169,42 @@ impl Authenticator {
         }
     }
 
+    /// The owner of `token` if the API server has accepted it `within` this time. Asks the API server
+    /// otherwise, when `asker` may ask in `queue`. It may be the last one of which kubefan knows, if the
+    /// API server does not answer.
+    pub(super) async fn owner_within(
+        self: &Arc<Self>,
+        token: &Token,
+        within: Duration,
+        (queue, asker): (&AskQueue<Digest>, Digest),
+    ) -> Owner {
+        let digest = self.digest(token);
+        let now = Instant::now();
+        let latest = now.checked_sub(within);
+        let earliest = |owner: &Owner| self.earliest(owner, now).max(latest);
+        let ask = || {
+            let (authenticator, token) = (Arc::clone(self), token.clone());
+            let queue = queue.clone();
+            async move {
+                let Ok(_permit) = queue.admit(asker).await else {
+                    return Answer::OfAsker(Owner::Busy);
+                };
+                authenticator.ask_admitted(&token, None).await
+            }
+        };
+        match self.owners.get(&digest, earliest, ask).await {
+            Some(Owner::NoAnswer) => self.last_owner(token, &digest),
+            owner => owner.unwrap_or(Owner::Unknown),
+        }
+    }
+
+    /// The API server has accepted `token` in a request that it received after `asked_at`.
+    pub(super) fn accepted(&self, token: &Token, asked_at: Instant) {
+        let digest = self.digest(token);
+        self.owners
+            .confirm(&digest, asked_at, |owner| matches!(owner, Owner::User(_)));
+    }
+
     /// Asks again for the owner of `token` when it is needed next: the API server has refused it.
     pub(super) fn doubt(&self, token: &Token) {
         let digest = self.digest(token);
@@ -275,9 +311,18 @@ impl Authenticator {
         if self.good_until(&digest).is_none() && self.failed.is_exhausted(source) {
             return Answer::OfAsker(Owner::Busy);
         }
+        self.ask_admitted(token, Some(source)).await
+    }
+
+    /// Asks the API server for the owner of `token`. What the answer says about the address that it
+    /// was sent from is counted for `source`.
+    async fn ask_admitted(&self, token: &Token, source: Option<Source>) -> Answer<Owner> {
+        let digest = self.digest(token);
         match self.review(token, Connection::Kept).await {
             TokenOwner::User(user) => {
-                if let Some((Owner::Refused { .. }, _)) = self.owners.last(&digest) {
+                if let (Some(source), Some((Owner::Refused { .. }, _))) =
+                    (source, self.owners.last(&digest))
+                {
                     // The API server refused this good token, and perhaps others of the address.
                     self.failed.forgive(source);
                 }
@@ -286,7 +331,7 @@ impl Authenticator {
             }
             TokenOwner::Refused => {
                 let good_until = self.good_until(&digest);
-                if good_until.is_none() {
+                if let (None, Some(source)) = (good_until, source) {
                     self.failed.count(source);
                 }
                 Answer::Definite(Owner::Refused { good_until }, REFUSED_FOR)

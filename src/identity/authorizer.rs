@@ -9,6 +9,8 @@ use super::Attributes;
 use super::Config;
 use super::answers::Answer;
 use super::answers::Answers;
+use super::authenticator::Authenticator;
+use super::authenticator::Owner;
 use super::caller::Credential;
 use super::caller::KnownCaller;
 use super::queue::AskQueue;
@@ -17,6 +19,7 @@ use super::rbac::RecentChanges;
 use super::reviews::Judgement;
 use super::reviews::Reviewer;
 use super::token::Digest;
+use super::token::Token;
 use crate::shutdown::Shutdown;
 
 /// The number of decisions that are remembered.
@@ -43,6 +46,8 @@ pub enum Verdict {
 /// Asks the API server whether callers may read something, and remembers its decisions.
 pub(super) struct Authorizer {
     reviewer: Arc<Reviewer>,
+    /// Learns which tokens the API server accepts.
+    authenticator: Arc<Authenticator>,
     decisions: Answers<Question, Judgement>,
     /// Users take turns, so that one with many questions does not delay the others.
     queue: AskQueue<Digest>,
@@ -69,6 +74,7 @@ pub(super) struct Question {
 impl Authorizer {
     pub(super) fn new(
         reviewer: Arc<Reviewer>,
+        authenticator: Arc<Authenticator>,
         config: &Config,
         queue_metrics: QueueMetrics,
         recent: Arc<RecentChanges>,
@@ -81,6 +87,7 @@ impl Authorizer {
         };
         Self {
             reviewer,
+            authenticator,
             decisions: Answers::new(DECISIONS, shutdown)
                 .useful_for(useful_for)
                 .weighed(config.decision_bytes, |question: &Question| {
@@ -313,12 +320,31 @@ impl Authorizer {
     async fn ask(&self, caller: &KnownCaller, attributes: &Attributes) -> Judgement {
         match &caller.credential {
             Credential::Token(token) if !self.delegated => {
-                self.reviewer.self_access(token, attributes).await
+                let asked_at = Instant::now();
+                let judgement = self.reviewer.self_access(token, attributes).await;
+                if matches!(judgement, Judgement::Allowed | Judgement::Denied) {
+                    self.authenticator.accepted(token, asked_at);
+                }
+                judgement
             }
             Credential::Token(_) | Credential::Certificate(_) | Credential::None => {
                 self.reviewer.access(caller.user(), attributes).await
             }
         }
+    }
+
+    /// The owner of the `token` of `caller`, which the API server must have accepted within the time for
+    /// which a yes counts: the yes may have been asked for with another token of the user. `None` if
+    /// nothing is asked for with tokens.
+    pub(super) async fn owner(&self, caller: &KnownCaller, token: &Token) -> Option<Owner> {
+        if self.delegated {
+            return None;
+        }
+        let turn = (&self.queue, caller.user.name);
+        let owner = self
+            .authenticator
+            .owner_within(token, self.allowed_for, turn);
+        Some(owner.await)
     }
 
     /// How long a denial is remembered.

@@ -78,6 +78,15 @@ pub(super) struct KnownUser {
     pub(super) digest: Digest,
     /// The digest of the name alone.
     pub(super) name: Digest,
+    /// The digest of what all accounts of a namespace have in common; of the name for other users.
+    pub(super) tenant: Digest,
+}
+
+/// The user for which a question is asked, and the tenant that it belongs to. Both take turns.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(super) struct Asker {
+    pub(super) tenant: Digest,
+    pub(super) user: Digest,
 }
 
 impl KnownUser {
@@ -87,6 +96,7 @@ impl KnownUser {
             user: User::default(),
             digest: token,
             name: token,
+            tenant: token,
         }
     }
 
@@ -100,7 +110,24 @@ impl KnownUser {
         let json = serde_json::to_vec(&visible).expect("a user is plain text");
         let digest = digester.digest(&json);
         let name = digester.digest(user.name.as_bytes());
-        Self { user, digest, name }
+        let namespace = user.service_account_namespace();
+        let tenant = namespace.map_or(name, |namespace| {
+            let accounts = format!("system:serviceaccounts:{namespace}");
+            digester.digest(accounts.as_bytes())
+        });
+        Self {
+            user,
+            digest,
+            name,
+            tenant,
+        }
+    }
+
+    pub(super) fn asker(&self) -> Asker {
+        Asker {
+            tenant: self.tenant,
+            user: self.name,
+        }
     }
 }
 
@@ -134,6 +161,7 @@ impl KnownCaller {
             user: User::default(),
             digest: Digest::for_tests(number),
             name: Digest::for_tests(number),
+            tenant: Digest::for_tests(number),
         };
         Self {
             user: Arc::new(user),
@@ -196,5 +224,21 @@ mod tests {
             ..User::default()
         };
         assert!(known(other, &[]).name != known(user("a"), &[]).name);
+    }
+
+    #[test]
+    fn the_accounts_of_a_namespace_are_one_tenant() {
+        let digester = Digester::new();
+        let tenant = |name: &str| {
+            let user = User {
+                name: name.to_owned(),
+                ..User::default()
+            };
+            KnownUser::new(user, &digester, &[]).tenant
+        };
+        let web = tenant("system:serviceaccount:shop:web");
+        assert!(web == tenant("system:serviceaccount:shop:db"));
+        assert!(web != tenant("system:serviceaccount:other:web"));
+        assert!(tenant("jane") != tenant("joe"));
     }
 }

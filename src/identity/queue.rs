@@ -1,16 +1,17 @@
 //! Lets a few questions to the API server be in flight; the others wait in a bounded queue.
 
-use std::collections::HashMap;
-use std::collections::VecDeque;
-use std::hash::Hash;
-use std::sync::Arc;
+use std::pin::pin;
 use std::time::Duration;
 
-use parking_lot::Mutex;
+use futures_util::FutureExt;
 use prometheus::IntCounter;
 use prometheus::IntGauge;
-use tokio::sync::oneshot;
 use tokio::time::timeout;
+
+use crate::concurrency::Asker;
+use crate::concurrency::FairQueue;
+use crate::concurrency::Full;
+use crate::concurrency::Permit;
 
 /// How long a question may wait in the queue.
 const MAX_WAIT: Duration = Duration::from_secs(10);
@@ -20,13 +21,9 @@ const MAX_WAIT: Duration = Duration::from_secs(10);
 /// its slow answers do not delay the others. Clones share the queue.
 #[derive(Clone)]
 pub(super) struct AskQueue<K: Asker> {
-    inner: Arc<Inner<K>>,
+    queue: FairQueue<K>,
+    metrics: QueueMetrics,
 }
-
-/// What asks: all with the same value share one place in the order.
-pub(super) trait Asker: Clone + Eq + Hash + Send + 'static {}
-
-impl<K: Clone + Eq + Hash + Send + 'static> Asker for K {}
 
 /// The numbers of questions in a queue, and of those that it refused.
 #[derive(Clone)]
@@ -35,232 +32,38 @@ pub(super) struct QueueMetrics {
     pub(super) refused: IntCounter,
 }
 
-struct Inner<K: Asker> {
-    /// Upper limit of the questions in flight and waiting.
-    capacity: usize,
-    state: Mutex<State<K>>,
-    metrics: QueueMetrics,
-}
-
-struct State<K: Asker> {
-    /// How many more questions may be in flight.
-    free: usize,
-    /// The number of questions in flight and waiting.
-    total: usize,
-    /// The askers with a question in flight or waiting.
-    askers: HashMap<K, Questions<K>>,
-    /// The askers with a waiting question; the next one is at the front. None of them may have
-    /// another question in flight now.
-    order: VecDeque<K>,
-}
-
-/// The questions of one asker.
-struct Questions<K: Asker> {
-    total: usize,
-    in_flight: usize,
-    waiting: VecDeque<oneshot::Sender<Slot<K>>>,
-}
-
-/// A question may be in flight until this is dropped. Then others may.
-struct Slot<K: Asker> {
-    inner: Arc<Inner<K>>,
-    asker: K,
-}
-
-/// A question is counted until this is dropped.
-struct Place<K: Asker> {
-    inner: Arc<Inner<K>>,
-    asker: K,
-}
-
-/// The permission to send one question. It counts as in flight until this is dropped.
-pub(super) struct Permit<K: Asker> {
-    // Dropped first, so that a question that becomes free is counted as free.
-    _slot: Slot<K>,
-    _place: Place<K>,
-}
-
 /// Too many questions wait, in all or of this asker.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Busy;
 
-/// Whether an asker that has `own` places may take one of those that are `free`. It may have as many
-/// as are free, so a single one gets half of them, and an asker without a place gets one while there
-/// is one.
-fn may_take(own: usize, free: usize) -> bool {
-    free > 0 && (own == 0 || own < free)
-}
-
-// === impl AskQueue ===
-
 impl<K: Asker> AskQueue<K> {
     /// A queue that lets `in_flight` questions be sent concurrently, and holds `capacity` in all.
     pub(super) fn new(in_flight: usize, capacity: usize, metrics: QueueMetrics) -> Self {
-        let inner = Inner {
-            capacity,
-            state: Mutex::new(State {
-                free: in_flight,
-                total: 0,
-                askers: HashMap::new(),
-                order: VecDeque::new(),
-            }),
-            metrics,
-        };
         Self {
-            inner: Arc::new(inner),
+            queue: FairQueue::new(in_flight, capacity),
+            metrics,
         }
     }
 
-    /// Waits until a question of `asker` may be sent. Cancel safe: the question then leaves the
-    /// queue.
+    /// Waits until a question of `asker` may be sent. It counts as in flight until the permit is
+    /// dropped. Cancel safe: the question then leaves the queue.
     ///
     /// # Errors
     /// [`Busy`], which is counted, if the queue is too full for this asker, or the question has
     /// waited for 10 s.
     pub(super) async fn admit(&self, asker: K) -> Result<Permit<K>, Busy> {
-        let admitted = self.try_admit(asker).await;
-        admitted.inspect_err(|Busy| self.inner.metrics.refused.inc())
-    }
-
-    async fn try_admit(&self, asker: K) -> Result<Permit<K>, Busy> {
-        let (place, slot) = self.enter(asker)?;
-        let slot = match slot {
-            Ok(slot) => slot,
-            Err(granted) => {
-                let _waiting = Waiting::new(&self.inner.metrics.waiting);
-                let granted = timeout(MAX_WAIT, granted).await.map_err(|_| Busy)?;
-                // The sender is kept until it has sent a slot.
-                granted.map_err(|_| Busy)?
+        let mut admitted = pin!(self.queue.admit(asker));
+        let admitted = match admitted.as_mut().now_or_never() {
+            Some(admitted) => admitted,
+            None => {
+                let _waiting = Waiting::new(&self.metrics.waiting);
+                timeout(MAX_WAIT, admitted).await.unwrap_or(Err(Full))
             }
         };
-        Ok(Permit {
-            _slot: slot,
-            _place: place,
+        admitted.map_err(|Full| {
+            self.metrics.refused.inc();
+            Busy
         })
-    }
-
-    /// Takes a place, and a slot or the receiver of one.
-    #[expect(
-        clippy::type_complexity,
-        reason = "it is used once, next to this function"
-    )]
-    fn enter(
-        &self,
-        asker: K,
-    ) -> Result<(Place<K>, Result<Slot<K>, oneshot::Receiver<Slot<K>>>), Busy> {
-        let inner = &self.inner;
-        let mut state = inner.state.lock();
-        let state = &mut *state;
-        let own = state.askers.get(&asker).map_or(0, |own| own.total);
-        if !may_take(own, inner.capacity.saturating_sub(state.total)) {
-            return Err(Busy);
-        }
-        let place = Place {
-            inner: Arc::clone(inner),
-            asker: asker.clone(),
-        };
-        state.total += 1;
-        let questions = state.askers.entry(asker.clone()).or_insert(Questions {
-            total: 0,
-            in_flight: 0,
-            waiting: VecDeque::new(),
-        });
-        questions.total += 1;
-        if may_take(questions.in_flight, state.free) {
-            state.free -= 1;
-            questions.in_flight += 1;
-            let inner = Arc::clone(inner);
-            return Ok((place, Ok(Slot { inner, asker })));
-        }
-        if questions.waiting.is_empty() {
-            state.order.push_back(asker);
-        }
-        let (grant, granted) = oneshot::channel();
-        questions.waiting.push_back(grant);
-        Ok((place, Err(granted)))
-    }
-}
-
-// === impl State ===
-
-impl<K: Asker> State<K> {
-    /// Takes a slot for the next question that may have one and whose asker still waits.
-    fn next(&mut self) -> Option<(K, oneshot::Sender<Slot<K>>)> {
-        while self.free > 0 {
-            let may_start = |asker| {
-                let questions: Option<&Questions<K>> = self.askers.get(asker);
-                questions.is_some_and(|own| may_take(own.in_flight, self.free))
-            };
-            // Only askers with questions in flight are passed over, so they are few.
-            let first = self.order.iter().position(may_start)?;
-            let asker = self.order.remove(first)?;
-            let questions = self.askers.get_mut(&asker)?;
-            let next = questions.waiting.pop_front();
-            if !questions.waiting.is_empty() {
-                self.order.push_back(asker.clone());
-            }
-            if let Some(next) = next.filter(|next| !next.is_closed()) {
-                questions.in_flight += 1;
-                self.free -= 1;
-                return Some((asker, next));
-            }
-        }
-        None
-    }
-
-    /// Takes back a slot of `asker`.
-    fn release(&mut self, asker: &K) {
-        self.free += 1;
-        if let Some(questions) = self.askers.get_mut(asker) {
-            questions.in_flight -= 1;
-            self.forget_idle(asker);
-        }
-    }
-
-    /// Takes back a place of `asker`.
-    fn leave(&mut self, asker: &K) {
-        self.total -= 1;
-        if let Some(questions) = self.askers.get_mut(asker) {
-            questions.total -= 1;
-            self.forget_idle(asker);
-        }
-    }
-
-    /// Forgets `asker` if it has no questions. A slot may be on its way to one that has just left.
-    fn forget_idle(&mut self, asker: &K) {
-        let is_idle = |own: &Questions<K>| own.total == 0 && own.in_flight == 0;
-        if self.askers.get(asker).is_some_and(is_idle)
-            && let Some(questions) = self.askers.remove(asker)
-            && !questions.waiting.is_empty()
-        {
-            // Without questions, the senders that are left have no receivers.
-            self.order.retain(|other| other != asker);
-        }
-    }
-}
-
-// === impl Slot, Place ===
-
-impl<K: Asker> Drop for Slot<K> {
-    /// Lets the next questions be sent.
-    fn drop(&mut self) {
-        let mut granted = Vec::new();
-        {
-            let mut state = self.inner.state.lock();
-            state.release(&self.asker);
-            granted.extend(std::iter::from_fn(|| state.next()));
-        }
-        for (asker, grant) in granted {
-            let inner = Arc::clone(&self.inner);
-            // If the asker has left just now, the slot comes back and is dropped, as this one was.
-            drop(grant.send(Self { inner, asker }));
-        }
-    }
-}
-
-impl<K: Asker> Drop for Place<K> {
-    fn drop(&mut self) {
-        self.inner.state.lock().leave(&self.asker);
     }
 }
 
@@ -282,163 +85,29 @@ impl Drop for Waiting<'_> {
 
 #[cfg(test)]
 mod tests {
-    use std::task::Poll;
-
-    use futures_util::FutureExt;
-    use rand::Rng;
-    use rand::SeedableRng;
-    use rand::rngs::StdRng;
-    use tokio::task::JoinSet;
-    use tokio::time::sleep;
+    use tokio::time::advance;
 
     use super::*;
 
-    fn queue(in_flight: usize, capacity: usize) -> AskQueue<&'static str> {
+    #[tokio::test(start_paused = true)]
+    async fn waiting_and_refused_questions_are_counted() {
         let metrics = QueueMetrics {
             waiting: IntGauge::new("waiting", "waiting").expect("a gauge"),
             refused: IntCounter::new("refused", "refused").expect("a counter"),
         };
-        AskQueue::new(in_flight, capacity, metrics)
-    }
-
-    fn now<T>(future: impl Future<Output = T>) -> Option<T> {
-        future.now_or_never()
-    }
-
-    #[test]
-    fn one_asker_gets_half_and_a_new_one_always_a_place_that_is_free() {
-        for (own, total, capacity, expected) in [
-            (0, 0, 8, true),
-            (3, 3, 8, true),
-            (4, 4, 8, false),
-            (0, 7, 8, true),
-            (0, 8, 8, false),
-            (1, 7, 8, false),
-        ] {
-            let found = may_take(own, capacity - total);
-            assert_eq!(found, expected, "{own} of {total}");
-        }
-    }
-
-    #[tokio::test(start_paused = true)]
-    async fn askers_take_turns() {
-        let queue = queue(1, 100);
-        let first = queue.admit("many").await.expect("a free slot");
-        let order = Arc::new(Mutex::new(Vec::new()));
-        let mut waiting = Vec::new();
-        for asker in ["many", "many", "many", "few", "many", "other"] {
-            let (queue, order) = (queue.clone(), Arc::clone(&order));
-            waiting.push(Box::pin(async move {
-                let permit = queue.admit(asker).await.expect("room");
-                order.lock().push(asker);
-                drop(permit);
-            }));
-            let pending = futures_util::poll!(waiting.last_mut().expect("just pushed"));
-            assert!(pending.is_pending());
-        }
-        assert_eq!(queue.inner.metrics.waiting.get(), 6);
-        drop(first);
-        futures_util::future::join_all(waiting).await;
-        let order = order.lock();
-        assert_eq!(*order, ["many", "few", "other", "many", "many", "many"]);
-        assert_eq!(queue.inner.metrics.waiting.get(), 0);
-        let state = queue.inner.state.lock();
-        assert_eq!((state.free, state.total, state.askers.len()), (1, 0, 0));
-    }
-
-    #[tokio::test(start_paused = true)]
-    async fn askers_with_slow_answers_leave_slots_for_the_others() {
-        let queue = queue(16, 1_000);
-        let (mut held, mut waiting) = (Vec::new(), Vec::new());
-        for (asker, expected) in [("a", 8), ("b", 4), ("c", 2), ("d", 1)] {
-            let before = held.len();
-            for _ in 0..20 {
-                let mut question = Box::pin(queue.admit(asker));
-                match futures_util::poll!(&mut question) {
-                    Poll::Ready(permit) => held.push(permit.expect("room")),
-                    Poll::Pending => waiting.push(question),
-                }
-            }
-            assert_eq!(held.len() - before, expected, "{asker}");
-        }
-        assert!(now(queue.admit("other")).is_some_and(|permit| permit.is_ok()));
-        // When the slow answers arrive, all questions are sent.
-        drop(held);
-        let permits = futures_util::future::join_all(waiting.into_iter().map(async |question| {
-            drop(question.await.expect("room"));
-        }));
-        permits.await;
-        let state = queue.inner.state.lock();
-        assert_eq!((state.free, state.total, state.askers.len()), (16, 0, 0));
-        assert!(state.order.is_empty());
-    }
-
-    /// Random askers, which leave now and then before their question is sent.
-    #[tokio::test(start_paused = true)]
-    async fn a_random_queue_sends_every_question_that_is_not_given_up() {
-        for seed in 0..200 {
-            let mut rng = StdRng::seed_from_u64(seed);
-            let slots = rng.random_range(1..8);
-            let queue = queue(slots, 10_000);
-            let mut questions = JoinSet::new();
-            for _ in 0..200 {
-                let asker = ["a", "b", "c", "d", "e"][rng.random_range(0..5)];
-                let starts_after = Duration::from_millis(rng.random_range(0..1_000));
-                let takes = Duration::from_millis(rng.random_range(0..30));
-                let leaves_after = match rng.random_bool(0.3) {
-                    true => Duration::from_millis(rng.random_range(0..30)),
-                    false => MAX_WAIT,
-                };
-                let queue = queue.clone();
-                questions.spawn(async move {
-                    sleep(starts_after).await;
-                    let Ok(permit) = timeout(leaves_after, queue.admit(asker)).await else {
-                        assert!(leaves_after < MAX_WAIT, "seed {seed}: {asker} waits");
-                        return;
-                    };
-                    let _permit = permit.expect("room");
-                    sleep(takes).await;
-                });
-            }
-            while let Some(done) = questions.join_next().await {
-                done.expect("no question waits in vain");
-            }
-            let state = queue.inner.state.lock();
-            let left = (state.free, state.total, state.askers.len());
-            assert_eq!(left, (slots, 0, 0), "seed {seed}");
-            assert!(state.order.is_empty(), "seed {seed}");
-        }
-    }
-
-    #[tokio::test(start_paused = true)]
-    async fn a_question_that_is_given_up_blocks_no_other() {
-        let queue = queue(1, 100);
+        let queue = AskQueue::new(1, 3, metrics.clone());
         let first = queue.admit("a").await.expect("a free slot");
-        let mut given_up = Box::pin(queue.admit("b"));
-        assert!(futures_util::poll!(&mut given_up).is_pending());
-        let mut next = Box::pin(queue.admit("c"));
-        assert!(futures_util::poll!(&mut next).is_pending());
-        drop(given_up);
+        assert_eq!(metrics.waiting.get(), 0);
+        let mut second = pin!(queue.admit("a"));
+        assert!(futures_util::poll!(&mut second).is_pending());
+        assert_eq!((metrics.waiting.get(), metrics.refused.get()), (1, 0));
+        // One asker may not wait for all.
+        assert_eq!(queue.admit("a").await.err(), Some(Busy));
+        assert_eq!((metrics.waiting.get(), metrics.refused.get()), (1, 1));
+        advance(MAX_WAIT).await;
+        assert_eq!(second.await.err(), Some(Busy));
+        assert_eq!((metrics.waiting.get(), metrics.refused.get()), (0, 2));
         drop(first);
-        let next = now(next).expect("the slot").expect("room");
-        // A slot that was granted, but not yet taken, goes to the next one too.
-        let mut granted = Box::pin(queue.admit("d"));
-        assert!(futures_util::poll!(&mut granted).is_pending());
-        drop(next);
-        drop(granted);
-        assert!(now(queue.admit("e")).is_some_and(|permit| permit.is_ok()));
-    }
-
-    #[tokio::test(start_paused = true)]
-    async fn the_queue_is_bounded_in_length_and_in_time() {
-        let queue = queue(1, 4);
-        let held = queue.admit("a").await.expect("a free slot");
-        let mut waits = Box::pin(queue.admit("a"));
-        assert!(futures_util::poll!(&mut waits).is_pending());
-        assert!(now(queue.admit("a")).is_some_and(|refused| refused.is_err()));
-        assert!(waits.await.is_err(), "it must not wait for ever");
-        assert_eq!(queue.inner.metrics.refused.get(), 2);
-        drop(held);
-        assert!(now(queue.admit("a")).is_some_and(|permit| permit.is_ok()));
+        assert!(queue.admit("b").await.is_ok());
     }
 }

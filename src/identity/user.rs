@@ -43,6 +43,12 @@ impl User {
         self.name == Self::ANONYMOUS || self.groups.iter().any(is_unauthenticated)
     }
 
+    /// The namespace of the service account that the user is; `None` for other users.
+    pub(super) fn service_account_namespace(&self) -> Option<&str> {
+        let account = self.name.strip_prefix("system:serviceaccount:")?;
+        account.split_once(':').map(|(namespace, _)| namespace)
+    }
+
     /// Adds the group of authenticated users, unless the user is anonymous or a group says whether
     /// the user is authenticated. The API server does the same for each user.
     pub(super) fn add_authenticated_group(&mut self) {

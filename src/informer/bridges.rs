@@ -6,18 +6,23 @@
 //! 3, so that the API server sends a bookmark after one to two seconds (two seconds before the
 //! timeout), even if nothing changes. If none arrives, a barrier precedes the next watch.
 //!
+//! Few bridges read an upstream watch concurrently. Those with clients of a user wait for their places
+//! together, and users take turns.
+//!
 //! A bridge sends its requests with kubefan's identity, as informers do. Only watches that the
 //! cache may answer get here.
 
 use std::collections::HashMap;
+use std::collections::HashSet;
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use futures_util::StreamExt;
+use futures_util::stream::FuturesUnordered;
 use parking_lot::Mutex;
-use tokio::sync::Semaphore;
+use tokio::sync::mpsc;
 use tokio::time::Instant;
 use tokio::time::sleep;
 use tokio::time::timeout;
@@ -32,6 +37,9 @@ use crate::cache::BridgeWriter;
 use crate::cache::BridgedWatch;
 use crate::cache::EvictedBytes;
 use crate::cache::Gap;
+use crate::concurrency::AskerId;
+use crate::concurrency::FairQueue;
+use crate::concurrency::Permit;
 use crate::shutdown::Shutdown;
 use crate::telemetry::Samples;
 use crate::upstream::Error;
@@ -42,6 +50,8 @@ use crate::upstream::WatchCall;
 
 /// How many bridges of the process may read an upstream watch concurrently.
 const MAX_OPEN: usize = 64;
+/// How many may do so or wait for it. One user has at most half of both.
+const MAX_STARTED: usize = 64 * MAX_OPEN;
 /// How long a new bridge waits for more clients, so that it starts at the oldest version.
 const GATHER_TIME: Duration = Duration::from_millis(50);
 /// How long a bridge waits for its place among those that read an upstream watch.
@@ -61,7 +71,7 @@ const FIRST_RETRY: Duration = Duration::from_millis(100);
 
 /// The limits and counters of all bridges of the process.
 pub struct BridgeLimits {
-    places: Semaphore,
+    places: FairQueue<AskerId>,
     totals: Arc<BridgeTotals>,
     opened: AtomicU64,
     /// How many bytes of events all bridges of the process may buffer together.
@@ -72,9 +82,18 @@ pub struct BridgeLimits {
 pub(super) struct Bridges<L> {
     /// Makes the client that watches the objects of a scope.
     source: Box<dyn Fn(&Scope) -> L + Send + Sync>,
-    running: Arc<Mutex<HashMap<Scope, Arc<Bridge>>>>,
+    running: Arc<Mutex<HashMap<Scope, Running>>>,
     limits: Arc<BridgeLimits>,
     shutdown: Shutdown,
+}
+
+/// A bridge that clients may join.
+struct Running {
+    bridge: Arc<Bridge>,
+    /// Those with a client of the bridge.
+    askers: HashSet<AskerId>,
+    /// Gets each of them, until the bridge has a place.
+    waiting: mpsc::UnboundedSender<AskerId>,
 }
 
 /// How an upstream watch ended before the bridge was complete.
@@ -92,7 +111,7 @@ impl BridgeLimits {
     /// events in `evicted`.
     pub(super) fn new(max_bytes: usize, evicted: EvictedBytes) -> Self {
         Self {
-            places: Semaphore::new(MAX_OPEN),
+            places: FairQueue::new(MAX_OPEN, MAX_STARTED),
             totals: Arc::new(BridgeTotals::new(evicted)),
             opened: AtomicU64::new(0),
             max_bytes,
@@ -106,7 +125,7 @@ impl BridgeLimits {
 
     /// Adds the current metrics of all bridges to `samples`.
     pub fn sample(&self, samples: &mut Samples) {
-        let open = MAX_OPEN - self.places.available_permits();
+        let open = MAX_OPEN - self.places.free();
         samples.gauge(
             "kubefan_bridges",
             "Bridges that read an upstream watch for clients whose version is older than the log.",
@@ -151,27 +170,41 @@ impl<L: ListerWatcher> Bridges<L> {
     }
 
     /// A watch that closes `gap` for the objects in `scope`, which are those that the selection of
-    /// the gap selects. Starts a bridge unless a running one can close the gap.
-    pub(super) fn watch(&self, mut gap: Gap, scope: &Scope) -> BridgedWatch {
+    /// the gap selects. Starts a bridge unless a running one can close the gap; it waits for its
+    /// place with those of `asker`.
+    pub(super) fn watch(&self, mut gap: Gap, scope: &Scope, asker: AskerId) -> BridgedWatch {
         let mut running = self.running.lock();
-        if let Some(bridge) = running.get(scope) {
-            gap = match bridge.watch(gap) {
-                Ok(watch) => return watch,
+        if let Some(running) = running.get_mut(scope) {
+            gap = match running.bridge.watch(gap) {
+                Ok(watch) => {
+                    running.add(asker);
+                    return watch;
+                }
                 Err(gap) => gap,
             };
         }
         let totals = Arc::clone(&self.limits.totals);
         let (writer, bridge, watch) = Bridge::new(gap, totals, self.limits.max_bytes);
-        running.insert(scope.clone(), bridge);
+        let (waiting, askers) = mpsc::unbounded_channel();
+        let mut started = Running {
+            bridge,
+            askers: HashSet::new(),
+            waiting,
+        };
+        started.add(asker);
+        running.insert(scope.clone(), started);
         let source = (self.source)(scope);
         let (limits, scope) = (Arc::clone(&self.limits), scope.clone());
         let all = Arc::clone(&self.running);
         self.shutdown.spawn_background(async move {
-            run(&writer, &source, &limits).await;
+            run(&writer, &source, &limits, askers).await;
             {
                 // Another bridge may have replaced this one.
                 let mut all = all.lock();
-                if all.get(&scope).is_some_and(|bridge| writer.is_of(bridge)) {
+                if all
+                    .get(&scope)
+                    .is_some_and(|running| writer.is_of(&running.bridge))
+                {
                     all.remove(&scope);
                 }
             }
@@ -184,11 +217,26 @@ impl<L: ListerWatcher> Bridges<L> {
     }
 }
 
+impl Running {
+    /// Lets the bridge wait for its place also with those of `asker`.
+    fn add(&mut self, asker: AskerId) {
+        if self.askers.insert(asker) {
+            // Fails if the bridge waits no more.
+            self.waiting.send(asker).ok();
+        }
+    }
+}
+
 /// Runs a bridge from the first client to the end of the time for which its events are kept.
-async fn run<L: ListerWatcher>(writer: &BridgeWriter, source: &L, limits: &BridgeLimits) {
+async fn run<L: ListerWatcher>(
+    writer: &BridgeWriter,
+    source: &L,
+    limits: &BridgeLimits,
+    askers: mpsc::UnboundedReceiver<AskerId>,
+) {
     tokio::select! {
         () = writer.abandoned() => return,
-        () = complete(writer, source, limits) => {}
+        () = complete(writer, source, limits, askers) => {}
     }
     let end = Instant::now() + KEEP_TIME;
     while writer.is_complete() && Instant::now() < end {
@@ -203,9 +251,14 @@ async fn run<L: ListerWatcher>(writer: &BridgeWriter, source: &L, limits: &Bridg
 
 /// Waits for more clients and for a place, and reads upstream watches until the bridge is complete,
 /// cannot continue, or its time is over.
-async fn complete<L: ListerWatcher>(writer: &BridgeWriter, source: &L, limits: &BridgeLimits) {
+async fn complete<L: ListerWatcher>(
+    writer: &BridgeWriter,
+    source: &L,
+    limits: &BridgeLimits,
+    askers: mpsc::UnboundedReceiver<AskerId>,
+) {
     sleep(GATHER_TIME).await;
-    let Ok(Ok(_place)) = timeout(PLACE_WAIT, limits.places.acquire()).await else {
+    let Ok(_place) = timeout(PLACE_WAIT, place(&limits.places, askers)).await else {
         tracing::debug!("a bridge found no place");
         return;
     };
@@ -214,6 +267,26 @@ async fn complete<L: ListerWatcher>(writer: &BridgeWriter, source: &L, limits: &
         .is_err()
     {
         tracing::debug!(reached = %writer.reached(), "a bridge did not reach the log in time");
+    }
+}
+
+/// The place of a bridge, for the first of `askers` that may have one.
+async fn place(
+    places: &FairQueue<AskerId>,
+    mut askers: mpsc::UnboundedReceiver<AskerId>,
+) -> Permit<AskerId> {
+    let mut waiting = FuturesUnordered::new();
+    loop {
+        tokio::select! {
+            Some(asker) = askers.recv() => waiting.push(places.admit(asker)),
+            Some(place) = waiting.next() => {
+                // Another one may have room if there is none for the bridges of this one.
+                if let Ok(place) = place {
+                    return place;
+                }
+            }
+            else => std::future::pending().await,
+        }
     }
 }
 

@@ -21,6 +21,7 @@ use crate::cache::BridgedWatch;
 use crate::cache::Reader;
 use crate::cache::WatchError;
 use crate::codec::Encoder;
+use crate::concurrency::AskerId;
 use crate::upstream::ResourceClient;
 use crate::upstream::Scope;
 
@@ -294,7 +295,7 @@ impl Informer {
 
     /// A watch of the objects of `selection` for a client with `version`, if the log does not serve
     /// the version but the API server may still have its history; otherwise `None`. `scope` has the
-    /// same objects, of all shards.
+    /// same objects, of all shards. Askers take turns.
     ///
     /// # Errors
     ///
@@ -304,9 +305,10 @@ impl Informer {
         version: ResourceVersion,
         selection: &Arc<Selection>,
         scope: &Scope,
+        asker: AskerId,
     ) -> Result<Option<BridgedWatch>, WatchError> {
         let gap = self.reader.gap(version, selection)?;
-        Ok(gap.map(|gap| self.bridges.watch(gap, scope)))
+        Ok(gap.map(|gap| self.bridges.watch(gap, scope, asker)))
     }
 
     /// Permits to forward a read that could not be proven fresh: two for each informer.

@@ -20,6 +20,7 @@ use crate::codec::Encoder;
 use crate::codec::KeptRows;
 use crate::codec::Representation;
 use crate::codec::View;
+use crate::concurrency::AskerId;
 use crate::informer::Informer;
 use crate::informer::InformerSpec;
 use crate::upstream::Scope;
@@ -80,7 +81,7 @@ pub trait Collection: Send + Sync {
     }
 
     /// A watch that gets the history before the event log from upstream. `None`, the default, if
-    /// there is no such history; the client then gets 410.
+    /// there is no such history; the client then gets 410. Askers take turns.
     ///
     /// # Errors
     ///
@@ -90,6 +91,7 @@ pub trait Collection: Send + Sync {
         _version: ResourceVersion,
         _selection: &Arc<Selection>,
         _scope: &Scope,
+        _asker: AskerId,
     ) -> Result<Option<BridgedWatch>, WatchError> {
         Ok(None)
     }
@@ -152,8 +154,9 @@ impl Collection for Informer {
         version: ResourceVersion,
         selection: &Arc<Selection>,
         scope: &Scope,
+        asker: AskerId,
     ) -> Result<Option<BridgedWatch>, WatchError> {
-        self.bridge(version, selection, scope)
+        self.bridge(version, selection, scope, asker)
     }
 
     fn count_sent(&self, events: u64) {

@@ -10,6 +10,7 @@ use tokio::time::Instant;
 use crate::api::Status;
 use crate::body::Body;
 use crate::cache::group_weight;
+use crate::concurrency::AskerId;
 use crate::identity::Caller;
 use crate::identity::Verdict;
 use crate::informer::Informer;
@@ -46,6 +47,7 @@ use super::rescue;
 use super::rescue::Refusal;
 use super::service::Inner;
 use super::service::Server;
+use super::service::holder;
 use super::service::within;
 
 /// If a read has waited for longer, its right is looked up again before it is answered: the decision may
@@ -85,6 +87,7 @@ impl Server {
         let deadline = read.time_to_head(*request_timeout).and_then(after);
         let is_websocket = handshake.is_some();
         let mut delivery = Delivery::of(&request, read.representation, is_websocket, gzip_cache);
+        delivery = delivery.to(AskerId::of(&holder(&request, caller)));
         if self.compresses_watch_lists() {
             delivery = delivery.compressing_watch_lists(initial_chunks);
         }

@@ -50,4 +50,8 @@ impl BodyGuard for Held {
             None => Poll::Pending,
         }
     }
+
+    fn is_held(&self) -> bool {
+        self.right.as_ref().is_some_and(BodyGuard::is_held)
+    }
 }

@@ -292,10 +292,7 @@ impl Server {
         info: &RequestInfo,
         caller: &Caller,
     ) -> Result<Option<Seat>, TooManyRequests> {
-        let connection = request.extensions().get::<ClientConnection>();
-        let connection = connection.expect("net adds it to every request");
-        let holder = Holder::of(caller, connection);
-        self.inner.in_flight.take(info, &holder)
+        self.inner.in_flight.take(info, &holder(request, caller))
     }
 
     /// True if discovery has the resource of the request that `info` describes.
@@ -351,6 +348,12 @@ pub(super) async fn within<T>(
         None => Some(future.await),
         Some(deadline) => timeout_at(deadline, future).await.ok(),
     }
+}
+
+/// What shares scarce things for `request` of `caller`.
+pub(super) fn holder(request: &Request<Body>, caller: &Caller) -> Holder {
+    let connection = request.extensions().get::<ClientConnection>();
+    Holder::of(caller, connection.expect("net adds it to every request"))
 }
 
 /// Wraps `handler` in the filters that every request passes: trace, charge, gzip, recover, web

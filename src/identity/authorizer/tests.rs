@@ -20,6 +20,7 @@ use tokio::io::duplex;
 use super::*;
 use crate::identity::Metrics;
 use crate::identity::Mode;
+use crate::identity::deleted_objects::DeletedObjects;
 use crate::shutdown;
 use crate::telemetry::Registry;
 use crate::upstream::Client;
@@ -64,16 +65,24 @@ impl Scene {
         };
         let client = Client::in_memory(&(Arc::new(dial) as _));
         let metrics = Metrics::new(&Registry::new());
+        let access_queue = metrics.access_queue.clone();
+        let shutdown = Shutdown::new(shutdown::Config::default());
         let config = Config {
             mode: Mode::Delegated,
             ..config
         };
+        let reviewer = Arc::new(Reviewer::new(client, metrics.reviews.clone()));
+        let deleted = Arc::new(DeletedObjects::of_answers(Duration::ZERO));
+        let of_tokens = Arc::clone(&reviewer);
+        let authenticator =
+            Authenticator::new(of_tokens, &config, metrics, deleted, shutdown.clone());
         let authorizer = Authorizer::new(
-            Arc::new(Reviewer::new(client, metrics.reviews.clone())),
+            reviewer,
+            Arc::new(authenticator),
             &config,
-            metrics.access_queue,
+            access_queue,
             Arc::default(),
-            Shutdown::new(shutdown::Config::default()),
+            shutdown,
         );
         Self {
             authorizer: Arc::new(authorizer),

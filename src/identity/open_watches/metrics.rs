@@ -52,6 +52,12 @@ pub(super) fn sample(register: &Register, samples: &mut Samples) {
         &[],
         register.watches() as f64,
     );
+    samples.gauge(
+        "kubefan_open_watches_held",
+        "Those of kubefan_open_watches whose events are held back until the API server has answered, because their right is probably lost.",
+        &[],
+        register.held() as f64,
+    );
     for (about, count) in [("right", rights), ("token", tokens)] {
         samples.gauge(
             "kubefan_open_watch_questions",

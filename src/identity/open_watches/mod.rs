@@ -12,7 +12,9 @@
 //!
 //! Watches with the same user and attributes share a question. One task asks all of them. A watch
 //! ends only on a clear no, or if its token is refused twice; in an outage of the API server it
-//! goes on.
+//! goes on. If kubefan sees that a right is lost, because roles granted it and do not any more, its
+//! watches get no events until the API server has answered. So it does not matter how many questions
+//! wait.
 
 mod metrics;
 mod open_watch;
@@ -26,6 +28,7 @@ use std::collections::VecDeque;
 use std::future::pending;
 use std::num::NonZeroU32;
 use std::pin::Pin;
+use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 use std::time::SystemTime;
@@ -37,18 +40,21 @@ use tokio::time::sleep_until;
 
 use super::Attributes;
 use super::User;
+use super::caller::Asker;
 use super::caller::Credential;
 use super::caller::KnownCaller;
 use super::reviews::Judgement;
 use super::token::Digest;
 use super::token::Token;
 use crate::net::Abort;
+use crate::shutdown::Phase;
 use crate::shutdown::Shutdown;
 use crate::telemetry::Registry;
 
 use metrics::Metrics;
 use open_watch::End;
 use open_watch::Ending;
+use queue::InFlight;
 use queue::Pace;
 use register::About;
 use register::Inquiry;
@@ -62,9 +68,12 @@ pub(super) use register::TokenCheck;
 
 /// How many questions are in flight concurrently.
 const CONCURRENT: usize = 64;
-/// How many of them may be about the same user. With answers after 100 ms, they are more than
-/// `reviews_per_second` permits by default.
-const MOST_OF_USER: usize = CONCURRENT / 8;
+/// How many of them may be about the same tenant, and the same user. With answers after 100 ms, both
+/// are more than `reviews_per_second` permits by default.
+const MOST_IN_FLIGHT: InFlight = InFlight {
+    of_tenant: CONCURRENT / 4,
+    of_user: CONCURRENT / 8,
+};
 /// How many seconds' questions may be asked at once.
 const BURST: Duration = Duration::from_secs(2);
 /// How many questions are put into the queue under one lock after a change.
@@ -126,6 +135,8 @@ struct State {
     register: Register,
     pace: Pace,
     in_flight: usize,
+    /// True once a drain ends watches: those that get no events must not delay it.
+    ends_held: bool,
     /// When the task looks at the state next; `None` if it waits for a notification.
     next_look: Option<Instant>,
     /// Watches that must have ended at the given time.
@@ -136,8 +147,9 @@ struct State {
 struct Work {
     /// The questions to ask.
     inquiries: Vec<Inquiry>,
-    /// The number of watches that end because their client certificates have expired.
-    expired: usize,
+    /// The number of watches that end without an answer, because their client certificates have
+    /// expired, or because kubefan drains.
+    ended: usize,
     /// The watches that must have ended.
     over: Vec<Ending>,
     /// When to look again.
@@ -158,6 +170,7 @@ impl OpenWatches {
             register: Register::new(config, recent),
             pace: Pace::new(config.reviews_per_second.get(), BURST),
             in_flight: 0,
+            ends_held: false,
             next_look: None,
             endings: VecDeque::new(),
         };
@@ -232,6 +245,11 @@ impl OpenWatches {
         }
     }
 
+    /// Asks about a token with this digest at once: the API server has refused it.
+    pub(super) fn token_refused(&self, token: &Digest) {
+        self.with(|state| state.register.token_refused(token, Instant::now()));
+    }
+
     /// Asks again about the tokens that were issued for an object that was deleted `at` some moment.
     pub(super) fn deleted(&self, uid: &str, at: Instant) {
         self.with(|state| state.register.deleted(uid, at));
@@ -289,10 +307,12 @@ impl OpenWatches {
 
     /// Asks all questions when they are due. Runs until the future is dropped.
     async fn run(self) {
+        let mut drain = pin!(self.inner.shutdown.reached(Phase::EndWatches));
+        let mut is_draining = false;
         loop {
             let now = Instant::now();
             let work = self.inner.state.lock().work(now);
-            self.inner.metrics.ended.inc_by(work.expired as u64);
+            self.inner.metrics.ended.inc_by(work.ended as u64);
             for ending in work.over {
                 if ending.finish() {
                     self.inner.metrics.broken_off.inc();
@@ -312,6 +332,10 @@ impl OpenWatches {
             tokio::select! {
                 () = wait => {}
                 () = self.inner.wake.notified() => {}
+                () = &mut drain, if !is_draining => {
+                    is_draining = true;
+                    self.inner.state.lock().ends_held = true;
+                }
             }
         }
     }
@@ -319,7 +343,7 @@ impl OpenWatches {
     async fn ask(self, inquiry: Inquiry) {
         let _place = Place {
             watches: &self,
-            user: inquiry.user,
+            asker: inquiry.asker,
         };
         let Inner { reviews, .. } = &*self.inner;
         let (group, asked_at) = (inquiry.group, Instant::now());
@@ -364,23 +388,27 @@ impl OpenWatches {
 /// A place among the questions in flight.
 struct Place<'a> {
     watches: &'a OpenWatches,
-    /// The digest of the name of the user that the question is about.
-    user: Digest,
+    /// The user that the question is about.
+    asker: Asker,
 }
 
 impl Drop for Place<'_> {
     fn drop(&mut self) {
         self.watches.with(|state| {
             state.in_flight -= 1;
-            state.register.queue.release(self.user);
+            state.register.queue.release(self.asker);
         });
     }
 }
 
 impl State {
     fn work(&mut self, now: Instant) -> Work {
-        let expired = self.register.expire(now);
-        let expired = self.end(expired, now);
+        let mut ended = self.register.expire(now);
+        self.register.find_due(now);
+        if self.ends_held {
+            ended.extend(self.register.end_held());
+        }
+        let ended = self.end(ended, now);
         let mut over = Vec::new();
         while self.endings.front().is_some_and(|(at, _)| *at <= now) {
             over.extend(self.endings.pop_front().map(|(_, ending)| ending));
@@ -397,22 +425,20 @@ impl State {
         self.next_look = self.next().map(|next| next.max(now));
         Work {
             inquiries,
-            expired,
+            ended,
             over,
             next_look: self.next_look,
         }
     }
 
     /// When there is something to do.
-    fn next(&self) -> Option<Instant> {
+    fn next(&mut self) -> Option<Instant> {
         let ending = self.endings.front().map(|(at, _)| *at);
-        let question = match self.in_flight < CONCURRENT {
-            true => self.register.queue.next(),
-            false => None,
-        };
-        let question = question.map(|at| at.max(self.pace.next(Instant::now())));
+        let due = self.in_flight < CONCURRENT && self.register.queue.has_due();
+        let due = due.then(|| self.pace.next(Instant::now()));
+        let waiting = self.register.queue.next_waiting();
         let expiry = self.register.next_expiry();
-        [ending, question, expiry].into_iter().flatten().min()
+        [ending, due, waiting, expiry].into_iter().flatten().min()
     }
 
     /// Remembers watches that were ended at `now`. Returns their number.

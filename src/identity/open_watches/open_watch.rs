@@ -29,6 +29,8 @@ pub struct OpenWatch {
 #[derive(Debug, Default)]
 pub(super) struct End {
     is_over: AtomicBool,
+    /// True while the watch gets no events.
+    is_held: AtomicBool,
     /// True once the watch has ended its body.
     is_seen: AtomicBool,
     waker: Mutex<Option<Waker>>,
@@ -73,6 +75,11 @@ impl BodyGuard for OpenWatch {
         self.end.is_seen.store(true, Ordering::Release);
         Poll::Ready(())
     }
+
+    /// [`End::hold`] wakes the watch that was polled before.
+    fn is_held(&self) -> bool {
+        self.end.is_held()
+    }
 }
 
 impl Drop for OpenWatch {
@@ -96,6 +103,21 @@ impl End {
             end: Arc::downgrade(self),
             abort,
         }
+    }
+
+    /// Holds the events of the watch back, or lets it have those that it has not had.
+    pub(super) fn hold(&self, is_held: bool) {
+        let was_held = self.is_held.swap(is_held, Ordering::AcqRel);
+        if was_held && !is_held {
+            let waker = self.waker.lock().clone();
+            if let Some(waker) = waker {
+                waker.wake();
+            }
+        }
+    }
+
+    pub(super) fn is_held(&self) -> bool {
+        self.is_held.load(Ordering::Acquire)
     }
 }
 

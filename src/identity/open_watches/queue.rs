@@ -1,7 +1,9 @@
 //! The order in which questions about open watches are asked, and how many are asked per second.
 //!
-//! Users take turns, so that one with very many questions does not delay those of the others, and
-//! each may have only some questions in flight, so that one with slow answers does not either.
+//! Tenants take turns, and so do the users of a tenant. So neither a user with very many questions
+//! nor a namespace with very many accounts delays the questions of others. Each may have only some
+//! questions in flight, so that slow answers do not either. Of the questions of a user, those about
+//! all objects of a resource and namespace are asked first: a user can have any number of others.
 
 use std::collections::BTreeMap;
 use std::collections::BTreeSet;
@@ -12,19 +14,22 @@ use tokio::time::Instant;
 
 use super::GroupId;
 use super::schedule::Urgency;
+use crate::identity::caller::Asker;
 use crate::identity::token::Digest;
 
-/// Every how many questions there is one whose user is next among all users, however urgent the
-/// questions of others are. Otherwise a user could keep the others waiting by losing rights again
+/// Every how many questions there is one whose tenant and user are next among all, however urgent
+/// the questions of others are. Otherwise a user could keep the others waiting by losing rights again
 /// and again.
 const ANY_USER_OF: u32 = 2;
 /// Every how many questions such a one is also the user's oldest, however urgent its others are.
 /// Otherwise changes of roles could keep all regular questions waiting.
 const OLDEST_OF: u32 = 4;
-/// How many users may keep a turn without questions, besides as many as have some.
+/// How many tenants, or users of a tenant, may keep a turn without questions, besides as many as have
+/// some.
 const SPARE_TURNS: usize = 64;
-/// The number of urgencies.
-const URGENCIES: usize = 3;
+/// The number of classes: each urgency has one for the questions about all objects, and one for the
+/// others.
+const CLASSES: usize = 6;
 
 /// Questions with the times at which they are due.
 #[derive(Debug)]
@@ -32,32 +37,59 @@ pub(super) struct Queue {
     places: HashMap<GroupId, Place>,
     /// Those that are not known to be due, in the order of time.
     waiting: BTreeSet<(Instant, GroupId)>,
-    /// Those that are due, by user.
-    due: HashMap<Digest, Due>,
-    /// The same for users with too many questions in flight.
-    held: HashMap<Digest, Due>,
-    /// The number of questions that were taken and not released, by user.
-    in_flight: HashMap<Digest, usize>,
-    /// Upper limit of these numbers.
-    most_in_flight: usize,
-    /// The users with questions that are due, by the urgency of the questions.
-    turns: [Turns; URGENCIES],
-    /// All users with questions that are due.
-    all_turns: Turns,
+    /// Tenants with questions that are due or in flight.
+    tenants: HashMap<Digest, Tenant>,
+    /// The turns of tenants.
+    turns: Rota,
+    limits: InFlight,
     taken: u32,
+}
+
+/// How many questions may be taken and not released.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct InFlight {
+    pub(super) of_tenant: usize,
+    pub(super) of_user: usize,
 }
 
 #[derive(Clone, Copy, Debug)]
 struct Place {
-    user: Digest,
+    asker: Asker,
     at: Instant,
-    urgency: Urgency,
+    class: usize,
 }
 
-/// The questions of one user that are due, by urgency.
-type Due = [BTreeSet<(Instant, GroupId)>; URGENCIES];
+/// The questions of the users of one tenant.
+#[derive(Debug, Default)]
+struct Tenant {
+    users: HashMap<Digest, Questions>,
+    turns: Rota,
+    in_flight: usize,
+}
 
-/// Users that take turns.
+/// The questions of one user.
+#[derive(Debug, Default)]
+struct Questions {
+    /// Those that are due, by class.
+    due: [BTreeSet<(Instant, GroupId)>; CLASSES],
+    in_flight: usize,
+}
+
+/// The turns of all, and of those with questions of each class.
+#[derive(Debug, Default)]
+struct Rota {
+    all: Turns,
+    by_class: [Turns; CLASSES],
+}
+
+/// The classes of which a question is looked for: one, or all.
+#[derive(Clone, Copy, Debug)]
+enum Wanted {
+    Any,
+    Class(usize),
+}
+
+/// Tenants or users that take turns.
 #[derive(Debug, Default)]
 struct Turns {
     places: HashMap<Digest, u64>,
@@ -77,135 +109,238 @@ pub(super) struct Pace {
 // === impl Queue ===
 
 impl Queue {
-    /// No questions. Each user may have `most_in_flight` questions that were taken and not released.
-    pub(super) fn new(most_in_flight: usize) -> Self {
+    /// No questions.
+    pub(super) fn new(limits: InFlight) -> Self {
         Self {
             places: HashMap::new(),
             waiting: BTreeSet::new(),
-            due: HashMap::new(),
-            held: HashMap::new(),
-            in_flight: HashMap::new(),
-            most_in_flight,
-            turns: Default::default(),
-            all_turns: Turns::default(),
+            tenants: HashMap::new(),
+            turns: Rota::default(),
+            limits,
             taken: 0,
         }
     }
 
-    /// Puts `group` into the queue, or to another place in it. `user` is the digest of the name of
-    /// the user that its question is about.
-    pub(super) fn set(&mut self, group: GroupId, user: Digest, (at, urgency): (Instant, Urgency)) {
+    /// Puts `group` into the queue, or to another place in it. Its question is asked for `asker`, and
+    /// is about a part of the objects of a resource and namespace if `is_narrow`.
+    pub(super) fn set(
+        &mut self,
+        group: GroupId,
+        asker: Asker,
+        is_narrow: bool,
+        (at, urgency): (Instant, Urgency),
+    ) {
         self.remove(group);
-        let place = Place { user, at, urgency };
+        let class = 2 * urgency as usize + usize::from(is_narrow);
+        let place = Place { asker, at, class };
         self.places.insert(group, place);
         self.waiting.insert((at, group));
     }
 
     pub(super) fn remove(&mut self, group: GroupId) {
-        let Some(Place { user, at, urgency }) = self.places.remove(&group) else {
+        let Some(Place { asker, at, class }) = self.places.remove(&group) else {
             return;
         };
         if self.waiting.remove(&(at, group)) {
             return;
         }
         // The user keeps its turn for a while: its question may be back before.
-        for all in [&mut self.due, &mut self.held] {
-            if let Some(due) = all.get_mut(&user) {
-                due[urgency as usize].remove(&(at, group));
-                if due.iter().all(BTreeSet::is_empty) {
-                    all.remove(&user);
-                }
-            }
+        if let Some(tenant) = self.tenants.get_mut(&asker.tenant)
+            && let Some(user) = tenant.users.get_mut(&asker.user)
+        {
+            user.due[class].remove(&(at, group));
         }
+        self.forget_idle(asker);
     }
 
-    /// Takes a group that is due: a most urgent one, or one of the user whose turn it is. Its
-    /// question is in flight until [`release`](Self::release) is called with the user.
-    pub(super) fn take(&mut self, now: Instant) -> Option<(GroupId, Digest)> {
+    /// Takes a group that is due: a most urgent one, or one of the tenant and user whose turn it is.
+    /// Its question is in flight until [`release`](Self::release) is called with the asker.
+    pub(super) fn take(&mut self, now: Instant) -> Option<(GroupId, Asker)> {
         self.find_due(now);
         let count = self.taken;
         let is_last_of = |period: u32| count % period == period - 1;
-        let user = match is_last_of(ANY_USER_OF) {
-            true => self.all_turns.first(|user| self.due.contains_key(user)),
-            false => self.first_urgent(),
-        }?;
-        let mut firsts = self.due[&user].iter().filter_map(BTreeSet::first);
-        let first = match is_last_of(OLDEST_OF) {
-            true => firsts.min(),
-            false => firsts.next(),
+        let (limits, tenants) = (self.limits, &mut self.tenants);
+        let mut first = |wanted| {
+            let may_ask = |of: &Digest| {
+                let tenant = tenants.get_mut(of);
+                tenant.is_some_and(|tenant| tenant.first(wanted, limits).is_some())
+            };
+            Some((wanted, self.turns.of(wanted).first(may_ask)?))
         };
-        let (_, group) = *first.expect("a user whose turn it is has a question");
+        let (wanted, of_tenant) = match is_last_of(ANY_USER_OF) {
+            true => first(Wanted::Any),
+            false => (0..CLASSES).map(Wanted::Class).find_map(first),
+        }?;
+        let tenant = self.tenants.get_mut(&of_tenant)?;
+        let of_user = tenant.first(wanted, limits)?;
+        // A user with urgent questions must not take the turns of the tenant's others.
+        let is_next = tenant.first(Wanted::Any, limits) == Some(of_user);
+        let user = tenant.users.get_mut(&of_user)?;
+        let (class, (at, group)) = user.next(is_last_of(OLDEST_OF))?;
+        user.due[class].remove(&(at, group));
+        user.in_flight += 1;
+        tenant.in_flight += 1;
+        tenant.turns.had(of_user, class);
+        self.turns.by_class[class].had(of_tenant);
+        if is_next {
+            self.turns.all.had(of_tenant);
+        }
         self.taken = self.taken.wrapping_add(1);
-        let urgency = self.places[&group].urgency;
-        for turns in [&mut self.all_turns, &mut self.turns[urgency as usize]] {
-            turns.had(user);
-        }
-        self.remove(group);
-        let in_flight = self.in_flight.entry(user).or_default();
-        *in_flight += 1;
-        if *in_flight >= self.most_in_flight
-            && let Some(due) = self.due.remove(&user)
-        {
-            self.held.insert(user, due);
-        }
-        Some((group, user))
+        self.places.remove(&group);
+        let asker = Asker {
+            tenant: of_tenant,
+            user: of_user,
+        };
+        Some((group, asker))
     }
 
-    /// A question of `user` is not in flight any more.
-    pub(super) fn release(&mut self, user: Digest) {
-        if let Some(in_flight) = self.in_flight.get_mut(&user) {
-            *in_flight -= 1;
-            if *in_flight == 0 {
-                self.in_flight.remove(&user);
-            }
-        }
-        let Some(due) = self.held.remove(&user) else {
+    /// A question of `asker` is not in flight any more.
+    pub(super) fn release(&mut self, asker: Asker) {
+        let Some(tenant) = self.tenants.get_mut(&asker.tenant) else {
             return;
         };
-        self.all_turns.enter(user);
-        for (turns, due) in self.turns.iter_mut().zip(&due) {
-            if !due.is_empty() {
-                turns.enter(user);
+        tenant.in_flight -= 1;
+        // The user and the tenant had perhaps too many in flight, and so lost their turns.
+        if let Some(user) = tenant.users.get_mut(&asker.user) {
+            user.in_flight -= 1;
+            for class in user.classes() {
+                tenant.turns.enter(asker.user, class);
             }
         }
-        self.due.insert(user, due);
+        for (class, turns) in tenant.turns.by_class.iter().enumerate() {
+            if !turns.order.is_empty() {
+                self.turns.enter(asker.tenant, class);
+            }
+        }
+        self.forget_idle(asker);
     }
 
-    /// The next user among those with the most urgent questions.
-    fn first_urgent(&mut self) -> Option<Digest> {
-        let mut turns = self.turns.iter_mut().enumerate();
-        turns.find_map(|(urgency, turns)| {
-            let has_some = |due: &Due| !due[urgency].is_empty();
-            turns.first(|user| self.due.get(user).is_some_and(has_some))
-        })
+    /// When a group will be due next that was not found to be due; `None` if there is none. It may
+    /// be past.
+    pub(super) fn next_waiting(&self) -> Option<Instant> {
+        self.waiting.first().map(|(at, _)| *at)
     }
 
-    /// When a group is due next; `None` if the queue is empty. It may be past.
-    pub(super) fn next(&self) -> Option<Instant> {
-        let due = self.due.values().next().into_iter().flatten();
-        let due = due.filter_map(BTreeSet::first);
-        let next = due.chain(self.waiting.first()).min();
-        next.map(|(at, _)| *at)
+    /// True if [`take`](Self::take) returns a group although none becomes due.
+    pub(super) fn has_due(&mut self) -> bool {
+        let (limits, tenants) = (self.limits, &mut self.tenants);
+        let may_ask = |of: &Digest| {
+            let tenant = tenants.get_mut(of);
+            tenant.is_some_and(|tenant| tenant.first(Wanted::Any, limits).is_some())
+        };
+        self.turns.all.first(may_ask).is_some()
     }
 
-    fn find_due(&mut self, now: Instant) {
+    /// Finds the groups that are due, and returns those that have become so.
+    pub(super) fn find_due(&mut self, now: Instant) -> Vec<GroupId> {
+        let mut found = Vec::new();
         while let Some(first) = self.waiting.first().filter(|(at, _)| *at <= now).copied() {
             self.waiting.remove(&first);
-            let Place { user, urgency, .. } = self.places[&first.1];
-            let in_flight = self.in_flight.get(&user).copied().unwrap_or_default();
-            if in_flight >= self.most_in_flight {
-                self.held.entry(user).or_default()[urgency as usize].insert(first);
-                continue;
-            }
-            let due = self.due.entry(user).or_default();
-            due[urgency as usize].insert(first);
-            self.turns[urgency as usize].enter(user);
-            self.all_turns.enter(user);
+            let Place { asker, class, .. } = self.places[&first.1];
+            let tenant = self.tenants.entry(asker.tenant).or_default();
+            let user = tenant.users.entry(asker.user).or_default();
+            user.due[class].insert(first);
+            tenant.turns.enter(asker.user, class);
+            let (users, turns) = (&tenant.users, &mut tenant.turns);
+            turns.retain(users.len(), |user| users.contains_key(user));
+            self.turns.enter(asker.tenant, class);
+            found.push(first.1);
         }
-        let most = 2 * self.due.len() + SPARE_TURNS;
-        for turns in self.turns.iter_mut().chain([&mut self.all_turns]) {
-            if turns.order.len() > most {
-                turns.retain(|user| self.due.contains_key(user));
+        let tenants = &self.tenants;
+        self.turns
+            .retain(tenants.len(), |tenant| tenants.contains_key(tenant));
+        found
+    }
+
+    /// Forgets a user, and its tenant, if it has no questions.
+    fn forget_idle(&mut self, asker: Asker) {
+        if let Some(tenant) = self.tenants.get_mut(&asker.tenant) {
+            if tenant
+                .users
+                .get(&asker.user)
+                .is_some_and(Questions::is_idle)
+            {
+                tenant.users.remove(&asker.user);
+            }
+            if tenant.users.is_empty() {
+                self.tenants.remove(&asker.tenant);
+            }
+        }
+    }
+}
+
+// === impl Tenant, Questions ===
+
+impl Tenant {
+    /// The user whose turn it is among those with a wanted question, if one may be asked.
+    fn first(&mut self, wanted: Wanted, limits: InFlight) -> Option<Digest> {
+        if self.in_flight >= limits.of_tenant {
+            return None;
+        }
+        let users = &self.users;
+        let may_ask = |of: &Digest| {
+            let user = users.get(of);
+            user.is_some_and(|user| user.in_flight < limits.of_user && user.has(wanted))
+        };
+        self.turns.of(wanted).first(may_ask)
+    }
+}
+
+impl Questions {
+    fn has(&self, wanted: Wanted) -> bool {
+        match wanted {
+            Wanted::Any => self.classes().next().is_some(),
+            Wanted::Class(class) => !self.due[class].is_empty(),
+        }
+    }
+
+    /// The classes of the questions that are due.
+    fn classes(&self) -> impl Iterator<Item = usize> {
+        (0..CLASSES).filter(|class| !self.due[*class].is_empty())
+    }
+
+    /// The most urgent question, or the one that is due for longest if `is_oldest`, with its class.
+    fn next(&self, is_oldest: bool) -> Option<(usize, (Instant, GroupId))> {
+        let firsts = self.due.iter().map(BTreeSet::first).enumerate();
+        let mut firsts = firsts.filter_map(|(class, first)| Some((class, *first?)));
+        match is_oldest {
+            true => firsts.min_by_key(|(_, first)| *first),
+            false => firsts.next(),
+        }
+    }
+
+    fn is_idle(&self) -> bool {
+        self.in_flight == 0 && self.classes().next().is_none()
+    }
+}
+
+// === impl Rota ===
+
+impl Rota {
+    fn of(&mut self, wanted: Wanted) -> &mut Turns {
+        match wanted {
+            Wanted::Any => &mut self.all,
+            Wanted::Class(class) => &mut self.by_class[class],
+        }
+    }
+
+    /// Adds one with a question of `class` as the last, unless it is there already.
+    fn enter(&mut self, one: Digest, class: usize) {
+        self.all.enter(one);
+        self.by_class[class].enter(one);
+    }
+
+    /// Makes one the last that has had its turn with a question of `class`.
+    fn had(&mut self, one: Digest, class: usize) {
+        self.all.had(one);
+        self.by_class[class].had(one);
+    }
+
+    /// Removes those that are not `known`, if they are many. `count` are known.
+    fn retain(&mut self, count: usize, is_known: impl Fn(&Digest) -> bool) {
+        for turns in self.by_class.iter_mut().chain([&mut self.all]) {
+            if turns.order.len() > 2 * count + SPARE_TURNS {
+                turns.retain(&is_known);
             }
         }
     }
@@ -214,40 +349,40 @@ impl Queue {
 // === impl Turns ===
 
 impl Turns {
-    /// Adds a user as the last, unless it is there already.
-    fn enter(&mut self, user: Digest) {
-        if !self.places.contains_key(&user) {
+    /// Adds one as the last, unless it is there already.
+    fn enter(&mut self, one: Digest) {
+        if !self.places.contains_key(&one) {
             self.last += 1;
-            self.places.insert(user, self.last);
-            self.order.insert(self.last, user);
+            self.places.insert(one, self.last);
+            self.order.insert(self.last, one);
         }
     }
 
-    /// The user whose turn it is. Removes those before it, which have no questions by `has_some`.
-    fn first(&mut self, has_some: impl Fn(&Digest) -> bool) -> Option<Digest> {
-        while let Some((place, user)) = self.order.first_key_value() {
-            let (place, user) = (*place, *user);
-            if has_some(&user) {
-                return Some(user);
+    /// The one whose turn it is. Removes those before it, which may ask nothing by `may_ask`.
+    fn first(&mut self, mut may_ask: impl FnMut(&Digest) -> bool) -> Option<Digest> {
+        while let Some((place, one)) = self.order.first_key_value() {
+            let (place, one) = (*place, *one);
+            if may_ask(&one) {
+                return Some(one);
             }
             self.order.remove(&place);
-            self.places.remove(&user);
+            self.places.remove(&one);
         }
         None
     }
 
-    /// Makes a user the last that has had its turn.
-    fn had(&mut self, user: Digest) {
-        if let Some(place) = self.places.remove(&user) {
+    /// Makes one the last that has had its turn.
+    fn had(&mut self, one: Digest) {
+        if let Some(place) = self.places.remove(&one) {
             self.order.remove(&place);
         }
-        self.enter(user);
+        self.enter(one);
     }
 
-    /// Removes all users but those with questions.
-    fn retain(&mut self, has_some: impl Fn(&Digest) -> bool) {
-        self.order.retain(|_, user| has_some(user));
-        self.places.retain(|user, _| has_some(user));
+    /// Removes all but those that are `known`.
+    fn retain(&mut self, is_known: impl Fn(&Digest) -> bool) {
+        self.order.retain(|_, one| is_known(one));
+        self.places.retain(|one, _| is_known(one));
     }
 }
 
@@ -285,36 +420,62 @@ mod tests {
     use super::*;
     use crate::identity::token::Digester;
 
-    fn user(number: u8) -> Digest {
-        Digest::for_tests(number)
+    const UNLIMITED: InFlight = InFlight {
+        of_tenant: usize::MAX,
+        of_user: usize::MAX,
+    };
+
+    /// A user that is a tenant of its own.
+    fn user(number: u8) -> Asker {
+        account(number, number)
+    }
+
+    fn account(tenant: u8, user: u8) -> Asker {
+        Asker {
+            tenant: Digest::for_tests(tenant),
+            user: Digest::for_tests(user),
+        }
     }
 
     #[test]
     fn urgent_questions_are_first_but_not_always() {
         let start = Instant::now();
         let at = |millis| start + Duration::from_millis(millis);
-        let mut queue = Queue::new(usize::MAX);
+        let mut queue = Queue::new(UNLIMITED);
         for id in 0..4 {
-            queue.set(GroupId(id), user(1), (at(id), Urgency::Regular));
-            queue.set(GroupId(10 + id), user(1), (at(10 + id), Urgency::Changed));
+            queue.set(GroupId(id), user(1), false, (at(id), Urgency::Regular));
+            queue.set(
+                GroupId(10 + id),
+                user(1),
+                false,
+                (at(10 + id), Urgency::Changed),
+            );
             queue.set(
                 GroupId(20 + id),
                 user(1),
+                false,
                 (at(20 + id), Urgency::LikelyLost),
             );
         }
-        queue.set(GroupId(99), user(1), (at(5_000), Urgency::LikelyLost));
+        queue.set(
+            GroupId(99),
+            user(1),
+            false,
+            (at(5_000), Urgency::LikelyLost),
+        );
         queue.remove(GroupId(13));
-        assert_eq!(queue.next(), Some(at(0)));
+        assert_eq!(queue.next_waiting(), Some(at(0)));
         let taken: Vec<u64> = std::iter::from_fn(|| queue.take(at(1_000)))
             .map(|(group, _)| group.0)
             .collect();
         assert_eq!(taken, [20, 21, 22, 0, 23, 10, 11, 1, 12, 2, 3]);
-        assert_eq!(queue.next(), Some(at(5_000)));
-        queue.set(GroupId(99), user(1), (at(500), Urgency::Changed));
+        assert_eq!(queue.next_waiting(), Some(at(5_000)));
+        assert!(!queue.has_due());
+        queue.set(GroupId(99), user(1), false, (at(500), Urgency::Changed));
         assert_eq!(queue.take(at(1_000)), Some((GroupId(99), user(1))));
-        assert_eq!(queue.next(), None);
-        assert!(queue.due.is_empty() && queue.places.is_empty());
+        assert_eq!(queue.next_waiting(), None);
+        (0..13).for_each(|_| queue.release(user(1)));
+        assert!(queue.tenants.is_empty() && queue.places.is_empty());
     }
 
     #[test]
@@ -329,15 +490,15 @@ mod tests {
             (Urgency::LikelyLost, Urgency::Regular, 8),
             (Urgency::Regular, Urgency::LikelyLost, 4),
         ] {
-            let mut queue = Queue::new(usize::MAX);
+            let mut queue = Queue::new(UNLIMITED);
             for id in 0..30_000 {
-                queue.set(GroupId(id), user(0), (start, many));
+                queue.set(GroupId(id), user(0), false, (start, many));
             }
             // The user with many questions had a turn before the others came.
             assert!(queue.take(later).is_some());
             for number in 1..4 {
                 let group = GroupId(100_000 + u64::from(number));
-                queue.set(group, user(number), (later, few));
+                queue.set(group, user(number), false, (later, few));
             }
             let taken: Vec<u64> = (0..30_002)
                 .map(|_| queue.take(later).expect("a question").0.0)
@@ -354,12 +515,55 @@ mod tests {
     }
 
     #[test]
+    fn a_tenant_with_many_accounts_waits_as_one_user() {
+        let start = Instant::now();
+        let mut queue = Queue::new(UNLIMITED);
+        for number in 0..200 {
+            let accounts = account(0, 50 + number);
+            queue.set(
+                GroupId(u64::from(number)),
+                accounts,
+                false,
+                (start, Urgency::LikelyLost),
+            );
+        }
+        for number in 1..4 {
+            let group = GroupId(1_000 + u64::from(number));
+            queue.set(group, user(number), false, (start, Urgency::LikelyLost));
+        }
+        let taken = std::iter::from_fn(|| queue.take(start));
+        let taken: Vec<u64> = taken.map(|(group, _)| group.0).collect();
+        assert_eq!(taken.len(), 203);
+        let last = taken.iter().rposition(|group| *group >= 1_000);
+        assert!(last.is_some_and(|last| last < 8), "{last:?}");
+    }
+
+    #[test]
+    fn the_question_about_all_objects_is_before_any_number_of_others() {
+        let start = Instant::now();
+        let later = start + Duration::from_secs(1);
+        let mut queue = Queue::new(UNLIMITED);
+        for id in 0..6_000 {
+            // They were due before.
+            queue.set(GroupId(id), user(0), true, (start, Urgency::LikelyLost));
+        }
+        queue.set(GroupId(6_000), user(0), false, (later, Urgency::LikelyLost));
+        assert_eq!(queue.take(later), Some((GroupId(6_000), user(0))));
+    }
+
+    #[test]
     fn a_random_queue_loses_nothing_and_makes_no_user_wait_for_the_others_questions() {
         for seed in 0..100 {
             let mut rng = StdRng::seed_from_u64(seed);
             let start = Instant::now();
             let most = rng.random_range(1..20);
-            let mut queue = Queue::new(most);
+            let most_of_tenant = rng.random_range(1..30);
+            let mut queue = Queue::new(InFlight {
+                of_tenant: most_of_tenant,
+                of_user: most,
+            });
+            // Two tenants with two users each.
+            let user = |number: u8| account(number / 2, number);
             let mut expected: HashMap<GroupId, u8> = HashMap::new();
             let mut in_flight = [0; 4];
             // By user: how many questions of others were taken since it had one that was due.
@@ -376,7 +580,8 @@ mod tests {
                     0 | 1 => {
                         let urgency = [Urgency::LikelyLost, Urgency::Changed, Urgency::Regular];
                         let urgency = urgency[rng.random_range(0..3)];
-                        queue.set(group, user(owner), (start, urgency));
+                        let is_narrow = rng.random_bool(0.5);
+                        queue.set(group, user(owner), is_narrow, (start, urgency));
                         expected.insert(group, owner);
                     }
                     2 => {
@@ -388,13 +593,21 @@ mod tests {
                         in_flight[usize::from(owner)] -= 1;
                     }
                     _ => {
-                        let may_ask = |number: u8| in_flight[usize::from(number)] < most;
+                        let of_tenant = |number: u8| {
+                            let first = usize::from(number / 2 * 2);
+                            in_flight[first] + in_flight[first + 1]
+                        };
+                        let may_ask = |number: u8| {
+                            in_flight[usize::from(number)] < most
+                                && of_tenant(number) < most_of_tenant
+                        };
                         let waits = |number| expected.values().any(|owner| *owner == number);
                         let waiting: Vec<u8> =
                             (0..4).filter(|of| may_ask(*of) && waits(*of)).collect();
                         let taken = queue.take(start);
                         let owner = taken.map(|(taken, _)| expected.remove(&taken).expect("set"));
                         assert_eq!(owner.is_none(), waiting.is_empty(), "seed {seed}");
+                        assert!(owner.is_none_or(|owner| waiting.contains(&owner)));
                         assert_eq!(owner.map(user), taken.map(|(_, user)| user));
                         if let Some(owner) = owner {
                             in_flight[usize::from(owner)] += 1;
@@ -405,7 +618,7 @@ mod tests {
                                 true => *passed + 1,
                                 false => 0,
                             };
-                            // Each second question is of the user whose turn it is, of four.
+                            // Each second question is of the tenant and user whose turn it is.
                             assert!(*passed <= 2 * 4, "seed {seed}: {other} waits");
                         }
                     }
@@ -419,31 +632,29 @@ mod tests {
                 queue.release(user);
             }
             assert!(expected.is_empty(), "seed {seed}");
-            assert!(queue.due.is_empty() && queue.held.is_empty(), "seed {seed}");
-            assert!(
-                queue.places.is_empty() && queue.in_flight.is_empty(),
-                "seed {seed}"
-            );
+            let is_empty = queue.places.is_empty() && queue.tenants.is_empty();
+            assert!(is_empty, "seed {seed}");
         }
     }
 
     #[test]
     fn a_question_that_becomes_due_again_and_again_keeps_its_turn() {
         let start = Instant::now();
-        let mut queue = Queue::new(usize::MAX);
+        let mut queue = Queue::new(UNLIMITED);
         for number in 0..100 {
             let group = GroupId(u64::from(number));
-            queue.set(group, user(number), (start, Urgency::Changed));
+            queue.set(group, user(number), false, (start, Urgency::Changed));
         }
         let last = GroupId(99);
         let mut now = start;
         let taken = (0..200).position(|_| {
             now += Duration::from_millis(20);
             let (taken, _) = queue.take(now).expect("a question");
-            queue.set(taken, user(taken.0 as u8), (now, Urgency::Changed));
+            queue.set(taken, user(taken.0 as u8), false, (now, Urgency::Changed));
             queue.set(
                 last,
                 user(99),
+                false,
                 (now + Duration::from_millis(10), Urgency::Changed),
             );
             taken == last
@@ -452,20 +663,27 @@ mod tests {
     }
 
     #[test]
-    fn turns_of_users_without_questions_are_few() {
+    fn turns_without_questions_are_few() {
         let start = Instant::now();
-        let mut queue = Queue::new(usize::MAX);
-        queue.set(GroupId(0), user(0), (start, Urgency::LikelyLost));
+        let mut queue = Queue::new(UNLIMITED);
+        for number in 0..2 {
+            let group = GroupId(20_000 + u64::from(number));
+            queue.set(group, user(number), false, (start, Urgency::LikelyLost));
+        }
         let digester = Digester::new();
         for number in 0..10_000_u64 {
             let group = GroupId(number + 1);
-            let user = digester.digest(&number.to_be_bytes());
-            queue.set(group, user, (start, Urgency::Regular));
+            let (tenant, user) = (Digest::for_tests(1), digester.digest(&number.to_be_bytes()));
+            let of_one = Asker { tenant, user };
+            let alone = Asker { tenant: user, user };
+            let asker = if number % 2 == 0 { of_one } else { alone };
+            queue.set(group, asker, false, (start, Urgency::Regular));
             queue.find_due(start);
             queue.remove(group);
         }
-        let all = queue.turns.iter().chain([&queue.all_turns]);
-        for turns in all {
+        let tenants = queue.tenants.values().map(|tenant| &tenant.turns);
+        let rotas = tenants.chain([&queue.turns]);
+        for turns in rotas.flat_map(|rota| rota.by_class.iter().chain([&rota.all])) {
             assert!(turns.order.len() <= SPARE_TURNS + 4);
             assert_eq!(turns.order.len(), turns.places.len());
         }

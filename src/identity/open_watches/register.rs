@@ -23,7 +23,7 @@ use tokio::time::Instant;
 
 use super::Config;
 use super::GroupId;
-use super::MOST_OF_USER;
+use super::MOST_IN_FLIGHT;
 use super::MemberId;
 use super::open_watch::End;
 use super::open_watch::Ending;
@@ -68,6 +68,8 @@ pub(super) struct Register {
     /// The watches whose client certificates expire, in the order of time.
     expiries: BTreeSet<(Instant, MemberId)>,
     pub(super) queue: Queue,
+    /// The questions whose watches get no events.
+    held: BTreeSet<GroupId>,
     last_id: u64,
 }
 
@@ -115,7 +117,8 @@ impl Register {
             by_uid: HashMap::new(),
             users: HashMap::new(),
             expiries: BTreeSet::new(),
-            queue: Queue::new(MOST_OF_USER),
+            queue: Queue::new(MOST_IN_FLIGHT),
+            held: BTreeSet::new(),
             last_id: 0,
         }
     }
@@ -146,6 +149,7 @@ impl Register {
                 let (known, unknown) = unsettled.deleted;
                 if let Some(at) = known.max(unknown) {
                     self.ask_after(token, at, known.is_some());
+                    self.suspect(token, known.is_some());
                 }
                 Some(token)
             }
@@ -164,6 +168,7 @@ impl Register {
             abort: opened.abort,
         };
         self.members.insert(id, member);
+        self.update_hold(id);
         id
     }
 
@@ -181,7 +186,7 @@ impl Register {
 
     /// The most urgent question that is due.
     pub(super) fn take(&mut self, now: Instant) -> Option<Inquiry> {
-        let (id, user) = self.queue.take(now)?;
+        let (id, asker) = self.queue.take(now)?;
         let group = self.groups.get_mut(&id)?;
         group.is_asked = true;
         let group = &self.groups[&id];
@@ -199,7 +204,7 @@ impl Register {
         };
         Some(Inquiry {
             group: id,
-            user,
+            asker,
             about,
         })
     }
@@ -268,6 +273,64 @@ impl Register {
         ages.max().unwrap_or_default()
     }
 
+    /// Finds the questions that are due. The watches of those about a right that is probably lost get
+    /// no more events until there is an answer.
+    pub(super) fn find_due(&mut self, now: Instant) {
+        for id in self.queue.find_due(now) {
+            let group = self.groups.get(&id);
+            if group.is_some_and(|group| group.is_suspect && group.schedule.is_changing()) {
+                self.hold(id, true);
+            }
+        }
+    }
+
+    /// Ends the watches that get no events.
+    pub(super) fn end_held(&mut self) -> Vec<Ending> {
+        let held = std::mem::take(&mut self.held).into_iter();
+        let members: Vec<MemberId> = held.flat_map(|id| self.members_of(id)).collect();
+        self.revoke(&members)
+    }
+
+    /// The number of watches that get no events.
+    pub(super) fn held(&self) -> usize {
+        let held = self.members.values();
+        held.filter(|member| member.end.is_held()).count()
+    }
+
+    /// Remembers whether a right is probably lost.
+    fn suspect(&mut self, id: GroupId, is_suspect: bool) {
+        if let Some(group) = self.groups.get_mut(&id) {
+            group.is_suspect |= is_suspect;
+        }
+    }
+
+    /// Holds the events of a group's watches back, or lets them have these.
+    fn hold(&mut self, id: GroupId, is_held: bool) {
+        let Some(group) = self.groups.get_mut(&id) else {
+            return;
+        };
+        if group.is_held == is_held {
+            return;
+        }
+        group.is_held = is_held;
+        match is_held {
+            true => self.held.insert(id),
+            false => self.held.remove(&id),
+        };
+        for member in self.members_of(id) {
+            self.update_hold(member);
+        }
+    }
+
+    /// Holds the events of a watch back as long as one of its questions requires it.
+    fn update_hold(&self, id: MemberId) {
+        if let Some(member) = self.members.get(&id) {
+            let groups = [member.right, member.token].into_iter().flatten();
+            let mut groups = groups.filter_map(|group| self.groups.get(&group));
+            member.end.hold(groups.any(|group| group.is_held));
+        }
+    }
+
     fn members_of(&self, id: GroupId) -> Vec<MemberId> {
         let group = self.groups.get(&id);
         group.map_or_else(Vec::new, |group| group.members.iter().copied().collect())
@@ -293,7 +356,8 @@ impl Register {
         if let Some(group) = self.groups.get(&id)
             && !group.is_asked
         {
-            self.queue.set(id, group.user, group.schedule.next());
+            let next = group.schedule.next();
+            self.queue.set(id, group.asker, group.is_narrow(), next);
         }
     }
 

@@ -133,6 +133,11 @@ impl Schedule {
         }
     }
 
+    /// True until the question was asked for the last time after a change of rights.
+    pub(super) fn is_changing(&self) -> bool {
+        self.change.is_some()
+    }
+
     /// A question of `asked_at` has a clear answer. Without changes it is asked again at `regular`.
     pub(super) fn answered(&mut self, asked_at: Instant, regular: Instant) {
         self.asked(asked_at);

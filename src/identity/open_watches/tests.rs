@@ -128,6 +128,10 @@ impl Scene {
             },
             digest: self.digester.digest(name.as_bytes()),
             name: self.digester.digest(name.as_bytes()),
+            // `n/a` is an account of the tenant `n`.
+            tenant: self
+                .digester
+                .digest(name.split('/').next().unwrap_or(name).as_bytes()),
         })
     }
 
@@ -534,12 +538,12 @@ async fn a_change_is_judged_several_times_and_only_for_those_concerned() {
     let mut watch = scene.open("u", "pods");
     let mut other = scene.open("v", "pods");
     sleep(2 * SECOND).await;
-    scene.changed(|user| user == "u", |_| Concern::Unlikely);
+    scene.changed(|user| user == "u", |_| Concern::Kept);
     sleep(10 * SECOND).await;
     let asked: Vec<u64> = scene.asked().into_iter().map(|(at, _)| at).collect();
     assert_eq!(asked, [2, 3, 7]);
     // The API server's authorizer learns of the change after kubefan.
-    scene.changed(|user| user == "u", |_| Concern::Unlikely);
+    scene.changed(|user| user == "u", |_| Concern::Kept);
     sleep(SECOND / 2).await;
     scene.set("u", "pods", Judgement::Denied);
     scene.set("v", "pods", Judgement::Denied);
@@ -555,7 +559,7 @@ async fn after_a_change_the_question_with_selectors_is_judged_several_times_too(
     sleep(2 * SECOND).await;
     // One authorizer knows of the change at once, the other after half a second.
     scene.set("u", "pods", Judgement::Denied);
-    scene.changed(|_| true, |_| Concern::Unlikely);
+    scene.changed(|_| true, |_| Concern::Kept);
     sleep(SECOND / 2).await;
     assert!(!is_over(&mut watch));
     scene.set("u", "pods selected", Judgement::Denied);
@@ -578,7 +582,7 @@ async fn a_watch_that_moves_while_a_change_is_decided_is_judged_several_times_to
             let ended = register.judged(general, None, Judgement::Denied, now, now);
             assert!(ended.is_empty());
         });
-        Concern::Unlikely
+        Concern::Kept
     };
     scene.watches.changed(now, |_| true, concern);
     sleep(40 * SECOND).await;
@@ -647,7 +651,7 @@ async fn a_broad_change_is_judged_at_the_permitted_rate() {
         scene.asked();
         let concern = |resource: &str| match resource {
             "lost" => Concern::LikelyLost,
-            _ => Concern::Unlikely,
+            _ => Concern::Kept,
         };
         scene.changed(|_| true, concern);
         sleep(20 * SECOND).await;
@@ -678,7 +682,7 @@ async fn the_rate_is_limited_and_likely_losses_are_first() {
     advance(SECOND).await;
     let concern = |resource: &str| match resource {
         "lost" => Concern::LikelyLost,
-        _ => Concern::Unlikely,
+        _ => Concern::Kept,
     };
     scene.changed(|_| true, concern);
     sleep(10 * SECOND).await;
@@ -688,9 +692,177 @@ async fn the_rate_is_limited_and_likely_losses_are_first() {
     drop(lost);
 }
 
+/// A client reads its watch if this is true.
+fn gets_events(watch: &mut OpenWatch) -> bool {
+    !is_over(watch) && !watch.is_held()
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_lost_right_shows_nothing_more_however_many_questions_wait() {
+    let scene = Scene::new();
+    let mut watches: Vec<_> = (0..5_657)
+        .map(|number| scene.open_with("many", "many", &format!("r{number}"), None))
+        .collect();
+    let mut kept = watches.split_off(5_000);
+    let mut broad = scene.open("many", "pods");
+    let mut other = scene.open("other", "pods");
+    for number in 0..5_000 {
+        scene.set("many", &format!("r{number}"), Judgement::Denied);
+    }
+    scene.set("many", "pods", Judgement::Denied);
+    // All questions are due already.
+    sleep(MINUTE).await;
+    scene.changed(|user| user == "many", |_| Concern::LikelyLost);
+    assert!(!watches.iter_mut().chain(&mut kept).any(gets_events));
+    assert!(gets_events(&mut other));
+    for _ in 0..60 {
+        sleep(5 * SECOND).await;
+        assert!(!watches.iter_mut().any(gets_events));
+    }
+    assert!(watches.iter_mut().all(is_over));
+    assert!(is_over(&mut broad));
+    // A webhook grants the others: they get the events that were held back.
+    assert!(kept.iter_mut().all(gets_events));
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_yes_of_an_authorizer_that_lags_does_not_outlast_a_second() {
+    let scene = Scene::with_rate(1);
+    let mut watch = scene.open("u", "pods");
+    sleep(SECOND).await;
+    scene.changed(|user| user == "u", |_| Concern::LikelyLost);
+    sleep(SECOND / 10).await;
+    assert!(gets_events(&mut watch), "after a yes");
+    // Now many questions wait, before that of the watch is due again.
+    let _others: Vec<_> = (0..1_000)
+        .map(|number| scene.open(&format!("u{number}"), "pods"))
+        .collect();
+    scene.changed(|user| user != "u", |_| Concern::LikelyLost);
+    scene.set("u", "pods", Judgement::Denied);
+    sleep(SECOND).await;
+    assert!(!is_over(&mut watch) && watch.is_held());
+    sleep(2_000 * SECOND).await;
+    assert!(is_over(&mut watch));
+}
+
+#[tokio::test(start_paused = true)]
+async fn in_an_outage_a_right_that_is_probably_lost_waits_for_its_answer() {
+    for (judgement, ends) in [(Judgement::Allowed, false), (Judgement::Denied, true)] {
+        let scene = Scene::new();
+        scene.set("u", "pods", Judgement::NoAnswer);
+        let mut watch = scene.open("u", "pods");
+        let mut other = scene.open("u", "nodes");
+        scene.set("u", "nodes", Judgement::NoAnswer);
+        let lost = |resource: &str| match resource {
+            "pods" => Concern::LikelyLost,
+            _ => Concern::Kept,
+        };
+        scene.changed(|_| true, lost);
+        for _ in 0..10 {
+            sleep(MINUTE).await;
+            assert!(!is_over(&mut watch) && watch.is_held());
+            assert!(gets_events(&mut other));
+        }
+        scene.set("u", "pods", judgement);
+        sleep(MINUTE).await;
+        assert_eq!(is_over(&mut watch), ends);
+        assert_eq!(gets_events(&mut watch), !ends);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_right_that_is_granted_again_needs_no_answer() {
+    let scene = Scene::new();
+    scene.set("u", "pods", Judgement::NoAnswer);
+    let mut watch = scene.open("u", "pods");
+    let woken = Arc::new(std::sync::atomic::AtomicU32::new(0));
+    let wakes = Arc::clone(&woken);
+    let waker = futures_util::task::waker(Arc::new(CountedWake(wakes)));
+    let mut cx = std::task::Context::from_waker(&waker);
+    assert!(watch.poll_end(&mut cx).is_pending());
+    for round in 1..3 {
+        scene.changed(|_| true, |_| Concern::LikelyLost);
+        sleep(SECOND).await;
+        assert!(watch.is_held());
+        // It is not known any more what the roles grant.
+        scene.changed(|_| true, |_| Concern::Unclear);
+        assert!(watch.is_held());
+        scene.changed(|_| true, |_| Concern::Kept);
+        assert!(gets_events(&mut watch));
+        // The body was not polled meanwhile, so it has the same waker.
+        assert!(watch.poll_end(&mut cx).is_pending());
+        assert_eq!(woken.load(std::sync::atomic::Ordering::Relaxed), round);
+    }
+}
+
+/// Counts how often a watch is woken.
+struct CountedWake(Arc<std::sync::atomic::AtomicU32>);
+
+impl futures_util::task::ArcWake for CountedWake {
+    fn wake_by_ref(counted: &Arc<Self>) {
+        counted.0.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_drain_ends_the_watches_that_get_no_events() {
+    let scene = Scene::new();
+    scene.set("u", "pods", Judgement::NoAnswer);
+    let (mut held, mut other) = (scene.open("u", "pods"), scene.open("v", "pods"));
+    scene.changed(|user| user == "u", |_| Concern::LikelyLost);
+    sleep(SECOND).await;
+    assert!(held.is_held());
+    let shutdown = scene.watches.inner.shutdown.clone();
+    // As for the connection of the watch.
+    let _hold = shutdown.hold();
+    let ending = shutdown.reached(Phase::EndWatches);
+    tokio::spawn(async move { shutdown.drain().await });
+    ending.await;
+    sleep(SECOND / 10).await;
+    assert!(is_over(&mut held) && !is_over(&mut other));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_tenant_with_many_accounts_does_not_delay_the_others() {
+    let scene = Scene::new();
+    let _many: Vec<_> = (0..1_500)
+        .map(|number| scene.open(&format!("many/{number}"), "pods"))
+        .collect();
+    let mut lost = scene.open("lost", "pods");
+    sleep(MINUTE).await;
+    scene.changed(|user| user.starts_with("many"), |_| Concern::LikelyLost);
+    sleep(3 * SECOND).await;
+    scene.set("lost", "pods", Judgement::Denied);
+    scene.changed(|user| user == "lost", |_| Concern::Unclear);
+    sleep(SECOND / 2).await;
+    assert!(is_over(&mut lost));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_token_that_was_refused_elsewhere_is_asked_about_at_once() {
+    let scene = Scene::new();
+    let (mut watch, mut other) = (scene.open("u", "pods"), scene.open("v", "pods"));
+    scene.set_token("u", TokenCheck::Refused);
+    let digest = |token: &str| scene.digester.digest(token.as_bytes());
+    scene.watches.token_refused(&digest("u"));
+    scene.watches.token_refused(&digest("unknown"));
+    sleep(SECOND / 10).await;
+    // After the first refusal, no more events.
+    assert!(!is_over(&mut watch) && watch.is_held());
+    sleep(2 * SECOND).await;
+    assert!(is_over(&mut watch));
+    assert!(gets_events(&mut other));
+    // A wrong refusal has no effect.
+    scene.watches.token_refused(&digest("v"));
+    sleep(5 * SECOND).await;
+    assert!(gets_events(&mut other));
+    let asked = scene.asked();
+    assert_eq!(asked.iter().filter(|(_, token)| token == "v").count(), 1);
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_user_with_very_many_questions_does_not_delay_the_others() {
-    for concern in [Concern::Unlikely, Concern::LikelyLost] {
+    for concern in [Concern::Kept, Concern::LikelyLost] {
         let scene = Scene::new();
         let _many: Vec<_> = (0..10_000)
             .map(|number| scene.open("many", &format!("r{number}")))
@@ -716,7 +888,7 @@ async fn users_with_slow_answers_do_not_delay_the_others() {
     scene.script.0.lock().delay = 10 * SECOND;
     scene.changed(is_slow, |_| Concern::LikelyLost);
     sleep(SECOND).await;
-    assert_eq!(scene.asked().len(), 7 * MOST_OF_USER);
+    assert_eq!(scene.asked().len(), 7 * MOST_IN_FLIGHT.of_user);
     scene.script.0.lock().delay = Duration::ZERO;
     scene.set("lost", "pods", Judgement::Denied);
     scene.changed(|user| user == "lost", |_| Concern::LikelyLost);

@@ -8,6 +8,7 @@ use super::objects::Kind;
 use super::objects::Name;
 use super::objects::Rule;
 use super::objects::Subject;
+use super::replaced::Replaced;
 use crate::api::Object;
 use crate::identity::Attributes;
 use crate::identity::User;
@@ -22,6 +23,7 @@ pub(super) struct Policy {
     bindings: HashMap<Name, Binding>,
     by_role: HashMap<Name, HashSet<Name>>,
     by_subject: HashMap<Subject, HashSet<Name>>,
+    replaced: Replaced,
 }
 
 /// The users and groups whose rights may have changed, each with the namespace of the change; the
@@ -37,10 +39,13 @@ impl Policy {
             Kind::Role { .. } => {
                 let rules = Rule::of_role(object);
                 let old = self.roles.insert(name.clone(), rules);
-                match old.as_ref() == self.roles.get(&name) {
-                    true => Concerned::default(),
-                    false => self.with_role(&name),
+                if old.as_ref() == self.roles.get(&name) {
+                    return Concerned::default();
                 }
+                if let Some(old) = old {
+                    self.replaced.add_role(&name, old);
+                }
+                self.with_role(&name)
             }
             Kind::Binding { .. } => match Binding::of(object) {
                 Some(binding) => self.set_binding(name, Some(binding)),
@@ -53,7 +58,10 @@ impl Policy {
     pub(super) fn remove(&mut self, kind: Kind, name: &Name) -> Concerned {
         match kind {
             Kind::Role { .. } => match self.roles.remove(name) {
-                Some(_) => self.with_role(name),
+                Some(old) => {
+                    self.replaced.add_role(name, old);
+                    self.with_role(name)
+                }
                 None => Concerned::default(),
             },
             Kind::Binding { .. } => self.set_binding(name.clone(), None),
@@ -98,6 +106,24 @@ impl Policy {
         })
     }
 
+    /// True if the roles allowed that a short time ago, or still do: with any of the roles and bindings
+    /// since.
+    pub(super) fn allowed(&self, user: &User, attributes: &Attributes) -> bool {
+        let allows = |(namespace, role): (&String, &Name)| {
+            let is_here = namespace.is_empty() || *namespace == attributes.namespace;
+            let rules = self.roles.get(role).into_iter().flatten();
+            let mut rules = rules.chain(self.replaced.rules(role));
+            is_here && rules.any(|rule| rule.allows(attributes))
+        };
+        Subject::all_of(user).any(|subject| {
+            let bindings = self.by_subject.get(&subject).into_iter().flatten();
+            let bindings = bindings.map(|name| (&name.namespace, &self.bindings[name].role));
+            let bound = self.replaced.bound(&subject);
+            let mut all = bindings.chain(bound.map(|(namespace, role)| (namespace, role)));
+            all.any(allows)
+        })
+    }
+
     fn with_role(&self, role: &Name) -> Concerned {
         let mut concerned = Concerned::default();
         for name in self.by_role.get(role).into_iter().flatten() {
@@ -116,6 +142,9 @@ impl Policy {
                 remove_from(&mut self.by_subject, subject, &name);
             }
             concerned.add(&name, &old);
+            if is_changed {
+                self.replaced.add_binding(&name.namespace, &old);
+            }
         }
         if let Some(binding) = binding {
             let by_role = self.by_role.entry(binding.role.clone());
@@ -290,6 +319,41 @@ mod tests {
         let bound = binding("", "b", "cluster", account);
         assert_eq!(shown(policy.set(CLUSTER_BINDING, &bound)), [""; 0]);
         assert!(!policy.allows(&user, &watch("b", "pods")));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_right_was_there_before_its_role_or_binding_changed_in_any_order() {
+        let subjects = json!([{"kind": "User", "name": "u"}]);
+        let bound = binding("a", "b", "cluster", subjects);
+        let granting = role("", "cluster", "pods");
+        for changes in [
+            &["role"][..],
+            &["binding"],
+            &["role", "binding"],
+            &["binding", "role"],
+            &["other"],
+        ] {
+            let mut policy = Policy::default();
+            policy.set(CLUSTER_ROLE, &granting);
+            policy.set(BINDING, &bound);
+            for change in changes {
+                match *change {
+                    "role" => policy.remove(CLUSTER_ROLE, &Name::of(&granting)),
+                    "binding" => policy.remove(BINDING, &Name::of(&bound)),
+                    _ => policy.set(CLUSTER_ROLE, &role("", "cluster", "nodes")),
+                };
+            }
+            let (user, other) = (user("u", &[]), user("v", &[]));
+            assert!(!policy.allows(&user, &watch("a", "pods")), "{changes:?}");
+            assert!(policy.allowed(&user, &watch("a", "pods")), "{changes:?}");
+            // These were never granted.
+            assert!(!policy.allowed(&user, &watch("b", "pods")), "{changes:?}");
+            assert!(
+                !policy.allowed(&user, &watch("a", "secrets")),
+                "{changes:?}"
+            );
+            assert!(!policy.allowed(&other, &watch("a", "pods")), "{changes:?}");
+        }
     }
 
     #[test]

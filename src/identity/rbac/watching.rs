@@ -224,10 +224,10 @@ impl RoleWatch {
             let last = recent.last(user, &attributes.namespace);
             match last.is_some_and(|last| last >= now) {
                 false => Concern::None,
-                true if is_complete && !known.policy.allows(user, attributes) => {
-                    Concern::LikelyLost
-                }
-                true => Concern::Unlikely,
+                true if !is_complete => Concern::Unclear,
+                true if known.policy.allows(user, attributes) => Concern::Kept,
+                true if known.policy.allowed(user, attributes) => Concern::LikelyLost,
+                true => Concern::Unclear,
             }
         });
     }

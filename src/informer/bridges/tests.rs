@@ -28,6 +28,7 @@ use crate::cache::BridgedWatch;
 use crate::cache::EvictedBytes;
 use crate::cache::Reader;
 use crate::cache::Writer;
+use crate::concurrency::AskerId;
 use crate::shutdown;
 use crate::shutdown::Shutdown;
 use crate::upstream::Error;
@@ -129,6 +130,10 @@ impl Bench {
     }
 
     fn watch_selected(&self, version: u64, selector: &str) -> BridgedWatch {
+        self.watch_of("user", version, selector)
+    }
+
+    fn watch_of(&self, user: &str, version: u64, selector: &str) -> BridgedWatch {
         let selection = Arc::<Selection>::default();
         let gap = self.reader.gap(ResourceVersion(version), &selection);
         let scope = Scope {
@@ -136,7 +141,7 @@ impl Bench {
             ..Scope::default()
         };
         let gap = gap.expect("no limit").expect("a gap");
-        self.bridges.watch(gap, &scope)
+        self.bridges.watch(gap, &scope, AskerId::of(&user))
     }
 
     fn requests(&self) -> Vec<String> {
@@ -343,7 +348,10 @@ async fn events_that_no_watch_reads_are_dropped_when_others_need_their_memory() 
 #[tokio::test(start_paused = true)]
 async fn bridges_are_limited_and_a_client_waits_for_a_place_only_some_seconds() {
     let bench = Bench::new([]);
-    let silent = |number: usize| bench.watch_selected(7, &format!("app={number}"));
+    let silent = |number: usize| {
+        let user = format!("user-{number}");
+        bench.watch_of(&user, 7, &format!("app={number}"))
+    };
     let mut holders: Vec<_> = (0..MAX_OPEN).map(silent).collect();
     // All places are taken first, because bridges wait for a place in the order of their start.
     let started = Instant::now();
@@ -365,4 +373,24 @@ async fn bridges_are_limited_and_a_client_waits_for_a_place_only_some_seconds() 
         .push_back(open(vec![bookmark(20)]));
     holders.truncate(1);
     assert_eq!(outcome(last).await, "joined at 20");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_user_with_many_bridges_leaves_places_to_the_others() {
+    let bench = Bench::new([]);
+    let _many: Vec<_> = (0..10 * MAX_OPEN)
+        .map(|number| bench.watch_of("many", 7, &format!("app={number}")))
+        .collect();
+    // The last one waits for a place of the user with many, until another one joins.
+    let waiting = format!("app={}", 10 * MAX_OPEN - 1);
+    tokio::time::sleep(2 * super::GATHER_TIME).await;
+    assert_eq!(bench.requests().len(), MAX_OPEN / 2);
+    for selector in ["of=other", &waiting] {
+        let answers = &bench.upstream.answers;
+        answers.lock().push_back(open(vec![bookmark(20)]));
+        let started = Instant::now();
+        let other = bench.watch_of("other", 7, selector);
+        assert_eq!(outcome(other).await, "joined at 20", "{selector}");
+        assert!(started.elapsed() <= super::GATHER_TIME, "{selector}");
+    }
 }

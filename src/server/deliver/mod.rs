@@ -26,6 +26,7 @@ use crate::cache::InitialObjects;
 use crate::codec::ListParts;
 use crate::codec::Representation;
 use crate::codec::View;
+use crate::concurrency::AskerId;
 use crate::concurrency::Revocable;
 use crate::informer::ProofMethod;
 use crate::ledger::Account;
@@ -79,6 +80,8 @@ pub(super) struct Delivery<'a> {
     /// Whether each event of a watch is a frame of its own, even if several events are waiting.
     /// Over a WebSocket each event is one message.
     pub(super) one_event_per_frame: bool,
+    /// For which the few places of bridges are shared.
+    pub(super) asker: AskerId,
     /// The account of the client's connection; `None` in the simulator.
     account: Option<Arc<Account>>,
     /// The client's connection; `None` if the request was not received from one.
@@ -106,6 +109,7 @@ impl<'a> Delivery<'a> {
             initial_chunks: None,
             is_http2: request.version() == Version::HTTP_2,
             one_event_per_frame: is_websocket,
+            asker: AskerId::of(&()),
             account: request.extensions().get().cloned(),
             connection: request.extensions().get().cloned(),
         }
@@ -119,6 +123,12 @@ impl<'a> Delivery<'a> {
         self
     }
 
+    /// The same delivery to `asker`.
+    pub(super) fn to(mut self, asker: AskerId) -> Self {
+        self.asker = asker;
+        self
+    }
+
     /// A delivery without compression. Each part of the answer, and each watch event, is sent as a
     /// frame of its own.
     pub(super) fn plain(representation: Representation) -> Self {
@@ -128,6 +138,7 @@ impl<'a> Delivery<'a> {
             initial_chunks: None,
             is_http2: false,
             one_event_per_frame: true,
+            asker: AskerId::of(&()),
             account: None,
             connection: None,
         }

@@ -9,6 +9,7 @@ mod shared_reads;
 use std::future::poll_fn;
 use std::net::IpAddr;
 use std::pin::Pin;
+use std::pin::pin;
 use std::sync::Arc;
 use std::task::Context;
 use std::task::Poll;
@@ -288,19 +289,24 @@ impl Forwarding {
                     None => std::future::pending().await,
                 }
             };
-            let ended = async {
-                match watch {
-                    Some(mut watch) => poll_fn(|cx| watch.poll_end(cx)).await,
-                    None => std::future::pending().await,
+            let mut joined = pin!(upgrade.join());
+            let joined = poll_fn(|cx| {
+                if let Some(watch) = &mut watch {
+                    if watch.poll_end(cx).is_ready() {
+                        return Poll::Ready(Ok(()));
+                    }
+                    if watch.is_held() {
+                        return Poll::Pending;
+                    }
                 }
-            };
+                joined.as_mut().poll(cx).map_ok(drop)
+            });
             tokio::select! {
-                joined = upgrade.join() => {
+                joined = joined => {
                     if let Err(error) = joined {
                         tracing::debug!(%error, "upgraded connection broke");
                     }
                 }
-                () = ended => {}
                 () = not_created => {}
                 () = closed(account.as_deref()) => {
                     tracing::debug!("memory is short, and this upgraded connection holds the most");
@@ -359,6 +365,10 @@ impl BodyGuard for ForwardedWatch {
             Some(end) => Pin::new(end).poll(cx),
             None => Poll::Pending,
         }
+    }
+
+    fn is_held(&self) -> bool {
+        self.right.as_ref().is_some_and(BodyGuard::is_held)
     }
 }
 

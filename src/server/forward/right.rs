@@ -84,6 +84,10 @@ impl BodyGuard for Right {
     fn poll_end(&mut self, cx: &mut Context<'_>) -> Poll<()> {
         self.watch.poll_end(cx)
     }
+
+    fn is_held(&self) -> bool {
+        self.watch.is_held()
+    }
 }
 
 impl RightToCreate {

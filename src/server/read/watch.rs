@@ -64,7 +64,7 @@ pub(super) fn watch(
     let initial = stream.as_ref().ok().and_then(WatchStream::initial_objects);
     let source = match (stream, from) {
         (Err(WatchError::Expired(expired)), WatchFrom::After(version)) => collection
-            .bridge(version, selection, scope)
+            .bridge(version, selection, scope, delivery.asker)
             .and_then(|bridged| Ok(WatchSource::Bridge(bridged.ok_or(expired)?))),
         (stream, _) => stream.map(WatchSource::Stream),
     };

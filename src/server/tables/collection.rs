@@ -21,6 +21,7 @@ use crate::codec::MetaVersion;
 use crate::codec::Printer;
 use crate::codec::Representation;
 use crate::codec::TableView;
+use crate::concurrency::AskerId;
 use crate::informer::Informer;
 use crate::server::collection::Collection;
 use crate::server::collection::CollectionEnd;
@@ -109,8 +110,9 @@ impl Collection for TableCollection {
         version: ResourceVersion,
         selection: &Arc<Selection>,
         scope: &Scope,
+        asker: AskerId,
     ) -> Result<Option<BridgedWatch>, WatchError> {
-        self.informer.bridge(version, selection, scope)
+        self.informer.bridge(version, selection, scope, asker)
     }
 
     fn count_sent(&self, events: u64) {

@@ -13,6 +13,7 @@ use crate::identity::caller::KnownUser;
 use crate::identity::open_watches::GroupId;
 use crate::identity::open_watches::open_watch::Ending;
 use crate::identity::reviews::Judgement;
+use crate::identity::token::Digest;
 
 /// A token is not good if the API server answers 401 twice, this long apart. It answers 401 too
 /// while one of its authenticators fails.
@@ -38,6 +39,7 @@ impl Register {
             Judgement::Allowed => {
                 group.schedule.answered(asked_at, regular);
                 group.judged_at = asked_at;
+                self.kept(id, now);
             }
             Judgement::Denied => return self.denied(id, asked_at, now),
             Judgement::Refused | Judgement::Unclear | Judgement::NoAnswer | Judgement::Busy => {
@@ -72,6 +74,7 @@ impl Register {
                 group.schedule.answered(asked_at, regular);
                 group.judged_at = asked_at;
                 group.refused_at = None;
+                self.kept(id, now);
             }
         }
         if let TokenCheck::User(user) = check {
@@ -91,6 +94,16 @@ impl Register {
     ) {
         for (concern, id) in concerned {
             self.ask_after(*id, at, *concern == Concern::LikelyLost);
+            match concern {
+                Concern::LikelyLost => self.lost(*id),
+                Concern::Kept => {
+                    if let Some(group) = self.groups.get_mut(id) {
+                        group.is_suspect = false;
+                    }
+                    self.hold(*id, false);
+                }
+                Concern::Unclear | Concern::None => {}
+            }
         }
     }
 
@@ -115,6 +128,7 @@ impl Register {
     pub(in crate::identity::open_watches) fn deleted(&mut self, uid: &str, at: Instant) {
         for id in self.by_uid.get(uid).cloned().unwrap_or_default() {
             self.ask_after(id, at, true);
+            self.lost(id);
         }
     }
 
@@ -125,6 +139,25 @@ impl Register {
         for id in all {
             self.ask_after(id, at, false);
         }
+    }
+
+    /// A right is lost, as far as kubefan sees: its watches get no events until the API server is
+    /// asked.
+    fn lost(&mut self, id: GroupId) {
+        self.suspect(id, true);
+        self.hold(id, true);
+    }
+
+    /// The API server has said yes. The watches get events again, unless the question is due again
+    /// because the right is probably lost: the yes may be from before the change, or late.
+    fn kept(&mut self, id: GroupId, now: Instant) {
+        let Some(group) = self.groups.get_mut(&id) else {
+            return;
+        };
+        group.is_suspect &= group.schedule.is_changing();
+        let is_due = group.schedule.next().0 <= now;
+        let is_held = group.is_held && group.is_suspect && is_due;
+        self.hold(id, is_held);
     }
 
     /// The user did not have the right at `asked_at`. Watches that it may have by their selectors
@@ -150,6 +183,17 @@ impl Register {
         endings
     }
 
+    /// The API server has refused a token in another request.
+    pub(in crate::identity::open_watches) fn token_refused(
+        &mut self,
+        token: &Digest,
+        now: Instant,
+    ) {
+        if let Some(id) = self.tokens.get(token).copied() {
+            self.doubt(id, now);
+        }
+    }
+
     /// A token was refused when a right was asked about with it. Asks about the token itself.
     fn doubt(&mut self, id: GroupId, now: Instant) {
         if let Some(group) = self.groups.get_mut(&id)
@@ -171,6 +215,7 @@ impl Register {
             let regular = asked_at + self.config.reauthenticate;
             group.schedule.answered(asked_at, regular);
             group.schedule.ask_by(second);
+            self.hold(id, true);
             self.enqueue(id);
             return Vec::new();
         }

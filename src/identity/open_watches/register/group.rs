@@ -7,6 +7,7 @@ use tokio::time::Instant;
 
 use crate::identity::Attributes;
 use crate::identity::authorizer::Question;
+use crate::identity::caller::Asker;
 use crate::identity::caller::KnownCaller;
 use crate::identity::caller::KnownUser;
 use crate::identity::open_watches::GroupId;
@@ -18,8 +19,8 @@ use crate::identity::token::Token;
 /// The watches about which one question is asked.
 pub(super) struct Group {
     pub(super) subject: Subject,
-    /// The digest of the name of the user that the question is about.
-    pub(super) user: Digest,
+    /// The user that the question is about.
+    pub(super) asker: Asker,
     pub(super) members: BTreeSet<MemberId>,
     pub(super) schedule: Schedule,
     /// True while the question is asked.
@@ -28,6 +29,11 @@ pub(super) struct Group {
     pub(super) judged_at: Instant,
     /// When the first of two refusals was asked for.
     pub(super) refused_at: Option<Instant>,
+    /// True after a change by which the right is lost, as far as kubefan sees: it is held back
+    /// whenever its question is due, until that has an answer.
+    pub(super) is_suspect: bool,
+    /// True while the watches get no events.
+    pub(super) is_held: bool,
 }
 
 pub(super) enum Subject {
@@ -40,9 +46,8 @@ pub(super) enum Subject {
 /// A question that must be asked now.
 pub(in crate::identity::open_watches) struct Inquiry {
     pub(in crate::identity::open_watches) group: GroupId,
-    /// The digest of the name of the user that the question is about. The question is in flight
-    /// until it is released.
-    pub(in crate::identity::open_watches) user: Digest,
+    /// The user that the question is about. The question is in flight until it is released.
+    pub(in crate::identity::open_watches) asker: Asker,
     pub(in crate::identity::open_watches) about: About,
 }
 
@@ -69,24 +74,36 @@ pub(in crate::identity) enum TokenCheck {
 /// How a change of roles concerns a right. The first is asked about first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(in crate::identity) enum Concern {
-    /// The roles do not seem to grant it any more.
+    /// The roles granted it before the change, and do not any more, as far as kubefan sees.
     LikelyLost,
+    /// The roles do not grant it, and did not before; or kubefan does not see all of them.
+    Unclear,
     /// The roles still grant it, as far as kubefan sees.
-    Unlikely,
+    Kept,
     /// Not at all.
     None,
 }
 
 impl Group {
-    pub(super) fn new(subject: Subject, user: Digest, first: Instant, now: Instant) -> Self {
+    pub(super) fn new(subject: Subject, asker: Asker, first: Instant, now: Instant) -> Self {
         Self {
             subject,
-            user,
+            asker,
             members: BTreeSet::new(),
             schedule: Schedule::new(first),
             is_asked: false,
             judged_at: now,
             refused_at: None,
+            is_suspect: false,
+            is_held: false,
+        }
+    }
+
+    /// True if the question is about one object, or a part of those of a resource and namespace.
+    pub(super) fn is_narrow(&self) -> bool {
+        match &self.subject {
+            Subject::Right(question) => question.attributes.is_narrow(),
+            Subject::Token(..) => false,
         }
     }
 }

@@ -53,6 +53,7 @@ impl Register {
         };
         let caller = Arc::clone(&member.caller);
         let schedule = self.groups[&old].schedule.clone();
+        let is_held = self.groups[&old].is_held;
         let roles = &self.recent.roles;
         let changed = roles.last(caller.user(), &attributes.namespace);
         let new = self.join_right(id, &caller, attributes, now);
@@ -68,7 +69,12 @@ impl Register {
                 group.schedule.changed(at, false);
             }
             group.schedule.ask_by(now);
+            group.is_suspect |= is_held;
         }
+        if is_held {
+            self.hold(new, true);
+        }
+        self.update_hold(id);
         self.enqueue(new);
     }
 
@@ -85,11 +91,11 @@ impl Register {
             None => {
                 let id = GroupId(self.next_id());
                 let first = now + jittered(self.config.reauthorize);
-                let (user, name) = (question.user, caller.user.name);
+                let (user, asker) = (question.user, caller.user.asker());
                 let question = Arc::new(question);
                 self.rights.insert(Arc::clone(&question), id);
                 self.groups
-                    .insert(id, Group::new(Subject::Right(question), name, first, now));
+                    .insert(id, Group::new(Subject::Right(question), asker, first, now));
                 let questions = self.users.entry(user);
                 let questions = questions.or_insert_with(|| UserQuestions {
                     user: Arc::clone(&caller.user),
@@ -124,7 +130,7 @@ impl Register {
                     groups.or_default().insert(id);
                 }
                 let subject = Subject::Token(digest, token.clone(), Arc::clone(user));
-                let group = Group::new(subject, user.name, first, now);
+                let group = Group::new(subject, user.asker(), first, now);
                 self.groups.insert(id, group);
                 self.enqueue(id);
                 id
@@ -150,6 +156,7 @@ impl Register {
             return;
         }
         self.queue.remove(id);
+        self.held.remove(&id);
         match self.groups.remove(&id).map(|group| group.subject) {
             Some(Subject::Right(question)) => {
                 self.rights.remove(&question);
