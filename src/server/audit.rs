@@ -24,6 +24,14 @@ use crate::net::Peer;
 
 use super::request::RequestInfo;
 
+/// Longest User-Agent, in bytes, that is written in full, as by the API server.
+const MAX_USER_AGENT: usize = 1024;
+/// What the API server writes after the beginning of a longer one.
+const TRUNCATED: &str = "...TRUNCATED";
+/// The most source addresses in an event. Clients can send any number of them; the last ones, which
+/// are those of proxies, are kept.
+const MAX_SOURCE_IPS: usize = 64;
+
 /// Annotation that distinguishes these events from the API server's.
 const ANSWERED_BY: &str = "kubefan/answered-by";
 
@@ -144,7 +152,7 @@ impl AuditedRequest {
             verb: info.verb.clone(),
             user: EventUser::of(caller),
             source_ips: source_ips(request.headers(), peer.map(|peer| peer.address.ip())),
-            user_agent: header(USER_AGENT.as_str()),
+            user_agent: truncated(header(USER_AGENT.as_str())),
             object_ref: ObjectReference {
                 resource: info.resource.clone(),
                 namespace: info.namespace.clone(),
@@ -229,6 +237,15 @@ impl EventUser {
     }
 }
 
+/// A User-Agent as the API server writes it. It is plain ASCII.
+fn truncated(mut user_agent: String) -> String {
+    if user_agent.len() > MAX_USER_AGENT {
+        user_agent.truncate(MAX_USER_AGENT);
+        user_agent.push_str(TRUNCATED);
+    }
+    user_agent
+}
+
 /// The time in the format of Kubernetes' `MicroTime`.
 fn now() -> String {
     format!("{:.6}", Timestamp::now())
@@ -251,7 +268,7 @@ fn source_ips(headers: &HeaderMap, peer: Option<IpAddr>) -> Vec<IpAddr> {
     }
     let peer = peer.map(|peer| peer.to_canonical());
     all.extend(peer.filter(|peer| all.last() != Some(peer)));
-    all
+    all.split_off(all.len().saturating_sub(MAX_SOURCE_IPS))
 }
 
 #[cfg(test)]
@@ -287,6 +304,23 @@ mod tests {
                 .collect();
             assert_eq!(found, expected, "{headers:?}");
         }
+    }
+
+    #[test]
+    fn an_event_has_a_bounded_length() {
+        let usual = "a".repeat(MAX_USER_AGENT);
+        assert_eq!(truncated(usual.clone()), usual);
+        let cut = truncated(format!("{usual}b"));
+        assert_eq!(cut, format!("{usual}...TRUNCATED"));
+        let forwarded = "192.0.2.1,".repeat(9_000);
+        let mut map = HeaderMap::new();
+        map.append(
+            "x-forwarded-for",
+            forwarded.parse().expect("a header value"),
+        );
+        let peer: IpAddr = "10.0.0.9".parse().expect("an address");
+        let found = source_ips(&map, Some(peer));
+        assert_eq!((found.len(), found.last()), (MAX_SOURCE_IPS, Some(&peer)));
     }
 
     #[test]

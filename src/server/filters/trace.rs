@@ -8,6 +8,8 @@ use http::HeaderValue;
 use http::Request;
 use http::Response;
 use http::Uri;
+use http::header::Entry;
+use percent_encoding::percent_decode_str;
 use prometheus::HistogramVec;
 use prometheus::IntCounterVec;
 use tokio::time::Instant;
@@ -141,7 +143,9 @@ where
 
 /// The query for the log. Those of programs behind the API server's proxy may contain their secrets.
 fn printable_query(uri: &Uri) -> &str {
-    match uri.path().split('/').any(|segment| segment == "proxy") {
+    // The API server decodes the path before it reads it.
+    let path = percent_decode_str(uri.path()).decode_utf8_lossy();
+    match path.split('/').any(|segment| segment == "proxy") {
         true => "",
         false => uri.query().unwrap_or_default(),
     }
@@ -153,6 +157,48 @@ fn audit_id(request: &mut Request<Body>) -> HeaderValue {
     let new_id = || {
         HeaderValue::try_from(uuid::Uuid::new_v4().to_string()).expect("a UUID is a header value")
     };
-    let entry = request.headers_mut().entry(AUDIT_ID);
-    entry.or_insert_with(new_id).clone()
+    match request.headers_mut().entry(AUDIT_ID) {
+        Entry::Occupied(sent) if !sent.get().is_empty() => sent.get().clone(),
+        // An empty one counts as none, as at the API server.
+        Entry::Occupied(mut empty) => {
+            let new_id = new_id();
+            empty.insert(new_id.clone());
+            new_id
+        }
+        Entry::Vacant(none) => none.insert(new_id()).clone(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::body;
+
+    #[test]
+    fn the_query_of_a_proxied_request_is_not_printed_however_its_path_is_written() {
+        for (uri, expected) in [
+            ("/api/v1/pods?limit=1", "limit=1"),
+            ("/api/v1/namespaces/a/pods/b/proxy/?pw=x", ""),
+            ("/api/v1/namespaces/a/pods/b/%70roxy/?pw=x", ""),
+            ("/%70%72oxy/?pw=x", ""),
+        ] {
+            let uri = uri.parse().expect("a URI");
+            assert_eq!(printable_query(&uri), expected, "{uri}");
+        }
+    }
+
+    #[test]
+    fn an_empty_audit_id_is_replaced() {
+        for (sent, is_kept) in [(None, false), (Some(""), false), (Some("mine"), true)] {
+            let mut request = Request::new(body::empty());
+            if let Some(sent) = sent {
+                let sent = HeaderValue::from_static(sent);
+                request.headers_mut().insert(AUDIT_ID, sent);
+            }
+            let id = audit_id(&mut request);
+            assert_eq!(request.headers().get(AUDIT_ID), Some(&id), "{sent:?}");
+            assert_eq!(id == "mine", is_kept, "{sent:?}");
+            assert!(!id.is_empty(), "{sent:?}");
+        }
+    }
 }
