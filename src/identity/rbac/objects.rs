@@ -32,6 +32,8 @@ pub(super) struct Rule {
     api_groups: Vec<String>,
     resources: Vec<String>,
     resource_names: Vec<String>,
+    #[serde(rename = "nonResourceURLs")]
+    non_resource_urls: Vec<String>,
 }
 
 /// Which role users and groups have.
@@ -112,10 +114,21 @@ impl Rule {
 
     /// True if the rule allows what `attributes` describe, as kube-apiserver's `RuleAllows` does.
     pub(super) fn allows(&self, attributes: &Attributes) -> bool {
+        if !attributes.path.is_empty() {
+            return has(&self.verbs, &attributes.verb) && self.has_path(&attributes.path);
+        }
         has(&self.verbs, &attributes.verb)
             && has(&self.api_groups, &attributes.group)
             && self.has_resource(attributes)
             && (self.resource_names.is_empty() || self.resource_names.contains(&attributes.name))
+    }
+
+    fn has_path(&self, path: &str) -> bool {
+        let is_meant = |listed: &String| match listed.strip_suffix('*') {
+            Some(prefix) => path.starts_with(prefix),
+            None => listed == path,
+        };
+        self.non_resource_urls.iter().any(is_meant)
     }
 
     fn has_resource(&self, attributes: &Attributes) -> bool {
@@ -210,6 +223,31 @@ mod tests {
     use serde_json::json;
 
     use super::*;
+
+    #[test]
+    fn a_rule_about_paths_is_read() {
+        let rule = |urls: &[&str]| -> Rule {
+            let rule = json!({"verbs": ["get"], "nonResourceURLs": urls});
+            serde_json::from_value(rule).expect("a rule")
+        };
+        assert!(rule(&["/metrics"]) != rule(&["/version"]), "it has changed");
+        for (urls, path, expected) in [
+            (&["/metrics"][..], "/metrics", true),
+            (&["/metrics"], "/metrics/a", false),
+            (&["/a", "/metrics/*"], "/metrics/a", true),
+            (&["*"], "/metrics", true),
+            (&[], "/metrics", false),
+        ] {
+            let allows = rule(urls).allows(&Attributes::of_path(path));
+            assert_eq!(allows, expected, "{urls:?} {path}");
+        }
+        let pods = Attributes {
+            verb: "get".to_owned(),
+            resource: "pods".to_owned(),
+            ..Attributes::default()
+        };
+        assert!(!rule(&["*"]).allows(&pods));
+    }
 
     #[test]
     fn rules_allow_what_kube_apiservers_rules_allow() {
