@@ -255,6 +255,14 @@ impl Status {
         Self::failure(429, "TooManyRequests", message).with_details(try_again_later())
     }
 
+    /// 429 for a request of a caller that the API server has not accepted yet, while too many others are
+    /// forwarded, or its address or its connection sends too many.
+    pub fn too_many_unaccepted() -> Self {
+        let message = "too many requests without credentials, or with new ones, wait for the API \
+                       server, please try again later";
+        Self::failure(429, "TooManyRequests", message).with_details(try_again_later())
+    }
+
     /// 429 for a read whose answer is long, while other such answers are being sent.
     pub fn too_many_long_reads() -> Self {
         let message = "too many reads with a long answer wait for the API server, please try \

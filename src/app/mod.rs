@@ -317,8 +317,8 @@ fn access_controls(
     let access = new(&config.access);
     let sampled = access.clone();
     registry.on_scrape(move |samples| {
-        if let Some((bytes, limit)) = sampled.decision_bytes() {
-            sample_kept(samples, "decision", bytes, limit);
+        for (kind, bytes, limit) in sampled.kept_bytes() {
+            sample_kept(samples, kind, bytes, limit);
         }
     });
     let of_admin = config.admin.access.as_ref();

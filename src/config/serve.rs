@@ -158,6 +158,7 @@ pub(super) fn check(
     let rules = checker.rules(variable);
     checker.limits();
     let memory = checker.memory();
+    access.token_bytes = memory.share(identity::Config::DEFAULT_TOKEN_BYTES);
     access.decision_bytes = memory.share(identity::Config::DEFAULT_DECISION_BYTES);
     if !problems.is_empty() {
         return None;

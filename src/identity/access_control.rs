@@ -37,6 +37,7 @@ use super::open_watches::OpenWatches;
 use super::open_watches::Recent;
 use super::proofs::Proofs;
 use super::queue::AskQueue;
+use super::queue::Busy;
 use super::queue::QueueMetrics;
 use super::rbac::RecentChanges;
 use super::rbac::RoleWatch;
@@ -45,6 +46,8 @@ use super::reviews::Judgement;
 use super::reviews::Reviewer;
 use super::token::Authorization;
 use super::token::Token;
+use super::unaccepted::UnacceptedPermit;
+use super::unaccepted::UnacceptedRequests;
 use crate::api::Status;
 use crate::concurrency::Asker;
 use crate::informer::InformerSet;
@@ -112,6 +115,9 @@ pub struct Config {
     /// Upper limit, in bytes, of what the remembered decisions hold. Default is
     /// [`Config::DEFAULT_DECISION_BYTES`].
     pub decision_bytes: usize,
+    /// Upper limit, in bytes, of what the remembered owners of tokens hold. Default is
+    /// [`Config::DEFAULT_TOKEN_BYTES`].
+    pub token_bytes: usize,
 }
 
 /// Finds out the user of a caller, and what it may read. Clones are cheap and share what is
@@ -119,6 +125,7 @@ pub struct Config {
 #[derive(Clone)]
 pub struct AccessControl {
     inner: Option<Arc<Inner>>,
+    unaccepted: Arc<UnacceptedRequests>,
 }
 
 struct Inner {
@@ -162,13 +169,17 @@ impl Default for Config {
             names_covered: false,
             ignored_extra: Vec::new(),
             decision_bytes: Self::DEFAULT_DECISION_BYTES,
+            token_bytes: Self::DEFAULT_TOKEN_BYTES,
         }
     }
 }
 
 impl Config {
-    /// The default of [`Config::decision_bytes`]: 32 MiB.
-    pub const DEFAULT_DECISION_BYTES: usize = 32 << 20;
+    /// The default of [`Config::decision_bytes`]: 64 MiB, about 100,000 decisions.
+    pub const DEFAULT_DECISION_BYTES: usize = 64 << 20;
+
+    /// The default of [`Config::token_bytes`]: 128 MiB, about 70,000 tokens of pods.
+    pub const DEFAULT_TOKEN_BYTES: usize = 128 << 20;
 
     /// True to ask with kubefan's rights, false to ask with the caller's token.
     pub(super) fn is_delegated(&self) -> bool {
@@ -198,8 +209,14 @@ impl AccessControl {
         registry: &Registry,
         shutdown: &Shutdown,
     ) -> Self {
+        let unaccepted = metrics.unaccepted.clone();
+        let unaccepted = UnacceptedRequests::new(config.max_failed_per_second, unaccepted);
+        let unaccepted = Arc::new(unaccepted);
         if config.mode == Mode::None {
-            return Self { inner: None };
+            return Self {
+                inner: None,
+                unaccepted,
+            };
         }
         let reviewer = Reviewer::new(client.clone(), metrics.reviews.clone());
         let reviewer = Arc::new(reviewer);
@@ -259,6 +276,7 @@ impl AccessControl {
         };
         Self {
             inner: Some(Arc::new(inner)),
+            unaccepted,
         }
     }
 
@@ -365,7 +383,8 @@ impl AccessControl {
             if claims::has_credentials(headers) && inner.authenticator.is_limited(source) {
                 return Err(Status::too_many_reviews());
             }
-            Ok(token.map_or(Caller::Unknown, |token| Caller::Unnamed(Bearer { token })))
+            let unnamed = |token| Caller::Unnamed(Bearer { token, owner: None });
+            Ok(token.map_or(Caller::Unknown, unnamed))
         };
         let token = match Authorization::of(headers) {
             Authorization::Token(token) => token,
@@ -389,20 +408,24 @@ impl AccessControl {
             // The API server may accept either token.
             return unknown(None);
         }
-        if claims::has_impersonation(headers) {
-            return unknown(Some(token));
-        }
         let (user, is_stale) = match inner.authenticator.owner(&token, source).await {
-            Owner::User(user) => (user, false),
-            Owner::Stale(user) => (user, true),
+            Owner::User(user) => (Some(user), false),
+            Owner::Stale(user) => (Some(user), true),
+            Owner::Unknown | Owner::NoAnswer => (None, false),
             Owner::Refused { good_until } => {
                 if good_until.is_some() {
                     inner.token_refused(&token);
                 }
                 return Ok(Caller::Refused);
             }
-            Owner::Unknown | Owner::NoAnswer => return Ok(Caller::Unknown),
             Owner::Busy => return Err(Status::too_many_reviews()),
+        };
+        if claims::has_impersonation(headers) {
+            // Its requests have the share of the token's owner, whatever user they act as.
+            return Ok(Caller::Unnamed(Bearer { token, owner: user }));
+        }
+        let Some(user) = user else {
+            return Ok(Caller::Unknown);
         };
         Ok(Caller::Known(Arc::new(KnownCaller {
             user,
@@ -420,6 +443,20 @@ impl AccessControl {
         }
     }
 
+    /// Waits until a request with `headers` of `peer` may be forwarded, whose sender the API server has
+    /// not accepted yet. Cancel safe.
+    ///
+    /// # Errors
+    /// A 429 if its address sends too many such requests.
+    pub async fn admit_unaccepted(
+        &self,
+        headers: &HeaderMap,
+        peer: &Peer,
+    ) -> Result<UnacceptedPermit, Status> {
+        let admitted = self.unaccepted.admit(headers, peer).await;
+        admitted.map_err(|Busy| Status::too_many_unaccepted())
+    }
+
     /// Counts that the API server answered 401 to a forwarded request of `peer`. An address that
     /// sends too many such credentials has to wait.
     pub fn refused(&self, peer: &Peer) {
@@ -428,11 +465,18 @@ impl AccessControl {
         }
     }
 
-    /// The bytes that remembered decisions hold, and their upper limit; `None` if callers are not
-    /// authenticated.
-    pub fn decision_bytes(&self) -> Option<(usize, usize)> {
-        let inner = self.inner.as_ref()?;
-        Some(inner.authorizer.decision_bytes())
+    /// The bytes of what is remembered, and their upper limit, by kind: decisions, and the owners of
+    /// tokens. Nothing if callers are not authenticated.
+    pub fn kept_bytes(&self) -> Vec<(&'static str, usize, usize)> {
+        let Some(inner) = &self.inner else {
+            return Vec::new();
+        };
+        let (decisions, most_decisions) = inner.authorizer.decision_bytes();
+        let (tokens, most_tokens) = inner.authenticator.token_bytes();
+        vec![
+            ("decision", decisions, most_decisions),
+            ("token", tokens, most_tokens),
+        ]
     }
 
     /// Whether the API server lets `caller` read what `attributes` describe. Asks it, unless it
@@ -500,7 +544,7 @@ impl AccessControl {
         let inner = self.inner.as_ref()?;
         match caller {
             Caller::Known(caller) => Some(inner.judged(caller, attributes, abort)),
-            Caller::Unnamed(Bearer { token }) => {
+            Caller::Unnamed(Bearer { token, .. }) => {
                 let digest = inner.authenticator.digest_unnamed(token);
                 let caller = Arc::new(KnownCaller {
                     user: Arc::new(KnownUser::unnamed(digest)),

@@ -5,6 +5,8 @@ use std::hash::BuildHasher;
 use std::hash::Hash;
 use std::hash::RandomState;
 use std::sync::Arc;
+use std::sync::atomic::AtomicUsize;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use parking_lot::Mutex;
@@ -39,11 +41,13 @@ pub(super) struct Answers<Q, V> {
     shards: Box<[Shard<Q, V>]>,
     /// How long an answer is of use after it has expired.
     useful_for: Box<UsefulFor<V>>,
-    /// How many bytes a question holds outside of itself.
-    weight_of: fn(&Q) -> usize,
+    weights: Weights<Q, V>,
     hasher: RandomState,
     shutdown: Shutdown,
 }
+
+/// How many bytes are kept for a question, and how many more for its answer.
+type Weights<Q, V> = (fn(&Q) -> usize, fn(&V) -> usize);
 
 type UsefulFor<V> = dyn Fn(&V) -> Duration + Send + Sync;
 
@@ -51,22 +55,30 @@ struct Shard<Q, V> {
     entries: RwLock<Entries<Q, V>>,
     /// The number of entries above which the least useful ones are dropped.
     capacity: usize,
-    /// The same for the weight of all questions.
+    /// The same for the weight of all entries.
     max_weight: usize,
+    /// The weight of all entries.
+    weight: Arc<AtomicUsize>,
 }
 
-struct Entries<Q, V> {
-    by_question: HashMap<Q, Arc<Entry<V>>>,
-    /// The weight of all questions.
-    weight: usize,
-}
+type Entries<Q, V> = HashMap<Q, Arc<Entry<V>>>;
 
 struct Entry<V> {
     known: RwLock<Option<Known<V>>>,
+    /// How much more the entry weighs with an answer.
+    weight_of: fn(&V) -> usize,
+    weight: Weight,
     /// A caller that asks has a permit.
     asking: Arc<Semaphore>,
     /// The number of permits of `asking`, those of callers included.
     askers: Mutex<usize>,
+}
+
+/// The weight of one entry, which counts in its shard's until it is dropped.
+struct Weight {
+    of_shard: Arc<AtomicUsize>,
+    of_question: usize,
+    of_answer: AtomicUsize,
 }
 
 #[derive(Clone)]
@@ -84,12 +96,44 @@ impl<V> Known<V> {
     }
 }
 
+// === impl Weight ===
+
+impl Weight {
+    fn of_question(of_shard: &Arc<AtomicUsize>, of_question: usize) -> Self {
+        of_shard.fetch_add(of_question, Ordering::Relaxed);
+        Self {
+            of_shard: Arc::clone(of_shard),
+            of_question,
+            of_answer: AtomicUsize::new(0),
+        }
+    }
+
+    fn set_answer(&self, weight: usize) {
+        // Added first, so that the sum is never below 0.
+        self.of_shard.fetch_add(weight, Ordering::Relaxed);
+        let before = self.of_answer.swap(weight, Ordering::Relaxed);
+        self.of_shard.fetch_sub(before, Ordering::Relaxed);
+    }
+
+    fn get(&self) -> usize {
+        self.of_question + self.of_answer.load(Ordering::Relaxed)
+    }
+}
+
+impl Drop for Weight {
+    fn drop(&mut self) {
+        self.of_shard.fetch_sub(self.get(), Ordering::Relaxed);
+    }
+}
+
 // === impl Entry ===
 
 impl<V: Clone> Entry<V> {
-    fn new() -> Self {
+    fn new(weight: Weight, weight_of: fn(&V) -> usize) -> Self {
         Self {
             known: RwLock::new(None),
+            weight_of,
+            weight,
             asking: Arc::new(Semaphore::new(1)),
             askers: Mutex::new(1),
         }
@@ -109,6 +153,7 @@ impl<V: Clone> Entry<V> {
         let mut known = self.known.write();
         let is_newer = |known: &Known<V>| known.asked_at > answer.asked_at;
         if !known.as_ref().is_some_and(is_newer) {
+            self.weight.set_answer((self.weight_of)(&answer.value));
             *known = Some(answer);
         }
     }
@@ -142,68 +187,54 @@ impl<Q: Eq + Hash, V: Clone> Shard<Q, V> {
         &self,
         question: &Q,
         useful_for: &UsefulFor<V>,
-        weight_of: fn(&Q) -> usize,
+        (of_question, of_answer): Weights<Q, V>,
     ) -> Arc<Entry<V>>
     where
         Q: Clone,
     {
-        if let Some(entry) = self.entries.read().by_question.get(question) {
+        if let Some(entry) = self.entries.read().get(question) {
             return Arc::clone(entry);
         }
         let mut entries = self.entries.write();
-        if entries.by_question.len() >= self.capacity || entries.weight >= self.max_weight {
-            self.make_room(&mut entries, useful_for, weight_of);
+        if entries.len() >= self.capacity || self.weight() >= self.max_weight {
+            self.make_room(&mut entries, useful_for);
         }
-        let Entries {
-            by_question,
-            weight,
-        } = &mut *entries;
-        let entry = by_question.entry(question.clone()).or_insert_with(|| {
-            *weight += weight_of(question);
-            Arc::new(Entry::new())
+        let entry = entries.entry(question.clone()).or_insert_with(|| {
+            let weight = Weight::of_question(&self.weight, of_question(question));
+            Arc::new(Entry::new(weight, of_answer))
         });
         Arc::clone(entry)
+    }
+
+    fn weight(&self) -> usize {
+        self.weight.load(Ordering::Relaxed)
     }
 
     /// Drops the entries that are not of use any more, and of the others those that are of use for
     /// the shortest time, until an eighth is free; not those that a caller waits for. So it is called
     /// again only after as many questions as an eighth of the capacity.
-    fn make_room(
-        &self,
-        entries: &mut Entries<Q, V>,
-        useful_for: &UsefulFor<V>,
-        weight_of: fn(&Q) -> usize,
-    ) {
+    fn make_room(&self, entries: &mut Entries<Q, V>, useful_for: &UsefulFor<V>) {
         let useful_until = |entry: &Entry<V>| {
             let known = entry.known.read();
             let until = |known: &Known<V>| known.until + useful_for(&known.value);
             known.as_ref().map(until)
         };
-        let Entries {
-            by_question,
-            weight,
-        } = entries;
-        let ends = by_question.iter();
+        let ends = entries.values();
         let mut ends: Vec<_> = ends
-            .map(|(question, entry)| (useful_until(entry), weight_of(question)))
+            .map(|entry| (useful_until(entry), entry.weight.get()))
             .collect();
         ends.sort_unstable();
         let mut end = Some(Instant::now());
-        let (mut count, mut left) = (ends.len(), *weight);
+        let (mut count, mut left) = (ends.len(), self.weight());
         for (useful_until, weight) in ends {
             if count <= self.capacity / 8 * 7 && left <= self.max_weight / 8 * 7 {
                 break;
             }
-            (count, left) = (count - 1, left - weight);
+            // An entry that a caller waits for may be in no map any more, or become heavier now.
+            (count, left) = (count - 1, left.saturating_sub(weight));
             end = end.max(useful_until);
         }
-        by_question.retain(|question, entry| {
-            let is_kept = Arc::strong_count(entry) > 1 || useful_until(entry) > end;
-            if !is_kept {
-                *weight -= weight_of(question);
-            }
-            is_kept
-        });
+        entries.retain(|_, entry| Arc::strong_count(entry) > 1 || useful_until(entry) > end);
     }
 }
 
@@ -217,17 +248,15 @@ where
     /// No answers. Above about `capacity` entries, those that expire first are dropped.
     pub(super) fn new(capacity: usize, shutdown: Shutdown) -> Self {
         let shard = || Shard {
-            entries: RwLock::new(Entries {
-                by_question: HashMap::new(),
-                weight: 0,
-            }),
+            entries: RwLock::default(),
+            weight: Arc::default(),
             capacity: capacity.div_ceil(SHARDS),
             max_weight: usize::MAX,
         };
         Self {
             shards: (0..SHARDS).map(|_| shard()).collect(),
             useful_for: Box::new(|_| Duration::ZERO),
-            weight_of: |_| 0,
+            weights: (|_| 0, |_| 0),
             hasher: RandomState::new(),
             shutdown,
         }
@@ -246,20 +275,26 @@ where
         }
     }
 
-    /// The same, with questions that hold about `max_weight` bytes in all; `weight_of` is how many one
-    /// of them holds outside of itself. Above, those that expire first are dropped.
+    /// Bytes of an entry, without what its question and its answer hold outside of themselves: the
+    /// entry, what it points to, and its part of a table that is between half and completely full.
+    pub(super) const ENTRY_BYTES: usize = 2 * size_of::<(Q, Arc<Entry<V>>)>()
+        + size_of::<Entry<V>>()
+        + size_of::<Semaphore>()
+        + 4 * size_of::<usize>();
+
+    /// The same, with entries of about `max_weight` bytes in all; `weights` are how many are kept for
+    /// a question and for an answer. Above, those that expire first are dropped.
     #[must_use]
-    pub(super) fn weighed(mut self, max_weight: usize, weight_of: fn(&Q) -> usize) -> Self {
+    pub(super) fn weighed(mut self, max_weight: usize, weights: Weights<Q, V>) -> Self {
         for shard in &mut self.shards {
             shard.max_weight = max_weight.div_ceil(SHARDS);
         }
-        Self { weight_of, ..self }
+        Self { weights, ..self }
     }
 
-    /// The weight of all questions.
+    /// The weight of all entries.
     pub(super) fn weight(&self) -> usize {
-        let shards = self.shards.iter();
-        shards.map(|shard| shard.entries.read().weight).sum()
+        self.shards.iter().map(Shard::weight).sum()
     }
 
     /// The valid answer to `question`, if there is one. `earliest` is the moment before which an
@@ -270,14 +305,14 @@ where
         earliest: impl FnOnce(&V) -> Option<Instant>,
     ) -> Option<V> {
         let entries = self.shard(question).entries.read();
-        entries.by_question.get(question)?.known(earliest)
+        entries.get(question)?.known(earliest)
     }
 
     /// The last definite answer to `question`, even if it is not valid any more, and until when it is
     /// or was valid.
     pub(super) fn last(&self, question: &Q) -> Option<(V, Instant)> {
         let entries = self.shard(question).entries.read();
-        let known = entries.by_question.get(question)?.known.read();
+        let known = entries.get(question)?.known.read();
         let last = |known: &Known<V>| (known.value.clone(), known.until);
         known.as_ref().map(last)
     }
@@ -291,7 +326,7 @@ where
         earliest: impl FnOnce(&V) -> Option<Instant>,
     ) -> Option<V> {
         let entries = self.shard(question).entries.read();
-        let known = entries.by_question.get(question)?.known.read();
+        let known = entries.get(question)?.known.read();
         let known = known
             .as_ref()
             .filter(|known| known.asked_at.elapsed() < age)?;
@@ -406,16 +441,11 @@ where
 
     /// Forgets the answer to `question` if `is_wrong` is true of it.
     pub(super) fn forget(&self, question: &Q, is_wrong: impl FnOnce(&V) -> bool) {
-        if let Some(entry) = self
-            .shard(question)
-            .entries
-            .read()
-            .by_question
-            .get(question)
-        {
+        if let Some(entry) = self.shard(question).entries.read().get(question) {
             let mut known = entry.known.write();
             if known.as_ref().is_some_and(|known| is_wrong(&known.value)) {
                 *known = None;
+                entry.weight.set_answer(0);
             }
         }
     }
@@ -424,14 +454,12 @@ where
     #[cfg(test)]
     pub(super) fn len(&self) -> usize {
         let shards = self.shards.iter();
-        shards
-            .map(|shard| shard.entries.read().by_question.len())
-            .sum()
+        shards.map(|shard| shard.entries.read().len()).sum()
     }
 
     fn entry(&self, question: &Q) -> Arc<Entry<V>> {
         let shard = self.shard(question);
-        shard.entry(question, &*self.useful_for, self.weight_of)
+        shard.entry(question, &*self.useful_for, self.weights)
     }
 
     fn shard(&self, question: &Q) -> &Shard<Q, V> {
@@ -445,7 +473,6 @@ where
 #[cfg(test)]
 mod tests {
     use std::sync::atomic::AtomicU32;
-    use std::sync::atomic::Ordering;
 
     use futures_util::FutureExt;
     use futures_util::future::join_all;
@@ -691,16 +718,36 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
+    async fn the_bytes_of_answers_are_bounded() {
+        let max = 1 << 20;
+        let answers = answers(100_000).weighed(max, (|_| 10, String::len));
+        for number in 0..3_000 {
+            answers.learn(&number, "x".repeat(1_000), Instant::now(), VALIDITY);
+        }
+        let (weight, count) = (answers.weight(), answers.len());
+        assert_eq!(weight, count * 1_010);
+        assert!(
+            weight > max / 2 && weight <= max + SHARDS * 1_010,
+            "{weight}"
+        );
+        // A shorter answer takes the place of a longer one.
+        answers.learn(&2_999, "y".to_owned(), Instant::now(), VALIDITY);
+        assert_eq!(answers.weight(), weight - 999);
+        answers.forget(&2_999, |_| true);
+        assert_eq!(answers.weight(), weight - 1_000);
+    }
+
+    #[tokio::test(start_paused = true)]
     async fn the_bytes_of_questions_are_bounded() {
         let max = 1 << 20;
-        let answers = answers(100_000).weighed(max, String::len);
+        let answers = answers(100_000).weighed(max, (String::len, |_| 0));
         let weight = || {
             let shards = answers.shards.iter();
             let (mut counted, mut real) = (0, 0);
             for shard in shards {
                 let entries = shard.entries.read();
-                counted += entries.weight;
-                real += entries.by_question.keys().map(String::len).sum::<usize>();
+                counted += shard.weight();
+                real += entries.keys().map(String::len).sum::<usize>();
             }
             assert_eq!(counted, real);
             real

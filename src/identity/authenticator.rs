@@ -42,9 +42,10 @@ pub(super) struct Authenticator {
     reviewer: Arc<Reviewer>,
     digester: Digester,
     owners: Answers<Digest, Owner>,
+    token_bytes: usize,
     /// Addresses take turns, so that one which sends many new tokens does not delay the others.
     queue: AskQueue<Source>,
-    failed: FailedAttempts,
+    failed: FailedAttempts<Source>,
     metrics: Metrics,
     /// True to ask with kubefan's rights (TokenReview), false to ask with the token.
     delegated: bool,
@@ -75,7 +76,22 @@ pub(super) enum Owner {
     Busy,
 }
 
+/// Bytes that are kept for a token, besides its owner.
+fn weight_of_token(_: &Digest) -> usize {
+    Answers::<Digest, Owner>::ENTRY_BYTES
+}
+
 impl Owner {
+    /// Bytes that are kept for the owner of a token.
+    fn weight(&self) -> usize {
+        match self {
+            Self::User(known) | Self::Stale(known) => {
+                size_of::<KnownUser>() + 2 * size_of::<usize>() + known.user.weight()
+            }
+            Self::Refused { .. } | Self::Unknown | Self::NoAnswer | Self::Busy => 0,
+        }
+    }
+
     /// How long it is of use, after it has expired, that this was the owner of a token.
     /// `stale_for` is how long it counts if the API server does not answer.
     fn useful_for(&self, stale_for: Duration) -> Duration {
@@ -106,7 +122,10 @@ impl Authenticator {
         Self {
             reviewer,
             digester: Digester::new(),
-            owners: owners.useful_for(move |owner: &Owner| owner.useful_for(stale_for)),
+            owners: owners
+                .useful_for(move |owner: &Owner| owner.useful_for(stale_for))
+                .weighed(config.token_bytes, (weight_of_token, Owner::weight)),
+            token_bytes: config.token_bytes,
             queue: config.queue(metrics.token_queue.clone()),
             failed: FailedAttempts::new(config.max_failed_per_second),
             metrics,
@@ -116,6 +135,11 @@ impl Authenticator {
             ignored_extra: config.ignored_extra.clone(),
             deleted,
         }
+    }
+
+    /// The bytes of the remembered owners of tokens, and their upper limit.
+    pub(super) fn token_bytes(&self) -> (usize, usize) {
+        (self.owners.weight(), self.token_bytes)
     }
 
     /// The owner of `token`, which was sent from `source`. Asks the API server unless it did so a

@@ -13,6 +13,7 @@ use super::authenticator::Authenticator;
 use super::authenticator::Owner;
 use super::caller::Credential;
 use super::caller::KnownCaller;
+use super::failed_attempts::FailedAttempts;
 use super::queue::AskQueue;
 use super::queue::QueueMetrics;
 use super::rbac::RecentChanges;
@@ -43,6 +44,15 @@ pub enum Verdict {
     Busy,
 }
 
+/// What follows a no.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Denial {
+    /// A question about less may get a yes.
+    IsAskedAgain,
+    /// The request is forwarded.
+    IsFinal,
+}
+
 /// Asks the API server whether callers may read something, and remembers its decisions.
 pub(super) struct Authorizer {
     reviewer: Arc<Reviewer>,
@@ -51,6 +61,9 @@ pub(super) struct Authorizer {
     decisions: Answers<Question, Judgement>,
     /// Users take turns, so that one with many questions does not delay the others.
     queue: AskQueue<Digest>,
+    /// Denials of users. About one with too many, nothing is asked: its requests are forwarded anyway,
+    /// and each question would come on top.
+    denied: FailedAttempts<Digest>,
     /// True to ask with kubefan's rights also for callers with a token.
     delegated: bool,
     /// True if a yes without a name covers all names.
@@ -69,6 +82,14 @@ pub(super) struct Authorizer {
 pub(super) struct Question {
     pub(super) user: Digest,
     pub(super) attributes: Arc<Attributes>,
+}
+
+impl Question {
+    /// Bytes that are kept for the question and its answer, which holds nothing outside of itself.
+    fn weight(&self) -> usize {
+        let attributes = size_of::<Attributes>() + 2 * size_of::<usize>();
+        Answers::<Self, Judgement>::ENTRY_BYTES + attributes + self.attributes.weight()
+    }
 }
 
 impl Authorizer {
@@ -90,10 +111,9 @@ impl Authorizer {
             authenticator,
             decisions: Answers::new(DECISIONS, shutdown)
                 .useful_for(useful_for)
-                .weighed(config.decision_bytes, |question: &Question| {
-                    question.attributes.weight()
-                }),
+                .weighed(config.decision_bytes, (Question::weight, |_| 0)),
             queue: config.queue(queue_metrics),
+            denied: FailedAttempts::new(config.max_failed_per_second),
             delegated: config.is_delegated(),
             names_covered: config.names_covered,
             decision_bytes: config.decision_bytes,
@@ -104,8 +124,7 @@ impl Authorizer {
         }
     }
 
-    /// The bytes that the questions of remembered decisions hold outside of themselves, and their upper
-    /// limit.
+    /// The bytes of the remembered decisions, and their upper limit.
     pub(super) fn decision_bytes(&self) -> (usize, usize) {
         (self.decisions.weight(), self.decision_bytes)
     }
@@ -126,11 +145,14 @@ impl Authorizer {
             return Verdict::NotAllowed;
         }
         let general = match attributes.more_general(self.names_covered) {
-            Some(general) => self.judge(caller, general).await,
+            Some(general) => self.judge(caller, general, Denial::IsAskedAgain).await,
             None => Judgement::Denied,
         };
         let judgement = match general {
-            Judgement::Denied => self.judge(caller, attributes.clone()).await,
+            Judgement::Denied => {
+                let attributes = attributes.clone();
+                self.judge(caller, attributes, Denial::IsFinal).await
+            }
             general => general,
         };
         match judgement {
@@ -183,7 +205,10 @@ impl Authorizer {
             return false;
         }
         match self.without_covered_name(attributes) {
-            Some(general) => self.judge(caller, general).await == Judgement::Allowed,
+            Some(general) => {
+                let judged = self.judge(caller, general, Denial::IsAskedAgain);
+                judged.await == Judgement::Allowed
+            }
             None => false,
         }
     }
@@ -242,6 +267,7 @@ impl Authorizer {
         self: &Arc<Self>,
         caller: &Arc<KnownCaller>,
         attributes: Attributes,
+        denial: Denial,
     ) -> Judgement {
         let question = Question::new(caller, attributes);
         let since = Instant::now();
@@ -251,13 +277,20 @@ impl Authorizer {
             let (authorizer, caller) = (Arc::clone(self), Arc::clone(caller));
             let attributes = Arc::clone(&question.attributes);
             async move {
-                let Ok(_permit) = authorizer.queue.admit(caller.user.name).await else {
+                let user = caller.user.name;
+                if authorizer.denied.is_exhausted(user) {
+                    return Answer::OfAsker(Judgement::Unclear);
+                }
+                let Ok(_permit) = authorizer.queue.admit(user).await else {
                     return Answer::OfAsker(Judgement::Busy);
                 };
                 let judgement = authorizer.ask(&caller, &attributes).await;
                 match judgement {
                     Judgement::Allowed => Answer::Definite(judgement, authorizer.allowed_for),
                     Judgement::Denied => {
+                        if denial == Denial::IsFinal {
+                            authorizer.denied.count(user);
+                        }
                         let denied_for = authorizer.denied_for(&caller);
                         Answer::Definite(judgement, denied_for)
                     }

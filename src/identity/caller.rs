@@ -36,6 +36,8 @@ pub enum Caller {
 #[derive(Clone, Debug)]
 pub struct Bearer {
     pub(super) token: Token,
+    /// The owner, whose share its requests have; `None` if kubefan has not asked.
+    pub(super) owner: Option<Arc<KnownUser>>,
 }
 
 /// A caller whose user is known.
@@ -139,6 +141,18 @@ impl Proof {
             chain: Arc::new([]),
             expiry,
             authorities: Arc::default(),
+        }
+    }
+}
+
+impl Caller {
+    /// The key of the name of the user whose share the caller's requests have, also if they act as
+    /// another user; `None` if it is not known.
+    pub fn name_key(&self) -> Option<UserKey> {
+        match self {
+            Self::Known(caller) => Some(caller.name_key()),
+            Self::Unnamed(bearer) => bearer.owner.as_ref().map(|owner| UserKey(owner.name)),
+            Self::Trusted | Self::Impersonating | Self::Unknown | Self::Refused => None,
         }
     }
 }

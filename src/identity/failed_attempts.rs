@@ -1,4 +1,4 @@
-//! Counts the failed authentications of each source address.
+//! Counts the failed attempts of each source address, or each user.
 //!
 //! An address that fails too often gets 429 for credentials that kubefan does not know: neither a
 //! review nor a forwarded request is sent for them. Tokens that kubefan knows are not concerned,
@@ -8,6 +8,7 @@
 //! the forwarded request.
 
 use std::collections::HashMap;
+use std::hash::Hash;
 use std::net::IpAddr;
 use std::net::Ipv6Addr;
 use std::num::NonZeroU32;
@@ -17,7 +18,7 @@ use tokio::time::Instant;
 
 /// The number of seconds whose failures an address may have at once.
 const BURST_SECONDS: f64 = 10.0;
-/// The number of addresses that are remembered, in each of two generations.
+/// The number of addresses or users that are remembered, in each of two generations.
 const ADDRESSES: usize = 8_192;
 
 /// Where a request comes from: an IPv4 address, or the network (/64) of an IPv6 address, because
@@ -25,21 +26,20 @@ const ADDRESSES: usize = 8_192;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) struct Source(IpAddr);
 
-/// The failed authentications of the recent past.
-pub(super) struct FailedAttempts {
-    /// How many authentications of an address may fail in a second, in the long run.
+/// The failed attempts of the recent past, by what makes them.
+pub(super) struct FailedAttempts<K> {
+    /// How many attempts of one may fail in a second, in the long run.
     per_second: f64,
-    budgets: Mutex<Budgets>,
+    budgets: Mutex<Budgets<K>>,
 }
 
-/// The addresses whose budget is not full. If there are too many, the older half is forgotten.
-#[derive(Default)]
-struct Budgets {
-    young: HashMap<Source, Budget>,
-    old: HashMap<Source, Budget>,
+/// What has a budget that is not full. If there are too many, the older half is forgotten.
+struct Budgets<K> {
+    young: HashMap<K, Budget>,
+    old: HashMap<K, Budget>,
 }
 
-/// How many authentications may still fail, at a moment. It refills with time.
+/// How many attempts may still fail, at a moment. It refills with time.
 #[derive(Clone, Copy)]
 struct Budget {
     left: f64,
@@ -58,16 +58,19 @@ impl Source {
     }
 }
 
-impl FailedAttempts {
+impl<K: Copy + Eq + Hash> FailedAttempts<K> {
     pub(super) fn new(per_second: NonZeroU32) -> Self {
         Self {
             per_second: f64::from(per_second.get()),
-            budgets: Mutex::default(),
+            budgets: Mutex::new(Budgets {
+                young: HashMap::new(),
+                old: HashMap::new(),
+            }),
         }
     }
 
-    /// Counts a failed authentication of `source`.
-    pub(super) fn count(&self, source: Source) {
+    /// Counts a failed attempt of `source`.
+    pub(super) fn count(&self, source: K) {
         let now = Instant::now();
         let mut budgets = self.budgets.lock();
         let left = budgets.left(source, now, self.per_second) - 1.0;
@@ -79,16 +82,15 @@ impl FailedAttempts {
         budgets.young.insert(source, Budget { left, at: now });
     }
 
-    /// Forgets the failed authentications of `source`: the API server has refused good credentials
-    /// too.
-    pub(super) fn forgive(&self, source: Source) {
+    /// Forgets the failed attempts of `source`: the API server has refused good credentials too.
+    pub(super) fn forgive(&self, source: K) {
         let mut budgets = self.budgets.lock();
         budgets.young.remove(&source);
         budgets.old.remove(&source);
     }
 
     /// True if `source` has failed too often, and its next attempt must wait.
-    pub(super) fn is_exhausted(&self, source: Source) -> bool {
+    pub(super) fn is_exhausted(&self, source: K) -> bool {
         self.budgets
             .lock()
             .left(source, Instant::now(), self.per_second)
@@ -96,8 +98,8 @@ impl FailedAttempts {
     }
 }
 
-impl Budgets {
-    fn left(&self, source: Source, now: Instant, per_second: f64) -> f64 {
+impl<K: Eq + Hash> Budgets<K> {
+    fn left(&self, source: K, now: Instant, per_second: f64) -> f64 {
         let burst = per_second * BURST_SECONDS;
         let budget = self.young.get(&source).or_else(|| self.old.get(&source));
         budget.map_or(burst, |budget| {
@@ -115,7 +117,7 @@ mod tests {
 
     use super::*;
 
-    fn attempts() -> FailedAttempts {
+    fn attempts() -> FailedAttempts<Source> {
         FailedAttempts::new(NonZeroU32::new(100).expect("100 is not 0"))
     }
 

@@ -7,6 +7,7 @@ use prometheus::IntCounter;
 use prometheus::IntCounterVec;
 
 use super::queue::QueueMetrics;
+use super::unaccepted::UnacceptedMetrics;
 use crate::telemetry::Registry;
 use crate::telemetry::SECONDS_BUCKETS;
 
@@ -16,6 +17,7 @@ pub struct Metrics {
     pub(super) reviews: ReviewMetrics,
     pub(super) token_queue: QueueMetrics,
     pub(super) access_queue: QueueMetrics,
+    pub(super) unaccepted: UnacceptedMetrics,
     /// Requests that got 429 because their address failed too often.
     pub(super) limited: IntCounter,
     /// Reads that caches may answer although the API server could not be asked again.
@@ -54,10 +56,27 @@ impl Metrics {
             waiting: waiting.with_label_values(&[about]),
             refused: refused.with_label_values(&[about]),
         };
+        let unaccepted = QueueMetrics {
+            waiting: registry.gauge(
+                "kubefan_unaccepted_requests_waiting",
+                "Requests of callers that the API server has not accepted yet, which wait to be forwarded.",
+            ),
+            refused: registry.counter(
+                "kubefan_unaccepted_requests_refused_total",
+                "Requests of such callers that got 429 because too many of them waited.",
+            ),
+        };
         Self {
             reviews: ReviewMetrics::new(registry),
             token_queue: queue("token"),
             access_queue: queue("access"),
+            unaccepted: UnacceptedMetrics {
+                queue: unaccepted,
+                limited: registry.counter(
+                    "kubefan_anonymous_requests_limited_total",
+                    "Requests without a token that got 429 because their address sent too many.",
+                ),
+            },
             limited: registry.counter(
                 "kubefan_failed_authentication_limited_total",
                 "Requests that got 429 because too many authentications of their address failed.",

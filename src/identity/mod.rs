@@ -23,6 +23,7 @@
 //! queue          (limits the questions that are in flight, and those that wait)
 //! reviews        (sends the reviews)
 //! failed_attempts  (limits the failed authentications of an address)
+//! unaccepted     (limits what is forwarded for callers that the API server has not accepted)
 //! ```
 //!
 //! What is not clear is never guessed: the request is forwarded with the caller's own credentials,
@@ -52,6 +53,7 @@ mod repeated_reviews;
 mod reviews;
 mod settling;
 mod token;
+mod unaccepted;
 mod user;
 
 pub use access_control::AccessControl;
@@ -82,4 +84,6 @@ pub use published::PublishedAuthentication;
 pub use published::PublishedError;
 pub use reload::ReadError;
 pub use reload::WatchedFiles;
+pub use unaccepted::UnacceptedPermit;
+pub(crate) use unaccepted::is_anonymous;
 pub use user::User;

@@ -98,8 +98,9 @@ impl Proofs {
                 tracing::debug!(%error, "a client certificate has no user");
                 Ok(None)
             }
-            // The API server takes this certificate for no credentials.
-            Err(CertificateError::NoName) => Ok(None),
+            // The API server takes this certificate for no credentials, unless it also asks whether
+            // it is that of an authenticating proxy.
+            Err(CertificateError::NoName) if authorities.front_proxy.is_none() => Ok(None),
             Err(error @ CertificateError::Reserved { .. }) => {
                 Err(Status::failure(403, "Forbidden", error.to_string()))
             }

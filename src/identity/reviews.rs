@@ -157,6 +157,8 @@ impl Reviewer {
         let answer = asked.await;
         match answer {
             Ok(status) if status.authenticated && !status.user.name.is_empty() => {
+                // The caller's requests need no connection of their own.
+                self.client.note_accepted(token.secret());
                 TokenOwner::User(status.user)
             }
             // The error is set for a wrong token too, so it does not show whether the answer is

@@ -14,6 +14,8 @@ use http::HeaderValue;
 use http::header::AUTHORIZATION;
 use serde::Deserialize;
 
+use crate::upstream::bearer_token;
+
 /// A bearer token. It is never printed.
 #[derive(Clone)]
 pub(crate) struct Token {
@@ -50,8 +52,7 @@ pub(super) struct Digester {
 }
 
 impl Authorization {
-    /// Reads the header as the API server does: it splits the first line at single spaces, and
-    /// ignores what follows the token.
+    /// Reads the header as the API server does.
     pub(crate) fn of(headers: &HeaderMap) -> Self {
         let mut lines = headers.get_all(AUTHORIZATION).iter();
         let Some(line) = lines.next() else {
@@ -60,19 +61,10 @@ impl Authorization {
         if lines.next().is_some() {
             return Self::Repeated;
         }
-        let Ok(line) = line.to_str() else {
-            return Self::Other;
-        };
-        let line = line.trim();
-        let mut parts = line.split(' ');
-        match (parts.next(), parts.next()) {
-            (Some(""), _) => Self::None,
-            (Some(scheme), Some(token))
-                if scheme.eq_ignore_ascii_case("bearer") && !token.is_empty() =>
-            {
-                Self::Token(Token { text: token.into() })
-            }
-            _ => Self::Other,
+        match bearer_token(line) {
+            Some(token) => Self::Token(Token { text: token.into() }),
+            None if line.as_bytes().trim_ascii().is_empty() => Self::None,
+            None => Self::Other,
         }
     }
 }

@@ -28,6 +28,21 @@ impl User {
     /// The group of users that are authenticated.
     pub(super) const AUTHENTICATED: &str = "system:authenticated";
 
+    /// Bytes of memory that the user holds outside of itself.
+    pub(super) fn weight(&self) -> usize {
+        /// The most entries of a node of a `BTreeMap`. Its nodes are half full at least.
+        const NODE: usize = 11;
+        let of = |text: &String| text.capacity();
+        let of_all = |texts: &Vec<String>| {
+            texts.capacity() * size_of::<String>() + texts.iter().map(of).sum::<usize>()
+        };
+        let entry = size_of::<(String, Vec<String>)>();
+        let nodes = self.extra.len().div_ceil(NODE / 2) * (NODE + 1) * entry;
+        let extra = self.extra.iter();
+        let extra: usize = extra.map(|(key, values)| of(key) + of_all(values)).sum();
+        of(&self.name) + of(&self.uid) + of_all(&self.groups) + nodes + extra
+    }
+
     /// The user of requests without credentials.
     pub(super) fn anonymous() -> Self {
         Self {

@@ -21,6 +21,9 @@ pub enum Kind {
     WebSocket,
     /// The buffers of an upgraded connection that was forwarded.
     Upgrade,
+    /// The buffers of a connection to the API server that only one request uses, because the API
+    /// server has not accepted its caller yet.
+    Upstream,
     /// Answers of the API server that several callers share.
     Shared,
     /// A compressor that works for one client only.
@@ -32,7 +35,7 @@ impl Kind {
     pub(super) const COUNT: usize = Self::ALL.len();
 
     /// All kinds, in the order of their indexes.
-    pub(super) const ALL: [Self; 11] = [
+    pub(super) const ALL: [Self; 12] = [
         Self::Connection,
         Self::Stream,
         Self::Request,
@@ -42,6 +45,7 @@ impl Kind {
         Self::Burst,
         Self::WebSocket,
         Self::Upgrade,
+        Self::Upstream,
         Self::Shared,
         Self::Gzip,
     ];
@@ -64,6 +68,7 @@ impl Kind {
             Self::Burst => "burst",
             Self::WebSocket => "websocket",
             Self::Upgrade => "upgrade",
+            Self::Upstream => "upstream",
             Self::Shared => "shared",
             Self::Gzip => "gzip",
         }

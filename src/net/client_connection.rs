@@ -6,11 +6,16 @@ use std::hash::Hasher;
 use std::sync::Arc;
 use std::sync::OnceLock;
 use std::sync::atomic::AtomicU64;
+use std::sync::atomic::AtomicUsize;
 use std::sync::atomic::Ordering;
 
 use tokio::sync::Notify;
 use tokio::sync::Semaphore;
 use tokio::sync::SemaphorePermit;
+
+use crate::net::FileSlot;
+use crate::net::FileSlots;
+use crate::net::NoFileSlot;
 
 /// Number of a connection's requests that may do long work concurrently. More would not be faster,
 /// because they share a thread.
@@ -29,18 +34,28 @@ pub struct ClientConnection {
 struct Shared {
     turns: Semaphore,
     finish: Notify,
+    unaccepted: AtomicUsize,
+    /// `None` if files are not limited.
+    files: Option<FileSlots>,
     memo: OnceLock<Box<dyn Any + Send + Sync>>,
 }
 
 impl ClientConnection {
-    /// A connection with an identifier that was not used before.
+    /// A connection with an identifier that was not used before, of which files are not limited.
     pub fn next() -> ClientConnection {
+        Self::with_files(None)
+    }
+
+    /// The same, whose requests take slots for further files from `files`.
+    pub(super) fn with_files(files: Option<FileSlots>) -> ClientConnection {
         static NEXT: AtomicU64 = AtomicU64::new(0);
         ClientConnection {
             id: NEXT.fetch_add(1, Ordering::Relaxed),
             shared: Arc::new(Shared {
                 turns: Semaphore::new(TURNS),
                 finish: Notify::new(),
+                unaccepted: AtomicUsize::new(0),
+                files,
                 memo: OnceLock::new(),
             }),
         }
@@ -67,6 +82,30 @@ impl ClientConnection {
     /// Waits for [`finish`](Self::finish).
     pub(super) async fn finishing(&self) {
         self.shared.finish.notified().await;
+    }
+
+    /// Takes a slot under the limit of open connections for a connection to another server that a request
+    /// has to itself for a long time; `None` if there is no limit.
+    ///
+    /// # Errors
+    /// If too few are free. A quarter of them is only for connections of clients.
+    pub fn take_file(&self) -> Result<Option<FileSlot>, NoFileSlot> {
+        let files = self.shared.files.as_ref();
+        files.map(FileSlots::take).transpose()
+    }
+
+    /// Counts a request for which its sender has not shown accepted credentials, unless the connection
+    /// has `limit` of them already. Returns whether it was counted.
+    pub fn count_unaccepted(&self, limit: usize) -> bool {
+        let more = |count| (count < limit).then_some(count + 1);
+        let unaccepted = &self.shared.unaccepted;
+        let counted = unaccepted.fetch_update(Ordering::Relaxed, Ordering::Relaxed, more);
+        counted.is_ok()
+    }
+
+    /// The credentials of a counted request were accepted, or it was never judged.
+    pub fn uncount_unaccepted(&self) {
+        self.shared.unaccepted.fetch_sub(1, Ordering::Relaxed);
     }
 
     /// What the requests of the connection share: the value of a type of the caller's, which the
@@ -97,9 +136,17 @@ impl Hash for ClientConnection {
 
 #[cfg(test)]
 mod tests {
-    use std::sync::atomic::AtomicUsize;
-
     use super::*;
+
+    #[test]
+    fn unaccepted_requests_are_limited_for_ever() {
+        let connection = ClientConnection::next();
+        assert!(connection.count_unaccepted(2) && connection.count_unaccepted(2));
+        assert!(!connection.count_unaccepted(2));
+        connection.uncount_unaccepted();
+        assert!(connection.count_unaccepted(2) && !connection.count_unaccepted(2));
+        assert!(ClientConnection::next().count_unaccepted(2));
+    }
 
     #[test]
     fn a_memo_belongs_to_one_connection_and_all_its_requests() {

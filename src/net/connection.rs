@@ -43,7 +43,7 @@ use crate::net::paced_reads::Starts;
 use crate::net::received::Received;
 use crate::net::received::RequestBody;
 use crate::net::resets::AnswerBody;
-use crate::net::resets::ResetLimit;
+use crate::net::resets::PeerLimit;
 use crate::net::resets::Unanswered;
 use crate::net::write_timeout::WriteTimeout;
 
@@ -55,6 +55,11 @@ pub type BoxError = Box<dyn Error + Send + Sync>;
 pub(super) const STREAM_WINDOW: u32 = 256 << 10;
 /// Flow-control window, in bytes, of a connection for the bodies of all its requests together.
 pub(super) const CONNECTION_WINDOW: u32 = 4 << 20;
+
+/// The most header fields of a request over HTTP/1.1. An authenticating proxy sends one for each
+/// group of a user. Only while a head is parsed does each of them take memory, whether it is there or
+/// not: 56 KiB in all.
+const MAX_HEADERS: usize = 1_024;
 
 /// The number of seconds whose resets a peer may send at once.
 const RESET_BURST_SECONDS: NonZeroU32 = NonZeroU32::new(2).expect("two is not zero");
@@ -189,7 +194,7 @@ pub fn serve_connection<I, B: ResponseBody, S: HttpService<B>>(
 where
     I: Transport + Send + 'static,
 {
-    let client_connection = ClientConnection::next();
+    let client_connection = ClientConnection::with_files(io.file_slots());
     let finishing = client_connection.clone();
     let stop = async move {
         tokio::select! {
@@ -197,7 +202,7 @@ where
             () = finishing.finishing() => {}
         }
     };
-    let resets = Arc::new(config.reset_limit());
+    let resets = Arc::new(config.peer_limit());
     let counted = (protocol == Protocol::Http2).then(|| Arc::clone(&resets));
     let charged = account.clone();
     let starts = Arc::new(Starts::default());
@@ -208,6 +213,10 @@ where
     let buffers = buffers.map(Arc::clone).unwrap_or_default();
     let received = Received::new(Arc::clone(&buffers), protocol);
     let reads = received.reads(config.max_header_bytes);
+    let reads = match protocol {
+        Protocol::Http1 => reads,
+        Protocol::Http2 => reads.paced(&starts, &resets),
+    };
     let settled = received.clone();
     let service = service_fn(move |request: Request<Incoming>| {
         let (mut request, in_progress) = received.begin_request(request);
@@ -337,6 +346,7 @@ fn http1(config: &Config) -> http1::Builder {
         .timer(TokioTimer::new())
         .header_read_timeout(config.head_timeout)
         .max_buf_size(config.max_header_bytes as usize)
+        .max_headers(MAX_HEADERS)
         .title_case_headers(true);
     builder
 }
@@ -370,9 +380,9 @@ impl Config {
     /// The default of [`Config::write_timeout`].
     pub const DEFAULT_WRITE_TIMEOUT: Duration = Duration::from_secs(300);
 
-    fn reset_limit(&self) -> ResetLimit {
+    fn peer_limit(&self) -> PeerLimit {
         let rate = self.max_resets_per_second;
-        ResetLimit::new(rate.saturating_mul(RESET_BURST_SECONDS), rate)
+        PeerLimit::new(rate.saturating_mul(RESET_BURST_SECONDS), rate)
     }
 }
 

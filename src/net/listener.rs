@@ -190,7 +190,8 @@ impl Listener {
         loop {
             match self.socket.accept().await {
                 Ok((stream, address)) => {
-                    let slot = ConnectionSlot::take(self.context.open_gauge(), permit);
+                    let limit = self.context.config.max_connections.get();
+                    let slot = ConnectionSlot::take(self.context.open_gauge(), permit, limit);
                     return (slot, stream, address);
                 }
                 Err(error) if is_peer_error(&error) => {

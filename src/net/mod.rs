@@ -30,6 +30,9 @@ mod write_timeout;
 
 pub use abort::Abort;
 pub use client_connection::ClientConnection;
+pub use client_socket::FileSlot;
+pub use client_socket::FileSlots;
+pub use client_socket::NoFileSlot;
 pub use connection::BoxError;
 pub use connection::CertificateChain;
 pub use connection::Config;

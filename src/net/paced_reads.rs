@@ -24,12 +24,17 @@ use tokio::io::ReadBuf;
 use tokio::time::Sleep;
 use tokio::time::sleep;
 
-use crate::net::resets::ResetLimit;
+use crate::net::received_frames::ControlFrames;
+use crate::net::resets::PeerLimit;
 
 /// Number of requests after which one poll of a connection reads no more. A read may bring more.
 const MAX_STARTS: usize = 32;
 
-/// The number of requests that a connection has started in the current poll.
+/// The number of control frames that take about as long as one request.
+const CONTROLS_PER_START: u32 = 16;
+
+/// The number of requests that a connection has started in the current poll. Control frames count as
+/// a part of one.
 #[derive(Debug, Default)]
 pub(super) struct Starts(AtomicUsize);
 
@@ -37,7 +42,7 @@ pub(super) struct Starts(AtomicUsize);
 pub(super) struct PacedReads<I> {
     io: I,
     starts: Arc<Starts>,
-    resets: Arc<ResetLimit>,
+    resets: Arc<PeerLimit>,
     /// Runs while the peer has reset too many streams.
     pause: Option<Pin<Box<Sleep>>>,
 }
@@ -48,6 +53,12 @@ impl Starts {
     /// A request was started.
     pub(super) fn record(&self) {
         self.0.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// Control frames were received.
+    pub(super) fn record_control(&self, control: ControlFrames) {
+        let starts = (control.updates + control.others) / CONTROLS_PER_START;
+        self.0.fetch_add(starts as usize, Ordering::Relaxed);
     }
 
     /// A poll of the connection has ended.
@@ -63,7 +74,7 @@ impl Starts {
 // === impl PacedReads ===
 
 impl<I> PacedReads<I> {
-    pub(super) fn new(io: I, starts: Arc<Starts>, resets: Arc<ResetLimit>) -> Self {
+    pub(super) fn new(io: I, starts: Arc<Starts>, resets: Arc<PeerLimit>) -> Self {
         Self {
             io,
             starts,
@@ -74,6 +85,13 @@ impl<I> PacedReads<I> {
 }
 
 impl<I> PacedReads<I> {
+    fn record_sent(&self, written: Poll<io::Result<usize>>) -> Poll<io::Result<usize>> {
+        if let Poll::Ready(Ok(count)) = written {
+            self.resets.record_sent(count);
+        }
+        written
+    }
+
     fn poll_pause(&mut self, cx: &mut Context<'_>) -> Poll<()> {
         while let Some(pause) = self.resets.pause() {
             let timer = self.pause.get_or_insert_with(|| Box::pin(sleep(pause)));
@@ -107,7 +125,8 @@ impl<I: AsyncWrite + Unpin> AsyncWrite for PacedReads<I> {
         cx: &mut Context<'_>,
         data: &[u8],
     ) -> Poll<io::Result<usize>> {
-        Pin::new(&mut self.io).poll_write(cx, data)
+        let written = Pin::new(&mut self.io).poll_write(cx, data);
+        self.record_sent(written)
     }
 
     fn poll_write_vectored(
@@ -115,7 +134,8 @@ impl<I: AsyncWrite + Unpin> AsyncWrite for PacedReads<I> {
         cx: &mut Context<'_>,
         data: &[IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
-        Pin::new(&mut self.io).poll_write_vectored(cx, data)
+        let written = Pin::new(&mut self.io).poll_write_vectored(cx, data);
+        self.record_sent(written)
     }
 
     fn is_write_vectored(&self) -> bool {
@@ -142,9 +162,9 @@ mod tests {
     use super::*;
     use crate::net::resets::Unanswered;
 
-    fn reading(text: &'static [u8]) -> (PacedReads<&'static [u8]>, Arc<Starts>, Arc<ResetLimit>) {
+    fn reading(text: &'static [u8]) -> (PacedReads<&'static [u8]>, Arc<Starts>, Arc<PeerLimit>) {
         let two = NonZeroU32::new(2).expect("not zero");
-        let (starts, resets) = (Arc::default(), Arc::new(ResetLimit::new(two, two)));
+        let (starts, resets) = (Arc::default(), Arc::new(PeerLimit::new(two, two)));
         let io = PacedReads::new(text, Arc::clone(&starts), Arc::clone(&resets));
         (io, starts, resets)
     }
@@ -167,6 +187,30 @@ mod tests {
         assert_eq!(read(&mut io), Poll::Pending);
         starts.renew();
         assert_eq!(read(&mut io), Poll::Ready(1));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_peer_that_sends_many_control_frames_is_read_later() {
+        let pings = |others| ControlFrames { updates: 0, others };
+        let updates = |updates| ControlFrames { updates, others: 0 };
+        // Two at once, and two a second.
+        for (control, sent, expected) in [
+            (pings(2), 0, None),
+            (pings(4), 0, Some(1_000)),
+            (updates(20), 0, None),
+            (updates(40), 0, Some(1_000)),
+            (updates(40), 40 << 10, None),
+        ] {
+            let (mut io, starts, limit) = reading(b"abc");
+            limit.record_sent(sent);
+            limit.record_control(control);
+            let pause = limit.pause().map(|pause| pause.as_millis());
+            assert_eq!(pause, expected, "{control:?} {sent}");
+            assert_eq!(read(&mut io).is_ready(), expected.is_none(), "{control:?}");
+            // Without a pause, other connections have a turn first.
+            starts.record_control(pings(CONTROLS_PER_START * MAX_STARTS as u32));
+            assert_eq!(read(&mut io), Poll::Pending);
+        }
     }
 
     #[tokio::test(start_paused = true)]

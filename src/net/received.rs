@@ -25,10 +25,13 @@ use crate::ledger::Buffers;
 use crate::net::Protocol;
 use crate::net::connection::CONNECTION_WINDOW;
 use crate::net::connection::STREAM_WINDOW;
+use crate::net::paced_reads::Starts;
 use crate::net::received_bytes::ReceivedBytes;
 use crate::net::received_bytes::length_of_head;
+use crate::net::received_frames::ControlFrames;
 use crate::net::received_frames::DATA_FRAME_BYTES;
 use crate::net::received_frames::ReceivedFrames;
+use crate::net::resets::PeerLimit;
 
 /// What a connection has received. Clones share it.
 #[derive(Clone, Debug)]
@@ -49,6 +52,8 @@ enum ByProtocol {
 pub(super) struct Reads {
     received: Received,
     frames: ReceivedFrames,
+    /// Over HTTP/2, what its control frames count in.
+    pacing: Option<(Arc<Starts>, Arc<PeerLimit>)>,
 }
 
 /// Over HTTP/1.1, a body or an answer that has not ended.
@@ -94,6 +99,7 @@ impl Received {
         Reads {
             received: self.clone(),
             frames: ReceivedFrames::new(max_header_bytes),
+            pacing: None,
         }
     }
 
@@ -167,6 +173,12 @@ fn publish(received: &ReceivedBytes, buffers: &Buffers) {
 // === impl Reads ===
 
 impl Reads {
+    /// The same, whose control frames are counted in `starts` and `limit`.
+    pub(super) fn paced(mut self, starts: &Arc<Starts>, limit: &Arc<PeerLimit>) -> Self {
+        self.pacing = Some((Arc::clone(starts), Arc::clone(limit)));
+        self
+    }
+
     /// The HTTP library has read `data`.
     pub(super) fn receive(&mut self, data: &[u8]) {
         let buffers = &self.received.buffers;
@@ -178,6 +190,13 @@ impl Reads {
             }
             ByProtocol::Http2(_) => {
                 let bodies = self.frames.receive(data);
+                let control = self.frames.take_control();
+                if control != ControlFrames::default()
+                    && let Some((starts, limit)) = &self.pacing
+                {
+                    starts.record_control(control);
+                    limit.record_control(control);
+                }
                 if bodies > 0 {
                     buffers.add(Buffer::Upload, bodies);
                 }

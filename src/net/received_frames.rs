@@ -13,6 +13,8 @@ pub(super) const DATA_FRAME_BYTES: u64 = 256;
 
 const DATA: u8 = 0;
 const HEADERS: u8 = 1;
+const RST_STREAM: u8 = 3;
+const WINDOW_UPDATE: u8 = 8;
 const CONTINUATION: u8 = 9;
 const END_STREAM: u8 = 0x1;
 const END_HEADERS: u8 = 0x4;
@@ -32,6 +34,17 @@ pub(super) struct ReceivedFrames {
     /// The header block of a request whose last frame has not arrived.
     block: Option<HeaderBlock>,
     max_header_bytes: u32,
+    /// What has arrived since the last [`take_control`](Self::take_control).
+    control: ControlFrames,
+}
+
+/// The number of frames that belong to no request.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct ControlFrames {
+    /// Those that open a flow-control window.
+    pub(super) updates: u32,
+    /// PING, SETTINGS, PRIORITY, GOAWAY and unknown ones.
+    pub(super) others: u32,
 }
 
 /// The rest of the payload of the current frame.
@@ -74,7 +87,13 @@ impl ReceivedFrames {
             },
             block: None,
             max_header_bytes,
+            control: ControlFrames::default(),
         }
+    }
+
+    /// The control frames that have arrived since the last call.
+    pub(super) fn take_control(&mut self) -> ControlFrames {
+        std::mem::take(&mut self.control)
     }
 
     /// About how many bytes the HTTP library holds of an unfinished head.
@@ -115,6 +134,11 @@ impl ReceivedFrames {
     fn begin_frame(&mut self) -> u64 {
         let [a, b, c, kind, flags, ..] = self.head;
         let length = u32::from_be_bytes([0, a, b, c]) as usize;
+        match kind {
+            DATA | HEADERS | RST_STREAM | CONTINUATION => {}
+            WINDOW_UPDATE => self.control.updates += 1,
+            _ => self.control.others += 1,
+        }
         let is_last = flags & END_HEADERS != 0;
         let kind = match kind {
             DATA => Kind::Data,

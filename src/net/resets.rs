@@ -1,9 +1,14 @@
-//! Counts how fast an HTTP/2 peer resets streams before it takes a part of their answers' bodies.
+//! Counts how fast an HTTP/2 peer makes work that is no answer: it resets streams before it takes a
+//! part of their answers' bodies, or sends control frames.
 //!
 //! Such a stream does not count in the limit of concurrent streams any more, but its request was
 //! parsed and started. So a peer that opens and resets streams in turn ("rapid reset",
 //! CVE-2023-44487) could cause any amount of work. `h2` limits only resets of streams that the
 //! server has not accepted yet, and hyper accepts streams at once.
+//!
+//! A PING or SETTINGS frame needs an answer, and counts like a reset. A WINDOW_UPDATE needs none, and
+//! a peer that receives much sends many: it counts a tenth, and not at all for each KiB that was
+//! sent to the peer.
 //!
 //! The socket of a peer that is too fast is read later. The peer is not sent away, because it could
 //! connect again and would get a new budget at once.
@@ -12,6 +17,7 @@ use std::num::NonZeroU32;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
+use std::sync::atomic::AtomicUsize;
 use std::sync::atomic::Ordering;
 use std::task::Context;
 use std::task::Poll;
@@ -25,13 +31,21 @@ use tokio::time::Instant;
 
 use crate::net::abort::Answer;
 use crate::net::received::InProgress;
+use crate::net::received_frames::ControlFrames;
 
-/// The resets of a connection's unanswered streams.
+/// What a WINDOW_UPDATE counts.
+const UPDATE_COST: f64 = 0.1;
+/// Bytes sent to the peer for each of which it may send a WINDOW_UPDATE.
+const BYTES_PER_UPDATE: f64 = 1024.0;
+
+/// The resets of a connection's unanswered streams, and its control frames.
 #[derive(Debug)]
-pub(super) struct ResetLimit {
+pub(super) struct PeerLimit {
     budget: Mutex<Budget>,
     /// False if there is no need to look at the budget.
     is_exceeded: AtomicBool,
+    /// Bytes that were sent since the last control frame.
+    sent: AtomicUsize,
 }
 
 /// How many resets are allowed now: a token bucket. Its level is negative when there were too many.
@@ -45,7 +59,7 @@ struct Budget {
 
 /// A request without an answer. If it is dropped, its peer has reset the stream.
 #[derive(Debug)]
-pub(super) struct Unanswered(Option<Arc<ResetLimit>>);
+pub(super) struct Unanswered(Option<Arc<PeerLimit>>);
 
 /// The body of an answer. The request counts as answered when the body is first polled: a reset
 /// before that drops the body as it is. So a peer that gets the head, but opens no window for the
@@ -60,20 +74,21 @@ pub(super) struct AnswerBody<B> {
     _in_progress: Option<InProgress>,
 }
 
-// === impl ResetLimit ===
+// === impl PeerLimit ===
 
-impl ResetLimit {
+impl PeerLimit {
     /// Allows `burst` resets at once, and `per_second` resets over time.
-    pub(super) fn new(burst: NonZeroU32, per_second: NonZeroU32) -> ResetLimit {
+    pub(super) fn new(burst: NonZeroU32, per_second: NonZeroU32) -> PeerLimit {
         let budget = Budget {
             capacity: f64::from(burst.get()),
             per_second: f64::from(per_second.get()),
             left: f64::from(burst.get()),
             updated: Instant::now(),
         };
-        ResetLimit {
+        PeerLimit {
             budget: Mutex::new(budget),
             is_exceeded: AtomicBool::new(false),
+            sent: AtomicUsize::new(0),
         }
     }
 
@@ -89,8 +104,24 @@ impl ResetLimit {
     }
 
     fn record(&self) {
+        self.spend(1.0);
+    }
+
+    /// The peer has sent control frames.
+    pub(super) fn record_control(&self, control: ControlFrames) {
+        let sent = self.sent.swap(0, Ordering::Relaxed);
+        let updates = f64::from(control.updates) - sent as f64 / BYTES_PER_UPDATE;
+        self.spend(f64::from(control.others) + updates.max(0.0) * UPDATE_COST);
+    }
+
+    /// `bytes` were sent to the peer.
+    pub(super) fn record_sent(&self, bytes: usize) {
+        self.sent.fetch_add(bytes, Ordering::Relaxed);
+    }
+
+    fn spend(&self, cost: f64) {
         let mut budget = self.budget.lock();
-        if budget.take(Instant::now()) {
+        if budget.take(Instant::now(), cost) {
             self.is_exceeded.store(true, Ordering::Relaxed);
         }
     }
@@ -111,10 +142,10 @@ impl Budget {
         self.updated = now;
     }
 
-    /// Takes one reset at the time `now`. Returns true if it was one too many.
-    fn take(&mut self, now: Instant) -> bool {
+    /// Takes the cost of a reset, or several, at the time `now`. Returns true if it was too much.
+    fn take(&mut self, now: Instant, cost: f64) -> bool {
         self.refill(now);
-        self.left -= 1.0;
+        self.left -= cost;
         self.is_overdrawn()
     }
 
@@ -130,7 +161,7 @@ impl Budget {
 
 impl Unanswered {
     /// A new request; without a limit its reset is not counted.
-    pub(super) fn new(limit: Option<Arc<ResetLimit>>) -> Unanswered {
+    pub(super) fn new(limit: Option<Arc<PeerLimit>>) -> Unanswered {
         Unanswered(limit)
     }
 }
@@ -228,12 +259,12 @@ mod tests {
             // The budget does not grow above the burst.
             vec![(60_000, 5, Some(500))],
         ] {
-            let limit = ResetLimit::new(count(4), count(2));
+            let limit = PeerLimit::new(count(4), count(2));
             let mut budget = limit.budget.lock();
             for (milliseconds, resets, expected) in &rows {
                 let now = start + Duration::from_millis(*milliseconds);
                 for _ in 0..*resets {
-                    budget.take(now);
+                    budget.take(now, 1.0);
                 }
                 let pause = budget.pause(now).map(|pause| pause.as_secs_f64() * 1e3);
                 let pause = pause.map(|pause| pause.round() as u64);
@@ -244,7 +275,7 @@ mod tests {
 
     #[tokio::test]
     async fn answers_do_not_count_as_resets() {
-        let limit = Arc::new(ResetLimit::new(count(1), count(1)));
+        let limit = Arc::new(PeerLimit::new(count(1), count(1)));
         let unanswered = || Unanswered::new(Some(Arc::clone(&limit)));
         let text = |text: &str| http_body_util::Full::new(bytes::Bytes::from(text.to_owned()));
         for _ in 0..3 {

@@ -9,6 +9,7 @@ use tokio::io::AsyncRead;
 use tokio::io::AsyncWrite;
 use tokio::net::TcpStream;
 
+use crate::net::client_socket::FileSlots;
 use crate::net::coalesce;
 
 /// The byte stream under a connection: TCP or TLS.
@@ -36,6 +37,11 @@ pub trait Transport: AsyncRead + AsyncWrite + Unpin {
     /// If the system does not accept the option.
     fn allow_stalls(&self) -> io::Result<()> {
         Ok(())
+    }
+
+    /// Where a request takes the slot of a second file; `None`, the default, if files are not limited.
+    fn file_slots(&self) -> Option<FileSlots> {
+        None
     }
 }
 

@@ -107,13 +107,9 @@ pub(super) fn is_long_running(info: &RequestInfo) -> bool {
 impl Holder {
     /// The holder of the seats for the requests of `caller` on `connection`.
     pub(super) fn of(caller: &Caller, connection: &ClientConnection) -> Self {
-        match caller {
-            Caller::Known(caller) => Self::User(caller.name_key()),
-            Caller::Trusted
-            | Caller::Impersonating
-            | Caller::Unknown
-            | Caller::Unnamed(_)
-            | Caller::Refused => Self::Connection(connection.clone()),
+        match caller.name_key() {
+            Some(user) => Self::User(user),
+            None => Self::Connection(connection.clone()),
         }
     }
 }

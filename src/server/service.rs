@@ -220,12 +220,7 @@ impl Server {
                     let audited = AuditedRequest::new(log, &request, &info, &caller);
                     request.extensions_mut().insert(audited);
                 }
-                let judged_upstream = JudgedUpstream::of(&request, &info, &caller);
-                let (response, outcome) = self.answer_caller(request, &info, &caller).await;
-                if let Some(judged) = judged_upstream {
-                    judged.answered(response.status(), &self.inner.access, &peer);
-                }
-                (response, outcome)
+                self.answer_judged(request, &info, &caller, &peer).await
             }
             Err(status) => {
                 judged_upstream::refused(&request, &status);
@@ -233,6 +228,27 @@ impl Server {
             }
         };
         self.with_outcome(response, &info, outcome)
+    }
+
+    /// Answers a request of `caller`, which came from `peer`. If only the API server can judge its
+    /// credentials, its answer decides what follows for the connection.
+    async fn answer_judged(
+        &self,
+        request: Request<Body>,
+        info: &RequestInfo,
+        caller: &Caller,
+        peer: &Peer,
+    ) -> (Response<Body>, Outcome) {
+        let has_accepted = |headers: &_| self.inner.forwarding.has_accepted(headers);
+        let Ok(judged) = JudgedUpstream::of(&request, info, caller, has_accepted) else {
+            let response = Refusal::of(&request).respond(&Status::too_many_unaccepted());
+            return (response, Outcome::Rejected);
+        };
+        let (response, outcome) = self.answer_caller(request, info, caller).await;
+        if let Some(judged) = judged {
+            judged.answered(response.status(), &self.inner.access, peer);
+        }
+        (response, outcome)
     }
 
     async fn caller(&self, request: &mut Request<Body>, peer: &Peer) -> Result<Caller, Status> {

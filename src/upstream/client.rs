@@ -7,6 +7,7 @@ use std::time::Duration;
 use arc_swap::ArcSwap;
 use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
+use http::HeaderMap;
 use http::Request;
 use http::Response;
 use http::StatusCode;
@@ -430,6 +431,20 @@ impl Client {
         }
     }
 
+    /// True if the API server has accepted the token in `headers` when it was last used, or kubefan has
+    /// asked about it since. A request of another caller gets an HTTP/1.1 connection to itself.
+    pub fn has_accepted(&self, headers: &HeaderMap) -> bool {
+        let accepted = &self.inner.accepted;
+        let token = accepted.digest(headers);
+        token.is_some_and(|token| accepted.contains(token))
+    }
+
+    /// Records that the API server accepts `token`, as a review has shown.
+    pub fn note_accepted(&self, token: &str) {
+        let accepted = &self.inner.accepted;
+        accepted.record(accepted.digest_of(token), true);
+    }
+
     /// Sends a request with its own credentials. It shares a connection only if the API server has
     /// accepted them before, because a 401 on an HTTP/2 connection ends all its requests. Without
     /// credentials it never does: the API server closes such a connection after each answer.
@@ -442,7 +457,10 @@ impl Client {
         let stacks = self.inner.stacks.load_full();
         let own = stacks.own.as_ref().ok_or_else(no_own_connections)?;
         let response = self.inner.call(&own.caller, request).await?;
-        if let Some(credentials) = credentials {
+        // An error of a server may be that of a load balancer, which asks for no credentials.
+        if let Some(credentials) = credentials
+            && !response.status().is_server_error()
+        {
             accepted.record(credentials, response.status() != StatusCode::UNAUTHORIZED);
         }
         Ok(response)

@@ -25,6 +25,7 @@ pub use client::Identity;
 pub use client::has_dot_segment;
 pub use connect::ClientConfig;
 pub use connect::ConnectError;
+pub use connect::accepted::bearer_token;
 #[cfg(test)]
 pub(crate) use connect::connector::Dial;
 pub use dedicated::DedicatedConnection;

@@ -16,6 +16,7 @@ use parking_lot::Mutex;
 use serde_json::Value;
 use serde_json::json;
 use tokio::io::duplex;
+use tokio::time::advance;
 
 use super::*;
 use crate::identity::Metrics;
@@ -208,4 +209,27 @@ async fn a_no_without_a_name_says_nothing_about_names() {
     );
     // The question about all names was asked once.
     assert_eq!(scene.asked(), 3);
+}
+
+#[tokio::test(start_paused = true)]
+async fn nothing_is_asked_about_a_user_that_was_denied_too_often() {
+    let scene = Scene::new(Config::default(), |attributes| attributes["name"] == "mine");
+    let (greedy, other) = (KnownCaller::for_tests(1), KnownCaller::for_tests(2));
+    let (greedy, other) = (Arc::new(greedy), Arc::new(other));
+    let authorizer = &scene.authorizer;
+    for number in 0..3_000 {
+        let others = read("list", &format!("{number}"));
+        let verdict = authorizer.may_read(&greedy, &others).await;
+        assert_eq!(verdict, Verdict::NotAllowed);
+    }
+    // 1,000 at once, and 100 a second; no time has passed.
+    assert_eq!(scene.asked(), 1_000);
+    let mine = read("list", "mine");
+    assert_eq!(
+        authorizer.may_read(&greedy, &mine).await,
+        Verdict::NotAllowed
+    );
+    assert_eq!(authorizer.may_read(&other, &mine).await, Verdict::Allowed);
+    advance(Duration::from_secs(1)).await;
+    assert_eq!(authorizer.may_read(&greedy, &mine).await, Verdict::Allowed);
 }

@@ -33,6 +33,19 @@ use super::tls_connect;
 use super::tls_server;
 
 #[tokio::test]
+async fn a_user_of_many_groups_may_use_http1() {
+    let server = Server::start(Config::default(), None).await;
+    let mut client = server.connect().await;
+    let group = |number| format!("X-Remote-Group: group-{number}\r\n");
+    let groups: String = (0..1_000).map(group).collect();
+    let request = format!("GET / HTTP/1.1\r\nHost: a\r\n{groups}\r\n");
+    client.write_all(request.as_bytes()).await.unwrap();
+    let mut status = [0; 12];
+    soon(client.read_exact(&mut status)).await.unwrap();
+    assert_ne!(&status, b"HTTP/1.1 431");
+}
+
+#[tokio::test]
 async fn an_upgraded_connection_keeps_its_slot_until_it_is_closed() {
     let config = Config {
         max_connections: 1.try_into().unwrap(),

@@ -14,6 +14,7 @@ use std::sync::Arc;
 use std::task::Context;
 use std::task::Poll;
 
+use http::Extensions;
 use http::HeaderMap;
 use http::HeaderName;
 use http::HeaderValue;
@@ -30,6 +31,7 @@ use crate::body::BodyGuard;
 use crate::body::guarded;
 use crate::identity::AccessControl;
 use crate::identity::Caller;
+use crate::identity::UnacceptedPermit;
 use crate::identity::impersonate;
 use crate::ledger::Account;
 use crate::ledger::Charge;
@@ -37,6 +39,9 @@ use crate::ledger::Kind;
 use crate::ledger::Short;
 use crate::ledger::closed;
 use crate::net::Abort;
+use crate::net::ClientConnection;
+use crate::net::FileSlot;
+use crate::net::NoFileSlot;
 use crate::net::Peer;
 use crate::shutdown::Shutdown;
 use crate::shutdown::WatchEnd;
@@ -84,6 +89,40 @@ const FORWARDED_FOR: HeaderName = HeaderName::from_static("x-forwarded-for");
 /// Bytes that an upgraded connection holds: the buffers in which bytes are copied both ways, those
 /// of both connections, and the task.
 const UPGRADE_BYTES: u64 = 48 << 10;
+
+/// What an upgraded connection holds until it ends.
+struct HeldByUpgrade {
+    _charge: Option<Charge>,
+    _share: Option<RequestShare>,
+    _file: Option<FileSlot>,
+}
+
+/// Bytes that an HTTP/1.1 connection to the API server holds: the buffers of TLS and HTTP, and the
+/// task.
+const CONNECTION_BYTES: u64 = 48 << 10;
+
+/// What a request holds that has a connection to the API server to itself, because the API server has
+/// not accepted its caller yet.
+struct Unaccepted {
+    permit: Option<UnacceptedPermit>,
+    connection: Option<ClientConnection>,
+    file: Option<FileSlot>,
+    _charge: Option<Charge>,
+}
+
+impl BodyGuard for Unaccepted {}
+
+impl Unaccepted {
+    /// The API server has accepted the caller of a request that may last. Others need the permit, and
+    /// the connection to the API server counts as one of a client.
+    fn stay_open(&mut self) -> Result<(), NoFileSlot> {
+        let connection = self.connection.as_ref();
+        let file = connection.map(ClientConnection::take_file).transpose()?;
+        self.file = file.flatten();
+        self.permit = None;
+        Ok(())
+    }
+}
 
 /// What a forwarded watch, or another request without an end, holds until it ends.
 struct ForwardedWatch {
@@ -148,6 +187,10 @@ impl Forwarding {
             let address = peer.address.ip();
             append_forwarded_for(request.headers_mut(), address);
         }
+        let unaccepted = {
+            let (headers, extensions) = (request.headers(), request.extensions());
+            self.admit_unaccepted(headers, extensions, identity).await?
+        };
         let may_share = is_native && matches!(caller, Caller::Trusted);
         let key = may_share.then(|| ReadKey::of(&request, info)).flatten();
         let answer = match (key, limit) {
@@ -166,6 +209,7 @@ impl Forwarding {
                 forwarded.await
             }
         };
+        let answer = answer.map(|response| held_until_end(response, unaccepted, info));
         answer.map_err(|failed| match failed {
             ForwardError::TooManyUnproven => Status::too_many_consistent_reads().into(),
             ForwardError::TooManyLong => Status::too_many_long_reads().into(),
@@ -174,6 +218,38 @@ impl Forwarding {
                 self.failures.forwarding_failed(&error, unreachable_for)
             }
         })
+    }
+
+    /// True if the API server has accepted the credentials in `headers`, so that their requests need no
+    /// connection to themselves.
+    pub(super) fn has_accepted(&self, headers: &HeaderMap) -> bool {
+        self.forwarder.client().has_accepted(headers)
+    }
+
+    /// Waits for the permission to forward a request, if the API server has not accepted its caller
+    /// yet. Then the request needs a connection to itself, whose buffers are charged.
+    async fn admit_unaccepted(
+        &self,
+        headers: &HeaderMap,
+        extensions: &Extensions,
+        identity: Identity,
+    ) -> Result<Option<Unaccepted>, Status> {
+        let (Identity::Caller, Some(peer)) = (identity, extensions.get::<Peer>()) else {
+            return Ok(None);
+        };
+        if self.has_accepted(headers) {
+            return Ok(None);
+        }
+        let permit = self.access.admit_unaccepted(headers, peer).await?;
+        let account = extensions.get::<Arc<Account>>();
+        let charge = account.map(|account| account.charge(Kind::Upstream, CONNECTION_BYTES));
+        let charge = charge.transpose();
+        Ok(Some(Unaccepted {
+            permit: Some(permit),
+            connection: extensions.get().cloned(),
+            file: None,
+            _charge: charge.map_err(|_: Short| Status::too_many_unaccepted())?,
+        }))
     }
 
     /// Forwards a read with a permit of `limit`, of which the caller may have only a share.
@@ -240,6 +316,14 @@ impl Forwarding {
         let Ok(charge) = charge.transpose() else {
             return Ok(rescue::too_many_requests());
         };
+        // The upgraded connection to the API server is a second file.
+        let connection = request.extensions().get::<ClientConnection>();
+        let file = connection
+            .filter(|_| is_upgrade)
+            .map(ClientConnection::take_file);
+        let Ok(file) = file.transpose() else {
+            return Ok(rescue::too_many_requests());
+        };
         let abort = request.extensions().get::<Abort>().cloned();
         let forwarded = self.forwarder.forward(request, identity).await;
         let forwarded = forwarded.map_err(|error| ForwardError::Upstream(Arc::new(error)))?;
@@ -260,7 +344,12 @@ impl Forwarding {
             _permit: permit,
         });
         if let Some(upgrade) = forwarded.upgrade {
-            self.join_upgrade(upgrade, watch.take(), account, (charge, share));
+            let held = HeldByUpgrade {
+                _charge: charge,
+                _share: share,
+                _file: file.flatten(),
+            };
+            self.join_upgrade(upgrade, watch.take(), account, held);
         }
         let mut response = forwarded.response;
         if is_proxied(info) {
@@ -279,7 +368,7 @@ impl Forwarding {
         upgrade: PendingUpgrade,
         mut watch: Option<ForwardedWatch>,
         account: Option<Arc<Account>>,
-        held: (Option<Charge>, Option<RequestShare>),
+        held: HeldByUpgrade,
     ) {
         self.shutdown.spawn(async move {
             let to_create = watch.as_mut().and_then(|watch| watch.to_create.take());
@@ -314,6 +403,20 @@ impl Forwarding {
             }
             drop(held);
         });
+    }
+}
+
+/// Makes the body of `response` own what its request holds if its caller was not accepted before.
+fn held_until_end(
+    response: Response<Body>,
+    mut unaccepted: Option<Unaccepted>,
+    info: &RequestInfo,
+) -> Response<Body> {
+    let may_last = response.status().is_success() && is_long_running(info);
+    let unaccepted_that_lasts = unaccepted.as_mut().filter(|_| may_last);
+    match unaccepted_that_lasts.map(Unaccepted::stay_open).transpose() {
+        Ok(_) => guarded(response, unaccepted),
+        Err(NoFileSlot) => rescue::too_many_requests(),
     }
 }
 

@@ -143,10 +143,10 @@ impl Shares {
         caller: &Caller,
         info: &RequestInfo,
     ) -> Result<Option<RequestShare>, TooMany> {
-        let Caller::Known(caller) = caller else {
+        let Some(user) = caller.name_key() else {
             return Ok(None);
         };
-        let (user, is_watch) = (caller.name_key(), is_long_running(info));
+        let is_watch = is_long_running(info);
         let added = {
             let mut requests = self.requests.lock();
             add_request(requests.entry(user), is_watch, **self.limits.load())
@@ -169,12 +169,12 @@ impl Shares {
         caller: &Caller,
         limit: &Arc<Semaphore>,
     ) -> Result<Option<PermitShare>, TooMany> {
-        let Caller::Known(caller) = caller else {
+        let Some(user) = caller.name_key() else {
             return Ok(None);
         };
         // Others may take permits meanwhile. Then the semaphore has none left for this user.
         let left = limit.available_permits();
-        let key = (caller.name_key(), Arc::as_ptr(limit) as usize);
+        let key = (user, Arc::as_ptr(limit) as usize);
         let counted = self.permits.add(key, |held| held == 0 || held < left);
         counted.map(|_counted| Some(PermitShare { _counted }))
     }

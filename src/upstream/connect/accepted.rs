@@ -10,6 +10,7 @@ use std::hash::Hasher;
 use std::hash::RandomState;
 
 use http::HeaderMap;
+use http::HeaderValue;
 use http::header::AUTHORIZATION;
 use parking_lot::Mutex;
 
@@ -30,22 +31,33 @@ struct Generations {
     old: HashSet<u64>,
 }
 
-/// The keyed hash of a request's `Authorization` headers.
+/// The keyed hash of a request's bearer token.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::upstream) struct Digest(u64);
 
+/// The token that the API server reads in the header `Authorization`: it splits it at single spaces,
+/// and ignores what follows the token. `None` if it reads none, and so takes the sender for the
+/// anonymous user.
+pub fn bearer_token(authorization: &HeaderValue) -> Option<&str> {
+    let mut parts = authorization.to_str().ok()?.trim().split(' ');
+    let (scheme, token) = (parts.next()?, parts.next()?);
+    (scheme.eq_ignore_ascii_case("bearer") && !token.is_empty()).then_some(token)
+}
+
 impl AcceptedCredentials {
-    /// The digest of the credentials in `headers`, if there are any.
+    /// The digest of the token in `headers`, if there is one. Other credentials are none: the API
+    /// server takes their owner for the anonymous user.
     pub(in crate::upstream) fn digest(&self, headers: &HeaderMap) -> Option<Digest> {
-        if !headers.contains_key(AUTHORIZATION) {
-            return None;
-        }
+        // The API server reads only the first line.
+        let token = bearer_token(headers.get(AUTHORIZATION)?)?;
+        Some(self.digest_of(token))
+    }
+
+    /// The digest of a token.
+    pub(in crate::upstream) fn digest_of(&self, token: &str) -> Digest {
         let mut hasher = self.hasher.build_hasher();
-        for value in headers.get_all(AUTHORIZATION) {
-            hasher.write(value.as_bytes());
-            hasher.write_u8(b'\n');
-        }
-        Some(Digest(hasher.finish()))
+        hasher.write(token.as_bytes());
+        Digest(hasher.finish())
     }
 
     /// True if the API server accepted the credentials when they were last used.
@@ -112,5 +124,27 @@ mod tests {
         assert!(!accepted.contains(digest(2)));
         let generations = accepted.generations.lock();
         assert!(generations.young.len() + generations.old.len() <= 2 * GENERATION);
+    }
+
+    #[test]
+    fn only_a_token_can_be_accepted() {
+        let accepted = AcceptedCredentials::default();
+        let digest = |lines: &[&str]| {
+            let lines = lines.iter().map(|line| line.parse().expect("a header"));
+            let mut headers = HeaderMap::new();
+            for line in lines {
+                headers.append(AUTHORIZATION, line);
+            }
+            accepted.digest(&headers)
+        };
+        let token = accepted.digest_of("abc");
+        for line in ["Bearer abc", "bearer abc", " Bearer abc def"] {
+            assert_eq!(digest(&[line]), Some(token), "{line}");
+        }
+        assert_eq!(digest(&["Bearer abc", "Basic x"]), Some(token));
+        for line in ["Basic abc", "Bearer", "Bearer  abc", "", "abc"] {
+            assert_eq!(digest(&[line]), None, "{line}");
+        }
+        assert_eq!(digest(&["Basic x", "Bearer abc"]), None);
     }
 }

@@ -50,6 +50,10 @@ const UNSENT_ATTEMPTS: u32 = 3;
 /// Time after the end of a connection by which the answers that it had are known.
 const CLOSED_GRACE: Duration = Duration::from_secs(1);
 
+/// The most idle HTTP/1.1 connections of one identity. About as many requests use them at a time
+/// (the server limits those of callers). With fewer, each request would need a handshake.
+const MAX_IDLE: usize = 32;
+
 type Http1 = hyper_util::client::legacy::Client<Connector, Body>;
 
 /// A transport that also adds an identity's credentials to requests.
@@ -149,6 +153,7 @@ impl Transport {
     ) -> Self {
         let client = hyper_util::client::legacy::Client::builder(http1.executor())
             .pool_idle_timeout(IDLE_TIMEOUT)
+            .pool_max_idle_per_host(MAX_IDLE)
             .pool_timer(TokioTimer::new())
             .timer(TokioTimer::new())
             .build(http1);

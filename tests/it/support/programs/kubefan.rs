@@ -23,6 +23,7 @@ use crate::support::programs::apiserver::ADMIN;
 use crate::support::programs::apiserver::ApiServer;
 use crate::support::programs::kubeconfig;
 use crate::support::programs::kubeconfig::User;
+use crate::support::programs::process;
 use crate::support::programs::process::Process;
 
 const START: Duration = Duration::from_secs(20);
@@ -262,15 +263,7 @@ impl Kubefan {
 
     /// The CPU time that the process has used so far, in seconds, with a resolution of 0.01.
     pub(crate) fn cpu(&self) -> f64 {
-        let path = format!("/proc/{}/stat", self.process.id());
-        let stat = fs::read_to_string(path).expect("a running process");
-        // Fields 12 and 13 after the process name, which may contain spaces: user and system ticks.
-        let (_, rest) = stat.rsplit_once(')').expect("a name in brackets");
-        let ticks = rest.split_whitespace().skip(11).take(2);
-        ticks
-            .map(|ticks| ticks.parse::<f64>().expect("a number"))
-            .sum::<f64>()
-            / 100.0
+        process::cpu(self.process.id())
     }
 
     /// Sends the signal with this name, for example `HUP`.

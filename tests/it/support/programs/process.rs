@@ -3,6 +3,7 @@
 //! A value in a `static` is never dropped, and a killed process drops nothing. So each child has a
 //! watchdog: a shell that reads from a pipe, which the kernel closes when the test process ends.
 
+use std::fs;
 use std::io::Write;
 use std::os::unix::process::CommandExt;
 use std::path::Path;
@@ -21,6 +22,22 @@ kill -KILL "$1" 2>/dev/null
 
 const PAUSE: Duration = Duration::from_millis(10);
 const PATIENCE: Duration = Duration::from_secs(5);
+
+/// The CPU time that a process has used so far, in seconds, with a resolution of 0.01.
+pub(crate) fn cpu(id: u32) -> f64 {
+    let stat = fs::read_to_string(format!("/proc/{id}/stat")).expect("a running process");
+    // Fields 12 and 13 after the process name, which may contain spaces: user and system ticks.
+    let (_, rest) = stat.rsplit_once(')').expect("a name in brackets");
+    let ticks = rest.split_whitespace().skip(11).take(2);
+    let ticks = ticks.map(|ticks| ticks.parse::<f64>().expect("a number"));
+    ticks.sum::<f64>() / 100.0
+}
+
+/// The number of files that a process has open.
+pub(crate) fn open_files(id: u32) -> usize {
+    let files = fs::read_dir(format!("/proc/{id}/fd"));
+    files.expect("a running process").count()
+}
 
 /// A running child process, which is killed when this is dropped.
 #[derive(Debug)]

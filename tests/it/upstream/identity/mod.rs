@@ -1,5 +1,6 @@
 //! Callers with identities of their own: what each may read, through kubefan and directly.
 
+mod attack_costs;
 mod attacks;
 mod callers;
 mod chart_rights;
