@@ -31,6 +31,8 @@ use rustls::pki_types::PrivateKeyDer;
 use rustls::pki_types::ServerName;
 use rustls::pki_types::UnixTime;
 use rustls::pki_types::pem::PemObject;
+use rustls::sign::CertifiedKey;
+use rustls::sign::SingleCertAndKey;
 use tokio::io::AsyncRead;
 use tokio::io::AsyncWrite;
 use tokio::net::TcpSocket;
@@ -81,9 +83,11 @@ impl Connector {
                     .collect::<Result<Vec<_>, _>>()
                     .expect("PEM");
                 let key = PrivateKeyDer::from_pem_slice(identity.key.as_bytes()).expect("PEM");
-                builder
-                    .with_client_auth_cert(chain, key)
-                    .expect("a matching key")
+                // The builder for one certificate refuses those of X.509 version 1.
+                let provider = default_provider().key_provider;
+                let key = provider.load_private_key(key).expect("a private key");
+                let identity = SingleCertAndKey::from(CertifiedKey::new(chain, key));
+                builder.with_client_cert_resolver(Arc::new(identity))
             }
         };
         config.alpn_protocols = protocols

@@ -515,11 +515,7 @@ async fn a_plain_kubefan_acts_as_the_user_that_a_client_names() {
     let path = format!("/api/v1/namespaces/{namespace}/configmaps?resourceVersion=0");
     for (identity, token, message) in [
         ("admin", ADMIN, "User \\\"jane\\\" cannot list resource"),
-        (
-            "reader",
-            READER,
-            "cannot impersonate resource \\\"users\\\"",
-        ),
+        ("reader", READER, "cannot impersonate"),
     ] {
         let kubefan = Kubefan::start_with(&server.kubeconfig(identity), &[]).await;
         let plain = kubefan.client();
