@@ -53,6 +53,15 @@ pub(crate) enum Mutation {
     PartPinnedAsWhole,
     /// A proof may compare resource versions of two different histories.
     AcrossHistories,
+    /// A list of the cache that was in flight when a proof began is proven by the proof's calls. The
+    /// proof should start again.
+    ListInFlightProven,
+    /// Stored objects stay slices of frames that the log has dropped.
+    FramesKept,
+    /// A cursor on the log continues after events that the log has dropped. It should expire.
+    CursorSkipsEvicted,
+    /// The log drops events of any age.
+    AgeIgnored,
 }
 
 #[cfg(test)]

@@ -4,6 +4,7 @@ use std::future::Future;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
+use crate::api::ResourceVersion;
 use crate::cache::log::Batch;
 use crate::cache::log::Event;
 use crate::cache::log::Expired;
@@ -11,6 +12,8 @@ use crate::cache::log::PositionEvicted;
 use crate::cache::objects::Snapshot;
 use crate::cache::reader::Reader;
 use crate::cache::state::SharedCache;
+use crate::mutation;
+use crate::mutation::Mutation;
 
 /// Maximum number of changes that a cursor fetches in one step.
 const BATCH: usize = 64;
@@ -26,6 +29,8 @@ pub struct LogCursor {
     epoch: u64,
     /// All changes before this log position are fetched.
     position: u64,
+    /// The log position at which the cursor ends; `None` if it follows the cache.
+    end: Option<u64>,
     batch: Batch,
 }
 
@@ -42,12 +47,38 @@ impl LogCursor {
             shared: Arc::clone(shared),
             epoch: state.epoch,
             position: state.log.tip(),
+            end: None,
             batch: Batch::new(),
         };
         Some((snapshot, cursor))
     }
 
-    /// The next change; `None` if all applied changes were returned.
+    /// A cursor on the changes after `from`, up to `to`, which the cache must have applied.
+    pub(super) fn open_between(
+        shared: &Arc<SharedCache>,
+        epoch: u64,
+        from: ResourceVersion,
+        to: ResourceVersion,
+    ) -> Result<Self, Expired> {
+        let state = shared.state.read();
+        if epoch != state.epoch {
+            let oldest = state.log.start();
+            let requested = from;
+            return Err(Expired { requested, oldest });
+        }
+        let position = state.log.position_after(from)?;
+        let end = state.log.position_after(to)?;
+        shared.watchers.fetch_add(1, Ordering::Relaxed);
+        Ok(Self {
+            shared: Arc::clone(shared),
+            epoch,
+            position,
+            end: Some(end),
+            batch: Batch::new(),
+        })
+    }
+
+    /// The next change; `None` if all applied changes, or all up to the cursor's end, were returned.
     ///
     /// # Errors
     ///
@@ -63,7 +94,12 @@ impl LogCursor {
             if self.epoch != state.epoch {
                 return Err(expired);
             }
-            let read = state.log.read(self.position, BATCH, &mut self.batch);
+            if mutation::is_active(Mutation::CursorSkipsEvicted) {
+                self.position = self.position.max(state.log.first());
+            }
+            let left = self.end.map(|end| end.saturating_sub(self.position));
+            let max = left.map_or(BATCH, |left| left.min(BATCH as u64) as usize);
+            let read = state.log.read(self.position, max, &mut self.batch);
             self.position = read.map_err(|PositionEvicted| expired)?;
         }
         Ok(self.batch.pop_front().map(|(event, _)| event))

@@ -12,6 +12,7 @@ use tokio::time::timeout_at;
 use crate::api::ResourceVersion;
 use crate::api::Selection;
 use crate::cache::bridge::Gap;
+use crate::cache::log::Expired;
 use crate::cache::log_cursor::LogCursor;
 use crate::cache::objects::Snapshot;
 use crate::cache::state::SharedCache;
@@ -224,6 +225,30 @@ impl Reader {
     /// ready. For a view that is never older than the cache; clients use [`Reader::watch`].
     pub fn follow(&self) -> Option<(Snapshot, LogCursor)> {
         LogCursor::open(&self.shared)
+    }
+
+    /// A cursor on the changes after `from`, up to `to`, for a caller that knows the state at `from`
+    /// in `epoch` and needs that at `to`, which the cache has applied.
+    ///
+    /// # Errors
+    ///
+    /// [`Expired`] if the log does not have all these changes any more, if one of the versions is
+    /// inside a hole, or if a new epoch has begun.
+    pub fn changes_between(
+        &self,
+        epoch: u64,
+        from: ResourceVersion,
+        to: ResourceVersion,
+    ) -> Result<LogCursor, Expired> {
+        LogCursor::open_between(&self.shared, epoch, from, to)
+    }
+
+    /// Waits until the cache has another version or epoch than `snapshot` (returns true), or is
+    /// closed (returns false). Cancel safe.
+    pub async fn differs_from(&self, snapshot: &Snapshot) -> bool {
+        let (epoch, version) = (snapshot.epoch, snapshot.resource_version);
+        let differs = |state: &State| state.epoch != epoch || state.applied() != Some(version);
+        self.wait_until(differs).await
     }
 
     /// The resource version up to which all changes are applied; `None` while not ready.

@@ -217,7 +217,8 @@ impl EventLog {
     ) -> Vec<Arc<Event>> {
         let mut evicted = Vec::new();
         while let Some(entry) = self.entries.front().filter(|_| evicted.len() < max) {
-            let is_aged = now.duration_since(entry.appended_at) >= retention.age;
+            let is_aged = now.duration_since(entry.appended_at) >= retention.age
+                || mutation::is_active(Mutation::AgeIgnored);
             let is_over = self.entries.len() > 1 && self.bytes() > retention.bytes;
             let is_done = is_aged && self.entries.len() > retention.events;
             if !is_over && !is_done {

@@ -27,6 +27,8 @@ use crate::cache::update::Update;
 use crate::cache::write::frame_backed_objects::FrameBackedQueue;
 use crate::cache::write::relist::Relist;
 use crate::concurrency::drop_elsewhere;
+use crate::mutation;
+use crate::mutation::Mutation;
 
 /// Write access to a cache. A cache has exactly one writer. Dropping the writer closes the cache
 /// and ends all watches cleanly.
@@ -402,7 +404,7 @@ impl Writer {
     /// Gives the next objects whose frames the log has evicted bodies of their own. No reader sees
     /// a difference.
     pub(super) fn detach_bodies(&mut self) {
-        if self.frame_backed.is_empty() {
+        if self.frame_backed.is_empty() || mutation::is_active(Mutation::FramesKept) {
             return;
         }
         let detached = match &self.shared.state.read().content {

@@ -21,9 +21,9 @@ pub struct FreshnessMetrics {
     pub by_list: AtomicU64,
     /// Requests that were proven by the cache's own list, because it was sent after them.
     pub by_informer_list: AtomicU64,
-    /// Proofs that failed or timed out, except those in `differing`.
+    /// Proofs that failed or timed out.
     pub unproven: AtomicU64,
-    /// Proofs that found the cache to differ from the API server at the same version.
+    /// Verification lists that showed that the cache differs from the API server at the same version.
     pub differing: AtomicU64,
 }
 
@@ -45,7 +45,6 @@ impl FreshnessMetrics {
                 // No proof was made.
                 ProofMethod::Recent | ProofMethod::Any => return,
             },
-            Err(ProofError::CacheDiffers) => &self.differing,
             Err(_) => &self.unproven,
         };
         counter.fetch_add(1, Ordering::Relaxed);
@@ -81,7 +80,7 @@ impl FreshnessMetrics {
             ),
             (
                 "kubefan_freshness_differing_total",
-                "Proofs that found the cache to differ from the API server.",
+                "Verification lists that showed that the cache differs from the API server.",
                 &self.differing,
             ),
         ];

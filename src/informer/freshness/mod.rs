@@ -14,10 +14,14 @@
 //!   The API server then lists the metadata of the requested objects, at version *X*. If the cache
 //!   holds exactly these objects at these versions, the snapshot is proven for *X* and this scope.
 //!   If not, the whole sets are compared again after each event. When the watch has passed *X*, the
-//!   newest snapshot is proven. A difference at *X* itself means that the cache is wrong: it is
-//!   logged and relisted (`a_list_contradicts_the_cache_only_at_the_same_version`). If the relist
-//!   does not repair it, `isolation.rs` isolates the selection: only its reads are forwarded
-//!   (`a_lasting_difference_isolates_one_selection`).
+//!   event log shows whether the cache had the list's objects at *X* (`evidence.rs`). If it had, the
+//!   newest snapshot is proven (`evidence_that_changes_explain_is_dropped`).
+//! - **Wrong cache.** A difference at *X* means that the cache is wrong: it is logged and relisted
+//!   (`a_list_contradicts_the_cache_only_at_the_same_version`), and proven by no barrier until then
+//!   (`a_wrong_cache_is_proven_by_no_barrier_until_it_is_relisted`). Evidence is kept until the cache
+//!   reaches *X*, even if no caller waits (`a_wrong_cache_is_found_after_its_last_reader_gave_up`).
+//!   If the relist does not repair the cache, `isolation.rs` isolates the selection: only its reads
+//!   are forwarded (`a_lasting_difference_isolates_one_selection`).
 //! - **Own list.** A list or watch-list that the cache's own reflector sent after a request was made
 //!   proves every later snapshot for this request, without a call. So the request that starts an
 //!   informer costs no second list.
@@ -31,12 +35,16 @@
 //! - **Time limit.** `time_limit.rs`: 3 s, or as long as a direct list would take.
 //! - **Epochs.** Versions of different epochs are never compared. A consistent answer below the
 //!   version that was applied before the call means that etcd was restored.
+//! - **Lists in flight.** A list of the reflector that was in flight when a call was sent may belong to
+//!   an older history than the call's answer. If the cache continues from it, the proof starts again
+//!   (`a_list_that_was_in_flight_is_not_proven_by_an_earlier_version`).
 //! - **Policies.** A [`FreshnessPolicy`] can allow a resource's reads to be older, without a call.
 //!
 //! `consistent_answers_show_a_state_no_older_than_the_request` checks all of this with a random
 //! model. `the_model_notices_each_broken_rule` breaks the rules in turn (whole sets, epochs,
-//! pairs, the time of a list) and expects a wrong answer.
+//! pairs, the time of a list, lists in flight) and expects a wrong answer.
 
+mod evidence;
 mod isolation;
 mod metrics;
 mod plan;
@@ -44,10 +52,12 @@ mod policy;
 mod proof;
 mod prover;
 mod recent_proof;
+mod repair;
 #[cfg(test)]
 mod tests;
 mod time_limit;
 mod verification;
+mod wrong_cache;
 
 use std::collections::HashSet;
 use std::fmt;
@@ -59,7 +69,6 @@ use arc_swap::ArcSwap;
 use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
 use tokio::sync::oneshot;
-use tokio::task::JoinHandle;
 use tokio::time::Instant;
 use tokio::time::timeout;
 
@@ -107,9 +116,6 @@ struct Inner<P> {
     /// The last proof of the whole cache; used only with [`FreshnessPolicy::Bounded`].
     recent_proof: RecentProof,
 }
-
-/// The background task of a proof. It is aborted on drop, when no caller waits for the proof.
-struct AbortOnDrop(JoinHandle<()>);
 
 // === impl Freshness ===
 
@@ -172,11 +178,11 @@ impl<P: FreshnessProbe> Freshness<P> {
             FreshnessPolicy::Strict => return None,
             FreshnessPolicy::Any => (inner.prover.reader.snapshot()?, ProofMethod::Any),
             FreshnessPolicy::Bounded(bound) => {
-                let newest = inner.prover.reader.snapshot()?;
-                (
-                    inner.recent_proof.within(bound, newest)?,
-                    ProofMethod::Recent,
-                )
+                let recent = inner.recent_proof.within(bound, &inner.prover.reader)?;
+                if inner.prover.is_wrong(&recent) {
+                    return None;
+                }
+                (recent, ProofMethod::Recent)
             }
         };
         Some(Proof { snapshot, method })
@@ -267,7 +273,8 @@ impl<P: FreshnessProbe> Freshness<P> {
     }
 
     /// A call to the API server. It runs in a background task: decoding a large list would delay the
-    /// other streams of a serving thread.
+    /// other streams of a serving thread. The call ends when no caller waits any more, but the task
+    /// goes on while there is evidence that the cache may be wrong.
     fn call(
         &self,
     ) -> impl FnOnce(HashSet<ProofRequest>) -> BoxFuture<'static, Result<Proofs, ProofError>> + use<P>
@@ -276,12 +283,17 @@ impl<P: FreshnessProbe> Freshness<P> {
         let shutdown = self.shutdown.clone();
         move |requests| {
             let proofs = async move {
-                let (sender, receiver) = oneshot::channel();
-                let _task = AbortOnDrop(shutdown.spawn_background(async move {
-                    let proofs = inner.run(requests).await;
-                    // Sending fails if no caller waits any more.
-                    sender.send(proofs).ok();
-                }));
+                let (mut sender, receiver) = oneshot::channel();
+                shutdown.spawn_background(async move {
+                    tokio::select! {
+                        proofs = inner.run(requests) => {
+                            // Sending fails if no caller waits any more.
+                            sender.send(proofs).ok();
+                        }
+                        () = sender.closed() => {}
+                    }
+                    inner.prover.follow_evidence().await;
+                });
                 receiver.await.unwrap_or(Err(ProofError::NotReady))
             };
             proofs.boxed()
@@ -304,11 +316,11 @@ impl<P: FreshnessProbe> Inner<P> {
     fn proof_by_informer_list(&self, asked_at: Instant) -> Option<Proof> {
         let snapshot = self.prover.reader.snapshot()?;
         let list_began = snapshot.list_began();
-        if asked_at >= list_began {
+        if asked_at >= list_began || self.prover.is_wrong(&snapshot) {
             return None;
         }
         if matches!(**self.policy.load(), FreshnessPolicy::Bounded(_)) {
-            self.recent_proof.remember(list_began, &snapshot);
+            self.recent_proof.remember(list_began, &snapshot, &snapshot);
         }
         Some(Proof {
             snapshot,
@@ -323,8 +335,11 @@ impl<P: FreshnessProbe> Inner<P> {
         if let Ok(Proofs::Shared(proof)) = &proofs
             && proof.snapshot.is_whole()
             && matches!(**self.policy.load(), FreshnessPolicy::Bounded(_))
+            && let Some(newest) = self.prover.reader.snapshot()
+            && !self.prover.is_wrong(&newest)
         {
-            self.recent_proof.remember(requested_at, &proof.snapshot);
+            let recent = &self.recent_proof;
+            recent.remember(requested_at, &proof.snapshot, &newest);
         }
         proofs
     }
@@ -350,13 +365,5 @@ impl<P: FreshnessProbe> Inner<P> {
             self.prover.metrics.count(&Err(ProofError::TimedOut));
             Err(ProofError::TimedOut)
         })
-    }
-}
-
-// === impl AbortOnDrop ===
-
-impl Drop for AbortOnDrop {
-    fn drop(&mut self) {
-        self.0.abort();
     }
 }

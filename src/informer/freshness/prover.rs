@@ -23,8 +23,11 @@ use crate::mutation::Mutation;
 use crate::upstream;
 use crate::upstream::FreshnessProbe;
 
+use super::evidence::Difference;
+use super::evidence::Evidence;
+use super::evidence::MAX_OBJECTS;
+use super::evidence::Verdict;
 use super::isolation::Isolation;
-use super::isolation::Remedy;
 use super::metrics::FreshnessMetrics;
 use super::plan::ListCosts;
 use super::plan::ProofRequest;
@@ -32,13 +35,11 @@ use super::plan::plan;
 use super::proof::Proof;
 use super::proof::ProofError;
 use super::proof::ProofMethod;
+use super::repair::Repair;
 use super::verification::ExpectedObjects;
 
 /// How long no verification list is sent to an API server that cannot list metadata alone.
 const LISTS_UNSUPPORTED_FOR: Duration = Duration::from_secs(300);
-/// Minimum time between relists of a cache that was found wrong. Guarded by
-/// `a_wrong_cache_is_relisted_but_not_for_each_reader`.
-const RELIST_PAUSE: Duration = Duration::from_secs(60);
 /// If the watch does not reach a barrier within this time, a verification list is sent.
 const BARRIER_WAIT: Duration = Duration::from_millis(10);
 /// How many verification lists of one proof are sent concurrently.
@@ -54,14 +55,20 @@ pub(super) struct Prover<P> {
     pub(super) metrics: FreshnessMetrics,
     pub(super) list_costs: ListCosts,
     pub(super) isolation: Isolation,
+    pub(super) evidence: Evidence,
+    pub(super) repair: Repair,
     probe: P,
-    relist: RelistHandle,
     /// Set after the API server has shown that it cannot list metadata alone.
     lists_unsupported: ExpiringFlag,
     /// Set after the watch missed a barrier, so that the verification list is sent first.
     barrier_skipped: ExpiringFlag,
-    /// When a relist was last requested because the cache was found wrong.
-    relist_requested_at: Mutex<Option<Instant>>,
+}
+
+/// The cache at the start of a proof, before its calls are sent.
+#[derive(Clone)]
+struct Start {
+    snapshot: Snapshot,
+    began: Instant,
 }
 
 /// The result of the calls for several requests.
@@ -94,6 +101,9 @@ enum State {
     /// The verification list failed or is not supported: the proof waits for the watch to reach the
     /// barrier.
     AwaitingBarrier { barrier: ResourceVersion },
+    /// The cache was listed again by a list that was in flight when the proof began, so the received
+    /// versions prove nothing. The proof starts again.
+    Overtaken,
 }
 
 /// A received verification list.
@@ -101,8 +111,8 @@ struct VerificationList {
     request: ProofRequest,
     expected: ExpectedObjects,
     version: ResourceVersion,
-    /// The last snapshot that was found unequal; its version is below that of the list.
-    unequal: Option<Snapshot>,
+    /// The difference from the cache at the list's version or before.
+    difference: Option<Arc<Difference>>,
 }
 
 /// The proof, or the next state.
@@ -121,11 +131,11 @@ impl<P: FreshnessProbe> Prover<P> {
             metrics: FreshnessMetrics::default(),
             list_costs: ListCosts::default(),
             isolation: Isolation::default(),
+            evidence: Evidence::default(),
+            repair: Repair::new(relist),
             probe,
-            relist,
             lists_unsupported: ExpiringFlag::default(),
             barrier_skipped: ExpiringFlag::default(),
-            relist_requested_at: Mutex::default(),
         }
     }
 
@@ -135,38 +145,61 @@ impl<P: FreshnessProbe> Prover<P> {
         &self,
         requests: HashSet<ProofRequest>,
     ) -> Result<Proofs, ProofError> {
-        let before = self.reader.snapshot().ok_or(ProofError::NotReady)?;
+        loop {
+            let start = self.start()?;
+            if let Some(proofs) = self.prove_from(&start, requests.clone()).await? {
+                return Ok(proofs);
+            }
+        }
+    }
+
+    fn start(&self) -> Result<Start, ProofError> {
+        // In this order: a list that began later is of a state after the calls of this proof.
+        let began = Instant::now();
+        let snapshot = self.reader.snapshot().ok_or(ProofError::NotReady)?;
+        Ok(Start { snapshot, began })
+    }
+
+    /// Like [`Prover::prove`]; `None` if the proof has to start again.
+    async fn prove_from(
+        &self,
+        start: &Start,
+        requests: HashSet<ProofRequest>,
+    ) -> Result<Option<Proofs>, ProofError> {
         if self.lists_unsupported.is_set() {
-            let barrier = self.request_barrier(&before).await?;
-            let proof = self.prove_by_barrier(&before, barrier).await;
-            return proof.map(Proofs::Shared);
+            let barrier = self.request_barrier(start).await?;
+            let proof = self.prove_by_barrier(start, barrier).await?;
+            return Ok(proof.map(Proofs::Shared));
         }
         // Only an equal list of its own ends the isolation of a selection.
         let (isolated, others) = self.split_isolated(requests);
         let may_list_whole = !self.isolation.contains(&Selection::default());
-        let mut plan = plan(others, &before, self.list_costs, may_list_whole).await;
+        let mut plan = plan(others, &start.snapshot, self.list_costs, may_list_whole).await;
         let mut barrier = None;
-        if !plan.is_cheap && isolated.is_empty() && !self.barrier_skipped.is_set() {
-            let requested = self.request_barrier(&before).await?;
-            let proof = self.prove_by_barrier(&before, requested);
-            if let Ok(proof) = timeout(BARRIER_WAIT, proof).await {
-                return proof.map(Proofs::Shared);
+        let is_barrier_useless = self.barrier_skipped.is_set() || self.is_wrong(&start.snapshot);
+        if !plan.is_cheap && isolated.is_empty() && !is_barrier_useless {
+            let requested = self.request_barrier(start).await?;
+            let proof = self.prove_by_barrier(start, requested);
+            match timeout(BARRIER_WAIT, proof).await {
+                Err(_) => barrier = Some(requested),
+                // A list may still prove the requested objects.
+                Ok(Err(ProofError::CacheDiffers)) => {}
+                Ok(proof) => return Ok(proof?.map(Proofs::Shared)),
             }
-            barrier = Some(requested);
         }
         plan.lists.extend(isolated);
         let lists = plan.lists.into_iter();
         let mut lists: Vec<_> = lists
-            .map(|request| self.prove_by_list(&before, request, barrier))
+            .map(|request| self.prove_by_list(start, request, barrier))
             .collect();
         if lists.len() == 1
             && let Some(list) = lists.pop()
         {
             let (_, proof) = list.await;
-            return proof.map(Proofs::Shared);
+            return proof.map(|proof| Some(Proofs::Shared(proof)));
         }
         let lists = stream::iter(lists).buffer_unordered(CONCURRENT_LISTS);
-        Ok(Proofs::Scoped(Arc::new(lists.collect().await)))
+        Ok(Some(Proofs::Scoped(Arc::new(lists.collect().await))))
     }
 
     /// The requests for isolated selections, which this proof checks, and the others.
@@ -181,49 +214,63 @@ impl<P: FreshnessProbe> Prover<P> {
     /// Proves `request` by a verification list, or by `barrier` if the watch reaches it first.
     async fn prove_by_list(
         &self,
-        before: &Snapshot,
+        start: &Start,
         request: ProofRequest,
         barrier: Option<ResourceVersion>,
     ) -> (ProofRequest, Result<Proof, ProofError>) {
-        let mut state = State::Listing {
+        let mut start = start.clone();
+        let listing = |barrier| State::Listing {
             request: request.clone(),
             barrier,
         };
-        loop {
-            match self.step(before, state).await {
+        let mut state = listing(barrier);
+        let proof = loop {
+            match self.step(&start, state).await {
+                Ok(ControlFlow::Continue(State::Overtaken)) => {
+                    start = match self.start() {
+                        Ok(start) => start,
+                        Err(error) => break Err(error),
+                    };
+                    state = match self.lists_unsupported.is_set() {
+                        true => State::RequestingBarrier,
+                        false => listing(None),
+                    };
+                }
                 Ok(ControlFlow::Continue(next)) => state = next,
-                Ok(ControlFlow::Break(proof)) => return (request, Ok(proof)),
-                Err(error) => return (request, Err(error)),
+                Ok(ControlFlow::Break(proof)) => break Ok(proof),
+                Err(error) => break Err(error),
             }
-        }
+        };
+        (request, proof)
     }
 
-    async fn step(&self, before: &Snapshot, state: State) -> Flow {
+    async fn step(&self, start: &Start, state: State) -> Flow {
         match state {
             State::RequestingBarrier => {
-                let barrier = self.request_barrier(before).await?;
+                let barrier = self.request_barrier(start).await?;
                 Ok(ControlFlow::Continue(State::AwaitingBarrier { barrier }))
             }
-            State::Listing { request, barrier } => self.list(before, request, barrier).await,
-            State::Comparing { list, barrier } => self.compare(before, list, barrier).await,
+            State::Listing { request, barrier } => self.list(start, request, barrier).await,
+            State::Comparing { list, barrier } => self.compare(start, list, barrier).await,
             State::AwaitingBarrier { barrier } => {
-                self.prove_by_barrier(before, barrier).await.map(done)
+                self.prove_by_barrier(start, barrier).await.map(done)
             }
+            State::Overtaken => Ok(ControlFlow::Continue(State::Overtaken)),
         }
     }
 
-    async fn request_barrier(&self, before: &Snapshot) -> Result<ResourceVersion, ProofError> {
+    async fn request_barrier(&self, start: &Start) -> Result<ResourceVersion, ProofError> {
         let barrier = self
             .send_counted(self.probe.barrier())
             .await
             .map_err(upstream_error)?;
-        self.check_history(before, barrier)?;
+        self.check_history(start, barrier)?;
         Ok(barrier)
     }
 
     async fn list(
         &self,
-        before: &Snapshot,
+        start: &Start,
         request: ProofRequest,
         barrier: Option<ResourceVersion>,
     ) -> Flow {
@@ -231,7 +278,7 @@ impl<P: FreshnessProbe> Prover<P> {
         let list = match barrier {
             None => listing.await,
             Some(barrier) => tokio::select! {
-                proof = self.prove_by_barrier(before, barrier) => return proof.map(done),
+                proof = self.prove_by_barrier(start, barrier) => return proof.map(done),
                 list = listing => list,
             },
         };
@@ -240,12 +287,12 @@ impl<P: FreshnessProbe> Prover<P> {
             Err(error) => return self.list_failed(error, barrier),
         };
         let version = list.resource_version;
-        self.check_history(before, version)?;
+        self.check_history(start, version)?;
         let list = VerificationList {
             request,
             expected: ExpectedObjects::new(list).await,
             version,
-            unequal: None,
+            difference: None,
         };
         Ok(ControlFlow::Continue(State::Comparing { list, barrier }))
     }
@@ -265,72 +312,127 @@ impl<P: FreshnessProbe> Prover<P> {
 
     async fn compare(
         &self,
-        before: &Snapshot,
+        start: &Start,
         mut list: VerificationList,
         barrier: Option<ResourceVersion>,
     ) -> Flow {
-        let snapshot = self.current(before)?;
+        let snapshot = self.current(start)?;
         let applied = snapshot.resource_version();
         if applied > list.version {
-            let unequal = list.unequal.as_ref();
-            if unequal.is_some_and(|unequal| snapshot.has_no_change_since(unequal)) {
-                // The cache had the unequal objects at the list's version too.
-                return Err(self.report_difference(&list, &snapshot));
-            }
-            return Ok(done(self.barrier_proof(snapshot)));
+            return self.prove_passed(start, &mut list, snapshot).await;
         }
         if list.matches(&snapshot).await {
-            if self.isolation.equals(&list.request.selection) {
-                tracing::warn!(
-                    selection = ?list.request.scope,
-                    "the cache has the same objects as the API server again"
-                );
-            }
-            if applied >= barrier.unwrap_or(list.version) {
-                self.barrier_skipped.set_for(None);
-            } else if barrier.is_some() {
-                // Only a missed barrier sets the flag. A list's version above the applied version
-                // is normal, because all resources share one sequence of versions.
-                self.barrier_skipped.set_for(Some(SKIP_BARRIER_FOR));
-            }
-            return Ok(done(Proof {
-                snapshot: self
-                    .reader
-                    .proven_at(&snapshot, list.version, &list.request.selection),
-                method: ProofMethod::VerificationList,
-            }));
+            return Ok(done(Some(self.list_proof(&list, &snapshot, barrier))));
         }
+        let difference = list.difference_from(&snapshot).await;
         if applied == list.version {
-            return Err(self.report_difference(&list, &snapshot));
+            self.decide(&difference).await;
+            return Err(ProofError::CacheDiffers);
         }
+        self.evidence.keep(&difference);
         if barrier.is_some_and(|barrier| applied >= barrier) {
-            return Ok(done(self.barrier_proof(snapshot)));
+            return self.barrier_proof(start, snapshot).await.map(done);
         }
-        list.unequal = Some(snapshot);
         self.wait_for(ResourceVersion(applied.0 + 1)).await?;
         Ok(ControlFlow::Continue(State::Comparing { list, barrier }))
+    }
+
+    /// The proof by an equal list.
+    fn list_proof(
+        &self,
+        list: &VerificationList,
+        snapshot: &Snapshot,
+        barrier: Option<ResourceVersion>,
+    ) -> Proof {
+        let applied = snapshot.resource_version();
+        if self.isolation.equals(&list.request.selection) {
+            tracing::warn!(
+                selection = ?list.request.scope,
+                "the cache has the same objects as the API server again"
+            );
+        }
+        if applied >= barrier.unwrap_or(list.version) {
+            self.barrier_skipped.set_for(None);
+        } else if barrier.is_some() {
+            // Only a missed barrier sets the flag. A list's version above the applied version is
+            // normal, because all resources share one sequence of versions.
+            self.barrier_skipped.set_for(Some(SKIP_BARRIER_FOR));
+        }
+        let selection = &list.request.selection;
+        Proof {
+            snapshot: self.reader.proven_at(snapshot, list.version, selection),
+            method: ProofMethod::VerificationList,
+        }
+    }
+
+    /// The proof by `snapshot`, which has passed the version of `list`, unless the event log shows that
+    /// the cache was wrong at this version.
+    async fn prove_passed(
+        &self,
+        start: &Start,
+        list: &mut VerificationList,
+        snapshot: Snapshot,
+    ) -> Flow {
+        let difference = match &list.difference {
+            Some(difference) => Arc::clone(difference),
+            None => list.difference_from(&start.snapshot).await,
+        };
+        match self.decide(&difference).await {
+            Verdict::CacheDiffers => Err(ProofError::CacheDiffers),
+            Verdict::Explained if !self.is_overtaken(start, &snapshot) => {
+                // This selection is right even if another one is wrong.
+                self.barrier_skipped.set_for(None);
+                let method = ProofMethod::Barrier;
+                Ok(done(Some(Proof { snapshot, method })))
+            }
+            Verdict::Explained | Verdict::Unknown => {
+                self.barrier_proof(start, snapshot).await.map(done)
+            }
+        }
     }
 }
 
 // === impl Prover: what the states share ===
 
 impl<P: FreshnessProbe> Prover<P> {
-    /// Waits until the watch has applied `barrier`; then the newest snapshot is proven.
+    /// Waits until the watch has applied `barrier`; then the newest snapshot is proven. `None` if the
+    /// proof has to start again.
     async fn prove_by_barrier(
         &self,
-        before: &Snapshot,
+        start: &Start,
         barrier: ResourceVersion,
-    ) -> Result<Proof, ProofError> {
+    ) -> Result<Option<Proof>, ProofError> {
         self.wait_for(barrier).await?;
-        Ok(self.barrier_proof(self.current(before)?))
+        self.barrier_proof(start, self.current(start)?).await
     }
 
-    fn barrier_proof(&self, snapshot: Snapshot) -> Proof {
-        self.barrier_skipped.set_for(None);
-        Proof {
-            snapshot,
-            method: ProofMethod::Barrier,
+    /// The proof by `snapshot`, which has reached a version that was received since `start`, unless the
+    /// cache is known to be wrong. `None` if the proof has to start again.
+    async fn barrier_proof(
+        &self,
+        start: &Start,
+        snapshot: Snapshot,
+    ) -> Result<Option<Proof>, ProofError> {
+        if self.is_overtaken(start, &snapshot) {
+            return Ok(None);
         }
+        self.decide_evidence(&snapshot).await;
+        if self.is_wrong(&snapshot) {
+            return Err(ProofError::CacheDiffers);
+        }
+        self.barrier_skipped.set_for(None);
+        let method = ProofMethod::Barrier;
+        Ok(Some(Proof { snapshot, method }))
+    }
+
+    /// True if `snapshot` continues from a list that was in flight at `start`. Such a list may belong
+    /// to an older history than the versions that were received since, and only another call can show
+    /// this. Guarded by `the_model_notices_each_broken_rule`.
+    fn is_overtaken(&self, start: &Start, snapshot: &Snapshot) -> bool {
+        let list_began = snapshot.list_began();
+        list_began != start.snapshot.list_began()
+            && list_began <= start.began
+            && !mutation::is_active(Mutation::ListInFlightProven)
     }
 
     /// Waits until the cache has applied `version`. The limit is far longer than the caller's own.
@@ -343,12 +445,12 @@ impl<P: FreshnessProbe> Prover<P> {
         }
     }
 
-    /// The newest snapshot, unless a new epoch began since `before`. Answers of the API server
+    /// The newest snapshot, unless a new epoch began since `start`. Answers of the API server
     /// since then may belong to the old history, and versions of two histories cannot be compared.
     /// Guarded by `the_model_notices_each_broken_rule`.
-    fn current(&self, before: &Snapshot) -> Result<Snapshot, ProofError> {
+    fn current(&self, start: &Start) -> Result<Snapshot, ProofError> {
         let snapshot = self.reader.snapshot().ok_or(ProofError::NotReady)?;
-        let is_same = snapshot.epoch() == before.epoch();
+        let is_same = snapshot.epoch() == start.snapshot.epoch();
         if is_same || mutation::is_active(Mutation::AcrossHistories) {
             Ok(snapshot)
         } else {
@@ -358,15 +460,12 @@ impl<P: FreshnessProbe> Prover<P> {
 
     /// Fails if `received`, the version of a consistent answer, is below the version that was
     /// applied before the call. Then etcd was restored, and a relist is requested.
-    fn check_history(
-        &self,
-        before: &Snapshot,
-        received: ResourceVersion,
-    ) -> Result<(), ProofError> {
-        if received >= before.resource_version() || mutation::is_active(Mutation::AcrossHistories) {
+    fn check_history(&self, start: &Start, received: ResourceVersion) -> Result<(), ProofError> {
+        let applied = start.snapshot.resource_version();
+        if received >= applied || mutation::is_active(Mutation::AcrossHistories) {
             return Ok(());
         }
-        self.relist.request();
+        self.repair.request_at_once();
         Err(ProofError::OtherHistory)
     }
 
@@ -377,37 +476,14 @@ impl<P: FreshnessProbe> Prover<P> {
         self.metrics.calls.fetch_add(1, Ordering::Relaxed);
         call.await
     }
-
-    /// Reports that `snapshot` has other objects than `list`, and requests a relist if one may
-    /// repair that. If a relist did not, the reads of this selection alone are forwarded.
-    fn report_difference(&self, list: &VerificationList, snapshot: &Snapshot) -> ProofError {
-        let selection = &list.request.selection;
-        let remedy = self.isolation.differs(selection, snapshot.list_began());
-        tracing::error!(
-            resource_version = %list.version,
-            selection = ?list.request.scope,
-            keys = list.differing_keys(snapshot).join(", "),
-            ?remedy,
-            "the cache has other objects than the API server at the same resource version"
-        );
-        if remedy == Remedy::Relist {
-            self.request_relist();
-        }
-        ProofError::CacheDiffers
-    }
-
-    fn request_relist(&self) {
-        let now = Instant::now();
-        let mut relist_requested_at = self.relist_requested_at.lock();
-        if relist_requested_at.is_none_or(|last| now.duration_since(last) >= RELIST_PAUSE) {
-            *relist_requested_at = Some(now);
-            self.relist.request();
-        }
-    }
 }
 
-fn done(proof: Proof) -> ControlFlow<Proof, State> {
-    ControlFlow::Break(proof)
+/// The flow after a proof, or after none because the proof was overtaken.
+fn done(proof: Option<Proof>) -> ControlFlow<Proof, State> {
+    match proof {
+        Some(proof) => ControlFlow::Break(proof),
+        None => ControlFlow::Continue(State::Overtaken),
+    }
 }
 
 fn upstream_error(error: upstream::Error) -> ProofError {
@@ -448,9 +524,20 @@ impl VerificationList {
         self.expected.matches(snapshot, selection).await
     }
 
-    fn differing_keys(&self, snapshot: &Snapshot) -> Vec<String> {
-        self.expected
-            .differing_keys(snapshot, &self.request.selection)
+    /// The list's difference from `snapshot`, which is an earlier one if it has the same cause.
+    async fn difference_from(&mut self, snapshot: &Snapshot) -> Arc<Difference> {
+        let known = self.difference.take();
+        let difference = match known.filter(|known| known.concerns(snapshot)) {
+            Some(known) => known,
+            None => {
+                let request = self.request.clone();
+                let selection = &request.selection;
+                let objects = self.expected.differing(snapshot, selection, MAX_OBJECTS);
+                let objects = objects.await;
+                Arc::new(Difference::new(request, self.version, snapshot, objects))
+            }
+        };
+        Arc::clone(self.difference.insert(difference))
     }
 }
 

@@ -1,12 +1,15 @@
 //! The last proof of a whole cache. With the policy `Bounded`, reads use it again until it is too
-//! old.
+//! old. It keeps no objects in memory: a read gets the cache's newest snapshot, or none. Guarded by
+//! `a_recent_proof_keeps_no_objects`.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use parking_lot::Mutex;
 use tokio::time::Instant;
 
 use crate::api::ResourceVersion;
+use crate::cache::Reader;
 use crate::cache::Snapshot;
 
 /// The last proof of the whole cache, if any.
@@ -16,50 +19,59 @@ pub(super) struct RecentProof {
 }
 
 /// A proof of the whole cache: it covers all objects, not only those that one reader selects.
+#[derive(Clone, Copy)]
 struct WholeProof {
     /// When the proof was requested. It covers all changes before this moment.
     requested_at: Instant,
     epoch: u64,
     version: ResourceVersion,
-    /// The proven snapshot; `None` once the cache itself was seen to have reached `version`.
-    snapshot: Option<Snapshot>,
+    /// The version that the cache had applied. It is below `version` if a list proved the objects for
+    /// a later version.
+    applied: ResourceVersion,
 }
 
 // === impl RecentProof ===
 
 impl RecentProof {
-    /// Keeps a proof of the whole cache that was requested at `requested_at`, unless the kept one
-    /// has a higher version in the same epoch.
-    pub(super) fn remember(&self, requested_at: Instant, snapshot: &Snapshot) {
+    /// Remembers that `proven`, a proof of the whole cache, was requested at `requested_at`, unless
+    /// the last one has a higher version in the same epoch. `newest` is the cache's newest snapshot.
+    pub(super) fn remember(&self, requested_at: Instant, proven: &Snapshot, newest: &Snapshot) {
+        let version = proven.resource_version();
+        let applied = newest.resource_version();
+        let has_proven_objects = applied >= version || newest.has_no_change_since(proven);
+        if newest.epoch() != proven.epoch() || !has_proven_objects {
+            return;
+        }
         let mut last = self.last.lock();
-        let version = snapshot.resource_version();
         let is_newer = last
             .as_ref()
-            .is_none_or(|last| last.epoch != snapshot.epoch() || last.version <= version);
+            .is_none_or(|last| last.epoch != proven.epoch() || last.version <= version);
         if is_newer {
             *last = Some(WholeProof {
                 requested_at,
-                epoch: snapshot.epoch(),
+                epoch: proven.epoch(),
                 version,
-                snapshot: Some(snapshot.clone()),
+                applied,
             });
         }
     }
 
-    /// A snapshot that contains all changes up to a moment at most `bound` ago; `None` if no proof
-    /// in the epoch of `newest`, the cache's newest snapshot, is that recent.
-    pub(super) fn within(&self, bound: Duration, newest: Snapshot) -> Option<Snapshot> {
-        let mut last = self.last.lock();
-        let last = last.as_mut()?;
+    /// A snapshot of the cache of `reader` that contains all changes up to a moment at most `bound`
+    /// ago. `None` if no proof in the cache's epoch is that recent, or if the cache has changed since
+    /// then and has not reached the proven version: clients may have seen this version, and an older
+    /// one must not follow.
+    pub(super) fn within(&self, bound: Duration, reader: &Reader) -> Option<Snapshot> {
+        let last = (*self.last.lock())?;
+        let newest = reader.snapshot()?;
         if last.requested_at.elapsed() > bound || last.epoch != newest.epoch() {
             return None;
         }
-        if newest.resource_version() >= last.version {
-            last.snapshot = None;
-            return Some(newest);
+        match newest.resource_version() {
+            applied if applied >= last.version => Some(newest),
+            applied if applied == last.applied => {
+                Some(reader.proven_at(&newest, last.version, &Arc::default()))
+            }
+            _ => None,
         }
-        // A list proved a version that the cache has not reached. Readers may have seen this
-        // version, so `newest`, with a lower version, must not follow.
-        last.snapshot.clone()
     }
 }

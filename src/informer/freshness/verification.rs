@@ -12,8 +12,8 @@ use crate::concurrency::CoopBudget;
 use crate::mutation;
 use crate::mutation::Mutation;
 
-/// At most this many differing keys are logged.
-const LOGGED_KEYS: usize = 5;
+use super::evidence::ObjectState;
+
 /// Budget units of an object that is added or compared.
 const OBJECT_UNITS: usize = CoopBudget::UNITS / 2048;
 
@@ -33,18 +33,39 @@ impl ExpectedObjects {
         Self(objects)
     }
 
-    /// Keys of up to five objects that only one side has, or that differ in uid or resource
-    /// version.
-    pub(super) fn differing_keys(&self, snapshot: &Snapshot, selection: &Selection) -> Vec<String> {
-        let cached: HashMap<_, _> = snapshot
-            .list(selection, None)
-            .map(|object| (object.key.clone(), object))
-            .collect();
-        let missing = self.0.keys().filter(|key| !cached.contains_key(*key));
-        let others = cached.values().filter(|object| !self.has_same(object));
-        let others = others.map(|object| object.key.to_string());
-        let missing = missing.map(ObjectKey::to_string);
-        missing.chain(others).take(LOGGED_KEYS).collect()
+    /// The objects that only one side has, or that differ in uid or resource version, up to `max`, each
+    /// with its state in the list. Yields like [`ExpectedObjects::new`].
+    pub(super) async fn differing(
+        &self,
+        snapshot: &Snapshot,
+        selection: &Selection,
+        max: usize,
+    ) -> Vec<(ObjectKey, Option<ObjectState>)> {
+        let mut budget = CoopBudget::new();
+        let mut differing = Vec::new();
+        for object in snapshot.candidates(selection, None) {
+            if selection.matches(object) && !self.has_same(object) {
+                let listed = self.0.get(&object.key).map(ObjectState::of);
+                differing.push((object.key.clone(), listed));
+            }
+            if differing.len() == max {
+                return differing;
+            }
+            budget.charge(OBJECT_UNITS);
+            budget.proceed().await;
+        }
+        for (key, listed) in &self.0 {
+            let cached = snapshot.get(key);
+            if cached.is_none_or(|cached| !selection.matches(&cached)) {
+                differing.push((key.clone(), Some(ObjectState::of(listed))));
+            }
+            if differing.len() == max {
+                break;
+            }
+            budget.charge(OBJECT_UNITS);
+            budget.proceed().await;
+        }
+        differing
     }
 
     fn has_same(&self, object: &Object) -> bool {

@@ -266,3 +266,20 @@ async fn other_selections_are_listed_separately_while_that_of_everything_is_isol
         );
     }
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_relist_that_has_to_wait_is_requested_even_if_no_reader_asks() {
+    let mut world = World::new("app=web");
+    let (proof, _) = world.prove("web").await;
+    assert!(matches!(proof, Err(ProofError::CacheDiffers)), "{proof:?}");
+    world.relist();
+    *world.server.wrong.lock() = Some("");
+    *world.server.version.lock() = ResourceVersion(7);
+    world.writer.bookmark(ResourceVersion(7)).expect("in order");
+    sleep(Duration::from_secs(30)).await;
+    let (proof, _) = world.prove("").await;
+    assert!(matches!(proof, Err(ProofError::CacheDiffers)), "{proof:?}");
+    assert!(!world.relists.is_requested());
+    sleep(Duration::from_secs(31)).await;
+    assert!(world.relists.is_requested());
+}

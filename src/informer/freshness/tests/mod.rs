@@ -1,5 +1,6 @@
 //! A cache that the API server contradicts is relisted, at most once a minute.
 
+mod evidence;
 mod isolation;
 mod model;
 mod prover;

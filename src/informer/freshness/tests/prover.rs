@@ -245,3 +245,20 @@ async fn a_list_that_is_sent_after_a_request_proves_it_without_a_call() {
         assert_eq!(*world.server.calls.lock(), calls);
     }
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_wrong_cache_is_proven_by_no_barrier_until_it_is_relisted() {
+    let mut world = World::new(ListAnswer::OneMore);
+    let expected = (Outcome::Differs, vec!["barrier", "list"]);
+    assert_eq!(world.prove(Some(500)).await, expected);
+    // Only an equal list proves a part of a wrong cache.
+    assert_eq!(world.prove(Some(5)).await, (Outcome::Differs, vec!["list"]));
+    sleep(Duration::from_millis(1)).await;
+    let version = *world.server.current.lock();
+    let mut relist = world.writer.relist();
+    let items = page(version, OBJECTS + 1).items;
+    items.into_iter().for_each(|item| relist.add(item));
+    world.writer.replace(relist, version);
+    sleep(Duration::from_secs(11)).await;
+    assert_eq!(world.prove(Some(5)).await, (BY_BARRIER, vec!["barrier"]));
+}

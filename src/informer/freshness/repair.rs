@@ -1,0 +1,109 @@
+//! Repair: the relist of a cache that was found wrong, at most once a minute. Guarded by
+//! `a_wrong_cache_is_relisted_but_not_for_each_reader`.
+
+use std::time::Duration;
+
+use parking_lot::Mutex;
+use tokio::time::Instant;
+
+use crate::cache::Snapshot;
+use crate::informer::RelistHandle;
+
+/// Minimum time between relists of a cache that was found wrong.
+const RELIST_PAUSE: Duration = Duration::from_secs(60);
+
+/// Requests relists, and knows whether the cache still continues from a list that was found wrong.
+pub(super) struct Repair {
+    relist: RelistHandle,
+    state: Mutex<State>,
+}
+
+#[derive(Default)]
+struct State {
+    wrong: Option<Wrong>,
+    requested_at: Option<Instant>,
+}
+
+/// The content of the cache that was found wrong.
+struct Wrong {
+    epoch: u64,
+    list_began: Instant,
+    /// True if the relist is requested only after the pause.
+    owes_relist: bool,
+}
+
+// === impl Repair ===
+
+impl Repair {
+    pub(super) fn new(relist: RelistHandle) -> Self {
+        Self {
+            relist,
+            state: Mutex::default(),
+        }
+    }
+
+    /// Requests a relist at once, because the API server has another history.
+    pub(super) fn request_at_once(&self) {
+        self.relist.request();
+    }
+
+    /// Records that the content of `snapshot` is wrong. Requests a relist, or leaves that to
+    /// [`Repair::proceed`] if the last request was less than a minute ago.
+    pub(super) fn begin(&self, snapshot: &Snapshot) {
+        let state = &mut *self.state.lock();
+        let is_known = state.is_wrong(snapshot);
+        let owed = state.wrong.take().is_some_and(|wrong| wrong.owes_relist);
+        state.wrong = Some(Wrong {
+            epoch: snapshot.epoch(),
+            list_began: snapshot.list_began(),
+            owes_relist: !is_known || owed,
+        });
+        if state.pause_end().is_none() {
+            self.request(state);
+        }
+    }
+
+    /// True if the content of `snapshot` was found wrong: no relist has repaired it yet.
+    pub(super) fn is_wrong(&self, snapshot: &Snapshot) -> bool {
+        self.state.lock().is_wrong(snapshot)
+    }
+
+    /// Requests a relist that is still owed to the content of `snapshot`. Returns the time at which to
+    /// call this again, if the pause is not over yet.
+    pub(super) fn proceed(&self, snapshot: &Snapshot) -> Option<Instant> {
+        let state = &mut *self.state.lock();
+        let owes_relist = state.wrong.as_ref().is_some_and(|wrong| wrong.owes_relist);
+        if !owes_relist || !state.is_wrong(snapshot) {
+            return None;
+        }
+        let pause_end = state.pause_end();
+        if pause_end.is_none() {
+            self.request(state);
+        }
+        pause_end
+    }
+
+    fn request(&self, state: &mut State) {
+        state.requested_at = Some(Instant::now());
+        if let Some(wrong) = &mut state.wrong {
+            wrong.owes_relist = false;
+        }
+        self.relist.request();
+    }
+}
+
+// === impl State ===
+
+impl State {
+    fn is_wrong(&self, snapshot: &Snapshot) -> bool {
+        self.wrong.as_ref().is_some_and(|wrong| {
+            wrong.epoch == snapshot.epoch() && wrong.list_began == snapshot.list_began()
+        })
+    }
+
+    /// When the next relist may be requested; `None` if it may be now.
+    fn pause_end(&self) -> Option<Instant> {
+        let end = self.requested_at? + RELIST_PAUSE;
+        (end > Instant::now()).then_some(end)
+    }
+}
