@@ -192,6 +192,8 @@ async fn two_servers_are_compared_and_a_namespace_that_was_there_stays() {
         &server,
         "--compare",
         &compared,
+        "--name",
+        "first",
         "-n",
         "default",
         "--watchers",
@@ -207,15 +209,21 @@ async fn two_servers_are_compared_and_a_namespace_that_was_there_stays() {
         "--window",
         "4",
     ];
-    let result = LoadTest::start(&[flags, more].concat()).wait_for_exit();
+    let result = LoadTest::start(&[&flags[..], &more[..]].concat()).wait_for_exit();
     result.only_clean_run();
     assert_eq!(result.report["runs"][1]["settings"]["server"], *compared);
+    let environment = &result.report["environment"];
+    let command = environment["command"].as_str().unwrap_or_default();
+    assert!(command.contains(" load --server http://"), "{environment}");
+    assert!(environment["cores"].as_u64() > Some(0), "{environment}");
     assert!(
         result.report["ratios"]["from_schedule_p50"].is_f64(),
         "{result:?}"
     );
     assert!(
-        result.stdout.contains(&format!("{server} / {compared}")),
+        result
+            .stdout
+            .contains(&format!("first compared with {compared}")),
         "{result:?}"
     );
     for sim in [sim, other] {

@@ -84,7 +84,7 @@ fn load_config(args: &LoadArgs, selector: Option<SelectorTemplate>, rate: Rate) 
     load::Config {
         watched: watch_target(args),
         compared: compare_target(args),
-        write_client: write_client(args),
+        written: write_target(args),
         resource: args.resource.clone(),
         namespace: args.namespace.clone(),
         all_namespaces: args.all_namespaces,
@@ -194,6 +194,7 @@ fn url_problems(args: &LoadArgs) -> Vec<Problem> {
         ("--compare", &args.compare),
         ("--metrics-url", &args.metrics_url),
         ("--compare-metrics-url", &args.compare_metrics_url),
+        ("--write-metrics-url", &args.write_metrics_url),
     ];
     let given = urls
         .into_iter()
@@ -213,9 +214,17 @@ fn url_problems(args: &LoadArgs) -> Vec<Problem> {
         })
         .collect();
     let is_compared = args.compare.is_some() || args.compare_kubeconfig.is_some();
-    if !is_compared && (args.compare_server_pid.is_some() || args.compare_metrics_url.is_some()) {
-        let problem = "is missing; --compare-server-pid and --compare-metrics-url describe the server to compare with";
+    let describes_compared = args.compare_server_pid.is_some()
+        || args.compare_metrics_url.is_some()
+        || args.compare_name.is_some();
+    if !is_compared && describes_compared {
+        let problem = "is missing; --compare-server-pid, --compare-metrics-url and --compare-name describe the server to compare with";
         problems.push(flag_problem("--compare", problem.to_owned()));
+    }
+    let is_written = args.write_server.is_some() || args.write_kubeconfig.is_some();
+    if !is_written && (args.write_server_pid.is_some() || args.write_metrics_url.is_some()) {
+        let problem = "is missing; --write-server-pid and --write-metrics-url describe the server to write to";
+        problems.push(flag_problem("--write-server", problem.to_owned()));
     }
     problems
 }
@@ -235,6 +244,7 @@ fn watch_target(args: &LoadArgs) -> TargetServer {
             token_file: args.token_file.clone(),
             ..ClientConfig::default()
         },
+        name: args.name.clone(),
         server_pid: args.server_pid,
         metrics_url: args.metrics_url.clone(),
     }
@@ -248,17 +258,33 @@ fn compare_target(args: &LoadArgs) -> Option<TargetServer> {
     )?;
     Some(TargetServer {
         client,
+        name: args.compare_name.clone(),
         server_pid: args.compare_server_pid,
         metrics_url: args.compare_metrics_url.clone(),
     })
 }
 
-fn write_client(args: &LoadArgs) -> Option<ClientConfig> {
-    other_server(
+/// The server to write to. If the second server is reached in the same way, it is the same, so its
+/// figures come from the same place unless flags say otherwise.
+fn write_target(args: &LoadArgs) -> Option<TargetServer> {
+    let client = other_server(
         args,
         args.write_server.as_ref(),
         args.write_kubeconfig.as_ref(),
-    )
+    )?;
+    let compared = compare_target(args).filter(|compared| compared.client == client);
+    let target = compared.unwrap_or_else(|| TargetServer {
+        client,
+        ..TargetServer::default()
+    });
+    match (&args.write_server_pid, &args.write_metrics_url) {
+        (None, None) => Some(target),
+        (server_pid, metrics_url) => Some(TargetServer {
+            server_pid: *server_pid,
+            metrics_url: metrics_url.clone(),
+            ..target
+        }),
+    }
 }
 
 /// How to reach the server for writes or for the comparison: with the credentials in `kubeconfig`
@@ -357,6 +383,12 @@ mod tests {
                 &["--namespace: \"Shop\" is not a namespace name"],
             ),
             ("--compare-server-pid 1", &["--compare: is missing"]),
+            ("--compare-name b", &["--compare: is missing"]),
+            ("--write-server-pid 1", &["--write-server: is missing"]),
+            (
+                "--write-server http://a --write-metrics-url x",
+                &["--write-metrics-url: \"x\" is not a URL"],
+            ),
             ("--format yaml", &["possible values: json, protobuf"]),
         ] {
             let message = parse(flags).expect_err(flags);
@@ -372,7 +404,7 @@ mod tests {
         assert_eq!((config.connections, config.protocol), (3, Protocol::Http2));
         assert_eq!((config.objects, config.object_size), (20, 2048));
         assert!(config.watched.client == ClientConfig::default());
-        assert!(config.compared.is_none() && config.write_client.is_none());
+        assert!(config.compared.is_none() && config.written.is_none());
         assert_eq!(config.rate, Rate::PerSecond(20.0));
         assert_eq!(parse("--rate max").expect("a rate").load.rate, Rate::Max);
         assert_eq!(parse("--rate 0").expect("a rate").load.rate, Rate::Max);
@@ -400,8 +432,28 @@ mod tests {
         );
         assert_eq!(named(&compared), ("k".into(), "http://b".into()));
         assert_eq!(
-            named(&config.write_client.expect("a server for writes")),
+            named(&config.written.expect("a server for writes").client),
             ("w".into(), String::new())
         );
+    }
+
+    #[test]
+    fn the_server_to_write_to_is_measured_like_the_second_one_if_it_is_the_same() {
+        let common = "--server http://a --write-kubeconfig w --compare-server-pid 7";
+        for (flags, pid, metrics) in [
+            ("--compare-kubeconfig w", Some(7), None),
+            ("--compare-kubeconfig v", None, None),
+            ("--compare-kubeconfig w --write-server-pid 8", Some(8), None),
+            (
+                "--compare-kubeconfig w --write-metrics-url http://m",
+                None,
+                Some("http://m"),
+            ),
+        ] {
+            let config = parse(&format!("{common} {flags}")).expect(flags).load;
+            let written = config.written.expect("a server to write to");
+            assert_eq!(written.server_pid, pid, "{flags}");
+            assert_eq!(written.metrics_url.as_deref(), metrics, "{flags}");
+        }
     }
 }

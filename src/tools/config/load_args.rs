@@ -30,6 +30,10 @@ pub struct LoadArgs {
     #[arg(long, value_name = "FILE")]
     pub token_file: Option<PathBuf>,
 
+    /// Name of the server to watch in the report; default: its URL
+    #[arg(long, value_name = "NAME")]
+    pub name: Option<String>,
+
     /// URL of the server to write to; default: the server to watch
     #[arg(long, value_name = "URL")]
     pub write_server: Option<String>,
@@ -47,6 +51,10 @@ pub struct LoadArgs {
     /// default: the credentials for the first server
     #[arg(long, value_name = "FILE")]
     pub compare_kubeconfig: Option<PathBuf>,
+
+    /// Name of the second server in the report; default: its URL
+    #[arg(long, value_name = "NAME")]
+    pub compare_name: Option<String>,
 
     /// Resource to test with: configmaps, secrets, pods, leases, services, endpointslices, or one
     /// whose objects need only metadata
@@ -127,6 +135,15 @@ pub struct LoadArgs {
     /// URL of the server's metrics, which have its CPU and memory; default: /metrics of the server
     #[arg(long, value_name = "URL", conflicts_with = "server_pid")]
     pub metrics_url: Option<String>,
+
+    /// Like --server-pid, for the server to write to, if that is another one; default: as for the
+    /// second server, if that is the same
+    #[arg(long, value_name = "PID")]
+    pub write_server_pid: Option<u32>,
+
+    /// Like --metrics-url, for the server to write to
+    #[arg(long, value_name = "URL", conflicts_with = "write_server_pid")]
+    pub write_metrics_url: Option<String>,
 
     /// Like --server-pid, for the second server
     #[arg(long, value_name = "PID")]

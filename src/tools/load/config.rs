@@ -15,9 +15,8 @@ pub struct Config {
     pub watched: TargetServer,
     /// A second server, which is tested in the same way after the first; `None` for a single run.
     pub compared: Option<TargetServer>,
-    /// The server on which objects are created and changed; `None` for the watched server. Must be
-    /// named or be on this machine, like [`TargetServer::client`].
-    pub write_client: Option<ClientConfig>,
+    /// The server on which objects are created and changed; `None` for the watched server.
+    pub written: Option<TargetServer>,
     /// The resource, in any form that kubectl accepts.
     pub resource: String,
     /// The namespace of the objects; `None` for a generated name. The run creates a missing
@@ -64,6 +63,8 @@ pub struct TargetServer {
     /// How to connect to the server. If neither `server` nor `context` is set here, the server must
     /// be on this machine.
     pub client: ClientConfig,
+    /// The server's name in the report; `None` for its URL.
+    pub name: Option<String>,
     /// The id of the server's process on this machine; `None` if unknown.
     pub server_pid: Option<u32>,
     /// The URL of the server's metrics; `None` for `/metrics` on the server itself.
@@ -86,7 +87,7 @@ impl Config {
         Self {
             watched: TargetServer::default(),
             compared: None,
-            write_client: None,
+            written: None,
             resource: "configmaps".to_owned(),
             namespace: None,
             all_namespaces: false,

@@ -67,17 +67,20 @@ pub(super) enum UsageSource {
 impl UsageSource {
     /// Finds the source for a server: the process or the metrics URL of `target`, else `/metrics`
     /// of the server unless the server is kubefan. `collection` is the path of a collection, which
-    /// is listed to recognize kubefan.
+    /// is listed to recognize kubefan. `flags` is how the flags begin that name the source.
     pub(super) async fn find(
         target: &TargetServer,
         client: &Client,
         collection: &str,
+        flags: &str,
     ) -> Result<Self, Error> {
         if let Some(pid) = target.server_pid {
             let source = Self::Process(pid);
             return match source.sample().await {
                 Ok(_) => Ok(source),
-                Err(problem) => Err(Error::Refused(format!("--server-pid {pid}: {problem}"))),
+                Err(problem) => Err(Error::Refused(format!(
+                    "{flags}server-pid {pid}: {problem}"
+                ))),
             };
         }
         if let Some(url) = &target.metrics_url {
@@ -96,13 +99,16 @@ impl UsageSource {
             };
             return match source.sample().await {
                 Ok(_) => Ok(source),
-                Err(problem) => Err(Error::Refused(format!("--metrics-url {url}: {problem}"))),
+                Err(problem) => Err(Error::Refused(format!(
+                    "{flags}metrics-url {url}: {problem}"
+                ))),
             };
         }
         if forwards_metrics(client, collection).await {
-            let problem =
-                "kubefan's metrics are on its admin listener: give --metrics-url or --server-pid";
-            return Ok(Self::None(problem.to_owned()));
+            return Ok(Self::None(format!(
+                "kubefan's metrics are on its admin listener: give {flags}metrics-url or \
+                 {flags}server-pid"
+            )));
         }
         let source = Self::Metrics {
             client: client.clone(),
@@ -112,7 +118,7 @@ impl UsageSource {
         Ok(match source.sample().await {
             Ok(_) => source,
             Err(problem) => Self::None(format!(
-                "/metrics: {problem}; give --server-pid or --metrics-url"
+                "/metrics: {problem}; give {flags}server-pid or {flags}metrics-url"
             )),
         })
     }

@@ -8,6 +8,7 @@ use super::plot::Scale;
 use super::plot::escape;
 use super::plot::key;
 use super::report::Report;
+use super::table::comparison;
 use super::table::latencies;
 use super::table::ratio_rows;
 use super::table::rows;
@@ -25,8 +26,12 @@ table { border-collapse: collapse; font-variant-numeric: tabular-nums; }
 th, td { text-align: left; padding: .25rem 1.25rem .25rem 0; border-bottom: 1px solid var(--grid);
   vertical-align: top; }
 th { color: var(--dim); font-weight: 500; } td.n, th.n { text-align: right; white-space: nowrap; }
-td { min-width: 4rem; } .two td { width: 50%; min-width: 14rem; } .two th:first-child { min-width: 9.5rem; }
-svg { width: 100%; min-width: 34rem; height: auto; display: block; } svg text { fill: var(--dim); font-size: 11px; }
+@media (max-width: 40rem) { body { margin: 1rem auto; padding: 0 .6rem; } th, td { padding-right: .6rem; }
+  td, th { overflow-wrap: anywhere; } .two { width: 100%; table-layout: fixed; } td.n, th.n { font-size: 12px; } }
+@media (min-width: 40rem) { .two td { width: 50%; min-width: 14rem; } .two th:first-child { min-width: 9.5rem; }
+  svg { min-width: 34rem; } }
+td { min-width: 2.5rem; }
+svg { width: 100%; height: auto; display: block; } svg text { fill: var(--dim); font-size: 11px; }
 .grid { stroke: var(--grid); fill: none; } .line { fill: none; stroke-width: 2; }
 path.s0 { stroke: var(--s0); } path.s1 { stroke: var(--s1); stroke-dasharray: 6 3; }
 .key::before { content: ''; display: inline-block; width: 1rem; height: 3px; margin: 0 .35rem .2rem 0; }
@@ -37,10 +42,14 @@ path.s0 { stroke: var(--s0); } path.s1 { stroke: var(--s1); stroke-dasharray: 6 
 
 /// Formats the whole report as an HTML page.
 pub fn page(report: &Report) -> String {
-    let names = names(report);
+    let names = report.names();
     let title = format!("Watch load test of {}", names.join(" and "));
     let mut body = format!("<h1>{}</h1>", escape(&title));
     body.push_str(&problems(report));
+    if let Some(comparison) = comparison(report) {
+        // Writing to a String can't fail.
+        let _ = write!(body, "<p>{}</p>", escape(&comparison));
+    }
     body.push_str(&ratios(report, &names));
     body.push_str(&summary(report, &names));
     body.push_str("<h2>Latency in milliseconds</h2>");
@@ -70,6 +79,7 @@ pub fn page(report: &Report) -> String {
         throughput(report, &names),
     ];
     body.extend(plots);
+    body.push_str(&environment(report));
     let (title, tool) = (escape(&title), escape(&report.tool));
     format!(
         "<!doctype html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n\
@@ -77,20 +87,6 @@ pub fn page(report: &Report) -> String {
          <title>{title}</title>\n<style>{STYLE}</style>\n</head>\n<body>\n{body}\n\
          <footer class=\"legend\">{tool}</footer>\n</body>\n</html>\n"
     )
-}
-
-/// The names of the runs: the servers' URLs, followed by the number of the run if both runs have
-/// the same server.
-fn names(report: &Report) -> Vec<String> {
-    let servers: Vec<_> = report.runs.iter().map(|run| &run.settings.server).collect();
-    let name = |(index, server): (usize, &&String)| {
-        let is_alone = servers.iter().filter(|other| *other == server).count() == 1;
-        match is_alone {
-            true => (*server).clone(),
-            false => format!("{server} (run {})", index + 1),
-        }
-    };
-    servers.iter().enumerate().map(name).collect()
 }
 
 fn problems(report: &Report) -> String {
@@ -187,6 +183,16 @@ fn latency_table(report: &Report, names: &[String]) -> String {
     text
 }
 
+/// When, where and how the test was started.
+fn environment(report: &Report) -> String {
+    let mut text = "<h2>The test</h2><div class=\"wide\"><table>".to_owned();
+    for (name, value) in report.environment.rows() {
+        let _ = write!(text, "<tr><th>{name}</th><td>{}</td></tr>", escape(&value));
+    }
+    text.push_str("</table></div>");
+    text
+}
+
 /// A diagram with its heading and legend, as HTML.
 fn section(plot: &Plot<'_>) -> String {
     let (heading, legend) = (escape(plot.title), plot.legend());
@@ -235,15 +241,9 @@ fn ratios(report: &Report, names: &[String]) -> String {
         return String::new();
     };
     let (first, second) = (escape(first), escape(second));
-    let mut text = format!(
-        "<h2>{first} divided by {second}</h2><p class=\"legend\">Below 1, {first} is better; \
-         for events per second, above 1.</p><div class=\"wide\"><table>"
-    );
+    let mut text = format!("<h2>{first} compared with {second}</h2><div class=\"wide\"><table>");
     for (name, ratio) in ratio_rows(ratios) {
-        let _ = write!(
-            text,
-            "<tr><th>{name}</th><td class=\"n\">{ratio:.3}</td></tr>"
-        );
+        let _ = write!(text, "<tr><th>{name}</th><td class=\"n\">{ratio}</td></tr>");
     }
     text.push_str("</table></div>");
     text
@@ -259,7 +259,7 @@ mod tests {
         let mut second = Run::for_tests("https://b");
         second.settings.slow_watchers = 3;
         second.watches.slow = 3;
-        let report = Report::new(vec![Run::for_tests("https://a"), second], None);
+        let report = Report::for_tests(vec![Run::for_tests("https://a"), second], None);
         let page = page(&report);
         assert_eq!(page.matches("<table class=\"two\">").count(), 1);
         // A run's name is in the summary, in the latency table, and at each of the three diagrams.
@@ -269,17 +269,24 @@ mod tests {
         ] {
             assert_eq!(page.matches(key).count(), 5, "{page}");
         }
-        assert!(page.contains("<h2>https://a divided by https://b</h2>"));
+        assert!(page.contains("<h2>https://a compared with https://b</h2>"));
         let slow = "<tr><th>slow watchers</th><td></td><td>3, 0 of them";
         assert!(page.contains(slow), "{page}");
         assert!(!page.contains("class=\"bad\""));
+        for row in [
+            "<th>started</th>",
+            "<th>load test on</th>",
+            "<th>command</th>",
+        ] {
+            assert!(page.contains(row), "{row}: {page}");
+        }
     }
 
     #[test]
     fn runs_of_one_server_are_named_by_their_order() {
         let runs = vec![Run::for_tests("https://a"), Run::for_tests("https://a")];
-        let page = page(&Report::new(runs, None));
-        assert!(page.contains("https://a (run 1) divided by https://a (run 2)"));
+        let page = page(&Report::for_tests(runs, None));
+        assert!(page.contains("https://a (run 1) compared with https://a (run 2)"));
     }
 
     #[test]
@@ -288,7 +295,7 @@ mod tests {
         run.events.delivery_errors.missed = 7;
         run.left_behind = Some("<i>".to_owned());
         run.writes.given_up = 9;
-        let page = page(&Report::new(vec![run], Some("<i>'".to_owned())));
+        let page = page(&Report::for_tests(vec![run], Some("<i>'".to_owned())));
         assert!(!page.contains("<i>"), "{page}");
         assert!(page.contains("<td>&lt;i&gt;</td>"), "{page}");
         assert!(page.contains("7 events missed"));

@@ -8,6 +8,8 @@ use crate::tools::load::usage::Usage;
 use crate::tools::load::watch::checker::DeliveryErrors;
 use crate::tools::load::watch::list_storm::Lists;
 
+use super::environment::Environment;
+
 /// The report of a load test of one server, or of two servers that are compared.
 #[derive(Clone, Debug, Serialize)]
 pub struct Report {
@@ -15,6 +17,8 @@ pub struct Report {
     pub version: u32,
     /// The name and version of the program that wrote the report.
     pub tool: String,
+    /// When, where and how the test was started.
+    pub environment: Environment,
     /// The run against the first server, and then the run against the second one if there is one.
     pub runs: Vec<Run>,
     /// The reason why the requested second run failed; `None` if it succeeded or was not requested.
@@ -49,6 +53,11 @@ pub struct Run {
     pub server: Option<Usage>,
     /// The reason why `server` is `None`.
     pub server_unknown: Option<String>,
+    /// The CPU time and memory of the server that took the writes, if that is not the watched one.
+    /// If it is, `server` contains the cost of the writes.
+    pub write_server: Option<Usage>,
+    /// The reason why `write_server` is `None`, if another server took the writes.
+    pub write_server_unknown: Option<String>,
     /// The CPU time of the load test itself in seconds, from the first write to the end of the
     /// drain. If the load test used all the CPU time that the server left, it caused part of the
     /// latencies itself.
@@ -69,6 +78,8 @@ pub struct Run {
 /// The settings of a run.
 #[derive(Clone, Debug, Serialize)]
 pub struct Settings {
+    /// The watched server's name: that of the command line, or its URL.
+    pub name: String,
     /// The watched server's URL.
     pub server: String,
     /// The version that the watched server reports; kubefan reports the API server's version.
@@ -188,8 +199,11 @@ pub struct Ratios {
     pub all_synced: Option<f64>,
     /// The ratio of the lists' median latencies.
     pub lists_p50: Option<f64>,
-    /// The ratio of the servers' CPU times per delivered event.
+    /// The ratio of the watched servers' CPU times per delivered event.
     pub cpu_per_event: Option<f64>,
+    /// The ratio of the CPU times per delivered event of the watched server and the server that
+    /// took the writes together, so that both numbers contain the cost of the writes.
+    pub cpu_per_event_with_writes: Option<f64>,
     /// The ratio of the servers' peak resident memory.
     pub resident_peak: Option<f64>,
 }
@@ -197,7 +211,11 @@ pub struct Ratios {
 // === impl Report ===
 
 impl Report {
-    pub(crate) fn new(runs: Vec<Run>, compared_failed: Option<String>) -> Self {
+    pub(crate) fn new(
+        environment: Environment,
+        runs: Vec<Run>,
+        compared_failed: Option<String>,
+    ) -> Self {
         let ratios = match runs.as_slice() {
             [first, second] => Some(Ratios::between(first, second)),
             _ => None,
@@ -205,10 +223,25 @@ impl Report {
         Self {
             version: 1,
             tool: concat!("kubefan ", env!("CARGO_PKG_VERSION")).to_owned(),
+            environment,
             runs,
             compared_failed,
             ratios,
         }
+    }
+
+    /// The names of the runs: the servers' names, followed by the number of the run if both runs
+    /// have the same one.
+    pub(crate) fn names(&self) -> Vec<String> {
+        let names: Vec<_> = self.runs.iter().map(|run| &run.settings.name).collect();
+        let name = |(index, name): (usize, &&String)| {
+            let is_alone = names.iter().filter(|other| *other == name).count() == 1;
+            match is_alone {
+                true => (*name).clone(),
+                false => format!("{name} (run {})", index + 1),
+            }
+        };
+        names.iter().enumerate().map(name).collect()
     }
 
     /// The delivery errors of all runs together; empty if every event was delivered correctly.
@@ -237,6 +270,29 @@ impl Report {
     }
 }
 
+// === impl Run ===
+
+impl Run {
+    /// True if the watched server took the writes too.
+    pub(crate) fn has_writes(&self) -> bool {
+        self.settings.write_server == self.settings.server
+    }
+
+    /// The CPU time in microseconds per delivered event of all servers that took part.
+    pub(crate) fn cpu_per_event_with_writes(&self) -> Option<f64> {
+        let watched = self.server.as_ref()?.cpu_microseconds_per_event;
+        match self.has_writes() {
+            true => Some(watched),
+            false => Some(watched + self.write_server.as_ref()?.cpu_microseconds_per_event),
+        }
+    }
+
+    /// Events that were delivered for each write.
+    pub(crate) fn events_per_write(&self) -> f64 {
+        self.events.delivered as f64 / self.writes.acknowledged.max(1) as f64
+    }
+}
+
 // === impl Ratios ===
 
 impl Ratios {
@@ -258,7 +314,29 @@ impl Ratios {
             all_synced: ratio(&|run| Some(run.all_synced_seconds)),
             lists_p50: ratio(&|run| Some(run.lists.as_ref()?.latency_ms.p50)),
             cpu_per_event: ratio(&|run| Some(run.server.as_ref()?.cpu_microseconds_per_event)),
+            cpu_per_event_with_writes: ratio(&Run::cpu_per_event_with_writes),
             resident_peak: ratio(&|run| Some(run.server.as_ref()?.resident_bytes_peak as f64)),
+        }
+    }
+}
+
+#[cfg(test)]
+impl Report {
+    pub(crate) fn for_tests(runs: Vec<Run>, compared_failed: Option<String>) -> Self {
+        Self::new(Environment::of_process(), runs, compared_failed)
+    }
+}
+
+#[cfg(test)]
+impl Usage {
+    /// A usage of this CPU time per event, of one event.
+    pub(crate) fn for_tests(cpu_microseconds_per_event: f64) -> Self {
+        Self {
+            cpu_seconds: cpu_microseconds_per_event / 1e6,
+            cpu_microseconds_per_event,
+            resident_bytes_before: 1,
+            resident_bytes_idle: 1,
+            resident_bytes_peak: 1,
         }
     }
 }
@@ -267,6 +345,7 @@ impl Ratios {
 impl Settings {
     fn for_tests(server: &str) -> Self {
         Self {
+            name: server.to_owned(),
             server: server.to_owned(),
             server_version: "v1.36.2".to_owned(),
             write_server: server.to_owned(),
@@ -329,6 +408,8 @@ impl Run {
             lists: None,
             server: None,
             server_unknown: Some("no source".to_owned()),
+            write_server: None,
+            write_server_unknown: None,
             own_cpu_seconds: 0.0,
             left_behind: None,
             distribution: vec![(1.0, 1.0)],
@@ -357,7 +438,23 @@ mod tests {
         assert_eq!(ratios.all_synced, Some(1.0));
         assert_eq!(ratios.from_acknowledgement_p50, None);
         assert_eq!((ratios.lists_p50, ratios.cpu_per_event), (None, None));
-        let alone = Report::new(vec![first], Some("no route".to_owned()));
+        let alone = Report::for_tests(vec![first], Some("no route".to_owned()));
         assert_eq!(alone.ratios, None);
+    }
+
+    #[test]
+    fn the_cost_of_the_writes_is_in_one_figure_of_each_run() {
+        let (mut first, mut second) = (Run::for_tests("proxy"), Run::for_tests("server"));
+        first.settings.write_server = "server".to_owned();
+        first.server = Some(Usage::for_tests(3.0));
+        second.server = Some(Usage::for_tests(30.0));
+        let unknown = Ratios::between(&first, &second);
+        assert_eq!(unknown.cpu_per_event, Some(0.1));
+        assert_eq!(unknown.cpu_per_event_with_writes, None);
+        first.write_server = Some(Usage::for_tests(12.0));
+        let known = Ratios::between(&first, &second);
+        assert_eq!(known.cpu_per_event, Some(0.1));
+        assert_eq!(known.cpu_per_event_with_writes, Some(0.5));
+        assert!(!first.has_writes() && second.has_writes());
     }
 }

@@ -9,14 +9,22 @@ use super::report::Ratios;
 use super::report::Report;
 use super::report::Run;
 use super::report::Settings;
+use super::times::times;
+
+/// With fewer events per write, the CPU time of a server is mostly that of the writes, or of being
+/// idle.
+const FEW_EVENTS: f64 = 50.0;
 
 /// Formats the whole report as text.
 pub fn table(report: &Report) -> String {
-    let mut text = String::new();
+    let mut text = "\n".to_owned();
+    for (name, value) in report.environment.rows() {
+        // Writing to a String can't fail.
+        let _ = writeln!(text, "{name:<26} {value}");
+    }
     for run in &report.runs {
         text.push('\n');
         for (name, value) in rows(run) {
-            // Writing to a String can't fail.
             let _ = writeln!(text, "{name:<26} {value}");
         }
         text.push_str(
@@ -43,20 +51,54 @@ pub fn table(report: &Report) -> String {
             "\nthe server to compare with could not be tested: {failed}"
         );
     }
-    if let (Some(ratios), [first, second]) = (&report.ratios, report.runs.as_slice()) {
-        let (first, second) = (&first.settings.server, &second.settings.server);
-        let _ = writeln!(text, "\n{first} / {second}");
+    if let (Some(ratios), [first, second]) = (&report.ratios, report.names().as_slice()) {
+        let _ = writeln!(text, "\n{first} compared with {second}");
         for (name, ratio) in ratio_rows(ratios) {
-            let _ = writeln!(text, "{name:<26} {ratio:.3}");
+            let _ = writeln!(text, "{name:<26} {ratio}");
         }
     }
     text
 }
 
+/// What the comparison has shown, in one sentence; `None` without a comparison.
+pub(crate) fn comparison(report: &Report) -> Option<String> {
+    let names = report.names();
+    let ratios = report.ratios.as_ref()?;
+    let [first, second] = names.as_slice() else {
+        return None;
+    };
+    let alone = ratios
+        .cpu_per_event
+        .map(|ratio| format!("{} CPU per event on the watched server", times(ratio, 1.0)));
+    let all = ratios
+        .cpu_per_event_with_writes
+        .map(|ratio| format!("{} on all servers, the writes included", times(ratio, 1.0)));
+    let late = ratios.from_acknowledgement_p99.map(|ratio| {
+        format!(
+            "{} latency after the acknowledgement (p99)",
+            times(ratio, 1.0)
+        )
+    });
+    let parts: Vec<_> = [alone, all, late].into_iter().flatten().collect();
+    match parts.is_empty() {
+        true => None,
+        false => Some(format!(
+            "{first} compared with {second}: {}.",
+            parts.join(", ")
+        )),
+    }
+}
+
 /// The names and values of a run's summary, which is everything except the latencies.
 pub(crate) fn rows(run: &Run) -> Vec<(&'static str, String)> {
     let settings = &run.settings;
-    let server = format!("{} ({})", settings.server, settings.server_version);
+    let server = match settings.name == settings.server {
+        true => format!("{} ({})", settings.server, settings.server_version),
+        false => format!(
+            "{}: {} ({})",
+            settings.name, settings.server, settings.server_version
+        ),
+    };
     let mut rows = vec![("server", server)];
     if settings.write_server != settings.server {
         rows.push(("write server", settings.write_server.clone()));
@@ -203,11 +245,17 @@ fn usage(run: &Run) -> Vec<(&'static str, String)> {
     match (&run.server, &run.server_unknown) {
         (Some(usage), _) => {
             let mebibytes = |bytes: u64| bytes as f64 / f64::from(1 << 20);
+            let writes = match run.has_writes() {
+                true => "the writes included",
+                false => "without the writes",
+            };
             rows.push((
                 "server CPU",
                 format!(
-                    "{:.2} s, {:.2} µs per event",
-                    usage.cpu_seconds, usage.cpu_microseconds_per_event
+                    "{:.2} s, {:.2} µs per event, {writes}{}",
+                    usage.cpu_seconds,
+                    usage.cpu_microseconds_per_event,
+                    few_events(run)
                 ),
             ));
             rows.push((
@@ -225,11 +273,48 @@ fn usage(run: &Run) -> Vec<(&'static str, String)> {
         }
         (None, None) => {}
     }
+    rows.extend(write_usage(run));
     rows.push((
         "CPU of this program",
         format!("{:.2} s", run.own_cpu_seconds),
     ));
     rows
+}
+
+/// The rows for the CPU time of the server that took the writes, if that is not the watched one.
+fn write_usage(run: &Run) -> Vec<(&'static str, String)> {
+    let mut rows = Vec::new();
+    match (&run.write_server, &run.write_server_unknown) {
+        (Some(usage), _) => rows.push((
+            "write server CPU",
+            format!("{:.2} s, for the writes", usage.cpu_seconds),
+        )),
+        (None, Some(problem)) => rows.push(("write server CPU", format!("unknown: {problem}"))),
+        (None, None) => {}
+    }
+    if let (Some(watched), Some(written), Some(per_event)) = (
+        &run.server,
+        &run.write_server,
+        run.cpu_per_event_with_writes(),
+    ) {
+        rows.push((
+            "CPU of both servers",
+            format!(
+                "{:.2} s, {per_event:.2} µs per event, the writes included",
+                watched.cpu_seconds + written.cpu_seconds
+            ),
+        ));
+    }
+    rows
+}
+
+/// A warning if writes had so few events each that a server's CPU time is not that of its fan-out.
+fn few_events(run: &Run) -> String {
+    let events = run.events_per_write();
+    match events < FEW_EVENTS {
+        true => format!("; only {events:.0} events per write, so this is not the cost of fan-out"),
+        false => String::new(),
+    }
 }
 
 /// The names and summaries of all latencies of a run.
@@ -255,8 +340,8 @@ pub(crate) fn latencies(run: &Run) -> Vec<(&'static str, Latency)> {
     latencies
 }
 
-/// The names and values of all ratios that are known.
-pub(crate) fn ratio_rows(ratios: &Ratios) -> Vec<(&'static str, f64)> {
+/// The names of all ratios that are known, and the ratios in words.
+pub(crate) fn ratio_rows(ratios: &Ratios) -> Vec<(&'static str, String)> {
     let all = [
         ("events per second", ratios.events_per_second),
         ("write → received, p50", ratios.from_schedule_p50),
@@ -266,16 +351,18 @@ pub(crate) fn ratio_rows(ratios: &Ratios) -> Vec<(&'static str, f64)> {
         ("all watchers in sync", ratios.all_synced),
         ("list, p50", ratios.lists_p50),
         ("server CPU per event", ratios.cpu_per_event),
+        ("same, with all writes", ratios.cpu_per_event_with_writes),
         ("peak server memory", ratios.resident_peak),
     ];
     all.into_iter()
-        .filter_map(|(name, ratio)| Some((name, ratio?)))
+        .filter_map(|(name, ratio)| Some((name, times(ratio?, 1.0))))
         .collect()
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::tools::load::usage::Usage;
 
     #[test]
     fn nothing_is_due_without_a_schedule() {
@@ -325,8 +412,70 @@ mod tests {
         assert_eq!(row(&run, "failed writes"), failed);
         assert_eq!(row(&run, "left behind"), Some("an object".to_owned()));
         assert_eq!(row(&run, "write server"), Some("b".to_owned()));
-        let report = Report::new(vec![run], Some("no route".to_owned()));
+        let report = Report::for_tests(vec![run], Some("no route".to_owned()));
         let table = table(&report);
         assert!(table.contains("could not be tested: no route"), "{table}");
+    }
+
+    #[test]
+    fn the_comparison_says_which_figure_contains_the_writes() {
+        let (mut first, mut second) = (Run::for_tests("proxy"), Run::for_tests("server"));
+        for run in [&mut first, &mut second] {
+            run.settings.write_server = "server".to_owned();
+            run.events.delivered = 100;
+            run.events.from_acknowledgement_ms.p99 = 2.0;
+        }
+        first.server = Some(Usage::for_tests(3.0));
+        first.write_server = Some(Usage::for_tests(12.0));
+        second.server = Some(Usage::for_tests(36.0));
+        let report = Report::for_tests(vec![first, second], None);
+        assert_eq!(
+            comparison(&report).as_deref(),
+            Some(
+                "proxy compared with server: 12x less CPU per event on the watched server, \
+                 2.4x less on all servers, the writes included, \
+                 the same latency after the acknowledgement (p99)."
+            )
+        );
+        let table = table(&report);
+        for part in [
+            "\nstarted  ",
+            "\ncommand  ",
+            "3.00 µs per event, without the writes\n",
+            "\nwrite server CPU           0.00 s, for the writes\n",
+            "15.00 µs per event, the writes included\n",
+            "36.00 µs per event, the writes included\n",
+            "\nproxy compared with server\n",
+            "\nserver CPU per event       12x less\n",
+            "\nsame, with all writes      2.4x less\n",
+        ] {
+            assert!(table.contains(part), "{part:?}: {table}");
+        }
+    }
+
+    #[test]
+    fn few_events_per_write_are_no_measure_of_fan_out() {
+        let mut run = Run::for_tests("a");
+        run.server = Some(Usage::for_tests(2600.0));
+        let cpu = |run: &Run| {
+            let row = rows(run)
+                .into_iter()
+                .find(|(name, _)| *name == "server CPU");
+            row.expect("a row").1
+        };
+        assert!(
+            cpu(&run).contains("only 1 events per write"),
+            "{}",
+            cpu(&run)
+        );
+        run.events.delivered = 50;
+        assert!(!cpu(&run).contains("per write"), "{}", cpu(&run));
+    }
+
+    #[test]
+    fn a_name_precedes_the_url() {
+        let mut run = Run::for_tests("http://a");
+        run.settings.name = "kubefan".to_owned();
+        assert_eq!(rows(&run)[0].1, "kubefan: http://a (v1.36.2)");
     }
 }

@@ -29,6 +29,7 @@ use crate::tools::load::write::schedule::Schedule;
 use crate::tools::load::write::writer::WriteJob;
 use crate::tools::load::write::writer::WriteStats;
 use crate::tools::load::write::writer::write;
+use crate::upstream::Client;
 
 use super::peak::MemoryPeak;
 
@@ -50,10 +51,54 @@ pub(super) struct Measurement<'a> {
     pub(super) config: &'a Config,
     pub(super) run_state: Arc<RunState>,
     pub(super) shutdown: &'a Shutdown,
-    pub(super) source: UsageSource,
+    pub(super) sources: Sources,
     pub(super) schedule: Schedule,
     /// The length of a step of the timeline, in nanoseconds.
     pub(super) step: u64,
+}
+
+/// The sources of the servers' CPU time and memory.
+pub(super) struct Sources {
+    watched: UsageSource,
+    /// That of the server that takes the writes; `None` if it is the watched server.
+    written: Option<UsageSource>,
+}
+
+/// The servers' figures at one moment, from the same sources.
+struct Samples {
+    watched: Result<Sample, String>,
+    written: Option<Result<Sample, String>>,
+}
+
+impl Sources {
+    pub(super) async fn find(
+        config: &Config,
+        run_state: &RunState,
+        writer: &Client,
+    ) -> Result<Self, Error> {
+        let (client, collection) = (&run_state.client, &run_state.collection);
+        let written = match &config.written {
+            Some(written) if writer.server() != client.server() => {
+                Some(UsageSource::find(written, writer, collection, "--write-").await?)
+            }
+            _ => None,
+        };
+        Ok(Self {
+            watched: UsageSource::find(&config.watched, client, collection, "--").await?,
+            written,
+        })
+    }
+
+    async fn sample(&self) -> Samples {
+        let written = async {
+            match &self.written {
+                Some(source) => Some(source.sample().await),
+                None => None,
+            }
+        };
+        let (watched, written) = tokio::join!(self.watched.sample(), written);
+        Samples { watched, written }
+    }
 }
 
 /// The results of the measured phases.
@@ -62,6 +107,8 @@ pub(super) struct RunStats {
     pub(super) received: ReceiverStats,
     pub(super) lists: Option<Lists>,
     pub(super) usage: Result<Usage, String>,
+    /// The usage of the server that takes the writes; `None` if it is the watched server.
+    pub(super) write_usage: Option<Result<Usage, String>>,
     pub(super) all_synced: Duration,
     pub(super) expected: u64,
     pub(super) own_cpu_seconds: f64,
@@ -73,11 +120,11 @@ impl Measurement<'_> {
         job: WriteJob,
         progress: &mut Progress,
     ) -> Result<RunStats, Error> {
-        let before = self.source.sample().await;
+        let before = self.sources.sample().await;
         let receivers =
             Receivers::start(&self.run_state, self.shutdown, self.step).map_err(Error::Thread)?;
         let all_synced = self.wait_until_synced(progress).await?;
-        let idle = self.source.sample().await;
+        let idle = self.sources.sample().await;
         let own_before = own_cpu_seconds();
         let peak = MemoryPeak::start(&self.run_state).map_err(Error::Thread)?;
         let list_storm = ListStorm::start(&self.run_state, self.shutdown).map_err(Error::Thread)?;
@@ -85,22 +132,23 @@ impl Measurement<'_> {
         let expected = write_stats.acknowledged * self.config.watchers_of_an_object();
         self.wait_until_drained(expected, progress).await?;
         let own_cpu_seconds = own_cpu_seconds() - own_before;
-        let after = self.source.sample().await;
+        let after = self.sources.sample().await;
         self.run_state.stop();
         let peak = peak.finish().await.map_err(Error::Thread)?;
         let lists = list_storm.finish().await.map_err(Error::Thread)?;
         let received = receivers.finish(self.step).await.map_err(Error::Thread)?;
-        let usage = match (before, idle, after) {
-            (Ok(before), Ok(idle), Ok(after)) => {
-                Ok(usage(before, idle, after, peak, received.tally.events))
-            }
-            (Err(problem), _, _) | (_, Err(problem), _) | (_, _, Err(problem)) => Err(problem),
+        let events = received.tally.events;
+        let write_usage = match (before.written, idle.written, after.written) {
+            (Some(before), Some(idle), Some(after)) => Some(usage(before, idle, after, 0, events)),
+            _ => None,
         };
+        let usage = usage(before.watched, idle.watched, after.watched, peak, events);
         Ok(RunStats {
             write_stats,
             received,
             lists,
             usage,
+            write_usage,
             all_synced,
             expected,
             own_cpu_seconds,
@@ -237,10 +285,18 @@ impl Measurement<'_> {
     }
 }
 
-fn usage(before: Sample, idle: Sample, after: Sample, peak: u64, events: u64) -> Usage {
+/// The usage between three samples, if there are all of them.
+fn usage(
+    before: Result<Sample, String>,
+    idle: Result<Sample, String>,
+    after: Result<Sample, String>,
+    peak: u64,
+    events: u64,
+) -> Result<Usage, String> {
+    let (before, idle, after) = (before?, idle?, after?);
     // The difference is negative if the server was restarted during the run.
     let cpu_seconds = (after.cpu_seconds - idle.cpu_seconds).max(0.0);
-    Usage {
+    Ok(Usage {
         cpu_seconds,
         cpu_microseconds_per_event: match events {
             0 => 0.0,
@@ -251,7 +307,7 @@ fn usage(before: Sample, idle: Sample, after: Sample, peak: u64, events: u64) ->
         resident_bytes_peak: [before, idle, after]
             .iter()
             .fold(peak, |peak, sample| peak.max(sample.resident_bytes)),
-    }
+    })
 }
 
 #[cfg(test)]
@@ -260,9 +316,14 @@ mod tests {
 
     #[test]
     fn cpu_time_is_divided_by_events() {
-        let sample = |cpu_seconds, resident_bytes| Sample {
-            cpu_seconds,
-            resident_bytes,
+        let sample = |cpu_seconds, resident_bytes| {
+            Ok(Sample {
+                cpu_seconds,
+                resident_bytes,
+            })
+        };
+        let usage = |before, idle, after, peak, events| {
+            super::usage(before, idle, after, peak, events).expect("three samples")
         };
         let usage_of_run = usage(
             sample(1.0, 10),
@@ -293,5 +354,7 @@ mod tests {
         );
         let unseen = usage(sample(1.0, 10), sample(2.0, 20), sample(2.0, 15), 0, 1);
         assert_eq!(unseen.resident_bytes_peak, 20);
+        let gone = super::usage(sample(1.0, 1), sample(1.0, 1), Err("gone".to_owned()), 0, 1);
+        assert_eq!(gone, Err("gone".to_owned()));
     }
 }

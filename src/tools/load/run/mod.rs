@@ -19,13 +19,13 @@ use crate::tools::load::config::Protocol;
 use crate::tools::load::error::Error;
 use crate::tools::load::error::with_causes;
 use crate::tools::load::progress::Progress;
+use crate::tools::load::results::environment::Environment;
 use crate::tools::load::results::report::Report;
 use crate::tools::load::results::report::Run;
 use crate::tools::load::run_state::LAST_ANSWERS;
 use crate::tools::load::run_state::RunState;
 use crate::tools::load::target;
 use crate::tools::load::target::server_error;
-use crate::tools::load::usage::UsageSource;
 use crate::tools::load::write::objects::Objects;
 use crate::tools::load::write::schedule::Schedule;
 use crate::tools::load::write::writer::WriteJob;
@@ -34,6 +34,7 @@ use crate::upstream::Discovery;
 
 use measure::Measurement;
 use measure::RunStats;
+use measure::Sources;
 use summary::settings;
 use summary::summarize;
 use test_namespace::TestNamespace;
@@ -65,6 +66,7 @@ pub async fn run(
             () = shutdown.draining() => return Err(Error::Interrupted),
         }
     }
+    let environment = Environment::of_process();
     let named_by = "--context or --server";
     let mut runs = vec![run_one(config, named_by, progress, shutdown).await?];
     let mut compared_failed = None;
@@ -79,7 +81,7 @@ pub async fn run(
             Err(error) => compared_failed = Some(with_causes(&error)),
         }
     }
-    Ok(Report::new(runs, compared_failed))
+    Ok(Report::new(environment, runs, compared_failed))
 }
 
 /// Tests one server. `named_by` lists the flags that can name this server.
@@ -178,9 +180,9 @@ struct TestServers {
 
 async fn connect_servers(config: &Config, named_by: &'static str) -> Result<TestServers, Error> {
     let client = target::connect(&config.watched.client, named_by).await?;
-    let writer = match &config.write_client {
+    let writer = match &config.written {
         None => client.clone(),
-        Some(write_client) => target::connect(write_client, "--write-server").await?,
+        Some(written) => target::connect(&written.client, "--write-server").await?,
     };
     let version = Discovery::version(&client).await;
     let version = version.map_err(server_error(|| {
@@ -217,14 +219,13 @@ async fn measure_in_namespace(
         filled = set_up => filled?,
         () = deadline => return Err(Error::Interrupted),
     };
-    let source =
-        UsageSource::find(&config.watched, &run_state.client, &run_state.collection).await?;
+    let sources = Sources::find(config, &run_state, writer).await?;
     let step = (config.duration / STEPS).max(SHORTEST_STEP);
     let measurement = Measurement {
         config,
         run_state: Arc::clone(&run_state),
         shutdown,
-        source,
+        sources,
         schedule: Schedule::new(config.rate, config.objects, config.duration),
         step: nanoseconds(step),
     };

@@ -73,7 +73,7 @@ async fn sample_peak(run_state: &RunState) -> u64 {
 async fn source(run_state: &RunState) -> Result<UsageSource, Error> {
     let watched = &run_state.config.watched;
     let client = Client::connect(watched.client.clone()).await?;
-    UsageSource::find(watched, &client, &run_state.collection).await
+    UsageSource::find(watched, &client, &run_state.collection, "--").await
 }
 
 #[cfg(test)]

@@ -31,6 +31,10 @@ pub(super) fn settings(
     run_state: &RunState,
 ) -> Settings {
     Settings {
+        name: match &config.watched.name {
+            Some(name) => name.clone(),
+            None => client.server().to_owned(),
+        },
         server: client.server().to_owned(),
         server_version,
         write_server: writer.server().to_owned(),
@@ -76,6 +80,7 @@ pub(super) fn summarize(
         received,
         lists,
         usage,
+        write_usage,
         all_synced,
         expected,
         own_cpu_seconds,
@@ -101,6 +106,10 @@ pub(super) fn summarize(
         lists,
         server_unknown: usage.as_ref().err().cloned(),
         server: usage.ok(),
+        write_server_unknown: write_usage
+            .as_ref()
+            .and_then(|usage| usage.as_ref().err().cloned()),
+        write_server: write_usage.and_then(Result::ok),
         own_cpu_seconds,
         left_behind,
         distribution: tally.latency_from_schedule.distribution(),
