@@ -22,3 +22,4 @@ mod shipped;
 mod slow_lists;
 mod storms;
 mod streams;
+mod stretched;
