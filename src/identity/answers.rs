@@ -431,7 +431,7 @@ where
         is_such: impl FnOnce(&V) -> bool,
     ) {
         let entries = self.shard(question).entries.read();
-        if let Some(entry) = entries.by_question.get(question) {
+        if let Some(entry) = entries.get(question) {
             let mut known = entry.known.write();
             if let Some(known) = known.as_mut().filter(|known| is_such(&known.value)) {
                 known.asked_at = known.asked_at.max(asked_at);

@@ -17,9 +17,9 @@ use super::failed_attempts::FailedAttempts;
 use super::failed_attempts::Source;
 use super::queue::AskQueue;
 use super::queue::Busy;
-use super::queue::Permit;
 use super::queue::QueueMetrics;
 use crate::body::BodyGuard;
+use crate::concurrency::Permit;
 use crate::net::Peer;
 use crate::upstream::bearer_token;
 
