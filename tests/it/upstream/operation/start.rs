@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use http::HeaderMap;
 use http::Method;
+use serde_json::json;
 
 use crate::support::clients::client::Client;
 use crate::support::clients::connector::Connector;
@@ -24,13 +25,15 @@ async fn kubectl_works_when_the_api_server_starts_after_kubefan() {
         return;
     };
     let namespace = server.namespace("start").await;
+    let path = format!("/api/v1/namespaces/{namespace}/configmaps");
+    let object = json!({ "metadata": { "name": "from-before" } });
+    server.client().create(&path, &object).await.ok();
     server.stop();
     let kubeconfig = server.kubeconfig("admin");
     // A named resource must not be taken for an unknown one while the API server starts.
     let flags = ["--resource", "configmaps,deployments.apps"];
     let mut kubefan = Kubefan::start_waiting(&kubeconfig, &flags).await;
     let pid = kubefan.pid();
-    let path = format!("/api/v1/namespaces/{namespace}/configmaps");
     let refused = kubefan.client().get(&path).await;
     assert_eq!(refused.status, 503, "{refused}");
     assert_eq!(refused.retry_seconds(), Some(1), "{refused}");
@@ -50,7 +53,7 @@ async fn kubectl_works_when_the_api_server_starts_after_kubefan() {
     let arguments = ["get", "configmaps", "-o", "name"].map(str::to_owned);
     let output = kubectl.run(&arguments).await;
     assert_eq!(output.code, Some(0), "{output:?}");
-    assert!(output.stdout.contains("kube-root-ca.crt"), "{output:?}");
+    assert_eq!(output.stdout, "configmap/from-before\n", "{output:?}");
     let metrics = kubefan.metrics().await;
     assert!(request_count(&metrics, "cache", "list") > 0.0, "{metrics}");
     assert_eq!(kubefan.pid(), pid);
