@@ -20,6 +20,7 @@ use crate::support::cluster::create_patiently;
 use crate::support::poll::eventually;
 use crate::support::poll::within;
 use crate::support::programs::apiserver::private;
+use crate::support::programs::apiserver::private_with;
 use crate::support::programs::apiserver::shared;
 use crate::support::programs::kubeconfig;
 use crate::support::programs::kubeconfig::User;
@@ -437,7 +438,9 @@ async fn a_custom_resource_that_becomes_aggregated_is_not_cached_any_more() {
 #[tokio::test(flavor = "multi_thread")]
 async fn custom_resources_resume_after_an_api_server_has_stopped() {
     const RESOURCES: usize = 5;
-    let Some(server) = private().await else {
+    /// An API server ends open watches after its request timeout.
+    const STOPPED: Duration = Duration::from_secs(120);
+    let Some(server) = private_with(&["--request-timeout=10s"]).await else {
         return;
     };
     let direct = server.client();
@@ -495,7 +498,7 @@ async fn custom_resources_resume_after_an_api_server_has_stopped() {
     let open_before = sibling.open_watches("things").await;
     balancer.prefer(Some(1));
     server.terminate();
-    eventually("all watches at the sibling", SOON, async || {
+    eventually("all watches at the sibling", STOPPED, async || {
         let open = sibling.open_watches("things").await - open_before;
         (open >= RESOURCES as f64).then_some(()).ok_or(open)
     })
