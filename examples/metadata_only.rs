@@ -23,7 +23,6 @@ const USAGE: &str = "usage: metadata_only [--kubeconfig FILE] RESOURCE";
 
 #[tokio::main]
 async fn main() -> Result<(), Box<dyn Error>> {
-    let signals = Signals::of_process()?;
     let (kubeconfig, name) = arguments()?;
     let shutdown = Shutdown::new(shutdown::Config::default());
     let client = Client::connect(ClientConfig {
@@ -54,7 +53,8 @@ async fn main() -> Result<(), Box<dyn Error>> {
             println!("{what} {namespace}/{name}, {namespace} has {count}");
         }
     });
-    shutdown.run(signals).await;
+    // From here on signals end the program in order; before, they end it at once.
+    shutdown.run(Signals::of_process()?).await;
     Ok(())
 }
 

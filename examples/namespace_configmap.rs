@@ -26,7 +26,6 @@ struct State {
 #[tokio::main]
 async fn main() -> Result<(), Box<dyn Error>> {
     kubefan::telemetry::install_log(Default::default())?;
-    let mut signals = Signals::of_process()?;
     let mut config = ClientConfig::default();
     let arguments: Vec<_> = std::env::args().skip(1).collect();
     config.kubeconfig = match arguments.as_slice() {
@@ -51,6 +50,8 @@ async fn main() -> Result<(), Box<dyn Error>> {
     let controller = Controller::new(NAME, &namespaces, shutdown.clone())
         .watches(&maps, None, to_namespace)
         .max_concurrent_reconciles(4);
+    // From here on signals stop the manager; before, they end the program at once.
+    let mut signals = Signals::of_process()?;
     let lease = KubeLease::new(client.to_kube(), "default", NAME);
     let ended = Manager::new(shutdown.clone())
         .with_leader_election(lease, leader_election::Config::default())

@@ -21,7 +21,6 @@ use kubefan::upstream::ClientConfig;
 
 #[tokio::main]
 async fn main() -> Result<(), Box<dyn Error>> {
-    let signals = Signals::of_process()?;
     let shutdown = Shutdown::new(shutdown::Config::default());
     let client = Client::connect(ClientConfig {
         kubeconfig: kubeconfig()?,
@@ -57,7 +56,8 @@ async fn main() -> Result<(), Box<dyn Error>> {
     if registered.synced().await {
         println!("synced with {} pods", pods.lister().list().len());
     }
-    shutdown.run(signals).await;
+    // From here on signals end the program in order; before, they end it at once.
+    shutdown.run(Signals::of_process()?).await;
     Ok(())
 }
 

@@ -92,8 +92,29 @@
 //! the request path); and `tools`, with the feature of this name: a simulated API server, a load
 //! test and a demo.
 //!
+//! # Cargo
+//!
 //! With `default-features = false` the crate is the library alone. The program then selects the
-//! Kubernetes version of `k8s-openapi`, which the feature `proxy` selects otherwise.
+//! Kubernetes version of `k8s-openapi`, which the feature `proxy` selects otherwise. The versions of
+//! `kube` and `k8s-openapi` must be these, because their types are part of the interface:
+//!
+//! ```toml
+//! [dependencies]
+//! kubefan = { version = "0.2", path = "../kubefan", default-features = false }
+//! kube = { version = "5", default-features = false, features = ["client", "rustls-tls", "aws-lc-rs"] }
+//! k8s-openapi = { version = "0.29", default-features = false, features = ["v1_37"] }
+//! tokio = { version = "1.54", features = ["macros", "rt-multi-thread"] }
+//! ```
+//!
+//! # Rights
+//!
+//! A program needs `list` and `watch` of the resources of its informers, and what it reads and writes
+//! itself. [`shared_informer::Factory`] has a ClusterRole, and says what further rights change.
+//!
+//! # Ends
+//!
+//! Until [`shutdown::Signals::of_process`] is called, SIGTERM and SIGINT end a program at once. After
+//! that they end it in order, or at once if the program does not react.
 
 // Tests may use `tokio::spawn`: the tasks of a test end with its runtime.
 #![cfg_attr(test, allow(clippy::disallowed_methods))]

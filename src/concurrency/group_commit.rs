@@ -164,7 +164,8 @@ where
             return future;
         }
         pending.number += 1;
-        pending.requests = HashSet::from([request]);
+        // Those of a call that was dropped before it started. They are dropped after the lock.
+        let _abandoned = std::mem::replace(&mut pending.requests, HashSet::from([request]));
         pending.callers = 1;
         pending.min_interval = min_interval;
         pending.not_before = self.inner.not_before(&pending);

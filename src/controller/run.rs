@@ -70,6 +70,26 @@ where
         synced(self.name(), self.sources(), self.sync_timeout())
     }
 
+    /// Like [`Controller::run`], with a `stop` of any output, such as
+    /// [`Signals::next`](crate::shutdown::Signals::next). `run` takes one without, so that the type of
+    /// `std::future::pending()` need not be written.
+    ///
+    /// # Errors
+    ///
+    /// As for [`Controller::run`].
+    ///
+    /// # Panics
+    ///
+    /// As for [`Controller::run`].
+    pub async fn run_until<R: Reconciler>(
+        self,
+        reconciler: R,
+        stop: impl Future + Send,
+    ) -> Result<(), Error> {
+        let stop = async { drop(stop.await) };
+        self.run(reconciler, stop).await
+    }
+
     /// Waits for the informers' first lists, and then reconciles until `stop` completes, or a drain
     /// of the controller's shutdown begins. Then it waits for the reconciles that run.
     ///
@@ -88,6 +108,8 @@ where
     /// # Panics
     ///
     /// Outside of a tokio runtime.
+    ///
+    /// See also [`Controller::run_until`].
     pub async fn run<R: Reconciler>(
         self,
         reconciler: R,

@@ -84,7 +84,10 @@ impl<K: Clone + Eq + Hash, T: Clone> DeltaFifo<K, T> {
     /// are in process or in the queue.
     pub fn replace(&self, objects: impl IntoIterator<Item = T>) {
         let objects = objects.into_iter();
-        let objects = objects.map(|object| ((self.key_of)(&object), object));
+        // The program's functions run without the lock.
+        let objects: Vec<_> = objects
+            .map(|object| ((self.key_of)(&object), object))
+            .collect();
         self.with_state(|state| state.replace(objects));
     }
 
@@ -179,13 +182,13 @@ impl<K: Clone + Eq + Hash, T: Clone> DeltaFifo<K, T> {
 
     /// Changes the state, and wakes consumers for what was queued. One is enough: a consumer wakes
     /// the next one.
-    fn with_state(&self, change: impl FnOnce(&mut State<K, T>)) {
-        let (has_more, has_synced) = {
+    fn with_state<R>(&self, change: impl FnOnce(&mut State<K, T>) -> R) -> R {
+        let (has_more, has_synced, result) = {
             let mut state = self.state.lock();
             let (length, was_synced) = (state.len(), state.has_synced());
-            change(&mut state);
+            let result = change(&mut state);
             let has_synced = !was_synced && state.has_synced();
-            (state.len() > length, has_synced)
+            (state.len() > length, has_synced, result)
         };
         if has_more {
             self.queued.notify_one();
@@ -193,6 +196,7 @@ impl<K: Clone + Eq + Hash, T: Clone> DeltaFifo<K, T> {
         if has_synced {
             self.synced.notify_waiters();
         }
+        result
     }
 }
 
@@ -235,8 +239,10 @@ impl<K: Clone + Eq + Hash, T: Clone> Popped<'_, K, T> {
 impl<K: Clone + Eq + Hash, T: Clone> Drop for Popped<'_, K, T> {
     fn drop(&mut self) {
         let (taken, is_processed) = (&self.taken, self.is_processed);
-        self.fifo
-            .with_state(|state| state.finish(taken, is_processed));
+        let finish = |state: &mut State<K, T>| state.finish(taken, is_processed);
+        let replaced = self.fifo.with_state(finish);
+        // Without the lock, because dropping an object may run any code of the program.
+        drop(replaced);
     }
 }
 

@@ -103,8 +103,9 @@ impl<K: Clone + Eq + Hash, T: Clone> State<K, T> {
         })
     }
 
-    /// Ends the processing of changes. If `is_processed` is false, they are queued again.
-    pub(super) fn finish(&mut self, taken: &Taken<K, T>, is_processed: bool) {
+    /// Ends the processing of changes. If `is_processed` is false, they are queued again. Returns the
+    /// state that was known before and is not any more.
+    pub(super) fn finish(&mut self, taken: &Taken<K, T>, is_processed: bool) -> Option<T> {
         let Taken {
             key,
             deltas,
@@ -112,14 +113,18 @@ impl<K: Clone + Eq + Hash, T: Clone> State<K, T> {
         } = taken;
         self.in_process.remove(key);
         self.initial_unfinished -= usize::from(*is_initial);
-        match deltas.newest() {
-            _ if !is_processed => self.queue_again(key, deltas),
-            newest if newest.is_deletion() => drop(self.known.remove(key)),
-            newest => drop(self.known.insert(key.clone(), newest.object().clone())),
-        }
+        let replaced = match deltas.newest() {
+            _ if !is_processed => {
+                self.queue_again(key, deltas);
+                None
+            }
+            newest if newest.is_deletion() => self.known.remove(key),
+            newest => self.known.insert(key.clone(), newest.object().clone()),
+        };
         if self.queued.contains_key(key) {
             self.order.push_back(key.clone());
         }
+        replaced
     }
 
     /// Puts changes that were popped before those that were queued since.

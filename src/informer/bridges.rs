@@ -192,7 +192,11 @@ impl<L: ListerWatcher> Bridges<L> {
             waiting,
         };
         started.add(asker);
-        running.insert(scope.clone(), started);
+        let replaced = running.insert(scope.clone(), started);
+        // A task is spawned, and events are freed, without the lock: a runtime that is shutting down
+        // drops a task while it is spawned.
+        drop(running);
+        drop(replaced);
         let source = (self.source)(scope);
         let (limits, scope) = (Arc::clone(&self.limits), scope.clone());
         let all = Arc::clone(&self.running);

@@ -4,6 +4,8 @@
 //! It watches CustomResourceDefinitions and APIServices through informers of the set, so that
 //! clients share these upstream watches. It also polls each minute, in case it may not watch them.
 
+mod named;
+
 use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
@@ -174,13 +176,20 @@ impl LiveRestMapper {
     ///
     /// The reason why the resource may not be cached.
     pub fn cacheable(&self, gvr: &GroupVersionResource) -> Result<(), NotCacheable> {
+        self.cacheable_by(&self.current.load(), gvr)
+    }
+
+    fn cacheable_by(
+        &self,
+        discovered: &DiscoverySnapshot,
+        gvr: &GroupVersionResource,
+    ) -> Result<(), NotCacheable> {
         let mut excluded = self.excluded.iter();
         if excluded.any(|(group, name)| *group == gvr.group && *name == gvr.resource) {
             return Err(NotCacheable::Excluded);
         }
-        let discovered = self.current.load();
         discovered.mapper.cacheable(gvr)?;
-        match self.details_of(&discovered, gvr).is_forbidden {
+        match self.details_of(discovered, gvr).is_forbidden {
             true => Err(NotCacheable::Never),
             false => Ok(()),
         }
@@ -222,14 +231,21 @@ impl LiveRestMapper {
         gvr: &GroupVersionResource,
         format: WireFormat,
     ) -> Result<InformerSpec, NotCacheable> {
-        self.cacheable(gvr)?;
         let discovered = self.current.load();
-        let resource = discovered.mapper.resource(gvr);
-        let resource = resource.ok_or(NotCacheable::Unknown)?;
-        // Discovery may have changed since the first check.
-        discovered.mapper.cacheable(gvr)?;
-        let details = self.details_of(&discovered, gvr);
-        Ok(InformerSpec {
+        self.cacheable_by(&discovered, gvr)?;
+        let spec = self.spec_of(&discovered, gvr, format);
+        spec.ok_or(NotCacheable::Unknown)
+    }
+
+    fn spec_of(
+        &self,
+        discovered: &DiscoverySnapshot,
+        gvr: &GroupVersionResource,
+        format: WireFormat,
+    ) -> Option<InformerSpec> {
+        let resource = discovered.mapper.resource(gvr)?;
+        let details = self.details_of(discovered, gvr);
+        Some(InformerSpec {
             resource: Arc::clone(resource),
             format,
             fields: self.field_checks.apply(gvr, details.fields),

@@ -10,7 +10,6 @@ use std::sync::Arc;
 
 use arc_swap::ArcSwap;
 use dashmap::DashMap;
-use dashmap::mapref::entry::Entry;
 use parking_lot::Mutex;
 use tokio::sync::Notify;
 use tokio::time::Instant;
@@ -93,6 +92,12 @@ struct RegistrationGuard {
     set: InformerSet,
     key: Key,
     informer: Arc<Informer>,
+}
+
+/// An informer before its task runs. If it is dropped, it is removed from the set.
+struct MadeInformer {
+    registration: RegistrationGuard,
+    reflector: Reflector<ResourceClient>,
 }
 
 struct Inner {
@@ -279,12 +284,11 @@ impl InformerSet {
 
     /// The informer of exactly the objects of `scope`, if it is ready.
     fn ready(&self, spec: &InformerSpec, scope: &Selection) -> Option<Arc<Informer>> {
-        let key = Key::of(spec, scope, ObjectContent::Whole, None);
-        let informer = self.inner.informers.get(&key)?;
+        let informer = self.running(&Key::of(spec, scope, ObjectContent::Whole, None))?;
         let can_answer = informer.reader().is_ready() && informer.fits(spec);
         can_answer.then(|| {
             informer.touch();
-            Arc::clone(&informer)
+            informer
         })
     }
 
@@ -361,7 +365,7 @@ impl InformerSet {
         hooks: &Hooks,
     ) -> Result<Arc<Informer>, StartError> {
         let key = Key::of(spec, &scope, content, hooks.transform_id());
-        if let Some(informer) = self.inner.informers.get(&key) {
+        if let Some(informer) = self.running(&key) {
             if !informer.fits(spec) {
                 // The informer was started just before the resource's definition changed.
                 informer.stop();
@@ -369,7 +373,7 @@ impl InformerSet {
             }
             informer.touch();
             informer.hooks().add_failure_handler(hooks);
-            return Ok(Arc::clone(&informer));
+            return Ok(informer);
         }
         if let Some(refusal) = self.remembered_refusal(&key) {
             return Err(refusal);
@@ -379,17 +383,31 @@ impl InformerSet {
         }
         let numbered = self.number(&key);
         let own_transform = numbered.as_ref().map(|(transform, _)| *transform);
-        match self.inner.informers.entry(key.clone()) {
-            Entry::Occupied(running) => {
-                running.get().hooks().add_failure_handler(hooks);
-                Ok(Arc::clone(running.get()))
-            }
-            Entry::Vacant(vacant) => {
-                let informer = self.start(&key, spec, scope, own_transform, hooks);
-                vacant.insert(Arc::clone(&informer));
-                Ok(informer)
-            }
+        let made = self.make(key, spec, scope, own_transform, hooks);
+        let registered = self.register(&made);
+        drop(numbered);
+        if !Arc::ptr_eq(&registered, &made.registration.informer) {
+            registered.hooks().add_failure_handler(hooks);
+            return Ok(registered);
         }
+        self.spawn(made);
+        Ok(registered)
+    }
+
+    /// The running informer `key`. It is a clone, so that no lock of the map is held while it is used.
+    fn running(&self, key: &Key) -> Option<Arc<Informer>> {
+        let entry = self.inner.informers.get(key)?;
+        Some(Arc::clone(&entry))
+    }
+
+    /// Adds the informer to the map, and returns it, or that with the same key which was added before.
+    ///
+    /// Only this is done under the map's lock. A runtime that is shutting down drops a task while it
+    /// is spawned, and so the [`RegistrationGuard`], which takes the same lock.
+    fn register(&self, made: &MadeInformer) -> Arc<Informer> {
+        let RegistrationGuard { key, informer, .. } = &made.registration;
+        let entry = self.inner.informers.entry(key.clone());
+        Arc::clone(&entry.or_insert_with(|| Arc::clone(informer)))
     }
 
     fn remembered_refusal(&self, key: &Key) -> Option<StartError> {
@@ -397,14 +415,15 @@ impl InformerSet {
         (Instant::now() < until).then_some(refusal)
     }
 
-    fn start(
+    /// An informer that is neither registered nor running yet.
+    fn make(
         &self,
-        key: &Key,
+        key: Key,
         spec: &InformerSpec,
         scope: Selection,
         own_transform: Option<OwnTransform>,
         hooks: &Hooks,
-    ) -> Arc<Informer> {
+    ) -> MadeInformer {
         let config = self.inner.config.load_full();
         let (writer, reader) = cache::cache(cache::Config {
             indexed_labels: config.indexed_labels.clone(),
@@ -481,11 +500,22 @@ impl InformerSet {
                 set.inner.early_end.notify_one();
             });
         }
-        self.spawn(key.clone(), Arc::clone(&informer), reflector);
-        informer
+        MadeInformer {
+            registration: RegistrationGuard {
+                set: self.clone(),
+                key,
+                informer,
+            },
+            reflector,
+        }
     }
 
-    fn spawn(&self, key: Key, informer: Arc<Informer>, reflector: Reflector<ResourceClient>) {
+    fn spawn(&self, made: MadeInformer) {
+        let MadeInformer {
+            registration,
+            reflector,
+        } = made;
+        let key = &registration.key;
         let span = tracing::info_span!(
             "informer",
             resource = %key.gvr,
@@ -494,11 +524,6 @@ impl InformerSet {
             labels = key.scope.label_selector,
             fields = key.scope.field_selector,
         );
-        let registration = RegistrationGuard {
-            set: self.clone(),
-            key,
-            informer,
-        };
         let run = async move {
             let ended = reflector.run().await;
             registration.set.remember_refusal(&registration.key, &ended);
@@ -692,6 +717,63 @@ mod tests {
         };
         let (_, refused) = tokio::join!(shutdown.drain(), requests);
         assert_eq!(refused, (None, Some(StartError::ShuttingDown)));
+    }
+
+    /// Calls `body` on a thread of its own, and fails if it hangs.
+    fn ends(body: impl FnOnce() + Send + 'static) {
+        let (done, is_done) = std::sync::mpsc::channel();
+        let thread = std::thread::spawn(move || {
+            body();
+            let _ = done.send(());
+        });
+        // Disconnected: `body` has panicked.
+        let is_stuck = is_done.recv_timeout(Duration::from_secs(60))
+            == Err(std::sync::mpsc::RecvTimeoutError::Timeout);
+        assert!(!is_stuck, "an informer that starts hangs");
+        thread.join().expect("the body did not panic");
+    }
+
+    #[test]
+    fn an_informer_may_start_while_its_runtime_is_dropped() {
+        ends(|| {
+            for _ in 0..100 {
+                let runtime = tokio::runtime::Builder::new_multi_thread()
+                    .worker_threads(2)
+                    .enable_all()
+                    .build()
+                    .expect("a runtime");
+                let dial: Dial =
+                    Arc::new(|| Err(io::Error::from(io::ErrorKind::ConnectionRefused)));
+                let shutdown = Shutdown::new(shutdown::Config::default());
+                let handle = runtime.handle().clone();
+                let informers = {
+                    let _entered = runtime.enter();
+                    InformerSet::new(Client::in_memory(&dial), Config::default(), shutdown)
+                };
+                let starting = informers.clone();
+                let (first, has_first) = std::sync::mpsc::channel();
+                let starts = std::thread::spawn(move || {
+                    let _entered = handle.enter();
+                    let mut spec = slices(SelectableFields::default());
+                    Arc::make_mut(&mut spec.resource).namespaced = true;
+                    // Starts some while the runtime runs, some while it is dropped, and one after that.
+                    for namespace in 0.. {
+                        let scope = of_namespace(Some(&format!("n{namespace}")));
+                        let started = starting.get_or_start_scope(&spec, scope);
+                        let started = started.expect("it starts");
+                        let _ = first.send(());
+                        let all = starting.all();
+                        if !all.iter().any(|running| Arc::ptr_eq(running, &started)) {
+                            break;
+                        }
+                    }
+                });
+                has_first.recv().expect("one has started");
+                drop(runtime);
+                starts.join().expect("informers start");
+                assert!(informers.all().is_empty(), "one stayed in the set");
+            }
+        });
     }
 
     #[tokio::test(start_paused = true)]

@@ -108,7 +108,8 @@ impl Manager {
     /// caches are in the manager's registry as long as the manager exists. Replaces an earlier factory.
     #[must_use]
     pub fn with_factory(mut self, factory: Factory) -> Self {
-        *self.scraped.lock() = Some(factory.clone());
+        let replaced = self.scraped.lock().replace(factory.clone());
+        drop(replaced);
         self.factory = Some(factory);
         self
     }

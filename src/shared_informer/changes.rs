@@ -121,6 +121,10 @@ impl<K: DeserializeOwned> Changes<K> {
         loop {
             self.budget.proceed().await;
             self.budget.charge(UNITS_PER_CHANGE);
+            if !self.pending.is_empty() {
+                // Without this, the first change after a relist would decode all of them at once.
+                self.informer.catch_up().await;
+            }
             if let Some(step) = self.pending.pop_front() {
                 match self.change(step) {
                     Some(change) => return Some(change),

@@ -55,6 +55,35 @@ const RESTART_PAUSE: Duration = Duration::from_secs(1);
 /// get the difference. After its last user, the informer is stopped when it was idle for
 /// [`informer::Config::idle_timeout`](crate::informer::Config::idle_timeout).
 ///
+/// # Rights
+///
+/// The program needs `list` and `watch` of the resources of its informers, in all namespaces or in those
+/// of their selections, and what it reads and writes itself. Discovery may be read by every
+/// authenticated user. This ClusterRole is sufficient for informers of Pods and of a custom resource:
+///
+/// ```yaml
+/// apiVersion: rbac.authorization.k8s.io/v1
+/// kind: ClusterRole
+/// metadata:
+///   name: my-controller
+/// rules:
+///   - apiGroups: [""]
+///     resources: [pods]
+///     verbs: [list, watch]
+///   - apiGroups: [example.com]
+///     resources: [widgets]
+///     verbs: [list, watch]
+/// ```
+///
+/// With a right to `list` and `watch` CustomResourceDefinitions (`apiextensions.k8s.io`) a change of a
+/// definition is noticed at once, and informers may select by the fields that it declares. Without it
+/// discovery is polled once a minute, and the API server ends the watches when a definition changes,
+/// after which the informer lists again. With a right to `list` and `watch` APIServices
+/// (`apiregistration.k8s.io`) a resource of an aggregated API server is refused; without it, the
+/// program's word counts that it names none.
+///
+/// # Metrics
+///
 /// A [`Manager`](crate::manager::Manager) renders the metrics of its factory's caches. A program
 /// without one makes the [`InformerSet`] itself, gives it to [`Factory::new`], and calls
 /// [`InformerSet::sample`] from [`Registry::on_scrape`](crate::telemetry::Registry::on_scrape).
@@ -147,6 +176,7 @@ impl Factory {
     /// # Errors
     ///
     /// [`FactoryError`] if the API server has no such resource now, or it cannot be cached.
+    /// [`Factory::wait_for`] waits for a resource.
     ///
     /// # Panics
     ///
@@ -216,11 +246,8 @@ impl Factory {
             content,
             transform: self.0.informers.own_hooks(&config.hooks).transform_id(),
         };
-        let mut started = self.0.started.lock();
-        let running = started.get(&key).and_then(Weak::upgrade);
-        let running = running.and_then(|running| running.into_any().downcast().ok());
-        if let Some(running) = running {
-            return Ok(SharedInformer::from_shared(running));
+        if let Some(running) = self.running(&key) {
+            return Ok(running);
         }
         let refused = |source| FactoryError {
             resource: gvr.clone(),
@@ -228,9 +255,8 @@ impl Factory {
         };
         let mapper = &self.0.mapper;
         mapper.refresh_unless_known(gvr);
-        mapper.cacheable(gvr).map_err(refused)?;
-        let spec = mapper.known_informer_spec(gvr, WireFormat::Json);
-        let spec = spec.ok_or_else(|| refused(NotCacheable::Unknown))?;
+        let spec = mapper.named_informer_spec(gvr, WireFormat::Json);
+        let spec = spec.map_err(refused)?;
         let (readers, source) = watch::channel(None);
         let keeper = Keeper {
             factory: self.clone(),
@@ -243,12 +269,32 @@ impl Factory {
         };
         let source = Source::new(source);
         let shutdown = self.0.shutdown.clone();
+        // Made and spawned without the lock of the map: a runtime that is shutting down drops a task
+        // while it is spawned, and with it functions of the program.
         let informer = SharedInformer::of_source(source, spec.resource, config, shutdown);
-        self.0.shutdown.spawn_background(keeper.keep());
         let shared: Arc<dyn Started> = informer.shared().clone();
-        started.retain(|_, informer| informer.strong_count() > 0);
-        started.insert(key, Arc::downgrade(&shared));
+        let earlier = {
+            let mut started = self.0.started.lock();
+            let earlier = started.get(&key).and_then(Weak::upgrade);
+            if earlier.is_none() {
+                started.retain(|_, informer| informer.strong_count() > 0);
+                started.insert(key, Arc::downgrade(&shared));
+            }
+            earlier
+        };
+        if let Some(earlier) = earlier.and_then(informer_of) {
+            return Ok(earlier);
+        }
+        self.0.shutdown.spawn_background(keeper.keep());
         Ok(informer)
+    }
+
+    fn running<K: DeserializeOwned + Send + Sync + 'static>(
+        &self,
+        key: &Key,
+    ) -> Option<SharedInformer<K>> {
+        let running = self.0.started.lock().get(key).and_then(Weak::upgrade);
+        running.and_then(informer_of)
     }
 
     /// The informers of several namespaces, one for each, in the order of `namespaces`. Each has its
@@ -291,7 +337,7 @@ impl Factory {
         label_selector: &str,
         field_selector: &str,
     ) -> Result<Selection, Malformed> {
-        let spec = self.0.mapper.known_informer_spec(gvr, WireFormat::Json);
+        let spec = self.0.mapper.named_informer_spec(gvr, WireFormat::Json);
         let fields = spec.map(|spec| spec.fields).unwrap_or_default();
         Ok(Selection {
             namespace: namespace.map(str::to_owned),
@@ -299,6 +345,50 @@ impl Factory {
             fields: FieldSelector::parse(field_selector, &fields)?,
             shard: None,
         })
+    }
+
+    /// Waits until the API server has the resource of `K`, such as that of a custom resource whose
+    /// definition comes later. Then [`Factory::informer`] has an informer of it, unless the resource is
+    /// removed again. It needs no right but that to read discovery, which every authenticated user
+    /// has. While the API server does not answer, it goes on waiting, so a program waits for its end
+    /// beside it, as with `tokio::select!`.
+    ///
+    /// Cancel safe.
+    ///
+    /// # Errors
+    ///
+    /// [`FactoryError`] if there is such a resource, but it cannot be cached.
+    pub async fn wait_for<K>(&self) -> Result<(), FactoryError>
+    where
+        K: Resource<DynamicType = ()>,
+    {
+        let gvr = GroupVersionResource::new(K::group(&()), K::version(&()), K::plural(&()));
+        self.wait_for_resource(&gvr).await
+    }
+
+    /// Like [`Factory::wait_for`], for a type that does not name its resource.
+    ///
+    /// # Errors
+    ///
+    /// As for [`Factory::wait_for`].
+    pub async fn wait_for_resource(&self, gvr: &GroupVersionResource) -> Result<(), FactoryError> {
+        let Inner {
+            informers, mapper, ..
+        } = &*self.0;
+        loop {
+            mapper.wait_for(gvr, informers).await;
+            match mapper.named_informer_spec(gvr, WireFormat::Json) {
+                Ok(_) => return Ok(()),
+                // It was removed again.
+                Err(NotCacheable::Unknown) => {}
+                Err(source) => {
+                    return Err(FactoryError {
+                        resource: gvr.clone(),
+                        source,
+                    });
+                }
+            }
+        }
     }
 
     /// Waits until all informers that were started have a complete list, and returns true. Returns
@@ -315,6 +405,15 @@ impl Factory {
         }
         true
     }
+}
+
+/// The informer, which has this type if its [`Key`] does.
+fn informer_of<K>(started: Arc<dyn Started>) -> Option<SharedInformer<K>>
+where
+    K: DeserializeOwned + Send + Sync + 'static,
+{
+    let shared = started.into_any().downcast().ok()?;
+    Some(SharedInformer::from_shared(shared))
 }
 
 // === impl Started ===
@@ -381,7 +480,11 @@ impl Keeper {
     /// `None` if the API server does not have the resource now.
     fn start(&self) -> Option<Result<Arc<Informer>, StartError>> {
         let factory = &self.factory.0;
-        let spec = factory.mapper.informer_spec(&self.gvr, WireFormat::Json)?;
+        factory.mapper.refresh_unless_known(&self.gvr);
+        let spec = factory
+            .mapper
+            .named_informer_spec(&self.gvr, WireFormat::Json);
+        let spec = spec.ok()?;
         let informers = &factory.informers;
         Some(informers.get_or_start_with(&spec, &self.selection, self.content, &self.hooks))
     }

@@ -9,10 +9,12 @@ use serde::de::DeserializeOwned;
 use tokio::sync::watch;
 
 use crate::api::Object;
+use crate::api::ObjectKey;
 use crate::api::Resource;
 use crate::api::Selection;
 use crate::cache::Reader;
 use crate::cache::Snapshot;
+use crate::concurrency::CoopBudget;
 use crate::shutdown::Shutdown;
 
 use super::Changes;
@@ -27,8 +29,8 @@ use super::source::Source;
 use super::view::SharedView;
 use super::view::View;
 
-/// How many objects or changes the background task applies before it yields.
-const STEP: usize = 32;
+/// Budget units of a step of a view, which decodes up to 32 objects.
+const UNITS_PER_STEP: usize = CoopBudget::UNITS / 4;
 /// How long the background task first waits after it has applied everything.
 const PAUSE: Duration = Duration::from_millis(20);
 /// The longest pause. A lister has at most the changes of this time to apply.
@@ -227,12 +229,32 @@ impl<K: DeserializeOwned> Shared<K> {
         self.view.current(self.reader())
     }
 
+    /// Makes the view apply what the cache has applied, and yields between its steps. So a handler that
+    /// goes on, and the listers that it reads, find little to do. Cancel safe.
+    pub(super) async fn catch_up(&self) {
+        let mut budget = CoopBudget::new();
+        while self.storage == Storage::Decoded && !self.view.step(self.reader()) {
+            budget.charge(UNITS_PER_STEP);
+            budget.proceed().await;
+        }
+    }
+
+    /// The decoded form of the object at `key`, if the view has it. It waits for no change: if the view
+    /// lacks some, the caller decodes the object of a snapshot.
+    pub(super) fn kept(&self, key: &ObjectKey) -> Option<Arc<K>> {
+        if self.storage == Storage::Bytes {
+            return None;
+        }
+        let view = self.view.if_current(self.reader().as_ref())?;
+        view.get(key).cloned()
+    }
+
     /// The decoded form of `object`. `None` if it has none, which is reported unless the view has
     /// reported it.
     pub(super) fn decode(&self, object: &Arc<Object>) -> Option<Arc<K>> {
         let kept = match self.storage {
             Storage::Bytes => None,
-            Storage::Decoded => self.view().decoded(object),
+            Storage::Decoded => self.view.decoded(object),
         };
         kept.unwrap_or_else(|| self.decoder.decode_or_report(object))
     }
@@ -275,7 +297,7 @@ async fn follow<K: DeserializeOwned>(mut source: Source, view: Arc<SharedView<K>
         view.follow(reader);
         let mut pause = PAUSE;
         loop {
-            while !view.advance(STEP) {
+            while !view.advance() {
                 tokio::task::yield_now().await;
             }
             tokio::time::sleep(pause).await;

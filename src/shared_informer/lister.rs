@@ -23,8 +23,10 @@ use super::informer::Shared;
 /// watch was refused, its definition has changed or etcd was restored, a lister shows the last state
 /// before.
 ///
-/// With [`Storage::Decoded`] or an index, a read after such a replacement may have to decode all
-/// objects.
+/// With [`Storage::Decoded`] or an index, a list, or a read of an index, may have to decode what has
+/// changed since the last one: all objects after such a replacement, or after a new list that finds all
+/// of them changed. A background task does this soon, and so does a handler before it is called. Other
+/// readers go on meanwhile, and [`Lister::get`] decodes at most the object that it returns.
 pub struct Lister<K>(Arc<Shared<K>>);
 
 impl<K> Clone for Lister<K> {
@@ -48,10 +50,8 @@ impl<K: DeserializeOwned> Lister<K> {
     /// [`DecodeError`] if the object is not of type `K`.
     pub fn get(&self, namespace: Option<&str>, name: &str) -> Result<Option<Arc<K>>, DecodeError> {
         let key = ObjectKey::new(namespace, name);
-        if self.0.storage == Storage::Decoded
-            && let Some(decoded) = self.0.view().get(&key)
-        {
-            return Ok(Some(Arc::clone(decoded)));
+        if let Some(decoded) = self.0.kept(&key) {
+            return Ok(Some(decoded));
         }
         let object = self.0.snapshot().and_then(|snapshot| snapshot.get(&key));
         let object = object.filter(|object| self.0.selection.matches(object));

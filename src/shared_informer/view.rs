@@ -33,6 +33,10 @@ use super::index::IndexFunction;
 /// How many bytes of replaced objects are kept decoded, for handlers that are told of the change next.
 const RECENT_BYTES: usize = 1 << 20;
 
+/// How many objects or changes are applied while readers wait. It limits their wait to the time that it
+/// takes to decode so many objects.
+pub(super) const STEP: usize = 32;
+
 /// A view that many tasks read and that each of them may bring up to date.
 pub(super) struct SharedView<K> {
     view: RwLock<View<K>>,
@@ -91,23 +95,51 @@ impl<K: DeserializeOwned> SharedView<K> {
         }
     }
 
-    /// The view of the cache of `reader`, with everything that the cache has applied.
+    /// The view of the cache of `reader`, with everything that the cache has applied. What the view
+    /// lacks is applied here, in steps between which other readers get their turn.
     pub(super) fn current(&self, reader: Option<Reader>) -> RwLockReadGuard<'_, View<K>> {
-        let view = self.view.read();
-        if view.follows(reader.as_ref()) && view.is_current() {
+        if let Some(view) = self.if_current(reader.as_ref()) {
             return view;
         }
-        drop(view);
-        let mut view = self.view.write();
-        view.follow(reader);
-        while !view.advance(usize::MAX) {}
-        RwLockWriteGuard::downgrade(view)
+        loop {
+            let mut view = self.view.write();
+            view.follow(reader.clone());
+            if view.advance(STEP) {
+                return RwLockWriteGuard::downgrade(view);
+            }
+            RwLockWriteGuard::unlock_fair(view);
+        }
     }
 
-    /// Applies up to `max` objects or changes. Returns true if the view has everything then.
-    pub(super) fn advance(&self, max: usize) -> bool {
+    /// The view of the cache of `reader`, if it has everything that the cache has applied.
+    pub(super) fn if_current(
+        &self,
+        reader: Option<&Reader>,
+    ) -> Option<RwLockReadGuard<'_, View<K>>> {
+        let view = self.view.read();
+        (view.follows(reader) && view.is_current()).then_some(view)
+    }
+
+    /// The decoded form of exactly this state of an object, like [`View::decoded`], of a view that may
+    /// lack later changes.
+    pub(super) fn decoded(&self, object: &Arc<Object>) -> Option<Option<Arc<K>>> {
+        self.view.read().decoded(object)
+    }
+
+    /// Applies a step of what the view of the cache of `reader` lacks. Returns true if there is no more.
+    pub(super) fn step(&self, reader: Option<Reader>) -> bool {
+        if self.if_current(reader.as_ref()).is_some() {
+            return true;
+        }
         let mut view = self.view.write();
-        let is_current = view.advance(max);
+        view.follow(reader);
+        view.advance(STEP)
+    }
+
+    /// Applies a step. Returns true if the view has everything then.
+    pub(super) fn advance(&self) -> bool {
+        let mut view = self.view.write();
+        let is_current = view.advance(STEP);
         if is_current && view.is_following() {
             self.end_loading();
         }

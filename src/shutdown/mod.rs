@@ -30,6 +30,7 @@ use waiters::Waiters;
 
 pub use signals::Signals;
 
+mod last_resort;
 mod signals;
 mod waiters;
 

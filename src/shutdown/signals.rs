@@ -9,6 +9,8 @@ use tokio::signal::unix::SignalKind;
 use tokio::signal::unix::signal;
 use tokio::sync::mpsc;
 
+use super::last_resort::LastResort;
+
 /// A source of signals: this process, or a channel.
 pub struct Signals {
     source: Source,
@@ -18,6 +20,7 @@ enum Source {
     Process {
         terminate: Signal,
         interrupt: Signal,
+        last_resort: LastResort,
     },
     Channel(mpsc::UnboundedReceiver<&'static str>),
 }
@@ -25,10 +28,15 @@ enum Source {
 // === impl Signals ===
 
 impl Signals {
-    /// SIGTERM and SIGINT of this process, from this call on.
+    /// SIGTERM and SIGINT of this process, from this call on. Before, they end it at once.
+    ///
+    /// A signal waits until [`Signals::next`] takes it. If nothing has taken it within a second, because
+    /// the program hangs or waits for something else, the next signal ends the process at once. So does
+    /// the first one after the value was dropped. The exit code is then 143 for SIGTERM and 130 for
+    /// SIGINT. So a program best calls this when it has something to end in order.
     ///
     /// # Errors
-    /// If the signal handlers cannot be installed.
+    /// If the signal handlers cannot be installed, or the thread that watches them cannot be started.
     ///
     /// # Panics
     /// Outside of a tokio runtime.
@@ -37,6 +45,7 @@ impl Signals {
             source: Source::Process {
                 terminate: signal(SignalKind::terminate())?,
                 interrupt: signal(SignalKind::interrupt())?,
+                last_resort: LastResort::new()?,
             },
         })
     }
@@ -55,10 +64,15 @@ impl Signals {
             Source::Process {
                 terminate,
                 interrupt,
-            } => tokio::select! {
-                _ = terminate.recv() => "SIGTERM",
-                _ = interrupt.recv() => "SIGINT",
-            },
+                last_resort,
+            } => {
+                let name = tokio::select! {
+                    _ = terminate.recv() => "SIGTERM",
+                    _ = interrupt.recv() => "SIGINT",
+                };
+                last_resort.taken();
+                name
+            }
             Source::Channel(receiver) => match receiver.recv().await {
                 Some(name) => name,
                 None => pending().await,

@@ -236,3 +236,49 @@ async fn a_dropped_waiter_frees_its_slot() {
     }
     assert_eq!(shutdown.state.waiters.slot_count(), 1);
 }
+
+/// Set in the process that `a_second_signal_ends_a_process_that_hangs` starts.
+const CHILD: &str = "KUBEFAN_TEST_HANGING_CHILD";
+
+#[tokio::test]
+async fn a_second_signal_ends_a_process_that_hangs() {
+    const NAME: &str = "shutdown::tests::a_second_signal_ends_a_process_that_hangs";
+    if std::env::var_os(CHILD).is_some() {
+        let _signals = Signals::of_process().unwrap();
+        eprintln!("ready");
+        loop {
+            std::thread::park();
+        }
+    }
+    let mut child = std::process::Command::new(std::env::current_exe().unwrap())
+        .args([NAME, "--exact", "--nocapture"])
+        .env(CHILD, "1")
+        .stdout(std::process::Stdio::null())
+        .stderr(std::process::Stdio::piped())
+        .spawn()
+        .unwrap();
+    let stderr = std::io::BufReader::new(child.stderr.take().unwrap());
+    let mut lines = std::io::BufRead::lines(stderr);
+    assert!(lines.any(|line| line.unwrap() == "ready"));
+    let mut sent = 0;
+    let ended = loop {
+        if let Some(ended) = child.try_wait().unwrap() {
+            break ended;
+        }
+        // Signals are repeated until one comes a second after the first.
+        if sent < 600 {
+            sent += 1;
+            let pid = child.id().to_string();
+            let kill = ["-TERM", pid.as_str()];
+            std::process::Command::new("kill")
+                .args(kill)
+                .status()
+                .unwrap();
+        } else {
+            child.kill().unwrap();
+        }
+        tokio::time::sleep(Duration::from_millis(100)).await;
+    };
+    assert_eq!(ended.code(), Some(143), "after {sent} signals");
+    assert!(sent >= 2, "the first signal was not kept");
+}

@@ -37,6 +37,19 @@ use tracing_subscriber::filter::ParseError;
 pub const SECONDS_BUCKETS: &[f64] = &[
     0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0,
 ];
+/// The libraries below kubefan, of which the log has less: at level debug, h2 alone logs more than all of
+/// kubefan. A name also stands for longer ones, such as `hyper` for `hyper_util`. All other targets have
+/// the log's level, because a program that uses kubefan may have any.
+const QUIET_LIBRARIES: [&str; 8] = [
+    "h2",
+    "hyper",
+    "kube_client",
+    "kube_runtime",
+    "rustls",
+    "tokio",
+    "tower",
+    "tungstenite",
+];
 const CONTENT_TYPE: &str = "text/plain; version=0.0.4; charset=utf-8";
 /// The panic message for an invalid or repeated declaration. Names and labels are constants, so any
 /// test that declares the metric finds the mistake.
@@ -45,7 +58,9 @@ const DECLARED_ONCE: &str = "metrics are declared once, with valid names and lab
 /// The level and format of the log. Default is text at level info.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct LogConfig {
-    /// The number of `-v` flags: 0 is level info, 1 is debug, more is trace (debug builds only).
+    /// The number of `-v` flags: 0 is level info, 1 is debug, more is trace (debug builds only). This
+    /// is the level of kubefan and of the program that uses it. The libraries below kubefan, such as
+    /// `hyper` and `kube-client`, log warnings, and from 2 on what has level info.
     pub verbosity: u8,
     /// True to log only warnings and errors; ignored if `verbosity` is not 0.
     pub is_quiet: bool,
@@ -165,16 +180,19 @@ impl fmt::Debug for LogHandle {
 }
 
 fn filter(config: LogConfig, rust_log: Option<String>) -> Result<EnvFilter, LogError> {
-    // Libraries log only warnings: at level debug, h2 alone logs more than all of kubefan.
-    let own = match config.verbosity {
-        0 if config.is_quiet => "warn",
-        0 => "warn,kubefan=info",
-        1 => "warn,kubefan=debug",
-        _ => "info,kubefan=trace",
+    let own = || {
+        let (level, of_libraries) = match config.verbosity {
+            0 if config.is_quiet => return "warn".to_owned(),
+            0 => ("info", "warn"),
+            1 => ("debug", "warn"),
+            _ => ("trace", "info"),
+        };
+        let quiet = QUIET_LIBRARIES.map(|library| format!(",{library}={of_libraries}"));
+        level.to_owned() + &quiet.concat()
     };
     let value = rust_log
         .filter(|value| !value.is_empty())
-        .unwrap_or_else(|| own.to_owned());
+        .unwrap_or_else(own);
     EnvFilter::builder()
         .parse(&value)
         .map_err(|source| LogError::Filter { value, source })
@@ -276,7 +294,9 @@ impl Registry {
     /// The content type and body of a scrape: all metrics in the text format of Prometheus.
     pub fn render(&self) -> (&'static str, String) {
         let mut samples = Samples::default();
-        for collect in self.on_scrape.lock().clone() {
+        // In the head of the loop, the lock would be held while the functions are called.
+        let collectors = self.on_scrape.lock().clone();
+        for collect in collectors {
             collect(&mut samples);
         }
         let mut families = self.metrics.gather();

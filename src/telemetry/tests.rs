@@ -6,31 +6,74 @@ use crate::telemetry::filter;
 
 #[test]
 fn verbosity_and_rust_log_make_the_filter() {
-    let table = [
-        (0, None, "kubefan=info,warn"),
-        (1, None, "kubefan=debug,warn"),
-        (2, None, "kubefan=trace,info"),
-        (9, None, "kubefan=trace,info"),
-        (0, Some(""), "kubefan=info,warn"),
-        (2, Some("error"), "error"),
-        (0, Some("kubefan::net=debug"), "kubefan::net=debug"),
-    ];
-    for (verbosity, rust_log, expected) in table {
+    for (verbosity, is_quiet, level) in [
+        (0, false, "info"),
+        (1, false, "debug"),
+        (2, false, "trace"),
+        (9, false, "trace"),
+        (0, true, "warn"),
+        (1, true, "debug"),
+    ] {
         let config = LogConfig {
             verbosity,
+            is_quiet,
             ..LogConfig::default()
         };
-        let filter = filter(config, rust_log.map(str::to_owned)).unwrap();
-        assert_eq!(filter.to_string(), expected, "{verbosity} {rust_log:?}");
+        for rust_log in [None, Some(String::new())] {
+            let text = filter(config, rust_log).unwrap().to_string();
+            let directives: Vec<_> = text.split(',').collect();
+            assert!(directives.contains(&level), "{verbosity}: {text}");
+            let of_libraries = if verbosity > 1 { "info" } else { "warn" };
+            let h2 = format!("h2={of_libraries}");
+            let is_set = directives.contains(&h2.as_str());
+            assert_eq!(is_set, level != "warn", "{verbosity}: {text}");
+        }
+        let own = filter(config, Some("kubefan::net=debug".to_owned()));
+        assert_eq!(own.unwrap().to_string(), "kubefan::net=debug");
     }
-    for (verbosity, expected) in [(0, "warn"), (1, "kubefan=debug,warn")] {
-        let config = LogConfig {
-            verbosity,
-            is_quiet: true,
-            ..LogConfig::default()
-        };
-        assert_eq!(filter(config, None).unwrap().to_string(), expected);
+}
+
+/// The lines that `log` writes with the filter of `config`.
+fn logged(config: LogConfig, log: impl FnOnce()) -> String {
+    let lines = tempfile::NamedTempFile::new().unwrap();
+    let file = lines.reopen().unwrap();
+    let subscriber = tracing_subscriber::fmt()
+        .with_env_filter(filter(config, None).unwrap())
+        .with_writer(std::sync::Arc::new(file))
+        .with_ansi(false)
+        .finish();
+    tracing::subscriber::with_default(subscriber, log);
+    std::fs::read_to_string(lines.path()).unwrap()
+}
+
+#[test]
+fn a_programs_own_lines_are_logged_and_those_of_libraries_are_not() {
+    let lines = || {
+        tracing::info!(target: "my_controller", "mine");
+        tracing::debug!(target: "my_controller", "details");
+        tracing::info!(target: "kubefan::informer", "ours");
+        tracing::info!(target: "hyper_util::client", "chatter");
+        tracing::warn!(target: "kube_client::client", "trouble");
+    };
+    let text = logged(LogConfig::default(), lines);
+    for (word, is_logged) in [
+        ("mine", true),
+        ("details", false),
+        ("ours", true),
+        ("chatter", false),
+        ("trouble", true),
+    ] {
+        assert_eq!(text.contains(word), is_logged, "{word}: {text}");
     }
+    let verbose = LogConfig {
+        verbosity: 1,
+        ..LogConfig::default()
+    };
+    let text = logged(verbose, lines);
+    assert!(
+        text.contains("details") && !text.contains("chatter"),
+        "{text}"
+    );
 }
 
 #[test]

@@ -121,23 +121,28 @@ impl Group {
     }
 
     /// The number of events in the queue.
+    #[cfg(test)]
     pub(super) fn len(&self) -> usize {
         self.queue.read().entries.len()
     }
 
-    /// Queues `event`, which has log position `position`, if it concerns the group. Returns true if
-    /// the event was queued now; false if it does not concern the group or was queued before.
-    pub(super) fn offer(&self, position: u64, event: &Arc<Event>) -> bool {
-        let Some(verdict) = event.verdict(&self.selection) else {
-            return false;
-        };
+    /// The number of events for which the queue has memory.
+    pub(super) fn capacity(&self) -> usize {
+        self.queue.read().entries.capacity()
+    }
+
+    /// Queues `event`, which has log position `position`, if it concerns the group. Returns by how many
+    /// events the queue's capacity grew; `None` if the event does not concern the group or was queued
+    /// before.
+    pub(super) fn offer(&self, position: u64, event: &Arc<Event>) -> Option<usize> {
+        let verdict = event.verdict(&self.selection)?;
         let mut queue = self.queue.write();
         if queue
             .entries
             .back()
             .is_some_and(|last| last.position == position)
         {
-            return false;
+            return None;
         }
         let capacity = queue.entries.capacity();
         if queue.entries.len() == capacity {
@@ -150,15 +155,16 @@ impl Group {
         });
         // This store comes before the wake and uses `SeqCst`, so that `read` cannot miss the event.
         self.tip.store(queue.end(), Ordering::SeqCst);
-        true
+        Some(queue.entries.capacity() - capacity)
     }
 
-    /// Drops the events before log position `first` and returns their number. Streams that still
-    /// need one of them read the log, and expire if it does not have them either. Guarded by
+    /// Drops the events before log position `first`, and returns by how many events the queue's
+    /// capacity shrank. Streams that still need one of them read the log, and expire if it does not
+    /// have them either. Guarded by
     /// `model_needs_streams_to_fall_off_their_queue`.
     pub(super) fn evict(&self, first: u64) -> usize {
         let mut queue = self.queue.write();
-        let before = queue.entries.len();
+        let before = queue.entries.capacity();
         while queue
             .entries
             .front()
@@ -170,9 +176,8 @@ impl Group {
             }
         }
         queue.start_position = queue.start_position.max(first);
-        let dropped = before - queue.entries.len();
         shrink(&mut queue.entries);
-        dropped
+        before - queue.entries.capacity()
     }
 
     /// Makes the group's streams expire at their next read, because the epoch has ended. Returns
@@ -288,10 +293,13 @@ fn growth(capacity: usize, group: u64) -> usize {
     capacity / 2 + capacity * part / STEPS as usize + 2
 }
 
-/// Releases memory that a burst of events has allocated.
+/// Releases memory that a burst of events has allocated. At least half of a large queue's memory is in
+/// use then. An empty queue has none, because there may be many thousands of them.
 pub(super) fn shrink<T>(queue: &mut VecDeque<T>) {
-    if queue.capacity() > IDLE_CAPACITY && queue.len() < queue.capacity() / 4 {
-        queue.shrink_to(2 * queue.len());
+    if queue.is_empty() {
+        *queue = VecDeque::new();
+    } else if queue.capacity() > IDLE_CAPACITY && queue.len() < queue.capacity() / 2 {
+        queue.shrink_to(queue.len() + queue.len() / 2);
     }
 }
 

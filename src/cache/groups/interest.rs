@@ -55,7 +55,7 @@ pub(in crate::cache) struct Interest {
     queue_order: VecDeque<(u64, Vec<u64>)>,
     /// Number of ids in `queue_order`.
     ordered: usize,
-    /// Number of events in the queues of all groups.
+    /// Number of events for which the queues of all groups have memory.
     queued: usize,
     /// Number of streams that were refused since the start.
     refused: u64,
@@ -252,7 +252,7 @@ impl Interest {
         self.ids.remove(&member.selection);
         self.index.remove(&member.group, &member.place.indexed_by);
         self.limited_units -= member.limited_units();
-        self.queued -= member.group.len();
+        self.queued -= member.group.capacity();
         Some(member.group)
     }
 
@@ -267,14 +267,14 @@ impl Interest {
         let (mut checked, mut ids) = (0, Vec::new());
         self.index.find(event, |group| {
             checked += group.units;
-            if group.offer(position, event) {
+            if let Some(grown) = group.offer(position, event) {
+                self.queued += grown;
                 ids.push(group.id);
                 to_wake.push(Arc::clone(group));
             }
         });
         if !ids.is_empty() {
             ids.shrink_to_fit();
-            self.queued += ids.len();
             self.ordered += ids.len();
             self.queue_order.push_back((position, ids));
         }
@@ -319,11 +319,11 @@ impl Interest {
         }
     }
 
-    /// The bytes of all queues.
+    /// The bytes that are allocated for all queues.
     pub(in crate::cache) fn queue_bytes(&self) -> usize {
         self.queued * QUEUED_EVENT_BYTES
             + self.ordered * size_of::<u64>()
-            + self.queue_order.len() * size_of::<(u64, Vec<u64>)>()
+            + self.queue_order.capacity() * size_of::<(u64, Vec<u64>)>()
     }
 
     pub(in crate::cache) fn groups(&self) -> impl Iterator<Item = &Arc<Group>> {

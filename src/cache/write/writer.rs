@@ -48,6 +48,8 @@ pub struct Writer {
     /// The number of changes since the last eviction, and its time.
     unevicted: usize,
     evicted_at: Instant,
+    /// True if the last eviction has left groups that were idle for too long.
+    has_more_idle: bool,
     #[cfg(test)]
     held_back: usize,
 }
@@ -117,6 +119,7 @@ impl Writer {
             frame_backed: FrameBackedQueue::default(),
             unevicted: 0,
             evicted_at: Instant::now(),
+            has_more_idle: false,
             #[cfg(test)]
             held_back: 0,
         }
@@ -334,7 +337,8 @@ impl Writer {
         self.wake();
         let retention = appended.retention;
         self.unevicted += 1;
-        if !is_change || appended.exceeds_bytes || self.is_eviction_due(retention, now) {
+        let is_due = self.has_more_idle || self.is_eviction_due(retention, now);
+        if !is_change || appended.exceeds_bytes || is_due {
             self.unevicted = 0;
             self.evicted_at = now;
             let evicted = self.evict(retention, now, idle_slices);
@@ -462,7 +466,8 @@ impl Writer {
 
     /// Drops what exceeds `retention` from the log, then from the groups' queues, a few events per
     /// critical section. Returns the dropped events. Groups that were idle for too long are dropped
-    /// in up to `idle_slices` critical sections.
+    /// in up to `idle_slices` critical sections; if there are more, the next change drops some of
+    /// them.
     fn evict(
         &mut self,
         retention: Retention,
@@ -476,6 +481,7 @@ impl Writer {
             idle_slices = idle_slices.saturating_sub(1);
             let is_done = !slice.has_more_groups || idle_slices == 0;
             if is_done && !slice.has_more_events {
+                self.has_more_idle = slice.has_more_groups;
                 return evicted;
             }
         }

@@ -67,7 +67,10 @@ impl BodyGuard for OpenWatch {
             let mut waker = self.end.waker.lock();
             // `End::end` sets the flag under the same lock, so the waker cannot be missed.
             if !self.end.is_over.load(Ordering::Acquire) {
-                *waker = Some(cx.waker().clone());
+                let replaced = waker.replace(cx.waker().clone());
+                drop(waker);
+                // Outside the lock: dropping a waker may drop a task, and so other watches.
+                drop(replaced);
                 self.registered = Some(cx.waker().clone());
                 return Poll::Pending;
             }

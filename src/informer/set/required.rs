@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use crate::api::GroupVersionResource;
 use crate::api::WireFormat;
+use crate::informer::Informer;
 use crate::informer::InformerSpec;
 use crate::informer::ObjectContent;
 use crate::informer::reflector::RefusedLists;
@@ -66,7 +67,7 @@ impl InformerSet {
     pub fn require_none(&self) {
         let required = std::mem::take(&mut *self.inner.required.lock());
         for entry in required {
-            if let Some(informer) = self.inner.informers.get(&entry.key) {
+            if let Some(informer) = self.running(&entry.key) {
                 informer.unpin();
             }
         }
@@ -119,12 +120,9 @@ impl InformerSet {
     }
 
     fn missing_reason(&self, entry: &mut RequiredInformer, may_leave_out: bool) -> Option<String> {
-        let running = self.inner.informers.get(&entry.key);
-        let running = running.map(|informer| Arc::clone(&informer));
-        if running
-            .as_ref()
-            .is_some_and(|informer| informer.reader().is_ready())
-        {
+        let running = self.running(&entry.key);
+        let is_ready = |informer: &Arc<Informer>| informer.reader().is_ready();
+        if running.as_ref().is_some_and(is_ready) {
             entry.is_settled = true;
             entry.left_out = None;
             return None;

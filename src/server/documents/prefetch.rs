@@ -96,6 +96,8 @@ impl Prefetch {
         if !std::mem::replace(&mut state.is_running, true) {
             let documents = documents.clone();
             let run = async move { documents.inner.prefetch.run(&documents).await };
+            // A runtime that is shutting down drops the task while it is spawned.
+            drop(state);
             self.shutdown.spawn_background(run);
         } else if is_first {
             self.has_new_format.notify_one();

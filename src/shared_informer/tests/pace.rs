@@ -1,12 +1,19 @@
 //! What handlers keep in memory at any speed, and resyncs beside many changes.
 
+use std::future::Future;
+use std::future::poll_fn;
+use std::pin::pin;
 use std::sync::Arc;
 use std::sync::Weak;
+use std::sync::atomic::AtomicUsize;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use futures_util::StreamExt;
 use tokio::time::sleep;
 
+use super::BROKEN;
+use super::Thing;
 use super::Upstream;
 use super::all;
 use super::next;
@@ -18,6 +25,9 @@ use crate::api::ResourceVersion;
 use crate::api::Selection;
 use crate::cache;
 use crate::shared_informer::Config;
+use crate::shared_informer::SharedInformer;
+use crate::shared_informer::Storage;
+use crate::shared_informer::view::STEP;
 
 /// The present state of `name`, which this does not keep.
 fn state_of(upstream: &Upstream, name: &str) -> Weak<Object> {
@@ -166,4 +176,65 @@ async fn streams_have_the_changes_or_only_the_objects() {
     upstream.writer.close();
     assert!(changes.next().await.is_none());
     assert!(objects.next().await.is_none());
+}
+
+/// An informer that keeps decoded things, and the number of those that could not be decoded.
+fn counting(upstream: &Upstream) -> (SharedInformer<Thing>, Arc<AtomicUsize>) {
+    let count = Arc::new(AtomicUsize::new(0));
+    let counted = Arc::clone(&count);
+    let informer = upstream.informer(Config {
+        storage: Storage::Decoded,
+        on_decode_error: Arc::new(move |_| {
+            counted.fetch_add(1, Ordering::Relaxed);
+        }),
+        ..Config::default()
+    });
+    (informer, count)
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_get_applies_no_changes_of_other_objects() {
+    let mut upstream = Upstream::new(None);
+    let (informer, applied) = counting(&upstream);
+    let lister = informer.lister();
+    assert!(informer.synced().await);
+    upstream.put("good", "x");
+    // No task runs here, so the view has applied nothing.
+    for number in 0..1_000 {
+        upstream.put(&format!("thing-{number}"), BROKEN);
+    }
+    let found = lister.get(Some("n"), "good").expect("a thing");
+    assert_eq!(found.as_deref(), upstream.things.get("good"));
+    assert_eq!(applied.load(Ordering::Relaxed), 0);
+    assert!(lister.get(Some("n"), "thing-7").is_err());
+    // A list shows all changes.
+    assert_eq!(lister.list().len(), 1);
+    assert_eq!(applied.load(Ordering::Relaxed), 1_000);
+    let again = lister.get(Some("n"), "good").expect("a thing");
+    assert_eq!(again.as_deref(), upstream.things.get("good"));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_handler_yields_while_the_view_applies_many_changes() {
+    let mut upstream = Upstream::new(None);
+    let (informer, applied) = counting(&upstream);
+    let mut changes = informer.changes();
+    assert!(informer.synced().await);
+    upstream.put("good", "x");
+    for number in 0..1_000 {
+        upstream.put(&format!("thing-{number}"), BROKEN);
+    }
+    // What a poll applies before it yields.
+    let most = 4 * STEP;
+    let mut next = pin!(changes.next());
+    let change = poll_fn(|cx| {
+        let before = applied.load(Ordering::Relaxed);
+        let polled = next.as_mut().poll(cx);
+        let now = applied.load(Ordering::Relaxed);
+        assert!(now - before <= most, "{} in one poll", now - before);
+        polled
+    });
+    assert!(change.await.is_some());
+    // A lister that the handler reads then finds little to do.
+    assert!(applied.load(Ordering::Relaxed) > 900);
 }

@@ -103,7 +103,9 @@ impl Health {
     /// Uses `prober` for later probes. The server may have new certificates when it responds again,
     /// which the opener of an earlier kubeconfig would reject for ever.
     pub(in crate::upstream) fn probe_with(&self, prober: ConnectionOpener) {
-        *self.prober.lock() = prober;
+        let replaced = std::mem::replace(&mut *self.prober.lock(), prober);
+        // Outside the lock, because an opener may hold functions of a program.
+        drop(replaced);
     }
 
     /// Fails from the moment at which a connection fell silent until a probe has succeeded.

@@ -125,6 +125,23 @@ impl Discovery {
         Ok(mapper)
     }
 
+    /// True if the API server has the resource `gvr` now.
+    ///
+    /// # Errors
+    /// If the API server can't be reached, or refuses to say it.
+    pub async fn has(client: &Client, gvr: &GroupVersionResource) -> Result<bool, Error> {
+        let group_version = (gvr.group.clone(), gvr.version.clone());
+        let path = path_of(&group_version);
+        match client.get_json::<ApiResourceList>(&path).await {
+            Ok(list) => {
+                let resources = list.resources(&group_version);
+                Ok(resources.iter().any(|resource| resource.gvr == *gvr))
+            }
+            Err(error) if error.is_not_found() => Ok(false),
+            Err(error) => Err(error),
+        }
+    }
+
     /// Fetches the API server's version, such as `v1.36.2`.
     ///
     /// # Errors
@@ -244,11 +261,7 @@ async fn legacy_group_version(
     client: &Client,
     group_version: GroupVersion,
 ) -> Result<DiscoveredResources, Error> {
-    let (group, version) = &group_version;
-    let path = match group.as_str() {
-        "" => format!("/api/{version}"),
-        group => format!("/apis/{group}/{version}"),
-    };
+    let path = path_of(&group_version);
     match client.get_json::<ApiResourceList>(&path).await {
         Ok(list) => Ok(DiscoveredResources {
             resources: list.resources(&group_version),
@@ -269,6 +282,14 @@ async fn legacy_group_version(
             })
         }
         Err(error) => Err(error),
+    }
+}
+
+/// The path of the resources of a group-version.
+fn path_of((group, version): &GroupVersion) -> String {
+    match group.as_str() {
+        "" => format!("/api/{version}"),
+        group => format!("/apis/{group}/{version}"),
     }
 }
 

@@ -12,6 +12,7 @@ mod library_client; // their writes, with kube's client
 mod library_controller; // the example of a controller, as a program
 mod library_events; // Events of their recorder
 mod library_examples; // the examples that need an API server
+mod library_rights; // the rights that they need
 mod library_scopes; // what the caches of their informers hold
 mod library_twin; // the example of a controller beside its twin on controller-runtime
 mod operation; // README, deploy/, wrong settings, permissions

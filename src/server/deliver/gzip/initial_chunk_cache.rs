@@ -142,6 +142,7 @@ impl InitialChunkCache {
         let inner = &self.inner;
         let shared = inner.metrics.chunks.with_label_values(&["shared"]);
         let mut dropped = Vec::new();
+        let mut expiry = None;
         let mut state = inner.state.lock();
         if !state.starts.contains_key(key) {
             while state.starts.len() >= inner.max_starts {
@@ -152,8 +153,7 @@ impl InitialChunkCache {
             state.starts.insert(Arc::clone(key), start);
             if !std::mem::replace(&mut state.is_expiring, true) {
                 let inner = Arc::clone(inner);
-                let expiry = async move { inner.expire().await };
-                self.inner.shutdown.spawn_background(expiry);
+                expiry = Some(async move { inner.expire().await });
             }
         }
         let start = state.starts.get_mut(key);
@@ -172,6 +172,10 @@ impl InitialChunkCache {
             Found::New(making)
         });
         drop(state);
+        if let Some(expiry) = expiry {
+            // Not under the lock: a runtime that is shutting down drops the task here.
+            inner.shutdown.spawn_background(expiry);
+        }
         // Freeing many chunks takes time, so it is done after unlocking.
         drop(dropped);
         found
