@@ -314,6 +314,11 @@ impl Authenticator {
         self.digester.digest(text.as_bytes())
     }
 
+    /// Both digests of `token`.
+    pub(super) fn digests(&self, token: &Token) -> [Digest; 2] {
+        [self.digest(token), self.digest_unnamed(token)]
+    }
+
     async fn review(&self, token: &Token, connection: Connection) -> TokenOwner {
         match self.delegated {
             true => self.reviewer.token_review(token, connection).await,

@@ -20,7 +20,6 @@ use super::rbac::RecentChanges;
 use super::reviews::Judgement;
 use super::reviews::Reviewer;
 use super::token::Digest;
-use super::token::Token;
 use crate::shutdown::Shutdown;
 
 /// The number of decisions that are remembered.
@@ -366,18 +365,26 @@ impl Authorizer {
         }
     }
 
-    /// The owner of the `token` of `caller`, which the API server must have accepted within the time for
-    /// which a yes counts: the yes may have been asked for with another token of the user. `None` if
-    /// nothing is asked for with tokens.
-    pub(super) async fn owner(&self, caller: &KnownCaller, token: &Token) -> Option<Owner> {
+    /// `verdict` about a read of `caller`, if a yes may be shared with the other tokens of its user. If
+    /// decisions are asked for with tokens, each shows that this one is good. So the caller's must
+    /// have been accepted within the time for which a yes counts.
+    pub(super) async fn proven(&self, caller: &KnownCaller, verdict: Verdict) -> Verdict {
+        let (Credential::Token(token), Verdict::Allowed) = (&caller.credential, verdict) else {
+            return verdict;
+        };
         if self.delegated {
-            return None;
+            return verdict;
         }
         let turn = (&self.queue, caller.user.name);
         let owner = self
             .authenticator
             .owner_within(token, self.allowed_for, turn);
-        Some(owner.await)
+        match owner.await {
+            Owner::User(user) if user.digest == caller.user.digest => verdict,
+            Owner::Stale(_) => Verdict::Stale,
+            Owner::Busy => Verdict::Busy,
+            _ => Verdict::NotAllowed,
+        }
     }
 
     /// How long a denial is remembered.

@@ -23,6 +23,7 @@
 //! queue          (limits the questions that are in flight, and those that wait)
 //! reviews        (sends the reviews)
 //! failed_attempts  (limits the failed authentications of an address)
+//! config         (how callers are authenticated, and the limits)
 //! unaccepted     (limits what is forwarded for callers that the API server has not accepted)
 //! ```
 //!
@@ -38,6 +39,7 @@ mod authorizer;
 mod caller;
 mod certificates;
 mod claims;
+mod config;
 mod deleted_objects;
 mod deletions;
 mod failed_attempts;
@@ -57,8 +59,6 @@ mod unaccepted;
 mod user;
 
 pub use access_control::AccessControl;
-pub use access_control::Config;
-pub use access_control::Mode;
 pub use attributes::Attributes;
 pub use authorities::AuthorityFiles;
 pub use authorities::AuthoritySources;
@@ -75,6 +75,8 @@ pub use certificates::CertificateMemo;
 pub use certificates::CertifiedUser;
 pub(crate) use claims::has_credentials;
 pub(crate) use claims::impersonate;
+pub use config::Config;
+pub use config::Mode;
 pub use front_proxy::FrontProxy;
 pub use front_proxy::FrontProxyError;
 pub use front_proxy::RemoteHeaders;

@@ -73,7 +73,7 @@ pub(crate) const ROOMS: &[(Set, &str, &str)] = &[
     (
         Proxy,
         "identity",
-        "shutdown telemetry body api cache upstream informer net",
+        "shutdown telemetry concurrency body api cache upstream informer net",
     ),
     (Proxy, "audit", "telemetry"),
     (

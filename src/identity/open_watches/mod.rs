@@ -245,9 +245,13 @@ impl OpenWatches {
         }
     }
 
-    /// Asks about a token with this digest at once: the API server has refused it.
-    pub(super) fn token_refused(&self, token: &Digest) {
-        self.with(|state| state.register.token_refused(token, Instant::now()));
+    /// Asks about tokens with these digests at once: the API server has refused them.
+    pub(super) fn token_refused(&self, tokens: &[Digest]) {
+        self.with(|state| {
+            for token in tokens {
+                state.register.token_refused(token, Instant::now());
+            }
+        });
     }
 
     /// Asks again about the tokens that were issued for an object that was deleted `at` some moment.

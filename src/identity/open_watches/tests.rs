@@ -844,8 +844,8 @@ async fn a_token_that_was_refused_elsewhere_is_asked_about_at_once() {
     let (mut watch, mut other) = (scene.open("u", "pods"), scene.open("v", "pods"));
     scene.set_token("u", TokenCheck::Refused);
     let digest = |token: &str| scene.digester.digest(token.as_bytes());
-    scene.watches.token_refused(&digest("u"));
-    scene.watches.token_refused(&digest("unknown"));
+    scene.watches.token_refused(&[digest("u")]);
+    scene.watches.token_refused(&[digest("unknown")]);
     sleep(SECOND / 10).await;
     // After the first refusal, no more events.
     assert!(!is_over(&mut watch) && watch.is_held());
@@ -853,7 +853,7 @@ async fn a_token_that_was_refused_elsewhere_is_asked_about_at_once() {
     assert!(is_over(&mut watch));
     assert!(gets_events(&mut other));
     // A wrong refusal has no effect.
-    scene.watches.token_refused(&digest("v"));
+    scene.watches.token_refused(&[digest("v")]);
     sleep(5 * SECOND).await;
     assert!(gets_events(&mut other));
     let asked = scene.asked();
