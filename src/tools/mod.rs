@@ -2,6 +2,7 @@
 //!
 //! Without the feature `tools`, `lib.rs` uses `none.rs` as this module.
 
+pub mod agents;
 pub mod app;
 pub mod commands;
 pub mod config;

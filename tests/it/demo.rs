@@ -6,6 +6,9 @@ use std::path::Path;
 use std::process::Command;
 use std::time::Duration;
 
+use bytes::Bytes;
+use http::HeaderMap;
+use http::Method;
 use serde_json::Value;
 
 use crate::support::clients::client::Client;
@@ -39,22 +42,44 @@ spec:
 /// Returns its URL.
 async fn start(directory: &Path) -> (Process, String) {
     let mut command = Command::new(binary());
-    command.args("demo --nodes 5 --pods 60 --churn 100 --listen 127.0.0.1:0".split(' '));
+    command
+        .args("demo --nodes 5 --pods 60 --agents 60 --churn 100 --listen 127.0.0.1:0".split(' '));
     command
         .arg("--kubeconfig-out")
         .arg(directory.join("config"));
     let process = start_in(&mut command, directory);
-    let stdout = || fs::read_to_string(directory.join("stdout")).unwrap_or_default();
-    let url = eventually("the demonstration", LIMIT, async || {
-        let stdout = stdout();
-        let is_whole = stdout.contains("Ctrl-C stops it");
-        let line = stdout
-            .lines()
-            .find_map(|line| line.strip_prefix("kubefan serves on "));
-        line.filter(|_| is_whole).map(str::to_owned).ok_or(stdout)
+    eventually("the demonstration", LIMIT, async || {
+        let stdout = printed(directory);
+        match stdout.contains("Ctrl-C stops it") {
+            true => Ok(()),
+            false => Err(stdout),
+        }
     })
     .await;
+    let url = after(directory, "kubefan serves on ");
     (process, url)
+}
+
+/// What the demonstration has printed.
+fn printed(directory: &Path) -> String {
+    fs::read_to_string(directory.join("stdout")).unwrap_or_default()
+}
+
+/// The rest of the printed line that begins with `start`.
+fn after(directory: &Path, start: &str) -> String {
+    let stdout = printed(directory);
+    let rest = stdout.lines().find_map(|line| line.strip_prefix(start));
+    rest.unwrap_or_else(|| panic!("{start}: {stdout}"))
+        .to_owned()
+}
+
+/// The numbers in a printed line about the clients and the API server, in their order: watches and
+/// events of the clients, watches and events of the API server, and the ratio.
+fn numbers(line: &str) -> Vec<f64> {
+    let words =
+        line.split(|character: char| !(character.is_ascii_digit() || ",.".contains(character)));
+    let numbers = words.filter_map(|word| word.replace(',', "").parse().ok());
+    numbers.collect()
 }
 
 fn ends(process: &mut Process, directory: &Path) {
@@ -135,7 +160,97 @@ async fn the_demo_cluster_changes_and_shuts_down_cleanly() {
     drop(watch);
 
     ends(&mut process, directory.path());
+    assert!(!file("config").exists(), "the kubeconfig is left");
     let _: Value = serde_json::from_str(&kubeconfig).expect("JSON is YAML");
+}
+
+/// The watches of the simulated clients show the cluster again after the API server was cut off, and
+/// none of them ends.
+#[tokio::test(flavor = "multi_thread")]
+async fn the_clients_get_more_than_the_api_server_serves_and_notice_no_outage() {
+    let directory = tempfile::tempdir().expect("a temporary directory");
+    let directory = directory.path();
+    let (mut process, url) = start(directory).await;
+    let is_healthy = |line: &str| line.starts_with("clients: ") && line.contains("x less)");
+    // A line without a second one: every watch shows exactly the cluster's objects.
+    let healthy = async |what: &str, printed_before: usize| {
+        eventually(what, LIMIT, async || {
+            let stdout = printed(directory);
+            let last = stdout[printed_before..].lines().last().unwrap_or_default();
+            match is_healthy(last) && stdout.ends_with('\n') {
+                true => Ok(last.to_owned()),
+                false => Err(stdout),
+            }
+        })
+        .await
+    };
+    let line = healthy("the gain", 0).await;
+    let [watches, events, served_watches, served_events, ratio] = numbers(&line)[..] else {
+        panic!("{line}");
+    };
+    assert!(watches > 2.0 * served_watches, "{line}");
+    assert!(events > 2.0 * served_events && ratio > 2.0, "{line}");
+
+    let faults = Client::new(&after(directory, "fault injection on "), Connector::plain());
+    let before = printed(directory).len();
+    let cut = faults
+        .send(
+            Method::POST,
+            "/faults/away?seconds=6",
+            &HeaderMap::new(),
+            Bytes::new(),
+        )
+        .await;
+    assert_eq!(cut.status, 200, "{cut}");
+    let client = Client::new(&url, Connector::plain());
+    client.get("/api/v1/pods?resourceVersion=0").await.ok();
+    eventually("an outage", LIMIT, async || {
+        let stdout = printed(directory);
+        match stdout[before..].contains("is cut off for") {
+            true => Ok(()),
+            false => Err(stdout),
+        }
+    })
+    .await;
+    let before = printed(directory).len();
+    healthy("the end of the outage", before).await;
+    ends(&mut process, directory);
+}
+
+/// The first commands that the demo suggests are answered from the cache: a client has read these
+/// Tables before.
+#[tokio::test(flavor = "multi_thread")]
+async fn the_suggested_reads_come_from_the_cache() {
+    const TABLE: &str = "application/json;as=Table;v=v1;g=meta.k8s.io,application/json";
+    let directory = tempfile::tempdir().expect("a temporary directory");
+    let (mut process, url) = start(directory.path()).await;
+    let client = Client::new(&url, Connector::plain()).with("accept", TABLE);
+    for path in ["/api/v1/nodes?limit=500", "/api/v1/namespaces?limit=1"] {
+        eventually(path, LIMIT, async || {
+            let answer = client.get(path).await.ok();
+            match answer.header("x-kubefan-proof") {
+                Some(_) => Ok(()),
+                None => Err(answer.to_string()),
+            }
+        })
+        .await;
+    }
+    ends(&mut process, directory.path());
+}
+
+#[test]
+fn a_port_that_is_in_use_has_a_remedy() {
+    let taken = std::net::TcpListener::bind("127.0.0.1:0").expect("a port");
+    let taken = taken.local_addr().expect("an address").to_string();
+    let ended = run(&["demo", "--pods", "0", "--agents", "0", "--listen", &taken]);
+    assert_eq!(ended.code, Some(1), "{ended:?}");
+    for part in [
+        taken.as_str(),
+        "--listen 127.0.0.1:9001",
+        "--listen 127.0.0.1:0",
+    ] {
+        assert!(ended.stderr.contains(part), "{part}: {ended:?}");
+    }
 }
 
 #[test]

@@ -3,7 +3,7 @@
 use crate::repository::document;
 
 /// Crates that the proxy names, and that the library's clients need as well.
-const OF_CLIENTS: [&str; 3] = ["aws-lc-rs", "ipnet", "socket2"];
+const OF_CLIENTS: [&str; 4] = ["aws-lc-rs", "ipnet", "rustix", "socket2"];
 /// Servers that no feature names.
 const SERVERS: [&str; 5] = ["actix-web", "axum", "tiny_http", "tonic", "warp"];
 

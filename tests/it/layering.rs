@@ -104,11 +104,16 @@ pub(crate) const ROOMS: &[(Set, &str, &str)] = &[
         "shutdown telemetry api net server tools/sim",
     ),
     (Tools, "tools/load", "shutdown body api upstream"),
+    (
+        Tools,
+        "tools/agents",
+        "shutdown body api upstream tools/load",
+    ),
     (Tools, "tools/config", "api upstream config tools/load"),
     (
         Tools,
         "tools/app",
-        "shutdown telemetry api informer ledger net identity server config app tools/workload tools/sim tools/config",
+        "shutdown telemetry api informer ledger net identity server config app tools/workload tools/sim tools/agents tools/config",
     ),
     (
         Tools,
@@ -152,7 +157,7 @@ const RESTRICTED_NAMES: &[(&str, &str)] = &[
     ("schemars", "config"),
     (
         "tokio",
-        "shutdown telemetry concurrency body ledger net identity cache upstream informer shared_informer work_queue delta_fifo controller leader_election event_recorder manager fake_source audit server app process tools/sim simulator tools/load tools/app tools/commands",
+        "shutdown telemetry concurrency body ledger net identity cache upstream informer shared_informer work_queue delta_fifo controller leader_election event_recorder manager fake_source audit server app process tools/sim simulator tools/load tools/agents tools/app tools/commands",
     ),
     ("tokio::net", "net upstream app simulator"),
     ("x509_parser", "net identity"),

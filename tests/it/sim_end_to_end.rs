@@ -27,6 +27,7 @@ async fn kubefan_follows_the_simulator_through_faults() {
     let faults = [
         "/faults/drop-watches",
         "/faults/gone",
+        "/faults/away?seconds=1",
         "/faults/half-frame",
         "/faults/slow?milliseconds=10",
         "/faults/too-many-requests?retryAfter=1",
@@ -79,7 +80,7 @@ async fn the_admin_endpoint_prints_its_usage() {
     let help = String::from_utf8_lossy(&help.body).into_owned();
     let offered = help.lines().filter_map(|line| line.strip_prefix("POST "));
     let paths: Vec<_> = offered.filter_map(|line| line.split(' ').next()).collect();
-    assert_eq!(paths.len(), 11, "{help}");
+    assert_eq!(paths.len(), 12, "{help}");
     for path in paths {
         let answer = sim.admin(Method::POST, path).await;
         assert_eq!(answer.status, 200, "{path}: {answer}");

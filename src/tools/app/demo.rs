@@ -1,16 +1,18 @@
-//! The composition root of `kubefan demo`: a simulated cluster that changes all the time, and a
-//! kubefan in front of it.
+//! The composition root of `kubefan demo`: a simulated cluster that changes all the time, a kubefan
+//! in front of it, and simulated clients.
 
-use std::net::Ipv4Addr;
+mod cluster;
+mod kubeconfig;
+
+use std::io;
 use std::net::SocketAddr;
+use std::num::NonZeroUsize;
 use std::path::Path;
-use std::path::PathBuf;
 use std::time::Duration;
 use std::time::SystemTime;
 
 use anyhow::Context;
-use tokio::time::MissedTickBehavior;
-use tokio::time::interval;
+use tokio::sync::watch;
 
 use crate::api::GroupVersionResource;
 use crate::app::App;
@@ -29,62 +31,87 @@ use crate::shutdown::Outcome;
 use crate::shutdown::Shutdown;
 use crate::shutdown::Signals;
 use crate::telemetry::Registry;
+use crate::tools::agents;
+use crate::tools::agents::Agents;
 use crate::tools::config::DemoConfig;
 use crate::tools::config::SimConfig;
+use crate::tools::sim::FaultInjector;
 use crate::tools::sim::Simulator;
 use crate::tools::workload;
-use crate::tools::workload::Operation;
 use crate::tools::workload::Workload;
 
+use super::Served;
+use super::ServedTotals;
 use super::SimulatedApp;
 
-/// How often due changes are made. Timers have a resolution of one millisecond, so a fast churn
-/// makes several changes per tick.
-const CHURN_TICK: Duration = Duration::from_millis(20);
+use cluster::Cluster;
+pub use cluster::Views;
+use kubeconfig::Kubeconfig;
+
 /// The grace period of kubefan and of the simulator at shutdown.
 const GRACE: Duration = Duration::from_secs(2);
+/// Open files for everything but the connections of the simulated clients.
+const OTHER_FILES: usize = 150;
+/// Connections to kubefan that are left for the user of the demo.
+const OTHER_CONNECTIONS: usize = 200;
+/// How long the API server is cut off.
+const AWAY: Duration = Duration::from_secs(10);
 
-/// A running kubefan and the simulated API server behind it; both accept connections.
+/// A running kubefan, the simulated API server behind it and the clients before it; both servers
+/// accept connections.
 pub struct DemoApp {
     kubefan: App,
     simulated: SimulatedApp,
     cluster_shutdown: Shutdown,
-    kubeconfig: PathBuf,
-    _inner: TempKubeconfig,
+    agents_shutdown: Shutdown,
+    kubeconfig: Kubeconfig,
+    demo: Demo,
+    _inner: Kubeconfig,
 }
 
-/// The path of a temporary kubeconfig for the simulated API server. kubefan reads the file again
-/// from time to time, so it exists as long as this value; dropping the value deletes the file.
-struct TempKubeconfig(PathBuf);
+/// Reads the state of a running demo, and injects its fault. Cheap to clone.
+#[derive(Clone)]
+pub struct Demo {
+    agents: Agents,
+    served: Served,
+    views: watch::Receiver<Views>,
+    faults: FaultInjector,
+    kubefan: Registry,
+}
 
-/// Totals of what kubefan did since its start, and the number of open watches.
+/// What happened in a demo so far.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Totals {
-    /// Open watches of clients that the cache answers.
-    pub watchers: u64,
-    /// Requests of clients that were answered, by the cache or otherwise.
+    /// What the simulated clients asked for and got.
+    pub got: agents::Totals,
+    /// What the simulated API server served.
+    pub served: ServedTotals,
+    /// How many watches of the simulated clients are up to date.
+    pub views: Views,
+    /// Requests to kubefan of all clients.
     pub requests: u64,
-    /// Requests of clients that the cache answered.
+    /// Those of them that a cache answered.
     pub from_cache: u64,
-    /// Events that caches sent to clients.
-    pub events_sent: u64,
-    /// Requests that the simulated API server received.
-    pub upstream_requests: u64,
-    /// Events that kubefan received from the simulated API server.
-    pub upstream_events: u64,
+    /// How long the API server stays cut off; `None` if it answers.
+    pub away: Option<Duration>,
 }
 
 impl DemoApp {
-    /// Fills the cluster, starts both servers and the churn, and writes the kubeconfig for kubefan.
+    /// Fills the cluster, starts both servers, the clients and the churn, and writes the kubeconfig
+    /// for kubefan.
     ///
     /// # Errors
     ///
-    /// If a listener cannot be opened, or a file cannot be written.
+    /// If a listener cannot be opened, a file cannot be written, or too few files may be open.
     pub async fn start(config: DemoConfig) -> anyhow::Result<Self> {
-        let cluster_shutdown = Shutdown::new(shutdown::Config {
-            not_ready_delay: Duration::ZERO,
-            grace: GRACE,
-        });
+        check_open_files(config.agents)?;
+        let new_shutdown = || {
+            Shutdown::new(shutdown::Config {
+                not_ready_delay: Duration::ZERO,
+                grace: GRACE,
+            })
+        };
+        let (cluster_shutdown, agents_shutdown) = (new_shutdown(), new_shutdown());
         let simulator = Simulator::new(cluster_shutdown.clone());
         let mut workload = Workload::new(workload::Config {
             nodes: config.nodes,
@@ -93,28 +120,44 @@ impl DemoApp {
             now: SystemTime::now(),
         });
         for operation in workload.initial() {
-            apply(&simulator, operation);
+            cluster::apply(&simulator, operation);
         }
-        let any = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
+        let in_use = |error| named_ports(error, config.listen);
         let sim_config = SimConfig {
-            listen: any,
-            admin_listen: any,
+            listen: config.simulated_listen(),
+            admin_listen: config.fault_listen(),
             definitions: Vec::new(),
         };
         let simulated =
             SimulatedApp::serve(&sim_config, simulator.clone(), cluster_shutdown.clone());
-        let simulated = simulated.await?;
-        let inner = TempKubeconfig::new(&simulated.url())?;
-        let kubefan = kubefan(&config, &inner).await?;
-        write_kubeconfig(&config.kubeconfig_out, &kubefan.url())?;
-        if config.churn > 0 {
-            cluster_shutdown.spawn_background(run_churn(simulator, workload, config.churn));
-        }
+        let simulated = simulated.await.map_err(in_use)?;
+        let inner = Kubeconfig::temporary(&simulated.url())?;
+        let kubefan = kubefan(&config, &inner).await.map_err(in_use)?;
+        let kubeconfig = Kubeconfig::write(&config.kubeconfig_out, &kubefan.url())?;
+        let agents = start_agents(&config, &kubefan, &simulator, &agents_shutdown).await?;
+        let (views, seen) = watch::channel(Views::default());
+        let demo = Demo {
+            agents: agents.clone(),
+            served: simulated.served().clone(),
+            views: seen,
+            faults: simulator.faults().clone(),
+            kubefan: kubefan.registry().clone(),
+        };
+        let cluster = Cluster {
+            simulator,
+            workload,
+            churn: config.churn,
+            agents,
+            views,
+        };
+        cluster_shutdown.spawn_background(cluster.run());
         Ok(Self {
             kubefan,
             simulated,
             cluster_shutdown,
-            kubeconfig: config.kubeconfig_out,
+            agents_shutdown,
+            kubeconfig,
+            demo,
             _inner: inner,
         })
     }
@@ -129,29 +172,34 @@ impl DemoApp {
         &self.simulated
     }
 
-    /// The path of the kubeconfig for kubefan, to use with kubectl.
+    /// The path of the kubeconfig for kubefan, to use with kubectl. The file is deleted with this
+    /// value.
     pub fn kubeconfig(&self) -> &Path {
-        &self.kubeconfig
+        self.kubeconfig.path()
     }
 
-    /// Returns a function that reads the current [`Totals`] from the metrics of both servers.
-    pub fn totals(&self) -> impl Fn() -> Totals + Send + 'static {
-        let kubefan = self.kubefan.registry().clone();
-        let simulated = self.simulated.registry().clone();
-        move || Totals {
-            watchers: sum(&kubefan, "kubefan_watchers", ""),
-            requests: sum(&kubefan, "kubefan_requests_total", ""),
-            from_cache: sum(&kubefan, "kubefan_requests_total", "outcome=\"cache\""),
-            events_sent: sum(&kubefan, "kubefan_events_sent_total", ""),
-            upstream_requests: sum(&simulated, "kubefan_requests_total", ""),
-            upstream_events: sum(&kubefan, "kubefan_events_total", ""),
-        }
+    /// The state of the demo.
+    pub fn demo(&self) -> &Demo {
+        &self.demo
     }
 
-    /// Runs until a signal arrives, then drains kubefan and after it the simulated API server. A
-    /// second signal aborts the drain.
-    pub async fn run(self, signals: Signals) -> Outcome {
-        let outcome = self.kubefan.run(signals).await;
+    /// Runs until a signal arrives, then stops the clients, drains kubefan, and after it the
+    /// simulated API server. A second signal aborts the drain.
+    pub async fn run(self, mut signals: Signals) -> Outcome {
+        let mut signal = signals.next().await;
+        self.agents_shutdown.drain().await;
+        let (sender, forwarded) = Signals::manual();
+        let forward = async {
+            // An error means that kubefan has ended.
+            while sender.send(signal).is_ok() {
+                signal = signals.next().await;
+            }
+            std::future::pending().await
+        };
+        let outcome = tokio::select! {
+            outcome = self.kubefan.run(forwarded) => outcome,
+            outcome = forward => outcome,
+        };
         match outcome {
             Outcome::Aborted => outcome,
             Outcome::Drained | Outcome::Unfinished { .. } => {
@@ -162,15 +210,92 @@ impl DemoApp {
     }
 }
 
-async fn kubefan(config: &DemoConfig, inner: &TempKubeconfig) -> anyhow::Result<App> {
+impl Demo {
+    /// The number of simulated clients.
+    pub fn agents(&self) -> usize {
+        self.agents.count()
+    }
+
+    /// What happened so far.
+    pub fn totals(&self) -> Totals {
+        let (_, metrics) = self.kubefan.render();
+        Totals {
+            got: self.agents.totals(),
+            served: self.served.totals(),
+            views: *self.views.borrow(),
+            requests: sum(&metrics, "kubefan_requests_total", ""),
+            from_cache: sum(&metrics, "kubefan_requests_total", "outcome=\"cache\""),
+            away: self.faults.away_for(),
+        }
+    }
+
+    /// Cuts the API server off for ten seconds: its watches break, and it refuses all requests.
+    pub fn cut_off(&self) {
+        self.faults.go_away(AWAY);
+    }
+}
+
+/// Each simulated client has a connection, which is two open files of this process.
+fn check_open_files(agents: usize) -> anyhow::Result<()> {
+    let needed = 2 * agents + OTHER_FILES;
+    match net::open_files_limit() {
+        Some(limit) if limit < needed => Err(anyhow::anyhow!(
+            "{agents} agents need {needed} open files, and the limit (ulimit -n) is {limit}; give \
+             a smaller number with --agents"
+        )),
+        _ => Ok(()),
+    }
+}
+
+/// Says which ports the demo uses if `error` is that one of them is in use.
+fn named_ports(error: anyhow::Error, listen: SocketAddr) -> anyhow::Error {
+    let is_in_use = |cause: &(dyn std::error::Error + 'static)| {
+        let cause = cause.downcast_ref::<io::Error>();
+        cause.is_some_and(|cause| cause.kind() == io::ErrorKind::AddrInUse)
+    };
+    if !error.chain().any(is_in_use) {
+        return error;
+    }
+    let text = error.to_string();
+    // The flag in it is one of `kubefan serve` or `kubefan sim`.
+    let (_, problem) = text.split_once(": ").unwrap_or(("", &text));
+    let ip = listen.ip();
+    let others = SocketAddr::new(ip, 9001);
+    anyhow::anyhow!(
+        "{problem}: the port is in use; the demo uses four ports, of which --listen names the \
+         first: try --listen {others}, or --listen {} for free ones",
+        SocketAddr::new(ip, 0)
+    )
+}
+
+async fn start_agents(
+    config: &DemoConfig,
+    kubefan: &App,
+    simulator: &Simulator,
+    shutdown: &Shutdown,
+) -> anyhow::Result<Agents> {
+    let nodes = simulator.versions(&GroupVersionResource::new("", "v1", "nodes"), "")?;
+    let agents = agents::Config {
+        server: kubefan.url(),
+        agents: config.agents,
+        nodes: nodes.iter().map(|(key, _)| key.name().to_owned()).collect(),
+    };
+    let agents = Agents::start(agents, shutdown);
+    agents.await.context("cannot start the simulated clients")
+}
+
+async fn kubefan(config: &DemoConfig, inner: &Kubeconfig) -> anyhow::Result<App> {
     let app = App::start(ServeConfig {
-        kubeconfig: Some(inner.0.clone()),
+        kubeconfig: Some(inner.path().to_owned()),
         context: None,
         ping_interval: Duration::from_secs(3),
         ping_timeout: Duration::from_secs(5),
         listen: config.listen,
         is_exposed: false,
-        admin: AdminConfig::loopback(),
+        admin: AdminConfig {
+            listen: config.admin_listen(),
+            ..AdminConfig::loopback()
+        },
         threads: None,
         resources: Resources::All,
         rules: ResourceRules::default(),
@@ -183,7 +308,10 @@ async fn kubefan(config: &DemoConfig, inner: &TempKubeconfig) -> anyhow::Result<
         tls: Tls::Plain,
         access: identity::Config::default(),
         authorities: Some(identity::AuthoritySources::default()),
-        connections: net::Config::default(),
+        connections: net::Config {
+            max_connections: NonZeroUsize::MIN.saturating_add(config.agents + OTHER_CONNECTIONS),
+            ..net::Config::default()
+        },
         memory: ledger::Limits::default(),
         requests: server::Config::default(),
         shutdown: shutdown::Config {
@@ -194,74 +322,9 @@ async fn kubefan(config: &DemoConfig, inner: &TempKubeconfig) -> anyhow::Result<
     app.await
 }
 
-impl TempKubeconfig {
-    /// Writes a kubeconfig for `server`, a URL, to a new file with a unique name.
-    fn new(server: &str) -> anyhow::Result<Self> {
-        let name = format!("kubefan-demo-{}.kubeconfig", uuid::Uuid::new_v4());
-        let file = std::env::temp_dir().join(name);
-        write_kubeconfig(&file, server)?;
-        Ok(Self(file))
-    }
-}
-
-impl Drop for TempKubeconfig {
-    fn drop(&mut self) {
-        if let Err(error) = std::fs::remove_file(&self.0) {
-            tracing::debug!(%error, "cannot delete the temporary kubeconfig");
-        }
-    }
-}
-
-fn write_kubeconfig(file: &Path, server: &str) -> anyhow::Result<()> {
-    let kubeconfig = serde_json::json!({
-        "apiVersion": "v1", "kind": "Config", "current-context": "kubefan-demo",
-        "clusters": [{"name": "kubefan-demo", "cluster": {"server": server}}],
-        "users": [{"name": "kubefan-demo", "user": {}}],
-        "contexts": [{
-            "name": "kubefan-demo",
-            "context": {"cluster": "kubefan-demo", "user": "kubefan-demo"},
-        }],
-    });
-    // A kubeconfig is YAML, and JSON is valid YAML.
-    std::fs::write(file, format!("{kubeconfig:#}\n"))
-        .with_context(|| format!("cannot write {}", file.display()))
-}
-
-/// Makes `churn` changes per second in the simulated cluster; never returns.
-async fn run_churn(simulator: Simulator, mut workload: Workload, churn: u32) {
-    let mut ticks = interval(CHURN_TICK);
-    ticks.set_missed_tick_behavior(MissedTickBehavior::Skip);
-    let mut due = 0.0;
-    loop {
-        ticks.tick().await;
-        due += f64::from(churn) * CHURN_TICK.as_secs_f64();
-        while due >= 1.0 {
-            due -= 1.0;
-            apply(&simulator, workload.churn(SystemTime::now()));
-        }
-    }
-}
-
-fn apply(simulator: &Simulator, operation: Operation) {
-    let target = operation.target().clone();
-    let gvr = GroupVersionResource::new(target.group, target.version, target.resource);
-    let namespace = target.namespace.as_deref();
-    let done = match operation {
-        Operation::Create { object, .. } | Operation::Update { object, .. } => {
-            simulator.put(&gvr, namespace, object)
-        }
-        Operation::Delete { .. } => simulator.delete(&gvr, namespace, &target.name),
-    };
-    if let Err(status) = done {
-        // A user of the demo may have deleted the object.
-        tracing::debug!(%gvr, name = target.name, reason = status.message, "change failed");
-    }
-}
-
 /// The sum of the values of the metric `name` over all label sets whose text contains `label`.
-fn sum(registry: &Registry, name: &str, label: &str) -> u64 {
-    let (_, text) = registry.render();
-    let sum: f64 = text
+fn sum(metrics: &str, name: &str, label: &str) -> u64 {
+    let sum: f64 = metrics
         .lines()
         .filter(|line| {
             line.strip_prefix(name)

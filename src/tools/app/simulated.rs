@@ -3,12 +3,15 @@
 use std::net::SocketAddr;
 
 use anyhow::Context;
+use http::Request;
 use tower::service_fn;
 
+use crate::api::Query;
 use crate::app::bind;
 use crate::net;
 use crate::net::Listener;
 use crate::server;
+use crate::server::Body;
 use crate::server::RequestMetrics;
 use crate::server::WebPageRules;
 use crate::shutdown;
@@ -20,6 +23,8 @@ use crate::tools::config::SimConfig;
 use crate::tools::sim;
 use crate::tools::sim::Simulator;
 
+use super::Served;
+
 /// A running simulated API server, whose listeners accept connections.
 pub struct SimulatedApp {
     shutdown: Shutdown,
@@ -27,6 +32,7 @@ pub struct SimulatedApp {
     admin_address: SocketAddr,
     simulator: Simulator,
     registry: Registry,
+    served: Served,
 }
 
 impl SimulatedApp {
@@ -73,12 +79,19 @@ impl SimulatedApp {
             admin_address: admins.local_address()?,
             simulator: simulator.clone(),
             registry: registry.clone(),
+            served: Served::default(),
         };
         tracing::info!(clients = app.url(), admin = app.admin_url(), "listening");
         let admin = sim::Admin::new(simulator.clone(), registry.clone());
         let admin = service_fn(move |request| admin.clone().answer(request));
         let metrics = RequestMetrics::new(&registry);
-        let answer = move |request| simulator.clone().answer(request);
+        let served = app.served.clone();
+        let answer = move |request: Request<Body>| {
+            let query = Query::parse(request.uri().query().unwrap_or_default());
+            let is_watch = matches!(query.first("watch"), Some("true" | "1"));
+            let (simulator, served) = (simulator.clone(), served.clone());
+            async move { served.count(is_watch, simulator.answer(request).await) }
+        };
         let service = server::with_filters(metrics, WebPageRules::default(), answer);
         shutdown.spawn(admins.serve(admin));
         shutdown.spawn(clients.serve(service));
@@ -98,6 +111,11 @@ impl SimulatedApp {
     /// The simulator, with its store and its fault injection.
     pub fn simulator(&self) -> &Simulator {
         &self.simulator
+    }
+
+    /// What this simulator served to its clients.
+    pub fn served(&self) -> &Served {
+        &self.served
     }
 
     /// The registry with all metrics of this simulator.

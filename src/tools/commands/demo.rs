@@ -1,8 +1,15 @@
-//! `kubefan demo`: kubefan in front of a simulated cluster that changes all the time.
+//! `kubefan demo`: kubefan between a simulated cluster that changes all the time and simulated
+//! clients.
+
+mod screen;
+mod terminal;
 
 use std::time::Duration;
 
 use anyhow::Context;
+use tokio::sync::mpsc;
+use tokio::time::Instant;
+use tokio::time::interval;
 
 use crate::config::GlobalArgs;
 use crate::process::Error;
@@ -13,14 +20,20 @@ use crate::process::print;
 use crate::process::unless_stopped;
 use crate::shutdown::Outcome;
 use crate::shutdown::Signals;
+use crate::tools::app::Demo;
 use crate::tools::app::DemoApp;
 use crate::tools::config::DemoArgs;
 use crate::tools::config::DemoConfig;
 
-/// How often the demo prints what kubefan did so far.
-const REPORT: Duration = Duration::from_secs(5);
+use screen::Facts;
+use terminal::Terminal;
 
-/// Runs a simulated cluster and a kubefan in front of it until a signal arrives.
+/// How often the demo prints a line about what happened so far.
+const REPORT: Duration = Duration::from_secs(5);
+/// How often the screen is drawn.
+const REDRAW: Duration = Duration::from_secs(1);
+
+/// Runs a simulated cluster, a kubefan in front of it and clients until a signal arrives.
 ///
 /// # Errors
 ///
@@ -28,68 +41,76 @@ const REPORT: Duration = Duration::from_secs(5);
 /// server cannot start, a file cannot be written, or the drain was aborted.
 pub(super) fn demo(global: &GlobalArgs, args: &DemoArgs) -> Result<(), Error> {
     let config = DemoConfig::try_from(args)?;
-    // The log is quiet, because it would hide the summaries on standard output.
+    // The log is quiet, because it would hide what the demo prints.
     install_log(global, true)?;
-    block_on(run(config))
+    block_on(run(config, args.plain))
 }
 
-async fn run(config: DemoConfig) -> Result<(), Error> {
+async fn run(config: DemoConfig, is_plain: bool) -> Result<(), Error> {
     let mut signals = Signals::of_process().context("cannot listen for signals")?;
     let (nodes, pods, churn) = (config.nodes, config.pods, config.churn);
+    print("Starting a simulated cluster, kubefan and its clients ...\n");
     let start = async { Ok(DemoApp::start(config).await?) };
     let Some(app) = unless_stopped(start, &mut signals).await? else {
         return Ok(());
     };
-    print(&format!(
-        "A simulated cluster of {nodes} nodes and {pods} pods, {churn} changes per second, behind \
-         kubefan.\n{}",
-        introduction(&app)
-    ));
-    let totals = app.totals();
-    let report = async move {
-        loop {
-            tokio::time::sleep(REPORT).await;
-            let totals = totals();
-            print(&format!(
-                "clients: {} requests, {} of them from the cache, {} watches open, {} events | \
-                 cluster: {} requests, {} events\n",
-                totals.requests,
-                totals.from_cache,
-                totals.watchers,
-                totals.events_sent,
-                totals.upstream_requests,
-                totals.upstream_events,
-            ));
+    let demo = app.demo().clone();
+    let facts = Facts {
+        nodes,
+        pods,
+        churn,
+        agents: demo.agents(),
+        url: app.kubefan().url(),
+        admin_url: app.kubefan().admin_url(),
+        simulated_url: app.simulated().url(),
+        fault_url: app.simulated().admin_url(),
+        kubeconfig: app.kubeconfig().display().to_string(),
+    };
+    let terminal = match is_plain {
+        true => None,
+        false => Terminal::open(),
+    };
+    let show = async move {
+        match terminal {
+            Some(terminal) => show_screen(terminal, &facts, &demo).await,
+            None => print_lines(&facts, &demo).await,
         }
     };
-    let outcome = tokio::select! {
-        outcome = app.run(signals) => outcome,
-        () = report => Outcome::Drained,
-    };
-    drain_result(outcome)
+    tokio::select! {
+        outcome = app.run(signals) => drain_result(outcome),
+        shown = show => {
+            shown.context("cannot read keys")?;
+            drain_result(Outcome::Drained)
+        }
+    }
 }
 
-fn introduction(app: &DemoApp) -> String {
-    let kubectl = format!("kubectl --kubeconfig {}", app.kubeconfig().display());
-    let url = app.kubefan().url();
-    format!(
-        "
-kubefan serves on {url}
-admin on {}
-simulated API server on {}
-fault injection on {}
+/// Draws the screen and takes keys; does not return unless keys cannot be read.
+async fn show_screen(mut terminal: Terminal, facts: &Facts, demo: &Demo) -> std::io::Result<()> {
+    let started = Instant::now();
+    let mut keys = terminal.keys()?;
+    let mut redraw = interval(REDRAW);
+    loop {
+        tokio::select! {
+            _ = redraw.tick() => {}
+            Some(key) = keys.recv() => take_key(key, &mut keys, demo),
+        }
+        terminal.draw(&facts.screen(&demo.totals(), started.elapsed()));
+    }
+}
 
-Try:
-  {kubectl} get pods -A
-  {kubectl} get pods -A --watch
-  {kubectl} create configmap hello --from-literal=a=b
-  curl '{url}/api/v1/nodes?resourceVersion=0&limit=1'
-  curl -N '{url}/api/v1/pods?watch=true&resourceVersion=0'
-Ctrl-C stops it.
+/// Does what the key asks for, and drops further ones that have arrived already.
+fn take_key(key: u8, keys: &mut mpsc::UnboundedReceiver<u8>, demo: &Demo) {
+    if matches!(key, b'f' | b'F') {
+        demo.cut_off();
+    }
+    while keys.try_recv().is_ok() {}
+}
 
-",
-        app.kubefan().admin_url(),
-        app.simulated().url(),
-        app.simulated().admin_url(),
-    )
+async fn print_lines(facts: &Facts, demo: &Demo) -> std::io::Result<()> {
+    print(&facts.introduction());
+    loop {
+        tokio::time::sleep(REPORT).await;
+        print(&facts.line(&demo.totals()));
+    }
 }

@@ -31,6 +31,10 @@ pub struct DemoArgs {
     #[arg(long, value_name = "COUNT", default_value_t = 1000)]
     pub pods: usize,
 
+    /// Number of simulated clients: node agents, controllers and dashboards; 0 for none
+    #[arg(long, value_name = "COUNT", default_value_t = 300)]
+    pub agents: usize,
+
     /// Changes per second; 0 for none
     #[arg(long, value_name = "COUNT", default_value_t = 20)]
     pub churn: u32,
@@ -39,11 +43,18 @@ pub struct DemoArgs {
     #[arg(long, value_name = "NUMBER", default_value_t = 1)]
     pub seed: u64,
 
-    /// Address for clients, loopback only; port 0 chooses a free port
+    /// Address for clients, loopback only; the next three ports are for kubefan's metrics, the
+    /// simulated API server and its faults; port 0 chooses free ports
     #[arg(long, value_name = "ADDRESS:PORT", default_value = "127.0.0.1:8001")]
     pub listen: String,
 
-    /// Where to write a kubeconfig for kubefan; an existing file is overwritten
+    /// Where to write a kubeconfig for kubefan; an existing file is overwritten, and the file is
+    /// deleted when the demo ends
     #[arg(long, value_name = "FILE", default_value = "kubefan-demo.kubeconfig")]
     pub kubeconfig_out: PathBuf,
+
+    /// Print a line every few seconds instead of redrawing a screen; the default if standard output
+    /// or input is not a terminal
+    #[arg(long)]
+    pub plain: bool,
 }

@@ -15,6 +15,8 @@ pub struct DemoConfig {
     pub nodes: usize,
     /// Number of pods at the start; churn changes it.
     pub pods: usize,
+    /// Number of simulated clients.
+    pub agents: usize,
     /// Changes per second; 0 for none.
     pub churn: u32,
     /// Seed of the random cluster and its random changes.
@@ -25,15 +27,44 @@ pub struct DemoConfig {
     pub kubeconfig_out: PathBuf,
 }
 
-/// The largest values of `--nodes`, `--pods` and `--churn` (changes per second).
+/// The largest values of `--nodes`, `--pods`, `--agents` and `--churn` (changes per second).
 const MAX_NODES: usize = 5_000;
 const MAX_PODS: usize = 150_000;
+const MAX_AGENTS: usize = 10_000;
 const MAX_CHURN: u32 = 10_000;
+/// The demo listens on this number of ports, one after another.
+const PORTS: u16 = 4;
 
 const NOT_AUTHENTICATED: &str = "callers are not authenticated, so it listens on loopback only; \
      use 127.0.0.1 or [::1]";
 
 // === impl DemoConfig ===
+
+impl DemoConfig {
+    /// The address of the admin listener: the port after that for clients.
+    pub fn admin_listen(&self) -> SocketAddr {
+        self.later_port(1)
+    }
+
+    /// The address of the simulated API server.
+    pub fn simulated_listen(&self) -> SocketAddr {
+        self.later_port(2)
+    }
+
+    /// The address on which faults are injected into the simulated API server.
+    pub fn fault_listen(&self) -> SocketAddr {
+        self.later_port(3)
+    }
+
+    /// The address for clients, with a later port; port 0 stays, for any free port.
+    fn later_port(&self, by: u16) -> SocketAddr {
+        let port = match self.listen.port() {
+            0 => 0,
+            port => port.saturating_add(by),
+        };
+        SocketAddr::new(self.listen.ip(), port)
+    }
+}
 
 impl TryFrom<&DemoArgs> for DemoConfig {
     type Error = Problems;
@@ -43,6 +74,7 @@ impl TryFrom<&DemoArgs> for DemoConfig {
         let limits = [
             ("--nodes", args.nodes, 1, MAX_NODES),
             ("--pods", args.pods, 0, MAX_PODS),
+            ("--agents", args.agents, 0, MAX_AGENTS),
             ("--churn", args.churn as usize, 0, MAX_CHURN as usize),
         ];
         for (flag, value, least, most) in limits {
@@ -52,11 +84,13 @@ impl TryFrom<&DemoArgs> for DemoConfig {
             }
         }
         let listen = address::parse_loopback(&args.listen, NOT_AUTHENTICATED)
+            .and_then(with_later_ports)
             .map_err(|problem| problems.push(address::flag_problem("--listen", problem)));
         match listen {
             Ok(listen) if problems.is_empty() => Ok(Self {
                 nodes: args.nodes,
                 pods: args.pods,
+                agents: args.agents,
                 churn: args.churn,
                 seed: args.seed,
                 listen,
@@ -67,28 +101,73 @@ impl TryFrom<&DemoArgs> for DemoConfig {
     }
 }
 
+/// Checks that there are ports after that of `listen`.
+fn with_later_ports(listen: SocketAddr) -> Result<SocketAddr, String> {
+    let last = u16::MAX - (PORTS - 1);
+    match listen.port() <= last {
+        true => Ok(listen),
+        false => Err(format!(
+            "{listen}: the demo uses {PORTS} ports from this one on; use one up to {last}"
+        )),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    fn args(listen: &str) -> DemoArgs {
+        DemoArgs {
+            nodes: 1,
+            pods: 1,
+            agents: 1,
+            churn: 1,
+            seed: 1,
+            listen: listen.to_owned(),
+            kubeconfig_out: PathBuf::from("x"),
+            plain: false,
+        }
+    }
 
     #[test]
     fn all_problems_are_reported_at_once() {
         let args = DemoArgs {
             nodes: 0,
             pods: 1_000_000,
-            churn: 1,
-            seed: 1,
-            listen: "10.0.0.1:1".to_owned(),
-            kubeconfig_out: PathBuf::from("x"),
+            agents: 10_001,
+            ..args("10.0.0.1:1")
         };
-        let message = DemoConfig::try_from(&args).expect_err("three problems");
+        let message = DemoConfig::try_from(&args).expect_err("four problems");
         let message = message.to_string();
         for flag in [
             "--nodes: 0 is not",
             "--pods: 1000000 is not",
+            "--agents: 10001 is not",
             "--listen: 10.0.0.1:1",
         ] {
             assert!(message.contains(flag), "{message}");
         }
+    }
+
+    #[test]
+    fn the_ports_follow_that_for_clients() {
+        for (listen, expected) in [
+            ("127.0.0.1:8001", [8002, 8003, 8004]),
+            ("127.0.0.1:0", [0, 0, 0]),
+            ("127.0.0.1:65532", [65533, 65534, 65535]),
+        ] {
+            let config = DemoConfig::try_from(&args(listen)).expect(listen);
+            let ports = [
+                config.admin_listen(),
+                config.simulated_listen(),
+                config.fault_listen(),
+            ];
+            assert_eq!(ports.map(|address| address.port()), expected, "{listen}");
+        }
+        let message = DemoConfig::try_from(&args("127.0.0.1:65533")).expect_err("too few ports");
+        assert!(
+            message.to_string().contains("use one up to 65532"),
+            "{message}"
+        );
     }
 }

@@ -22,6 +22,7 @@ use super::requests::is_write;
 const HELP: &str = "\
 GET  /livez /readyz /metrics
 POST /compact                   drop all history: older watches and lists get 410
+POST /faults/away               cut the API server off for ?seconds=10: every watch breaks, requests get 503
 POST /faults/drop-watches       break the connection of every open watch
 POST /faults/gone               end every open watch with 410 Expired
 POST /faults/half-frame         send half of the next frame of every open watch, then break it
@@ -99,6 +100,8 @@ impl Admin {
                 self.simulator.compact();
                 Ok(())
             }
+            "/faults/away" => number("seconds", 10)
+                .map(|seconds| faults.go_away(Duration::from_secs(seconds.into()))),
             "/faults/drop-watches" => watches(WatchFault::Drop),
             "/faults/gone" => watches(WatchFault::Gone),
             "/faults/half-frame" => watches(WatchFault::HalfFrame),

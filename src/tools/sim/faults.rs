@@ -14,6 +14,7 @@ use http_body::Body as _;
 use http_body::Frame;
 use parking_lot::Mutex;
 use tokio::sync::broadcast;
+use tokio::time::Instant;
 use tokio::time::Sleep;
 
 use crate::api::ResourceVersion;
@@ -56,6 +57,8 @@ pub struct FaultInjector {
     watches: broadcast::Sender<WatchFault>,
     /// The delay before each frame of a watch, in milliseconds; 0 for none.
     delay: Arc<AtomicU64>,
+    /// Until when every request is refused.
+    away_until: Arc<Mutex<Option<Instant>>>,
 }
 
 type NextWatchFault =
@@ -92,6 +95,7 @@ impl Default for FaultInjector {
             requests: Arc::default(),
             watches: broadcast::channel(16).0,
             delay: Arc::default(),
+            away_until: Arc::default(),
         }
     }
 }
@@ -113,6 +117,22 @@ impl FaultInjector {
     pub fn slow_down(&self, delay: Duration) {
         let milliseconds = delay.as_millis().try_into().unwrap_or(u64::MAX);
         self.delay.store(milliseconds, Ordering::Relaxed);
+    }
+
+    /// Cuts the API server off for `duration`: breaks every open watch, and refuses every request
+    /// with 503. Its objects may change meanwhile, as if other API servers went on. Zero ends this.
+    pub fn go_away(&self, duration: Duration) {
+        *self.away_until.lock() = (!duration.is_zero()).then(|| Instant::now() + duration);
+        if !duration.is_zero() {
+            self.fail_watches(WatchFault::Drop);
+        }
+    }
+
+    /// How long the API server stays cut off; `None` if it answers.
+    pub fn away_for(&self) -> Option<Duration> {
+        let until = (*self.away_until.lock())?;
+        let left = until.saturating_duration_since(Instant::now());
+        (!left.is_zero()).then_some(left)
     }
 
     /// Takes the fault of the current request, if there is one, and counts the request.

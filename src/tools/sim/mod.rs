@@ -30,6 +30,7 @@ use serde_json::Value;
 use serde_json::json;
 
 use crate::api::GroupVersionResource;
+use crate::api::ObjectKey;
 use crate::api::ResourceVersion;
 use crate::api::Status;
 use crate::shutdown::Shutdown;
@@ -218,6 +219,21 @@ impl Simulator {
             ..WriteTarget::collection(gvr.clone(), namespace)
         };
         self.store.write(|state| state.current(&target))
+    }
+
+    /// The keys and versions of the objects that a field selector selects; empty selects all.
+    ///
+    /// # Errors
+    ///
+    /// 404 if the kind is not served, 400 if the selector is not valid.
+    pub fn versions(
+        &self,
+        gvr: &GroupVersionResource,
+        field_selector: &str,
+    ) -> Result<Vec<(ObjectKey, ResourceVersion)>, Status> {
+        let served_kind = self.store.served_kind(gvr);
+        let served_kind = served_kind.ok_or_else(Status::path_not_found)?;
+        served_kind.versions(field_selector)
     }
 
     /// Drops all history, so that watches and lists at an older version get 410. Returns the oldest

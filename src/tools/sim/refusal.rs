@@ -87,6 +87,12 @@ pub(super) fn not_simulated(what: &str) -> Status {
     Status::failure(415, "UnsupportedMediaType", message)
 }
 
+/// 503 for every request while the API server is cut off.
+pub(super) fn away() -> Status {
+    let message = "the simulated API server is cut off";
+    Status::failure(503, "ServiceUnavailable", message)
+}
+
 /// 404 for a path that a real API server serves and the simulator does not.
 pub(super) fn not_simulated_path(what: &str) -> Status {
     let message = format!("the simulated API server has no {what}");

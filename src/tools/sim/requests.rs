@@ -33,6 +33,10 @@ impl Simulator {
     async fn respond(&self, request: Request<Body>) -> Response<Body> {
         let path = request.uri().path();
         let query = request.uri().query().unwrap_or_default().to_owned();
+        if self.faults.away_for().is_some() {
+            let away = refusal::away();
+            return layout::status_response(&away, request.headers(), &query).await;
+        }
         let info = RequestInfo::parse(request.method(), path, &query);
         let fault = if info.is_resource_request {
             self.faults.take_request_fault()

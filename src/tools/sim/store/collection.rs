@@ -7,6 +7,7 @@ use std::time::Duration;
 use serde_json::Value;
 
 use crate::api::EventType;
+use crate::api::FieldSelector;
 use crate::api::Object;
 use crate::api::ObjectKey;
 use crate::api::Resource;
@@ -137,6 +138,32 @@ impl Collection {
     fn value(&self, object: &Object) -> Option<Value> {
         let parts = self.served_kind.encoder.object_body(object);
         serde_json::from_slice(&parts.concat()).ok()
+    }
+}
+
+impl ServedKind {
+    /// The keys and versions of the objects that a field selector selects; empty selects all.
+    ///
+    /// # Errors
+    ///
+    /// 400 if the selector is not valid.
+    pub(crate) fn versions(
+        &self,
+        field_selector: &str,
+    ) -> Result<Vec<(ObjectKey, ResourceVersion)>, Status> {
+        let fields = FieldSelector::parse(field_selector, &self.kind.fields);
+        let fields = fields.map_err(|error| Status::bad_request(error.to_string()))?;
+        let selection = Selection {
+            fields,
+            ..Selection::default()
+        };
+        let Some(snapshot) = self.reader.snapshot() else {
+            return Ok(Vec::new());
+        };
+        let objects = snapshot.list(&selection, None);
+        Ok(objects
+            .map(|object| (object.key.clone(), object.resource_version))
+            .collect())
     }
 }
 

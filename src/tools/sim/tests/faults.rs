@@ -407,3 +407,56 @@ async fn a_body_beyond_the_limit_is_refused() {
     .await;
     assert_eq!(refused.code, 413);
 }
+
+/// The API server's objects may change while it is cut off, as in a cluster with several.
+#[tokio::test(start_paused = true)]
+async fn a_server_that_is_away_refuses_everything_and_comes_back() {
+    let simulator = simulator();
+    let mut body = watch(&simulator, "resourceVersion=0").await;
+    assert_eq!(
+        post_to_admin(&simulator, "/faults/away?seconds=5").await,
+        200
+    );
+    assert_eq!(next(&mut body).await, Ok(Some(Err(()))));
+    for path in [CONFIG_MAPS, "/api", "/readyz"] {
+        assert_eq!(get(&simulator, path).await.code, 503, "{path}");
+    }
+    let made = simulator.create(&maps(), Some("default"), map("meanwhile", 1));
+    made.expect("created");
+    tokio::time::sleep(Duration::from_secs(5)).await;
+    let list = get(&simulator, CONFIG_MAPS).await;
+    assert_eq!(
+        (list.code, list.body["items"].as_array().map(Vec::len)),
+        (200, Some(1))
+    );
+
+    assert_eq!(
+        post_to_admin(&simulator, "/faults/away?seconds=50").await,
+        200
+    );
+    assert_eq!(
+        post_to_admin(&simulator, "/faults/away?seconds=0").await,
+        200
+    );
+    assert_eq!(get(&simulator, "/api").await.code, 200);
+}
+
+#[tokio::test]
+async fn versions_are_those_of_the_selected_objects() {
+    let simulator = simulator();
+    let versions = |selector| simulator.versions(&maps(), selector);
+    assert_eq!(versions(""), Ok(Vec::new()));
+    for name in ["a", "b"] {
+        let made = simulator.create(&maps(), Some("default"), map(name, 1));
+        made.expect("created");
+    }
+    assert_eq!(versions("").map(|all| all.len()), Ok(2));
+    let selected = versions("metadata.name=b").expect("a selector");
+    let [(key, version)] = &selected[..] else {
+        panic!("{selected:?}");
+    };
+    let b = simulator.get(&maps(), Some("default"), "b").expect("b");
+    assert_eq!(key.name(), "b");
+    assert_eq!(b["metadata"]["resourceVersion"], version.to_string());
+    assert_eq!(versions("no such field=1").expect_err("refused").code, 400);
+}

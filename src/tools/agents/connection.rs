@@ -1,0 +1,91 @@
+//! The connection of an agent, which all of its requests share.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use http::Method;
+use http::Request;
+use http::Response;
+use http::header::ACCEPT;
+use http::header::USER_AGENT;
+use http_body_util::BodyExt;
+
+use crate::body::Body;
+use crate::body::empty;
+use crate::upstream::Client;
+use crate::upstream::DedicatedConnection;
+use crate::upstream::Error;
+use crate::upstream::HttpVersion;
+
+use super::Counters;
+
+/// Flow-control windows, in bytes: those of Go's HTTP/2 client for a stream and for the connection.
+const HTTP2: HttpVersion = HttpVersion::Http2 {
+    stream_window: 4 << 20,
+    connection_window: 16 << 20,
+};
+
+/// The connection of one agent. It is opened on first use, and again after it broke.
+pub(super) struct Connection {
+    client: Client,
+    open: tokio::sync::Mutex<Option<DedicatedConnection>>,
+    pub(super) totals: Arc<Counters>,
+}
+
+impl Connection {
+    pub(super) fn new(client: Client, totals: Arc<Counters>) -> Self {
+        Self {
+            client,
+            open: tokio::sync::Mutex::default(),
+            totals,
+        }
+    }
+
+    /// Sends a GET, and returns a successful answer.
+    pub(super) async fn get(&self, path: &str, accept: &str) -> Result<Response<Body>, Error> {
+        let request = Request::builder()
+            .method(Method::GET)
+            .uri(path)
+            .header(USER_AGENT, "kubefan-demo-agent")
+            .header(ACCEPT, accept)
+            .body(empty())
+            .map_err(|error| Error::Request(error.into()))?;
+        Counters::add(&self.totals.requests, 1);
+        let sent = async {
+            let connection = self.connection().await?;
+            self.client.request_over(&connection, request).await
+        };
+        let answer = sent.await;
+        if answer.is_err() {
+            Counters::add(&self.totals.refused, 1);
+        }
+        answer
+    }
+
+    /// The next bytes of an answer, which are counted; `None` at its end.
+    pub(super) async fn chunk(&self, body: &mut Body) -> Result<Option<Bytes>, Error> {
+        while let Some(frame) = body.frame().await {
+            if let Ok(bytes) = frame.map_err(Error::Transport)?.into_data() {
+                Counters::add(&self.totals.bytes, bytes.len() as u64);
+                return Ok(Some(bytes));
+            }
+        }
+        Ok(None)
+    }
+
+    /// Counts the requests so far as never refused.
+    pub(super) fn forget_refusals(&self) {
+        self.totals
+            .refused
+            .store(0, std::sync::atomic::Ordering::Relaxed);
+    }
+
+    async fn connection(&self) -> Result<DedicatedConnection, Error> {
+        let mut open = self.open.lock().await;
+        if let Some(connection) = open.as_ref().filter(|connection| !connection.is_closed()) {
+            return Ok(connection.clone());
+        }
+        let opened = self.client.open_connection(HTTP2).await?;
+        Ok(open.insert(opened).clone())
+    }
+}

@@ -1,0 +1,197 @@
+//! The simulated clients of the demo: node agents, controllers and dashboards.
+//!
+//! Each has one HTTP/2 connection to the server, as a client of client-go has over TLS. Node agents
+//! and controllers keep watches open and remember what these show; dashboards list again and again.
+//! The demo compares what the watches show with the objects of the cluster.
+
+mod connection;
+mod dashboard;
+mod roster;
+mod view;
+mod watcher;
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use tokio::sync::watch;
+
+use crate::api::GroupVersionResource;
+use crate::api::WireFormat;
+use crate::shutdown::Shutdown;
+use crate::upstream::Client;
+use crate::upstream::ClientConfig;
+use crate::upstream::ConnectError;
+
+pub use roster::Watched;
+pub use view::Fingerprint;
+
+use connection::Connection;
+use roster::Agent;
+use view::View;
+
+/// The pause between the starts of two agents, so that the start of all is no storm.
+const START_PAUSE: Duration = Duration::from_millis(30);
+/// Time in which the headers of an answer must arrive: a debug build on a busy machine is slow.
+const ANSWER_TIMEOUT: Duration = Duration::from_secs(60);
+/// The pause between two questions whether the server has a resource.
+const READY_PAUSE: Duration = Duration::from_millis(300);
+
+/// Which agents there are, and their server.
+#[derive(Clone, Debug)]
+pub struct Config {
+    /// The server's URL.
+    pub server: String,
+    /// The number of agents.
+    pub agents: usize,
+    /// The names of the nodes on which node agents run; must not be empty.
+    pub nodes: Vec<String>,
+}
+
+/// The running agents. Clones are cheap and share their state.
+#[derive(Clone)]
+pub struct Agents {
+    totals: Arc<Counters>,
+    views: Arc<Vec<Arc<View>>>,
+    count: usize,
+}
+
+/// What the agents asked for and got since their start.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Totals {
+    /// Requests that were sent: lists and watches.
+    pub requests: u64,
+    /// Watches that are open now.
+    pub watches: u64,
+    /// Events that arrived, those for the initial objects and bookmarks included.
+    pub events: u64,
+    /// Bytes of all answers' bodies.
+    pub bytes: u64,
+    /// Watches that ended or broke after they had been open.
+    pub ended: u64,
+    /// Requests that were refused or got no answer; all of them are sent again.
+    pub refused: u64,
+}
+
+#[derive(Default)]
+struct Counters {
+    requests: AtomicU64,
+    watches: AtomicU64,
+    events: AtomicU64,
+    bytes: AtomicU64,
+    ended: AtomicU64,
+    refused: AtomicU64,
+}
+
+impl Agents {
+    /// Starts the agents as background tasks of `shutdown`, one after another.
+    ///
+    /// # Errors
+    ///
+    /// If the server's URL is not valid.
+    pub async fn start(config: Config, shutdown: &Shutdown) -> Result<Self, ConnectError> {
+        let client = Client::connect(ClientConfig {
+            server: Some(config.server),
+            answer_timeout: ANSWER_TIMEOUT,
+            ..ClientConfig::default()
+        })
+        .await?;
+        let roster = roster::roster(config.agents, &config.nodes);
+        let totals = Arc::<Counters>::default();
+        let mut views = Vec::new();
+        let resources: BTreeSet<_> = roster.iter().flat_map(Agent::resources).collect();
+        let pilot = Connection::new(client.clone(), Arc::clone(&totals));
+        let (ready, is_ready) = watch::channel(false);
+        shutdown.spawn_background(async move {
+            wait_for(resources, &pilot).await;
+            ready.send_replace(true);
+        });
+        let turn = |number: usize| {
+            let mut is_ready = is_ready.clone();
+            let pause = START_PAUSE * u32::try_from(number).unwrap_or(u32::MAX);
+            async move {
+                // An error means that the pilot's task has ended, and then this one ends too.
+                let _ = is_ready.wait_for(|is_ready| *is_ready).await;
+                tokio::time::sleep(pause).await;
+            }
+        };
+        for (number, agent) in roster.into_iter().enumerate() {
+            let connection = Arc::new(Connection::new(client.clone(), Arc::clone(&totals)));
+            match agent {
+                Agent::Watcher(all) => {
+                    for watched in all {
+                        let view = Arc::new(View::new(watched));
+                        views.push(Arc::clone(&view));
+                        let connection = Arc::clone(&connection);
+                        let turn = turn(number);
+                        shutdown.spawn_background(async move {
+                            turn.await;
+                            watcher::watch(&connection, &view).await;
+                        });
+                    }
+                }
+                Agent::Dashboard(path) => {
+                    let turn = turn(number);
+                    shutdown.spawn_background(async move {
+                        turn.await;
+                        dashboard::poll(&connection, path).await;
+                    });
+                }
+            }
+        }
+        Ok(Self {
+            totals,
+            views: Arc::new(views),
+            count: config.agents,
+        })
+    }
+
+    /// The number of agents.
+    pub fn count(&self) -> usize {
+        self.count
+    }
+
+    /// What the agents asked for and got so far.
+    pub fn totals(&self) -> Totals {
+        let value = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
+        Totals {
+            requests: value(&self.totals.requests),
+            watches: value(&self.totals.watches),
+            events: value(&self.totals.events),
+            bytes: value(&self.totals.bytes),
+            ended: value(&self.totals.ended),
+            refused: value(&self.totals.refused),
+        }
+    }
+
+    /// What each watch selects, and the fingerprint of the objects that it shows.
+    pub fn views(&self) -> impl Iterator<Item = (&Watched, Fingerprint)> {
+        let views = self.views.iter();
+        views.map(|view| (view.watched(), view.fingerprint()))
+    }
+}
+
+/// Waits until the server's cache has all `resources`: until then it refuses watches, and so many
+/// clients at once would only ask again.
+async fn wait_for(resources: BTreeSet<GroupVersionResource>, pilot: &Connection) {
+    for gvr in resources {
+        let path = format!("{}?watch=true&resourceVersion=0", gvr.path(None));
+        while let Err(error) = pilot.get(&path, WireFormat::Json.media_type()).await {
+            tracing::debug!(%error, %gvr, "not ready");
+            tokio::time::sleep(READY_PAUSE).await;
+        }
+    }
+    pilot.forget_refusals();
+}
+
+impl Counters {
+    fn subtract(counter: &AtomicU64, count: u64) {
+        counter.fetch_sub(count, Ordering::Relaxed);
+    }
+
+    fn add(counter: &AtomicU64, count: u64) {
+        counter.fetch_add(count, Ordering::Relaxed);
+    }
+}

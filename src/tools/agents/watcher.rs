@@ -1,0 +1,196 @@
+//! A watch that an agent keeps open.
+
+use std::time::Duration;
+
+use memchr::memmem;
+
+use crate::api::WireFormat;
+use crate::tools::load::FrameCutter;
+use crate::tools::load::FrameType;
+use crate::tools::load::VersionFinder;
+use crate::upstream::Error;
+
+use super::Counters;
+use super::connection::Connection;
+use super::view::Objects;
+use super::view::View;
+
+const FIRST_PAUSE: Duration = Duration::from_millis(500);
+const LONGEST_PAUSE: Duration = Duration::from_secs(8);
+/// What is before the uid of an object; the uids of its owners come later.
+const UID: &[u8] = b"\"uid\":\"";
+/// The length of a uid, in bytes.
+const UID_LENGTH: usize = 36;
+
+/// Counts an open watch until it is dropped.
+struct Open<'a>(&'a Counters);
+
+impl<'a> Open<'a> {
+    fn new(totals: &'a Counters) -> Self {
+        Counters::add(&totals.watches, 1);
+        Self(totals)
+    }
+}
+
+impl Drop for Open<'_> {
+    fn drop(&mut self) {
+        Counters::subtract(&self.0.watches, 1);
+        Counters::add(&self.0.ended, 1);
+    }
+}
+
+/// The state of a watch that outlives its requests.
+struct Watcher<'a> {
+    view: &'a View,
+    objects: Objects,
+    versions: VersionFinder,
+    /// The version after which the next request begins; `None` to begin with the existing objects.
+    reached: Option<u64>,
+}
+
+/// Keeps a watch open, like an informer: it begins with the existing objects, resumes where it
+/// ended, and begins anew if it can't. Never returns.
+pub(super) async fn watch(connection: &Connection, view: &View) {
+    let mut watcher = Watcher {
+        view,
+        objects: Objects::default(),
+        versions: VersionFinder::new(WireFormat::Json),
+        reached: None,
+    };
+    let mut pause = FIRST_PAUSE;
+    loop {
+        match watcher.follow(connection).await {
+            Ok(()) => pause = FIRST_PAUSE,
+            Err(error) => {
+                tracing::debug!(%error, "the watch of an agent failed");
+                if error.is_expired() {
+                    watcher.reached = None;
+                }
+                pause = (2 * pause).min(LONGEST_PAUSE);
+            }
+        }
+        tokio::time::sleep(pause).await;
+    }
+}
+
+impl Watcher<'_> {
+    /// Opens a watch and follows it to its end. An error means that it could not be opened.
+    async fn follow(&mut self, connection: &Connection) -> Result<(), Error> {
+        let path = self.path();
+        let answer = connection.get(&path, WireFormat::Json.media_type()).await?;
+        let _open = Open::new(&connection.totals);
+        if self.reached.is_none() {
+            self.view.clear(&mut self.objects);
+        }
+        let mut frames = FrameCutter::new(WireFormat::Json);
+        let mut body = answer.into_body();
+        loop {
+            let bytes = match connection.chunk(&mut body).await {
+                Ok(Some(bytes)) => bytes,
+                Ok(None) => return Ok(()),
+                Err(error) => {
+                    tracing::debug!(%error, "the watch of an agent broke");
+                    return Ok(());
+                }
+            };
+            let mut events = 0;
+            let cut = frames.cut(&bytes, |frame| {
+                events += 1;
+                self.take(frame);
+            });
+            Counters::add(&connection.totals.events, events);
+            if let Err(error) = cut {
+                tracing::debug!(%error, "the watch of an agent ended");
+                return Ok(());
+            }
+        }
+    }
+
+    fn take(&mut self, frame: &[u8]) {
+        let version = self.versions.find(frame);
+        match FrameType::of(WireFormat::Json, frame) {
+            FrameType::Bookmark => self.reached = version,
+            FrameType::Error | FrameType::Unknown => self.reached = None,
+            change @ (FrameType::Added | FrameType::Modified | FrameType::Deleted) => {
+                let (Some(uid), Some(version)) = (uid(frame), version) else {
+                    return;
+                };
+                let state = (change != FrameType::Deleted).then_some(version);
+                self.view.apply(&mut self.objects, uid, state);
+                // The versions of the initial objects are in no order.
+                self.reached = self.reached.map(|_| version);
+            }
+        }
+    }
+
+    fn path(&self) -> String {
+        let watched = self.view.watched();
+        let path = watched.gvr.path(None);
+        let start = match self.reached {
+            Some(version) => format!("resourceVersion={version}"),
+            // Any state will do to begin with, as for an informer that lists.
+            None => "resourceVersion=0&sendInitialEvents=true&resourceVersionMatch=NotOlderThan"
+                .to_owned(),
+        };
+        // The names of nodes need no percent-encoding, and neither does the operator.
+        let selector = match watched.field_selector.as_str() {
+            "" => String::new(),
+            selector => format!("&fieldSelector={selector}"),
+        };
+        format!("{path}?watch=true&allowWatchBookmarks=true&{start}{selector}")
+    }
+}
+
+/// The uid of the object in a frame.
+fn uid(frame: &[u8]) -> Option<&[u8]> {
+    let from = memmem::find(frame, UID)? + UID.len();
+    frame.get(from..from + UID_LENGTH)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::api::GroupVersionResource;
+    use crate::tools::agents::Fingerprint;
+    use crate::tools::agents::Watched;
+
+    fn frame(event: &str, uid: u32, version: u64) -> Vec<u8> {
+        let uid = format!("00000000-0000-0000-0000-{uid:012}");
+        format!(
+            "{{\"type\":\"{event}\",\"object\":{{\"metadata\":{{\"name\":\"a\",\"uid\":\"{uid}\",\
+             \"resourceVersion\":\"{version}\",\"ownerReferences\":[{{\"uid\":\"x\"}}]}}}}}}\n"
+        )
+        .into_bytes()
+    }
+
+    #[test]
+    fn a_watch_shows_its_objects_and_resumes_after_the_last_event() {
+        let view = View::new(Watched {
+            gvr: GroupVersionResource::new("", "v1", "pods"),
+            field_selector: "spec.nodeName=a".to_owned(),
+        });
+        let mut watcher = Watcher {
+            view: &view,
+            objects: Objects::default(),
+            versions: VersionFinder::new(WireFormat::Json),
+            reached: None,
+        };
+        watcher.take(&frame("ADDED", 1, 30));
+        watcher.take(&frame("ADDED", 2, 20));
+        assert!(watcher.path().contains("sendInitialEvents=true"));
+        watcher.take(
+            b"{\"type\":\"BOOKMARK\",\"object\":{\"metadata\":{\"resourceVersion\":\"40\"}}}\n",
+        );
+        assert_eq!(view.fingerprint(), Fingerprint::of([20, 30]));
+        watcher.take(&frame("MODIFIED", 2, 50));
+        watcher.take(&frame("DELETED", 1, 60));
+        assert_eq!(view.fingerprint(), Fingerprint::of([50]));
+        assert_eq!(
+            watcher.path(),
+            "/api/v1/pods?watch=true&allowWatchBookmarks=true&resourceVersion=60\
+             &fieldSelector=spec.nodeName=a"
+        );
+        watcher.take(b"{\"type\":\"ERROR\",\"object\":{\"code\":410}}\n");
+        assert!(watcher.path().contains("sendInitialEvents=true"));
+    }
+}
