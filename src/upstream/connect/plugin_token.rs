@@ -195,8 +195,10 @@ mod tests {
             "interactiveMode": "Never",
         });
         let exec = serde_json::from_value(exec).expect("a plugin");
-        let mut auth = AuthInfo::default();
-        auth.exec = Some(exec);
+        let mut auth = AuthInfo {
+            exec: Some(exec),
+            ..AuthInfo::default()
+        };
         let plugin = ExecPlugin::take(&mut auth).expect("a plugin");
         let expires_at = Timestamp::now().checked_add(after).expect("a time");
         let old = HeaderValue::from_static("Bearer old");
