@@ -31,6 +31,7 @@ static SERVER: LazyLock<KubefanServer> = LazyLock::new(|| {
     let directory = tempfile::tempdir().expect("a directory");
     let any = SocketAddr::from(([127, 0, 0, 1], 0));
     let app = runtime.block_on(DemoApp::start(DemoConfig {
+        agents: 0,
         nodes: 200,
         pods: PODS,
         churn: 0,

@@ -29,6 +29,8 @@ use super::source::Source;
 use super::view::SharedView;
 use super::view::View;
 
+/// The steps after which a read of one object decodes it, rather than what else has changed.
+const STEPS_OF_GET: usize = 4;
 /// Budget units of a step of a view, which decodes up to 32 objects.
 const UNITS_PER_STEP: usize = CoopBudget::UNITS / 4;
 /// How long the background task first waits after it has applied everything.
@@ -239,13 +241,17 @@ impl<K: DeserializeOwned> Shared<K> {
         }
     }
 
-    /// The decoded form of the object at `key`, if the view has it. It waits for no change: if the view
-    /// lacks some, the caller decodes the object of a snapshot.
+    /// The decoded form of the object at `key`, if the view has it after a few steps. If it lacks more
+    /// changes, the caller decodes the object of a snapshot.
     pub(super) fn kept(&self, key: &ObjectKey) -> Option<Arc<K>> {
         if self.storage == Storage::Bytes {
             return None;
         }
-        let view = self.view.if_current(self.reader().as_ref())?;
+        let reader = self.reader();
+        if !(0..STEPS_OF_GET).any(|_| self.view.step(reader.clone())) {
+            return None;
+        }
+        let view = self.view.if_current(reader.as_ref())?;
         view.get(key).cloned()
     }
 

@@ -26,7 +26,7 @@ use super::informer::Shared;
 /// With [`Storage::Decoded`] or an index, a list, or a read of an index, may have to decode what has
 /// changed since the last one: all objects after such a replacement, or after a new list that finds all
 /// of them changed. A background task does this soon, and so does a handler before it is called. Other
-/// readers go on meanwhile, and [`Lister::get`] decodes at most the object that it returns.
+/// readers go on meanwhile, and [`Lister::get`] decodes at most about a hundred objects.
 pub struct Lister<K>(Arc<Shared<K>>);
 
 impl<K> Clone for Lister<K> {

@@ -74,7 +74,7 @@ pub(super) fn roster(count: usize, nodes: &[String]) -> Vec<Agent> {
             let kind = next(&mut dashboards) % DASHBOARDS.len();
             return Agent::Dashboard(DASHBOARDS[kind]);
         }
-        if index % CONTROLLER_EVERY == 0 {
+        if index.is_multiple_of(CONTROLLER_EVERY) {
             let kind = next(&mut controllers) % CONTROLLERS.len();
             return Agent::Watcher(watches(CONTROLLERS[kind], ""));
         }

@@ -217,7 +217,7 @@ fn number(number: u64) -> String {
 fn bytes(bytes: u64) -> String {
     match bytes {
         ..1_000_000 => format!("{:.1} kB", bytes as f64 / 1e3),
-        ..1_000_000_000 => format!("{:.1} MB", bytes as f64 / 1e6),
+        1_000_000..1_000_000_000 => format!("{:.1} MB", bytes as f64 / 1e6),
         _ => format!("{:.2} GB", bytes as f64 / 1e9),
     }
 }
