@@ -12,7 +12,6 @@ use kubefan::shared_informer::{Config, Factory, Lister};
 use kubefan::shutdown::{self, Shutdown, Signals};
 use kubefan::upstream::{Client, ClientConfig};
 use std::{collections::BTreeMap, error::Error, sync::Arc, time::Duration};
-use tokio::time::Instant;
 
 const NAME: &str = "kubefan-example";
 type Failure = Box<dyn Error + Send + Sync>;
@@ -56,8 +55,8 @@ async fn main() -> Result<(), Box<dyn Error>> {
     let ended = Manager::new(shutdown.clone())
         .with_leader_election(lease, leader_election::Config::default())
         .add(controller, move |request| reconcile(state.clone(), request))
-        .run(signals.next());
-    let ended = ended.await;
+        .run(signals.next())
+        .await;
     shutdown.drain().await;
     Ok(ended?)
 }
@@ -94,7 +93,7 @@ async fn reconcile(state: Arc<State>, request: Request) -> Result<Action, Failur
     };
     // The next reconcile must read this write, or it would repeat it.
     let version = ResourceVersion(written.resource_version().unwrap_or_default().parse()?);
-    let deadline = Instant::now() + Duration::from_secs(10);
+    let deadline = tokio::time::Instant::now() + Duration::from_secs(10);
     state.maps.wait_for(version, deadline).await;
     Ok(Action::Done)
 }

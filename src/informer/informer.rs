@@ -300,7 +300,7 @@ impl Informer {
     /// # Errors
     ///
     /// As for [`Reader::gap`].
-    pub fn bridge(
+    pub(crate) fn bridge(
         &self,
         version: ResourceVersion,
         selection: &Arc<Selection>,

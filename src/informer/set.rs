@@ -4,6 +4,7 @@
 
 mod changes;
 mod numbering;
+mod refusals;
 mod required;
 
 use std::sync::Arc;
@@ -38,7 +39,6 @@ use super::InformerSpec;
 use super::ObjectContent;
 use super::Reflector;
 use super::ReflectorConfig;
-use super::ReflectorEnd;
 use super::ReflectorMetrics;
 use super::Signals;
 use super::WireShape;
@@ -410,11 +410,6 @@ impl InformerSet {
         Arc::clone(&entry.or_insert_with(|| Arc::clone(informer)))
     }
 
-    fn remembered_refusal(&self, key: &Key) -> Option<StartError> {
-        let (refusal, until) = *self.inner.refusals.get(key)?;
-        (Instant::now() < until).then_some(refusal)
-    }
-
     /// An informer that is neither registered nor running yet.
     fn make(
         &self,
@@ -529,25 +524,6 @@ impl InformerSet {
             registration.set.remember_refusal(&registration.key, &ended);
         };
         self.inner.shutdown.spawn_background(run.instrument(span));
-    }
-
-    /// Remembers a refusal for a while, so that requests do not restart the informer in a loop.
-    fn remember_refusal(&self, key: &Key, ended: &ReflectorEnd) {
-        let refusal = match ended {
-            ReflectorEnd::Forbidden(_) => Some((StartError::Forbidden, Config::FORBIDDEN_TTL)),
-            ReflectorEnd::NotAcceptable(_) => {
-                Some((StartError::NotAcceptable, Config::NOT_ACCEPTABLE_TTL))
-            }
-            ReflectorEnd::Gone(_) => Some((StartError::Gone, Config::GONE_TTL)),
-            ReflectorEnd::Stopped => None,
-        };
-        if let Some((refusal, ttl)) = refusal {
-            let now = Instant::now();
-            let refusals = &self.inner.refusals;
-            // Forgets old refusals here, because clients can name any number of namespaces.
-            refusals.retain(|_, (_, until)| now < *until);
-            refusals.insert(key.clone(), (refusal, now + ttl));
-        }
     }
 }
 

@@ -36,7 +36,7 @@ use crate::net::received_frames::ControlFrames;
 /// What a WINDOW_UPDATE counts.
 const UPDATE_COST: f64 = 0.1;
 /// Bytes sent to the peer for each of which it may send a WINDOW_UPDATE.
-const BYTES_PER_UPDATE: f64 = 1024.0;
+const BYTES_PER_UPDATE: usize = 1024;
 
 /// The resets of a connection's unanswered streams, and its control frames.
 #[derive(Debug)]
@@ -109,9 +109,15 @@ impl PeerLimit {
 
     /// The peer has sent control frames.
     pub(super) fn record_control(&self, control: ControlFrames) {
-        let sent = self.sent.swap(0, Ordering::Relaxed);
-        let updates = f64::from(control.updates) - sent as f64 / BYTES_PER_UPDATE;
-        self.spend(f64::from(control.others) + updates.max(0.0) * UPDATE_COST);
+        let due = control.updates as usize * BYTES_PER_UPDATE;
+        let before = self
+            .sent
+            .fetch_update(Ordering::Relaxed, Ordering::Relaxed, |sent| {
+                Some(sent.saturating_sub(due))
+            });
+        // What is left counts for later updates.
+        let unpaid = due.saturating_sub(before.unwrap_or_default()) / BYTES_PER_UPDATE;
+        self.spend(f64::from(control.others) + unpaid as f64 * UPDATE_COST);
     }
 
     /// `bytes` were sent to the peer.

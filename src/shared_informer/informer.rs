@@ -228,7 +228,7 @@ impl<K: DeserializeOwned> Shared<K> {
 
     /// The view, with everything that the cache has applied.
     pub(super) fn view(&self) -> RwLockReadGuard<'_, View<K>> {
-        self.view.current(self.reader())
+        self.view.current(|| self.reader())
     }
 
     /// Makes the view apply what the cache has applied, and yields between its steps. So a handler that
@@ -247,11 +247,10 @@ impl<K: DeserializeOwned> Shared<K> {
         if self.storage == Storage::Bytes {
             return None;
         }
-        let reader = self.reader();
-        if !(0..STEPS_OF_GET).any(|_| self.view.step(reader.clone())) {
+        if !(0..STEPS_OF_GET).any(|_| self.view.step(self.reader())) {
             return None;
         }
-        let view = self.view.if_current(reader.as_ref())?;
+        let view = self.view.if_current(self.reader().as_ref())?;
         view.get(key).cloned()
     }
 

@@ -96,14 +96,19 @@ impl<K: DeserializeOwned> SharedView<K> {
     }
 
     /// The view of the cache of `reader`, with everything that the cache has applied. What the view
-    /// lacks is applied here, in steps between which other readers get their turn.
-    pub(super) fn current(&self, reader: Option<Reader>) -> RwLockReadGuard<'_, View<K>> {
-        if let Some(view) = self.if_current(reader.as_ref()) {
-            return view;
-        }
+    /// lacks is applied here, in steps between which other readers get their turn. `reader` is called
+    /// for each step: with caches of different times, two callers would undo each other's steps.
+    pub(super) fn current(
+        &self,
+        reader: impl Fn() -> Option<Reader>,
+    ) -> RwLockReadGuard<'_, View<K>> {
         loop {
+            let present = reader();
+            if let Some(view) = self.if_current(present.as_ref()) {
+                return view;
+            }
             let mut view = self.view.write();
-            view.follow(reader.clone());
+            view.follow(present);
             if view.advance(STEP) {
                 return RwLockWriteGuard::downgrade(view);
             }

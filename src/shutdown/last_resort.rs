@@ -65,7 +65,8 @@ impl State {
     /// earlier one was not taken.
     fn ends_process(&mut self, now: Instant) -> bool {
         if self.users == 0 {
-            return true;
+            // The program may end because of this very signal, and so take no more.
+            return !self.taken_at.is_some_and(|taken| taken + PATIENCE >= now);
         }
         let Some(since) = self.waiting_since else {
             self.waiting_since = Some(now);
@@ -138,6 +139,10 @@ mod tests {
         assert!(!slow.ends_process(at(60_000)));
         // It hangs from now on.
         assert!(slow.ends_process(at(62_000)));
-        assert!(state(0).ends_process(at(0)));
+        let mut ending = state(0);
+        assert!(ending.ends_process(at(0)));
+        ending.taken_at = Some(at(100));
+        let ends = [110, 5_000].map(|time| ending.ends_process(at(time)));
+        assert_eq!(ends, [false, true]);
     }
 }

@@ -16,9 +16,7 @@ use http::header::ACCEPT;
 use http::header::HeaderValue;
 use http::header::USER_AGENT;
 use http::uri::PathAndQuery;
-use hyper::rt::Executor;
 use serde::de::DeserializeOwned;
-use tokio::sync::oneshot;
 use tokio::time::Instant;
 use tower::ServiceExt;
 
@@ -29,7 +27,6 @@ use super::connect::ConnectError;
 use super::connect::accepted::AcceptedCredentials;
 use super::connect::kubeconfig;
 use super::connect::transport::MaybeSent;
-use super::connect::transport::OwnConnections;
 use super::connect::transport::Pool;
 use super::connect::transport::Stack;
 use super::connect::transport::Stacks;
@@ -44,13 +41,12 @@ use crate::body::BoxError;
 
 mod kube_client;
 mod paths;
+mod renewal;
 
 pub use paths::has_dot_segment;
 pub(super) use paths::is_answered_by_backend;
 
 const OUR_USER_AGENT: &str = concat!("kubefan/", env!("CARGO_PKG_VERSION"));
-/// The shortest time between reloads because the API server answered 401 to kubefan's credentials.
-const RENEWAL_PAUSE: Duration = Duration::from_secs(10);
 /// The largest JSON answer, in bytes, that is read into memory.
 const JSON_LIMIT: usize = 256 << 20;
 
@@ -457,11 +453,17 @@ impl Client {
         let stacks = self.inner.stacks.load_full();
         let own = stacks.own.as_ref().ok_or_else(no_own_connections)?;
         let response = self.inner.call(&own.caller, request).await?;
-        // An error of a server may be that of a load balancer, which asks for no credentials.
-        if let Some(credentials) = credentials
-            && !response.status().is_server_error()
-        {
-            accepted.record(credentials, response.status() != StatusCode::UNAUTHORIZED);
+        // Others may be answers to requests whose credentials nothing has looked at: of a load balancer,
+        // or a 400 of the API server.
+        let are_accepted = match response.status() {
+            StatusCode::UNAUTHORIZED => Some(false),
+            status if status.is_success() || status == StatusCode::SWITCHING_PROTOCOLS => {
+                Some(true)
+            }
+            _ => None,
+        };
+        if let (Some(credentials), Some(are_accepted)) = (credentials, are_accepted) {
+            accepted.record(credentials, are_accepted);
         }
         Ok(response)
     }
@@ -490,55 +492,6 @@ impl Client {
                 self.inner.call(&stacks.kubefan, repeat).await
             }
             _ => Ok(response),
-        }
-    }
-
-    /// Reloads the credentials after the API server refused those of `used`. Returns true if other
-    /// ones are in use now; they may be equal. Reloads at most every 10 s. A reload that has begun
-    /// continues if the future is dropped, because other requests wait for it, and because an exec
-    /// plugin may take longer than each of them.
-    async fn renew(&self, used: &Arc<Stacks>, own: &OwnConnections) -> bool {
-        let mut renewed_at = Arc::clone(&self.inner.renewed_at).lock_owned().await;
-        if !Arc::ptr_eq(used, &self.inner.stacks.load()) {
-            return true;
-        }
-        if renewed_at.is_some_and(|at| at.elapsed() < RENEWAL_PAUSE) {
-            return false;
-        }
-        let last = renewed_at.replace(Instant::now());
-        // Refusals that last are not logged again and again.
-        let is_new = last.is_none_or(|at| at.elapsed() > 6 * RENEWAL_PAUSE);
-        let (client, (done, reloaded)) = (self.clone(), oneshot::channel());
-        own.opener.executor().execute(async move {
-            let is_reloaded = client.reload_refused(is_new).await;
-            drop(renewed_at);
-            // Sending fails if the request was cancelled.
-            done.send(is_reloaded).ok();
-        });
-        reloaded.await.unwrap_or(false)
-    }
-
-    /// Reloads credentials that the API server refused; returns whether that succeeded. Logs the
-    /// refusal only if it `is_new`.
-    async fn reload_refused(&self, is_new: bool) -> bool {
-        match self.reload().await {
-            Ok(()) => {
-                if is_new {
-                    tracing::warn!(
-                        "the API server refused kubefan's credentials (401), reloaded them"
-                    );
-                }
-                true
-            }
-            Err(_) if !is_new => false,
-            Err(error) => {
-                let error = &error as &dyn std::error::Error;
-                tracing::warn!(
-                    error,
-                    "the API server refused kubefan's credentials (401), and they cannot be reloaded"
-                );
-                false
-            }
         }
     }
 

@@ -107,6 +107,11 @@ impl Schedule {
         self.unanswered >= REPEATED && self.unanswered.is_multiple_of(2)
     }
 
+    /// True if no question was asked since the last change.
+    pub(super) fn has_unasked_change(&self) -> bool {
+        self.change.is_some_and(|change| change.done == 0)
+    }
+
     /// When the question is asked next, and how urgent it is then.
     pub(super) fn next(&self) -> (Instant, Urgency) {
         let mut next = (self.regular, Urgency::Regular);

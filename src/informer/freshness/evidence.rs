@@ -134,7 +134,7 @@ impl Difference {
     }
 
     /// The objects that are not as listed after the changes up to the list's version. `None` if the
-    /// log lacks one of these changes.
+    /// log lacks one of these changes, or if all are explained but more than are kept may differ.
     ///
     /// Objects are compared one by one here, because both sides are known at the same version.
     async fn unexplained(&self, reader: &Reader) -> Option<Vec<&ObjectKey>> {
@@ -152,7 +152,9 @@ impl Difference {
             budget.charge(EVENT_UNITS);
             budget.proceed().await;
         }
-        Some(unexplained.into_iter().collect())
+        // Of a difference with more objects than are kept, one that is not kept may be unexplained.
+        let is_known = !unexplained.is_empty() || self.listed.len() < MAX_OBJECTS;
+        is_known.then(|| unexplained.into_iter().collect())
     }
 
     /// What a list of the selection has of the event's object after the event.

@@ -324,6 +324,10 @@ impl<P: FreshnessProbe> Prover<P> {
         if list.matches(&snapshot).await {
             return Ok(done(Some(self.list_proof(&list, &snapshot, barrier))));
         }
+        if applied == list.version {
+            // An earlier difference may lack the objects that differ now.
+            list.difference = None;
+        }
         let difference = list.difference_from(&snapshot).await;
         if applied == list.version {
             self.decide(&difference).await;

@@ -155,7 +155,7 @@ impl Register {
             return;
         };
         group.is_suspect &= group.schedule.is_changing();
-        let is_due = group.schedule.next().0 <= now;
+        let is_due = group.schedule.has_unasked_change() || group.schedule.next().0 <= now;
         let is_held = group.is_held && group.is_suspect && is_due;
         self.hold(id, is_held);
     }

@@ -1,0 +1,38 @@
+//! The refusals of the API server that the set remembers.
+
+use tokio::time::Instant;
+
+use crate::informer::Config;
+use crate::informer::ReflectorEnd;
+
+use super::InformerSet;
+use super::Key;
+use super::StartError;
+
+// === impl InformerSet ===
+
+impl InformerSet {
+    pub(super) fn remembered_refusal(&self, key: &Key) -> Option<StartError> {
+        let (refusal, until) = *self.inner.refusals.get(key)?;
+        (Instant::now() < until).then_some(refusal)
+    }
+
+    /// Remembers a refusal for a while, so that requests do not restart the informer in a loop.
+    pub(super) fn remember_refusal(&self, key: &Key, ended: &ReflectorEnd) {
+        let refusal = match ended {
+            ReflectorEnd::Forbidden(_) => Some((StartError::Forbidden, Config::FORBIDDEN_TTL)),
+            ReflectorEnd::NotAcceptable(_) => {
+                Some((StartError::NotAcceptable, Config::NOT_ACCEPTABLE_TTL))
+            }
+            ReflectorEnd::Gone(_) => Some((StartError::Gone, Config::GONE_TTL)),
+            ReflectorEnd::Stopped => None,
+        };
+        if let Some((refusal, ttl)) = refusal {
+            let now = Instant::now();
+            let refusals = &self.inner.refusals;
+            // Forgets old refusals here, because clients can name any number of namespaces.
+            refusals.retain(|_, (_, until)| now < *until);
+            refusals.insert(key.clone(), (refusal, now + ttl));
+        }
+    }
+}
