@@ -95,8 +95,12 @@ pub(crate) fn without_extensions(
 /// The DER of a value with this tag.
 fn encoded(tag: u8, parts: &[&[u8]]) -> Vec<u8> {
     let content = parts.concat();
-    let length = u16::try_from(content.len()).unwrap().to_be_bytes();
-    [&[tag, 0x82], &length[..], &content].concat()
+    let length = match u16::try_from(content.len()).unwrap().to_be_bytes() {
+        [0, short @ ..=0x7f] => vec![short],
+        [0, long] => vec![0x81, long],
+        [high, low] => vec![0x82, high, low],
+    };
+    [&[tag], &length[..], &content].concat()
 }
 
 /// The certificate and the key of [`pair`], changed so that the certificate's key has an algorithm that

@@ -118,7 +118,13 @@ fn value(der: &[u8]) -> (&[u8], &[u8]) {
 fn encoded(tag: u8, parts: &[&[u8]]) -> Vec<u8> {
     let content = parts.concat();
     let length = u16::try_from(content.len()).expect("a short certificate");
-    [&[tag, 0x82], &length.to_be_bytes()[..], &content].concat()
+    // Go accepts the shortest form only.
+    let length = match length.to_be_bytes() {
+        [0, short @ ..=0x7f] => vec![short],
+        [0, long] => vec![0x81, long],
+        [high, low] => vec![0x82, high, low],
+    };
+    [&[tag], &length[..], &content].concat()
 }
 
 fn client_params(user: &str, group: &str) -> CertificateParams {
