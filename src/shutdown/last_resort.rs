@@ -66,7 +66,7 @@ impl State {
     fn ends_process(&mut self, now: Instant) -> bool {
         if self.users == 0 {
             // The program may end because of this very signal, and so take no more.
-            return !self.taken_at.is_some_and(|taken| taken + PATIENCE >= now);
+            return self.taken_at.is_none_or(|taken| taken + PATIENCE < now);
         }
         let Some(since) = self.waiting_since else {
             self.waiting_since = Some(now);
