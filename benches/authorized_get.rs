@@ -65,6 +65,7 @@ fn main() {
 async fn measure() {
     let directory = tempfile::tempdir().expect("a directory");
     let demo = DemoApp::start(DemoConfig {
+        agents: 0,
         nodes: 10,
         pods: 100,
         churn: 0,

@@ -36,6 +36,7 @@ fn main() {
 async fn measure() {
     let directory = tempfile::tempdir().expect("a directory");
     let app = DemoApp::start(DemoConfig {
+        agents: 0,
         nodes: 200,
         pods: PODS,
         churn: 0,
