@@ -12,7 +12,7 @@ use crate::net::PublicKey;
 
 use super::parse;
 
-/// A certificate without extensions, and who has issued it.
+/// A certificate without extensions, and its issuer.
 pub(super) struct IssuedWithoutExtensions<'a> {
     /// The name of the issuer, in DER.
     issuer: &'a [u8],
