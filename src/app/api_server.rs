@@ -32,8 +32,10 @@ const BACKOFF: BackoffConfig = BackoffConfig {
 };
 /// The longest wait that an API server can request by `Retry-After`.
 const LONGEST_PAUSE: Duration = Duration::from_secs(30);
-/// How long an API server that answers, but says that it is not ready, is waited for. It may say so
-/// for ever because of something that kubefan does not need.
+/// How long one of them may wait for the API server to say whether it is ready.
+const READINESS_TIMEOUT: Duration = Duration::from_secs(5);
+/// How long an API server that does not say that it is ready is waited for. It may never say so because
+/// of something that kubefan does not need.
 const READY_TIMEOUT: Duration = Duration::from_secs(60);
 /// How often it is logged that kubefan still waits for the same reason.
 const LOG_INTERVAL: Duration = Duration::from_secs(60);
@@ -42,7 +44,7 @@ const LOG_INTERVAL: Duration = Duration::from_secs(60);
 struct Wait {
     since: Instant,
     backoff: Backoff,
-    /// Since when the API server says that it is not ready.
+    /// Since when the API server does not say that it is ready.
     unready_since: Option<Instant>,
     logged: Option<(Instant, String)>,
 }
@@ -51,6 +53,8 @@ struct Wait {
 #[derive(Debug)]
 enum Failure {
     Unready(Error),
+    /// It does not say in time whether it is ready.
+    NoReadiness,
     Discovery(Error),
     Timeout,
 }
@@ -105,13 +109,17 @@ impl Wait {
         }
     }
 
-    async fn attempt(&mut self, client: &Client) -> Result<LiveRestMapper, Failure> {
-        let must_be_ready = self
-            .unready_since
-            .is_none_or(|since| since.elapsed() < READY_TIMEOUT);
+    fn must_be_ready(&self) -> bool {
+        let unready_since = self.unready_since;
+        unready_since.is_none_or(|since| since.elapsed() < READY_TIMEOUT)
+    }
+
+    async fn attempt(&self, client: &Client) -> Result<LiveRestMapper, Failure> {
         let attempt = async {
-            if must_be_ready {
-                client.check_ready().await.map_err(Failure::Unready)?;
+            if self.must_be_ready() {
+                let ready = timeout(READINESS_TIMEOUT, client.check_ready()).await;
+                let ready = ready.map_err(|_| Failure::NoReadiness)?;
+                ready.map_err(Failure::Unready)?;
             }
             let discovered = LiveRestMapper::discover(client.clone()).await;
             discovered.map_err(Failure::Discovery)
@@ -122,10 +130,10 @@ impl Wait {
 
     fn next_pause(&mut self, failure: &Failure) -> Duration {
         match failure {
-            Failure::Unready(Error::Answer { .. }) => {
+            Failure::Unready(_) | Failure::NoReadiness => {
                 self.unready_since.get_or_insert_with(Instant::now);
             }
-            _ => self.unready_since = None,
+            Failure::Discovery(_) | Failure::Timeout => self.unready_since = None,
         }
         let requested = failure.error().and_then(Error::retry_after);
         let requested = requested.unwrap_or_default().min(LONGEST_PAUSE);
@@ -161,7 +169,7 @@ impl Failure {
     fn error(&self) -> Option<&Error> {
         match self {
             Self::Unready(error) | Self::Discovery(error) => Some(error),
-            Self::Timeout => None,
+            Self::NoReadiness | Self::Timeout => None,
         }
     }
 
@@ -173,7 +181,7 @@ impl Failure {
     fn into_error(self) -> anyhow::Error {
         match self {
             Self::Unready(error) | Self::Discovery(error) => error.into(),
-            Self::Timeout => anyhow::anyhow!("no answer within {ATTEMPT_TIMEOUT:?}"),
+            Self::NoReadiness | Self::Timeout => anyhow::anyhow!("{self}"),
         }
     }
 }
@@ -186,6 +194,7 @@ impl fmt::Display for Failure {
                 write!(f, "it answers that it is not ready ({})", status.code)
             }
             Self::Unready(error) | Self::Discovery(error) => f.write_str(&one_line(error)),
+            Self::NoReadiness => write!(f, "no answer of /readyz within {READINESS_TIMEOUT:?}"),
             Self::Timeout => write!(f, "no answer within {ATTEMPT_TIMEOUT:?}"),
         }
     }
@@ -200,4 +209,24 @@ fn one_line(error: &Error) -> String {
         cause = error.source();
     }
     text.split_whitespace().collect::<Vec<_>>().join(" ")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn an_api_server_that_never_says_it_is_ready_is_used_after_a_minute() {
+        let mut wait = Wait::new();
+        let began = Instant::now();
+        while wait.must_be_ready() {
+            let pause = wait.next_pause(&Failure::NoReadiness);
+            tokio::time::advance(READINESS_TIMEOUT + pause).await;
+        }
+        let longest = READY_TIMEOUT + 2 * READINESS_TIMEOUT + BACKOFF.cap;
+        assert!((READY_TIMEOUT..longest).contains(&began.elapsed()));
+        // It may have restarted meanwhile.
+        wait.next_pause(&Failure::Timeout);
+        assert!(wait.must_be_ready());
+    }
 }

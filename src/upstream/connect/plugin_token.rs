@@ -28,7 +28,8 @@ use crate::body::BoxError;
 
 /// How long before its expiry a token is renewed.
 const RENEWAL: Duration = Duration::from_secs(60);
-/// How long after a failed run the plugin is not run again.
+/// How long after a run the plugin is not run again. It may have failed, or all its tokens may expire
+/// soon, or the clocks may differ.
 const PAUSE: Duration = Duration::from_secs(10);
 
 /// Adds the token of an exec plugin to requests. Clones share the token.
@@ -36,10 +37,16 @@ const PAUSE: Duration = Duration::from_secs(10);
 pub(super) struct PluginToken {
     plugin: Arc<ExecPlugin>,
     current: Arc<ArcSwap<Token>>,
-    /// The last failed run, if no run has succeeded since. Locked while the plugin runs, so that all
-    /// requests share the run.
-    failed: Arc<tokio::sync::Mutex<Option<(Instant, PluginError)>>>,
+    /// The last run. Locked while the plugin runs, so that all requests share the run.
+    last: Arc<tokio::sync::Mutex<Option<Run>>>,
     executor: RuntimeExecutor,
+}
+
+/// A run of the plugin that has ended.
+#[derive(Debug)]
+struct Run {
+    ended: Instant,
+    outcome: Result<(), PluginError>,
 }
 
 #[derive(Debug)]
@@ -73,7 +80,7 @@ impl PluginToken {
         Self {
             plugin: Arc::new(plugin),
             current: Arc::new(ArcSwap::from_pointee(Token { header, expires_at })),
-            failed: Arc::default(),
+            last: Arc::default(),
             executor: RuntimeExecutor::current(),
         }
     }
@@ -88,31 +95,36 @@ impl PluginToken {
     /// continues if the future is dropped, because it may take longer than each of the requests that
     /// wait for it.
     async fn header(&self) -> Result<HeaderValue, PluginError> {
-        let mut failed = Arc::clone(&self.failed).lock_owned().await;
+        let mut last = Arc::clone(&self.last).lock_owned().await;
         if let Some(header) = self.fresh() {
             return Ok(header);
         }
-        let is_recent = |(at, _): &(Instant, PluginError)| at.elapsed() < PAUSE;
-        if let Some((_, error)) = failed.as_ref().filter(|failed| is_recent(failed)) {
-            return self.unexpired().ok_or_else(|| error.clone());
+        let recent = last.as_ref().filter(|run| run.ended.elapsed() < PAUSE);
+        if let Some(run) = recent {
+            return self.after(run.outcome.clone());
         }
         let (token, (done, renewed)) = (self.clone(), oneshot::channel());
         self.executor.execute(async move {
-            let error = token.renew().await.err();
-            *failed = error.clone().map(|error| (Instant::now(), error));
-            drop(failed);
+            let outcome = token.renew().await;
+            *last = Some(Run {
+                ended: Instant::now(),
+                outcome: outcome.clone(),
+            });
+            drop(last);
             // Sending fails if the request was cancelled.
-            done.send(error).ok();
+            done.send(outcome).ok();
         });
-        match renewed.await {
-            Ok(Some(error)) => self.unexpired().ok_or(error),
-            _ => Ok(self.current.load().header.clone()),
-        }
+        // The sender is dropped without an outcome if the runtime shuts down.
+        self.after(renewed.await.unwrap_or(Ok(())))
     }
 
-    fn unexpired(&self) -> Option<HeaderValue> {
+    /// The `Authorization` header after a run with this outcome.
+    fn after(&self, outcome: Result<(), PluginError>) -> Result<HeaderValue, PluginError> {
         let token = self.current.load();
-        (!token.expires_within(Duration::ZERO)).then(|| token.header.clone())
+        match outcome {
+            Err(error) if token.expires_within(Duration::ZERO) => Err(error),
+            _ => Ok(token.header.clone()),
+        }
     }
 
     async fn renew(&self) -> Result<(), PluginError> {
@@ -258,6 +270,19 @@ mod tests {
             }
             assert_eq!(runs(folder.path()), 1);
         }
+    }
+
+    #[tokio::test]
+    async fn tokens_that_always_expire_soon_cost_one_run_at_a_time() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let expired = Timestamp::UNIX_EPOCH;
+        let expired =
+            format!(r#"echo '{{"status":{{"token":"new","expirationTimestamp":"{expired}"}}}}'"#);
+        let stack = stack(folder.path(), RENEWAL / 2, &expired);
+        for _ in 0..3 {
+            assert_eq!(sent(&stack).await.as_deref(), Ok("Bearer new"));
+        }
+        assert_eq!(runs(folder.path()), 1);
     }
 
     #[tokio::test]
