@@ -7,7 +7,7 @@ use crate::upstream::Error;
 use super::connection::Connection;
 
 /// The pause between two lists of a dashboard.
-const PAUSE: Duration = Duration::from_secs(5);
+const PAUSE: Duration = Duration::from_secs(15);
 /// What `kubectl get` accepts.
 const TABLE: &str = "application/json;as=Table;v=v1;g=meta.k8s.io,application/json;as=Table;v=v1beta1;g=meta.k8s.io,application/json";
 

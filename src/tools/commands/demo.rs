@@ -86,7 +86,7 @@ async fn run(config: DemoConfig, is_plain: bool) -> Result<(), Error> {
 }
 
 /// Draws the screen and takes keys; does not return unless keys cannot be read.
-async fn show_screen(mut terminal: Terminal, facts: &Facts, demo: &Demo) -> std::io::Result<()> {
+async fn show_screen(terminal: Terminal, facts: &Facts, demo: &Demo) -> std::io::Result<()> {
     let started = Instant::now();
     let mut keys = terminal.keys()?;
     let mut redraw = interval(REDRAW);

@@ -1,4 +1,4 @@
-//! The terminal of the demo: a block of lines that is drawn again and again, and single keys.
+//! The terminal of the demo: a screen that is drawn again and again, and single keys.
 
 use std::io::IsTerminal;
 use std::io::Read;
@@ -17,16 +17,13 @@ use crate::process::print;
 
 const HIDE_CURSOR: &str = "\x1b[?25l";
 const SHOW_CURSOR: &str = "\x1b[?25h";
-const CLEAR_SCREEN: &str = "\x1b[2J\x1b[H";
-const CLEAR_BELOW: &str = "\r\x1b[J";
+const TOP: &str = "\x1b[H";
+const CLEAR_RIGHT: &str = "\x1b[K";
+const CLEAR_BELOW: &str = "\x1b[J";
 
 /// The terminal that standard input and output are. Dropping it restores its modes.
 pub(super) struct Terminal {
     before: Termios,
-    /// The number of lines that were drawn last.
-    drawn: usize,
-    /// The columns and rows of the last drawing.
-    size: (usize, usize),
 }
 
 impl Terminal {
@@ -49,11 +46,7 @@ impl Terminal {
             .remove(LocalModes::ICANON | LocalModes::ECHO);
         tcsetattr(&input, OptionalActions::Now, &modes).ok()?;
         print(HIDE_CURSOR);
-        Some(Self {
-            before,
-            drawn: 0,
-            size: (0, 0),
-        })
+        Some(Self { before })
     }
 
     /// Starts to read keys, on a thread of its own that ends with the process.
@@ -76,14 +69,13 @@ impl Terminal {
         Ok(keys)
     }
 
-    /// Draws `lines` in place of those of the last time. What does not fit is cut off.
-    pub(super) fn draw(&mut self, lines: &[String]) {
-        let size = tcgetwinsize(std::io::stdout()).map_or((80, 24), |size| {
+    /// Draws `lines` from the top of the screen, over everything that is there, such as a line of
+    /// the log. What does not fit is cut off.
+    pub(super) fn draw(&self, lines: &[String]) {
+        let (columns, rows) = tcgetwinsize(std::io::stdout()).map_or((80, 24), |size| {
             (size.ws_col.max(1).into(), size.ws_row.max(2).into())
         });
-        print(&drawing(lines, self.drawn, self.size, size));
-        self.drawn = lines.len().min(size.1 - 1);
-        self.size = size;
+        print(&drawing(lines, columns, rows));
     }
 }
 
@@ -96,20 +88,15 @@ impl Drop for Terminal {
     }
 }
 
-/// The text that draws `lines` over `drawn` earlier ones. After a change of the size (columns and
-/// rows) the earlier ones are somewhere else, so the screen is cleared.
-fn drawing(lines: &[String], drawn: usize, before: (usize, usize), size: (usize, usize)) -> String {
-    let (columns, rows) = size;
-    let mut text = match (drawn, before == size) {
-        (0, _) => String::new(),
-        (_, false) => CLEAR_SCREEN.to_owned(),
-        (_, true) => format!("\x1b[{drawn}A{CLEAR_BELOW}"),
-    };
+/// The text that draws `lines` on a screen of this size; the cursor is below them afterwards.
+fn drawing(lines: &[String], columns: usize, rows: usize) -> String {
+    let mut text = TOP.to_owned();
     for line in lines.iter().take(rows - 1) {
         text.extend(line.chars().take(columns));
+        text.push_str(CLEAR_RIGHT);
         text.push('\n');
     }
-    text
+    text + CLEAR_BELOW
 }
 
 #[cfg(test)]
@@ -117,16 +104,15 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_drawing_replaces_the_last_one_and_fits() {
+    fn a_drawing_begins_at_the_top_and_fits() {
         let lines = ["first".to_owned(), "second".to_owned(), "third".to_owned()];
-        let size = (80, 24);
-        let first = drawing(&lines, 0, (0, 0), size);
-        assert_eq!(first, "first\nsecond\nthird\n");
         assert_eq!(
-            drawing(&lines, 3, size, size),
-            format!("\x1b[3A\r\x1b[J{first}")
+            drawing(&lines, 80, 24),
+            "\x1b[Hfirst\x1b[K\nsecond\x1b[K\nthird\x1b[K\n\x1b[J"
         );
-        let resized = drawing(&lines, 3, size, (4, 3));
-        assert_eq!(resized, "\x1b[2J\x1b[Hfirs\nseco\n");
+        assert_eq!(
+            drawing(&lines, 4, 3),
+            "\x1b[Hfirs\x1b[K\nseco\x1b[K\n\x1b[J"
+        );
     }
 }
