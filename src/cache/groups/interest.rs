@@ -292,8 +292,8 @@ impl Interest {
             self.groups().for_each(|group| drop(group.expire()));
         }
         let mut visited = 0;
-        while let Some((position, _)) = self.queue_order.front()
-            && (*position < first || self.queue_bytes() > self.limits.queue_bytes)
+        while let Some(&(position, _)) = self.queue_order.front()
+            && (position < first || self.exceeds_bytes())
         {
             if visited >= at_once {
                 return QueueEviction {
@@ -317,6 +317,20 @@ impl Interest {
             visited,
             has_more: false,
         }
+    }
+
+    /// True if the queues take too much memory, even after the order of the queued events has released
+    /// what it does not use. Otherwise events would be dropped to make room for unused memory, which
+    /// dropping them does not release.
+    fn exceeds_bytes(&mut self) -> bool {
+        let limit = self.limits.queue_bytes;
+        if self.queue_bytes() > limit {
+            let events = self.queue_order.len();
+            if self.queue_order.capacity() > events + events / 4 {
+                self.queue_order.shrink_to(events + events / 8);
+            }
+        }
+        self.queue_bytes() > limit
     }
 
     /// The bytes that are allocated for all queues.

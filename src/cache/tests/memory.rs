@@ -79,6 +79,20 @@ async fn an_object_does_not_keep_a_frame_that_the_log_evicted() {
 }
 
 #[test]
+fn an_object_does_not_keep_a_frame_of_a_forgotten_history() {
+    let (mut writer, reader) = cache(config());
+    let relist = writer.relist();
+    writer.replace(relist, ResourceVersion(10));
+    let (object, frame) = framed("full", 11, FULL);
+    let applied = writer.apply(EventType::Added, object, Some(frame.clone()));
+    applied.unwrap();
+    assert!(is_in(&stored(&reader, "full"), &frame));
+    writer.forget_history();
+    writer.bookmark(ResourceVersion(12)).unwrap();
+    assert!(!is_in(&stored(&reader, "full"), &frame));
+}
+
+#[test]
 fn a_list_read_from_frames_keeps_no_frame_that_outweighs_its_object() {
     let (mut writer, reader) = cache(config());
     let mut relist = writer.relist();

@@ -212,7 +212,7 @@ impl Writer {
             return;
         };
         self.publish(0);
-        let dropped = {
+        let (evicted, pins) = {
             let mut state = self.shared.state.write();
             let evicted = state.log.forget(applied);
             let mut interest = self.shared.interest.lock();
@@ -221,7 +221,8 @@ impl Writer {
             (evicted, self.shared.pins.lock().take())
         };
         self.wake();
-        drop(dropped);
+        self.frame_backed.extend(&evicted);
+        drop((evicted, pins));
     }
 
     /// The version up to which all changes are applied; `None` while the cache is not ready.

@@ -48,9 +48,15 @@ impl Repair {
     }
 
     /// Records that the content of `snapshot` is wrong. Requests a relist, or leaves that to
-    /// [`Repair::proceed`] if the last request was less than a minute ago.
+    /// [`Repair::proceed`] if the last request was less than a minute ago. Nothing is recorded if a
+    /// later content is known to be wrong, which a relist has brought meanwhile.
     pub(super) fn begin(&self, snapshot: &Snapshot) {
         let state = &mut *self.state.lock();
+        let content = (snapshot.epoch(), snapshot.list_began());
+        let known = state.wrong.as_ref();
+        if known.is_some_and(|known| (known.epoch, known.list_began) > content) {
+            return;
+        }
         let is_known = state.is_wrong(snapshot);
         let owed = state.wrong.take().is_some_and(|wrong| wrong.owes_relist);
         state.wrong = Some(Wrong {
@@ -68,12 +74,17 @@ impl Repair {
         self.state.lock().is_wrong(snapshot)
     }
 
+    /// True if the content of `snapshot` is wrong, and the relist that may repair it is not requested
+    /// yet.
+    pub(super) fn owes_relist(&self, snapshot: &Snapshot) -> bool {
+        self.state.lock().owes_relist(snapshot)
+    }
+
     /// Requests a relist that is still owed to the content of `snapshot`. Returns the time at which to
     /// call this again, if the pause is not over yet.
     pub(super) fn proceed(&self, snapshot: &Snapshot) -> Option<Instant> {
         let state = &mut *self.state.lock();
-        let owes_relist = state.wrong.as_ref().is_some_and(|wrong| wrong.owes_relist);
-        if !owes_relist || !state.is_wrong(snapshot) {
+        if !state.owes_relist(snapshot) {
             return None;
         }
         let pause_end = state.pause_end();
@@ -99,6 +110,11 @@ impl State {
         self.wrong.as_ref().is_some_and(|wrong| {
             wrong.epoch == snapshot.epoch() && wrong.list_began == snapshot.list_began()
         })
+    }
+
+    fn owes_relist(&self, snapshot: &Snapshot) -> bool {
+        let is_owed = self.wrong.as_ref().is_some_and(|wrong| wrong.owes_relist);
+        is_owed && self.is_wrong(snapshot)
     }
 
     /// When the next relist may be requested; `None` if it may be now.

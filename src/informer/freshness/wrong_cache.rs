@@ -39,7 +39,11 @@ impl<P: FreshnessProbe> Prover<P> {
             self.decide_evidence(&snapshot).await;
             let relist_at = self.repair.proceed(&snapshot);
             if relist_at.is_none() && self.evidence.end_following() {
-                return;
+                // Meanwhile a proof may have found the cache wrong, and left the relist to this task.
+                if !self.owes_relist() || !self.evidence.begin_following() {
+                    return;
+                }
+                continue;
             }
             let changed = self.reader.differs_from(&snapshot);
             match relist_at {
@@ -47,6 +51,12 @@ impl<P: FreshnessProbe> Prover<P> {
                 None => drop(changed.await),
             }
         }
+    }
+
+    /// True if the newest content is wrong, and the relist that may repair it is not requested yet.
+    fn owes_relist(&self) -> bool {
+        let newest = self.reader.snapshot();
+        newest.is_some_and(|newest| self.repair.owes_relist(&newest))
     }
 
     /// Decides the evidence that `snapshot` has reached.

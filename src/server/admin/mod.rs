@@ -261,3 +261,89 @@ fn display_name(informer: &Arc<Informer>) -> String {
     let scope = informer.upstream_scope().to_string();
     format!("{gvr} {format} {scope}").trim_end().to_owned()
 }
+
+#[cfg(test)]
+mod tests {
+    use http::HeaderMap;
+
+    use super::*;
+    use crate::shutdown;
+
+    const LOCAL: (&str, &str) = ("host", "127.0.0.1:8002");
+
+    /// The status of the answer to a GET of `path`.
+    async fn status(admin: &Admin, path: &str, headers: &[(&'static str, &str)]) -> u16 {
+        let mut request = Request::get(path).body(()).expect("a request");
+        let head: &mut HeaderMap = request.headers_mut();
+        for (name, value) in headers {
+            head.append(*name, value.parse().expect("a header value"));
+        }
+        let Ok(answer) = admin.clone().answer(request).await;
+        answer.status().as_u16()
+    }
+
+    fn admin(is_guarded: bool) -> Admin {
+        let shutdown = Shutdown::new(shutdown::Config::default());
+        Admin::new(Startup::default(), Registry::new(), shutdown, is_guarded)
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn foreign_web_pages_read_neither_metrics_nor_details() {
+        let admin = admin(false);
+        let foreign: [&[(&str, &str)]; 5] = [
+            // A page that has bound its own name to the listener's address.
+            &[("host", "pages.example:8002")],
+            &[("host", "localhost.pages.example")],
+            &[],
+            &[LOCAL, ("origin", "http://pages.example")],
+            &[LOCAL, ("sec-fetch-site", "cross-site")],
+        ];
+        let details = [
+            "/metrics",
+            "/metrics?x",
+            "/readyz?verbose",
+            "/readyz?a&verbose=1",
+        ];
+        for headers in foreign {
+            for path in details {
+                let status = status(&admin, path, headers).await;
+                assert_eq!(status, 403, "{path} {headers:?}");
+            }
+            // The probes of a load balancer have any name, or none.
+            assert_eq!(status(&admin, "/livez", headers).await, 200);
+            assert_eq!(status(&admin, "/readyz", headers).await, 503);
+        }
+        for host in ["127.0.0.1:8002", "localhost", "[::1]:8002"] {
+            let local = [("host", host)];
+            assert_eq!(status(&admin, "/metrics", &local).await, 200, "{host}");
+            assert_eq!(status(&admin, "/readyz?verbose", &local).await, 503);
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn beyond_loopback_metrics_have_any_name_but_need_a_token() {
+        let admin = admin(true).with_web_pages(WebPageRules {
+            has_local_name: false,
+            are_callers_authenticated: true,
+        });
+        let host = ("host", "kubefan.example");
+        let (token, origin) = (
+            ("authorization", "Bearer t"),
+            ("origin", "https://pages.example"),
+        );
+        // Before the API server has answered, no token counts.
+        for (headers, expected) in [
+            (&[host][..], 503),
+            (&[host, token], 503),
+            (&[host, token, origin], 503),
+            (&[host, origin], 403),
+            (&[token], 403),
+        ] {
+            assert_eq!(
+                status(&admin, "/metrics", headers).await,
+                expected,
+                "{headers:?}"
+            );
+        }
+    }
+}

@@ -678,3 +678,25 @@ fn queues_have_a_limit_of_their_own() {
     assert!(everything.is_err(), "not ready");
     assert_eq!(writer.shared().watchers.load(Ordering::Relaxed), 0);
 }
+
+#[test]
+fn the_memory_of_the_order_drops_few_events() {
+    let nodes = || (0..3_000).map(|node| format!("n{node}"));
+    let (mut interest, _groups) = joined(nodes().map(|node| on_node(&node)));
+    // About a thousand events fit. Then the order's memory doubles.
+    interest.limits.queue_bytes = 125_000;
+    let mut least = usize::MAX;
+    for (position, node) in (0..).zip(nodes()) {
+        let event = Arc::new(change(None, pod("a/x", &node, "")));
+        interest.publish(position, &event, &mut Vec::new());
+        let before = interest.queue_order.len();
+        interest.evict(0, usize::MAX);
+        let dropped = before - interest.queue_order.len();
+        assert!(dropped <= before / 8, "{dropped} of {before}");
+        assert!(interest.queue_bytes() <= interest.limits.queue_bytes);
+        if dropped > 0 {
+            least = least.min(interest.queue_order.len());
+        }
+    }
+    assert!((500..3_000).contains(&least), "{least}");
+}

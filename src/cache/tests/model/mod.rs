@@ -1,21 +1,27 @@
 //! A random model of the cache: an etcd with its whole history, an upstream watch that is lost now
 //! and then, and clients that build a view from the events that they get. No client may have a view
-//! that differs from etcd at the client's resource version.
+//! that differs from etcd at the client's resource version. Neither may a reader that follows the
+//! log. Snapshots that are kept never change, events are retained for their age, and objects keep no
+//! frames that the log has dropped.
 //!
 //! Each `model_needs_…` test switches off one rule of the cache and expects the model to fail.
 
 mod client;
 mod etcd;
+mod observers;
 mod operation;
 mod world;
 
 use std::cell::Cell;
+use std::rc::Rc;
 
 use proptest::sample::select;
 use proptest::test_runner::Config as RunnerConfig;
 use proptest::test_runner::TestCaseError;
 use proptest::test_runner::TestRng;
 use proptest::test_runner::TestRunner;
+use tokio::runtime::Builder;
+use tokio::runtime::Runtime;
 
 use crate::api::Selection;
 use crate::cache::tests::model::operation::CLIENTS;
@@ -43,6 +49,14 @@ fn run_model(
     run_prepared(cases, max_shrink_iters, retention, |_| {})
 }
 
+fn paused_runtime() -> Rc<Runtime> {
+    let runtime = Builder::new_current_thread()
+        .enable_time()
+        .start_paused(true)
+        .build();
+    Rc::new(runtime.expect("a runtime"))
+}
+
 /// Runs the model after `prepare` has changed each world.
 fn run_prepared(
     cases: u32,
@@ -62,9 +76,11 @@ fn run_prepared(
     let limits = (select(retention.to_vec()), groups);
     let choice = [(); CLIENTS].map(|()| 0..selections().len());
     let served = Cell::new(0);
+    let runtime = paused_runtime();
+    let _entered = runtime.enter();
     let outcome = runner.run(&(limits, choice, operations()), |input| {
         let (limits, choice, operations) = input;
-        let mut world = World::new(limits, choice);
+        let mut world = World::new(Rc::clone(&runtime), limits, choice);
         prepare(&mut world);
         let outcome = world.run(operations);
         served.set(served.get() + world.served);
@@ -140,8 +156,14 @@ fn model_needs_a_hole_for_a_relist_that_finds_no_difference() {
         },
         Op::Client { client: 0, action },
     ];
+    let runtime = paused_runtime();
+    let _entered = runtime.enter();
     let run = || {
-        let mut world = World::new((None, (QUEUE_BYTES[0], IDLE_GROUPS[0])), choice);
+        let mut world = World::new(
+            Rc::clone(&runtime),
+            (None, (QUEUE_BYTES[0], IDLE_GROUPS[0])),
+            choice,
+        );
         world.run(operations.clone())
     };
     assert_eq!(run(), Ok(()));
@@ -211,4 +233,22 @@ fn model_needs_queues_to_end_with_their_epoch() {
 fn model_needs_unrelated_changes_to_expire_no_watch() {
     let failure = failure_with(Mutation::EvictionExpiresAll, Some(1300));
     assert!(failure.contains("by others' changes"), "{failure}");
+}
+
+#[test]
+fn model_needs_frames_to_be_dropped_with_their_events() {
+    let failure = failure_with(Mutation::FramesKept, Some(1300));
+    assert!(failure.contains("keeps a frame"), "{failure}");
+}
+
+#[test]
+fn model_needs_a_cursor_to_expire_with_its_events() {
+    let failure = failure_with(Mutation::CursorSkipsEvicted, Some(1300));
+    assert!(failure.contains("follower of the log"), "{failure}");
+}
+
+#[test]
+fn model_needs_events_to_be_retained_for_their_age() {
+    let failure = failure_with(Mutation::AgeIgnored, None);
+    assert!(failure.contains("the log begins at"), "{failure}");
 }

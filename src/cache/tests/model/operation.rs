@@ -59,6 +59,23 @@ pub(super) enum Op {
     SnapshotAt {
         behind: u64,
     },
+    /// Time passes.
+    Pass {
+        seconds: u64,
+    },
+    /// A reader keeps the newest snapshot.
+    Keep,
+    /// A reader applies the changes in the log to a kept snapshot, up to a version `behind` the cache's.
+    Replay {
+        kept: usize,
+        behind: u64,
+    },
+    /// A reader begins to follow the log.
+    FollowLog,
+    /// The reader takes the next events of the log.
+    ReadLog {
+        events: usize,
+    },
     Client {
         client: usize,
         action: ClientOp,
@@ -118,6 +135,11 @@ pub(super) fn operations() -> impl Strategy<Value = Vec<Op>> {
         1 => Just(Op::ForgetHistory),
         1 => Just(Op::Pin),
         1 => (0..8u64).prop_map(|behind| Op::SnapshotAt { behind }),
+        1 => select(vec![1, 20, 40, 80]).prop_map(|seconds| Op::Pass { seconds }),
+        1 => Just(Op::Keep),
+        1 => (0..4usize, 0..4u64).prop_map(|(kept, behind)| Op::Replay { kept, behind }),
+        1 => Just(Op::FollowLog),
+        1 => select(vec![1, 4, 1000]).prop_map(|events| Op::ReadLog { events }),
         18 => (0..CLIENTS, client_op).prop_map(|(client, action)| Op::Client { client, action }),
     ];
     vec(op, 1..130)

@@ -1,6 +1,11 @@
 //! A world of the model: an etcd, a cache that follows it, and clients of the cache.
 
+use std::rc::Rc;
 use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::runtime::Runtime;
+use tokio::time::advance;
 
 use crate::api::EventType;
 use crate::api::Field;
@@ -22,6 +27,8 @@ use crate::cache::tests::model::client::CheckResult;
 use crate::cache::tests::model::client::Client;
 use crate::cache::tests::model::etcd::BASE;
 use crate::cache::tests::model::etcd::Etcd;
+use crate::cache::tests::model::observers::Observers;
+use crate::cache::tests::model::observers::framed;
 use crate::cache::tests::model::operation::APPS;
 use crate::cache::tests::model::operation::CLIENTS;
 use crate::cache::tests::model::operation::ClientOp;
@@ -37,12 +44,16 @@ use crate::cache::tests::support::with_label;
 type Interruptions = Box<dyn Iterator<Item = usize>>;
 
 pub(super) struct World {
+    /// Its time is paused.
+    runtime: Rc<Runtime>,
     etcd: Etcd,
+    config: Config,
     writer: Writer,
     reader: Reader,
     clients: Vec<Client>,
     /// The number of steps after which each relist is interrupted, unless it ends before.
     interruptions: Option<Interruptions>,
+    observers: Observers,
     /// How often a client had all changes and its view was correct.
     pub(super) served: usize,
 }
@@ -50,7 +61,9 @@ pub(super) struct World {
 // === impl World ===
 
 impl World {
+    /// A world in the time of `runtime`, which the caller has entered.
     pub(super) fn new(
+        runtime: Rc<Runtime>,
         (retention_bytes, (queue_bytes, idle)): (Option<usize>, (usize, usize)),
         choice: [usize; CLIENTS],
     ) -> Self {
@@ -59,19 +72,23 @@ impl World {
             idle,
             ..GroupLimits::default()
         };
-        let (mut writer, reader) = cache(Config {
+        let config = Config {
             retention_bytes,
             groups,
             ..config()
-        });
+        };
+        let (mut writer, reader) = cache(config.clone());
         writer.replace(writer.relist(), ResourceVersion(BASE));
         let client = |choice: usize| Client::new(selections()[choice].clone());
         Self {
+            runtime,
             etcd: Etcd::new(),
+            config,
             writer,
             reader,
             clients: choice.into_iter().map(client).collect(),
             interruptions: None,
+            observers: Observers::default(),
             served: 0,
         }
     }
@@ -90,9 +107,20 @@ impl World {
             self.step(op)?;
             let snapshot = self.reader.snapshot().ok_or("not ready")?;
             self.check_snapshot(&snapshot)?;
+            self.observers.check_age(&self.config, &self.reader)?;
         }
         self.writer.hold_back(0);
         self.feed(usize::MAX, false)?;
+        self.serve_all()?;
+        // A bookmark drops the events that are too old.
+        self.step(Op::UpstreamBookmark)?;
+        self.step(Op::ReadLog { events: usize::MAX })?;
+        self.serve_all()?;
+        self.observers.check_kept()
+    }
+
+    /// Lets all clients take what there is for them.
+    fn serve_all(&mut self) -> CheckResult {
         for client in 0..CLIENTS {
             self.client(client, ClientOp::Resume)?;
             self.client(client, ClientOp::Poll { items: 1000 })?;
@@ -129,6 +157,8 @@ impl World {
                 let next = next.map(|(_, object)| object.resource_version.0 - 1);
                 let reached = ResourceVersion(next.unwrap_or(self.etcd.revision()));
                 self.writer.bookmark(reached).map_err(|e| e.to_string())?;
+                self.observers.check_eviction(&self.config, &self.reader)?;
+                self.observers.check_frames(&self.reader)?;
             }
             Op::HoldBack { events } => self.writer.hold_back(events),
             Op::Relist {
@@ -136,7 +166,27 @@ impl World {
                 as_watch_list,
             } => self.relist(behind, as_watch_list)?,
             Op::Restore { revisions } => self.restore(revisions)?,
-            Op::ForgetHistory => self.writer.forget_history(),
+            Op::ForgetHistory => {
+                self.writer.forget_history();
+                self.observers.log_forgotten();
+            }
+            Op::Pass { seconds } => {
+                let time = Duration::from_secs(seconds);
+                self.runtime.block_on(advance(time));
+            }
+            Op::Keep => {
+                let snapshot = self.reader.snapshot().ok_or("not ready")?;
+                self.observers.keep(snapshot)?;
+            }
+            Op::Replay { kept, behind } => {
+                let to = ResourceVersion(self.applied().0.saturating_sub(behind));
+                self.observers.replay(kept, to, &self.etcd, &self.reader)?;
+            }
+            Op::FollowLog => self.observers.follow(&self.reader),
+            Op::ReadLog { events } => {
+                let applied = self.applied();
+                self.observers.read_log(events, &self.etcd, applied)?;
+            }
             Op::Pin => self.reader.pin(&self.reader.snapshot().ok_or("not ready")?),
             Op::SnapshotAt { behind } => {
                 let version = self.etcd.revision().saturating_sub(behind);
@@ -173,7 +223,10 @@ impl World {
             if is_lossy && event_type == EventType::Deleted && next.is_some() {
                 continue;
             }
-            let applied = self.writer.apply(event_type, object, None);
+            let (object, frame) = framed(&object);
+            let version = object.resource_version;
+            self.observers.received(version, frame.clone());
+            let applied = self.writer.apply(event_type, object, Some(frame));
             applied.map_err(|e| e.to_string())?;
         }
         Ok(())
@@ -196,7 +249,12 @@ impl World {
             match event_type {
                 _ if object.resource_version > list => break,
                 EventType::Deleted => relist.remove(&object.key),
-                EventType::Added | EventType::Modified => relist.add(object),
+                EventType::Added | EventType::Modified => {
+                    let (object, frame) = framed(&object);
+                    let version = object.resource_version;
+                    relist.add_from_frame(object, &frame);
+                    self.observers.received(version, frame);
+                }
             }
         }
         let replaced = match self.interruptions.as_mut().and_then(Iterator::next) {
@@ -241,6 +299,7 @@ impl World {
                 "a restored etcd was taken for a relist: {replaced:?}"
             ));
         }
+        self.observers.epoch_began();
         // All open watches must expire. Items that they deliver before that are not checked.
         for client in &mut self.clients {
             client.end_expired()?;

@@ -1,12 +1,14 @@
 //! Verification lists that differ from the cache: what becomes of them when the caller gives up, when
 //! the watch passes them, and when a relist is in flight.
 
+use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
 use parking_lot::Mutex;
 use tokio::time::Instant;
 use tokio::time::sleep;
+use tokio::time::timeout;
 
 use crate::api::EventType;
 use crate::api::ListPage;
@@ -23,6 +25,7 @@ use crate::informer::ProofError;
 use crate::informer::ProofMethod;
 use crate::informer::ProofRequest;
 use crate::informer::RelistRequests;
+use crate::informer::freshness::evidence::Difference;
 use crate::informer::relist_channel;
 use crate::shutdown;
 use crate::shutdown::Shutdown;
@@ -226,4 +229,47 @@ async fn a_recent_proof_keeps_no_objects() {
     world.writer.forget_history();
     assert!(object.upgrade().is_none(), "the replaced object is kept");
     assert_eq!(again(&mut world).await, (ProofMethod::Recent, 101));
+}
+
+/// A proof finds the relisted cache wrong while a task decides earlier evidence. The proof leaves the
+/// next relist to this task, whatever the evidence shows.
+#[tokio::test(start_paused = true)]
+async fn a_relist_that_is_owed_when_the_evidence_is_decided_is_requested() {
+    const CHANGES: u64 = 5000;
+    let last = ResourceVersion(10 + CHANGES);
+    for is_explained in [true, false] {
+        let mut world = World::new(&[at("a/x", 3)], (10, vec![]), FreshnessPolicy::Strict);
+        let prover = &world.freshness.inner.prover;
+        let newest = |writer: &Writer| writer.reader().snapshot().expect("is ready");
+        let first = newest(&world.writer);
+        // From now on, another relist is requested only after a minute.
+        prover.repair.begin(&first);
+        assert!(world.relists.is_requested());
+        world.relists.acknowledge();
+
+        let gone = (at("a/x", 3).key, None);
+        let request = ProofRequest::everything();
+        let difference = Difference::new(request, last, &first, vec![gone]);
+        prover.evidence.keep(&Arc::new(difference));
+        match is_explained {
+            true => apply(&mut world.writer, EventType::Deleted, at("a/x", 11)),
+            false => apply(&mut world.writer, EventType::Added, at("a/y", 11)),
+        }
+        for version in 12..=last.0 {
+            apply(&mut world.writer, EventType::Modified, at("a/y", version));
+        }
+        let mut follower = pin!(prover.follow_evidence());
+        // The task yields before it has read all changes.
+        assert!(futures_util::poll!(follower.as_mut()).is_pending());
+
+        moment().await;
+        let relist = listed(world.writer.relist(), &[at("a/y", last.0)]);
+        world.writer.replace(relist, last);
+        prover.repair.begin(&newest(&world.writer));
+        assert!(!prover.evidence.begin_following(), "the task goes on");
+        let ended = timeout(Duration::from_secs(61), follower).await;
+        assert!(ended.is_ok(), "explained: {is_explained}");
+        assert!(world.relists.is_requested(), "explained: {is_explained}");
+        assert!(prover.is_wrong(&newest(&world.writer)));
+    }
 }

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use serde_json::Value;
 use serde_json::json;
+use tokio::time::Instant;
 
 use crate::support::clients::client::Client;
 use crate::support::clients::frames::Format;
@@ -19,6 +20,10 @@ use crate::support::programs::apiserver::shared;
 use crate::support::programs::kubefan::Kubefan;
 
 const RECOVERY: Duration = Duration::from_secs(90);
+/// The API server sends a bookmark each minute.
+const BOOKMARK: Duration = Duration::from_secs(150);
+/// The time limit of a proof, less a little.
+const PROOF_LIMIT: Duration = Duration::from_millis(2900);
 const PATH: &str = "/api/v1/namespaces/default/configmaps";
 const CRDS: &str = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions";
 const GADGETS: &str = "/apis/test.kubefan.io/v1/namespaces/default/gadgets";
@@ -152,6 +157,72 @@ async fn a_restored_etcd_leaves_no_client_with_an_old_object() {
         .await
         .ok();
     all_reach("the new history", &server, &watchers).await;
+}
+
+/// While kubefan is suspended, etcd is restored, and its version passes the one that kubefan has
+/// applied. So the barrier before the watch is resumed shows no restore. A proof that fails is enough
+/// to find the wrong objects at the next bookmark, even if no client asks again.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_restored_etcd_that_has_passed_the_cache_is_found_without_another_proof() {
+    let Some(server) = private().await else {
+        return;
+    };
+    server.client().create(PATH, &named("kept")).await.ok();
+    let snapshot = server.snapshot().await;
+    let kubefan = Kubefan::start(&server, &["--resource", "configmaps"]).await;
+    let client = kubefan.client();
+    for number in 0..20 {
+        let lost = named(&format!("lost-{number}"));
+        server.client().create(PATH, &lost).await.ok();
+    }
+    let cached = format!("{PATH}?resourceVersion=0");
+    let before = list(&server.client(), PATH).await;
+    eventually("the objects in the cache", RECOVERY, async || {
+        is_equal(&list(&client, &cached).await, &before)
+    })
+    .await;
+
+    kubefan.signal("STOP");
+    server.restore(&snapshot).await;
+    let direct = server.client();
+    let mut number = 0;
+    while version(&list(&direct, PATH).await) <= version(&before) + 10 {
+        number += 1;
+        let written = named(&format!("written-{number}"));
+        direct.create(PATH, &written).await.ok();
+    }
+    kubefan.signal("CONT");
+
+    // A proof that is not possible takes three seconds. Until kubefan has a connection, it takes none.
+    eventually("a proof that fails", RECOVERY, async || {
+        let started = Instant::now();
+        client.get(PATH).await;
+        match started.elapsed() >= PROOF_LIMIT {
+            true => Ok(()),
+            false => is_equal(&list(&client, &cached).await, &list(&direct, PATH).await),
+        }
+    })
+    .await;
+    let expected = list(&direct, PATH).await;
+    eventually("the restored state", BOOKMARK, async || {
+        is_equal(&list(&client, &cached).await, &expected)
+    })
+    .await;
+}
+
+fn is_equal(list: &List, expected: &List) -> Result<(), String> {
+    match list.items == expected.items {
+        true => Ok(()),
+        false => Err(format!(
+            "{} objects, not {}",
+            list.items.len(),
+            expected.items.len()
+        )),
+    }
+}
+
+fn version(list: &List) -> u64 {
+    list.resource_version.parse().expect("a number")
 }
 
 fn named(name: &str) -> Value {

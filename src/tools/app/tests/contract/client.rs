@@ -11,6 +11,8 @@ use serde_json::Value;
 use tokio::time::Instant;
 use tokio::time::timeout;
 
+use crate::net;
+
 use super::cluster::Cluster;
 use super::cluster::PODS;
 use super::cluster::Revision;
@@ -24,6 +26,9 @@ const QUIET: Duration = Duration::from_millis(1);
 
 /// A client ends a forwarded watch that has sent nothing, not even a bookmark, for this long.
 const SILENCE: Duration = Duration::from_secs(90);
+
+/// How long a client must take nothing before kubefan may break its connection.
+const WRITE_TIMEOUT: Duration = net::Config::DEFAULT_WRITE_TIMEOUT;
 
 pub(super) type CheckResult = Result<(), String>;
 
@@ -158,6 +163,11 @@ struct Stream {
     /// Whether the watch may have been forwarded, so that the API server's faults reach the client.
     is_forwarded: bool,
     last_frame: Instant,
+    /// When the client last took something from the connection, or found it empty.
+    last_taken: Instant,
+    /// Whether the client has taken nothing for so long that kubefan may have broken the connection.
+    /// What had arrived before still comes.
+    was_abandoned: bool,
     /// For a watch-list, the initial objects received so far, and the oldest revision that they may
     /// show; `None` after the initial events, and for other watches.
     initial: Option<(View, Revision)>,
@@ -402,6 +412,8 @@ impl Client {
             body: response.into_body(),
             buffer: Vec::new(),
             last_frame: Instant::now(),
+            last_taken: Instant::now(),
+            was_abandoned: false,
             is_forwarded: false,
             initial: None,
             start: at.version,
@@ -444,6 +456,8 @@ impl Client {
             body: response.into_body(),
             buffer: Vec::new(),
             last_frame: Instant::now(),
+            last_taken: Instant::now(),
+            was_abandoned: false,
             is_forwarded: is_recent,
             initial: Some((View::new(), least)),
             start: 0,
@@ -521,6 +535,10 @@ impl Client {
                 },
                 Read::End if stream.buffer.is_empty() || stream.is_forwarded => {
                     testbed.note(|| format!("client {}: end", self.name));
+                    self.cut();
+                }
+                Read::End | Read::Broken(_) if stream.was_abandoned => {
+                    testbed.note(|| format!("client {}: cut, because it did not read", self.name));
                     self.cut();
                 }
                 Read::End => return Err("the watch ended within a frame".to_owned()),
@@ -776,9 +794,13 @@ impl Stream {
             if let Some(end) = self.buffer.iter().position(|byte| *byte == b'\n') {
                 return Read::Line(self.buffer.drain(..=end).collect());
             }
+            self.was_abandoned |= self.last_taken.elapsed() >= WRITE_TIMEOUT;
             let frame = timeout(QUIET, self.body.frame()).await;
-            if frame.is_ok() {
-                self.last_frame = Instant::now();
+            self.last_taken = Instant::now();
+            match frame {
+                Ok(_) => self.last_frame = self.last_taken,
+                // The connection is open, and nothing is left to take.
+                Err(_) => self.was_abandoned = false,
             }
             match frame {
                 Err(_) => return Read::Quiet,

@@ -60,6 +60,9 @@ const CLIENTS: usize = 3;
 const RECOVERY: Duration = Duration::from_secs(300);
 /// Number of scenarios with all faults; with this many, every planted bug is detected.
 const FAULTY_CASES: u64 = 80;
+/// Seeds of scenarios with all faults in which a client takes nothing for as long as kubefan waits for
+/// it, so that kubefan may break the connection.
+const IDLE_CLIENTS: [u64; 2] = [5088, 5948];
 /// How many of the last lines of the trace a failure shows.
 const TRACE: usize = 60;
 
@@ -582,6 +585,14 @@ fn replicas_honour_the_contract_under_random_faults() {
     let counts = contract(FAULTY_CASES, 2, all_faults);
     assert!(counts.changes > counts.cases * 5, "{counts:?}");
     assert!(counts.expired > 0, "{counts:?}");
+}
+
+#[test]
+fn a_client_that_takes_nothing_for_long_may_be_cut() {
+    for seed in IDLE_CLIENTS {
+        let outcome = try_contract(seed, 1, 2, all_faults, None);
+        assert!(outcome.is_ok(), "{}", outcome.unwrap_err());
+    }
 }
 
 #[test]
