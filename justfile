@@ -25,6 +25,10 @@ test *ARGS:
 doc:
     RUSTDOCFLAGS="-D warnings" cargo doc --no-deps --document-private-items
 
+# Build the pages of docs/ as a book in target/book (needs mdbook).
+book:
+    mdbook build
+
 # Check the licences, duplicate versions and sources of the dependencies (needs cargo-deny).
 deny:
     cargo deny check bans licenses sources

@@ -22,7 +22,7 @@ use crate::support::programs::kubefan::run;
 const USAGE: i32 = 64;
 
 #[test]
-fn readme_commands_work_on_the_samples() {
+fn the_documents_commands_work_on_the_samples() {
     let commands = readme::commands();
     let ours: Vec<_> = commands
         .iter()
@@ -30,7 +30,7 @@ fn readme_commands_work_on_the_samples() {
         .collect();
     assert!(
         !ours.is_empty(),
-        "README.md shows no `kubefan config` command"
+        "the documents show no `kubefan config` command"
     );
     for command in ours {
         let sample = |word: &str| match word.starts_with("config/") {

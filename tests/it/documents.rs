@@ -1,4 +1,4 @@
-//! Checks the Markdown documents: links, source paths, invariants, the rooms table, line lengths.
+//! Checks the Markdown documents: links, the book, source paths, invariants, the rooms table, lengths.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -21,17 +21,38 @@ const DOCUMENTS: &[&str] = &[
     "benches/RESULTS.md",
     "deploy/README.md",
     "deploy/helm/kubefan/README.md",
+    "docs/README.md",
+    "docs/SUMMARY.md",
+    "docs/access.md",
+    "docs/caching.md",
     "docs/client-go-cases.md",
+    "docs/clients.md",
     "docs/from-client-go.md",
     "docs/from-kube-runtime.md",
+    "docs/how-it-works/fan-out.md",
+    "docs/how-it-works/freshness.md",
+    "docs/how-it-works/identity.md",
+    "docs/how-it-works/recovery.md",
+    "docs/how-it-works/tables.md",
+    "docs/how-it-works.md",
+    "docs/library.md",
     "docs/limits-and-recovery.md",
+    "docs/limits.md",
     "docs/operating.md",
     "docs/reasons.md",
+    "docs/settings.md",
+    "docs/sizing.md",
+    "docs/tables.md",
+    "docs/tools.md",
+    "docs/troubleshooting.md",
+    "docs/versions.md",
     "tests/differential/README.md",
     "tests/golden/codec/README.md",
     "tests/node/README.md",
     "tests/upstream/README.md",
 ];
+/// Where a page of the book links to a file outside of `docs`: a relative link would leave the book.
+const AT_GITHUB: &str = "https://github.com/kubefan/kubefan/blob/main/";
 /// A word in backticks that starts with one of these is a path from the repository's root.
 const SOURCE_FOLDERS: [&str; 7] = [
     "src/",
@@ -44,6 +65,9 @@ const SOURCE_FOLDERS: [&str; 7] = [
 ];
 /// The longest line outside tables and code blocks, in characters.
 const MAX_LINE: usize = 120;
+/// README.md is read in three minutes, ARCHITECTURE.md before the first change.
+const MAX_README_LINES: usize = 150;
+const MAX_ARCHITECTURE_WORDS: usize = 5_000;
 
 #[test]
 fn every_document_is_listed() {
@@ -88,7 +112,6 @@ fn the_tests_of_the_tables_exist() {
     }
 }
 
-/// The rows of the limits and of recovery begin with the numbers of the defects that they are about.
 /// The page has a row for each reason, with its documentation from the source.
 #[test]
 fn the_page_of_the_reasons_says_what_the_source_says() {
@@ -125,21 +148,33 @@ fn the_page_of_the_reasons_says_what_the_source_says() {
     }
 }
 
+/// The book has every page of `docs`. The first line of a page says for which reader it is.
 #[test]
-fn every_defect_has_a_row_with_a_test() {
-    let text = document("docs/limits-and-recovery.md");
-    let rows = text.lines().filter_map(|line| {
-        let (what, rest) = line.strip_prefix("| ")?.split_once(" | ")?;
-        let (numbers, _) = what.split_once(": ")?;
-        rest.starts_with('`').then_some(numbers)
-    });
-    let found: BTreeSet<_> = rows.flat_map(|numbers| numbers.split(", ")).collect();
-    for (letter, last) in [("C", 13), ("S", 14), ("R", 4)] {
-        for number in 1..=last {
-            let defect = format!("{letter}{number}");
-            assert!(found.contains(&*defect), "no row is about {defect}");
-        }
+fn the_book_has_every_page() {
+    let summary = links_in(&document("docs/SUMMARY.md"));
+    let listed: BTreeSet<_> = summary.iter().map(|page| format!("docs/{page}")).collect();
+    let pages = DOCUMENTS.iter().filter(|name| is_page(name));
+    let pages: BTreeSet<_> = pages.map(|name| (*name).to_owned()).collect();
+    assert_eq!(listed, pages, "SUMMARY.md (left) and the pages differ");
+    for page in pages {
+        let text = document(&page);
+        let first = text
+            .lines()
+            .find(|line| !line.is_empty() && !line.starts_with('#'));
+        let first = first.unwrap_or_default();
+        assert!(first.starts_with("For "), "{page} begins with: {first}");
     }
+}
+
+#[test]
+fn the_first_documents_are_short() {
+    let lines = document("README.md").lines().count();
+    assert!(lines <= MAX_README_LINES, "README.md: {lines} lines");
+    let words = document("ARCHITECTURE.md").split_whitespace().count();
+    assert!(
+        words <= MAX_ARCHITECTURE_WORDS,
+        "ARCHITECTURE.md: {words} words"
+    );
 }
 
 #[test]
@@ -148,15 +183,23 @@ fn every_local_link_leads_somewhere() {
         let own = root().join(name);
         let folder = own.parent().expect("a document is in a folder");
         for link in links_in(&document(name)) {
-            if link.contains("://") {
+            let at_github = link.strip_prefix(AT_GITHUB);
+            if at_github.is_none() && link.contains("://") {
                 continue;
             }
-            let (path, anchor) = link.split_once('#').unwrap_or((&link, ""));
-            let target = match path.is_empty() {
-                true => own.clone(),
-                false => folder.join(path),
+            let local = at_github.unwrap_or(&link);
+            let (path, anchor) = local.split_once('#').unwrap_or((local, ""));
+            let target = match at_github {
+                Some(_) => root().join(path),
+                None if path.is_empty() => own.clone(),
+                None => folder.join(path),
             };
             assert!(target.exists(), "{name}: {link} leads nowhere");
+            let is_in_book = is_inside(&target, &root().join("docs"));
+            assert!(
+                !is_page(name) || is_in_book == at_github.is_none(),
+                "{name}: {link}: pages link to each other by paths, and to other files at {AT_GITHUB}"
+            );
             if !anchor.is_empty() {
                 let anchors = anchors_in(&read(&target));
                 assert!(anchors.contains(anchor), "{name}: {link}, no such heading");
@@ -239,8 +282,19 @@ fn the_rooms_table_says_what_the_layering_test_holds() {
     assert_eq!(rows, expected, "ARCHITECTURE.md (left) and ROOMS differ");
 }
 
+/// True for a page of the book.
+fn is_page(name: &str) -> bool {
+    name.starts_with("docs/") && name != "docs/SUMMARY.md"
+}
+
+/// True if a file that exists is below a folder.
+fn is_inside(file: &Path, folder: &Path) -> bool {
+    let [file, folder] = [file, folder].map(|path| path.canonicalize().expect("an existing path"));
+    file.starts_with(folder)
+}
+
 /// All Markdown files below a folder, sorted, without build outputs and git's own files.
-fn markdown_files(folder: &Path) -> Vec<PathBuf> {
+pub(crate) fn markdown_files(folder: &Path) -> Vec<PathBuf> {
     let mut files: Vec<_> = fs::read_dir(folder)
         .unwrap_or_else(|error| panic!("{}: {error}", folder.display()))
         .map(|entry| entry.expect("an entry of the folder").path())

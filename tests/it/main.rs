@@ -6,7 +6,7 @@ mod command_line; // `kubefan version` and `kubefan completion`
 mod configuration; // `kubefan config`, and `kubefan serve` with a configuration file
 mod demo; // `kubefan demo`, the first command of the README
 mod dependencies; // a program with the library alone has no server
-mod documents; // the Markdown documents: links, source paths, invariants, rooms, line lengths
+mod documents; // the Markdown documents: links, the book, source paths, invariants, rooms, lengths
 mod drain; // SIGTERM: what clients see until kubefan has exited
 mod examples; // the programs in examples/
 mod fuzzing; // the properties of the fuzz targets, checked on their seeds
@@ -16,7 +16,7 @@ mod limits; // the limits of requests and connections
 mod load; // `kubefan load`: its reports, the losses it detects, its cleanup
 mod load_through_proxy; // the requests of `kubefan load`, and how it handles a faulty server
 mod prose; // the comments of all Rust sources use plain words
-mod readme; // a test runs every command that README.md shows
+mod readme; // a test runs every command that README.md and the pages of docs show
 mod repository; // the files of this checkout, read as text
 mod sim_end_to_end; // the simulator as a program, alone and behind kubefan
 mod start; // what a start waits for, what ends it, and signals meanwhile

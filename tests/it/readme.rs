@@ -1,15 +1,31 @@
-//! Checks that a test exercises every command of README.md; a table names the test's file.
+//! Checks that a test exercises every command of README.md and of the pages of `docs`; a table names
+//! the test's file.
 
+use std::path::Path;
+
+use crate::documents::markdown_files;
 use crate::repository::document;
+use crate::repository::read;
 use crate::repository::root;
 
 pub(crate) const README_COMMANDS: &str = "tests/it/upstream/operation/readme_commands.rs";
+/// The documents with commands, in the order of the table.
+const DOCUMENTS: [&str; 7] = [
+    "README.md",
+    "docs/clients.md",
+    "docs/settings.md",
+    "docs/operating.md",
+    "docs/troubleshooting.md",
+    "docs/reasons.md",
+    "docs/tools.md",
+];
+const CHART: &str = "tests/node/steps/central.py";
 const COMMAND_LINE: &str = "tests/it/command_line.rs";
 const CONFIGURATION: &str = "tests/it/configuration.rs";
 const LOAD: &str = "tests/it/load.rs";
 const SIM: &str = "tests/it/sim_end_to_end.rs";
 
-/// (command of README.md, file of the test that exercises it), in the README's order.
+/// (command of a document, file of the test that exercises it), in the order of the documents.
 const COMMANDS: &[(&str, &str)] = &[
     ("cargo run -- demo", "tests/it/demo.rs"),
     ("cargo test", "tests/it/main.rs"),
@@ -26,6 +42,10 @@ const COMMANDS: &[(&str, &str)] = &[
         "kubectl --kubeconfig kubefan.kubeconfig get pods --watch",
         README_COMMANDS,
     ),
+    (
+        "helm install kubefan deploy/helm/kubefan --namespace kubefan --create-namespace --set image.repository=registry.example.com/kubefan --set image.tag=dev",
+        CHART,
+    ),
     ("kubefan version", COMMAND_LINE),
     ("source <(kubefan completion bash)", COMMAND_LINE),
     ("kubefan config check config/kubefan.yaml", CONFIGURATION),
@@ -38,6 +58,15 @@ const COMMANDS: &[(&str, &str)] = &[
         README_COMMANDS,
     ),
     ("curl http://127.0.0.1:8002/metrics", README_COMMANDS),
+    (
+        "curl 'http://127.0.0.1:8002/readyz?verbose'",
+        README_COMMANDS,
+    ),
+    ("curl http://127.0.0.1:8002/metrics", README_COMMANDS),
+    (
+        "curl -s http://127.0.0.1:8002/metrics | grep '^kubefan_requests_total.*forwarded' | sort -t' ' -k2 -rn",
+        README_COMMANDS,
+    ),
     (
         "cargo run --release -- sim --crd tests/upstream/widgets.yaml",
         SIM,
@@ -57,16 +86,32 @@ const COMMANDS: &[(&str, &str)] = &[
 fn every_command_has_something_that_exercises_it() {
     let shown = commands();
     let listed: Vec<_> = COMMANDS.iter().map(|(command, _)| *command).collect();
-    assert_eq!(shown, listed, "README.md (left) and COMMANDS differ");
+    assert_eq!(shown, listed, "the documents (left) and COMMANDS differ");
     for (command, place) in COMMANDS {
         let is_there = root().join(place).is_file();
         assert!(is_there, "{command}: {place} does not exist");
     }
 }
 
-/// The commands that README.md shows, in order.
+/// The commands that the documents show, in order.
 pub(crate) fn commands() -> Vec<String> {
-    commands_in(&document("README.md"))
+    let documents = DOCUMENTS.map(document);
+    documents
+        .iter()
+        .flat_map(|text| commands_in(text))
+        .collect()
+}
+
+/// No other page has commands.
+#[test]
+fn every_document_with_commands_is_listed() {
+    let pages = markdown_files(&root().join("docs"));
+    for page in pages {
+        let name = page.strip_prefix(root()).expect("a file below the root");
+        let is_listed = DOCUMENTS.iter().any(|listed| name == Path::new(listed));
+        let has_none = commands_in(&read(&page)).is_empty();
+        assert!(is_listed || has_none, "{} has commands", name.display());
+    }
 }
 
 /// The commands that the test file `place` exercises, in order.

@@ -1,4 +1,4 @@
-//! Runs the commands of README.md that need a cluster, in the README's order, with a shell.
+//! Runs the commands of README.md and `docs` that need a cluster, in their order, with a shell.
 //!
 //! Only the environment is prepared: a home directory with a kubeconfig, a `PATH` with `kubefan`
 //! and kubectl, and free ports. The test builds the release binary, which takes minutes, so it runs
