@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use proptest::collection::vec;
 use proptest::prelude::Just;
+use proptest::prelude::ProptestConfig;
 use proptest::prelude::Strategy;
 use proptest::prelude::prop_assert;
 use proptest::prop_assert_eq;
@@ -194,6 +195,8 @@ fn settle(store: &mut Store, max: usize) -> usize {
 }
 
 proptest! {
+    // Each case makes two stores of 2,000 objects.
+    #![proptest_config(ProptestConfig { cases: 64, ..ProptestConfig::default() })]
     /// Values are on up to 2,000 objects, so they become common and rare.
     #[test]
     fn deferred_indexes_find_the_same_objects_once_they_are_settled(
