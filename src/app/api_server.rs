@@ -22,8 +22,8 @@ use crate::upstream::Error;
 /// What is waited for, for clients and operators.
 const API_SERVER: &str = "the API server";
 const CREDENTIALS: &str = "the credentials that the kubeconfig names";
-/// How long one attempt may take.
-const ATTEMPT_TIMEOUT: Duration = Duration::from_secs(15);
+/// How long discovery may take in one attempt.
+const DISCOVERY_TIMEOUT: Duration = Duration::from_secs(15);
 /// The waits between two attempts. All kubefans of a cluster wait for the same API server.
 const BACKOFF: BackoffConfig = BackoffConfig {
     base: Duration::from_millis(250),
@@ -32,8 +32,9 @@ const BACKOFF: BackoffConfig = BackoffConfig {
 };
 /// The longest wait that an API server can request by `Retry-After`.
 const LONGEST_PAUSE: Duration = Duration::from_secs(30);
-/// How long one of them may wait for the API server to say whether it is ready.
-const READINESS_TIMEOUT: Duration = Duration::from_secs(5);
+/// How long an attempt waits for the API server to say whether it is ready. A connection that cannot be
+/// opened is reported before.
+const READINESS_TIMEOUT: Duration = Duration::from_secs(15);
 /// How long an API server that does not say that it is ready is waited for. It may never say so because
 /// of something that kubefan does not need.
 const READY_TIMEOUT: Duration = Duration::from_secs(60);
@@ -115,25 +116,26 @@ impl Wait {
     }
 
     async fn attempt(&self, client: &Client) -> Result<LiveRestMapper, Failure> {
-        let attempt = async {
-            if self.must_be_ready() {
-                let ready = timeout(READINESS_TIMEOUT, client.check_ready()).await;
-                let ready = ready.map_err(|_| Failure::NoReadiness)?;
-                ready.map_err(Failure::Unready)?;
-            }
-            let discovered = LiveRestMapper::discover(client.clone()).await;
-            discovered.map_err(Failure::Discovery)
-        };
-        let attempted = timeout(ATTEMPT_TIMEOUT, attempt).await;
-        attempted.unwrap_or(Err(Failure::Timeout))
+        if self.must_be_ready() {
+            let ready = timeout(READINESS_TIMEOUT, client.check_ready()).await;
+            let ready = ready.map_err(|_| Failure::NoReadiness)?;
+            ready.map_err(Failure::Unready)?;
+        }
+        let discovery = LiveRestMapper::discover(client.clone());
+        let discovered = timeout(DISCOVERY_TIMEOUT, discovery).await;
+        let discovered = discovered.map_err(|_| Failure::Timeout)?;
+        discovered.map_err(Failure::Discovery)
     }
 
     fn next_pause(&mut self, failure: &Failure) -> Duration {
         match failure {
-            Failure::Unready(_) | Failure::NoReadiness => {
+            Failure::Unready(Error::Answer { .. }) | Failure::NoReadiness => {
                 self.unready_since.get_or_insert_with(Instant::now);
             }
-            Failure::Discovery(_) | Failure::Timeout => self.unready_since = None,
+            // It is away. When it is back, it must say that it is ready.
+            Failure::Unready(_) | Failure::Discovery(_) | Failure::Timeout => {
+                self.unready_since = None;
+            }
         }
         let requested = failure.error().and_then(Error::retry_after);
         let requested = requested.unwrap_or_default().min(LONGEST_PAUSE);
@@ -195,7 +197,7 @@ impl fmt::Display for Failure {
             }
             Self::Unready(error) | Self::Discovery(error) => f.write_str(&one_line(error)),
             Self::NoReadiness => write!(f, "no answer of /readyz within {READINESS_TIMEOUT:?}"),
-            Self::Timeout => write!(f, "no answer within {ATTEMPT_TIMEOUT:?}"),
+            Self::Timeout => write!(f, "no answer within {DISCOVERY_TIMEOUT:?}"),
         }
     }
 }
@@ -228,5 +230,16 @@ mod tests {
         // It may have restarted meanwhile.
         wait.next_pause(&Failure::Timeout);
         assert!(wait.must_be_ready());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn an_api_server_that_was_away_must_say_that_it_is_ready() {
+        let mut wait = Wait::new();
+        let began = Instant::now();
+        while began.elapsed() < 2 * READY_TIMEOUT {
+            let pause = wait.next_pause(&Failure::Unready(Error::Unreachable("refused".into())));
+            tokio::time::advance(pause).await;
+            assert!(wait.must_be_ready());
+        }
     }
 }

@@ -47,6 +47,8 @@ pub(super) struct PluginToken {
 struct Run {
     ended: Instant,
     outcome: Result<(), PluginError>,
+    /// True if the token had expired when the run ended.
+    left_expired: bool,
 }
 
 #[derive(Debug)]
@@ -99,8 +101,13 @@ impl PluginToken {
         if let Some(header) = self.fresh() {
             return Ok(header);
         }
-        let recent = last.as_ref().filter(|run| run.ended.elapsed() < PAUSE);
-        if let Some(run) = recent {
+        // A token that has expired since may be one that the plugin had from an earlier run.
+        let has_expired = self.current.load().expires_within(Duration::ZERO);
+        let counts = |run: &&Run| {
+            let has_expired_since = has_expired && !run.left_expired;
+            run.ended.elapsed() < PAUSE && (run.outcome.is_err() || !has_expired_since)
+        };
+        if let Some(run) = last.as_ref().filter(counts) {
             return self.after(run.outcome.clone());
         }
         let (token, (done, renewed)) = (self.clone(), oneshot::channel());
@@ -109,6 +116,7 @@ impl PluginToken {
             *last = Some(Run {
                 ended: Instant::now(),
                 outcome: outcome.clone(),
+                left_expired: token.current.load().expires_within(Duration::ZERO),
             });
             drop(last);
             // Sending fails if the request was cancelled.
@@ -283,6 +291,21 @@ mod tests {
             assert_eq!(sent(&stack).await.as_deref(), Ok("Bearer new"));
         }
         assert_eq!(runs(folder.path()), 1);
+    }
+
+    #[tokio::test]
+    async fn a_token_that_expired_after_the_last_run_costs_another_one() {
+        for (left_expired, expected, count) in [(false, "Bearer new", 1), (true, "Bearer old", 0)] {
+            let folder = tempfile::tempdir().expect("a folder");
+            let stack = stack(folder.path(), Duration::ZERO, NEW);
+            *stack.token.last.lock().await = Some(Run {
+                ended: Instant::now(),
+                outcome: Ok(()),
+                left_expired,
+            });
+            assert_eq!(sent(&stack).await.as_deref(), Ok(expected));
+            assert_eq!(runs(folder.path()), count);
+        }
     }
 
     #[tokio::test]

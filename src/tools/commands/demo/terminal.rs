@@ -92,8 +92,9 @@ impl Drop for Terminal {
 fn drawing(lines: &[String], columns: usize, rows: usize) -> String {
     let mut text = TOP.to_owned();
     for line in lines.iter().take(rows - 1) {
-        text.extend(line.chars().take(columns));
+        // First, because after a character in the last column it would delete that character.
         text.push_str(CLEAR_RIGHT);
+        text.extend(line.chars().take(columns));
         text.push('\n');
     }
     text + CLEAR_BELOW
@@ -108,11 +109,11 @@ mod tests {
         let lines = ["first".to_owned(), "second".to_owned(), "third".to_owned()];
         assert_eq!(
             drawing(&lines, 80, 24),
-            "\x1b[Hfirst\x1b[K\nsecond\x1b[K\nthird\x1b[K\n\x1b[J"
+            "\x1b[H\x1b[Kfirst\n\x1b[Ksecond\n\x1b[Kthird\n\x1b[J"
         );
         assert_eq!(
             drawing(&lines, 4, 3),
-            "\x1b[Hfirs\x1b[K\nseco\x1b[K\n\x1b[J"
+            "\x1b[H\x1b[Kfirs\n\x1b[Kseco\n\x1b[J"
         );
     }
 }

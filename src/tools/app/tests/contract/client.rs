@@ -133,6 +133,8 @@ pub(super) struct Counts {
     pub(super) resumed: u64,
     /// DELETED events with the version of the event before them: a relist found the deletion.
     pub(super) implied_deletions: u64,
+    /// Watches that were cut because their client had taken nothing for long.
+    pub(super) abandoned: u64,
 }
 
 pub(super) struct Client {
@@ -539,6 +541,7 @@ impl Client {
                 }
                 Read::End | Read::Broken(_) if stream.was_abandoned => {
                     testbed.note(|| format!("client {}: cut, because it did not read", self.name));
+                    testbed.counts.abandoned += 1;
                     self.cut();
                 }
                 Read::End => return Err("the watch ended within a frame".to_owned()),

@@ -559,6 +559,7 @@ impl Counts {
         self.expired += other.expired;
         self.resumed += other.resumed;
         self.implied_deletions += other.implied_deletions;
+        self.abandoned += other.abandoned;
     }
 }
 
@@ -589,10 +590,12 @@ fn replicas_honour_the_contract_under_random_faults() {
 
 #[test]
 fn a_client_that_takes_nothing_for_long_may_be_cut() {
+    let mut abandoned = 0;
     for seed in IDLE_CLIENTS {
         let outcome = try_contract(seed, 1, 2, all_faults, None);
-        assert!(outcome.is_ok(), "{}", outcome.unwrap_err());
+        abandoned += outcome.unwrap_or_else(|error| panic!("{error}")).abandoned;
     }
+    assert!(abandoned > 0, "other seeds are needed");
 }
 
 #[test]
