@@ -24,7 +24,7 @@ pub enum Mode {
     Delegated,
 }
 
-/// The settings of [`AccessControl`].
+/// The settings of [`AccessControl`](super::AccessControl).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Config {
     /// How callers are authenticated. Default is not at all.
