@@ -19,7 +19,7 @@ const DOCUMENTS: [&str; 7] = [
     "docs/reasons.md",
     "docs/tools.md",
 ];
-const CHART: &str = "tests/node/harness/scene.py";
+pub(crate) const CHART: &str = "tests/it/upstream/operation/chart.rs";
 const COMMAND_LINE: &str = "tests/it/command_line.rs";
 const CONFIGURATION: &str = "tests/it/configuration.rs";
 const LOAD: &str = "tests/it/load.rs";

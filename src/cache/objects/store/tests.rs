@@ -1,10 +1,10 @@
 //! Tests that a list has the same objects with and without an index, and when indexes are used.
 
 use std::sync::Arc;
+use std::sync::LazyLock;
 
 use proptest::collection::vec;
 use proptest::prelude::Just;
-use proptest::prelude::ProptestConfig;
 use proptest::prelude::Strategy;
 use proptest::prelude::prop_assert;
 use proptest::prop_assert_eq;
@@ -195,21 +195,22 @@ fn settle(store: &mut Store, max: usize) -> usize {
 }
 
 proptest! {
-    // Each case makes two stores of 2,000 objects.
-    #![proptest_config(ProptestConfig { cases: 64, ..ProptestConfig::default() })]
     /// Values are on up to 2,000 objects, so they become common and rare.
     #[test]
     fn deferred_indexes_find_the_same_objects_once_they_are_settled(
         writes in vec((0..1900_usize, 1..600_usize, prop_oneof!["web", "db", "x"], 0..4u8), 0..12),
         max in prop_oneof![Just(1_usize), Just(7), Just(10_000)],
     ) {
-        let mut stores = [Store::new(&config()), Store::new(&config())];
-        for store in &mut stores {
+        // Making it takes longer than most cases.
+        static FULL: LazyLock<Store> = LazyLock::new(|| {
+            let mut store = Store::new(&config());
             for number in 0..2_000 {
                 let name = format!("a/p{number:04}");
                 store.insert(Arc::new(object(&name, "u", 1, &format!("v{}", number % 300))));
             }
-        }
+            store
+        });
+        let mut stores = [FULL.clone(), FULL.clone()];
         stores[1].defer_indexes();
         for (first, count, app, kind) in writes {
             for number in first..first + count {

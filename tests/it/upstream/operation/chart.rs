@@ -11,6 +11,7 @@ use serde_json::Value;
 use serde_json::json;
 use tempfile::TempDir;
 
+use crate::readme;
 use crate::repository::document;
 use crate::repository::read;
 use crate::repository::root;
@@ -91,6 +92,35 @@ fn both_helms_render_every_mode_alike() {
         });
         assert!(four.len() > 5, "{four:?}");
         assert_eq!(four, three, "{}: Helm 4 (left) and 3", values.display());
+    }
+}
+
+/// The commands of the documents install into a cluster; here Helm only renders them.
+#[test]
+fn the_documents_commands_render_the_values_that_they_set() {
+    let Some(tools) = Tools::find() else { return };
+    let commands = readme::commands_run_by(readme::CHART);
+    assert!(!commands.is_empty(), "no document installs the chart");
+    let folder = chart().display().to_string();
+    for command in commands {
+        let flags = command.strip_prefix("helm install kubefan deploy/helm/kubefan ");
+        let flags = flags.unwrap_or_else(|| panic!("another command: {command}"));
+        let arguments = ["template", "kubefan", &folder].into_iter();
+        let arguments: Vec<_> = arguments.chain(flags.split(' ')).collect();
+        let rendered = succeeded(&tools.run("helm", &arguments));
+        let rendered = rendered.unwrap_or_else(|error| panic!("{command}: {error}"));
+        let image = |name: &str| {
+            let set = format!("image.{name}=");
+            let value = arguments.iter().find_map(|flag| flag.strip_prefix(&set));
+            value.unwrap_or_else(|| panic!("{command} sets no {set}"))
+        };
+        let image = format!("{}:{}", image("repository"), image("tag"));
+        let is_used =
+            |object: &Value| text(object, "/spec/template/spec/containers/0/image") == image;
+        assert!(
+            objects(&rendered).iter().any(is_used),
+            "{image}: {rendered}"
+        );
     }
 }
 

@@ -167,8 +167,8 @@ struct Stream {
     last_frame: Instant,
     /// When the client last took something from the connection, or found it empty.
     last_taken: Instant,
-    /// Whether the client has taken nothing for so long that kubefan may have broken the connection.
-    /// What had arrived before still comes.
+    /// True if the client took nothing for so long that kubefan may have closed the connection. What
+    /// arrived before that can still be read.
     was_abandoned: bool,
     /// For a watch-list, the initial objects received so far, and the oldest revision that they may
     /// show; `None` after the initial events, and for other watches.
