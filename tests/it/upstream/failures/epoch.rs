@@ -191,12 +191,20 @@ async fn a_restored_etcd_that_has_passed_the_cache_is_found() {
     }
     kubefan.signal("CONT");
 
-    // Until kubefan has a connection, a read begins no proof.
+    // A proof without an answer shows nothing, so the watch must work again first.
+    eventually("the resumed watch", RECOVERY, async || {
+        match list(&client, &cached).await.items.len() > before.items.len() {
+            true => Ok(()),
+            false => Err("no object of the new history".to_owned()),
+        }
+    })
+    .await;
     let unproven = async || metric(&kubefan.admin(), "kubefan_freshness_unproven_total", &[]).await;
     let unproven_before = unproven().await;
-    eventually("a proof that fails", RECOVERY, async || {
+    // One proof that fails is enough, if its list was answered in time. One of three was.
+    eventually("proofs that fail", RECOVERY, async || {
         client.get(PATH).await;
-        match unproven().await > unproven_before {
+        match unproven().await >= unproven_before + 3.0 {
             true => Ok(()),
             false => is_equal(&list(&client, &cached).await, &list(&direct, PATH).await),
         }
