@@ -2,6 +2,7 @@
 
 use std::collections::VecDeque;
 use std::future::poll_fn;
+use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -32,7 +33,6 @@ use super::Deleted;
 use super::informer::Shared;
 use super::reached::Reached;
 use super::reached::Step;
-use super::reached::difference;
 use super::source::Source;
 
 /// A handler takes no new snapshot while fewer objects have changed since its last one. Lower in tests,
@@ -57,14 +57,20 @@ pub struct Changes<K> {
     /// The cache that is followed, and its changes; `None` before the first and between two.
     following: Option<(Reader, WatchStream)>,
     reached: Reached,
-    /// What leads from the reached state to that of `following`'s snapshot, or a resync.
+    /// The steps that the handler is told next.
     pending: VecDeque<Step>,
+    /// Finds the steps to the snapshot of `following`, or those of a resync. It has the reached state
+    /// meanwhile, and goes on after a call of [`Changes::next`] that was cancelled.
+    preparing: Option<Preparing>,
     resync: Option<Resync>,
     /// See [`REBASE_CHECK`]; `None` until it is needed.
     rebase_check: Option<Interval>,
     synced: watch::Sender<bool>,
     budget: CoopBudget,
 }
+
+/// Finds steps, and yields in between.
+type Preparing = Pin<Box<dyn Future<Output = (VecDeque<Step>, Reached)> + Send + Sync>>;
 
 /// When all objects are returned again.
 struct Resync {
@@ -83,6 +89,7 @@ impl<K: DeserializeOwned> Changes<K> {
             following: None,
             reached: Reached::Nothing,
             pending: VecDeque::new(),
+            preparing: None,
             resync: None,
             rebase_check: None,
             synced: watch::Sender::new(false),
@@ -121,6 +128,10 @@ impl<K: DeserializeOwned> Changes<K> {
         loop {
             self.budget.proceed().await;
             self.budget.charge(UNITS_PER_CHANGE);
+            if let Some(preparing) = &mut self.preparing {
+                (self.pending, self.reached) = preparing.await;
+                self.preparing = None;
+            }
             if !self.pending.is_empty() {
                 // Without this, the first change after a relist would decode all of them at once.
                 self.informer.catch_up().await;
@@ -145,8 +156,7 @@ impl<K: DeserializeOwned> Changes<K> {
             let item = tokio::select! {
                 biased;
                 () = tick(resync) => {
-                    let again = |object| Step::Updated { old: Arc::clone(&object), new: object };
-                    self.pending = self.reached.objects().into_iter().map(again).collect();
+                    self.preparing = Some(Box::pin(std::mem::take(reached).resync()));
                     continue;
                 }
                 item = poll_fn(|cx| {
@@ -212,12 +222,8 @@ impl<K: DeserializeOwned> Changes<K> {
             self.source.wait_again(reader);
             return;
         };
-        let new: Vec<_> = snapshot.list(selection, None).collect();
-        self.pending = match &self.reached {
-            Reached::Nothing => new.into_iter().map(Step::initial).collect(),
-            reached => difference(&reached.objects(), &new),
-        };
-        self.reached = Reached::new(snapshot, selection);
+        let reached = std::mem::take(&mut self.reached);
+        self.preparing = Some(Box::pin(reached.advance(snapshot, Arc::clone(selection))));
         // From now on listers read this cache, too, even if it loses its content before they do.
         self.informer.reader();
         self.following = Some((reader, stream));
@@ -320,7 +326,7 @@ fn rebase(reached: &mut Reached, reader: &Reader, stream: &WatchStream) {
     // The stream may have got a change between the two calls.
     let is_newest = |newest: Snapshot| newest.has_no_change_since(&snapshot);
     if has_everything && reader.snapshot().is_some_and(is_newest) {
-        let old = std::mem::replace(reached, Reached::new(snapshot, &Selection::default()));
+        let old = std::mem::replace(reached, Reached::everything(snapshot));
         if old.changed() >= MANY {
             drop_elsewhere(old);
         }

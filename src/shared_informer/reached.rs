@@ -10,6 +10,10 @@ use crate::api::ObjectKey;
 use crate::api::ResourceVersion;
 use crate::api::Selection;
 use crate::cache::Snapshot;
+use crate::concurrency::CoopBudget;
+
+/// Budget units of an object that is copied or compared.
+const UNITS_PER_OBJECT: usize = CoopBudget::UNITS / 4096;
 
 /// One change that a handler is told next.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -72,20 +76,12 @@ impl Step {
 // === impl Reached ===
 
 impl Reached {
-    /// The state of `snapshot`, of which the handler knows the objects of `selection`.
-    pub(super) fn new(snapshot: Snapshot, selection: &Selection) -> Self {
-        if selection.is_everything() {
-            return Self::Everything {
-                base: snapshot,
-                since: HashMap::new(),
-            };
+    /// The state of `snapshot`, whose objects the handler was told.
+    pub(super) fn everything(snapshot: Snapshot) -> Self {
+        Self::Everything {
+            base: snapshot,
+            since: HashMap::new(),
         }
-        let selected = snapshot.list(selection, None);
-        Self::Selected(
-            selected
-                .map(|object| (object.key.clone(), object))
-                .collect(),
-        )
     }
 
     /// Records that the handler was told the state of the object at `key`.
@@ -120,71 +116,149 @@ impl Reached {
         }
     }
 
-    /// The objects that the handler knows, in key order.
-    pub(super) fn objects(&self) -> Vec<Arc<Object>> {
+    /// Collects the objects that the handler knows, in key order.
+    async fn objects(&self, budget: &mut CoopBudget) -> Vec<Arc<Object>> {
         match self {
             Self::Nothing => Vec::new(),
             Self::Everything { base, since } => {
                 let since = since.iter().map(|(key, object)| (key, object.as_ref()));
-                merged(base.list(&Selection::default(), None), since.collect())
+                let since = since.collect();
+                collect(
+                    merged(base.list(&Selection::default(), None), since),
+                    budget,
+                )
+                .await
             }
-            Self::Selected(objects) => objects.values().cloned().collect(),
+            Self::Selected(objects) => collect(objects.values().cloned(), budget).await,
         }
+    }
+
+    /// Returns the steps that return all objects again, and the unchanged state.
+    pub(super) async fn resync(self) -> (VecDeque<Step>, Self) {
+        let objects = self.objects(&mut CoopBudget::new()).await;
+        let again = |object| Step::Updated {
+            old: Arc::clone(&object),
+            new: object,
+        };
+        (objects.into_iter().map(again).collect(), self)
+    }
+
+    /// Returns the steps that lead to the objects of `selection` in `snapshot`, and the state after
+    /// them.
+    pub(super) async fn advance(
+        self,
+        snapshot: Snapshot,
+        selection: Arc<Selection>,
+    ) -> (VecDeque<Step>, Self) {
+        let mut budget = CoopBudget::new();
+        let new = collect(snapshot.list(&selection, None), &mut budget).await;
+        let reached = match selection.is_everything() {
+            true => Self::everything(snapshot),
+            false => {
+                let mut selected = BTreeMap::new();
+                for object in &new {
+                    selected.insert(object.key.clone(), Arc::clone(object));
+                    after_object(&mut budget).await;
+                }
+                Self::Selected(selected)
+            }
+        };
+        let steps = match self {
+            Self::Nothing => new.into_iter().map(Step::initial).collect(),
+            old => {
+                let known = old.objects(&mut budget).await;
+                difference(&known, &new, &mut budget).await
+            }
+        };
+        (steps, reached)
     }
 }
 
-/// `base` in key order, with the states of `since` in place of its own.
-fn merged(
-    base: impl Iterator<Item = Arc<Object>>,
-    since: BTreeMap<&ObjectKey, Option<&Arc<Object>>>,
+/// Yields if the budget is spent after work for one more object.
+async fn after_object(budget: &mut CoopBudget) {
+    budget.charge(UNITS_PER_OBJECT);
+    budget.proceed().await;
+}
+
+/// Collects `objects`, and yields in between.
+async fn collect(
+    objects: impl Iterator<Item = Arc<Object>>,
+    budget: &mut CoopBudget,
 ) -> Vec<Arc<Object>> {
-    let mut since = since.into_iter().peekable();
-    let mut objects = Vec::new();
-    for object in base {
-        while let Some((_, changed)) = since.next_if(|(key, _)| **key < object.key) {
-            objects.extend(changed.cloned());
-        }
-        match since.next_if(|(key, _)| **key == object.key) {
-            Some((_, changed)) => objects.extend(changed.cloned()),
-            None => objects.push(object),
-        }
+    let mut collected = Vec::new();
+    for object in objects {
+        collected.push(object);
+        after_object(budget).await;
     }
-    objects.extend(since.filter_map(|(_, changed)| changed.cloned()));
-    objects
+    collected
 }
 
-/// The steps that lead from `old` to `new`, both in key order: first the deletions, then the others
-/// by resource version, as the cache orders the difference of a relist. An object that was recreated
-/// with another uid is deleted and added.
-pub(super) fn difference(old: &[Arc<Object>], new: &[Arc<Object>]) -> VecDeque<Step> {
-    let (mut steps, mut changed) = (VecDeque::new(), Vec::new());
+/// Returns `base` in key order, with the states of `since` in place of its own.
+fn merged<'a>(
+    base: impl Iterator<Item = Arc<Object>>,
+    since: BTreeMap<&'a ObjectKey, Option<&'a Arc<Object>>>,
+) -> impl Iterator<Item = Arc<Object>> {
+    let (mut base, mut since) = (base.peekable(), since.into_iter().peekable());
+    let next = move || {
+        let Some((key, _)) = since.peek() else {
+            return base.next().map(Some);
+        };
+        if let Some(before) = base.next_if(|object| object.key < **key) {
+            return Some(Some(before));
+        }
+        base.next_if(|object| object.key == **key);
+        since.next().map(|(_, changed)| changed.cloned())
+    };
+    std::iter::from_fn(next).flatten()
+}
+
+/// Returns the steps that lead from `old` to `new`, both in key order: first the deletions, then the
+/// others by resource version, as the cache orders the difference of a relist. An object that was
+/// recreated with another uid is deleted and added.
+async fn difference(
+    old: &[Arc<Object>],
+    new: &[Arc<Object>],
+    budget: &mut CoopBudget,
+) -> VecDeque<Step> {
+    let mut steps = VecDeque::new();
+    // The number keeps objects apart that have the same version.
+    let mut changed = BTreeMap::new();
     let mut old = old.iter().peekable();
-    for object in new {
+    for (number, object) in new.iter().enumerate() {
         while let Some(gone) = old.next_if(|old| old.key < object.key) {
             steps.push_back(Step::missed_deletion(gone));
+            after_object(budget).await;
         }
-        match old.next_if(|old| old.key == object.key) {
-            Some(known) if Arc::ptr_eq(known, object) || known == object => {}
-            Some(known) if known.uid() == object.uid() => changed.push((object, Some(known))),
-            Some(known) => {
-                steps.push_back(Step::missed_deletion(known));
-                changed.push((object, None));
-            }
-            None => changed.push((object, None)),
+        let known = old.next_if(|old| old.key == object.key);
+        after_object(budget).await;
+        if known.is_some_and(|known| known == object) {
+            continue;
         }
+        let is_recreated = known.is_some_and(|known| known.uid() != object.uid());
+        if is_recreated {
+            steps.extend(known.map(Step::missed_deletion));
+        }
+        let known = known.filter(|_| !is_recreated);
+        changed.insert((object.resource_version, number), (object, known));
     }
-    steps.extend(old.map(Step::missed_deletion));
-    changed.sort_by_key(|(object, _)| object.resource_version);
-    steps.extend(changed.into_iter().map(|(object, known)| match known {
-        Some(known) => Step::Updated {
-            old: Arc::clone(known),
-            new: Arc::clone(object),
-        },
-        None => Step::Added {
-            object: Arc::clone(object),
-            is_initial_list: false,
-        },
-    }));
+    for gone in old {
+        steps.push_back(Step::missed_deletion(gone));
+        after_object(budget).await;
+    }
+    for (object, known) in changed.into_values() {
+        let object = Arc::clone(object);
+        steps.push_back(match known {
+            Some(known) => Step::Updated {
+                old: Arc::clone(known),
+                new: object,
+            },
+            None => Step::Added {
+                object,
+                is_initial_list: false,
+            },
+        });
+        after_object(budget).await;
+    }
     steps
 }
 
@@ -213,8 +287,8 @@ mod tests {
         }
     }
 
-    #[test]
-    fn the_difference_deletes_first_and_follows_the_versions() {
+    #[tokio::test]
+    async fn the_difference_deletes_first_and_follows_the_versions() {
         let old = [
             object("a", 1, "1"),
             object("b", 2, "2"),
@@ -228,9 +302,11 @@ mod tests {
             object("d", 8, "recreated"),
             object("e", 7, "7"),
         ];
-        let steps: Vec<_> = difference(&old, &new).iter().map(text).collect();
+        let budget = &mut CoopBudget::new();
+        let steps = difference(&old, &new, budget).await;
+        let steps: Vec<_> = steps.iter().map(text).collect();
         assert_eq!(steps, ["-a1", "-d4", "-f5", "+e7", "+d8", "b2~b9"]);
-        assert!(difference(&new, &new).is_empty());
+        assert!(difference(&new, &new, budget).await.is_empty());
     }
 
     #[test]
@@ -243,10 +319,7 @@ mod tests {
         }
         let since = since.iter().map(|(key, object)| (key, object.as_ref()));
         let objects = merged(base.into_iter(), since.collect());
-        let found: Vec<_> = objects
-            .iter()
-            .map(|object| (object.key.name(), object.resource_version.0))
-            .collect();
-        assert_eq!(found, [("a", 2), ("b", 1), ("d", 3), ("g", 4)]);
+        let found: Vec<_> = objects.map(|object| text(&Step::initial(object))).collect();
+        assert_eq!(found, ["+a2", "+b1", "+d3", "+g4"]);
     }
 }

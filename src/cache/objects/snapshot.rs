@@ -73,7 +73,7 @@ impl Snapshot {
         &'a self,
         selection: &'a Selection,
         after: Option<&str>,
-    ) -> Box<dyn Iterator<Item = Arc<Object>> + Send + 'a> {
+    ) -> Box<dyn Iterator<Item = Arc<Object>> + Send + Sync + 'a> {
         Box::new(self.store.select(selection, after))
     }
 
@@ -84,7 +84,7 @@ impl Snapshot {
         &'a self,
         selection: &Selection,
         after: Option<&str>,
-    ) -> Box<dyn Iterator<Item = &'a Arc<Object>> + Send + 'a> {
+    ) -> Box<dyn Iterator<Item = &'a Arc<Object>> + Send + Sync + 'a> {
         self.store.candidates(selection, after)
     }
 

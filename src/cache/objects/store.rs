@@ -32,7 +32,7 @@ pub(in crate::cache) struct Store {
 /// The counts of candidates are compared only up to this limit. Larger sets count as equal.
 const ESTIMATE_LIMIT: usize = 256;
 
-type InKeyOrder<'a> = Box<dyn Iterator<Item = &'a Arc<Object>> + Send + 'a>;
+type InKeyOrder<'a> = Box<dyn Iterator<Item = &'a Arc<Object>> + Send + Sync + 'a>;
 
 // === impl Store ===
 

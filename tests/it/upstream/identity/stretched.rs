@@ -209,10 +209,12 @@ async fn many_accounts(count: usize, most: Duration) {
     };
     allow(&server, "tenant", "Group").await;
     let admin = server.client();
-    let base = Client::http2(kubefan.url(), Connector::plain());
+    // A connection has at most 1,000 streams.
+    let connections = (0..=count / 500).map(|_| Client::http2(kubefan.url(), Connector::plain()));
+    let connections: Vec<_> = connections.collect();
     let path = format!("{MAPS}?watch=1&resourceVersion=0");
     eventually("the right of the group", LIMIT, async || {
-        let reads = base.as_token("tenant-0");
+        let reads = connections[0].as_token("tenant-0");
         reads
             .get(&format!("{MAPS}?resourceVersion=0"))
             .await
@@ -221,7 +223,9 @@ async fn many_accounts(count: usize, most: Duration) {
     })
     .await;
     let opened = (0..count).map(|number| {
-        let (client, path) = (base.as_token(&format!("tenant-{number}")), path.clone());
+        let connection = &connections[number / 500];
+        let client = connection.as_token(&format!("tenant-{number}"));
+        let path = path.clone();
         async move { client.watch(&path, Format::Json).await.expect("a watch") }
     });
     let held: Vec<_> = stream::iter(opened).buffer_unordered(32).collect().await;
