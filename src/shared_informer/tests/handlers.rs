@@ -168,7 +168,8 @@ async fn a_handler_that_was_left_behind_gets_the_difference() {
 /// A caller that gives up at each yield: the copy of many objects goes on where it was.
 #[tokio::test(start_paused = true)]
 async fn a_cancelled_wait_for_the_next_change_loses_no_progress() {
-    let mut upstream = Upstream::new(None);
+    // The log has no room for the second list, so the handler copies it, too.
+    let mut upstream = Upstream::new(Some(1300));
     let informer = upstream.informer(Config::default());
     let mut changes = informer.changes();
     let names: Vec<_> = (0..20_000).map(|number| format!("t{number:05}")).collect();
@@ -188,8 +189,8 @@ async fn a_cancelled_wait_for_the_next_change_loses_no_progress() {
             }
             tokio::task::yield_now().await;
         };
-        // It copies 20,000 objects two or three times, 4,096 between two yields.
-        assert!((5..100).contains(&cancelled), "{cancelled}");
+        // It copies 20,000 objects one to three times, at most 4,096 between two yields.
+        assert!((4..100).contains(&cancelled), "{cancelled}");
         let rest: Vec<_> = std::iter::from_fn(|| next(&mut changes)).collect();
         assert_eq!(rest.len(), names.len() - 1);
         let expected = ["*t00000", "t00000"][round];
