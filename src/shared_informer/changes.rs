@@ -31,6 +31,7 @@ use super::Change;
 use super::Config;
 use super::Deleted;
 use super::informer::Shared;
+use super::reached::MANY;
 use super::reached::Reached;
 use super::reached::Step;
 use super::source::Source;
@@ -38,9 +39,6 @@ use super::source::Source;
 /// A handler takes no new snapshot while fewer objects have changed since its last one. Lower in tests,
 /// which have few objects.
 const REBASE: usize = if cfg!(test) { 4 } else { 64 };
-/// From this number of changed objects on, their old states are freed on another thread. Lower in
-/// tests, too.
-const MANY: usize = if cfg!(test) { 8 } else { 1000 };
 /// How often a handler that gets no changes checks whether a new snapshot frees memory.
 const REBASE_CHECK: Duration = Duration::from_secs(10);
 /// The longest interval of a resync. A longer one would overflow an `Instant`.

@@ -11,7 +11,11 @@ use crate::api::ResourceVersion;
 use crate::api::Selection;
 use crate::cache::Snapshot;
 use crate::concurrency::CoopBudget;
+use crate::concurrency::drop_elsewhere;
 
+/// From this number of objects on, old states are freed on another thread. Lower in tests, which have
+/// few objects.
+pub(super) const MANY: usize = if cfg!(test) { 8 } else { 1000 };
 /// Budget units of an object that is copied or compared.
 const UNITS_PER_OBJECT: usize = CoopBudget::UNITS / 4096;
 
@@ -121,26 +125,29 @@ impl Reached {
         match self {
             Self::Nothing => Vec::new(),
             Self::Everything { base, since } => {
-                let since = since.iter().map(|(key, object)| (key, object.as_ref()));
-                let since = since.collect();
-                collect(
-                    merged(base.list(&Selection::default(), None), since),
-                    budget,
-                )
-                .await
+                let mut changed = BTreeMap::new();
+                for (key, object) in since {
+                    changed.insert(key, object.as_ref());
+                    after_object(budget).await;
+                }
+                let everything = Selection::default();
+                let merged = merged(base.list(&everything, None), changed);
+                collect(merged, budget).await
             }
-            Self::Selected(objects) => collect(objects.values().cloned(), budget).await,
+            Self::Selected(objects) => collect(objects.values().cloned().map(Some), budget).await,
         }
     }
 
     /// Returns the steps that return all objects again, and the unchanged state.
     pub(super) async fn resync(self) -> (VecDeque<Step>, Self) {
-        let objects = self.objects(&mut CoopBudget::new()).await;
+        let mut budget = CoopBudget::new();
         let again = |object| Step::Updated {
             old: Arc::clone(&object),
             new: object,
         };
-        (objects.into_iter().map(again).collect(), self)
+        let objects = self.objects(&mut budget).await.into_iter();
+        let steps = collect(objects.map(|object| Some(again(object))), &mut budget).await;
+        (steps.into(), self)
     }
 
     /// Returns the steps that lead to the objects of `selection` in `snapshot`, and the state after
@@ -151,7 +158,11 @@ impl Reached {
         selection: Arc<Selection>,
     ) -> (VecDeque<Step>, Self) {
         let mut budget = CoopBudget::new();
-        let new = collect(snapshot.list(&selection, None), &mut budget).await;
+        // A narrow selection may have to look at all objects of the cache.
+        let candidates = snapshot.candidates(&selection, None);
+        let selected =
+            candidates.map(|object| selection.matches(object).then(|| Arc::clone(object)));
+        let new = collect(selected, &mut budget).await;
         let reached = match selection.is_everything() {
             true => Self::everything(snapshot),
             false => {
@@ -164,10 +175,17 @@ impl Reached {
             }
         };
         let steps = match self {
-            Self::Nothing => new.into_iter().map(Step::initial).collect(),
+            Self::Nothing => {
+                let steps = new.into_iter().map(|object| Some(Step::initial(object)));
+                collect(steps, &mut budget).await.into()
+            }
             old => {
                 let known = old.objects(&mut budget).await;
-                difference(&known, &new, &mut budget).await
+                let steps = difference(&known, &new, &mut budget).await;
+                if known.len().max(new.len()) >= MANY {
+                    drop_elsewhere((old, known, new));
+                }
+                steps
             }
         };
         (steps, reached)
@@ -180,24 +198,22 @@ async fn after_object(budget: &mut CoopBudget) {
     budget.proceed().await;
 }
 
-/// Collects `objects`, and yields in between.
-async fn collect(
-    objects: impl Iterator<Item = Arc<Object>>,
-    budget: &mut CoopBudget,
-) -> Vec<Arc<Object>> {
+/// Collects the items that are there, and yields in between.
+async fn collect<T>(items: impl Iterator<Item = Option<T>>, budget: &mut CoopBudget) -> Vec<T> {
     let mut collected = Vec::new();
-    for object in objects {
-        collected.push(object);
+    for item in items {
+        collected.extend(item);
         after_object(budget).await;
     }
     collected
 }
 
-/// Returns `base` in key order, with the states of `since` in place of its own.
+/// Returns `base` in key order, with the states of `since` in place of its own; `None` for an object
+/// that is gone.
 fn merged<'a>(
     base: impl Iterator<Item = Arc<Object>>,
     since: BTreeMap<&'a ObjectKey, Option<&'a Arc<Object>>>,
-) -> impl Iterator<Item = Arc<Object>> {
+) -> impl Iterator<Item = Option<Arc<Object>>> {
     let (mut base, mut since) = (base.peekable(), since.into_iter().peekable());
     let next = move || {
         let Some((key, _)) = since.peek() else {
@@ -209,7 +225,7 @@ fn merged<'a>(
         base.next_if(|object| object.key == **key);
         since.next().map(|(_, changed)| changed.cloned())
     };
-    std::iter::from_fn(next).flatten()
+    std::iter::from_fn(next)
 }
 
 /// Returns the steps that lead from `old` to `new`, both in key order: first the deletions, then the
@@ -231,7 +247,14 @@ async fn difference(
         }
         let known = old.next_if(|old| old.key == object.key);
         after_object(budget).await;
-        if known.is_some_and(|known| known == object) {
+        if known.is_some_and(|known| Arc::ptr_eq(known, object)) {
+            continue;
+        }
+        if known.is_some_and(|known| known.resource_version == object.resource_version) {
+            // Their bytes are compared.
+            budget.charge(object.body.len());
+        }
+        if known == Some(object) {
             continue;
         }
         let is_recreated = known.is_some_and(|known| known.uid() != object.uid());
@@ -319,6 +342,7 @@ mod tests {
         }
         let since = since.iter().map(|(key, object)| (key, object.as_ref()));
         let objects = merged(base.into_iter(), since.collect());
+        let objects = objects.flatten();
         let found: Vec<_> = objects.map(|object| text(&Step::initial(object))).collect();
         assert_eq!(found, ["+a2", "+b1", "+d3", "+g4"]);
     }

@@ -234,7 +234,7 @@ async fn a_new_good_token_opens_few_connections() {
         let target = Target::new(kubefan.url(), &authority);
         let before = process::open_files(kubefan.pid());
         let answered = target
-            .attack_once(Some("Bearer lister-token"), 3 * LIMIT)
+            .attack_once(Some("Bearer lister-token"), 2 * LIMIT)
             .await;
         let after = process::open_files(kubefan.pid());
         assert!(answered > ANSWERED, "{mode}: {answered}");

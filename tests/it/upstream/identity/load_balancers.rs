@@ -47,10 +47,7 @@ async fn gets(kubefan: &Kubefan, source: &str, path: &str, tokens: &[String]) ->
     let mut answers = Vec::new();
     let send = async { write.write_all(requests.as_bytes()).await.expect("room") };
     let receive = read.read_to_end(&mut answers);
-    let (_, received) = within("the answers", 6 * LIMIT, async {
-        tokio::join!(send, receive)
-    })
-    .await;
+    let (_, received) = within("the answers", LIMIT, async { tokio::join!(send, receive) }).await;
     received.expect("answers");
     let text = String::from_utf8_lossy(&answers);
     let statuses = text.match_indices("HTTP/1.1 ");

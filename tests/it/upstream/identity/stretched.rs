@@ -210,7 +210,8 @@ async fn many_accounts(count: usize, most: Duration) {
     allow(&server, "tenant", "Group").await;
     let admin = server.client();
     // A connection has at most 1,000 streams.
-    let connections = (0..=count / 500).map(|_| Client::http2(kubefan.url(), Connector::plain()));
+    let connections =
+        (0..count.div_ceil(500)).map(|_| Client::http2(kubefan.url(), Connector::plain()));
     let connections: Vec<_> = connections.collect();
     let path = format!("{MAPS}?watch=1&resourceVersion=0");
     eventually("the right of the group", LIMIT, async || {
