@@ -55,7 +55,7 @@ pub struct Changes<K> {
     /// The cache that is followed, and its changes; `None` before the first and between two.
     following: Option<(Reader, WatchStream)>,
     reached: Reached,
-    /// The steps that the handler is told next.
+    /// What to tell the handler next.
     pending: VecDeque<Step>,
     /// Finds the steps to the snapshot of `following`, or those of a resync. It has the reached state
     /// meanwhile, and goes on after a call of [`Changes::next`] that was cancelled.

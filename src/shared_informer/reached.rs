@@ -80,7 +80,7 @@ impl Step {
 // === impl Reached ===
 
 impl Reached {
-    /// The state of `snapshot`, whose objects the handler was told.
+    /// The state of a handler that was told all objects of `snapshot`.
     pub(super) fn everything(snapshot: Snapshot) -> Self {
         Self::Everything {
             base: snapshot,
