@@ -4,9 +4,6 @@ use std::env;
 use std::path::Path;
 use std::process::Command;
 
-/// The features that a user of the binary notices.
-const FEATURES: [&str; 2] = ["proxy", "tools"];
-
 fn main() {
     println!("cargo::rerun-if-changed=build.rs");
     let rustc = env::var_os("RUSTC").unwrap_or_else(|| "rustc".into());
@@ -19,12 +16,11 @@ fn main() {
     println!("cargo::rustc-env=KUBEFAN_RUSTC={version}");
     let target = env::var("TARGET").unwrap_or_default();
     println!("cargo::rustc-env=KUBEFAN_TARGET={target}");
-    let is_on = |name: &&str| {
-        let variable = format!("CARGO_FEATURE_{}", name.to_uppercase());
-        env::var_os(variable).is_some()
+    // The parts that a user of the binary notices.
+    let features = match env::var_os("CARGO_FEATURE_TOOLS") {
+        Some(_) => "proxy,tools",
+        None => "proxy",
     };
-    let features: Vec<&str> = FEATURES.into_iter().filter(is_on).collect();
-    let features = features.join(",");
     println!("cargo::rustc-env=KUBEFAN_FEATURES={features}");
     println!("cargo::rerun-if-env-changed=KUBEFAN_GIT_COMMIT");
     // A debug build does not record the commit, because each commit would then build everything again.

@@ -12,10 +12,11 @@ lint:
     cargo fmt --check
     cargo clippy --all-targets -- -D warnings
 
-# Check the lints of the proxy without the tools, and of the library.
+# Check the lints of crates by themselves, without the features that others turn on.
 lint-features:
-    cargo clippy --no-default-features --features proxy -- -D warnings
-    K8S_OPENAPI_ENABLED_VERSION=1.36 cargo clippy --no-default-features --lib -- -D warnings
+    K8S_OPENAPI_ENABLED_VERSION=1.36 cargo clippy --package kubefan -- -D warnings
+    cargo clippy --package kubefan-proxy -- -D warnings
+    cargo clippy --package kubefan-cli --no-default-features -- -D warnings
 
 # Run all tests; those against a real API server run only if KUBEBUILDER_ASSETS is set.
 test *ARGS:
@@ -35,7 +36,7 @@ deny:
 
 # Check that the library breaks no program that uses an older release, such as v0.2.0 (needs cargo-semver-checks).
 semver RELEASE:
-    K8S_OPENAPI_ENABLED_VERSION=1.36 cargo semver-checks --only-explicit-features --release-type minor --baseline-rev {{ RELEASE }}
+    K8S_OPENAPI_ENABLED_VERSION=1.36 cargo semver-checks --package kubefan --only-explicit-features --release-type minor --baseline-rev {{ RELEASE }}
 
 # Build the binary as it is released, in target/dist.
 dist:

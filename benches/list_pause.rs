@@ -16,8 +16,8 @@ use std::sync::atomic::Ordering;
 use std::thread;
 
 use cpu_time::ThreadTime;
-use kubefan::internals::tools::app::DemoApp;
-use kubefan::internals::tools::config::DemoConfig;
+use kubefan_tools::app::DemoApp;
+use kubefan_tools::config::DemoConfig;
 
 const PODS: usize = 5_000;
 const CLIENTS: usize = 4;

@@ -27,11 +27,11 @@ use kubefan::codec::Representation;
 use kubefan::codec::RowMemory;
 use kubefan::codec::TableView;
 use kubefan::codec::View;
-use kubefan::internals::server;
-use kubefan::internals::server::Collection;
-use kubefan::internals::server::RequestInfo;
 use kubefan::shutdown;
 use kubefan::shutdown::Shutdown;
+use kubefan_proxy::server;
+use kubefan_proxy::server::Collection;
+use kubefan_proxy::server::RequestInfo;
 
 use support::pods;
 

@@ -1,4 +1,9 @@
-//! The `kubefan` binary: it sets jemalloc as the allocator and runs the command line.
+//! The `kubefan` program: it sets jemalloc as the allocator and runs the command line.
+
+// Tests may use `tokio::spawn`: the tasks of a test end with its runtime.
+#![cfg_attr(test, allow(clippy::disallowed_methods))]
+
+mod commands;
 
 use std::process::ExitCode;
 
@@ -6,5 +11,5 @@ use std::process::ExitCode;
 static ALLOCATOR: tikv_jemallocator::Jemalloc = tikv_jemallocator::Jemalloc;
 
 fn main() -> ExitCode {
-    kubefan::run()
+    commands::run()
 }

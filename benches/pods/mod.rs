@@ -9,9 +9,9 @@ use kubefan::api::GroupVersionResource;
 use kubefan::api::Resource;
 use kubefan::api::SelectableFields;
 use kubefan::api::WireFormat;
-use kubefan::internals::tools::workload;
-use kubefan::internals::tools::workload::Operation;
-use kubefan::internals::tools::workload::Workload;
+use kubefan_tools::workload;
+use kubefan_tools::workload::Operation;
+use kubefan_tools::workload::Workload;
 use serde_json::Value;
 use serde_json::json;
 

@@ -2,9 +2,9 @@
 
 use std::time::SystemTime;
 
-use kubefan::internals::tools::workload;
-use kubefan::internals::tools::workload::Operation;
-use kubefan::internals::tools::workload::Workload;
+use kubefan_tools::workload;
+use kubefan_tools::workload::Operation;
+use kubefan_tools::workload::Workload;
 use serde_json::Value;
 
 /// The average size of a pod in a real cluster, in bytes of JSON.

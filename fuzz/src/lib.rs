@@ -5,18 +5,11 @@
 //! no input reaches.
 
 extern crate self as kubefan;
+extern crate self as kubefan_tools;
 
-#[path = "../../src/api/mod.rs"]
+#[path = "../../src/core/api/mod.rs"]
 pub mod api;
-#[path = "../../src/codec/mod.rs"]
+#[path = "../../src/core/codec/mod.rs"]
 pub mod codec;
 pub mod load;
 pub mod properties;
-
-/// Replaces kubefan's module of the same name, with the parts that the properties use.
-pub mod internals {
-    /// Replaces `kubefan::internals::tools`.
-    pub mod tools {
-        pub use crate::load;
-    }
-}

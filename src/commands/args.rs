@@ -12,39 +12,39 @@ use clap::Subcommand;
 use clap::ValueEnum;
 use clap_complete::Shell;
 
-use crate::config;
-use crate::config::ArgSources;
-use crate::config::AuthMode;
-use crate::config::GlobalArgs;
-use crate::config::ServeArgs;
-use crate::config::environment;
-use crate::tools;
+use kubefan_proxy::config;
+use kubefan_proxy::config::ArgSources;
+use kubefan_proxy::config::AuthMode;
+use kubefan_proxy::config::GlobalArgs;
+use kubefan_proxy::config::ServeArgs;
+use kubefan_proxy::config::environment;
 
 /// kubefan: a caching watch proxy for the Kubernetes API
 #[derive(Debug, Parser)]
 #[command(name = "kubefan", version, about, propagate_version = true)]
-pub struct Args {
+pub(crate) struct Args {
     /// Flags that every subcommand accepts.
     #[command(flatten)]
-    pub global: GlobalArgs,
+    pub(crate) global: GlobalArgs,
 
     /// The subcommand to run
     #[command(subcommand)]
-    pub command: Command,
+    pub(crate) command: Command,
 
     /// The subcommand's name, such as `config show`. Not a flag itself.
     #[arg(skip)]
-    pub subcommand: String,
+    pub(crate) subcommand: String,
 }
 
 /// The subcommands of `kubefan`.
 #[derive(Debug, Subcommand)]
-pub enum Command {
+pub(crate) enum Command {
     /// Serve the API of the cluster in the kubeconfig, from a cache
     Serve(Box<ServeArgs>),
     /// The subcommands of the tools, if the feature `tools` is on.
+    #[cfg(feature = "tools")]
     #[command(flatten)]
-    Tools(tools::Command),
+    Tools(kubefan_tools::Command),
     /// Print a kubeconfig for kubefan
     Kubeconfig(KubeconfigArgs),
     /// Check or show the configuration of kubefan serve
@@ -58,15 +58,15 @@ pub enum Command {
 
 /// Flags of `kubefan version`.
 #[derive(Clone, Debug, ClapArgs)]
-pub struct VersionArgs {
+pub(crate) struct VersionArgs {
     /// Format of the output
     #[arg(long, short, value_name = "FORMAT", value_enum, default_value_t = OutputFormat::Text)]
-    pub output: OutputFormat,
+    pub(crate) output: OutputFormat,
 }
 
 /// Formats of printed values.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub enum OutputFormat {
+pub(crate) enum OutputFormat {
     /// Lines for people
     Text,
     /// A JSON object
@@ -77,15 +77,15 @@ pub enum OutputFormat {
 
 /// Arguments of `kubefan completion`.
 #[derive(Clone, Debug, ClapArgs)]
-pub struct CompletionArgs {
+pub(crate) struct CompletionArgs {
     /// The shell that the script is for
     #[arg(value_name = "SHELL", value_enum)]
-    pub shell: Shell,
+    pub(crate) shell: Shell,
 }
 
 /// The subcommands of `kubefan config`.
 #[derive(Debug, Subcommand)]
-pub enum ConfigCommand {
+pub(crate) enum ConfigCommand {
     /// Report every mistake in a configuration file with its line and column
     Check(ConfigCheckArgs),
     /// Print the resulting configuration, and where each value is from
@@ -96,15 +96,15 @@ pub enum ConfigCommand {
 
 /// Arguments of `kubefan config check`.
 #[derive(Clone, Debug, ClapArgs)]
-pub struct ConfigCheckArgs {
+pub(crate) struct ConfigCheckArgs {
     /// Configuration file (YAML)
     #[arg(value_name = "FILE")]
-    pub file: PathBuf,
+    pub(crate) file: PathBuf,
 }
 
 /// Flags of `kubefan kubeconfig`.
 #[derive(Clone, Debug, ClapArgs)]
-pub struct KubeconfigArgs {
+pub(crate) struct KubeconfigArgs {
     /// Address that kubefan listens on
     #[arg(
         long,
@@ -112,54 +112,54 @@ pub struct KubeconfigArgs {
         default_value = "127.0.0.1:8001",
         env = "KUBEFAN_LISTEN"
     )]
-    pub listen: String,
+    pub(crate) listen: String,
 
     /// URL of kubefan, if clients reach it by another name than --listen
     #[arg(long, value_name = "URL")]
-    pub server: Option<String>,
+    pub(crate) server: Option<String>,
 
     /// kubefan serves TLS with --tls-self-signed
     #[arg(long, conflicts_with = "certificate_authority")]
-    pub tls_self_signed: bool,
+    pub(crate) tls_self_signed: bool,
 
     /// The --tls-dir of kubefan; default: kubefan/tls in the user's state directory
     #[arg(long, value_name = "DIR", requires = "tls_self_signed")]
-    pub tls_dir: Option<PathBuf>,
+    pub(crate) tls_dir: Option<PathBuf>,
 
     /// kubefan serves TLS with a certificate of this authority (PEM)
     #[arg(long, value_name = "FILE")]
-    pub certificate_authority: Option<PathBuf>,
+    pub(crate) certificate_authority: Option<PathBuf>,
 
     /// The --auth of kubefan: with caller and delegated, the credentials of a kubeconfig are copied;
     /// default: caller if kubefan serves TLS, otherwise none
     #[arg(long, value_name = "MODE", value_enum, env = "KUBEFAN_AUTH")]
-    pub auth: Option<AuthMode>,
+    pub(crate) auth: Option<AuthMode>,
 
     /// Copy credentials from this file; default: $KUBECONFIG, ~/.kube/config, or the pod's service
     /// account
     #[arg(long, value_name = "FILE")]
-    pub kubeconfig: Option<PathBuf>,
+    pub(crate) kubeconfig: Option<PathBuf>,
 
     /// Copy the credentials of this context; default: the current context
     #[arg(long, value_name = "NAME")]
-    pub context: Option<String>,
+    pub(crate) context: Option<String>,
 
     /// Namespace of the context; default: that of the copied context
     #[arg(long, short, value_name = "NAMESPACE")]
-    pub namespace: Option<String>,
+    pub(crate) namespace: Option<String>,
 
     /// Add what this client library needs
     #[arg(long = "for", value_name = "CLIENT")]
-    pub client: Option<KubeconfigClient>,
+    pub(crate) client: Option<KubeconfigClient>,
 
     /// Write to this file, which only its owner may read; default: standard output
     #[arg(long, short, value_name = "FILE")]
-    pub output: Option<PathBuf>,
+    pub(crate) output: Option<PathBuf>,
 }
 
 /// A client library that needs an addition to the kubeconfig.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub enum KubeconfigClient {
+pub(crate) enum KubeconfigClient {
     /// @kubernetes/client-node: over plain HTTP it needs insecure-skip-tls-verify
     ClientNode,
 }
@@ -172,7 +172,7 @@ impl Args {
     /// # Errors
     ///
     /// If clap rejects it, or answers it itself, as for `--help`.
-    pub fn try_parse() -> Result<Self, clap::Error> {
+    pub(crate) fn try_parse() -> Result<Self, clap::Error> {
         Self::try_parse_from(std::env::args_os())
     }
 
@@ -182,7 +182,7 @@ impl Args {
     /// # Errors
     ///
     /// If clap rejects it, or answers it itself, as for `--help`.
-    pub fn try_parse_from<I, T>(words: I) -> Result<Self, clap::Error>
+    pub(crate) fn try_parse_from<I, T>(words: I) -> Result<Self, clap::Error>
     where
         I: IntoIterator<Item = T>,
         T: Into<OsString> + Clone,
@@ -200,7 +200,7 @@ impl Args {
     }
 
     /// The command line, with the flags of `serve` in sections.
-    pub fn command_in_sections() -> clap::Command {
+    pub(crate) fn command_in_sections() -> clap::Command {
         Self::command()
             .mut_subcommand("serve", config::in_sections)
             .mut_subcommand("config", |command| {
@@ -209,7 +209,7 @@ impl Args {
     }
 
     /// Warnings about environment variables that look like those of kubefan and are not.
-    pub fn environment_warnings() -> Vec<String> {
+    pub(crate) fn environment_warnings() -> Vec<String> {
         environment::warnings(&Self::command())
     }
 }
@@ -242,5 +242,32 @@ mod tests {
             .map(|arg| arg.get_id().as_str())
             .collect();
         assert_eq!(without, ["config"]);
+    }
+
+    #[test]
+    fn global_flags_override_the_file_in_any_position() {
+        let directory = tempfile::tempdir().expect("a temporary directory");
+        let path = directory.path().join("c.yaml");
+        std::fs::write(&path, "log: {format: json, verbosity: 2}").expect("a written file");
+        let path = path.display();
+        for line in [
+            format!("kubefan -v --log-format text serve --config {path}"),
+            format!("kubefan serve --config {path} -v --log-format text"),
+            format!("kubefan --log-format text config -v show --config {path}"),
+        ] {
+            let args = Args::try_parse_from(line.split_whitespace()).expect("clap accepts it");
+            let (Command::Serve(serve) | Command::Config(ConfigCommand::Show(serve))) =
+                &args.command
+            else {
+                unreachable!("serve and config show have the flags of serve")
+            };
+            let found = config::ResolvedConfig::new(&args.global, serve).expect("no problems");
+            assert_eq!(
+                found.log.format,
+                kubefan_core::telemetry::LogFormat::Text,
+                "{line}"
+            );
+            assert_eq!(found.log.verbosity, 1, "{line}");
+        }
     }
 }

@@ -4,7 +4,7 @@ use clap::CommandFactory;
 use clap_complete::Shell;
 use clap_complete::generate;
 
-use crate::process::print;
+use kubefan_proxy::process::print;
 
 use super::args::Args;
 

@@ -4,10 +4,10 @@ use std::io::Write;
 
 use anyhow::Context;
 
-use crate::config;
-use crate::config::GlobalArgs;
-use crate::config::ResolvedConfig;
-use crate::process::Error;
+use kubefan_proxy::config;
+use kubefan_proxy::config::GlobalArgs;
+use kubefan_proxy::config::ResolvedConfig;
+use kubefan_proxy::process::Error;
 
 use super::args::ConfigCommand;
 

@@ -14,10 +14,10 @@ use serde::Serialize;
 use serde_json::Value;
 use serde_json::json;
 
-use crate::config::AuthMode;
-use crate::config::default_tls_dir;
-use crate::net::throwaway_client_certificate;
-use crate::process::Error;
+use kubefan_proxy::config::AuthMode;
+use kubefan_proxy::config::default_tls_dir;
+use kubefan_proxy::net::throwaway_client_certificate;
+use kubefan_proxy::process::Error;
 
 use super::args::KubeconfigArgs;
 use super::args::KubeconfigClient;

@@ -10,23 +10,17 @@ mod version;
 
 use std::process::ExitCode;
 
-use crate::process::Error;
+use kubefan_proxy::process::Error;
 
-pub use args::Args;
-pub use args::Command;
-pub use args::CompletionArgs;
-pub use args::ConfigCheckArgs;
-pub use args::ConfigCommand;
-pub use args::KubeconfigArgs;
-pub use args::OutputFormat;
-pub use args::VersionArgs;
+use args::Args;
+use args::Command;
 
 /// The exit code for a mistake in the command line or the configuration: `EX_USAGE` of sysexits.h.
 const USAGE_EXIT_CODE: u8 = 64;
 
 /// Parses the command line of this process and runs the subcommand. The exit code is 0 for success,
 /// 1 for a failure, and 64 for a mistake in the command line or the configuration.
-pub fn run() -> ExitCode {
+pub(crate) fn run() -> ExitCode {
     let args = match Args::try_parse() {
         Ok(args) => args,
         Err(error) => {
@@ -45,6 +39,7 @@ pub fn run() -> ExitCode {
     }
     let outcome = match &args.command {
         Command::Serve(serve) => serve::serve(&args.global, serve),
+        #[cfg(feature = "tools")]
         Command::Tools(tool) => tool.run(&args.global),
         Command::Kubeconfig(kubeconfig) => kubeconfig::kubeconfig(kubeconfig),
         Command::Config(config) => config::config(&args.global, config),

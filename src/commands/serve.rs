@@ -2,20 +2,20 @@
 
 use anyhow::Context;
 
-use crate::app::App;
-use crate::app::ConfigSource;
-use crate::app::ConfigWatch;
-use crate::app::Hangups;
-use crate::config::GlobalArgs;
-use crate::config::ResolvedConfig;
-use crate::config::ServeArgs;
-use crate::process::Error;
-use crate::process::block_on_few_threads;
-use crate::process::drain_result;
-use crate::process::print;
-use crate::process::unless_stopped;
-use crate::shutdown::Signals;
-use crate::telemetry;
+use kubefan_core::shutdown::Signals;
+use kubefan_core::telemetry;
+use kubefan_proxy::app::App;
+use kubefan_proxy::app::ConfigSource;
+use kubefan_proxy::app::ConfigWatch;
+use kubefan_proxy::app::Hangups;
+use kubefan_proxy::config::GlobalArgs;
+use kubefan_proxy::config::ResolvedConfig;
+use kubefan_proxy::config::ServeArgs;
+use kubefan_proxy::process::Error;
+use kubefan_proxy::process::block_on_few_threads;
+use kubefan_proxy::process::drain_result;
+use kubefan_proxy::process::print;
+use kubefan_proxy::process::unless_stopped;
 
 /// Serves until a signal arrives. The first signal starts the drain, a second one ends it at once. A
 /// signal before the API server has answered ends kubefan at once.

@@ -3,8 +3,8 @@
 use anyhow::Context;
 use serde::Serialize;
 
-use crate::process::Error;
-use crate::process::print;
+use kubefan_proxy::process::Error;
+use kubefan_proxy::process::print;
 
 use super::args::OutputFormat;
 

@@ -10,9 +10,9 @@ use kubefan::codec::Decoder;
 use kubefan::codec::Encoder;
 use kubefan::codec::Error;
 use kubefan::codec::TypeMeta;
-use kubefan::internals::tools::load::FrameCutter;
-use kubefan::internals::tools::load::FrameType;
-use kubefan::internals::tools::load::VersionFinder;
+use kubefan_tools::load::FrameCutter;
+use kubefan_tools::load::FrameType;
+use kubefan_tools::load::VersionFinder;
 
 use super::frames::reference;
 use super::plain::is_plain;

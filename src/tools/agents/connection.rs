@@ -10,12 +10,12 @@ use http::header::ACCEPT;
 use http::header::USER_AGENT;
 use http_body_util::BodyExt;
 
-use crate::body::Body;
-use crate::body::empty;
-use crate::upstream::Client;
-use crate::upstream::DedicatedConnection;
-use crate::upstream::Error;
-use crate::upstream::HttpVersion;
+use kubefan_core::body::Body;
+use kubefan_core::body::empty;
+use kubefan_core::upstream::Client;
+use kubefan_core::upstream::DedicatedConnection;
+use kubefan_core::upstream::Error;
+use kubefan_core::upstream::HttpVersion;
 
 use super::Counters;
 

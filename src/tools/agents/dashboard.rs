@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use crate::upstream::Error;
+use kubefan_core::upstream::Error;
 
 use super::connection::Connection;
 

@@ -18,12 +18,12 @@ use std::time::Duration;
 
 use tokio::sync::watch;
 
-use crate::api::GroupVersionResource;
-use crate::api::WireFormat;
-use crate::shutdown::Shutdown;
-use crate::upstream::Client;
-use crate::upstream::ClientConfig;
-use crate::upstream::ConnectError;
+use kubefan_core::api::GroupVersionResource;
+use kubefan_core::api::WireFormat;
+use kubefan_core::shutdown::Shutdown;
+use kubefan_core::upstream::Client;
+use kubefan_core::upstream::ClientConfig;
+use kubefan_core::upstream::ConnectError;
 
 pub use roster::Watched;
 pub use view::Fingerprint;

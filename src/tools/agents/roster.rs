@@ -1,6 +1,6 @@
 //! Which agents there are, and what each of them reads.
 
-use crate::api::GroupVersionResource;
+use kubefan_core::api::GroupVersionResource;
 
 /// What a watch selects.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]

@@ -76,7 +76,7 @@ fn hash<T: Hash + ?Sized>(value: &T) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::api::GroupVersionResource;
+    use kubefan_core::api::GroupVersionResource;
 
     #[test]
     fn a_view_has_the_fingerprint_of_its_objects() {

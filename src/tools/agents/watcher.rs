@@ -4,11 +4,11 @@ use std::time::Duration;
 
 use memchr::memmem;
 
-use crate::api::WireFormat;
-use crate::tools::load::FrameCutter;
-use crate::tools::load::FrameType;
-use crate::tools::load::VersionFinder;
-use crate::upstream::Error;
+use crate::load::FrameCutter;
+use crate::load::FrameType;
+use crate::load::VersionFinder;
+use kubefan_core::api::WireFormat;
+use kubefan_core::upstream::Error;
 
 use super::Counters;
 use super::connection::Connection;
@@ -150,9 +150,9 @@ fn uid(frame: &[u8]) -> Option<&[u8]> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::api::GroupVersionResource;
-    use crate::tools::agents::Fingerprint;
-    use crate::tools::agents::Watched;
+    use crate::agents::Fingerprint;
+    use crate::agents::Watched;
+    use kubefan_core::api::GroupVersionResource;
 
     fn frame(event: &str, uid: u32, version: u64) -> Vec<u8> {
         let uid = format!("00000000-0000-0000-0000-{uid:012}");

@@ -8,8 +8,8 @@ use http::Response;
 use http_body_util::BodyExt;
 use memchr::memchr_iter;
 
-use crate::server;
-use crate::server::Body;
+use kubefan_proxy::server;
+use kubefan_proxy::server::Body;
 
 /// What a simulated API server has served. Clones are cheap and share the counts.
 #[derive(Clone, Default)]

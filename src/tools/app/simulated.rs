@@ -6,22 +6,22 @@ use anyhow::Context;
 use http::Request;
 use tower::service_fn;
 
-use crate::api::Query;
-use crate::app::bind;
-use crate::net;
-use crate::net::Listener;
-use crate::server;
-use crate::server::Body;
-use crate::server::RequestMetrics;
-use crate::server::WebPageRules;
-use crate::shutdown;
-use crate::shutdown::Outcome;
-use crate::shutdown::Shutdown;
-use crate::shutdown::Signals;
-use crate::telemetry::Registry;
-use crate::tools::config::SimConfig;
-use crate::tools::sim;
-use crate::tools::sim::Simulator;
+use crate::config::SimConfig;
+use crate::sim;
+use crate::sim::Simulator;
+use kubefan_core::api::Query;
+use kubefan_core::shutdown;
+use kubefan_core::shutdown::Outcome;
+use kubefan_core::shutdown::Shutdown;
+use kubefan_core::shutdown::Signals;
+use kubefan_core::telemetry::Registry;
+use kubefan_proxy::app::bind;
+use kubefan_proxy::net;
+use kubefan_proxy::net::Listener;
+use kubefan_proxy::server;
+use kubefan_proxy::server::Body;
+use kubefan_proxy::server::RequestMetrics;
+use kubefan_proxy::server::WebPageRules;
 
 use super::Served;
 

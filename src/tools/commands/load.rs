@@ -6,19 +6,19 @@ use std::time::Duration;
 
 use anyhow::Context;
 
-use crate::config::GlobalArgs;
-use crate::process::Error;
-use crate::process::install_log;
-use crate::process::print;
-use crate::shutdown;
-use crate::shutdown::Outcome;
-use crate::shutdown::Shutdown;
-use crate::shutdown::Signals;
-use crate::tools::config::LoadArgs;
-use crate::tools::config::LoadConfig;
-use crate::tools::load;
-use crate::tools::load::Progress;
-use crate::tools::load::Report;
+use crate::config::LoadArgs;
+use crate::config::LoadConfig;
+use crate::load;
+use crate::load::Progress;
+use crate::load::Report;
+use kubefan_core::shutdown;
+use kubefan_core::shutdown::Outcome;
+use kubefan_core::shutdown::Shutdown;
+use kubefan_core::shutdown::Signals;
+use kubefan_proxy::config::GlobalArgs;
+use kubefan_proxy::process::Error;
+use kubefan_proxy::process::install_log;
+use kubefan_proxy::process::print;
 
 /// How long the test may take after a signal to report and to delete its objects.
 const GRACE: Duration = Duration::from_secs(60);

@@ -6,11 +6,11 @@ mod sim;
 
 use clap::Subcommand;
 
-use crate::config::GlobalArgs;
-use crate::process::Error;
-use crate::tools::config::DemoArgs;
-use crate::tools::config::LoadArgs;
-use crate::tools::config::SimArgs;
+use crate::config::DemoArgs;
+use crate::config::LoadArgs;
+use crate::config::SimArgs;
+use kubefan_proxy::config::GlobalArgs;
+use kubefan_proxy::process::Error;
 
 /// The subcommands of the tools.
 #[derive(Debug, Subcommand)]

@@ -2,17 +2,17 @@
 
 use anyhow::Context;
 
-use crate::config::GlobalArgs;
-use crate::process::Error;
-use crate::process::block_on;
-use crate::process::drain_result;
-use crate::process::install_log;
-use crate::process::print;
-use crate::process::unless_stopped;
-use crate::shutdown::Signals;
-use crate::tools::app::SimulatedApp;
-use crate::tools::config::SimArgs;
-use crate::tools::config::SimConfig;
+use crate::app::SimulatedApp;
+use crate::config::SimArgs;
+use crate::config::SimConfig;
+use kubefan_core::shutdown::Signals;
+use kubefan_proxy::config::GlobalArgs;
+use kubefan_proxy::process::Error;
+use kubefan_proxy::process::block_on;
+use kubefan_proxy::process::drain_result;
+use kubefan_proxy::process::install_log;
+use kubefan_proxy::process::print;
+use kubefan_proxy::process::unless_stopped;
 
 /// Serves a simulated API until a signal arrives. The first signal starts the drain, a second one
 /// ends it at once.

@@ -2,16 +2,16 @@
 
 use std::path::PathBuf;
 
-use crate::api::WireFormat;
-use crate::config::Problem;
-use crate::config::Problems;
-use crate::config::address::flag_problem;
-use crate::tools::load;
-use crate::tools::load::Protocol;
-use crate::tools::load::Rate;
-use crate::tools::load::SelectorTemplate;
-use crate::tools::load::TargetServer;
-use crate::upstream::ClientConfig;
+use crate::load;
+use crate::load::Protocol;
+use crate::load::Rate;
+use crate::load::SelectorTemplate;
+use crate::load::TargetServer;
+use kubefan_core::api::WireFormat;
+use kubefan_core::upstream::ClientConfig;
+use kubefan_proxy::config::Problem;
+use kubefan_proxy::config::Problems;
+use kubefan_proxy::config::address::flag_problem;
 
 use super::LoadArgs;
 use super::LoadFormat;
@@ -311,18 +311,24 @@ fn other_server(
 
 #[cfg(test)]
 mod tests {
+    use clap::Parser;
+
     use super::*;
-    use crate::commands::Args;
-    use crate::commands::Command;
-    use crate::tools;
+    use crate::Command;
+
+    #[derive(Parser)]
+    struct Line {
+        #[command(subcommand)]
+        command: Command,
+    }
 
     fn parse(flags: &str) -> Result<LoadConfig, String> {
         let words = ["kubefan", "load"]
             .into_iter()
             .chain(flags.split_whitespace());
-        let args = Args::try_parse_from(words).map_err(|error| error.to_string())?;
-        match args.command {
-            Command::Tools(tools::Command::Load(load)) => {
+        let line = Line::try_parse_from(words).map_err(|error| error.to_string())?;
+        match line.command {
+            Command::Load(load) => {
                 LoadConfig::try_from(&*load).map_err(|problems| problems.to_string())
             }
             other => panic!("{other:?}"),

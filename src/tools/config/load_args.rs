@@ -6,8 +6,8 @@ use std::time::Duration;
 use clap::Args as ClapArgs;
 use clap::ValueEnum;
 
-use crate::config::parse_bytes;
-use crate::config::parse_duration;
+use kubefan_proxy::config::parse_bytes;
+use kubefan_proxy::config::parse_duration;
 
 /// Flags of `kubefan load`.
 #[derive(Clone, Debug, ClapArgs)]

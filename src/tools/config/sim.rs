@@ -3,8 +3,8 @@
 use std::net::SocketAddr;
 use std::path::PathBuf;
 
-use crate::config::Problems;
-use crate::config::address;
+use kubefan_proxy::config::Problems;
+use kubefan_proxy::config::address;
 
 use super::SimArgs;
 

@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use crate::api::WireFormat;
-use crate::upstream::ClientConfig;
+use kubefan_core::api::WireFormat;
+use kubefan_core::upstream::ClientConfig;
 
 use super::selector::SelectorTemplate;
 use super::write::schedule::Rate;

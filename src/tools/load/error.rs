@@ -1,6 +1,6 @@
 //! The errors that end a load test without a report.
 
-use crate::upstream::ConnectError;
+use kubefan_core::upstream::ConnectError;
 
 /// The reason why a load test has no report.
 #[derive(Debug, thiserror::Error)]
@@ -27,7 +27,7 @@ pub enum Error {
         what: String,
         /// Why the request failed.
         #[source]
-        source: crate::upstream::Error,
+        source: kubefan_core::upstream::Error,
     },
     /// The resource is unknown, is not namespaced, or lacks a verb that the test needs.
     #[error("--resource: {0}")]

@@ -11,9 +11,9 @@ use parking_lot::Mutex;
 use tokio::sync::watch;
 use tokio::time::Instant;
 
-use crate::api::WireFormat;
-use crate::upstream::Client;
-use crate::upstream::HttpVersion;
+use kubefan_core::api::WireFormat;
+use kubefan_core::upstream::Client;
+use kubefan_core::upstream::HttpVersion;
 
 use super::clock::Acknowledgements;
 use super::clock::Clock;
@@ -235,7 +235,7 @@ mod tests {
     use std::sync::Arc;
 
     use super::*;
-    use crate::upstream::Dial;
+    use kubefan_core::upstream::Dial;
 
     fn run_state(config: &Config) -> RunState {
         let dial: Dial = Arc::new(|| Err(io::Error::from(io::ErrorKind::ConnectionRefused)));

@@ -35,7 +35,7 @@ pub enum SelectorError {
     UnknownField(String),
     /// The API server would refuse the label's key or value.
     #[error("{0}")]
-    NotALabel(crate::api::Malformed),
+    NotALabel(kubefan_core::api::Malformed),
 }
 
 /// The attribute with which an object matches a selector: a label's key, the name, or a field of
@@ -73,7 +73,7 @@ impl std::str::FromStr for SelectorTemplate {
         };
         if !is_field {
             let selector = template.for_watcher(u32::MAX);
-            crate::api::LabelSelector::parse(&selector).map_err(SelectorError::NotALabel)?;
+            kubefan_core::api::LabelSelector::parse(&selector).map_err(SelectorError::NotALabel)?;
         }
         Ok(template)
     }

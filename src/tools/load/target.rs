@@ -11,12 +11,12 @@ use http::header::ACCEPT;
 use http::header::CONTENT_TYPE;
 use http::header::USER_AGENT;
 
-use crate::api::Resource;
-use crate::body::Body;
-use crate::body::full;
-use crate::upstream::Client;
-use crate::upstream::ClientConfig;
-use crate::upstream::Discovery;
+use kubefan_core::api::Resource;
+use kubefan_core::body::Body;
+use kubefan_core::body::full;
+use kubefan_core::upstream::Client;
+use kubefan_core::upstream::ClientConfig;
+use kubefan_core::upstream::Discovery;
 
 use super::error::Error;
 
@@ -85,7 +85,7 @@ pub(super) async fn resource(client: &Client, name: &str) -> Result<Resource, Er
 /// request and follows "cannot" in the message.
 pub(super) fn server_error(
     what: impl FnOnce() -> String,
-) -> impl FnOnce(crate::upstream::Error) -> Error {
+) -> impl FnOnce(kubefan_core::upstream::Error) -> Error {
     |source| Error::Server {
         what: what(),
         source,

@@ -7,11 +7,11 @@ use http::Method;
 use serde::Serialize;
 use tokio::time::timeout;
 
-use crate::body::empty;
-use crate::upstream::Client;
-use crate::upstream::ClientConfig;
-use crate::upstream::Identity;
-use crate::upstream::collect;
+use kubefan_core::body::empty;
+use kubefan_core::upstream::Client;
+use kubefan_core::upstream::ClientConfig;
+use kubefan_core::upstream::Identity;
+use kubefan_core::upstream::collect;
 
 use super::config::TargetServer;
 use super::error::Error;

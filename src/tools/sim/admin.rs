@@ -8,10 +8,10 @@ use http::Response;
 use http::StatusCode;
 use http::header;
 
-use crate::api::Query;
-use crate::server::Body;
-use crate::server::plain_text;
-use crate::telemetry::Registry;
+use kubefan_core::api::Query;
+use kubefan_core::telemetry::Registry;
+use kubefan_proxy::server::Body;
+use kubefan_proxy::server::plain_text;
 
 use super::Simulator;
 use super::faults::RequestFault;

@@ -17,12 +17,12 @@ use tokio::sync::broadcast;
 use tokio::time::Instant;
 use tokio::time::Sleep;
 
-use crate::api::ResourceVersion;
-use crate::api::Status;
-use crate::api::WireFormat;
-use crate::codec::Encoder;
-use crate::net::BoxError;
-use crate::server::Body;
+use kubefan_core::api::ResourceVersion;
+use kubefan_core::api::Status;
+use kubefan_core::api::WireFormat;
+use kubefan_core::codec::Encoder;
+use kubefan_proxy::net::BoxError;
+use kubefan_proxy::server::Body;
 
 /// A fault that is injected into the next requests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -174,7 +174,7 @@ impl RequestFault {
             Self::TooManyRequests(seconds) => {
                 let message = "Too many requests, please try again later.";
                 let mut status = Status::failure(429, "TooManyRequests", message);
-                status.details = Some(crate::api::StatusDetails {
+                status.details = Some(kubefan_core::api::StatusDetails {
                     retry_after_seconds: seconds,
                     ..Default::default()
                 });

@@ -5,13 +5,13 @@ use http::Response;
 use http::header;
 use http_body_util::BodyExt;
 
-use crate::api::Query;
-use crate::api::Status;
-use crate::api::WireFormat;
-use crate::api::pretty_parameter;
-use crate::api::should_indent;
-use crate::server;
-use crate::server::Body;
+use kubefan_core::api::Query;
+use kubefan_core::api::Status;
+use kubefan_core::api::WireFormat;
+use kubefan_core::api::pretty_parameter;
+use kubefan_core::api::should_indent;
+use kubefan_proxy::server;
+use kubefan_proxy::server::Body;
 
 use super::print;
 use super::read::forms;

@@ -6,9 +6,9 @@ use rand::Rng;
 use serde_json::Map;
 use serde_json::Value;
 
-use crate::api::Resource;
-use crate::api::Status;
-use crate::codec::OBJECT_META;
+use kubefan_core::api::Resource;
+use kubefan_core::api::Status;
+use kubefan_core::codec::OBJECT_META;
 
 use super::refusal;
 

@@ -29,11 +29,11 @@ use std::sync::Arc;
 use serde_json::Value;
 use serde_json::json;
 
-use crate::api::GroupVersionResource;
-use crate::api::ObjectKey;
-use crate::api::ResourceVersion;
-use crate::api::Status;
-use crate::shutdown::Shutdown;
+use kubefan_core::api::GroupVersionResource;
+use kubefan_core::api::ObjectKey;
+use kubefan_core::api::ResourceVersion;
+use kubefan_core::api::Status;
+use kubefan_core::shutdown::Shutdown;
 
 pub use admin::Admin;
 pub use faults::FaultInjector;

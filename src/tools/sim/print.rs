@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 
-use crate::codec::put_json;
+use kubefan_core::codec::put_json;
 
 /// `value` as JSON in one line, without a line break.
 pub(super) fn compact(value: &Value) -> String {

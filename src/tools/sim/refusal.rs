@@ -5,13 +5,13 @@ use http::Response;
 use http::StatusCode;
 use http::header;
 
-use crate::api::GroupVersionResource;
-use crate::api::Resource;
-use crate::api::Status;
-use crate::api::StatusCause;
-use crate::api::StatusDetails;
-use crate::server;
-use crate::server::Body;
+use kubefan_core::api::GroupVersionResource;
+use kubefan_core::api::Resource;
+use kubefan_core::api::Status;
+use kubefan_core::api::StatusCause;
+use kubefan_core::api::StatusDetails;
+use kubefan_proxy::server;
+use kubefan_proxy::server::Body;
 
 fn details(gvr: &GroupVersionResource, name: &str) -> StatusDetails {
     StatusDetails {

@@ -10,11 +10,11 @@ use http::Response;
 use http::StatusCode;
 use http::header;
 
-use crate::api::Status;
-use crate::api::WireFormat;
-use crate::server;
-use crate::server::Body;
-use crate::server::RequestInfo;
+use kubefan_core::api::Status;
+use kubefan_core::api::WireFormat;
+use kubefan_proxy::server;
+use kubefan_proxy::server::Body;
+use kubefan_proxy::server::RequestInfo;
 
 use super::Simulator;
 use super::faults::RequestFault;

@@ -6,13 +6,13 @@
 
 use std::collections::VecDeque;
 
-use crate::tools::workload::cluster::Cluster;
-use crate::tools::workload::cluster::Deployment;
-use crate::tools::workload::cluster::Job;
-use crate::tools::workload::cluster::JobStatus;
-use crate::tools::workload::cluster::Owner;
-use crate::tools::workload::cluster::Phase;
-use crate::tools::workload::dice::Dice;
+use crate::workload::cluster::Cluster;
+use crate::workload::cluster::Deployment;
+use crate::workload::cluster::Job;
+use crate::workload::cluster::JobStatus;
+use crate::workload::cluster::Owner;
+use crate::workload::cluster::Phase;
+use crate::workload::dice::Dice;
 
 /// The maximum number of pods that one node drain moves.
 const MAX_EVICTIONS: usize = 12;

@@ -6,8 +6,8 @@
 use std::collections::BTreeMap;
 use std::collections::VecDeque;
 
-use crate::tools::workload::clock::Clock;
-use crate::tools::workload::operation::Operation;
+use crate::workload::clock::Clock;
+use crate::workload::operation::Operation;
 
 /// The identifier of an object: its index in the vector of its kind, or the number of a replica
 /// set, job, pod or event.

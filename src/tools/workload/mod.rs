@@ -22,12 +22,12 @@ mod tests;
 
 use std::time::SystemTime;
 
-use crate::tools::workload::activity::Activity;
-use crate::tools::workload::cluster::Cluster;
-use crate::tools::workload::cluster::Id;
-use crate::tools::workload::dice::Dice;
-pub use crate::tools::workload::operation::ObjectPath;
-pub use crate::tools::workload::operation::Operation;
+use crate::workload::activity::Activity;
+use crate::workload::cluster::Cluster;
+use crate::workload::cluster::Id;
+use crate::workload::dice::Dice;
+pub use crate::workload::operation::ObjectPath;
+pub use crate::workload::operation::Operation;
 
 /// The number of concurrent activities (such as a rollout, a node drain or a job) in the smallest
 /// cluster.

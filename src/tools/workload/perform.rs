@@ -1,18 +1,18 @@
 //! Executes the steps of activities: changes the records, and returns the resulting operation.
 
-use crate::tools::workload::activity::Step;
-use crate::tools::workload::cluster::Cluster;
-use crate::tools::workload::cluster::DeploymentStatus;
-use crate::tools::workload::cluster::Endpoint;
-use crate::tools::workload::cluster::Id;
-use crate::tools::workload::cluster::JobStatus;
-use crate::tools::workload::cluster::Owner;
-use crate::tools::workload::cluster::Phase;
-use crate::tools::workload::cluster::Pod;
-use crate::tools::workload::cluster::ReplicaSetStatus;
-use crate::tools::workload::dice::Dice;
-use crate::tools::workload::operation::Operation;
-use crate::tools::workload::records;
+use crate::workload::activity::Step;
+use crate::workload::cluster::Cluster;
+use crate::workload::cluster::DeploymentStatus;
+use crate::workload::cluster::Endpoint;
+use crate::workload::cluster::Id;
+use crate::workload::cluster::JobStatus;
+use crate::workload::cluster::Owner;
+use crate::workload::cluster::Phase;
+use crate::workload::cluster::Pod;
+use crate::workload::cluster::ReplicaSetStatus;
+use crate::workload::dice::Dice;
+use crate::workload::operation::Operation;
+use crate::workload::records;
 
 /// The number of old replica sets, without pods, that a deployment keeps.
 pub(super) const HISTORY_LIMIT: usize = 3;

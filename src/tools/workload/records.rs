@@ -1,18 +1,18 @@
 //! Creates records as Kubernetes controllers create objects.
 
-use crate::tools::workload::activity::Reason;
-use crate::tools::workload::cluster::Cluster;
-use crate::tools::workload::cluster::Event;
-use crate::tools::workload::cluster::Id;
-use crate::tools::workload::cluster::Identity;
-use crate::tools::workload::cluster::Job;
-use crate::tools::workload::cluster::JobStatus;
-use crate::tools::workload::cluster::Owner;
-use crate::tools::workload::cluster::Phase;
-use crate::tools::workload::cluster::Pod;
-use crate::tools::workload::cluster::ReplicaSet;
-use crate::tools::workload::cluster::ReplicaSetStatus;
-use crate::tools::workload::dice::Dice;
+use crate::workload::activity::Reason;
+use crate::workload::cluster::Cluster;
+use crate::workload::cluster::Event;
+use crate::workload::cluster::Id;
+use crate::workload::cluster::Identity;
+use crate::workload::cluster::Job;
+use crate::workload::cluster::JobStatus;
+use crate::workload::cluster::Owner;
+use crate::workload::cluster::Phase;
+use crate::workload::cluster::Pod;
+use crate::workload::cluster::ReplicaSet;
+use crate::workload::cluster::ReplicaSetStatus;
+use crate::workload::dice::Dice;
 
 fn new_identity(namespace: &str, name: String, cluster: &Cluster, dice: &mut Dice) -> Identity {
     Identity {

@@ -5,9 +5,9 @@ use std::time::SystemTime;
 
 use futures::StreamExt;
 use futures::stream;
-use kubefan::internals::tools::workload::Config;
-use kubefan::internals::tools::workload::Operation;
-use kubefan::internals::tools::workload::Workload;
+use kubefan_tools::workload::Config;
+use kubefan_tools::workload::Operation;
+use kubefan_tools::workload::Workload;
 use serde_json::Value;
 
 use crate::support::clients::client::Client;

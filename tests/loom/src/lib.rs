@@ -58,11 +58,11 @@ mod cache {
         }
     }
 
-    #[path = "../../../../src/cache/wake/mod.rs"]
+    #[path = "../../../../src/core/cache/wake/mod.rs"]
     mod wake;
 
     pub(crate) mod groups {
-        #[path = "../../../../../src/cache/groups/group.rs"]
+        #[path = "../../../../../src/core/cache/groups/group.rs"]
         mod group;
 
         pub(crate) mod scenarios;

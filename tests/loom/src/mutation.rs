@@ -2,7 +2,7 @@
 
 use std::cell::Cell;
 
-/// A deliberate error in the protocol; kubefan's `src/mutation.rs` describes each.
+/// A deliberate error in the protocol; kubefan's `src/core/mutation.rs` describes each.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Mutation {
     /// A stream may read a queue from a position at which the queue lacks events.

@@ -9,15 +9,15 @@ use tokio::time::Instant;
 use tokio::time::MissedTickBehavior;
 use tokio::time::interval;
 
-use crate::api::GroupVersionResource;
-use crate::api::ObjectKey;
-use crate::api::ResourceVersion;
-use crate::tools::agents::Agents;
-use crate::tools::agents::Fingerprint;
-use crate::tools::agents::Watched;
-use crate::tools::sim::Simulator;
-use crate::tools::workload::Operation;
-use crate::tools::workload::Workload;
+use crate::agents::Agents;
+use crate::agents::Fingerprint;
+use crate::agents::Watched;
+use crate::sim::Simulator;
+use crate::workload::Operation;
+use crate::workload::Workload;
+use kubefan_core::api::GroupVersionResource;
+use kubefan_core::api::ObjectKey;
+use kubefan_core::api::ResourceVersion;
 
 /// How often due changes are made. Timers have a resolution of one millisecond, so a fast churn
 /// makes several changes per tick.

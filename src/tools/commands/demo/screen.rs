@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use crate::tools::app::Totals;
-use crate::tools::load::times;
+use crate::app::Totals;
+use crate::load::times;
 
 /// What does not change while a demo runs.
 #[derive(Clone, Debug)]
@@ -312,7 +312,7 @@ mod tests {
     /// README.md shows the screen, with other numbers.
     #[test]
     fn the_readme_shows_the_screen() {
-        let readme = concat!(env!("CARGO_MANIFEST_DIR"), "/README.md");
+        let readme = concat!(env!("CARGO_MANIFEST_DIR"), "/../../README.md");
         let readme = std::fs::read_to_string(readme).expect("README.md");
         let (_, block) = readme.split_once("```text\n").expect("a block");
         let (block, _) = block.split_once("```").expect("the end of the block");

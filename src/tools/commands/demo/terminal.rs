@@ -13,7 +13,7 @@ use rustix::termios::tcgetwinsize;
 use rustix::termios::tcsetattr;
 use tokio::sync::mpsc;
 
-use crate::process::print;
+use kubefan_proxy::process::print;
 
 const HIDE_CURSOR: &str = "\x1b[?25l";
 const SHOW_CURSOR: &str = "\x1b[?25h";

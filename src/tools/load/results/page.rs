@@ -252,7 +252,7 @@ fn ratios(report: &Report, names: &[String]) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::tools::load::results::report::Run;
+    use crate::load::results::report::Run;
 
     #[test]
     fn two_runs_are_shown_side_by_side_and_distinguished() {

@@ -3,10 +3,10 @@
 
 use serde::Serialize;
 
-use crate::tools::load::histogram::Latency;
-use crate::tools::load::usage::Usage;
-use crate::tools::load::watch::checker::DeliveryErrors;
-use crate::tools::load::watch::list_storm::Lists;
+use crate::load::histogram::Latency;
+use crate::load::usage::Usage;
+use crate::load::watch::checker::DeliveryErrors;
+use crate::load::watch::list_storm::Lists;
 
 use super::environment::Environment;
 

@@ -2,7 +2,7 @@
 
 use std::fmt::Write as _;
 
-use crate::tools::load::histogram::Latency;
+use crate::load::histogram::Latency;
 
 use super::report::Events;
 use super::report::Ratios;
@@ -362,7 +362,7 @@ pub(crate) fn ratio_rows(ratios: &Ratios) -> Vec<(&'static str, String)> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::tools::load::usage::Usage;
+    use crate::load::usage::Usage;
 
     #[test]
     fn nothing_is_due_without_a_schedule() {

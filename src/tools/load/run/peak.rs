@@ -10,11 +10,11 @@ use tokio::runtime::Builder;
 use tokio::sync::oneshot;
 use tokio::time::sleep;
 
-use crate::tools::load::error::Error;
-use crate::tools::load::error::with_causes;
-use crate::tools::load::run_state::RunState;
-use crate::tools::load::usage::UsageSource;
-use crate::upstream::Client;
+use crate::load::error::Error;
+use crate::load::error::with_causes;
+use crate::load::run_state::RunState;
+use crate::load::usage::UsageSource;
+use kubefan_core::upstream::Client;
 
 /// The time between two samples of the server's memory.
 const SAMPLE_INTERVAL: Duration = Duration::from_secs(1);
@@ -78,9 +78,9 @@ async fn source(run_state: &RunState) -> Result<UsageSource, Error> {
 
 #[cfg(test)]
 mod tests {
-    use crate::tools::load::config::Config;
-    use crate::upstream::ClientConfig;
-    use crate::upstream::Dial;
+    use crate::load::config::Config;
+    use kubefan_core::upstream::ClientConfig;
+    use kubefan_core::upstream::Dial;
 
     use super::*;
 

@@ -1,22 +1,22 @@
 //! Turns the results of a run into the run's part of the report.
 
-use crate::tools::load::config::Config;
-use crate::tools::load::config::Protocol;
-use crate::tools::load::histogram::Histogram;
-use crate::tools::load::results::report::Events;
-use crate::tools::load::results::report::Run;
-use crate::tools::load::results::report::Settings;
-use crate::tools::load::results::report::Watches;
-use crate::tools::load::results::report::Writes;
-use crate::tools::load::run_state::RunState;
-use crate::tools::load::watch::checker::DeliveryErrors;
-use crate::tools::load::watch::receivers::ReceiverStats;
-use crate::tools::load::watch::receivers::SlowWatchers;
-use crate::tools::load::watch::tally::Tally;
-use crate::tools::load::watch::watcher::WatcherStats;
-use crate::tools::load::write::schedule::Rate;
-use crate::tools::load::write::writer::WriteStats;
-use crate::upstream::Client;
+use crate::load::config::Config;
+use crate::load::config::Protocol;
+use crate::load::histogram::Histogram;
+use crate::load::results::report::Events;
+use crate::load::results::report::Run;
+use crate::load::results::report::Settings;
+use crate::load::results::report::Watches;
+use crate::load::results::report::Writes;
+use crate::load::run_state::RunState;
+use crate::load::watch::checker::DeliveryErrors;
+use crate::load::watch::receivers::ReceiverStats;
+use crate::load::watch::receivers::SlowWatchers;
+use crate::load::watch::tally::Tally;
+use crate::load::watch::watcher::WatcherStats;
+use crate::load::write::schedule::Rate;
+use crate::load::write::writer::WriteStats;
+use kubefan_core::upstream::Client;
 
 use super::measure::RunStats;
 use super::test_namespace::TestNamespace;

@@ -4,7 +4,7 @@
 use memchr::memchr;
 use memchr::memmem::Finder;
 
-use crate::api::WireFormat;
+use kubefan_core::api::WireFormat;
 
 /// The size, in bytes, of the length before each protobuf message.
 const LENGTH_PREFIX: usize = 4;

@@ -11,14 +11,14 @@ use tokio::runtime::Builder;
 use tokio::sync::oneshot;
 use tokio::time::sleep;
 
-use crate::body::empty;
-use crate::shutdown::Shutdown;
-use crate::tools::load::clock::nanoseconds;
-use crate::tools::load::histogram::Histogram;
-use crate::tools::load::histogram::Latency;
-use crate::tools::load::run_state::RunState;
-use crate::tools::load::target::request;
-use crate::upstream::Error;
+use crate::load::clock::nanoseconds;
+use crate::load::histogram::Histogram;
+use crate::load::histogram::Latency;
+use crate::load::run_state::RunState;
+use crate::load::target::request;
+use kubefan_core::body::empty;
+use kubefan_core::shutdown::Shutdown;
+use kubefan_core::upstream::Error;
 
 use super::slot::Slot;
 
@@ -172,10 +172,10 @@ mod tests {
     use tokio::sync::mpsc::unbounded_channel;
 
     use super::*;
-    use crate::shutdown;
-    use crate::tools::load::config::Config;
-    use crate::upstream::Client;
-    use crate::upstream::Dial;
+    use crate::load::config::Config;
+    use kubefan_core::shutdown;
+    use kubefan_core::upstream::Client;
+    use kubefan_core::upstream::Dial;
 
     /// Lists must not run on the thread of the writers, because decrypting and reading them would
     /// delay the acknowledgements of writes.

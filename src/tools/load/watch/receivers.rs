@@ -12,10 +12,10 @@ use tokio::sync::oneshot;
 use tokio::time::Instant;
 use tokio::time::timeout;
 
-use crate::body::Body;
-use crate::shutdown::Shutdown;
-use crate::tools::load::config::Protocol;
-use crate::tools::load::run_state::RunState;
+use crate::load::config::Protocol;
+use crate::load::run_state::RunState;
+use kubefan_core::body::Body;
+use kubefan_core::shutdown::Shutdown;
 
 use super::slot::Slot;
 use super::tally::Tally;

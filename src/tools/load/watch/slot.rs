@@ -1,9 +1,9 @@
 //! The connections of watchers and listing clients.
 
-use crate::tools::load::run_state::RunState;
-use crate::upstream::DedicatedConnection;
-use crate::upstream::Error;
-use crate::upstream::HttpVersion;
+use crate::load::run_state::RunState;
+use kubefan_core::upstream::DedicatedConnection;
+use kubefan_core::upstream::Error;
+use kubefan_core::upstream::HttpVersion;
 
 /// A connection that one or more clients share. It is opened on first use, and opened again after
 /// it broke.

@@ -1,6 +1,6 @@
 //! Counts and latencies of the events that a receiving thread got.
 
-use crate::tools::load::histogram::Histogram;
+use crate::load::histogram::Histogram;
 
 /// Counts and latencies of what all watchers of a thread received.
 #[derive(Debug)]

@@ -14,15 +14,15 @@ use tokio::sync::Semaphore;
 use tokio::time::Instant;
 use tokio::time::sleep;
 
-use crate::api::WireFormat;
-use crate::body::Body;
-use crate::body::empty;
-use crate::tools::load::config::Protocol;
-use crate::tools::load::error::with_causes;
-use crate::tools::load::run_state::RunState;
-use crate::tools::load::selector::selected_objects;
-use crate::tools::load::target::request;
-use crate::upstream::Error;
+use crate::load::config::Protocol;
+use crate::load::error::with_causes;
+use crate::load::run_state::RunState;
+use crate::load::selector::selected_objects;
+use crate::load::target::request;
+use kubefan_core::api::WireFormat;
+use kubefan_core::body::Body;
+use kubefan_core::body::empty;
+use kubefan_core::upstream::Error;
 
 use super::checker::Arrival;
 use super::checker::Checker;

@@ -3,9 +3,9 @@
 use serde_json::Value;
 use serde_json::json;
 
-use crate::api::Resource;
-use crate::tools::load::selector::Attribute;
-use crate::tools::load::selector::SelectorTemplate;
+use crate::load::selector::Attribute;
+use crate::load::selector::SelectorTemplate;
+use kubefan_core::api::Resource;
 
 use super::marker::Marker;
 
@@ -165,8 +165,8 @@ pub(crate) const WITH_TEMPLATE: &str =
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::api::GroupVersionResource;
-    use crate::tools::load::write::marker::MarkerFinder;
+    use crate::load::write::marker::MarkerFinder;
+    use kubefan_core::api::GroupVersionResource;
 
     fn objects(group: &str, resource: &str, kind: &str, selector: Option<&str>) -> Objects {
         let resource = Resource {

@@ -3,8 +3,8 @@
 
 use bytes::Bytes;
 
-use crate::api::WireFormat;
-use crate::codec::BookmarkTemplate;
+use kubefan_core::api::WireFormat;
+use kubefan_core::codec::BookmarkTemplate;
 
 use super::builtin::Kind;
 

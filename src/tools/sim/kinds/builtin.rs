@@ -4,11 +4,11 @@ use std::sync::Arc;
 
 use serde_json::Value;
 
-use crate::api::FieldValue;
-use crate::api::GroupVersionResource;
-use crate::api::Resource;
-use crate::api::SelectableField;
-use crate::api::SelectableFields;
+use kubefan_core::api::FieldValue;
+use kubefan_core::api::GroupVersionResource;
+use kubefan_core::api::Resource;
+use kubefan_core::api::SelectableField;
+use kubefan_core::api::SelectableFields;
 
 /// A served kind, as discovery describes it.
 #[derive(Clone, Debug)]

@@ -8,10 +8,10 @@ use std::sync::Arc;
 use serde_json::Value;
 use serde_json::json;
 
-use crate::api::GroupVersionResource;
-use crate::api::Resource;
-use crate::api::SelectableFields;
-use crate::tools::sim::metadata;
+use crate::sim::metadata;
+use kubefan_core::api::GroupVersionResource;
+use kubefan_core::api::Resource;
+use kubefan_core::api::SelectableFields;
 
 use super::builtin;
 use super::builtin::Kind;

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use serde_json::Value;
 use serde_json::json;
 
-use crate::api::Status;
+use kubefan_core::api::Status;
 
 use super::builtin::Kind;
 use super::openapi;

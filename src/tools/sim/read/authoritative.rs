@@ -9,25 +9,25 @@ use std::time::Duration;
 use http::Response;
 use tokio::time::Instant;
 
-use crate::api::ContinueToken;
-use crate::api::GetOptions;
-use crate::api::ListOptions;
-use crate::api::ListRequest;
-use crate::api::Malformed;
-use crate::api::Query;
-use crate::api::ResourceVersion;
-use crate::api::SelectableFields;
-use crate::api::Status;
-use crate::api::request_timeout;
+use kubefan_core::api::ContinueToken;
+use kubefan_core::api::GetOptions;
+use kubefan_core::api::ListOptions;
+use kubefan_core::api::ListRequest;
+use kubefan_core::api::Malformed;
+use kubefan_core::api::Query;
+use kubefan_core::api::ResourceVersion;
+use kubefan_core::api::SelectableFields;
+use kubefan_core::api::Status;
+use kubefan_core::api::request_timeout;
 
-use crate::codec::Representation;
-use crate::server::Body;
-use crate::server::Collection;
-use crate::server::Miss;
-use crate::server::Reason;
-use crate::server::RequestInfo;
-use crate::server::read_authoritative;
-use crate::shutdown::Shutdown;
+use kubefan_core::codec::Representation;
+use kubefan_core::shutdown::Shutdown;
+use kubefan_proxy::server::Body;
+use kubefan_proxy::server::Collection;
+use kubefan_proxy::server::Miss;
+use kubefan_proxy::server::Reason;
+use kubefan_proxy::server::RequestInfo;
+use kubefan_proxy::server::read_authoritative;
 
 /// How long a read waits for a resource version in the future; the API server waits equally long.
 const FUTURE_WAIT: Duration = Duration::from_secs(3);

@@ -9,20 +9,20 @@ use http::Response;
 use http_body::Frame;
 use http_body_util::BodyExt;
 
-use crate::api::Resource;
-use crate::api::Status;
-use crate::api::WireFormat;
-use crate::codec;
-use crate::codec::FrameSplitter;
-use crate::codec::MetaVersion;
-use crate::codec::Negotiated;
-use crate::codec::ReadVerb;
-use crate::codec::Representation;
-use crate::codec::View;
-use crate::server;
-use crate::server::Body;
-use crate::tools::sim::kinds::Kind;
-use crate::tools::sim::refusal;
+use crate::sim::kinds::Kind;
+use crate::sim::refusal;
+use kubefan_core::api::Resource;
+use kubefan_core::api::Status;
+use kubefan_core::api::WireFormat;
+use kubefan_core::codec;
+use kubefan_core::codec::FrameSplitter;
+use kubefan_core::codec::MetaVersion;
+use kubefan_core::codec::Negotiated;
+use kubefan_core::codec::ReadVerb;
+use kubefan_core::codec::Representation;
+use kubefan_core::codec::View;
+use kubefan_proxy::server;
+use kubefan_proxy::server::Body;
 
 /// The maximum length of a frame in bytes; longer than any object that the simulator accepts.
 const FRAME_LIMIT: usize = 64 << 20;

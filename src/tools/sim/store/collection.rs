@@ -6,26 +6,26 @@ use std::time::Duration;
 
 use serde_json::Value;
 
-use crate::api::EventType;
-use crate::api::FieldSelector;
-use crate::api::Object;
-use crate::api::ObjectKey;
-use crate::api::Resource;
-use crate::api::ResourceVersion;
-use crate::api::SelectableFields;
-use crate::api::Selection;
-use crate::api::Status;
-use crate::api::WireFormat;
-use crate::cache;
-use crate::cache::EpochCause;
-use crate::cache::Reader;
-use crate::cache::Writer;
-use crate::codec::Decoder;
-use crate::codec::Encoder;
-use crate::server;
-use crate::tools::sim::kinds::Kind;
-use crate::tools::sim::kinds::bookmarks;
-use crate::tools::sim::print;
+use crate::sim::kinds::Kind;
+use crate::sim::kinds::bookmarks;
+use crate::sim::print;
+use kubefan_core::api::EventType;
+use kubefan_core::api::FieldSelector;
+use kubefan_core::api::Object;
+use kubefan_core::api::ObjectKey;
+use kubefan_core::api::Resource;
+use kubefan_core::api::ResourceVersion;
+use kubefan_core::api::SelectableFields;
+use kubefan_core::api::Selection;
+use kubefan_core::api::Status;
+use kubefan_core::api::WireFormat;
+use kubefan_core::cache;
+use kubefan_core::cache::EpochCause;
+use kubefan_core::cache::Reader;
+use kubefan_core::cache::Writer;
+use kubefan_core::codec::Decoder;
+use kubefan_core::codec::Encoder;
+use kubefan_proxy::server;
 
 /// The age up to which events are kept, as in the API server, unless the history is compacted.
 const RETENTION_AGE: Duration = Duration::from_secs(300);

@@ -8,15 +8,15 @@ use std::sync::Arc;
 use parking_lot::Mutex;
 use serde_json::Value;
 
-use crate::api::EventType;
-use crate::api::GroupVersionResource;
-use crate::api::ObjectKey;
-use crate::api::ResourceVersion;
-use crate::api::Status;
-use crate::tools::sim::kinds;
-use crate::tools::sim::kinds::Kind;
-use crate::tools::sim::kinds::custom;
-use crate::tools::sim::metadata;
+use crate::sim::kinds;
+use crate::sim::kinds::Kind;
+use crate::sim::kinds::custom;
+use crate::sim::metadata;
+use kubefan_core::api::EventType;
+use kubefan_core::api::GroupVersionResource;
+use kubefan_core::api::ObjectKey;
+use kubefan_core::api::ResourceVersion;
+use kubefan_core::api::Status;
 
 use collection::Collection;
 use collection::ServedKind;

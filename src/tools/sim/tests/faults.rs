@@ -13,13 +13,13 @@ use serde_json::Value;
 use serde_json::json;
 use tokio::time::timeout;
 
-use crate::api::GroupVersionResource;
-use crate::server::Body;
-use crate::server::full;
-use crate::telemetry::Registry;
-use crate::tools::sim::Simulator;
-use crate::tools::sim::admin::Admin;
-use crate::tools::sim::faults::WatchFault;
+use crate::sim::Simulator;
+use crate::sim::admin::Admin;
+use crate::sim::faults::WatchFault;
+use kubefan_core::api::GroupVersionResource;
+use kubefan_core::telemetry::Registry;
+use kubefan_proxy::server::Body;
+use kubefan_proxy::server::full;
 
 use super::support::get;
 use super::support::send;

@@ -6,10 +6,10 @@ use http::Request;
 use http_body_util::BodyExt;
 use serde_json::Value;
 
-use crate::server::full;
-use crate::shutdown;
-use crate::shutdown::Shutdown;
-use crate::tools::sim::Simulator;
+use crate::sim::Simulator;
+use kubefan_core::shutdown;
+use kubefan_core::shutdown::Shutdown;
+use kubefan_proxy::server::full;
 
 pub(super) fn simulator() -> Simulator {
     Simulator::new(Shutdown::new(shutdown::Config::default()))

@@ -5,9 +5,9 @@ use http::Request;
 use serde_json::Value;
 use serde_json::json;
 
-use crate::server::full;
-use crate::tools::sim::Simulator;
-use crate::tools::sim::kinds::discovery::AGGREGATED;
+use crate::sim::Simulator;
+use crate::sim::kinds::discovery::AGGREGATED;
+use kubefan_proxy::server::full;
 
 use super::support::Answer;
 use super::support::get;
@@ -346,7 +346,7 @@ async fn definitions_add_and_remove_kinds() {
     let simulator = simulator();
     let definitions = include_str!(concat!(
         env!("CARGO_MANIFEST_DIR"),
-        "/tests/upstream/widgets.yaml"
+        "/../../tests/upstream/widgets.yaml"
     ));
     simulator.define(definitions).expect("definitions");
     let path = "/apis/example.kubefan.io/v1/namespaces/default/widgets";

@@ -5,8 +5,8 @@ use serde_json::Map;
 use serde_json::Value;
 use serde_json::json;
 
-use crate::tools::sim::kinds::Kind;
-use crate::tools::sim::kinds::custom;
+use crate::sim::kinds::Kind;
+use crate::sim::kinds::custom;
 
 /// Sets the defaults of a new object of `kind`.
 pub(crate) fn fill_defaults(kind: &Kind, object: &mut Value) {

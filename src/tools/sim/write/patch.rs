@@ -3,9 +3,9 @@
 use json_patch::Patch;
 use serde_json::Value;
 
-use crate::api::Resource;
-use crate::api::Status;
-use crate::tools::sim::refusal;
+use crate::sim::refusal;
+use kubefan_core::api::Resource;
+use kubefan_core::api::Status;
 
 use super::strategic;
 
@@ -59,7 +59,7 @@ pub(crate) fn apply(
     match format {
         PatchFormat::Json => {
             let patch: Patch = serde_json::from_slice(body).map_err(unreadable)?;
-            let name = crate::tools::sim::metadata::text(&patched, "name").to_owned();
+            let name = crate::sim::metadata::text(&patched, "name").to_owned();
             json_patch::patch(&mut patched, &patch).map_err(|error| {
                 let message = format!(
                     "the server rejected our request due to an error in our request: {error}"
@@ -104,7 +104,7 @@ mod tests {
     use super::*;
 
     fn pods() -> Arc<Resource> {
-        let mut kinds = crate::tools::sim::kinds::builtin();
+        let mut kinds = crate::sim::kinds::builtin();
         let pods = kinds.find(|kind| kind.resource.kind == "Pod");
         pods.expect("pods are built in").resource
     }

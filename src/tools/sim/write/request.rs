@@ -7,17 +7,17 @@ use http::header;
 use http_body_util::BodyExt;
 use serde_json::Value;
 
-use crate::api::ListOptions;
-use crate::api::Query;
-use crate::api::Status;
-use crate::codec::protobuf_to_json;
-use crate::server::Body;
-use crate::server::RequestInfo;
-use crate::tools::sim::Simulator;
-use crate::tools::sim::kinds;
-use crate::tools::sim::refusal;
-use crate::tools::sim::store::WriteOptions;
-use crate::tools::sim::store::WriteTarget;
+use crate::sim::Simulator;
+use crate::sim::kinds;
+use crate::sim::refusal;
+use crate::sim::store::WriteOptions;
+use crate::sim::store::WriteTarget;
+use kubefan_core::api::ListOptions;
+use kubefan_core::api::Query;
+use kubefan_core::api::Status;
+use kubefan_core::codec::protobuf_to_json;
+use kubefan_proxy::server::Body;
+use kubefan_proxy::server::RequestInfo;
 
 use super::patch;
 use super::rules::ObjectPart;

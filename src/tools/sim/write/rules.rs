@@ -3,12 +3,12 @@
 use serde_json::Value;
 use serde_json::json;
 
-use crate::api::Resource;
-use crate::api::Status;
-use crate::tools::sim::kinds::Kind;
-use crate::tools::sim::metadata;
-use crate::tools::sim::refusal;
-use crate::tools::sim::store::WriteTarget;
+use crate::sim::kinds::Kind;
+use crate::sim::metadata;
+use crate::sim::refusal;
+use crate::sim::store::WriteTarget;
+use kubefan_core::api::Resource;
+use kubefan_core::api::Status;
 
 /// The part of an object that an update may change.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

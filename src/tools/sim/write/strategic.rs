@@ -3,9 +3,9 @@
 use serde_json::Map;
 use serde_json::Value;
 
-use crate::api::Resource;
-use crate::api::Status;
-use crate::tools::sim::kinds;
+use crate::sim::kinds;
+use kubefan_core::api::Resource;
+use kubefan_core::api::Status;
 
 /// How a patch changes a list.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

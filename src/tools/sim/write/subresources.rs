@@ -4,12 +4,12 @@
 use serde_json::Value;
 use serde_json::json;
 
-use crate::api::Status;
-use crate::tools::sim::metadata;
-use crate::tools::sim::refusal;
-use crate::tools::sim::store::State;
-use crate::tools::sim::store::WriteOptions;
-use crate::tools::sim::store::WriteTarget;
+use crate::sim::metadata;
+use crate::sim::refusal;
+use crate::sim::store::State;
+use crate::sim::store::WriteOptions;
+use crate::sim::store::WriteTarget;
+use kubefan_core::api::Status;
 
 use super::rules::ObjectPart;
 

@@ -4,16 +4,16 @@ use serde_json::Value;
 use serde_json::json;
 use uuid::Uuid;
 
-use crate::api::EventType;
-use crate::api::Selection;
-use crate::api::Status;
-use crate::tools::sim::kinds;
-use crate::tools::sim::kinds::custom;
-use crate::tools::sim::metadata;
-use crate::tools::sim::refusal;
-use crate::tools::sim::store::State;
-use crate::tools::sim::store::WriteOptions;
-use crate::tools::sim::store::WriteTarget;
+use crate::sim::kinds;
+use crate::sim::kinds::custom;
+use crate::sim::metadata;
+use crate::sim::refusal;
+use crate::sim::store::State;
+use crate::sim::store::WriteOptions;
+use crate::sim::store::WriteTarget;
+use kubefan_core::api::EventType;
+use kubefan_core::api::Selection;
+use kubefan_core::api::Status;
 
 use super::defaults;
 use super::rules;

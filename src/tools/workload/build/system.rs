@@ -1,21 +1,21 @@
 //! Builds pods, and their owners other than deployments: daemon sets and jobs.
 
-use crate::tools::workload::Config;
-use crate::tools::workload::build::AGE;
-use crate::tools::workload::build::Builder;
-use crate::tools::workload::build::DAY;
-use crate::tools::workload::build::KUBE_SYSTEM;
-use crate::tools::workload::cluster::Contents;
-use crate::tools::workload::cluster::CronJob;
-use crate::tools::workload::cluster::DaemonSet;
-use crate::tools::workload::cluster::Job;
-use crate::tools::workload::cluster::JobStatus;
-use crate::tools::workload::cluster::Owner;
-use crate::tools::workload::cluster::Phase;
-use crate::tools::workload::cluster::Template;
-use crate::tools::workload::names;
-use crate::tools::workload::perform;
-use crate::tools::workload::records;
+use crate::workload::Config;
+use crate::workload::build::AGE;
+use crate::workload::build::Builder;
+use crate::workload::build::DAY;
+use crate::workload::build::KUBE_SYSTEM;
+use crate::workload::cluster::Contents;
+use crate::workload::cluster::CronJob;
+use crate::workload::cluster::DaemonSet;
+use crate::workload::cluster::Job;
+use crate::workload::cluster::JobStatus;
+use crate::workload::cluster::Owner;
+use crate::workload::cluster::Phase;
+use crate::workload::cluster::Template;
+use crate::workload::names;
+use crate::workload::perform;
+use crate::workload::records;
 
 const PODS_PER_FINISHED_JOB: usize = 80;
 const PROXY: &str = "kube-proxy";

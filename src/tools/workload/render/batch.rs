@@ -3,15 +3,15 @@
 use serde_json::Value;
 use serde_json::json;
 
-use crate::tools::workload::clock::time;
-use crate::tools::workload::cluster::Cluster;
-use crate::tools::workload::cluster::CronJob;
-use crate::tools::workload::cluster::Job;
-use crate::tools::workload::cluster::JobStatus;
-use crate::tools::workload::render::controllers::app_labels;
-use crate::tools::workload::render::controllers::job_labels;
-use crate::tools::workload::render::metadata::Draft;
-use crate::tools::workload::render::pod_template::pod_template;
+use crate::workload::clock::time;
+use crate::workload::cluster::Cluster;
+use crate::workload::cluster::CronJob;
+use crate::workload::cluster::Job;
+use crate::workload::cluster::JobStatus;
+use crate::workload::render::controllers::app_labels;
+use crate::workload::render::controllers::job_labels;
+use crate::workload::render::metadata::Draft;
+use crate::workload::render::pod_template::pod_template;
 
 const MANAGER: &str = "kube-controller-manager";
 

@@ -3,15 +3,15 @@
 use serde_json::Value;
 use serde_json::json;
 
-use crate::tools::workload::clock::time;
-use crate::tools::workload::cluster::Cluster;
-use crate::tools::workload::cluster::DaemonSet;
-use crate::tools::workload::cluster::Deployment;
-use crate::tools::workload::cluster::Job;
-use crate::tools::workload::cluster::ReplicaSet;
-use crate::tools::workload::cluster::Template;
-use crate::tools::workload::render::metadata::Draft;
-use crate::tools::workload::render::pod_template::pod_template;
+use crate::workload::clock::time;
+use crate::workload::cluster::Cluster;
+use crate::workload::cluster::DaemonSet;
+use crate::workload::cluster::Deployment;
+use crate::workload::cluster::Job;
+use crate::workload::cluster::ReplicaSet;
+use crate::workload::cluster::Template;
+use crate::workload::render::metadata::Draft;
+use crate::workload::render::pod_template::pod_template;
 
 const MANAGER: &str = "kube-controller-manager";
 const REVISION: &str = "deployment.kubernetes.io/revision";

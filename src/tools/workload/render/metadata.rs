@@ -4,9 +4,9 @@ use serde_json::Map;
 use serde_json::Value;
 use serde_json::json;
 
-use crate::tools::workload::clock::time;
-use crate::tools::workload::cluster::Identity;
-use crate::tools::workload::render::managed_fields;
+use crate::workload::clock::time;
+use crate::workload::cluster::Identity;
+use crate::workload::render::managed_fields;
 
 /// An object under construction.
 ///

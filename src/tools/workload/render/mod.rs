@@ -12,9 +12,9 @@ mod small;
 
 use serde_json::Value;
 
-use crate::tools::workload::cluster::Cluster;
-use crate::tools::workload::cluster::Id;
-use crate::tools::workload::operation::ObjectPath;
+use crate::workload::cluster::Cluster;
+use crate::workload::cluster::Id;
+use crate::workload::operation::ObjectPath;
 
 impl Cluster {
     /// Renders an object, and returns it with its path; `None` if its record does not exist.

@@ -3,14 +3,14 @@
 use serde_json::Value;
 use serde_json::json;
 
-use crate::tools::workload::clock::time;
-use crate::tools::workload::cluster::Cluster;
-use crate::tools::workload::cluster::Endpoint;
-use crate::tools::workload::cluster::EndpointSlice;
-use crate::tools::workload::cluster::Service;
-use crate::tools::workload::names;
-use crate::tools::workload::render::metadata::Draft;
-use crate::tools::workload::render::node;
+use crate::workload::clock::time;
+use crate::workload::cluster::Cluster;
+use crate::workload::cluster::Endpoint;
+use crate::workload::cluster::EndpointSlice;
+use crate::workload::cluster::Service;
+use crate::workload::names;
+use crate::workload::render::metadata::Draft;
+use crate::workload::render::node;
 
 pub(super) fn service(service: &Service) -> Value {
     let mut draft = Draft::new("v1", "Service", &service.identity);

@@ -3,10 +3,10 @@
 use serde_json::Value;
 use serde_json::json;
 
-use crate::tools::workload::clock::time;
-use crate::tools::workload::cluster::Node;
-use crate::tools::workload::names;
-use crate::tools::workload::render::metadata::Draft;
+use crate::workload::clock::time;
+use crate::workload::cluster::Node;
+use crate::workload::names;
+use crate::workload::render::metadata::Draft;
 
 const ZONES: [&str; 3] = ["eu-north-1a", "eu-north-1b", "eu-north-1c"];
 /// The number of container images in a node's status.

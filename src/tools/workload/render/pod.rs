@@ -4,19 +4,19 @@ use serde_json::Map;
 use serde_json::Value;
 use serde_json::json;
 
-use crate::tools::workload::clock::time;
-use crate::tools::workload::cluster::Cluster;
-use crate::tools::workload::cluster::Container;
-use crate::tools::workload::cluster::Identity;
-use crate::tools::workload::cluster::Owner;
-use crate::tools::workload::cluster::Phase;
-use crate::tools::workload::cluster::Pod;
-use crate::tools::workload::cluster::Template;
-use crate::tools::workload::names;
-use crate::tools::workload::render::controllers;
-use crate::tools::workload::render::metadata::Draft;
-use crate::tools::workload::render::node;
-use crate::tools::workload::render::pod_template;
+use crate::workload::clock::time;
+use crate::workload::cluster::Cluster;
+use crate::workload::cluster::Container;
+use crate::workload::cluster::Identity;
+use crate::workload::cluster::Owner;
+use crate::workload::cluster::Phase;
+use crate::workload::cluster::Pod;
+use crate::workload::cluster::Template;
+use crate::workload::names;
+use crate::workload::render::controllers;
+use crate::workload::render::metadata::Draft;
+use crate::workload::render::node;
+use crate::workload::render::pod_template;
 
 /// The data that a pod gets from its owner.
 struct Origin<'a> {

@@ -3,8 +3,8 @@
 use serde_json::Value;
 use serde_json::json;
 
-use crate::tools::workload::cluster::Container;
-use crate::tools::workload::cluster::Template;
+use crate::workload::cluster::Container;
+use crate::workload::cluster::Template;
 
 /// The spec of a pod before scheduling, with defaults.
 pub(super) fn pod_spec(template: &Template, tag: &str) -> Value {

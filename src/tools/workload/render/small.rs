@@ -3,16 +3,16 @@
 use serde_json::Value;
 use serde_json::json;
 
-use crate::tools::workload::clock::micro_time;
-use crate::tools::workload::clock::time;
-use crate::tools::workload::cluster::Cluster;
-use crate::tools::workload::cluster::ConfigMap;
-use crate::tools::workload::cluster::Contents;
-use crate::tools::workload::cluster::Event;
-use crate::tools::workload::cluster::Identity;
-use crate::tools::workload::cluster::Lease;
-use crate::tools::workload::cluster::Secret;
-use crate::tools::workload::render::metadata::Draft;
+use crate::workload::clock::micro_time;
+use crate::workload::clock::time;
+use crate::workload::cluster::Cluster;
+use crate::workload::cluster::ConfigMap;
+use crate::workload::cluster::Contents;
+use crate::workload::cluster::Event;
+use crate::workload::cluster::Identity;
+use crate::workload::cluster::Lease;
+use crate::workload::cluster::Secret;
+use crate::workload::render::metadata::Draft;
 
 /// The number of routes in a settings file, one per line.
 const SETTINGS: usize = 24;

@@ -5,8 +5,8 @@ use std::hash::Hasher;
 
 use serde_json::Value;
 
-use crate::tools::workload::Operation;
-use crate::tools::workload::Workload;
+use crate::workload::Operation;
+use crate::workload::Workload;
 
 use super::support::Store;
 use super::support::churn;

@@ -19,7 +19,7 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 
-use crate::tools::workload::Operation;
+use crate::workload::Operation;
 
 use super::support::Store;
 use super::support::churn;

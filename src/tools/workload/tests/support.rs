@@ -7,10 +7,10 @@ use std::time::UNIX_EPOCH;
 
 use serde_json::Value;
 
-use crate::tools::workload::Config;
-use crate::tools::workload::ObjectPath;
-use crate::tools::workload::Operation;
-use crate::tools::workload::Workload;
+use crate::workload::Config;
+use crate::workload::ObjectPath;
+use crate::workload::Operation;
+use crate::workload::Workload;
 
 /// The time between two operations of [`churn`].
 const STEP: Duration = Duration::from_millis(50);

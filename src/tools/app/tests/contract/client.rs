@@ -11,7 +11,7 @@ use serde_json::Value;
 use tokio::time::Instant;
 use tokio::time::timeout;
 
-use crate::net;
+use kubefan_proxy::net;
 
 use super::cluster::Cluster;
 use super::cluster::PODS;

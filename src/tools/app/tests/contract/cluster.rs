@@ -7,9 +7,9 @@ use std::sync::Arc;
 use serde_json::Value;
 use serde_json::json;
 
-use crate::api::GroupVersionResource;
-use crate::shutdown::Shutdown;
-use crate::tools::sim::Simulator;
+use crate::sim::Simulator;
+use kubefan_core::api::GroupVersionResource;
+use kubefan_core::shutdown::Shutdown;
 
 /// The namespace and name of every pod that a scenario may create. In the API server's storage
 /// order (by `namespace/name`) the pods of `default-b` precede those of `default`.

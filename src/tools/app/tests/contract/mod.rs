@@ -32,14 +32,14 @@ use proptest::test_runner::TestRunner;
 use tokio::time::Instant;
 use tokio::time::sleep;
 
-use crate::informer;
-use crate::mutation;
-use crate::mutation::Mutation;
-use crate::server::without_jitter;
-use crate::shutdown;
-use crate::shutdown::Shutdown;
-use crate::tools::sim::RequestFault;
-use crate::tools::sim::WatchFault;
+use crate::sim::RequestFault;
+use crate::sim::WatchFault;
+use kubefan_core::informer;
+use kubefan_core::mutation;
+use kubefan_core::mutation::Mutation;
+use kubefan_core::shutdown;
+use kubefan_core::shutdown::Shutdown;
+use kubefan_proxy::server::without_jitter;
 
 use client::CheckResult;
 use client::Client;

@@ -1,0 +1,233 @@
+//! Hooks: functions of a program that informers call.
+
+use std::fmt;
+use std::panic::AssertUnwindSafe;
+use std::panic::catch_unwind;
+use std::sync::Arc;
+use std::sync::Weak;
+use std::sync::atomic::AtomicU64;
+use std::sync::atomic::Ordering;
+
+use parking_lot::Mutex;
+use serde_json::Map;
+use serde_json::Value;
+
+use crate::api::Object;
+use crate::api::ObjectValues;
+use crate::api::Resource;
+
+use super::Cause;
+use super::Error;
+
+/// The members of `metadata` that a transform cannot change.
+const IDENTITY: [&str; 4] = ["name", "namespace", "uid", "resourceVersion"];
+
+type TransformFunction = dyn Fn(&Resource, &mut Value) + Send + Sync;
+type OnFailure = dyn Fn(&Failure<'_>) + Send + Sync;
+
+/// Functions of a program that informers call. Default is none. Clones have the same functions.
+#[derive(Clone, Default)]
+pub struct Hooks {
+    transform: Option<Transform>,
+    on_failure: Option<Arc<OnFailure>>,
+}
+
+#[derive(Clone)]
+struct Transform {
+    id: TransformId,
+    function: Arc<TransformFunction>,
+}
+
+/// Identifies a transform in this process.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct TransformId(u64);
+
+/// A failed list or watch of an informer, which tries again or ends.
+#[derive(Debug)]
+pub struct Failure<'a> {
+    /// The resource of the informer.
+    pub resource: &'a Resource,
+    /// What failed: `watch-list`, `list`, `watch`, or `proof`, the question before a watch is resumed.
+    pub during: &'static str,
+    /// Why.
+    pub error: &'a Error,
+}
+
+/// The hooks of one informer. Clones share its failure handlers.
+#[derive(Clone)]
+pub(super) struct ResourceHooks {
+    /// Those of the set, or its failure handler with the informer's own transform.
+    hooks: Hooks,
+    resource: Arc<Resource>,
+    /// The failure handlers of the informer's users, as long as these exist.
+    handlers: Arc<Mutex<Vec<Weak<OnFailure>>>>,
+}
+
+// === impl Hooks ===
+
+impl Hooks {
+    /// Calls `transform` with each object that is received as JSON before it is stored, so that a
+    /// program need not keep what it does not read, such as `metadata.managedFields`.
+    ///
+    /// It must be a pure function, because an object that is received again must be stored as the
+    /// same bytes. It cannot change `metadata.name`, `namespace`, `uid` and `resourceVersion`, and
+    /// selectors see the labels and fields that the API server sent. If it panics, or leaves no JSON
+    /// object, the object is stored as it was received, and
+    /// [`ReflectorMetrics::transform_failures`](super::ReflectorMetrics::transform_failures) counts
+    /// it: a larger cache is better than one without the object.
+    #[must_use]
+    pub fn with_transform(
+        mut self,
+        transform: impl Fn(&Resource, &mut Value) + Send + Sync + 'static,
+    ) -> Self {
+        static NEXT: AtomicU64 = AtomicU64::new(1);
+        self.transform = Some(Transform {
+            id: TransformId(NEXT.fetch_add(1, Ordering::Relaxed)),
+            function: Arc::new(transform),
+        });
+        self
+    }
+
+    /// Calls `function` when a list or watch has failed, from the informer's task. It is not called
+    /// when the API server ends a watch as planned. A panic of `function` is logged.
+    #[must_use]
+    pub fn with_failure_handler(
+        mut self,
+        function: impl Fn(&Failure<'_>) + Send + Sync + 'static,
+    ) -> Self {
+        self.on_failure = Some(Arc::new(function));
+        self
+    }
+
+    /// The transform, which clones share.
+    pub fn transform_id(&self) -> Option<TransformId> {
+        self.transform.as_ref().map(|transform| transform.id)
+    }
+
+    /// These hooks without those that are the same as in `common`.
+    pub(super) fn without(&self, common: &Self) -> Self {
+        let mut own = self.clone();
+        if own.transform_id() == common.transform_id() {
+            own.transform = None;
+        }
+        if let (Some(handler), Some(known)) = (&own.on_failure, &common.on_failure)
+            && std::ptr::addr_eq(Arc::as_ptr(handler), Arc::as_ptr(known))
+        {
+            own.on_failure = None;
+        }
+        own
+    }
+
+    pub(super) fn of(&self, resource: &Arc<Resource>) -> ResourceHooks {
+        ResourceHooks {
+            hooks: self.clone(),
+            resource: Arc::clone(resource),
+            handlers: Arc::default(),
+        }
+    }
+
+    /// These hooks for an informer with hooks of its own: its transform, if it has one, replaces this
+    /// one.
+    pub(super) fn for_informer(&self, own: &Self, resource: &Arc<Resource>) -> ResourceHooks {
+        let mut hooks = self.clone();
+        hooks.transform = own.transform.clone().or(hooks.transform);
+        let hooks = hooks.of(resource);
+        hooks.add_failure_handler(own);
+        hooks
+    }
+}
+
+impl fmt::Debug for Hooks {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Hooks")
+            .field("transform", &self.transform.is_some())
+            .field("on_failure", &self.on_failure.is_some())
+            .finish()
+    }
+}
+
+// === impl ResourceHooks ===
+
+impl ResourceHooks {
+    /// Calls the failure handler of `own`, too, as long as it or a clone of it exists.
+    pub(super) fn add_failure_handler(&self, own: &Hooks) {
+        let Some(handler) = &own.on_failure else {
+            return;
+        };
+        let mut handlers = self.handlers.lock();
+        handlers.retain(|known| known.strong_count() > 0);
+        let is_known = |known: &Weak<_>| std::ptr::addr_eq(known.as_ptr(), Arc::as_ptr(handler));
+        if !handlers.iter().any(is_known) {
+            handlers.push(Arc::downgrade(handler));
+        }
+    }
+
+    /// True if objects are stored otherwise than they were received.
+    pub(super) fn has_transform(&self) -> bool {
+        self.hooks.transform.is_some()
+    }
+
+    /// `object` as it is to be stored; unchanged in an error if the transform failed.
+    pub(super) fn transform(&self, object: Object) -> Result<Object, Object> {
+        let Some(transform) = &self.hooks.transform else {
+            return Ok(object);
+        };
+        let transform = |value: &mut Value| (transform.function)(&self.resource, value);
+        transformed(&object, transform).ok_or(object)
+    }
+
+    pub(super) fn failed(&self, during: &'static str, error: &Error) {
+        if matches!(error.cause(), Cause::EndOfStream | Cause::RelistRequested) {
+            return;
+        }
+        let failure = Failure {
+            resource: &self.resource,
+            during,
+            error,
+        };
+        // They are called without the lock, so that they may start informers.
+        let handlers = self.handlers.lock().clone();
+        let handlers = handlers.iter().filter_map(Weak::upgrade);
+        for handler in self.hooks.on_failure.iter().cloned().chain(handlers) {
+            if catch_unwind(AssertUnwindSafe(|| handler(&failure))).is_err() {
+                tracing::error!("a failure handler has panicked");
+            }
+        }
+    }
+}
+
+/// `object` with the body that `transform` makes of it. `None` if it fails.
+fn transformed(object: &Object, transform: impl Fn(&mut Value)) -> Option<Object> {
+    // The body of a built-in kind lacks the opening brace, see `Object`.
+    let is_whole = object.body.first() == Some(&b'{');
+    let mut value: Value = match is_whole {
+        true => serde_json::from_slice(&object.body).ok()?,
+        false => serde_json::from_slice(&[b"{", &object.body[..]].concat()).ok()?,
+    };
+    let identity = IDENTITY.map(|name| value["metadata"].get(name).cloned());
+    catch_unwind(AssertUnwindSafe(|| transform(&mut value))).ok()?;
+    let members = value.as_object_mut()?;
+    let metadata = members.entry("metadata");
+    let metadata = metadata.or_insert_with(|| Map::new().into());
+    let metadata = metadata.as_object_mut()?;
+    for (name, known) in IDENTITY.into_iter().zip(identity) {
+        match known {
+            Some(known) => drop(metadata.insert(name.to_owned(), known)),
+            None => drop(metadata.shift_remove(name)),
+        }
+    }
+    let mut body = serde_json::to_vec(&value).ok()?;
+    if !is_whole {
+        body.remove(0);
+    }
+    let values = ObjectValues {
+        uid: object.uid().into(),
+        labels: object
+            .labels()
+            .map(|(key, value)| (key.into(), value.into()))
+            .collect(),
+        fields: object.fields().map(Into::into).collect(),
+    };
+    let (key, version) = (object.key.clone(), object.resource_version);
+    Some(Object::new(key, version, &values, body.into()))
+}

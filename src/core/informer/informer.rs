@@ -1,0 +1,429 @@
+//! One running informer: the reader of its cache, and everything else that answers need.
+
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+use std::sync::atomic::AtomicU64;
+use std::sync::atomic::AtomicUsize;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use parking_lot::Mutex;
+use tokio::sync::Notify;
+use tokio::sync::Semaphore;
+use tokio::time::Instant;
+
+use crate::api::Resource;
+use crate::api::ResourceVersion;
+use crate::api::SelectableFields;
+use crate::api::Selection;
+use crate::api::WireFormat;
+use crate::cache::BridgedWatch;
+use crate::cache::Reader;
+use crate::cache::WatchError;
+use crate::codec::Encoder;
+use crate::concurrency::AskerId;
+use crate::upstream::ResourceClient;
+use crate::upstream::Scope;
+
+use super::CacheSettings;
+use super::Freshness;
+use super::FreshnessMetrics;
+use super::FreshnessPolicy;
+use super::InformerSpec;
+use super::ObjectContent;
+use super::Proof;
+use super::ProofError;
+use super::ProofMethod;
+use super::ProofRequest;
+use super::ReflectorMetrics;
+use super::RelistHandle;
+use super::WireShape;
+use super::bridges::Bridges;
+use super::hooks::ResourceHooks;
+use super::hooks::TransformId;
+
+/// How many reads that could not be proven fresh may be forwarded concurrently, per informer. When
+/// the API server is slow, a thousand readers must not cause a thousand lists. Guarded by
+/// `unproven_reads_are_forwarded_a_few_concurrently`.
+const MAX_UNPROVEN_FORWARDS: usize = 2;
+/// How many LISTs of isolated selections may be forwarded concurrently, per informer. The API
+/// server answers each from a part of the objects.
+const MAX_ISOLATED_LISTS: usize = 8;
+/// How many WATCHes of isolated selections may be forwarded concurrently, per informer.
+const MAX_ISOLATED_WATCHES: usize = 100;
+
+/// How long a proof waits for the list after a change of the resource's definition.
+const RELIST_WAIT: Duration = Duration::from_secs(3);
+/// How often an informer checks at least whether it is idle.
+const IDLE_CHECK: Duration = Duration::from_secs(60);
+
+/// A running informer: one reflector that writes the cache, and any number of readers.
+pub struct Informer {
+    spec: InformerSpec,
+    /// The objects that the cache holds.
+    scope: Selection,
+    content: ObjectContent,
+    reader: Reader,
+    relist: RelistHandle,
+    metrics: Arc<ReflectorMetrics>,
+    shape: Arc<WireShape>,
+    started: Instant,
+    /// Time of the last request, in milliseconds after `started`.
+    last_used_ms: AtomicU64,
+    pinned: AtomicBool,
+    stop: Notify,
+    events_sent: AtomicU64,
+    holds: AtomicUsize,
+    freshness: Freshness<ResourceClient>,
+    unproven_permits: Arc<Semaphore>,
+    isolated_list_permits: Arc<Semaphore>,
+    isolated_watch_permits: Arc<Semaphore>,
+    bridges: Bridges<ResourceClient>,
+    own_transform: Option<OwnTransform>,
+    hooks: ResourceHooks,
+    doubt: Mutex<Doubt>,
+    /// When upstream has last ended a watch early, until [`Informer::take_early_end`].
+    early_end: Mutex<Option<Instant>>,
+}
+
+/// Whether the objects of a cache may have another representation now, because their definition has
+/// changed. The cache proves nothing then until a list that began later was completed.
+#[derive(Default)]
+struct Doubt {
+    /// When the definition was last seen to have changed.
+    since: Option<Instant>,
+    /// True if a relist was requested after that.
+    is_relist_requested: bool,
+}
+
+/// The transform that an informer has instead of the set's.
+#[derive(Clone, Copy)]
+pub(super) struct OwnTransform {
+    pub(super) id: TransformId,
+    /// Tells the informer from running ones that differ only in their transform, in metrics.
+    pub(super) number: usize,
+}
+
+/// A user of an informer that may make no requests for long. See [`Informer::hold`].
+pub struct InformerHold(Arc<Informer>);
+
+// === impl Informer, InformerHold ===
+
+impl Drop for InformerHold {
+    fn drop(&mut self) {
+        self.0.touch();
+        self.0.holds.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+impl Informer {
+    #[expect(
+        clippy::too_many_arguments,
+        reason = "the parts of an informer, made in one place"
+    )]
+    pub(super) fn new(
+        spec: InformerSpec,
+        scope: Selection,
+        content: ObjectContent,
+        reader: Reader,
+        relist: RelistHandle,
+        metrics: Arc<ReflectorMetrics>,
+        shape: Arc<WireShape>,
+        freshness: Freshness<ResourceClient>,
+        bridges: Bridges<ResourceClient>,
+        own_transform: Option<OwnTransform>,
+        hooks: ResourceHooks,
+    ) -> Self {
+        Self {
+            spec,
+            scope,
+            content,
+            reader,
+            relist,
+            metrics,
+            shape,
+            started: Instant::now(),
+            last_used_ms: AtomicU64::new(0),
+            pinned: AtomicBool::new(false),
+            stop: Notify::new(),
+            events_sent: AtomicU64::new(0),
+            holds: AtomicUsize::new(0),
+            freshness,
+            unproven_permits: Arc::new(Semaphore::new(MAX_UNPROVEN_FORWARDS)),
+            isolated_list_permits: Arc::new(Semaphore::new(MAX_ISOLATED_LISTS)),
+            isolated_watch_permits: Arc::new(Semaphore::new(MAX_ISOLATED_WATCHES)),
+            bridges,
+            own_transform,
+            hooks,
+            doubt: Mutex::default(),
+            early_end: Mutex::default(),
+        }
+    }
+
+    /// The resource that the cache holds.
+    pub fn resource(&self) -> &Arc<Resource> {
+        &self.spec.resource
+    }
+
+    /// The fields that field selectors on this resource may name.
+    pub fn fields(&self) -> &Arc<SelectableFields> {
+        &self.spec.fields
+    }
+
+    /// True if this informer can answer reads of `spec`, with or without managed fields.
+    pub(super) fn fits(&self, spec: &InformerSpec) -> bool {
+        self.settings().strip_managed_fields == spec.settings.strip_managed_fields
+            && self.spec.answers_like(spec)
+    }
+
+    /// The wire format of the cached objects.
+    pub fn format(&self) -> WireFormat {
+        self.spec.format
+    }
+
+    /// The only namespace that the cache holds; `None` if it holds all namespaces.
+    pub fn namespace(&self) -> Option<&str> {
+        self.scope.namespace.as_deref()
+    }
+
+    /// What the cache has of each object.
+    pub fn content(&self) -> ObjectContent {
+        self.content
+    }
+
+    /// The objects that the cache holds.
+    pub fn scope(&self) -> &Selection {
+        &self.scope
+    }
+
+    /// The objects that the cache holds, as parameters of requests.
+    pub fn upstream_scope(&self) -> Scope {
+        self.spec.upstream_scope(&self.scope)
+    }
+
+    pub(super) fn own_transform(&self) -> Option<TransformId> {
+        self.own_transform.map(|transform| transform.id)
+    }
+
+    /// The number of the informer's own transform, if it has one.
+    pub(super) fn transform_number(&self) -> Option<usize> {
+        self.own_transform.map(|transform| transform.number)
+    }
+
+    pub(super) fn hooks(&self) -> &ResourceHooks {
+        &self.hooks
+    }
+
+    /// The reader of the cache, for snapshots and watches.
+    pub fn reader(&self) -> &Reader {
+        &self.reader
+    }
+
+    /// The counters of the reflector.
+    pub fn metrics(&self) -> &ReflectorMetrics {
+        &self.metrics
+    }
+
+    /// The counters of proofs of freshness.
+    pub fn freshness_metrics(&self) -> &FreshnessMetrics {
+        self.freshness.metrics()
+    }
+
+    pub(super) fn set_freshness(&self, policy: FreshnessPolicy) {
+        self.freshness.set_policy(policy);
+    }
+
+    /// How the objects are cached.
+    pub(super) fn settings(&self) -> &CacheSettings {
+        &self.spec.settings
+    }
+
+    /// True if the cache and the API server lastingly have different objects of `selection`, so that
+    /// its reads must be forwarded.
+    pub fn is_isolated(&self, selection: &Selection) -> bool {
+        self.freshness.is_isolated(selection)
+    }
+
+    /// The number of isolated selections.
+    pub fn isolated_selections(&self) -> usize {
+        self.freshness.isolated_selections()
+    }
+
+    /// A snapshot that the resource's [`FreshnessPolicy`] accepts as the
+    /// most recent state without a call to the API server; `None` if there is none.
+    pub fn proof_by_policy(&self) -> Option<Proof> {
+        self.freshness.proof_by_policy()
+    }
+
+    /// A snapshot of the objects that `request` selects. It contains all writes acknowledged before
+    /// `asked_at`, or is as fresh as the resource's [`FreshnessPolicy`]
+    /// requires. The parameters are explained at [`Freshness::prove`]. Cancel safe.
+    ///
+    /// After a change of the resource's definition, the snapshot is of a list that began later: a
+    /// proof compares versions, which are the same for both representations of an object. Guarded by
+    /// `proven_lists_and_watches_follow_many_changes_of_a_definition`.
+    ///
+    /// # Errors
+    ///
+    /// [`ProofError`], after the time limit that [`Freshness::prove`] explains, and 3 s more after a
+    /// change of the definition.
+    pub async fn prove(
+        &self,
+        request: ProofRequest,
+        asked_at: Instant,
+        min_interval: Duration,
+    ) -> Result<Proof, ProofError> {
+        let deadline = Instant::now() + RELIST_WAIT;
+        loop {
+            let proof = self
+                .freshness
+                .prove(request.clone(), asked_at, min_interval);
+            let proof = proof.await?;
+            // Now, because the definition may have changed meanwhile.
+            let doubted = self.doubt.lock().since;
+            let Some(since) = doubted.filter(|since| proof.snapshot.list_began() <= *since) else {
+                return Ok(proof);
+            };
+            if proof.method == ProofMethod::Any {
+                return Ok(proof);
+            }
+            if !self.reader.listed_after(since, deadline).await {
+                return Err(ProofError::TimedOut);
+            }
+        }
+    }
+
+    /// A watch of the objects of `selection` for a client with `version`, if the log does not serve
+    /// the version but the API server may still have its history; otherwise `None`. `scope` has the
+    /// same objects, of all shards. Askers take turns.
+    ///
+    /// # Errors
+    ///
+    /// As for [`Reader::gap`].
+    pub fn bridge(
+        &self,
+        version: ResourceVersion,
+        selection: &Arc<Selection>,
+        scope: &Scope,
+        asker: AskerId,
+    ) -> Result<Option<BridgedWatch>, WatchError> {
+        let gap = self.reader.gap(version, selection)?;
+        Ok(gap.map(|gap| self.bridges.watch(gap, scope, asker)))
+    }
+
+    /// Permits to forward a read that could not be proven fresh: two for each informer.
+    pub fn unproven_permits(&self) -> &Arc<Semaphore> {
+        &self.unproven_permits
+    }
+
+    /// Permits to forward LISTs of isolated selections: eight for each informer.
+    pub fn isolated_list_permits(&self) -> &Arc<Semaphore> {
+        &self.isolated_list_permits
+    }
+
+    /// Permits to forward WATCHes of isolated selections: 100 for each informer.
+    pub fn isolated_watch_permits(&self) -> &Arc<Semaphore> {
+        &self.isolated_watch_permits
+    }
+
+    /// The encoder of this resource's objects, lists and watch events, as the API server encodes
+    /// them.
+    pub fn encoder(&self) -> Arc<Encoder> {
+        self.shape.encoder()
+    }
+
+    /// How many watch events were sent to clients so far, initial events included.
+    pub fn events_sent(&self) -> u64 {
+        self.events_sent.load(Ordering::Relaxed)
+    }
+
+    /// Adds to [`Informer::events_sent`].
+    pub fn count_sent(&self, events: u64) {
+        self.events_sent.fetch_add(events, Ordering::Relaxed);
+    }
+
+    /// True if the informer is never stopped for being idle, because the configuration or the
+    /// [`LiveRestMapper`](super::LiveRestMapper) needs it.
+    pub fn is_pinned(&self) -> bool {
+        self.pinned.load(Ordering::Relaxed)
+    }
+
+    pub(super) fn pin(&self) {
+        self.pinned.store(true, Ordering::Relaxed);
+    }
+
+    pub(super) fn unpin(&self) {
+        self.touch();
+        self.pinned.store(false, Ordering::Relaxed);
+    }
+
+    /// Keeps the informer from being stopped for being idle, until the returned value is dropped.
+    pub fn hold(self: &Arc<Self>) -> InformerHold {
+        self.holds.fetch_add(1, Ordering::Relaxed);
+        InformerHold(Arc::clone(self))
+    }
+
+    pub(super) fn relist(&self) {
+        self.doubt.lock().is_relist_requested = true;
+        self.relist.request();
+    }
+
+    /// Records that the resource's definition has changed. [`Informer::relist`] must follow.
+    pub(super) fn doubt(&self) {
+        *self.doubt.lock() = Doubt {
+            since: Some(Instant::now()),
+            is_relist_requested: false,
+        };
+    }
+
+    /// Records that upstream has ended a watch early.
+    pub(super) fn ended_early(&self) {
+        *self.early_end.lock() = Some(Instant::now());
+    }
+
+    /// When upstream has last ended a watch early, unless that was taken already.
+    pub(super) fn take_early_end(&self) -> Option<Instant> {
+        self.early_end.lock().take()
+    }
+
+    /// True if no relist was requested since [`Informer::doubt`] was last called.
+    pub(super) fn lacks_relist(&self) -> bool {
+        let doubt = self.doubt.lock();
+        doubt.since.is_some() && !doubt.is_relist_requested
+    }
+
+    pub(super) fn stop(&self) {
+        self.stop.notify_one();
+    }
+
+    /// Records that a request uses the informer now.
+    pub(super) fn touch(&self) {
+        let now = self.started.elapsed().as_millis() as u64;
+        self.last_used_ms.fetch_max(now, Ordering::Relaxed);
+    }
+
+    /// Completes after a call of [`Informer::stop`], or when the informer had neither requests nor
+    /// watches for `idle_timeout` and is not pinned. A shorter timeout counts from the next check on.
+    pub(super) async fn stopped_or_idle(&self, idle_timeout: impl Fn() -> Duration) {
+        loop {
+            let wait = idle_timeout().saturating_sub(self.idle_for());
+            let wait = wait.clamp(Duration::from_millis(100), IDLE_CHECK);
+            tokio::select! {
+                () = self.stop.notified() => return,
+                () = tokio::time::sleep(wait) => {}
+            }
+            let is_held = self.holds.load(Ordering::Relaxed) > 0;
+            if self.is_pinned() || is_held || self.reader.watchers() > 0 {
+                self.touch();
+            }
+            if self.idle_for() >= idle_timeout() {
+                return;
+            }
+        }
+    }
+
+    fn idle_for(&self) -> Duration {
+        let last_used = Duration::from_millis(self.last_used_ms.load(Ordering::Relaxed));
+        self.started.elapsed().saturating_sub(last_used)
+    }
+}

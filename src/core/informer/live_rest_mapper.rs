@@ -1,0 +1,627 @@
+//! Refreshes the REST mapper when resources appear, change or disappear, and stops or relists the
+//! informers of the resources that changed.
+//!
+//! It watches CustomResourceDefinitions and APIServices through informers of the set, so that
+//! clients share these upstream watches. It also polls each minute, in case it may not watch them.
+
+mod named;
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use arc_swap::ArcSwap;
+use arc_swap::ArcSwapOption;
+use parking_lot::Mutex;
+use tokio::sync::Notify;
+use tokio::time::Instant;
+use tokio::time::MissedTickBehavior;
+
+use crate::api::GroupVersionResource;
+use crate::api::Object;
+use crate::api::Selection;
+use crate::api::WireFormat;
+use crate::cache::WatchFrom;
+use crate::cache::WatchItem;
+use crate::codec::Clock;
+use crate::upstream::Client;
+use crate::upstream::Definition;
+use crate::upstream::Discovery;
+use crate::upstream::Error;
+use crate::upstream::NotCacheable;
+use crate::upstream::PolledVersion;
+use crate::upstream::RestMapper;
+
+use super::Informer;
+use super::InformerSet;
+use super::InformerSpec;
+use super::ResourceRules;
+use super::RuleError;
+use super::discovery_snapshot::Details;
+use super::discovery_snapshot::DiscoverySnapshot;
+use super::early_ends::relist_after_early_ends;
+use super::field_checks::FieldChecks;
+use super::known_definitions::KnownDefinitions;
+use super::refresh_schedule::RefreshSchedule;
+use super::seen_versions::SeenVersions;
+use super::upgrade::Poll;
+use super::upgrade::relist_after_upgrades;
+
+/// Interval of polls of discovery, and longest pause between refreshes for unknown resources.
+const POLL_INTERVAL: Duration = Duration::from_secs(60);
+/// Initial value of the pause between refreshes that requests for unknown resources cause. Each
+/// such refresh after the first doubles the pause.
+const INITIAL_REFRESH_PAUSE: Duration = Duration::from_secs(2);
+/// How often it is examined whether an informer runs whose fields were not checked.
+const FIELD_CHECK_INTERVAL: Duration = Duration::from_secs(1);
+/// How long after a change of a definition an API server may still end watches of the old
+/// representation: it waits up to two minutes for requests that use it, and it may notice the change
+/// late.
+const EARLY_END_GRACE: Duration = Duration::from_secs(180);
+/// How often required informers that have ended are started again.
+const REQUIRED_CHECK_INTERVAL: Duration = Duration::from_secs(5);
+
+/// The current REST mapper, shared by all requests and replaced by each refresh of discovery.
+pub struct LiveRestMapper {
+    client: Client,
+    discovery: tokio::sync::Mutex<Discovery>,
+    definitions: Mutex<KnownDefinitions>,
+    current: ArcSwap<DiscoverySnapshot>,
+    /// Notified when a definition has changed.
+    definition_changed: Notify,
+    /// Notified to refresh once.
+    refresh_once: Notify,
+    refresh_state: Mutex<RefreshState>,
+    /// The groups and names of the resources that are not cached although they could be.
+    excluded: Vec<(String, String)>,
+    rules: ArcSwap<ResourceRules>,
+    seen_versions: Mutex<SeenVersions>,
+    /// The version of all API servers that answer; `None` if it is not known, or not the same.
+    server_version: ArcSwapOption<String>,
+    /// Their least minor version.
+    server_minor: ArcSwapOption<u32>,
+    server_clock: Clock,
+    field_checks: FieldChecks,
+    /// When definitions were last seen to have changed.
+    redefined: Mutex<HashMap<GroupVersionResource, Instant>>,
+}
+
+struct RefreshState {
+    last: Option<Instant>,
+    /// Minimum time between `last` and the next refresh.
+    pause: Duration,
+}
+
+impl LiveRestMapper {
+    /// Fetches discovery once.
+    ///
+    /// # Errors
+    ///
+    /// If the API server cannot be reached, or serves neither form of discovery.
+    pub async fn discover(client: Client) -> Result<Self, Error> {
+        let mut discovery = Discovery::new(client.clone());
+        let mapper = discovery.fetch(|| None).await?;
+        Ok(Self {
+            client,
+            discovery: tokio::sync::Mutex::new(discovery),
+            definitions: Mutex::default(),
+            current: ArcSwap::from_pointee(DiscoverySnapshot::new(mapper)),
+            definition_changed: Notify::new(),
+            refresh_once: Notify::new(),
+            refresh_state: Mutex::default(),
+            excluded: Vec::new(),
+            rules: ArcSwap::default(),
+            seen_versions: Mutex::default(),
+            server_version: ArcSwapOption::empty(),
+            server_minor: ArcSwapOption::empty(),
+            server_clock: Clock::default(),
+            field_checks: FieldChecks::default(),
+            redefined: Mutex::default(),
+        })
+    }
+
+    /// The same mapper, by which `resource` of the API group `group` is never cached.
+    #[must_use]
+    pub fn excluding(mut self, group: &str, resource: &str) -> Self {
+        self.excluded.push((group.to_owned(), resource.to_owned()));
+        self
+    }
+
+    /// The same mapper, by which only what `rules` permit is cached.
+    #[must_use]
+    pub fn with_rules(self, rules: ResourceRules) -> Self {
+        self.rules.store(Arc::new(rules));
+        self
+    }
+
+    /// Replaces the rules, and returns those before. Informers that do not follow them stay until
+    /// [`LiveRestMapper::apply_rules`] is called.
+    pub fn replace_rules(&self, rules: ResourceRules) -> Arc<ResourceRules> {
+        self.rules.swap(Arc::new(rules))
+    }
+
+    /// Stops the informers that the rules do not permit, or not in this way, and applies the freshness
+    /// of the rules to the others.
+    pub fn apply_rules(&self, informers: &InformerSet) {
+        for informer in informers.all() {
+            let gvr = &informer.resource().gvr;
+            match self.known_informer_spec(gvr, informer.format()) {
+                Some(spec) => informers.update(&informer, &spec),
+                None if self.cacheable(gvr) == Err(NotCacheable::Never) => informer.stop(),
+                // If discovery has lost the resource, a refresh stops the informer.
+                None => {}
+            }
+        }
+    }
+
+    /// Checks whether the rule of the resource `gvr`, if there is one, fits it.
+    ///
+    /// # Errors
+    ///
+    /// [`RuleError`] if it does not. Then nothing is cached of the resource.
+    pub fn check_rule(&self, gvr: &GroupVersionResource) -> Result<(), RuleError> {
+        let discovered = self.current.load();
+        let Some(resource) = discovered.mapper.resource(gvr) else {
+            return Ok(());
+        };
+        let fields = discovered.fields_of(gvr, self.server_minor());
+        let rules = self.rules.load();
+        let settings = rules.settings(resource, &fields, &discovered.mapper);
+        settings.map(drop)
+    }
+
+    /// Checks whether the resource `gvr` may be cached.
+    ///
+    /// # Errors
+    ///
+    /// The reason why the resource may not be cached.
+    pub fn cacheable(&self, gvr: &GroupVersionResource) -> Result<(), NotCacheable> {
+        self.cacheable_by(&self.current.load(), gvr)
+    }
+
+    fn cacheable_by(
+        &self,
+        discovered: &DiscoverySnapshot,
+        gvr: &GroupVersionResource,
+    ) -> Result<(), NotCacheable> {
+        let mut excluded = self.excluded.iter();
+        if excluded.any(|(group, name)| *group == gvr.group && *name == gvr.resource) {
+            return Err(NotCacheable::Excluded);
+        }
+        discovered.mapper.cacheable(gvr)?;
+        match self.details_of(discovered, gvr).is_forbidden {
+            true => Err(NotCacheable::Never),
+            false => Ok(()),
+        }
+    }
+
+    fn details_of(&self, discovered: &DiscoverySnapshot, gvr: &GroupVersionResource) -> Details {
+        discovered.details_of(gvr, self.server_minor(), &self.rules.load())
+    }
+
+    /// The description from which an informer of `gvr` in `format` is started; `None` if discovery
+    /// does not have the resource, or if kubefan never caches it.
+    ///
+    /// For an unknown resource, this requests a refresh of discovery in the background.
+    pub fn informer_spec(
+        &self,
+        gvr: &GroupVersionResource,
+        format: WireFormat,
+    ) -> Option<InformerSpec> {
+        self.refresh_unless_known(gvr);
+        self.known_informer_spec(gvr, format)
+    }
+
+    /// Like [`LiveRestMapper::informer_spec`], but never requests a refresh.
+    pub fn known_informer_spec(
+        &self,
+        gvr: &GroupVersionResource,
+        format: WireFormat,
+    ) -> Option<InformerSpec> {
+        self.spec_or_reason(gvr, format).ok()
+    }
+
+    /// Like [`LiveRestMapper::known_informer_spec`], but says why there is none.
+    ///
+    /// # Errors
+    ///
+    /// The reason why the resource may not be cached.
+    pub fn spec_or_reason(
+        &self,
+        gvr: &GroupVersionResource,
+        format: WireFormat,
+    ) -> Result<InformerSpec, NotCacheable> {
+        let discovered = self.current.load();
+        self.cacheable_by(&discovered, gvr)?;
+        let spec = self.spec_of(&discovered, gvr, format);
+        spec.ok_or(NotCacheable::Unknown)
+    }
+
+    fn spec_of(
+        &self,
+        discovered: &DiscoverySnapshot,
+        gvr: &GroupVersionResource,
+        format: WireFormat,
+    ) -> Option<InformerSpec> {
+        let resource = discovered.mapper.resource(gvr)?;
+        let details = self.details_of(discovered, gvr);
+        Some(InformerSpec {
+            resource: Arc::clone(resource),
+            format,
+            fields: self.field_checks.apply(gvr, details.fields),
+            custom: discovered.mapper.is_custom(gvr),
+            list_kind: discovered.mapper.list_kind(gvr).map(str::to_owned),
+            settings: details.settings,
+        })
+    }
+
+    /// Requests a refresh of discovery in the background if it does not have `gvr`.
+    pub fn refresh_unless_known(&self, gvr: &GroupVersionResource) {
+        if self.with(|mapper| mapper.resource(gvr).is_none()) {
+            self.request_refresh();
+        }
+    }
+
+    /// Calls `look` with the current REST mapper, and returns its result.
+    pub fn with<T>(&self, look: impl FnOnce(&RestMapper) -> T) -> T {
+        look(&self.current.load().mapper)
+    }
+
+    /// The API server's version, such as `v1.37.1`; `None` before it was polled for the first time,
+    /// and while servers of several versions answer by turns. Then it counts again after some polls
+    /// in sequence, of which there is one a minute, have returned it.
+    pub fn server_version(&self) -> Option<Arc<String>> {
+        self.server_version.load_full()
+    }
+
+    /// The minor version of the API server, such as 37 of `v1.37.1`; the least one while servers of
+    /// several versions answer by turns. `None` before the version was polled for the first time, and
+    /// for a major version other than 1.
+    pub fn server_minor(&self) -> Option<u32> {
+        self.server_minor.load().as_deref().copied()
+    }
+
+    /// The API server's clock, as polls have shown it; this machine's before the first poll.
+    pub fn server_clock(&self) -> Clock {
+        self.server_clock.clone()
+    }
+
+    /// Records that `poll` has returned `polled`.
+    fn polled_version(&self, polled: &PolledVersion, poll: Poll) {
+        let differs = |ahead| self.server_clock.observe(ahead);
+        match polled.clock_ahead.as_ref().and_then(differs) {
+            None => {}
+            Some(0) => tracing::info!("the API server's clock does not differ any more"),
+            Some(ahead_ms) => tracing::warn!(
+                ahead_ms,
+                "the API server's clock differs from this machine's: ages in Tables are by the API \
+                 server's"
+            ),
+        }
+        let version = polled.version.as_str();
+        let minor = Self::minor_of(version);
+        let counting = {
+            let mut seen = self.seen_versions.lock();
+            match poll {
+                Poll::Regular => seen.polled(version, minor),
+                Poll::Reconnected => match seen.polled_early(version, minor) {
+                    Some(counting) => counting,
+                    None => return,
+                },
+            }
+        };
+        let before = self.server_version.load();
+        if before.as_deref() != counting.settled.as_ref() {
+            match &counting.settled {
+                Some(version) => tracing::debug!(version, "the API server's version"),
+                None => tracing::info!(
+                    version,
+                    "the API server's version has changed, or differs between its replicas: Tables \
+                     are forwarded until it is the same for some minutes"
+                ),
+            }
+            self.server_version.store(counting.settled.map(Arc::new));
+        }
+        self.server_minor.store(counting.lowest_minor.map(Arc::new));
+    }
+
+    /// The minor version of `server_version`, such as 37 of `v1.37.1-eks-1234`; `None` if the major
+    /// version is not 1.
+    pub fn minor_of(server_version: &str) -> Option<u32> {
+        let minor = server_version.strip_prefix("v1.")?;
+        let end = minor.find(|digit: char| !digit.is_ascii_digit());
+        minor[..end.unwrap_or(minor.len())].parse().ok()
+    }
+
+    /// The resource of CustomResourceDefinitions, of which [`LiveRestMapper::run`] keeps an informer
+    /// running if it may.
+    pub fn definitions() -> GroupVersionResource {
+        GroupVersionResource::new("apiextensions.k8s.io", "v1", "customresourcedefinitions")
+    }
+
+    /// Refreshes discovery when a CustomResourceDefinition or APIService changes, when a request
+    /// names an unknown resource, and once a minute. Keeps required informers running. Runs until
+    /// the future is dropped.
+    pub async fn run(&self, informers: InformerSet) {
+        tokio::join!(
+            self.refresh_on_request(&informers),
+            self.watch_resource(&informers, Self::definitions()),
+            self.watch_resource(&informers, api_services()),
+            self.keep_required_running(&informers),
+            self.check_fields(&informers),
+            relist_after_early_ends(self, &informers),
+            relist_after_upgrades(&self.client, &informers, |polled, poll| {
+                self.polled_version(polled, poll);
+            }),
+        );
+    }
+
+    /// Starts and pins each informer that readiness waits for, unless it runs already.
+    pub fn pin_required(&self, informers: &InformerSet) {
+        for (gvr, format) in informers.required() {
+            if let Some(spec) = self.informer_spec(&gvr, format)
+                && let Err(error) = informers.pin_scopes(&spec)
+            {
+                tracing::debug!(resource = %gvr, refused = %error, "a required informer cannot be started");
+            }
+        }
+    }
+
+    /// Restarts required informers that ended, for example because their definition was deleted
+    /// and created again, or because kubefan's rights were removed and granted again.
+    async fn keep_required_running(&self, informers: &InformerSet) {
+        loop {
+            tokio::time::sleep(REQUIRED_CHECK_INTERVAL).await;
+            // A request that was decided before a change of the rules may start an informer after it.
+            self.apply_rules(informers);
+            self.pin_required(informers);
+        }
+    }
+
+    /// Asks the API server which fields it can select by, for each resource with an informer.
+    async fn check_fields(&self, informers: &InformerSet) {
+        loop {
+            tokio::time::sleep(FIELD_CHECK_INTERVAL).await;
+            let Some(version) = self.server_version() else {
+                continue;
+            };
+            for informer in informers.all() {
+                let gvr = &informer.resource().gvr;
+                // A custom resource has the fields that its definition names.
+                if !self.with(|mapper| mapper.is_custom(gvr)) {
+                    let checks = &self.field_checks;
+                    checks.check(&self.client, &informer, &version).await;
+                }
+            }
+        }
+    }
+
+    /// Requests a refresh because a client's request names an unknown resource. The pause between
+    /// two such refreshes doubles up to a minute, until a refresh finds a new resource.
+    pub(super) fn request_refresh(&self) {
+        if self.refresh_state.lock().may_refresh(Instant::now()) {
+            self.refresh_once.notify_one();
+        }
+    }
+
+    /// Requests a refresh at each change of an object of `gvr`. While there is no informer of
+    /// `gvr`, tries once a minute to start one.
+    async fn watch_resource(&self, informers: &InformerSet, gvr: GroupVersionResource) {
+        loop {
+            let spec = self.informer_spec(&gvr, WireFormat::Json);
+            let informer = spec.and_then(|spec| informers.pin(&spec).ok());
+            if let Some(informer) = informer {
+                self.watch_informer(informers, &informer).await;
+            }
+            tokio::time::sleep(POLL_INTERVAL).await;
+        }
+    }
+
+    /// Requests a refresh when a watch of `informer` starts, and at each change; returns when the
+    /// informer ends.
+    async fn watch_informer(&self, informers: &InformerSet, informer: &Informer) {
+        let has_definitions = informer.resource().gvr == Self::definitions();
+        loop {
+            if !informer.reader().ready().await {
+                return;
+            }
+            let everything = Arc::new(Selection::default());
+            let Ok(mut changes) = informer.reader().watch(WatchFrom::Tip, everything) else {
+                return;
+            };
+            // Discovery may be older than the list from which this watch starts. If the API server
+            // publishes a resource later still, the first request for it causes a refresh.
+            self.refresh_once.notify_one();
+            loop {
+                match changes.next().await {
+                    Some(WatchItem::Change { event, .. }) => {
+                        if has_definitions {
+                            self.doubt_redefined(informers, &event.object);
+                        }
+                        self.definition_changed.notify_one();
+                    }
+                    Some(WatchItem::Expired(_)) => break,
+                    Some(_) => {}
+                    None => return,
+                }
+            }
+        }
+    }
+
+    async fn refresh_on_request(&self, informers: &InformerSet) {
+        let mut poll = tokio::time::interval(POLL_INTERVAL);
+        poll.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        poll.tick().await;
+        let mut schedule = RefreshSchedule::default();
+        loop {
+            let due = schedule.next();
+            let due = async {
+                match due {
+                    Some(due) => tokio::time::sleep_until(due).await,
+                    None => std::future::pending().await,
+                }
+            };
+            tokio::select! {
+                () = self.definition_changed.notified() => schedule.changed(Instant::now()),
+                () = self.refresh_once.notified() => schedule.once(Instant::now()),
+                _ = poll.tick() => schedule.once(Instant::now()),
+                () = due => {
+                    schedule.begin(Instant::now());
+                    self.refresh(informers).await;
+                }
+            }
+        }
+    }
+
+    async fn refresh(&self, informers: &InformerSet) {
+        let mut discovery = self.discovery.lock().await;
+        match discovery.fetch(|| self.cached_definitions(informers)).await {
+            Ok(mapper) => self.install(mapper, informers),
+            Err(error) => {
+                tracing::warn!(error = &error as &dyn std::error::Error, "discovery failed");
+            }
+        }
+    }
+
+    /// The CustomResourceDefinitions in the cache, if there is one. The cache may be some events
+    /// behind; each of these causes another refresh.
+    fn cached_definitions(&self, informers: &InformerSet) -> Option<Vec<Arc<Definition>>> {
+        let spec = self.known_informer_spec(&Self::definitions(), WireFormat::Json)?;
+        let informer = informers.get_ready(&spec, None)?;
+        let snapshot = informer.reader().snapshot()?;
+        self.definitions.lock().of(&snapshot)
+    }
+
+    fn install(&self, mapper: RestMapper, informers: &InformerSet) {
+        let before = self.current.load_full();
+        let mapper = mapper.with_unknown_from(&before.mapper);
+        let changes = RestMapper::changes(&before.mapper, &mapper);
+        let after = Arc::new(DiscoverySnapshot::new(mapper));
+        self.current.store(Arc::clone(&after));
+        if !changes.added.is_empty() {
+            *self.refresh_state.lock() = RefreshState::default();
+        }
+        for gvr in &changes.added {
+            tracing::info!(resource = %gvr, "resource appeared");
+        }
+        for gvr in &changes.removed {
+            tracing::info!(resource = %gvr, "resource disappeared");
+            informers.stop(gvr);
+        }
+        self.record_redefined(&changes.changed);
+        for gvr in &changes.changed {
+            let definition = before.mapper.definition(gvr);
+            if !before.is_continued_by(&after, gvr, self.server_minor()) {
+                tracing::info!(
+                    resource = %gvr,
+                    "the definition is another one, or its names or selectable fields changed, \
+                     stopping its informers"
+                );
+                informers.stop(gvr);
+            } else if definition.is_none() || definition != after.mapper.definition(gvr) {
+                tracing::info!(resource = %gvr, "definition changed, listing again");
+                informers.doubt(gvr);
+                informers.relist(gvr);
+            }
+        }
+        for informer in informers.all() {
+            let gvr = &informer.resource().gvr;
+            if after.mapper.is_aggregated(gvr) {
+                tracing::info!(resource = %gvr, "it is aggregated now, stopping its informers");
+                informers.stop(gvr);
+            } else if informer.lacks_relist() {
+                // The definition changed, but could not be read in full.
+                informer.relist();
+            }
+        }
+    }
+
+    fn record_redefined(&self, changed: &[GroupVersionResource]) {
+        let now = Instant::now();
+        let mut redefined = self.redefined.lock();
+        redefined.retain(|_, changed_at| now.duration_since(*changed_at) < EARLY_END_GRACE);
+        redefined.extend(changed.iter().map(|gvr| (gvr.clone(), now)));
+    }
+
+    /// True if the definition of `gvr` was seen to change so shortly before `time` that an API server
+    /// may then have ended a watch for this reason.
+    pub(super) fn was_redefined_before(&self, gvr: &GroupVersionResource, time: Instant) -> bool {
+        let redefined = self.redefined.lock();
+        let changed_at = redefined.get(gvr);
+        changed_at.is_some_and(|at| time.saturating_duration_since(*at) < EARLY_END_GRACE)
+    }
+
+    /// Keeps the caches of the resources that `object`, a changed CustomResourceDefinition, defines
+    /// from proving anything until they were listed again. The refresh that follows requests the
+    /// list.
+    fn doubt_redefined(&self, informers: &InformerSet, object: &Object) {
+        // One that can't be decoded is reported by the refresh.
+        let Ok(definition) = Definition::decode(object) else {
+            return;
+        };
+        let discovered = self.current.load();
+        for gvr in discovered.mapper.redefined_by(&definition) {
+            informers.doubt(gvr);
+        }
+    }
+}
+
+fn api_services() -> GroupVersionResource {
+    GroupVersionResource::new("apiregistration.k8s.io", "v1", "apiservices")
+}
+
+impl RefreshState {
+    /// True if a refresh is due at `now`, which then counts as the last one.
+    fn may_refresh(&mut self, now: Instant) -> bool {
+        if let Some(last) = self.last {
+            if now.duration_since(last) < self.pause {
+                return false;
+            }
+            self.pause = (self.pause * 2).min(POLL_INTERVAL);
+        }
+        self.last = Some(now);
+        true
+    }
+}
+
+impl Default for RefreshState {
+    fn default() -> Self {
+        Self {
+            last: None,
+            pause: INITIAL_REFRESH_PAUSE,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_minor_version_is_the_second_number() {
+        for (version, expected) in [
+            ("v1.37.0", Some(37)),
+            ("v1.37.3-eks-1234", Some(37)),
+            ("v1.37+", Some(37)),
+            ("v1.100", Some(100)),
+            ("v1.", None),
+            ("v2.37.0", None),
+            ("1.37.0", None),
+            ("", None),
+        ] {
+            assert_eq!(LiveRestMapper::minor_of(version), expected, "{version}");
+        }
+    }
+
+    #[test]
+    fn the_pause_between_refreshes_for_unknown_resources_doubles_after_each() {
+        let start = Instant::now();
+        let mut state = RefreshState::default();
+        let due = (0..200).filter(|second| {
+            let now = start + Duration::from_secs(*second);
+            state.may_refresh(now)
+        });
+        let expected = [0, 2, 6, 14, 30, 62, 122, 182];
+        assert_eq!(due.collect::<Vec<_>>(), expected);
+    }
+}

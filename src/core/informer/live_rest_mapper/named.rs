@@ -1,0 +1,78 @@
+//! Resources that a program names itself, with the rights that it needs for them and no others.
+
+use std::time::Duration;
+
+use crate::api::GroupVersionResource;
+use crate::api::WireFormat;
+use crate::informer::InformerSet;
+use crate::informer::InformerSpec;
+use crate::upstream::Discovery;
+use crate::upstream::NotCacheable;
+
+use super::LiveRestMapper;
+
+/// The first pause between two questions whether a resource is there; each one is twice as long.
+const FIRST_PAUSE: Duration = Duration::from_secs(1);
+/// The longest of these pauses.
+const LONGEST_PAUSE: Duration = Duration::from_secs(10);
+
+impl LiveRestMapper {
+    /// Like [`LiveRestMapper::known_informer_spec`], for a resource that the program names. Without a
+    /// right to read APIServices it counts as not aggregated: the program knows what it names. The proxy
+    /// must not use this, because its clients choose the resources.
+    ///
+    /// # Errors
+    ///
+    /// The reason why the resource may not be cached.
+    pub fn named_informer_spec(
+        &self,
+        gvr: &GroupVersionResource,
+        format: WireFormat,
+    ) -> Result<InformerSpec, NotCacheable> {
+        let discovered = self.current.load();
+        match self.cacheable_by(&discovered, gvr) {
+            Ok(()) => self.spec_of(&discovered, gvr, format),
+            Err(NotCacheable::PerhapsAggregated) => {
+                if self.details_of(&discovered, gvr).is_forbidden {
+                    return Err(NotCacheable::Never);
+                }
+                let spec = self.spec_of(&discovered, gvr, format);
+                // It is listed again when a watch ends early, as its definition may have changed.
+                spec.map(|spec| InformerSpec {
+                    custom: true,
+                    ..spec
+                })
+            }
+            Err(reason) => return Err(reason),
+        }
+        .ok_or(NotCacheable::Unknown)
+    }
+
+    /// Waits until discovery has the resource `gvr`. It asks for the resources of its group and version,
+    /// each second at first and then less often, at least every ten seconds. Errors are logged. Cancel
+    /// safe.
+    pub async fn wait_for(&self, gvr: &GroupVersionResource, informers: &InformerSet) {
+        let is_known = || self.with(|mapper| mapper.resource(gvr).is_some());
+        let mut pause = FIRST_PAUSE;
+        while !is_known() {
+            match Discovery::has(&self.client, gvr).await {
+                Ok(true) => {
+                    self.refresh(informers).await;
+                    if is_known() {
+                        return;
+                    }
+                }
+                Ok(false) if pause == FIRST_PAUSE => {
+                    tracing::info!(resource = %gvr, "waiting for the resource, which the API server does not have");
+                }
+                Ok(false) => {}
+                Err(error) => {
+                    let error = &error as &dyn std::error::Error;
+                    tracing::warn!(resource = %gvr, error, "discovery failed");
+                }
+            }
+            tokio::time::sleep(pause).await;
+            pause = (pause * 2).min(LONGEST_PAUSE);
+        }
+    }
+}

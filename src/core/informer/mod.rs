@@ -1,0 +1,94 @@
+//! Informers: caches that are kept equal to the API server ("upstream" in these files).
+//!
+//! An [`Informer`] is a reflector and its cache, for one resource in one wire format and one
+//! *scope*: the objects of one namespace or of all, or those of them that selectors select. This
+//! room has five parts:
+//!
+//! - **Reflector** (`reflector/`): the task that lists and watches upstream, and recovers when a
+//!   watch is lost. Each [`Reflector`] owns its cache's [`Writer`](crate::cache::Writer), which
+//!   cannot be cloned, so no other code can change the cache. All others have a
+//!   [`Reader`](crate::cache::Reader). When the reflector ends, it closes the cache, and all
+//!   watches of the cache end.
+//! - **Freshness** (`freshness/`): proves to a reader that a snapshot is at least as fresh as its
+//!   request. [`Freshness`] only reads the cache. When it finds that the cache is wrong, or that
+//!   etcd was restored, it requests a relist through a [`RelistHandle`].
+//! - **Bridges** (`bridges.rs`): short upstream watches for clients whose version is older than the
+//!   event log, as after a restart of the process. They do not change the cache.
+//! - **Set** (`set.rs`): [`InformerSet`] starts an informer at the first request that needs it, and
+//!   keeps at most one per resource, wire format and scope. An informer that is not pinned
+//!   stops after ten minutes without requests and watches. If upstream refuses the resource, the
+//!   reflector ends, and the set remembers the refusal for a while instead of retrying with each
+//!   request.
+//! - **Live REST mapper** (`live_rest_mapper.rs`): [`LiveRestMapper`] is the current result of
+//!   discovery. It watches CustomResourceDefinitions and APIServices through informers of the set.
+//!   When a resource disappears, becomes aggregated, gets another definition, or when its names or
+//!   selectable fields change, it stops the resource's informers
+//!   (`a_custom_resource_comes_and_goes`); when the definition changes otherwise, it makes them
+//!   relist (`a_new_default_of_a_custom_resource_reaches_every_client`), and they prove nothing
+//!   before. `early_ends.rs` relists custom resources whose watches the API server ended early, if
+//!   that may have been because of their definitions.
+//!
+//! The module docs of `reflector` and `freshness` explain recovery and proofs. Their random models
+//! are the main tests: `after_any_faults_the_cache_and_its_clients_equal_upstream` and
+//! `consistent_answers_show_a_state_no_older_than_the_request`.
+
+mod bridges;
+mod config;
+mod discovery_snapshot;
+mod early_ends;
+mod field_checks;
+mod freshness;
+mod hooks;
+#[expect(clippy::module_inception, reason = "it holds `Informer`")]
+mod informer;
+mod known_definitions;
+mod live_rest_mapper;
+mod mappings;
+mod reflector;
+mod refresh_schedule;
+mod resource_rules;
+mod samples;
+mod seen_versions;
+mod set;
+mod spec;
+mod upgrade;
+mod wire_shape;
+
+pub use bridges::BridgeLimits;
+pub use config::Config;
+pub use freshness::Freshness;
+pub use freshness::FreshnessMetrics;
+pub use freshness::FreshnessPolicies;
+pub use freshness::FreshnessPolicy;
+pub use freshness::Proof;
+pub use freshness::ProofError;
+pub use freshness::ProofMethod;
+pub use freshness::ProofRequest;
+pub use hooks::Failure;
+pub use hooks::Hooks;
+pub use hooks::TransformId;
+pub use informer::Informer;
+pub use informer::InformerHold;
+pub use live_rest_mapper::LiveRestMapper;
+pub use reflector::Backoff;
+pub use reflector::BackoffConfig;
+pub use reflector::Cause;
+pub use reflector::Error;
+pub use reflector::Reflector;
+pub use reflector::ReflectorConfig;
+pub use reflector::ReflectorEnd;
+pub use reflector::ReflectorMetrics;
+pub use reflector::RelistHandle;
+pub use reflector::RelistRequests;
+pub use reflector::Signals;
+pub use reflector::relist_channel;
+pub use resource_rules::CacheSettings;
+pub use resource_rules::ResourceRule;
+pub use resource_rules::ResourceRules;
+pub use resource_rules::RuleError;
+pub use set::InformerSet;
+pub use set::Requirement;
+pub use set::StartError;
+pub use spec::InformerSpec;
+pub use spec::ObjectContent;
+pub use wire_shape::WireShape;

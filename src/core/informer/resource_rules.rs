@@ -1,0 +1,246 @@
+//! The operator's rules: which resources are cached, which of their objects, and how.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::api::Field;
+use crate::api::FieldSelector;
+use crate::api::FieldTerm;
+use crate::api::GroupVersionResource;
+use crate::api::LabelSelector;
+use crate::api::Malformed;
+use crate::api::RawFieldSelector;
+use crate::api::Resource;
+use crate::api::SelectableFields;
+use crate::api::Selection;
+use crate::upstream::RestMapper;
+
+use super::FreshnessPolicy;
+
+/// The rules of all resources. A resource without a rule may be cached completely.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ResourceRules {
+    /// Names of resources that are never cached, such as `secrets` or `deployments.apps`. A name
+    /// without a group is that of a resource in any group.
+    pub never: Vec<String>,
+    /// True to remove managed fields, as [`ResourceRule::strip_managed_fields`], of the resources whose
+    /// rules do not say otherwise.
+    pub strip_managed_fields: bool,
+    /// At most one rule for each resource.
+    pub rules: Vec<ResourceRule>,
+}
+
+/// The rule of one resource, in all its versions.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ResourceRule {
+    /// The resource, by a name that kubectl accepts, such as `pods` or `deployments.apps`.
+    pub resource: String,
+    /// The namespaces whose objects are cached; empty for all.
+    pub namespaces: Vec<String>,
+    /// Only objects with these labels are cached.
+    pub labels: LabelSelector,
+    /// Only objects with these fields are cached.
+    pub fields: RawFieldSelector,
+    /// How fresh the answers must be; `None` for the policy of resources without a rule.
+    pub freshness: Option<FreshnessPolicy>,
+    /// As [`Config::retention_age`](super::Config::retention_age), which is used for `None`.
+    pub retention_age: Option<Duration>,
+    /// As [`Config::retention_bytes`](super::Config::retention_bytes), which is used for `None`.
+    pub retention_bytes: Option<usize>,
+    /// True to remove `metadata.managedFields` of what is cached, so that the answers from caches lack
+    /// them; `None` for [`ResourceRules::strip_managed_fields`].
+    pub strip_managed_fields: Option<bool>,
+}
+
+/// How the objects of one resource are cached: its rule, with the fields of the resource.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct CacheSettings {
+    /// The objects that caches may have, one cache for each selection. Usually all objects.
+    scopes: Vec<Arc<Selection>>,
+    /// As [`ResourceRule::freshness`].
+    pub freshness: Option<FreshnessPolicy>,
+    /// As [`ResourceRule::retention_age`].
+    pub retention_age: Option<Duration>,
+    /// As [`ResourceRule::retention_bytes`].
+    pub retention_bytes: Option<usize>,
+    /// As [`ResourceRule::strip_managed_fields`].
+    pub strip_managed_fields: bool,
+}
+
+/// Why a rule does not fit its resource.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum RuleError {
+    /// The resource has no such field.
+    #[error("{0}")]
+    Fields(Malformed),
+    /// The resource is cluster-scoped.
+    #[error("its objects have no namespaces; leave out namespaces")]
+    Namespaces,
+}
+
+// === impl ResourceRules ===
+
+impl ResourceRules {
+    /// True if `resource` is never cached. `mapper` must know it.
+    pub(super) fn forbid(&self, resource: &GroupVersionResource, mapper: &RestMapper) -> bool {
+        let mut never = self.never.iter();
+        never.any(|name| is_forbidden_by(name, resource, mapper))
+    }
+
+    /// Those of [`ResourceRules::never`] that name no resource of `mapper`: mistakes, or resources that
+    /// are not defined yet.
+    pub fn unknown_never<'a>(&'a self, mapper: &RestMapper) -> impl Iterator<Item = &'a str> {
+        let is_known = |name: &str| {
+            let mut resources = mapper.resources();
+            resources.any(|resource| is_forbidden_by(name, &resource.gvr, mapper))
+        };
+        let never = self.never.iter().map(String::as_str);
+        never.filter(move |name| !is_known(name))
+    }
+
+    /// The settings of `resource`, whose objects have `fields`. `mapper` must know it.
+    ///
+    /// # Errors
+    ///
+    /// If its rule does not fit it.
+    pub(super) fn settings(
+        &self,
+        resource: &Resource,
+        fields: &SelectableFields,
+        mapper: &RestMapper,
+    ) -> Result<CacheSettings, RuleError> {
+        let is_of = |rule: &&ResourceRule| is_name_of(&rule.resource, &resource.gvr, mapper);
+        let rule = self.rules.iter().find(is_of);
+        let settings = rule.map_or_else(
+            || Ok(CacheSettings::default()),
+            |rule| rule.settings(resource, fields),
+        )?;
+        let of_rule = rule.and_then(|rule| rule.strip_managed_fields);
+        Ok(CacheSettings {
+            strip_managed_fields: of_rule.unwrap_or(self.strip_managed_fields),
+            ..settings
+        })
+    }
+}
+
+/// True if `name`, one of [`ResourceRules::never`], is that of `resource`.
+fn is_forbidden_by(name: &str, resource: &GroupVersionResource, mapper: &RestMapper) -> bool {
+    let is_plural = !name.contains('.') && name.eq_ignore_ascii_case(&resource.resource);
+    is_plural || is_name_of(name, resource, mapper)
+}
+
+/// True if `name` is what `mapper` calls `resource`, in any version.
+fn is_name_of(name: &str, resource: &GroupVersionResource, mapper: &RestMapper) -> bool {
+    let found = mapper.find(name).map(|found| &found.gvr);
+    found.is_ok_and(|gvr| gvr.group == resource.group && gvr.resource == resource.resource)
+}
+
+// === impl ResourceRule ===
+
+impl ResourceRule {
+    /// The settings of `resource`, whose objects have `fields`.
+    pub fn settings(
+        &self,
+        resource: &Resource,
+        fields: &SelectableFields,
+    ) -> Result<CacheSettings, RuleError> {
+        if !self.namespaces.is_empty() && !resource.namespaced {
+            return Err(RuleError::Namespaces);
+        }
+        // Which fields the API server refuses depends on its version, which is not known at the start. If
+        // it refuses this one, it answers the informer's list with 400.
+        let fields = &fields.accepting_all();
+        let selected = Selection {
+            labels: self.labels.clone(),
+            fields: self.fields.resolve(fields).map_err(RuleError::Fields)?,
+            ..Selection::default()
+        };
+        let of_namespace = |namespace: &String| Selection {
+            namespace: Some(namespace.clone()),
+            ..selected.clone()
+        };
+        let scopes = match self.namespaces.as_slice() {
+            [] => vec![Arc::new(selected)],
+            namespaces => namespaces.iter().map(of_namespace).map(Arc::new).collect(),
+        };
+        Ok(CacheSettings {
+            scopes,
+            freshness: self.freshness,
+            retention_age: self.retention_age,
+            retention_bytes: self.retention_bytes,
+            strip_managed_fields: self.strip_managed_fields.unwrap_or(false),
+        })
+    }
+}
+
+// === impl CacheSettings ===
+
+impl Default for CacheSettings {
+    /// The settings of a resource without a rule.
+    fn default() -> Self {
+        Self {
+            scopes: vec![Arc::default()],
+            freshness: None,
+            retention_age: None,
+            retention_bytes: None,
+            strip_managed_fields: false,
+        }
+    }
+}
+
+impl CacheSettings {
+    /// The settings of a resource whose rule does not fit: nothing is cached.
+    pub(super) fn nothing() -> Self {
+        Self {
+            scopes: Vec::new(),
+            ..Self::default()
+        }
+    }
+
+    /// True if a cache that was started with `other` may stay, because only the freshness differs.
+    pub fn caches_like(&self, other: &Self) -> bool {
+        let freshness = other.freshness;
+        *other
+            == Self {
+                freshness,
+                ..self.clone()
+            }
+    }
+
+    /// The objects that caches may have, one cache for each selection.
+    pub fn scopes(&self) -> &[Arc<Selection>] {
+        &self.scopes
+    }
+
+    /// The scope of a cache that has all objects of `selection`; `None` if there is no such cache.
+    pub fn scope_of(&self, selection: &Selection) -> Option<&Arc<Selection>> {
+        let mut scopes = self.scopes.iter();
+        scopes.find(|scope| scope.contains(selection))
+    }
+
+    /// The scope of a cache that may have an object of `namespace`, although perhaps not every one.
+    pub fn scope_in(&self, namespace: Option<&str>) -> Option<&Arc<Selection>> {
+        let mut scopes = self.scopes.iter();
+        scopes.find(|scope| scope.namespace.is_none() || scope.namespace.as_deref() == namespace)
+    }
+
+    /// True if a cache has the object `name` of `namespace` unless the object does not exist.
+    pub fn has_object(&self, namespace: Option<&str>, name: &str) -> bool {
+        let Some(scope) = self.scope_in(namespace) else {
+            return false;
+        };
+        let of_name = || FieldTerm {
+            field: Field::Name,
+            equal: true,
+            value: name.to_owned(),
+        };
+        let object = || Selection {
+            namespace: namespace.map(str::to_owned),
+            fields: FieldSelector {
+                terms: vec![of_name()],
+            },
+            ..Selection::default()
+        };
+        scope.is_unfiltered() || scope.contains(&object())
+    }
+}

@@ -1,0 +1,570 @@
+//! The client for one API server, with separate connections for each of the two identities.
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use arc_swap::ArcSwap;
+use futures_util::FutureExt;
+use futures_util::future::BoxFuture;
+use http::HeaderMap;
+use http::Request;
+use http::Response;
+use http::StatusCode;
+use http::Uri;
+use http::header::ACCEPT;
+use http::header::HeaderValue;
+use http::header::USER_AGENT;
+use http::uri::PathAndQuery;
+use serde::de::DeserializeOwned;
+use tokio::time::Instant;
+use tower::ServiceExt;
+
+use super::Error;
+use super::answer;
+use super::connect::ClientConfig;
+use super::connect::ConnectError;
+use super::connect::accepted::AcceptedCredentials;
+use super::connect::kubeconfig;
+use super::connect::transport::MaybeSent;
+use super::connect::transport::Pool;
+use super::connect::transport::Stack;
+use super::connect::transport::Stacks;
+use super::connect::transport::repeatable_copy;
+use super::dedicated::DedicatedConnection;
+use super::dedicated::HttpVersion;
+use super::outage::Outage;
+use super::warnings::Warnings;
+use crate::body;
+use crate::body::Body;
+use crate::body::BoxError;
+
+mod kube_client;
+mod paths;
+mod renewal;
+
+pub use paths::has_dot_segment;
+pub(super) use paths::is_answered_by_backend;
+
+const OUR_USER_AGENT: &str = concat!("kubefan/", env!("CARGO_PKG_VERSION"));
+/// The largest JSON answer, in bytes, that is read into memory.
+const JSON_LIMIT: usize = 256 << 20;
+
+/// The identity with which a request is sent to the API server.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Identity {
+    /// The request is sent with the kubeconfig's credentials.
+    Kubefan,
+    /// The request is sent only with the credentials in its headers. Its connection has no client
+    /// certificate, because the API server would prefer the certificate to a bearer token.
+    Caller,
+}
+
+/// Sends requests to one API server; cheap to clone.
+#[derive(Clone)]
+pub struct Client {
+    inner: Arc<Inner>,
+}
+
+struct Inner {
+    origin: Origin,
+    answer_timeout: Duration,
+    server: Uri,
+    server_text: String,
+    default_namespace: String,
+    stacks: ArcSwap<Stacks>,
+    /// When the credentials were last reloaded after a 401. Locked during such a reload, so that
+    /// all requests with the refused credentials share it.
+    renewed_at: Arc<tokio::sync::Mutex<Option<Instant>>>,
+    /// The callers' credentials whose requests may share connections.
+    accepted: AcceptedCredentials,
+    warnings: Warnings,
+    outage: Arc<Outage>,
+}
+
+/// What a client was made from.
+enum Origin {
+    /// A kubeconfig, which can be read again.
+    Config(ClientConfig),
+    /// A client that has its own connections and credentials.
+    Kube(kube::Client),
+}
+
+impl Inner {
+    fn new(
+        origin: Origin,
+        server: Uri,
+        server_text: &str,
+        default_namespace: &str,
+        stacks: Stacks,
+    ) -> Self {
+        let answer_timeout = match &origin {
+            Origin::Config(config) => config.answer_timeout,
+            Origin::Kube(_) => ClientConfig::default().answer_timeout,
+        };
+        Self {
+            origin,
+            answer_timeout,
+            server,
+            server_text: server_text.to_owned(),
+            default_namespace: default_namespace.to_owned(),
+            stacks: ArcSwap::from_pointee(stacks),
+            renewed_at: Arc::default(),
+            accepted: AcceptedCredentials::default(),
+            warnings: Warnings::default(),
+            outage: Arc::default(),
+        }
+    }
+
+    /// Sends a request over `stack`. The future is `'static`, so it borrows neither.
+    fn call(
+        &self,
+        stack: &Stack,
+        request: Request<Body>,
+    ) -> impl Future<Output = Result<Response<Body>, Error>> + Send + 'static {
+        let outage = Arc::clone(&self.outage);
+        let is_safe = request.method().is_safe();
+        let sent = stack.clone().oneshot(request);
+        sent.map(move |sent| {
+            let sent = sent.map_err(|error| no_answer(error, is_safe));
+            outage.record(&sent);
+            sent
+        })
+    }
+}
+
+impl From<Inner> for Client {
+    fn from(inner: Inner) -> Self {
+        Self {
+            inner: Arc::new(inner),
+        }
+    }
+}
+
+impl Client {
+    /// Makes a client from the kubeconfig that `config` names. It opens no connection yet.
+    ///
+    /// An exec plugin of the kubeconfig runs now, with the program's standard error, and with its
+    /// standard input if that is a terminal. It may take five minutes; dropping the future kills it.
+    /// Later runs may take one minute each, have no input, and what they say is logged.
+    ///
+    /// # Errors
+    /// If the kubeconfig or a file that it names can't be used; the message is one line.
+    pub async fn connect(config: ClientConfig) -> Result<Self, ConnectError> {
+        let loaded = kubeconfig::load(&config).await?;
+        let server = loaded.server().clone();
+        let server_text = server.to_string();
+        let default_namespace = loaded.default_namespace().to_owned();
+        let inner = Inner::new(
+            Origin::Config(config),
+            server,
+            server_text.trim_end_matches('/'),
+            &default_namespace,
+            loaded.stacks(None).await?,
+        );
+        Ok(inner.into())
+    }
+
+    /// A client without credentials, whose connections are opened by `dial`.
+    #[cfg(any(test, feature = "test-support"))]
+    pub fn in_memory(dial: &super::Dial) -> Self {
+        let server = Uri::from_static("http://localhost");
+        Self::for_tests(dial, server, &rustls::RootCertStore::empty())
+    }
+
+    /// Like [`Client::in_memory`], with TLS and HTTP/2; the server's CA is `authority`.
+    #[cfg(test)]
+    pub(super) fn in_memory_tls(
+        dial: &super::Dial,
+        authority: rustls::pki_types::CertificateDer<'static>,
+    ) -> Self {
+        let mut roots = rustls::RootCertStore::empty();
+        roots.add(authority).expect("a root");
+        Self::for_tests(dial, Uri::from_static("https://127.0.0.1"), &roots)
+    }
+
+    #[cfg(any(test, feature = "test-support"))]
+    fn for_tests(dial: &super::Dial, server: Uri, roots: &rustls::RootCertStore) -> Self {
+        let stacks = super::connect::memory::stacks(dial, &server, roots, None);
+        let origin = Origin::Config(ClientConfig::default());
+        let text = server.to_string();
+        Inner::new(origin, server, &text, "default", stacks).into()
+    }
+
+    /// Reads the kubeconfig again, so that later requests use its current client certificates and
+    /// CAs. Requests in flight are not affected. Tokens, including those of exec plugins, and the
+    /// CA of a pod are renewed without a reload. Does nothing if the client was made from a
+    /// `kube::Client`.
+    ///
+    /// # Errors
+    /// If the kubeconfig can't be used or names another server; the client then stays unchanged.
+    pub async fn reload(&self) -> Result<(), ConnectError> {
+        let Origin::Config(config) = &self.inner.origin else {
+            return Ok(());
+        };
+        let loaded = kubeconfig::load(config).await?;
+        loaded.check_same_server(&self.inner.server)?;
+        let health = self.inner.stacks.load().health();
+        self.replace(loaded.stacks(health).await?);
+        Ok(())
+    }
+
+    /// Like [`Client::reload`], of a client whose connections are now opened by `dial`.
+    #[cfg(test)]
+    pub(super) fn reload_in_memory(
+        &self,
+        dial: &super::Dial,
+        authority: rustls::pki_types::CertificateDer<'static>,
+    ) {
+        let mut roots = rustls::RootCertStore::empty();
+        roots.add(authority).expect("a root");
+        let health = self.inner.stacks.load().health();
+        let server = &self.inner.server;
+        self.replace(super::connect::memory::stacks(dial, server, &roots, health));
+    }
+
+    /// Sends later requests over `stacks`, which have the health of the current ones.
+    fn replace(&self, stacks: Stacks) {
+        if let Some(own) = &stacks.own {
+            own.health.probe_with(own.opener.clone());
+        }
+        self.inner.stacks.store(Arc::new(stacks));
+    }
+
+    /// False from the moment at which the API server stopped to answer pings or handshakes until it
+    /// answers again. Requests fail at once meanwhile. Without HTTP/2 there are no pings, so only
+    /// handshakes count. Always true if the client was made from a `kube::Client`.
+    pub fn is_responding(&self) -> bool {
+        let health = self.inner.stacks.load().health();
+        health.is_none_or(|health| health.is_responding())
+    }
+
+    /// Completes when a connection to the API server was opened since this completed last: another
+    /// API server may have accepted it. One task at a time may wait. Never completes if the client was
+    /// made from a `kube::Client`. Cancel safe.
+    pub async fn reconnected(&self) {
+        match self.inner.stacks.load().health() {
+            Some(health) => health.wait_for_connection().await,
+            None => std::future::pending().await,
+        }
+    }
+
+    /// How long no request has reached the API server, of kubefan or of a caller; `None` if the last
+    /// ones did. An answer ends this, whatever its status is.
+    pub fn unreachable_for(&self) -> Option<Duration> {
+        self.inner.outage.duration()
+    }
+
+    /// The warnings in the API server's answers to kubefan's lists and watches.
+    pub fn warnings(&self) -> &Warnings {
+        &self.inner.warnings
+    }
+
+    /// The API server's URL without a trailing slash, for logs; `kube::Client` if the client was
+    /// made from one, which does not tell its URL.
+    pub fn server(&self) -> &str {
+        &self.inner.server_text
+    }
+
+    /// The namespace of the kubeconfig's context; `default` if the context has none.
+    pub fn default_namespace(&self) -> &str {
+        &self.inner.default_namespace
+    }
+
+    /// Sends a request over a shared HTTP/2 connection and returns when the response's headers
+    /// have arrived.
+    ///
+    /// Only the path and query of the request's URI are used; they are appended unchanged to the
+    /// path of the server's URL. Dropping the future or the response's body cancels the request.
+    ///
+    /// # Errors
+    /// If the request can't be sent or gets no response. A response with an error status is `Ok`.
+    pub async fn request(
+        &self,
+        identity: Identity,
+        request: Request<Body>,
+    ) -> Result<Response<Body>, Error> {
+        self.send(identity, Pool::Http2, request).await
+    }
+
+    /// Sends a request over an HTTP/1.1 connection that no other request uses meanwhile. It is for
+    /// upgrades, and for large lists.
+    ///
+    /// # Errors
+    /// The same errors as [`Client::request`].
+    pub async fn request_http1(
+        &self,
+        identity: Identity,
+        request: Request<Body>,
+    ) -> Result<Response<Body>, Error> {
+        self.send(identity, Pool::Http1, request).await
+    }
+
+    /// Sends a request over an HTTP/2 connection that no other request uses, or over HTTP/1.1 if the
+    /// server does not support HTTP/2. It is for watches: they can't delay each other, and pings
+    /// show whether a silent one is alive.
+    ///
+    /// # Errors
+    /// The same errors as [`Client::request`].
+    pub(super) async fn request_alone(
+        &self,
+        identity: Identity,
+        request: Request<Body>,
+    ) -> Result<Response<Body>, Error> {
+        self.send(identity, Pool::OwnHttp2, request).await
+    }
+
+    /// Opens a connection for [`Client::request_over`], on the current runtime and with kubefan's
+    /// client certificate.
+    ///
+    /// # Errors
+    /// If the connection can't be opened, the server does not support `version`, or the client was
+    /// made from a `kube::Client`.
+    pub async fn open_connection(
+        &self,
+        version: HttpVersion,
+    ) -> Result<DedicatedConnection, Error> {
+        let stacks = self.inner.stacks.load_full();
+        let own = stacks.own.as_ref().ok_or_else(no_own_connections)?;
+        let opened = own.opener.clone().open(version).await;
+        opened.map_err(Error::Unreachable)
+    }
+
+    /// Sends a request as kubefan over a connection that the caller opened. The answer's headers
+    /// must arrive within [`ClientConfig::answer_timeout`].
+    ///
+    /// # Errors
+    /// [`Error::Answer`] if the status is not 2xx, and the errors of [`Client::request`].
+    pub async fn request_over(
+        &self,
+        connection: &DedicatedConnection,
+        mut request: Request<Body>,
+    ) -> Result<Response<Body>, Error> {
+        request.extensions_mut().insert(connection.clone());
+        let sent = self.send(Identity::Kubefan, Pool::Http2, request);
+        answer::success(self.in_time(sent).await?).await
+    }
+
+    /// Sends a request and decodes its answer, which must be JSON of at most 256 MiB.
+    ///
+    /// # Errors
+    /// [`Error::TooLarge`], [`Error::Decode`], and the errors of [`Client::request_success`].
+    pub async fn request_json<T: DeserializeOwned>(
+        &self,
+        identity: Identity,
+        request: Request<Body>,
+    ) -> Result<T, Error> {
+        json(self.request_success(identity, request).await?).await
+    }
+
+    /// Like [`Client::request_json`], over an HTTP/1.1 connection that no other request uses
+    /// meanwhile.
+    ///
+    /// # Errors
+    /// The same errors as [`Client::request_json`].
+    pub async fn request_json_alone<T: DeserializeOwned>(
+        &self,
+        identity: Identity,
+        request: Request<Body>,
+    ) -> Result<T, Error> {
+        let response = self.in_time(self.request_http1(identity, request)).await?;
+        json(answer::success(response).await?).await
+    }
+
+    /// Sends a GET of `path`, which may have a query, as kubefan and decodes the JSON answer.
+    ///
+    /// # Errors
+    /// The same errors as [`Client::request_json`].
+    pub async fn get_json<T: DeserializeOwned>(&self, path: &str) -> Result<T, Error> {
+        let request = get(path, "application/json")?;
+        self.request_json(Identity::Kubefan, request).await
+    }
+
+    /// Sends a request and returns its answer, if the answer is a success. The answer's headers
+    /// must arrive within [`ClientConfig::answer_timeout`].
+    ///
+    /// # Errors
+    /// [`Error::Answer`] if the status is not 2xx, and the errors of [`Client::request`].
+    pub async fn request_success(
+        &self,
+        identity: Identity,
+        request: Request<Body>,
+    ) -> Result<Response<Body>, Error> {
+        let response = self.in_time(self.request(identity, request)).await?;
+        answer::success(response).await
+    }
+
+    /// Waits for the answer of `sent`, for at most [`ClientConfig::answer_timeout`].
+    pub(super) async fn in_time(
+        &self,
+        sent: impl Future<Output = Result<Response<Body>, Error>>,
+    ) -> Result<Response<Body>, Error> {
+        answered_within(self.inner.answer_timeout, sent).await
+    }
+
+    /// Boxes the future, because the compiler can't prove an `async fn` around it to be `Send`.
+    fn send(
+        &self,
+        identity: Identity,
+        pool: Pool,
+        mut request: Request<Body>,
+    ) -> BoxFuture<'static, Result<Response<Body>, Error>> {
+        match self.uri(request.uri()) {
+            Ok(uri) => *request.uri_mut() = uri,
+            Err(error) => return Box::pin(std::future::ready(Err(error))),
+        }
+        *request.version_mut() = http::Version::HTTP_11;
+        let dedicated = request.extensions_mut().remove::<DedicatedConnection>();
+        request.extensions_mut().clear();
+        request.extensions_mut().insert(pool);
+        match (identity, dedicated) {
+            (Identity::Caller, _) => Box::pin(self.clone().send_as_caller(request)),
+            (Identity::Kubefan, Some(dedicated)) => {
+                request.extensions_mut().insert(dedicated);
+                Box::pin(self.inner.call(&self.inner.stacks.load().kubefan, request))
+            }
+            (Identity::Kubefan, None) => Box::pin(self.clone().send_as_kubefan(request, pool)),
+        }
+    }
+
+    /// True if the API server has accepted the token in `headers` when it was last used, or kubefan has
+    /// asked about it since. A request of another caller gets an HTTP/1.1 connection to itself.
+    pub fn has_accepted(&self, headers: &HeaderMap) -> bool {
+        let accepted = &self.inner.accepted;
+        let token = accepted.digest(headers);
+        token.is_some_and(|token| accepted.contains(token))
+    }
+
+    /// Records that the API server accepts `token`, as a review has shown.
+    pub fn note_accepted(&self, token: &str) {
+        let accepted = &self.inner.accepted;
+        accepted.record(accepted.digest_of(token), true);
+    }
+
+    /// Sends a request with its own credentials. It shares a connection only if the API server has
+    /// accepted them before, because a 401 on an HTTP/2 connection ends all its requests. Without
+    /// credentials it never does: the API server closes such a connection after each answer.
+    async fn send_as_caller(self, mut request: Request<Body>) -> Result<Response<Body>, Error> {
+        let accepted = &self.inner.accepted;
+        let credentials = accepted.digest(request.headers());
+        if !credentials.is_some_and(|credentials| accepted.contains(credentials)) {
+            request.extensions_mut().insert(Pool::Http1);
+        }
+        let stacks = self.inner.stacks.load_full();
+        let own = stacks.own.as_ref().ok_or_else(no_own_connections)?;
+        let response = self.inner.call(&own.caller, request).await?;
+        // Others may be answers to requests whose credentials nothing has looked at: of a load balancer,
+        // or a 400 of the API server.
+        let are_accepted = match response.status() {
+            StatusCode::UNAUTHORIZED => Some(false),
+            status if status.is_success() || status == StatusCode::SWITCHING_PROTOCOLS => {
+                Some(true)
+            }
+            _ => None,
+        };
+        if let (Some(credentials), Some(are_accepted)) = (credentials, are_accepted) {
+            accepted.record(credentials, are_accepted);
+        }
+        Ok(response)
+    }
+
+    /// Sends a request with kubefan's credentials. If the API server refuses them, reloads them and
+    /// sends a read once more.
+    async fn send_as_kubefan(
+        self,
+        request: Request<Body>,
+        pool: Pool,
+    ) -> Result<Response<Body>, Error> {
+        let is_refusable = !is_answered_by_backend(request.uri().path());
+        let repeat = repeatable_copy(&request);
+        let stacks = self.inner.stacks.load_full();
+        let response = self.inner.call(&stacks.kubefan, request).await?;
+        let Some(own) = &stacks.own else {
+            return Ok(response);
+        };
+        if response.status() != StatusCode::UNAUTHORIZED || !is_refusable {
+            return Ok(response);
+        }
+        match (self.renew(&stacks, own).await, repeat) {
+            (true, Some(mut repeat)) => {
+                repeat.extensions_mut().insert(pool);
+                let stacks = self.inner.stacks.load_full();
+                self.inner.call(&stacks.kubefan, repeat).await
+            }
+            _ => Ok(response),
+        }
+    }
+
+    /// The URI of a request: the server's URL, with the path and query of `target` appended.
+    ///
+    /// A dot segment is refused: the server, or a proxy before it, might resolve it to a path outside
+    /// of the URL's prefix, such as another cluster's.
+    fn uri(&self, target: &Uri) -> Result<Uri, Error> {
+        if has_dot_segment(target.path()) {
+            return Err(Error::Request("the path has a segment '.' or '..'".into()));
+        }
+        let invalid = |error: http::Error| Error::Request(error.into());
+        let prefix = self.inner.server.path().trim_end_matches('/');
+        let path_and_query = match target.path_and_query() {
+            None => PathAndQuery::from_static("/"),
+            Some(target) if prefix.is_empty() => target.clone(),
+            Some(target) => PathAndQuery::try_from(format!("{prefix}{target}"))
+                .map_err(|error| invalid(error.into()))?,
+        };
+        let mut parts = self.inner.server.clone().into_parts();
+        parts.path_and_query = Some(path_and_query);
+        Uri::from_parts(parts).map_err(|error| invalid(error.into()))
+    }
+}
+
+/// The error of a request that a client made from a `kube::Client` cannot send.
+fn no_own_connections() -> Error {
+    Error::Request("a client made from a kube::Client has no other connections".into())
+}
+
+impl fmt::Debug for Client {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Client")
+            .field("server", &self.server())
+            .finish_non_exhaustive()
+    }
+}
+
+/// The error of a request that got no answer; `is_safe` is true if the request changes nothing.
+fn no_answer(error: BoxError, is_safe: bool) -> Error {
+    match error.downcast::<MaybeSent>() {
+        Ok(sent) if is_safe => Error::Transport(sent.0),
+        Ok(sent) => Error::InDoubt(sent.0),
+        Err(not_sent) => Error::unsent(not_sent),
+    }
+}
+
+/// Waits for the answer of `sent`, for at most `limit`.
+pub(super) async fn answered_within(
+    limit: Duration,
+    sent: impl Future<Output = Result<Response<Body>, Error>>,
+) -> Result<Response<Body>, Error> {
+    let response = tokio::time::timeout(limit, sent).await;
+    response.map_err(|_| Error::Timeout(limit))?
+}
+
+/// Decodes the body of `response`, which must be JSON of at most [`JSON_LIMIT`] bytes.
+async fn json<T: DeserializeOwned>(response: Response<Body>) -> Result<T, Error> {
+    let body = answer::collect(response.into_body(), JSON_LIMIT).await?;
+    serde_json::from_slice(&body).map_err(|error| Error::Decode(error.into()))
+}
+
+/// Makes a GET request for `path`, which may have a query; `accept` is its `Accept` header.
+pub(super) fn get(path: &str, accept: &'static str) -> Result<Request<Body>, Error> {
+    let mut request = Request::new(body::empty());
+    *request.uri_mut() = path
+        .parse()
+        .map_err(|error: http::uri::InvalidUri| Error::Request(error.into()))?;
+    let headers = request.headers_mut();
+    headers.insert(ACCEPT, HeaderValue::from_static(accept));
+    headers.insert(USER_AGENT, HeaderValue::from_static(OUR_USER_AGENT));
+    Ok(request)
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,416 @@
+//! The resources of the API server, as an immutable value that is the result of one discovery.
+
+use std::collections::BTreeMap;
+use std::collections::HashMap;
+use std::collections::HashSet;
+use std::sync::Arc;
+
+use crate::api::GroupVersionResource;
+use crate::api::Resource;
+
+use super::Definition;
+use super::suggestions::closest;
+
+/// The groups that the API server itself serves. If kubefan can't read APIServices, each other
+/// group may be aggregated, unless it is known to contain custom resources.
+const BUILT_IN_GROUPS: [&str; 23] = [
+    "",
+    "admissionregistration.k8s.io",
+    "apiextensions.k8s.io",
+    "apiregistration.k8s.io",
+    "apps",
+    "authentication.k8s.io",
+    "authorization.k8s.io",
+    "autoscaling",
+    "batch",
+    "certificates.k8s.io",
+    "coordination.k8s.io",
+    "discovery.k8s.io",
+    "events.k8s.io",
+    "flowcontrol.apiserver.k8s.io",
+    "internal.apiserver.k8s.io",
+    "networking.k8s.io",
+    "node.k8s.io",
+    "policy",
+    "rbac.authorization.k8s.io",
+    "resource.k8s.io",
+    "scheduling.k8s.io",
+    "storage.k8s.io",
+    "storagemigration.k8s.io",
+];
+
+/// The resources of one API server, and whether they are built-in, custom or aggregated.
+#[derive(Clone, Debug, Default)]
+pub struct RestMapper {
+    resources: Vec<Arc<Resource>>,
+    positions: HashMap<GroupVersionResource, usize>,
+    aggregated: Option<HashSet<GroupVersion>>,
+    custom: Option<HashMap<GroupVersionResource, CustomResource>>,
+    /// The group-versions that could not be fetched; they may have any resources.
+    unknown: HashSet<GroupVersion>,
+}
+
+type ByGvr<'a> = BTreeMap<GroupVersionResource, &'a Arc<Resource>>;
+
+/// An API group and a version of it.
+pub(super) type GroupVersion = (String, String);
+
+/// One version of a custom resource, as its CustomResourceDefinition describes it.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct CustomResource {
+    /// The definition's UID and generation; if either changes, objects may be encoded differently.
+    pub(super) definition: (String, i64),
+    pub(super) selectable_json_paths: Vec<String>,
+    /// The kind of the resource's lists; `None` if it is the resource's kind plus `List`.
+    pub(super) list_kind: Option<String>,
+}
+
+/// The error for a name that no resource has.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("the API server has no resource {name:?}{}", did_you_mean(.suggestions))]
+pub struct UnknownResource {
+    /// The name that was looked up.
+    pub name: String,
+    /// At most three resources with similar names, the most similar first.
+    pub suggestions: Vec<String>,
+}
+
+/// The reason why a resource is never cached.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, thiserror::Error)]
+pub enum NotCacheable {
+    /// Discovery did not return the resource.
+    #[error("the API server has no such resource")]
+    Unknown,
+    /// The API server does not support both LIST and WATCH of the resource.
+    #[error("it can't be both listed and watched")]
+    Verbs,
+    /// Several Events expire at one resource version, and their watches get no bookmarks.
+    #[error("events can't be cached exactly")]
+    Events,
+    /// The plural of the resource is `watch` or `proxy`. The API server reads the path of its list as
+    /// a deprecated one, which has this prefix, so it can't be listed in all namespaces.
+    #[error("the API server reads its path as a deprecated one")]
+    DeprecatedPath,
+    /// An aggregated API server serves the resource, with resource versions of another history.
+    #[error("it is served by an aggregated API server")]
+    Aggregated,
+    /// The resource may be aggregated: kubefan can't read APIServices, and the resource is neither
+    /// built-in nor known to be custom.
+    #[error("it may be served by an aggregated API server, because APIServices can't be read")]
+    PerhapsAggregated,
+    /// The operator does not want the resource to be held in memory.
+    #[error("it is excluded from the caches")]
+    Excluded,
+    /// The operator's rules say that the resource is never cached.
+    #[error("the configuration says that it is never cached")]
+    Never,
+}
+
+/// The differences between two discoveries.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct DiscoveryChanges {
+    /// The resources that only the new discovery has.
+    pub added: Vec<GroupVersionResource>,
+    /// The resources that only the old discovery has.
+    pub removed: Vec<GroupVersionResource>,
+    /// The resources whose discovery entry (such as the verbs) or definition differs.
+    pub changed: Vec<GroupVersionResource>,
+}
+
+impl RestMapper {
+    /// A mapper of `resources`, which are in the API server's order of preference. `aggregated` and
+    /// `custom` are `None` if kubefan can't read APIServices or CustomResourceDefinitions.
+    pub(super) fn new(
+        resources: Vec<Resource>,
+        aggregated: Option<HashSet<GroupVersion>>,
+        custom: Option<HashMap<GroupVersionResource, CustomResource>>,
+    ) -> Self {
+        let mut mapper = Self {
+            aggregated,
+            custom,
+            ..Self::default()
+        };
+        for resource in resources {
+            mapper.push(Arc::new(resource));
+        }
+        mapper
+    }
+
+    #[cfg(test)]
+    pub(crate) fn for_tests(resources: Vec<Resource>) -> Self {
+        Self::new(resources, Some(HashSet::new()), None)
+    }
+
+    /// Replaces the custom resources; `None` if kubefan can't read CustomResourceDefinitions.
+    pub(super) fn set_custom(
+        &mut self,
+        custom: Option<HashMap<GroupVersionResource, CustomResource>>,
+    ) {
+        self.custom = custom;
+    }
+
+    /// True if the custom resources are not known, or if a resource is neither built-in nor
+    /// aggregated nor one of them. Its definition may be newer than those that are known.
+    pub(super) fn may_lack_definitions(&self) -> bool {
+        let Some(custom) = &self.custom else {
+            return true;
+        };
+        let mut all = self.resources.iter().map(|resource| &resource.gvr);
+        all.any(|gvr| {
+            let is_built_in = BUILT_IN_GROUPS.contains(&gvr.group.as_str());
+            !is_built_in && !custom.contains_key(gvr) && !self.is_aggregated(gvr)
+        })
+    }
+
+    /// Sets the group-versions that could not be fetched.
+    pub(super) fn with_unknown(mut self, unknown: HashSet<GroupVersion>) -> Self {
+        self.unknown = unknown;
+        self
+    }
+
+    /// Appends the resources of `before` in the group-versions that could not be fetched this time.
+    pub fn with_unknown_from(mut self, before: &Self) -> Self {
+        for resource in &before.resources {
+            if self.unknown.contains(&group_version(&resource.gvr)) {
+                self.push(Arc::clone(resource));
+            }
+        }
+        self
+    }
+
+    /// Appends a resource; if there is already one with the same name, the first one remains.
+    fn push(&mut self, resource: Arc<Resource>) {
+        if !self.positions.contains_key(&resource.gvr) {
+            let position = self.resources.len();
+            self.positions.insert(resource.gvr.clone(), position);
+            self.resources.push(resource);
+        }
+    }
+
+    /// The resource `gvr`; `None` if discovery did not return it.
+    pub fn resource(&self, gvr: &GroupVersionResource) -> Option<&Arc<Resource>> {
+        Some(&self.resources[*self.positions.get(gvr)?])
+    }
+
+    /// All resources: the core group's first, and each group's preferred version before its others.
+    pub fn resources(&self) -> impl Iterator<Item = &Arc<Resource>> {
+        self.resources.iter()
+    }
+
+    /// Finds a resource by the name that a person uses: the plural, singular, short name or kind,
+    /// alone or followed by `.group`, `.version.group` or, for the core group, `.version`.
+    ///
+    /// # Errors
+    /// [`UnknownResource`] with similar names, if no resource has this name.
+    pub fn find(&self, name: &str) -> Result<&Arc<Resource>, UnknownResource> {
+        let wanted = name.to_lowercase();
+        let (short, qualifier) = match wanted.split_once('.') {
+            Some((short, qualifier)) => (short, Some(qualifier)),
+            None => (wanted.as_str(), None),
+        };
+        let spellings: [fn(&Resource, &str) -> bool; 4] = [
+            |resource, name| resource.gvr.resource == name,
+            |resource, name| resource.singular == name,
+            |resource, name| resource.short_names.iter().any(|short| short == name),
+            |resource, name| resource.kind.eq_ignore_ascii_case(name),
+        ];
+        let found = spellings.iter().find_map(|is_spelt| {
+            let mut candidates = self.resources.iter();
+            candidates.find(|resource| {
+                is_spelt(resource, short) && is_in_group_version(resource, qualifier)
+            })
+        });
+        found.ok_or_else(|| UnknownResource {
+            name: name.to_owned(),
+            suggestions: closest(&wanted, self.spellings()),
+        })
+    }
+
+    /// Checks whether the resource `gvr` may be cached.
+    ///
+    /// # Errors
+    /// The reason why the resource may not be cached.
+    pub fn cacheable(&self, gvr: &GroupVersionResource) -> Result<(), NotCacheable> {
+        let resource = self.resource(gvr).ok_or(NotCacheable::Unknown)?;
+        if !resource.can("list") || !resource.can("watch") {
+            return Err(NotCacheable::Verbs);
+        }
+        if gvr.resource == "events" && matches!(gvr.group.as_str(), "" | "events.k8s.io") {
+            return Err(NotCacheable::Events);
+        }
+        if matches!(gvr.resource.as_str(), "watch" | "proxy") {
+            return Err(NotCacheable::DeprecatedPath);
+        }
+        self.not_aggregated(gvr)
+    }
+
+    /// True if the API server serves the resource `gvr` itself, as a built-in or a custom resource.
+    /// False if discovery did not return it, or if an aggregated API server may serve it.
+    pub fn is_native(&self, gvr: &GroupVersionResource) -> bool {
+        self.positions.contains_key(gvr) && self.not_aggregated(gvr).is_ok()
+    }
+
+    /// True if the API server serves the resources of `group` and `version` itself. False if
+    /// discovery returned none of them.
+    pub fn is_native_version(&self, group: &str, version: &str) -> bool {
+        let mut known = self.positions.keys();
+        let found = known.find(|gvr| gvr.group == group && gvr.version == version);
+        found.is_some_and(|gvr| self.not_aggregated(gvr).is_ok())
+    }
+
+    fn not_aggregated(&self, gvr: &GroupVersionResource) -> Result<(), NotCacheable> {
+        match &self.aggregated {
+            Some(aggregated) if aggregated.contains(&group_version(gvr)) => {
+                Err(NotCacheable::Aggregated)
+            }
+            Some(_) => Ok(()),
+            None if BUILT_IN_GROUPS.contains(&gvr.group.as_str()) || self.is_custom(gvr) => Ok(()),
+            None => Err(NotCacheable::PerhapsAggregated),
+        }
+    }
+
+    /// True if `gvr` is a custom resource. If kubefan can't read CustomResourceDefinitions, these
+    /// are all resources that are neither built-in nor aggregated; if it can't read APIServices
+    /// either, the result is false.
+    pub fn is_custom(&self, gvr: &GroupVersionResource) -> bool {
+        match (&self.custom, &self.aggregated) {
+            (Some(custom), _) => custom.contains_key(gvr),
+            (None, Some(aggregated)) => {
+                self.positions.contains_key(gvr)
+                    && !BUILT_IN_GROUPS.contains(&gvr.group.as_str())
+                    && !aggregated.contains(&group_version(gvr))
+            }
+            (None, None) => false,
+        }
+    }
+
+    /// The JSON paths, such as `.spec.color`, that field selectors on a custom resource may name;
+    /// `None` if the resource's CustomResourceDefinition is not known.
+    pub fn selectable_json_paths(&self, gvr: &GroupVersionResource) -> Option<&[String]> {
+        Some(&self.custom_resource(gvr)?.selectable_json_paths)
+    }
+
+    /// The kind of lists of `gvr`; `None` if unknown, or if it is the resource's kind plus `List`.
+    pub fn list_kind(&self, gvr: &GroupVersionResource) -> Option<&str> {
+        self.custom_resource(gvr)?.list_kind.as_deref()
+    }
+
+    /// The UID and generation of the CustomResourceDefinition of `gvr`, if it is known. If either
+    /// changes, the API server may encode the objects differently at the same resource version.
+    pub(crate) fn definition(&self, gvr: &GroupVersionResource) -> Option<(&str, i64)> {
+        let (uid, generation) = &self.custom_resource(gvr)?.definition;
+        Some((uid, *generation))
+    }
+
+    /// The known resources that `definition` defines otherwise than this discovery knows.
+    pub(crate) fn redefined_by<'a>(
+        &self,
+        definition: &'a Definition,
+    ) -> impl Iterator<Item = &'a GroupVersionResource> {
+        let defined = definition.resources();
+        let redefined = defined.filter(|(gvr, custom)| {
+            self.positions.contains_key(gvr) && self.custom_resource(gvr) != Some(custom)
+        });
+        redefined.map(|(gvr, _)| gvr)
+    }
+
+    /// True if an aggregated API server is known to serve `gvr`.
+    pub(crate) fn is_aggregated(&self, gvr: &GroupVersionResource) -> bool {
+        let aggregated = self.aggregated.as_ref();
+        aggregated.is_some_and(|aggregated| aggregated.contains(&group_version(gvr)))
+    }
+
+    /// The differences from `old` to `new`. A resource is not reported as added if `old` could not
+    /// fetch its group-version, nor as removed if `new` could not.
+    pub fn changes(old: &Self, new: &Self) -> DiscoveryChanges {
+        let (before, after) = (old.by_gvr(), new.by_gvr());
+        let differs = |gvr: &GroupVersionResource| {
+            let redefined = match (&old.custom, &new.custom) {
+                // The discovery documents may still have a resource whose definition was deleted.
+                (Some(old), Some(new)) => old.get(gvr) != new.get(gvr),
+                // Definitions that one of the two discoveries could not read are not compared.
+                _ => false,
+            };
+            redefined || before.get(gvr) != after.get(gvr)
+        };
+        let common = after.keys().filter(|gvr| before.contains_key(*gvr));
+        DiscoveryChanges {
+            added: missing(&after, &before, &old.unknown),
+            removed: missing(&before, &after, &new.unknown),
+            changed: common.filter(|gvr| differs(gvr)).cloned().collect(),
+        }
+    }
+
+    fn by_gvr(&self) -> ByGvr<'_> {
+        let resources = self.resources.iter();
+        resources
+            .map(|resource| (resource.gvr.clone(), resource))
+            .collect()
+    }
+
+    fn custom_resource(&self, gvr: &GroupVersionResource) -> Option<&CustomResource> {
+        self.custom.as_ref()?.get(gvr)
+    }
+
+    /// Pairs of a name that `find` accepts and the plural of the resource: short names, singulars,
+    /// plurals, and plurals with their group.
+    fn spellings(&self) -> impl Iterator<Item = (String, String)> {
+        self.resources.iter().flat_map(|resource| {
+            let plural = resource.gvr.resource.clone();
+            let qualified = resource.gvr.group_resource();
+            let others = resource.short_names.iter().chain([&resource.singular]);
+            let others = others.filter(|name| !name.is_empty()).cloned();
+            let names = others.chain([plural.clone(), qualified]);
+            let pairs = names.map(move |name| (name, plural.clone()));
+            pairs.collect::<Vec<_>>()
+        })
+    }
+}
+
+impl DiscoveryChanges {
+    /// True if the two discoveries have the same resources.
+    pub fn is_empty(&self) -> bool {
+        self.added.is_empty() && self.removed.is_empty() && self.changed.is_empty()
+    }
+}
+
+/// The resources in `these` that are missing in `others`, except in the group-versions `unknown`,
+/// which could not be fetched for `others`.
+fn missing(
+    these: &ByGvr<'_>,
+    others: &ByGvr<'_>,
+    unknown: &HashSet<GroupVersion>,
+) -> Vec<GroupVersionResource> {
+    let missing = these.keys().filter(|gvr| !others.contains_key(*gvr));
+    let known = missing.filter(|gvr| !unknown.contains(&group_version(gvr)));
+    known.cloned().collect()
+}
+
+fn group_version(gvr: &GroupVersionResource) -> GroupVersion {
+    (gvr.group.clone(), gvr.version.clone())
+}
+
+/// True if `qualifier` is the group, or the version and group, of `resource`; or `None`.
+fn is_in_group_version(resource: &Resource, qualifier: Option<&str>) -> bool {
+    let Some(qualifier) = qualifier else {
+        return true;
+    };
+    let GroupVersionResource { group, version, .. } = &resource.gvr;
+    let in_version = qualifier
+        .strip_prefix(version.as_str())
+        .is_some_and(|rest| match group.as_str() {
+            "" => rest.is_empty(),
+            group => rest.strip_prefix('.') == Some(group),
+        });
+    qualifier == group || in_version
+}
+
+fn did_you_mean(suggestions: &[String]) -> String {
+    match suggestions {
+        [] => String::new(),
+        _ => format!("; did you mean {}?", suggestions.join(", ")),
+    }
+}
+
+#[cfg(test)]
+mod tests;

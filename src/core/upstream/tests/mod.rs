@@ -1,0 +1,3 @@
+//! Support for the tests of `upstream`, and of other rooms.
+
+pub(super) mod support;

@@ -1,7 +1,0 @@
-//! Tests of the reflector with a scripted upstream, and with a random one.
-
-mod hooks;
-mod list_and_watch;
-mod model;
-mod recovery;
-mod support;

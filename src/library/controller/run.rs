@@ -1,0 +1,379 @@
+//! The run of a controller: sources feed a queue, and workers reconcile what it has.
+
+use std::future::Future;
+use std::panic::AssertUnwindSafe;
+use std::pin::Pin;
+use std::pin::pin;
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures_util::FutureExt;
+use futures_util::StreamExt;
+use futures_util::stream::FuturesUnordered;
+use kube::Resource;
+use serde::de::DeserializeOwned;
+use tokio::sync::watch;
+use tokio::task::JoinHandle;
+use tokio::time::Instant;
+use tokio::time::timeout;
+use tokio::time::timeout_at;
+
+use crate::work_queue;
+use crate::work_queue::AddOptions;
+use crate::work_queue::Work;
+use crate::work_queue::WorkQueue;
+
+use super::Action;
+use super::Controller;
+use super::Error;
+use super::Reconciler;
+use super::Request;
+use super::builder::Parts;
+use super::builder::Settings;
+use super::metrics::ControllerMetrics;
+use super::metrics::Outcome;
+use super::source::End;
+use super::source::Source;
+
+/// The longest time limit. A longer one would overflow an `Instant`.
+const LONGEST_TIMEOUT: Duration = Duration::from_secs(100 * 365 * 86_400);
+/// What a drain has left after the reconciles, to give a Lease back.
+const DRAIN_RESERVE: Duration = Duration::from_secs(5);
+/// How long reconciles that are dropped may take to reach an await point.
+const ABORT_TIMEOUT: Duration = Duration::from_secs(2);
+
+/// What the workers of a controller share.
+struct Shared<R> {
+    name: String,
+    reconciler: R,
+    queue: WorkQueue<Request>,
+    metrics: Option<ControllerMetrics>,
+}
+
+/// The workers, which are aborted when this is dropped.
+struct Workers {
+    tasks: Vec<JoinHandle<()>>,
+    stop: watch::Sender<bool>,
+}
+
+impl<K> Controller<K>
+where
+    K: Resource + DeserializeOwned + Send + Sync + 'static,
+{
+    /// Waits until all informers that the controller reads have a complete list. The wait begins
+    /// when the future is polled first. Cancel safe.
+    ///
+    /// # Errors
+    ///
+    /// If an informer has no list in time, or ends.
+    pub fn synced(&self) -> impl Future<Output = Result<(), Error>> + Send + use<K> {
+        synced(self.name(), self.sources(), self.sync_timeout())
+    }
+
+    /// Like [`Controller::run`], with a `stop` of any output, such as
+    /// [`Signals::next`](kubefan_core::shutdown::Signals::next). `run` takes one without, so that the type of
+    /// `std::future::pending()` need not be written.
+    ///
+    /// # Errors
+    ///
+    /// As for [`Controller::run`].
+    ///
+    /// # Panics
+    ///
+    /// As for [`Controller::run`].
+    pub async fn run_until<R: Reconciler>(
+        self,
+        reconciler: R,
+        stop: impl Future + Send,
+    ) -> Result<(), Error> {
+        let stop = async { drop(stop.await) };
+        self.run(reconciler, stop).await
+    }
+
+    /// Waits for the informers' first lists, and then reconciles until `stop` completes, or a drain
+    /// of the controller's shutdown begins. Then it waits for the reconciles that run.
+    ///
+    /// A reconcile that fails or panics is repeated after the object's backoff. These changes end
+    /// the backoff at once: the primary object was added or deleted, its `generation` or labels
+    /// changed, or its deletion was requested; if it has no generation, any change of it. Other
+    /// changes are seen by the next reconcile, when the backoff ends.
+    ///
+    /// Dropping the future drops the running reconciles at their next await point.
+    ///
+    /// # Errors
+    ///
+    /// If an informer has no list in time or ends, if a predicate or mapping panics, or if a
+    /// reconcile does not end in time after the stop.
+    ///
+    /// # Panics
+    ///
+    /// Outside of a tokio runtime.
+    ///
+    /// See also [`Controller::run_until`].
+    pub async fn run<R: Reconciler>(
+        self,
+        reconciler: R,
+        stop: impl Future<Output = ()> + Send,
+    ) -> Result<(), Error> {
+        let (parts, sources) = self.into_parts();
+        run(parts, sources, reconciler, stop).await
+    }
+}
+
+async fn run<R: Reconciler>(
+    parts: Parts,
+    sources: Vec<Box<dyn Source>>,
+    reconciler: R,
+    stop: impl Future<Output = ()> + Send,
+) -> Result<(), Error> {
+    let Parts {
+        name,
+        shutdown,
+        settings,
+        rate_limiter,
+        metrics,
+    } = parts;
+    let queue = WorkQueue::new(work_queue::Config {
+        rate_limiter,
+        metrics: metrics.as_ref().map(|metrics| metrics.queue(&name)),
+        ..work_queue::Config::default()
+    });
+    let mut stop = pin!(async {
+        tokio::select! {
+            () = stop => {}
+            () = shutdown.draining() => {}
+        }
+    });
+    let primary_and_others = sources.iter().map(AsRef::as_ref);
+    let synced = synced(&name, primary_and_others, settings.sync_timeout);
+    let mut pumps: FuturesUnordered<_> = sources
+        .into_iter()
+        .map(|source| pump(&name, source, &queue))
+        .collect();
+    // There is at least the source of the primary objects, so `Some` is the first end of one.
+    tokio::select! {
+        biased;
+        () = &mut stop => return Ok(()),
+        Some(error) = pumps.next() => return Err(error),
+        synced = synced => synced?,
+    }
+    tracing::info!(controller = name, "the controller starts");
+    let max = settings.max_concurrent_reconciles;
+    let shared = Arc::new(Shared {
+        metrics: metrics.map(|metrics| metrics.controller(&name, max)),
+        name: name.clone(),
+        reconciler,
+        queue: queue.clone(),
+    });
+    let (sender, stopped) = watch::channel(false);
+    let spawn = |_| shutdown.spawn(Arc::clone(&shared).work(stopped.clone()));
+    let mut workers = Workers {
+        tasks: (0..max).map(spawn).collect(),
+        stop: sender,
+    };
+    let ended = tokio::select! {
+        biased;
+        () = stop => Ok(()),
+        Some(error) = pumps.next() => Err(error),
+    };
+    drop(pumps);
+    let mut settings = settings;
+    if shutdown.is_draining() {
+        let left = shutdown.grace().saturating_sub(DRAIN_RESERVE);
+        settings.stop_timeout = settings.stop_timeout.min(left);
+    }
+    let finished = workers.finish(&name, &queue, settings).await;
+    tracing::info!(controller = name, "the controller has stopped");
+    ended.and(finished)
+}
+
+/// Waits until all `sources` have a complete list.
+fn synced<'a>(
+    name: &str,
+    sources: impl Iterator<Item = &'a dyn Source>,
+    limit: Duration,
+) -> Pin<Box<dyn Future<Output = Result<(), Error>> + Send>> {
+    let controller = name.to_owned();
+    let waits: Vec<_> = sources
+        .map(|source| (source.resource(), source.synced()))
+        .collect();
+    Box::pin(async move {
+        let deadline = Instant::now() + limit.min(LONGEST_TIMEOUT);
+        for (resource, synced) in waits {
+            match timeout_at(deadline, synced).await {
+                Ok(true) => {}
+                Ok(false) => {
+                    return Err(Error::InformerEnded {
+                        controller,
+                        resource,
+                    });
+                }
+                Err(_) => {
+                    return Err(Error::NotSynced {
+                        controller,
+                        resource,
+                        limit,
+                    });
+                }
+            }
+        }
+        Ok(())
+    })
+}
+
+/// Adds the requests of `source` to `queue`. Completes only with an error.
+fn pump(
+    name: &str,
+    source: Box<dyn Source>,
+    queue: &WorkQueue<Request>,
+) -> impl Future<Output = Error> + Send + use<> {
+    let controller = name.to_owned();
+    let resource = source.resource();
+    source.pump(queue.clone()).map(|end| match end {
+        End::InformerEnded => Error::InformerEnded {
+            controller,
+            resource,
+        },
+        End::Panicked => Error::WatchPanicked {
+            controller,
+            resource,
+        },
+    })
+}
+
+// === impl Shared ===
+
+impl<R: Reconciler> Shared<R> {
+    /// Reconciles until the queue has ended, or until the value of `stopped` is true.
+    async fn work(self: Arc<Self>, mut stopped: watch::Receiver<bool>) {
+        loop {
+            let work = tokio::select! {
+                biased;
+                Ok(_) = stopped.wait_for(|stopped| *stopped) => return,
+                work = self.queue.get() => work,
+            };
+            match work {
+                Some(work) => self.reconcile(work).await,
+                None => return,
+            }
+        }
+    }
+
+    async fn reconcile(&self, work: Work<Request>) {
+        let started = Instant::now();
+        let active = self.metrics.as_ref().map(ControllerMetrics::active);
+        let request = work.key();
+        let controller = &self.name;
+        tracing::debug!(controller, %request, "a reconcile begins");
+        // The call itself may panic, too, before there is a future.
+        let call = async { self.reconciler.reconcile(request.clone()).await };
+        let result = AssertUnwindSafe(call).catch_unwind().await;
+        tracing::debug!(controller, %request, "a reconcile ends");
+        let retry = AddOptions {
+            priority: work.priority(),
+            ..AddOptions::default()
+        };
+        let rate_limited = AddOptions {
+            is_rate_limited: true,
+            ..retry
+        };
+        let outcome = match result {
+            Ok(Ok(Action::Done)) => {
+                self.queue.forget(request);
+                Outcome::Success
+            }
+            Ok(Ok(Action::Requeue)) => {
+                self.queue.add_with(request.clone(), rate_limited);
+                Outcome::Requeue
+            }
+            Ok(Ok(Action::RequeueAfter(after))) => {
+                self.queue.forget(request);
+                let options = AddOptions { after, ..retry };
+                self.queue.add_with(request.clone(), options);
+                Outcome::RequeueAfter
+            }
+            Ok(Err(error)) => {
+                tracing::warn!(controller, %request, %error, "a reconcile failed, and is repeated");
+                self.queue.add_with(request.clone(), rate_limited);
+                Outcome::Error
+            }
+            Err(_panic) => {
+                tracing::error!(controller, %request, "a reconcile panicked, and is repeated");
+                self.queue.add_with(request.clone(), rate_limited);
+                Outcome::Panic
+            }
+        };
+        drop(active);
+        drop(work);
+        if let Some(metrics) = &self.metrics {
+            metrics.ended(outcome, started.elapsed());
+        }
+    }
+}
+
+// === impl Workers ===
+
+impl Workers {
+    /// Waits until the running reconciles have ended, and those that wait if the queue is drained.
+    async fn finish(
+        &mut self,
+        controller: &str,
+        queue: &WorkQueue<Request>,
+        settings: Settings,
+    ) -> Result<(), Error> {
+        let limit = settings.stop_timeout;
+        let finished = async {
+            if settings.drains {
+                queue.shut_down_with_drain().await;
+            }
+            queue.shut_down();
+            self.stop.send_replace(true);
+            for task in &mut self.tasks {
+                // Reconciles do not panic outside of `catch_unwind`, and only a drop aborts them.
+                if let Err(error) = task.await {
+                    tracing::error!(controller, %error, "a worker failed");
+                }
+            }
+        };
+        if timeout(limit, finished).await.is_ok() {
+            return Ok(());
+        }
+        self.stop.send_replace(true);
+        // Workers that only wait for a key end at this stop.
+        tokio::task::yield_now().await;
+        let reconciles = self.running();
+        self.abort();
+        let aborted = async {
+            for task in self.tasks.iter_mut().filter(|task| !task.is_finished()) {
+                // It ends with the error that it was aborted.
+                let _ = task.await;
+            }
+        };
+        // If this takes too long, the number of those that run says so.
+        let _ = timeout(ABORT_TIMEOUT, aborted).await;
+        Err(Error::Unfinished {
+            controller: controller.to_owned(),
+            reconciles,
+            running: self.running(),
+            limit,
+        })
+    }
+
+    /// The number of workers that have not ended.
+    fn running(&self) -> usize {
+        let is_running = |task: &&JoinHandle<()>| !task.is_finished();
+        self.tasks.iter().filter(is_running).count()
+    }
+
+    fn abort(&self) {
+        for task in &self.tasks {
+            task.abort();
+        }
+    }
+}
+
+impl Drop for Workers {
+    fn drop(&mut self) {
+        self.abort();
+    }
+}

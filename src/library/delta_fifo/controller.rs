@@ -1,0 +1,289 @@
+//! The classic controller: a reflector, a DeltaFIFO, and a function that processes changes.
+
+use std::fmt;
+use std::future::Future;
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures_util::StreamExt;
+use futures_util::stream::FuturesUnordered;
+use tokio::sync::Notify;
+use tokio::time::Instant;
+use tokio::time::MissedTickBehavior;
+use tokio::time::interval_at;
+use tokio::time::sleep;
+
+use crate::work_queue::ItemExponentialFailure;
+use crate::work_queue::RateLimiter;
+use kubefan_core::api::EventType;
+use kubefan_core::api::Object;
+use kubefan_core::api::ObjectKey;
+use kubefan_core::api::Selection;
+use kubefan_core::cache;
+use kubefan_core::cache::Reader;
+use kubefan_core::cache::WatchFrom;
+use kubefan_core::cache::WatchItem;
+use kubefan_core::cache::WatchStream;
+use kubefan_core::cache::Writer;
+use kubefan_core::informer::Reflector;
+use kubefan_core::informer::ReflectorConfig;
+use kubefan_core::informer::ReflectorEnd;
+use kubefan_core::informer::Signals;
+use kubefan_core::informer::relist_channel;
+use kubefan_core::upstream::ListerWatcher;
+
+use super::delta::Deltas;
+use super::fifo::DeltaFifo;
+use super::fifo::Popped;
+
+/// The wait of an object before its first retry. It doubles with each further failure.
+const RETRY_DELAY: Duration = Duration::from_millis(5);
+/// The longest wait of an object before a retry.
+const MAX_RETRY_DELAY: Duration = Duration::from_secs(1_000);
+
+/// The queue of a [`Controller`]: of the changes of objects of one resource.
+pub type ObjectFifo = DeltaFifo<ObjectKey, Arc<Object>>;
+
+/// Settings of a [`Controller`].
+#[derive(Clone, Debug, Default)]
+pub struct Config {
+    /// True to process changes again after an error: after 5 ms first, then after twice as long
+    /// each time, up to 1,000 s. Other objects do not wait meanwhile, and later changes of the
+    /// object are added to those that failed. Default is false: an error is only logged.
+    pub retry_on_error: bool,
+    /// How often all objects are processed as [`Delta::Sync`](super::Delta::Sync); zero is never. Default is
+    /// `None`, which means never.
+    pub full_resync_period: Option<Duration>,
+    /// How the API server is listed and watched.
+    pub reflector: ReflectorConfig,
+    /// The cache of the controller, which [`Controller::reader`] reads.
+    pub cache: cache::Config,
+}
+
+/// Processes the changes of objects.
+///
+/// A closure `FnMut(&Deltas<Arc<Object>>, bool) -> Result<(), E>` is a `Process` too.
+pub trait Process: Send {
+    /// The error of a failed processing.
+    type Error: fmt::Display + Send;
+
+    /// Processes what happened to one object since it was last processed. `is_in_initial_list` is
+    /// true for the first processing of each object of the first list.
+    ///
+    /// # Errors
+    ///
+    /// If the changes could not be processed. They are processed again if
+    /// [`Config::retry_on_error`] is true.
+    fn process(
+        &mut self,
+        deltas: &Deltas<Arc<Object>>,
+        is_in_initial_list: bool,
+    ) -> impl Future<Output = Result<(), Self::Error>> + Send;
+}
+
+/// Follows one resource and processes the changes of its objects, one object after another.
+///
+/// A reflector fills a cache from the lister-watcher, the changes of the cache go into the queue,
+/// and the controller pops them. So the queue recovers from each failure of a watch as an
+/// [`Informer`](kubefan_core::informer::Informer) does: a watch that is lost and resumed, or listed again,
+/// causes only the deltas of what changed.
+pub struct Controller<L, P> {
+    lister_watcher: L,
+    queue: Arc<ObjectFifo>,
+    process: P,
+    config: Config,
+    writer: Writer,
+    reader: Reader,
+}
+
+// === impl Controller ===
+
+impl<L: ListerWatcher, P: Process> Controller<L, P> {
+    /// A controller that makes no call until [`Controller::run`]. No other code may add to `queue`.
+    pub fn new(lister_watcher: L, queue: Arc<ObjectFifo>, process: P, config: Config) -> Self {
+        let (writer, reader) = cache::cache(config.cache.clone());
+        Self {
+            lister_watcher,
+            queue,
+            process,
+            config,
+            writer,
+            reader,
+        }
+    }
+
+    /// Reads the controller's cache, which may be ahead of what was processed.
+    pub fn reader(&self) -> Reader {
+        self.reader.clone()
+    }
+
+    /// Lists, watches and processes until `stop` completes, or until the API server refuses the
+    /// resource finally.
+    ///
+    /// After `stop` it finishes the object in process, and leaves the rest in the queue. After a
+    /// refusal it processes what is in the queue, but retries nothing.
+    ///
+    /// Dropping the future stops at once; changes in process are queued again.
+    ///
+    /// The reflector and the processing are parts of this one future. While a processing awaits
+    /// something, the reflector goes on; while it computes, the reflector waits, and the API server
+    /// may end a watch that is not read for long. So spawn what computes for seconds
+    /// (`tokio::task::spawn_blocking`), and await it. client-go has a goroutine for each part.
+    ///
+    /// # Panics
+    /// If the processing panics.
+    pub async fn run(self, stop: impl Future<Output = ()> + Send + 'static) -> ReflectorEnd {
+        let Self {
+            lister_watcher,
+            queue,
+            mut process,
+            config,
+            writer,
+            reader,
+        } = self;
+        let (_, relists) = relist_channel();
+        let signals = Signals {
+            stop: Box::pin(stop),
+            relists,
+        };
+        let reflector = Reflector::new(lister_watcher, writer, config.reflector.clone(), signals);
+        let stopped = Notify::new();
+        let reflect = async {
+            let end = reflector.run().await;
+            if end == ReflectorEnd::Stopped {
+                stopped.notify_one();
+            }
+            end
+        };
+        let feed = async {
+            feed(&reader, &queue).await;
+            queue.close();
+        };
+        let process = process_all(&queue, &mut process, &config, &stopped);
+        let (end, (), ()) = tokio::join!(reflect, feed, process);
+        end
+    }
+}
+
+impl<L, P> fmt::Debug for Controller<L, P> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Controller")
+            .field("queue", &self.queue)
+            .field("config", &self.config)
+            .finish_non_exhaustive()
+    }
+}
+
+impl<F, E> Process for F
+where
+    F: FnMut(&Deltas<Arc<Object>>, bool) -> Result<(), E> + Send,
+    E: fmt::Display + Send,
+{
+    type Error = E;
+
+    async fn process(
+        &mut self,
+        deltas: &Deltas<Arc<Object>>,
+        is_in_initial_list: bool,
+    ) -> Result<(), E> {
+        self(deltas, is_in_initial_list)
+    }
+}
+
+// === the parts of a run ===
+
+/// Adds the changes of the cache to the queue, until the cache is closed.
+async fn feed(reader: &Reader, queue: &ObjectFifo) {
+    while reader.ready().await {
+        // The cache may have lost its content since it was ready. Then it is awaited again.
+        if let Ok(watch) = reader.watch(WatchFrom::Snapshot, Arc::new(Selection::default())) {
+            follow(watch, queue).await;
+        }
+    }
+}
+
+/// Adds the objects and changes of one watch to the queue, until it expires or ends.
+async fn follow(mut watch: WatchStream, queue: &ObjectFifo) {
+    let mut objects = Vec::new();
+    while let Some(item) = watch.next().await {
+        match item {
+            WatchItem::Initial(object) => objects.push(object),
+            WatchItem::InitialEnd(_) => queue.replace(std::mem::take(&mut objects)),
+            WatchItem::Change { event, verdict } => {
+                let object = Arc::clone(&event.object);
+                match verdict {
+                    EventType::Added => queue.add(object),
+                    EventType::Modified => queue.update(object),
+                    EventType::Deleted if event.is_final_state_unknown() => {
+                        queue.delete_final_state_unknown(object);
+                    }
+                    EventType::Deleted => queue.delete(object),
+                }
+            }
+            WatchItem::Expired(_) => return,
+        }
+    }
+}
+
+/// Processes what is in the queue, until it is closed and empty, or until `stopped`.
+async fn process_all<P: Process>(
+    queue: &ObjectFifo,
+    process: &mut P,
+    config: &Config,
+    stopped: &Notify,
+) {
+    let mut limiter = ItemExponentialFailure::new(RETRY_DELAY, MAX_RETRY_DELAY);
+    let mut retries = FuturesUnordered::new();
+    // Zero means never, as in client-go, and so does a period that ends after all time.
+    let period = config.full_resync_period;
+    let period = period.filter(|period| !period.is_zero());
+    let first = period.and_then(|period| Some((Instant::now().checked_add(period)?, period)));
+    let mut resync = first.map(|(first, period)| {
+        let mut resync = interval_at(first, period);
+        resync.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        resync
+    });
+    let stopped = stopped.notified();
+    tokio::pin!(stopped);
+    loop {
+        let next_resync = async {
+            match &mut resync {
+                Some(resync) => resync.tick().await,
+                None => std::future::pending().await,
+            }
+        };
+        let popped = tokio::select! {
+            biased;
+            () = &mut stopped => return,
+            Some(popped) = retries.next() => {
+                Popped::requeue(popped);
+                continue;
+            }
+            _ = next_resync => {
+                queue.resync();
+                continue;
+            }
+            popped = queue.pop() => popped,
+        };
+        let Some(popped) = popped else { return };
+        let is_initial = popped.is_in_initial_list();
+        match process.process(popped.deltas(), is_initial).await {
+            Ok(()) => {
+                limiter.forget(popped.key());
+                popped.done();
+            }
+            Err(error) if config.retry_on_error => {
+                let delay = limiter.when(popped.key(), Instant::now());
+                tracing::warn!(key = %popped.key(), %error, ?delay, "processing failed, will be retried");
+                retries.push(async move {
+                    sleep(delay).await;
+                    popped
+                });
+            }
+            Err(error) => {
+                tracing::warn!(key = %popped.key(), %error, "processing failed");
+                popped.done();
+            }
+        }
+    }
+}

@@ -1,0 +1,260 @@
+//! DeltaFifo: the queue, and the changes that were popped from it.
+
+use std::fmt;
+use std::hash::Hash;
+use std::sync::Arc;
+
+use parking_lot::Mutex;
+use tokio::sync::Notify;
+use tokio::task::coop::consume_budget;
+
+use kubefan_core::api::Object;
+use kubefan_core::api::ObjectKey;
+
+use super::delta::Delta;
+use super::delta::Deltas;
+use super::state::State;
+use super::state::Taken;
+
+/// A queue of the changes of objects, grouped by object; see the [module's documentation](super).
+pub struct DeltaFifo<K: Clone + Eq + Hash, T: Clone> {
+    state: Mutex<State<K, T>>,
+    key_of: Box<dyn Fn(&T) -> K + Send + Sync>,
+    /// Wakes a consumer when an object is queued, and all when the queue is closed.
+    queued: Notify,
+    /// Wakes those that wait for the first list.
+    synced: Notify,
+}
+
+/// The changes of one object, which a consumer processes.
+///
+/// Until it is dropped, no other consumer gets changes of the object. If it is dropped without
+/// [`Popped::done`], as when the consumer is cancelled or panics, the changes are queued again,
+/// behind those of other objects.
+#[must_use = "dropping it queues the changes again"]
+pub struct Popped<'a, K: Clone + Eq + Hash, T: Clone> {
+    fifo: &'a DeltaFifo<K, T>,
+    taken: Taken<K, T>,
+    is_processed: bool,
+}
+
+// === impl DeltaFifo ===
+
+impl DeltaFifo<ObjectKey, Arc<Object>> {
+    /// An empty queue for the objects of one resource, as a [`Controller`](super::Controller) needs.
+    pub fn of_objects() -> Self {
+        Self::new(|object: &Arc<Object>| object.key.clone())
+    }
+}
+
+impl<K: Clone + Eq + Hash, T: Clone> DeltaFifo<K, T> {
+    /// An empty queue of objects that `key_of` identifies.
+    pub fn new(key_of: impl Fn(&T) -> K + Send + Sync + 'static) -> Self {
+        Self {
+            state: Mutex::default(),
+            key_of: Box::new(key_of),
+            queued: Notify::new(),
+            synced: Notify::new(),
+        }
+    }
+
+    /// Queues that `object` was added.
+    pub fn add(&self, object: T) {
+        self.change(Delta::Added(object));
+    }
+
+    /// Queues that `object` changed.
+    pub fn update(&self, object: T) {
+        self.change(Delta::Updated(object));
+    }
+
+    /// Queues that `object` was deleted; its state is the last one. Does nothing if the object does
+    /// not exist, because a list showed its deletion before.
+    pub fn delete(&self, object: T) {
+        self.change(Delta::Deleted(object));
+    }
+
+    /// Like [`DeltaFifo::delete`], if `object` is perhaps not the last state.
+    pub fn delete_final_state_unknown(&self, object: T) {
+        self.change(Delta::DeletedFinalStateUnknown(object));
+    }
+
+    /// Queues a list of all objects. Objects that exist but are not in the list are queued as
+    /// [`Delta::DeletedFinalStateUnknown`], in any order: those that were processed, and those that
+    /// are in process or in the queue.
+    pub fn replace(&self, objects: impl IntoIterator<Item = T>) {
+        let objects = objects.into_iter();
+        // The program's functions run without the lock.
+        let objects: Vec<_> = objects
+            .map(|object| ((self.key_of)(&object), object))
+            .collect();
+        self.with_state(|state| state.replace(objects));
+    }
+
+    /// Queues each processed object as [`Delta::Sync`], in any order, unless changes of it are in
+    /// the queue or in process.
+    pub fn resync(&self) {
+        self.with_state(State::resync);
+    }
+
+    /// Waits for changes. Returns all that were queued for one object: the one that has waited
+    /// longest among those that are not in process. Returns `None` when the queue is closed and no
+    /// such object is left.
+    ///
+    /// Cancel safe: a dropped call has taken nothing.
+    pub async fn pop(&self) -> Option<Popped<'_, K, T>> {
+        // A consumer that finds changes each time must let other tasks run too.
+        consume_budget().await;
+        loop {
+            let queued = self.queued.notified();
+            tokio::pin!(queued);
+            queued.as_mut().enable();
+            {
+                let mut state = self.state.lock();
+                if let Some(taken) = state.take() {
+                    if state.len() > 0 {
+                        self.queued.notify_one();
+                    }
+                    return Some(Popped {
+                        fifo: self,
+                        taken,
+                        is_processed: false,
+                    });
+                }
+                if state.is_closed() {
+                    return None;
+                }
+            }
+            queued.await;
+        }
+    }
+
+    /// True when each object of the first [`DeltaFifo::replace`] was processed once, successfully or
+    /// not, or if another change was queued before it.
+    pub fn has_synced(&self) -> bool {
+        self.state.lock().has_synced()
+    }
+
+    /// Waits until [`DeltaFifo::has_synced`]. Cancel safe.
+    pub async fn synced(&self) {
+        loop {
+            let synced = self.synced.notified();
+            tokio::pin!(synced);
+            synced.as_mut().enable();
+            if self.has_synced() {
+                return;
+            }
+            synced.await;
+        }
+    }
+
+    /// Makes [`DeltaFifo::pop`] return `None` when the queue is empty.
+    pub fn close(&self) {
+        self.state.lock().close();
+        self.queued.notify_waiters();
+    }
+
+    /// The number of objects that wait for a consumer; those in process are not counted.
+    pub fn len(&self) -> usize {
+        self.state.lock().len()
+    }
+
+    /// True if no object waits for a consumer.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// The object `key` in the state that was processed last; `None` if there is none, or if it was
+    /// deleted.
+    pub fn known(&self, key: &K) -> Option<T> {
+        self.state.lock().known().get(key).cloned()
+    }
+
+    /// All objects in the states that were processed last, in any order, without deleted ones.
+    pub fn all_known(&self) -> Vec<T> {
+        self.state.lock().known().values().cloned().collect()
+    }
+
+    fn change(&self, delta: Delta<T>) {
+        let key = (self.key_of)(delta.object());
+        self.with_state(|state| state.change(key, delta));
+    }
+
+    /// Changes the state, and wakes consumers for what was queued. One is enough: a consumer wakes
+    /// the next one.
+    fn with_state<R>(&self, change: impl FnOnce(&mut State<K, T>) -> R) -> R {
+        let (has_more, has_synced, result) = {
+            let mut state = self.state.lock();
+            let (length, was_synced) = (state.len(), state.has_synced());
+            let result = change(&mut state);
+            let has_synced = !was_synced && state.has_synced();
+            (state.len() > length, has_synced, result)
+        };
+        if has_more {
+            self.queued.notify_one();
+        }
+        if has_synced {
+            self.synced.notify_waiters();
+        }
+        result
+    }
+}
+
+impl<K: Clone + Eq + Hash, T: Clone> fmt::Debug for DeltaFifo<K, T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("DeltaFifo")
+            .field("len", &self.len())
+            .finish_non_exhaustive()
+    }
+}
+
+// === impl Popped ===
+
+impl<K: Clone + Eq + Hash, T: Clone> Popped<'_, K, T> {
+    /// The key of the object.
+    pub fn key(&self) -> &K {
+        &self.taken.key
+    }
+
+    /// What happened to the object.
+    pub fn deltas(&self) -> &Deltas<T> {
+        &self.taken.deltas
+    }
+
+    /// True if this is the first processing of an object of the first list.
+    pub fn is_in_initial_list(&self) -> bool {
+        self.taken.is_initial
+    }
+
+    /// Ends the processing. The object is now known in its newest state, or not known if it was
+    /// deleted.
+    pub fn done(mut self) {
+        self.is_processed = true;
+    }
+
+    /// Queues the changes again, before later ones of the object, like dropping this value.
+    pub fn requeue(self) {}
+}
+
+impl<K: Clone + Eq + Hash, T: Clone> Drop for Popped<'_, K, T> {
+    fn drop(&mut self) {
+        let (taken, is_processed) = (&self.taken, self.is_processed);
+        let finish = |state: &mut State<K, T>| state.finish(taken, is_processed);
+        let replaced = self.fifo.with_state(finish);
+        // Without the lock, because dropping an object may run any code of the program.
+        drop(replaced);
+    }
+}
+
+impl<K, T> fmt::Debug for Popped<'_, K, T>
+where
+    K: Clone + Eq + Hash + fmt::Debug,
+    T: Clone + fmt::Debug,
+{
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Popped")
+            .field("key", self.key())
+            .field("deltas", self.deltas())
+            .finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,52 @@
+//! Events: what a controller did for an object, as `kubectl describe` shows it.
+//!
+//! A [`Recorder`] writes Events of `events.k8s.io/v1`. Recording never waits: what finds no room is
+//! dropped and counted.
+//!
+//! ```no_run
+//! # use k8s_openapi::api::core::v1::ConfigMap;
+//! use kubefan::event_recorder::{Note, Recorder, Severity};
+//! use kubefan::shutdown::Shutdown;
+//!
+//! # fn run(client: kube::Client, shutdown: Shutdown, map: &ConfigMap) {
+//! let recorder = Recorder::start(client, "example.com/maps", &shutdown);
+//! recorder.record(map, Note {
+//!     severity: Severity::Warning,
+//!     reason: "Invalid".to_owned(),
+//!     action: "Reconcile".to_owned(),
+//!     text: "the key `size` is not a number".to_owned(),
+//! });
+//! # }
+//! ```
+//!
+//! # Series
+//!
+//! Equal events (same object, severity, reason and action; the text may differ) are one Event with
+//! a *series*, as in client-go. The first one is created, the second one adds the series, and then
+//! only the count and the time in the series grow. They are written every 30 minutes, when there
+//! was no equal event for 6 minutes, and in a drain. If the Event does not exist any more, it is
+//! created again with its series.
+//!
+//! # Limits
+//!
+//! - 1,000 events wait to be written; further ones are dropped.
+//! - Each object may have 25 new Events at once, and one more per 5 minutes; further ones are
+//!   dropped, so that an object that goes wrong in many ways does not fill etcd.
+//! - A write is tried three times, with a pause, and may take 10 s each time. Then the event is
+//!   dropped.
+//!
+//! - A drain of the [`Shutdown`](kubefan_core::shutdown::Shutdown) waits until everything is written. What
+//!   is left at the end of its grace period is dropped.
+//!
+//! [`Recorder::dropped`] counts what was dropped.
+//!
+//! The program needs the verbs `create` and `patch` on `events` in `events.k8s.io`.
+
+mod recorder;
+mod series;
+#[cfg(test)]
+mod tests;
+
+pub use recorder::Recorder;
+pub use series::Note;
+pub use series::Severity;

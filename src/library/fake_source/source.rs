@@ -1,0 +1,243 @@
+//! FakeSource: the handle with which a test scripts the API server.
+
+use std::fmt;
+use std::sync::Arc;
+
+use parking_lot::Mutex;
+use serde::Serialize;
+use tokio::sync::Notify;
+
+use kubefan_core::api::ListPage;
+use kubefan_core::api::Object;
+use kubefan_core::api::ObjectKey;
+use kubefan_core::api::ResourceVersion;
+use kubefan_core::api::SelectableFields;
+use kubefan_core::api::Status;
+use kubefan_core::api::WireFormat;
+use kubefan_core::codec::Decoder;
+use kubefan_core::upstream;
+use kubefan_core::upstream::ListCall;
+use kubefan_core::upstream::ListerWatcher;
+use kubefan_core::upstream::WatchCall;
+
+use super::error::Error;
+use super::state::Ending;
+use super::state::State;
+use super::state::answer;
+use super::watch::FakeWatch;
+
+/// A programmable API server with one resource; see the [module's documentation](super). Clones
+/// are handles of the same source.
+#[derive(Clone)]
+pub struct FakeSource(Arc<Shared>);
+
+pub(super) struct Shared {
+    pub(super) state: Mutex<State>,
+    /// Notified after each change of the state.
+    pub(super) changed: Notify,
+}
+
+/// A call that a source received.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Request {
+    /// [`ListerWatcher::list`].
+    List(ListCall),
+    /// [`ListerWatcher::watch`].
+    Watch(WatchCall),
+    /// [`ListerWatcher::barrier`].
+    Barrier,
+}
+
+// === impl FakeSource ===
+
+impl FakeSource {
+    /// A source without objects, at resource version 1.
+    pub fn new() -> Self {
+        Self::with_selectable_fields(SelectableFields::default())
+    }
+
+    /// A source like [`FakeSource::new`] whose objects have these selectable fields.
+    pub fn with_selectable_fields(fields: SelectableFields) -> Self {
+        let decoder = Decoder::new(WireFormat::Json, Arc::new(fields));
+        Self(Arc::new(Shared {
+            state: Mutex::new(State::new(decoder)),
+            changed: Notify::new(),
+        }))
+    }
+
+    /// Adds an object, such as a `k8s_openapi` type or a [`serde_json::Value`], at the next resource
+    /// version, and returns the version. An object without a `uid` gets one.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::AlreadyExists`], or if it is not an object with a name.
+    pub fn add(&self, object: &impl Serialize) -> Result<ResourceVersion, Error> {
+        let json = serde_json::to_value(object)?;
+        self.change(|state| state.add(json))
+    }
+
+    /// Replaces an object at the next resource version, and returns the version. An object without
+    /// a `uid` keeps the one that it had.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::NotFound`], or if it is not an object with a name.
+    pub fn modify(&self, object: &impl Serialize) -> Result<ResourceVersion, Error> {
+        let json = serde_json::to_value(object)?;
+        self.change(|state| state.modify(json))
+    }
+
+    /// Deletes an object at the next resource version, and returns the version.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::NotFound`].
+    pub fn delete(&self, key: &ObjectKey) -> Result<ResourceVersion, Error> {
+        self.change(|state| state.delete(key))
+    }
+
+    /// Sends a bookmark with the current resource version to all open watches.
+    pub fn bookmark(&self) {
+        self.change(State::bookmark);
+    }
+
+    /// The present objects, ordered by key.
+    pub fn objects(&self) -> Vec<Object> {
+        self.0.state.lock().objects().cloned().collect()
+    }
+
+    /// The current resource version.
+    pub fn resource_version(&self) -> ResourceVersion {
+        self.0.state.lock().version()
+    }
+
+    /// Ends all open watches without an error, as the API server does after their timeout.
+    pub fn end_watches(&self) {
+        self.change(|state| state.end_watches(Ending::Clean));
+    }
+
+    /// Ends all open watches with an error, as a broken connection does.
+    pub fn break_watches(&self) {
+        self.change(|state| state.end_watches(Ending::Broken));
+    }
+
+    /// Forgets the history, as a compaction does, and ends all open watches with 410. Watches from
+    /// older versions, and the next pages of lists, get 410 too.
+    pub fn expire(&self) {
+        self.change(|state| {
+            state.forget_history();
+            state.end_watches(Ending::Expired);
+        });
+    }
+
+    /// Answers all calls with `status` until [`FakeSource::recover`]. Open watches continue.
+    pub fn fail(&self, status: Status) {
+        self.change(|state| state.failure = Some(status));
+    }
+
+    /// Answers calls again after [`FakeSource::fail`].
+    pub fn recover(&self) {
+        self.change(|state| state.failure = None);
+    }
+
+    /// Answers one more call with `error`, the next one that has no error yet.
+    pub fn fail_next(&self, error: upstream::Error) {
+        self.change(|state| state.next_failures.push_back(error));
+    }
+
+    /// Answers no call, and delivers no events, until [`FakeSource::release`].
+    pub fn hold(&self) {
+        self.change(|state| state.is_held = true);
+    }
+
+    /// Continues after [`FakeSource::hold`]. Watches deliver what they missed meanwhile, except
+    /// those that were ended.
+    pub fn release(&self) {
+        self.change(|state| state.is_held = false);
+    }
+
+    /// The calls received so far, held and failed ones included.
+    pub fn requests(&self) -> Vec<Request> {
+        self.0.state.lock().requests.clone()
+    }
+
+    /// The number of open watches.
+    pub fn watchers(&self) -> usize {
+        self.0.state.lock().watchers
+    }
+
+    /// Waits until `condition` is true for this source. It is evaluated after each change and each
+    /// call. Cancel safe.
+    pub async fn until(&self, condition: impl Fn(&Self) -> bool) {
+        loop {
+            let changed = self.0.changed.notified();
+            tokio::pin!(changed);
+            changed.as_mut().enable();
+            if condition(self) {
+                return;
+            }
+            changed.await;
+        }
+    }
+
+    fn change<T>(&self, change: impl FnOnce(&mut State) -> T) -> T {
+        let result = change(&mut self.0.state.lock());
+        self.0.changed.notify_waiters();
+        result
+    }
+
+    /// Records a call, and answers it when the source is not held.
+    async fn call<T>(
+        &self,
+        request: Request,
+        answer_with: impl FnOnce(&mut State) -> Result<T, upstream::Error>,
+    ) -> Result<T, upstream::Error> {
+        self.change(|state| state.requests.push(request));
+        self.until(|source| !source.0.state.lock().is_held).await;
+        self.change(|state| {
+            if let Some(error) = state.next_failures.pop_front() {
+                return Err(error);
+            }
+            match &state.failure {
+                Some(status) => Err(answer(status.clone())),
+                None => answer_with(state),
+            }
+        })
+    }
+}
+
+impl ListerWatcher for FakeSource {
+    type Events = FakeWatch;
+
+    async fn list(&self, request: ListCall) -> Result<ListPage, upstream::Error> {
+        self.call(Request::List(request.clone()), |state| state.page(&request))
+            .await
+    }
+
+    async fn watch(&self, request: WatchCall) -> Result<FakeWatch, upstream::Error> {
+        let start = request.start;
+        self.call(Request::Watch(request), |state| {
+            Ok(FakeWatch::open(Arc::clone(&self.0), state, start))
+        })
+        .await
+    }
+
+    async fn barrier(&self) -> Result<ResourceVersion, upstream::Error> {
+        self.call(Request::Barrier, |state| Ok(state.version()))
+            .await
+    }
+}
+
+impl Default for FakeSource {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl fmt::Debug for FakeSource {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("FakeSource")
+            .field("resource_version", &self.resource_version())
+            .finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,321 @@
+//! The objects and the history of a fake source.
+
+use std::collections::BTreeMap;
+use std::collections::HashMap;
+use std::collections::VecDeque;
+
+use bytes::Bytes;
+use serde_json::Map;
+use serde_json::Value;
+use serde_json::json;
+
+use kubefan_core::api::Bookmark;
+use kubefan_core::api::EventType;
+use kubefan_core::api::ListPage;
+use kubefan_core::api::Object;
+use kubefan_core::api::ObjectKey;
+use kubefan_core::api::ResourceVersion;
+use kubefan_core::api::Status;
+use kubefan_core::api::WatchEvent;
+use kubefan_core::codec::Decoder;
+use kubefan_core::upstream;
+use kubefan_core::upstream::ListCall;
+use kubefan_core::upstream::ResumePoint;
+
+use super::error::Error;
+use super::source::Request;
+
+pub(super) struct State {
+    decoder: Decoder,
+    version: u64,
+    objects: BTreeMap<ObjectKey, Stored>,
+    /// The events since the history was last forgotten.
+    history: Vec<HistoryEvent>,
+    /// The number of events that were forgotten before those in `history`.
+    forgotten: usize,
+    /// Watches start at this version or later.
+    oldest: u64,
+    /// The rest of each list whose next page was not fetched, by continue token.
+    pages: HashMap<String, (u64, VecDeque<Object>)>,
+    next_token: u64,
+    /// Counts the calls that ended all watches.
+    pub(super) generation: u64,
+    /// How the watches of the generation before were ended.
+    pub(super) ending: Ending,
+    pub(super) is_held: bool,
+    pub(super) failure: Option<Status>,
+    pub(super) next_failures: VecDeque<upstream::Error>,
+    pub(super) requests: Vec<Request>,
+    pub(super) watchers: usize,
+}
+
+/// How open watches end.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Ending {
+    Clean,
+    Broken,
+    Expired,
+}
+
+/// Where a watch begins: its first events, and its position in the history after them.
+pub(super) struct Start {
+    pub(super) events: VecDeque<WatchEvent>,
+    pub(super) position: usize,
+}
+
+struct Stored {
+    json: Map<String, Value>,
+    object: Object,
+}
+
+struct HistoryEvent {
+    version: u64,
+    kind: HistoryKind,
+}
+
+enum HistoryKind {
+    Change(EventType, Object, Bytes),
+    Bookmark(Bytes),
+}
+
+impl State {
+    pub(super) fn new(decoder: Decoder) -> Self {
+        Self {
+            decoder,
+            version: 1,
+            objects: BTreeMap::new(),
+            history: Vec::new(),
+            forgotten: 0,
+            oldest: 1,
+            pages: HashMap::new(),
+            next_token: 0,
+            generation: 0,
+            ending: Ending::Clean,
+            is_held: false,
+            failure: None,
+            next_failures: VecDeque::new(),
+            requests: Vec::new(),
+            watchers: 0,
+        }
+    }
+
+    pub(super) fn version(&self) -> ResourceVersion {
+        ResourceVersion(self.version)
+    }
+
+    pub(super) fn objects(&self) -> impl Iterator<Item = &Object> {
+        self.objects.values().map(|stored| &stored.object)
+    }
+
+    // === changes ===
+
+    pub(super) fn add(&mut self, json: Value) -> Result<ResourceVersion, Error> {
+        let (key, json) = keyed(json)?;
+        match self.objects.contains_key(&key) {
+            true => Err(Error::AlreadyExists(key)),
+            false => self.put(EventType::Added, key, json),
+        }
+    }
+
+    pub(super) fn modify(&mut self, json: Value) -> Result<ResourceVersion, Error> {
+        let (key, mut json) = keyed(json)?;
+        let Some(stored) = self.objects.get(&key) else {
+            return Err(Error::NotFound(key));
+        };
+        let uid = stored.object.uid().to_owned();
+        metadata_of(&mut json).entry("uid").or_insert(uid.into());
+        self.put(EventType::Modified, key, json)
+    }
+
+    pub(super) fn delete(&mut self, key: &ObjectKey) -> Result<ResourceVersion, Error> {
+        let Some(stored) = self.objects.get(key) else {
+            return Err(Error::NotFound(key.clone()));
+        };
+        let json = stored.json.clone();
+        self.change(EventType::Deleted, json)?;
+        self.objects.remove(key);
+        Ok(self.version())
+    }
+
+    fn put(
+        &mut self,
+        event_type: EventType,
+        key: ObjectKey,
+        mut json: Map<String, Value>,
+    ) -> Result<ResourceVersion, Error> {
+        let uid = format!("uid-{}", self.version + 1);
+        metadata_of(&mut json).entry("uid").or_insert(uid.into());
+        let object = self.change(event_type, json.clone())?;
+        self.objects.insert(key, Stored { json, object });
+        Ok(self.version())
+    }
+
+    /// Adds an event to the history at the next version. Returns the object as it is in the event.
+    fn change(
+        &mut self,
+        event_type: EventType,
+        mut json: Map<String, Value>,
+    ) -> Result<Object, Error> {
+        let version = self.version + 1;
+        metadata_of(&mut json).insert("resourceVersion".into(), version.to_string().into());
+        let frame = frame(event_type.as_str(), &Value::Object(json));
+        let event = self.decoder.event(frame);
+        let event = event.map_err(|error| Error::Decode(error.into()))?;
+        let WatchEvent::Change { object, frame, .. } = event else {
+            return Err(Error::NoName);
+        };
+        self.version = version;
+        let kind = HistoryKind::Change(event_type, object.clone(), frame);
+        self.history.push(HistoryEvent { version, kind });
+        Ok(object)
+    }
+
+    pub(super) fn bookmark(&mut self) {
+        let kind = HistoryKind::Bookmark(self.bookmark_frame(false));
+        let version = self.version;
+        self.history.push(HistoryEvent { version, kind });
+    }
+
+    /// Forgets all events before now, and the pages of lists.
+    pub(super) fn forget_history(&mut self) {
+        self.oldest = self.version;
+        self.forgotten += self.history.len();
+        self.history.clear();
+        self.pages.clear();
+    }
+
+    pub(super) fn end_watches(&mut self, ending: Ending) {
+        self.generation += 1;
+        self.ending = ending;
+    }
+
+    // === answers ===
+
+    pub(super) fn page(&mut self, call: &ListCall) -> Result<ListPage, upstream::Error> {
+        let (version, mut items) = match &call.continue_token {
+            Some(token) => self.pages.remove(token).ok_or_else(expired)?,
+            None => (self.version, self.objects().cloned().collect()),
+        };
+        let rest = match call.limit {
+            0 => VecDeque::new(),
+            limit => items.split_off(items.len().min(limit as usize)),
+        };
+        let continue_token = (!rest.is_empty()).then(|| {
+            self.next_token += 1;
+            let token = format!("page-{}", self.next_token);
+            self.pages.insert(token.clone(), (version, rest));
+            token
+        });
+        Ok(ListPage {
+            resource_version: ResourceVersion(version),
+            continue_token,
+            items: items.into(),
+        })
+    }
+
+    pub(super) fn start(&self, start: ResumePoint) -> Start {
+        let end = self.forgotten + self.history.len();
+        match start {
+            ResumePoint::InitialEvents => {
+                let stored = self.objects.values();
+                let mut events: VecDeque<_> = stored.map(|stored| self.added(stored)).collect();
+                events.push_back(WatchEvent::Bookmark(Bookmark {
+                    resource_version: self.version(),
+                    initial_events_end: true,
+                    frame: self.bookmark_frame(true),
+                }));
+                Start {
+                    events,
+                    position: end,
+                }
+            }
+            ResumePoint::After(version) if version.0 < self.oldest => Start {
+                events: VecDeque::from([WatchEvent::Error(expired_status())]),
+                position: end,
+            },
+            ResumePoint::After(version) => {
+                let known = |event: &HistoryEvent| event.version <= version.0;
+                Start {
+                    events: VecDeque::new(),
+                    position: self.forgotten + self.history.partition_point(known),
+                }
+            }
+        }
+    }
+
+    /// The event at `position` of the history, if there is one.
+    pub(super) fn event(&self, position: usize) -> Option<WatchEvent> {
+        let event = self.history.get(position.checked_sub(self.forgotten)?)?;
+        Some(match &event.kind {
+            HistoryKind::Change(event_type, object, frame) => WatchEvent::Change {
+                event_type: *event_type,
+                object: object.clone(),
+                frame: frame.clone(),
+            },
+            HistoryKind::Bookmark(frame) => WatchEvent::Bookmark(Bookmark {
+                resource_version: ResourceVersion(event.version),
+                initial_events_end: false,
+                frame: frame.clone(),
+            }),
+        })
+    }
+
+    /// An object as the initial event of a watch-list.
+    fn added(&self, stored: &Stored) -> WatchEvent {
+        let mut json = stored.json.clone();
+        let version = stored.object.resource_version.to_string();
+        metadata_of(&mut json).insert("resourceVersion".into(), version.into());
+        let event = self.decoder.event(frame("ADDED", &Value::Object(json)));
+        event.expect("the object was decoded when it was stored")
+    }
+
+    fn bookmark_frame(&self, initial_events_end: bool) -> Bytes {
+        let first = self.objects.values().next();
+        let member = |name: &str| first.and_then(|stored| stored.json.get(name)).cloned();
+        let mut object = json!({
+            "kind": member("kind").unwrap_or("Object".into()),
+            "apiVersion": member("apiVersion").unwrap_or("v1".into()),
+            "metadata": {"resourceVersion": self.version.to_string()},
+        });
+        if initial_events_end {
+            object["metadata"]["annotations"] = json!({"k8s.io/initial-events-end": "true"});
+        }
+        frame("BOOKMARK", &object)
+    }
+}
+
+/// The key of an object, and its JSON, which has `metadata.name`.
+fn keyed(json: Value) -> Result<(ObjectKey, Map<String, Value>), Error> {
+    let text = |name: &str| json["metadata"][name].as_str();
+    let name = text("name").filter(|name| !name.is_empty());
+    let key = ObjectKey::new(text("namespace"), name.ok_or(Error::NoName)?);
+    match json {
+        Value::Object(json) => Ok((key, json)),
+        _ => Err(Error::NoName),
+    }
+}
+
+/// The metadata of an object that has them.
+fn metadata_of(json: &mut Map<String, Value>) -> &mut Map<String, Value> {
+    let metadata = json.get_mut("metadata").and_then(Value::as_object_mut);
+    metadata.expect("an object with a name has metadata")
+}
+
+fn frame(event_type: &str, object: &Value) -> Bytes {
+    format!("{{\"type\":\"{event_type}\",\"object\":{object}}}\n").into()
+}
+
+pub(super) fn expired_status() -> Status {
+    Status::failure(410, "Expired", "too old resource version")
+}
+
+fn expired() -> upstream::Error {
+    answer(expired_status())
+}
+
+pub(super) fn answer(status: Status) -> upstream::Error {
+    upstream::Error::Answer {
+        status: Box::new(status),
+        retry_after: None,
+    }
+}

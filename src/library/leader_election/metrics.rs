@@ -1,0 +1,41 @@
+//! The metric of leader election, under the name that controllers in Go use.
+
+use std::fmt;
+
+use prometheus::IntGauge;
+
+use kubefan_core::telemetry::Registry;
+
+/// The metric `leader_election_master_status`, whose label `name` is the name of the election: 1 if
+/// this candidate leads, else 0. Clones share it.
+#[derive(Clone)]
+pub struct Metrics {
+    status: IntGauge,
+}
+
+impl Metrics {
+    /// Declares the metric in `registry`, for the election `name`.
+    ///
+    /// # Panics
+    /// If it was declared in it before.
+    pub fn new(registry: &Registry, name: &str) -> Self {
+        let gauge = registry.gauge_vec(
+            "leader_election_master_status",
+            "1 if this candidate leads, else 0.",
+            &["name"],
+        );
+        Self {
+            status: gauge.with_label_values(&[name]),
+        }
+    }
+
+    pub(super) fn set(&self, is_leading: bool) {
+        self.status.set(i64::from(is_leading));
+    }
+}
+
+impl fmt::Debug for Metrics {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Metrics")
+    }
+}

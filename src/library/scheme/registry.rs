@@ -1,0 +1,170 @@
+//! The registry of types and kinds.
+
+use std::any::Any;
+use std::any::TypeId;
+use std::any::type_name;
+use std::collections::BTreeMap;
+use std::collections::HashMap;
+
+use kube::Resource;
+use serde::Deserialize;
+use serde::de::DeserializeOwned;
+
+use kubefan_core::api::GroupVersionKind;
+
+use super::Decoded;
+use super::Error;
+
+/// The types of a program by their kinds. A kind has one type; a type may be of several kinds.
+///
+/// ```
+/// # fn example() -> Result<(), kubefan::scheme::Error> {
+/// # use kube::core::DynamicObject;
+/// use kubefan::api::GroupVersionKind;
+/// use kubefan::scheme::Scheme;
+///
+/// let mut scheme = Scheme::new();
+/// scheme.register_as::<DynamicObject>(GroupVersionKind::new("ex.io", "v1", "Visitor"))?;
+/// let json = br#"{"apiVersion":"ex.io/v1","kind":"Visitor","metadata":{"name":"first"}}"#;
+/// let decoded = scheme.decode(json)?;
+/// let visitor = decoded.get::<DynamicObject>().expect("the registered type");
+/// assert_eq!(visitor.metadata.name.as_deref(), Some("first"));
+/// # Ok(())
+/// # }
+/// # example().expect("it is decoded");
+/// ```
+#[derive(Clone, Debug, Default)]
+pub struct Scheme {
+    types: BTreeMap<GroupVersionKind, Registered>,
+    kinds: HashMap<TypeId, Vec<GroupVersionKind>>,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Registered {
+    id: TypeId,
+    name: &'static str,
+    decode: fn(&[u8]) -> serde_json::Result<Box<dyn Any + Send + Sync>>,
+}
+
+/// The members of an object that tell its kind.
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Head {
+    api_version: String,
+    kind: String,
+}
+
+// === impl Scheme ===
+
+impl Scheme {
+    /// A scheme without types.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Registers the type `K` for its own kind. It may be registered again.
+    ///
+    /// # Errors
+    /// [`Error::Registered`] if another type is registered for this kind.
+    pub fn register<K>(&mut self) -> Result<(), Error>
+    where
+        K: Resource<DynamicType = ()> + DeserializeOwned + Send + Sync + 'static,
+    {
+        let gvk = GroupVersionKind::new(K::group(&()), K::version(&()), K::kind(&()));
+        self.register_as::<K>(gvk)
+    }
+
+    /// Registers the type `K` for `gvk`. This is for types without a kind of their own, such as
+    /// `kube::core::DynamicObject`, and for a type that several versions share.
+    ///
+    /// # Errors
+    /// [`Error::Registered`] if another type is registered for this kind.
+    pub fn register_as<K>(&mut self, gvk: GroupVersionKind) -> Result<(), Error>
+    where
+        K: DeserializeOwned + Send + Sync + 'static,
+    {
+        let new = Registered {
+            id: TypeId::of::<K>(),
+            name: type_name::<K>(),
+            decode: |json| Ok(Box::new(serde_json::from_slice::<K>(json)?)),
+        };
+        match self.types.get(&gvk) {
+            Some(registered) if registered.id == new.id => return Ok(()),
+            Some(registered) => {
+                return Err(Error::Registered {
+                    gvk,
+                    registered: registered.name,
+                    refused: new.name,
+                });
+            }
+            None => {}
+        }
+        self.kinds.entry(new.id).or_default().push(gvk.clone());
+        self.types.insert(gvk, new);
+        Ok(())
+    }
+
+    /// True if a type is registered for `gvk`.
+    pub fn recognizes(&self, gvk: &GroupVersionKind) -> bool {
+        self.types.contains_key(gvk)
+    }
+
+    /// All kinds for which a type is registered, sorted.
+    pub fn all_kinds(&self) -> impl Iterator<Item = &GroupVersionKind> {
+        self.types.keys()
+    }
+
+    /// The kinds of the type `K`, in the order in which they were registered.
+    ///
+    /// # Errors
+    /// [`Error::UnknownType`] if there is none.
+    pub fn kinds_of<K: 'static>(&self) -> Result<&[GroupVersionKind], Error> {
+        let kinds = self.kinds.get(&TypeId::of::<K>());
+        kinds
+            .map(Vec::as_slice)
+            .ok_or(Error::UnknownType(type_name::<K>()))
+    }
+
+    /// The kind of the type `K`.
+    ///
+    /// # Errors
+    /// [`Error::UnknownType`] if there is none, and [`Error::SeveralKinds`] if there are several.
+    pub fn kind_of<K: 'static>(&self) -> Result<&GroupVersionKind, Error> {
+        match self.kinds_of::<K>()? {
+            [kind] => Ok(kind),
+            kinds => Err(Error::SeveralKinds {
+                type_name: type_name::<K>(),
+                kinds: kinds.to_vec(),
+            }),
+        }
+    }
+
+    /// Decodes the JSON of an object as the type that is registered for its `apiVersion` and `kind`.
+    ///
+    /// # Errors
+    /// [`Error::NoKind`] if the JSON does not tell its kind, and those of [`Scheme::decode_as`].
+    pub fn decode(&self, json: &[u8]) -> Result<Decoded, Error> {
+        let head: Head = serde_json::from_slice(json).map_err(Error::NoKind)?;
+        self.decode_as(GroupVersionKind::of(&head.api_version, head.kind), json)
+    }
+
+    /// Decodes the JSON of an object as the type that is registered for `gvk`, for example an item
+    /// of a list, which need not repeat its kind.
+    ///
+    /// # Errors
+    /// [`Error::UnknownKind`] if no type is registered for `gvk`, and [`Error::Decode`] if the object
+    /// is not of this type.
+    pub fn decode_as(&self, gvk: GroupVersionKind, json: &[u8]) -> Result<Decoded, Error> {
+        let Some(registered) = self.types.get(&gvk) else {
+            return Err(Error::UnknownKind(gvk));
+        };
+        match (registered.decode)(json) {
+            Ok(object) => Ok(Decoded { gvk, object }),
+            Err(source) => Err(Error::Decode {
+                gvk,
+                type_name: registered.name,
+                source,
+            }),
+        }
+    }
+}

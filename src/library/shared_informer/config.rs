@@ -1,0 +1,83 @@
+//! Settings of a shared informer.
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use kubefan_core::api::Selection;
+use kubefan_core::informer::Hooks;
+use kubefan_core::informer::StartError;
+
+use super::DecodeError;
+
+/// Settings of a [`SharedInformer`](super::SharedInformer).
+#[derive(Clone)]
+pub struct Config {
+    /// The objects that the informer shows. Default is all. A [`Factory`](super::Factory) lists and
+    /// watches only these, unless it has a cache that contains them.
+    pub selection: Selection,
+    /// How objects are kept. Default is [`Storage::Bytes`].
+    pub storage: Storage,
+    /// Functions that are called beside or instead of those of the [`Factory`](super::Factory)
+    /// ([`informer::Config::hooks`](kubefan_core::informer::Config::hooks)). Default is none.
+    ///
+    /// A transform is called instead of the factory's. It does not concern other informers, so its
+    /// cache is shared only by informers with clones of the same hooks. A failure handler is called
+    /// beside the factory's, and does not keep a cache from being shared. If the informer runs already,
+    /// it keeps the failure handler of its first user. An informer of
+    /// [`SharedInformer::new`](super::SharedInformer::new) calls no hooks, because its cache is made
+    /// elsewhere.
+    pub hooks: Hooks,
+    /// Called for each object that is not of the informer's type: with [`Storage::Decoded`] usually
+    /// once for each of its states, but again by a handler that is far behind, and by each handler for
+    /// the final state of a deletion if only that cannot be decoded; otherwise whenever it is to be
+    /// decoded. It must not read the informer. Default logs a warning.
+    pub on_decode_error: Arc<dyn Fn(&DecodeError) + Send + Sync>,
+    /// Called when the API server refuses the informer, once for each reason until the informer was
+    /// ready. A [`Factory`](super::Factory) tries again. Default logs a warning.
+    pub on_start_error: Arc<dyn Fn(&StartError) + Send + Sync>,
+}
+
+/// How a shared informer keeps its objects.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum Storage {
+    /// As the API server's bytes. Each read and each handler decodes the object again. This takes
+    /// the least memory.
+    #[default]
+    Bytes,
+    /// As bytes, and as decoded objects that listers and handlers share. This takes the least time.
+    Decoded,
+}
+
+impl Config {
+    /// The shortest interval of a handler's resync, as in client-go.
+    pub const LEAST_RESYNC: Duration = Duration::from_secs(1);
+}
+
+impl Default for Config {
+    fn default() -> Self {
+        Self {
+            selection: Selection::default(),
+            storage: Storage::default(),
+            hooks: Hooks::default(),
+            on_decode_error: Arc::new(|error| {
+                let source = error as &(dyn std::error::Error + 'static);
+                tracing::warn!(error = source, "an object is left out");
+            }),
+            on_start_error: Arc::new(|error| {
+                let source = error as &(dyn std::error::Error + 'static);
+                tracing::warn!(error = source, "an informer is not started");
+            }),
+        }
+    }
+}
+
+impl fmt::Debug for Config {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Config")
+            .field("selection", &self.selection)
+            .field("storage", &self.storage)
+            .field("hooks", &self.hooks)
+            .finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,491 @@
+//! Factory: starts shared informers, and shares those that exist already.
+
+use std::any::Any;
+use std::any::TypeId;
+use std::collections::HashMap;
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::Weak;
+use std::time::Duration;
+
+use kube::Resource;
+use kube::core::PartialObjectMeta;
+use parking_lot::Mutex;
+use serde::de::DeserializeOwned;
+use tokio::sync::watch;
+
+use kubefan_core::api::FieldSelector;
+use kubefan_core::api::GroupVersionResource;
+use kubefan_core::api::LabelSelector;
+use kubefan_core::api::Malformed;
+use kubefan_core::api::Selection;
+use kubefan_core::api::WireFormat;
+use kubefan_core::cache::Reader;
+use kubefan_core::informer;
+use kubefan_core::informer::Hooks;
+use kubefan_core::informer::Informer;
+use kubefan_core::informer::InformerSet;
+use kubefan_core::informer::LiveRestMapper;
+use kubefan_core::informer::ObjectContent;
+use kubefan_core::informer::StartError;
+use kubefan_core::informer::TransformId;
+use kubefan_core::shutdown::Shutdown;
+use kubefan_core::upstream;
+use kubefan_core::upstream::Client;
+use kubefan_core::upstream::NotCacheable;
+
+use super::Config;
+use super::SharedInformer;
+use super::Storage;
+use super::informer::Shared;
+use super::source::Source;
+
+/// How long a factory waits before it starts an informer again that ended.
+const RESTART_PAUSE: Duration = Duration::from_secs(1);
+
+/// Starts shared informers. Clones share them.
+///
+/// There is one [`SharedInformer`] for each Rust type, selection, storage and transform, however often
+/// it is asked for. Below it is a cache, which lists and watches only the objects of the informer's
+/// selection. If a cache is running already whose selection [contains](Selection::contains) the
+/// informer's, they share it, and the informer shows the objects of its own selection. So a program
+/// that needs a wide and a narrow informer asks for the wide one first. An informer is
+/// restarted if it ends, for example because a custom resource is defined again; its handlers then
+/// get the difference. After its last user, the informer is stopped when it was idle for
+/// [`informer::Config::idle_timeout`](kubefan_core::informer::Config::idle_timeout).
+///
+/// # Rights
+///
+/// The program needs `list` and `watch` of the resources of its informers, in all namespaces or in those
+/// of their selections, and what it reads and writes itself. Discovery may be read by every
+/// authenticated user. This ClusterRole is sufficient for informers of Pods and of a custom resource:
+///
+/// ```yaml
+/// apiVersion: rbac.authorization.k8s.io/v1
+/// kind: ClusterRole
+/// metadata:
+///   name: my-controller
+/// rules:
+///   - apiGroups: [""]
+///     resources: [pods]
+///     verbs: [list, watch]
+///   - apiGroups: [example.com]
+///     resources: [widgets]
+///     verbs: [list, watch]
+/// ```
+///
+/// With a right to `list` and `watch` CustomResourceDefinitions (`apiextensions.k8s.io`) a change of a
+/// definition is noticed at once, and informers may select by the fields that it declares. Without it
+/// discovery is polled once a minute, and the API server ends the watches when a definition changes,
+/// after which the informer lists again. With a right to `list` and `watch` APIServices
+/// (`apiregistration.k8s.io`) a resource of an aggregated API server is refused; without it, the
+/// program's word counts that it names none.
+///
+/// # Metrics
+///
+/// A [`Manager`](crate::manager::Manager) renders the metrics of its factory's caches. A program
+/// without one makes the [`InformerSet`] itself, gives it to [`Factory::new`], and calls
+/// [`InformerSet::sample`] from [`Registry::on_scrape`](kubefan_core::telemetry::Registry::on_scrape).
+#[derive(Clone)]
+pub struct Factory(Arc<Inner>);
+
+struct Inner {
+    informers: InformerSet,
+    mapper: Arc<LiveRestMapper>,
+    shutdown: Shutdown,
+    started: Mutex<HashMap<Key, Weak<dyn Started>>>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+struct Key {
+    object_type: TypeId,
+    gvr: GroupVersionResource,
+    selection: Selection,
+    storage: Storage,
+    content: ObjectContent,
+    transform: Option<TransformId>,
+}
+
+/// Why a factory has no informer of a resource.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("there can be no informer of {resource}")]
+pub struct FactoryError {
+    /// The resource.
+    pub resource: GroupVersionResource,
+    source: NotCacheable,
+}
+
+/// An informer of any type.
+trait Started: Any + Send + Sync {
+    fn synced(&self) -> Pin<Box<dyn Future<Output = bool> + Send + '_>>;
+
+    fn into_any(self: Arc<Self>) -> Arc<dyn Any + Send + Sync>;
+}
+
+// === impl Factory ===
+
+impl Factory {
+    /// A factory of informers of the API server of `client`, after it has discovered the resources.
+    /// `client` may also be a `kube::Client`. The factory's tasks belong to `shutdown`.
+    ///
+    /// # Errors
+    ///
+    /// If discovery fails.
+    ///
+    /// # Panics
+    ///
+    /// Outside of a tokio runtime.
+    pub async fn start(
+        client: impl Into<Client>,
+        config: informer::Config,
+        shutdown: Shutdown,
+    ) -> Result<Self, upstream::Error> {
+        let client = client.into();
+        let mapper = Arc::new(LiveRestMapper::discover(client.clone()).await?);
+        let informers = InformerSet::new(client, config, shutdown.clone());
+        let (live, all) = (Arc::clone(&mapper), informers.clone());
+        shutdown.spawn_background(async move { live.run(all).await });
+        Ok(Self::new(informers, mapper, shutdown))
+    }
+
+    /// A factory that shares `informers` with other users. `mapper` must be
+    /// [running](LiveRestMapper::run).
+    pub fn new(informers: InformerSet, mapper: Arc<LiveRestMapper>, shutdown: Shutdown) -> Self {
+        Self(Arc::new(Inner {
+            informers,
+            mapper,
+            shutdown,
+            started: Mutex::default(),
+        }))
+    }
+
+    /// The informers below the shared ones, for their metrics.
+    pub(crate) fn informers(&self) -> &InformerSet {
+        &self.0.informers
+    }
+
+    /// The resources and kinds of the API server.
+    pub fn rest_mapper(&self) -> &LiveRestMapper {
+        &self.0.mapper
+    }
+
+    /// The informer of the objects of type `K` that `config` selects. It is started if there is none
+    /// yet. If there is one, it keeps its own error functions and failure handler.
+    ///
+    /// # Errors
+    ///
+    /// [`FactoryError`] if the API server has no such resource now, or it cannot be cached.
+    /// [`Factory::wait_for`] waits for a resource.
+    ///
+    /// # Panics
+    ///
+    /// Outside of a tokio runtime.
+    pub fn informer<K>(&self, config: Config) -> Result<SharedInformer<K>, FactoryError>
+    where
+        K: Resource<DynamicType = ()> + DeserializeOwned + Send + Sync + 'static,
+    {
+        let gvr = GroupVersionResource::new(K::group(&()), K::version(&()), K::plural(&()));
+        self.informer_of(&gvr, config)
+    }
+
+    /// Like [`Factory::informer`], for a type that does not name its resource, such as
+    /// `kube::core::DynamicObject` or `kube::core::PartialObjectMeta`.
+    ///
+    /// # Errors
+    ///
+    /// As for [`Factory::informer`].
+    ///
+    /// # Panics
+    ///
+    /// Outside of a tokio runtime.
+    pub fn informer_of<K>(
+        &self,
+        gvr: &GroupVersionResource,
+        config: Config,
+    ) -> Result<SharedInformer<K>, FactoryError>
+    where
+        K: DeserializeOwned + Send + Sync + 'static,
+    {
+        self.informer_with(gvr, config, ObjectContent::Whole)
+    }
+
+    /// Like [`Factory::informer_of`], of the objects' metadata. The API server sends nothing else,
+    /// unless a cache of whole objects is running that contains them. The selection may name labels,
+    /// namespace and name, but no other fields.
+    ///
+    /// # Errors
+    ///
+    /// As for [`Factory::informer`].
+    ///
+    /// # Panics
+    ///
+    /// Outside of a tokio runtime.
+    pub fn metadata_informer(
+        &self,
+        gvr: &GroupVersionResource,
+        config: Config,
+    ) -> Result<SharedInformer<PartialObjectMeta>, FactoryError> {
+        self.informer_with(gvr, config, ObjectContent::Metadata)
+    }
+
+    fn informer_with<K>(
+        &self,
+        gvr: &GroupVersionResource,
+        config: Config,
+        content: ObjectContent,
+    ) -> Result<SharedInformer<K>, FactoryError>
+    where
+        K: DeserializeOwned + Send + Sync + 'static,
+    {
+        let key = Key {
+            object_type: TypeId::of::<K>(),
+            gvr: gvr.clone(),
+            selection: config.selection.clone(),
+            storage: config.storage,
+            content,
+            transform: self.0.informers.own_hooks(&config.hooks).transform_id(),
+        };
+        if let Some(running) = self.running(&key) {
+            return Ok(running);
+        }
+        let refused = |source| FactoryError {
+            resource: gvr.clone(),
+            source,
+        };
+        let mapper = &self.0.mapper;
+        mapper.refresh_unless_known(gvr);
+        let spec = mapper.named_informer_spec(gvr, WireFormat::Json);
+        let spec = spec.map_err(refused)?;
+        let (readers, source) = watch::channel(None);
+        let keeper = Keeper {
+            factory: self.clone(),
+            gvr: gvr.clone(),
+            selection: config.selection.clone(),
+            content,
+            hooks: config.hooks.clone(),
+            readers,
+            on_start_error: Arc::clone(&config.on_start_error),
+        };
+        let source = Source::new(source);
+        let shutdown = self.0.shutdown.clone();
+        // Made and spawned without the lock of the map: a runtime that is shutting down drops a task
+        // while it is spawned, and with it functions of the program.
+        let informer = SharedInformer::of_source(source, spec.resource, config, shutdown);
+        let shared: Arc<dyn Started> = informer.shared().clone();
+        let earlier = {
+            let mut started = self.0.started.lock();
+            let earlier = started.get(&key).and_then(Weak::upgrade);
+            if earlier.is_none() {
+                started.retain(|_, informer| informer.strong_count() > 0);
+                started.insert(key, Arc::downgrade(&shared));
+            }
+            earlier
+        };
+        if let Some(earlier) = earlier.and_then(informer_of) {
+            return Ok(earlier);
+        }
+        self.0.shutdown.spawn_background(keeper.keep());
+        Ok(informer)
+    }
+
+    fn running<K: DeserializeOwned + Send + Sync + 'static>(
+        &self,
+        key: &Key,
+    ) -> Option<SharedInformer<K>> {
+        let running = self.0.started.lock().get(key).and_then(Weak::upgrade);
+        running.and_then(informer_of)
+    }
+
+    /// The informers of several namespaces, one for each, in the order of `namespaces`. Each has its
+    /// own handlers and listers, and shows the objects of `config`'s selection in its namespace.
+    ///
+    /// # Errors
+    ///
+    /// As for [`Factory::informer`].
+    ///
+    /// # Panics
+    ///
+    /// Outside of a tokio runtime.
+    pub fn informers_in<K>(
+        &self,
+        namespaces: &[&str],
+        config: &Config,
+    ) -> Result<Vec<SharedInformer<K>>, FactoryError>
+    where
+        K: Resource<DynamicType = ()> + DeserializeOwned + Send + Sync + 'static,
+    {
+        let of_namespace = |namespace: &&str| {
+            let mut config = config.clone();
+            config.selection.namespace = Some((*namespace).to_owned());
+            self.informer(config)
+        };
+        namespaces.iter().map(of_namespace).collect()
+    }
+
+    /// The selection of objects of `gvr` that the parameters of a request select: `namespace`
+    /// (`None`: all), `labelSelector` and `fieldSelector`, which may be empty.
+    ///
+    /// # Errors
+    ///
+    /// If a selector is malformed, or names a field by which the API server does not select objects
+    /// of `gvr`. Of an unknown resource, only name and namespace are known.
+    pub fn selection(
+        &self,
+        gvr: &GroupVersionResource,
+        namespace: Option<&str>,
+        label_selector: &str,
+        field_selector: &str,
+    ) -> Result<Selection, Malformed> {
+        let spec = self.0.mapper.named_informer_spec(gvr, WireFormat::Json);
+        let fields = spec.map(|spec| spec.fields).unwrap_or_default();
+        Ok(Selection {
+            namespace: namespace.map(str::to_owned),
+            labels: LabelSelector::parse(label_selector)?,
+            fields: FieldSelector::parse(field_selector, &fields)?,
+            shard: None,
+        })
+    }
+
+    /// Waits until the API server has the resource of `K`, such as that of a custom resource whose
+    /// definition comes later. Then [`Factory::informer`] has an informer of it, unless the resource is
+    /// removed again. It needs no right but that to read discovery, which every authenticated user
+    /// has. While the API server does not answer, it goes on waiting, so a program waits for its end
+    /// beside it, as with `tokio::select!`.
+    ///
+    /// Cancel safe.
+    ///
+    /// # Errors
+    ///
+    /// [`FactoryError`] if there is such a resource, but it cannot be cached.
+    pub async fn wait_for<K>(&self) -> Result<(), FactoryError>
+    where
+        K: Resource<DynamicType = ()>,
+    {
+        let gvr = GroupVersionResource::new(K::group(&()), K::version(&()), K::plural(&()));
+        self.wait_for_resource(&gvr).await
+    }
+
+    /// Like [`Factory::wait_for`], for a type that does not name its resource.
+    ///
+    /// # Errors
+    ///
+    /// As for [`Factory::wait_for`].
+    pub async fn wait_for_resource(&self, gvr: &GroupVersionResource) -> Result<(), FactoryError> {
+        let Inner {
+            informers, mapper, ..
+        } = &*self.0;
+        loop {
+            mapper.wait_for(gvr, informers).await;
+            match mapper.named_informer_spec(gvr, WireFormat::Json) {
+                Ok(_) => return Ok(()),
+                // It was removed again.
+                Err(NotCacheable::Unknown) => {}
+                Err(source) => {
+                    return Err(FactoryError {
+                        resource: gvr.clone(),
+                        source,
+                    });
+                }
+            }
+        }
+    }
+
+    /// Waits until all informers that were started have a complete list, and returns true. Returns
+    /// false if one has ended. Cancel safe.
+    pub async fn wait_for_cache_sync(&self) -> bool {
+        let started: Vec<_> = {
+            let started = self.0.started.lock();
+            started.values().filter_map(Weak::upgrade).collect()
+        };
+        for informer in started {
+            if !informer.synced().await {
+                return false;
+            }
+        }
+        true
+    }
+}
+
+/// The informer, which has this type if its [`Key`] does.
+fn informer_of<K>(started: Arc<dyn Started>) -> Option<SharedInformer<K>>
+where
+    K: DeserializeOwned + Send + Sync + 'static,
+{
+    let shared = started.into_any().downcast().ok()?;
+    Some(SharedInformer::from_shared(shared))
+}
+
+// === impl Started ===
+
+impl<K: DeserializeOwned + Send + Sync + 'static> Started for Shared<K> {
+    fn synced(&self) -> Pin<Box<dyn Future<Output = bool> + Send + '_>> {
+        Box::pin(self.wait_for_sync())
+    }
+
+    fn into_any(self: Arc<Self>) -> Arc<dyn Any + Send + Sync> {
+        self
+    }
+}
+
+// === impl Keeper ===
+
+/// Keeps a cache running for a shared informer.
+struct Keeper {
+    factory: Factory,
+    gvr: GroupVersionResource,
+    selection: Selection,
+    content: ObjectContent,
+    hooks: Hooks,
+    readers: watch::Sender<Option<Reader>>,
+    on_start_error: Arc<dyn Fn(&StartError) + Send + Sync>,
+}
+
+impl Keeper {
+    /// Ends with the last user of the shared informer.
+    async fn keep(self) {
+        let mut reported = None;
+        while !self.readers.is_closed() {
+            match self.start() {
+                Some(Ok(informer)) => {
+                    let _hold = informer.hold();
+                    let reader = informer.reader().clone();
+                    // Listers show the last state also of a cache that they have not read yet.
+                    reader.keep_lost();
+                    self.readers.send_replace(Some(reader.clone()));
+                    let ended = async {
+                        if reader.ready().await {
+                            reported = None;
+                        }
+                        reader.closed().await;
+                    };
+                    tokio::select! {
+                        () = ended => {}
+                        () = self.readers.closed() => return,
+                    }
+                }
+                Some(Err(error)) if reported != Some(error) => {
+                    reported = Some(error);
+                    (self.on_start_error)(&error);
+                }
+                Some(Err(_)) | None => {}
+            }
+            tokio::select! {
+                () = tokio::time::sleep(RESTART_PAUSE) => {}
+                () = self.readers.closed() => return,
+            }
+        }
+    }
+
+    /// `None` if the API server does not have the resource now.
+    fn start(&self) -> Option<Result<Arc<Informer>, StartError>> {
+        let factory = &self.factory.0;
+        factory.mapper.refresh_unless_known(&self.gvr);
+        let spec = factory
+            .mapper
+            .named_informer_spec(&self.gvr, WireFormat::Json);
+        let spec = spec.ok()?;
+        let informers = &factory.informers;
+        Some(informers.get_or_start_with(&spec, &self.selection, self.content, &self.hooks))
+    }
+}

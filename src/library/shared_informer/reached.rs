@@ -1,0 +1,349 @@
+//! Reached: the state that a handler was told, and the steps from there to a newer one.
+
+use std::collections::BTreeMap;
+use std::collections::HashMap;
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+use kubefan_core::api::Object;
+use kubefan_core::api::ObjectKey;
+use kubefan_core::api::ResourceVersion;
+use kubefan_core::api::Selection;
+use kubefan_core::cache::Snapshot;
+use kubefan_core::concurrency::CoopBudget;
+use kubefan_core::concurrency::drop_elsewhere;
+
+/// From this number of objects on, old states are freed on another thread. Lower in tests, which have
+/// few objects.
+pub(super) const MANY: usize = if cfg!(test) { 8 } else { 1000 };
+/// Budget units of an object that is copied or compared.
+const UNITS_PER_OBJECT: usize = CoopBudget::UNITS / 4096;
+
+/// One change that a handler is told next.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Step {
+    Added {
+        object: Arc<Object>,
+        is_initial_list: bool,
+    },
+    Updated {
+        old: Arc<Object>,
+        new: Arc<Object>,
+    },
+    Deleted {
+        /// The state that the handler was told last.
+        before: Arc<Object>,
+        /// The last known state.
+        object: Arc<Object>,
+        is_final_state_known: bool,
+    },
+}
+
+/// The objects that a handler knows.
+#[derive(Default)]
+pub(super) enum Reached {
+    /// Nothing was recorded yet.
+    #[default]
+    Nothing,
+    /// All objects of a cache: those of a snapshot, and the changes since then.
+    Everything {
+        base: Snapshot,
+        /// The objects that changed after `base`, in their last state; `None` if an object is gone.
+        since: HashMap<ObjectKey, Option<Arc<Object>>>,
+    },
+    /// The selected objects of a cache. A snapshot would also keep the old states of all others
+    /// (`a_narrow_handler_keeps_only_the_objects_that_it_selects`).
+    Selected(BTreeMap<ObjectKey, Arc<Object>>),
+}
+
+// === impl Step ===
+
+impl Step {
+    /// The step of an object that was present at first.
+    pub(super) fn initial(object: Arc<Object>) -> Self {
+        Self::Added {
+            object,
+            is_initial_list: true,
+        }
+    }
+
+    /// The step of an object whose deletion was not seen.
+    pub(super) fn missed_deletion(object: &Arc<Object>) -> Self {
+        Self::Deleted {
+            before: Arc::clone(object),
+            object: Arc::clone(object),
+            is_final_state_known: false,
+        }
+    }
+}
+
+// === impl Reached ===
+
+impl Reached {
+    /// The state of a handler that was told all objects of `snapshot`.
+    pub(super) fn everything(snapshot: Snapshot) -> Self {
+        Self::Everything {
+            base: snapshot,
+            since: HashMap::new(),
+        }
+    }
+
+    /// Records that the handler was told the state of the object at `key`.
+    pub(super) fn apply(&mut self, key: ObjectKey, object: Option<Arc<Object>>) {
+        match (self, object) {
+            (Self::Nothing, _) => {}
+            (Self::Everything { since, .. }, object) => {
+                since.insert(key, object);
+            }
+            (Self::Selected(objects), Some(object)) => {
+                objects.insert(key, object);
+            }
+            (Self::Selected(objects), None) => {
+                objects.remove(&key);
+            }
+        }
+    }
+
+    /// How many objects have changed since the snapshot, if there is one.
+    pub(super) fn changed(&self) -> usize {
+        match self {
+            Self::Nothing | Self::Selected(_) => 0,
+            Self::Everything { since, .. } => since.len(),
+        }
+    }
+
+    /// True if there is a snapshot, and it is of an earlier version than `version`.
+    pub(super) fn is_older_than(&self, version: ResourceVersion) -> bool {
+        match self {
+            Self::Nothing | Self::Selected(_) => false,
+            Self::Everything { base, .. } => base.resource_version() < version,
+        }
+    }
+
+    /// Collects the objects that the handler knows, in key order.
+    async fn objects(&self, budget: &mut CoopBudget) -> Vec<Arc<Object>> {
+        match self {
+            Self::Nothing => Vec::new(),
+            Self::Everything { base, since } => {
+                let mut changed = BTreeMap::new();
+                for (key, object) in since {
+                    changed.insert(key, object.as_ref());
+                    after_object(budget).await;
+                }
+                let everything = Selection::default();
+                let merged = merged(base.list(&everything, None), changed);
+                collect(merged, budget).await
+            }
+            Self::Selected(objects) => collect(objects.values().cloned().map(Some), budget).await,
+        }
+    }
+
+    /// Returns the steps that return all objects again, and the unchanged state.
+    pub(super) async fn resync(self) -> (VecDeque<Step>, Self) {
+        let mut budget = CoopBudget::new();
+        let again = |object| Step::Updated {
+            old: Arc::clone(&object),
+            new: object,
+        };
+        let objects = self.objects(&mut budget).await.into_iter();
+        let steps = collect(objects.map(|object| Some(again(object))), &mut budget).await;
+        (steps.into(), self)
+    }
+
+    /// Returns the steps that lead to the objects of `selection` in `snapshot`, and the state after
+    /// them.
+    pub(super) async fn advance(
+        self,
+        snapshot: Snapshot,
+        selection: Arc<Selection>,
+    ) -> (VecDeque<Step>, Self) {
+        let mut budget = CoopBudget::new();
+        // A narrow selection may have to look at all objects of the cache.
+        let candidates = snapshot.candidates(&selection, None);
+        let selected =
+            candidates.map(|object| selection.matches(object).then(|| Arc::clone(object)));
+        let new = collect(selected, &mut budget).await;
+        let reached = match selection.is_everything() {
+            true => Self::everything(snapshot),
+            false => {
+                let mut selected = BTreeMap::new();
+                for object in &new {
+                    selected.insert(object.key.clone(), Arc::clone(object));
+                    after_object(&mut budget).await;
+                }
+                Self::Selected(selected)
+            }
+        };
+        let steps = match self {
+            Self::Nothing => {
+                let steps = new.into_iter().map(|object| Some(Step::initial(object)));
+                collect(steps, &mut budget).await.into()
+            }
+            old => {
+                let known = old.objects(&mut budget).await;
+                let steps = difference(&known, &new, &mut budget).await;
+                if known.len().max(new.len()) >= MANY {
+                    drop_elsewhere((old, known, new));
+                }
+                steps
+            }
+        };
+        (steps, reached)
+    }
+}
+
+/// Yields if the budget is spent after work for one more object.
+async fn after_object(budget: &mut CoopBudget) {
+    budget.charge(UNITS_PER_OBJECT);
+    budget.proceed().await;
+}
+
+/// Collects the items that are there, and yields in between.
+async fn collect<T>(items: impl Iterator<Item = Option<T>>, budget: &mut CoopBudget) -> Vec<T> {
+    let mut collected = Vec::new();
+    for item in items {
+        collected.extend(item);
+        after_object(budget).await;
+    }
+    collected
+}
+
+/// Returns `base` in key order, with the states of `since` in place of its own; `None` for an object
+/// that is gone.
+fn merged<'a>(
+    base: impl Iterator<Item = Arc<Object>>,
+    since: BTreeMap<&'a ObjectKey, Option<&'a Arc<Object>>>,
+) -> impl Iterator<Item = Option<Arc<Object>>> {
+    let (mut base, mut since) = (base.peekable(), since.into_iter().peekable());
+    let next = move || {
+        let Some((key, _)) = since.peek() else {
+            return base.next().map(Some);
+        };
+        if let Some(before) = base.next_if(|object| object.key < **key) {
+            return Some(Some(before));
+        }
+        base.next_if(|object| object.key == **key);
+        since.next().map(|(_, changed)| changed.cloned())
+    };
+    std::iter::from_fn(next)
+}
+
+/// Returns the steps that lead from `old` to `new`, both in key order: first the deletions, then the
+/// others by resource version, as the cache orders the difference of a relist. An object that was
+/// recreated with another uid is deleted and added.
+async fn difference(
+    old: &[Arc<Object>],
+    new: &[Arc<Object>],
+    budget: &mut CoopBudget,
+) -> VecDeque<Step> {
+    let mut steps = VecDeque::new();
+    // The number keeps objects apart that have the same version.
+    let mut changed = BTreeMap::new();
+    let mut old = old.iter().peekable();
+    for (number, object) in new.iter().enumerate() {
+        while let Some(gone) = old.next_if(|old| old.key < object.key) {
+            steps.push_back(Step::missed_deletion(gone));
+            after_object(budget).await;
+        }
+        let known = old.next_if(|old| old.key == object.key);
+        after_object(budget).await;
+        if known.is_some_and(|known| Arc::ptr_eq(known, object)) {
+            continue;
+        }
+        if known.is_some_and(|known| known.resource_version == object.resource_version) {
+            // Their bytes are compared.
+            budget.charge(object.body.len());
+        }
+        if known == Some(object) {
+            continue;
+        }
+        let is_recreated = known.is_some_and(|known| known.uid() != object.uid());
+        if is_recreated {
+            steps.extend(known.map(Step::missed_deletion));
+        }
+        let known = known.filter(|_| !is_recreated);
+        changed.insert((object.resource_version, number), (object, known));
+    }
+    for gone in old {
+        steps.push_back(Step::missed_deletion(gone));
+        after_object(budget).await;
+    }
+    for (object, known) in changed.into_values() {
+        let object = Arc::clone(object);
+        steps.push_back(match known {
+            Some(known) => Step::Updated {
+                old: Arc::clone(known),
+                new: object,
+            },
+            None => Step::Added {
+                object,
+                is_initial_list: false,
+            },
+        });
+        after_object(budget).await;
+    }
+    steps
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use kubefan_core::api::ObjectValues;
+
+    fn object(name: &str, version: u64, uid: &str) -> Arc<Object> {
+        let values = ObjectValues {
+            uid: uid.into(),
+            ..ObjectValues::default()
+        };
+        let key = ObjectKey::new(Some("n"), name);
+        let version = ResourceVersion(version);
+        Arc::new(Object::new(key, version, &values, Default::default()))
+    }
+
+    /// A step as text: `+` added, `~` updated, `-` deleted, with the version.
+    fn text(step: &Step) -> String {
+        let name = |object: &Object| format!("{}{}", object.key.name(), object.resource_version);
+        match step {
+            Step::Added { object, .. } => format!("+{}", name(object)),
+            Step::Updated { old, new } => format!("{}~{}", name(old), name(new)),
+            Step::Deleted { object, .. } => format!("-{}", name(object)),
+        }
+    }
+
+    #[tokio::test]
+    async fn the_difference_deletes_first_and_follows_the_versions() {
+        let old = [
+            object("a", 1, "1"),
+            object("b", 2, "2"),
+            object("c", 3, "3"),
+            object("d", 4, "4"),
+            object("f", 5, "5"),
+        ];
+        let new = [
+            object("b", 9, "2"),
+            old[2].clone(),
+            object("d", 8, "recreated"),
+            object("e", 7, "7"),
+        ];
+        let budget = &mut CoopBudget::new();
+        let steps = difference(&old, &new, budget).await;
+        let steps: Vec<_> = steps.iter().map(text).collect();
+        assert_eq!(steps, ["-a1", "-d4", "-f5", "+e7", "+d8", "b2~b9"]);
+        assert!(difference(&new, &new, budget).await.is_empty());
+    }
+
+    #[test]
+    fn later_states_replace_those_of_the_snapshot() {
+        let base = ["b", "d", "f"].map(|name| object(name, 1, name));
+        let mut since = HashMap::new();
+        for (name, state) in [("a", Some(2)), ("d", Some(3)), ("f", None), ("g", Some(4))] {
+            let state = state.map(|version| object(name, version, name));
+            since.insert(ObjectKey::new(Some("n"), name), state);
+        }
+        let since = since.iter().map(|(key, object)| (key, object.as_ref()));
+        let objects = merged(base.into_iter(), since.collect());
+        let objects = objects.flatten();
+        let found: Vec<_> = objects.map(|object| text(&Step::initial(object))).collect();
+        assert_eq!(found, ["+a2", "+b1", "+d3", "+g4"]);
+    }
+}

@@ -1,0 +1,81 @@
+//! What kubefan reads and opens before its listeners accept connections. What is wrong with it is
+//! reported at once, because waiting does not help.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use anyhow::Context;
+use tokio::task::spawn_blocking;
+
+use crate::audit::AuditLog;
+use crate::config::ServeConfig;
+use crate::identity;
+use crate::identity::AuthorityFiles;
+use crate::net::Acceptor;
+use kubefan_core::shutdown::Shutdown;
+use kubefan_core::telemetry::Registry;
+
+use super::tls::Certificate;
+
+/// The certificates of the listeners, the authorities in files, and the audit log.
+pub(super) struct Files {
+    pub(super) certificate: Option<Certificate>,
+    pub(super) admin_certificate: Option<Certificate>,
+    /// Where the authorities of client certificates are from, unless no listener asks for them.
+    pub(super) authorities: Option<AuthorityFiles>,
+    pub(super) audit: Option<Arc<AuditLog>>,
+}
+
+impl Files {
+    /// Reads the files that `config` names. Blocks no thread of the runtime: a file may be a pipe, or
+    /// on a file system that does not answer. Cancel safe.
+    ///
+    /// # Errors
+    /// If a file can't be read or written, or has not what is expected.
+    pub(super) async fn read(config: &ServeConfig, registry: &Registry) -> anyhow::Result<Self> {
+        let (given, registry) = (config.clone(), registry.clone());
+        let read = spawn_blocking(move || -> anyhow::Result<Self> {
+            let certificate = Certificate::of_clients(&given.tls, given.listen)?;
+            let admin_certificate = Certificate::of_admin(&given.admin, certificate.as_ref())?;
+            let audit = given.audit_log.as_deref();
+            let audit = audit.map(|path| open_audit_log(path, &registry));
+            Ok(Self {
+                certificate,
+                admin_certificate,
+                authorities: None,
+                audit: audit.transpose()?,
+            })
+        });
+        let mut files = read.await.context("cannot read the files")??;
+        if let Some(sources) = config.authorities.clone()
+            && config.access.mode != identity::Mode::None
+            && !files.asking(config).is_empty()
+        {
+            files.authorities = Some(sources.read().await?);
+        }
+        Ok(files)
+    }
+
+    /// The TLS of the listeners that authenticate callers, and so may ask for client certificates.
+    pub(super) fn asking(&self, config: &ServeConfig) -> Vec<Acceptor> {
+        let admin = self.admin_certificate.as_ref();
+        let admin = admin.filter(|_| config.admin.access.is_some());
+        let certificates = self.certificate.iter().chain(admin);
+        certificates.map(|own| own.acceptor.clone()).collect()
+    }
+
+    /// Reloads the certificates when their files change.
+    pub(super) async fn watch(&self, shutdown: &Shutdown) -> anyhow::Result<()> {
+        let certificates = [&self.certificate, &self.admin_certificate];
+        for certificate in certificates.into_iter().flatten() {
+            certificate.watch(shutdown).await?;
+        }
+        Ok(())
+    }
+}
+
+fn open_audit_log(path: &Path, registry: &Registry) -> anyhow::Result<Arc<AuditLog>> {
+    let log = AuditLog::open(path, registry);
+    let log = log.with_context(|| format!("--audit-log-path: cannot open {}", path.display()));
+    log.map(Arc::new)
+}

@@ -1,0 +1,356 @@
+//! The composition root of `kubefan serve`: creates the rooms from the configuration, runs them and
+//! drains them.
+//!
+//! [`App::open`] opens the listeners, with all that does not need the API server. [`Opened::connect`]
+//! waits for the API server, and then creates the rest, which answers the requests from then on.
+
+mod api_server;
+mod files;
+mod reload;
+mod resources;
+mod tls;
+
+use std::net::SocketAddr;
+use std::num::NonZeroUsize;
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::Context;
+use tokio::net::TcpListener;
+use tower::service_fn;
+
+use crate::audit::AuditLog;
+use crate::config::Resources;
+use crate::config::ServeConfig;
+use crate::identity;
+use crate::identity::AccessControl;
+use crate::ledger::Ledger;
+use crate::ledger::sample_kept;
+use crate::net;
+use crate::net::Listener;
+use crate::net::ServingThreads;
+use crate::server;
+use crate::server::Admin;
+use crate::server::Server;
+use crate::server::Startup;
+use crate::server::WebPageRules;
+use kubefan_core::cache::Dispatcher;
+use kubefan_core::informer::InformerSet;
+use kubefan_core::informer::Requirement;
+use kubefan_core::shutdown::Outcome;
+use kubefan_core::shutdown::Shutdown;
+use kubefan_core::shutdown::Signals;
+use kubefan_core::telemetry::Registry;
+use kubefan_core::upstream::Client;
+use kubefan_core::upstream::Forwarder;
+
+use files::Files;
+use reload::Live;
+use resources::check_rules;
+use resources::require_configured;
+use resources::resources_to_cache;
+use tls::load_authorities;
+
+pub use reload::ConfigSource;
+pub use reload::ConfigWatch;
+pub use reload::Hangups;
+
+/// How often the client certificates and CAs of the kubeconfig are read again.
+const CREDENTIAL_RELOAD_INTERVAL: Duration = Duration::from_secs(600);
+
+/// A running kubefan, which has found the API server.
+pub struct App {
+    live: Arc<Live>,
+    listening: Listening,
+    audit: Option<Arc<AuditLog>>,
+}
+
+/// A kubefan whose listeners accept connections, and that does not know the API server yet. All
+/// requests of clients get 503.
+pub struct Opened {
+    config: ServeConfig,
+    files: Files,
+    startup: Startup,
+    metrics: server::Metrics,
+    listening: Listening,
+}
+
+/// The listeners, and what ends them.
+struct Listening {
+    url: String,
+    admin_url: String,
+    registry: Registry,
+    shutdown: Shutdown,
+    /// The serving threads, which end when this value is dropped; `None` as in
+    /// [`ServeConfig::threads`].
+    _threads: Option<Arc<ServingThreads>>,
+}
+
+impl App {
+    /// Opens the listeners and waits until the API server has answered.
+    ///
+    /// # Errors
+    ///
+    /// As [`App::open`] and [`Opened::connect`].
+    pub async fn start(config: ServeConfig) -> anyhow::Result<Self> {
+        Self::open(config).await?.connect().await
+    }
+
+    /// Opens the listeners.
+    ///
+    /// # Errors
+    ///
+    /// If a listener cannot be opened, or a file of the configuration cannot be used. The message is
+    /// one line and names the flag or file.
+    pub async fn open(config: ServeConfig) -> anyhow::Result<Opened> {
+        let socket = bind("--listen", config.listen).await?;
+        let admin_socket = bind("--admin-listen", config.admin.listen).await?;
+        let registry = Registry::new();
+        let files = Files::read(&config, &registry).await?;
+        let shutdown = Shutdown::new(config.shutdown.clone());
+        let threads = serving_threads(config.threads)?;
+        if threads.is_some() {
+            shutdown.set_background_runtime();
+        }
+        files.watch(&shutdown).await?;
+        if files.authorities.is_some() {
+            // Their connections may last until the authorities are known.
+            for acceptor in files.asking(&config) {
+                acceptor.request_client_certificates(Vec::new());
+            }
+        }
+
+        let startup = Startup::default();
+        let metrics = server::Metrics::new(&registry, &config.memory);
+        let of_connections = net::Metrics::new(&registry);
+        let listener = |name, socket, config| {
+            let (metrics, shutdown) = (of_connections.clone(), shutdown.clone());
+            Listener::new(name, socket, config, metrics, shutdown)
+        };
+        let mut admin_listener = listener("admin", admin_socket, net::Config::admin());
+        if let Some(certificate) = &files.admin_certificate {
+            admin_listener = admin_listener.with_tls(certificate.acceptor.clone());
+        }
+        let evicting = startup.clone();
+        let ledger =
+            Ledger::with_metrics(config.memory, move || evicting.evicted_bytes(), &registry);
+        shutdown.spawn_background(ledger.clone().run());
+        let connections = config.connections.clone();
+        let connections = connections.within_open_files(net::open_files_limit());
+        let mut listener = listener("clients", socket, connections).with_ledger(ledger);
+        if let Some(certificate) = &files.certificate {
+            listener = listener.with_tls(certificate.acceptor.clone());
+        }
+        if let Some(threads) = &threads {
+            listener = listener.on_threads(Arc::clone(threads));
+        }
+        let listening = Listening {
+            url: url(&listener, files.certificate.is_some())?,
+            admin_url: url(&admin_listener, files.admin_certificate.is_some())?,
+            registry: registry.clone(),
+            shutdown: shutdown.clone(),
+            _threads: threads,
+        };
+        listening.log(&config);
+
+        let is_guarded = config.admin.access.is_some();
+        let admin = Admin::new(startup.clone(), registry, shutdown.clone(), is_guarded)
+            .with_web_pages(WebPageRules {
+                has_local_name: config.admin.listen.ip().is_loopback(),
+                are_callers_authenticated: is_guarded,
+            });
+        let admin = service_fn(move |request| admin.clone().answer(request));
+        let service = startup
+            .clone()
+            .into_service(metrics.requests(), config.requests.web_pages);
+        shutdown.spawn(admin_listener.serve(admin));
+        shutdown.spawn(listener.serve(service));
+        Ok(Opened {
+            config,
+            files,
+            startup,
+            metrics,
+            listening,
+        })
+    }
+
+    /// Applies what can change while kubefan runs when its configuration does.
+    pub fn watch_config(&self, watch: ConfigWatch) {
+        watch.run(Arc::clone(&self.live));
+    }
+
+    /// The URL that clients connect to.
+    pub fn url(&self) -> String {
+        self.listening.url.clone()
+    }
+
+    /// The URL of the admin listener, for probes and metrics.
+    pub fn admin_url(&self) -> String {
+        self.listening.admin_url.clone()
+    }
+
+    /// The registry with all metrics of this kubefan.
+    pub fn registry(&self) -> &Registry {
+        &self.listening.registry
+    }
+
+    /// Runs until the first signal arrives, then drains; a second signal aborts the drain.
+    pub async fn run(self, signals: Signals) -> Outcome {
+        let outcome = self.listening.shutdown.run(signals).await;
+        if let Some(audit) = &self.audit {
+            audit.finish().await;
+        }
+        outcome
+    }
+}
+
+impl Opened {
+    /// Waits until the API server has answered, and starts the informers of the configured resources.
+    /// Cancel safe: what it waits for ends with the future, an exec plugin too.
+    ///
+    /// # Errors
+    ///
+    /// If the kubeconfig cannot be used, the API server's certificate cannot be verified, or a
+    /// configured resource does not exist or cannot be cached. The message is one line and names the
+    /// flag, file or server.
+    pub async fn connect(self) -> anyhow::Result<App> {
+        let Self {
+            config,
+            mut files,
+            startup,
+            metrics,
+            listening,
+        } = self;
+        let (registry, shutdown) = (&listening.registry, &listening.shutdown);
+        let client = api_server::connect(&config, &startup).await?;
+        shutdown.spawn_background(renew_credentials(client.clone()));
+        let rest_mapper = api_server::discover(&client, &startup).await?;
+        let rest_mapper = rest_mapper.with_rules(config.rules.clone());
+        let rest_mapper = Arc::new(match config.cache_secrets {
+            true => rest_mapper,
+            false => rest_mapper.excluding("", "secrets"),
+        });
+        check_rules(&config, &rest_mapper)?;
+        let informers = InformerSet::new(client.clone(), config.informer.clone(), shutdown.clone());
+        let required = resources_to_cache(&config.resources, &rest_mapper)?;
+        let need = match &config.resources {
+            Resources::Named(_) => Requirement::Named,
+            Resources::All => Requirement::IfAllowed,
+        };
+        require_configured(need, required, &rest_mapper, &informers);
+
+        let (access, admin_access) = access_controls(&config, &client, &listening);
+        access.watch_roles(&informers, &rest_mapper, registry, shutdown);
+        let asking = files.asking(&config);
+        if let Some(authorities) = files.authorities.take() {
+            load_authorities(&access, authorities, asking, shutdown).await?;
+        }
+        let mut server = Server::new(
+            access,
+            informers.clone(),
+            Arc::clone(&rest_mapper),
+            Forwarder::new(client),
+            config.requests,
+            metrics,
+            shutdown.clone(),
+        );
+        if let Some(audit) = &files.audit {
+            server = server.with_audit(Arc::clone(audit));
+        }
+        startup.finish(server.clone(), admin_access);
+        let live = Live {
+            informers: informers.clone(),
+            rest_mapper: Arc::clone(&rest_mapper),
+            server,
+            registry: registry.clone(),
+            shutdown: shutdown.clone(),
+        };
+        shutdown.spawn_background(async move { rest_mapper.run(informers).await });
+        Ok(App {
+            live: Arc::new(live),
+            listening,
+            audit: files.audit,
+        })
+    }
+}
+
+impl Listening {
+    fn log(&self, config: &ServeConfig) {
+        let (clients, admin, auth) = (&self.url, &self.admin_url, config.access.mode);
+        tracing::info!(clients, %auth, admin, "listening");
+        if config.is_exposed {
+            match auth {
+                identity::Mode::None => tracing::warn!(
+                    clients,
+                    "callers are not authenticated: anyone who reaches this address reads and writes \
+                     with kubefan's rights"
+                ),
+                identity::Mode::Caller | identity::Mode::Delegated => tracing::warn!(
+                    clients,
+                    "TLS is not served: anyone on the network can read the callers' tokens"
+                ),
+            }
+        }
+        if config.admin.is_exposed {
+            tracing::warn!(admin, "anyone who reaches this address reads the metrics");
+        }
+    }
+}
+
+fn url(listener: &Listener, is_tls: bool) -> anyhow::Result<String> {
+    let scheme = if is_tls { "https" } else { "http" };
+    Ok(format!("{scheme}://{}", listener.local_address()?))
+}
+
+/// The access control of clients, and that of the callers of metrics and details if there is one.
+fn access_controls(
+    config: &ServeConfig,
+    client: &Client,
+    listening: &Listening,
+) -> (AccessControl, Option<AccessControl>) {
+    let (registry, shutdown) = (&listening.registry, &listening.shutdown);
+    let metrics = identity::Metrics::new(registry);
+    let new = |config: &identity::Config| {
+        let (client, metrics) = (client.clone(), metrics.clone());
+        AccessControl::new(config, client, metrics, registry, shutdown)
+    };
+    let access = new(&config.access);
+    let sampled = access.clone();
+    registry.on_scrape(move |samples| {
+        for (kind, bytes, limit) in sampled.kept_bytes() {
+            sample_kept(samples, kind, bytes, limit);
+        }
+    });
+    let of_admin = config.admin.access.as_ref();
+    let admin = of_admin.map(|of_admin| match config.access.mode == of_admin.mode {
+        true => access.clone(),
+        false => new(of_admin),
+    });
+    (access, admin)
+}
+
+fn serving_threads(count: Option<NonZeroUsize>) -> anyhow::Result<Option<Arc<ServingThreads>>> {
+    let start = |count| ServingThreads::start(count, Dispatcher::install);
+    let threads = count.map(start).transpose();
+    let threads = threads.context("cannot start the serving threads")?;
+    Ok(threads.map(Arc::new))
+}
+
+/// Reloads the client certificates and CAs of the kubeconfig regularly, because they may be
+/// rotated. Tokens need no reload, because the client renews them itself.
+async fn renew_credentials(client: Client) {
+    loop {
+        tokio::time::sleep(CREDENTIAL_RELOAD_INTERVAL).await;
+        if let Err(error) = client.reload().await {
+            let error = &error as &dyn std::error::Error;
+            tracing::warn!(error, "cannot reload the credentials, keeping the old ones");
+        }
+    }
+}
+
+/// Opens the socket of a listener. An error names `flag`, which sets the address.
+pub async fn bind(flag: &str, address: SocketAddr) -> anyhow::Result<TcpListener> {
+    TcpListener::bind(address)
+        .await
+        .with_context(|| format!("{flag}: cannot listen on {address}"))
+}

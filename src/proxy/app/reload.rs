@@ -1,0 +1,214 @@
+//! Applies a changed configuration to a running kubefan, after SIGHUP and when the file has changed.
+
+use std::io;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use parking_lot::Mutex;
+use prometheus::IntCounterVec;
+use tokio::signal::unix::Signal;
+use tokio::signal::unix::SignalKind;
+use tokio::signal::unix::signal;
+
+use crate::config::Problems;
+use crate::config::ResolvedConfig;
+use crate::config::ServeConfig;
+use crate::identity::WatchedFiles;
+use crate::server::Server;
+use kubefan_core::informer::InformerSet;
+use kubefan_core::informer::LiveRestMapper;
+use kubefan_core::informer::Requirement;
+use kubefan_core::informer::ResourceRules;
+use kubefan_core::shutdown::Shutdown;
+use kubefan_core::telemetry::LogHandle;
+use kubefan_core::telemetry::Registry;
+
+use super::resources::check_rules;
+use super::resources::require_configured;
+use super::resources::resources_to_cache;
+
+/// What a changed configuration is applied to.
+pub(super) struct Live {
+    pub(super) informers: InformerSet,
+    pub(super) rest_mapper: Arc<LiveRestMapper>,
+    pub(super) server: Server,
+    pub(super) registry: Registry,
+    pub(super) shutdown: Shutdown,
+}
+
+/// How the configuration is read again.
+pub struct ConfigSource {
+    /// The configuration with which kubefan was started.
+    pub started: ResolvedConfig,
+    /// Its file, if there is one.
+    pub file: Option<PathBuf>,
+    /// Reads it again.
+    pub load: Box<dyn Fn() -> Result<ResolvedConfig, Problems> + Send + Sync>,
+    /// The log of the process.
+    pub log: LogHandle,
+}
+
+/// The SIGHUPs of this process. After one, or several at once, kubefan reads its configuration again.
+pub struct Hangups(Signal);
+
+struct Reloader {
+    live: Arc<Live>,
+    source: ConfigSource,
+    /// The configuration that was applied last.
+    applied: Mutex<Option<ResolvedConfig>>,
+    reloads: IntCounterVec,
+}
+
+/// The configuration file as it was when kubefan began to start, and what makes kubefan read it again.
+pub struct ConfigWatch {
+    source: ConfigSource,
+    file: Option<WatchedFiles>,
+    hangups: Hangups,
+}
+
+// === impl ConfigWatch ===
+
+impl ConfigWatch {
+    /// Reads the file. Changes from now on will be applied, those before [`ConfigWatch::run`] too.
+    ///
+    /// # Errors
+    ///
+    /// If the file cannot be read.
+    pub async fn begin(source: ConfigSource, hangups: Hangups) -> anyhow::Result<Self> {
+        let file = match &source.file {
+            Some(file) => Some(WatchedFiles::read(vec![file.clone()]).await?),
+            None => None,
+        };
+        Ok(Self {
+            source,
+            file,
+            hangups,
+        })
+    }
+
+    /// The configuration with which kubefan was started.
+    pub fn started(&self) -> &ServeConfig {
+        &self.source.started.serve
+    }
+
+    /// Reads the configuration again after each SIGHUP, and when its file has changed, and applies it
+    /// to `live`.
+    pub(super) fn run(self, live: Arc<Live>) {
+        let shutdown = live.shutdown.clone();
+        let Self {
+            source,
+            file,
+            mut hangups,
+        } = self;
+        let reloads = live.registry.counter_vec(
+            "kubefan_config_reloads_total",
+            "How often the configuration was read again: applied, or refused because of mistakes.",
+            &["result"],
+        );
+        let reloader = Arc::new(Reloader {
+            live,
+            source,
+            applied: Mutex::default(),
+            reloads,
+        });
+        if let Some(file) = file {
+            let changed = Arc::clone(&reloader);
+            file.watch(&shutdown, move |_| changed.reload());
+        }
+        shutdown.spawn_background(async move {
+            while hangups.0.recv().await.is_some() {
+                tracing::info!("SIGHUP: reading the configuration again");
+                if let Err(error) = reloader.reload() {
+                    let error = format!("{error:#}");
+                    tracing::warn!(
+                        error,
+                        "the configuration can't be used; the old one stays in use"
+                    );
+                }
+            }
+        });
+    }
+}
+
+// === impl Hangups ===
+
+impl Hangups {
+    /// The SIGHUPs from this call on. Before it, a SIGHUP ends the process.
+    ///
+    /// # Errors
+    ///
+    /// If the signal handler cannot be installed.
+    ///
+    /// # Panics
+    ///
+    /// Outside of a tokio runtime.
+    pub fn of_process() -> io::Result<Hangups> {
+        signal(SignalKind::hangup()).map(Hangups)
+    }
+}
+
+// === impl Reloader ===
+
+impl Reloader {
+    /// Reads the configuration and applies it, or leaves everything as it is and returns the mistakes.
+    fn reload(&self) -> Result<(), anyhow::Error> {
+        let reloaded = self.try_reload();
+        let result = if reloaded.is_ok() {
+            "applied"
+        } else {
+            "refused"
+        };
+        self.reloads.with_label_values(&[result]).inc();
+        reloaded
+    }
+
+    fn try_reload(&self) -> Result<(), anyhow::Error> {
+        let new = (self.source.load)()?;
+        let mut applied = self.applied.lock();
+        let before = applied.as_ref().unwrap_or(&self.source.started);
+        let (changed, _) = new.changes(before)?;
+        let (_, outdated) = new.changes(&self.source.started)?;
+        self.live.apply(&new.serve)?;
+        self.source.log.set_verbosity(new.log)?;
+        *applied = Some(new);
+        match changed.is_empty() {
+            true => tracing::info!("no setting has changed that can be applied without a restart"),
+            false => tracing::info!(keys = changed.join(", "), "changed settings are in use"),
+        }
+        if !outdated.is_empty() {
+            let keys = outdated.join(", ");
+            tracing::warn!(
+                keys,
+                "changed settings are not in use: restart to apply them"
+            );
+        }
+        Ok(())
+    }
+}
+
+// === impl Live ===
+
+impl Live {
+    /// Applies what can change, or nothing.
+    fn apply(&self, config: &ServeConfig) -> Result<(), anyhow::Error> {
+        let (informers, mapper) = (&self.informers, &self.rest_mapper);
+        let before = mapper.replace_rules(config.rules.clone());
+        let required = check_rules(config, mapper)
+            .and_then(|()| resources_to_cache(&config.resources, mapper));
+        let required = match required {
+            Ok(required) => required,
+            Err(error) => {
+                mapper.replace_rules(ResourceRules::clone(&before));
+                return Err(error);
+            }
+        };
+        informers.set_config(&config.informer);
+        informers.require_none();
+        mapper.apply_rules(informers);
+        // All replicas read the same file: a resource that they may not list must not make all of them
+        // unready.
+        require_configured(Requirement::IfAllowed, required, mapper, informers);
+        self.server.set_limits(&config.requests);
+        Ok(())
+    }
+}

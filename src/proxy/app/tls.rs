@@ -1,0 +1,123 @@
+//! The certificates of the listeners, and the authorities of client certificates.
+
+use std::net::SocketAddr;
+
+use anyhow::Context;
+
+use crate::config::AdminConfig;
+use crate::config::AdminTls;
+use crate::config::Tls;
+use crate::identity::AccessControl;
+use crate::identity::AuthorityFiles;
+use crate::identity::WatchedFiles;
+use crate::net;
+use crate::net::Acceptor;
+use kubefan_core::shutdown::Shutdown;
+
+/// The names that certificates which kubefan creates always have.
+const LOOPBACK_NAMES: [&str; 3] = ["localhost", "127.0.0.1", "::1"];
+
+/// A certificate that a listener serves, and the files that it is from, if it is from files.
+pub(super) struct Certificate {
+    pub(super) acceptor: Acceptor,
+    files: Option<net::TlsFiles>,
+}
+
+impl Certificate {
+    fn of(files: net::TlsFiles) -> anyhow::Result<Self> {
+        Ok(Self {
+            acceptor: Acceptor::from_files(&files)?,
+            files: Some(files),
+        })
+    }
+
+    /// The certificate for clients; `None` without TLS. That of kubefan's own CA has the address in
+    /// `listen`, unless that is every address of the machine.
+    pub(super) fn of_clients(tls: &Tls, listen: SocketAddr) -> anyhow::Result<Option<Self>> {
+        let files = match tls {
+            Tls::Plain => return Ok(None),
+            Tls::Files { certificate, key } => net::TlsFiles {
+                certificate: certificate.clone(),
+                key: key.clone(),
+            },
+            Tls::SelfSigned { directory } => {
+                let self_signed = net::SelfSigned {
+                    directory: directory.clone(),
+                    names: names(listen),
+                };
+                self_signed.ensure()?.server
+            }
+        };
+        Self::of(files).map(Some)
+    }
+
+    /// The certificate of the admin listener; `None` without TLS. `clients` is that for clients.
+    pub(super) fn of_admin(
+        admin: &AdminConfig,
+        clients: Option<&Self>,
+    ) -> anyhow::Result<Option<Self>> {
+        let certificate = match &admin.tls {
+            AdminTls::Plain => return Ok(None),
+            // The acceptor for clients reloads the files.
+            AdminTls::AsClients => {
+                return Ok(clients.map(|clients| Self {
+                    acceptor: clients.acceptor.clone(),
+                    files: None,
+                }));
+            }
+            AdminTls::Files { certificate, key } => Self::of(net::TlsFiles {
+                certificate: certificate.clone(),
+                key: key.clone(),
+            }),
+            AdminTls::Throwaway => Acceptor::with_throwaway_certificate(&names(admin.listen))
+                .map(|acceptor| Self {
+                    acceptor,
+                    files: None,
+                })
+                .map_err(anyhow::Error::from),
+        };
+        certificate.context("--admin-listen").map(Some)
+    }
+
+    /// Reloads the certificate when its files change.
+    pub(super) async fn watch(&self, shutdown: &Shutdown) -> anyhow::Result<()> {
+        let Some(files) = self.files.clone() else {
+            return Ok(());
+        };
+        let acceptor = self.acceptor.clone();
+        let paths = vec![files.certificate.clone(), files.key.clone()];
+        let watched = WatchedFiles::read(paths).await?;
+        watched.watch(shutdown, move |_| acceptor.reload(&files));
+        Ok(())
+    }
+}
+
+/// The names of a certificate that kubefan creates for a listener at `listen`.
+fn names(listen: SocketAddr) -> Vec<String> {
+    let mut names = LOOPBACK_NAMES.map(str::to_owned).to_vec();
+    let address = listen.ip();
+    if !address.is_loopback() && !address.is_unspecified() {
+        names.push(address.to_string());
+    }
+    names
+}
+
+/// Loads the authorities of client certificates. The listeners with `acceptors` ask clients for their
+/// certificates while there are any.
+pub(super) async fn load_authorities(
+    access: &AccessControl,
+    files: AuthorityFiles,
+    acceptors: Vec<Acceptor>,
+    shutdown: &Shutdown,
+) -> anyhow::Result<()> {
+    let on_change = move |names: Vec<_>| {
+        for acceptor in &acceptors {
+            match names.is_empty() {
+                true => acceptor.request_no_client_certificates(),
+                false => acceptor.request_client_certificates(names.clone()),
+            }
+        }
+    };
+    access.load_authorities(files, on_change, shutdown).await?;
+    Ok(())
+}

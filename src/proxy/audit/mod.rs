@@ -1,0 +1,192 @@
+//! A log of lines that a thread of its own writes to a file, or to standard output.
+//!
+//! Writers of lines never wait for the file. If the file is slower than they are, lines are dropped
+//! and counted.
+
+mod file;
+
+use std::io;
+use std::path::Path;
+use std::sync::mpsc::SyncSender;
+use std::sync::mpsc::TrySendError;
+use std::sync::mpsc::sync_channel;
+use std::thread;
+use std::time::Duration;
+
+use parking_lot::Mutex;
+use prometheus::IntCounter;
+use tokio::sync::oneshot;
+use tokio::time::timeout;
+
+use kubefan_core::telemetry::Registry;
+
+use file::LogFile;
+
+/// The number of lines that may wait for the file. With events of 1 KiB they take 10 MiB.
+const QUEUE: usize = 10_000;
+/// How long the end of the process waits until the lines are written.
+const FINISH_TIMEOUT: Duration = Duration::from_secs(2);
+
+/// A log of lines. Dropping it ends its thread when all lines are written.
+pub struct AuditLog {
+    lines: SyncSender<Message>,
+    written: Mutex<Option<oneshot::Receiver<()>>>,
+    metrics: AuditMetrics,
+}
+
+enum Message {
+    Line(String),
+    /// No line after this one is written.
+    End,
+}
+
+/// The number of lines that were written, and that were lost.
+#[derive(Clone)]
+struct AuditMetrics {
+    written: IntCounter,
+    dropped: IntCounter,
+    failed: IntCounter,
+}
+
+impl AuditLog {
+    /// Opens the file at `path`, or standard output if it is `-`, and starts the thread that writes
+    /// to it. An existing file is continued; a new one can only be read by its owner.
+    ///
+    /// If the file is renamed or deleted, a new one is created within a second.
+    ///
+    /// # Errors
+    /// If the file cannot be opened or the thread cannot be started.
+    pub fn open(path: &Path, registry: &Registry) -> io::Result<Self> {
+        let mut file = LogFile::open(path)?;
+        let metrics = AuditMetrics::new(registry);
+        let (lines, queue) = sync_channel(QUEUE);
+        let (done, written) = oneshot::channel();
+        let counted = metrics.clone();
+        thread::Builder::new()
+            .name("audit-log".to_owned())
+            .spawn(move || {
+                // The channel ends with the last sender.
+                while let Ok(Message::Line(line)) = queue.recv() {
+                    let mut lines = vec![line];
+                    let mut is_over = false;
+                    // Lines that wait already are written together.
+                    while lines.len() < QUEUE && !is_over {
+                        match queue.try_recv() {
+                            Ok(Message::Line(line)) => lines.push(line),
+                            Ok(Message::End) => is_over = true,
+                            Err(_) => break,
+                        }
+                    }
+                    match file.write(&lines.concat()) {
+                        Ok(()) => counted.written.inc_by(lines.len() as u64),
+                        Err(error) => {
+                            counted.failed.inc_by(lines.len() as u64);
+                            file.report(&error);
+                        }
+                    }
+                    if is_over {
+                        break;
+                    }
+                }
+                // Fails if nothing waits for the end.
+                done.send(()).ok();
+            })?;
+        Ok(Self {
+            lines,
+            written: Mutex::new(Some(written)),
+            metrics,
+        })
+    }
+
+    /// Appends `line`, which ends with a newline. Never waits: if too many lines wait, it is dropped.
+    pub fn append(&self, line: String) {
+        match self.lines.try_send(Message::Line(line)) {
+            Ok(()) => {}
+            Err(TrySendError::Full(_) | TrySendError::Disconnected(_)) => {
+                self.metrics.dropped.inc();
+            }
+        }
+    }
+
+    /// Waits until the lines so far are written, at most two seconds. Later ones are dropped.
+    pub async fn finish(&self) {
+        let Some(written) = self.written.lock().take() else {
+            return;
+        };
+        let end = async {
+            while let Err(TrySendError::Full(_)) = self.lines.try_send(Message::End) {
+                tokio::time::sleep(Duration::from_millis(10)).await;
+            }
+            // The sender is dropped only when the thread ends.
+            written.await.ok();
+        };
+        if timeout(FINISH_TIMEOUT, end).await.is_err() {
+            tracing::warn!("the audit log is too slow; its last lines are lost");
+        }
+    }
+}
+
+impl AuditMetrics {
+    fn new(registry: &Registry) -> Self {
+        let lines = registry.counter_vec(
+            "kubefan_audit_events_total",
+            "Events for the audit log, by what became of them: written, dropped because the log was \
+             too slow, or failed because it could not be written.",
+            &["result"],
+        );
+        let lines = |result| lines.with_label_values(&[result]);
+        Self {
+            written: lines("written"),
+            dropped: lines("dropped"),
+            failed: lines("failed"),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+    use std::os::unix::fs::PermissionsExt;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn lines_are_appended_in_order() {
+        let directory = tempfile::tempdir().expect("a directory");
+        let path = directory.path().join("audit.log");
+        for round in 0..2 {
+            let log = AuditLog::open(&path, &Registry::new()).expect("opened");
+            for number in 0..1000 {
+                log.append(format!("{}\n", round * 1000 + number));
+            }
+            log.finish().await;
+            assert_eq!(log.metrics.written.get(), 1000);
+        }
+        let found = fs::read_to_string(&path).expect("text");
+        let expected: String = (0..2000).map(|number| format!("{number}\n")).collect();
+        assert!(found == expected, "{found}");
+        let mode = fs::metadata(&path).expect("a file").permissions().mode();
+        assert_eq!(mode & 0o777, 0o600);
+    }
+
+    #[tokio::test]
+    async fn a_full_queue_drops_lines_and_counts_them() {
+        let directory = tempfile::tempdir().expect("a directory");
+        let fifo = directory.path().join("fifo");
+        let made = std::process::Command::new("mkfifo").arg(&fifo).status();
+        assert!(made.expect("mkfifo runs").success());
+        // Opened for reading too, so that opening it for writing does not wait.
+        let reader = fs::OpenOptions::new().read(true).write(true).open(&fifo);
+        let reader = reader.expect("opened");
+        let log = AuditLog::open(&fifo, &Registry::new()).expect("opened");
+        let line = format!("{}\n", "x".repeat(1023));
+        // The pipe has room for 64 KiB; then the thread waits, and does not take lines.
+        for _ in 0..3 * QUEUE {
+            log.append(line.clone());
+        }
+        let dropped = log.metrics.dropped.get() as usize;
+        assert!(dropped >= QUEUE - 100, "{dropped}");
+        drop(log);
+        drop(reader);
+    }
+}

@@ -1,0 +1,154 @@
+//! The effective configuration, and how it is printed.
+
+use std::path::Path;
+
+use serde_json::Value;
+
+use kubefan_core::telemetry;
+
+use super::GlobalArgs;
+use super::LogFormat;
+use super::Problems;
+use super::ServeArgs;
+use super::ServeConfig;
+use super::all_settings::SETTINGS;
+use super::file;
+use super::serve;
+use super::settings::Settings;
+use super::sources;
+use super::sources::Sources;
+
+/// The settings that a running kubefan can change. All others need a restart.
+pub(super) const LIVE: [&str; 12] = [
+    "cache.resources",
+    "cache.all",
+    "cache.never",
+    "cache.stripManagedFields",
+    "cache.freshness",
+    "cache.idleTimeout",
+    "limits.maxRequestsInflight",
+    "limits.maxStreamsPerUser",
+    "limits.maxWatchesPerUser",
+    "limits.maxProofScopesPerUser",
+    "limits.maxStaleness",
+    "log.verbosity",
+];
+
+/// The effective configuration of `kubefan serve`: defaults, overridden by the file, then by
+/// environment variables, then by flags.
+#[derive(Debug)]
+pub struct ResolvedConfig {
+    /// The settings of the server and of each room.
+    pub serve: ServeConfig,
+    /// The settings of the log.
+    pub log: telemetry::LogConfig,
+    pub(super) settings: Settings,
+    sources: Sources,
+}
+
+/// Checks a configuration file by itself, without environment variables and flags. Variables that it
+/// refers to need not be set.
+///
+/// # Errors
+///
+/// All mistakes in the file.
+pub fn check_file(path: &Path) -> Result<(), Problems> {
+    let mut problems = Vec::new();
+    let file = file::read(path, &mut problems);
+    let sources = Sources::of_file(path, &file.positions);
+    // Another machine has the environment variables.
+    let placeholder = |_: &str| Some("x".to_owned());
+    serve::check(&file.settings, &sources, &placeholder, &mut problems);
+    match problems.is_empty() {
+        true => Ok(()),
+        false => Err(Problems::new(problems)),
+    }
+}
+
+/// The JSON Schema of the configuration file, with a newline at the end.
+pub fn schema() -> String {
+    format!("{:#}\n", schemars::schema_for!(Settings).as_value())
+}
+
+// === impl ResolvedConfig ===
+
+impl ResolvedConfig {
+    /// Reads the file that `--config` names, if any, and overrides it by environment variables and
+    /// flags.
+    ///
+    /// # Errors
+    ///
+    /// All mistakes in the file, the environment variables and the flags.
+    pub fn new(global: &GlobalArgs, serve: &ServeArgs) -> Result<Self, Problems> {
+        let mut problems = Vec::new();
+        let variable = |name: &str| std::env::var(name).ok();
+        let (settings, sources) = sources::collect(global, serve, &mut problems);
+        let Some(serve) = serve::check(&settings, &sources, &variable, &mut problems) else {
+            return Err(Problems::new(problems));
+        };
+        let log = telemetry::LogConfig {
+            verbosity: settings.log.verbosity,
+            is_quiet: false,
+            format: match settings.log.format {
+                LogFormat::Text => telemetry::LogFormat::Text,
+                LogFormat::Json => telemetry::LogFormat::Json,
+            },
+        };
+        Ok(Self {
+            serve,
+            log,
+            settings,
+            sources,
+        })
+    }
+
+    /// The keys of the settings that differ from those of `other`. The first list has those that a
+    /// running kubefan can change, and the second one all others.
+    ///
+    /// # Errors
+    ///
+    /// If a path is not UTF-8.
+    pub fn changes(
+        &self,
+        other: &Self,
+    ) -> Result<(Vec<&'static str>, Vec<&'static str>), serde_json::Error> {
+        let (ours, theirs) = (
+            serde_json::to_value(&self.settings)?,
+            serde_json::to_value(&other.settings)?,
+        );
+        let differs = |key: &&str| {
+            let pointer = format!("/{}", key.replace('.', "/"));
+            ours.pointer(&pointer) != theirs.pointer(&pointer)
+        };
+        let changed = SETTINGS.iter().map(|setting| setting.key).filter(differs);
+        Ok(changed.partition(|key| LIVE.contains(key)))
+    }
+
+    /// Prints the effective configuration as a configuration file, with a comment on the origin of
+    /// each value. Relative paths in it are relative to the working directory.
+    ///
+    /// # Errors
+    ///
+    /// If a path is not UTF-8.
+    pub fn to_yaml(&self) -> Result<String, serde_json::Error> {
+        let settings = serde_json::to_value(&self.settings)?;
+        let mut yaml = String::new();
+        let mut open: Vec<&str> = Vec::new();
+        for setting in &SETTINGS {
+            let mut sections: Vec<_> = setting.key.split('.').collect();
+            let name = sections.pop().unwrap_or_default();
+            let common = open.iter().zip(&sections).take_while(|(a, b)| a == b);
+            for (depth, section) in sections.iter().enumerate().skip(common.count()) {
+                yaml += &format!("{}{section}:\n", "  ".repeat(depth));
+            }
+            let pointer = format!("/{}", setting.key.replace('.', "/"));
+            // The value is printed as JSON, which is also YAML and always a single line.
+            let value = settings.pointer(&pointer).unwrap_or(&Value::Null);
+            let origin = self.sources.origin(setting.key);
+            let indent = "  ".repeat(sections.len());
+            yaml += &format!("{indent}{name}: {value} # {origin}\n");
+            open = sections;
+        }
+        Ok(yaml)
+    }
+}

@@ -1,0 +1,523 @@
+//! Finds out the user of a caller, and what it may read.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use http::HeaderMap;
+use prometheus::IntCounter;
+use rustls::DistinguishedName;
+use tokio::time::Instant;
+
+use super::Attributes;
+use super::Bearer;
+use super::Caller;
+use super::Config;
+use super::KnownCaller;
+use super::Mode;
+use super::User;
+use super::Verdict;
+use super::authenticator::Authenticator;
+use super::authenticator::Owner;
+use super::authorities;
+use super::authorities::AuthorityFiles;
+use super::authorities::SourceError;
+use super::authorizer::Authorizer;
+use super::caller::Credential;
+use super::caller::KnownUser;
+use super::claims;
+use super::claims::Claims;
+use super::deleted_objects::DeletedObjects;
+use super::deletions::Deletions;
+use super::failed_attempts::Source;
+use super::metrics::Metrics;
+use super::open_watches;
+use super::open_watches::OpenWatch;
+use super::open_watches::OpenWatches;
+use super::open_watches::Recent;
+use super::proofs::Proofs;
+use super::queue::Busy;
+use super::rbac::RecentChanges;
+use super::rbac::RoleWatch;
+use super::repeated_reviews::RepeatedReviews;
+use super::reviews::Judgement;
+use super::reviews::Reviewer;
+use super::token::Authorization;
+use super::token::Token;
+use super::unaccepted::UnacceptedPermit;
+use super::unaccepted::UnacceptedRequests;
+use crate::net::Abort;
+use crate::net::ClientConnection;
+use crate::net::Peer;
+use kubefan_core::api::Status;
+use kubefan_core::informer::InformerSet;
+use kubefan_core::informer::LiveRestMapper;
+use kubefan_core::shutdown::Shutdown;
+use kubefan_core::telemetry::Registry;
+use kubefan_core::upstream::Client;
+
+/// Finds out the user of a caller, and what it may read. Clones are cheap and share what is
+/// remembered.
+#[derive(Clone)]
+pub struct AccessControl {
+    inner: Option<Arc<Inner>>,
+    unaccepted: Arc<UnacceptedRequests>,
+}
+
+struct Inner {
+    client: Client,
+    proofs: Proofs,
+    authenticator: Arc<Authenticator>,
+    authorizer: Arc<Authorizer>,
+    /// The caller of all requests without credentials, if they may read from caches.
+    anonymous: Option<Arc<KnownCaller>>,
+    open_watches: OpenWatches,
+    /// The changes of roles and bindings a short time ago.
+    recent: Arc<RecentChanges>,
+    deleted: Arc<DeletedObjects>,
+    stale_decisions: IntCounter,
+}
+
+impl AccessControl {
+    /// Asks the API server of `client`.
+    ///
+    /// # Panics
+    /// If it is called twice with the same `registry`, unless callers are not authenticated.
+    pub fn new(
+        config: &Config,
+        client: Client,
+        metrics: Metrics,
+        registry: &Registry,
+        shutdown: &Shutdown,
+    ) -> Self {
+        let unaccepted = metrics.unaccepted.clone();
+        let unaccepted = UnacceptedRequests::new(config.max_failed_per_second, unaccepted);
+        let unaccepted = Arc::new(unaccepted);
+        if config.mode == Mode::None {
+            return Self {
+                inner: None,
+                unaccepted,
+            };
+        }
+        let reviewer = Reviewer::new(client.clone(), metrics.reviews.clone());
+        let reviewer = Arc::new(reviewer);
+        let access_queue = metrics.access_queue.clone();
+        let stale_decisions = metrics.stale.clone();
+        let longest = config.stale.max(config.token_ttl).max(config.allowed_ttl);
+        let recent = Arc::new(RecentChanges::of_answers(longest));
+        let deleted = Arc::new(DeletedObjects::of_answers(longest));
+        let authenticator = Authenticator::new(
+            Arc::clone(&reviewer),
+            config,
+            metrics,
+            Arc::clone(&deleted),
+            shutdown.clone(),
+        );
+        let authenticator = Arc::new(authenticator);
+        let authorizer = Authorizer::new(
+            reviewer,
+            Arc::clone(&authenticator),
+            config,
+            access_queue,
+            Arc::clone(&recent),
+            shutdown.clone(),
+        );
+        let anonymous = config.anonymous.then(|| {
+            Arc::new(KnownCaller {
+                user: authenticator.known(User::anonymous()),
+                credential: Credential::None,
+                is_stale: false,
+            })
+        });
+        let authorizer = Arc::new(authorizer);
+        let reviews = RepeatedReviews {
+            authenticator: Arc::clone(&authenticator),
+            authorizer: Arc::clone(&authorizer),
+        };
+        let repeated = open_watches::Config {
+            reauthorize: config.reauthorize,
+            reauthenticate: config.reauthenticate,
+            reviews_per_second: config.max_reviews_per_second,
+            names_covered: config.names_covered,
+        };
+        let changes = Recent {
+            roles: Arc::clone(&recent),
+            deleted: Arc::clone(&deleted),
+        };
+        let inner = Inner {
+            client,
+            anonymous,
+            proofs: Proofs::default(),
+            authenticator,
+            authorizer,
+            open_watches: OpenWatches::start(repeated, reviews, changes, registry, shutdown),
+            recent,
+            deleted,
+            stale_decisions,
+        };
+        Self {
+            inner: Some(Arc::new(inner)),
+            unaccepted,
+        }
+    }
+
+    /// Loads the authorities of client certificates, and reloads them when they change. `on_change`
+    /// is called with their names, now and after each change. Does nothing if callers are not
+    /// authenticated.
+    ///
+    /// # Errors
+    /// If what the API server publishes can't be used. It may be missing.
+    pub async fn load_authorities(
+        &self,
+        files: AuthorityFiles,
+        on_change: impl Fn(Vec<DistinguishedName>) + Send + Sync + 'static,
+        shutdown: &Shutdown,
+    ) -> Result<(), SourceError> {
+        let Some(inner) = &self.inner else {
+            return Ok(());
+        };
+        let (client, current) = (inner.client.clone(), Arc::clone(inner.proofs.current()));
+        let (of_watches, tasks) = (Arc::clone(inner), shutdown.clone());
+        let on_change = move |names| {
+            on_change(names);
+            let inner = Arc::clone(&of_watches);
+            tasks.spawn_background(async move { inner.proofs.recheck(&inner.open_watches).await });
+        };
+        authorities::load(files, client, current, on_change, shutdown).await
+    }
+
+    /// Watches roles and bindings through `informers`, as far as kubefan may, so that lost rights are
+    /// noticed at once. Notices deleted ServiceAccounts and pods in caches. Does nothing if callers
+    /// are not authenticated.
+    ///
+    /// # Panics
+    /// If it is called twice with the same `registry`, unless callers are not authenticated.
+    pub fn watch_roles(
+        &self,
+        informers: &InformerSet,
+        rest_mapper: &Arc<LiveRestMapper>,
+        registry: &Registry,
+        shutdown: &Shutdown,
+    ) {
+        if let Some(inner) = &self.inner {
+            Deletions::start(
+                Arc::clone(&inner.deleted),
+                inner.open_watches.clone(),
+                informers.clone(),
+                registry,
+                shutdown,
+            );
+            RoleWatch::start(
+                Arc::clone(&inner.recent),
+                inner.open_watches.clone(),
+                informers.clone(),
+                Arc::clone(rest_mapper),
+                registry,
+                shutdown,
+            );
+        }
+    }
+
+    /// The caller of a request with `headers`, which came from `peer` on `connection`. Removes the
+    /// headers in which only an authenticating proxy may speak.
+    ///
+    /// # Errors
+    /// The Status with which the request is refused.
+    pub async fn caller(
+        &self,
+        headers: &mut HeaderMap,
+        connection: &ClientConnection,
+        peer: &Peer,
+    ) -> Result<Caller, Status> {
+        claims::mark_sensitive(headers);
+        let Some(inner) = &self.inner else {
+            return Ok(match claims::of(headers) {
+                Claims::Credentials => Caller::Unknown,
+                Claims::Impersonation => Caller::Impersonating,
+                Claims::None => Caller::Trusted,
+            });
+        };
+        let certified = match &peer.certificates {
+            Some(chain) => inner.proofs.certified(headers, connection, chain)?,
+            None => None,
+        };
+        claims::remove_remote(headers);
+        if let Some(proxy) = &inner.proofs.current().load().front_proxy {
+            proxy.headers.remove_from(headers);
+        }
+        if let Some((user, proof)) = certified {
+            if claims::has_impersonation(headers) {
+                return Err(Status::failure(
+                    403,
+                    "Forbidden",
+                    "a user with a client certificate cannot impersonate others through kubefan; use a token",
+                ));
+            }
+            return Ok(Caller::Known(Arc::new(KnownCaller {
+                user: inner.authenticator.known(user),
+                credential: Credential::Certificate(proof),
+                is_stale: false,
+            })));
+        }
+        let source = Source::of(peer.address.ip());
+        let unknown = |token: Option<Token>| {
+            if claims::has_credentials(headers) && inner.authenticator.is_limited(source) {
+                return Err(Status::too_many_reviews());
+            }
+            let unnamed = |token| Caller::Unnamed(Bearer { token, owner: None });
+            Ok(token.map_or(Caller::Unknown, unnamed))
+        };
+        let token = match Authorization::of(headers) {
+            Authorization::Token(token) => token,
+            // A bad certificate is no missing one: the API server does not take its owner for the
+            // anonymous user.
+            Authorization::None
+                if peer.certificates.is_none() && !claims::has_credentials(headers) =>
+            {
+                let anonymous = inner.anonymous.clone();
+                return Ok(anonymous.map_or(Caller::Unknown, Caller::Known));
+            }
+            Authorization::None => return unknown(claims::token_of_protocol(headers)),
+            Authorization::Other => return unknown(None),
+            Authorization::Repeated => {
+                return Err(Status::bad_request(
+                    "kubefan does not accept more than one Authorization header",
+                ));
+            }
+        };
+        if claims::has_token_protocol(headers) {
+            // The API server may accept either token.
+            return unknown(None);
+        }
+        let (user, is_stale) = match inner.authenticator.owner(&token, source).await {
+            Owner::User(user) => (Some(user), false),
+            Owner::Stale(user) => (Some(user), true),
+            Owner::Unknown | Owner::NoAnswer => (None, false),
+            Owner::Refused { good_until } => {
+                if good_until.is_some() {
+                    inner.token_refused(&token);
+                }
+                return Ok(Caller::Refused);
+            }
+            Owner::Busy => return Err(Status::too_many_reviews()),
+        };
+        if claims::has_impersonation(headers) {
+            // Its requests have the share of the token's owner, whatever user they act as.
+            return Ok(Caller::Unnamed(Bearer { token, owner: user }));
+        }
+        let Some(user) = user else {
+            return Ok(Caller::Unknown);
+        };
+        Ok(Caller::Known(Arc::new(KnownCaller {
+            user,
+            credential: Credential::Token(token),
+            is_stale,
+        })))
+    }
+
+    /// Asks again for the owner of the token of `caller` when it is needed next, and at once if watches
+    /// are open with it: the API server does not accept the token any more.
+    pub fn not_accepted(&self, caller: &KnownCaller) {
+        if let (Some(inner), Credential::Token(token)) = (&self.inner, &caller.credential) {
+            inner.authenticator.doubt(token);
+            inner.token_refused(token);
+        }
+    }
+
+    /// Waits until a request with `headers` of `peer` may be forwarded, whose sender the API server has
+    /// not accepted yet. Cancel safe.
+    ///
+    /// # Errors
+    /// A 429 if its address sends too many such requests.
+    pub async fn admit_unaccepted(
+        &self,
+        headers: &HeaderMap,
+        peer: &Peer,
+    ) -> Result<UnacceptedPermit, Status> {
+        let admitted = self.unaccepted.admit(headers, peer).await;
+        admitted.map_err(|Busy| Status::too_many_unaccepted())
+    }
+
+    /// Counts that the API server answered 401 to a forwarded request of `peer`. An address that
+    /// sends too many such credentials has to wait.
+    pub fn refused(&self, peer: &Peer) {
+        if let Some(inner) = &self.inner {
+            inner.authenticator.failed(Source::of(peer.address.ip()));
+        }
+    }
+
+    /// The bytes of what is remembered, and their upper limit, by kind: decisions, and the owners of
+    /// tokens. Nothing if callers are not authenticated.
+    pub fn kept_bytes(&self) -> Vec<(&'static str, usize, usize)> {
+        let Some(inner) = &self.inner else {
+            return Vec::new();
+        };
+        let (decisions, most_decisions) = inner.authorizer.decision_bytes();
+        let (tokens, most_tokens) = inner.authenticator.token_bytes();
+        vec![
+            ("decision", decisions, most_decisions),
+            ("token", tokens, most_tokens),
+        ]
+    }
+
+    /// Whether the API server lets `caller` read what `attributes` describe. Asks it, unless it
+    /// answered a short time ago.
+    pub async fn may_read(&self, caller: &Arc<KnownCaller>, attributes: &Attributes) -> Verdict {
+        let Some(inner) = &self.inner else {
+            return Verdict::NotAllowed;
+        };
+        let verdict = inner.authorizer.may_read(caller, attributes).await;
+        let verdict = inner.authorizer.proven(caller, verdict).await;
+        inner.counted(caller, verdict)
+    }
+
+    /// What [`may_read`](Self::may_read) returns if it need not ask. If it would ask, it does so only
+    /// if its answer may count although the API server does not answer, or may count for all names;
+    /// otherwise returns `None`.
+    pub async fn remembered(
+        &self,
+        caller: &Arc<KnownCaller>,
+        attributes: &Attributes,
+    ) -> Option<Verdict> {
+        let inner = self.inner.as_ref()?;
+        let verdict = match inner.authorizer.known(caller, attributes) {
+            Some(verdict) => verdict,
+            None if inner.authorizer.was_allowed(caller, attributes) => {
+                inner.authorizer.may_read(caller, attributes).await
+            }
+            None if inner
+                .authorizer
+                .may_read_all_names(caller, attributes)
+                .await =>
+            {
+                Verdict::Allowed
+            }
+            None => return None,
+        };
+        let verdict = inner.authorizer.proven(caller, verdict).await;
+        Some(inner.counted(caller, verdict))
+    }
+
+    /// How long a denial of `caller` is remembered; zero for nodes.
+    pub fn denied_for(&self, caller: &KnownCaller) -> Duration {
+        let inner = self.inner.as_ref();
+        inner.map_or(Duration::ZERO, |inner| inner.authorizer.denied_for(caller))
+    }
+
+    /// Forgets that the API server's authorizers denied this to `caller`, because it has answered
+    /// the read itself with something else than a refusal.
+    pub fn not_denied(&self, caller: &KnownCaller, attributes: &Attributes) {
+        if let Some(inner) = &self.inner {
+            inner.authorizer.not_denied(caller, attributes);
+        }
+    }
+
+    /// Judges the right of `caller` to what `attributes` describe again and again, until the returned
+    /// guard is dropped. The guard ends the body that owns it when the right is lost; if the body is
+    /// not polled then, `abort` ends it. If kubefan knows only the caller's token, it judges the token
+    /// alone. `None` if it does not know that either.
+    pub fn keep_judging(
+        &self,
+        caller: &Caller,
+        attributes: Attributes,
+        abort: Option<&Abort>,
+    ) -> Option<OpenWatch> {
+        let inner = self.inner.as_ref()?;
+        match caller {
+            Caller::Known(caller) => Some(inner.judged(caller, attributes, abort)),
+            Caller::Unnamed(Bearer { token, .. }) => {
+                let digest = inner.authenticator.digest_unnamed(token);
+                let caller = Arc::new(KnownCaller {
+                    user: Arc::new(KnownUser::unnamed(digest)),
+                    credential: Credential::Token(token.clone()),
+                    is_stale: false,
+                });
+                let watches = &inner.open_watches;
+                Some(watches.open(&caller, Some(digest), None, abort.cloned()))
+            }
+            Caller::Trusted | Caller::Impersonating | Caller::Unknown | Caller::Refused => None,
+        }
+    }
+
+    /// Remembers that the API server has answered a read of `caller` with success, and so has
+    /// authorized it, at `asked_at` or later.
+    pub fn learn(&self, caller: &KnownCaller, attributes: &Attributes, asked_at: Instant) {
+        if let Some(inner) = &self.inner {
+            inner.authorizer.learn(caller, attributes, asked_at);
+            if let Credential::Token(token) = &caller.credential {
+                inner.authenticator.accepted(token, asked_at);
+            }
+        }
+    }
+}
+
+impl AccessControl {
+    /// Remembers for an outage that the API server has answered a GET of `path`, which names no
+    /// resource, at `asked_at` or later: if `was_allowed`, `caller` may read it, otherwise not.
+    pub fn learn_path(
+        &self,
+        caller: &KnownCaller,
+        path: &str,
+        was_allowed: bool,
+        asked_at: Instant,
+    ) {
+        if let Some(inner) = &self.inner {
+            let judgement = match was_allowed {
+                true => Judgement::Allowed,
+                false => Judgement::Denied,
+            };
+            let authorizer = &inner.authorizer;
+            authorizer.learn_path(caller, path, judgement, asked_at);
+        }
+    }
+
+    /// True if `caller` could read `path` when the API server last answered that, and this still
+    /// counts although it does not answer now. Counts it as a stale decision.
+    pub fn could_read_path(&self, caller: &KnownCaller, path: &str) -> bool {
+        let Some(inner) = &self.inner else {
+            return false;
+        };
+        let attributes = Attributes::of_path(path);
+        let could_read = inner.authorizer.was_allowed(caller, &attributes);
+        if could_read {
+            inner.stale_decisions.inc();
+        }
+        could_read
+    }
+}
+
+impl Inner {
+    /// Asks about the watches that are open with `token`, which the API server has refused.
+    fn token_refused(&self, token: &Token) {
+        let digests = self.authenticator.digests(token);
+        self.open_watches.token_refused(&digests);
+    }
+
+    /// `verdict` about a read of `caller`. Counts it if it is stale, or the caller's identity is.
+    fn counted(&self, caller: &KnownCaller, verdict: Verdict) -> Verdict {
+        let verdict = match verdict {
+            Verdict::Allowed if caller.is_stale => Verdict::Stale,
+            verdict => verdict,
+        };
+        if verdict == Verdict::Stale {
+            self.stale_decisions.inc();
+        }
+        verdict
+    }
+
+    fn judged(
+        &self,
+        caller: &Arc<KnownCaller>,
+        attributes: Attributes,
+        abort: Option<&Abort>,
+    ) -> OpenWatch {
+        let digest = |token: &Token| self.authenticator.digest(token);
+        let token = open_watches::token_digest(caller, digest);
+        let watches = &self.open_watches;
+        let watch = watches.open(caller, token, Some(attributes), abort.cloned());
+        // A change that is not seen here finds the watch.
+        if !self.proofs.hold(caller) {
+            watches.revoke(&[watch.member()]);
+        }
+        watch
+    }
+}

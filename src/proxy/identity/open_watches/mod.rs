@@ -1,0 +1,481 @@
+//! Open watches: judges their users' rights again while they are open, and ends them when a right
+//! is lost.
+//!
+//! ```text
+//! module       what it does
+//! open_watch   the guard that a body owns; it ends the body
+//! register     which watches are open, by question; what answers do (no I/O)
+//! schedule     when a question is asked again
+//! queue        the order of the questions that are due, and their rate
+//! metrics      counts
+//! ```
+//!
+//! Watches with the same user and attributes share a question. One task asks all of them. A watch
+//! ends only on a clear no, or if its token is refused twice; in an outage of the API server it
+//! goes on. If kubefan sees that a right is lost, because roles granted it and do not any more, its
+//! watches get no events until the API server has answered. So it does not matter how many questions
+//! wait.
+
+mod metrics;
+mod open_watch;
+mod queue;
+mod register;
+mod schedule;
+#[cfg(test)]
+mod tests;
+
+use std::collections::VecDeque;
+use std::future::pending;
+use std::num::NonZeroU32;
+use std::pin::Pin;
+use std::pin::pin;
+use std::sync::Arc;
+use std::time::Duration;
+use std::time::SystemTime;
+
+use parking_lot::Mutex;
+use tokio::sync::Notify;
+use tokio::time::Instant;
+use tokio::time::sleep_until;
+
+use super::Attributes;
+use super::User;
+use super::caller::Asker;
+use super::caller::Credential;
+use super::caller::KnownCaller;
+use super::reviews::Judgement;
+use super::token::Digest;
+use super::token::Token;
+use crate::net::Abort;
+use kubefan_core::shutdown::Phase;
+use kubefan_core::shutdown::Shutdown;
+use kubefan_core::telemetry::Registry;
+
+use metrics::Metrics;
+use open_watch::End;
+use open_watch::Ending;
+use queue::InFlight;
+use queue::Pace;
+use register::About;
+use register::Inquiry;
+use register::Opened;
+use register::Register;
+
+pub use open_watch::OpenWatch;
+pub(super) use register::Concern;
+pub(super) use register::Recent;
+pub(super) use register::TokenCheck;
+
+/// How many questions are in flight concurrently.
+const CONCURRENT: usize = 64;
+/// How many of them may be about the same tenant, and the same user. With answers after 100 ms, both
+/// are more than `reviews_per_second` permits by default.
+const MOST_IN_FLIGHT: InFlight = InFlight {
+    of_tenant: CONCURRENT / 4,
+    of_user: CONCURRENT / 8,
+};
+/// How many seconds' questions may be asked at once.
+const BURST: Duration = Duration::from_secs(2);
+/// How many questions are put into the queue under one lock after a change.
+const CHANGED_AT_ONCE: usize = 256;
+/// Of how many watches the certificates are verified before other tasks may run.
+const RECHECKED_AT_ONCE: usize = 16;
+/// How long a watch that must end may take before it is broken off.
+const END_PATIENCE: Duration = Duration::from_secs(1);
+
+/// The settings of [`OpenWatches`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Config {
+    /// Longest time between two questions about a right, if their rate permits it.
+    pub(super) reauthorize: Duration,
+    /// Longest time between two questions about a token.
+    pub(super) reauthenticate: Duration,
+    /// Highest number of questions per second, on average.
+    pub(super) reviews_per_second: NonZeroU32,
+    /// Whether the right to all objects of a resource covers each of them.
+    pub(super) names_covered: bool,
+}
+
+/// Identifies a watch.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub(super) struct MemberId(u64);
+
+/// Identifies the watches about which one question is asked.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+struct GroupId(u64);
+
+/// An answer of the API server that has not arrived.
+pub(super) type Asking<T> = Pin<Box<dyn Future<Output = T> + Send>>;
+
+/// Asks the API server, whatever is remembered.
+pub(super) trait Reviews: Send + Sync + 'static {
+    /// May `caller` read this?
+    fn judge(&self, caller: &Arc<KnownCaller>, attributes: &Arc<Attributes>) -> Asking<Judgement>;
+
+    /// Whose is `token`?
+    fn check(&self, token: &Token) -> Asking<TokenCheck>;
+}
+
+/// All open watches of authenticated callers. Clones share them.
+#[derive(Clone)]
+pub(super) struct OpenWatches {
+    inner: Arc<Inner>,
+}
+
+struct Inner {
+    reviews: Box<dyn Reviews>,
+    state: Mutex<State>,
+    /// Notified when the task has to look at the state before the time it waits for.
+    wake: Notify,
+    metrics: Metrics,
+    shutdown: Shutdown,
+}
+
+struct State {
+    register: Register,
+    pace: Pace,
+    in_flight: usize,
+    /// True once a drain ends watches: those that get no events must not delay it.
+    ends_held: bool,
+    /// When the task looks at the state next; `None` if it waits for a notification.
+    next_look: Option<Instant>,
+    /// Watches that must have ended at the given time.
+    endings: VecDeque<(Instant, Ending)>,
+}
+
+/// What has to be done at a moment.
+struct Work {
+    /// The questions to ask.
+    inquiries: Vec<Inquiry>,
+    /// The number of watches that end without an answer, because their client certificates have
+    /// expired, or because kubefan drains.
+    ended: usize,
+    /// The watches that must have ended.
+    over: Vec<Ending>,
+    /// When to look again.
+    next_look: Option<Instant>,
+}
+
+impl OpenWatches {
+    /// No watches. `reviews` are asked by a background task of `shutdown`. `recent` has each change
+    /// before it is reported here.
+    pub(super) fn start(
+        config: Config,
+        reviews: impl Reviews,
+        recent: Recent,
+        registry: &Registry,
+        shutdown: &Shutdown,
+    ) -> Self {
+        let state = State {
+            register: Register::new(config, recent),
+            pace: Pace::new(config.reviews_per_second.get(), BURST),
+            in_flight: 0,
+            ends_held: false,
+            next_look: None,
+            endings: VecDeque::new(),
+        };
+        let inner = Inner {
+            reviews: Box::new(reviews),
+            state: Mutex::new(state),
+            wake: Notify::new(),
+            metrics: Metrics::new(registry),
+            shutdown: shutdown.clone(),
+        };
+        let watches = Self {
+            inner: Arc::new(inner),
+        };
+        watches.report(registry);
+        let task = watches.clone();
+        shutdown.spawn_background(async move { task.run().await });
+        watches
+    }
+
+    /// Judges the right of `caller` to what `attributes` describe, until the returned guard is
+    /// dropped; without them, only its token. `token` is the digest of the caller's token. The watch may have been allowed by an
+    /// answer from before a recent change. `abort` ends the watch if it is not polled.
+    pub(super) fn open(
+        &self,
+        caller: &Arc<KnownCaller>,
+        token: Option<Digest>,
+        attributes: Option<Attributes>,
+        abort: Option<Abort>,
+    ) -> OpenWatch {
+        let end = Arc::new(End::default());
+        let opened = Opened {
+            caller: Arc::clone(caller),
+            token,
+            attributes: attributes.map(Arc::new),
+            // Without the lock, because it may take some milliseconds.
+            expires_at: expires_at(&caller.credential),
+            end: Arc::clone(&end),
+            abort,
+        };
+        let member = self.with(|state| {
+            // A change that is not seen under the lock finds the watch.
+            state.register.open(opened, Instant::now())
+        });
+        OpenWatch::new(end, self.clone(), member)
+    }
+
+    /// Judges rights again after a change `at` some moment: those of the users for whom `is_concerned`
+    /// is true, as `concern` says.
+    pub(super) fn changed(
+        &self,
+        at: Instant,
+        is_concerned: impl Fn(&User) -> bool,
+        concern: impl Fn(&User, &Attributes) -> Concern,
+    ) {
+        // This is decided without the lock, because each watch takes it when it opens and ends.
+        let (mut users, last) = self.inner.state.lock().register.users();
+        users.retain(|user| is_concerned(&user.user));
+        let mut concerned = Vec::new();
+        for user in &users {
+            let rights = self.inner.state.lock().register.rights_of(user);
+            let concerns = rights
+                .into_iter()
+                .map(|(group, question)| (concern(&user.user, &question.attributes), group));
+            concerned.extend(concerns.filter(|(concern, _)| *concern != Concern::None));
+        }
+        concerned.sort_unstable();
+        for some in concerned.chunks(CHANGED_AT_ONCE) {
+            self.with(|state| state.register.changed(at, some));
+        }
+        for user in &users {
+            self.with(|state| state.register.changed_since(at, user, last));
+        }
+    }
+
+    /// Asks about tokens with these digests at once: the API server has refused them.
+    pub(super) fn token_refused(&self, tokens: &[Digest]) {
+        self.with(|state| {
+            for token in tokens {
+                state.register.token_refused(token, Instant::now());
+            }
+        });
+    }
+
+    /// Asks again about the tokens that were issued for an object that was deleted `at` some moment.
+    pub(super) fn deleted(&self, uid: &str, at: Instant) {
+        self.with(|state| state.register.deleted(uid, at));
+    }
+
+    /// Asks again about all tokens that were issued for objects, of which some were deleted `at` some
+    /// moment, but it is not known which.
+    pub(super) fn unknown_deleted(&self, at: Instant) {
+        self.with(|state| state.register.unknown_deleted(at));
+    }
+
+    /// Ends the watches of users with certificates for which `is_proven` is false.
+    pub(super) async fn recheck(&self, is_proven: impl Fn(&KnownCaller) -> bool) {
+        let certified = self.inner.state.lock().register.certified();
+        for some in certified.chunks(RECHECKED_AT_ONCE) {
+            // This is decided without the lock, because it takes long.
+            let lost = some.iter().filter(|(_, caller)| !is_proven(caller));
+            let lost: Vec<MemberId> = lost.map(|(member, _)| *member).collect();
+            self.revoke(&lost);
+            tokio::task::yield_now().await;
+        }
+    }
+
+    /// Ends these watches.
+    pub(super) fn revoke(&self, members: &[MemberId]) {
+        if members.is_empty() {
+            return;
+        }
+        let ended = self.with(|state| {
+            let endings = state.register.revoke(members);
+            state.end(endings, Instant::now())
+        });
+        self.inner.metrics.ended.inc_by(ended as u64);
+    }
+
+    fn close(&self, member: MemberId) {
+        self.inner.state.lock().register.close(member);
+    }
+
+    /// Changes the state, and wakes the task if something is due before it looks.
+    fn with<T>(&self, change: impl FnOnce(&mut State) -> T) -> T {
+        let mut state = self.inner.state.lock();
+        let result = change(&mut state);
+        let is_sooner = match (state.next(), state.next_look) {
+            (Some(next), Some(look)) => next < look,
+            (next, None) => next.is_some(),
+            (None, Some(_)) => false,
+        };
+        drop(state);
+        if is_sooner {
+            self.inner.wake.notify_one();
+        }
+        result
+    }
+
+    /// Asks all questions when they are due. Runs until the future is dropped.
+    async fn run(self) {
+        let mut drain = pin!(self.inner.shutdown.reached(Phase::EndWatches));
+        let mut is_draining = false;
+        loop {
+            let now = Instant::now();
+            let work = self.inner.state.lock().work(now);
+            self.inner.metrics.ended.inc_by(work.ended as u64);
+            for ending in work.over {
+                if ending.finish() {
+                    self.inner.metrics.broken_off.inc();
+                }
+            }
+            for inquiry in work.inquiries {
+                let watches = self.clone();
+                let asked = async move { watches.ask(inquiry).await };
+                self.inner.shutdown.spawn_background(asked);
+            }
+            let wait = async {
+                match work.next_look {
+                    Some(at) => sleep_until(at).await,
+                    None => pending().await,
+                }
+            };
+            tokio::select! {
+                () = wait => {}
+                () = self.inner.wake.notified() => {}
+                () = &mut drain, if !is_draining => {
+                    is_draining = true;
+                    self.inner.state.lock().ends_held = true;
+                }
+            }
+        }
+    }
+
+    async fn ask(self, inquiry: Inquiry) {
+        let _place = Place {
+            watches: &self,
+            asker: inquiry.asker,
+        };
+        let Inner { reviews, .. } = &*self.inner;
+        let (group, asked_at) = (inquiry.group, Instant::now());
+        let (result, endings) = match inquiry.about {
+            About::Right(caller, attributes, token) => {
+                let judgement = reviews.judge(&caller, &attributes).await;
+                let ended = self.with(|state| {
+                    let now = Instant::now();
+                    let register = &mut state.register;
+                    let endings = register.judged(group, token, judgement, asked_at, now);
+                    state.end(endings, now)
+                });
+                (judgement.name(), ended)
+            }
+            About::Token(token) => {
+                let check = reviews.check(&token).await;
+                let result = check.name();
+                let expires_in = token.expires_in(SystemTime::now());
+                let ended = self.with(|state| {
+                    let now = Instant::now();
+                    let register = &mut state.register;
+                    let endings = register.checked(group, check, expires_in, asked_at, now);
+                    state.end(endings, now)
+                });
+                (result, ended)
+            }
+        };
+        self.inner.metrics.asked(result, endings);
+    }
+
+    /// Adds the size of the register to each scrape.
+    fn report(&self, registry: &Registry) {
+        let inner = Arc::downgrade(&self.inner);
+        registry.on_scrape(move |samples| {
+            if let Some(inner) = inner.upgrade() {
+                metrics::sample(&inner.state.lock().register, samples);
+            }
+        });
+    }
+}
+
+/// A place among the questions in flight.
+struct Place<'a> {
+    watches: &'a OpenWatches,
+    /// The user that the question is about.
+    asker: Asker,
+}
+
+impl Drop for Place<'_> {
+    fn drop(&mut self) {
+        self.watches.with(|state| {
+            state.in_flight -= 1;
+            state.register.queue.release(self.asker);
+        });
+    }
+}
+
+impl State {
+    fn work(&mut self, now: Instant) -> Work {
+        let mut ended = self.register.expire(now);
+        self.register.find_due(now);
+        if self.ends_held {
+            ended.extend(self.register.end_held());
+        }
+        let ended = self.end(ended, now);
+        let mut over = Vec::new();
+        while self.endings.front().is_some_and(|(at, _)| *at <= now) {
+            over.extend(self.endings.pop_front().map(|(_, ending)| ending));
+        }
+        let mut inquiries = Vec::new();
+        while self.in_flight < CONCURRENT && self.pace.next(now) <= now {
+            let Some(inquiry) = self.register.take(now) else {
+                break;
+            };
+            self.pace.count(now);
+            self.in_flight += 1;
+            inquiries.push(inquiry);
+        }
+        self.next_look = self.next().map(|next| next.max(now));
+        Work {
+            inquiries,
+            ended,
+            over,
+            next_look: self.next_look,
+        }
+    }
+
+    /// When there is something to do.
+    fn next(&mut self) -> Option<Instant> {
+        let ending = self.endings.front().map(|(at, _)| *at);
+        let due = self.in_flight < CONCURRENT && self.register.queue.has_due();
+        let due = due.then(|| self.pace.next(Instant::now()));
+        let waiting = self.register.queue.next_waiting();
+        let expiry = self.register.next_expiry();
+        [ending, due, waiting, expiry].into_iter().flatten().min()
+    }
+
+    /// Remembers watches that were ended at `now`. Returns their number.
+    fn end(&mut self, endings: Vec<Ending>, now: Instant) -> usize {
+        let count = endings.len();
+        let over = now + END_PATIENCE;
+        self.endings
+            .extend(endings.into_iter().map(|ending| (over, ending)));
+        count
+    }
+}
+
+/// The digest of the token of `caller`, made by `digest`; `None` if it has no token.
+pub(super) fn token_digest(
+    caller: &KnownCaller,
+    digest: impl FnOnce(&Token) -> Digest,
+) -> Option<Digest> {
+    match &caller.credential {
+        Credential::Token(token) => Some(digest(token)),
+        Credential::Certificate(_) | Credential::None => None,
+    }
+}
+
+/// When the certificate of `credential` expires, if it has one; `None` if it is too far in the
+/// future to represent.
+fn expires_at(credential: &Credential) -> Option<Instant> {
+    let Credential::Certificate(proof) = credential else {
+        return None;
+    };
+    let left = proof
+        .expiry
+        .as_ref()?
+        .at()?
+        .duration_since(SystemTime::now());
+    Instant::now().checked_add(left.unwrap_or_default())
+}

@@ -1,0 +1,140 @@
+//! What an open watch holds until it ends, and what ends it.
+
+use std::sync::Arc;
+use std::sync::Weak;
+use std::sync::atomic::AtomicBool;
+use std::sync::atomic::Ordering;
+use std::task::Context;
+use std::task::Poll;
+use std::task::Waker;
+
+use parking_lot::Mutex;
+
+use super::MemberId;
+use super::OpenWatches;
+use crate::net::Abort;
+use kubefan_core::body::BodyGuard;
+
+/// Ends a body, or an upgraded connection, when its user loses the right to it. While it exists, the
+/// right is judged again and again.
+pub struct OpenWatch {
+    end: Arc<End>,
+    watches: OpenWatches,
+    member: MemberId,
+    /// The waker that `end` has. Comparing it costs less than handing it over at each poll.
+    registered: Option<Waker>,
+}
+
+/// Whether an open watch must end.
+#[derive(Debug, Default)]
+pub(super) struct End {
+    is_over: AtomicBool,
+    /// True while the watch gets no events.
+    is_held: AtomicBool,
+    /// True once the watch has ended its body.
+    is_seen: AtomicBool,
+    waker: Mutex<Option<Waker>>,
+}
+
+/// A watch that must end, although it may not be polled.
+pub(super) struct Ending {
+    end: Weak<End>,
+    abort: Option<Abort>,
+}
+
+impl OpenWatch {
+    pub(super) fn new(end: Arc<End>, watches: OpenWatches, member: MemberId) -> Self {
+        Self {
+            end,
+            watches,
+            member,
+            registered: None,
+        }
+    }
+
+    pub(in crate::identity) fn member(&self) -> MemberId {
+        self.member
+    }
+}
+
+impl BodyGuard for OpenWatch {
+    fn poll_end(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+        let is_registered = |waker: &Waker| waker.will_wake(cx.waker());
+        if !self.end.is_over.load(Ordering::Acquire) {
+            if self.registered.as_ref().is_some_and(is_registered) {
+                return Poll::Pending;
+            }
+            let mut waker = self.end.waker.lock();
+            // `End::end` sets the flag under the same lock, so the waker cannot be missed.
+            if !self.end.is_over.load(Ordering::Acquire) {
+                let replaced = waker.replace(cx.waker().clone());
+                drop(waker);
+                // Outside the lock: dropping a waker may drop a task, and so other watches.
+                drop(replaced);
+                self.registered = Some(cx.waker().clone());
+                return Poll::Pending;
+            }
+        }
+        self.end.is_seen.store(true, Ordering::Release);
+        Poll::Ready(())
+    }
+
+    /// [`End::hold`] wakes the watch that was polled before.
+    fn is_held(&self) -> bool {
+        self.end.is_held()
+    }
+}
+
+impl Drop for OpenWatch {
+    fn drop(&mut self) {
+        self.watches.close(self.member);
+    }
+}
+
+impl End {
+    /// Ends the watch at its next poll, and wakes it. `abort` is for a watch that is not polled.
+    pub(super) fn end(self: &Arc<Self>, abort: Option<Abort>) -> Ending {
+        let waker = {
+            let mut waker = self.waker.lock();
+            self.is_over.store(true, Ordering::Release);
+            waker.take()
+        };
+        if let Some(waker) = waker {
+            waker.wake();
+        }
+        Ending {
+            end: Arc::downgrade(self),
+            abort,
+        }
+    }
+
+    /// Holds the events of the watch back, or lets it have those that it has not had.
+    pub(super) fn hold(&self, is_held: bool) {
+        let was_held = self.is_held.swap(is_held, Ordering::AcqRel);
+        if was_held && !is_held {
+            let waker = self.waker.lock().clone();
+            if let Some(waker) = waker {
+                waker.wake();
+            }
+        }
+    }
+
+    pub(super) fn is_held(&self) -> bool {
+        self.is_held.load(Ordering::Acquire)
+    }
+}
+
+impl Ending {
+    /// Breaks the watch off if it has not ended. A client that opens no flow-control window, or
+    /// reads nothing, keeps its watch from being polled.
+    pub(super) fn finish(self) -> bool {
+        let is_open = |end: Arc<End>| !end.is_seen.load(Ordering::Acquire);
+        match self.abort {
+            Some(abort) if self.end.upgrade().is_some_and(is_open) => {
+                abort.abort();
+                true
+            }
+            _ => false,
+        }
+    }
+}

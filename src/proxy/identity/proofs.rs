@@ -1,0 +1,114 @@
+//! Which certificates prove a user, now and while watches are open.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use arc_swap::ArcSwap;
+use http::HeaderMap;
+use parking_lot::Mutex;
+use rustls::pki_types::UnixTime;
+
+use super::User;
+use super::authorities::Authorities;
+use super::caller::Credential;
+use super::caller::KnownCaller;
+use super::caller::Proof;
+use super::certificates::CertificateError;
+use super::front_proxy::FrontProxyError;
+use super::open_watches::OpenWatches;
+use super::token::Authorization;
+use crate::net::CertificateChain;
+use crate::net::ClientConnection;
+use kubefan_core::api::Status;
+
+/// Decides by the current authorities which certificates prove a user.
+#[derive(Default)]
+pub(super) struct Proofs {
+    current: Arc<ArcSwap<Authorities>>,
+}
+
+impl Proofs {
+    /// The authorities, which change.
+    pub(super) fn current(&self) -> &Arc<ArcSwap<Authorities>> {
+        &self.current
+    }
+
+    /// True unless the authorities have changed since they accepted the certificate of `caller`, and
+    /// do not accept it any more.
+    pub(super) fn hold(&self, caller: &KnownCaller) -> bool {
+        let Credential::Certificate(proof) = &caller.credential else {
+            return true;
+        };
+        let current = self.current.load();
+        Arc::ptr_eq(&current, &proof.authorities)
+            || current.accept(proof, caller.user(), UnixTime::now())
+    }
+
+    /// Ends those of `watches` whose users have certificates that are not accepted any more.
+    pub(super) async fn recheck(&self, watches: &OpenWatches) {
+        // Many watches have the same connection, and so the same certificate.
+        let known = Mutex::new(HashMap::new());
+        let holds = |caller: &KnownCaller| {
+            let Credential::Certificate(proof) = &caller.credential else {
+                return true;
+            };
+            let key = (proof.chain.as_ptr().addr(), caller.user.digest);
+            let mut known = known.lock();
+            *known.entry(key).or_insert_with(|| self.hold(caller))
+        };
+        watches.recheck(holds).await;
+    }
+
+    /// The user of `chain`: the one whom an authenticating proxy names, or the certificate's own. Also
+    /// returns what proves it. `None` if there are no authorities, the certificate has no name, or it
+    /// is not good and the request has a token.
+    pub(super) fn certified(
+        &self,
+        headers: &HeaderMap,
+        connection: &ClientConnection,
+        chain: &CertificateChain,
+    ) -> Result<Option<(User, Proof)>, Status> {
+        let (memo, now) = (connection.memo(), UnixTime::now());
+        let authorities = self.current.load_full();
+        let proof = |expiry| Proof {
+            chain: Arc::clone(chain),
+            expiry,
+            authorities: Arc::clone(&authorities),
+        };
+        if let Some(proxy) = &authorities.front_proxy {
+            match proxy.user(chain, memo, headers, now) {
+                Ok(Some(user)) => return Ok(Some((user, proof(None)))),
+                Err(error @ FrontProxyError::Header) => {
+                    return Err(Status::bad_request(error.to_string()));
+                }
+                // It is no proxy, or speaks for itself.
+                Ok(None) | Err(_) => {}
+            }
+        }
+        let Some(client) = &authorities.client else {
+            return Ok(None);
+        };
+        match client.user(chain, memo, now) {
+            Ok(certified) => {
+                let expiry = certified.expiry.clone();
+                Ok(Some((certified.user.clone(), proof(Some(expiry)))))
+            }
+            // A certificate that is not good must not stop a token.
+            Err(error) if matches!(Authorization::of(headers), Authorization::Token(_)) => {
+                tracing::debug!(%error, "a client certificate has no user");
+                Ok(None)
+            }
+            // The API server takes this certificate for no credentials, unless it also asks whether
+            // it is that of an authenticating proxy.
+            Err(CertificateError::NoName) if authorities.front_proxy.is_none() => Ok(None),
+            Err(error @ CertificateError::Reserved { .. }) => {
+                Err(Status::failure(403, "Forbidden", error.to_string()))
+            }
+            // Forwarded without the certificate, the request would be an anonymous one.
+            Err(error) => {
+                tracing::debug!(%error, "a client certificate is not accepted");
+                Err(Status::failure(401, "Unauthorized", "Unauthorized"))
+            }
+        }
+    }
+}

@@ -1,0 +1,248 @@
+//! Watches roles and bindings through informers, and reports changes.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures_util::FutureExt;
+use parking_lot::Mutex;
+use tokio::time::Instant;
+use tokio::time::sleep;
+
+use super::objects::Kind;
+use super::objects::Name;
+use super::objects::Subject;
+use super::policy::Concerned;
+use super::policy::Policy;
+use super::recent::RecentChanges;
+use crate::identity::User;
+use crate::identity::open_watches::Concern;
+use crate::identity::open_watches::OpenWatches;
+use kubefan_core::api::EventType;
+use kubefan_core::api::Object;
+use kubefan_core::api::Selection;
+use kubefan_core::api::WireFormat;
+use kubefan_core::cache::WatchFrom;
+use kubefan_core::cache::WatchItem;
+use kubefan_core::informer::Informer;
+use kubefan_core::informer::InformerSet;
+use kubefan_core::informer::LiveRestMapper;
+use kubefan_core::shutdown::Shutdown;
+use kubefan_core::telemetry::Registry;
+
+/// After this time without a sign of life, a watch of roles or bindings counts as absent.
+const MAX_SILENCE: Duration = Duration::from_secs(30);
+/// How long kubefan waits before it tries again to watch roles or bindings.
+const RETRY: Duration = Duration::from_secs(60);
+/// The same after a watch that has ended, for example because its resource was deleted.
+const RESTART: Duration = Duration::from_secs(2);
+/// The most changes that are reported together.
+const BATCH: usize = 1_000;
+
+/// Watches roles and bindings. Clones share what is known.
+#[derive(Clone)]
+pub(in crate::identity) struct RoleWatch {
+    inner: Arc<Inner>,
+}
+
+struct Inner {
+    known: Mutex<Known>,
+    recent: Arc<RecentChanges>,
+    open_watches: OpenWatches,
+    informers: InformerSet,
+    rest_mapper: Arc<LiveRestMapper>,
+}
+
+/// What is known of roles and bindings.
+#[derive(Default)]
+struct Known {
+    policy: Policy,
+    sources: [Source; Kind::ALL.len()],
+}
+
+/// Where the roles or bindings of one kind are from.
+#[derive(Default)]
+struct Source {
+    /// True once all of them were read.
+    is_filled: bool,
+    /// Set while they are kept up to date.
+    informer: Option<Arc<Informer>>,
+}
+
+impl RoleWatch {
+    /// Starts to watch all roles and bindings, as far as kubefan may. Each change is added to
+    /// `recent`, and the rights that it concerns are judged again for `open_watches`.
+    pub(in crate::identity) fn start(
+        recent: Arc<RecentChanges>,
+        open_watches: OpenWatches,
+        informers: InformerSet,
+        rest_mapper: Arc<LiveRestMapper>,
+        registry: &Registry,
+        shutdown: &Shutdown,
+    ) {
+        let watch = Self {
+            inner: Arc::new(Inner {
+                known: Mutex::default(),
+                recent,
+                open_watches,
+                informers,
+                rest_mapper,
+            }),
+        };
+        let inner = Arc::downgrade(&watch.inner);
+        registry.on_scrape(move |samples| {
+            let alive = inner.upgrade().map_or(0, |inner| inner.known.lock().alive());
+            samples.gauge(
+                "kubefan_role_watches_alive",
+                "Watches of roles and bindings that were proven alive within 30 s. Below 4, a lost right is noticed only after authorization.reauthorize.",
+                &[],
+                alive as f64,
+            );
+        });
+        for index in 0..Kind::ALL.len() {
+            let watch = watch.clone();
+            shutdown.spawn_background(async move { watch.run(index).await });
+        }
+    }
+
+    /// Watches the roles or bindings of one kind. Runs until the future is dropped.
+    async fn run(self, index: usize) {
+        let resource = Kind::ALL[index].gvr();
+        let Inner {
+            informers,
+            rest_mapper,
+            known,
+            ..
+        } = &*self.inner;
+        let mut has_warned = false;
+        loop {
+            let spec = rest_mapper.informer_spec(&resource, WireFormat::Json);
+            let informer = spec.and_then(|spec| informers.pin(&spec).ok());
+            let was_ready = match informer {
+                Some(informer) => self.follow(index, &informer).await,
+                None => false,
+            };
+            known.lock().sources[index].informer = None;
+            if !was_ready && !has_warned {
+                has_warned = true;
+                tracing::warn!(
+                    %resource,
+                    "kubefan cannot watch these roles or bindings, so it notices lost rights later",
+                );
+            }
+            sleep(if was_ready { RESTART } else { RETRY }).await;
+        }
+    }
+
+    /// Follows the objects of `informer` until it ends. Returns false if it was never ready.
+    async fn follow(&self, index: usize, informer: &Arc<Informer>) -> bool {
+        if !informer.reader().ready().await {
+            return false;
+        }
+        let everything = Arc::new(Selection::default());
+        let Ok(mut objects) = informer.reader().watch(WatchFrom::Snapshot, everything) else {
+            return true;
+        };
+        let mut initial = Vec::new();
+        while let Some(first) = objects.next().await {
+            let mut concerned = Concerned::default();
+            let mut next = Some(first);
+            let mut taken = 0;
+            while let Some(item) = next {
+                match item {
+                    WatchItem::Initial(object) => initial.push(object),
+                    WatchItem::InitialEnd(_) => {
+                        let objects = std::mem::take(&mut initial);
+                        concerned.extend(self.fill(index, informer, &objects));
+                    }
+                    WatchItem::Change { event, .. } => {
+                        let is_deleted = event.event_type == EventType::Deleted;
+                        concerned.extend(self.change(index, &event.object, is_deleted));
+                    }
+                    // The stream ends now, and is opened again.
+                    WatchItem::Expired(_) => {}
+                }
+                taken += 1;
+                next = match taken < BATCH {
+                    true => objects.next().now_or_never().flatten(),
+                    false => None,
+                };
+            }
+            self.report(&concerned);
+        }
+        true
+    }
+
+    /// Replaces all roles or bindings of a kind. Returns whose rights may have changed: none if they
+    /// are read for the first time.
+    fn fill(&self, index: usize, informer: &Arc<Informer>, objects: &[Arc<Object>]) -> Concerned {
+        let kind = Kind::ALL[index];
+        let mut known = self.inner.known.lock();
+        let mut gone = known.policy.names(kind);
+        let mut concerned = Concerned::default();
+        for object in objects {
+            gone.remove(&Name::of(object));
+            concerned.extend(known.policy.set(kind, object));
+        }
+        for name in gone {
+            concerned.extend(known.policy.remove(kind, &name));
+        }
+        let source = &mut known.sources[index];
+        source.informer = Some(Arc::clone(informer));
+        match std::mem::replace(&mut source.is_filled, true) {
+            true => concerned,
+            false => Concerned::default(),
+        }
+    }
+
+    fn change(&self, index: usize, object: &Object, is_deleted: bool) -> Concerned {
+        let kind = Kind::ALL[index];
+        let policy = &mut self.inner.known.lock().policy;
+        match is_deleted {
+            true => policy.remove(kind, &Name::of(object)),
+            false => policy.set(kind, object),
+        }
+    }
+
+    /// Makes all rights be judged again that may have changed just now.
+    fn report(&self, concerned: &Concerned) {
+        if concerned.is_empty() {
+            return;
+        }
+        let Inner {
+            known,
+            recent,
+            open_watches,
+            ..
+        } = &*self.inner;
+        let now = Instant::now();
+        recent.add(concerned, now);
+        let known = known.lock();
+        let is_complete = known.alive() == Kind::ALL.len();
+        let subjects = concerned.subjects();
+        let is_concerned = |user: &User| Subject::all_of(user).any(|of| subjects.contains(&of));
+        open_watches.changed(now, is_concerned, |user, attributes| {
+            let last = recent.last(user, &attributes.namespace);
+            match last.is_some_and(|last| last >= now) {
+                false => Concern::None,
+                true if !is_complete => Concern::Unclear,
+                true if known.policy.allows(user, attributes) => Concern::Kept,
+                true if known.policy.allowed(user, attributes) => Concern::LikelyLost,
+                true => Concern::Unclear,
+            }
+        });
+    }
+}
+
+impl Known {
+    /// The number of kinds whose watch was proven alive a short time ago.
+    fn alive(&self) -> usize {
+        let is_alive = |source: &&Source| {
+            let age = source.informer.as_ref().and_then(|informer| {
+                let liveness = &informer.metrics().watch_liveness;
+                liveness.age()
+            });
+            age.is_some_and(|age| age <= MAX_SILENCE)
+        };
+        self.sources.iter().filter(is_alive).count()
+    }
+}

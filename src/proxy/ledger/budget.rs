@@ -1,0 +1,120 @@
+//! Budget: the upper limit of what kubefan keeps although no connection is charged for it.
+
+use prometheus::IntGauge;
+
+use kubefan_core::telemetry::Samples;
+
+use super::Limits;
+
+/// The part of the process's limit, as a divisor, that each budget may have.
+const SHARE: u64 = 8;
+
+/// Bytes of one kind that no connection is charged for, mostly because several clients share them,
+/// and their upper limit. Clones share the count.
+#[derive(Clone, Debug)]
+pub struct Budget {
+    kind: &'static str,
+    limit: usize,
+    used: IntGauge,
+}
+
+// === impl Limits ===
+
+impl Limits {
+    /// The limit of one budget: `most` bytes, or an eighth of [`Limits::memory`] if that is less.
+    pub fn share(&self, most: usize) -> usize {
+        let share = self.memory / SHARE;
+        usize::try_from(share).map_or(most, |share| share.min(most))
+    }
+}
+
+// === impl Budget ===
+
+impl Budget {
+    /// A budget of at most `most` bytes, within `limits`. `kind` is the value of the metric label.
+    pub fn new(kind: &'static str, limits: &Limits, most: usize) -> Self {
+        Self {
+            kind,
+            limit: limits.share(most),
+            used: count(),
+        }
+    }
+
+    /// A budget of `limit` bytes.
+    #[cfg(test)]
+    pub fn for_tests(limit: usize) -> Self {
+        Self::new("test", &Limits::new(Some(1 << 40), None, 0), limit)
+    }
+
+    /// Upper limit of the bytes. The owner of the bytes keeps it.
+    pub fn limit(&self) -> usize {
+        self.limit
+    }
+
+    /// The count of the bytes.
+    pub fn gauge(&self) -> &IntGauge {
+        &self.used
+    }
+
+    /// The bytes that are used.
+    pub fn used(&self) -> usize {
+        usize::try_from(self.used.get()).unwrap_or_default()
+    }
+
+    /// Sets the bytes that are used.
+    pub fn set_used(&self, bytes: usize) {
+        self.used.set(i64::try_from(bytes).unwrap_or(i64::MAX));
+    }
+
+    /// Adds the bytes and their limit to `samples`.
+    pub fn sample(&self, samples: &mut Samples) {
+        sample_kept(samples, self.kind, self.used(), self.limit);
+    }
+}
+
+fn count() -> IntGauge {
+    IntGauge::new("bytes", "bytes").expect("the name is valid")
+}
+
+/// Adds `used` bytes of one kind, and their `limit`, to `samples`.
+pub fn sample_kept(samples: &mut Samples, kind: &str, used: usize, limit: usize) {
+    let labels = [("kind", kind)];
+    samples.gauge(
+        "kubefan_kept_memory_bytes",
+        "Bytes that are kept beside the caches and charged to no connection, by kind: compressed \
+         lists (list), compressed initial events (chunk), printed rows of Tables (row), discovery \
+         and OpenAPI documents (document), the API server's 403s (forbidden), events of bridges \
+         (bridge), owners of tokens (token), decisions about what callers may read (decision), \
+         and the queues of the caches' watched selections (queue).",
+        &labels,
+        used as f64,
+    );
+    samples.gauge(
+        "kubefan_kept_memory_limit_bytes",
+        "Upper limit of the bytes of each kind; of queues, in each cache.",
+        &labels,
+        limit as f64,
+    );
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_budget_has_an_eighth_of_the_memory_at_most() {
+        const MIB: usize = 1 << 20;
+        for (memory, most, expected) in [
+            (16, 64, 2),
+            (256, 64, 32),
+            (512, 64, 64),
+            (4096, 64, 64),
+            (256, 16, 16),
+            (64, 16, 8),
+        ] {
+            let limits = Limits::new(Some((memory * MIB) as u64), None, 0);
+            let budget = Budget::new("list", &limits, most * MIB);
+            assert_eq!(budget.limit(), expected * MIB, "{memory} MiB, {most} MiB");
+        }
+    }
+}

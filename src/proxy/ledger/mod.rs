@@ -1,0 +1,589 @@
+//! The ledger of the bytes that are held for readers and callers, with a limit for each connection
+//! and one for the process. The caches are not in it.
+//!
+//! Two kinds of memory are held for a client that reads slowly:
+//!
+//! - Bytes that cannot be taken back: the state of a stream, and the chunks that the HTTP library
+//!   has taken from a body. They are charged to the connection's [`Account`] before they are held.
+//!   An account leases its bytes from the ledger in quanta, so most charges touch no counter that
+//!   connections share; delivering an event charges nothing. If a limit is reached, the charge is
+//!   refused, and the client gets 429.
+//! - Bodies and snapshots that wait for the reader. They are registered as [`Held`], so that the
+//!   ledger can drop them although their body is not polled: if the reader is too slow, or to make
+//!   room.
+//!
+//! A snapshot shares its objects with the cache and with other snapshots. It costs the objects that
+//! the cache replaced since the snapshot was taken, and of two snapshots of a cache the older one
+//! includes this cost of the newer one. So the bytes that were replaced since a cache's oldest
+//! snapshot are an upper bound of what all its snapshots cost together. The ledger adds up this
+//! bound over the caches, and drops the snapshots that cost most until the sum is within its limit.
+//! Neither the number of readers nor their age matters, as long as few objects change.
+//!
+//! An event and its frames belong to the event log, which has a limit of its own. Once the log has
+//! evicted the event, it is counted here as long as a watch, or the HTTP library, holds it or a
+//! frame of it: once, however many clients do. Delivering an event touches no counter.
+//!
+//! An answer of the API server that waits for its reader costs what the API server may have sent
+//! before its stream was full. It is counted with the snapshots, and dropped like them.
+//!
+//! The [`Buffers`] of a connection hold output that its client has not taken, the head of a request
+//! that is not complete, and bodies of requests. Nothing can be refused before they fill, and a slow
+//! client is no reason to close its connection. So they are measured, and leave the charges their room.
+//! If they hold too much together, the ledger closes connections, from those with the largest buffers
+//! on.
+//!
+//! A quarter of the process's limit is reserved for accounts that hold little, in equal shares, so
+//! that a few greedy connections do not keep the others out. If even such an account was refused,
+//! or if charges were refused over two sweeps, the ledger closes the connection with the largest
+//! charge. If no account was refused, but events have used up the memory, it closes the connection with the
+//! largest charge for watches.
+//!
+//! What several clients share, such as compressed lists, is kept beside the charges. Each kind of it
+//! has a [`Budget`], which is smaller if the process's limit is small.
+
+mod account;
+mod budget;
+mod buffers;
+mod kind;
+mod machine;
+mod pace;
+mod sweep;
+
+use std::collections::HashMap;
+use std::fmt;
+use std::sync::Arc;
+use std::sync::Weak;
+use std::sync::atomic::AtomicBool;
+use std::sync::atomic::AtomicU64;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use parking_lot::Mutex;
+use prometheus::IntCounterVec;
+use tokio::time::Instant;
+use tokio::time::MissedTickBehavior;
+use tokio::time::interval;
+
+use kubefan_core::telemetry::Registry;
+
+pub use account::Account;
+pub use account::Charge;
+pub use account::Held;
+pub use account::Hold;
+pub use account::Short;
+pub use account::SnapshotAge;
+pub use account::closed;
+pub use budget::Budget;
+pub use budget::sample_kept;
+pub use buffers::Buffer;
+pub use buffers::Buffers;
+pub use kind::Kind;
+pub use machine::available_memory;
+pub use pace::MinimumRate;
+pub use pace::Pace;
+
+use account::Holding;
+use account::Measured;
+use sweep::largest;
+use sweep::to_close;
+use sweep::to_drop;
+
+/// Bytes that an account leases together.
+const QUANTUM: u64 = 16 << 10;
+/// Time between two sweeps. What a cache replaces in this time may exceed the limit.
+const SWEEP_PERIOD: Duration = Duration::from_secs(1);
+/// The part of the process's limit, as a divisor, that may be used by what is measured instead of
+/// charged, even if nothing else is held.
+const MEASURED_SHARE: u64 = 2;
+/// The part of the process's limit, as a divisor, that only accounts within their fair share use.
+/// Buffers may hold as much, whatever is charged.
+const RESERVED_SHARE: u64 = 4;
+/// Upper limit of the charges of [`Kind::List`] together, within [`Limits::share`]. They only save
+/// work: a list whose items can't be held is converted twice.
+const LISTS_BYTES: usize = 64 << 20;
+/// Least fair share of an account: a connection with a few requests.
+const MIN_FAIR_SHARE: u64 = 4 * QUANTUM;
+
+/// The limits of a [`Ledger`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Limits {
+    /// Upper limit in bytes of everything that is held for readers and callers. Buffers of connections may
+    /// exceed it by a quarter.
+    pub memory: u64,
+    /// Upper limit in bytes of the charges of one connection.
+    pub connection_memory: u64,
+    /// How fast a client must take the bodies of a connection together, without those of watches and
+    /// other long-running requests; `None` for no minimum.
+    pub minimum_rate: Option<MinimumRate>,
+}
+
+/// The bytes that the process holds for its readers and callers. Cheap to clone.
+#[derive(Clone)]
+pub struct Ledger {
+    shared: Arc<Shared>,
+}
+
+/// What accounts and the sweeper share.
+struct Shared {
+    limits: Limits,
+    /// Sum of the bytes that all accounts have leased; at most `limits.memory`.
+    leased: AtomicU64,
+    /// Sum of the charges of [`Kind::List`].
+    lists: AtomicU64,
+    /// What all snapshots cost, as of the last sweep.
+    snapshots: AtomicU64,
+    /// Bytes of the API server's answers that wait for readers, as of the last sweep.
+    forwarded: AtomicU64,
+    /// Returns the bytes of the events that no log has and that are still held.
+    evicted: Box<dyn Fn() -> u64 + Send + Sync>,
+    /// What `evicted` returned at the last sweep.
+    last_evicted: AtomicU64,
+    /// Bytes of the events that only readers hold: the least that `evicted` returned at the last two
+    /// sweeps. A log that is dropped needs a moment to free its events, which no reader holds.
+    events: AtomicU64,
+    /// True if the process's limit refused a charge since the last sweep.
+    was_short: AtomicBool,
+    /// The same, of an account within its fair share.
+    was_unfair: AtomicBool,
+    accounts: Mutex<HashMap<u64, Weak<Account>>>,
+    /// The number of `accounts`.
+    open: AtomicU64,
+    next_account: AtomicU64,
+    metrics: Option<Metrics>,
+}
+
+struct Metrics {
+    refused: IntCounterVec,
+    dropped: IntCounterVec,
+}
+
+/// What one sweep did; the reasons are the values of the metric label `why`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Swept {
+    /// Bodies that were dropped because their reader is too slow.
+    pub slow: u64,
+    /// Bodies and snapshots that were dropped because memory was short.
+    pub memory: u64,
+    /// Connections that were closed because memory was short.
+    pub connections: u64,
+}
+
+// === impl Limits ===
+
+impl Limits {
+    /// Least of [`Limits::memory`], with which a few clients can be served.
+    pub const MIN_MEMORY: u64 = 16 << 20;
+    /// Least of [`Limits::connection_memory`], with which a client can have a few dozen requests.
+    pub const MIN_CONNECTION_MEMORY: u64 = 1 << 20;
+    /// The default of [`MinimumRate::bytes_per_second`].
+    pub const MINIMUM_RATE: u64 = 64 << 10;
+    /// The time over which the minimum rate is averaged.
+    const RATE_PERIOD: Duration = Duration::from_secs(30);
+
+    /// `memory` bytes, or a quarter of the [`available_memory`]; `connection_memory` bytes for a
+    /// connection, or a quarter of that; and `rate` bytes per second, or no minimum if it is 0.
+    pub fn new(memory: Option<u64>, connection_memory: Option<u64>, rate: u64) -> Self {
+        let memory = memory.unwrap_or_else(|| (available_memory() / 4).max(Self::MIN_MEMORY));
+        let share = (memory / 4).max(Self::MIN_CONNECTION_MEMORY);
+        Self {
+            memory,
+            connection_memory: connection_memory.unwrap_or(share),
+            minimum_rate: (rate > 0).then_some(MinimumRate {
+                bytes_per_second: rate,
+                period: Self::RATE_PERIOD,
+            }),
+        }
+    }
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Self::new(None, None, Self::MINIMUM_RATE)
+    }
+}
+
+// === impl Ledger ===
+
+impl Ledger {
+    /// A ledger without metrics, of readers that hold no events.
+    pub fn new(limits: Limits) -> Self {
+        Self::with(limits, || 0, None)
+    }
+
+    /// A ledger whose metrics are registered in `registry`. `evicted` returns the bytes of the events
+    /// that no log has and that are still held.
+    pub fn with_metrics(
+        limits: Limits,
+        evicted: impl Fn() -> u64 + Send + Sync + 'static,
+        registry: &Registry,
+    ) -> Self {
+        let metrics = Metrics {
+            refused: registry.counter_vec(
+                "kubefan_reader_memory_refused_total",
+                "Times that memory for a reader or caller was refused, by the limit that was \
+                 reached (connection, process).",
+                &["limit"],
+            ),
+            dropped: registry.counter_vec(
+                "kubefan_reader_memory_dropped_total",
+                "Bodies and snapshots that were dropped before their reader took them, because the \
+                 reader was too slow (slow) or memory was short (memory), and connections closed \
+                 because memory was short (connection).",
+                &["why"],
+            ),
+        };
+        let ledger = Self::with(limits, evicted, Some(metrics));
+        let scraped = ledger.clone();
+        registry.on_scrape(move |samples| {
+            for (kind, bytes) in scraped.usage() {
+                samples.gauge(
+                    "kubefan_reader_memory_bytes",
+                    "Bytes held for readers and callers, by kind; of snapshots, an upper bound of \
+                     what they cost beyond the cache, as of the last sweep.",
+                    &[("kind", kind)],
+                    bytes as f64,
+                );
+            }
+            samples.gauge(
+                "kubefan_reader_memory_limit_bytes",
+                "Upper limit of the bytes held for readers and callers; with the buffers of connections, a quarter more.",
+                &[],
+                limits.memory as f64,
+            );
+        });
+        ledger
+    }
+
+    fn with(
+        limits: Limits,
+        evicted: impl Fn() -> u64 + Send + Sync + 'static,
+        metrics: Option<Metrics>,
+    ) -> Self {
+        let shared = Shared {
+            limits,
+            leased: AtomicU64::new(0),
+            lists: AtomicU64::new(0),
+            snapshots: AtomicU64::new(0),
+            forwarded: AtomicU64::new(0),
+            evicted: Box::new(evicted),
+            last_evicted: AtomicU64::new(0),
+            events: AtomicU64::new(0),
+            was_short: AtomicBool::new(false),
+            was_unfair: AtomicBool::new(false),
+            accounts: Mutex::default(),
+            open: AtomicU64::new(0),
+            next_account: AtomicU64::new(0),
+            metrics,
+        };
+        Self {
+            shared: Arc::new(shared),
+        }
+    }
+
+    /// Opens the account of a new connection. It is closed when the last clone is dropped.
+    pub fn open_account(&self) -> Arc<Account> {
+        let id = self.shared.next_account.fetch_add(1, Ordering::Relaxed);
+        let account = Arc::new(Account::new(id, Arc::clone(&self.shared)));
+        let weak = Arc::downgrade(&account);
+        self.shared.accounts.lock().insert(id, weak);
+        self.shared.open.fetch_add(1, Ordering::Relaxed);
+        account
+    }
+
+    /// The bytes held now, by the name of their kind.
+    pub fn usage(&self) -> Vec<(&'static str, u64)> {
+        let accounts = self.shared.accounts();
+        let sum = |kind| accounts.iter().map(|account| account.used(kind)).sum();
+        let charged = Kind::ALL.map(|kind| (kind.name(), sum(kind)));
+        let mut usage = charged.to_vec();
+        let measured = |bytes: &AtomicU64| bytes.load(Ordering::Relaxed);
+        usage.push(("snapshot", measured(&self.shared.snapshots)));
+        usage.push(("forwarded", measured(&self.shared.forwarded)));
+        usage.push(("event", measured(&self.shared.events)));
+        for kind in Buffer::KINDS {
+            let of_accounts = accounts
+                .iter()
+                .map(|account| account.buffers().of_kind(kind));
+            usage.push((kind, of_accounts.sum()));
+        }
+        usage
+    }
+
+    /// The sum of the bytes that accounts have leased.
+    pub fn leased(&self) -> u64 {
+        self.shared.leased.load(Ordering::Relaxed)
+    }
+
+    /// Sweeps every second. Never completes.
+    pub async fn run(self) {
+        let mut ticks = interval(SWEEP_PERIOD);
+        ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        let mut was_short = false;
+        loop {
+            ticks.tick().await;
+            let swept = self.sweep(Instant::now(), &mut was_short);
+            if swept != Swept::default() {
+                let Swept {
+                    slow,
+                    memory,
+                    connections,
+                } = swept;
+                tracing::debug!(slow, memory, connections, "dropped what readers held");
+            }
+        }
+    }
+
+    /// Drops what is held for readers that are too slow, then snapshots and forwarded answers until
+    /// what they cost is within the limit. Closes the connection with the largest charge if an
+    /// account within its fair share was refused since the last sweep, or if any was, also in the
+    /// sweep before (`was_short`), and there was nothing to drop. If nobody was refused, but charges and
+    /// events together exceed the limit, and events a quarter of it, closes the connection with the
+    /// largest charge for watches.
+    ///
+    /// At last closes the connections with the largest buffers until the rest of them fit into what
+    /// charges and the other measured things leave of three quarters of the limit: at most half of it, at
+    /// least a quarter.
+    pub fn sweep(&self, now: Instant, was_short: &mut bool) -> Swept {
+        let shared = &self.shared;
+        let mut swept = Swept::default();
+        shared.sample_events();
+        let mut accounts = shared.accounts();
+        let mut holdings: Vec<Arc<Holding>> = Vec::new();
+        for account in &accounts {
+            let first = holdings.len();
+            account.add_holdings(&mut holdings);
+            if let Some(rate) = shared.limits.minimum_rate {
+                swept.slow += drop_slow(account, &mut holdings, first, rate, now);
+            }
+        }
+        let dropped = self.drop_measured(&holdings, now);
+        swept.memory = dropped;
+        // A connection that is being closed holds its memory for a moment longer.
+        accounts.retain(|account| !account.is_closing());
+        let is_short = shared.was_short.swap(false, Ordering::Relaxed);
+        let is_unfair = shared.was_unfair.swap(false, Ordering::Relaxed);
+        let stays_short = is_short && *was_short && dropped == 0;
+        let events = shared.events.load(Ordering::Relaxed);
+        let has_many_events = events > shared.limits.memory / RESERVED_SHARE;
+        let to_close = if is_unfair || stays_short {
+            largest(accounts.iter().map(|account| account.total()))
+        } else if has_many_events && self.leased_and_events() > shared.limits.memory {
+            // Delivering an event charges nothing, so perhaps no account was refused.
+            largest(accounts.iter().map(|account| account.used(Kind::Watch)))
+        } else {
+            None
+        };
+        if let Some(index) = to_close {
+            accounts[index].close();
+            swept.connections += 1;
+        }
+        swept.connections += self.close_largest_buffers(&accounts);
+        *was_short = is_short;
+        shared.count(swept);
+        swept
+    }
+
+    /// Closes the connections with the largest buffers until the rest fits; returns how many.
+    fn close_largest_buffers(&self, accounts: &[Arc<Account>]) -> u64 {
+        let buffers = accounts.iter().map(|account| match account.is_closing() {
+            true => 0,
+            false => account.buffers().sample(),
+        });
+        let buffers: Vec<u64> = buffers.collect();
+        let others = [&self.shared.snapshots, &self.shared.forwarded];
+        let others = others.map(|bytes| bytes.load(Ordering::Relaxed));
+        let others = others.iter().sum::<u64>() + self.leased_and_events();
+        // Connections that are being closed are about to return what they have leased.
+        let closing = self.shared.accounts().into_iter();
+        let closing = closing.filter(|account| account.is_closing());
+        let others = others.saturating_sub(closing.map(|account| account.total()).sum());
+        let closed = to_close(
+            &buffers,
+            room_for_buffers(self.shared.limits.memory, others),
+        );
+        for index in &closed {
+            accounts[*index].close();
+        }
+        closed.len() as u64
+    }
+
+    fn leased_and_events(&self) -> u64 {
+        let events = self.shared.events.load(Ordering::Relaxed);
+        self.leased().saturating_add(events)
+    }
+
+    /// Drops what costs most until the rest is within the limit; returns how much was dropped.
+    fn drop_measured(&self, holdings: &[Arc<Holding>], now: Instant) -> u64 {
+        let shared = &self.shared;
+        let mut measured = Vec::new();
+        let mut costs = Vec::new();
+        let mut forwarded = 0;
+        for holding in holdings {
+            let cost = match holding.measure(now) {
+                None => continue,
+                Some(Measured::Snapshot(cache, cost)) => (cache, cost),
+                Some(Measured::Forwarded(bytes)) => {
+                    forwarded += bytes;
+                    (Arc::as_ptr(holding).addr(), bytes)
+                }
+            };
+            measured.push(holding);
+            costs.push(cost);
+        }
+        let free = shared
+            .limits
+            .memory
+            .saturating_sub(self.leased_and_events());
+        let limit = free.min(shared.limits.memory / MEASURED_SHARE);
+        let (dropped, cost) = to_drop(&costs, limit);
+        for index in &dropped {
+            measured[*index].revoke();
+            if measured[*index].snapshot.is_none() {
+                forwarded -= costs[*index].1;
+            }
+        }
+        shared.forwarded.store(forwarded, Ordering::Relaxed);
+        shared.snapshots.store(cost - forwarded, Ordering::Relaxed);
+        dropped.len() as u64
+    }
+}
+
+/// What buffers may hold if everything else holds `others` of the process's limit `memory`.
+fn room_for_buffers(memory: u64, others: u64) -> u64 {
+    let least = memory / RESERVED_SHARE;
+    let unreserved = memory - least;
+    let left = unreserved.saturating_sub(others);
+    left.clamp(least, memory / MEASURED_SHARE)
+}
+
+impl fmt::Debug for Ledger {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Ledger")
+            .field("limits", &self.shared.limits)
+            .field("leased", &self.leased())
+            .finish_non_exhaustive()
+    }
+}
+
+// === impl Shared ===
+
+impl Shared {
+    fn accounts(&self) -> Vec<Arc<Account>> {
+        let accounts = self.accounts.lock();
+        accounts.values().filter_map(Weak::upgrade).collect()
+    }
+
+    /// Leases `bytes` if the process's limit permits it to an account that uses `total` with them.
+    fn lease(&self, bytes: u64, total: u64) -> Result<(), Short> {
+        let limit = match total <= self.fair_share() {
+            true => self.limits.memory,
+            false => self.limits.memory - self.limits.memory / RESERVED_SHARE,
+        };
+        let measured = [&self.snapshots, &self.forwarded, &self.events];
+        let measured: u64 = measured
+            .map(|bytes| bytes.load(Ordering::Relaxed))
+            .iter()
+            .sum();
+        let leased = |leased: u64| {
+            let leased = leased.checked_add(bytes)?;
+            let held = leased.checked_add(measured)?;
+            (held <= limit).then_some(leased)
+        };
+        let updated = self
+            .leased
+            .fetch_update(Ordering::Relaxed, Ordering::Relaxed, leased);
+        updated.map(drop).map_err(|_| Short::Process)
+    }
+
+    /// Adds `bytes` to the charges of lists if their own limit permits it.
+    fn add_to_lists(&self, bytes: u64) -> Result<(), Short> {
+        let limit = self.limits.share(LISTS_BYTES) as u64;
+        let added = |lists: u64| Some(lists.checked_add(bytes)?).filter(|lists| *lists <= limit);
+        let updated = self
+            .lists
+            .fetch_update(Ordering::Relaxed, Ordering::Relaxed, added);
+        updated.map(drop).map_err(|_| Short::Process)
+    }
+
+    fn subtract_from_lists(&self, bytes: u64) {
+        self.lists.fetch_sub(bytes, Ordering::Relaxed);
+    }
+
+    /// Measures the events that only readers hold.
+    fn sample_events(&self) {
+        let evicted = (self.evicted)();
+        let before = self.last_evicted.swap(evicted, Ordering::Relaxed);
+        self.events.store(evicted.min(before), Ordering::Relaxed);
+    }
+
+    /// An account's part of what is reserved for accounts that hold little.
+    fn fair_share(&self) -> u64 {
+        let reserved = self.limits.memory / RESERVED_SHARE;
+        let open = self.open.load(Ordering::Relaxed).max(1);
+        (reserved / open).max(MIN_FAIR_SHARE)
+    }
+
+    fn give_back(&self, bytes: u64) {
+        self.leased.fetch_sub(bytes, Ordering::Relaxed);
+    }
+
+    /// Notes that a request was refused whose account would use `total` with it.
+    fn note_refusal(&self, short: Short, total: u64) {
+        if short == Short::Process {
+            self.was_short.store(true, Ordering::Relaxed);
+            let is_fair = total <= self.fair_share();
+            self.was_unfair.fetch_or(is_fair, Ordering::Relaxed);
+        }
+        if let Some(metrics) = &self.metrics {
+            metrics.refused.with_label_values(&[short.name()]).inc();
+        }
+    }
+
+    fn count(&self, swept: Swept) {
+        let Some(metrics) = &self.metrics else {
+            return;
+        };
+        let counts = [
+            ("slow", swept.slow),
+            ("memory", swept.memory),
+            ("connection", swept.connections),
+        ];
+        for (why, count) in counts {
+            metrics.dropped.with_label_values(&[why]).inc_by(count);
+        }
+    }
+}
+
+/// Drops those of `holdings` from `first` on, all of `account`, whose reader is too slow. Returns
+/// their number. Bodies that are sent on one connection need the rate together: a line that is slow
+/// but fast enough for one of them is shared by all.
+fn drop_slow(
+    account: &Account,
+    holdings: &mut Vec<Arc<Holding>>,
+    first: usize,
+    rate: MinimumRate,
+    now: Instant,
+) -> u64 {
+    let paced = holdings[first..]
+        .iter()
+        .filter(|holding| holding.held.is_paced());
+    let share = account.peak_of_paced(paced.count(), rate.period, now);
+    let rate = MinimumRate {
+        bytes_per_second: rate.bytes_per_second.div_ceil(share.max(1) as u64),
+        ..rate
+    };
+    let own = holdings.split_off(first);
+    let before = own.len();
+    let kept = own.into_iter().filter(|holding| {
+        let is_too_slow = holding.held.is_too_slow(now, rate);
+        if is_too_slow {
+            holding.revoke();
+        }
+        !is_too_slow
+    });
+    holdings.extend(kept);
+    (first + before - holdings.len()) as u64
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,25 @@
+//! The server of kubefan: it answers reads and watches of Kubernetes clients from caches.
+//!
+//! The crate is part of the program `kubefan` and of its tools. Any version may change it. Each room may
+//! use those above it:
+//!
+//! - [`ledger`]: the memory that is held for readers and callers.
+//! - [`net`]: listeners, TLS and connections.
+//! - [`identity`]: who a caller is, and what it may read.
+//! - `audit`: a line for each request.
+//! - [`server`]: the request path; its documentation is a map of it.
+//! - [`config`]: the settings, from files, flags and variables.
+//! - [`app`]: starts and stops the parts of the program.
+//! - [`process`]: what the subcommands share.
+
+// Tests may use `tokio::spawn`: the tasks of a test end with its runtime.
+#![cfg_attr(test, allow(clippy::disallowed_methods))]
+
+pub mod app;
+mod audit;
+pub mod config;
+pub mod identity;
+pub mod ledger;
+pub mod net;
+pub mod process;
+pub mod server;

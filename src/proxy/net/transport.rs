@@ -1,0 +1,57 @@
+//! The transport under a connection, and how much output it can buffer before a write.
+
+use std::io;
+
+use hyper::upgrade::Upgraded;
+use hyper_util::rt::TokioIo;
+use socket2::SockRef;
+use tokio::io::AsyncRead;
+use tokio::io::AsyncWrite;
+use tokio::net::TcpStream;
+
+use crate::net::client_socket::FileSlots;
+use crate::net::coalesce;
+
+/// The byte stream under a connection: TCP or TLS.
+pub trait Transport: AsyncRead + AsyncWrite + Unpin {
+    /// Bytes that are gathered before they are passed to [`Transport::buffer`]. Default is 256 KiB.
+    const GATHER_SIZE: usize = coalesce::MAX_BUFFERED;
+
+    /// Buffers as many of the bytes as there is room for; the next write or flush sends them to the
+    /// socket. Returns the number of bytes taken. By default it takes none.
+    ///
+    /// # Errors
+    /// If the connection is no longer usable.
+    fn buffer(&mut self, _: &[u8]) -> io::Result<usize> {
+        Ok(0)
+    }
+
+    /// Bytes of output that it has buffered and the socket has not taken. By default there are none.
+    fn waiting(&mut self) -> usize {
+        0
+    }
+
+    /// Lets the peer accept no bytes for any time. By default, it may do so anyway.
+    ///
+    /// # Errors
+    /// If the system does not accept the option.
+    fn allow_stalls(&self) -> io::Result<()> {
+        Ok(())
+    }
+
+    /// Where a request takes the slot of a second file; `None`, the default, if files are not limited.
+    fn file_slots(&self) -> Option<FileSlots> {
+        None
+    }
+}
+
+impl Transport for TcpStream {
+    fn allow_stalls(&self) -> io::Result<()> {
+        SockRef::from(self).set_tcp_user_timeout(None)
+    }
+}
+
+impl Transport for TokioIo<Upgraded> {}
+
+#[cfg(any(test, feature = "test-support"))]
+impl Transport for tokio::io::DuplexStream {}

@@ -1,0 +1,165 @@
+//! What a request means to the API server's authorizers.
+
+use http::HeaderValue;
+use http::Response;
+use http::StatusCode;
+use http::header::WARNING;
+use tokio::time::Instant;
+
+use crate::identity::AccessControl;
+use crate::identity::Attributes;
+use crate::identity::Caller;
+use crate::identity::KnownCaller;
+use crate::identity::Verdict;
+use kubefan_core::api::Status;
+use kubefan_core::body::Body;
+
+use super::decide::Plan;
+use super::decide::Read;
+use super::forbidden::ForbiddenAnswers;
+use super::forbidden::ForbiddenRead;
+use super::forward::is_proxied;
+use super::request::RequestInfo;
+
+/// The attributes of the read that `info` describes.
+pub(super) fn attributes(info: &RequestInfo) -> Attributes {
+    let attributes = Attributes {
+        verb: info.verb.clone(),
+        group: info.group.clone(),
+        version: info.version.clone(),
+        resource: info.resource.clone(),
+        subresource: info.subresource.clone(),
+        namespace: info.namespace.clone(),
+        name: info.name.clone(),
+        ..Attributes::default()
+    };
+    let (fields, labels) = (&info.field_selector, &info.label_selector);
+    attributes.with_selectors(fields.as_deref(), labels.as_deref())
+}
+
+/// The warning with answers that were allowed by an older decision.
+const STALE: HeaderValue = HeaderValue::from_static(
+    "299 - \"the API server does not answer, so kubefan has read this by an older permission\"",
+);
+
+/// `response`, which says that it was allowed by an older decision if `verdict` is that.
+pub(super) fn warned(mut response: Response<Body>, verdict: Option<Verdict>) -> Response<Body> {
+    if verdict == Some(Verdict::Stale) {
+        response.headers_mut().append(WARNING, STALE);
+    }
+    response
+}
+
+/// Whether a cache may answer the `read` of `caller`. A GET is usually not asked about: forwarding
+/// it costs the API server no more than the question.
+pub(super) async fn verdict(
+    access: &AccessControl,
+    info: &RequestInfo,
+    caller: &Caller,
+    read: &Read,
+) -> Verdict {
+    let caller = match caller {
+        Caller::Trusted => return Verdict::Allowed,
+        Caller::Known(caller) => caller,
+        Caller::Impersonating | Caller::Unknown | Caller::Unnamed(_) | Caller::Refused => {
+            return Verdict::NotAllowed;
+        }
+    };
+    let attributes = attributes(info);
+    match read.plan {
+        Plan::Get { .. } => access
+            .remembered(caller, &attributes)
+            .await
+            .unwrap_or(Verdict::NotAllowed),
+        _ => access.may_read(caller, &attributes).await,
+    }
+}
+
+/// Where what is learnt about callers' rights is remembered.
+pub(super) struct Rights<'a> {
+    pub(super) access: &'a AccessControl,
+    pub(super) forbidden: &'a ForbiddenAnswers,
+}
+
+impl Rights<'_> {
+    /// Returns `response`, the API server's answer to the forwarded read that `info` describes, and
+    /// remembers what it shows about the rights of `caller`. It is asked for at `asked_at`; `denied`
+    /// is the read if kubefan forwarded it because `caller` may not read it from a cache.
+    ///
+    /// # Errors
+    /// The Status for the client, if the API server broke off a 403.
+    pub(super) async fn learn(
+        &self,
+        caller: &KnownCaller,
+        info: &RequestInfo,
+        denied: Option<ForbiddenRead>,
+        mut response: Response<Body>,
+        asked_at: Instant,
+    ) -> Result<Response<Body>, Status> {
+        if response.status() == StatusCode::UNAUTHORIZED && !is_proxied(info) {
+            self.access.not_accepted(caller);
+        }
+        if let Some(read) = denied {
+            let keep_for = self.access.denied_for(caller);
+            let kept = self.forbidden.keep(read, response, asked_at, keep_for);
+            response = kept.await?;
+            if response.status() != StatusCode::FORBIDDEN {
+                self.access.not_denied(caller, &attributes(info));
+            }
+        }
+        if is_proof(info, response.status()) {
+            self.access.learn(caller, &attributes(info), asked_at);
+        }
+        Ok(response)
+    }
+}
+
+/// True if the API server's answer with `status` shows that it has authorized the GET that `info`
+/// describes.
+fn is_proof(info: &RequestInfo, status: StatusCode) -> bool {
+    let is_get = info.verb == "get" && !info.name.is_empty() && info.subresource.is_empty();
+    is_get && status == StatusCode::OK
+}
+
+#[cfg(test)]
+mod tests {
+    use http::Method;
+
+    use super::*;
+
+    #[test]
+    fn attributes_are_those_of_the_request_info() {
+        let url = "/apis/apps/v1/namespaces/n/deployments";
+        let query = "watch=1&labelSelector=a%3Db&fieldSelector=metadata.name%3Dx";
+        let info = RequestInfo::parse(&Method::GET, url, query);
+        let found = attributes(&info);
+        let expected = Attributes {
+            verb: "watch".to_owned(),
+            group: "apps".to_owned(),
+            version: "v1".to_owned(),
+            resource: "deployments".to_owned(),
+            namespace: "n".to_owned(),
+            name: "x".to_owned(),
+            ..Attributes::default()
+        };
+        assert_eq!(found.without_selectors(), expected);
+        assert!(found.has_selectors());
+    }
+
+    #[test]
+    fn only_a_successful_get_of_an_object_is_a_proof() {
+        for (path, query, status, expected) in [
+            ("/api/v1/namespaces/n/pods/p", "", 200, true),
+            ("/api/v1/namespaces/n", "", 200, true),
+            ("/api/v1/namespaces/n/pods/p", "", 404, false),
+            ("/api/v1/namespaces/n/pods/p", "", 403, false),
+            ("/api/v1/namespaces/n/pods/p/status", "", 200, false),
+            ("/api/v1/namespaces/n/pods", "", 200, false),
+            ("/api/v1/namespaces/n/pods", "watch=1", 200, false),
+        ] {
+            let info = RequestInfo::parse(&Method::GET, path, query);
+            let status = StatusCode::from_u16(status).expect("a status");
+            assert_eq!(is_proof(&info, status), expected, "{path}?{query} {status}");
+        }
+    }
+}

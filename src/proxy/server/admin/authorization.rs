@@ -1,0 +1,59 @@
+//! The right to read metrics and details. The API server decides, as for its own metrics.
+
+use http::Request;
+
+use crate::identity::AccessControl;
+use crate::identity::Attributes;
+use crate::identity::Caller;
+use crate::identity::Verdict;
+use crate::net::ClientConnection;
+use crate::net::Peer;
+use kubefan_core::api::Status;
+
+/// The path that a caller must be allowed to get. `/readyz?verbose` needs the right to this path too,
+/// because it shows what the metrics show, and every user may get `/readyz` of the API server.
+const PATH: &str = "/metrics";
+
+/// Checks that the caller of `request` may get [`PATH`].
+///
+/// # Errors
+/// The Status with which the request is refused.
+pub(super) async fn authorize<B: Send>(
+    access: &AccessControl,
+    request: &mut Request<B>,
+) -> Result<(), Status> {
+    let connection = request.extensions().get::<ClientConnection>().cloned();
+    let peer = request.extensions().get::<Peer>().cloned();
+    let (Some(connection), Some(peer)) = (connection, peer) else {
+        return Err(unauthorized());
+    };
+    let caller = access.caller(request.headers_mut(), &connection, &peer);
+    let caller = match caller.await? {
+        Caller::Known(caller) => caller,
+        Caller::Trusted
+        | Caller::Impersonating
+        | Caller::Unknown
+        | Caller::Unnamed(_)
+        | Caller::Refused => {
+            return Err(unauthorized());
+        }
+    };
+    match access.may_read(&caller, &Attributes::of_path(PATH)).await {
+        Verdict::Allowed | Verdict::Stale => Ok(()),
+        Verdict::NotAllowed => Err(forbidden(&caller.user().name)),
+        Verdict::Busy => Err(Status::too_many_reviews()),
+    }
+}
+
+fn unauthorized() -> Status {
+    let message = "Unauthorized: this needs the token of a user that may get the path /metrics, and the \
+                   API server must know the token";
+    Status::failure(401, "Unauthorized", message)
+}
+
+fn forbidden(user: &str) -> Status {
+    let message = format!(
+        "forbidden: User {user:?} cannot get path {PATH:?}, or the API server has not said so"
+    );
+    Status::failure(403, "Forbidden", message)
+}

@@ -1,0 +1,96 @@
+//! The limits of requests, and the metrics of their path.
+
+use std::time::Duration;
+
+use crate::ledger::Limits;
+use crate::net;
+use kubefan_core::cache::GroupLimits;
+use kubefan_core::telemetry::Registry;
+
+use super::budgets::Budgets;
+use super::deliver::GzipCacheMetrics;
+use super::deliver::InitialChunkMetrics;
+use super::documents::DocumentMetrics;
+use super::filters::RequestMetrics;
+use super::filters::WebPageRules;
+use super::in_flight::InFlightMetrics;
+use super::sharding::ShardSelectors;
+use super::shares::ShareMetrics;
+use super::shares::UserLimits;
+use super::tables::TableMetrics;
+
+/// Which requests are accepted, and their limits.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Config {
+    /// Upper limit of GETs and LISTs that are answered concurrently; 0 for no limit. Default is
+    /// 4,000.
+    pub max_requests_inflight: usize,
+    /// Upper limit of the watched selections of one cache that no index finds, of which a user may
+    /// have half. Default is 1,000.
+    pub max_unindexed_selectors: usize,
+    /// What one user may have at a time.
+    pub users: UserLimits,
+    /// How long the head of a cache's answer may take, except for a WATCH. A client can shorten it
+    /// with the parameter `timeout`. Default is 60 s.
+    pub request_timeout: Duration,
+    /// How long a client of a WebSocket may take no byte of a watch. Default is five minutes, as for
+    /// connections that are not upgraded.
+    pub write_timeout: Duration,
+    /// Longest URL of a request in bytes, without scheme and authority; longer ones get 414. Default
+    /// is 64 KiB. The HTTP library refuses URLs of more than 65,534 bytes, whatever the limit is.
+    pub max_url_bytes: usize,
+    /// What is done with a LIST or WATCH that has a `shardSelector`. Default is to forward it.
+    pub shard_selectors: ShardSelectors,
+    /// Which requests may be from a foreign web page, and are refused. Default is for a loopback
+    /// listener whose callers are not authenticated.
+    pub web_pages: WebPageRules,
+}
+
+/// Metrics of the request path, and the budgets that they show. Create them once; clones share them.
+#[derive(Clone)]
+pub struct Metrics {
+    pub(super) budgets: Budgets,
+    pub(super) requests: RequestMetrics,
+    pub(super) gzip_cache: GzipCacheMetrics,
+    pub(super) initial_chunks: InitialChunkMetrics,
+    pub(super) in_flight: InFlightMetrics,
+    pub(super) shares: ShareMetrics,
+    pub(super) tables: TableMetrics,
+    pub(super) documents: DocumentMetrics,
+}
+
+impl Default for Config {
+    fn default() -> Self {
+        Self {
+            max_requests_inflight: 4_000,
+            max_unindexed_selectors: GroupLimits::DEFAULT_UNINDEXED,
+            users: UserLimits::default(),
+            request_timeout: Duration::from_secs(60),
+            write_timeout: net::Config::DEFAULT_WRITE_TIMEOUT,
+            max_url_bytes: 64 << 10,
+            shard_selectors: ShardSelectors::Forward,
+            web_pages: WebPageRules::default(),
+        }
+    }
+}
+
+impl Metrics {
+    /// Registers the metrics in `registry`. The budgets are within `memory`.
+    pub fn new(registry: &Registry, memory: &Limits) -> Self {
+        Self {
+            budgets: Budgets::new(registry, memory),
+            requests: RequestMetrics::new(registry),
+            gzip_cache: GzipCacheMetrics::new(registry),
+            initial_chunks: InitialChunkMetrics::new(registry),
+            in_flight: InFlightMetrics::new(registry),
+            shares: ShareMetrics::new(registry),
+            tables: TableMetrics::new(registry),
+            documents: DocumentMetrics::new(registry),
+        }
+    }
+
+    /// The metrics of the filters, which count every request.
+    pub fn requests(&self) -> RequestMetrics {
+        self.requests.clone()
+    }
+}

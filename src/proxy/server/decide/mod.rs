@@ -1,0 +1,182 @@
+//! Decides whether a cache answers a request or kubefan forwards it. This is the product's riskiest
+//! rule, so it is made of pure functions with tables of test cases.
+//!
+//! The decision depends only on the request and on what discovery already knows.
+
+mod plan;
+mod reason;
+
+use crate::server::request::Facts;
+use crate::server::request::PathForm;
+use crate::server::sharding;
+use crate::server::sharding::ShardSelectors;
+use kubefan_core::api::GroupVersionResource;
+use kubefan_core::api::Query;
+use kubefan_core::api::ShardSelector;
+use kubefan_core::api::Status;
+use kubefan_core::api::WireFormat;
+use kubefan_core::api::pretty_parameter;
+use kubefan_core::api::should_indent;
+use kubefan_core::codec::IncludeObject;
+use kubefan_core::codec::MetaVersion;
+use kubefan_core::codec::Negotiated;
+use kubefan_core::codec::ReadVerb;
+use kubefan_core::codec::Representation;
+use kubefan_core::codec::View;
+use kubefan_core::codec::negotiate;
+use kubefan_core::informer::InformerSpec;
+use kubefan_core::upstream::NotCacheable;
+
+pub(crate) use plan::Need;
+pub(crate) use plan::Page;
+pub(crate) use plan::Plan;
+pub(crate) use plan::Read;
+pub(crate) use plan::WatchTerms;
+pub(crate) use plan::plan;
+pub use reason::Reason;
+
+/// What the server does with a request.
+#[derive(Debug)]
+pub(crate) enum Decision {
+    /// kubefan refuses the request with this Status.
+    Reject(Status),
+    /// If the caller may do this read, kubefan refuses the request with this Status. Otherwise the API
+    /// server refuses it.
+    RejectAuthorized(Read, Box<Status>),
+    /// The request is forwarded to the API server for this reason.
+    Forward(Reason),
+    /// A cache may answer the request; this is the plan of the read.
+    Read(Read),
+}
+
+/// The resources that discovery knows.
+pub(crate) trait KnownResources {
+    /// The spec of an informer of `gvr` in `format`, or why there is none.
+    fn spec(
+        &self,
+        gvr: &GroupVersionResource,
+        format: WireFormat,
+    ) -> Result<InformerSpec, NotCacheable>;
+}
+
+/// Decides what the server does with the request that `facts` describe.
+pub(crate) fn decide(facts: &Facts<'_>, known: &impl KnownResources) -> Decision {
+    if facts.connection_lists_others {
+        return Decision::Reject(Status::bad_request(
+            "kubefan does not accept a Connection header that lists a header for the API server",
+        ));
+    }
+    if sharding::may_delete_more(facts.info, facts.shard_selectors) {
+        return Decision::Reject(Status::bad_request(
+            "kubefan does not forward the deletion of a collection with a shardSelector: an API \
+             server without the feature gate ShardedListAndWatch would delete all of it",
+        ));
+    }
+    match facts.path {
+        PathForm::DotSegment => Decision::Reject(Status::bad_request(
+            "kubefan does not accept a path with a segment '.' or '..': name the resource itself",
+        )),
+        PathForm::EncodedSlash => Decision::Reject(Status::bad_request(
+            "kubefan does not accept a path with an encoded slash (%2F) in a name",
+        )),
+        PathForm::Plain | PathForm::EmptySegment => match read(facts, known) {
+            Ok(read) => of_shard(read, facts),
+            Err(reason) => Decision::Forward(reason),
+        },
+    }
+}
+
+/// Limits `read` to the shard that the request selects, if kubefan serves shards.
+fn of_shard(read: Read, facts: &Facts<'_>) -> Decision {
+    match (&facts.info.shard_selector, facts.shard_selectors) {
+        (None, _) => Decision::Read(read),
+        (Some(_), ShardSelectors::Forward) => Decision::Forward(Reason::ShardSelector),
+        (Some(text), ShardSelectors::Serve) => match ShardSelector::parse(text) {
+            Ok(shard) => Decision::Read(read.of_shard(shard)),
+            // The API server parses the selector after it has authorized the caller.
+            Err(error) => {
+                Decision::RejectAuthorized(read, Box::new(sharding::refused_selector(&error)))
+            }
+        },
+    }
+}
+
+/// Plans the read that `facts` describe; the error says why a cache can't answer it.
+fn read(facts: &Facts<'_>, known: &impl KnownResources) -> Result<Read, Reason> {
+    let verb = verb(facts)?;
+    let gvr = facts.info.gvr().ok_or(NotCacheable::Unknown);
+    let spec = gvr.and_then(|gvr| known.spec(&gvr, WireFormat::Json));
+    let is_custom = spec.as_ref().is_ok_and(|spec| spec.custom);
+    let representation = representation(facts, verb, is_custom)?;
+    let mut spec = spec?;
+    // The cache that answers a built-in resource has the answer's format. Custom resources are
+    // always read from a JSON cache, even if their metadata alone is requested in protobuf.
+    if !is_custom {
+        spec.format = representation.format;
+    }
+    plan(spec, representation, facts.info, facts.query)
+}
+
+fn verb(facts: &Facts<'_>) -> Result<ReadVerb, Reason> {
+    let info = facts.info;
+    let is_websocket_watch = facts.is_websocket && info.verb == "watch";
+    Err(match info.verb.as_str() {
+        _ if facts.is_unknown_caller => Reason::CallerIdentity,
+        _ if facts.is_upgrade && !is_websocket_watch => Reason::Upgrade,
+        _ if *facts.method != http::Method::GET => Reason::NotGet,
+        _ if facts.path == PathForm::EmptySegment => Reason::EmptySegment,
+        _ if !info.is_resource_request => Reason::NonResource,
+        "proxy" => Reason::DeprecatedPath,
+        _ if info.watch_path => Reason::DeprecatedPath,
+        _ if !info.subresource.is_empty() => Reason::Subresource,
+        "get" => return Ok(ReadVerb::Get),
+        "list" => return Ok(ReadVerb::List),
+        "watch" => return Ok(ReadVerb::Watch),
+        _ => Reason::NonResource,
+    })
+}
+
+fn representation(
+    facts: &Facts<'_>,
+    verb: ReadVerb,
+    is_custom: bool,
+) -> Result<Representation, Reason> {
+    let negotiated = negotiate(facts.accept, verb, is_custom);
+    let representation = match (negotiated, negotiated.representation()) {
+        (_, Some(representation)) => representation,
+        (Negotiated::YamlTable, None) => return Err(Reason::Table),
+        (_, None) => return Err(Reason::MediaType),
+    };
+    let info = facts.info;
+    // In autoscaling/v1, a whole object has other annotations than an answer of metadata only.
+    let is_autoscaler = info.resource == "horizontalpodautoscalers"
+        && (info.group.as_str(), info.version.as_str()) == ("autoscaling", "v1");
+    match representation.view {
+        View::Metadata(MetaVersion::V1Beta1) => return Err(Reason::PartialMetadata),
+        View::Metadata(MetaVersion::V1) if is_autoscaler => return Err(Reason::PartialMetadata),
+        View::Metadata(MetaVersion::V1) | View::Table(..) | View::Whole => {}
+    }
+    let view = match representation.view {
+        View::Table(version, _) => View::Table(version, include_object(facts.query)?),
+        view => view,
+    };
+    let is_pretty = || {
+        let parameter = pretty_parameter(&Query::parse(facts.query));
+        should_indent(parameter, representation.indent, facts.user_agent)
+    };
+    let can_indent = representation.format == WireFormat::Json && verb != ReadVerb::Watch;
+    Ok(Representation {
+        indent: can_indent && is_pretty(),
+        view,
+        ..representation
+    })
+}
+
+/// The object that each row of a Table contains besides its cells.
+fn include_object(query: &str) -> Result<IncludeObject, Reason> {
+    let query = Query::parse(query);
+    IncludeObject::parse(query.first("includeObject")).map_err(|_| Reason::Malformed)
+}
+
+#[cfg(test)]
+pub(super) mod tests;

@@ -1,0 +1,365 @@
+//! A body made of shared slices.
+
+use std::convert::Infallible;
+use std::pin::Pin;
+use std::task::Context;
+use std::task::Poll;
+
+use bytes::Bytes;
+use http_body::Frame;
+use http_body::SizeHint;
+
+use kubefan_core::body;
+use kubefan_core::body::Body;
+use kubefan_core::body::YieldingBody;
+use kubefan_core::codec::Indenter;
+use kubefan_core::concurrency::CoopBudget;
+
+use super::chunk_size::ChunkSize;
+
+/// Longest answer, in bytes, that is sent uncompressed; the API server has the same threshold.
+pub(crate) const GZIP_THRESHOLD: u64 = 128 << 10;
+/// Number of bytes that are indented together. Deeply nested JSON becomes many times longer.
+const INDENTED_PIECE: usize = 512;
+
+/// A body of slices, sent without copying. A clone sends what the original has not sent yet.
+#[derive(Clone, Debug)]
+pub(crate) struct Chunks<P> {
+    parts: P,
+    /// Indents JSON for people while it is sent; `None` if the parts are sent unchanged.
+    indenter: Option<Indented>,
+    /// Bytes that are left to send. Of indented JSON, which is longer, this is the lower bound.
+    left: u64,
+}
+
+/// The progress of indenting JSON.
+#[derive(Clone, Debug, Default)]
+struct Indented {
+    indenter: Indenter,
+    /// The rest of a part, which is not indented yet.
+    rest: Bytes,
+    /// Bytes of indented JSON that are left to send, if that is known.
+    left: Option<u64>,
+    size: ChunkSize,
+}
+
+/// [`Chunks`] with short parts copied together, for use if a frame costs more than the copying.
+struct GatheredChunks<P> {
+    chunks: Chunks<P>,
+    /// A part that did not fit into the last frame.
+    pending: Option<Bytes>,
+    size: ChunkSize,
+}
+
+impl<P> Chunks<P>
+where
+    P: Iterator<Item = Bytes> + Send + Unpin + 'static,
+{
+    /// A body of `parts`, which have `length` bytes in total.
+    pub(crate) fn new(parts: P, length: u64) -> Self {
+        Self {
+            parts,
+            indenter: None,
+            left: length,
+        }
+    }
+
+    /// Indents the JSON text of the parts.
+    pub(crate) fn indented(self) -> Self {
+        Self {
+            indenter: Some(Indented::default()),
+            // Indented JSON has no line break at its end.
+            left: self.left.saturating_sub(1),
+            ..self
+        }
+    }
+
+    /// True if the answer is longer than [`GZIP_THRESHOLD`]. Shorter JSON is indented twice, so that
+    /// its length is known.
+    pub(crate) fn is_long(&self) -> bool {
+        self.left > GZIP_THRESHOLD
+    }
+
+    /// The body of a response. JSON is indented while it is sent, so that a reader that takes nothing
+    /// keeps one chunk in memory.
+    pub(crate) fn boxed(mut self) -> Body
+    where
+        P: Clone,
+    {
+        if self.indenter.is_some() && !self.is_long() {
+            let length = self.clone().map(|chunk| chunk.len() as u64).sum();
+            if let Some(indented) = &mut self.indenter {
+                indented.left = Some(length);
+            }
+        }
+        body::boxed(YieldingBody::new(self))
+    }
+
+    /// The body of a response, with short parts copied together (but not those of indented JSON).
+    pub(crate) fn gathered(self) -> Body
+    where
+        P: Clone,
+    {
+        match self.indenter {
+            Some(_) => self.boxed(),
+            None => body::boxed(YieldingBody::new(GatheredChunks {
+                chunks: self,
+                pending: None,
+                size: ChunkSize::default(),
+            })),
+        }
+    }
+}
+
+impl<P> Iterator for Chunks<P>
+where
+    P: Iterator<Item = Bytes>,
+{
+    type Item = Bytes;
+
+    fn next(&mut self) -> Option<Bytes> {
+        let Self {
+            parts,
+            indenter,
+            left,
+        } = self;
+        let mut taken = parts.inspect(|part| *left = left.saturating_sub(part.len() as u64));
+        let Some(indented) = indenter else {
+            return taken.next();
+        };
+        indented.next(&mut taken)
+    }
+}
+
+impl Indented {
+    /// The next chunk of the indented `parts`.
+    fn next(&mut self, parts: &mut impl Iterator<Item = Bytes>) -> Option<Bytes> {
+        let size = self.size.next();
+        let mut printed = Vec::with_capacity(size);
+        while printed.len() < size {
+            if self.rest.is_empty() {
+                let Some(part) = parts.next() else {
+                    break;
+                };
+                self.rest = part;
+            }
+            let piece = self.rest.len().min(INDENTED_PIECE);
+            self.indenter.push(&self.rest.split_to(piece), &mut printed);
+        }
+        self.size.record(printed.len());
+        if let Some(left) = &mut self.left {
+            *left = left.saturating_sub(printed.len() as u64);
+        }
+        (!printed.is_empty()).then(|| printed.into())
+    }
+}
+
+impl<P> http_body::Body for Chunks<P>
+where
+    P: Iterator<Item = Bytes> + Unpin,
+{
+    type Data = Bytes;
+    type Error = Infallible;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, Infallible>>> {
+        frame_or_yield(self.next(), cx)
+    }
+
+    fn is_end_stream(&self) -> bool {
+        match &self.indenter {
+            Some(indented) => indented.left == Some(0),
+            None => self.left == 0,
+        }
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        let left = match &self.indenter {
+            Some(indented) => indented.left,
+            None => Some(self.left),
+        };
+        left.map(SizeHint::with_exact).unwrap_or_else(|| {
+            let mut hint = SizeHint::new();
+            hint.set_lower(self.left);
+            hint
+        })
+    }
+}
+
+impl<P> GatheredChunks<P>
+where
+    P: Iterator<Item = Bytes>,
+{
+    /// The next chunk; empty if the next part is.
+    fn gather(&mut self) -> Option<Bytes> {
+        let first = self.pending.take().or_else(|| self.chunks.next())?;
+        let size = self.size.next();
+        if first.is_empty() || first.len() >= size {
+            self.size.record(first.len());
+            return Some(first);
+        }
+        let whole = first.len() + usize::try_from(self.chunks.left).unwrap_or(size);
+        let mut gathered = Vec::with_capacity(whole.min(size));
+        gathered.extend_from_slice(&first);
+        for part in self.chunks.by_ref() {
+            if gathered.len() + part.len() > size {
+                self.pending = Some(part);
+                break;
+            }
+            if part.is_empty() {
+                break;
+            }
+            gathered.extend_from_slice(&part);
+        }
+        self.size.record(gathered.len());
+        Some(gathered.into())
+    }
+}
+
+/// A frame with `chunk`, or pending and woken if it is empty: then the parts need more time.
+fn frame_or_yield(
+    chunk: Option<Bytes>,
+    cx: &mut Context<'_>,
+) -> Poll<Option<Result<Frame<Bytes>, Infallible>>> {
+    match chunk {
+        Some(chunk) if chunk.is_empty() => {
+            let mut spent = CoopBudget::new();
+            spent.charge(CoopBudget::UNITS);
+            spent.poll_proceed(cx).map(|()| None)
+        }
+        chunk => Poll::Ready(chunk.map(|chunk| Ok(Frame::data(chunk)))),
+    }
+}
+
+impl<P> http_body::Body for GatheredChunks<P>
+where
+    P: Iterator<Item = Bytes> + Unpin,
+{
+    type Data = Bytes;
+    type Error = Infallible;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, Infallible>>> {
+        frame_or_yield(self.gather(), cx)
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.pending.is_none() && self.chunks.is_end_stream()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        let pending = self.pending.as_ref().map_or(0, |part| part.len() as u64);
+        SizeHint::with_exact(pending + self.chunks.left)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use http_body::Body as _;
+    use http_body_util::BodyExt;
+
+    use super::*;
+    use crate::server::deliver::chunk_size;
+    use kubefan_core::codec;
+
+    #[tokio::test]
+    async fn indented_whether_short_or_long() {
+        for items in [1, 10_000] {
+            let item = Bytes::from_static(b"{\"a\":[1,{}],\"b\":\"c\"}");
+            let list = (0..items).flat_map(|_| [item.clone(), Bytes::from_static(b",")]);
+            let mut parts = vec![Bytes::from_static(b"[")];
+            parts.extend(list);
+            parts.push(Bytes::from_static(b"null]\n"));
+            let plain = parts.concat();
+            assert_eq!(plain.len() as u64 - 1 > GZIP_THRESHOLD, items > 1);
+            let expected = codec::indented(&plain);
+            let chunks = Chunks::new(parts.into_iter(), plain.len() as u64).indented();
+            assert_eq!(chunks.is_long(), items > 1);
+            let body = chunks.boxed();
+            let hint = body.size_hint();
+            assert!(hint.lower() <= expected.len() as u64);
+            match items > 1 {
+                true => assert!(hint.lower() as usize >= plain.len() - 1),
+                false => assert_eq!(hint.exact(), Some(expected.len() as u64)),
+            }
+            let sent = body.collect().await.expect("a body").to_bytes();
+            assert!(sent == expected, "{items} items");
+        }
+    }
+
+    #[tokio::test]
+    async fn a_short_indented_answer_is_not_made_before_the_reader_takes_it() {
+        let text = format!("[{}null]\n", "{\"a\":[1,{}],\"b\":\"c\"},".repeat(4_000));
+        let parts = vec![Bytes::from(text.clone())];
+        let chunks = Chunks::new(parts.into_iter(), text.len() as u64).indented();
+        assert!(!chunks.is_long());
+        let mut body = chunks.boxed();
+        let length = body.size_hint().exact().expect("a known length");
+        assert_eq!(length, codec::indented(text.as_bytes()).len() as u64);
+        let mut sent = 0;
+        while !body.is_end_stream() {
+            let frame = body.frame().await.expect("a frame").expect("no failure");
+            let frame = frame.into_data().expect("data");
+            let largest = chunk_size::FIRST.max(sent) + 4 * INDENTED_PIECE;
+            assert!(frame.len() <= largest, "{} bytes after {sent}", frame.len());
+            sent += frame.len();
+            assert_eq!(body.size_hint().exact(), Some(length - sent as u64));
+        }
+        assert_eq!(sent as u64, length);
+    }
+
+    #[tokio::test]
+    async fn gathered_sends_the_same_bytes_in_fewer_frames() {
+        let sizes = [
+            1,
+            chunk_size::LARGEST,
+            70_000,
+            1,
+            7_000,
+            1,
+            60_000,
+            chunk_size::LARGEST - 1,
+            1,
+            1,
+            // Empty parts: the iterator needs more time.
+            0,
+            0,
+            2,
+        ];
+        let parts = sizes.map(|size| Bytes::from(vec![size as u8; size]));
+        let whole = parts.concat();
+        let mut body = Chunks::new(parts.into_iter(), whole.len() as u64).gathered();
+        let mut sent = Vec::new();
+        let mut frames = 0;
+        while let Some(frame) = body.frame().await {
+            let frame = frame.expect("no failure").into_data().expect("data");
+            assert!(frame.len() <= 70_000);
+            sent.extend_from_slice(&frame);
+            frames += 1;
+            assert_eq!(
+                body.size_hint().exact(),
+                Some((whole.len() - sent.len()) as u64)
+            );
+        }
+        assert!(sent == whole);
+        assert!(body.is_end_stream());
+        assert_eq!(frames, 8);
+    }
+
+    #[tokio::test]
+    async fn the_size_hint_is_exact_to_the_end() {
+        let parts = ["ab", "c", "def"].map(|part| Bytes::from_static(part.as_bytes()));
+        let mut chunks = Chunks::new(parts.into_iter(), 6);
+        for left in [6, 4, 3] {
+            assert_eq!(http_body::Body::size_hint(&chunks).exact(), Some(left));
+            assert!(!chunks.is_end_stream());
+            chunks.frame().await.expect("a frame").expect("no failure");
+        }
+        assert!(chunks.is_end_stream());
+        assert!(chunks.frame().await.is_none());
+    }
+}

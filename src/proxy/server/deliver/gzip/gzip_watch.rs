@@ -1,0 +1,156 @@
+//! GzipWatchBody: compresses the body of a watch that begins with all objects.
+
+use std::io;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::Context;
+use std::task::Poll;
+use std::task::ready;
+
+use bytes::Bytes;
+use futures_util::FutureExt;
+use http_body::Body;
+use http_body::Frame;
+
+use crate::ledger::Account;
+use crate::ledger::Short;
+use kubefan_core::body::BoxError;
+use kubefan_core::concurrency::CoopBudget;
+
+use super::compress::BYTE_UNITS;
+use super::initial_chunk::InitialEvents;
+use super::initial_chunk::NextChunk;
+use super::member;
+use super::member::CompressingText;
+use super::member::LONGEST_AT_ONCE;
+use super::member::SharedMember;
+use crate::server::deliver::watch_body::WatchBody;
+
+/// Sends a watch as gzip, in complete members. The initial events are compressed once for all
+/// watches that begin with the same objects, and a later chunk once for all watches of a thread
+/// that send it.
+pub(crate) struct GzipWatchBody {
+    watch: WatchBody,
+    /// The initial events that are not sent yet; `None` if `watch` sends all that is left.
+    initial: Option<InitialEvents>,
+    /// A later chunk that is being compressed, because it is long.
+    long: Option<CompressingText>,
+    account: Option<Arc<Account>>,
+    budget: CoopBudget,
+}
+
+/// The body of a watch whose only event is `frame`, as gzip.
+///
+/// # Errors
+///
+/// If the compressor reports an internal error.
+pub(crate) fn compressed_event(frame: Bytes) -> io::Result<Bytes> {
+    let member = member::compressed(&[frame])?;
+    Ok(member.charged(None).unwrap_or_default())
+}
+
+impl GzipWatchBody {
+    /// The events of `watch` as gzip, charged to `account`; `watch` itself must not be charged to
+    /// it. The initial events are those of `initial`, if it is given, and `watch` does not send
+    /// them.
+    pub(crate) fn new(
+        watch: WatchBody,
+        initial: Option<InitialEvents>,
+        account: Option<Arc<Account>>,
+    ) -> Self {
+        Self {
+            watch,
+            initial,
+            long: None,
+            account,
+            budget: CoopBudget::new(),
+        }
+    }
+
+    /// The next compressed chunk; `None` after the last event.
+    fn poll_member(
+        &mut self,
+        cx: &mut Context<'_>,
+    ) -> Poll<Result<Option<SharedMember>, BoxError>> {
+        loop {
+            ready!(self.budget.poll_proceed(cx));
+            if let Some(long) = &mut self.long {
+                let compressed = ready!(long.poll_unpin(cx));
+                self.long = None;
+                let member = compressed?.member;
+                self.budget.charge(member.len());
+                return Poll::Ready(Ok(Some(member)));
+            }
+            // Initial events whose changes can't follow would be useless.
+            if self.initial.is_some() && (self.watch.is_over(cx) || self.watch.has_lost_start()) {
+                self.initial = None;
+            }
+            let Some(initial) = &mut self.initial else {
+                break;
+            };
+            // If the objects were revoked, the watch notices that and expires.
+            let NextChunk::Chunk(chunk, is_first) = ready!(initial.poll_next(cx))? else {
+                self.initial = None;
+                continue;
+            };
+            self.budget.charge(match is_first {
+                true => chunk.units(),
+                false => chunk.member.as_ref().map_or(0, SharedMember::len),
+            });
+            if chunk.is_last {
+                self.initial = None;
+            }
+            if let Some(member) = &chunk.member {
+                return Poll::Ready(Ok(Some(member.clone())));
+            }
+        }
+        let polled = Pin::new(&mut self.watch).poll_frame(cx);
+        if polled.is_pending() {
+            self.budget.renew();
+        }
+        let Some(frame) = ready!(polled).transpose()? else {
+            return Poll::Ready(Ok(None));
+        };
+        let text = frame.into_data().unwrap_or_default();
+        if text.len() > LONGEST_AT_ONCE {
+            self.long = Some(member::compressing(text));
+            return self.poll_member(cx);
+        }
+        let (member, was_made) = member::compressed_once(&text)?;
+        self.budget.charge(match was_made {
+            true => text.len() * BYTE_UNITS,
+            false => member.len(),
+        });
+        Poll::Ready(Ok(Some(member)))
+    }
+}
+
+impl Body for GzipWatchBody {
+    type Data = Bytes;
+    type Error = BoxError;
+
+    fn poll_frame(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, BoxError>>> {
+        let this = self.get_mut();
+        loop {
+            let member = match ready!(this.poll_member(cx)) {
+                Ok(Some(member)) => member,
+                Ok(None) => return Poll::Ready(None),
+                Err(error) => return Poll::Ready(Some(Err(error))),
+            };
+            let account = this.account.as_ref();
+            match member.charged(account) {
+                Ok(gzip) => return Poll::Ready(Some(Ok(Frame::data(gzip)))),
+                Err(Short::Connection | Short::Process) => {
+                    this.initial = None;
+                    this.watch.expire();
+                }
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,312 @@
+//! Keeps the compressed chunks of initial events for some seconds: many watches that start together
+//! cost one compression.
+
+use std::collections::BTreeMap;
+use std::collections::HashMap;
+use std::future::Future;
+use std::io;
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures_util::FutureExt;
+use futures_util::future::BoxFuture;
+use futures_util::future::WeakShared;
+use parking_lot::Mutex;
+use prometheus::IntCounterVec;
+use tokio::time::Instant;
+use tokio::time::sleep;
+
+use crate::ledger::Budget;
+use kubefan_core::api::ObjectKey;
+use kubefan_core::shutdown::Shutdown;
+use kubefan_core::telemetry::Registry;
+
+use super::gzip_cache::ListKey;
+use super::initial_chunk::InitialChunk;
+use super::initial_chunk::MakingChunk;
+
+/// Upper limit of the number of snapshots and selections whose chunks are kept.
+const MAX_STARTS: usize = 256;
+/// How long chunks are kept after a watch has read one of the same snapshot and selection.
+const TTL: Duration = Duration::from_secs(5);
+/// How often chunks that are not used any more are dropped.
+const EXPIRY_PERIOD: Duration = Duration::from_secs(1);
+
+/// Metrics of the initial events that are sent as gzip.
+#[derive(Clone)]
+pub(crate) struct InitialChunkMetrics {
+    chunks: IntCounterVec,
+}
+
+/// Chunks that are being compressed or were compressed recently. Cheap to clone.
+#[derive(Clone)]
+pub(crate) struct InitialChunkCache {
+    inner: Arc<Inner>,
+}
+
+struct Inner {
+    state: Mutex<State>,
+    budget: Budget,
+    max_starts: usize,
+    metrics: InitialChunkMetrics,
+    shutdown: Shutdown,
+}
+
+#[derive(Default)]
+struct State {
+    starts: HashMap<Arc<ListKey>, Start>,
+    /// The bytes of all chunks.
+    bytes: usize,
+    /// True while a task drops what is not used any more.
+    is_expiring: bool,
+}
+
+/// The chunks of one snapshot and selection, each by the key after which it begins (`None`: the first
+/// one). A position in the sequence would not do: equal objects can have other indexes, by which
+/// chunks end elsewhere.
+struct Start {
+    slots: BTreeMap<Option<ObjectKey>, Slot>,
+    last_used: Instant,
+}
+
+/// The place of one chunk.
+enum Slot {
+    /// Watches that need the chunk at the same time make it once. They keep the work, so that it
+    /// ends, and frees its snapshot, when none of them is left.
+    Making(WeakShared<BoxFuture<'static, Result<Arc<InitialChunk>, Arc<io::Error>>>>),
+    Made(Arc<InitialChunk>),
+}
+
+/// What a watch finds that needs a chunk.
+pub(super) enum Found {
+    Made(Arc<InitialChunk>),
+    /// Another watch has asked for the chunk before.
+    Making(MakingChunk),
+    /// This watch is the first one.
+    New(MakingChunk),
+}
+
+// === impl InitialChunkMetrics ===
+
+impl InitialChunkMetrics {
+    /// Registers the metrics in `registry`.
+    pub(crate) fn new(registry: &Registry) -> Self {
+        Self {
+            chunks: registry.counter_vec(
+                "kubefan_gzip_initial_chunks_total",
+                "Chunks of initial events of watches sent as gzip, each of about 64 KiB before \
+                 compression: compressed for this watch (compressed), or shared with an earlier \
+                 one (shared).",
+                &["how"],
+            ),
+        }
+    }
+}
+
+// === impl InitialChunkCache ===
+
+impl InitialChunkCache {
+    /// An empty cache of at most `budget`, which a task of `shutdown` cleans while it is not empty.
+    pub(crate) fn new(budget: Budget, metrics: InitialChunkMetrics, shutdown: Shutdown) -> Self {
+        Self::with_limits((budget, MAX_STARTS), metrics, shutdown)
+    }
+
+    fn with_limits(
+        (budget, max_starts): (Budget, usize),
+        metrics: InitialChunkMetrics,
+        shutdown: Shutdown,
+    ) -> Self {
+        let inner = Inner {
+            state: Mutex::default(),
+            budget,
+            max_starts,
+            metrics,
+            shutdown,
+        };
+        Self {
+            inner: Arc::new(inner),
+        }
+    }
+
+    /// The chunk of the watches with `key` that begins after the object `after`. `make` makes it,
+    /// unless it was made or is being made. The work takes place while one of the watches polls it.
+    pub(super) fn chunk<F>(
+        &self,
+        key: &Arc<ListKey>,
+        after: Option<ObjectKey>,
+        make: impl FnOnce() -> F,
+    ) -> Found
+    where
+        F: Future<Output = io::Result<InitialChunk>> + Send + 'static,
+    {
+        let inner = &self.inner;
+        let shared = inner.metrics.chunks.with_label_values(&["shared"]);
+        let mut dropped = Vec::new();
+        let mut expiry = None;
+        let mut state = inner.state.lock();
+        if !state.starts.contains_key(key) {
+            while state.starts.len() >= inner.max_starts {
+                dropped.extend(state.drop_oldest());
+            }
+            inner.budget.set_used(state.bytes);
+            let start = Start::new(Instant::now());
+            state.starts.insert(Arc::clone(key), start);
+            if !std::mem::replace(&mut state.is_expiring, true) {
+                let inner = Arc::clone(inner);
+                expiry = Some(async move { inner.expire().await });
+            }
+        }
+        let start = state.starts.get_mut(key);
+        let start = start.expect("the start was just inserted");
+        start.last_used = Instant::now();
+        let found = match start.slots.get(&after) {
+            Some(Slot::Made(chunk)) => Some(Found::Made(Arc::clone(chunk))),
+            Some(Slot::Making(making)) => making.upgrade().map(Found::Making),
+            None => None,
+        };
+        let found = found.inspect(|_| shared.inc()).unwrap_or_else(|| {
+            let making = inner.making(key, &after, make());
+            if let Some(weak) = making.downgrade() {
+                start.slots.insert(after, Slot::Making(weak));
+            }
+            Found::New(making)
+        });
+        drop(state);
+        if let Some(expiry) = expiry {
+            // Not under the lock: a runtime that is shutting down drops the task here.
+            inner.shutdown.spawn_background(expiry);
+        }
+        // Freeing many chunks takes time, so it is done after unlocking.
+        drop(dropped);
+        found
+    }
+}
+
+impl Inner {
+    /// The work `made`, after which the chunk is kept.
+    fn making<F>(
+        self: &Arc<Self>,
+        key: &Arc<ListKey>,
+        after: &Option<ObjectKey>,
+        made: F,
+    ) -> MakingChunk
+    where
+        F: Future<Output = io::Result<InitialChunk>> + Send + 'static,
+    {
+        let (inner, key, after) = (Arc::clone(self), Arc::clone(key), after.clone());
+        let making = async move {
+            let chunk = Arc::new(made.await.map_err(Arc::new)?);
+            inner.keep(&key, &after, &chunk);
+            Ok(chunk)
+        };
+        making.boxed().shared()
+    }
+
+    /// Keeps a new chunk for other watches, and drops others until the limit is kept.
+    fn keep(&self, key: &Arc<ListKey>, after: &Option<ObjectKey>, chunk: &Arc<InitialChunk>) {
+        self.metrics.chunks.with_label_values(&["compressed"]).inc();
+        let mut dropped = Vec::new();
+        let mut state = self.state.lock();
+        let start = state.starts.get_mut(key);
+        let slot = start.and_then(|start| start.slots.get_mut(after));
+        // The slot may have been dropped meanwhile.
+        let Some(slot) = slot else { return };
+        let before = std::mem::replace(slot, Slot::Made(Arc::clone(chunk)));
+        state.bytes += chunk.bytes();
+        state.bytes -= before.bytes();
+        dropped.push(before);
+        while state.bytes > self.budget.limit() {
+            dropped.extend(state.drop_chunk());
+        }
+        self.budget.set_used(state.bytes);
+        drop(state);
+        drop(dropped);
+    }
+
+    /// Drops chunks that were not used for some time, until none is left.
+    async fn expire(&self) {
+        loop {
+            sleep(EXPIRY_PERIOD).await;
+            let now = Instant::now();
+            let mut state = self.state.lock();
+            let old = state
+                .starts
+                .extract_if(|_, start| start.last_used + TTL <= now);
+            let old: Vec<_> = old.collect();
+            let bytes = old.iter().map(|(_, start)| start.bytes()).sum::<usize>();
+            state.bytes -= bytes;
+            state.is_expiring = !state.starts.is_empty();
+            let is_over = !state.is_expiring;
+            self.budget.set_used(state.bytes);
+            drop(state);
+            // Freeing many chunks takes time, so it is done after unlocking.
+            drop(old);
+            if is_over {
+                return;
+            }
+        }
+    }
+}
+
+// === impl State ===
+
+impl State {
+    fn oldest(&self) -> Option<Arc<ListKey>> {
+        let oldest = self.starts.iter().min_by_key(|(_, start)| start.last_used);
+        oldest.map(|(key, _)| Arc::clone(key))
+    }
+
+    /// Removes the snapshot and selection that was not used for the longest time, with its chunks.
+    fn drop_oldest(&mut self) -> Option<Start> {
+        let oldest = self.oldest().and_then(|key| self.starts.remove(&key))?;
+        self.bytes -= oldest.bytes();
+        Some(oldest)
+    }
+
+    /// Removes the first chunk of the snapshot and selection that was not used for the longest time:
+    /// most watches have read it.
+    fn drop_chunk(&mut self) -> Option<Slot> {
+        let key = self.oldest()?;
+        let start = self.starts.get_mut(&key)?;
+        match start.slots.pop_first() {
+            Some((_, slot)) => {
+                self.bytes -= slot.bytes();
+                Some(slot)
+            }
+            None => {
+                self.starts.remove(&key);
+                None
+            }
+        }
+    }
+}
+
+// === impl Start ===
+
+impl Start {
+    fn new(now: Instant) -> Self {
+        Self {
+            slots: BTreeMap::new(),
+            last_used: now,
+        }
+    }
+
+    fn bytes(&self) -> usize {
+        self.slots.values().map(Slot::bytes).sum()
+    }
+}
+
+// === impl Slot ===
+
+impl Slot {
+    /// The bytes that are counted in `State::bytes`.
+    fn bytes(&self) -> usize {
+        match self {
+            Self::Making(_) => 0,
+            Self::Made(chunk) => chunk.bytes(),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,318 @@
+//! HeldBody: a body that waits for its reader, and that the ledger may drop without polling it.
+
+use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::AtomicUsize;
+use std::sync::atomic::Ordering;
+use std::task::Context;
+use std::task::Poll;
+use std::task::Waker;
+use std::time::Duration;
+
+use bytes::Bytes;
+use futures_util::task::AtomicWaker;
+use http_body::Body as _;
+use http_body::Frame;
+use http_body::SizeHint;
+use parking_lot::Mutex;
+use tokio::time::Instant;
+
+use crate::ledger::Account;
+use crate::ledger::Charge;
+use crate::ledger::Held;
+use crate::ledger::Hold;
+use crate::ledger::MinimumRate;
+use crate::ledger::Pace;
+use crate::ledger::SnapshotAge;
+use crate::net::Abort;
+use kubefan_core::body::Body;
+use kubefan_core::body::BoxError;
+use kubefan_core::concurrency::Revocable;
+
+use super::chunk_size;
+use super::chunk_size::ChunkSize;
+
+/// How long a reader takes nothing until the API server is assumed to have sent all that it may.
+const STALL: Duration = Duration::from_secs(1);
+
+/// A body whose chunks start small and grow, and are charged to the connection of its reader until
+/// the HTTP library has sent or dropped them.
+///
+/// If the ledger drops the rest of the body, the reader gets an error: over HTTP/2 its stream is
+/// reset, over HTTP/1.1 the connection ends before the end of the body.
+pub(crate) struct HeldBody {
+    waiting: Revocable<Waiting>,
+    charges: Arc<Charges>,
+    has_failed: bool,
+    _hold: Hold,
+}
+
+/// What a [`HeldBody`] is made for.
+pub(crate) struct Holder<'a> {
+    /// The account of the reader's connection.
+    pub account: &'a Arc<Account>,
+    /// What the stream is charged for, whatever its body holds.
+    pub stream: Charge,
+    /// The charge for chunks, of at least [`HeldBody::FIRST_CHARGE`] bytes.
+    pub chunks: Charge,
+    /// The snapshot that the body keeps alive.
+    pub snapshot: Option<SnapshotAge>,
+    /// The number of bytes that the API server may have sent while the reader takes nothing; 0 if
+    /// the answer is from a cache.
+    pub window: u64,
+    /// False if the reader may be as slow as it likes.
+    pub has_minimum_rate: bool,
+    /// Ends the answer if the HTTP library does not poll the body; `None` if nothing can.
+    pub abort: Option<Abort>,
+}
+
+/// What waits for the reader.
+struct Waiting {
+    body: Body,
+    /// The rest of a frame that was longer than a chunk, or had no room.
+    rest: Bytes,
+    size: ChunkSize,
+    pace: Pace,
+    has_minimum_rate: bool,
+    /// The reader's task, if it waits for the body.
+    task: Option<Waker>,
+    /// Bytes that the producer may have sent while the reader takes nothing.
+    window: u64,
+    abort: Option<Abort>,
+}
+
+/// What is charged for a body and its chunks. The HTTP library may hold chunks when it has dropped
+/// the body already, so they own this too.
+struct Charges {
+    _stream: Charge,
+    /// Not less than the bytes of the chunks that the HTTP library holds.
+    chunks: Mutex<Charge>,
+    /// Bytes of these chunks.
+    taken: AtomicUsize,
+    /// The reader's task, if it waits for the HTTP library to send a chunk.
+    task: AtomicWaker,
+}
+
+/// A chunk that the HTTP library has taken.
+struct Taken {
+    bytes: Bytes,
+    charges: Arc<Charges>,
+}
+
+/// The error of a body that the ledger has dropped.
+#[derive(Debug, thiserror::Error)]
+#[error("the client reads too slowly, or memory is short")]
+struct Dropped;
+
+impl HeldBody {
+    /// The bytes that must be charged before the body is made: a chunk that the HTTP library sends,
+    /// and one that it has taken already.
+    pub(crate) const FIRST_CHARGE: u64 = 2 * chunk_size::FIRST as u64;
+
+    /// Holds `body` for its reader.
+    pub(crate) fn new(body: Body, holder: Holder<'_>) -> Self {
+        let mut pace = Pace::default();
+        // A reader that never takes the body is as slow as one that takes nothing of it.
+        pace.offer(0, Instant::now());
+        let waiting = Revocable::new(Waiting {
+            body,
+            rest: Bytes::new(),
+            size: ChunkSize::default(),
+            pace,
+            has_minimum_rate: holder.has_minimum_rate,
+            task: None,
+            window: holder.window,
+            abort: holder.abort,
+        });
+        let charges = Charges {
+            _stream: holder.stream,
+            chunks: Mutex::new(holder.chunks),
+            taken: AtomicUsize::new(0),
+            task: AtomicWaker::new(),
+        };
+        Self {
+            _hold: holder.account.hold(waiting.clone(), holder.snapshot),
+            waiting,
+            charges: Arc::new(charges),
+            has_failed: false,
+        }
+    }
+}
+
+impl Waiting {
+    fn poll_chunk(
+        &mut self,
+        charges: &Arc<Charges>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, BoxError>>> {
+        if self.rest.is_empty() {
+            self.pace.take(Instant::now());
+            match Pin::new(&mut self.body).poll_frame(cx) {
+                Poll::Ready(Some(Ok(frame))) => match frame.into_data() {
+                    Ok(data) => self.rest = data,
+                    Err(trailers) => return Poll::Ready(Some(Ok(trailers))),
+                },
+                Poll::Pending => {
+                    self.task = Some(cx.waker().clone());
+                    return Poll::Pending;
+                }
+                end => return end,
+            }
+        }
+        let wanted = self.size.next().min(self.rest.len());
+        let Poll::Ready(length) = charges.poll_take(wanted, cx) else {
+            self.task = Some(cx.waker().clone());
+            if self.pace.waiting(Instant::now()).is_none() {
+                self.pace.offer(0, Instant::now());
+            }
+            return Poll::Pending;
+        };
+        self.pace.take(Instant::now());
+        let bytes = match length < self.rest.len() {
+            // A slice would keep the whole allocation, which the ledger could not drop.
+            true => Bytes::copy_from_slice(&self.rest.split_to(length)),
+            false => std::mem::take(&mut self.rest),
+        };
+        self.size.record(length);
+        self.pace.offer(length as u64, Instant::now());
+        let charges = Arc::clone(charges);
+        let chunk = Bytes::from_owner(Taken { bytes, charges });
+        Poll::Ready(Some(Ok(Frame::data(chunk))))
+    }
+}
+
+impl Charges {
+    /// Takes room for a chunk of `wanted` bytes, or for a smaller one if memory is short. Pending
+    /// if there is not even room for a small one until the HTTP library has sent others.
+    fn poll_take(&self, wanted: usize, cx: &Context<'_>) -> Poll<usize> {
+        let least = wanted.min(chunk_size::FIRST);
+        let mut length = self.grow(wanted);
+        if length < least {
+            self.task.register(cx.waker());
+            // A chunk may have been sent before the task was registered.
+            length = self.grow(wanted);
+        }
+        if length < least {
+            return Poll::Pending;
+        }
+        self.taken.fetch_add(length, Ordering::Relaxed);
+        Poll::Ready(length)
+    }
+
+    /// The room for a chunk of up to `wanted` bytes, after more was charged if necessary.
+    fn grow(&self, wanted: usize) -> usize {
+        let taken = self.taken.load(Ordering::Acquire);
+        let mut charge = self.chunks.lock();
+        let needed = (taken + wanted) as u64;
+        if needed > charge.bytes() && charge.resize(needed).is_ok() {
+            return wanted;
+        }
+        let charged = usize::try_from(charge.bytes()).unwrap_or(usize::MAX);
+        charged.saturating_sub(taken).min(wanted)
+    }
+}
+
+impl AsRef<[u8]> for Taken {
+    fn as_ref(&self) -> &[u8] {
+        &self.bytes
+    }
+}
+
+impl Drop for Taken {
+    fn drop(&mut self) {
+        let length = self.bytes.len();
+        self.charges.taken.fetch_sub(length, Ordering::Release);
+        self.charges.task.wake();
+    }
+}
+
+impl Held for Revocable<Waiting> {
+    fn revoke(&self) {
+        // The task is taken together with the body: a reader that polls between the two would wait
+        // for a body that is gone.
+        let Some(mut waiting) = self.take() else {
+            return;
+        };
+        let (task, abort) = (waiting.task.take(), waiting.abort.take());
+        // Dropped first, so that the request's seat is free before its reader is woken.
+        drop(waiting);
+        // The reader waits for the body, or the HTTP library for the client.
+        if let Some(task) = task {
+            task.wake();
+        }
+        if let Some(abort) = abort {
+            abort.abort();
+        }
+    }
+
+    fn is_too_slow(&self, now: Instant, rate: MinimumRate) -> bool {
+        // If the body is in use, the reader is just taking from it.
+        self.try_with(|waiting| waiting.has_minimum_rate && waiting.pace.is_below(rate, now))
+            .unwrap_or(false)
+    }
+
+    fn is_paced(&self) -> bool {
+        self.try_with(|waiting| waiting.has_minimum_rate && waiting.pace.is_waiting())
+            .unwrap_or(false)
+    }
+
+    fn unread(&self, now: Instant) -> u64 {
+        let stalled = self.try_with(|waiting| {
+            let stall = waiting.pace.waiting(now)?;
+            (stall >= STALL).then_some(waiting.window)
+        });
+        stalled.flatten().unwrap_or(0)
+    }
+}
+
+impl Drop for HeldBody {
+    fn drop(&mut self) {
+        // A sweep may have found the body before. It must not end an answer that is complete: over
+        // HTTP/1.1 it would end the next one.
+        drop(self.waiting.take());
+    }
+}
+
+impl http_body::Body for HeldBody {
+    type Data = Bytes;
+    type Error = BoxError;
+
+    fn poll_frame(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, BoxError>>> {
+        let this = self.get_mut();
+        if this.has_failed {
+            return Poll::Ready(None);
+        }
+        let charges = &this.charges;
+        let polled = this.waiting.with(|waiting| waiting.poll_chunk(charges, cx));
+        polled.unwrap_or_else(|| {
+            this.has_failed = true;
+            Poll::Ready(Some(Err(Dropped.into())))
+        })
+    }
+
+    fn is_end_stream(&self) -> bool {
+        let is_at_end =
+            |waiting: &mut Waiting| waiting.rest.is_empty() && waiting.body.is_end_stream();
+        self.has_failed || self.waiting.with(is_at_end).unwrap_or(false)
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        let hint = self.waiting.with(|waiting| {
+            let rest = waiting.rest.len() as u64;
+            let body = waiting.body.size_hint();
+            let mut hint = SizeHint::new();
+            hint.set_lower(body.lower() + rest);
+            if let Some(upper) = body.upper() {
+                hint.set_upper(upper + rest);
+            }
+            hint
+        });
+        hint.unwrap_or_default()
+    }
+}
+
+#[cfg(test)]
+mod tests;

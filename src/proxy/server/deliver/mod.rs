@@ -1,0 +1,295 @@
+//! Builds the bodies of answers: chunks of shared bytes, bursts of events, gzip, and WebSockets.
+
+mod chunk_size;
+mod chunks;
+mod gzip;
+mod held_body;
+mod list_bodies;
+mod merged;
+mod watch_body;
+mod websocket;
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use http::HeaderName;
+use http::HeaderValue;
+use http::Request;
+use http::Response;
+use http::Version;
+use tokio::sync::SemaphorePermit;
+
+use crate::ledger::Account;
+use crate::ledger::Held;
+use crate::ledger::Hold;
+use crate::ledger::SnapshotAge;
+use crate::net::ClientConnection;
+use kubefan_core::body;
+use kubefan_core::body::Body;
+use kubefan_core::body::YieldingBody;
+use kubefan_core::cache::InitialObjects;
+use kubefan_core::codec::ListParts;
+use kubefan_core::codec::Representation;
+use kubefan_core::codec::View;
+use kubefan_core::concurrency::AskerId;
+use kubefan_core::concurrency::Revocable;
+use kubefan_core::informer::ProofMethod;
+
+use super::collection::Collection;
+use super::decide::WatchTerms;
+use super::rescue;
+
+use gzip::GzipWatchBody;
+use gzip::InitialEvents;
+use gzip::compressed_event;
+
+pub(crate) use chunks::Chunks;
+pub(crate) use chunks::GZIP_THRESHOLD;
+pub(crate) use gzip::GzipBody;
+pub(crate) use gzip::GzipCache;
+pub(crate) use gzip::GzipCacheMetrics;
+pub(crate) use gzip::InitialChunkCache;
+pub(crate) use gzip::InitialChunkMetrics;
+pub(crate) use gzip::ListKey;
+pub(crate) use gzip::OwnCompressor;
+pub(crate) use gzip::SharedList;
+pub(crate) use gzip::client_accepts_gzip;
+pub(crate) use gzip::with_gzip_headers;
+pub(crate) use held_body::HeldBody;
+pub(crate) use held_body::Holder;
+pub(crate) use list_bodies::ListBodies;
+pub(crate) use list_bodies::RoomForBodies;
+pub(crate) use watch_body::WatchBody;
+pub(crate) use watch_body::WatchSource;
+#[cfg(any(test, feature = "test-support"))]
+pub use watch_body::without_jitter;
+pub(crate) use websocket::over_websocket;
+
+/// Header that names the method by which the cache was proven to have the most recent state.
+const PROOF: HeaderName = HeaderName::from_static("x-kubefan-proof");
+
+/// How the answer to a read is encoded and sent.
+pub(super) struct Delivery<'a> {
+    representation: Representation,
+    /// Compresses long lists; `None` if the client does not accept gzip.
+    gzip_cache: Option<&'a GzipCache>,
+    /// Compresses the initial events of watches; `None` if the client does not get them as gzip.
+    initial_chunks: Option<&'a InitialChunkCache>,
+    /// True for HTTP/2, in which sending a frame costs as much as copying some KiB.
+    is_http2: bool,
+    /// Whether each event of a watch is a frame of its own, even if several events are waiting.
+    /// Over a WebSocket each event is one message.
+    pub(super) one_event_per_frame: bool,
+    /// For which the few places of bridges are shared.
+    pub(super) asker: AskerId,
+    /// The account of the client's connection; `None` in the simulator.
+    account: Option<Arc<Account>>,
+    /// The client's connection; `None` if the request was not received from one.
+    connection: Option<ClientConnection>,
+}
+
+/// The stream expires when the client goes on reading.
+impl Held for Revocable<InitialObjects> {
+    fn revoke(&self) {
+        Revocable::revoke(self);
+    }
+}
+
+impl<'a> Delivery<'a> {
+    /// The delivery of the answer to `request`.
+    pub(super) fn of(
+        request: &Request<Body>,
+        representation: Representation,
+        is_websocket: bool,
+        gzip_cache: &'a GzipCache,
+    ) -> Self {
+        Self {
+            representation,
+            gzip_cache: client_accepts_gzip(request).then_some(gzip_cache),
+            initial_chunks: None,
+            is_http2: request.version() == Version::HTTP_2,
+            one_event_per_frame: is_websocket,
+            asker: AskerId::of(&()),
+            account: request.extensions().get().cloned(),
+            connection: request.extensions().get().cloned(),
+        }
+    }
+
+    /// The same delivery, which also compresses a watch-list if the client accepts gzip. A watch
+    /// over a WebSocket is never compressed.
+    pub(super) fn compressing_watch_lists(mut self, chunks: &'a InitialChunkCache) -> Self {
+        let is_possible = self.gzip_cache.is_some() && !self.one_event_per_frame;
+        self.initial_chunks = is_possible.then_some(chunks);
+        self
+    }
+
+    /// The same delivery to `asker`.
+    pub(super) fn to(mut self, asker: AskerId) -> Self {
+        self.asker = asker;
+        self
+    }
+
+    /// A delivery without compression. Each part of the answer, and each watch event, is sent as a
+    /// frame of its own.
+    pub(super) fn plain(representation: Representation) -> Self {
+        Self {
+            representation,
+            gzip_cache: None,
+            initial_chunks: None,
+            is_http2: false,
+            one_event_per_frame: true,
+            asker: AskerId::of(&()),
+            account: None,
+            connection: None,
+        }
+    }
+
+    /// A body of `parts`, which have `length` bytes in total. It is indented if the client
+    /// requested indented JSON.
+    pub(super) fn chunks<P>(&self, parts: P, length: u64) -> Chunks<P>
+    where
+        P: Iterator<Item = Bytes> + Send + Unpin + 'static,
+    {
+        let chunks = Chunks::new(parts, length);
+        if self.representation.indent {
+            chunks.indented()
+        } else {
+            chunks
+        }
+    }
+
+    /// The response whose body is `chunks`. For HTTP/2 and of Tables, whose rows are short, short parts
+    /// are copied into one frame.
+    pub(super) fn answer<P>(&self, chunks: Chunks<P>) -> Response<Body>
+    where
+        P: Iterator<Item = Bytes> + Clone + Send + Unpin + 'static,
+    {
+        let is_gathered = self.is_http2 || self.representation.view.is_table();
+        self.response(if is_gathered {
+            chunks.gathered()
+        } else {
+            chunks.boxed()
+        })
+    }
+
+    /// True if the client accepts gzip, so that it can share compressed lists with other clients.
+    pub(super) fn shares_lists(&self) -> bool {
+        self.gzip_cache.is_some()
+    }
+
+    /// The compressed list of `key`, if another client asked for it recently.
+    pub(super) fn shared_list(&self, key: &ListKey) -> Option<SharedList> {
+        self.gzip_cache?.get(key, self.account.as_ref())
+    }
+
+    /// The response with the list in `chunks`. If the client accepts gzip, a long list with a `key`
+    /// is compressed once, and all requests with an equal key share the result.
+    pub(super) fn list(
+        &self,
+        key: Option<ListKey>,
+        chunks: Chunks<ListParts<ListBodies>>,
+        has_more: bool,
+    ) -> Response<Body> {
+        match (self.gzip_cache, key) {
+            (Some(gzip_cache), Some(key)) if chunks.is_long() => {
+                let list = gzip_cache.compress(key, chunks, has_more, self.account.as_ref());
+                let mut response = self.compressed(list.body);
+                if let Some(compressor) = list.compressor {
+                    response.extensions_mut().insert(compressor);
+                }
+                response
+            }
+            _ => self.answer(chunks),
+        }
+    }
+
+    /// The response with `body`, which is gzip already.
+    pub(super) fn compressed(&self, body: Body) -> Response<Body> {
+        with_gzip_headers(self.response(body))
+    }
+
+    /// Waits for a turn to do long work for the client. Cancel safe.
+    pub(super) async fn turn(&self) -> Option<SemaphorePermit<'_>> {
+        self.connection.as_ref()?.turn().await
+    }
+
+    /// The memory for the bodies of a list that are collected before it is sent.
+    pub(super) fn room_for_bodies(&self) -> RoomForBodies {
+        let is_converted = self.representation.view != View::Whole;
+        RoomForBodies::new(is_converted, self.account.clone())
+    }
+
+    /// Registers the initial objects of a watch, so that the ledger may drop them.
+    pub(super) fn hold(
+        &self,
+        initial: Revocable<InitialObjects>,
+        snapshot: SnapshotAge,
+    ) -> Option<Hold> {
+        let account = self.account.as_ref()?;
+        Some(account.hold(initial, Some(snapshot)))
+    }
+
+    /// The response to a WATCH with `terms`, with the events of `stream`.
+    ///
+    /// A watch-list is compressed as by the API server: if the client accepts gzip, the whole
+    /// watch, however short it is. `start` has its initial objects, and what all watches have in
+    /// common that share their compressed events; `None` if there are none to share.
+    pub(super) fn watch(
+        &self,
+        stream: WatchBody,
+        terms: WatchTerms,
+        collection: &Arc<dyn Collection>,
+        start: Option<(ListKey, Revocable<InitialObjects>)>,
+    ) -> Response<Body> {
+        let Some(chunks) = self.initial_chunks_for(terms) else {
+            let stream = stream.charged_to(self.account.clone());
+            return self.watch_response(body::boxed(YieldingBody::new(stream)));
+        };
+        let initial = start.map(|(key, objects)| {
+            InitialEvents::new(chunks.clone(), key, objects, Arc::clone(collection))
+        });
+        let stream = GzipWatchBody::new(stream, initial, self.account.clone());
+        with_gzip_headers(self.watch_response(body::boxed(YieldingBody::new(stream))))
+    }
+
+    /// The response to a WATCH with `terms` whose only event is `frame`.
+    pub(super) fn watch_error(&self, frame: Bytes, terms: WatchTerms) -> Response<Body> {
+        if self.initial_chunks_for(terms).is_some() {
+            match compressed_event(frame.clone()) {
+                Ok(gzip) => return with_gzip_headers(self.watch_response(body::full(gzip))),
+                Err(error) => tracing::error!(%error, "an event could not be compressed"),
+            }
+        }
+        self.watch_response(body::full(frame))
+    }
+
+    /// The chunks of initial events, if a watch with `terms` is compressed.
+    pub(super) fn initial_chunks_for(&self, terms: WatchTerms) -> Option<&'a InitialChunkCache> {
+        self.initial_chunks.filter(|_| terms.initial_events_end)
+    }
+
+    fn watch_response(&self, body: Body) -> Response<Body> {
+        rescue::answer(self.representation.format.watch_media_type(), body)
+    }
+
+    fn response(&self, body: Body) -> Response<Body> {
+        rescue::answer(self.representation.format.media_type(), body)
+    }
+}
+
+/// Adds the header that names the proof's method to `answer`, if there was a proof.
+pub(super) fn with_proof_header(
+    mut answer: Response<Body>,
+    method: Option<ProofMethod>,
+) -> Response<Body> {
+    let method = method.map(|method| match method {
+        ProofMethod::Barrier => HeaderValue::from_static("barrier"),
+        ProofMethod::VerificationList => HeaderValue::from_static("verification-list"),
+        ProofMethod::InformerList => HeaderValue::from_static("informer-list"),
+        ProofMethod::Recent => HeaderValue::from_static("recent"),
+        ProofMethod::Any => HeaderValue::from_static("any"),
+    });
+    let headers = answer.headers_mut();
+    headers.extend(method.map(|method| (PROOF, method)));
+    answer
+}

@@ -1,0 +1,590 @@
+//! The body of a WATCH from a cache: encodes the events of a stream, adds bookmarks, ends in time.
+
+mod bookmarks;
+
+use std::collections::VecDeque;
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::Context;
+use std::task::Poll;
+use std::task::Waker;
+use std::task::ready;
+use std::time::Duration;
+
+use bytes::Bytes;
+use futures_util::Stream;
+use futures_util::stream;
+use http_body::Frame;
+use tokio::time::Instant;
+use tokio::time::Sleep;
+
+use crate::ledger::Account;
+use crate::ledger::Charge;
+use crate::ledger::Hold;
+use crate::ledger::Kind;
+use crate::ledger::Short;
+use kubefan_core::api::EventType;
+use kubefan_core::api::ResourceVersion;
+use kubefan_core::api::Status;
+use kubefan_core::body::BoxError;
+use kubefan_core::cache::BridgeItem;
+use kubefan_core::cache::BridgedWatch;
+use kubefan_core::cache::Event;
+use kubefan_core::cache::Expired;
+use kubefan_core::cache::WatchItem;
+use kubefan_core::cache::WatchStream;
+use kubefan_core::codec::Encoder;
+use kubefan_core::codec::MetaVersion;
+use kubefan_core::codec::Representation;
+use kubefan_core::codec::TableView;
+use kubefan_core::codec::View;
+use kubefan_core::concurrency::CoopBudget;
+use kubefan_core::shutdown::WatchEnd;
+
+use crate::server::collection::Collection;
+use crate::server::decide::WatchTerms;
+
+use super::chunk_size::ChunkSize;
+use super::merged;
+use super::merged::MAX_MERGED;
+use bookmarks::Bookmarks;
+use bookmarks::random_timeout;
+
+#[cfg(any(test, feature = "test-support"))]
+pub use bookmarks::without_jitter;
+
+/// Number of events after which a watch that is never idle adds them to the counter.
+const COUNT_BATCH: u64 = 64;
+/// Upper limit of `timeoutSeconds`: a year, because clocks can't represent arbitrarily late times.
+const MAX_TIMEOUT: Duration = Duration::from_secs(365 * 24 * 3600);
+/// Longest event of one watch, in bytes, that is not charged by itself: bursts of them are.
+pub(super) const FREE_FRAME: usize = 4 << 10;
+
+/// Streams the frames of a watch until the deadline, the end of the cache, or the process's drain.
+///
+/// The body ends cleanly in all three cases, at the drain with a bookmark. If events that the client
+/// has not received were dropped from the event log, it gets an ERROR frame (410) before the end.
+pub(crate) struct WatchBody {
+    state: State,
+    collection: Arc<dyn Collection>,
+    /// Events sent since the counter was last updated.
+    uncounted: u64,
+    encoder: Arc<Encoder>,
+    representation: Representation,
+    deadline: Instant,
+    /// Fires when the next bookmark is due or the deadline is reached, whichever is earlier.
+    alarm: Pin<Box<Sleep>>,
+    /// The waker that the alarm wakes; `None` if the alarm must be polled before it can fire.
+    alarm_waker: Option<Waker>,
+    bookmarks: Option<Bookmarks>,
+    initial_events_end: bool,
+    one_event_per_frame: bool,
+    /// Frames that were fetched but did not fit into the last burst.
+    leftover: VecDeque<Bytes>,
+    /// What is charged for large ones of them that no other client shares.
+    leftover_charge: Option<Charge>,
+    /// What printing rows of a Table may take before other tasks run.
+    printing: CoopBudget,
+    /// The size of the next burst: a client that reads nothing gets a small one.
+    size: ChunkSize,
+    drain: WatchEnd,
+    /// Registers the initial objects at the ledger, until all were fetched.
+    hold: Option<Hold>,
+    /// True until all initial objects were sent.
+    has_initial: bool,
+    /// The account of the client's connection; `None` in the simulator.
+    account: Option<Arc<Account>>,
+}
+
+/// A large event that no other watch shares, which is charged while it is sent.
+struct OwnFrame {
+    bytes: Bytes,
+    _charge: Charge,
+}
+
+/// Where the events of a watch come from when it is opened.
+pub(crate) enum WatchSource {
+    /// The cache.
+    Stream(WatchStream),
+    /// The API server's history, until the cache's event log serves the client's version.
+    Bridge(BridgedWatch),
+    /// The watch cannot start: its only event is an ERROR with 410.
+    Expired(Expired),
+}
+
+enum State {
+    /// Only this frame is left to send.
+    Last(Bytes),
+    Bridging(Pin<Box<dyn Stream<Item = BridgeItem> + Send>>),
+    Streaming(WatchStream),
+    Ended,
+}
+
+// === impl WatchBody ===
+
+impl WatchBody {
+    /// The body of a watch with the events of `source`.
+    pub(crate) fn new(
+        collection: Arc<dyn Collection>,
+        source: WatchSource,
+        representation: Representation,
+        terms: WatchTerms,
+        one_event_per_frame: bool,
+        drain: WatchEnd,
+    ) -> Self {
+        let timeout = terms.timeout.unwrap_or_else(random_timeout);
+        let deadline = Instant::now() + timeout.min(MAX_TIMEOUT);
+        let encoder = collection.encoder_for(representation);
+        let state = match source {
+            WatchSource::Expired(expired) => State::Last(expired_frame(&encoder, expired)),
+            _ if timeout.is_zero() => State::Ended,
+            WatchSource::Stream(stream) => State::Streaming(stream),
+            WatchSource::Bridge(bridged) => State::Bridging(items_of(bridged)),
+        };
+        let has_initial = match &state {
+            State::Streaming(stream) => stream.initial_objects().is_some(),
+            State::Last(_) | State::Bridging(_) | State::Ended => false,
+        };
+        let bookmarks = terms.bookmarks.then(|| Bookmarks::new(deadline));
+        let due = bookmarks.as_ref().map_or(deadline, |next| next.due);
+        Self {
+            state,
+            collection,
+            uncounted: 0,
+            encoder,
+            representation,
+            deadline,
+            alarm: Box::pin(tokio::time::sleep_until(deadline.min(due))),
+            alarm_waker: None,
+            bookmarks,
+            initial_events_end: terms.initial_events_end,
+            one_event_per_frame,
+            leftover: VecDeque::new(),
+            leftover_charge: None,
+            printing: CoopBudget::new(),
+            size: ChunkSize::default(),
+            drain,
+            hold: None,
+            has_initial,
+            account: None,
+        }
+    }
+
+    /// Keeps `hold` until all initial objects were fetched.
+    pub(crate) fn holding(mut self, hold: Option<Hold>) -> Self {
+        self.hold = hold;
+        self
+    }
+
+    /// Charges what the watch holds to `account`.
+    pub(crate) fn charged_to(mut self, account: Option<Arc<Account>>) -> Self {
+        self.account = account;
+        self
+    }
+
+    fn poll_state(&mut self, cx: &mut Context<'_>) -> Poll<Option<Bytes>> {
+        loop {
+            let item = match &mut self.state {
+                State::Last(frame) => {
+                    let frame = frame.clone();
+                    self.state = State::Ended;
+                    return Poll::Ready(Some(frame));
+                }
+                State::Ended => return Poll::Ready(None),
+                State::Bridging(items) => {
+                    let item = ready!(items.as_mut().poll_next(cx));
+                    match self.bridge_frame(item) {
+                        Some(frame) => return Poll::Ready(Some(frame)),
+                        None => continue,
+                    }
+                }
+                State::Streaming(stream) => match stream.poll_next(cx) {
+                    Poll::Ready(item) => item,
+                    Poll::Pending => return Poll::Pending,
+                },
+            };
+            if !matches!(item, Some(WatchItem::Initial(_))) {
+                self.hold = None;
+                self.has_initial = false;
+            }
+            let last = match item {
+                None => State::Ended,
+                Some(WatchItem::Expired(expired)) => {
+                    State::Last(expired_frame(&self.encoder, expired))
+                }
+                Some(item) => match self.item_frame(item) {
+                    Some(frame) => return Poll::Ready(Some(frame)),
+                    None => continue,
+                },
+            };
+            self.state = last;
+        }
+    }
+
+    /// The frame to send for `item` of a bridge; the last item changes the state. The client gets a
+    /// bookmark at the version at which it continues from the cache: if it is disconnected after
+    /// that, it can resume without a bridge.
+    fn bridge_frame(&mut self, item: Option<BridgeItem>) -> Option<Bytes> {
+        match item {
+            Some(BridgeItem::Change(event)) => Some(self.change_frame(&event, event.event_type)),
+            Some(BridgeItem::Joined { stream, bookmark }) => {
+                self.state = State::Streaming(*stream);
+                let at = bookmark.filter(|_| self.bookmarks.is_some())?;
+                Some(self.bookmark_frame(at, false))
+            }
+            Some(BridgeItem::Expired(status)) => {
+                self.state = State::Last(self.encoder.error(&status));
+                None
+            }
+            Some(BridgeItem::Closed) | None => {
+                self.state = State::Ended;
+                None
+            }
+        }
+    }
+
+    fn item_frame(&self, item: WatchItem) -> Option<Bytes> {
+        match item {
+            WatchItem::Initial(object) => Some(self.encoder.event(EventType::Added, &object)),
+            WatchItem::Change { event, verdict } => Some(self.change_frame(&event, verdict)),
+            WatchItem::InitialEnd(at) => self
+                .initial_events_end
+                .then(|| self.bookmark_frame(at, true)),
+            WatchItem::Expired(expired) => Some(expired_frame(&self.encoder, expired)),
+        }
+    }
+
+    /// `frame`, charged if it is large and no other client shares it. `None` if the ledger refuses
+    /// it; then the watch expires.
+    fn charged(&mut self, frame: Bytes) -> Option<Bytes> {
+        match self.charge(frame.len()) {
+            Ok(None) => Some(frame),
+            Ok(Some(charge)) => Some(Bytes::from_owner(OwnFrame {
+                bytes: frame,
+                _charge: charge,
+            })),
+            Err(_) => {
+                self.expire();
+                None
+            }
+        }
+    }
+
+    /// Charges what is left of a burst like [`WatchBody::charged`]: it waits as long as the client
+    /// does. The watch expires if the ledger refuses it.
+    fn charge_leftover(&mut self) {
+        let is_large = |length: &usize| *length > FREE_FRAME;
+        let large = self.leftover.iter().map(Bytes::len).filter(is_large).sum();
+        match self.charge(large) {
+            Ok(charge) => self.leftover_charge = charge,
+            Err(_) => self.expire(),
+        }
+    }
+
+    /// Charges `length` bytes of frames if they are many and no other client shares them: initial
+    /// events, and events that are encoded for each watch.
+    fn charge(&self, length: usize) -> Result<Option<Charge>, Short> {
+        let is_own = self.has_initial || !has_shared_frames(self.representation.view);
+        let account = self.account.as_ref();
+        let account = account.filter(|_| is_own && length > FREE_FRAME);
+        let charge = account.map(|account| account.charge(Kind::Watch, length as u64));
+        charge.transpose()
+    }
+
+    /// Ends the watch with a 410, because there is no memory for its next event. The client must not
+    /// take the end for that of the initial events.
+    pub(super) fn expire(&mut self) {
+        let expired = Expired {
+            requested: ResourceVersion::ZERO,
+            oldest: self.collection.reader().applied().unwrap_or_default(),
+        };
+        self.clear_leftover();
+        self.has_initial = false;
+        self.hold = None;
+        self.state = State::Last(expired_frame(&self.encoder, expired));
+    }
+
+    fn clear_leftover(&mut self) {
+        self.leftover.clear();
+        self.leftover_charge = None;
+    }
+
+    /// The next frame of an event that the stream has already fetched. `None` says nothing about
+    /// the cache: the connection polls the body again if it can send more.
+    ///
+    /// An initial object that does not fit into `room` bytes is not encoded before the client has
+    /// taken those before it.
+    fn fetched_frame(&mut self, room: usize) -> Option<Bytes> {
+        let State::Streaming(stream) = &mut self.state else {
+            return None;
+        };
+        let room = match self.representation.view {
+            View::Whole => room,
+            View::Metadata(_) | View::Table(..) => usize::MAX,
+        };
+        let item = stream.next_fetched(room)?;
+        self.item_frame(item)
+    }
+
+    /// The same, unless so many rows were printed for this burst that other tasks must run first.
+    fn next_of_burst(&mut self, room: usize) -> Option<Bytes> {
+        let work = self.encoder.table_view().map_or(0, TableView::work);
+        match work < CoopBudget::UNITS {
+            true => self.fetched_frame(room),
+            false => None,
+        }
+    }
+
+    /// The next frame to send, merged from as many waiting events as fit.
+    fn poll_burst(&mut self, cx: &mut Context<'_>) -> Poll<Option<Bytes>> {
+        loop {
+            if let Some(view) = self.encoder.table_view() {
+                self.printing.charge(view.take_work());
+                ready!(self.printing.poll_proceed(cx));
+            }
+            let first = match self.leftover.pop_front() {
+                Some(leftover) => {
+                    self.leftover_charge = None;
+                    leftover
+                }
+                None => match ready!(self.poll_state(cx)) {
+                    Some(first) => first,
+                    None => return Poll::Ready(None),
+                },
+            };
+            let (frame, count) = match self.one_event_per_frame {
+                true => (first, 1),
+                false => self.burst(first),
+            };
+            let frame = match count {
+                1 => self.charged(frame),
+                _ => Some(frame),
+            };
+            let Some(frame) = frame else { continue };
+            if !self.leftover.is_empty() {
+                self.charge_leftover();
+            }
+            self.size.record(frame.len());
+            self.uncounted += count as u64;
+            if self.uncounted >= COUNT_BATCH && !self.one_event_per_frame {
+                self.count();
+            }
+            return Poll::Ready(Some(frame));
+        }
+    }
+
+    /// `first` and the events that are waiting after it, as many as fit, and their number.
+    fn burst(&mut self, first: Bytes) -> (Bytes, usize) {
+        // Those that are left of the last burst come before newer ones.
+        let mut leftover = std::mem::take(&mut self.leftover);
+        let account = self.account.take();
+        let mut rest = VecDeque::new();
+        let limit = self.size.next().min(MAX_MERGED);
+        let next = |room| leftover.pop_front().or_else(|| self.next_of_burst(room));
+        let burst = merged::merge(first, next, limit, &mut rest, account.as_ref());
+        self.account = account;
+        rest.append(&mut leftover);
+        self.leftover = rest;
+        burst
+    }
+
+    /// True if the watch must end, even if events are waiting. Cheap, as it is checked for every
+    /// frame.
+    pub(super) fn is_over(&mut self, cx: &mut Context<'_>) -> bool {
+        if Pin::new(&mut self.drain).poll(cx).is_ready() {
+            return true;
+        }
+        self.has_alarm_fired(cx) && Instant::now() >= self.deadline
+    }
+
+    /// Ends the watch. Its last event is a bookmark if the process ends and the client has received
+    /// everything: the client resumes at another instance, which may not have the events after its
+    /// version.
+    fn end(&mut self, cx: &mut Context<'_>) {
+        let is_draining = Pin::new(&mut self.drain).poll(cx).is_ready();
+        let has_fetched_all = self.leftover.is_empty();
+        self.clear_leftover();
+        let at = match &self.state {
+            State::Last(_) => return,
+            State::Streaming(stream) if is_draining && has_fetched_all => stream.bookmark(),
+            State::Streaming(_) | State::Bridging(_) | State::Ended => None,
+        };
+        let at = at.filter(|_| self.bookmarks.is_some());
+        self.state = match at {
+            Some(at) => State::Last(self.bookmark_frame(at, false)),
+            None => State::Ended,
+        };
+    }
+
+    /// True if the watch has initial events that would be useless, because it expires after them.
+    pub(super) fn has_lost_start(&mut self) -> bool {
+        match &mut self.state {
+            State::Streaming(stream) => stream.has_lost_start(),
+            State::Bridging(_) | State::Last(_) | State::Ended => false,
+        }
+    }
+
+    /// True if the alarm has fired. Otherwise the alarm is going to wake `cx`.
+    fn has_alarm_fired(&mut self, cx: &mut Context<'_>) -> bool {
+        let is_set = |waker: &Waker| waker.will_wake(cx.waker());
+        if self.alarm_waker.as_ref().is_some_and(is_set) {
+            return self.alarm.is_elapsed();
+        }
+        self.alarm_waker = Some(cx.waker().clone());
+        self.alarm.as_mut().poll(cx).is_ready()
+    }
+
+    /// A bookmark frame if one is due and the client has received everything before it; `None` at
+    /// the deadline. Otherwise pending, with the alarm set.
+    fn poll_alarms(&mut self, cx: &mut Context<'_>) -> Poll<Option<Bytes>> {
+        loop {
+            let has_alarm_fired = self.has_alarm_fired(cx);
+            if has_alarm_fired && Instant::now() >= self.deadline {
+                self.state = State::Ended;
+                return Poll::Ready(None);
+            }
+            let Some(bookmarks) = &mut self.bookmarks else {
+                return Poll::Pending;
+            };
+            let mut stream = match &mut self.state {
+                State::Streaming(stream) => Some(stream),
+                // A watch on a bridge does not have everything yet.
+                State::Bridging(_) => None,
+                State::Last(_) | State::Ended => return Poll::Pending,
+            };
+            let has_hole_opened = stream
+                .as_mut()
+                .is_some_and(|stream| stream.has_hole_opened());
+            bookmarks.is_urgent |= has_hole_opened;
+            if !has_alarm_fired && !has_hole_opened {
+                return Poll::Pending;
+            }
+            let at = stream.and_then(|stream| stream.bookmark());
+            bookmarks.schedule(at.is_some(), self.deadline);
+            let next = bookmarks.due.min(self.deadline);
+            self.alarm.as_mut().reset(next);
+            self.alarm_waker = None;
+            if let Some(at) = at {
+                return Poll::Ready(Some(self.bookmark_frame(at, false)));
+            }
+        }
+    }
+
+    /// Adds the sent events to the collection's counter: once per wake and not for each frame,
+    /// because all watches of a resource share the counter.
+    fn count(&mut self) {
+        match std::mem::take(&mut self.uncounted) {
+            0 => {}
+            events => self.collection.count_sent(events),
+        }
+    }
+
+    fn bookmark_frame(&self, at: ResourceVersion, initial_events_end: bool) -> Bytes {
+        // The collection's current encoder: it imitates the upstream's bookmarks, of which the
+        // first may have arrived after the start of the watch.
+        let encoder = self.collection.encoder_for(self.representation);
+        encoder.bookmark(at, initial_events_end)
+    }
+
+    /// `frame`, or an ERROR event as the last one if a row of it could not be printed. Then the client
+    /// starts again, and is forwarded.
+    fn unless_unprinted(&mut self, frame: Bytes) -> Bytes {
+        let view = self.encoder.table_view();
+        let Some(error) = view.and_then(TableView::failure) else {
+            return frame;
+        };
+        tracing::warn!(%error, "cannot print a row of a watched Table");
+        self.collection.cannot_print();
+        let status = Status::internal_error("cannot print a row of a Table");
+        let last = self.encoder.error(&status);
+        self.clear_leftover();
+        self.state = State::Ended;
+        last
+    }
+
+    /// The frame of `event` with `verdict`, encoded once for all clients of this representation.
+    fn change_frame(&self, event: &Event, verdict: EventType) -> Bytes {
+        let encode = || encode_change(&self.encoder, event, verdict);
+        match self.representation.view {
+            View::Whole => event.frame(verdict, encode),
+            View::Metadata(MetaVersion::V1) => {
+                event.metadata_frame(self.representation.format, verdict, encode)
+            }
+            View::Metadata(MetaVersion::V1Beta1) | View::Table(..) => encode(),
+        }
+    }
+}
+
+impl http_body::Body for WatchBody {
+    type Data = Bytes;
+    type Error = BoxError;
+
+    fn poll_frame(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, BoxError>>> {
+        let this = self.get_mut();
+        // Checked first, because a watch that always has events waiting must end too.
+        if this.is_over(cx) {
+            this.end(cx);
+        }
+        let frame = match this.poll_burst(cx) {
+            Poll::Ready(frame) => frame,
+            Poll::Pending => {
+                this.count();
+                ready!(this.poll_alarms(cx))
+            }
+        };
+        let frame = frame.map(|frame| this.unless_unprinted(frame));
+        Poll::Ready(frame.map(|frame| Ok(Frame::data(frame))))
+    }
+}
+
+impl AsRef<[u8]> for OwnFrame {
+    fn as_ref(&self) -> &[u8] {
+        &self.bytes
+    }
+}
+
+impl Drop for WatchBody {
+    fn drop(&mut self) {
+        self.count();
+    }
+}
+
+/// True if all watches that send an event get the same frame. Almost no client uses v1beta1, so
+/// events don't keep a frame for it. Only the first row of a Table comes with the columns, and ages
+/// depend on the time.
+fn has_shared_frames(view: View) -> bool {
+    match view {
+        View::Whole | View::Metadata(MetaVersion::V1) => true,
+        View::Metadata(MetaVersion::V1Beta1) | View::Table(..) => false,
+    }
+}
+
+fn encode_change(encoder: &Encoder, event: &Event, verdict: EventType) -> Bytes {
+    let object = event.object_for(verdict);
+    match verdict {
+        // An object that left the selection is sent as it was before, with the change's version.
+        EventType::Deleted => encoder.deleted_at(object, event.resource_version),
+        EventType::Added | EventType::Modified => encoder.event(verdict, object),
+    }
+}
+
+fn expired_frame(encoder: &Encoder, expired: Expired) -> Bytes {
+    encoder.error(&Status::expired_watch(expired.requested, expired.oldest))
+}
+
+/// The items of `bridged` as a stream, whose last item is the last one of `bridged`.
+fn items_of(bridged: BridgedWatch) -> Pin<Box<dyn Stream<Item = BridgeItem> + Send>> {
+    Box::pin(stream::unfold(Some(bridged), |bridged| async {
+        let mut bridged = bridged?;
+        let item = bridged.next().await;
+        let is_last = !matches!(item, BridgeItem::Change(_));
+        Some((item, (!is_last).then_some(bridged)))
+    }))
+}
+
+#[cfg(test)]
+pub(super) mod tests;

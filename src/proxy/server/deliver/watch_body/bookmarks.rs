@@ -1,0 +1,91 @@
+//! When a watch sends its bookmarks and when it ends, with some jitter.
+
+use std::time::Duration;
+
+use rand::Rng;
+use tokio::time::Instant;
+
+/// How often a watch that allows bookmarks gets one.
+const BOOKMARK_PERIOD: Duration = Duration::from_secs(60);
+/// How long before its deadline a watch gets its last bookmark.
+const LAST_BOOKMARK: Duration = Duration::from_secs(2);
+/// Pause until the next attempt if a bookmark is due but can't be sent yet.
+const BOOKMARK_RETRY: Duration = Duration::from_secs(1);
+/// A watch without `timeoutSeconds` ends after a random time between this and twice this.
+const MIN_TIMEOUT: Duration = Duration::from_secs(1800);
+
+/// The next bookmark of a watch.
+pub(super) struct Bookmarks {
+    /// When it is due.
+    pub(super) due: Instant,
+    /// True after a relist: the client gets a bookmark once it has received everything, because it
+    /// could not resume from a version inside the hole. Guarded by `a_relist_is_sent_at_once`.
+    pub(super) is_urgent: bool,
+}
+
+// === impl Bookmarks ===
+
+impl Bookmarks {
+    pub(super) fn new(deadline: Instant) -> Self {
+        let mut bookmarks = Self {
+            due: deadline,
+            is_urgent: false,
+        };
+        bookmarks.schedule(true, deadline);
+        bookmarks
+    }
+
+    /// Sets the time of the next bookmark; `was_sent` says whether the due one has been sent.
+    pub(super) fn schedule(&mut self, was_sent: bool, deadline: Instant) {
+        let now = Instant::now();
+        let last = deadline.checked_sub(LAST_BOOKMARK);
+        self.is_urgent &= !was_sent;
+        self.due = match last.filter(|last| *last > now) {
+            _ if self.is_urgent => now + BOOKMARK_RETRY,
+            Some(last) => (now + jittered(BOOKMARK_PERIOD)).min(last),
+            // The client has not received everything, or nothing has changed since the watch
+            // started.
+            None if !was_sent => now + BOOKMARK_RETRY,
+            // As at the API server, a watch that is too short for its last bookmark gets none.
+            None => deadline + LAST_BOOKMARK,
+        };
+    }
+}
+
+/// The duration of a watch without `timeoutSeconds`.
+pub(super) fn random_timeout() -> Duration {
+    MIN_TIMEOUT.mul_f64(jitter(2.0))
+}
+
+fn jittered(period: Duration) -> Duration {
+    period.mul_f64(jitter(1.02))
+}
+
+/// A random factor, uniformly distributed from 1 to `limit`.
+fn jitter(limit: f64) -> f64 {
+    match is_jitter_disabled() {
+        true => f64::midpoint(1.0, limit),
+        false => rand::rng().random_range(1.0..limit),
+    }
+}
+
+#[cfg(not(any(test, feature = "test-support")))]
+const fn is_jitter_disabled() -> bool {
+    false
+}
+
+#[cfg(any(test, feature = "test-support"))]
+thread_local! {
+    static JITTER_DISABLED: std::cell::Cell<bool> = const { std::cell::Cell::new(false) };
+}
+
+#[cfg(any(test, feature = "test-support"))]
+fn is_jitter_disabled() -> bool {
+    JITTER_DISABLED.get()
+}
+
+/// Makes this thread's bookmarks and deadlines predictable, so that a test run can be repeated.
+#[cfg(any(test, feature = "test-support"))]
+pub fn without_jitter() {
+    JITTER_DISABLED.set(true);
+}

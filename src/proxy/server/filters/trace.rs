@@ -1,0 +1,204 @@
+//! Counts, times and logs every request, and gives it an audit ID.
+
+use std::convert::Infallible;
+use std::task::Context;
+use std::task::Poll;
+
+use http::HeaderValue;
+use http::Request;
+use http::Response;
+use http::Uri;
+use http::header::Entry;
+use percent_encoding::percent_decode_str;
+use prometheus::HistogramVec;
+use prometheus::IntCounterVec;
+use tokio::time::Instant;
+use tower::Layer;
+use tower::Service;
+
+use crate::server::outcome::RequestOutcome;
+use kubefan_core::body::Body;
+use kubefan_core::telemetry::Registry;
+use kubefan_core::telemetry::SECONDS_BUCKETS;
+
+use super::AnswerFuture;
+
+const AUDIT_ID: &str = "audit-id";
+
+/// Number and duration of all requests.
+#[derive(Clone)]
+pub struct RequestMetrics {
+    requests: IntCounterVec,
+    seconds: HistogramVec,
+}
+
+impl RequestMetrics {
+    /// Registers the metrics in `registry`.
+    pub fn new(registry: &Registry) -> Self {
+        Self {
+            requests: registry.counter_vec(
+                "kubefan_requests_total",
+                "Requests answered, by verb, resource, outcome (cache, forwarded, rejected), the \
+                 reason for forwarding, and HTTP status code.",
+                &["verb", "group", "resource", "outcome", "reason", "code"],
+            ),
+            seconds: registry.histogram_vec(
+                "kubefan_request_duration_seconds",
+                "Seconds from a request's headers to its answer's headers.",
+                &["verb", "outcome"],
+                SECONDS_BUCKETS,
+            ),
+        }
+    }
+
+    fn observe(&self, request_outcome: &RequestOutcome, code: http::StatusCode, started: Instant) {
+        let outcome = request_outcome.outcome.name();
+        let labels = [
+            request_outcome.verb,
+            &request_outcome.group,
+            &request_outcome.resource,
+            outcome,
+            request_outcome.outcome.reason(),
+            code.as_str(),
+        ];
+        self.requests.with_label_values(&labels).inc();
+        self.seconds
+            .with_label_values(&[request_outcome.verb, outcome])
+            .observe(started.elapsed().as_secs_f64());
+    }
+}
+
+/// The layer that adds [`Trace`].
+#[derive(Clone)]
+pub(crate) struct TraceLayer {
+    metrics: RequestMetrics,
+}
+
+impl TraceLayer {
+    /// A layer that counts requests in `metrics`.
+    pub(crate) fn new(metrics: RequestMetrics) -> Self {
+        Self { metrics }
+    }
+}
+
+/// Counts, times and logs every request, and gives it an audit ID.
+#[derive(Clone)]
+pub(crate) struct Trace<S> {
+    inner: S,
+    metrics: RequestMetrics,
+}
+
+impl<S> Layer<S> for TraceLayer {
+    type Service = Trace<S>;
+
+    fn layer(&self, inner: S) -> Trace<S> {
+        Trace {
+            inner,
+            metrics: self.metrics.clone(),
+        }
+    }
+}
+
+impl<S> Service<Request<Body>> for Trace<S>
+where
+    S: Service<Request<Body>, Response = Response<Body>, Error = Infallible>,
+    S::Future: Send + 'static,
+{
+    type Response = Response<Body>;
+    type Error = Infallible;
+    type Future = AnswerFuture;
+
+    fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), Infallible>> {
+        self.inner.poll_ready(cx)
+    }
+
+    fn call(&mut self, mut request: Request<Body>) -> Self::Future {
+        let started = Instant::now();
+        let metrics = self.metrics.clone();
+        let audit_id = audit_id(&mut request);
+        let method = request.method().clone();
+        let uri = request.uri().clone();
+        let answer: AnswerFuture = Box::pin(self.inner.call(request));
+        Box::pin(async move {
+            let mut response = answer.await?;
+            let request_outcome = response.extensions_mut().remove::<RequestOutcome>();
+            let request_outcome = request_outcome.unwrap_or_default();
+            metrics.observe(&request_outcome, response.status(), started);
+            tracing::debug!(
+                %method,
+                path = uri.path(),
+                query = printable_query(&uri),
+                code = response.status().as_u16(),
+                outcome = request_outcome.outcome.name(),
+                reason = request_outcome.outcome.reason(),
+                milliseconds = started.elapsed().as_millis() as u64,
+                audit_id = audit_id.to_str().unwrap_or_default(),
+                "request"
+            );
+            response.headers_mut().entry(AUDIT_ID).or_insert(audit_id);
+            Ok(response)
+        })
+    }
+}
+
+/// The query for the log. Those of programs behind the API server's proxy may contain their secrets.
+fn printable_query(uri: &Uri) -> &str {
+    // The API server decodes the path before it reads it.
+    let path = percent_decode_str(uri.path()).decode_utf8_lossy();
+    match path.split('/').any(|segment| segment == "proxy") {
+        true => "",
+        false => uri.query().unwrap_or_default(),
+    }
+}
+
+/// The audit ID that the client sent, or a new one. It is set in the request, so that the API
+/// server gets it too if the request is forwarded.
+fn audit_id(request: &mut Request<Body>) -> HeaderValue {
+    let new_id = || {
+        HeaderValue::try_from(uuid::Uuid::new_v4().to_string()).expect("a UUID is a header value")
+    };
+    match request.headers_mut().entry(AUDIT_ID) {
+        Entry::Occupied(sent) if !sent.get().is_empty() => sent.get().clone(),
+        // An empty one counts as none, as at the API server.
+        Entry::Occupied(mut empty) => {
+            let new_id = new_id();
+            empty.insert(new_id.clone());
+            new_id
+        }
+        Entry::Vacant(none) => none.insert(new_id()).clone(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use kubefan_core::body;
+
+    #[test]
+    fn the_query_of_a_proxied_request_is_not_printed_however_its_path_is_written() {
+        for (uri, expected) in [
+            ("/api/v1/pods?limit=1", "limit=1"),
+            ("/api/v1/namespaces/a/pods/b/proxy/?pw=x", ""),
+            ("/api/v1/namespaces/a/pods/b/%70roxy/?pw=x", ""),
+            ("/%70%72oxy/?pw=x", ""),
+        ] {
+            let uri = uri.parse().expect("a URI");
+            assert_eq!(printable_query(&uri), expected, "{uri}");
+        }
+    }
+
+    #[test]
+    fn an_empty_audit_id_is_replaced() {
+        for (sent, is_kept) in [(None, false), (Some(""), false), (Some("mine"), true)] {
+            let mut request = Request::new(body::empty());
+            if let Some(sent) = sent {
+                let sent = HeaderValue::from_static(sent);
+                request.headers_mut().insert(AUDIT_ID, sent);
+            }
+            let id = audit_id(&mut request);
+            assert_eq!(request.headers().get(AUDIT_ID), Some(&id), "{sent:?}");
+            assert_eq!(id == "mine", is_kept, "{sent:?}");
+            assert!(!id.is_empty(), "{sent:?}");
+        }
+    }
+}

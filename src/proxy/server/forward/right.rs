@@ -1,0 +1,173 @@
+//! The right to a request without an end. It is judged again while the request lasts.
+
+use std::future::pending;
+use std::future::poll_fn;
+use std::sync::Arc;
+use std::task::Context;
+use std::task::Poll;
+use std::time::Duration;
+
+use tokio::time::sleep;
+
+use crate::identity::AccessControl;
+use crate::identity::Attributes;
+use crate::identity::Caller;
+use crate::identity::KnownCaller;
+use crate::identity::OpenWatch;
+use crate::identity::Verdict;
+use crate::ledger::Account;
+use crate::ledger::Charge;
+use crate::ledger::Kind;
+use crate::ledger::Short;
+use crate::net::Abort;
+use crate::server::access::attributes;
+use crate::server::request::RequestInfo;
+use kubefan_core::body::BodyGuard;
+
+/// Bytes of attributes that the charge of a watch includes.
+const INCLUDED: usize = 1 << 10;
+/// The connections to pods for which the API server needs the right to `create` them, too, if a client
+/// opens one by a GET (Kubernetes 1.35 and later).
+const CREATED: [&str; 3] = ["attach", "exec", "portforward"];
+/// The pauses between the questions about the right to `create`, until one is answered with yes: a
+/// question may fail.
+const ASK_AGAIN_AFTER: [Duration; 3] = [
+    Duration::from_secs(1),
+    Duration::from_secs(5),
+    Duration::from_secs(30),
+];
+
+/// Ends its owner when the caller has lost the right.
+pub(in crate::server) struct Right {
+    watch: OpenWatch,
+    /// For attributes with long names or selectors, which are kept as long as the right.
+    _charge: Option<Charge>,
+}
+
+/// The right to `create` a connection to a pod that a client has opened by a GET.
+pub(super) struct RightToCreate {
+    access: AccessControl,
+    caller: Arc<KnownCaller>,
+    attributes: Attributes,
+}
+
+impl Right {
+    /// The right of `caller` to the request that `info` describes. `None` if kubefan knows neither the
+    /// caller's user nor its token.
+    ///
+    /// # Errors
+    /// If the account has no room for the attributes.
+    pub(super) fn of(
+        access: &AccessControl,
+        info: &RequestInfo,
+        caller: &Caller,
+        abort: Option<&Abort>,
+        account: Option<&Arc<Account>>,
+    ) -> Result<Option<Self>, Short> {
+        if !matches!(caller, Caller::Known(_) | Caller::Unnamed(_)) {
+            return Ok(None);
+        }
+        let attributes = attributes(info);
+        let bytes = attributes.weight();
+        let account = account.filter(|_| bytes > INCLUDED);
+        let charge = account.map(|account| account.charge(Kind::Watch, bytes as u64));
+        let charge = charge.transpose()?;
+        let watch = access.keep_judging(caller, attributes, abort);
+        Ok(watch.map(|watch| Self {
+            watch,
+            _charge: charge,
+        }))
+    }
+}
+
+impl BodyGuard for Right {
+    fn poll_end(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+        self.watch.poll_end(cx)
+    }
+
+    fn is_held(&self) -> bool {
+        self.watch.is_held()
+    }
+}
+
+impl RightToCreate {
+    /// `None` if the request that `info` describes needs no such right, or its caller is not known.
+    pub(super) fn of(access: &AccessControl, info: &RequestInfo, caller: &Caller) -> Option<Self> {
+        let Caller::Known(caller) = caller else {
+            return None;
+        };
+        let is_pod = info.group.is_empty() && info.resource == "pods";
+        let is_needed = is_pod && info.verb == "get" && CREATED.contains(&&*info.subresource);
+        is_needed.then(|| Self {
+            access: access.clone(),
+            caller: Arc::clone(caller),
+            attributes: Attributes {
+                verb: "create".to_owned(),
+                ..attributes(info)
+            },
+        })
+    }
+
+    /// Waits until the caller has lost the right. If it did not have it soon after the connection was
+    /// opened, the API server did not ask for it, and nothing is waited for.
+    pub(super) async fn lost(self) {
+        let Self {
+            access,
+            caller,
+            attributes,
+        } = self;
+        let right = is_allowed(|| access.may_read(&caller, &attributes))
+            .await
+            .then(|| access.keep_judging(&Caller::Known(caller), attributes, None));
+        match right.flatten() {
+            Some(mut right) => poll_fn(|cx| right.poll_end(cx)).await,
+            None => pending().await,
+        }
+    }
+}
+
+/// True if one of several questions, which `ask` asks, is answered with yes.
+async fn is_allowed<F: Future<Output = Verdict>>(ask: impl Fn() -> F) -> bool {
+    for pause in ASK_AGAIN_AFTER {
+        if ask().await == Verdict::Allowed {
+            return true;
+        }
+        sleep(pause).await;
+    }
+    ask().await == Verdict::Allowed
+}
+
+#[cfg(test)]
+mod tests {
+    use std::cell::Cell;
+
+    use tokio::time::Instant;
+
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn the_right_is_asked_for_again_until_there_is_a_yes() {
+        for (answers, expected, asked, seconds) in [
+            (&[Verdict::Allowed][..], true, 1, 0),
+            (&[Verdict::NotAllowed, Verdict::Allowed], true, 2, 1),
+            (
+                &[Verdict::Busy, Verdict::Stale, Verdict::Allowed],
+                true,
+                3,
+                6,
+            ),
+            (&[Verdict::NotAllowed; 4], false, 4, 36),
+        ] {
+            let began = Instant::now();
+            let count = Cell::new(0);
+            let ask = async || {
+                let answer = answers[count.get()];
+                count.set(count.get() + 1);
+                answer
+            };
+            assert_eq!(is_allowed(ask).await, expected, "{answers:?}");
+            assert_eq!(count.get(), asked, "{answers:?}");
+            assert_eq!(began.elapsed().as_secs(), seconds, "{answers:?}");
+        }
+    }
+}

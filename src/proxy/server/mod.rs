@@ -1,0 +1,139 @@
+//! The path of a request: every stage from the client's request to the answer.
+//!
+//! A [`Server`] is the service that `net` calls for each request. The request passes the stages
+//! below from top to bottom, each at most once. `decide` chooses between three ways: a cache
+//! answers (`Read`), the API server answers (`Forward`), or kubefan refuses (`Reject`).
+//!
+//! ```text
+//! module      gets                         returns
+//! filters/    the request                  the answer of the stages below, counted and logged
+//!                                          (trace), compressed (gzip), or a 500 if one of them
+//!                                          panicked (recover); a 403 if a foreign web page may
+//!                                          have sent the request (web_pages)
+//! request/    method, URL, headers         `RequestInfo` (verb, resource, name) and `Facts`
+//! (identity)  headers, certificate         the `Caller`, or a refusal
+//! shares      the caller, `RequestInfo`    the place among the requests of the caller's user, which is
+//!                                          held until the answer was sent, or a 429
+//! decide      `Facts`, known resources     `Decision`: Reject(Status), Forward(Reason), Read(plan)
+//!
+//! only for Read:
+//! access      the caller, `RequestInfo`    the attributes for the API server's authorizers, which
+//!                                          must allow the read before anything is started for it
+//! acquire     the plan                     the informer that can answer, or a `Miss`; starts it
+//!                                          and waits for it if necessary
+//! tables      the plan, the informer       the collection that shows objects as rows of a Table, if
+//!                                          the client asks for one; otherwise the informer itself
+//! prove       the plan, the informer       the proof that the cache is fresh, if one is needed
+//! in_flight   the verb, the caller         a seat that is held until the answer was sent, or a
+//!                                          429 if the user holds too many; also for Forward
+//! shares      the caller, the plan         the user's share of what few watches can have, or a 429
+//! read/       plan, collection, proof      the answer of a GET, LIST or WATCH, or a `Miss`
+//! deliver/    an answer's parts or stream  its body: indentation, bursts, gzip, WebSockets
+//!
+//! for Forward, and for a Read that the cache missed:
+//! forbidden   the request, the caller      the API server's 403 of some seconds ago, if this user
+//!                                          got one for the same request
+//! documents/  the request                  the `ETag` of the discovery or OpenAPI document that is
+//!                                          remembered, and its bytes after a 304 or in an outage
+//! forward/    the request                  the API server's answer; identical reads share a call
+//!
+//! for every error of a stage:
+//! rescue      a Status                     the response in a format that the client accepts
+//!
+//! for every answer of a cache:
+//! audit       the request, the caller      an event for the audit log, if there is one
+//!
+//! for every request:
+//! judged_upstream  the answer's status     nothing; counts wrong credentials, and closes HTTP/2
+//!                                          connections on which they, or none, are sent
+//! outcome     the way that was taken       `RequestOutcome`, attached to the response for trace
+//! ```
+//!
+//! `service` passes a request through the stages up to the decision, `from_cache` through those for
+//! Read, and `from_upstream` through those for Forward. `held` is what an answer holds until it was
+//! sent.
+//!
+//! Modules beside the path: `admin` serves the second listener (probes and metrics); `collection`
+//! is the trait of what a read is answered from; `authoritative` answers reads of a collection that
+//! is itself the source of truth, such as the simulator's; `miss` says why a cache gave no answer;
+//! `startup` answers while kubefan waits for the API server, before there is a `Server`.
+//!
+//! # Errors
+//!
+//! Stages return errors as values: a [`Reason`] to forward, a [`Miss`], or a Status. [`Server`]
+//! turns a miss into a forwarded request or a Status. Only `rescue` turns a Status into a response
+//! and formats an upstream error; no stage builds an error response itself. There is one exception:
+//! a WATCH that has started, or that must fail like a started one, gets its error as an ERROR event
+//! in its stream (`read/watch.rs`, `deliver/watch_body.rs`). Services never return an error to
+//! `net`: their error type is
+//! [`Infallible`](std::convert::Infallible).
+//!
+//! # What never happens
+//!
+//! - A later stage never calls an earlier one, and gets no callback. Results flow back only as
+//!   return values. A body is polled by the connection and reads from the cache; the cache's wake
+//!   is the only signal in the other direction.
+//! - `request` and `decide` do no I/O and start nothing. A caller that kubefan refuses causes no
+//!   discovery, no informer and no call to the API server.
+//! - A cached answer is never a mixture: GET and LIST use exactly one snapshot. If a cache cannot
+//!   answer, the whole request is forwarded, and it never returns to a cache.
+
+mod access;
+mod acquire;
+mod admin;
+mod audit;
+mod authoritative;
+mod budgets;
+mod collection;
+mod config;
+mod decide;
+mod deliver;
+mod documents;
+mod filters;
+mod forbidden;
+mod forward;
+mod from_cache;
+mod from_upstream;
+mod held;
+mod in_flight;
+mod judged_upstream;
+mod miss;
+mod outcome;
+mod prove;
+mod read;
+mod request;
+mod rescue;
+mod service;
+mod sharding;
+mod shares;
+mod startup;
+mod tables;
+
+pub use admin::Admin;
+pub use authoritative::read_authoritative;
+pub use collection::Collection;
+pub use config::Config;
+pub use config::Metrics;
+pub use decide::Reason;
+#[cfg(any(test, feature = "test-support"))]
+pub use deliver::without_jitter;
+pub use filters::RequestMetrics;
+pub use filters::WebPageRules;
+/// The body of a request or of an answer.
+pub use kubefan_core::body::Body;
+/// Boxes any body of bytes.
+pub use kubefan_core::body::boxed;
+/// A body whose bytes are all in memory.
+pub use kubefan_core::body::full;
+pub use miss::Miss;
+pub use outcome::Outcome;
+pub use outcome::RequestOutcome;
+pub use request::RequestInfo;
+pub use rescue::answer;
+pub use rescue::plain_text;
+pub use rescue::respond;
+pub use service::Server;
+pub use service::with_filters;
+pub use sharding::ShardSelectors;
+pub use shares::UserLimits;
+pub use startup::Startup;

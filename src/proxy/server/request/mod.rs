@@ -1,0 +1,79 @@
+//! Parses a request into the facts that decide how it is answered.
+
+mod handshake;
+mod info;
+mod path;
+
+use http::HeaderMap;
+use http::HeaderName;
+use http::Method;
+use http::Request;
+use http::header;
+
+use crate::identity::Caller;
+use crate::server::sharding::ShardSelectors;
+use kubefan_core::body::Body;
+use kubefan_core::upstream;
+
+pub(crate) use handshake::Handshake;
+pub use info::RequestInfo;
+pub(crate) use path::PathForm;
+
+/// The facts about a request on which the decision depends.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Facts<'a> {
+    pub method: &'a Method,
+    /// Verb, resource and name, parsed from method and URL.
+    pub info: &'a RequestInfo,
+    /// The query string after `?`; empty if there is none.
+    pub query: &'a str,
+    /// How the path is spelled.
+    pub path: PathForm,
+    /// The first `Accept` header, the only one that the API server reads; `None` if there is none.
+    pub accept: Option<&'a str>,
+    /// The `User-Agent` header; empty if there is none.
+    pub user_agent: &'a str,
+    /// True if the request asks for an upgrade to a protocol that the API server supports.
+    pub is_upgrade: bool,
+    /// True if the upgrade is to a WebSocket, and kubefan itself can grant it.
+    pub is_websocket: bool,
+    /// True if only the API server can judge the caller's identity.
+    pub is_unknown_caller: bool,
+    /// True if the `Connection` header lists a header that is not about the connection.
+    pub connection_lists_others: bool,
+    /// What kubefan does with a `shardSelector`.
+    pub shard_selectors: ShardSelectors,
+}
+
+impl<'a> Facts<'a> {
+    /// The facts about `request`, whose method and URL were parsed into `info`.
+    pub(super) fn of(
+        request: &'a Request<Body>,
+        info: &'a RequestInfo,
+        caller: &Caller,
+        handshake: Option<&Handshake>,
+        shard_selectors: ShardSelectors,
+    ) -> Self {
+        let headers = request.headers();
+        Self {
+            method: request.method(),
+            info,
+            query: request.uri().query().unwrap_or_default(),
+            path: PathForm::of(request.uri().path()),
+            accept: first(headers, header::ACCEPT),
+            user_agent: first(headers, header::USER_AGENT).unwrap_or_default(),
+            is_upgrade: upstream::is_upgrade(headers),
+            is_websocket: handshake.is_some(),
+            is_unknown_caller: matches!(
+                caller,
+                Caller::Impersonating | Caller::Unknown | Caller::Unnamed(_) | Caller::Refused
+            ),
+            connection_lists_others: upstream::connection_lists_end_to_end_header(headers),
+            shard_selectors,
+        }
+    }
+}
+
+fn first(headers: &HeaderMap, name: HeaderName) -> Option<&str> {
+    headers.get(name)?.to_str().ok()
+}

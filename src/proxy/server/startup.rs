@@ -1,0 +1,127 @@
+//! Startup: what answers requests before the API server has answered kubefan.
+//!
+//! The listeners are open before kubefan knows the API server. Until then it knows neither the
+//! authorities of client certificates nor what a caller may read. So it judges and forwards no
+//! request: each gets a 503 that the client repeats.
+
+use std::convert::Infallible;
+use std::sync::Arc;
+use std::sync::OnceLock;
+
+use http::Request;
+use http::Response;
+use parking_lot::Mutex;
+use tower::Service;
+
+use crate::identity::AccessControl;
+use crate::net::RequestBody;
+use kubefan_core::api::Status;
+use kubefan_core::body::Body;
+
+use super::filters::RequestMetrics;
+use super::filters::WebPageRules;
+use super::outcome::Outcome;
+use super::outcome::RequestOutcome;
+use super::request::RequestInfo;
+use super::rescue::Refusal;
+use super::service::Server;
+use super::service::with_filters;
+
+/// The state that the listeners share while kubefan starts: what it waits for, and then the
+/// [`Server`]. Cheap to clone.
+#[derive(Clone, Default)]
+pub struct Startup {
+    inner: Arc<Inner>,
+}
+
+#[derive(Default)]
+struct Inner {
+    waiting: Mutex<Waiting>,
+    started: OnceLock<Started>,
+}
+
+/// What kubefan has once the API server has answered.
+pub(super) struct Started {
+    pub(super) server: Server,
+    /// Authorizes the callers of metrics and details; `None` to answer all.
+    pub(super) admin_access: Option<AccessControl>,
+}
+
+/// What a kubefan that starts waits for.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Waiting {
+    /// Such as `the API server`.
+    pub(super) what: &'static str,
+    /// Why that takes time, for the operator only; may be empty.
+    pub(super) details: String,
+}
+
+impl Startup {
+    /// Records what kubefan waits for, such as `the API server`, and the details, which only the
+    /// operator may see.
+    pub fn wait_for(&self, what: &'static str, details: String) {
+        *self.inner.waiting.lock() = Waiting { what, details };
+    }
+
+    /// Answers all further requests with `server`, and with `admin_access` those of the callers of
+    /// metrics and details. Only the first call has an effect.
+    pub fn finish(&self, server: Server, admin_access: Option<AccessControl>) {
+        self.inner.started.get_or_init(|| Started {
+            server,
+            admin_access,
+        });
+    }
+
+    /// The bytes of events that the caches no longer have and that clients' watches still hold.
+    pub fn evicted_bytes(&self) -> u64 {
+        let started = self.started();
+        started.map_or(0, |started| {
+            started.server.inner.informers.evicted_bytes().get()
+        })
+    }
+
+    pub(super) fn started(&self) -> Option<&Started> {
+        self.inner.started.get()
+    }
+
+    pub(super) fn waiting(&self) -> Waiting {
+        self.inner.waiting.lock().clone()
+    }
+
+    /// The service for the listener of clients: the filters, and the server as soon as there is one.
+    pub fn into_service(
+        self,
+        metrics: RequestMetrics,
+        web_pages: WebPageRules,
+    ) -> impl Service<
+        Request<RequestBody>,
+        Response = Response<Body>,
+        Error = Infallible,
+        Future: Send,
+    > + Clone
+    + Send
+    + 'static {
+        with_filters(metrics, web_pages, move |request| {
+            let startup = self.clone();
+            // In a box, because the stream keeps the memory of the future while its body is sent.
+            Box::pin(async move {
+                match startup.started() {
+                    Some(started) => started.server.answer(request).await,
+                    None => startup.refuse(&request),
+                }
+            })
+        })
+    }
+
+    /// The answer to a request that arrived too early. It says nothing about the API server.
+    fn refuse(&self, request: &Request<Body>) -> Response<Body> {
+        let Waiting { what, .. } = self.waiting();
+        let status = Status::unreachable(format!("kubefan is starting: waiting for {what}"));
+        let mut response = Refusal::of(request).respond(&status);
+        let query = request.uri().query().unwrap_or_default();
+        let info = RequestInfo::parse(request.method(), request.uri().path(), query);
+        let outcome = RequestOutcome::new(&info.verb, None, Outcome::Rejected);
+        response.extensions_mut().insert(outcome);
+        response
+    }
+}

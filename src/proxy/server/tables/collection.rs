@@ -1,0 +1,121 @@
+//! The collection of an informer, whose objects are shown as Tables.
+
+use std::sync::Arc;
+use std::time::UNIX_EPOCH;
+
+use tokio::sync::watch;
+
+use crate::server::collection::Collection;
+use crate::server::collection::CollectionEnd;
+use crate::server::collection::PrintedList;
+use kubefan_core::api::Resource;
+use kubefan_core::api::ResourceVersion;
+use kubefan_core::api::SelectableFields;
+use kubefan_core::api::Selection;
+use kubefan_core::api::WireFormat;
+use kubefan_core::cache::BridgedWatch;
+use kubefan_core::cache::Reader;
+use kubefan_core::cache::WatchError;
+use kubefan_core::codec::Clock;
+use kubefan_core::codec::Encoder;
+use kubefan_core::codec::IncludeObject;
+use kubefan_core::codec::KeptRows;
+use kubefan_core::codec::MetaVersion;
+use kubefan_core::codec::Printer;
+use kubefan_core::codec::Representation;
+use kubefan_core::codec::TableView;
+use kubefan_core::concurrency::AskerId;
+use kubefan_core::informer::Informer;
+use kubefan_core::upstream::Scope;
+
+use super::kind::Kind;
+
+/// The objects of one informer for one answer, which shows them as Tables.
+pub(super) struct TableCollection {
+    informer: Arc<Informer>,
+    kind: Arc<Kind>,
+    view: Arc<TableView>,
+    kept: Arc<KeptRows>,
+    /// Changes when the watch must end; `None` for a GET or LIST.
+    end: Option<watch::Receiver<()>>,
+}
+
+impl TableCollection {
+    /// The collection of `informer`, whose rows are printed by `printer` and `kept`. Ages
+    /// end at the time of `clock`.
+    ///
+    /// All ages of a GET or LIST end at the same moment, after its proof. In a WATCH, which has an `end`, ages end
+    /// when an event is encoded.
+    pub(super) fn new(
+        informer: Arc<Informer>,
+        (kind, printer): (Arc<Kind>, Printer),
+        (kept, clock): (Arc<KeptRows>, Clock),
+        shown: (MetaVersion, IncludeObject),
+        end: Option<watch::Receiver<()>>,
+    ) -> Self {
+        let view = TableView::new(printer, shown, Arc::clone(&kept), clock, end.is_some());
+        Self {
+            informer,
+            kind,
+            view: Arc::new(view),
+            kept,
+            end,
+        }
+    }
+}
+
+impl Collection for TableCollection {
+    fn reader(&self) -> &Reader {
+        self.informer.reader()
+    }
+
+    fn encoder(&self) -> Arc<Encoder> {
+        self.informer.encoder()
+    }
+
+    fn resource(&self) -> &Arc<Resource> {
+        self.informer.resource()
+    }
+
+    fn fields(&self) -> &Arc<SelectableFields> {
+        self.informer.fields()
+    }
+
+    fn format(&self) -> WireFormat {
+        self.informer.format()
+    }
+
+    fn encoder_for(&self, _: Representation) -> Arc<Encoder> {
+        Arc::new(self.encoder().table(Arc::clone(&self.view)))
+    }
+
+    fn printed(&self) -> Option<PrintedList> {
+        let since_1970 = self.view.now().duration_since(UNIX_EPOCH);
+        Some(PrintedList {
+            rows: Arc::clone(&self.kept),
+            second: since_1970.unwrap_or_default().as_secs(),
+        })
+    }
+
+    fn cannot_print(&self) {
+        self.kind.cannot_print();
+    }
+
+    fn watch_end(&self) -> Option<CollectionEnd> {
+        self.end.clone().map(CollectionEnd::new)
+    }
+
+    fn bridge(
+        &self,
+        version: ResourceVersion,
+        selection: &Arc<Selection>,
+        scope: &Scope,
+        asker: AskerId,
+    ) -> Result<Option<BridgedWatch>, WatchError> {
+        self.informer.bridge(version, selection, scope, asker)
+    }
+
+    fn count_sent(&self, events: u64) {
+        self.informer.count_sent(events);
+    }
+}

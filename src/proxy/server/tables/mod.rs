@@ -1,0 +1,343 @@
+//! Tables from the caches: decides which kinds kubefan prints, and compares its Tables with the API
+//! server's own before it prints a kind.
+//!
+//! A kind is printed only if the API server has a version on which the tests compare every cell. At
+//! run time, its columns and the rows of some objects are compared before it is printed for the
+//! first time, and again after a thousand Tables. If anything differs, the kind is forwarded.
+
+mod check;
+mod collection;
+mod kind;
+mod sample;
+mod state;
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use parking_lot::Mutex;
+use prometheus::IntCounterVec;
+use tokio::time::Instant;
+use tokio::time::sleep;
+
+use crate::ledger::Budget;
+use kubefan_core::api::GroupVersionResource;
+use kubefan_core::api::Object;
+use kubefan_core::api::ObjectKey;
+use kubefan_core::api::WireFormat;
+use kubefan_core::cache::Snapshot;
+use kubefan_core::codec::Printer;
+use kubefan_core::codec::RowMemory;
+use kubefan_core::codec::View;
+use kubefan_core::informer::Informer;
+use kubefan_core::informer::InformerSet;
+use kubefan_core::informer::InformerSpec;
+use kubefan_core::informer::LiveRestMapper;
+use kubefan_core::shutdown::Shutdown;
+use kubefan_core::telemetry::Registry;
+use kubefan_core::upstream::Client;
+use kubefan_core::upstream::Scope;
+
+use super::collection::Collection;
+use super::decide::Plan;
+use super::decide::Read;
+use super::decide::Reason;
+
+use check::Comparison;
+use collection::TableCollection;
+use kind::Kind;
+use kind::tested_minor;
+use state::Admission;
+use state::Outcome;
+
+/// How often rows of changed objects are dropped.
+const CLEAN_INTERVAL: Duration = Duration::from_secs(60);
+/// The second of two reads within this time starts the informer.
+const SECOND_READ: Duration = Duration::from_secs(60);
+
+/// Metrics of Tables that kubefan prints.
+#[derive(Clone)]
+pub(super) struct TableMetrics {
+    checks: IntCounterVec,
+}
+
+/// The kinds whose Tables kubefan prints. Cheap to clone.
+#[derive(Clone)]
+pub(super) struct Tables {
+    inner: Arc<Inner>,
+}
+
+struct Inner {
+    client: Client,
+    informers: InformerSet,
+    rest_mapper: Arc<LiveRestMapper>,
+    kinds: Mutex<HashMap<GroupVersionResource, Arc<Kind>>>,
+    /// When a Table of a resource without a ready informer was last asked for.
+    cold_reads: Mutex<HashMap<GroupVersionResource, Instant>>,
+    memory: Arc<RowMemory>,
+    /// The limit of `memory`. Its count is that of the last minute.
+    budget: Budget,
+    metrics: TableMetrics,
+    shutdown: Shutdown,
+}
+
+impl TableMetrics {
+    /// Registers the metrics in `registry`.
+    pub(super) fn new(registry: &Registry) -> Self {
+        Self {
+            checks: registry.counter_vec(
+                "kubefan_table_checks_total",
+                "Comparisons of kubefan's Tables with those of the API server: equal, different \
+                 (the resource is then forwarded), or failed (no answer to compare with).",
+                &["group", "resource", "result"],
+            ),
+        }
+    }
+}
+
+impl Tables {
+    /// Tables of the objects in `informers`, compared with those that `client` gets. Printed rows
+    /// are kept within the budget.
+    pub(super) fn new(
+        client: Client,
+        informers: InformerSet,
+        rest_mapper: Arc<LiveRestMapper>,
+        (metrics, budget): (TableMetrics, Budget),
+        shutdown: Shutdown,
+    ) -> Self {
+        let inner = Inner {
+            client,
+            informers,
+            rest_mapper,
+            kinds: Mutex::default(),
+            cold_reads: Mutex::default(),
+            memory: Arc::new(RowMemory::new(budget.limit())),
+            budget,
+            metrics,
+            shutdown,
+        };
+        let inner = Arc::new(inner);
+        Self { inner }
+    }
+
+    /// Drops old rows regularly, and kinds whose definition or API server has changed. Runs until the
+    /// future is dropped.
+    pub(super) async fn clean(self) {
+        loop {
+            sleep(CLEAN_INTERVAL).await;
+            let known: Vec<_> = self.inner.kinds.lock().keys().cloned().collect();
+            for gvr in known {
+                self.retire_if_outdated(&gvr);
+                tokio::task::yield_now().await;
+            }
+            let kinds: Vec<_> = self.inner.kinds.lock().values().cloned().collect();
+            for kind in kinds {
+                kind.forget_old_rows().await;
+            }
+            self.inner.budget.set_used(self.inner.memory.used());
+        }
+    }
+
+    /// Replaces the kind of `gvr` if the API server prints it in another way now. Reads do that too,
+    /// but a kind may have open watches and no reads.
+    fn retire_if_outdated(&self, gvr: &GroupVersionResource) {
+        let rest_mapper = &self.inner.rest_mapper;
+        let spec = rest_mapper.known_informer_spec(gvr, WireFormat::Json);
+        if spec.is_none_or(|spec| self.kind(&spec).is_err()) {
+            let removed = self.inner.kinds.lock().remove(gvr);
+            if let Some(removed) = removed {
+                removed.retire();
+            }
+        }
+    }
+
+    /// Records a Table read for which no informer is ready. The second one within a minute starts
+    /// the informer, but does not wait for it: the API server answers at once. Reads for which no
+    /// informer would be started otherwise do not count.
+    pub(super) fn missed(&self, read: &Read) {
+        if !read.may_start_informer() {
+            return;
+        }
+        let gvr = &read.spec.resource.gvr;
+        let now = Instant::now();
+        let before = self.inner.cold_reads.lock().insert(gvr.clone(), now);
+        let is_second = before.is_some_and(|before| now - before <= SECOND_READ);
+        if !is_second || !self.is_printable(&read.spec) {
+            return;
+        }
+        let informers = &self.inner.informers;
+        if let Err(refused) =
+            informers.get_or_start_in(&read.spec, &read.scope, read.namespace.as_deref())
+        {
+            tracing::debug!(resource = %gvr, %refused, "no informer for a Table");
+        }
+    }
+
+    fn is_printable(&self, spec: &InformerSpec) -> bool {
+        self.kind(spec).is_ok()
+    }
+
+    /// The collection of `informer` that shows the objects of `read` as rows.
+    ///
+    /// # Errors
+    ///
+    /// A [`Reason`] if kubefan does not print the kind, or not yet.
+    pub(super) fn collection(
+        &self,
+        read: &Read,
+        informer: &Arc<Informer>,
+    ) -> Result<Arc<dyn Collection>, Reason> {
+        let View::Table(version, include) = read.representation.view else {
+            return Ok(Arc::<Informer>::clone(informer));
+        };
+        let (kind, printer) = self.kind(&read.spec)?;
+        let snapshot = informer.reader().snapshot().ok_or(Reason::NotCached)?;
+        let epoch = snapshot.epoch();
+        let is_watch = matches!(read.plan, Plan::Watch { .. });
+        // Before the admission, so that a watch sees whatever ends it later.
+        let end = is_watch.then(|| kind.watch_end());
+        let (admission, must_check) = {
+            let mut state = kind.state.lock();
+            state.admit(snapshot.len(), Instant::now())
+        };
+        if must_check {
+            let scope = informer.upstream_scope();
+            self.check(
+                &read.spec,
+                Arc::clone(&kind),
+                printer.clone(),
+                scope,
+                snapshot,
+            );
+        }
+        match admission {
+            Admission::Print => {}
+            Admission::Unchecked => return Err(Reason::TableUnchecked),
+            Admission::Differs => return Err(Reason::TableDiffers),
+        }
+        let kept = kind.rows(informer, epoch, &self.inner.memory);
+        Ok(Arc::new(TableCollection::new(
+            Arc::clone(informer),
+            (kind, printer),
+            (kept, self.inner.rest_mapper.server_clock()),
+            (version, include),
+            end,
+        )))
+    }
+
+    /// The kind of the objects of `spec`, as the API server prints it now, and its printer.
+    ///
+    /// # Errors
+    ///
+    /// [`Reason::Table`] if kubefan does not print the kind.
+    fn kind(&self, spec: &InformerSpec) -> Result<(Arc<Kind>, Printer), Reason> {
+        let server_version = self.inner.rest_mapper.server_version();
+        let server_version = server_version.ok_or(Reason::Table)?;
+        let minor = tested_minor(&server_version).ok_or(Reason::Table)?;
+        let gvr = &spec.resource.gvr;
+        let definition = match spec.custom {
+            true => Some(self.definition(gvr).ok_or(Reason::Table)?),
+            false => None,
+        };
+        let version = definition.as_ref().map(|object| object.resource_version);
+        let is_current =
+            |kind: &Kind| kind.server_version == server_version && kind.is_custom == spec.custom;
+        let known = self.inner.kinds.lock().get(gvr).cloned();
+        let known = known.filter(|kind| is_current(kind) && *kind.definition.lock() == version);
+        let kind = match known {
+            Some(known) => known,
+            None => {
+                // A definition may be long, so no lock is held while it is parsed.
+                let printer = printer(spec, minor, definition.as_deref());
+                let mut kinds = self.inner.kinds.lock();
+                let is_same = |kind: &&Arc<Kind>| {
+                    let is_known = *kind.definition.lock() == version;
+                    is_current(kind) && (is_known || kind.has_printer_like(printer.as_ref()))
+                };
+                match kinds.get(gvr).filter(is_same) {
+                    // Another thread was faster, or the definition has changed in something else
+                    // than its columns.
+                    Some(known) => {
+                        *known.definition.lock() = version;
+                        Arc::clone(known)
+                    }
+                    None => {
+                        let kind = Kind::new(server_version, printer, spec.custom, version);
+                        let kind = Arc::new(kind);
+                        let replaced = kinds.insert(gvr.clone(), Arc::clone(&kind));
+                        drop(kinds);
+                        if let Some(replaced) = replaced {
+                            replaced.retire();
+                        }
+                        kind
+                    }
+                }
+            }
+        };
+        let printer = kind.printer.clone().ok_or(Reason::Table)?;
+        Ok((kind, printer))
+    }
+
+    /// The CustomResourceDefinition of `gvr` in the cache; `None` if there is no ready cache of
+    /// definitions.
+    fn definition(&self, gvr: &GroupVersionResource) -> Option<Arc<Object>> {
+        let definitions = LiveRestMapper::definitions();
+        let rest_mapper = &self.inner.rest_mapper;
+        let spec = rest_mapper.known_informer_spec(&definitions, WireFormat::Json)?;
+        let informer = self.inner.informers.get_ready(&spec, None)?;
+        let name = gvr.group_resource();
+        informer
+            .reader()
+            .snapshot()?
+            .get(&ObjectKey::new(None, &name))
+    }
+
+    /// Compares the kind's rows with the API server's in the background.
+    fn check(
+        &self,
+        spec: &InformerSpec,
+        kind: Arc<Kind>,
+        printer: Printer,
+        scope: Scope,
+        snapshot: Snapshot,
+    ) {
+        let (tables, gvr) = (self.clone(), spec.resource.gvr.clone());
+        self.inner.shutdown.spawn_background(async move {
+            let comparison = Comparison {
+                client: &tables.inner.client,
+                gvr: &gvr,
+                printer: &printer,
+                scope: &scope,
+                snapshot,
+            };
+            let outcome = comparison.run().await;
+            let result = match outcome {
+                Outcome::Equal { .. } => "equal",
+                Outcome::OtherColumns | Outcome::OtherCells | Outcome::OtherOrder => {
+                    tracing::warn!(
+                        resource = %gvr, version = %kind.server_version, ?outcome,
+                        "kubefan's Table differs from the API server's, so Tables are forwarded"
+                    );
+                    "different"
+                }
+                Outcome::Failed => "failed",
+            };
+            let checks = &tables.inner.metrics.checks;
+            let labels = [gvr.group.as_str(), gvr.resource.as_str(), result];
+            checks.with_label_values(&labels).inc();
+            kind.checked(&outcome, Instant::now());
+        });
+    }
+}
+
+/// The printer of the kind of `spec` for API servers of version 1.`minor`; `definition` is that of a
+/// custom resource. `None` if kubefan does not print the kind.
+fn printer(spec: &InformerSpec, minor: u32, definition: Option<&Object>) -> Option<Printer> {
+    let gvr = &spec.resource.gvr;
+    if !spec.custom {
+        return Printer::built_in_at(&gvr.api_version(), &spec.resource.kind, minor);
+    }
+    let definition = definition?.decode_json().ok()?;
+    let printer = Printer::custom(&definition, &gvr.version)?;
+    printer.is_complete().then_some(printer)
+}

@@ -1,4 +1,0 @@
-//! Support for the tests of `upstream`, and of other rooms.
-
-pub(super) mod memory;
-pub(super) mod support;
