@@ -7,45 +7,32 @@
 //! does not depend on other programs on the machine, except for the CPU's own caches.
 
 use std::convert::Infallible;
-use std::fs;
-use std::io::Read;
-use std::io::Write;
-use std::net::SocketAddr;
-use std::net::TcpStream;
+use std::io::{Read, Write};
+use std::net::{SocketAddr, TcpStream};
 use std::path::PathBuf;
-use std::thread;
 use std::time::Duration;
+use std::{fs, thread};
 
 use bytes::Bytes;
 use cpu_time::ThreadTime;
-use http::Request;
-use http::Response;
-use http_body_util::Either;
-use http_body_util::Full;
+use http::{Request, Response};
+use http_body_util::{Either, Full};
 use hyper::body::Incoming;
 use hyper::client::conn::http1 as client;
 use hyper::server::conn::http1 as server;
 use hyper::service::service_fn;
 use hyper_util::rt::TokioIo;
-use kubefan::informer;
 use kubefan::informer::ResourceRules;
-use kubefan::shutdown;
+use kubefan::{informer, shutdown};
 use kubefan_proxy::app::App;
-use kubefan_proxy::config::AdminConfig;
-use kubefan_proxy::config::Resources;
-use kubefan_proxy::config::ServeConfig;
-use kubefan_proxy::config::Tls;
-use kubefan_proxy::identity;
+use kubefan_proxy::config::{AdminConfig, Resources, ServeConfig, Tls};
 use kubefan_proxy::identity::Mode;
-use kubefan_proxy::ledger;
-use kubefan_proxy::net;
 use kubefan_proxy::server::Config;
+use kubefan_proxy::{identity, ledger, net};
 use kubefan_tools::app::DemoApp;
 use kubefan_tools::config::DemoConfig;
-use serde_json::Value;
-use serde_json::json;
-use tokio::net::TcpListener;
-use tokio::net::TcpStream as AsyncStream;
+use serde_json::{Value, json};
+use tokio::net::{TcpListener, TcpStream as AsyncStream};
 use tokio::sync::oneshot;
 
 /// How often each kubefan gets its GETs, and how many these are.

@@ -5,32 +5,19 @@
 //! programs on the machine can only make them longer; the shortest of several rounds is printed.
 
 use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
-use std::sync::atomic::Ordering;
-use std::task::Context;
-use std::task::Poll;
-use std::task::Waker;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::task::{Context, Poll, Waker};
 use std::thread;
 use std::time::Duration;
 
 use bytes::Bytes;
 use cpu_time::ThreadTime;
-use kubefan::api::EventType;
-use kubefan::api::Field;
-use kubefan::api::FieldSelector;
-use kubefan::api::FieldTerm;
-use kubefan::api::LabelSelector;
-use kubefan::api::Object;
-use kubefan::api::ObjectKey;
-use kubefan::api::ObjectValues;
-use kubefan::api::ResourceVersion;
-use kubefan::api::Selection;
+use kubefan::api::{
+    EventType, Field, FieldSelector, FieldTerm, LabelSelector, Object, ObjectKey, ObjectValues,
+    ResourceVersion, Selection,
+};
 use kubefan::cache;
-use kubefan::cache::Reader;
-use kubefan::cache::WatchFrom;
-use kubefan::cache::WatchItem;
-use kubefan::cache::WatchStream;
-use kubefan::cache::Writer;
+use kubefan::cache::{Reader, WatchFrom, WatchItem, WatchStream, Writer};
 use tokio::time::Instant;
 
 const NODES: usize = 5_000;

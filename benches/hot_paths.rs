@@ -5,28 +5,15 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use divan::Bencher;
-use divan::counter::BytesCount;
-use divan::counter::ItemsCount;
+use divan::counter::{BytesCount, ItemsCount};
 use futures::FutureExt;
-use kubefan::api::EventType;
-use kubefan::api::LabelSelector;
-use kubefan::api::Object;
-use kubefan::api::ResourceVersion;
-use kubefan::api::SelectableFields;
-use kubefan::api::Selection;
-use kubefan::api::WatchEvent;
-use kubefan::api::WireFormat;
-use kubefan::cache;
-use kubefan::cache::Reader;
-use kubefan::cache::WatchFrom;
-use kubefan::cache::WatchItem;
-use kubefan::cache::WatchStream;
-use kubefan::cache::Writer;
-use kubefan::codec;
-use kubefan::codec::Decoder;
-use kubefan::codec::Encoder;
-use kubefan::codec::FrameSplitter;
-use kubefan::codec::MetaVersion;
+use kubefan::api::{
+    EventType, LabelSelector, Object, ResourceVersion, SelectableFields, Selection, WatchEvent,
+    WireFormat,
+};
+use kubefan::cache::{Reader, WatchFrom, WatchItem, WatchStream, Writer};
+use kubefan::codec::{Decoder, Encoder, FrameSplitter, MetaVersion};
+use kubefan::{cache, codec};
 
 fn main() {
     divan::main();

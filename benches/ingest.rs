@@ -6,12 +6,9 @@ use std::sync::Arc;
 use bytes::Bytes;
 use divan::Bencher;
 use divan::counter::BytesCount;
-use kubefan::api::ResourceVersion;
-use kubefan::api::WatchEvent;
-use kubefan::api::WireFormat;
+use kubefan::api::{ResourceVersion, WatchEvent, WireFormat};
 use kubefan::cache;
-use kubefan::codec::Decoder;
-use kubefan::codec::FrameSplitter;
+use kubefan::codec::{Decoder, FrameSplitter};
 
 mod pods;
 

@@ -8,27 +8,16 @@ use std::sync::Arc;
 use divan::Bencher;
 use divan::counter::BytesCount;
 use http_body_util::BodyExt;
-use kubefan::api::GroupVersionResource;
-use kubefan::api::Object;
-use kubefan::api::ObjectValues;
-use kubefan::api::Resource;
-use kubefan::api::ResourceVersion;
-use kubefan::api::SelectableFields;
-use kubefan::api::WireFormat;
-use kubefan::cache;
-use kubefan::cache::Reader;
-use kubefan::cache::Writer;
-use kubefan::codec::Decoder;
-use kubefan::codec::Encoder;
-use kubefan::codec::MetaVersion;
-use kubefan::codec::Representation;
-use kubefan::codec::View;
-use kubefan::shutdown;
+use kubefan::api::{
+    GroupVersionResource, Object, ObjectValues, Resource, ResourceVersion, SelectableFields,
+    WireFormat,
+};
+use kubefan::cache::{Reader, Writer};
+use kubefan::codec::{Decoder, Encoder, MetaVersion, Representation, View};
 use kubefan::shutdown::Shutdown;
+use kubefan::{cache, shutdown};
 use kubefan_proxy::server;
-use kubefan_proxy::server::Collection;
-use kubefan_proxy::server::RequestInfo;
-
+use kubefan_proxy::server::{Collection, RequestInfo};
 use support::pods;
 
 /// The size of a pod in protobuf. In a real cluster it is about two thirds of the JSON's size.

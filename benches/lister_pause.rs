@@ -7,25 +7,16 @@
 
 use std::pin::pin;
 use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use cpu_time::ThreadTime;
 use k8s_openapi::api::core::v1::Pod;
-use kubefan::api;
-use kubefan::api::GroupVersionResource;
-use kubefan::api::Object;
-use kubefan::api::ObjectKey;
-use kubefan::api::ObjectValues;
-use kubefan::api::ResourceVersion;
-use kubefan::cache;
+use kubefan::api::{GroupVersionResource, Object, ObjectKey, ObjectValues, ResourceVersion};
 use kubefan::cache::Writer;
-use kubefan::shared_informer::Config;
-use kubefan::shared_informer::SharedInformer;
-use kubefan::shared_informer::Storage;
-use kubefan::shutdown;
+use kubefan::shared_informer::{Config, SharedInformer, Storage};
 use kubefan::shutdown::Shutdown;
+use kubefan::{api, cache, shutdown};
 use serde_json::json;
 use tokio::time::Instant;
 

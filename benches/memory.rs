@@ -4,20 +4,15 @@
 //! It counts the bytes that the allocator has handed out, including its rounding: those that the
 //! cache keeps, and the peak above them while the objects are read.
 
-use std::slice;
-use std::thread;
 use std::time::Duration;
+use std::{slice, thread};
 
 use bytes::Bytes;
-use kubefan::api::ResourceVersion;
-use kubefan::api::WatchEvent;
-use kubefan::api::WireFormat;
+use kubefan::api::{ResourceVersion, WatchEvent, WireFormat};
 use kubefan::cache;
-use kubefan::codec::Decoder;
-use kubefan::codec::FrameSplitter;
+use kubefan::codec::{Decoder, FrameSplitter};
 use serde_json::Value;
-use tikv_jemalloc_ctl::Access;
-use tikv_jemalloc_ctl::AsName;
+use tikv_jemalloc_ctl::{Access, AsName};
 
 mod pods;
 

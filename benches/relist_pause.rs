@@ -11,18 +11,9 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use cpu_time::ThreadTime;
-use kubefan::api::LabelSelector;
-use kubefan::api::Object;
-use kubefan::api::ObjectKey;
-use kubefan::api::ObjectValues;
-use kubefan::api::ResourceVersion;
-use kubefan::api::Selection;
+use kubefan::api::{LabelSelector, Object, ObjectKey, ObjectValues, ResourceVersion, Selection};
 use kubefan::cache;
-use kubefan::cache::Reader;
-use kubefan::cache::Relist;
-use kubefan::cache::ReplaceOutcome;
-use kubefan::cache::WatchFrom;
-use kubefan::cache::Writer;
+use kubefan::cache::{Reader, Relist, ReplaceOutcome, WatchFrom, Writer};
 use tokio::runtime::Builder;
 
 /// The allocator of kubefan's binary.

@@ -2,17 +2,12 @@
 //! `write` per connection and wake, over loopback. Compare it with figures of the same run: `cargo
 //! bench --bench send_floor`.
 
-use std::fs;
-use std::io::Read;
-use std::io::Write;
-use std::net::Ipv4Addr;
-use std::net::TcpListener;
-use std::net::TcpStream;
+use std::io::{Read, Write};
+use std::net::{Ipv4Addr, TcpListener, TcpStream};
 use std::sync::Arc;
-use std::sync::atomic::AtomicUsize;
-use std::sync::atomic::Ordering;
-use std::thread;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
+use std::{fs, thread};
 
 const CONNECTIONS: usize = 1_000;
 /// The number of writes to each connection.

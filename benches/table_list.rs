@@ -8,31 +8,16 @@ use std::sync::Arc;
 use divan::Bencher;
 use divan::counter::BytesCount;
 use http_body_util::BodyExt;
-use kubefan::api::GroupVersionResource;
-use kubefan::api::Resource;
-use kubefan::api::ResourceVersion;
-use kubefan::api::SelectableFields;
-use kubefan::api::WireFormat;
-use kubefan::cache;
-use kubefan::cache::Reader;
-use kubefan::cache::Writer;
-use kubefan::codec::Clock;
-use kubefan::codec::Decoder;
-use kubefan::codec::Encoder;
-use kubefan::codec::IncludeObject;
-use kubefan::codec::KeptRows;
-use kubefan::codec::MetaVersion;
-use kubefan::codec::Printer;
-use kubefan::codec::Representation;
-use kubefan::codec::RowMemory;
-use kubefan::codec::TableView;
-use kubefan::codec::View;
-use kubefan::shutdown;
+use kubefan::api::{GroupVersionResource, Resource, ResourceVersion, SelectableFields, WireFormat};
+use kubefan::cache::{Reader, Writer};
+use kubefan::codec::{
+    Clock, Decoder, Encoder, IncludeObject, KeptRows, MetaVersion, Printer, Representation,
+    RowMemory, TableView, View,
+};
 use kubefan::shutdown::Shutdown;
+use kubefan::{cache, shutdown};
 use kubefan_proxy::server;
-use kubefan_proxy::server::Collection;
-use kubefan_proxy::server::RequestInfo;
-
+use kubefan_proxy::server::{Collection, RequestInfo};
 use support::pods;
 
 const COUNT: usize = 5_000;

@@ -4,22 +4,15 @@
 mod watchers;
 
 use std::sync::Arc;
-use std::sync::atomic::AtomicUsize;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use divan::Bencher;
 use divan::counter::ItemsCount;
 use kubefan::api::Selection;
-use kubefan::cache::Dispatcher;
-use kubefan::cache::Reader;
-use kubefan::cache::WatchFrom;
-use kubefan::cache::WatchItem;
-use tokio::runtime::Builder;
-use tokio::runtime::Runtime;
+use kubefan::cache::{Dispatcher, Reader, WatchFrom, WatchItem};
+use tokio::runtime::{Builder, Runtime};
 use tokio::sync::Notify;
-
-use watchers::Pods;
-use watchers::Watchers;
+use watchers::{Pods, Watchers};
 
 const COUNTS: [usize; 2] = [1_000, 5_000];
 

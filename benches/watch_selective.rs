@@ -8,16 +8,10 @@
 mod watchers;
 
 use divan::Bencher;
-use kubefan::api::Field;
-use kubefan::api::FieldSelector;
-use kubefan::api::FieldTerm;
-use kubefan::api::LabelOperator;
-use kubefan::api::LabelRequirement;
-use kubefan::api::LabelSelector;
-use kubefan::api::Selection;
-
-use watchers::Pods;
-use watchers::Watchers;
+use kubefan::api::{
+    Field, FieldSelector, FieldTerm, LabelOperator, LabelRequirement, LabelSelector, Selection,
+};
+use watchers::{Pods, Watchers};
 
 /// The number of pods, each on a different node. Every change is to the first pod.
 const PODS: usize = 5_000;

@@ -5,11 +5,8 @@ use std::time::Duration;
 
 use divan::Bencher;
 use divan::counter::ItemsCount;
-use kubefan::work_queue::AddOptions;
-use kubefan::work_queue::Config;
-use kubefan::work_queue::WorkQueue;
-use tokio::runtime::Builder;
-use tokio::runtime::Runtime;
+use kubefan::work_queue::{AddOptions, Config, WorkQueue};
+use tokio::runtime::{Builder, Runtime};
 
 const KEYS: usize = 1_000;
 

@@ -7,11 +7,7 @@ use std::future::pending;
 use std::sync::Arc;
 
 use kubefan::api::Object;
-use kubefan::delta_fifo::Config;
-use kubefan::delta_fifo::Controller;
-use kubefan::delta_fifo::Delta;
-use kubefan::delta_fifo::Deltas;
-use kubefan::delta_fifo::ObjectFifo;
+use kubefan::delta_fifo::{Config, Controller, Delta, Deltas, ObjectFifo};
 use kubefan::fake_source::FakeSource;
 use serde_json::json;
 use tokio::sync::mpsc;

@@ -9,15 +9,10 @@ use std::path::PathBuf;
 
 use kube::ResourceExt;
 use kube::core::PartialObjectMeta;
-use kubefan::informer;
-use kubefan::shared_informer::Change;
-use kubefan::shared_informer::Config;
-use kubefan::shared_informer::Factory;
-use kubefan::shutdown;
-use kubefan::shutdown::Shutdown;
-use kubefan::shutdown::Signals;
-use kubefan::upstream::Client;
-use kubefan::upstream::ClientConfig;
+use kubefan::shared_informer::{Change, Config, Factory};
+use kubefan::shutdown::{Shutdown, Signals};
+use kubefan::upstream::{Client, ClientConfig};
+use kubefan::{informer, shutdown};
 
 const USAGE: &str = "usage: metadata_only [--kubeconfig FILE] RESOURCE";
 

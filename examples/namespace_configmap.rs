@@ -2,6 +2,11 @@
 //! are the namespace's labels, with `/` in keys replaced by `.`. Of several copies of the program,
 //! the holder of the Lease `default/kubefan-example` acts. SIGTERM or ctrl-c ends it.
 
+use std::collections::BTreeMap;
+use std::error::Error;
+use std::sync::Arc;
+use std::time::Duration;
+
 use k8s_openapi::api::core::v1::{ConfigMap, Namespace};
 use kube::api::{Api, DeleteParams, PostParams, ResourceExt};
 use kubefan::api::ResourceVersion;
@@ -11,7 +16,6 @@ use kubefan::manager::Manager;
 use kubefan::shared_informer::{Config, Factory, Lister};
 use kubefan::shutdown::{self, Shutdown, Signals};
 use kubefan::upstream::{Client, ClientConfig};
-use std::{collections::BTreeMap, error::Error, sync::Arc, time::Duration};
 
 const NAME: &str = "kubefan-example";
 type Failure = Box<dyn Error + Send + Sync>;

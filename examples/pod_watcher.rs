@@ -8,16 +8,10 @@ use std::path::PathBuf;
 
 use k8s_openapi::api::core::v1::Pod;
 use kube::ResourceExt;
-use kubefan::informer;
-use kubefan::shared_informer::Config;
-use kubefan::shared_informer::Factory;
-use kubefan::shared_informer::Filtering;
-use kubefan::shared_informer::HandlerFunctions;
-use kubefan::shutdown;
-use kubefan::shutdown::Shutdown;
-use kubefan::shutdown::Signals;
-use kubefan::upstream::Client;
-use kubefan::upstream::ClientConfig;
+use kubefan::shared_informer::{Config, Factory, Filtering, HandlerFunctions};
+use kubefan::shutdown::{Shutdown, Signals};
+use kubefan::upstream::{Client, ClientConfig};
+use kubefan::{informer, shutdown};
 
 #[tokio::main]
 async fn main() -> Result<(), Box<dyn Error>> {

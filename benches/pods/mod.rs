@@ -1,19 +1,13 @@
 //! Pods of a given size, encoded as an API server encodes them, in both formats.
 
 use std::sync::Arc;
-use std::time::Duration;
-use std::time::SystemTime;
+use std::time::{Duration, SystemTime};
 
 use bytes::Bytes;
-use kubefan::api::GroupVersionResource;
-use kubefan::api::Resource;
-use kubefan::api::SelectableFields;
-use kubefan::api::WireFormat;
+use kubefan::api::{GroupVersionResource, Resource, SelectableFields, WireFormat};
 use kubefan_tools::workload;
-use kubefan_tools::workload::Operation;
-use kubefan_tools::workload::Workload;
-use serde_json::Value;
-use serde_json::json;
+use kubefan_tools::workload::{Operation, Workload};
+use serde_json::{Value, json};
 
 /// The fields of pods that field selectors may use.
 pub(crate) fn fields() -> Arc<SelectableFields> {

@@ -3,8 +3,7 @@
 use std::time::SystemTime;
 
 use kubefan_tools::workload;
-use kubefan_tools::workload::Operation;
-use kubefan_tools::workload::Workload;
+use kubefan_tools::workload::{Operation, Workload};
 use serde_json::Value;
 
 /// The average size of a pod in a real cluster, in bytes of JSON.

@@ -2,24 +2,12 @@
 //! only when they were woken.
 
 use std::sync::Arc;
-use std::task::Context;
-use std::task::Poll;
-use std::task::Wake;
-use std::task::Waker;
+use std::task::{Context, Poll, Wake, Waker};
 
 use bytes::Bytes;
-use kubefan::api::EventType;
-use kubefan::api::Object;
-use kubefan::api::ObjectKey;
-use kubefan::api::ObjectValues;
-use kubefan::api::ResourceVersion;
-use kubefan::api::Selection;
+use kubefan::api::{EventType, Object, ObjectKey, ObjectValues, ResourceVersion, Selection};
 use kubefan::cache;
-use kubefan::cache::Reader;
-use kubefan::cache::WatchFrom;
-use kubefan::cache::WatchItem;
-use kubefan::cache::WatchStream;
-use kubefan::cache::Writer;
+use kubefan::cache::{Reader, WatchFrom, WatchItem, WatchStream, Writer};
 use parking_lot::Mutex;
 
 /// A cache of pods. Each pod has a different node name and a different `shard` label.

@@ -3,21 +3,12 @@
 use std::ffi::OsString;
 use std::path::PathBuf;
 
-use clap::ArgMatches;
-use clap::Args as ClapArgs;
-use clap::CommandFactory;
-use clap::FromArgMatches;
-use clap::Parser;
-use clap::Subcommand;
-use clap::ValueEnum;
+use clap::{
+    ArgMatches, Args as ClapArgs, CommandFactory, FromArgMatches, Parser, Subcommand, ValueEnum,
+};
 use clap_complete::Shell;
-
 use kubefan_proxy::config;
-use kubefan_proxy::config::ArgSources;
-use kubefan_proxy::config::AuthMode;
-use kubefan_proxy::config::GlobalArgs;
-use kubefan_proxy::config::ServeArgs;
-use kubefan_proxy::config::environment;
+use kubefan_proxy::config::{ArgSources, AuthMode, GlobalArgs, ServeArgs, environment};
 
 /// kubefan: a caching watch proxy for the Kubernetes API
 #[derive(Debug, Parser)]

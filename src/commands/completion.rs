@@ -1,9 +1,7 @@
 //! `kubefan completion`.
 
 use clap::CommandFactory;
-use clap_complete::Shell;
-use clap_complete::generate;
-
+use clap_complete::{Shell, generate};
 use kubefan_proxy::process::print;
 
 use super::args::Args;

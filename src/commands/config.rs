@@ -3,10 +3,8 @@
 use std::io::Write;
 
 use anyhow::Context;
-
 use kubefan_proxy::config;
-use kubefan_proxy::config::GlobalArgs;
-use kubefan_proxy::config::ResolvedConfig;
+use kubefan_proxy::config::{GlobalArgs, ResolvedConfig};
 use kubefan_proxy::process::Error;
 
 use super::args::ConfigCommand;

@@ -1,14 +1,10 @@
 //! The credentials of a kubeconfig's context, as they are copied into a kubeconfig for kubefan.
 
-use std::env;
-use std::fs;
-use std::path::Path;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
+use std::{env, fs};
 
-use anyhow::Context;
-use anyhow::bail;
-use serde_json::Value;
-use serde_json::json;
+use anyhow::{Context, bail};
+use serde_json::{Value, json};
 
 /// Where a pod finds the token of its service account.
 const POD_TOKEN: &str = "/var/run/secrets/kubernetes.io/serviceaccount/token";

@@ -4,23 +4,18 @@ use std::ffi::OsString;
 use std::fs::OpenOptions;
 use std::io::Write;
 use std::os::unix::fs::OpenOptionsExt;
-use std::path::Path;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use anyhow::Context;
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
-use serde::Serialize;
-use serde_json::Value;
-use serde_json::json;
-
-use kubefan_proxy::config::AuthMode;
-use kubefan_proxy::config::default_tls_dir;
+use kubefan_proxy::config::{AuthMode, default_tls_dir};
 use kubefan_proxy::net::throwaway_client_certificate;
 use kubefan_proxy::process::Error;
+use serde::Serialize;
+use serde_json::{Value, json};
 
-use super::args::KubeconfigArgs;
-use super::args::KubeconfigClient;
+use super::args::{KubeconfigArgs, KubeconfigClient};
 use super::credentials::Credentials;
 
 #[derive(Serialize)]

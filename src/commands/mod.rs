@@ -10,10 +10,8 @@ mod version;
 
 use std::process::ExitCode;
 
+use args::{Args, Command};
 use kubefan_proxy::process::Error;
-
-use args::Args;
-use args::Command;
 
 /// The exit code for a mistake in the command line or the configuration: `EX_USAGE` of sysexits.h.
 const USAGE_EXIT_CODE: u8 = 64;

@@ -1,21 +1,11 @@
 //! `kubefan serve`: runs the proxy until a signal arrives.
 
 use anyhow::Context;
-
 use kubefan_core::shutdown::Signals;
 use kubefan_core::telemetry;
-use kubefan_proxy::app::App;
-use kubefan_proxy::app::ConfigSource;
-use kubefan_proxy::app::ConfigWatch;
-use kubefan_proxy::app::Hangups;
-use kubefan_proxy::config::GlobalArgs;
-use kubefan_proxy::config::ResolvedConfig;
-use kubefan_proxy::config::ServeArgs;
-use kubefan_proxy::process::Error;
-use kubefan_proxy::process::block_on_few_threads;
-use kubefan_proxy::process::drain_result;
-use kubefan_proxy::process::print;
-use kubefan_proxy::process::unless_stopped;
+use kubefan_proxy::app::{App, ConfigSource, ConfigWatch, Hangups};
+use kubefan_proxy::config::{GlobalArgs, ResolvedConfig, ServeArgs};
+use kubefan_proxy::process::{Error, block_on_few_threads, drain_result, print, unless_stopped};
 
 /// Serves until a signal arrives. The first signal starts the drain, a second one ends it at once. A
 /// signal before the API server has answered ends kubefan at once.

@@ -1,10 +1,8 @@
 //! `kubefan version`.
 
 use anyhow::Context;
+use kubefan_proxy::process::{Error, print};
 use serde::Serialize;
-
-use kubefan_proxy::process::Error;
-use kubefan_proxy::process::print;
 
 use super::args::OutputFormat;
 

@@ -112,13 +112,7 @@
 
 // Tests may use `tokio::spawn`: the tasks of a test end with its runtime.
 #![cfg_attr(test, allow(clippy::disallowed_methods))]
-pub use kubefan_core::api;
-pub use kubefan_core::cache;
-pub use kubefan_core::codec;
-pub use kubefan_core::informer;
-pub use kubefan_core::shutdown;
-pub use kubefan_core::telemetry;
-pub use kubefan_core::upstream;
+pub use kubefan_core::{api, cache, codec, informer, shutdown, telemetry, upstream};
 
 pub mod controller;
 pub mod delta_fifo;

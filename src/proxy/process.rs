@@ -5,14 +5,11 @@ use std::io::Write;
 use std::num::NonZeroUsize;
 
 use anyhow::Context;
+use kubefan_core::shutdown::{Outcome, Signals};
+use kubefan_core::telemetry;
 use tokio::runtime::Builder;
 
-use crate::config::GlobalArgs;
-use crate::config::LogFormat;
-use crate::config::Problems;
-use kubefan_core::shutdown::Outcome;
-use kubefan_core::shutdown::Signals;
-use kubefan_core::telemetry;
+use crate::config::{GlobalArgs, LogFormat, Problems};
 
 /// Why a subcommand failed.
 #[derive(Debug, thiserror::Error)]

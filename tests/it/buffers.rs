@@ -5,16 +5,12 @@ use std::net::Ipv4Addr;
 use std::time::Duration;
 
 use serde_json::json;
-use tokio::io::AsyncReadExt;
-use tokio::io::AsyncWriteExt;
-use tokio::time::MissedTickBehavior;
-use tokio::time::interval;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::time::{MissedTickBehavior, interval};
 
-use crate::limits::metric;
-use crate::limits::resident;
+use crate::limits::{metric, resident};
 use crate::support::clients::client::Client;
-use crate::support::clients::connector::Connector;
-use crate::support::clients::connector::Io;
+use crate::support::clients::connector::{Connector, Io};
 use crate::support::poll::eventually;
 use crate::support::programs::kubefan::Kubefan;
 use crate::support::programs::sim::Sim;

@@ -5,8 +5,7 @@ use std::process::Command;
 
 use serde_json::Value;
 
-use crate::support::programs::kubefan::run;
-use crate::support::programs::kubefan::run_with_environment;
+use crate::support::programs::kubefan::{run, run_with_environment};
 
 const SHELLS: [&str; 5] = ["bash", "elvish", "fish", "powershell", "zsh"];
 

@@ -8,16 +8,12 @@ use serde_json::json;
 use crate::readme;
 use crate::repository::root;
 use crate::support::outcomes::request_count;
-use crate::support::programs::apiserver::ADMIN;
-use crate::support::programs::apiserver::ApiServer;
-use crate::support::programs::apiserver::shared;
+use crate::support::programs::apiserver::{ADMIN, ApiServer, shared};
 use crate::support::programs::certificates::Authority;
 use crate::support::programs::kubeconfig;
 use crate::support::programs::kubeconfig::User;
 use crate::support::programs::kubectl::Kubectl;
-use crate::support::programs::kubefan::ExitedProgram;
-use crate::support::programs::kubefan::Kubefan;
-use crate::support::programs::kubefan::run;
+use crate::support::programs::kubefan::{ExitedProgram, Kubefan, run};
 
 const USAGE: i32 = 64;
 

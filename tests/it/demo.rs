@@ -7,21 +7,16 @@ use std::process::Command;
 use std::time::Duration;
 
 use bytes::Bytes;
-use http::HeaderMap;
-use http::Method;
+use http::{HeaderMap, Method};
 use serde_json::Value;
 
 use crate::support::clients::client::Client;
 use crate::support::clients::connector::Connector;
-use crate::support::clients::frames::Event;
-use crate::support::clients::frames::Format;
-use crate::support::poll::eventually;
-use crate::support::poll::within;
+use crate::support::clients::frames::{Event, Format};
+use crate::support::poll::{eventually, within};
 use crate::support::programs::apiserver::available;
 use crate::support::programs::kubectl::Kubectl;
-use crate::support::programs::kubefan::binary;
-use crate::support::programs::kubefan::run;
-use crate::support::programs::kubefan::start_in;
+use crate::support::programs::kubefan::{binary, run, start_in};
 use crate::support::programs::process::Process;
 
 const LIMIT: Duration = Duration::from_secs(60);

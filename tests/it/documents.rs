@@ -2,14 +2,10 @@
 
 use std::collections::BTreeSet;
 use std::fs;
-use std::path::Path;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use crate::layering::CRATES;
-use crate::repository::document;
-use crate::repository::read;
-use crate::repository::root;
-use crate::repository::rust_files;
+use crate::repository::{document, read, root, rust_files};
 
 /// All Markdown documents of the repository, as paths from its root.
 const DOCUMENTS: &[&str] = &[

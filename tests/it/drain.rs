@@ -8,11 +8,8 @@ use tokio::time::Instant;
 
 use crate::support::clients::client::Client;
 use crate::support::clients::connector::Connector;
-use crate::support::clients::frames::Event;
-use crate::support::clients::frames::Format;
-use crate::support::clients::frames::WatchReader;
-use crate::support::poll::eventually;
-use crate::support::poll::within;
+use crate::support::clients::frames::{Event, Format, WatchReader};
+use crate::support::poll::{eventually, within};
 use crate::support::programs::kubefan::Kubefan;
 use crate::support::programs::sim::Sim;
 

@@ -1,8 +1,6 @@
 //! The examples, run as their users run them, and their length.
 
-use crate::repository::read;
-use crate::repository::root;
-use crate::repository::rust_files;
+use crate::repository::{read, root, rust_files};
 
 #[allow(dead_code)] // `main` is the entry of the program that cargo builds
 #[path = "../../examples/delete_everything.rs"]

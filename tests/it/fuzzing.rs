@@ -5,17 +5,11 @@ use std::collections::BTreeMap;
 use std::fs;
 
 use proptest::collection::vec;
-use proptest::prelude::Strategy;
-use proptest::prelude::any;
-use proptest::sample::Index;
-use proptest::sample::select;
-use proptest::test_runner::Config;
-use proptest::test_runner::TestCaseError;
-use proptest::test_runner::TestRunner;
+use proptest::prelude::{Strategy, any};
+use proptest::sample::{Index, select};
+use proptest::test_runner::{Config, TestCaseError, TestRunner};
 
-use crate::repository::document;
-use crate::repository::read;
-use crate::repository::root;
+use crate::repository::{document, read, root};
 
 #[allow(unreachable_pub, reason = "public in the crate of the fuzz targets")]
 #[path = "../../fuzz/src/properties/mod.rs"]

@@ -11,9 +11,7 @@ use crate::support::programs::kubeconfig;
 use crate::support::programs::kubeconfig::User;
 use crate::support::programs::kubefan::Kubefan;
 use crate::support::programs::sim::Sim;
-use crate::support::proxies::scripted_proxy::RequestAction;
-use crate::support::proxies::scripted_proxy::ScriptedProxy;
-use crate::support::proxies::scripted_proxy::SeenRequest;
+use crate::support::proxies::scripted_proxy::{RequestAction, ScriptedProxy, SeenRequest};
 
 const MAPS: &str = "/api/v1/namespaces/default/configmaps";
 const LIMIT: Duration = Duration::from_secs(20);

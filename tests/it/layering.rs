@@ -5,9 +5,7 @@
 
 use std::collections::BTreeSet;
 
-use crate::repository::read;
-use crate::repository::root;
-use crate::repository::rust_files;
+use crate::repository::{read, root, rust_files};
 
 /// Each crate and its rooms. A room may name only those before it.
 pub(crate) const CRATES: &[(&str, &[&str])] = &[

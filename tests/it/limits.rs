@@ -4,21 +4,14 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use futures::StreamExt;
-use http::Method;
-use http::Request;
-use http::Response;
-use http::header::ACCEPT_ENCODING;
-use http::header::CONTENT_ENCODING;
-use http_body_util::BodyExt;
-use http_body_util::Empty;
+use http::header::{ACCEPT_ENCODING, CONTENT_ENCODING};
+use http::{Method, Request, Response};
+use http_body_util::{BodyExt, Empty};
 use hyper::body::Incoming;
-use hyper::client::conn::http2::Builder;
-use hyper::client::conn::http2::SendRequest;
-use hyper_util::rt::TokioExecutor;
-use hyper_util::rt::TokioIo;
+use hyper::client::conn::http2::{Builder, SendRequest};
+use hyper_util::rt::{TokioExecutor, TokioIo};
 use serde_json::json;
-use tokio::io::AsyncReadExt;
-use tokio::io::AsyncWriteExt;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 
 use crate::support::poll::eventually;
@@ -26,9 +19,7 @@ use crate::support::programs::kubeconfig;
 use crate::support::programs::kubeconfig::User;
 use crate::support::programs::kubefan::Kubefan;
 use crate::support::programs::sim::Sim;
-use crate::support::proxies::scripted_proxy::RequestAction;
-use crate::support::proxies::scripted_proxy::ScriptedProxy;
-use crate::support::proxies::scripted_proxy::SeenRequest;
+use crate::support::proxies::scripted_proxy::{RequestAction, ScriptedProxy, SeenRequest};
 
 const MAPS: &str = "/api/v1/namespaces/default/configmaps";
 

@@ -14,9 +14,7 @@ use crate::readme::commands_run_by;
 use crate::support::poll::eventually;
 use crate::support::programs::kubeconfig;
 use crate::support::programs::kubeconfig::User;
-use crate::support::programs::kubefan::binary;
-use crate::support::programs::kubefan::run;
-use crate::support::programs::kubefan::start_in;
+use crate::support::programs::kubefan::{binary, run, start_in};
 use crate::support::programs::process::Process;
 use crate::support::programs::sim::Sim;
 

@@ -4,26 +4,21 @@
 use std::collections::BTreeSet;
 use std::fs;
 use std::sync::Arc;
-use std::sync::atomic::AtomicUsize;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-use http::Method;
-use http::Version;
+use http::{Method, Version};
 use serde_json::Value;
 use tokio::sync::Notify;
 
-use crate::load::LoadTest;
-use crate::load::leftover_namespaces;
+use crate::load::{LoadTest, leftover_namespaces};
 use crate::support::poll::eventually;
 use crate::support::programs::kubeconfig;
 use crate::support::programs::kubeconfig::User;
 use crate::support::programs::sim::Sim;
-use crate::support::proxies::scripted_proxy::Change;
-use crate::support::proxies::scripted_proxy::RequestAction;
-use crate::support::proxies::scripted_proxy::ScriptedProxy;
-use crate::support::proxies::scripted_proxy::SeenRequest;
-use crate::support::proxies::scripted_proxy::forward_all;
+use crate::support::proxies::scripted_proxy::{
+    Change, RequestAction, ScriptedProxy, SeenRequest, forward_all,
+};
 
 const LIMIT: Duration = Duration::from_secs(60);
 const OBJECTS: &str = "/api/v1/namespaces/default/configmaps";

@@ -2,9 +2,7 @@
 
 use std::path::Path;
 
-use crate::repository::read;
-use crate::repository::root;
-use crate::repository::rust_files;
+use crate::repository::{read, root, rust_files};
 
 /// Words that made comments hard to read, and for which there is a plainer one.
 const BANNED: [&str; 13] = [

@@ -4,9 +4,7 @@
 use std::path::Path;
 
 use crate::documents::markdown_files;
-use crate::repository::document;
-use crate::repository::read;
-use crate::repository::root;
+use crate::repository::{document, read, root};
 
 pub(crate) const README_COMMANDS: &str = "tests/it/upstream/operation/readme_commands.rs";
 /// The documents with commands, in the order of the table.

@@ -3,15 +3,13 @@
 use std::time::Duration;
 
 use http::Method;
-use serde_json::Value;
-use serde_json::json;
+use serde_json::{Value, json};
 
 use crate::support::clients::client::Client;
 use crate::support::poll::eventually;
 use crate::support::programs::apiserver::available;
 use crate::support::programs::kubectl::Kubectl;
-use crate::support::programs::kubefan::Kubefan;
-use crate::support::programs::kubefan::run;
+use crate::support::programs::kubefan::{Kubefan, run};
 use crate::support::programs::sim::Sim;
 
 const WIDGETS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/upstream/widgets.yaml");

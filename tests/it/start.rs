@@ -2,19 +2,15 @@
 //! line, and a signal ends it at any time.
 
 use std::fs;
-use std::path::Path;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
 
 use bytes::Bytes;
-use http::HeaderMap;
-use http::Method;
-use serde_json::Value;
-use serde_json::json;
+use http::{HeaderMap, Method};
+use serde_json::{Value, json};
 use tempfile::TempDir;
-use tokio::io::AsyncReadExt;
-use tokio::io::AsyncWriteExt;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 
 use crate::support::clients::client::Client;
@@ -22,9 +18,7 @@ use crate::support::clients::connector::Connector;
 use crate::support::poll::eventually;
 use crate::support::programs::apiserver::free_port;
 use crate::support::programs::certificates::Authority;
-use crate::support::programs::kubefan::binary;
-use crate::support::programs::kubefan::listening;
-use crate::support::programs::kubefan::start_in;
+use crate::support::programs::kubefan::{binary, listening, start_in};
 use crate::support::programs::process::Process;
 use crate::support::proxies::listener::Listener;
 

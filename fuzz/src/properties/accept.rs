@@ -1,9 +1,7 @@
 //! Content negotiation: different spellings of an Accept header give the same result.
 
 use kubefan::api::WireFormat;
-use kubefan::codec::Negotiated;
-use kubefan::codec::ReadVerb;
-use kubefan::codec::negotiate;
+use kubefan::codec::{Negotiated, ReadVerb, negotiate};
 
 /// Negotiates any text as an Accept header, for every verb and for built-in and custom resources.
 pub fn accept(data: &[u8]) {

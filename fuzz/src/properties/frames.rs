@@ -2,22 +2,12 @@
 //! frame can be encoded and decoded again.
 
 use bytes::Bytes;
-
-use kubefan::api::Bookmark;
-use kubefan::api::EventType;
-use kubefan::api::WatchEvent;
-use kubefan::api::WireFormat;
-use kubefan::codec::BookmarkTemplate;
-use kubefan::codec::Decoder;
-use kubefan::codec::Encoder;
-use kubefan::codec::Error;
-use kubefan::codec::FrameSplitter;
-use kubefan::codec::TypeMeta;
+use kubefan::api::{Bookmark, EventType, WatchEvent, WireFormat};
+use kubefan::codec::{BookmarkTemplate, Decoder, Encoder, Error, FrameSplitter, TypeMeta};
 
 use super::plain::is_plain;
 use super::pod_fields;
-use super::printed::check_round_trip;
-use super::printed::decode_change;
+use super::printed::{check_round_trip, decode_change};
 
 /// The limit of a frame's length, small enough that short inputs reach it.
 const LIMIT: usize = 1 << 12;

@@ -2,21 +2,13 @@
 //! decodes to the same value.
 
 use bytes::Bytes;
+use kubefan::api::{EventType, FieldValue, Object, SelectableField, WireFormat};
+use kubefan::codec::{Decoder, Encoder, TypeMeta};
 use serde_json::Value;
-
-use kubefan::api::EventType;
-use kubefan::api::FieldValue;
-use kubefan::api::Object;
-use kubefan::api::SelectableField;
-use kubefan::api::WireFormat;
-use kubefan::codec::Decoder;
-use kubefan::codec::Encoder;
-use kubefan::codec::TypeMeta;
 
 use super::plain::is_plain;
 use super::pod_fields;
-use super::printed::check_page_round_trip;
-use super::printed::check_round_trip;
+use super::printed::{check_page_round_trip, check_round_trip};
 
 /// Decodes any bytes as an object, as a list, and as the Status of an error answer.
 pub fn object_json(data: &[u8]) {

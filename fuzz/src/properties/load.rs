@@ -2,17 +2,9 @@
 //! frames of kubefan's splitter, and type and version of a frame equal those of kubefan's decoder.
 
 use bytes::Bytes;
-
-use kubefan::api::EventType;
-use kubefan::api::WatchEvent;
-use kubefan::api::WireFormat;
-use kubefan::codec::Decoder;
-use kubefan::codec::Encoder;
-use kubefan::codec::Error;
-use kubefan::codec::TypeMeta;
-use kubefan_tools::load::FrameCutter;
-use kubefan_tools::load::FrameType;
-use kubefan_tools::load::VersionFinder;
+use kubefan::api::{EventType, WatchEvent, WireFormat};
+use kubefan::codec::{Decoder, Encoder, Error, TypeMeta};
+use kubefan_tools::load::{FrameCutter, FrameType, VersionFinder};
 
 use super::frames::reference;
 use super::plain::is_plain;

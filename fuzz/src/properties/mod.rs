@@ -17,23 +17,17 @@ mod protobuf;
 mod selectors;
 mod tokens;
 
+use std::sync::Arc;
+
 pub use accept::accept;
 pub use frames::watch_frames;
 pub use json::object_json;
+use kubefan::api::{GroupVersionResource, Resource, SelectableFields};
 pub use load::load_frames;
 pub use options::list_options;
-pub use protobuf::object_protobuf;
-pub use protobuf::protobuf_to_json;
-pub use selectors::field_selector;
-pub use selectors::label_selector;
-pub use selectors::shard_selector;
+pub use protobuf::{object_protobuf, protobuf_to_json};
+pub use selectors::{field_selector, label_selector, shard_selector};
 pub use tokens::continue_token;
-
-use std::sync::Arc;
-
-use kubefan::api::GroupVersionResource;
-use kubefan::api::Resource;
-use kubefan::api::SelectableFields;
 
 /// The fields of pods that field selectors may use: texts, a boolean, and an element of a list.
 fn pod_fields() -> Arc<SelectableFields> {

@@ -2,15 +2,10 @@
 //! parts of a parsed request are consistent.
 
 use form_urlencoded::Serializer;
-
-use kubefan::api::Consistency;
-use kubefan::api::GetOptions;
-use kubefan::api::ListOptions;
-use kubefan::api::ListRequest;
-use kubefan::api::Query;
-use kubefan::api::ResourceVersion;
-use kubefan::api::WatchStart;
-use kubefan::api::request_timeout;
+use kubefan::api::{
+    Consistency, GetOptions, ListOptions, ListRequest, Query, ResourceVersion, WatchStart,
+    request_timeout,
+};
 
 use super::pod_fields;
 

@@ -3,12 +3,7 @@
 use std::collections::HashSet;
 use std::fmt;
 
-use serde::de::Deserialize;
-use serde::de::Deserializer;
-use serde::de::Error as _;
-use serde::de::MapAccess;
-use serde::de::SeqAccess;
-use serde::de::Visitor;
+use serde::de::{Deserialize, Deserializer, Error as _, MapAccess, SeqAccess, Visitor};
 
 /// True for JSON in which no object has a repeated or an escaped key. Only for such JSON can
 /// serde_json serve as a reference.

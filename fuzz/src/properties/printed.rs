@@ -3,15 +3,8 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
-
-use kubefan::api::EventType;
-use kubefan::api::ListPage;
-use kubefan::api::Object;
-use kubefan::api::ResourceVersion;
-use kubefan::api::WatchEvent;
-use kubefan::codec::Decoder;
-use kubefan::codec::Encoder;
-use kubefan::codec::ListMetadata;
+use kubefan::api::{EventType, ListPage, Object, ResourceVersion, WatchEvent};
+use kubefan::codec::{Decoder, Encoder, ListMetadata};
 
 /// Checks that the frames that the encoder makes of an object decode to the same object. `is_plain`
 /// is true if the object contains no repeated field.

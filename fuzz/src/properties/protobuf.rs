@@ -2,18 +2,12 @@
 //! converter to JSON, and an encoded object decodes to the same value.
 
 use bytes::Bytes;
+use kubefan::api::{EventType, Object, WireFormat};
+use kubefan::codec::{Decoder, Encoder, TypeMeta};
 use serde_json::Value;
 
-use kubefan::api::EventType;
-use kubefan::api::Object;
-use kubefan::api::WireFormat;
-use kubefan::codec::Decoder;
-use kubefan::codec::Encoder;
-use kubefan::codec::TypeMeta;
-
 use super::pod_fields;
-use super::printed::check_page_round_trip;
-use super::printed::check_round_trip;
+use super::printed::{check_page_round_trip, check_round_trip};
 
 const FORMAT: WireFormat = WireFormat::Protobuf;
 

@@ -3,16 +3,10 @@
 use std::borrow::Cow;
 
 use bytes::Bytes;
-
-use kubefan::api::FieldSelector;
-use kubefan::api::LabelOperator;
-use kubefan::api::LabelSelector;
-use kubefan::api::Object;
-use kubefan::api::ObjectKey;
-use kubefan::api::ObjectValues;
-use kubefan::api::RawFieldSelector;
-use kubefan::api::ResourceVersion;
-use kubefan::api::ShardSelector;
+use kubefan::api::{
+    FieldSelector, LabelOperator, LabelSelector, Object, ObjectKey, ObjectValues, RawFieldSelector,
+    ResourceVersion, ShardSelector,
+};
 
 use super::pod_fields;
 

@@ -2,14 +2,9 @@
 
 use base64::Engine;
 use base64::alphabet::URL_SAFE;
-use base64::engine::DecodePaddingMode;
-use base64::engine::GeneralPurpose;
-use base64::engine::GeneralPurposeConfig;
+use base64::engine::{DecodePaddingMode, GeneralPurpose, GeneralPurposeConfig};
+use kubefan::api::{ContinueToken, ObjectKey, ResourceVersion};
 use serde_json::Value;
-
-use kubefan::api::ContinueToken;
-use kubefan::api::ObjectKey;
-use kubefan::api::ResourceVersion;
 
 /// Decodes any text as a continue token, and encodes a token whose key is any text.
 pub fn continue_token(data: &[u8]) {

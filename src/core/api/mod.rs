@@ -9,50 +9,19 @@ mod selector;
 mod status;
 mod watch_event;
 
-pub use object::Object;
-pub use object::ObjectKey;
+pub use object::{Object, ObjectKey};
 pub use object_values::ObjectValues;
-pub use options::Consistency;
-pub use options::ContinueToken;
-pub use options::GetOptions;
-pub use options::ListOptions;
-pub use options::ListRequest;
-pub use options::Malformed;
-pub use options::Query;
-pub use options::WatchRequest;
-pub use options::WatchStart;
-pub use options::pretty_parameter;
-pub use options::request_timeout;
-pub use options::should_indent;
-pub use resource::GroupVersionKind;
-pub use resource::GroupVersionResource;
-pub use resource::Resource;
-pub use resource::WireFormat;
-pub use resource_version::ParseResourceVersionError;
-pub use resource_version::ResourceVersion;
-pub use selector::Field;
-pub use selector::FieldSelector;
-pub use selector::FieldTerm;
-pub use selector::FieldValue;
-pub use selector::HashedSelection;
-pub use selector::LabelOperator;
-pub use selector::LabelRequirement;
-pub use selector::LabelSelector;
-pub use selector::RawFieldSelector;
-pub use selector::SelectableField;
-pub use selector::SelectableFields;
-pub use selector::Selection;
-pub use selector::ShardSelector;
-pub use selector::ShardSelectorError;
-pub use selector::escape_field_value;
-pub use selector::is_dns_label;
-pub use selector::is_label_key;
-pub use status::Status;
-pub use status::StatusCause;
-pub use status::StatusDetails;
-pub use status::StatusMetadata;
+pub use options::{
+    Consistency, ContinueToken, GetOptions, ListOptions, ListRequest, Malformed, Query,
+    WatchRequest, WatchStart, pretty_parameter, request_timeout, should_indent,
+};
+pub use resource::{GroupVersionKind, GroupVersionResource, Resource, WireFormat};
+pub use resource_version::{ParseResourceVersionError, ResourceVersion};
+pub use selector::{
+    Field, FieldSelector, FieldTerm, FieldValue, HashedSelection, LabelOperator, LabelRequirement,
+    LabelSelector, RawFieldSelector, SelectableField, SelectableFields, Selection, ShardSelector,
+    ShardSelectorError, escape_field_value, is_dns_label, is_label_key,
+};
 pub(crate) use status::escape_as_go;
-pub use watch_event::Bookmark;
-pub use watch_event::EventType;
-pub use watch_event::ListPage;
-pub use watch_event::WatchEvent;
+pub use status::{Status, StatusCause, StatusDetails, StatusMetadata};
+pub use watch_event::{Bookmark, EventType, ListPage, WatchEvent};

@@ -6,9 +6,8 @@ use std::sync::Arc;
 use bytes::Bytes;
 use serde::de::DeserializeOwned;
 
-use super::ObjectValues;
-use super::ResourceVersion;
 use super::object_values::PackedValues;
+use super::{ObjectValues, ResourceVersion};
 
 /// The key of an object within its resource: `namespace/name`, or `name` if it is cluster-scoped.
 ///

@@ -246,8 +246,7 @@ fn read_varint(packed: &mut &[u8]) -> usize {
 mod tests {
     use proptest::collection::vec;
     use proptest::prelude::any;
-    use proptest::prop_assert_eq;
-    use proptest::proptest;
+    use proptest::{prop_assert_eq, proptest};
 
     use super::*;
     use crate::api::Object;

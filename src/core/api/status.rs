@@ -3,13 +3,9 @@
 use std::ops::RangeInclusive;
 
 use rand::Rng;
-use serde::Deserialize;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
-use super::ContinueToken;
-use super::GroupVersionResource;
-use super::Malformed;
-use super::ResourceVersion;
+use super::{ContinueToken, GroupVersionResource, Malformed, ResourceVersion};
 
 /// An object of kind `Status`, which reports a failure; its JSON has the API server's key order.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, thiserror::Error)]

@@ -2,8 +2,7 @@
 
 use bytes::Bytes;
 
-use super::Object;
-use super::ResourceVersion;
+use super::{Object, ResourceVersion};
 
 /// The type of a watch event that carries an object.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

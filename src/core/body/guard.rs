@@ -1,14 +1,11 @@
 //! Bodies that own a guard until they are dropped. The guard may end the body early.
 
 use std::pin::Pin;
-use std::task::Context;
-use std::task::Poll;
+use std::task::{Context, Poll};
 
 use bytes::Bytes;
 use http::Response;
-use http_body::Body;
-use http_body::Frame;
-use http_body::SizeHint;
+use http_body::{Body, Frame, SizeHint};
 
 use crate::body;
 
@@ -95,12 +92,10 @@ where
 #[cfg(test)]
 mod tests {
     use std::sync::Arc;
-    use std::sync::atomic::AtomicBool;
-    use std::sync::atomic::Ordering;
+    use std::sync::atomic::{AtomicBool, Ordering};
     use std::task::Waker;
 
-    use futures_util::StreamExt;
-    use futures_util::stream;
+    use futures_util::{StreamExt, stream};
     use http_body_util::StreamBody;
 
     use super::*;

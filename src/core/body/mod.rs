@@ -4,14 +4,9 @@ mod guard;
 mod yielding;
 
 use bytes::Bytes;
-use http_body_util::BodyExt;
-use http_body_util::Empty;
-use http_body_util::Full;
+pub use guard::{BodyGuard, GuardedBody, guarded};
 use http_body_util::combinators::UnsyncBoxBody;
-
-pub use guard::BodyGuard;
-pub use guard::GuardedBody;
-pub use guard::guarded;
+use http_body_util::{BodyExt, Empty, Full};
 pub use yielding::YieldingBody;
 
 /// The error of a body that fails while it is read.

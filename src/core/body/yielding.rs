@@ -1,14 +1,10 @@
 //! A body wrapper that lets other tasks of the same thread run.
 
 use std::pin::Pin;
-use std::task::Context;
-use std::task::Poll;
-use std::task::ready;
+use std::task::{Context, Poll, ready};
 
 use bytes::Bytes;
-use http_body::Body;
-use http_body::Frame;
-use http_body::SizeHint;
+use http_body::{Body, Frame, SizeHint};
 
 use crate::concurrency::CoopBudget;
 
@@ -68,8 +64,7 @@ mod tests {
     use std::convert::Infallible;
 
     use futures_util::FutureExt;
-    use http_body_util::BodyExt;
-    use http_body_util::StreamBody;
+    use http_body_util::{BodyExt, StreamBody};
 
     use super::*;
 

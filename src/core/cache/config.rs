@@ -5,9 +5,7 @@ use std::time::Duration;
 
 use crate::api::ResourceVersion;
 use crate::cache::groups::GroupLimits;
-use crate::cache::log::EventLog;
-use crate::cache::log::EvictedBytes;
-use crate::cache::log::LogBytes;
+use crate::cache::log::{EventLog, EvictedBytes, LogBytes};
 
 /// Which labels and fields a cache indexes, and how much history it keeps.
 #[derive(Clone, Debug)]

@@ -5,10 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use crate::api::ResourceVersion;
-use crate::cache::log::Batch;
-use crate::cache::log::Event;
-use crate::cache::log::Expired;
-use crate::cache::log::PositionEvicted;
+use crate::cache::log::{Batch, Event, Expired, PositionEvicted};
 use crate::cache::objects::Snapshot;
 use crate::cache::reader::Reader;
 use crate::cache::state::SharedCache;

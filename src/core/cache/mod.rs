@@ -100,34 +100,19 @@ mod write;
 #[cfg(test)]
 mod tests;
 
-pub use bridge::Bridge;
-pub use bridge::BridgeItem;
-pub use bridge::BridgeProgress;
-pub use bridge::BridgeTotals;
-pub use bridge::BridgeWriter;
-pub use bridge::BridgedWatch;
-pub use bridge::Gap;
+pub use bridge::{
+    Bridge, BridgeItem, BridgeProgress, BridgeTotals, BridgeWriter, BridgedWatch, Gap,
+};
 pub use config::Config;
-pub use groups::GroupLimits;
-pub use groups::group_weight;
-pub use log::Event;
-pub use log::EvictedBytes;
-pub use log::Expired;
+pub use groups::{GroupLimits, group_weight};
+pub use log::{Event, EvictedBytes, Expired};
 pub use log_cursor::LogCursor;
 pub use objects::Snapshot;
 pub use reader::Reader;
-pub use stats::EpochCause;
-pub use stats::Stats;
+pub use stats::{EpochCause, Stats};
 pub use wake::Dispatcher;
-pub use watch::InitialObjects;
-pub use watch::WatchError;
-pub use watch::WatchFrom;
-pub use watch::WatchItem;
-pub use watch::WatchStream;
-pub use write::Relist;
-pub use write::ReplaceOutcome;
-pub use write::WentBack;
-pub use write::Writer;
+pub use watch::{InitialObjects, WatchError, WatchFrom, WatchItem, WatchStream};
+pub use write::{Relist, ReplaceOutcome, WentBack, Writer};
 
 /// Creates an empty cache, which is not ready until the first [`Writer::replace`].
 pub fn cache(config: Config) -> (Writer, Reader) {

@@ -2,27 +2,20 @@
 
 use std::future::poll_fn;
 use std::sync::Arc;
-use std::sync::atomic::AtomicU64;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::task::Poll;
 
-use tokio::time::Instant;
-use tokio::time::timeout_at;
+use tokio::time::{Instant, timeout_at};
 
-use crate::api::ResourceVersion;
-use crate::api::Selection;
+use crate::api::{ResourceVersion, Selection};
 use crate::cache::bridge::Gap;
 use crate::cache::log::Expired;
 use crate::cache::log_cursor::LogCursor;
 use crate::cache::objects::Snapshot;
-use crate::cache::state::SharedCache;
-use crate::cache::state::State;
+use crate::cache::state::{SharedCache, State};
 use crate::cache::stats::Stats;
-use crate::cache::wake::Registration;
-use crate::cache::wake::WakeSet;
-use crate::cache::watch::WatchError;
-use crate::cache::watch::WatchFrom;
-use crate::cache::watch::WatchStream;
+use crate::cache::wake::{Registration, WakeSet};
+use crate::cache::watch::{WatchError, WatchFrom, WatchStream};
 use crate::mutation;
 use crate::mutation::Mutation;
 
@@ -332,15 +325,12 @@ impl Reader {
 mod tests {
     use std::pin::pin;
     use std::sync::atomic::AtomicUsize;
-    use std::task::Context;
-    use std::task::Wake;
-    use std::task::Waker;
+    use std::task::{Context, Wake, Waker};
 
     use super::*;
     use crate::api::EventType;
     use crate::cache::cache;
-    use crate::cache::tests::support::config;
-    use crate::cache::tests::support::object;
+    use crate::cache::tests::support::{config, object};
 
     #[derive(Default)]
     struct Wakes(AtomicUsize);

@@ -1,26 +1,16 @@
 //! The state that the writer and all readers of a cache share, and the lock that guards it.
 
 use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
-use std::sync::atomic::AtomicU32;
-use std::sync::atomic::AtomicU64;
-use std::sync::atomic::AtomicUsize;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 
-use parking_lot::Mutex;
-use parking_lot::RwLock;
+use parking_lot::{Mutex, RwLock};
 use tokio::time::Instant;
 
 use crate::api::ResourceVersion;
 use crate::cache::config::Config;
 use crate::cache::groups::Interest;
-use crate::cache::log::EventLog;
-use crate::cache::log::NewEntries;
-use crate::cache::log::Retention;
-use crate::cache::objects::Content;
-use crate::cache::objects::Pins;
-use crate::cache::objects::Snapshot;
-use crate::cache::objects::Store;
+use crate::cache::log::{EventLog, NewEntries, Retention};
+use crate::cache::objects::{Content, Pins, Snapshot, Store};
 use crate::cache::stats::EpochCause;
 use crate::cache::update::NewObjects;
 use crate::cache::wake::WakeSet;

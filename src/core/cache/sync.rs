@@ -1,9 +1,7 @@
 //! The atomics, locks and thread-local variables of the wake protocol. The crate `tests/loom` has
 //! another version of this file, and runs the protocol in all orders in which threads can meet.
 
-pub(in crate::cache) use std::sync::atomic::AtomicBool;
-pub(in crate::cache) use std::sync::atomic::AtomicU64;
+pub(in crate::cache) use std::sync::atomic::{AtomicBool, AtomicU64};
 pub(in crate::cache) use std::thread_local;
 
-pub(in crate::cache) use parking_lot::Mutex;
-pub(in crate::cache) use parking_lot::RwLock;
+pub(in crate::cache) use parking_lot::{Mutex, RwLock};

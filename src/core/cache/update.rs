@@ -5,12 +5,9 @@ use std::sync::Arc;
 use bytes::Bytes;
 use tokio::time::Instant;
 
-use crate::api::EventType;
-use crate::api::Object;
-use crate::api::ResourceVersion;
+use crate::api::{EventType, Object, ResourceVersion};
 use crate::cache::log::Event;
-use crate::cache::objects::Content;
-use crate::cache::objects::Store;
+use crate::cache::objects::{Content, Store};
 
 /// New objects and new events, applied together in one critical section.
 pub(super) struct Update {

@@ -2,8 +2,7 @@
 
 use std::borrow::Cow;
 
-use crate::api::FieldValue;
-use crate::api::SelectableFields;
+use crate::api::{FieldValue, SelectableFields};
 
 /// A node of the merged paths: one step, such as `spec`, is the edge to a child.
 #[derive(Debug)]

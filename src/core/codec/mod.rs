@@ -24,36 +24,17 @@ mod type_meta;
 #[cfg(test)]
 mod tests;
 
-pub use decode::Decoder;
-pub use decode::FrameSplitter;
-pub use decode::ListDecoder;
-pub use encode::BookmarkTemplate;
-pub use encode::Encoder;
-pub use encode::ListItems;
-pub use encode::ListMetadata;
-pub use encode::ListParts;
-pub use encode::Work;
+pub use decode::{Decoder, FrameSplitter, ListDecoder};
+pub use encode::{BookmarkTemplate, Encoder, ListItems, ListMetadata, ListParts, Work};
 pub use error::Error;
-pub use json::Indenter;
-pub use json::indented;
+pub use json::{Indenter, indented};
 pub use metadata::OBJECT_META;
-pub use negotiate::MetaVersion;
-pub use negotiate::Negotiated;
-pub use negotiate::ReadVerb;
-pub use negotiate::Representation;
-pub use negotiate::View;
-pub use negotiate::negotiate;
+pub use negotiate::{MetaVersion, Negotiated, ReadVerb, Representation, View, negotiate};
 pub use protobuf::protobuf_to_json;
 pub use status::decode_status;
 pub use status_format::StatusFormat;
-pub use table::Clock;
-pub use table::ColumnDefinition;
-pub use table::IncludeObject;
-pub use table::KeptRows;
-pub use table::Printer;
-pub use table::RowMemory;
-pub use table::RowObject;
-pub use table::TableView;
-pub use table::TableWriter;
-pub use table::put_json;
+pub use table::{
+    Clock, ColumnDefinition, IncludeObject, KeptRows, Printer, RowMemory, RowObject, TableView,
+    TableWriter, put_json,
+};
 pub use type_meta::TypeMeta;

@@ -1,16 +1,9 @@
 //! Decodes and encodes a Status in both wire formats.
 
-use super::Error;
 use super::json::Scanner;
-use super::protobuf;
-use super::protobuf::Fields;
-use super::protobuf::put_bytes;
-use super::protobuf::put_number;
-use crate::api::Status;
-use crate::api::StatusCause;
-use crate::api::StatusDetails;
-use crate::api::WireFormat;
-use crate::api::escape_as_go;
+use super::protobuf::{Fields, put_bytes, put_number};
+use super::{Error, protobuf};
+use crate::api::{Status, StatusCause, StatusDetails, WireFormat, escape_as_go};
 
 /// Maximum length in bytes of the message that is made from an error answer that is not a Status.
 const MESSAGE_LIMIT: usize = 2048;

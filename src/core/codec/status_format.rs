@@ -2,12 +2,9 @@
 
 use bytes::Bytes;
 
-use super::Encoder;
-use super::Negotiated;
 use super::negotiate::negotiate_status;
-use crate::api::Status;
-use crate::api::WireFormat;
-use crate::api::escape_as_go;
+use super::{Encoder, Negotiated};
+use crate::api::{Status, WireFormat, escape_as_go};
 
 /// The format of a Status that is the body of an answer.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
@@ -78,9 +75,7 @@ mod tests {
 
     #[test]
     fn only_clauses_without_conversion_count() {
-        use StatusFormat::IndentedJson;
-        use StatusFormat::Json;
-        use StatusFormat::Protobuf;
+        use StatusFormat::{IndentedJson, Json, Protobuf};
         let table = "application/json;as=Table;v=v1;g=meta.k8s.io";
         let kubectl = format!("{table},application/json");
         for (accept, is_pretty, expected) in [

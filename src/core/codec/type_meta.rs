@@ -2,11 +2,8 @@
 
 use bytes::Bytes;
 
-use super::Error;
-use super::MetaVersion;
-use super::json;
 use super::json::Scanner;
-use super::protobuf;
+use super::{Error, MetaVersion, json, protobuf};
 use crate::api::WireFormat;
 
 /// The kind and apiVersion of a resource's objects, and their position in JSON objects.

@@ -2,9 +2,7 @@
 
 use std::future::Future;
 use std::pin::pin;
-use std::task::Context;
-use std::task::Poll;
-use std::task::ready;
+use std::task::{Context, Poll, ready};
 
 use tokio::task::yield_now;
 

@@ -1,12 +1,8 @@
 //! A queue for something of which few can be had at a time: questions in flight, for example.
 
-use std::collections::HashMap;
-use std::collections::VecDeque;
-use std::hash::BuildHasher;
-use std::hash::Hash;
-use std::hash::RandomState;
-use std::sync::Arc;
-use std::sync::OnceLock;
+use std::collections::{HashMap, VecDeque};
+use std::hash::{BuildHasher, Hash, RandomState};
+use std::sync::{Arc, OnceLock};
 
 use parking_lot::Mutex;
 use tokio::sync::oneshot;
@@ -264,12 +260,10 @@ mod tests {
     use std::time::Duration;
 
     use futures_util::FutureExt;
-    use rand::Rng;
-    use rand::SeedableRng;
     use rand::rngs::StdRng;
+    use rand::{Rng, SeedableRng};
     use tokio::task::JoinSet;
-    use tokio::time::sleep;
-    use tokio::time::timeout;
+    use tokio::time::{sleep, timeout};
 
     use super::*;
 

@@ -8,19 +8,14 @@ use std::fmt;
 use std::future::Future;
 use std::hash::Hash;
 use std::sync::Arc;
-use std::sync::atomic::AtomicU32;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 use futures_util::FutureExt;
-use futures_util::future::BoxFuture;
-use futures_util::future::Shared;
-use futures_util::future::WeakShared;
+use futures_util::future::{BoxFuture, Shared, WeakShared};
 use parking_lot::Mutex;
-use tokio::sync::Notify;
-use tokio::sync::Semaphore;
-use tokio::time::Instant;
-use tokio::time::sleep_until;
+use tokio::sync::{Notify, Semaphore};
+use tokio::time::{Instant, sleep_until};
 
 /// Maximum number of calls in flight. If it were one, a caller that arrives just after a call was
 /// started would wait for the time of two calls.
@@ -268,11 +263,9 @@ mod tests {
     use std::sync::atomic::AtomicUsize;
 
     use futures_util::future::join_all;
-    use rand::Rng;
-    use rand::SeedableRng;
     use rand::rngs::StdRng;
-    use tokio::time::sleep;
-    use tokio::time::timeout;
+    use rand::{Rng, SeedableRng};
+    use tokio::time::{sleep, timeout};
 
     use super::*;
 

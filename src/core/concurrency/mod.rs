@@ -11,11 +11,6 @@ mod revocable;
 
 pub use coop_budget::CoopBudget;
 pub use drop_elsewhere::drop_elsewhere;
-pub use fair_queue::Asker;
-pub use fair_queue::AskerId;
-pub use fair_queue::FairQueue;
-pub use fair_queue::Full;
-pub use fair_queue::Permit;
-pub use group_commit::CallSpacing;
-pub use group_commit::GroupCommit;
+pub use fair_queue::{Asker, AskerId, FairQueue, Full, Permit};
+pub use group_commit::{CallSpacing, GroupCommit};
 pub use revocable::Revocable;

@@ -12,41 +12,25 @@
 //! A bridge sends its requests with kubefan's identity, as informers do. Only watches that the
 //! cache may answer get here.
 
-use std::collections::HashMap;
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
-use std::sync::atomic::AtomicU64;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use futures_util::StreamExt;
 use futures_util::stream::FuturesUnordered;
 use parking_lot::Mutex;
 use tokio::sync::mpsc;
-use tokio::time::Instant;
-use tokio::time::sleep;
-use tokio::time::timeout;
+use tokio::time::{Instant, sleep, timeout};
 
-use crate::api::ResourceVersion;
-use crate::api::Status;
-use crate::api::WatchEvent;
-use crate::cache::Bridge;
-use crate::cache::BridgeProgress;
-use crate::cache::BridgeTotals;
-use crate::cache::BridgeWriter;
-use crate::cache::BridgedWatch;
-use crate::cache::EvictedBytes;
-use crate::cache::Gap;
-use crate::concurrency::AskerId;
-use crate::concurrency::FairQueue;
-use crate::concurrency::Permit;
+use crate::api::{ResourceVersion, Status, WatchEvent};
+use crate::cache::{
+    Bridge, BridgeProgress, BridgeTotals, BridgeWriter, BridgedWatch, EvictedBytes, Gap,
+};
+use crate::concurrency::{AskerId, FairQueue, Permit};
 use crate::shutdown::Shutdown;
 use crate::telemetry::Samples;
-use crate::upstream::Error;
-use crate::upstream::ListerWatcher;
-use crate::upstream::ResumePoint;
-use crate::upstream::Scope;
-use crate::upstream::WatchCall;
+use crate::upstream::{Error, ListerWatcher, ResumePoint, Scope, WatchCall};
 
 /// How many bridges of the process may read an upstream watch concurrently.
 const MAX_OPEN: usize = 64;

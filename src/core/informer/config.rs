@@ -2,13 +2,9 @@
 
 use std::time::Duration;
 
+use super::{FreshnessPolicies, FreshnessPolicy, Hooks, InformerSpec};
 use crate::cache;
 use crate::cache::GroupLimits;
-
-use super::FreshnessPolicies;
-use super::FreshnessPolicy;
-use super::Hooks;
-use super::InformerSpec;
 
 /// Settings that an [`InformerSet`](super::InformerSet) applies to all its informers.
 #[derive(Clone, Debug)]

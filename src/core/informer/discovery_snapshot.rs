@@ -5,12 +5,9 @@ use std::sync::Arc;
 
 use parking_lot::Mutex;
 
-use crate::api::GroupVersionResource;
-use crate::api::SelectableFields;
+use super::{CacheSettings, ResourceRules};
+use crate::api::{GroupVersionResource, SelectableFields};
 use crate::upstream::RestMapper;
-
-use super::CacheSettings;
-use super::ResourceRules;
 
 /// One result of discovery.
 pub(super) struct DiscoverySnapshot {

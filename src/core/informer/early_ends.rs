@@ -13,15 +13,10 @@ use std::time::Duration;
 
 use rand::Rng;
 use tokio::sync::mpsc;
-use tokio::time::Instant;
-use tokio::time::sleep;
+use tokio::time::{Instant, sleep};
 
-use super::Informer;
-use super::InformerSet;
-use super::LiveRestMapper;
-use super::ProofError;
-use super::ProofRequest;
 use super::upgrade::RELIST_PAUSE_MS;
+use super::{Informer, InformerSet, LiveRestMapper, ProofError, ProofRequest};
 
 /// A watch that ends so soon after the list that it follows may be of the time before a change that
 /// was listed: the API server ends such watches after about a second.

@@ -10,12 +10,9 @@ use parking_lot::Mutex;
 use serde::de::IgnoredAny;
 use tokio::time::Instant;
 
-use crate::api::GroupVersionResource;
-use crate::api::SelectableFields;
-use crate::upstream::Client;
-use crate::upstream::Error;
-
 use super::Informer;
+use crate::api::{GroupVersionResource, SelectableFields};
+use crate::upstream::{Client, Error};
 
 /// How long no field of a resource is asked about after the API server gave no answer.
 const RETRY_PAUSE: Duration = Duration::from_secs(60);

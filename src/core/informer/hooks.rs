@@ -1,23 +1,15 @@
 //! Hooks: functions of a program that informers call.
 
 use std::fmt;
-use std::panic::AssertUnwindSafe;
-use std::panic::catch_unwind;
-use std::sync::Arc;
-use std::sync::Weak;
-use std::sync::atomic::AtomicU64;
-use std::sync::atomic::Ordering;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Weak};
 
 use parking_lot::Mutex;
-use serde_json::Map;
-use serde_json::Value;
+use serde_json::{Map, Value};
 
-use crate::api::Object;
-use crate::api::ObjectValues;
-use crate::api::Resource;
-
-use super::Cause;
-use super::Error;
+use super::{Cause, Error};
+use crate::api::{Object, ObjectValues, Resource};
 
 /// The members of `metadata` that a transform cannot change.
 const IDENTITY: [&str; 4] = ["name", "namespace", "uid", "resourceVersion"];

@@ -1,46 +1,24 @@
 //! One running informer: the reader of its cache, and everything else that answers need.
 
 use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
-use std::sync::atomic::AtomicU64;
-use std::sync::atomic::AtomicUsize;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use parking_lot::Mutex;
-use tokio::sync::Notify;
-use tokio::sync::Semaphore;
+use tokio::sync::{Notify, Semaphore};
 use tokio::time::Instant;
 
-use crate::api::Resource;
-use crate::api::ResourceVersion;
-use crate::api::SelectableFields;
-use crate::api::Selection;
-use crate::api::WireFormat;
-use crate::cache::BridgedWatch;
-use crate::cache::Reader;
-use crate::cache::WatchError;
+use super::bridges::Bridges;
+use super::hooks::{ResourceHooks, TransformId};
+use super::{
+    CacheSettings, Freshness, FreshnessMetrics, FreshnessPolicy, InformerSpec, ObjectContent,
+    Proof, ProofError, ProofMethod, ProofRequest, ReflectorMetrics, RelistHandle, WireShape,
+};
+use crate::api::{Resource, ResourceVersion, SelectableFields, Selection, WireFormat};
+use crate::cache::{BridgedWatch, Reader, WatchError};
 use crate::codec::Encoder;
 use crate::concurrency::AskerId;
-use crate::upstream::ResourceClient;
-use crate::upstream::Scope;
-
-use super::CacheSettings;
-use super::Freshness;
-use super::FreshnessMetrics;
-use super::FreshnessPolicy;
-use super::InformerSpec;
-use super::ObjectContent;
-use super::Proof;
-use super::ProofError;
-use super::ProofMethod;
-use super::ProofRequest;
-use super::ReflectorMetrics;
-use super::RelistHandle;
-use super::WireShape;
-use super::bridges::Bridges;
-use super::hooks::ResourceHooks;
-use super::hooks::TransformId;
+use crate::upstream::{ResourceClient, Scope};
 
 /// How many reads that could not be proven fresh may be forwarded concurrently, per informer. When
 /// the API server is slow, a thousand readers must not cause a thousand lists. Guarded by

@@ -3,9 +3,7 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use crate::api::ObjectKey;
-use crate::api::ResourceVersion;
-use crate::api::Selection;
+use crate::api::{ObjectKey, ResourceVersion, Selection};
 use crate::cache::Snapshot;
 use crate::upstream::Definition;
 

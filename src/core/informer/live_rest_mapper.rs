@@ -10,42 +10,25 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use arc_swap::ArcSwap;
-use arc_swap::ArcSwapOption;
+use arc_swap::{ArcSwap, ArcSwapOption};
 use parking_lot::Mutex;
 use tokio::sync::Notify;
-use tokio::time::Instant;
-use tokio::time::MissedTickBehavior;
+use tokio::time::{Instant, MissedTickBehavior};
 
-use crate::api::GroupVersionResource;
-use crate::api::Object;
-use crate::api::Selection;
-use crate::api::WireFormat;
-use crate::cache::WatchFrom;
-use crate::cache::WatchItem;
-use crate::codec::Clock;
-use crate::upstream::Client;
-use crate::upstream::Definition;
-use crate::upstream::Discovery;
-use crate::upstream::Error;
-use crate::upstream::NotCacheable;
-use crate::upstream::PolledVersion;
-use crate::upstream::RestMapper;
-
-use super::Informer;
-use super::InformerSet;
-use super::InformerSpec;
-use super::ResourceRules;
-use super::RuleError;
-use super::discovery_snapshot::Details;
-use super::discovery_snapshot::DiscoverySnapshot;
+use super::discovery_snapshot::{Details, DiscoverySnapshot};
 use super::early_ends::relist_after_early_ends;
 use super::field_checks::FieldChecks;
 use super::known_definitions::KnownDefinitions;
 use super::refresh_schedule::RefreshSchedule;
 use super::seen_versions::SeenVersions;
-use super::upgrade::Poll;
-use super::upgrade::relist_after_upgrades;
+use super::upgrade::{Poll, relist_after_upgrades};
+use super::{Informer, InformerSet, InformerSpec, ResourceRules, RuleError};
+use crate::api::{GroupVersionResource, Object, Selection, WireFormat};
+use crate::cache::{WatchFrom, WatchItem};
+use crate::codec::Clock;
+use crate::upstream::{
+    Client, Definition, Discovery, Error, NotCacheable, PolledVersion, RestMapper,
+};
 
 /// Interval of polls of discovery, and longest pause between refreshes for unknown resources.
 const POLL_INTERVAL: Duration = Duration::from_secs(60);

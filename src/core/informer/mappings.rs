@@ -2,14 +2,9 @@
 
 use std::sync::Arc;
 
-use crate::api::GroupVersionKind;
-use crate::api::GroupVersionResource;
-use crate::api::Resource;
-use crate::upstream::MappingError;
-use crate::upstream::PartialResource;
-use crate::upstream::RestMapper;
-
 use super::LiveRestMapper;
+use crate::api::{GroupVersionKind, GroupVersionResource, Resource};
+use crate::upstream::{MappingError, PartialResource, RestMapper};
 
 /// A resource or kind that is not found causes a refresh of discovery in the background, as for
 /// [`LiveRestMapper::informer_spec`]; a later call may find it.

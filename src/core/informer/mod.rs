@@ -56,39 +56,18 @@ mod wire_shape;
 
 pub use bridges::BridgeLimits;
 pub use config::Config;
-pub use freshness::Freshness;
-pub use freshness::FreshnessMetrics;
-pub use freshness::FreshnessPolicies;
-pub use freshness::FreshnessPolicy;
-pub use freshness::Proof;
-pub use freshness::ProofError;
-pub use freshness::ProofMethod;
-pub use freshness::ProofRequest;
-pub use hooks::Failure;
-pub use hooks::Hooks;
-pub use hooks::TransformId;
-pub use informer::Informer;
-pub use informer::InformerHold;
+pub use freshness::{
+    Freshness, FreshnessMetrics, FreshnessPolicies, FreshnessPolicy, Proof, ProofError,
+    ProofMethod, ProofRequest,
+};
+pub use hooks::{Failure, Hooks, TransformId};
+pub use informer::{Informer, InformerHold};
 pub use live_rest_mapper::LiveRestMapper;
-pub use reflector::Backoff;
-pub use reflector::BackoffConfig;
-pub use reflector::Cause;
-pub use reflector::Error;
-pub use reflector::Reflector;
-pub use reflector::ReflectorConfig;
-pub use reflector::ReflectorEnd;
-pub use reflector::ReflectorMetrics;
-pub use reflector::RelistHandle;
-pub use reflector::RelistRequests;
-pub use reflector::Signals;
-pub use reflector::relist_channel;
-pub use resource_rules::CacheSettings;
-pub use resource_rules::ResourceRule;
-pub use resource_rules::ResourceRules;
-pub use resource_rules::RuleError;
-pub use set::InformerSet;
-pub use set::Requirement;
-pub use set::StartError;
-pub use spec::InformerSpec;
-pub use spec::ObjectContent;
+pub use reflector::{
+    Backoff, BackoffConfig, Cause, Error, Reflector, ReflectorConfig, ReflectorEnd,
+    ReflectorMetrics, RelistHandle, RelistRequests, Signals, relist_channel,
+};
+pub use resource_rules::{CacheSettings, ResourceRule, ResourceRules, RuleError};
+pub use set::{InformerSet, Requirement, StartError};
+pub use spec::{InformerSpec, ObjectContent};
 pub use wire_shape::WireShape;

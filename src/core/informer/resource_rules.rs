@@ -3,19 +3,12 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::api::Field;
-use crate::api::FieldSelector;
-use crate::api::FieldTerm;
-use crate::api::GroupVersionResource;
-use crate::api::LabelSelector;
-use crate::api::Malformed;
-use crate::api::RawFieldSelector;
-use crate::api::Resource;
-use crate::api::SelectableFields;
-use crate::api::Selection;
-use crate::upstream::RestMapper;
-
 use super::FreshnessPolicy;
+use crate::api::{
+    Field, FieldSelector, FieldTerm, GroupVersionResource, LabelSelector, Malformed,
+    RawFieldSelector, Resource, SelectableFields, Selection,
+};
+use crate::upstream::RestMapper;
 
 /// The rules of all resources. A resource without a rule may be cached completely.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

@@ -1,11 +1,8 @@
 //! The metrics of each informer, which are sampled at each scrape.
 
+use super::{Informer, InformerSet, ObjectContent};
 use crate::cache::Stats;
 use crate::telemetry::Samples;
-
-use super::Informer;
-use super::InformerSet;
-use super::ObjectContent;
 
 /// Name, help text and value of a metric.
 type Metric = (&'static str, &'static str, f64);

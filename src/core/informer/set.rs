@@ -12,45 +12,26 @@ use std::sync::Arc;
 use arc_swap::ArcSwap;
 use dashmap::DashMap;
 use parking_lot::Mutex;
+use required::RequiredInformer;
+pub use required::Requirement;
 use tokio::sync::Notify;
 use tokio::time::Instant;
 use tracing::Instrument;
 
-use crate::api::FieldSelector;
-use crate::api::GroupVersionResource;
-use crate::api::Selection;
-use crate::api::WireFormat;
-use crate::cache;
-use crate::cache::EvictedBytes;
-use crate::codec::Decoder;
-use crate::shutdown::Phase;
-use crate::shutdown::Shutdown;
-use crate::upstream::Client;
-use crate::upstream::ResourceClient;
-use crate::upstream::Scope;
-use crate::upstream::Warnings;
-
-use super::BridgeLimits;
-use super::Config;
-use super::Freshness;
-use super::Hooks;
-use super::Informer;
-use super::InformerSpec;
-use super::ObjectContent;
-use super::Reflector;
-use super::ReflectorConfig;
-use super::ReflectorMetrics;
-use super::Signals;
-use super::WireShape;
 use super::bridges::Bridges;
 use super::hooks::TransformId;
 use super::informer::OwnTransform;
 use super::reflector::WatchLists;
-use super::relist_channel;
-
-use required::RequiredInformer;
-
-pub use required::Requirement;
+use super::{
+    BridgeLimits, Config, Freshness, Hooks, Informer, InformerSpec, ObjectContent, Reflector,
+    ReflectorConfig, ReflectorMetrics, Signals, WireShape, relist_channel,
+};
+use crate::api::{FieldSelector, GroupVersionResource, Selection, WireFormat};
+use crate::cache;
+use crate::cache::EvictedBytes;
+use crate::codec::Decoder;
+use crate::shutdown::{Phase, Shutdown};
+use crate::upstream::{Client, ResourceClient, Scope, Warnings};
 
 /// Why [`InformerSet::get_or_start`] returns no informer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
@@ -600,10 +581,7 @@ mod tests {
     use std::time::Duration;
 
     use super::*;
-    use crate::api::LabelSelector;
-    use crate::api::RawFieldSelector;
-    use crate::api::Resource;
-    use crate::api::SelectableFields;
+    use crate::api::{LabelSelector, RawFieldSelector, Resource, SelectableFields};
     use crate::informer::ResourceRule;
     use crate::shutdown;
     use crate::telemetry::Registry;

@@ -2,13 +2,9 @@
 
 use std::sync::Arc;
 
-use crate::api::Resource;
-use crate::api::SelectableFields;
-use crate::api::Selection;
-use crate::api::WireFormat;
-use crate::upstream::Scope;
-
 use super::CacheSettings;
+use crate::api::{Resource, SelectableFields, Selection, WireFormat};
+use crate::upstream::Scope;
 
 /// What a cache has of each object.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]

@@ -6,16 +6,10 @@ use std::time::Duration;
 
 use rand::Rng;
 use tokio::sync::Notify;
-use tokio::time::Instant;
-use tokio::time::MissedTickBehavior;
-use tokio::time::interval;
-use tokio::time::sleep;
-use tokio::time::sleep_until;
-
-use crate::upstream::Client;
-use crate::upstream::PolledVersion;
+use tokio::time::{Instant, MissedTickBehavior, interval, sleep, sleep_until};
 
 use super::InformerSet;
+use crate::upstream::{Client, PolledVersion};
 
 /// Interval of polls of the API server's version.
 const POLL_INTERVAL: Duration = Duration::from_secs(60);
@@ -154,8 +148,7 @@ impl ServerVersion {
 
 #[cfg(test)]
 mod tests {
-    use std::cell::Cell;
-    use std::cell::RefCell;
+    use std::cell::{Cell, RefCell};
 
     use parking_lot::Mutex;
     use tokio::time::timeout;

@@ -5,12 +5,9 @@ use std::sync::Arc;
 use arc_swap::ArcSwap;
 use bytes::Bytes;
 
-use crate::api::WireFormat;
-use crate::codec::BookmarkTemplate;
-use crate::codec::Encoder;
-use crate::codec::TypeMeta;
-
 use super::InformerSpec;
+use crate::api::WireFormat;
+use crate::codec::{BookmarkTemplate, Encoder, TypeMeta};
 
 /// The encoder of a resource, adapted to the bookmarks that upstream sends.
 ///
@@ -76,8 +73,7 @@ impl WireShape {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::api::GroupVersionResource;
-    use crate::api::Resource;
+    use crate::api::{GroupVersionResource, Resource};
 
     fn bookmark(version: u64, more: &str) -> Bytes {
         format!(

@@ -1,16 +1,12 @@
 //! Ends the process by signals that its program does not take, because it hangs or waits for
 //! something else.
 
-use std::io;
-use std::thread;
+use std::{io, thread};
 
 use parking_lot::Mutex;
 use tokio::runtime::Builder;
-use tokio::signal::unix::Signal;
-use tokio::signal::unix::SignalKind;
-use tokio::signal::unix::signal;
-use tokio::time::Duration;
-use tokio::time::Instant;
+use tokio::signal::unix::{Signal, SignalKind, signal};
+use tokio::time::{Duration, Instant};
 
 /// How long a program may take to notice a signal before a further one ends the process.
 const PATIENCE: Duration = Duration::from_secs(1);

@@ -7,28 +7,18 @@
 use std::fmt;
 use std::future::Future;
 use std::pin::Pin;
-use std::sync::Arc;
-use std::sync::OnceLock;
-use std::sync::atomic::AtomicUsize;
-use std::sync::atomic::Ordering;
-use std::task::Context;
-use std::task::Poll;
-use std::task::ready;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, OnceLock};
+use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
+pub use signals::Signals;
 use tokio::runtime::Handle;
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
-use tokio::time::Sleep;
-use tokio::time::sleep;
-use tokio::time::timeout;
-use tracing::info;
-use tracing::warn;
-
-use waiters::Waiter;
-use waiters::Waiters;
-
-pub use signals::Signals;
+use tokio::time::{Sleep, sleep, timeout};
+use tracing::{info, warn};
+use waiters::{Waiter, Waiters};
 
 mod last_resort;
 mod signals;

@@ -1,12 +1,9 @@
 //! The signals that request the end of the process.
 
-use std::fmt;
 use std::future::pending;
-use std::io;
+use std::{fmt, io};
 
-use tokio::signal::unix::Signal;
-use tokio::signal::unix::SignalKind;
-use tokio::signal::unix::signal;
+use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::mpsc;
 
 use super::last_resort::LastResort;

@@ -4,11 +4,7 @@ use std::time::Duration;
 use tokio::sync::oneshot;
 use tokio::time::Instant;
 
-use crate::shutdown::Config;
-use crate::shutdown::Outcome;
-use crate::shutdown::Phase;
-use crate::shutdown::Shutdown;
-use crate::shutdown::Signals;
+use crate::shutdown::{Config, Outcome, Phase, Shutdown, Signals};
 
 fn shutdown(grace_seconds: u64) -> Shutdown {
     Shutdown::new(Config {

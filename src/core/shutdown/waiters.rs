@@ -1,11 +1,8 @@
 //! The wakers of the futures that wait for a phase. A future registers its waker once, not at each
 //! poll.
 
-use std::sync::atomic::AtomicU8;
-use std::sync::atomic::Ordering;
-use std::task::Context;
-use std::task::Poll;
-use std::task::Waker;
+use std::sync::atomic::{AtomicU8, Ordering};
+use std::task::{Context, Poll, Waker};
 
 use parking_lot::Mutex;
 

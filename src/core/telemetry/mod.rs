@@ -12,24 +12,14 @@ use std::str::FromStr;
 use std::sync::Arc;
 
 use parking_lot::Mutex;
-use prometheus::Histogram;
-use prometheus::HistogramOpts;
-use prometheus::HistogramVec;
-use prometheus::IntCounter;
-use prometheus::IntCounterVec;
-use prometheus::IntGauge;
-use prometheus::IntGaugeVec;
-use prometheus::Opts;
-use prometheus::TextEncoder;
 use prometheus::core::Collector;
 #[cfg(target_os = "linux")]
 use prometheus::process_collector::ProcessCollector;
-use prometheus::proto::Counter;
-use prometheus::proto::Gauge;
-use prometheus::proto::LabelPair;
-use prometheus::proto::Metric;
-use prometheus::proto::MetricFamily;
-use prometheus::proto::MetricType;
+use prometheus::proto::{Counter, Gauge, LabelPair, Metric, MetricFamily, MetricType};
+use prometheus::{
+    Histogram, HistogramOpts, HistogramVec, IntCounter, IntCounterVec, IntGauge, IntGaugeVec, Opts,
+    TextEncoder,
+};
 use tracing_subscriber::EnvFilter;
 use tracing_subscriber::filter::ParseError;
 

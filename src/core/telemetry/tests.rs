@@ -1,8 +1,4 @@
-use crate::telemetry::LogConfig;
-use crate::telemetry::LogFormat;
-use crate::telemetry::Registry;
-use crate::telemetry::SECONDS_BUCKETS;
-use crate::telemetry::filter;
+use crate::telemetry::{LogConfig, LogFormat, Registry, SECONDS_BUCKETS, filter};
 
 #[test]
 fn verbosity_and_rust_log_make_the_filter() {

@@ -1,23 +1,17 @@
 //! Reads the bodies of answers within limits, and converts failures to [`Error::Answer`].
 
-use std::time::Duration;
-use std::time::SystemTime;
+use std::time::{Duration, SystemTime};
 
-use bytes::Bytes;
-use bytes::BytesMut;
-use http::HeaderMap;
-use http::Response;
-use http::header::CONTENT_TYPE;
-use http::header::DATE;
-use http::header::RETRY_AFTER;
+use bytes::{Bytes, BytesMut};
+use http::header::{CONTENT_TYPE, DATE, RETRY_AFTER};
+use http::{HeaderMap, Response};
 use http_body::Body as _;
 use http_body_util::BodyExt;
 use jiff::fmt::rfc2822;
 
-use crate::codec::decode_status;
-
 use super::Error;
 use crate::body::Body;
+use crate::codec::decode_status;
 
 /// The largest body of a failure, in bytes, that is read.
 const FAILURE_LIMIT: usize = 1 << 20;

@@ -3,24 +3,18 @@
 
 use std::sync::Arc;
 
-use http::HeaderValue;
-use http::Request;
-use http::Response;
-use http::Uri;
 use http::header::HOST;
-use hyper::client::conn::http1;
-use hyper::client::conn::http2;
+use http::{HeaderValue, Request, Response, Uri};
+use hyper::client::conn::{http1, http2};
 use hyper::rt::Executor;
-use hyper_util::rt::TokioExecutor;
-use hyper_util::rt::TokioTimer;
+use hyper_util::rt::{TokioExecutor, TokioTimer};
 use tokio::sync::Mutex;
 
 use super::connect::connector::Connector;
 use super::connect::runtime_executor::RuntimeExecutor;
 use super::connect::transport::MaybeSent;
 use crate::body;
-use crate::body::Body;
-use crate::body::BoxError;
+use crate::body::{Body, BoxError};
 
 /// The HTTP version of a dedicated connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -5,12 +5,9 @@ use std::time::Duration;
 
 use kube::client::AuthError;
 
-use crate::api::Status;
-
-use super::connect::PluginError;
-use super::connect::ServerCertificateError;
-use super::connect::credentials_problem;
 use super::connect::replay::BrokenBody;
+use super::connect::{PluginError, ServerCertificateError, credentials_problem};
+use crate::api::Status;
 
 /// A failed call to the API server.
 #[derive(Debug, thiserror::Error)]
@@ -171,8 +168,7 @@ impl Error {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::api::StatusCause;
-    use crate::api::StatusDetails;
+    use crate::api::{StatusCause, StatusDetails};
 
     fn answer(status: Status) -> Error {
         Error::Answer {

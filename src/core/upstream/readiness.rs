@@ -1,9 +1,7 @@
 //! Whether the API server says that it is ready.
 
-use super::Client;
-use super::Error;
-use super::Identity;
 use super::client::get;
+use super::{Client, Error, Identity};
 
 /// The path at which an API server says so. Every user may read it by default.
 const READINESS: &str = "/readyz";

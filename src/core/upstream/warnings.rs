@@ -1,9 +1,8 @@
 //! The API server's `Warning` headers, such as for a deprecated version, for answers from caches.
 
 use arc_swap::ArcSwap;
-use http::HeaderMap;
-use http::HeaderValue;
 use http::header::WARNING;
+use http::{HeaderMap, HeaderValue};
 
 use crate::api::GroupVersionResource;
 

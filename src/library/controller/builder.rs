@@ -5,22 +5,14 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use kube::Resource;
-use serde::de::DeserializeOwned;
-
-use crate::shared_informer::SharedInformer;
-use crate::work_queue::RateLimiter;
-use crate::work_queue::default_rate_limiter;
 use kubefan_core::api;
 use kubefan_core::shutdown::Shutdown;
+use serde::de::DeserializeOwned;
 
-use super::Metrics;
-use super::Predicate;
-use super::Request;
-use super::source::InformerSource;
-use super::source::Source;
-use super::source::controller_of;
-use super::source::itself;
-use super::source::may_mend;
+use super::source::{InformerSource, Source, controller_of, itself, may_mend};
+use super::{Metrics, Predicate, Request};
+use crate::shared_informer::SharedInformer;
+use crate::work_queue::{RateLimiter, default_rate_limiter};
 
 /// How long the informers may take to have a complete list.
 const SYNC_TIMEOUT: Duration = Duration::from_secs(120);

@@ -3,11 +3,9 @@
 use std::fmt::Debug;
 use std::future::Future;
 
-use kube::Api;
-use kube::Resource;
-use kube::api::Patch;
-use kube::api::PatchParams;
+use kube::api::{Patch, PatchParams};
 use kube::core::ObjectMeta;
+use kube::{Api, Resource};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::json;

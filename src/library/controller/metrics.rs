@@ -3,13 +3,10 @@
 use std::fmt;
 use std::time::Duration;
 
-use prometheus::HistogramVec;
-use prometheus::IntCounterVec;
-use prometheus::IntGauge;
-use prometheus::IntGaugeVec;
+use kubefan_core::telemetry::Registry;
+use prometheus::{HistogramVec, IntCounterVec, IntGauge, IntGaugeVec};
 
 use crate::work_queue;
-use kubefan_core::telemetry::Registry;
 
 /// Histogram buckets in seconds: those of controller-runtime, from 5 ms to a minute.
 const BUCKETS: &[f64] = &[

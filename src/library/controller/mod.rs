@@ -76,16 +76,12 @@ pub(crate) mod tests;
 
 pub use builder::Controller;
 pub use error::Error;
-pub use finalizer::Finalize;
-pub use finalizer::FinalizerError;
-pub use finalizer::finalizer;
+pub use finalizer::{Finalize, FinalizerError, finalizer};
 pub use metrics::Metrics;
-pub use owner_reference::OwnerError;
-pub use owner_reference::controller_of;
-pub use owner_reference::set_controller_reference;
-pub use owner_reference::set_owner_reference;
+pub use owner_reference::{
+    OwnerError, controller_of, set_controller_reference, set_owner_reference,
+};
 pub use predicate::Predicate;
-pub use reconciler::Action;
-pub use reconciler::Reconciler;
+pub use reconciler::{Action, Reconciler};
 pub use request::Request;
 pub use source::LOW_PRIORITY;

@@ -124,8 +124,7 @@ fn put(metadata: &mut ObjectMeta, reference: OwnerReference) {
 #[cfg(test)]
 mod tests {
     use k8s_openapi::api::apps::v1::Deployment;
-    use k8s_openapi::api::core::v1::ConfigMap;
-    use k8s_openapi::api::core::v1::Namespace;
+    use k8s_openapi::api::core::v1::{ConfigMap, Namespace};
     use serde::de::DeserializeOwned;
     use serde_json::json;
 

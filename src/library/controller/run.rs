@@ -2,38 +2,24 @@
 
 use std::future::Future;
 use std::panic::AssertUnwindSafe;
-use std::pin::Pin;
-use std::pin::pin;
+use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::time::Duration;
 
-use futures_util::FutureExt;
-use futures_util::StreamExt;
 use futures_util::stream::FuturesUnordered;
+use futures_util::{FutureExt, StreamExt};
 use kube::Resource;
 use serde::de::DeserializeOwned;
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
-use tokio::time::Instant;
-use tokio::time::timeout;
-use tokio::time::timeout_at;
+use tokio::time::{Instant, timeout, timeout_at};
 
+use super::builder::{Parts, Settings};
+use super::metrics::{ControllerMetrics, Outcome};
+use super::source::{End, Source};
+use super::{Action, Controller, Error, Reconciler, Request};
 use crate::work_queue;
-use crate::work_queue::AddOptions;
-use crate::work_queue::Work;
-use crate::work_queue::WorkQueue;
-
-use super::Action;
-use super::Controller;
-use super::Error;
-use super::Reconciler;
-use super::Request;
-use super::builder::Parts;
-use super::builder::Settings;
-use super::metrics::ControllerMetrics;
-use super::metrics::Outcome;
-use super::source::End;
-use super::source::Source;
+use crate::work_queue::{AddOptions, Work, WorkQueue};
 
 /// The longest time limit. A longer one would overflow an `Instant`.
 const LONGEST_TIMEOUT: Duration = Duration::from_secs(100 * 365 * 86_400);

@@ -9,18 +9,13 @@ use std::time::Duration;
 
 use futures_util::FutureExt;
 use kube::Resource;
+use kubefan_core::api;
 use serde::de::DeserializeOwned;
 
-use crate::shared_informer::Change;
-use crate::shared_informer::SharedInformer;
-use crate::work_queue::AddOptions;
-use crate::work_queue::WorkQueue;
-use kubefan_core::api;
-
-use super::Predicate;
-use super::Request;
-use super::owner_reference;
 use super::owner_reference::group_of;
+use super::{Predicate, Request, owner_reference};
+use crate::shared_informer::{Change, SharedInformer};
+use crate::work_queue::{AddOptions, WorkQueue};
 
 /// The priority of requests for the objects of the first list and of a resync. All others have
 /// priority 0. A request keeps its priority when it is requeued.

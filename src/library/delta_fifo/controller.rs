@@ -7,34 +7,17 @@ use std::time::Duration;
 
 use futures_util::StreamExt;
 use futures_util::stream::FuturesUnordered;
-use tokio::sync::Notify;
-use tokio::time::Instant;
-use tokio::time::MissedTickBehavior;
-use tokio::time::interval_at;
-use tokio::time::sleep;
-
-use crate::work_queue::ItemExponentialFailure;
-use crate::work_queue::RateLimiter;
-use kubefan_core::api::EventType;
-use kubefan_core::api::Object;
-use kubefan_core::api::ObjectKey;
-use kubefan_core::api::Selection;
+use kubefan_core::api::{EventType, Object, ObjectKey, Selection};
 use kubefan_core::cache;
-use kubefan_core::cache::Reader;
-use kubefan_core::cache::WatchFrom;
-use kubefan_core::cache::WatchItem;
-use kubefan_core::cache::WatchStream;
-use kubefan_core::cache::Writer;
-use kubefan_core::informer::Reflector;
-use kubefan_core::informer::ReflectorConfig;
-use kubefan_core::informer::ReflectorEnd;
-use kubefan_core::informer::Signals;
-use kubefan_core::informer::relist_channel;
+use kubefan_core::cache::{Reader, WatchFrom, WatchItem, WatchStream, Writer};
+use kubefan_core::informer::{Reflector, ReflectorConfig, ReflectorEnd, Signals, relist_channel};
 use kubefan_core::upstream::ListerWatcher;
+use tokio::sync::Notify;
+use tokio::time::{Instant, MissedTickBehavior, interval_at, sleep};
 
 use super::delta::Deltas;
-use super::fifo::DeltaFifo;
-use super::fifo::Popped;
+use super::fifo::{DeltaFifo, Popped};
+use crate::work_queue::{ItemExponentialFailure, RateLimiter};
 
 /// The wait of an object before its first retry. It doubles with each further failure.
 const RETRY_DELAY: Duration = Duration::from_millis(5);

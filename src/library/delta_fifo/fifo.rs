@@ -4,17 +4,13 @@ use std::fmt;
 use std::hash::Hash;
 use std::sync::Arc;
 
+use kubefan_core::api::{Object, ObjectKey};
 use parking_lot::Mutex;
 use tokio::sync::Notify;
 use tokio::task::coop::consume_budget;
 
-use kubefan_core::api::Object;
-use kubefan_core::api::ObjectKey;
-
-use super::delta::Delta;
-use super::delta::Deltas;
-use super::state::State;
-use super::state::Taken;
+use super::delta::{Delta, Deltas};
+use super::state::{State, Taken};
 
 /// A queue of the changes of objects, grouped by object; see the [module's documentation](super).
 pub struct DeltaFifo<K: Clone + Eq + Hash, T: Clone> {

@@ -53,11 +53,6 @@ mod state;
 #[cfg(test)]
 mod tests;
 
-pub use controller::Config;
-pub use controller::Controller;
-pub use controller::ObjectFifo;
-pub use controller::Process;
-pub use delta::Delta;
-pub use delta::Deltas;
-pub use fifo::DeltaFifo;
-pub use fifo::Popped;
+pub use controller::{Config, Controller, ObjectFifo, Process};
+pub use delta::{Delta, Deltas};
+pub use fifo::{DeltaFifo, Popped};

@@ -1,13 +1,10 @@
 //! The objects of a DeltaFIFO: known, queued and in process.
 
-use std::collections::HashMap;
-use std::collections::HashSet;
-use std::collections::VecDeque;
+use std::collections::{HashMap, HashSet, VecDeque};
 use std::hash::Hash;
 use std::sync::Arc;
 
-use super::delta::Delta;
-use super::delta::Deltas;
+use super::delta::{Delta, Deltas};
 
 pub(super) struct State<K, T> {
     /// The changes that were not popped.

@@ -48,5 +48,4 @@ mod series;
 mod tests;
 
 pub use recorder::Recorder;
-pub use series::Note;
-pub use series::Severity;
+pub use series::{Note, Severity};

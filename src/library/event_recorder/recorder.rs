@@ -4,40 +4,23 @@ use std::fmt;
 use std::future::Future;
 use std::pin::pin;
 use std::sync::Arc;
-use std::sync::atomic::AtomicU64;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::ObjectReference;
-use k8s_openapi::api::events::v1::Event;
-use k8s_openapi::api::events::v1::EventSeries;
+use k8s_openapi::api::events::v1::{Event, EventSeries};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::MicroTime;
-use kube::Api;
-use kube::Resource;
-use kube::api::Patch;
-use kube::api::PatchParams;
-use kube::api::PostParams;
+use kube::api::{Patch, PatchParams, PostParams};
 use kube::core::ObjectMeta;
+use kube::{Api, Resource};
+use kubefan_core::shutdown::{Hold, Shutdown};
 use serde_json::json;
 use tokio::sync::mpsc;
-use tokio::time::Instant;
-use tokio::time::MissedTickBehavior;
-use tokio::time::interval;
-use tokio::time::sleep;
-use tokio::time::timeout;
+use tokio::time::{Instant, MissedTickBehavior, interval, sleep, timeout};
 
-use kubefan_core::shutdown::Hold;
-use kubefan_core::shutdown::Shutdown;
-
-use super::Note;
-use super::Severity;
-use super::series::Aggregator;
-use super::series::NewEvent;
-use super::series::Recorded;
-use super::series::Regarding;
-use super::series::SeriesOf;
-use super::series::Write;
+use super::series::{Aggregator, NewEvent, Recorded, Regarding, SeriesOf, Write};
+use super::{Note, Severity};
 
 /// How many events may wait to be written.
 const WAITING: usize = 1_000;

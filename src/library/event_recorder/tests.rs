@@ -3,35 +3,22 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use http::Method;
-use http::Request;
-use http::Response;
-use http::StatusCode;
+use http::{Method, Request, Response, StatusCode};
 use http_body_util::BodyExt;
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::ConfigMap;
 use kube::client::Body;
+use kubefan_core::shutdown;
+use kubefan_core::shutdown::{Outcome, Shutdown};
 use parking_lot::Mutex;
 use serde_json::Value;
 use tokio::sync::Notify;
 use tokio::time::Instant;
 use tower::service_fn;
 
-use super::Note;
-use super::Recorder;
-use super::Severity;
-use super::recorder::KubeSink;
-use super::recorder::Sink;
-use super::recorder::SinkError;
-use super::series::Aggregator;
-use super::series::NewEvent;
-use super::series::Recorded;
-use super::series::Regarding;
-use super::series::SeriesOf;
-use super::series::Write;
-use kubefan_core::shutdown;
-use kubefan_core::shutdown::Outcome;
-use kubefan_core::shutdown::Shutdown;
+use super::recorder::{KubeSink, Sink, SinkError};
+use super::series::{Aggregator, NewEvent, Recorded, Regarding, SeriesOf, Write};
+use super::{Note, Recorder, Severity};
 
 const MINUTE: Duration = Duration::from_secs(60);
 

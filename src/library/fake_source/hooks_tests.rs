@@ -5,25 +5,18 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
+use kubefan_core::api::{
+    GroupVersionResource, LabelSelector, Resource, ResourceVersion, Selection,
+};
+use kubefan_core::cache::Reader;
+use kubefan_core::informer::{
+    Hooks, Reflector, ReflectorConfig, ReflectorMetrics, Signals, relist_channel,
+};
+use kubefan_core::{cache, upstream};
 use parking_lot::Mutex;
-use serde_json::Value;
-use serde_json::json;
+use serde_json::{Value, json};
 use tokio::time::Instant;
 
-use kubefan_core::api::GroupVersionResource;
-use kubefan_core::api::LabelSelector;
-use kubefan_core::api::Resource;
-use kubefan_core::api::ResourceVersion;
-use kubefan_core::api::Selection;
-use kubefan_core::cache;
-use kubefan_core::cache::Reader;
-use kubefan_core::informer::Hooks;
-use kubefan_core::informer::Reflector;
-use kubefan_core::informer::ReflectorConfig;
-use kubefan_core::informer::ReflectorMetrics;
-use kubefan_core::informer::Signals;
-use kubefan_core::informer::relist_channel;
-use kubefan_core::upstream;
 use super::FakeSource;
 
 /// Starts a reflector of `source`.

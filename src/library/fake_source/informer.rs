@@ -6,20 +6,14 @@ use std::sync::Arc;
 
 use kube::Resource;
 use kube::core::ClusterResourceScope;
+use kubefan_core::api::GroupVersionResource;
+use kubefan_core::informer::{Reflector, ReflectorConfig, Signals, relist_channel};
+use kubefan_core::shutdown::Shutdown;
+use kubefan_core::{api, cache};
 use serde::de::DeserializeOwned;
 
-use crate::shared_informer::Config;
-use crate::shared_informer::SharedInformer;
-use kubefan_core::api;
-use kubefan_core::api::GroupVersionResource;
-use kubefan_core::cache;
-use kubefan_core::informer::Reflector;
-use kubefan_core::informer::ReflectorConfig;
-use kubefan_core::informer::Signals;
-use kubefan_core::informer::relist_channel;
-use kubefan_core::shutdown::Shutdown;
-
 use super::FakeSource;
+use crate::shared_informer::{Config, SharedInformer};
 
 impl FakeSource {
     /// A shared informer of this source, for handlers, listers and controllers under test. It lists

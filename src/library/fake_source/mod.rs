@@ -35,16 +35,15 @@
 //! ```
 
 mod error;
+#[cfg(test)]
+mod hooks_tests;
 mod informer;
 mod source;
 mod state;
-#[cfg(test)]
-mod hooks_tests;
 #[cfg(test)]
 mod tests;
 mod watch;
 
 pub use error::Error;
-pub use source::FakeSource;
-pub use source::Request;
+pub use source::{FakeSource, Request};
 pub use watch::FakeWatch;

@@ -3,27 +3,18 @@
 use std::fmt;
 use std::sync::Arc;
 
+use kubefan_core::api::{
+    ListPage, Object, ObjectKey, ResourceVersion, SelectableFields, Status, WireFormat,
+};
+use kubefan_core::codec::Decoder;
+use kubefan_core::upstream;
+use kubefan_core::upstream::{ListCall, ListerWatcher, WatchCall};
 use parking_lot::Mutex;
 use serde::Serialize;
 use tokio::sync::Notify;
 
-use kubefan_core::api::ListPage;
-use kubefan_core::api::Object;
-use kubefan_core::api::ObjectKey;
-use kubefan_core::api::ResourceVersion;
-use kubefan_core::api::SelectableFields;
-use kubefan_core::api::Status;
-use kubefan_core::api::WireFormat;
-use kubefan_core::codec::Decoder;
-use kubefan_core::upstream;
-use kubefan_core::upstream::ListCall;
-use kubefan_core::upstream::ListerWatcher;
-use kubefan_core::upstream::WatchCall;
-
 use super::error::Error;
-use super::state::Ending;
-use super::state::State;
-use super::state::answer;
+use super::state::{Ending, State, answer};
 use super::watch::FakeWatch;
 
 /// A programmable API server with one resource; see the [module's documentation](super). Clones

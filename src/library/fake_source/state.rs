@@ -1,26 +1,15 @@
 //! The objects and the history of a fake source.
 
-use std::collections::BTreeMap;
-use std::collections::HashMap;
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, HashMap, VecDeque};
 
 use bytes::Bytes;
-use serde_json::Map;
-use serde_json::Value;
-use serde_json::json;
-
-use kubefan_core::api::Bookmark;
-use kubefan_core::api::EventType;
-use kubefan_core::api::ListPage;
-use kubefan_core::api::Object;
-use kubefan_core::api::ObjectKey;
-use kubefan_core::api::ResourceVersion;
-use kubefan_core::api::Status;
-use kubefan_core::api::WatchEvent;
+use kubefan_core::api::{
+    Bookmark, EventType, ListPage, Object, ObjectKey, ResourceVersion, Status, WatchEvent,
+};
 use kubefan_core::codec::Decoder;
 use kubefan_core::upstream;
-use kubefan_core::upstream::ListCall;
-use kubefan_core::upstream::ResumePoint;
+use kubefan_core::upstream::{ListCall, ResumePoint};
+use serde_json::{Map, Value, json};
 
 use super::error::Error;
 use super::source::Request;

@@ -1,34 +1,18 @@
 use std::sync::Arc;
-use std::sync::atomic::AtomicUsize;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-use futures_util::FutureExt;
-use futures_util::StreamExt;
+use futures_util::{FutureExt, StreamExt};
 use k8s_openapi::api::core::v1::ConfigMap;
-use serde_json::Value;
-use serde_json::json;
+use kubefan_core::api::{ObjectKey, ResourceVersion, Selection, Status, WatchEvent};
+use kubefan_core::informer::{Hooks, Reflector, ReflectorConfig, Signals, relist_channel};
+use kubefan_core::shutdown::Shutdown;
+use kubefan_core::upstream::{ListCall, ListerWatcher, ResumePoint, WatchCall};
+use kubefan_core::{cache, shutdown, upstream};
+use serde_json::{Value, json};
 
 use super::*;
 use crate::shared_informer;
-use kubefan_core::api::ObjectKey;
-use kubefan_core::api::ResourceVersion;
-use kubefan_core::api::Selection;
-use kubefan_core::api::Status;
-use kubefan_core::api::WatchEvent;
-use kubefan_core::cache;
-use kubefan_core::informer::Hooks;
-use kubefan_core::informer::Reflector;
-use kubefan_core::informer::ReflectorConfig;
-use kubefan_core::informer::Signals;
-use kubefan_core::informer::relist_channel;
-use kubefan_core::shutdown;
-use kubefan_core::shutdown::Shutdown;
-use kubefan_core::upstream;
-use kubefan_core::upstream::ListCall;
-use kubefan_core::upstream::ListerWatcher;
-use kubefan_core::upstream::ResumePoint;
-use kubefan_core::upstream::WatchCall;
 
 fn object(name: &str) -> Value {
     json!({

@@ -4,20 +4,15 @@ use std::collections::VecDeque;
 use std::fmt;
 use std::pin::Pin;
 use std::sync::Arc;
-use std::task::Context;
-use std::task::Poll;
+use std::task::{Context, Poll};
 
-use futures_util::Stream;
-use futures_util::stream;
-
+use futures_util::{Stream, stream};
 use kubefan_core::api::WatchEvent;
 use kubefan_core::upstream;
 use kubefan_core::upstream::ResumePoint;
 
 use super::source::Shared;
-use super::state::Ending;
-use super::state::State;
-use super::state::expired_status;
+use super::state::{Ending, State, expired_status};
 
 /// The events of one watch of a [`FakeSource`](super::FakeSource); dropping it ends the watch.
 pub struct FakeWatch(Pin<Box<dyn Stream<Item = Result<WatchEvent, upstream::Error>> + Send>>);

@@ -4,25 +4,12 @@ use std::cmp::min;
 use std::time::Duration;
 
 use jiff::Timestamp;
-use tokio::sync::oneshot;
-use tokio::sync::watch;
-use tokio::time::Instant;
-use tokio::time::sleep;
-use tokio::time::sleep_until;
-use tokio::time::timeout_at;
-
 use kubefan_core::shutdown::Shutdown;
+use tokio::sync::{oneshot, watch};
+use tokio::time::{Instant, sleep, sleep_until, timeout_at};
 
-use super::Config;
-use super::InvalidConfig;
-use super::LeaseStore;
-use super::StoreError;
-use super::machine::Answer;
-use super::machine::Call;
-use super::machine::Machine;
-use super::machine::Next;
-use super::machine::Now;
-use super::machine::Timing;
+use super::machine::{Answer, Call, Machine, Next, Now, Timing};
+use super::{Config, InvalidConfig, LeaseStore, StoreError};
 
 /// A candidate of an election. Dropping this leaves the election without giving the Lease back.
 #[derive(Debug)]

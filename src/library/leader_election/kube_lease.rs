@@ -3,18 +3,14 @@
 use std::fmt;
 use std::time::Duration;
 
-use k8s_openapi::api::coordination::v1::Lease;
-use k8s_openapi::api::coordination::v1::LeaseSpec;
+use k8s_openapi::api::coordination::v1::{Lease, LeaseSpec};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::MicroTime;
 use kube::Api;
 use kube::api::PostParams;
 use kube::core::ObjectMeta;
 use parking_lot::Mutex;
 
-use super::LeaseRecord;
-use super::LeaseStore;
-use super::StoreError;
-use super::Stored;
+use super::{LeaseRecord, LeaseStore, StoreError, Stored};
 
 /// A `Lease` in `coordination.k8s.io/v1`. It is created if it does not exist. What others wrote
 /// into its metadata is kept.

@@ -6,8 +6,7 @@ use std::time::Duration;
 use jiff::Timestamp;
 use tokio::time::Instant;
 
-use super::LeaseRecord;
-use super::Stored;
+use super::{LeaseRecord, Stored};
 
 /// The times of an election.
 #[derive(Clone, Copy, Debug)]

@@ -2,9 +2,8 @@
 
 use std::fmt;
 
-use prometheus::IntGauge;
-
 use kubefan_core::telemetry::Registry;
+use prometheus::IntGauge;
 
 /// The metric `leader_election_master_status`, whose label `name` is the name of the election: 1 if
 /// this candidate leads, else 0. Clones share it.

@@ -55,15 +55,8 @@ mod metrics;
 #[cfg(test)]
 pub(crate) mod tests;
 
-pub use config::Config;
-pub use config::InvalidConfig;
-pub use config::unique_identity;
-pub use elector::LeaderElector;
-pub use elector::NotReleased;
-pub use elector::Status;
+pub use config::{Config, InvalidConfig, unique_identity};
+pub use elector::{LeaderElector, NotReleased, Status};
 pub use kube_lease::KubeLease;
-pub use lease::LeaseRecord;
-pub use lease::LeaseStore;
-pub use lease::StoreError;
-pub use lease::Stored;
+pub use lease::{LeaseRecord, LeaseStore, StoreError, Stored};
 pub use metrics::Metrics;

@@ -2,8 +2,7 @@
 
 use std::time::Duration;
 
-use crate::controller;
-use crate::leader_election;
+use crate::{controller, leader_election};
 
 /// Why [`Manager::run`](super::Manager::run) failed.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]

@@ -58,6 +58,5 @@ mod run;
 mod tests;
 
 pub use error::Error;
-pub use health::Health;
-pub use health::Report;
+pub use health::{Health, Report};
 pub use run::Manager;

@@ -2,37 +2,26 @@
 
 use std::fmt;
 use std::future::Future;
-use std::pin::Pin;
-use std::pin::pin;
+use std::pin::{Pin, pin};
 use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use futures_util::StreamExt;
 use futures_util::stream::FuturesUnordered;
 use kube::Resource;
+use kubefan_core::shutdown::Shutdown;
+use kubefan_core::telemetry::Registry;
 use parking_lot::Mutex;
 use serde::de::DeserializeOwned;
 use tokio::sync::watch;
-use tokio::time::Instant;
-use tokio::time::timeout;
+use tokio::time::{Instant, timeout};
 
-use crate::controller;
-use crate::controller::Controller;
-use crate::controller::Reconciler;
-use crate::leader_election;
-use crate::leader_election::InvalidConfig;
-use crate::leader_election::LeaderElector;
-use crate::leader_election::LeaseStore;
-use crate::leader_election::Status;
+use super::{Error, Health};
+use crate::controller::{Controller, Reconciler};
+use crate::leader_election::{InvalidConfig, LeaderElector, LeaseStore, Status};
 use crate::shared_informer::Factory;
-use crate::work_queue;
-use kubefan_core::shutdown::Shutdown;
-use kubefan_core::telemetry::Registry;
-
-use super::Error;
-use super::Health;
+use crate::{controller, leader_election, work_queue};
 
 /// How long the informers of the factory may take to have complete lists.
 const SYNC_TIMEOUT: Duration = Duration::from_secs(120);

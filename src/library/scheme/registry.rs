@@ -1,19 +1,14 @@
 //! The registry of types and kinds.
 
-use std::any::Any;
-use std::any::TypeId;
-use std::any::type_name;
-use std::collections::BTreeMap;
-use std::collections::HashMap;
+use std::any::{Any, TypeId, type_name};
+use std::collections::{BTreeMap, HashMap};
 
 use kube::Resource;
+use kubefan_core::api::GroupVersionKind;
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 
-use kubefan_core::api::GroupVersionKind;
-
-use super::Decoded;
-use super::Error;
+use super::{Decoded, Error};
 
 /// The types of a program by their kinds. A kind has one type; a type may be of several kinds.
 ///

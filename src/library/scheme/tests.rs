@@ -1,12 +1,11 @@
 //! Tests of registration and decoding.
 
 use k8s_openapi::api::apps::v1::Deployment;
-use k8s_openapi::api::core::v1::ConfigMap;
-use k8s_openapi::api::core::v1::Pod;
+use k8s_openapi::api::core::v1::{ConfigMap, Pod};
 use kube::core::DynamicObject;
+use kubefan_core::api::GroupVersionKind;
 
 use super::*;
-use kubefan_core::api::GroupVersionKind;
 
 fn scheme() -> Scheme {
     let mut scheme = Scheme::new();

@@ -8,33 +8,18 @@ use std::time::Duration;
 
 use futures_util::Stream;
 use futures_util::stream::unfold;
+use kubefan_core::api::{EventType, Object, Selection};
+use kubefan_core::cache::{Event, Reader, Snapshot, WatchItem, WatchStream};
+use kubefan_core::concurrency::{CoopBudget, drop_elsewhere};
 use serde::de::DeserializeOwned;
 use tokio::runtime::Handle;
 use tokio::sync::watch;
-use tokio::time::Instant;
-use tokio::time::Interval;
-use tokio::time::MissedTickBehavior;
-use tokio::time::interval_at;
+use tokio::time::{Instant, Interval, MissedTickBehavior, interval_at};
 
-use kubefan_core::api::EventType;
-use kubefan_core::api::Object;
-use kubefan_core::api::Selection;
-use kubefan_core::cache::Event;
-use kubefan_core::cache::Reader;
-use kubefan_core::cache::Snapshot;
-use kubefan_core::cache::WatchItem;
-use kubefan_core::cache::WatchStream;
-use kubefan_core::concurrency::CoopBudget;
-use kubefan_core::concurrency::drop_elsewhere;
-
-use super::Change;
-use super::Config;
-use super::Deleted;
 use super::informer::Shared;
-use super::reached::MANY;
-use super::reached::Reached;
-use super::reached::Step;
+use super::reached::{MANY, Reached, Step};
 use super::source::Source;
+use super::{Change, Config, Deleted};
 
 /// A handler takes no new snapshot while fewer objects have changed since its last one. Lower in tests,
 /// which have few objects.

@@ -5,8 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use kubefan_core::api::Selection;
-use kubefan_core::informer::Hooks;
-use kubefan_core::informer::StartError;
+use kubefan_core::informer::{Hooks, StartError};
 
 use super::DecodeError;
 

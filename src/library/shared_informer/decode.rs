@@ -3,11 +3,8 @@
 use std::marker::PhantomData;
 use std::sync::Arc;
 
+use kubefan_core::api::{Object, ObjectKey, Resource};
 use serde::de::DeserializeOwned;
-
-use kubefan_core::api::Object;
-use kubefan_core::api::ObjectKey;
-use kubefan_core::api::Resource;
 
 use super::Config;
 

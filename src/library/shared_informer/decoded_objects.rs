@@ -1,13 +1,10 @@
 //! DecodedObjects: the objects of a view and their decoded forms, by key and in key order.
 
-use std::collections::BTreeMap;
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
+use kubefan_core::api::{Object, ObjectKey};
 use slab::Slab;
-
-use kubefan_core::api::Object;
-use kubefan_core::api::ObjectKey;
 
 /// An object and its decoded form; `None` if it cannot be decoded.
 pub(super) type Entry<K> = (Arc<Object>, Option<Arc<K>>);

@@ -1,45 +1,31 @@
 //! Factory: starts shared informers, and shares those that exist already.
 
-use std::any::Any;
-use std::any::TypeId;
+use std::any::{Any, TypeId};
 use std::collections::HashMap;
 use std::future::Future;
 use std::pin::Pin;
-use std::sync::Arc;
-use std::sync::Weak;
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use kube::Resource;
 use kube::core::PartialObjectMeta;
+use kubefan_core::api::{
+    FieldSelector, GroupVersionResource, LabelSelector, Malformed, Selection, WireFormat,
+};
+use kubefan_core::cache::Reader;
+use kubefan_core::informer::{
+    Hooks, Informer, InformerSet, LiveRestMapper, ObjectContent, StartError, TransformId,
+};
+use kubefan_core::shutdown::Shutdown;
+use kubefan_core::upstream::{Client, NotCacheable};
+use kubefan_core::{informer, upstream};
 use parking_lot::Mutex;
 use serde::de::DeserializeOwned;
 use tokio::sync::watch;
 
-use kubefan_core::api::FieldSelector;
-use kubefan_core::api::GroupVersionResource;
-use kubefan_core::api::LabelSelector;
-use kubefan_core::api::Malformed;
-use kubefan_core::api::Selection;
-use kubefan_core::api::WireFormat;
-use kubefan_core::cache::Reader;
-use kubefan_core::informer;
-use kubefan_core::informer::Hooks;
-use kubefan_core::informer::Informer;
-use kubefan_core::informer::InformerSet;
-use kubefan_core::informer::LiveRestMapper;
-use kubefan_core::informer::ObjectContent;
-use kubefan_core::informer::StartError;
-use kubefan_core::informer::TransformId;
-use kubefan_core::shutdown::Shutdown;
-use kubefan_core::upstream;
-use kubefan_core::upstream::Client;
-use kubefan_core::upstream::NotCacheable;
-
-use super::Config;
-use super::SharedInformer;
-use super::Storage;
 use super::informer::Shared;
 use super::source::Source;
+use super::{Config, SharedInformer, Storage};
 
 /// How long a factory waits before it starts an informer again that ended.
 const RESTART_PAUSE: Duration = Duration::from_secs(1);

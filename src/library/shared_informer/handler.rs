@@ -1,8 +1,7 @@
 //! Event handlers: callbacks for the changes of a shared informer.
 
 use std::future::Future;
-use std::panic::AssertUnwindSafe;
-use std::panic::resume_unwind;
+use std::panic::{AssertUnwindSafe, resume_unwind};
 use std::sync::Arc;
 
 use futures_util::FutureExt;
@@ -10,9 +9,7 @@ use serde::de::DeserializeOwned;
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 
-use super::Change;
-use super::Changes;
-use super::Deleted;
+use super::{Change, Changes, Deleted};
 
 /// Is called for each change of a shared informer's objects, one call at a time and in order.
 ///

@@ -1,11 +1,9 @@
 //! Index: finds objects by the values that a function returns for them.
 
-use std::collections::BTreeMap;
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
-use kubefan_core::api::Object;
-use kubefan_core::api::ObjectKey;
+use kubefan_core::api::{Object, ObjectKey};
 
 /// Returns the values by which an index finds an object. An object may have any number of them.
 pub(super) type IndexFunction<K> = Arc<dyn Fn(&K) -> Vec<String> + Send + Sync>;

@@ -3,31 +3,18 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use parking_lot::Mutex;
-use parking_lot::RwLockReadGuard;
+use kubefan_core::api::{Object, ObjectKey, Resource, Selection};
+use kubefan_core::cache::{Reader, Snapshot};
+use kubefan_core::concurrency::CoopBudget;
+use kubefan_core::shutdown::Shutdown;
+use parking_lot::{Mutex, RwLockReadGuard};
 use serde::de::DeserializeOwned;
 use tokio::sync::watch;
 
-use kubefan_core::api::Object;
-use kubefan_core::api::ObjectKey;
-use kubefan_core::api::Resource;
-use kubefan_core::api::Selection;
-use kubefan_core::cache::Reader;
-use kubefan_core::cache::Snapshot;
-use kubefan_core::concurrency::CoopBudget;
-use kubefan_core::shutdown::Shutdown;
-
-use super::Changes;
-use super::Config;
-use super::EventHandler;
-use super::HandlerRegistration;
-use super::IndexError;
-use super::Lister;
-use super::Storage;
 use super::decode::Decoder;
 use super::source::Source;
-use super::view::SharedView;
-use super::view::View;
+use super::view::{SharedView, View};
+use super::{Changes, Config, EventHandler, HandlerRegistration, IndexError, Lister, Storage};
 
 /// The steps after which a read of one object decodes it, rather than what else has changed.
 const STEPS_OF_GET: usize = 4;

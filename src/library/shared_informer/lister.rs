@@ -2,18 +2,12 @@
 
 use std::sync::Arc;
 
+use kubefan_core::api::{Object, ObjectKey, ResourceVersion, Selection};
 use serde::de::DeserializeOwned;
 use tokio::time::Instant;
 
-use kubefan_core::api::Object;
-use kubefan_core::api::ObjectKey;
-use kubefan_core::api::ResourceVersion;
-use kubefan_core::api::Selection;
-
-use super::DecodeError;
-use super::IndexError;
-use super::Storage;
 use super::informer::Shared;
+use super::{DecodeError, IndexError, Storage};
 
 /// Reads the objects of a [`SharedInformer`](super::SharedInformer). Clones read the same informer.
 ///
@@ -177,11 +171,9 @@ fn within(own: &Selection, selection: &Selection) -> Option<Selection> {
 
 #[cfg(test)]
 mod tests {
+    use kubefan_core::api::{Field, FieldSelector, FieldTerm, LabelSelector};
+
     use super::*;
-    use kubefan_core::api::Field;
-    use kubefan_core::api::FieldSelector;
-    use kubefan_core::api::FieldTerm;
-    use kubefan_core::api::LabelSelector;
 
     #[test]
     fn a_read_is_limited_to_the_namespace_of_the_informer() {

@@ -48,18 +48,12 @@ mod view;
 #[cfg(test)]
 mod tests;
 
-pub use change::Change;
-pub use change::Deleted;
+pub use change::{Change, Deleted};
 pub use changes::Changes;
-pub use config::Config;
-pub use config::Storage;
+pub use config::{Config, Storage};
 pub use decode::DecodeError;
-pub use factory::Factory;
-pub use factory::FactoryError;
-pub use handler::EventHandler;
-pub use handler::Filtering;
-pub use handler::HandlerFunctions;
-pub use handler::HandlerRegistration;
+pub use factory::{Factory, FactoryError};
+pub use handler::{EventHandler, Filtering, HandlerFunctions, HandlerRegistration};
 pub use index::IndexError;
 pub use informer::SharedInformer;
 pub use lister::Lister;

@@ -1,17 +1,11 @@
 //! Reached: the state that a handler was told, and the steps from there to a newer one.
 
-use std::collections::BTreeMap;
-use std::collections::HashMap;
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::sync::Arc;
 
-use kubefan_core::api::Object;
-use kubefan_core::api::ObjectKey;
-use kubefan_core::api::ResourceVersion;
-use kubefan_core::api::Selection;
+use kubefan_core::api::{Object, ObjectKey, ResourceVersion, Selection};
 use kubefan_core::cache::Snapshot;
-use kubefan_core::concurrency::CoopBudget;
-use kubefan_core::concurrency::drop_elsewhere;
+use kubefan_core::concurrency::{CoopBudget, drop_elsewhere};
 
 /// From this number of objects on, old states are freed on another thread. Lower in tests, which have
 /// few objects.
@@ -287,8 +281,9 @@ async fn difference(
 
 #[cfg(test)]
 mod tests {
-    use super::*;
     use kubefan_core::api::ObjectValues;
+
+    use super::*;
 
     fn object(name: &str, version: u64, uid: &str) -> Arc<Object> {
         let values = ObjectValues {

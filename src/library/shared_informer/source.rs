@@ -1,11 +1,9 @@
 //! Source: the cache that a shared informer reads, which may be replaced by another one.
 
-use tokio::sync::watch;
-use tokio::time::Instant;
-use tokio::time::timeout_at;
-
 use kubefan_core::api::ResourceVersion;
 use kubefan_core::cache::Reader;
+use tokio::sync::watch;
+use tokio::time::{Instant, timeout_at};
 
 /// The reader of the present cache. A clone belongs to one task, which sees each cache once.
 #[derive(Clone)]

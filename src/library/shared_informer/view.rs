@@ -3,32 +3,18 @@
 //! A view follows the event log with a cursor. A background task keeps it near the log's end. Who
 //! reads it first takes what the log has more, so that a read is never older than the cache.
 
-use std::collections::BTreeMap;
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
-use parking_lot::RwLock;
-use parking_lot::RwLockReadGuard;
-use parking_lot::RwLockWriteGuard;
+use kubefan_core::api::{EventType, Object, ObjectKey, ResourceVersion, Selection};
+use kubefan_core::cache::{Event, LogCursor, Reader, Snapshot};
+use parking_lot::{RwLock, RwLockReadGuard, RwLockWriteGuard};
 use serde::de::DeserializeOwned;
 use tokio::sync::watch;
 
-use kubefan_core::api::EventType;
-use kubefan_core::api::Object;
-use kubefan_core::api::ObjectKey;
-use kubefan_core::api::ResourceVersion;
-use kubefan_core::api::Selection;
-use kubefan_core::cache::Event;
-use kubefan_core::cache::LogCursor;
-use kubefan_core::cache::Reader;
-use kubefan_core::cache::Snapshot;
-
 use super::decode::Decoder;
-use super::decoded_objects::DecodedObjects;
-use super::decoded_objects::Entry;
-use super::index::Index;
-use super::index::IndexError;
-use super::index::IndexFunction;
+use super::decoded_objects::{DecodedObjects, Entry};
+use super::index::{Index, IndexError, IndexFunction};
 
 /// How many bytes of replaced objects are kept decoded, for handlers that are told of the change next.
 const RECENT_BYTES: usize = 1 << 20;

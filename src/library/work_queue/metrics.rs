@@ -2,18 +2,12 @@
 
 use std::collections::BTreeMap;
 use std::fmt;
-use std::sync::Arc;
-use std::sync::Weak;
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 
+use kubefan_core::telemetry::{Registry, Samples};
 use parking_lot::Mutex;
-use prometheus::Histogram;
-use prometheus::HistogramVec;
-use prometheus::IntCounter;
-use prometheus::IntCounterVec;
-
-use kubefan_core::telemetry::Registry;
-use kubefan_core::telemetry::Samples;
+use prometheus::{Histogram, HistogramVec, IntCounter, IntCounterVec};
 
 /// Histogram buckets in seconds: those of controllers in Go, from 10 ns to 1,000 s.
 const BUCKETS: &[f64] = &[

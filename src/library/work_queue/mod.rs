@@ -66,16 +66,10 @@ mod schedule;
 mod tests;
 mod work;
 
-pub use metrics::Metrics;
-pub use metrics::QueueMetrics;
-pub use options::AddOptions;
-pub use options::Config;
+pub use metrics::{Metrics, QueueMetrics};
+pub use options::{AddOptions, Config};
 pub use queue::WorkQueue;
-pub use rate_limiter::Bucket;
-pub use rate_limiter::ItemExponentialFailure;
-pub use rate_limiter::ItemFastSlow;
-pub use rate_limiter::MaxOf;
-pub use rate_limiter::MaxWait;
-pub use rate_limiter::RateLimiter;
-pub use rate_limiter::default_rate_limiter;
+pub use rate_limiter::{
+    Bucket, ItemExponentialFailure, ItemFastSlow, MaxOf, MaxWait, RateLimiter, default_rate_limiter,
+};
 pub use work::Work;

@@ -5,8 +5,7 @@ use std::hash::Hash;
 use std::time::Duration;
 
 use super::metrics::QueueMetrics;
-use super::rate_limiter::RateLimiter;
-use super::rate_limiter::default_rate_limiter;
+use super::rate_limiter::{RateLimiter, default_rate_limiter};
 
 /// Settings of one [`WorkQueue`](super::WorkQueue).
 pub struct Config<K> {

@@ -8,17 +8,11 @@ use std::time::Duration;
 use parking_lot::Mutex;
 use tokio::sync::Notify;
 use tokio::task::coop::consume_budget;
-use tokio::time::Instant;
-use tokio::time::sleep_until;
+use tokio::time::{Instant, sleep_until};
 
-use super::metrics::Load;
-use super::metrics::Measured;
-use super::metrics::QueueMetrics;
-use super::options::AddOptions;
-use super::options::Config;
-use super::schedule::Change;
-use super::schedule::Run;
-use super::schedule::Schedule;
+use super::metrics::{Load, Measured, QueueMetrics};
+use super::options::{AddOptions, Config};
+use super::schedule::{Change, Run, Schedule};
 use super::work::Work;
 
 /// A queue of keys that are to be worked on; see the [module's documentation](super). Clones are

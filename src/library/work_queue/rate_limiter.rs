@@ -1,7 +1,6 @@
 //! Rate limiters: how long a key waits before it is retried.
 
-use std::cmp::max;
-use std::cmp::min;
+use std::cmp::{max, min};
 use std::collections::HashMap;
 use std::fmt;
 use std::hash::Hash;

@@ -2,9 +2,8 @@
 //!
 //! It is plain data without a clock: the caller passes the time, and wakes workers.
 
-use std::collections::BTreeMap;
-use std::collections::HashMap;
 use std::collections::hash_map::Entry as MapEntry;
+use std::collections::{BTreeMap, HashMap};
 use std::hash::Hash;
 use std::sync::Arc;
 use std::time::Duration;

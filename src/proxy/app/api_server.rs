@@ -4,20 +4,14 @@ use std::fmt;
 use std::time::Duration;
 
 use anyhow::Context;
+use kubefan_core::informer::{Backoff, BackoffConfig, LiveRestMapper};
+use kubefan_core::upstream::{Client, ClientConfig, Error};
 use rand::SeedableRng;
 use rand::rngs::StdRng;
-use tokio::time::Instant;
-use tokio::time::sleep;
-use tokio::time::timeout;
+use tokio::time::{Instant, sleep, timeout};
 
 use crate::config::ServeConfig;
 use crate::server::Startup;
-use kubefan_core::informer::Backoff;
-use kubefan_core::informer::BackoffConfig;
-use kubefan_core::informer::LiveRestMapper;
-use kubefan_core::upstream::Client;
-use kubefan_core::upstream::ClientConfig;
-use kubefan_core::upstream::Error;
 
 /// What is waited for, for clients and operators.
 const API_SERVER: &str = "the API server";

@@ -5,17 +5,16 @@ use std::path::Path;
 use std::sync::Arc;
 
 use anyhow::Context;
+use kubefan_core::shutdown::Shutdown;
+use kubefan_core::telemetry::Registry;
 use tokio::task::spawn_blocking;
 
+use super::tls::Certificate;
 use crate::audit::AuditLog;
 use crate::config::ServeConfig;
 use crate::identity;
 use crate::identity::AuthorityFiles;
 use crate::net::Acceptor;
-use kubefan_core::shutdown::Shutdown;
-use kubefan_core::telemetry::Registry;
-
-use super::tls::Certificate;
 
 /// The certificates of the listeners, the authorities in files, and the audit log.
 pub(super) struct Files {

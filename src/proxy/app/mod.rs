@@ -16,44 +16,26 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::Context;
+use files::Files;
+use kubefan_core::cache::Dispatcher;
+use kubefan_core::informer::{InformerSet, Requirement};
+use kubefan_core::shutdown::{Outcome, Shutdown, Signals};
+use kubefan_core::telemetry::Registry;
+use kubefan_core::upstream::{Client, Forwarder};
+use reload::Live;
+pub use reload::{ConfigSource, ConfigWatch, Hangups};
+use resources::{check_rules, require_configured, resources_to_cache};
+use tls::load_authorities;
 use tokio::net::TcpListener;
 use tower::service_fn;
 
 use crate::audit::AuditLog;
-use crate::config::Resources;
-use crate::config::ServeConfig;
-use crate::identity;
+use crate::config::{Resources, ServeConfig};
 use crate::identity::AccessControl;
-use crate::ledger::Ledger;
-use crate::ledger::sample_kept;
-use crate::net;
-use crate::net::Listener;
-use crate::net::ServingThreads;
-use crate::server;
-use crate::server::Admin;
-use crate::server::Server;
-use crate::server::Startup;
-use crate::server::WebPageRules;
-use kubefan_core::cache::Dispatcher;
-use kubefan_core::informer::InformerSet;
-use kubefan_core::informer::Requirement;
-use kubefan_core::shutdown::Outcome;
-use kubefan_core::shutdown::Shutdown;
-use kubefan_core::shutdown::Signals;
-use kubefan_core::telemetry::Registry;
-use kubefan_core::upstream::Client;
-use kubefan_core::upstream::Forwarder;
-
-use files::Files;
-use reload::Live;
-use resources::check_rules;
-use resources::require_configured;
-use resources::resources_to_cache;
-use tls::load_authorities;
-
-pub use reload::ConfigSource;
-pub use reload::ConfigWatch;
-pub use reload::Hangups;
+use crate::ledger::{Ledger, sample_kept};
+use crate::net::{Listener, ServingThreads};
+use crate::server::{Admin, Server, Startup, WebPageRules};
+use crate::{identity, net, server};
 
 /// How often the client certificates and CAs of the kubeconfig are read again.
 const CREDENTIAL_RELOAD_INTERVAL: Duration = Duration::from_secs(600);

@@ -4,28 +4,17 @@ use std::io;
 use std::path::PathBuf;
 use std::sync::Arc;
 
+use kubefan_core::informer::{InformerSet, LiveRestMapper, Requirement, ResourceRules};
+use kubefan_core::shutdown::Shutdown;
+use kubefan_core::telemetry::{LogHandle, Registry};
 use parking_lot::Mutex;
 use prometheus::IntCounterVec;
-use tokio::signal::unix::Signal;
-use tokio::signal::unix::SignalKind;
-use tokio::signal::unix::signal;
+use tokio::signal::unix::{Signal, SignalKind, signal};
 
-use crate::config::Problems;
-use crate::config::ResolvedConfig;
-use crate::config::ServeConfig;
+use super::resources::{check_rules, require_configured, resources_to_cache};
+use crate::config::{Problems, ResolvedConfig, ServeConfig};
 use crate::identity::WatchedFiles;
 use crate::server::Server;
-use kubefan_core::informer::InformerSet;
-use kubefan_core::informer::LiveRestMapper;
-use kubefan_core::informer::Requirement;
-use kubefan_core::informer::ResourceRules;
-use kubefan_core::shutdown::Shutdown;
-use kubefan_core::telemetry::LogHandle;
-use kubefan_core::telemetry::Registry;
-
-use super::resources::check_rules;
-use super::resources::require_configured;
-use super::resources::resources_to_cache;
 
 /// What a changed configuration is applied to.
 pub(super) struct Live {

@@ -1,18 +1,11 @@
 //! The resources that are cached from the start, and the rules for all of them.
 
 use anyhow::Context;
+use kubefan_core::api::{GroupVersionResource, WireFormat};
+use kubefan_core::informer::{InformerSet, LiveRestMapper, Requirement, ResourceRule};
+use kubefan_core::upstream::{NotCacheable, RestMapper, UnknownResource};
 
-use crate::config::Resources;
-use crate::config::ServeConfig;
-use kubefan_core::api::GroupVersionResource;
-use kubefan_core::api::WireFormat;
-use kubefan_core::informer::InformerSet;
-use kubefan_core::informer::LiveRestMapper;
-use kubefan_core::informer::Requirement;
-use kubefan_core::informer::ResourceRule;
-use kubefan_core::upstream::NotCacheable;
-use kubefan_core::upstream::RestMapper;
-use kubefan_core::upstream::UnknownResource;
+use crate::config::{Resources, ServeConfig};
 
 /// The resources that are cached from the start.
 pub(super) fn resources_to_cache(

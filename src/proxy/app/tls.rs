@@ -3,16 +3,12 @@
 use std::net::SocketAddr;
 
 use anyhow::Context;
+use kubefan_core::shutdown::Shutdown;
 
-use crate::config::AdminConfig;
-use crate::config::AdminTls;
-use crate::config::Tls;
-use crate::identity::AccessControl;
-use crate::identity::AuthorityFiles;
-use crate::identity::WatchedFiles;
+use crate::config::{AdminConfig, AdminTls, Tls};
+use crate::identity::{AccessControl, AuthorityFiles, WatchedFiles};
 use crate::net;
 use crate::net::Acceptor;
-use kubefan_core::shutdown::Shutdown;
 
 /// The names that certificates which kubefan creates always have.
 const LOOPBACK_NAMES: [&str; 3] = ["localhost", "127.0.0.1", "::1"];

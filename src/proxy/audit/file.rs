@@ -1,14 +1,10 @@
 //! The file of a log, which is opened again when it was renamed.
 
-use std::fs::File;
-use std::fs::OpenOptions;
-use std::fs::metadata;
+use std::fs::{File, OpenOptions, metadata};
 use std::io;
 use std::io::Write;
-use std::os::unix::fs::MetadataExt;
-use std::os::unix::fs::OpenOptionsExt;
-use std::path::Path;
-use std::path::PathBuf;
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use tokio::time::Instant;

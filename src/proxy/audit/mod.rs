@@ -5,22 +5,17 @@
 
 mod file;
 
-use std::io;
 use std::path::Path;
-use std::sync::mpsc::SyncSender;
-use std::sync::mpsc::TrySendError;
-use std::sync::mpsc::sync_channel;
-use std::thread;
+use std::sync::mpsc::{SyncSender, TrySendError, sync_channel};
 use std::time::Duration;
+use std::{io, thread};
 
+use file::LogFile;
+use kubefan_core::telemetry::Registry;
 use parking_lot::Mutex;
 use prometheus::IntCounter;
 use tokio::sync::oneshot;
 use tokio::time::timeout;
-
-use kubefan_core::telemetry::Registry;
-
-use file::LogFile;
 
 /// The number of lines that may wait for the file. With events of 1 KiB they take 10 MiB.
 const QUEUE: usize = 10_000;

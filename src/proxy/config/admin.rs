@@ -3,12 +3,9 @@
 use std::net::SocketAddr;
 use std::path::PathBuf;
 
+use super::certificate::{CertificateKeys, ListenerCertificate};
+use super::serve::{Checker, Tls};
 use crate::identity;
-
-use super::certificate::CertificateKeys;
-use super::certificate::ListenerCertificate;
-use super::serve::Checker;
-use super::serve::Tls;
 
 const ADDRESS: &str = "admin.address";
 const ACCEPTED: &str = "admin.insecureExposeToNetwork";

@@ -2,12 +2,10 @@
 
 use clap::Command;
 
-use super::GlobalArgs;
-use super::ServeArgs;
 use super::cached_resource::CachedResource;
 use super::settings::Settings;
-use super::units::ByteSize;
-use super::units::Period;
+use super::units::{ByteSize, Period};
+use super::{GlobalArgs, ServeArgs};
 
 /// A setting, with its key in the file and its flag.
 pub(super) struct Setting {

@@ -2,26 +2,18 @@
 //! against each other here.
 
 use std::collections::BTreeMap;
-use std::num::NonZeroU32;
-use std::num::NonZeroUsize;
+use std::num::{NonZeroU32, NonZeroUsize};
 use std::path::PathBuf;
 use std::time::Duration;
 
-use clap::ArgAction;
-use clap::ArgMatches;
-use clap::Args as ClapArgs;
-use clap::ValueEnum;
 use clap::parser::ValueSource;
+use clap::{ArgAction, ArgMatches, Args as ClapArgs, ValueEnum};
 use schemars::JsonSchema;
-use serde::Deserialize;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use super::freshness_rule::FreshnessRule;
 use super::network::Network;
-use super::units::parse_bytes;
-use super::units::parse_count;
-use super::units::parse_duration;
-use super::units::parse_number;
+use super::units::{parse_bytes, parse_count, parse_duration, parse_number};
 
 /// Flags that every subcommand has.
 #[derive(Clone, Debug, ClapArgs)]

@@ -3,21 +3,13 @@
 use std::borrow::Cow;
 use std::fmt;
 
-use schemars::JsonSchema;
-use schemars::Schema;
-use schemars::SchemaGenerator;
-use serde::Deserialize;
-use serde::Deserializer;
-use serde::Serialize;
-use serde::Serializer;
-use serde::de::Error;
-use serde::de::MapAccess;
-use serde::de::Visitor;
+use schemars::{JsonSchema, Schema, SchemaGenerator};
 use serde::de::value::MapAccessDeserializer;
+use serde::de::{Error, MapAccess, Visitor};
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 use super::freshness_rule::FreshnessRule;
-use super::units::ByteSize;
-use super::units::Period;
+use super::units::{ByteSize, Period};
 
 /// A resource that is cached. In the file it is a name, or a mapping.
 #[derive(Clone, Debug, PartialEq)]

@@ -1,14 +1,9 @@
 //! The environment variables of the command line. An empty one counts as unset.
 
-use std::ffi::OsStr;
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
 
-use clap::Arg;
-use clap::Command;
-use clap::Error;
-use clap::error::ContextKind;
-use clap::error::ContextValue;
-
+use clap::error::{ContextKind, ContextValue};
+use clap::{Arg, Command, Error};
 use kubefan_core::upstream::closest;
 
 /// Prefix of all variables of kubefan.

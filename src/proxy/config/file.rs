@@ -4,19 +4,14 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::path::Path;
 
+use kubefan_core::upstream::closest;
 use serde_json::Value;
 
-use kubefan_core::upstream::closest;
-
-use super::cached_resource;
-use super::node;
-use super::node::Node;
-use super::node::SpannedNode;
-use super::problem::Location;
-use super::problem::Position;
-use super::problem::Problem;
+use super::node::{Node, SpannedNode};
+use super::problem::{Location, Position, Problem};
 use super::settings::Settings;
 use super::units::without_types;
+use super::{cached_resource, node};
 
 /// Keys of earlier versions, with their names now.
 const RENAMED: [(&str, &str); 1] = [("listen.insecure", "listen.insecureExposeToNetwork")];

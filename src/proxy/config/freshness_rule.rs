@@ -5,22 +5,12 @@ use std::borrow::Cow;
 use std::fmt;
 use std::str::FromStr;
 
-use schemars::JsonSchema;
-use schemars::Schema;
-use schemars::SchemaGenerator;
-use schemars::json_schema;
-use serde::Deserialize;
-use serde::Deserializer;
-use serde::Serialize;
-use serde::Serializer;
+use kubefan_core::informer::{FreshnessPolicies, FreshnessPolicy};
+use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::de::Error;
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
-use kubefan_core::informer::FreshnessPolicies;
-use kubefan_core::informer::FreshnessPolicy;
-
-use super::units::PERIOD_PATTERN;
-use super::units::Period;
-use super::units::parse_duration;
+use super::units::{PERIOD_PATTERN, Period, parse_duration};
 
 /// A freshness policy for one resource, or for all resources without a rule.
 #[derive(Clone, Debug, PartialEq, Eq)]

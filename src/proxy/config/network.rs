@@ -6,15 +6,9 @@ use std::net::IpAddr;
 use std::str::FromStr;
 
 use ipnet::IpNet;
-use schemars::JsonSchema;
-use schemars::Schema;
-use schemars::SchemaGenerator;
-use schemars::json_schema;
-use serde::Deserialize;
-use serde::Deserializer;
-use serde::Serialize;
-use serde::Serializer;
+use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::de::Error;
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 /// A network of IPv4 or IPv6, written `10.0.0.0/8` or, for a single address, `10.0.0.1`. A network of
 /// IPv4 that is written as one of IPv6, such as `::ffff:10.0.0.0/104`, is the same as that of IPv4.

@@ -5,16 +5,10 @@
 
 use std::fmt;
 
-use serde::Deserialize;
-use serde::Deserializer;
-use serde::de::Error;
-use serde::de::MapAccess;
-use serde::de::SeqAccess;
-use serde::de::Visitor;
+use serde::de::{Error, MapAccess, SeqAccess, Visitor};
+use serde::{Deserialize, Deserializer};
 use serde_json::Value;
-use serde_saphyr::DuplicateKeyPolicy;
-use serde_saphyr::Location;
-use serde_saphyr::Spanned;
+use serde_saphyr::{DuplicateKeyPolicy, Location, Spanned};
 
 use super::problem::Position;
 

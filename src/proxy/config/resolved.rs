@@ -2,21 +2,13 @@
 
 use std::path::Path;
 
+use kubefan_core::telemetry;
 use serde_json::Value;
 
-use kubefan_core::telemetry;
-
-use super::GlobalArgs;
-use super::LogFormat;
-use super::Problems;
-use super::ServeArgs;
-use super::ServeConfig;
 use super::all_settings::SETTINGS;
-use super::file;
-use super::serve;
 use super::settings::Settings;
-use super::sources;
 use super::sources::Sources;
+use super::{GlobalArgs, LogFormat, Problems, ServeArgs, ServeConfig, file, serve, sources};
 
 /// The settings that a running kubefan can change. All others need a restart.
 pub(super) const LIVE: [&str; 12] = [

@@ -1,15 +1,10 @@
 //! Turns the entries of `cache.resources` that have keys into the rules of the informers.
 
-use kubefan_core::api::LabelSelector;
-use kubefan_core::api::RawFieldSelector;
-use kubefan_core::api::is_dns_label;
-use kubefan_core::informer::ResourceRule;
-use kubefan_core::informer::ResourceRules;
+use kubefan_core::api::{LabelSelector, RawFieldSelector, is_dns_label};
+use kubefan_core::informer::{ResourceRule, ResourceRules};
 
-use super::cached_resource::CachedResource;
-use super::cached_resource::RuleSettings;
-use super::expansion::Lookup;
-use super::expansion::expand;
+use super::cached_resource::{CachedResource, RuleSettings};
+use super::expansion::{Lookup, expand};
 use super::serve::Checker;
 
 const RESOURCES: &str = "cache.resources";

@@ -6,34 +6,24 @@ use std::ops::RangeInclusive;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use crate::identity;
-use crate::ledger;
-use crate::net;
-use crate::net::ProxyNetworks;
-use crate::server;
-use crate::server::ShardSelectors;
-use crate::server::UserLimits;
-use crate::server::WebPageRules;
 use kubefan_core::api::is_label_key;
 use kubefan_core::cache::GroupLimits;
-use kubefan_core::informer;
 use kubefan_core::informer::ResourceRules;
-use kubefan_core::shutdown;
+use kubefan_core::{informer, shutdown};
 
-use super::AuthMode;
-use super::ShardSelectorMode;
-use super::address;
 use super::admin::AdminConfig;
 use super::cached_resource::CachedResource;
-use super::certificate::CertificateKeys;
-use super::certificate::ListenerCertificate;
+use super::certificate::{CertificateKeys, ListenerCertificate};
 use super::expansion::Lookup;
 use super::freshness_rule::FreshnessRule;
 use super::problem::Problem;
-use super::settings::Limits;
-use super::settings::Settings;
+use super::settings::{Limits, Settings};
 use super::sources::Sources;
 use super::units::ByteSize;
+use super::{AuthMode, ShardSelectorMode, address};
+use crate::net::ProxyNetworks;
+use crate::server::{ShardSelectors, UserLimits, WebPageRules};
+use crate::{identity, ledger, net, server};
 
 /// The sizes that `limits.maxHeaderBytes` may have; hyper needs 8 KiB.
 const HEADER_BYTES: RangeInclusive<usize> = 8 << 10..=16 << 20;
@@ -553,9 +543,8 @@ pub fn default_tls_dir() -> Option<PathBuf> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::config::Problems;
-    use crate::config::ResolvedConfig;
     use crate::config::tests::ServeLine;
+    use crate::config::{Problems, ResolvedConfig};
 
     fn parse(line: &str) -> Result<ServeConfig, Problems> {
         let words = ["kubefan", "serve"]

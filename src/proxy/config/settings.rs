@@ -3,32 +3,22 @@
 //! The JSON Schema is generated from these structs. Their doc comments become its descriptions, so
 //! they are written for authors of configuration files. The settings are checked elsewhere.
 
-use std::num::NonZeroU32;
-use std::num::NonZeroUsize;
-use std::path::Path;
-use std::path::PathBuf;
+use std::num::{NonZeroU32, NonZeroUsize};
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use schemars::JsonSchema;
-use serde::Deserialize;
-use serde::Serialize;
-
-use crate::identity;
-use crate::ledger;
-use crate::net;
-use crate::server;
 use kubefan_core::cache::GroupLimits;
 use kubefan_core::informer;
 use kubefan_core::upstream::ClientConfig;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
 
-use super::AuthMode;
-use super::LogFormat;
-use super::ShardSelectorMode;
 use super::cached_resource::CachedResource;
 use super::freshness_rule::FreshnessRule;
 use super::network::Network;
-use super::units::ByteSize;
-use super::units::Period;
+use super::units::{ByteSize, Period};
+use super::{AuthMode, LogFormat, ShardSelectorMode};
+use crate::{identity, ledger, net, server};
 
 /// Configuration file of `kubefan serve --config`.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]

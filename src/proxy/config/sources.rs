@@ -3,22 +3,15 @@
 
 use std::collections::BTreeMap;
 use std::fmt;
-use std::path::Path;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
-use clap::Arg;
-use clap::Args;
-use clap::Command;
 use clap::parser::ValueSource;
+use clap::{Arg, Args, Command};
 
-use super::GlobalArgs;
-use super::ServeArgs;
 use super::all_settings::SETTINGS;
-use super::file;
-use super::problem::Location;
-use super::problem::Position;
-use super::problem::Problem;
+use super::problem::{Location, Position, Problem};
 use super::settings::Settings;
+use super::{GlobalArgs, ServeArgs, file};
 
 /// Where the value of a setting is from.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -1,39 +1,23 @@
 use std::fs;
-use std::path::Path;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use clap::CommandFactory;
-use clap::FromArgMatches;
-use clap::Parser;
-use clap::Subcommand;
-use proptest::prelude::ProptestConfig;
-use proptest::prelude::any;
-use proptest::prelude::prop_assert;
+use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
+use kubefan_core::api::{LabelSelector, RawFieldSelector, escape_field_value};
+use kubefan_core::informer::{FreshnessPolicy, ResourceRule, ResourceRules};
+use kubefan_core::telemetry;
+use proptest::prelude::{ProptestConfig, any, prop_assert};
 use proptest::proptest;
 use tempfile::TempDir;
 
-use crate::config::ArgSources;
-use crate::config::GlobalArgs;
-use crate::config::ResolvedConfig;
-use crate::config::Resources;
-use crate::config::ServeArgs;
-use crate::config::Tls;
 use crate::config::all_settings::SETTINGS;
-use crate::config::check_file;
-use crate::config::environment;
-use crate::config::file;
 use crate::config::resolved::LIVE;
-use crate::config::schema;
 use crate::config::settings::Settings;
+use crate::config::{
+    ArgSources, GlobalArgs, ResolvedConfig, Resources, ServeArgs, Tls, check_file, environment,
+    file, schema,
+};
 use crate::server::ShardSelectors;
-use kubefan_core::api::LabelSelector;
-use kubefan_core::api::RawFieldSelector;
-use kubefan_core::api::escape_field_value;
-use kubefan_core::informer::FreshnessPolicy;
-use kubefan_core::informer::ResourceRule;
-use kubefan_core::informer::ResourceRules;
-use kubefan_core::telemetry;
 
 fn in_repository(name: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR"))

@@ -4,56 +4,37 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use http::HeaderMap;
+use kubefan_core::api::Status;
+use kubefan_core::informer::{InformerSet, LiveRestMapper};
+use kubefan_core::shutdown::Shutdown;
+use kubefan_core::telemetry::Registry;
+use kubefan_core::upstream::Client;
 use prometheus::IntCounter;
 use rustls::DistinguishedName;
 use tokio::time::Instant;
 
-use super::Attributes;
-use super::Bearer;
-use super::Caller;
-use super::Config;
-use super::KnownCaller;
-use super::Mode;
-use super::User;
-use super::Verdict;
-use super::authenticator::Authenticator;
-use super::authenticator::Owner;
-use super::authorities;
-use super::authorities::AuthorityFiles;
-use super::authorities::SourceError;
+use super::authenticator::{Authenticator, Owner};
+use super::authorities::{AuthorityFiles, SourceError};
 use super::authorizer::Authorizer;
-use super::caller::Credential;
-use super::caller::KnownUser;
-use super::claims;
+use super::caller::{Credential, KnownUser};
 use super::claims::Claims;
 use super::deleted_objects::DeletedObjects;
 use super::deletions::Deletions;
 use super::failed_attempts::Source;
 use super::metrics::Metrics;
-use super::open_watches;
-use super::open_watches::OpenWatch;
-use super::open_watches::OpenWatches;
-use super::open_watches::Recent;
+use super::open_watches::{OpenWatch, OpenWatches, Recent};
 use super::proofs::Proofs;
 use super::queue::Busy;
-use super::rbac::RecentChanges;
-use super::rbac::RoleWatch;
+use super::rbac::{RecentChanges, RoleWatch};
 use super::repeated_reviews::RepeatedReviews;
-use super::reviews::Judgement;
-use super::reviews::Reviewer;
-use super::token::Authorization;
-use super::token::Token;
-use super::unaccepted::UnacceptedPermit;
-use super::unaccepted::UnacceptedRequests;
-use crate::net::Abort;
-use crate::net::ClientConnection;
-use crate::net::Peer;
-use kubefan_core::api::Status;
-use kubefan_core::informer::InformerSet;
-use kubefan_core::informer::LiveRestMapper;
-use kubefan_core::shutdown::Shutdown;
-use kubefan_core::telemetry::Registry;
-use kubefan_core::upstream::Client;
+use super::reviews::{Judgement, Reviewer};
+use super::token::{Authorization, Token};
+use super::unaccepted::{UnacceptedPermit, UnacceptedRequests};
+use super::{
+    Attributes, Bearer, Caller, Config, KnownCaller, Mode, User, Verdict, authorities, claims,
+    open_watches,
+};
+use crate::net::{Abort, ClientConnection, Peer};
 
 /// Finds out the user of a caller, and what it may read. Clones are cheap and share what is
 /// remembered.

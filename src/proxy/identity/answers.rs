@@ -1,22 +1,15 @@
 //! Remembers definite answers to questions, and limits how many callers ask the same question.
 
 use std::collections::HashMap;
-use std::hash::BuildHasher;
-use std::hash::Hash;
-use std::hash::RandomState;
+use std::hash::{BuildHasher, Hash, RandomState};
 use std::sync::Arc;
-use std::sync::atomic::AtomicUsize;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-use parking_lot::Mutex;
-use parking_lot::RwLock;
-use tokio::sync::OwnedSemaphorePermit;
-use tokio::sync::Semaphore;
-use tokio::sync::oneshot;
-use tokio::time::Instant;
-
 use kubefan_core::shutdown::Shutdown;
+use parking_lot::{Mutex, RwLock};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot};
+use tokio::time::Instant;
 
 /// The number of parts in which answers are kept. Each has a lock of its own, and room is made in
 /// one of them at a time, so that making room is never a long pause.
@@ -476,17 +469,14 @@ mod tests {
 
     use futures_util::FutureExt;
     use futures_util::future::join_all;
-    use rand::Rng;
-    use rand::SeedableRng;
+    use kubefan_core::shutdown::Config;
     use rand::rngs::StdRng;
+    use rand::{Rng, SeedableRng};
     use tokio::sync::oneshot;
     use tokio::task::JoinSet;
-    use tokio::time::advance;
-    use tokio::time::sleep;
-    use tokio::time::timeout;
+    use tokio::time::{advance, sleep, timeout};
 
     use super::*;
-    use kubefan_core::shutdown::Config;
 
     const VALIDITY: Duration = Duration::from_secs(10);
 

@@ -1,12 +1,8 @@
 //! The attributes of a read by which the API server authorizes it.
 
+use kubefan_core::api::{LabelOperator, LabelSelector, RawFieldSelector};
 use serde::Serialize;
-use serde_json::Value;
-use serde_json::json;
-
-use kubefan_core::api::LabelOperator;
-use kubefan_core::api::LabelSelector;
-use kubefan_core::api::RawFieldSelector;
+use serde_json::{Value, json};
 
 /// Largest weight, in bytes, of conditions that are part of a question: some hundred. Only a selector
 /// that is meant to do harm has more.

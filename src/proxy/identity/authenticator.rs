@@ -1,31 +1,22 @@
 //! The user of a request.
 
 use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
-use std::sync::atomic::Ordering;
-use std::time::Duration;
-use std::time::SystemTime;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, SystemTime};
 
+use kubefan_core::shutdown::Shutdown;
 use tokio::time::Instant;
 
-use super::Config;
-use super::User;
-use super::answers::Answer;
-use super::answers::Answers;
+use super::answers::{Answer, Answers};
 use super::caller::KnownUser;
 use super::deleted_objects::DeletedObjects;
-use super::failed_attempts::FailedAttempts;
-use super::failed_attempts::Source;
+use super::failed_attempts::{FailedAttempts, Source};
 use super::metrics::Metrics;
 use super::open_watches::TokenCheck;
 use super::queue::AskQueue;
-use super::reviews::Connection;
-use super::reviews::Reviewer;
-use super::reviews::TokenOwner;
-use super::token::Digest;
-use super::token::Digester;
-use super::token::Token;
-use kubefan_core::shutdown::Shutdown;
+use super::reviews::{Connection, Reviewer, TokenOwner};
+use super::token::{Digest, Digester, Token};
+use super::{Config, User};
 
 /// The number of tokens whose owners are remembered. A token that is not remembered costs a question.
 const TOKENS: usize = 100_000;

@@ -6,6 +6,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use arc_swap::ArcSwap;
+use kubefan_core::shutdown::Shutdown;
+use kubefan_core::upstream::Client;
 use parking_lot::Mutex;
 use rustls::DistinguishedName;
 use rustls::pki_types::UnixTime;
@@ -13,15 +15,10 @@ use serde_json::Value;
 
 use super::User;
 use super::caller::Proof;
-use super::certificates::AuthoritiesError;
-use super::certificates::CertificateAuthorities;
-use super::certificates::CertificateMemo;
+use super::certificates::{AuthoritiesError, CertificateAuthorities, CertificateMemo};
 use super::front_proxy::FrontProxy;
 use super::published::PublishedAuthentication;
-use super::reload::ReadError;
-use super::reload::WatchedFiles;
-use kubefan_core::shutdown::Shutdown;
-use kubefan_core::upstream::Client;
+use super::reload::{ReadError, WatchedFiles};
 
 /// Where the API server publishes its authorities.
 const PUBLISHED: &str =

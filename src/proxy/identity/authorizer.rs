@@ -3,24 +3,18 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use kubefan_core::shutdown::Shutdown;
 use tokio::time::Instant;
 
-use super::Attributes;
-use super::Config;
-use super::answers::Answer;
-use super::answers::Answers;
-use super::authenticator::Authenticator;
-use super::authenticator::Owner;
-use super::caller::Credential;
-use super::caller::KnownCaller;
+use super::answers::{Answer, Answers};
+use super::authenticator::{Authenticator, Owner};
+use super::caller::{Credential, KnownCaller};
 use super::failed_attempts::FailedAttempts;
-use super::queue::AskQueue;
-use super::queue::QueueMetrics;
+use super::queue::{AskQueue, QueueMetrics};
 use super::rbac::RecentChanges;
-use super::reviews::Judgement;
-use super::reviews::Reviewer;
+use super::reviews::{Judgement, Reviewer};
 use super::token::Digest;
-use kubefan_core::shutdown::Shutdown;
+use super::{Attributes, Config};
 
 /// The number of decisions that are remembered.
 const DECISIONS: usize = 100_000;

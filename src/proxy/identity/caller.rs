@@ -5,9 +5,7 @@ use std::sync::Arc;
 use super::User;
 use super::authorities::Authorities;
 use super::certificates::Expiry;
-use super::token::Digest;
-use super::token::Digester;
-use super::token::Token;
+use super::token::{Digest, Digester, Token};
 use crate::net::CertificateChain;
 
 /// The caller of a request, as far as kubefan knows it.

@@ -7,37 +7,26 @@
 
 use std::collections::BTreeMap;
 use std::fmt::Write;
-use std::sync::Arc;
-use std::sync::LazyLock;
-use std::sync::atomic::AtomicU64;
-use std::sync::atomic::Ordering;
-use std::time::Duration;
-use std::time::SystemTime;
-use std::time::UNIX_EPOCH;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, LazyLock};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use arc_swap::ArcSwapOption;
 use aws_lc_rs::digest;
-use rustls::DistinguishedName;
-use rustls::RootCertStore;
 use rustls::crypto::aws_lc_rs::default_provider;
-use rustls::pki_types::CertificateDer;
-use rustls::pki_types::UnixTime;
-use rustls::pki_types::pem;
 use rustls::pki_types::pem::PemObject;
+use rustls::pki_types::{CertificateDer, UnixTime, pem};
 use rustls::server::WebPkiClientVerifier;
 use rustls::server::danger::ClientCertVerifier;
+use rustls::{DistinguishedName, RootCertStore};
+use without_extensions::IssuedWithoutExtensions;
 use x509_parser::der_parser::oid;
 use x509_parser::der_parser::oid::Oid;
-use x509_parser::oid_registry::OID_X509_COMMON_NAME;
-use x509_parser::oid_registry::OID_X509_ORGANIZATION_NAME;
-use x509_parser::prelude::FromDer;
-use x509_parser::prelude::X509Certificate;
-use x509_parser::prelude::X509Version;
+use x509_parser::oid_registry::{OID_X509_COMMON_NAME, OID_X509_ORGANIZATION_NAME};
+use x509_parser::prelude::{FromDer, X509Certificate, X509Version};
 
 use super::User;
 use crate::net::CertificateChain;
-
-use without_extensions::IssuedWithoutExtensions;
 
 /// The attribute of a subject that holds the UID.
 const UID: Oid<'static> = oid!(1.3.6.1.4.1.57683.2);

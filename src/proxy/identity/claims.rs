@@ -2,16 +2,9 @@
 
 use base64::Engine;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
-use http::HeaderMap;
-use http::HeaderName;
-use http::HeaderValue;
-use http::header::AUTHORIZATION;
-use http::header::COOKIE;
-use http::header::Entry;
-use http::header::SEC_WEBSOCKET_PROTOCOL;
-use percent_encoding::AsciiSet;
-use percent_encoding::NON_ALPHANUMERIC;
-use percent_encoding::utf8_percent_encode;
+use http::header::{AUTHORIZATION, COOKIE, Entry, SEC_WEBSOCKET_PROTOCOL};
+use http::{HeaderMap, HeaderName, HeaderValue};
+use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 
 use super::User;
 use super::token::Token;

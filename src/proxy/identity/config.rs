@@ -1,13 +1,12 @@
 //! The settings of access control.
 
 use std::fmt;
-use std::num::NonZeroU32;
-use std::num::NonZeroUsize;
+use std::num::{NonZeroU32, NonZeroUsize};
 use std::time::Duration;
 
-use super::queue::AskQueue;
-use super::queue::QueueMetrics;
 use kubefan_core::concurrency::Asker;
+
+use super::queue::{AskQueue, QueueMetrics};
 
 /// How many questions may wait or be in flight for each one that may be in flight. An asker waits for
 /// ten seconds at most, so more would only wait in vain unless answers come within 150 ms.

@@ -1,22 +1,17 @@
 //! The ServiceAccounts and pods that were deleted a short time ago. For 30 s the API server may still
 //! accept the tokens that were issued for them, so what it answers in this time counts for a second.
 
-use std::collections::HashMap;
-use std::collections::VecDeque;
 use std::collections::hash_map::Entry;
-use std::hash::BuildHasher;
-use std::hash::RandomState;
-use std::sync::atomic::AtomicU64;
-use std::sync::atomic::Ordering;
+use std::collections::{HashMap, VecDeque};
+use std::hash::{BuildHasher, RandomState};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use parking_lot::RwLock;
 use tokio::time::Instant;
 
 use super::User;
-use super::settling::COUNTS_FOR;
-use super::settling::SETTLED;
-use super::settling::earliest;
+use super::settling::{COUNTS_FOR, SETTLED, earliest};
 
 /// The key in `extra` of the uid of the pod for which a token was issued.
 const POD_UID: &str = "authentication.kubernetes.io/pod-uid";

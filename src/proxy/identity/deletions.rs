@@ -1,27 +1,19 @@
 //! Notices deleted ServiceAccounts and pods in the caches that kubefan has for its clients. The
 //! tokens that were issued for them are not good any more.
 
-use std::sync::Arc;
-use std::sync::Weak;
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 
+use kubefan_core::api::{EventType, Object, Selection};
+use kubefan_core::cache::{Event, Reader, WatchFrom, WatchItem};
+use kubefan_core::informer::{Informer, InformerSet};
+use kubefan_core::shutdown::Shutdown;
+use kubefan_core::telemetry::Registry;
 use prometheus::IntGauge;
-use tokio::time::Instant;
-use tokio::time::sleep;
+use tokio::time::{Instant, sleep};
 
 use super::deleted_objects::DeletedObjects;
 use super::open_watches::OpenWatches;
-use kubefan_core::api::EventType;
-use kubefan_core::api::Object;
-use kubefan_core::api::Selection;
-use kubefan_core::cache::Event;
-use kubefan_core::cache::Reader;
-use kubefan_core::cache::WatchFrom;
-use kubefan_core::cache::WatchItem;
-use kubefan_core::informer::Informer;
-use kubefan_core::informer::InformerSet;
-use kubefan_core::shutdown::Shutdown;
-use kubefan_core::telemetry::Registry;
 
 /// How often kubefan looks for new caches.
 const SEARCH: Duration = Duration::from_secs(1);
@@ -141,31 +133,18 @@ fn beginning(cache: &Reader) -> Option<WatchFrom> {
 mod tests {
     use std::num::NonZeroU32;
 
+    use kubefan_core::api::{ObjectKey, ObjectValues, ResourceVersion};
+    use kubefan_core::cache::{EpochCause, Writer};
+    use kubefan_core::{cache, shutdown};
     use parking_lot::Mutex;
     use tokio::time::advance;
 
     use super::*;
-    use crate::identity::Attributes;
-    use crate::identity::KnownCaller;
-    use crate::identity::User;
-    use crate::identity::caller::Credential;
-    use crate::identity::caller::KnownUser;
-    use crate::identity::open_watches;
-    use crate::identity::open_watches::Asking;
-    use crate::identity::open_watches::OpenWatch;
-    use crate::identity::open_watches::Recent;
-    use crate::identity::open_watches::Reviews;
-    use crate::identity::open_watches::TokenCheck;
+    use crate::identity::caller::{Credential, KnownUser};
+    use crate::identity::open_watches::{Asking, OpenWatch, Recent, Reviews, TokenCheck};
     use crate::identity::reviews::Judgement;
-    use crate::identity::token::Digester;
-    use crate::identity::token::Token;
-    use kubefan_core::api::ObjectKey;
-    use kubefan_core::api::ObjectValues;
-    use kubefan_core::api::ResourceVersion;
-    use kubefan_core::cache;
-    use kubefan_core::cache::EpochCause;
-    use kubefan_core::cache::Writer;
-    use kubefan_core::shutdown;
+    use crate::identity::token::{Digester, Token};
+    use crate::identity::{Attributes, KnownCaller, User, open_watches};
 
     /// Accepts all, and records the tokens that it is asked about.
     #[derive(Clone, Default)]

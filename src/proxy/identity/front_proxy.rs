@@ -2,17 +2,12 @@
 
 use std::collections::BTreeMap;
 
-use http::HeaderMap;
-use http::HeaderName;
-use http::HeaderValue;
+use http::{HeaderMap, HeaderName, HeaderValue};
 use percent_encoding::percent_decode_str;
-use rustls::pki_types::CertificateDer;
-use rustls::pki_types::UnixTime;
+use rustls::pki_types::{CertificateDer, UnixTime};
 
 use super::User;
-use super::certificates::CertificateAuthorities;
-use super::certificates::CertificateError;
-use super::certificates::CertificateMemo;
+use super::certificates::{CertificateAuthorities, CertificateError, CertificateMemo};
 
 /// The headers in which a proxy names its caller.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -182,10 +177,8 @@ fn text(value: &HeaderValue) -> Result<String, FrontProxyError> {
 mod tests {
     use std::time::Duration;
 
-    use crate::identity::certificates::tests::Ca;
-    use crate::identity::certificates::tests::NOW;
-
     use super::*;
+    use crate::identity::certificates::tests::{Ca, NOW};
 
     fn headers(pairs: &[(&'static str, &'static [u8])]) -> HeaderMap {
         let value = |bytes| HeaderValue::from_bytes(bytes).unwrap();

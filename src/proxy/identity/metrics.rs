@@ -2,14 +2,11 @@
 
 use std::time::Duration;
 
-use prometheus::HistogramVec;
-use prometheus::IntCounter;
-use prometheus::IntCounterVec;
+use kubefan_core::telemetry::{Registry, SECONDS_BUCKETS};
+use prometheus::{HistogramVec, IntCounter, IntCounterVec};
 
 use super::queue::QueueMetrics;
 use super::unaccepted::UnacceptedMetrics;
-use kubefan_core::telemetry::Registry;
-use kubefan_core::telemetry::SECONDS_BUCKETS;
 
 /// Metrics of [`AccessControl`](super::AccessControl). Clones share them.
 #[derive(Clone)]

@@ -5,21 +5,18 @@ use std::sync::Arc;
 
 use arc_swap::ArcSwap;
 use http::HeaderMap;
+use kubefan_core::api::Status;
 use parking_lot::Mutex;
 use rustls::pki_types::UnixTime;
 
 use super::User;
 use super::authorities::Authorities;
-use super::caller::Credential;
-use super::caller::KnownCaller;
-use super::caller::Proof;
+use super::caller::{Credential, KnownCaller, Proof};
 use super::certificates::CertificateError;
 use super::front_proxy::FrontProxyError;
 use super::open_watches::OpenWatches;
 use super::token::Authorization;
-use crate::net::CertificateChain;
-use crate::net::ClientConnection;
-use kubefan_core::api::Status;
+use crate::net::{CertificateChain, ClientConnection};
 
 /// Decides by the current authorities which certificates prove a user.
 #[derive(Default)]

@@ -4,14 +4,9 @@ use std::pin::pin;
 use std::time::Duration;
 
 use futures_util::FutureExt;
-use prometheus::IntCounter;
-use prometheus::IntGauge;
+use kubefan_core::concurrency::{Asker, FairQueue, Full, Permit};
+use prometheus::{IntCounter, IntGauge};
 use tokio::time::timeout;
-
-use kubefan_core::concurrency::Asker;
-use kubefan_core::concurrency::FairQueue;
-use kubefan_core::concurrency::Full;
-use kubefan_core::concurrency::Permit;
 
 /// How long a question may wait in the queue.
 const MAX_WAIT: Duration = Duration::from_secs(10);

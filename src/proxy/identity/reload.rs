@@ -8,14 +8,11 @@ use std::io;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use kubefan_core::shutdown::Shutdown;
 use tokio::fs;
 use tokio::task::JoinHandle;
-use tokio::time::MissedTickBehavior;
-use tokio::time::interval;
-use tracing::info;
-use tracing::warn;
-
-use kubefan_core::shutdown::Shutdown;
+use tokio::time::{MissedTickBehavior, interval};
+use tracing::{info, warn};
 
 /// How often the files are read. Kubernetes itself takes about a minute to update a mount.
 const INTERVAL: Duration = Duration::from_secs(10);
@@ -131,10 +128,9 @@ mod tests {
     use std::os::unix::fs::symlink;
     use std::path::Path;
 
+    use kubefan_core::shutdown::Config;
     use tokio::sync::mpsc;
     use tokio::time::Instant;
-
-    use kubefan_core::shutdown::Config;
 
     use super::*;
 

@@ -6,9 +6,7 @@ use super::Attributes;
 use super::authenticator::Authenticator;
 use super::authorizer::Authorizer;
 use super::caller::KnownCaller;
-use super::open_watches::Asking;
-use super::open_watches::Reviews;
-use super::open_watches::TokenCheck;
+use super::open_watches::{Asking, Reviews, TokenCheck};
 use super::reviews::Judgement;
 use super::token::Token;
 

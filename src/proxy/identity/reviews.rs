@@ -2,27 +2,18 @@
 
 use std::time::Duration;
 
-use http::Request;
-use http::StatusCode;
-use http::header::ACCEPT;
-use http::header::AUTHORIZATION;
-use http::header::CONNECTION;
-use http::header::CONTENT_TYPE;
+use http::header::{ACCEPT, AUTHORIZATION, CONNECTION, CONTENT_TYPE};
+use http::{Request, StatusCode};
+use kubefan_core::body;
+use kubefan_core::upstream::{Client, Error, Identity};
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
-use serde_json::Value;
-use serde_json::json;
-use tokio::time::Instant;
-use tokio::time::timeout;
+use serde_json::{Value, json};
+use tokio::time::{Instant, timeout};
 
-use super::Attributes;
-use super::User;
 use super::metrics::ReviewMetrics;
 use super::token::Token;
-use kubefan_core::body;
-use kubefan_core::upstream::Client;
-use kubefan_core::upstream::Error;
-use kubefan_core::upstream::Identity;
+use super::{Attributes, User};
 
 /// How long a review may take, from its request to the end of its answer.
 const REVIEW_TIMEOUT: Duration = Duration::from_secs(10);
@@ -264,8 +255,9 @@ fn is_outage(error: &Error) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
     use kubefan_core::api::Status;
+
+    use super::*;
 
     #[test]
     fn only_missing_answers_and_failures_of_the_server_are_an_outage() {

@@ -2,19 +2,15 @@
 
 use std::fmt;
 use std::sync::Arc;
-use std::time::Duration;
-use std::time::SystemTime;
-use std::time::UNIX_EPOCH;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use aws_lc_rs::hmac;
 use base64::Engine;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
-use http::HeaderMap;
-use http::HeaderValue;
 use http::header::AUTHORIZATION;
-use serde::Deserialize;
-
+use http::{HeaderMap, HeaderValue};
 use kubefan_core::upstream::bearer_token;
+use serde::Deserialize;
 
 /// A bearer token. It is never printed.
 #[derive(Clone)]

@@ -10,18 +10,15 @@ use std::num::NonZeroU32;
 
 use http::HeaderMap;
 use http::header::AUTHORIZATION;
-use prometheus::IntCounter;
-
-use super::claims;
-use super::failed_attempts::FailedAttempts;
-use super::failed_attempts::Source;
-use super::queue::AskQueue;
-use super::queue::Busy;
-use super::queue::QueueMetrics;
-use crate::net::Peer;
 use kubefan_core::body::BodyGuard;
 use kubefan_core::concurrency::Permit;
 use kubefan_core::upstream::bearer_token;
+use prometheus::IntCounter;
+
+use super::claims;
+use super::failed_attempts::{FailedAttempts, Source};
+use super::queue::{AskQueue, Busy, QueueMetrics};
+use crate::net::Peer;
 
 /// Requests in flight. A single address has half of them.
 const IN_FLIGHT: usize = 32;

@@ -1,25 +1,17 @@
 //! Account: the bytes that are held for one connection.
 
 use std::collections::HashMap;
-use std::future::pending;
-use std::future::poll_fn;
+use std::future::{pending, poll_fn};
 use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
-use std::sync::atomic::AtomicU64;
-use std::sync::atomic::Ordering;
-use std::task::Context;
-use std::task::Poll;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::task::{Context, Poll};
 use std::time::Duration;
 
 use futures_util::task::AtomicWaker;
 use parking_lot::Mutex;
 use tokio::time::Instant;
 
-use super::Buffers;
-use super::Kind;
-use super::MinimumRate;
-use super::QUANTUM;
-use super::Shared;
+use super::{Buffers, Kind, MinimumRate, QUANTUM, Shared};
 
 /// Bytes of a connection's own state and buffers, charged with its first request.
 const CONNECTION_BYTES: u64 = 16 << 10;

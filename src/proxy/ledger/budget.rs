@@ -1,8 +1,7 @@
 //! Budget: the upper limit of what kubefan keeps although no connection is charged for it.
 
-use prometheus::IntGauge;
-
 use kubefan_core::telemetry::Samples;
+use prometheus::IntGauge;
 
 use super::Limits;
 

@@ -1,7 +1,6 @@
 //! What the buffers of a connection hold, which is measured instead of charged.
 
-use std::sync::atomic::AtomicU64;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 /// A buffer of a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

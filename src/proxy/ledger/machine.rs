@@ -1,8 +1,7 @@
 //! How much memory the process may use at most: the machine's, or its control group's if less.
 
 use std::fs;
-use std::path::Path;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 /// Where the control groups are mounted.
 const CGROUPS: &str = "/sys/fs/cgroup";

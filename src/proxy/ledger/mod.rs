@@ -51,42 +51,22 @@ mod sweep;
 
 use std::collections::HashMap;
 use std::fmt;
-use std::sync::Arc;
-use std::sync::Weak;
-use std::sync::atomic::AtomicBool;
-use std::sync::atomic::AtomicU64;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 
+pub use account::{Account, Charge, Held, Hold, Short, SnapshotAge, closed};
+use account::{Holding, Measured};
+pub use budget::{Budget, sample_kept};
+pub use buffers::{Buffer, Buffers};
+pub use kind::Kind;
+use kubefan_core::telemetry::Registry;
+pub use machine::available_memory;
+pub use pace::{MinimumRate, Pace};
 use parking_lot::Mutex;
 use prometheus::IntCounterVec;
-use tokio::time::Instant;
-use tokio::time::MissedTickBehavior;
-use tokio::time::interval;
-
-use kubefan_core::telemetry::Registry;
-
-pub use account::Account;
-pub use account::Charge;
-pub use account::Held;
-pub use account::Hold;
-pub use account::Short;
-pub use account::SnapshotAge;
-pub use account::closed;
-pub use budget::Budget;
-pub use budget::sample_kept;
-pub use buffers::Buffer;
-pub use buffers::Buffers;
-pub use kind::Kind;
-pub use machine::available_memory;
-pub use pace::MinimumRate;
-pub use pace::Pace;
-
-use account::Holding;
-use account::Measured;
-use sweep::largest;
-use sweep::to_close;
-use sweep::to_drop;
+use sweep::{largest, to_close, to_drop};
+use tokio::time::{Instant, MissedTickBehavior, interval};
 
 /// Bytes that an account leases together.
 const QUANTUM: u64 = 16 << 10;

@@ -1,8 +1,7 @@
 //! Tests of the ledger as a whole.
 
 use std::sync::atomic::AtomicUsize;
-use std::task::Context;
-use std::task::Waker;
+use std::task::{Context, Waker};
 
 use proptest::collection::vec;
 use proptest::prelude::*;

@@ -2,10 +2,8 @@
 
 use std::fmt;
 use std::future::Future;
-use std::sync::Arc;
-use std::sync::OnceLock;
-use std::sync::atomic::AtomicU8;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicU8, Ordering};
+use std::sync::{Arc, OnceLock};
 
 use hyper::rt::Executor;
 use parking_lot::Mutex;

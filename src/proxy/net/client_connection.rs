@@ -1,21 +1,13 @@
 //! ClientConnection: the connection of a request.
 
 use std::any::Any;
-use std::hash::Hash;
-use std::hash::Hasher;
-use std::sync::Arc;
-use std::sync::OnceLock;
-use std::sync::atomic::AtomicU64;
-use std::sync::atomic::AtomicUsize;
-use std::sync::atomic::Ordering;
+use std::hash::{Hash, Hasher};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, OnceLock};
 
-use tokio::sync::Notify;
-use tokio::sync::Semaphore;
-use tokio::sync::SemaphorePermit;
+use tokio::sync::{Notify, Semaphore, SemaphorePermit};
 
-use crate::net::FileSlot;
-use crate::net::FileSlots;
-use crate::net::NoFileSlot;
+use crate::net::{FileSlot, FileSlots, NoFileSlot};
 
 /// Number of a connection's requests that may do long work concurrently. More would not be faster,
 /// because they share a thread.

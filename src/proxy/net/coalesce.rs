@@ -8,21 +8,15 @@ use std::cell::Cell;
 use std::future::Future;
 use std::io;
 use std::io::IoSlice;
-use std::pin::Pin;
-use std::pin::pin;
+use std::pin::{Pin, pin};
 use std::sync::Arc;
-use std::task::Context;
-use std::task::Poll;
-use std::task::ready;
+use std::task::{Context, Poll, ready};
 
 use parking_lot::Mutex;
-use tokio::io::AsyncRead;
-use tokio::io::AsyncWrite;
-use tokio::io::ReadBuf;
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::task::yield_now;
 
-use crate::ledger::Buffer;
-use crate::ledger::Buffers;
+use crate::ledger::{Buffer, Buffers};
 use crate::net::Transport;
 
 /// Upper limit of gathered bytes: a hundred events of 2 KiB. More output waits for the socket.

@@ -1,51 +1,34 @@
 //! Serves one connection from its first request to its end, over any transport.
 
 use std::error::Error;
-use std::future::Future;
-use std::future::poll_fn;
+use std::future::{Future, poll_fn};
 use std::io;
 use std::iter::successors;
 use std::net::SocketAddr;
-use std::num::NonZeroU32;
-use std::num::NonZeroUsize;
-use std::pin::Pin;
-use std::pin::pin;
+use std::num::{NonZeroU32, NonZeroUsize};
+use std::pin::{Pin, pin};
 use std::sync::Arc;
-use std::task::Context;
-use std::task::Poll;
+use std::task::{Context, Poll};
 use std::time::Duration;
 
-use http::Request;
-use http::Response;
-use http::StatusCode;
+use http::{Request, Response, StatusCode};
 use http_body::Body;
 use hyper::body::Incoming;
-use hyper::server::conn::http1;
-use hyper::server::conn::http2;
+use hyper::server::conn::{http1, http2};
 use hyper::service::service_fn;
-use hyper_util::rt::TokioIo;
-use hyper_util::rt::TokioTimer;
+use hyper_util::rt::{TokioIo, TokioTimer};
 use rustls::pki_types::CertificateDer;
-use tower::Service;
-use tower::ServiceExt;
+use tower::{Service, ServiceExt};
 
 use crate::ledger::Account;
-use crate::net::Abort;
-use crate::net::ClientConnection;
-use crate::net::ProxyNetworks;
-use crate::net::Transport;
-use crate::net::abort::Answer;
-use crate::net::abort::StreamExecutor;
+use crate::net::abort::{Answer, StreamExecutor};
 use crate::net::coalesce::coalesce;
 use crate::net::metered::Metered;
-use crate::net::paced_reads::PacedReads;
-use crate::net::paced_reads::Starts;
-use crate::net::received::Received;
-use crate::net::received::RequestBody;
-use crate::net::resets::AnswerBody;
-use crate::net::resets::PeerLimit;
-use crate::net::resets::Unanswered;
+use crate::net::paced_reads::{PacedReads, Starts};
+use crate::net::received::{Received, RequestBody};
+use crate::net::resets::{AnswerBody, PeerLimit, Unanswered};
 use crate::net::write_timeout::WriteTimeout;
+use crate::net::{Abort, ClientConnection, ProxyNetworks, Transport};
 
 /// Any error of a body or a service.
 pub type BoxError = Box<dyn Error + Send + Sync>;

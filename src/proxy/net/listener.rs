@@ -6,41 +6,25 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
+use kubefan_core::shutdown::{Phase, Shutdown};
 use prometheus::IntGauge;
-use tokio::net::TcpListener;
-use tokio::net::TcpStream;
+use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::Semaphore;
 use tokio::time::error::Elapsed;
-use tokio::time::sleep;
-use tokio::time::timeout;
-use tracing::debug;
-use tracing::warn;
+use tokio::time::{sleep, timeout};
+use tracing::{debug, warn};
 
-use crate::ledger::Account;
-use crate::ledger::Ledger;
-use crate::net::Acceptor;
-use crate::net::Config;
-use crate::net::ConnectionFuture;
-use crate::net::HttpService;
-use crate::net::Metrics;
-use crate::net::Peer;
-use crate::net::Protocol;
-use crate::net::ResponseBody;
-use crate::net::ServingThreads;
-use crate::net::Transport;
-use crate::net::client_socket::ClientSocket;
-use crate::net::client_socket::ConnectionSlot;
-use crate::net::client_socket::FirstBytes;
-use crate::net::client_socket::read_first_bytes;
-use crate::net::client_socket::refuse_plain_http;
-use crate::net::client_socket::set_options;
-use crate::net::pending_openings::Opening;
-use crate::net::pending_openings::PendingOpenings;
+use crate::ledger::{Account, Ledger};
+use crate::net::client_socket::{
+    ClientSocket, ConnectionSlot, FirstBytes, read_first_bytes, refuse_plain_http, set_options,
+};
+use crate::net::pending_openings::{Opening, PendingOpenings};
 use crate::net::proxy_protocol::read_header;
-use crate::net::serve_connection;
 use crate::net::tls::acceptor::Accepted as Handshaken;
-use kubefan_core::shutdown::Phase;
-use kubefan_core::shutdown::Shutdown;
+use crate::net::{
+    Acceptor, Config, ConnectionFuture, HttpService, Metrics, Peer, Protocol, ResponseBody,
+    ServingThreads, Transport, serve_connection,
+};
 
 /// Pause after accepting failed for lack of file descriptors or memory.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);

@@ -7,16 +7,11 @@ use std::io;
 use std::io::IoSlice;
 use std::pin::Pin;
 use std::sync::Arc;
-use std::task::Context;
-use std::task::Poll;
-use std::task::ready;
+use std::task::{Context, Poll, ready};
 
-use tokio::io::AsyncRead;
-use tokio::io::AsyncWrite;
-use tokio::io::ReadBuf;
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
-use crate::ledger::Buffer;
-use crate::ledger::Buffers;
+use crate::ledger::{Buffer, Buffers};
 use crate::net::Transport;
 use crate::net::received::Reads;
 

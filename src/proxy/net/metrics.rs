@@ -1,9 +1,7 @@
 //! Metrics of client connections.
 
-use prometheus::IntCounterVec;
-use prometheus::IntGaugeVec;
-
 use kubefan_core::telemetry::Registry;
+use prometheus::{IntCounterVec, IntGaugeVec};
 
 /// Metrics of all listeners. Create them once; clones share them.
 #[derive(Clone, Debug)]

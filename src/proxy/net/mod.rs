@@ -30,19 +30,11 @@ mod write_timeout;
 
 pub use abort::Abort;
 pub use client_connection::ClientConnection;
-pub use client_socket::FileSlot;
-pub use client_socket::FileSlots;
-pub use client_socket::NoFileSlot;
-pub use connection::BoxError;
-pub use connection::CertificateChain;
-pub use connection::Config;
-pub use connection::ConnectionFuture;
-pub use connection::HttpService;
-pub use connection::Lifetime;
-pub use connection::Peer;
-pub use connection::Protocol;
-pub use connection::ResponseBody;
-pub use connection::serve_connection;
+pub use client_socket::{FileSlot, FileSlots, NoFileSlot};
+pub use connection::{
+    BoxError, CertificateChain, Config, ConnectionFuture, HttpService, Lifetime, Peer, Protocol,
+    ResponseBody, serve_connection,
+};
 pub use error::Error;
 pub use listener::Listener;
 pub use metrics::Metrics;
@@ -50,17 +42,13 @@ pub use open_files::open_files_limit;
 pub use proxy_protocol::ProxyNetworks;
 pub use received::RequestBody;
 pub use serving::ServingThreads;
-pub use tls::Acceptor;
-pub use tls::PublicKey;
-pub use tls::SelfSigned;
-pub use tls::SelfSignedFiles;
-pub use tls::TlsFiles;
-pub use tls::throwaway_client_certificate;
-pub use transport::Transport;
-pub use write_timeout::limit_stalls;
-
 #[cfg(test)]
 pub(crate) use tls::tests::without_extensions;
+pub use tls::{
+    Acceptor, PublicKey, SelfSigned, SelfSignedFiles, TlsFiles, throwaway_client_certificate,
+};
+pub use transport::Transport;
+pub use write_timeout::limit_stalls;
 
 #[cfg(test)]
 mod tests;

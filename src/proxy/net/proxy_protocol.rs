@@ -4,13 +4,10 @@
 //! <https://www.haproxy.org/download/3.2/doc/proxy-protocol.txt>
 
 use std::io;
-use std::net::IpAddr;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 
 use ipnet::IpNet;
-use proxy_header::ParseConfig;
-use proxy_header::Protocol;
-use proxy_header::ProxyHeader;
+use proxy_header::{ParseConfig, Protocol, ProxyHeader};
 use tokio::io::AsyncReadExt;
 use tokio::net::TcpStream;
 

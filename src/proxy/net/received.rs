@@ -6,31 +6,21 @@
 
 use std::pin::Pin;
 use std::sync::Arc;
-use std::sync::atomic::AtomicUsize;
-use std::sync::atomic::Ordering;
-use std::task::Context;
-use std::task::Poll;
-use std::task::Waker;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::task::{Context, Poll, Waker};
 
 use bytes::Bytes;
 use http::Request;
-use http_body::Body;
-use http_body::Frame;
-use http_body::SizeHint;
+use http_body::{Body, Frame, SizeHint};
 use hyper::body::Incoming;
 use parking_lot::Mutex;
 
-use crate::ledger::Buffer;
-use crate::ledger::Buffers;
+use crate::ledger::{Buffer, Buffers};
 use crate::net::Protocol;
-use crate::net::connection::CONNECTION_WINDOW;
-use crate::net::connection::STREAM_WINDOW;
+use crate::net::connection::{CONNECTION_WINDOW, STREAM_WINDOW};
 use crate::net::paced_reads::Starts;
-use crate::net::received_bytes::ReceivedBytes;
-use crate::net::received_bytes::length_of_head;
-use crate::net::received_frames::ControlFrames;
-use crate::net::received_frames::DATA_FRAME_BYTES;
-use crate::net::received_frames::ReceivedFrames;
+use crate::net::received_bytes::{ReceivedBytes, length_of_head};
+use crate::net::received_frames::{ControlFrames, DATA_FRAME_BYTES, ReceivedFrames};
 use crate::net::resets::PeerLimit;
 
 /// What a connection has received. Clones share it.

@@ -5,16 +5,12 @@
 //! write.
 
 use std::future::Future;
-use std::io;
 use std::num::NonZeroUsize;
 use std::pin::pin;
-use std::sync::atomic::AtomicUsize;
-use std::sync::atomic::Ordering;
-use std::thread;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::{io, thread};
 
-use tokio::runtime::Builder;
-use tokio::runtime::Handle;
-use tokio::runtime::Runtime;
+use tokio::runtime::{Builder, Handle, Runtime};
 use tokio::sync::watch;
 
 /// Threads that serve connections. Dropping this value ends them, with all tasks that still run

@@ -5,8 +5,7 @@ use std::io;
 use hyper::upgrade::Upgraded;
 use hyper_util::rt::TokioIo;
 use socket2::SockRef;
-use tokio::io::AsyncRead;
-use tokio::io::AsyncWrite;
+use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpStream;
 
 use crate::net::client_socket::FileSlots;

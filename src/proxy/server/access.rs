@@ -1,25 +1,16 @@
 //! What a request means to the API server's authorizers.
 
-use http::HeaderValue;
-use http::Response;
-use http::StatusCode;
 use http::header::WARNING;
-use tokio::time::Instant;
-
-use crate::identity::AccessControl;
-use crate::identity::Attributes;
-use crate::identity::Caller;
-use crate::identity::KnownCaller;
-use crate::identity::Verdict;
+use http::{HeaderValue, Response, StatusCode};
 use kubefan_core::api::Status;
 use kubefan_core::body::Body;
+use tokio::time::Instant;
 
-use super::decide::Plan;
-use super::decide::Read;
-use super::forbidden::ForbiddenAnswers;
-use super::forbidden::ForbiddenRead;
+use super::decide::{Plan, Read};
+use super::forbidden::{ForbiddenAnswers, ForbiddenRead};
 use super::forward::is_proxied;
 use super::request::RequestInfo;
+use crate::identity::{AccessControl, Attributes, Caller, KnownCaller, Verdict};
 
 /// The attributes of the read that `info` describes.
 pub(super) fn attributes(info: &RequestInfo) -> Attributes {

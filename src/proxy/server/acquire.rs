@@ -3,21 +3,12 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use tokio::time::Instant;
-use tokio::time::sleep;
-use tokio::time::timeout;
-
 use kubefan_core::api::Status;
 use kubefan_core::cache::Reader;
-use kubefan_core::informer::Informer;
-use kubefan_core::informer::InformerSet;
-use kubefan_core::informer::LiveRestMapper;
-use kubefan_core::informer::StartError;
+use kubefan_core::informer::{Informer, InformerSet, LiveRestMapper, StartError};
+use tokio::time::{Instant, sleep, timeout};
 
-use super::decide::Need;
-use super::decide::Plan;
-use super::decide::Read;
-use super::decide::Reason;
+use super::decide::{Need, Plan, Read, Reason};
 use super::miss::Miss;
 
 /// How long a read waits for an informer's first list.
@@ -142,10 +133,10 @@ async fn catch_up(reader: &Reader, read: &Read) {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
-    use crate::server::read::tests::cache_at;
-    use crate::server::read::tests::list_of_shard;
     use kubefan_core::api::ResourceVersion;
+
+    use super::*;
+    use crate::server::read::tests::{cache_at, list_of_shard};
 
     #[tokio::test(start_paused = true)]
     async fn a_shard_at_a_later_version_waits_for_it() {

@@ -6,23 +6,16 @@ use std::collections::BTreeMap;
 use std::net::IpAddr;
 use std::sync::Arc;
 
-use http::HeaderMap;
-use http::Request;
-use http::Response;
-use http::StatusCode;
 use http::header::USER_AGENT;
+use http::{HeaderMap, Request, Response, StatusCode};
 use jiff::Timestamp;
+use kubefan_core::body::{Body, BodyGuard, guarded};
 use serde::Serialize;
 
-use crate::audit::AuditLog;
-use crate::identity::Caller;
-use crate::identity::User;
-use crate::net::Peer;
-use kubefan_core::body::Body;
-use kubefan_core::body::BodyGuard;
-use kubefan_core::body::guarded;
-
 use super::request::RequestInfo;
+use crate::audit::AuditLog;
+use crate::identity::{Caller, User};
+use crate::net::Peer;
 
 /// Longest User-Agent, in bytes, that is written in full, as by the API server.
 const MAX_USER_AGENT: usize = 1024;

@@ -3,13 +3,11 @@
 use std::sync::Arc;
 
 use kubefan_core::codec::Representation;
-use kubefan_core::informer::Proof;
-use kubefan_core::informer::ProofMethod;
+use kubefan_core::informer::{Proof, ProofMethod};
 use kubefan_core::shutdown::Shutdown;
 
 use super::collection::Collection;
-use super::decide::Need;
-use super::decide::plan;
+use super::decide::{Need, plan};
 use super::deliver::Delivery;
 use super::miss::CacheAnswer;
 use super::read;

@@ -1,8 +1,8 @@
 //! Budgets: how many bytes the request path may keep of what several clients share.
 
-use crate::ledger::Budget;
-use crate::ledger::Limits;
 use kubefan_core::telemetry::Registry;
+
+use crate::ledger::{Budget, Limits};
 
 /// The budgets of the request path. Clones share the counts.
 #[derive(Clone, Debug)]

@@ -2,28 +2,16 @@
 
 use std::pin::Pin;
 use std::sync::Arc;
-use std::task::Context;
-use std::task::Poll;
+use std::task::{Context, Poll};
 
-use tokio::sync::watch;
-
-use kubefan_core::api::Resource;
-use kubefan_core::api::ResourceVersion;
-use kubefan_core::api::SelectableFields;
-use kubefan_core::api::Selection;
-use kubefan_core::api::WireFormat;
+use kubefan_core::api::{Resource, ResourceVersion, SelectableFields, Selection, WireFormat};
 use kubefan_core::body::BodyGuard;
-use kubefan_core::cache::BridgedWatch;
-use kubefan_core::cache::Reader;
-use kubefan_core::cache::WatchError;
-use kubefan_core::codec::Encoder;
-use kubefan_core::codec::KeptRows;
-use kubefan_core::codec::Representation;
-use kubefan_core::codec::View;
+use kubefan_core::cache::{BridgedWatch, Reader, WatchError};
+use kubefan_core::codec::{Encoder, KeptRows, Representation, View};
 use kubefan_core::concurrency::AskerId;
-use kubefan_core::informer::Informer;
-use kubefan_core::informer::InformerSpec;
+use kubefan_core::informer::{Informer, InformerSpec};
 use kubefan_core::upstream::Scope;
+use tokio::sync::watch;
 
 /// One resource's objects in one wire format, and everything that is needed to read them.
 pub trait Collection: Send + Sync {

@@ -2,22 +2,19 @@
 
 use std::time::Duration;
 
-use crate::ledger::Limits;
-use crate::net;
 use kubefan_core::cache::GroupLimits;
 use kubefan_core::telemetry::Registry;
 
 use super::budgets::Budgets;
-use super::deliver::GzipCacheMetrics;
-use super::deliver::InitialChunkMetrics;
+use super::deliver::{GzipCacheMetrics, InitialChunkMetrics};
 use super::documents::DocumentMetrics;
-use super::filters::RequestMetrics;
-use super::filters::WebPageRules;
+use super::filters::{RequestMetrics, WebPageRules};
 use super::in_flight::InFlightMetrics;
 use super::sharding::ShardSelectors;
-use super::shares::ShareMetrics;
-use super::shares::UserLimits;
+use super::shares::{ShareMetrics, UserLimits};
 use super::tables::TableMetrics;
+use crate::ledger::Limits;
+use crate::net;
 
 /// Which requests are accepted, and their limits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -4,38 +4,23 @@
 //! only. So a client gets exactly what the API server would answer, with other values of the
 //! headers `Audit-Id` and `Date`.
 
-use std::collections::HashMap;
-use std::collections::VecDeque;
+use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
 
-use bytes::Bytes;
-use bytes::BytesMut;
-use http::HeaderMap;
-use http::HeaderName;
-use http::HeaderValue;
-use http::Method;
-use http::Request;
-use http::Response;
-use http::StatusCode;
-use http::header::ACCEPT;
-use http::header::CONTENT_LENGTH;
-use http::header::DATE;
-use http::header::USER_AGENT;
+use bytes::{Bytes, BytesMut};
+use http::header::{ACCEPT, CONTENT_LENGTH, DATE, USER_AGENT};
+use http::{HeaderMap, HeaderName, HeaderValue, Method, Request, Response, StatusCode};
 use http_body_util::BodyExt;
-use parking_lot::Mutex;
-use tokio::time::Instant;
-use tokio::time::timeout;
-
-use crate::identity::KnownCaller;
-use crate::identity::UserKey;
-use crate::ledger::Budget;
 use kubefan_core::api::Status;
-use kubefan_core::body;
 use kubefan_core::body::Body;
-use kubefan_core::upstream;
+use kubefan_core::{body, upstream};
+use parking_lot::Mutex;
+use tokio::time::{Instant, timeout};
 
 use super::rescue;
+use crate::identity::{KnownCaller, UserKey};
+use crate::ledger::Budget;
 
 /// Upper limit, in bytes, of a request's target and headers together with its answer.
 const MAX_ENTRY: usize = 16 << 10;

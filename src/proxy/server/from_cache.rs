@@ -3,52 +3,31 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use http::Request;
-use http::Response;
-use tokio::time::Instant;
-
-use crate::identity::Caller;
-use crate::identity::Verdict;
-use crate::ledger::Account;
-use crate::ledger::Charge;
-use crate::ledger::Kind;
-use crate::ledger::Short;
+use http::{Request, Response};
 use kubefan_core::api::Status;
 use kubefan_core::body::Body;
 use kubefan_core::cache::group_weight;
 use kubefan_core::concurrency::AskerId;
-use kubefan_core::informer::Informer;
-use kubefan_core::informer::ProofRequest;
+use kubefan_core::informer::{Informer, ProofRequest};
 use kubefan_core::shutdown::Shutdown;
+use tokio::time::Instant;
 
-use super::access::verdict;
-use super::access::warned;
-use super::acquire::acquire;
-use super::acquire::acquire_ready;
-use super::audit::AnsweredBy;
-use super::audit::audited;
+use super::access::{verdict, warned};
+use super::acquire::{acquire, acquire_ready};
+use super::audit::{AnsweredBy, audited};
 use super::collection::Collection;
-use super::decide::Plan;
-use super::decide::Read;
-use super::decide::Reason;
-use super::deliver::Delivery;
-use super::deliver::over_websocket;
-use super::deliver::with_proof_header;
+use super::decide::{Plan, Read, Reason};
+use super::deliver::{Delivery, over_websocket, with_proof_header};
 use super::held::Held;
-use super::miss::CacheAnswer;
-use super::miss::Miss;
+use super::miss::{CacheAnswer, Miss};
 use super::outcome::Outcome;
-use super::prove::ProofResult;
-use super::prove::prove;
-use super::read;
-use super::request::Handshake;
-use super::request::RequestInfo;
-use super::rescue;
+use super::prove::{ProofResult, prove};
+use super::request::{Handshake, RequestInfo};
 use super::rescue::Refusal;
-use super::service::Inner;
-use super::service::Server;
-use super::service::holder;
-use super::service::within;
+use super::service::{Inner, Server, holder, within};
+use super::{read, rescue};
+use crate::identity::{Caller, Verdict};
+use crate::ledger::{Account, Charge, Kind, Short};
 
 /// If a read has waited for longer, its right is looked up again before it is answered: the decision may
 /// have expired, or the caller's roles may have changed. That asks the API server only if so.

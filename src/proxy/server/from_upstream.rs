@@ -3,30 +3,25 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use http::Request;
-use http::Response;
+use http::{Request, Response};
+use kubefan_core::api::Status;
+use kubefan_core::body::Body;
 use tokio::sync::Semaphore;
 use tokio::time::Instant;
 
-use crate::identity::Caller;
-use kubefan_core::api::Status;
-use kubefan_core::body::Body;
-
 use super::access::Rights;
-use super::audit::AnsweredBy;
-use super::audit::audited;
+use super::audit::{AnsweredBy, audited};
 use super::decide::Reason;
 use super::forbidden::ForbiddenRead;
 use super::forward::ForwardedWith;
 use super::held::Held;
 use super::outcome::Outcome;
 use super::request::RequestInfo;
-use super::rescue;
 use super::rescue::Refusal;
-use super::service::Server;
-use super::service::within;
-use super::sharding;
+use super::service::{Server, within};
 use super::shares::RequestShare;
+use super::{rescue, sharding};
+use crate::identity::Caller;
 
 /// How long after a client's deadline kubefan still waits for a forwarded answer. The API server
 /// began to count later, so its own timeout Status may arrive in this time.

@@ -1,19 +1,14 @@
 //! Held: what an answer holds until its body is dropped.
 
-use std::task::Context;
-use std::task::Poll;
+use std::task::{Context, Poll};
 
 use http::Response;
-
-use crate::ledger::Charge;
-use kubefan_core::body::Body;
-use kubefan_core::body::BodyGuard;
-use kubefan_core::body::guarded;
+use kubefan_core::body::{Body, BodyGuard, guarded};
 
 use super::forward::Right;
 use super::in_flight::Seat;
-use super::shares::RequestShare;
-use super::shares::SelectionShare;
+use super::shares::{RequestShare, SelectionShare};
+use crate::ledger::Charge;
 
 /// What an answer holds until its body is dropped. It is one guard, so that a watch passes through
 /// only one more body for all of it.

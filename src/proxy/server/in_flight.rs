@@ -8,19 +8,15 @@
 
 use std::collections::HashMap;
 use std::sync::Arc;
-use std::sync::atomic::AtomicUsize;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
-use parking_lot::Mutex;
-use prometheus::IntCounter;
-use prometheus::IntGauge;
-
-use crate::identity::Caller;
-use crate::identity::UserKey;
-use crate::net::ClientConnection;
 use kubefan_core::telemetry::Registry;
+use parking_lot::Mutex;
+use prometheus::{IntCounter, IntGauge};
 
 use super::request::RequestInfo;
+use crate::identity::{Caller, UserKey};
+use crate::net::ClientConnection;
 
 /// The verbs of long-running requests, as in kube-apiserver.
 const LONG_RUNNING_VERBS: [&str; 2] = ["watch", "proxy"];

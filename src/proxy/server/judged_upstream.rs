@@ -1,22 +1,14 @@
 //! What follows for a connection when a request on it has no good credentials.
 
-use http::HeaderMap;
-use http::Request;
-use http::StatusCode;
-use http::Version;
-
-use crate::identity::AccessControl;
-use crate::identity::Caller;
-use crate::identity::has_credentials;
-use crate::identity::is_anonymous;
-use crate::net::ClientConnection;
-use crate::net::Peer;
+use http::{HeaderMap, Request, StatusCode, Version};
 use kubefan_core::api::Status;
 use kubefan_core::body::Body;
 
 use super::forward::is_proxied;
 use super::request::RequestInfo;
 use super::shares::TooMany;
+use crate::identity::{AccessControl, Caller, has_credentials, is_anonymous};
+use crate::net::{ClientConnection, Peer};
 
 /// Requests of callers that the API server has not accepted, on one HTTP/2 connection. The API server
 /// takes as many streams on one.

@@ -3,14 +3,12 @@
 use std::sync::Arc;
 
 use http::Response;
-use tokio::sync::Semaphore;
-
 use kubefan_core::api::Status;
 use kubefan_core::body::Body;
 use kubefan_core::informer::Informer;
+use tokio::sync::Semaphore;
 
-use super::decide::Plan;
-use super::decide::Reason;
+use super::decide::{Plan, Reason};
 
 /// The answer of a cache, or why there is none.
 pub(crate) type CacheAnswer = Result<Response<Body>, Miss>;

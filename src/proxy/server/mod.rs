@@ -112,13 +112,11 @@ mod tables;
 pub use admin::Admin;
 pub use authoritative::read_authoritative;
 pub use collection::Collection;
-pub use config::Config;
-pub use config::Metrics;
+pub use config::{Config, Metrics};
 pub use decide::Reason;
 #[cfg(any(test, feature = "test-support"))]
 pub use deliver::without_jitter;
-pub use filters::RequestMetrics;
-pub use filters::WebPageRules;
+pub use filters::{RequestMetrics, WebPageRules};
 /// The body of a request or of an answer.
 pub use kubefan_core::body::Body;
 /// Boxes any body of bytes.
@@ -126,14 +124,10 @@ pub use kubefan_core::body::boxed;
 /// A body whose bytes are all in memory.
 pub use kubefan_core::body::full;
 pub use miss::Miss;
-pub use outcome::Outcome;
-pub use outcome::RequestOutcome;
+pub use outcome::{Outcome, RequestOutcome};
 pub use request::RequestInfo;
-pub use rescue::answer;
-pub use rescue::plain_text;
-pub use rescue::respond;
-pub use service::Server;
-pub use service::with_filters;
+pub use rescue::{answer, plain_text, respond};
+pub use service::{Server, with_filters};
 pub use sharding::ShardSelectors;
 pub use shares::UserLimits;
 pub use startup::Startup;

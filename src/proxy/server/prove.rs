@@ -2,17 +2,11 @@
 
 use std::time::Duration;
 
+use kubefan_core::api::Status;
+use kubefan_core::informer::{Informer, Proof, ProofError, ProofRequest};
 use tokio::time::Instant;
 
-use kubefan_core::api::Status;
-use kubefan_core::informer::Informer;
-use kubefan_core::informer::Proof;
-use kubefan_core::informer::ProofError;
-use kubefan_core::informer::ProofRequest;
-
-use super::decide::Need;
-use super::decide::Plan;
-use super::decide::Read;
+use super::decide::{Need, Plan, Read};
 
 /// How long the proof for a watch may wait after the previous one began if several callers wait,
 /// so that watches share calls to the API server: after a restart, hundreds of informers open

@@ -4,24 +4,13 @@ use std::error::Error as _;
 use std::time::Duration;
 
 use bytes::Bytes;
-use http::HeaderName;
-use http::HeaderValue;
-use http::Request;
-use http::Response;
-use http::StatusCode;
-use http::Uri;
-use http::header;
-use parking_lot::Mutex;
-use tokio::time::Instant;
-
-use kubefan_core::api::Query;
-use kubefan_core::api::Status;
-use kubefan_core::api::pretty_parameter;
-use kubefan_core::api::should_indent;
-use kubefan_core::body;
+use http::{HeaderName, HeaderValue, Request, Response, StatusCode, Uri, header};
+use kubefan_core::api::{Query, Status, pretty_parameter, should_indent};
 use kubefan_core::body::Body;
 use kubefan_core::codec::StatusFormat;
-use kubefan_core::upstream;
+use kubefan_core::{body, upstream};
+use parking_lot::Mutex;
+use tokio::time::Instant;
 
 /// The shortest time between two log lines about errors of one class.
 const LOG_INTERVAL: Duration = Duration::from_secs(10);

@@ -6,9 +6,7 @@
 //! refuse it, and then only a refusal is relayed.
 
 use http::StatusCode;
-
-use kubefan_core::api::ShardSelectorError;
-use kubefan_core::api::Status;
+use kubefan_core::api::{ShardSelectorError, Status};
 
 use super::decide::Reason;
 use super::request::RequestInfo;

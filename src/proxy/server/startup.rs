@@ -5,27 +5,21 @@
 //! request: each gets a 503 that the client repeats.
 
 use std::convert::Infallible;
-use std::sync::Arc;
-use std::sync::OnceLock;
+use std::sync::{Arc, OnceLock};
 
-use http::Request;
-use http::Response;
+use http::{Request, Response};
+use kubefan_core::api::Status;
+use kubefan_core::body::Body;
 use parking_lot::Mutex;
 use tower::Service;
 
-use crate::identity::AccessControl;
-use crate::net::RequestBody;
-use kubefan_core::api::Status;
-use kubefan_core::body::Body;
-
-use super::filters::RequestMetrics;
-use super::filters::WebPageRules;
-use super::outcome::Outcome;
-use super::outcome::RequestOutcome;
+use super::filters::{RequestMetrics, WebPageRules};
+use super::outcome::{Outcome, RequestOutcome};
 use super::request::RequestInfo;
 use super::rescue::Refusal;
-use super::service::Server;
-use super::service::with_filters;
+use super::service::{Server, with_filters};
+use crate::identity::AccessControl;
+use crate::net::RequestBody;
 
 /// The state that the listeners share while kubefan starts: what it waits for, and then the
 /// [`Server`]. Cheap to clone.

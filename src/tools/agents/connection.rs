@@ -3,19 +3,11 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
-use http::Method;
-use http::Request;
-use http::Response;
-use http::header::ACCEPT;
-use http::header::USER_AGENT;
+use http::header::{ACCEPT, USER_AGENT};
+use http::{Method, Request, Response};
 use http_body_util::BodyExt;
-
-use kubefan_core::body::Body;
-use kubefan_core::body::empty;
-use kubefan_core::upstream::Client;
-use kubefan_core::upstream::DedicatedConnection;
-use kubefan_core::upstream::Error;
-use kubefan_core::upstream::HttpVersion;
+use kubefan_core::body::{Body, empty};
+use kubefan_core::upstream::{Client, DedicatedConnection, Error, HttpVersion};
 
 use super::Counters;
 

@@ -12,24 +12,17 @@ mod watcher;
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
-use std::sync::atomic::AtomicU64;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use tokio::sync::watch;
-
-use kubefan_core::api::GroupVersionResource;
-use kubefan_core::api::WireFormat;
-use kubefan_core::shutdown::Shutdown;
-use kubefan_core::upstream::Client;
-use kubefan_core::upstream::ClientConfig;
-use kubefan_core::upstream::ConnectError;
-
-pub use roster::Watched;
-pub use view::Fingerprint;
-
 use connection::Connection;
+use kubefan_core::api::{GroupVersionResource, WireFormat};
+use kubefan_core::shutdown::Shutdown;
+use kubefan_core::upstream::{Client, ClientConfig, ConnectError};
 use roster::Agent;
+pub use roster::Watched;
+use tokio::sync::watch;
+pub use view::Fingerprint;
 use view::View;
 
 /// The pause between the starts of two agents, so that the start of all is no storm.

@@ -1,11 +1,8 @@
 //! What a watch shows, as a fingerprint that is cheap to compare.
 
 use std::collections::HashMap;
-use std::hash::DefaultHasher;
-use std::hash::Hash;
-use std::hash::Hasher;
-use std::sync::atomic::AtomicU64;
-use std::sync::atomic::Ordering;
+use std::hash::{DefaultHasher, Hash, Hasher};
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use super::Watched;
 
@@ -75,8 +72,9 @@ fn hash<T: Hash + ?Sized>(value: &T) -> u64 {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
     use kubefan_core::api::GroupVersionResource;
+
+    use super::*;
 
     #[test]
     fn a_view_has_the_fingerprint_of_its_objects() {

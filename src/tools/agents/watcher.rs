@@ -2,18 +2,14 @@
 
 use std::time::Duration;
 
-use memchr::memmem;
-
-use crate::load::FrameCutter;
-use crate::load::FrameType;
-use crate::load::VersionFinder;
 use kubefan_core::api::WireFormat;
 use kubefan_core::upstream::Error;
+use memchr::memmem;
 
 use super::Counters;
 use super::connection::Connection;
-use super::view::Objects;
-use super::view::View;
+use super::view::{Objects, View};
+use crate::load::{FrameCutter, FrameType, VersionFinder};
 
 const FIRST_PAUSE: Duration = Duration::from_millis(500);
 const LONGEST_PAUSE: Duration = Duration::from_secs(8);
@@ -149,10 +145,10 @@ fn uid(frame: &[u8]) -> Option<&[u8]> {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
-    use crate::agents::Fingerprint;
-    use crate::agents::Watched;
     use kubefan_core::api::GroupVersionResource;
+
+    use super::*;
+    use crate::agents::{Fingerprint, Watched};
 
     fn frame(event: &str, uid: u32, version: u64) -> Vec<u8> {
         let uid = format!("00000000-0000-0000-0000-{uid:012}");

@@ -8,45 +8,28 @@ use std::io;
 use std::net::SocketAddr;
 use std::num::NonZeroUsize;
 use std::path::Path;
-use std::time::Duration;
-use std::time::SystemTime;
+use std::time::{Duration, SystemTime};
 
 use anyhow::Context;
-use tokio::sync::watch;
-
-use crate::agents;
-use crate::agents::Agents;
-use crate::config::DemoConfig;
-use crate::config::SimConfig;
-use crate::sim::FaultInjector;
-use crate::sim::Simulator;
-use crate::workload;
-use crate::workload::Workload;
-use kubefan_core::api::GroupVersionResource;
-use kubefan_core::informer;
-use kubefan_core::informer::ResourceRules;
-use kubefan_core::shutdown;
-use kubefan_core::shutdown::Outcome;
-use kubefan_core::shutdown::Shutdown;
-use kubefan_core::shutdown::Signals;
-use kubefan_core::telemetry::Registry;
-use kubefan_proxy::app::App;
-use kubefan_proxy::config::AdminConfig;
-use kubefan_proxy::config::Resources;
-use kubefan_proxy::config::ServeConfig;
-use kubefan_proxy::config::Tls;
-use kubefan_proxy::identity;
-use kubefan_proxy::ledger;
-use kubefan_proxy::net;
-use kubefan_proxy::server;
-
-use super::Served;
-use super::ServedTotals;
-use super::SimulatedApp;
-
 use cluster::Cluster;
 pub use cluster::Views;
 use kubeconfig::Kubeconfig;
+use kubefan_core::api::GroupVersionResource;
+use kubefan_core::informer::ResourceRules;
+use kubefan_core::shutdown::{Outcome, Shutdown, Signals};
+use kubefan_core::telemetry::Registry;
+use kubefan_core::{informer, shutdown};
+use kubefan_proxy::app::App;
+use kubefan_proxy::config::{AdminConfig, Resources, ServeConfig, Tls};
+use kubefan_proxy::{identity, ledger, net, server};
+use tokio::sync::watch;
+
+use super::{Served, ServedTotals, SimulatedApp};
+use crate::agents::Agents;
+use crate::config::{DemoConfig, SimConfig};
+use crate::sim::{FaultInjector, Simulator};
+use crate::workload::Workload;
+use crate::{agents, workload};
 
 /// The grace period of kubefan and of the simulator at shutdown.
 const GRACE: Duration = Duration::from_secs(2);

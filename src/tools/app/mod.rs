@@ -7,10 +7,6 @@ mod simulated;
 #[cfg(test)]
 mod tests;
 
-pub use demo::Demo;
-pub use demo::DemoApp;
-pub use demo::Totals;
-pub use demo::Views;
-pub use served::Served;
-pub use served::ServedTotals;
+pub use demo::{Demo, DemoApp, Totals, Views};
+pub use served::{Served, ServedTotals};
 pub use simulated::SimulatedApp;

@@ -1,15 +1,13 @@
 //! Counts what the simulated API server serves.
 
 use std::sync::Arc;
-use std::sync::atomic::AtomicU64;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use http::Response;
 use http_body_util::BodyExt;
-use memchr::memchr_iter;
-
 use kubefan_proxy::server;
 use kubefan_proxy::server::Body;
+use memchr::memchr_iter;
 
 /// What a simulated API server has served. Clones are cheap and share the counts.
 #[derive(Clone, Default)]

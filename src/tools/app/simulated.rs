@@ -4,26 +4,20 @@ use std::net::SocketAddr;
 
 use anyhow::Context;
 use http::Request;
+use kubefan_core::api::Query;
+use kubefan_core::shutdown;
+use kubefan_core::shutdown::{Outcome, Shutdown, Signals};
+use kubefan_core::telemetry::Registry;
+use kubefan_proxy::app::bind;
+use kubefan_proxy::net::Listener;
+use kubefan_proxy::server::{Body, RequestMetrics, WebPageRules};
+use kubefan_proxy::{net, server};
 use tower::service_fn;
 
+use super::Served;
 use crate::config::SimConfig;
 use crate::sim;
 use crate::sim::Simulator;
-use kubefan_core::api::Query;
-use kubefan_core::shutdown;
-use kubefan_core::shutdown::Outcome;
-use kubefan_core::shutdown::Shutdown;
-use kubefan_core::shutdown::Signals;
-use kubefan_core::telemetry::Registry;
-use kubefan_proxy::app::bind;
-use kubefan_proxy::net;
-use kubefan_proxy::net::Listener;
-use kubefan_proxy::server;
-use kubefan_proxy::server::Body;
-use kubefan_proxy::server::RequestMetrics;
-use kubefan_proxy::server::WebPageRules;
-
-use super::Served;
 
 /// A running simulated API server, whose listeners accept connections.
 pub struct SimulatedApp {

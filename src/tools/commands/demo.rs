@@ -7,26 +7,16 @@ mod terminal;
 use std::time::Duration;
 
 use anyhow::Context;
-use tokio::sync::mpsc;
-use tokio::time::Instant;
-use tokio::time::interval;
-
-use crate::app::Demo;
-use crate::app::DemoApp;
-use crate::config::DemoArgs;
-use crate::config::DemoConfig;
-use kubefan_core::shutdown::Outcome;
-use kubefan_core::shutdown::Signals;
+use kubefan_core::shutdown::{Outcome, Signals};
 use kubefan_proxy::config::GlobalArgs;
-use kubefan_proxy::process::Error;
-use kubefan_proxy::process::block_on;
-use kubefan_proxy::process::drain_result;
-use kubefan_proxy::process::install_log;
-use kubefan_proxy::process::print;
-use kubefan_proxy::process::unless_stopped;
-
+use kubefan_proxy::process::{Error, block_on, drain_result, install_log, print, unless_stopped};
 use screen::Facts;
 use terminal::Terminal;
+use tokio::sync::mpsc;
+use tokio::time::{Instant, interval};
+
+use crate::app::{Demo, DemoApp};
+use crate::config::{DemoArgs, DemoConfig};
 
 /// How often the demo prints a line about what happened so far.
 const REPORT: Duration = Duration::from_secs(5);

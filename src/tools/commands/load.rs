@@ -5,20 +5,14 @@ use std::path::Path;
 use std::time::Duration;
 
 use anyhow::Context;
-
-use crate::config::LoadArgs;
-use crate::config::LoadConfig;
-use crate::load;
-use crate::load::Progress;
-use crate::load::Report;
 use kubefan_core::shutdown;
-use kubefan_core::shutdown::Outcome;
-use kubefan_core::shutdown::Shutdown;
-use kubefan_core::shutdown::Signals;
+use kubefan_core::shutdown::{Outcome, Shutdown, Signals};
 use kubefan_proxy::config::GlobalArgs;
-use kubefan_proxy::process::Error;
-use kubefan_proxy::process::install_log;
-use kubefan_proxy::process::print;
+use kubefan_proxy::process::{Error, install_log, print};
+
+use crate::config::{LoadArgs, LoadConfig};
+use crate::load;
+use crate::load::{Progress, Report};
 
 /// How long the test may take after a signal to report and to delete its objects.
 const GRACE: Duration = Duration::from_secs(60);

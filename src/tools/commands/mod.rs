@@ -5,12 +5,10 @@ mod load;
 mod sim;
 
 use clap::Subcommand;
-
-use crate::config::DemoArgs;
-use crate::config::LoadArgs;
-use crate::config::SimArgs;
 use kubefan_proxy::config::GlobalArgs;
 use kubefan_proxy::process::Error;
+
+use crate::config::{DemoArgs, LoadArgs, SimArgs};
 
 /// The subcommands of the tools.
 #[derive(Debug, Subcommand)]

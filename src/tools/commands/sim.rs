@@ -1,18 +1,12 @@
 //! `kubefan sim`: the simulated API server as a program.
 
 use anyhow::Context;
-
-use crate::app::SimulatedApp;
-use crate::config::SimArgs;
-use crate::config::SimConfig;
 use kubefan_core::shutdown::Signals;
 use kubefan_proxy::config::GlobalArgs;
-use kubefan_proxy::process::Error;
-use kubefan_proxy::process::block_on;
-use kubefan_proxy::process::drain_result;
-use kubefan_proxy::process::install_log;
-use kubefan_proxy::process::print;
-use kubefan_proxy::process::unless_stopped;
+use kubefan_proxy::process::{Error, block_on, drain_result, install_log, print, unless_stopped};
+
+use crate::app::SimulatedApp;
+use crate::config::{SimArgs, SimConfig};
 
 /// Serves a simulated API until a signal arrives. The first signal starts the drain, a second one
 /// ends it at once.

@@ -3,8 +3,7 @@
 use std::net::SocketAddr;
 use std::path::PathBuf;
 
-use kubefan_proxy::config::Problems;
-use kubefan_proxy::config::address;
+use kubefan_proxy::config::{Problems, address};
 
 use super::DemoArgs;
 

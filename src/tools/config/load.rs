@@ -2,19 +2,14 @@
 
 use std::path::PathBuf;
 
-use crate::load;
-use crate::load::Protocol;
-use crate::load::Rate;
-use crate::load::SelectorTemplate;
-use crate::load::TargetServer;
 use kubefan_core::api::WireFormat;
 use kubefan_core::upstream::ClientConfig;
-use kubefan_proxy::config::Problem;
-use kubefan_proxy::config::Problems;
 use kubefan_proxy::config::address::flag_problem;
+use kubefan_proxy::config::{Problem, Problems};
 
-use super::LoadArgs;
-use super::LoadFormat;
+use super::{LoadArgs, LoadFormat};
+use crate::load;
+use crate::load::{Protocol, Rate, SelectorTemplate, TargetServer};
 
 /// Watchers per HTTP/2 connection if `--connections` is not given. API servers limit the concurrent
 /// streams of a connection.

@@ -3,11 +3,8 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use clap::Args as ClapArgs;
-use clap::ValueEnum;
-
-use kubefan_proxy::config::parse_bytes;
-use kubefan_proxy::config::parse_duration;
+use clap::{Args as ClapArgs, ValueEnum};
+use kubefan_proxy::config::{parse_bytes, parse_duration};
 
 /// Flags of `kubefan load`.
 #[derive(Clone, Debug, ClapArgs)]

@@ -6,10 +6,8 @@ mod load;
 mod load_args;
 mod sim;
 
-pub use args::DemoArgs;
-pub use args::SimArgs;
+pub use args::{DemoArgs, SimArgs};
 pub use demo::DemoConfig;
 pub use load::LoadConfig;
-pub use load_args::LoadArgs;
-pub use load_args::LoadFormat;
+pub use load_args::{LoadArgs, LoadFormat};
 pub use sim::SimConfig;

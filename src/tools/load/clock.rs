@@ -1,7 +1,6 @@
 //! The clock of a run and the times at which writes were acknowledged, both shared by all threads.
 
-use std::sync::atomic::AtomicU64;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use tokio::time::Instant;

@@ -1,8 +1,7 @@
 //! The progress of a run on standard error: one line that is overwritten on a terminal, and plain
 //! lines if standard error is not a terminal.
 
-use std::io::IsTerminal;
-use std::io::Write;
+use std::io::{IsTerminal, Write};
 use std::time::Duration;
 
 use tokio::time::Instant;

@@ -1,24 +1,16 @@
 //! The state of a run that all its threads share.
 
-use std::sync::atomic::AtomicBool;
-use std::sync::atomic::AtomicU32;
-use std::sync::atomic::AtomicU64;
-use std::sync::atomic::AtomicUsize;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use std::time::Duration;
 
+use kubefan_core::api::WireFormat;
+use kubefan_core::upstream::{Client, HttpVersion};
 use parking_lot::Mutex;
 use tokio::sync::watch;
 use tokio::time::Instant;
 
-use kubefan_core::api::WireFormat;
-use kubefan_core::upstream::Client;
-use kubefan_core::upstream::HttpVersion;
-
-use super::clock::Acknowledgements;
-use super::clock::Clock;
-use super::config::Config;
-use super::config::Protocol;
+use super::clock::{Acknowledgements, Clock};
+use super::config::{Config, Protocol};
 use super::watch::frames::VersionFinder;
 use super::write::marker::MarkerFinder;
 
@@ -234,8 +226,9 @@ mod tests {
     use std::io;
     use std::sync::Arc;
 
-    use super::*;
     use kubefan_core::upstream::Dial;
+
+    use super::*;
 
     fn run_state(config: &Config) -> RunState {
         let dial: Dial = Arc::new(|| Err(io::Error::from(io::ErrorKind::ConnectionRefused)));

@@ -3,20 +3,11 @@
 use std::net::IpAddr;
 use std::time::Duration;
 
-use http::HeaderValue;
-use http::Method;
-use http::Request;
-use http::Uri;
-use http::header::ACCEPT;
-use http::header::CONTENT_TYPE;
-use http::header::USER_AGENT;
-
+use http::header::{ACCEPT, CONTENT_TYPE, USER_AGENT};
+use http::{HeaderValue, Method, Request, Uri};
 use kubefan_core::api::Resource;
-use kubefan_core::body::Body;
-use kubefan_core::body::full;
-use kubefan_core::upstream::Client;
-use kubefan_core::upstream::ClientConfig;
-use kubefan_core::upstream::Discovery;
+use kubefan_core::body::{Body, full};
+use kubefan_core::upstream::{Client, ClientConfig, Discovery};
 
 use super::error::Error;
 

@@ -4,18 +4,13 @@ use std::fs;
 use std::time::Duration;
 
 use http::Method;
+use kubefan_core::body::empty;
+use kubefan_core::upstream::{Client, ClientConfig, Identity, collect};
 use serde::Serialize;
 use tokio::time::timeout;
 
-use kubefan_core::body::empty;
-use kubefan_core::upstream::Client;
-use kubefan_core::upstream::ClientConfig;
-use kubefan_core::upstream::Identity;
-use kubefan_core::upstream::collect;
-
 use super::config::TargetServer;
-use super::error::Error;
-use super::error::with_causes;
+use super::error::{Error, with_causes};
 use super::target::request;
 
 /// The number of clock ticks per second in `/proc`, which is 100 on every common architecture.

@@ -3,19 +3,13 @@
 use std::convert::Infallible;
 use std::time::Duration;
 
-use http::Request;
-use http::Response;
-use http::StatusCode;
-use http::header;
-
+use http::{Request, Response, StatusCode, header};
 use kubefan_core::api::Query;
 use kubefan_core::telemetry::Registry;
-use kubefan_proxy::server::Body;
-use kubefan_proxy::server::plain_text;
+use kubefan_proxy::server::{Body, plain_text};
 
 use super::Simulator;
-use super::faults::RequestFault;
-use super::faults::WatchFault;
+use super::faults::{RequestFault, WatchFault};
 use super::requests::is_write;
 
 /// The help text for the admin paths.

@@ -3,26 +3,19 @@
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
-use std::sync::atomic::AtomicU64;
-use std::sync::atomic::Ordering;
-use std::task::Context;
-use std::task::Poll;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::task::{Context, Poll};
 use std::time::Duration;
 
 use bytes::Bytes;
-use http_body::Body as _;
-use http_body::Frame;
-use parking_lot::Mutex;
-use tokio::sync::broadcast;
-use tokio::time::Instant;
-use tokio::time::Sleep;
-
-use kubefan_core::api::ResourceVersion;
-use kubefan_core::api::Status;
-use kubefan_core::api::WireFormat;
+use http_body::{Body as _, Frame};
+use kubefan_core::api::{ResourceVersion, Status, WireFormat};
 use kubefan_core::codec::Encoder;
 use kubefan_proxy::net::BoxError;
 use kubefan_proxy::server::Body;
+use parking_lot::Mutex;
+use tokio::sync::broadcast;
+use tokio::time::{Instant, Sleep};
 
 /// A fault that is injected into the next requests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

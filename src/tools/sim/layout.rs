@@ -1,15 +1,8 @@
 //! The layout of answers: compact or indented, as the request asks.
 
-use http::HeaderMap;
-use http::Response;
-use http::header;
+use http::{HeaderMap, Response, header};
 use http_body_util::BodyExt;
-
-use kubefan_core::api::Query;
-use kubefan_core::api::Status;
-use kubefan_core::api::WireFormat;
-use kubefan_core::api::pretty_parameter;
-use kubefan_core::api::should_indent;
+use kubefan_core::api::{Query, Status, WireFormat, pretty_parameter, should_indent};
 use kubefan_proxy::server;
 use kubefan_proxy::server::Body;
 

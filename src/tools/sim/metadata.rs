@@ -2,13 +2,10 @@
 //! keys.
 
 use jiff::Timestamp;
-use rand::Rng;
-use serde_json::Map;
-use serde_json::Value;
-
-use kubefan_core::api::Resource;
-use kubefan_core::api::Status;
+use kubefan_core::api::{Resource, Status};
 use kubefan_core::codec::OBJECT_META;
+use rand::Rng;
+use serde_json::{Map, Value};
 
 use super::refusal;
 

@@ -26,23 +26,12 @@ mod tests;
 
 use std::sync::Arc;
 
-use serde_json::Value;
-use serde_json::json;
-
-use kubefan_core::api::GroupVersionResource;
-use kubefan_core::api::ObjectKey;
-use kubefan_core::api::ResourceVersion;
-use kubefan_core::api::Status;
-use kubefan_core::shutdown::Shutdown;
-
 pub use admin::Admin;
-pub use faults::FaultInjector;
-pub use faults::RequestFault;
-pub use faults::WatchFault;
-
-use store::Store;
-use store::WriteOptions;
-use store::WriteTarget;
+pub use faults::{FaultInjector, RequestFault, WatchFault};
+use kubefan_core::api::{GroupVersionResource, ObjectKey, ResourceVersion, Status};
+use kubefan_core::shutdown::Shutdown;
+use serde_json::{Value, json};
+use store::{Store, WriteOptions, WriteTarget};
 use write::rules::ObjectPart;
 use write::verbs::Preconditions;
 

@@ -1,8 +1,7 @@
 //! JSON text in the API server's layouts.
 
-use serde_json::Value;
-
 use kubefan_core::codec::put_json;
+use serde_json::Value;
 
 /// `value` as JSON in one line, without a line break.
 pub(super) fn compact(value: &Value) -> String {

@@ -1,15 +1,7 @@
 //! The answers to refused requests, with the API server's wording.
 
-use http::HeaderValue;
-use http::Response;
-use http::StatusCode;
-use http::header;
-
-use kubefan_core::api::GroupVersionResource;
-use kubefan_core::api::Resource;
-use kubefan_core::api::Status;
-use kubefan_core::api::StatusCause;
-use kubefan_core::api::StatusDetails;
+use http::{HeaderValue, Response, StatusCode, header};
+use kubefan_core::api::{GroupVersionResource, Resource, Status, StatusCause, StatusDetails};
 use kubefan_proxy::server;
 use kubefan_proxy::server::Body;
 

@@ -2,27 +2,15 @@
 //! writes.
 
 use futures_util::future::BoxFuture;
-use http::HeaderMap;
-use http::HeaderValue;
-use http::Method;
-use http::Request;
-use http::Response;
-use http::StatusCode;
-use http::header;
-
-use kubefan_core::api::Status;
-use kubefan_core::api::WireFormat;
+use http::{HeaderMap, HeaderValue, Method, Request, Response, StatusCode, header};
+use kubefan_core::api::{Status, WireFormat};
 use kubefan_proxy::server;
-use kubefan_proxy::server::Body;
-use kubefan_proxy::server::RequestInfo;
+use kubefan_proxy::server::{Body, RequestInfo};
 
-use super::Simulator;
 use super::faults::RequestFault;
 use super::kinds::discovery;
-use super::layout;
-use super::print;
-use super::refusal;
 use super::write::request::WriteRequest;
+use super::{Simulator, layout, print, refusal};
 
 impl Simulator {
     /// Answers one request to the simulated API server.

@@ -53,35 +53,25 @@
 //! one. A program with another one uses `kubefan::fake_source`, or runs
 //! `kubefan sim` beside its tests.
 
-use std::fmt;
-use std::io;
-use std::net::Ipv4Addr;
-use std::net::SocketAddr;
+use std::net::{Ipv4Addr, SocketAddr};
+use std::{fmt, io};
 
 use http::Request;
 use kube::Resource;
+use kubefan_core::api::{GroupVersionResource, ResourceVersion, Status};
+use kubefan_core::shutdown;
+use kubefan_core::shutdown::Shutdown;
+use kubefan_core::telemetry::Registry;
+use kubefan_proxy::net::Listener;
+use kubefan_proxy::server::{RequestMetrics, WebPageRules};
+use kubefan_proxy::{net, server};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use tokio::net::TcpListener;
 use tower::service_fn;
 
 use crate::sim::Simulator;
-use kubefan_core::api::GroupVersionResource;
-use kubefan_core::api::ResourceVersion;
-use kubefan_core::api::Status;
-use kubefan_core::shutdown;
-use kubefan_core::shutdown::Shutdown;
-use kubefan_core::telemetry::Registry;
-use kubefan_proxy::net;
-use kubefan_proxy::net::Listener;
-use kubefan_proxy::server;
-use kubefan_proxy::server::RequestMetrics;
-use kubefan_proxy::server::WebPageRules;
-
-pub use crate::sim::Error as DefinitionError;
-pub use crate::sim::FaultInjector;
-pub use crate::sim::RequestFault;
-pub use crate::sim::WatchFault;
+pub use crate::sim::{Error as DefinitionError, FaultInjector, RequestFault, WatchFault};
 
 #[cfg(test)]
 mod tests;

@@ -6,12 +6,7 @@
 
 use std::collections::VecDeque;
 
-use crate::workload::cluster::Cluster;
-use crate::workload::cluster::Deployment;
-use crate::workload::cluster::Job;
-use crate::workload::cluster::JobStatus;
-use crate::workload::cluster::Owner;
-use crate::workload::cluster::Phase;
+use crate::workload::cluster::{Cluster, Deployment, Job, JobStatus, Owner, Phase};
 use crate::workload::dice::Dice;
 
 /// The maximum number of pods that one node drain moves.

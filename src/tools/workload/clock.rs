@@ -1,7 +1,6 @@
 //! The workload's time, which the caller provides and which always advances.
 
-use std::time::SystemTime;
-use std::time::UNIX_EPOCH;
+use std::time::{SystemTime, UNIX_EPOCH};
 
 use k8s_openapi::jiff::Timestamp;
 

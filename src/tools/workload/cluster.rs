@@ -3,8 +3,7 @@
 //! The data of an object's status is recorded apart from the data of its spec, because an operation
 //! changes only one of them.
 
-use std::collections::BTreeMap;
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 
 use crate::workload::clock::Clock;
 use crate::workload::operation::Operation;

@@ -1,8 +1,7 @@
 //! A seeded source of random choices.
 
-use rand::Rng;
-use rand::SeedableRng;
 use rand::rngs::StdRng;
+use rand::{Rng, SeedableRng};
 
 /// The characters of generated names in Kubernetes, without vowels, so that they form no words.
 const LETTERS: &[u8] = b"bcdfghjklmnpqrstvwxz2456789";

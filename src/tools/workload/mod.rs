@@ -23,11 +23,9 @@ mod tests;
 use std::time::SystemTime;
 
 use crate::workload::activity::Activity;
-use crate::workload::cluster::Cluster;
-use crate::workload::cluster::Id;
+use crate::workload::cluster::{Cluster, Id};
 use crate::workload::dice::Dice;
-pub use crate::workload::operation::ObjectPath;
-pub use crate::workload::operation::Operation;
+pub use crate::workload::operation::{ObjectPath, Operation};
 
 /// The number of concurrent activities (such as a rollout, a node drain or a job) in the smallest
 /// cluster.

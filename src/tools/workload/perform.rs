@@ -1,15 +1,9 @@
 //! Executes the steps of activities: changes the records, and returns the resulting operation.
 
 use crate::workload::activity::Step;
-use crate::workload::cluster::Cluster;
-use crate::workload::cluster::DeploymentStatus;
-use crate::workload::cluster::Endpoint;
-use crate::workload::cluster::Id;
-use crate::workload::cluster::JobStatus;
-use crate::workload::cluster::Owner;
-use crate::workload::cluster::Phase;
-use crate::workload::cluster::Pod;
-use crate::workload::cluster::ReplicaSetStatus;
+use crate::workload::cluster::{
+    Cluster, DeploymentStatus, Endpoint, Id, JobStatus, Owner, Phase, Pod, ReplicaSetStatus,
+};
 use crate::workload::dice::Dice;
 use crate::workload::operation::Operation;
 use crate::workload::records;

@@ -1,17 +1,9 @@
 //! Creates records as Kubernetes controllers create objects.
 
 use crate::workload::activity::Reason;
-use crate::workload::cluster::Cluster;
-use crate::workload::cluster::Event;
-use crate::workload::cluster::Id;
-use crate::workload::cluster::Identity;
-use crate::workload::cluster::Job;
-use crate::workload::cluster::JobStatus;
-use crate::workload::cluster::Owner;
-use crate::workload::cluster::Phase;
-use crate::workload::cluster::Pod;
-use crate::workload::cluster::ReplicaSet;
-use crate::workload::cluster::ReplicaSetStatus;
+use crate::workload::cluster::{
+    Cluster, Event, Id, Identity, Job, JobStatus, Owner, Phase, Pod, ReplicaSet, ReplicaSetStatus,
+};
 use crate::workload::dice::Dice;
 
 fn new_identity(namespace: &str, name: String, cluster: &Cluster, dice: &mut Dice) -> Identity {

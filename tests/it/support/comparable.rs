@@ -12,9 +12,7 @@ use base64::Engine;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use serde_json::Value;
 
-use crate::support::clients::frames::bookmark_fields;
-use crate::support::clients::frames::split_list;
-use crate::support::clients::frames::split_watch;
+use crate::support::clients::frames::{bookmark_fields, split_list, split_watch};
 
 /// The resourceVersions that a list in the second answer may have.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

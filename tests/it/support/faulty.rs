@@ -3,23 +3,17 @@
 
 use std::time::Duration;
 
-use serde_json::Value;
-use serde_json::json;
+use serde_json::{Value, json};
 use tempfile::TempDir;
 
 use crate::support::clients::client::Client;
-use crate::support::clients::frames::Event;
-use crate::support::clients::frames::Format;
-use crate::support::clients::frames::WatchReader;
-use crate::support::poll::eventually;
-use crate::support::poll::within;
+use crate::support::clients::frames::{Event, Format, WatchReader};
+use crate::support::poll::{eventually, within};
 use crate::support::programs::apiserver::ApiServer;
 use crate::support::programs::kubeconfig;
 use crate::support::programs::kubeconfig::User;
 use crate::support::programs::kubefan::Kubefan;
-use crate::support::proxies::fault_proxy::CutPoint;
-use crate::support::proxies::fault_proxy::FaultProxy;
-use crate::support::proxies::fault_proxy::RequestKind;
+use crate::support::proxies::fault_proxy::{CutPoint, FaultProxy, RequestKind};
 
 pub(crate) const RECOVERY: Duration = Duration::from_secs(60);
 const STEP: Duration = Duration::from_secs(20);

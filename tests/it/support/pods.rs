@@ -3,11 +3,8 @@
 
 use std::time::SystemTime;
 
-use futures::StreamExt;
-use futures::stream;
-use kubefan_tools::workload::Config;
-use kubefan_tools::workload::Operation;
-use kubefan_tools::workload::Workload;
+use futures::{StreamExt, stream};
+use kubefan_tools::workload::{Config, Operation, Workload};
 use serde_json::Value;
 
 use crate::support::clients::client::Client;

@@ -2,12 +2,10 @@
 //! many kinds in many states, for comparing their Table rows.
 
 use std::fs;
-use std::time::Duration;
-use std::time::SystemTime;
+use std::time::{Duration, SystemTime};
 
 use jiff::Timestamp;
-use serde_json::Value;
-use serde_json::json;
+use serde_json::{Value, json};
 
 use crate::support::clients::client::Client;
 use crate::support::poll::eventually;

@@ -4,27 +4,16 @@ use std::time::Duration;
 
 use k8s_openapi::api::core::v1::ConfigMap;
 use kube::core::DynamicObject;
-use kubefan::api::GroupVersionResource;
-use kubefan::api::ResourceVersion;
-use kubefan::api::Selection;
-use kubefan::informer;
-use kubefan::shared_informer::Change;
-use kubefan::shared_informer::Changes;
-use kubefan::shared_informer::Config;
-use kubefan::shared_informer::Factory;
-use kubefan::shared_informer::Storage;
-use kubefan::shutdown;
+use kubefan::api::{GroupVersionResource, ResourceVersion, Selection};
+use kubefan::shared_informer::{Change, Changes, Config, Factory, Storage};
 use kubefan::shutdown::Shutdown;
-use kubefan::upstream::Client;
-use kubefan::upstream::ClientConfig;
-use serde_json::Value;
-use serde_json::json;
-use tokio::time::Instant;
-use tokio::time::timeout;
+use kubefan::upstream::{Client, ClientConfig};
+use kubefan::{informer, shutdown};
+use serde_json::{Value, json};
+use tokio::time::{Instant, timeout};
 
 use crate::support::poll::eventually;
-use crate::support::programs::apiserver::ApiServer;
-use crate::support::programs::apiserver::shared;
+use crate::support::programs::apiserver::{ApiServer, shared};
 
 const STEP: Duration = Duration::from_secs(30);
 

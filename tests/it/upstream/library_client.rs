@@ -4,27 +4,18 @@
 use std::time::Duration;
 
 use k8s_openapi::api::core::v1::ConfigMap;
-use kube::Api;
-use kube::ResourceExt;
-use kube::api::Patch;
-use kube::api::PatchParams;
-use kube::api::PostParams;
-use kube::config::KubeConfigOptions;
-use kube::config::Kubeconfig;
+use kube::api::{Patch, PatchParams, PostParams};
+use kube::config::{KubeConfigOptions, Kubeconfig};
+use kube::{Api, ResourceExt};
 use kubefan::api::ResourceVersion;
-use kubefan::informer;
-use kubefan::shared_informer::Config;
-use kubefan::shared_informer::Factory;
-use kubefan::shutdown;
+use kubefan::shared_informer::{Config, Factory};
 use kubefan::shutdown::Shutdown;
-use kubefan::upstream::Client;
-use kubefan::upstream::ClientConfig;
+use kubefan::upstream::{Client, ClientConfig};
+use kubefan::{informer, shutdown};
 use serde_json::json;
-use tokio::time::Instant;
-use tokio::time::timeout;
+use tokio::time::{Instant, timeout};
 
-use crate::support::programs::apiserver::ApiServer;
-use crate::support::programs::apiserver::shared;
+use crate::support::programs::apiserver::{ApiServer, shared};
 
 const STEP: Duration = Duration::from_secs(30);
 

@@ -3,29 +3,21 @@
 
 use std::io;
 use std::path::Path;
-use std::process::Command;
-use std::process::Stdio;
+use std::process::{Command, Stdio};
 use std::time::Duration;
 
 use k8s_openapi::api::core::v1::ConfigMap;
 use kube::Api;
-use kube::api::DeleteParams;
-use kube::api::PostParams;
-use kubefan::controller::Action;
-use kubefan::controller::Finalize;
-use kubefan::controller::FinalizerError;
-use kubefan::controller::finalizer;
+use kube::api::{DeleteParams, PostParams};
+use kubefan::controller::{Action, Finalize, FinalizerError, finalizer};
 use kubefan::upstream;
 use kubefan::upstream::ClientConfig;
-use serde_json::Value;
-use serde_json::json;
+use serde_json::{Value, json};
 
 use crate::support::clients::client::Client;
 use crate::support::outcomes::request_count;
 use crate::support::poll::eventually;
-use crate::support::programs::apiserver::ApiServer;
-use crate::support::programs::apiserver::private;
-use crate::support::programs::apiserver::shared;
+use crate::support::programs::apiserver::{ApiServer, private, shared};
 use crate::support::programs::example::built;
 use crate::support::programs::kubeconfig::User;
 use crate::support::programs::kubefan::Kubefan;

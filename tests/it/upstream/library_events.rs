@@ -4,19 +4,12 @@ use std::time::Duration;
 
 use k8s_openapi::api::core::v1::ConfigMap;
 use k8s_openapi::api::events::v1::Event;
-use kube::Api;
-use kube::ResourceExt;
-use kube::api::DeleteParams;
-use kube::api::ListParams;
-use kube::api::PostParams;
-use kubefan::event_recorder::Note;
-use kubefan::event_recorder::Recorder;
-use kubefan::event_recorder::Severity;
-use kubefan::shutdown;
-use kubefan::shutdown::Outcome;
-use kubefan::shutdown::Shutdown;
-use kubefan::upstream;
+use kube::api::{DeleteParams, ListParams, PostParams};
+use kube::{Api, ResourceExt};
+use kubefan::event_recorder::{Note, Recorder, Severity};
+use kubefan::shutdown::{Outcome, Shutdown};
 use kubefan::upstream::ClientConfig;
+use kubefan::{shutdown, upstream};
 use serde_json::json;
 use tokio::time::timeout;
 

@@ -5,21 +5,15 @@ use std::time::Duration;
 use k8s_openapi::api::core::v1::Pod;
 use kube::core::DynamicObject;
 use kubefan::api::GroupVersionResource;
-use kubefan::informer;
-use kubefan::shared_informer::Config;
-use kubefan::shared_informer::Factory;
-use kubefan::shutdown;
+use kubefan::shared_informer::{Config, Factory};
 use kubefan::shutdown::Shutdown;
-use kubefan::upstream::Client;
-use kubefan::upstream::ClientConfig;
-use serde_json::Value;
-use serde_json::json;
+use kubefan::upstream::{Client, ClientConfig};
+use kubefan::{informer, shutdown};
+use serde_json::{Value, json};
 use tokio::time::timeout;
 
 use crate::support::poll::eventually;
-use crate::support::programs::apiserver::ApiServer;
-use crate::support::programs::apiserver::READER;
-use crate::support::programs::apiserver::private;
+use crate::support::programs::apiserver::{ApiServer, READER, private};
 
 const STEP: Duration = Duration::from_secs(60);
 const DEFINITIONS: &str = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions";

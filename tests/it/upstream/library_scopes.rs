@@ -3,30 +3,20 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use k8s_openapi::api::core::v1::ConfigMap;
-use k8s_openapi::api::core::v1::Secret;
+use k8s_openapi::api::core::v1::{ConfigMap, Secret};
 use kube::ResourceExt;
-use kubefan::api::GroupVersionResource;
-use kubefan::api::Selection;
-use kubefan::informer;
-use kubefan::informer::Hooks;
-use kubefan::informer::InformerSet;
-use kubefan::informer::LiveRestMapper;
-use kubefan::informer::ObjectContent;
+use kubefan::api::{GroupVersionResource, Selection};
+use kubefan::informer::{Hooks, InformerSet, LiveRestMapper, ObjectContent};
 use kubefan::manager::Manager;
-use kubefan::shared_informer::Config;
-use kubefan::shared_informer::Factory;
-use kubefan::shared_informer::SharedInformer;
-use kubefan::shutdown;
+use kubefan::shared_informer::{Config, Factory, SharedInformer};
 use kubefan::shutdown::Shutdown;
-use kubefan::upstream::Client;
-use kubefan::upstream::ClientConfig;
+use kubefan::upstream::{Client, ClientConfig};
+use kubefan::{informer, shutdown};
 use serde_json::json;
 use tokio::time::timeout;
 
 use crate::support::poll::eventually;
-use crate::support::programs::apiserver::ApiServer;
-use crate::support::programs::apiserver::shared;
+use crate::support::programs::apiserver::{ApiServer, shared};
 
 const STEP: Duration = Duration::from_secs(30);
 

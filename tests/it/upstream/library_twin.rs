@@ -1,45 +1,32 @@
 //! The example `namespace_configmap` beside its twin on controller-runtime, on the same namespaces:
 //! two candidates each, of which one loses its Lease and one is killed while labels change.
 
-use std::collections::BTreeMap;
-use std::collections::BTreeSet;
-use std::io::BufRead;
-use std::io::BufReader;
-use std::io::Read;
+use std::collections::{BTreeMap, BTreeSet};
+use std::io::{BufRead, BufReader, Read};
 use std::path::PathBuf;
-use std::process::Command;
-use std::process::ExitStatus;
-use std::process::Stdio;
+use std::process::{Command, ExitStatus, Stdio};
 use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use futures::future::join;
-use futures::future::join_all;
-use jiff::SignedDuration;
-use jiff::Timestamp;
+use futures::future::{join, join_all};
+use jiff::{SignedDuration, Timestamp};
 use parking_lot::Mutex;
-use rand::Rng;
-use rand::SeedableRng;
 use rand::rngs::StdRng;
-use serde_json::Value;
-use serde_json::json;
-use tokio::time::Instant;
-use tokio::time::interval;
+use rand::{Rng, SeedableRng};
+use serde_json::{Value, json};
+use tokio::time::{Instant, interval};
 
 use crate::support::clients::client::Client;
 use crate::support::poll::eventually;
-use crate::support::programs::apiserver::ApiServer;
-use crate::support::programs::apiserver::private;
+use crate::support::programs::apiserver::{ApiServer, private};
 use crate::support::programs::example::built;
 use crate::support::programs::kubeconfig;
 use crate::support::programs::kubeconfig::User;
 use crate::support::programs::process::Process;
-use crate::support::proxies::fault_proxy::FaultProxy;
-use crate::support::proxies::fault_proxy::RequestKind;
+use crate::support::proxies::fault_proxy::{FaultProxy, RequestKind};
 use crate::support::settings::dice;
 
 /// The longest wait for a Lease or for the end of all work.

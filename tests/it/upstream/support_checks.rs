@@ -5,10 +5,8 @@ use std::time::Duration;
 use serde_json::json;
 
 use crate::support::clients::frames::Format;
-use crate::support::clients::watcher::Start;
-use crate::support::clients::watcher::Watcher;
-use crate::support::programs::apiserver::private;
-use crate::support::programs::apiserver::shared;
+use crate::support::clients::watcher::{Start, Watcher};
+use crate::support::programs::apiserver::{private, shared};
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_fold_of_either_format_equals_the_list() {

@@ -5,13 +5,10 @@
 
 use base64::Engine;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
-use serde::Deserialize;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use super::Malformed;
-use crate::api::ObjectKey;
-use crate::api::ResourceVersion;
-use crate::api::escape_as_go;
+use crate::api::{ObjectKey, ResourceVersion, escape_as_go};
 
 const VERSION: &str = "meta.k8s.io/v1";
 

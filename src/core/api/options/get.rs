@@ -1,7 +1,6 @@
 //! The parameters of a GET of one object.
 
-use super::Malformed;
-use super::Query;
+use super::{Malformed, Query};
 use crate::api::ResourceVersion;
 
 /// How fresh the state must be from which a read is answered.

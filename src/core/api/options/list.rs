@@ -6,16 +6,8 @@
 
 use std::time::Duration;
 
-use super::Consistency;
-use super::ContinueToken;
-use super::Malformed;
-use super::Query;
-use super::pretty_parameter;
-use crate::api::LabelSelector;
-use crate::api::RawFieldSelector;
-use crate::api::ResourceVersion;
-use crate::api::SelectableFields;
-use crate::api::Selection;
+use super::{Consistency, ContinueToken, Malformed, Query, pretty_parameter};
+use crate::api::{LabelSelector, RawFieldSelector, ResourceVersion, SelectableFields, Selection};
 
 /// The query parameters of LIST and WATCH, decoded but not yet checked in combination.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

@@ -2,8 +2,7 @@
 
 use std::time::Duration;
 
-use super::Malformed;
-use super::Query;
+use super::{Malformed, Query};
 
 /// The value of the `timeout` parameter; `None` if it is absent, empty or zero.
 ///

@@ -3,13 +3,8 @@
 //! It was made from the sources of Kubernetes 1.34 to 1.37 (field label conversions, selectable
 //! fields and `generated.proto` files), and verified against a running API server.
 
-use super::Field;
-use super::FieldValue;
-use super::FieldValue::Boolean;
-use super::FieldValue::Integer;
-use super::FieldValue::Text;
-use super::SelectableField;
-use super::SelectableFields;
+use super::FieldValue::{Boolean, Integer, Text};
+use super::{Field, FieldValue, SelectableField, SelectableFields};
 use crate::api::Resource;
 
 /// A selectable field: its name in selectors, JSON path, protobuf field numbers and value type.

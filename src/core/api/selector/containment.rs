@@ -3,13 +3,9 @@
 //! The answer is proven from the conditions alone. If it is "yes", it holds for all objects
 //! (`what_is_contained_is_selected`); "no" may also mean that the proof was not found.
 
-use super::Field;
-use super::FieldSelector;
-use super::FieldTerm;
-use super::LabelOperator;
-use super::LabelRequirement;
-use super::LabelSelector;
-use super::Selection;
+use super::{
+    Field, FieldSelector, FieldTerm, LabelOperator, LabelRequirement, LabelSelector, Selection,
+};
 
 impl Selection {
     /// True if every object that `narrower` selects is provably selected by this selection too. Both

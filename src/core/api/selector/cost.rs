@@ -1,9 +1,6 @@
 //! What a selection costs: its memory, and the work of comparing it with an object.
 
-use super::LabelOperator;
-use super::LabelRequirement;
-use super::LabelSelector;
-use super::Selection;
+use super::{LabelOperator, LabelRequirement, LabelSelector, Selection};
 
 /// Estimated bytes that the allocator adds to a text.
 const TEXT_OVERHEAD: usize = 16;

@@ -5,9 +5,7 @@
 
 use std::fmt;
 
-use super::FieldSelector;
-use super::FieldTerm;
-use super::SelectableFields;
+use super::{FieldSelector, FieldTerm, SelectableFields};
 use crate::api::Malformed;
 
 /// A field selector with correct grammar, whose field names were not yet looked up in a kind.

@@ -1,11 +1,7 @@
 //! HashedSelection: a selection that is hashed once.
 
-use std::hash::BuildHasher;
-use std::hash::Hash;
-use std::hash::Hasher;
-use std::hash::RandomState;
-use std::sync::Arc;
-use std::sync::LazyLock;
+use std::hash::{BuildHasher, Hash, Hasher, RandomState};
+use std::sync::{Arc, LazyLock};
 
 use super::Selection;
 

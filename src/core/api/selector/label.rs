@@ -5,11 +5,8 @@ use std::fmt;
 use std::iter::Peekable;
 use std::vec::IntoIter;
 
-use super::LabelOperator;
-use super::LabelRequirement;
-use super::LabelSelector;
-use super::label_syntax::is_key;
-use super::label_syntax::is_value;
+use super::label_syntax::{is_key, is_value};
+use super::{LabelOperator, LabelRequirement, LabelSelector};
 use crate::api::Malformed;
 
 impl LabelSelector {

@@ -11,20 +11,11 @@ mod selectable_fields;
 mod selection;
 mod shard;
 
-pub use field::RawFieldSelector;
-pub use field::escape_field_value;
+pub use field::{RawFieldSelector, escape_field_value};
 pub use hashed::HashedSelection;
-pub use label_syntax::is_dns_label;
-pub use label_syntax::is_key as is_label_key;
-pub use selectable_fields::FieldValue;
-pub use selectable_fields::SelectableField;
-pub use selectable_fields::SelectableFields;
-pub use selection::Field;
-pub use selection::FieldSelector;
-pub use selection::FieldTerm;
-pub use selection::LabelOperator;
-pub use selection::LabelRequirement;
-pub use selection::LabelSelector;
-pub use selection::Selection;
-pub use shard::ShardSelector;
-pub use shard::ShardSelectorError;
+pub use label_syntax::{is_dns_label, is_key as is_label_key};
+pub use selectable_fields::{FieldValue, SelectableField, SelectableFields};
+pub use selection::{
+    Field, FieldSelector, FieldTerm, LabelOperator, LabelRequirement, LabelSelector, Selection,
+};
+pub use shard::{ShardSelector, ShardSelectorError};

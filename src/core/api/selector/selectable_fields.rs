@@ -1,9 +1,7 @@
 //! The fields of a kind that selectors may name, and their values' paths in JSON and protobuf.
 
-use super::Field;
-use super::builtin_fields;
-use crate::api::Malformed;
-use crate::api::Resource;
+use super::{Field, builtin_fields};
+use crate::api::{Malformed, Resource};
 
 /// The fields of one kind that `fieldSelector` accepts besides `metadata.name`.
 ///

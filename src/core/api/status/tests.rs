@@ -5,9 +5,7 @@ use std::collections::BTreeSet;
 use proptest::prelude::*;
 
 use super::Status;
-use crate::api::ContinueToken;
-use crate::api::GroupVersionResource;
-use crate::api::ResourceVersion;
+use crate::api::{ContinueToken, GroupVersionResource, ResourceVersion};
 
 /// A `Status` in JSON; `middle` contains all members from `message` on.
 fn body(middle: &str) -> String {

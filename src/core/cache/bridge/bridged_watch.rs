@@ -5,19 +5,14 @@ use std::sync::atomic::Ordering;
 
 use tokio::sync::watch;
 
-use crate::api::ResourceVersion;
-use crate::api::Status;
-use crate::cache::log::Batch;
-use crate::cache::log::Event;
-use crate::cache::watch::LogReach;
-use crate::cache::watch::WatchStream;
+use super::gap::Gap;
+use super::shared_bridge::{Bridge, Phase};
+use crate::api::{ResourceVersion, Status};
+use crate::cache::log::{Batch, Event};
+use crate::cache::watch::{LogReach, WatchStream};
 use crate::concurrency::CoopBudget;
 use crate::mutation;
 use crate::mutation::Mutation;
-
-use super::gap::Gap;
-use super::shared_bridge::Bridge;
-use super::shared_bridge::Phase;
 
 /// Maximum number of events that a watch fetches in one step.
 const BATCH: usize = 64;

@@ -2,17 +2,10 @@
 
 use std::sync::Arc;
 
-use crate::api::ResourceVersion;
-use crate::api::Selection;
-use crate::api::Status;
-use crate::cache::log::Event;
-use crate::cache::log::Expired;
+use crate::api::{ResourceVersion, Selection, Status};
+use crate::cache::log::{Event, Expired};
 use crate::cache::state::SharedCache;
-use crate::cache::watch::LogReach;
-use crate::cache::watch::WatchError;
-use crate::cache::watch::WatchFrom;
-use crate::cache::watch::WatchStream;
-use crate::cache::watch::needs_bridge;
+use crate::cache::watch::{LogReach, WatchError, WatchFrom, WatchStream, needs_bridge};
 
 /// The versions from a client's version to the next one that the log of a cache serves.
 ///

@@ -37,13 +37,9 @@ mod bridged_watch;
 mod gap;
 mod shared_bridge;
 
-pub use bridged_watch::BridgeItem;
-pub use bridged_watch::BridgedWatch;
+pub use bridged_watch::{BridgeItem, BridgedWatch};
 pub use gap::Gap;
-pub use shared_bridge::Bridge;
-pub use shared_bridge::BridgeProgress;
-pub use shared_bridge::BridgeTotals;
-pub use shared_bridge::BridgeWriter;
+pub use shared_bridge::{Bridge, BridgeProgress, BridgeTotals, BridgeWriter};
 
 #[cfg(test)]
 mod tests;

@@ -2,8 +2,7 @@
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
-use std::sync::atomic::AtomicU64;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -11,20 +10,11 @@ use parking_lot::Mutex;
 use tokio::sync::watch;
 use tokio::time::Instant;
 
-use crate::api::EventType;
-use crate::api::Object;
-use crate::api::ResourceVersion;
-use crate::api::Status;
-use crate::cache::log::Event;
-use crate::cache::log::EventLog;
-use crate::cache::log::EvictedBytes;
-use crate::cache::log::LogBytes;
-use crate::cache::log::Retention;
-use crate::cache::watch::LogReach;
-
 use super::bridged_watch::BridgedWatch;
-use super::gap::CacheEpoch;
-use super::gap::Gap;
+use super::gap::{CacheEpoch, Gap};
+use crate::api::{EventType, Object, ResourceVersion, Status};
+use crate::cache::log::{Event, EventLog, EvictedBytes, LogBytes, Retention};
+use crate::cache::watch::LogReach;
 
 /// The bytes of events and counts of watches of all bridges that share this value.
 #[derive(Debug, Default)]

@@ -1,38 +1,17 @@
 //! Tests of the rules by which watches get events from a bridge and continue from the log.
 
 use std::sync::Arc;
-use std::task::Context;
-use std::task::Waker;
+use std::task::{Context, Waker};
 
 use bytes::Bytes;
 use futures_util::FutureExt;
 
-use crate::api::EventType;
-use crate::api::LabelSelector;
-use crate::api::ResourceVersion;
-use crate::api::Selection;
-use crate::api::ShardSelector;
-use crate::api::Status;
-use crate::cache::Bridge;
-use crate::cache::BridgeItem;
-use crate::cache::BridgeProgress;
-use crate::cache::BridgeTotals;
-use crate::cache::BridgeWriter;
-use crate::cache::BridgedWatch;
-use crate::cache::Config;
-use crate::cache::Gap;
-use crate::cache::GroupLimits;
-use crate::cache::Reader;
-use crate::cache::WatchError;
-use crate::cache::WatchFrom;
-use crate::cache::WatchStream;
-use crate::cache::Writer;
-use crate::cache::cache;
-use crate::cache::tests::support::config;
-use crate::cache::tests::support::describe;
-use crate::cache::tests::support::drain;
-use crate::cache::tests::support::everything;
-use crate::cache::tests::support::object;
+use crate::api::{EventType, LabelSelector, ResourceVersion, Selection, ShardSelector, Status};
+use crate::cache::tests::support::{config, describe, drain, everything, object};
+use crate::cache::{
+    Bridge, BridgeItem, BridgeProgress, BridgeTotals, BridgeWriter, BridgedWatch, Config, Gap,
+    GroupLimits, Reader, WatchError, WatchFrom, WatchStream, Writer, cache,
+};
 
 const LIMIT: usize = 1 << 20;
 

@@ -2,10 +2,8 @@
 
 use std::sync::Arc;
 
-use crate::api::HashedSelection;
-use crate::api::Selection;
-use crate::cache::groups::condition::Condition;
-use crate::cache::groups::condition::condition_sets;
+use crate::api::{HashedSelection, Selection};
+use crate::cache::groups::condition::{Condition, condition_sets};
 
 /// Estimated bytes of an entry of the index, with its condition.
 const ENTRY_BYTES: usize = 256;

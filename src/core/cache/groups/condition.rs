@@ -1,10 +1,6 @@
 //! Condition: a property that the objects of a selection have, by which the index finds its group.
 
-use crate::api::Field;
-use crate::api::LabelOperator;
-use crate::api::LabelRequirement;
-use crate::api::ObjectKey;
-use crate::api::Selection;
+use crate::api::{Field, LabelOperator, LabelRequirement, ObjectKey, Selection};
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Condition {

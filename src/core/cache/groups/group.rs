@@ -10,16 +10,10 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::task::Waker;
 
-use crate::api::EventType;
-use crate::api::Selection;
-use crate::cache::log::Batch;
-use crate::cache::log::Event;
-use crate::cache::log::batch_length;
-use crate::cache::sync::AtomicU64;
-use crate::cache::sync::RwLock;
-use crate::cache::wake::Registration;
-use crate::cache::wake::ReplacedWaker;
-use crate::cache::wake::WakeSet;
+use crate::api::{EventType, Selection};
+use crate::cache::log::{Batch, Event, batch_length};
+use crate::cache::sync::{AtomicU64, RwLock};
+use crate::cache::wake::{Registration, ReplacedWaker, WakeSet};
 use crate::mutation;
 use crate::mutation::Mutation;
 

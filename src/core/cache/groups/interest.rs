@@ -6,8 +6,7 @@
 //! for each change. The number of these groups is limited, and so is that of the groups that are
 //! found by a condition of too many others.
 
-use std::collections::HashMap;
-use std::collections::VecDeque;
+use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -16,18 +15,11 @@ use tokio::time::Instant;
 use crate::api::HashedSelection;
 use crate::cache::config::Config;
 use crate::cache::groups::candidate::Candidate;
-use crate::cache::groups::group::Group;
-use crate::cache::groups::group::QUEUED_EVENT_BYTES;
-use crate::cache::groups::group::QueuedEvent;
-use crate::cache::groups::group::shrink;
-use crate::cache::groups::group_index::GroupIndex;
-use crate::cache::groups::group_index::Place;
-use crate::cache::groups::idle_groups::IdleGroup;
-use crate::cache::groups::idle_groups::IdleGroups;
-use crate::cache::groups::limits::GroupLimits;
-use crate::cache::groups::limits::TooManyUnindexed;
-use crate::cache::log::Event;
-use crate::cache::log::EventLog;
+use crate::cache::groups::group::{Group, QUEUED_EVENT_BYTES, QueuedEvent, shrink};
+use crate::cache::groups::group_index::{GroupIndex, Place};
+use crate::cache::groups::idle_groups::{IdleGroup, IdleGroups};
+use crate::cache::groups::limits::{GroupLimits, TooManyUnindexed};
+use crate::cache::log::{Event, EventLog};
 use crate::mutation;
 use crate::mutation::Mutation;
 

@@ -14,9 +14,7 @@ mod limits;
 
 pub(in crate::cache) use candidate::Candidate;
 pub use candidate::group_weight;
-pub(in crate::cache) use group::Group;
-pub(in crate::cache) use group::QueueRead;
-pub(in crate::cache) use interest::DROPPED_AT_ONCE;
-pub(in crate::cache) use interest::Interest;
+pub(in crate::cache) use group::{Group, QueueRead};
+pub(in crate::cache) use interest::{DROPPED_AT_ONCE, Interest};
 pub use limits::GroupLimits;
 pub(in crate::cache) use limits::TooManyUnindexed;

@@ -3,8 +3,7 @@
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-use crate::api::EventType;
-use crate::api::Object;
+use crate::api::{EventType, Object};
 use crate::cache::log::event::Event;
 
 /// Events that a watch stream has read but not delivered yet. The verdict is present if the event
@@ -40,9 +39,7 @@ pub(in crate::cache) fn batch_length<'a>(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::api::ObjectKey;
-    use crate::api::ObjectValues;
-    use crate::api::ResourceVersion;
+    use crate::api::{ObjectKey, ObjectValues, ResourceVersion};
 
     fn event(before: Option<usize>, after: usize) -> Arc<Event> {
         let object = |bytes: usize| {

@@ -1,11 +1,8 @@
 //! Charge: the bytes of an event, which its log counts while it retains the event, and the process
 //! while only readers hold it.
 
-use std::sync::Arc;
-use std::sync::OnceLock;
-use std::sync::atomic::AtomicI64;
-use std::sync::atomic::AtomicU64;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
 
 /// The bytes of the events that logs have evicted while a client's stream, or the HTTP library, still
 /// holds them or one of their frames. Cheap to clone; caches with clones of one value count

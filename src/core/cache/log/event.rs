@@ -1,17 +1,11 @@
 //! Event: one change in the log, together with its encoded frames. All streams share it.
 
-use std::sync::Arc;
-use std::sync::OnceLock;
+use std::sync::{Arc, OnceLock};
 
 use bytes::Bytes;
 
-use crate::api::EventType;
-use crate::api::Object;
-use crate::api::ResourceVersion;
-use crate::api::Selection;
-use crate::api::WireFormat;
-use crate::cache::log::charge::Charge;
-use crate::cache::log::charge::LogBytes;
+use crate::api::{EventType, Object, ResourceVersion, Selection, WireFormat};
+use crate::cache::log::charge::{Charge, LogBytes};
 use crate::mutation;
 use crate::mutation::Mutation;
 

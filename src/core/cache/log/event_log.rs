@@ -9,8 +9,7 @@ use std::sync::Arc;
 use tokio::time::Instant;
 
 use crate::api::ResourceVersion;
-use crate::cache::log::batch::Batch;
-use crate::cache::log::batch::batch_length;
+use crate::cache::log::batch::{Batch, batch_length};
 use crate::cache::log::charge::LogBytes;
 use crate::cache::log::event::Event;
 use crate::cache::log::expired::Expired;

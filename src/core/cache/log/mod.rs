@@ -10,13 +10,10 @@ mod event_log;
 mod expired;
 mod retention;
 
-pub(in crate::cache) use batch::Batch;
-pub(in crate::cache) use batch::batch_length;
+pub(in crate::cache) use batch::{Batch, batch_length};
 pub use charge::EvictedBytes;
 pub(in crate::cache) use charge::LogBytes;
 pub use event::Event;
-pub(in crate::cache) use event_log::EventLog;
-pub(in crate::cache) use event_log::NewEntries;
-pub(in crate::cache) use event_log::PositionEvicted;
+pub(in crate::cache) use event_log::{EventLog, NewEntries, PositionEvicted};
 pub use expired::Expired;
 pub(in crate::cache) use retention::Retention;

@@ -41,11 +41,7 @@ mod tests {
     use tokio::time::Instant;
 
     use super::*;
-    use crate::api::EventType;
-    use crate::api::Object;
-    use crate::api::ObjectKey;
-    use crate::api::ObjectValues;
-    use crate::api::ResourceVersion;
+    use crate::api::{EventType, Object, ObjectKey, ObjectValues, ResourceVersion};
     use crate::cache::log::Event;
     use crate::cache::log::event_log::EventLog;
     use crate::cache::tests::support::config;

@@ -2,23 +2,15 @@
 //!
 //! Namespaces have no index, because the objects of a namespace are a range of keys.
 
-use std::hash::DefaultHasher;
-use std::hash::Hash;
-use std::hash::Hasher;
+use std::hash::{DefaultHasher, Hash, Hasher};
 use std::ops::Bound;
 use std::sync::Arc;
 
-use imbl::OrdMap;
-use imbl::OrdSet;
+use imbl::{OrdMap, OrdSet};
 
-use crate::api::Field;
-use crate::api::LabelOperator;
-use crate::api::Object;
-use crate::api::ObjectKey;
-use crate::api::Selection;
+use crate::api::{Field, LabelOperator, Object, ObjectKey, Selection};
 use crate::cache::config::Config;
-use crate::cache::objects::key_range::KeyRange;
-use crate::cache::objects::key_range::Objects;
+use crate::cache::objects::key_range::{KeyRange, Objects};
 
 /// The indexes of a store, one per index function. A clone shares all entries with the original.
 #[derive(Clone, Debug)]

@@ -5,8 +5,7 @@ use std::sync::Arc;
 
 use imbl::OrdMap;
 
-use crate::api::Object;
-use crate::api::ObjectKey;
+use crate::api::{Object, ObjectKey};
 
 /// The objects of a store by key, in the API server's list order.
 pub(super) type Objects = OrdMap<ObjectKey, Arc<Object>>;

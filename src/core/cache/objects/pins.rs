@@ -1,14 +1,12 @@
 //! Pins: snapshots that are kept so that a client can get further pages of its list.
 
-use std::collections::BTreeMap;
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::time::Instant;
 
-use crate::api::ResourceVersion;
-use crate::api::Selection;
+use crate::api::{ResourceVersion, Selection};
 use crate::cache::log::Retention;
 use crate::cache::objects::snapshot::Snapshot;
 

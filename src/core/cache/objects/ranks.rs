@@ -5,8 +5,7 @@ use std::ops::Bound;
 use imbl::OrdMap;
 
 use crate::api::ObjectKey;
-use crate::cache::objects::key_range::KeyRange;
-use crate::cache::objects::key_range::Objects;
+use crate::cache::objects::key_range::{KeyRange, Objects};
 
 /// A chunk with more keys is split into two.
 const MAX_CHUNK: usize = 512;
@@ -129,16 +128,11 @@ mod tests {
 
     use proptest::collection::vec;
     use proptest::prelude::ProptestConfig;
-    use proptest::prop_assert;
-    use proptest::prop_assert_eq;
-    use proptest::proptest;
-
-    use crate::cache::objects::Store;
-    use crate::cache::tests::support::config;
-    use crate::cache::tests::support::key;
-    use crate::cache::tests::support::object;
+    use proptest::{prop_assert, prop_assert_eq, proptest};
 
     use super::*;
+    use crate::cache::objects::Store;
+    use crate::cache::tests::support::{config, key, object};
 
     fn name(number: usize) -> String {
         format!("{}/p{number:05}", ["a", "a-b", "b"][number % 3])

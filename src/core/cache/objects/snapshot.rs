@@ -6,10 +6,7 @@ use std::sync::Arc;
 
 use tokio::time::Instant;
 
-use crate::api::Object;
-use crate::api::ObjectKey;
-use crate::api::ResourceVersion;
-use crate::api::Selection;
+use crate::api::{Object, ObjectKey, ResourceVersion, Selection};
 use crate::cache::objects::store::Store;
 
 /// All objects of a cache at one resource version. A snapshot never changes, and a clone is cheap.

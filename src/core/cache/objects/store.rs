@@ -7,18 +7,11 @@ use std::sync::Arc;
 
 use imbl::OrdMap;
 
-use crate::api::Field;
-use crate::api::Object;
-use crate::api::ObjectKey;
-use crate::api::Selection;
+use crate::api::{Field, Object, ObjectKey, Selection};
 use crate::cache::config::Config;
-use crate::cache::objects::index::Candidates;
-use crate::cache::objects::index::IndexScan;
-use crate::cache::objects::index::Indexer;
-use crate::cache::objects::key_range::KeyRange;
-use crate::cache::objects::key_range::Objects;
-use crate::cache::objects::ranks::Count;
-use crate::cache::objects::ranks::Ranks;
+use crate::cache::objects::index::{Candidates, IndexScan, Indexer};
+use crate::cache::objects::key_range::{KeyRange, Objects};
+use crate::cache::objects::ranks::{Count, Ranks};
 
 /// The objects by key, with their indexes and total size.
 #[derive(Clone, Debug)]

@@ -3,35 +3,17 @@
 use std::collections::BTreeMap;
 use std::pin::pin;
 use std::sync::Arc;
-use std::sync::atomic::AtomicUsize;
-use std::sync::atomic::Ordering;
-use std::task::Context;
-use std::task::Poll;
-use std::task::Wake;
-use std::task::Waker;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::task::{Context, Poll, Wake, Waker};
 
-use crate::api::EventType;
-use crate::api::Field;
-use crate::api::Object;
-use crate::api::ResourceVersion;
-use crate::api::Selection;
-use crate::cache::Config;
-use crate::cache::Reader;
-use crate::cache::ReplaceOutcome;
-use crate::cache::Snapshot;
-use crate::cache::WatchFrom;
-use crate::cache::WatchItem;
-use crate::cache::WatchStream;
-use crate::cache::Writer;
-use crate::cache::cache;
-use crate::cache::tests::support::config;
-use crate::cache::tests::support::everything;
-use crate::cache::tests::support::in_namespace;
-use crate::cache::tests::support::object;
-use crate::cache::tests::support::replace_in_steps;
-use crate::cache::tests::support::with_field;
-use crate::cache::tests::support::with_label;
+use crate::api::{EventType, Field, Object, ResourceVersion, Selection};
+use crate::cache::tests::support::{
+    config, everything, in_namespace, object, replace_in_steps, with_field, with_label,
+};
 use crate::cache::write::Pace;
+use crate::cache::{
+    Config, Reader, ReplaceOutcome, Snapshot, WatchFrom, WatchItem, WatchStream, Writer, cache,
+};
 
 /// Version of the first list, of the list that is interrupted, and of the list after it.
 const BEFORE: ResourceVersion = ResourceVersion(20);

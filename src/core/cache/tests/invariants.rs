@@ -3,37 +3,17 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
-use std::sync::atomic::AtomicUsize;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::task::Poll;
 use std::thread;
 
 use bytes::Bytes;
 
-use crate::api::EventType;
-use crate::api::Field;
-use crate::api::Object;
-use crate::api::ObjectKey;
-use crate::api::ResourceVersion;
-use crate::api::Selection;
-use crate::api::WireFormat;
-use crate::cache::Config;
-use crate::cache::EpochCause;
-use crate::cache::Reader;
-use crate::cache::WatchFrom;
-use crate::cache::WatchItem;
-use crate::cache::Writer;
-use crate::cache::cache;
-use crate::cache::tests::support::config;
-use crate::cache::tests::support::describe;
-use crate::cache::tests::support::drain;
-use crate::cache::tests::support::everything;
-use crate::cache::tests::support::key;
-use crate::cache::tests::support::object;
-use crate::cache::tests::support::poll;
-use crate::cache::tests::support::with_field;
-use crate::cache::tests::support::with_label;
+use crate::api::{EventType, Field, Object, ObjectKey, ResourceVersion, Selection, WireFormat};
+use crate::cache::tests::support::{
+    config, describe, drain, everything, key, object, poll, with_field, with_label,
+};
+use crate::cache::{Config, EpochCause, Reader, WatchFrom, WatchItem, Writer, cache};
 
 const WRITES: u64 = 3000;
 
@@ -123,9 +103,7 @@ fn i2_a_snapshot_never_changes() {
 
 #[test]
 fn i3_an_event_carries_the_previous_object_and_the_verdict_needs_both() {
-    use EventType::Added;
-    use EventType::Deleted;
-    use EventType::Modified;
+    use EventType::{Added, Deleted, Modified};
     // ((type, key, version and label of the change), selected label, expected verdict and body)
     let cases = [
         ((Added, "a/x", 11, "web"), "web", Some((Added, "u@11"))),

@@ -6,14 +6,9 @@ use std::time::Duration;
 use bytes::Bytes;
 use tokio::time::advance;
 
-use crate::api::EventType;
-use crate::api::Object;
-use crate::api::ObjectValues;
-use crate::api::ResourceVersion;
-use crate::cache::Reader;
-use crate::cache::cache;
-use crate::cache::tests::support::config;
-use crate::cache::tests::support::key;
+use crate::api::{EventType, Object, ObjectValues, ResourceVersion};
+use crate::cache::tests::support::{config, key};
+use crate::cache::{Reader, cache};
 
 /// Body size that exactly fills an allocation, so a copy takes less memory than its frame.
 const FULL: usize = 2048;

@@ -4,28 +4,12 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 
-use crate::api::EventType;
-use crate::api::Object;
-use crate::api::ResourceVersion;
-use crate::api::Selection;
-use crate::cache::EpochCause;
-use crate::cache::Expired;
-use crate::cache::Reader;
-use crate::cache::ReplaceOutcome;
-use crate::cache::WatchError;
-use crate::cache::WatchFrom;
-use crate::cache::WatchItem;
-use crate::cache::WatchStream;
-use crate::cache::WentBack;
-use crate::cache::Writer;
-use crate::cache::cache;
-use crate::cache::tests::support::config;
-use crate::cache::tests::support::describe;
-use crate::cache::tests::support::drain;
-use crate::cache::tests::support::everything;
-use crate::cache::tests::support::key;
-use crate::cache::tests::support::object;
-use crate::cache::tests::support::with_label;
+use crate::api::{EventType, Object, ResourceVersion, Selection};
+use crate::cache::tests::support::{config, describe, drain, everything, key, object, with_label};
+use crate::cache::{
+    EpochCause, Expired, Reader, ReplaceOutcome, WatchError, WatchFrom, WatchItem, WatchStream,
+    WentBack, Writer, cache,
+};
 
 /// A cache with four objects of versions 11 to 14, at resource version 20.
 fn four_objects() -> (Writer, Reader) {
@@ -325,9 +309,7 @@ fn a_relist_follows_a_watch_list_and_holds_only_what_differs() {
 
 #[test]
 fn apply_refuses_older_versions_and_skips_repeats() {
-    use EventType::Added;
-    use EventType::Deleted;
-    use EventType::Modified;
+    use EventType::{Added, Deleted, Modified};
     let (mut writer, reader) = four_objects();
     let mut stream = reader.watch(WatchFrom::Tip, everything()).unwrap();
     let mut apply = |event_type, object| writer.apply(event_type, object, None);
@@ -352,9 +334,7 @@ fn apply_refuses_older_versions_and_skips_repeats() {
 
 #[test]
 fn apply_implies_the_events_that_were_missed() {
-    use EventType::Added;
-    use EventType::Deleted;
-    use EventType::Modified;
+    use EventType::{Added, Deleted, Modified};
     let (mut writer, reader) = four_objects();
     let mut stream = reader.watch(WatchFrom::Tip, everything()).unwrap();
     let mut apply = |event_type, object| {

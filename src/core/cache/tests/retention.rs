@@ -4,30 +4,16 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use tokio::time::Instant;
-use tokio::time::advance;
+use tokio::time::{Instant, advance};
 
-use crate::api::EventType;
-use crate::api::ResourceVersion;
-use crate::api::Selection;
-use crate::api::WireFormat;
-use crate::cache::Config;
-use crate::cache::EpochCause;
-use crate::cache::EvictedBytes;
-use crate::cache::Expired;
-use crate::cache::Reader;
-use crate::cache::WatchError;
-use crate::cache::WatchFrom;
-use crate::cache::WatchItem;
-use crate::cache::Writer;
-use crate::cache::cache;
-use crate::cache::tests::support::config;
-use crate::cache::tests::support::describe;
-use crate::cache::tests::support::drain;
-use crate::cache::tests::support::everything;
-use crate::cache::tests::support::in_namespace;
-use crate::cache::tests::support::object;
-use crate::cache::tests::support::with_label;
+use crate::api::{EventType, ResourceVersion, Selection, WireFormat};
+use crate::cache::tests::support::{
+    config, describe, drain, everything, in_namespace, object, with_label,
+};
+use crate::cache::{
+    Config, EpochCause, EvictedBytes, Expired, Reader, WatchError, WatchFrom, WatchItem, Writer,
+    cache,
+};
 
 /// Bytes that a frame adds besides its text.
 const FRAME: usize = 64;

@@ -3,28 +3,14 @@
 use std::borrow::Cow;
 use std::pin::pin;
 use std::sync::Arc;
-use std::task::Context;
-use std::task::Poll;
-use std::task::Waker;
+use std::task::{Context, Poll, Waker};
 
-use crate::api::Field;
-use crate::api::FieldSelector;
-use crate::api::FieldTerm;
-use crate::api::LabelOperator;
-use crate::api::LabelRequirement;
-use crate::api::LabelSelector;
-use crate::api::Object;
-use crate::api::ObjectKey;
-use crate::api::ObjectValues;
-use crate::api::ResourceVersion;
-use crate::api::Selection;
-use crate::cache::Config;
-use crate::cache::Relist;
-use crate::cache::ReplaceOutcome;
-use crate::cache::WatchItem;
-use crate::cache::WatchStream;
-use crate::cache::Writer;
+use crate::api::{
+    Field, FieldSelector, FieldTerm, LabelOperator, LabelRequirement, LabelSelector, Object,
+    ObjectKey, ObjectValues, ResourceVersion, Selection,
+};
 use crate::cache::write::Pace;
+use crate::cache::{Config, Relist, ReplaceOutcome, WatchItem, WatchStream, Writer};
 
 pub(in crate::cache) fn config() -> Config {
     Config {

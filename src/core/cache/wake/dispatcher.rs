@@ -6,12 +6,9 @@
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
-use std::task::Context;
-use std::task::Poll;
-use std::task::Waker;
+use std::task::{Context, Poll, Waker};
 
-use crate::cache::wake::wake_list::Inbox;
-use crate::cache::wake::wake_list::WakeList;
+use crate::cache::wake::wake_list::{Inbox, WakeList};
 
 /// A future that wakes the readers of all caches that wait on one thread. It never completes, and
 /// the thread's runtime must run it.

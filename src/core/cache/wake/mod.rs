@@ -12,8 +12,7 @@ mod wake_list;
 mod wake_set;
 
 pub use dispatcher::Dispatcher;
-pub(in crate::cache) use registration::Registration;
-pub(in crate::cache) use registration::ReplacedWaker;
 #[cfg(test)]
 pub(in crate::cache) use registration::before_registering;
+pub(in crate::cache) use registration::{Registration, ReplacedWaker};
 pub(in crate::cache) use wake_set::WakeSet;

@@ -69,8 +69,7 @@ pub(in crate::cache) fn before_registering(act: impl FnOnce() + 'static) {
 
 #[cfg(test)]
 mod tests {
-    use std::sync::atomic::AtomicUsize;
-    use std::sync::atomic::Ordering;
+    use std::sync::atomic::{AtomicUsize, Ordering};
     use std::task::Wake;
 
     use super::*;

@@ -6,9 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::task::Waker;
 
-use crate::cache::sync::AtomicBool;
-use crate::cache::sync::Mutex;
-use crate::cache::sync::thread_local;
+use crate::cache::sync::{AtomicBool, Mutex, thread_local};
 use crate::cache::wake::slots::Slots;
 
 /// The readers that are woken together, with the wakers that they registered since the last wake.

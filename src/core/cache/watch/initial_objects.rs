@@ -3,9 +3,7 @@
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-use crate::api::Object;
-use crate::api::ObjectKey;
-use crate::api::Selection;
+use crate::api::{Object, ObjectKey, Selection};
 use crate::cache::objects::Snapshot;
 
 /// Maximum number of objects that one call of [`InitialObjects::fill`] examines. A selector that no

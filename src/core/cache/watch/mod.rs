@@ -10,9 +10,7 @@ mod watch_error;
 mod watch_stream;
 
 pub use initial_objects::InitialObjects;
-pub(in crate::cache) use start::LogReach;
 pub use start::WatchFrom;
-pub(in crate::cache) use start::needs_bridge;
+pub(in crate::cache) use start::{LogReach, needs_bridge};
 pub use watch_error::WatchError;
-pub use watch_stream::WatchItem;
-pub use watch_stream::WatchStream;
+pub use watch_stream::{WatchItem, WatchStream};

@@ -3,8 +3,7 @@
 use crate::api::ResourceVersion;
 use crate::cache::log::Expired;
 use crate::cache::objects::Snapshot;
-use crate::cache::state::SharedCache;
-use crate::cache::state::State;
+use crate::cache::state::{SharedCache, State};
 use crate::mutation;
 use crate::mutation::Mutation;
 

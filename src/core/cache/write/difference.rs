@@ -5,16 +5,12 @@
 
 use std::sync::Arc;
 
-use crate::api::EventType;
-use crate::api::Object;
-use crate::api::ResourceVersion;
+use crate::api::{EventType, Object, ResourceVersion};
 use crate::cache::log::Event;
 use crate::cache::objects::Store;
 use crate::cache::stats::EpochCause;
-use crate::cache::update::NewObjects;
-use crate::cache::update::Update;
-use crate::cache::write::pace::COMPARED;
-use crate::cache::write::pace::Pace;
+use crate::cache::update::{NewObjects, Update};
+use crate::cache::write::pace::{COMPARED, Pace};
 use crate::mutation;
 use crate::mutation::Mutation;
 

@@ -2,8 +2,7 @@
 //! because the copies take less memory than the frames.
 
 use std::collections::VecDeque;
-use std::sync::Arc;
-use std::sync::Weak;
+use std::sync::{Arc, Weak};
 
 use crate::api::Object;
 use crate::cache::log::Event;

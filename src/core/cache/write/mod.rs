@@ -15,5 +15,4 @@ pub use difference::ReplaceOutcome;
 #[cfg(test)]
 pub(in crate::cache) use pace::Pace;
 pub use relist::Relist;
-pub use writer::WentBack;
-pub use writer::Writer;
+pub use writer::{WentBack, Writer};

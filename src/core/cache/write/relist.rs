@@ -1,20 +1,15 @@
 //! Relist: a new full list while it is received, and its difference from the store.
 
-use std::collections::BTreeMap;
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
 use tokio::time::Instant;
 
-use crate::api::Object;
-use crate::api::ObjectKey;
-use crate::api::ResourceVersion;
+use crate::api::{Object, ObjectKey, ResourceVersion};
 use crate::cache::objects::Store;
 use crate::cache::stats::EpochCause;
 use crate::cache::write::difference::Difference;
-use crate::cache::write::pace::COMPARED;
-use crate::cache::write::pace::Pace;
-use crate::cache::write::pace::STORED;
+use crate::cache::write::pace::{COMPARED, Pace, STORED};
 use crate::concurrency::CoopBudget;
 
 /// A list that is being received, page by page or as the initial events of a watch-list.

@@ -9,27 +9,18 @@
 use std::pin::pin;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::task::Context;
-use std::task::Poll;
-use std::task::Waker;
+use std::task::{Context, Poll, Waker};
 
 use tokio::time::Instant;
 
 use crate::api::ResourceVersion;
-use crate::cache::objects::Content;
-use crate::cache::objects::Store;
+use crate::cache::objects::{Content, Store};
 use crate::cache::stats::EpochCause;
 use crate::cache::update::Update;
 use crate::cache::write::difference::ReplaceOutcome;
-use crate::cache::write::pace::CHECKED;
-use crate::cache::write::pace::COMPARED;
-use crate::cache::write::pace::EVICTED;
-use crate::cache::write::pace::Pace;
+use crate::cache::write::pace::{CHECKED, COMPARED, EVICTED, Pace};
 use crate::cache::write::relist::Relist;
-use crate::cache::write::writer::Appended;
-use crate::cache::write::writer::CHECKED_AT_ONCE;
-use crate::cache::write::writer::EVICTED_AT_ONCE;
-use crate::cache::write::writer::Writer;
+use crate::cache::write::writer::{Appended, CHECKED_AT_ONCE, EVICTED_AT_ONCE, Writer};
 use crate::concurrency::drop_elsewhere;
 use crate::mutation;
 use crate::mutation::Mutation;

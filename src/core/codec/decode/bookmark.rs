@@ -2,10 +2,7 @@
 
 use crate::codec::Error;
 use crate::codec::json::Scanner;
-use crate::codec::protobuf::ANNOTATIONS;
-use crate::codec::protobuf::Fields;
-use crate::codec::protobuf::RESOURCE_VERSION;
-use crate::codec::protobuf::map_entry;
+use crate::codec::protobuf::{ANNOTATIONS, Fields, RESOURCE_VERSION, map_entry};
 
 /// The annotation that marks the end of a watch's initial events.
 pub(crate) const INITIAL_EVENTS_END: &str = "k8s.io/initial-events-end";

@@ -7,27 +7,14 @@ use bytes::Bytes;
 
 use super::bookmark;
 use super::bookmark::BookmarkFields;
-use crate::api::Bookmark;
-use crate::api::EventType;
-use crate::api::ListPage;
-use crate::api::Object;
-use crate::api::ObjectKey;
-use crate::api::ObjectValues;
-use crate::api::ResourceVersion;
-use crate::api::SelectableFields;
-use crate::api::WatchEvent;
-use crate::api::WireFormat;
-use crate::codec::Error;
-use crate::codec::field_tree::FieldTree;
-use crate::codec::field_tree::Values;
-use crate::codec::field_tree::json_tree;
-use crate::codec::field_tree::protobuf_tree;
-use crate::codec::head::Head;
-use crate::codec::head::ListHead;
-use crate::codec::json;
+use crate::api::{
+    Bookmark, EventType, ListPage, Object, ObjectKey, ObjectValues, ResourceVersion,
+    SelectableFields, WatchEvent, WireFormat,
+};
+use crate::codec::field_tree::{FieldTree, Values, json_tree, protobuf_tree};
+use crate::codec::head::{Head, ListHead};
 use crate::codec::json::Scanner;
-use crate::codec::protobuf;
-use crate::codec::status;
+use crate::codec::{Error, json, protobuf, status};
 
 /// Decodes the upstream's objects of one resource in one wire format. It is cheap to clone.
 #[derive(Clone, Debug)]

@@ -2,8 +2,7 @@
 
 use std::collections::VecDeque;
 
-use bytes::Buf;
-use bytes::Bytes;
+use bytes::{Buf, Bytes};
 use memchr::memchr;
 
 use crate::api::WireFormat;

@@ -3,14 +3,10 @@
 use bytes::Bytes;
 use memchr::memchr;
 
-use super::decoder::Decoder;
-use super::decoder::page;
-use crate::api::ListPage;
-use crate::api::Object;
-use crate::codec::Error;
-use crate::codec::json;
-use crate::codec::json::Scanner;
-use crate::codec::json::compact;
+use super::decoder::{Decoder, page};
+use crate::api::{ListPage, Object};
+use crate::codec::json::{Scanner, compact};
+use crate::codec::{Error, json};
 
 /// The state of a JSON list that is partly read.
 #[derive(Debug, Default)]

@@ -3,8 +3,7 @@
 use super::decoder::Decoder;
 use super::json_list::JsonList;
 use super::protobuf_list::ProtobufList;
-use crate::api::ListPage;
-use crate::api::WireFormat;
+use crate::api::{ListPage, WireFormat};
 use crate::codec::Error;
 
 /// Reads one page of a LIST chunk by chunk; made by `Decoder::list_decoder`.

@@ -8,7 +8,6 @@ mod list_decoder;
 mod protobuf_list;
 
 pub(crate) use bookmark::INITIAL_EVENTS_END;
-
 pub use decoder::Decoder;
 pub use frame::FrameSplitter;
 pub use list_decoder::ListDecoder;

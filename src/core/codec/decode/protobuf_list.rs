@@ -2,15 +2,10 @@
 
 use bytes::Bytes;
 
-use super::decoder::Decoder;
-use super::decoder::page;
-use crate::api::ListPage;
-use crate::api::Object;
-use crate::codec::Error;
-use crate::codec::protobuf;
-use crate::codec::protobuf::Field;
-use crate::codec::protobuf::Fields;
-use crate::codec::protobuf::MAGIC;
+use super::decoder::{Decoder, page};
+use crate::api::{ListPage, Object};
+use crate::codec::protobuf::{Field, Fields, MAGIC};
+use crate::codec::{Error, protobuf};
 
 /// The state of a protobuf list that is partly read.
 #[derive(Debug, Default)]

@@ -2,16 +2,11 @@
 
 use bytes::Bytes;
 
-use crate::api::ResourceVersion;
-use crate::api::WireFormat;
-use crate::codec::Error;
+use crate::api::{ResourceVersion, WireFormat};
 use crate::codec::decode::INITIAL_EVENTS_END;
-use crate::codec::json;
 use crate::codec::json::Scanner;
-use crate::codec::protobuf;
-use crate::codec::protobuf::Field;
-use crate::codec::protobuf::Fields;
-use crate::codec::protobuf::put_bytes;
+use crate::codec::protobuf::{Field, Fields, put_bytes};
+use crate::codec::{Error, json, protobuf};
 
 /// A bookmark of the upstream without its resource version and its initial-events-end annotation.
 #[derive(Clone, Debug, PartialEq, Eq)]

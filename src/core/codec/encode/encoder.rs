@@ -7,27 +7,14 @@ use bytes::Bytes;
 
 use super::bookmark::BookmarkTemplate;
 use super::work::Work;
-use crate::api::Bookmark;
-use crate::api::EventType;
-use crate::api::Object;
-use crate::api::ResourceVersion;
-use crate::api::Status;
-use crate::api::WireFormat;
-use crate::codec::MetaVersion;
-use crate::codec::json;
-use crate::codec::metadata::bare_body;
-use crate::codec::metadata::hidden_annotation;
-use crate::codec::metadata::json_with_resource_version;
-use crate::codec::metadata::partial_body;
-use crate::codec::protobuf;
+use crate::api::{Bookmark, EventType, Object, ResourceVersion, Status, WireFormat};
+use crate::codec::metadata::{
+    bare_body, hidden_annotation, json_with_resource_version, partial_body,
+};
 use crate::codec::protobuf::put_bytes;
-use crate::codec::status;
-use crate::codec::table::Row;
-use crate::codec::table::RowKind;
-use crate::codec::table::TableView;
-use crate::codec::type_meta::TypeMeta;
-use crate::codec::type_meta::json_front;
-use crate::codec::type_meta::partial_front;
+use crate::codec::table::{Row, RowKind, TableView};
+use crate::codec::type_meta::{TypeMeta, json_front, partial_front};
+use crate::codec::{MetaVersion, json, protobuf, status};
 
 /// Encodes the objects of one resource in one wire format.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -1,7 +1,6 @@
 //! The metadata of a list.
 
-use crate::api::ResourceVersion;
-use crate::api::ShardSelector;
+use crate::api::{ResourceVersion, ShardSelector};
 
 /// The metadata of a list, or of a Table of a list or of a single object.
 #[derive(Clone, Copy, Debug)]

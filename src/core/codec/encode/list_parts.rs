@@ -7,15 +7,9 @@ use bytes::Bytes;
 use super::encoder::Encoder;
 use super::list_metadata::ListMetadata;
 use super::work::Work;
-use crate::api::Object;
-use crate::api::WireFormat;
-use crate::codec::MetaVersion;
-use crate::codec::json;
-use crate::codec::protobuf;
-use crate::codec::protobuf::put_bytes;
-use crate::codec::protobuf::put_number;
-use crate::codec::protobuf::put_prefix;
-use crate::codec::protobuf::varint_length;
+use crate::api::{Object, WireFormat};
+use crate::codec::protobuf::{put_bytes, put_number, put_prefix, varint_length};
+use crate::codec::{MetaVersion, json, protobuf};
 
 /// Longest prefix, in bytes, of an item in a protobuf list: a tag and a length.
 const MAX_PREFIX: usize = 11;

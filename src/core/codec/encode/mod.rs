@@ -9,6 +9,5 @@ mod work;
 pub use bookmark::BookmarkTemplate;
 pub use encoder::Encoder;
 pub use list_metadata::ListMetadata;
-pub use list_parts::ListItems;
-pub use list_parts::ListParts;
+pub use list_parts::{ListItems, ListParts};
 pub use work::Work;

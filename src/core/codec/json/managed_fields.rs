@@ -2,8 +2,7 @@
 
 use std::ops::Range;
 
-use super::scanner::Members;
-use super::scanner::Scanner;
+use super::scanner::{Members, Scanner};
 use crate::codec::Error;
 
 /// The part of the text `object` that is its `metadata.managedFields`, with one of the commas beside it;

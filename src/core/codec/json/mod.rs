@@ -11,18 +11,12 @@ mod scanner;
 mod text;
 mod values;
 
-pub(crate) use compact::compact;
-pub(crate) use compact::on_one_line;
-pub(crate) use event::event;
-pub(crate) use event::raw_event;
-pub(crate) use list::items_start;
-pub(crate) use list::list;
+pub(crate) use compact::{compact, on_one_line};
+pub(crate) use event::{event, raw_event};
+pub use indent::{Indenter, indented};
+pub(crate) use list::{items_start, list};
 pub(crate) use managed_fields::managed_fields;
 pub(crate) use object::object;
 pub(crate) use print::quoted;
-pub(crate) use scanner::Members;
-pub(crate) use scanner::Scanner;
+pub(crate) use scanner::{Members, Scanner};
 pub(crate) use text::Text;
-
-pub use indent::Indenter;
-pub use indent::indented;

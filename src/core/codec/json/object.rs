@@ -1,15 +1,11 @@
 //! Reads objects in JSON.
 
-use super::scanner::Key;
-use super::scanner::Scanner;
+use super::scanner::{Key, Scanner};
 use super::text::Text;
-use super::values::visit;
-use super::values::visit_member;
+use super::values::{visit, visit_member};
 use crate::codec::Error;
-use crate::codec::field_tree::FieldTree;
-use crate::codec::field_tree::Values;
-use crate::codec::head::Head;
-use crate::codec::head::Labels;
+use crate::codec::field_tree::{FieldTree, Values};
+use crate::codec::head::{Head, Labels};
 
 /// The state while the members of one object are read.
 struct ObjectReader<'tree, 'text> {

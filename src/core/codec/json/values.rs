@@ -2,12 +2,10 @@
 
 use std::borrow::Cow;
 
-use super::scanner::Members;
-use super::scanner::Scanner;
+use super::scanner::{Members, Scanner};
 use super::text::Text;
 use crate::codec::Error;
-use crate::codec::field_tree::FieldTree;
-use crate::codec::field_tree::Values;
+use crate::codec::field_tree::{FieldTree, Values};
 
 /// Reads the value of the member `key` if `tree` has a child with this key; otherwise skips it.
 pub(super) fn visit_member<'a>(

@@ -1,10 +1,6 @@
 //! Reorders the sorted metadata keys of custom resources into the API's order of declaration.
 
-use super::members::MANAGED_FIELDS;
-use super::members::OBJECT_META;
-use super::members::OWNER_REFERENCE;
-use super::members::elements;
-use super::members::members;
+use super::members::{MANAGED_FIELDS, OBJECT_META, OWNER_REFERENCE, elements, members};
 use crate::codec::Error;
 
 /// Reorders JSON metadata with sorted keys into the order that a PartialObjectMetadata has.

@@ -2,9 +2,7 @@
 
 use crate::codec::Error;
 use crate::codec::json::Scanner;
-use crate::codec::protobuf::ANNOTATIONS;
-use crate::codec::protobuf::Field;
-use crate::codec::protobuf::map_entry;
+use crate::codec::protobuf::{ANNOTATIONS, Field, map_entry};
 
 /// The annotation, if any, that the API server adds to whole objects of this kind. The value is
 /// from an internal field, so a PartialObjectMetadata does not have the annotation.

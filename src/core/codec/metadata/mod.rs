@@ -12,9 +12,6 @@ mod tests;
 
 pub(crate) use declared_order::in_declared_order;
 pub(crate) use hidden::hidden_annotation;
-pub(crate) use partial::bare_body;
-pub(crate) use partial::partial_body;
-pub(crate) use version::json_with_resource_version;
-pub(crate) use version::metadata;
-
 pub use members::OBJECT_META;
+pub(crate) use partial::{bare_body, partial_body};
+pub(crate) use version::{json_with_resource_version, metadata};

@@ -8,16 +8,10 @@ use std::borrow::Cow;
 
 use jiff::Timestamp;
 
-use super::members::MANAGED_FIELDS;
-use super::members::OBJECT_META;
-use super::members::OWNER_REFERENCE;
-use super::members::elements;
-use super::members::members;
+use super::members::{MANAGED_FIELDS, OBJECT_META, OWNER_REFERENCE, elements, members};
 use crate::codec::Error;
-use crate::codec::json::Scanner;
-use crate::codec::json::Text;
-use crate::codec::protobuf::put_bytes;
-use crate::codec::protobuf::put_number;
+use crate::codec::json::{Scanner, Text};
+use crate::codec::protobuf::{put_bytes, put_number};
 
 /// A member's value as JSON text; `None` if the member is absent.
 type Value<'a> = Option<&'a [u8]>;

@@ -6,19 +6,12 @@ use std::borrow::Cow;
 use bytes::Bytes;
 
 use super::declared_order::in_declared_order;
-use super::hidden::is_hidden;
-use super::hidden::without_annotation;
+use super::hidden::{is_hidden, without_annotation};
 use super::object_meta;
-use super::version::at_version;
-use super::version::metadata;
-use crate::api::Object;
-use crate::api::ResourceVersion;
-use crate::api::WireFormat;
+use super::version::{at_version, metadata};
+use crate::api::{Object, ResourceVersion, WireFormat};
 use crate::codec::Error;
-use crate::codec::protobuf::Field;
-use crate::codec::protobuf::Fields;
-use crate::codec::protobuf::RESOURCE_VERSION;
-use crate::codec::protobuf::put_bytes;
+use crate::codec::protobuf::{Field, Fields, RESOURCE_VERSION, put_bytes};
 
 /// Makes the body of a PartialObjectMetadata in the format `to` from a cached object's canonical
 /// body in the format `from`.

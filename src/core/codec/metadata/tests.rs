@@ -4,32 +4,18 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use proptest::prelude::*;
-use serde_json::Value;
-use serde_json::json;
+use serde_json::{Value, json};
 
 use super::in_declared_order;
 use super::object_meta::from_json;
-use crate::api::EventType;
-use crate::api::Object;
-use crate::api::ObjectValues;
-use crate::api::ResourceVersion;
-use crate::api::SelectableFields;
-use crate::api::WatchEvent;
-use crate::api::WireFormat;
-use crate::codec::BookmarkTemplate;
-use crate::codec::Decoder;
-use crate::codec::Encoder;
-use crate::codec::ListMetadata;
-use crate::codec::MetaVersion;
-use crate::codec::TypeMeta;
-use crate::codec::protobuf::enveloped;
-use crate::codec::protobuf::put_bytes;
-use crate::codec::protobuf_to_json;
-use crate::codec::tests::support::JSON;
-use crate::codec::tests::support::PROTOBUF;
-use crate::codec::tests::support::frames;
-use crate::codec::tests::support::golden;
-use crate::codec::tests::support::text_of;
+use crate::api::{
+    EventType, Object, ObjectValues, ResourceVersion, SelectableFields, WatchEvent, WireFormat,
+};
+use crate::codec::protobuf::{enveloped, put_bytes};
+use crate::codec::tests::support::{JSON, PROTOBUF, frames, golden, text_of};
+use crate::codec::{
+    BookmarkTemplate, Decoder, Encoder, ListMetadata, MetaVersion, TypeMeta, protobuf_to_json,
+};
 
 const V1: MetaVersion = MetaVersion::V1;
 

@@ -4,8 +4,7 @@ use std::ops::Range;
 
 use crate::api::ResourceVersion;
 use crate::codec::Error;
-use crate::codec::json::Members;
-use crate::codec::json::Scanner;
+use crate::codec::json::{Members, Scanner};
 
 /// The range of the value of `metadata` in a canonical JSON body (see `api::Object`).
 pub(crate) fn metadata(body: &[u8]) -> Result<Range<usize>, Error> {

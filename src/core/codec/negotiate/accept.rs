@@ -2,9 +2,7 @@
 
 use std::cmp::Reverse;
 
-use super::representation::MetaVersion;
-use super::representation::Representation;
-use super::representation::View;
+use super::representation::{MetaVersion, Representation, View};
 use crate::api::WireFormat;
 use crate::codec::table::IncludeObject;
 

@@ -7,10 +7,5 @@ mod representation;
 mod tests;
 
 pub(crate) use accept::negotiate_status;
-
-pub use accept::Negotiated;
-pub use accept::ReadVerb;
-pub use accept::negotiate;
-pub use representation::MetaVersion;
-pub use representation::Representation;
-pub use representation::View;
+pub use accept::{Negotiated, ReadVerb, negotiate};
+pub use representation::{MetaVersion, Representation, View};

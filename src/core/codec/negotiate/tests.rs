@@ -1,22 +1,12 @@
 //! Negotiates Accept headers of real clients, and headers that exercise rare rules.
 
 use crate::api::WireFormat;
-use crate::api::WireFormat::Json;
-use crate::api::WireFormat::Protobuf;
-use crate::codec::MetaVersion;
-use crate::codec::Negotiated;
-use crate::codec::Negotiated::NotAcceptable;
-use crate::codec::Negotiated::Other;
-use crate::codec::Negotiated::PartialObjectMetadata;
-use crate::codec::Negotiated::Plain;
-use crate::codec::Negotiated::Table;
-use crate::codec::Negotiated::Yaml;
-use crate::codec::Negotiated::YamlTable;
-use crate::codec::ReadVerb;
-use crate::codec::ReadVerb::Get;
-use crate::codec::ReadVerb::List;
-use crate::codec::ReadVerb::Watch;
-use crate::codec::negotiate;
+use crate::api::WireFormat::{Json, Protobuf};
+use crate::codec::Negotiated::{
+    NotAcceptable, Other, PartialObjectMetadata, Plain, Table, Yaml, YamlTable,
+};
+use crate::codec::ReadVerb::{Get, List, Watch};
+use crate::codec::{MetaVersion, Negotiated, ReadVerb, negotiate};
 
 const JSON: Negotiated = Plain(Json, false);
 const PROTOBUF: Negotiated = Plain(Protobuf, false);

@@ -1,7 +1,6 @@
 //! Reads the `runtime.Unknown` envelope around protobuf objects, lists and Statuses.
 
-use super::fields::Fields;
-use super::fields::map_entry;
+use super::fields::{Fields, map_entry};
 use crate::codec::Error;
 
 /// The first bytes of a protobuf object, list or Status, including the object in a watch event.

@@ -1,7 +1,6 @@
 //! Reads watch events in protobuf.
 
-use super::envelope::Envelope;
-use super::envelope::envelope;
+use super::envelope::{Envelope, envelope};
 use super::fields::Fields;
 use crate::codec::Error;
 

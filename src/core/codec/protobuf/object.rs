@@ -2,16 +2,10 @@
 
 use std::borrow::Cow;
 
-use super::fields::Field;
-use super::fields::Fields;
-use super::fields::RESOURCE_VERSION;
-use super::fields::Value;
-use super::fields::map_entry;
+use super::fields::{Field, Fields, RESOURCE_VERSION, Value, map_entry};
 use crate::api::FieldValue;
 use crate::codec::Error;
-use crate::codec::field_tree::FieldTree;
-use crate::codec::field_tree::Leaf;
-use crate::codec::field_tree::Values;
+use crate::codec::field_tree::{FieldTree, Leaf, Values};
 use crate::codec::head::Head;
 
 /// Reads the metadata and selectable fields of an object message without an envelope.

@@ -5,16 +5,11 @@
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use jiff::Timestamp;
-use serde_json::Map;
-use serde_json::Value;
+use serde_json::{Map, Value};
 
 use super::envelope::envelope;
-use super::fields::Field;
-use super::fields::Fields;
-use super::schema::Kind;
-use super::schema::Rule;
-use super::schema::SCHEMA;
-use super::schema::Shape;
+use super::fields::{Field, Fields};
+use super::schema::{Kind, Rule, SCHEMA, Shape};
 use crate::codec::Error;
 
 /// The largest permitted depth of nested messages.

@@ -1,9 +1,7 @@
 //! Writes protobuf messages, envelopes and watch frames.
 
 use super::envelope::MAGIC;
-use super::fields::Field;
-use super::fields::Fields;
-use super::fields::RESOURCE_VERSION;
+use super::fields::{Field, Fields, RESOURCE_VERSION};
 use crate::api::ResourceVersion;
 use crate::codec::Error;
 

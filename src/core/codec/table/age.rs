@@ -1,7 +1,6 @@
 //! Formats ages as kubectl shows them, and parses the RFC 3339 times that they start at.
 
-use std::time::SystemTime;
-use std::time::UNIX_EPOCH;
+use std::time::{SystemTime, UNIX_EPOCH};
 
 use super::part::Part;
 

@@ -4,8 +4,7 @@ use std::borrow::Cow;
 
 use serde_json::Value;
 
-use super::age::Moment;
-use super::age::UNKNOWN;
+use super::age::{Moment, UNKNOWN};
 use super::part::Part;
 
 /// A cell of an object's row. It does not depend on the current time, so it can be kept.

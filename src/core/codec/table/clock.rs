@@ -2,10 +2,8 @@
 
 use std::ops::RangeInclusive;
 use std::sync::Arc;
-use std::sync::atomic::AtomicI64;
-use std::sync::atomic::Ordering;
-use std::time::Duration;
-use std::time::SystemTime;
+use std::sync::atomic::{AtomicI64, Ordering};
+use std::time::{Duration, SystemTime};
 
 /// The API server's clock, as far as its answers have shown it, so that ages are those that it
 /// prints; at first this machine's. Clones share it.

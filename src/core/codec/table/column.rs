@@ -1,7 +1,6 @@
 //! The definition of a table's column.
 
-use serde::Deserialize;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 /// The definition of one column of a Table, as in the API's `TableColumnDefinition`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]

@@ -1,15 +1,11 @@
 //! The columns that a CustomResourceDefinition defines for its resources.
 
-use serde_json::Number;
-use serde_json::Value;
+use serde_json::{Number, Value};
 
-use super::age::INVALID;
-use super::age::Moment;
-use super::age::UNKNOWN;
+use super::age::{INVALID, Moment, UNKNOWN};
 use super::cell::Cell;
 use super::column::ColumnDefinition;
-use super::go_number::number_text;
-use super::go_number::put_json;
+use super::go_number::{number_text, put_json};
 use super::json_path::JsonPath;
 use super::kinds::default_columns;
 use super::part::Part;
@@ -148,8 +144,7 @@ fn date(time: &str) -> Cell {
 
 #[cfg(test)]
 mod tests {
-    use std::time::Duration;
-    use std::time::UNIX_EPOCH;
+    use std::time::{Duration, UNIX_EPOCH};
 
     use serde_json::json;
 

@@ -1,7 +1,6 @@
 //! Prints JSON numbers and values exactly as Go does; serde_json prints some numbers differently.
 
-use serde_json::Number;
-use serde_json::Value;
+use serde_json::{Number, Value};
 
 use crate::api::escape_as_go;
 

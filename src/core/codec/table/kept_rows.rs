@@ -3,15 +3,12 @@
 use std::collections::HashMap;
 use std::fmt;
 use std::sync::Arc;
-use std::sync::atomic::AtomicUsize;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use parking_lot::Mutex;
 
 use super::printed_row::PrintedRow;
-use crate::api::Object;
-use crate::api::ObjectKey;
-use crate::api::ResourceVersion;
+use crate::api::{Object, ObjectKey, ResourceVersion};
 
 /// Estimated bytes of an entry besides the row: key, version, pointers and reference counts.
 const ENTRY_BYTES: usize = 112;

@@ -6,8 +6,7 @@ use std::cell::Cell;
 use serde_json::Value;
 
 use crate::codec::json;
-use crate::codec::json::Scanner;
-use crate::codec::json::Text;
+use crate::codec::json::{Scanner, Text};
 
 /// The text of an object, of which a row is printed.
 ///

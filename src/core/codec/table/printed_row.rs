@@ -4,12 +4,9 @@ use std::ops::Range;
 use std::sync::LazyLock;
 use std::time::SystemTime;
 
-use super::age::Age;
-use super::age::INVALID;
-use super::age::Moment;
+use super::age::{Age, INVALID, Moment};
 use super::cell::Cell;
-use super::go_number::put_json;
-use super::go_number::put_text;
+use super::go_number::{put_json, put_text};
 use crate::api::escape_as_go;
 
 /// [`INVALID`] as it is encoded in JSON.
@@ -121,8 +118,7 @@ fn encoded(age: &Age) -> &str {
 
 #[cfg(test)]
 mod tests {
-    use std::time::Duration;
-    use std::time::UNIX_EPOCH;
+    use std::time::{Duration, UNIX_EPOCH};
 
     use serde_json::Value;
 

@@ -2,11 +2,8 @@
 
 use std::borrow::Cow;
 use std::ops::Range;
-use std::sync::Arc;
-use std::sync::OnceLock;
-use std::sync::atomic::AtomicBool;
-use std::sync::atomic::AtomicUsize;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, OnceLock};
 use std::time::SystemTime;
 
 use bytes::Bytes;
@@ -17,23 +14,12 @@ use super::kept_rows::KeptRows;
 use super::part::Document;
 use super::printed_row::PrintedRow;
 use super::printer::Printer;
-use super::writer::EVENT_BACK;
-use super::writer::IncludeObject;
-use super::writer::TableWriter;
-use super::writer::conditions;
-use crate::api::Bookmark;
-use crate::api::EventType;
-use crate::api::Object;
-use crate::api::ResourceVersion;
-use crate::api::WireFormat;
-use crate::codec::Error;
-use crate::codec::ListMetadata;
-use crate::codec::MetaVersion;
-use crate::codec::Work;
-use crate::codec::metadata::hidden_annotation;
-use crate::codec::metadata::json_with_resource_version;
-use crate::codec::metadata::metadata;
-use crate::codec::metadata::partial_body;
+use super::writer::{EVENT_BACK, IncludeObject, TableWriter, conditions};
+use crate::api::{Bookmark, EventType, Object, ResourceVersion, WireFormat};
+use crate::codec::metadata::{
+    hidden_annotation, json_with_resource_version, metadata, partial_body,
+};
+use crate::codec::{Error, ListMetadata, MetaVersion, Work};
 
 /// What an event has instead of a row that could not be printed. It is never sent.
 const NO_ROW: &[u8] = b"{}";

@@ -7,23 +7,13 @@ use serde_json::Value;
 
 use super::column::ColumnDefinition;
 use super::go_number::put_json;
-use super::part::Document;
-use super::part::Part;
+use super::part::{Document, Part};
 use super::value::text;
-use crate::api::Bookmark;
-use crate::api::EventType;
-use crate::api::ResourceVersion;
-use crate::api::escape_as_go;
-use crate::codec::Error;
-use crate::codec::ListMetadata;
-use crate::codec::MetaVersion;
-use crate::codec::json::quoted;
-use crate::codec::json::raw_event;
-use crate::codec::metadata::in_declared_order;
-use crate::codec::metadata::json_with_resource_version;
-use crate::codec::metadata::metadata;
-use crate::codec::type_meta::json_front;
-use crate::codec::type_meta::partial_front;
+use crate::api::{Bookmark, EventType, ResourceVersion, escape_as_go};
+use crate::codec::json::{quoted, raw_event};
+use crate::codec::metadata::{in_declared_order, json_with_resource_version, metadata};
+use crate::codec::type_meta::{json_front, partial_front};
+use crate::codec::{Error, ListMetadata, MetaVersion};
 
 const POD_SUCCEEDED: &str = ",\"conditions\":[{\"type\":\"Completed\",\"status\":\"True\",\
     \"reason\":\"Succeeded\",\"message\":\"The pod has completed successfully.\"}]";

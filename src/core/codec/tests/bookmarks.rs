@@ -2,15 +2,9 @@
 
 use bytes::Bytes;
 
-use super::support::JSON;
-use super::support::PROTOBUF;
-use super::support::bookmark;
-use super::support::decoder;
-use super::support::frames;
-use super::support::golden;
+use super::support::{JSON, PROTOBUF, bookmark, decoder, frames, golden};
 use crate::api::ResourceVersion;
-use crate::codec::BookmarkTemplate;
-use crate::codec::Encoder;
+use crate::codec::{BookmarkTemplate, Encoder};
 
 #[test]
 fn bookmarks_take_the_shape_of_the_template_in_both_forms() {

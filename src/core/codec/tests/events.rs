@@ -2,18 +2,9 @@
 
 use bytes::Bytes;
 
-use super::support::JSON;
-use super::support::PROTOBUF;
-use super::support::change;
-use super::support::decoder;
-use super::support::frames;
-use super::support::golden;
-use crate::api::EventType;
-use crate::api::ResourceVersion;
-use crate::api::WatchEvent;
-use crate::codec::BookmarkTemplate;
-use crate::codec::Encoder;
-use crate::codec::TypeMeta;
+use super::support::{JSON, PROTOBUF, change, decoder, frames, golden};
+use crate::api::{EventType, ResourceVersion, WatchEvent};
+use crate::codec::{BookmarkTemplate, Encoder, TypeMeta};
 
 #[test]
 fn events_are_printed_as_received() {

@@ -4,21 +4,9 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 
-use super::support::JSON;
-use super::support::PROTOBUF;
-use super::support::change;
-use super::support::decoder;
-use super::support::frames;
-use super::support::golden;
-use super::support::text_of;
-use super::support::widget_decoder;
-use crate::api::ListPage;
-use crate::api::ResourceVersion;
-use crate::api::ShardSelector;
-use crate::codec::Encoder;
-use crate::codec::ListMetadata;
-use crate::codec::MetaVersion;
-use crate::codec::TypeMeta;
+use super::support::{JSON, PROTOBUF, change, decoder, frames, golden, text_of, widget_decoder};
+use crate::api::{ListPage, ResourceVersion, ShardSelector};
+use crate::codec::{Encoder, ListMetadata, MetaVersion, TypeMeta};
 
 fn print_list(encoder: &Encoder, page: ListPage, remaining: Option<u64>) -> Vec<u8> {
     let items: Vec<_> = page.items.into_iter().map(Arc::new).collect();

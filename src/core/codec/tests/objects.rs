@@ -2,17 +2,9 @@
 
 use bytes::Bytes;
 
-use super::support::JSON;
-use super::support::PROTOBUF;
-use super::support::change;
-use super::support::decoder;
-use super::support::frames;
-use super::support::golden;
-use super::support::widget_decoder;
+use super::support::{JSON, PROTOBUF, change, decoder, frames, golden, widget_decoder};
 use crate::api::EventType;
-use crate::codec::Encoder;
-use crate::codec::Error;
-use crate::codec::TypeMeta;
+use crate::codec::{Encoder, Error, TypeMeta};
 
 #[test]
 fn the_first_element_of_a_repeated_field_is_used() {

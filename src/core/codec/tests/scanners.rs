@@ -3,35 +3,18 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
-use proptest::prelude::Just;
-use proptest::prelude::Strategy;
-use proptest::prelude::any;
-use proptest::prelude::prop;
-use proptest::prelude::prop_assert_eq;
-use proptest::prop_oneof;
-use proptest::proptest;
-use serde_json::Value;
-use serde_json::json;
+use proptest::prelude::{Just, Strategy, any, prop, prop_assert_eq};
+use proptest::{prop_oneof, proptest};
+use serde_json::{Value, json};
 
-use crate::api::EventType;
-use crate::api::FieldValue;
-use crate::api::ListPage;
-use crate::api::Object;
-use crate::api::ResourceVersion;
-use crate::api::SelectableField;
-use crate::api::SelectableFields;
-use crate::api::WatchEvent;
-use crate::api::WireFormat;
-use crate::codec::BookmarkTemplate;
-use crate::codec::Decoder;
-use crate::codec::Encoder;
-use crate::codec::Error;
-use crate::codec::FrameSplitter;
-use crate::codec::TypeMeta;
-use crate::codec::decode_status;
-use crate::codec::json::Scanner;
-use crate::codec::json::Text;
-use crate::codec::json::compact;
+use crate::api::{
+    EventType, FieldValue, ListPage, Object, ResourceVersion, SelectableField, SelectableFields,
+    WatchEvent, WireFormat,
+};
+use crate::codec::json::{Scanner, Text, compact};
+use crate::codec::{
+    BookmarkTemplate, Decoder, Encoder, Error, FrameSplitter, TypeMeta, decode_status,
+};
 
 fn text() -> impl Strategy<Value = String> {
     prop_oneof![

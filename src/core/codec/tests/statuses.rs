@@ -1,11 +1,8 @@
 //! Decodes and encodes Statuses in both wire formats.
 
-use super::support::JSON;
-use super::support::PROTOBUF;
-use super::support::golden;
+use super::support::{JSON, PROTOBUF, golden};
 use crate::api::Status;
-use crate::codec::Encoder;
-use crate::codec::decode_status;
+use crate::codec::{Encoder, decode_status};
 
 #[test]
 fn statuses_are_read_and_printed_as_received() {

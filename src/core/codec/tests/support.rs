@@ -4,17 +4,11 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 
-use crate::api::Bookmark;
-use crate::api::EventType;
-use crate::api::FieldValue;
-use crate::api::Object;
-use crate::api::SelectableField;
-use crate::api::SelectableFields;
-use crate::api::WatchEvent;
-use crate::api::WireFormat;
-use crate::codec::Decoder;
-use crate::codec::FrameSplitter;
-use crate::codec::ListParts;
+use crate::api::{
+    Bookmark, EventType, FieldValue, Object, SelectableField, SelectableFields, WatchEvent,
+    WireFormat,
+};
+use crate::codec::{Decoder, FrameSplitter, ListParts};
 
 macro_rules! golden {
     ($name:literal) => {

@@ -6,41 +6,20 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use futures_util::Stream;
-use futures_util::StreamExt;
-use futures_util::stream;
+use futures_util::{Stream, StreamExt, stream};
 use parking_lot::Mutex;
 use tokio::time::Instant;
 
-use crate::api::Bookmark;
-use crate::api::EventType;
-use crate::api::ListPage;
-use crate::api::Object;
-use crate::api::ObjectKey;
-use crate::api::ObjectValues;
-use crate::api::ResourceVersion;
-use crate::api::Selection;
-use crate::api::Status;
-use crate::api::WatchEvent;
-use crate::cache;
-use crate::cache::BridgeItem;
-use crate::cache::BridgedWatch;
-use crate::cache::EvictedBytes;
-use crate::cache::Reader;
-use crate::cache::Writer;
+use super::{BridgeLimits, Bridges, MAX_OPEN};
+use crate::api::{
+    Bookmark, EventType, ListPage, Object, ObjectKey, ObjectValues, ResourceVersion, Selection,
+    Status, WatchEvent,
+};
+use crate::cache::{BridgeItem, BridgedWatch, EvictedBytes, Reader, Writer};
 use crate::concurrency::AskerId;
-use crate::shutdown;
 use crate::shutdown::Shutdown;
-use crate::upstream::Error;
-use crate::upstream::ListCall;
-use crate::upstream::ListerWatcher;
-use crate::upstream::ResumePoint;
-use crate::upstream::Scope;
-use crate::upstream::WatchCall;
-
-use super::BridgeLimits;
-use super::Bridges;
-use super::MAX_OPEN;
+use crate::upstream::{Error, ListCall, ListerWatcher, ResumePoint, Scope, WatchCall};
+use crate::{cache, shutdown};
 
 /// The answer to one WATCH.
 enum Answer {

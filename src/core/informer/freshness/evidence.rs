@@ -8,25 +8,17 @@
 //! Guarded by `a_wrong_cache_is_found_after_its_last_reader_gave_up` and
 //! `a_list_that_the_watch_has_passed_finds_a_wrong_cache`.
 
-use std::collections::HashMap;
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
 use parking_lot::Mutex;
 use tokio::sync::OnceCell;
 use tokio::time::Instant;
 
-use crate::api::EventType;
-use crate::api::Object;
-use crate::api::ObjectKey;
-use crate::api::ResourceVersion;
-use crate::api::Selection;
-use crate::cache::Event;
-use crate::cache::Reader;
-use crate::cache::Snapshot;
-use crate::concurrency::CoopBudget;
-
 use super::plan::ProofRequest;
+use crate::api::{EventType, Object, ObjectKey, ResourceVersion, Selection};
+use crate::cache::{Event, Reader, Snapshot};
+use crate::concurrency::CoopBudget;
 
 /// At most this many objects of a difference are kept. One that the watch does not explain is enough
 /// to know that the cache is wrong.

@@ -1,14 +1,10 @@
 //! The counters of proofs of freshness.
 
-use std::sync::atomic::AtomicU64;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicU64, Ordering};
 
-use crate::telemetry::Samples;
-
-use super::proof::Proof;
-use super::proof::ProofError;
-use super::proof::ProofMethod;
+use super::proof::{Proof, ProofError, ProofMethod};
 use super::prover::Proofs;
+use crate::telemetry::Samples;
 
 /// Counters of one cache's proofs.
 #[derive(Debug, Default)]

@@ -68,29 +68,21 @@ use std::time::Duration;
 use arc_swap::ArcSwap;
 use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
+pub use metrics::FreshnessMetrics;
+pub use plan::ProofRequest;
+pub use policy::{FreshnessPolicies, FreshnessPolicy};
+pub use proof::{Proof, ProofError, ProofMethod};
+use prover::{Proofs, Prover};
+use recent_proof::RecentProof;
 use tokio::sync::oneshot;
-use tokio::time::Instant;
-use tokio::time::timeout;
+use tokio::time::{Instant, timeout};
 
 use crate::api::Selection;
 use crate::cache::Reader;
-use crate::concurrency::CallSpacing;
-use crate::concurrency::GroupCommit;
+use crate::concurrency::{CallSpacing, GroupCommit};
 use crate::informer::RelistHandle;
 use crate::shutdown::Shutdown;
 use crate::upstream::FreshnessProbe;
-
-use prover::Proofs;
-use prover::Prover;
-use recent_proof::RecentProof;
-
-pub use metrics::FreshnessMetrics;
-pub use plan::ProofRequest;
-pub use policy::FreshnessPolicies;
-pub use policy::FreshnessPolicy;
-pub use proof::Proof;
-pub use proof::ProofError;
-pub use proof::ProofMethod;
 
 /// Delays between calls. With them, a thousand readers within 100 ms cost three or four calls.
 const CALL_SPACING: CallSpacing = CallSpacing {

@@ -1,42 +1,28 @@
 //! The state machine of one proof: calls to the API server, waits for the watch, comparisons.
 
-use std::collections::HashMap;
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 use std::ops::ControlFlow;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use futures_util::StreamExt;
-use futures_util::stream;
+use futures_util::{StreamExt, stream};
 use parking_lot::Mutex;
-use tokio::time::Instant;
-use tokio::time::timeout;
+use tokio::time::{Instant, timeout};
 
-use crate::api::ResourceVersion;
-use crate::api::Selection;
-use crate::cache::Reader;
-use crate::cache::Snapshot;
-use crate::informer::RelistHandle;
-use crate::mutation;
-use crate::mutation::Mutation;
-use crate::upstream;
-use crate::upstream::FreshnessProbe;
-
-use super::evidence::Difference;
-use super::evidence::Evidence;
-use super::evidence::MAX_OBJECTS;
-use super::evidence::Verdict;
+use super::evidence::{Difference, Evidence, MAX_OBJECTS, Verdict};
 use super::isolation::Isolation;
 use super::metrics::FreshnessMetrics;
-use super::plan::ListCosts;
-use super::plan::ProofRequest;
-use super::plan::plan;
-use super::proof::Proof;
-use super::proof::ProofError;
-use super::proof::ProofMethod;
+use super::plan::{ListCosts, ProofRequest, plan};
+use super::proof::{Proof, ProofError, ProofMethod};
 use super::repair::Repair;
 use super::verification::ExpectedObjects;
+use crate::api::{ResourceVersion, Selection};
+use crate::cache::{Reader, Snapshot};
+use crate::informer::RelistHandle;
+use crate::mutation::Mutation;
+use crate::upstream::FreshnessProbe;
+use crate::{mutation, upstream};
 
 /// How long no verification list is sent to an API server that cannot list metadata alone.
 const LISTS_UNSUPPORTED_FOR: Duration = Duration::from_secs(300);

@@ -9,8 +9,7 @@ use parking_lot::Mutex;
 use tokio::time::Instant;
 
 use crate::api::ResourceVersion;
-use crate::cache::Reader;
-use crate::cache::Snapshot;
+use crate::cache::{Reader, Snapshot};
 
 /// The last proof of the whole cache, if any.
 #[derive(Default)]

@@ -1,18 +1,13 @@
 //! The comparison of a snapshot with a verification list.
 
-use std::collections::HashMap;
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 
-use crate::api::ListPage;
-use crate::api::Object;
-use crate::api::ObjectKey;
-use crate::api::Selection;
+use super::evidence::ObjectState;
+use crate::api::{ListPage, Object, ObjectKey, Selection};
 use crate::cache::Snapshot;
 use crate::concurrency::CoopBudget;
 use crate::mutation;
 use crate::mutation::Mutation;
-
-use super::evidence::ObjectState;
 
 /// Budget units of an object that is added or compared.
 const OBJECT_UNITS: usize = CoopBudget::UNITS / 2048;

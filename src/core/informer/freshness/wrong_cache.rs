@@ -6,14 +6,12 @@ use std::sync::atomic::Ordering;
 
 use tokio::time::timeout_at;
 
+use super::evidence::{Difference, Verdict};
+use super::isolation::Remedy;
+use super::prover::Prover;
 use crate::api::ObjectKey;
 use crate::cache::Snapshot;
 use crate::upstream::FreshnessProbe;
-
-use super::evidence::Difference;
-use super::evidence::Verdict;
-use super::isolation::Remedy;
-use super::prover::Prover;
 
 /// At most this many differing keys are logged.
 const LOGGED_KEYS: usize = 5;

@@ -2,14 +2,10 @@
 
 use std::time::Duration;
 
-use crate::api::GroupVersionResource;
-use crate::api::WireFormat;
-use crate::informer::InformerSet;
-use crate::informer::InformerSpec;
-use crate::upstream::Discovery;
-use crate::upstream::NotCacheable;
-
 use super::LiveRestMapper;
+use crate::api::{GroupVersionResource, WireFormat};
+use crate::informer::{InformerSet, InformerSpec};
+use crate::upstream::{Discovery, NotCacheable};
 
 /// The first pause between two questions whether a resource is there; each one is twice as long.
 const FIRST_PAUSE: Duration = Duration::from_secs(1);

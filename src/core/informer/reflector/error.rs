@@ -2,11 +2,10 @@
 
 use std::time::Duration;
 
+use super::end::ReflectorEnd;
 use crate::api::Status;
 use crate::cache::WentBack;
 use crate::upstream;
-
-use super::end::ReflectorEnd;
 
 /// Why a call to upstream or a watch ended. The reflector recovers from all errors except the
 /// answers that end it (see [`ReflectorEnd`]).
@@ -232,10 +231,8 @@ impl Cause {
 
 #[cfg(test)]
 mod tests {
-    use crate::api::StatusCause;
-    use crate::api::StatusDetails;
-
     use super::*;
+    use crate::api::{StatusCause, StatusDetails};
 
     #[test]
     fn statuses_have_the_cause_that_clients_read_from_them() {

@@ -9,12 +9,9 @@ use tokio::time::Instant;
 use super::backoff::Backoff;
 use super::config::ReflectorConfig;
 use super::end::ReflectorEnd;
-use super::error::Cause;
-use super::error::Error;
+use super::error::{Cause, Error};
 use super::recovery;
-use super::recovery::Action;
-use super::recovery::Delay;
-use super::recovery::Recovery;
+use super::recovery::{Action, Delay, Recovery};
 use super::session::WatchOutcome;
 
 /// Upper limit of the `Retry-After` that the reflector obeys.

@@ -1,18 +1,15 @@
 //! The counters of a reflector.
 
-use std::sync::atomic::AtomicU64;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use parking_lot::Mutex;
 use tokio::time::Instant;
 
+use super::error::{Cause, Error};
 use crate::telemetry::Samples;
 use crate::upstream;
 use crate::upstream::WatchLiveness;
-
-use super::error::Cause;
-use super::error::Error;
 
 /// Counters of one reflector.
 #[derive(Debug, Default)]

@@ -57,29 +57,21 @@ mod watch_lists;
 use std::ops::ControlFlow;
 use std::sync::Arc;
 
-use crate::api::Resource;
-use crate::cache::Writer;
-use crate::informer::Hooks;
-use crate::informer::WireShape;
-use crate::informer::hooks::ResourceHooks;
-use crate::upstream::ListerWatcher;
-
-use machine::Machine;
-use machine::State;
-
-pub use backoff::Backoff;
-pub use backoff::BackoffConfig;
+pub use backoff::{Backoff, BackoffConfig};
 pub use config::ReflectorConfig;
 pub use end::ReflectorEnd;
-pub use error::Cause;
-pub use error::Error;
+pub use error::{Cause, Error};
+use machine::{Machine, State};
 pub use metrics::ReflectorMetrics;
 pub(in crate::informer) use metrics::RefusedLists;
-pub use signals::RelistHandle;
-pub use signals::RelistRequests;
-pub use signals::Signals;
-pub use signals::relist_channel;
+pub use signals::{RelistHandle, RelistRequests, Signals, relist_channel};
 pub(in crate::informer) use watch_lists::WatchLists;
+
+use crate::api::Resource;
+use crate::cache::Writer;
+use crate::informer::hooks::ResourceHooks;
+use crate::informer::{Hooks, WireShape};
+use crate::upstream::ListerWatcher;
 
 /// Keeps a cache equal to one resource upstream.
 ///

@@ -198,9 +198,7 @@ mod tests {
 
     #[test]
     fn recovery_after_a_watch() {
-        use Action::NewEpoch;
-        use Action::Relist;
-        use Action::Resume;
+        use Action::{NewEpoch, Relist, Resume};
         let rows = [
             (Cause::EndOfStream, LONG, Resume.at_once()),
             (Cause::EndOfStream, EARLY, Resume.at_once()),
@@ -244,10 +242,8 @@ mod tests {
 
     #[test]
     fn recovery_after_a_watch_list() {
-        use Action::ListPages;
-        use Action::Relist;
-        use WatchListProgress::Nothing;
-        use WatchListProgress::Stream;
+        use Action::{ListPages, Relist};
+        use WatchListProgress::{Nothing, Stream};
         // Cause, progress, expected recovery, and whether watch-lists are given up: if none has
         // worked before, and if one has.
         let rows = [

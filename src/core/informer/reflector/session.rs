@@ -3,18 +3,12 @@
 use std::time::Duration;
 
 use bytes::Bytes;
-use futures_util::Stream;
-use futures_util::StreamExt;
-use tokio::time::Instant;
-use tokio::time::timeout_at;
-
-use crate::api::Bookmark;
-use crate::api::EventType;
-use crate::api::Object;
-use crate::api::WatchEvent;
-use crate::upstream;
+use futures_util::{Stream, StreamExt};
+use tokio::time::{Instant, timeout_at};
 
 use super::error::Error;
+use crate::api::{Bookmark, EventType, Object, WatchEvent};
+use crate::upstream;
 
 /// How long after its deadline the reflector waits for upstream to end a watch.
 const DEADLINE_GRACE: Duration = Duration::from_secs(10);

@@ -2,10 +2,9 @@
 
 use std::sync::Arc;
 
+use super::InformerSet;
 use crate::api::GroupVersionResource;
 use crate::informer::Informer;
-
-use super::InformerSet;
 
 // === impl InformerSet ===
 

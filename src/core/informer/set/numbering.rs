@@ -2,14 +2,11 @@
 
 use parking_lot::MutexGuard;
 
-use crate::api::GroupVersionResource;
-use crate::api::WireFormat;
+use super::{InformerSet, Key};
+use crate::api::{GroupVersionResource, WireFormat};
 use crate::informer::ObjectContent;
 use crate::informer::informer::OwnTransform;
 use crate::upstream::Scope;
-
-use super::InformerSet;
-use super::Key;
 
 impl InformerSet {
     /// The transform of `key`, if it has one, with the smallest number, from 1 on, that no running

@@ -2,12 +2,8 @@
 
 use tokio::time::Instant;
 
-use crate::informer::Config;
-use crate::informer::ReflectorEnd;
-
-use super::InformerSet;
-use super::Key;
-use super::StartError;
+use super::{InformerSet, Key, StartError};
+use crate::informer::{Config, ReflectorEnd};
 
 // === impl InformerSet ===
 

@@ -3,16 +3,10 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::api::GroupVersionResource;
-use crate::api::WireFormat;
-use crate::informer::Informer;
-use crate::informer::InformerSpec;
-use crate::informer::ObjectContent;
+use super::{InformerSet, Key, StartError};
+use crate::api::{GroupVersionResource, WireFormat};
 use crate::informer::reflector::RefusedLists;
-
-use super::InformerSet;
-use super::Key;
-use super::StartError;
+use crate::informer::{Informer, InformerSpec, ObjectContent};
 
 /// Whether readiness waits for a required informer that the API server refuses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

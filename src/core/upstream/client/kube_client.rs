@@ -1,24 +1,16 @@
 //! Conversions between this client and that of the crate `kube`, so that a program has only one.
 
-use http::Request;
-use http::Response;
-use http::Uri;
 use http::header::UPGRADE;
+use http::{Request, Response, Uri};
 use http_body_util::BodyExt;
 use kube::client::AuthError;
 use tower::service_fn;
 
-use super::Client;
-use super::Identity;
-use super::Inner;
-use super::Origin;
+use super::{Client, Identity, Inner, Origin};
 use crate::body;
-use crate::body::Body;
-use crate::body::BoxError;
+use crate::body::{Body, BoxError};
 use crate::upstream::connect::replay::BrokenBody;
-use crate::upstream::connect::transport::MaybeSent;
-use crate::upstream::connect::transport::Stack;
-use crate::upstream::connect::transport::Stacks;
+use crate::upstream::connect::transport::{MaybeSent, Stack, Stacks};
 
 /// What logs show in place of the API server's URL, which a `kube::Client` does not tell.
 const SERVER_TEXT: &str = "kube::Client";
@@ -113,14 +105,12 @@ fn is_unsent(error: &BoxError) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use serde_json::Value;
-    use serde_json::json;
+    use serde_json::{Value, json};
 
     use super::*;
     use crate::body::full;
-    use crate::upstream::Error;
-    use crate::upstream::HttpVersion;
     use crate::upstream::tests::support::TestServer;
+    use crate::upstream::{Error, HttpVersion};
 
     fn kube_client(url: &str) -> kube::Client {
         let config = kube::Config::new(url.parse().expect("a URL"));

@@ -7,10 +7,8 @@ use hyper::rt::Executor;
 use tokio::sync::oneshot;
 use tokio::time::Instant;
 
-use crate::upstream::connect::transport::OwnConnections;
-use crate::upstream::connect::transport::Stacks;
-
 use super::Client;
+use crate::upstream::connect::transport::{OwnConnections, Stacks};
 
 /// The shortest time between reloads because the API server answered 401 to kubefan's credentials.
 const RENEWAL_PAUSE: Duration = Duration::from_secs(10);

@@ -2,51 +2,29 @@
 
 use std::collections::HashSet;
 use std::sync::Arc;
-use std::sync::atomic::AtomicUsize;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use bytes::Bytes;
-use futures::StreamExt;
 use futures::future::join_all;
-use futures::stream;
-use http::Request;
-use http::Response;
+use futures::{StreamExt, stream};
+use http::{Request, Response};
 use http_body::Frame;
-use http_body_util::BodyExt;
-use http_body_util::StreamBody;
+use http_body_util::{BodyExt, StreamBody};
 use hyper::service::service_fn;
-use hyper_util::rt::TokioExecutor;
-use hyper_util::rt::TokioIo;
+use hyper_util::rt::{TokioExecutor, TokioIo};
 use serde_json::json;
-use tokio::io::AsyncBufReadExt;
-use tokio::io::AsyncRead;
-use tokio::io::AsyncReadExt;
-use tokio::io::AsyncWrite;
-use tokio::io::AsyncWriteExt;
-use tokio::io::BufReader;
-use tokio::net::TcpListener;
-use tokio::net::TcpStream;
-use tokio::sync::mpsc;
-use tokio::sync::watch;
+use tokio::io::{AsyncBufReadExt, AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, BufReader};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::{mpsc, watch};
 
-use super::Client;
-use super::Identity;
-use super::Pool;
-use crate::body::Body;
-use crate::body::BoxError;
-use crate::body::boxed;
-use crate::body::empty;
-use crate::body::full;
-use crate::upstream::ClientConfig;
-use crate::upstream::Error;
+use super::{Client, Identity, Pool};
+use crate::body::{Body, BoxError, boxed, empty, full};
 use crate::upstream::connect::route::CONNECT_TIMEOUT;
-use crate::upstream::tests::support::OTHER_NAME;
-use crate::upstream::tests::support::TestServer;
-use crate::upstream::tests::support::accept_each;
-use crate::upstream::tests::support::in_memory_tls;
-use crate::upstream::tests::support::in_time;
-use crate::upstream::tests::support::peer;
+use crate::upstream::tests::support::{
+    OTHER_NAME, TestServer, accept_each, in_memory_tls, in_time, peer,
+};
+use crate::upstream::{ClientConfig, Error};
 
 const CHUNK: usize = 64 << 10;
 

@@ -5,13 +5,10 @@
 //! connections.
 
 use std::collections::HashSet;
-use std::hash::BuildHasher;
-use std::hash::Hasher;
-use std::hash::RandomState;
+use std::hash::{BuildHasher, Hasher, RandomState};
 
-use http::HeaderMap;
-use http::HeaderValue;
 use http::header::AUTHORIZATION;
+use http::{HeaderMap, HeaderValue};
 use parking_lot::Mutex;
 
 /// The most credentials in each of the two generations.

@@ -4,31 +4,23 @@
 use std::io;
 use std::pin::Pin;
 use std::sync::Arc;
-use std::task::Context;
-use std::task::Poll;
+use std::task::{Context, Poll};
 
 use futures_util::future::BoxFuture;
 use http::Uri;
 use hyper::rt::ReadBufCursor;
-use hyper_util::client::legacy::connect::Connected;
-use hyper_util::client::legacy::connect::Connection;
-use hyper_util::client::legacy::connect::HttpConnector;
-use hyper_util::client::legacy::connect::proxy::SocksV5;
-use hyper_util::client::legacy::connect::proxy::Tunnel;
+use hyper_util::client::legacy::connect::proxy::{SocksV5, Tunnel};
+use hyper_util::client::legacy::connect::{Connected, Connection, HttpConnector};
 use hyper_util::client::proxy::matcher::Intercept;
 use hyper_util::rt::TokioIo;
 use rustls::pki_types::ServerName;
-use tokio::io::AsyncRead;
-use tokio::io::AsyncWrite;
-use tokio::io::BufReader;
+use tokio::io::{AsyncRead, AsyncWrite, BufReader};
 use tokio_rustls::TlsConnector;
 use tower::ServiceExt;
 
-use super::last_read::LastRead;
-use super::last_read::TimedIo;
-use super::route;
+use super::last_read::{LastRead, TimedIo};
 use super::runtime_executor::RuntimeExecutor;
-use super::server_certificate;
+use super::{route, server_certificate};
 use crate::body::BoxError;
 
 const ALPN_HTTP2: &[u8] = b"h2";

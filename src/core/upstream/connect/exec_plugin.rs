@@ -3,25 +3,17 @@
 use std::collections::HashMap;
 use std::io;
 use std::io::IsTerminal;
-use std::process::ExitStatus;
-use std::process::Stdio;
+use std::process::{ExitStatus, Stdio};
 use std::time::Duration;
 
 use http::HeaderValue;
 use jiff::Timestamp;
-use kube::config::AuthInfo;
-use kube::config::ExecConfig;
-use kube::config::ExecInteractiveMode;
+use kube::config::{AuthInfo, ExecConfig, ExecInteractiveMode};
 use serde::Deserialize;
 use serde_json::json;
-use tokio::io::AsyncBufReadExt;
-use tokio::io::AsyncRead;
-use tokio::io::AsyncReadExt;
-use tokio::io::BufReader;
-use tokio::process::Child;
-use tokio::process::Command;
-use tokio::time::sleep;
-use tokio::time::timeout;
+use tokio::io::{AsyncBufReadExt, AsyncRead, AsyncReadExt, BufReader};
+use tokio::process::{Child, Command};
+use tokio::time::{sleep, timeout};
 
 /// After this time the log says that kubefan waits for the plugin.
 const SLOW: Duration = Duration::from_secs(2);

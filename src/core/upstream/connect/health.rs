@@ -3,16 +3,13 @@
 //! A server that is stopped, or behind a broken network, closes no connection, so requests would
 //! wait for it until their own limits. Instead, they fail at once until a probe has succeeded.
 
-use std::sync::Arc;
-use std::sync::Weak;
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use hyper::rt::Executor;
 use parking_lot::Mutex;
-use tokio::sync::Notify;
-use tokio::sync::watch;
-use tokio::time::sleep;
-use tokio::time::timeout;
+use tokio::sync::{Notify, watch};
+use tokio::time::{sleep, timeout};
 
 use super::config::ClientConfig;
 use crate::body::BoxError;

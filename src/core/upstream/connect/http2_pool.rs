@@ -3,25 +3,17 @@
 
 use std::future::poll_fn;
 use std::io;
-use std::pin::Pin;
-use std::pin::pin;
+use std::pin::{Pin, pin};
 use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
-use std::sync::atomic::AtomicUsize;
-use std::sync::atomic::Ordering;
-use std::task::Context;
-use std::task::Poll;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::task::{Context, Poll};
 
 use bytes::Bytes;
 use futures_util::FutureExt;
-use http::Request;
-use http::Response;
-use http::Uri;
-use http_body::Frame;
-use http_body::SizeHint;
+use http::{Request, Response, Uri};
+use http_body::{Frame, SizeHint};
 use hyper::body::Incoming;
-use hyper::client::conn::http2::Builder;
-use hyper::client::conn::http2::SendRequest;
+use hyper::client::conn::http2::{Builder, SendRequest};
 use hyper::rt::Executor;
 use hyper_util::rt::TokioTimer;
 use parking_lot::Mutex;
@@ -32,9 +24,7 @@ use super::connector::Connector;
 use super::health::Health;
 use super::last_read::LastRead;
 use super::route;
-use crate::body::Body;
-use crate::body::BodyGuard;
-use crate::body::BoxError;
+use crate::body::{Body, BodyGuard, BoxError};
 
 /// The most requests in flight on one connection, even if the API server allows more streams. Its
 /// default is 100.

@@ -1,7 +1,6 @@
 //! Loads kubeconfig files or a pod's service account, and makes the connectors of both identities.
 
-use std::path::Path;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use base64::Engine;
@@ -9,33 +8,19 @@ use base64::engine::general_purpose::STANDARD;
 use http::Uri;
 use hyper_util::client::proxy::matcher::Intercept;
 use kube::client::ConfigExt;
-use kube::config::AuthInfo;
-use kube::config::AuthProviderConfig;
-use kube::config::Config;
-use kube::config::Kubeconfig;
-use kube::config::KubeconfigError;
-use rustls::crypto::CryptoProvider;
-use rustls::crypto::aws_lc_rs;
+use kube::config::{AuthInfo, AuthProviderConfig, Config, Kubeconfig, KubeconfigError};
+use rustls::crypto::{CryptoProvider, aws_lc_rs};
 use rustls::pki_types::ServerName;
 use tower::Layer;
 
 use super::config::ClientConfig;
-use super::connector::Connector;
-use super::connector::TlsSettings;
-use super::error::ConnectError;
-use super::error::credentials_problem;
-use super::error::one_line;
-use super::exec_plugin::ExecPlugin;
-use super::exec_plugin::Occasion;
-use super::health::Health;
-use super::health::Pings;
+use super::connector::{Connector, TlsSettings};
+use super::error::{ConnectError, credentials_problem, one_line};
+use super::exec_plugin::{ExecPlugin, Occasion};
+use super::health::{Health, Pings};
 use super::plugin_token::PluginToken;
-use super::route;
-use super::server_certificate;
-use super::transport::OwnConnections;
-use super::transport::Stack;
-use super::transport::Stacks;
-use super::transport::Transport;
+use super::transport::{OwnConnections, Stack, Stacks, Transport};
+use super::{route, server_certificate};
 use crate::upstream::dedicated::ConnectionOpener;
 
 /// A validated kubeconfig, and its origin for error messages.

@@ -4,20 +4,13 @@
 use std::sync::Arc;
 
 use http::Uri;
-use rustls::ClientConfig;
-use rustls::RootCertStore;
 use rustls::crypto::aws_lc_rs::default_provider;
+use rustls::{ClientConfig, RootCertStore};
 
 use crate::upstream;
-use crate::upstream::connect::connector::Connector;
-use crate::upstream::connect::connector::Dial;
-use crate::upstream::connect::connector::TlsSettings;
-use crate::upstream::connect::health::Health;
-use crate::upstream::connect::health::Pings;
-use crate::upstream::connect::transport::OwnConnections;
-use crate::upstream::connect::transport::Stack;
-use crate::upstream::connect::transport::Stacks;
-use crate::upstream::connect::transport::Transport;
+use crate::upstream::connect::connector::{Connector, Dial, TlsSettings};
+use crate::upstream::connect::health::{Health, Pings};
+use crate::upstream::connect::transport::{OwnConnections, Stack, Stacks, Transport};
 use crate::upstream::dedicated::ConnectionOpener;
 
 /// The connections of both identities to `server`, without credentials, which are opened by `dial`.

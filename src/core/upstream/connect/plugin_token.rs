@@ -1,30 +1,23 @@
 //! Bearer tokens from an exec plugin, which runs again before a token expires.
 
 use std::sync::Arc;
-use std::task::Context;
-use std::task::Poll;
+use std::task::{Context, Poll};
 use std::time::Duration;
 
 use arc_swap::ArcSwap;
 use futures_util::future::BoxFuture;
-use http::HeaderValue;
-use http::Request;
-use http::Response;
 use http::header::AUTHORIZATION;
+use http::{HeaderValue, Request, Response};
 use hyper::rt::Executor;
 use jiff::Timestamp;
 use tokio::sync::oneshot;
 use tokio::time::Instant;
-use tower::Layer;
-use tower::Service;
+use tower::{Layer, Service};
 
-use super::exec_plugin::ExecPlugin;
-use super::exec_plugin::Occasion;
-use super::exec_plugin::PluginError;
+use super::exec_plugin::{ExecPlugin, Occasion, PluginError};
 use super::runtime_executor::RuntimeExecutor;
 use super::transport::Stack;
-use crate::body::Body;
-use crate::body::BoxError;
+use crate::body::{Body, BoxError};
 
 /// How long before its expiry a token is renewed.
 const RENEWAL: Duration = Duration::from_secs(60);
@@ -200,8 +193,7 @@ mod tests {
 
     use kube::config::AuthInfo;
     use serde_json::json;
-    use tower::ServiceExt;
-    use tower::service_fn;
+    use tower::{ServiceExt, service_fn};
 
     use super::*;
     use crate::body;

@@ -1,16 +1,13 @@
 //! Requests with small bodies, which can be sent again if the API server did not process them.
 
 use bytes::Bytes;
-use http::HeaderMap;
-use http::Request;
 use http::request::Parts;
+use http::{HeaderMap, Request};
 use http_body::Body as _;
-use http_body_util::BodyExt;
-use http_body_util::Full;
+use http_body_util::{BodyExt, Full};
 
 use crate::body;
-use crate::body::Body;
-use crate::body::BoxError;
+use crate::body::{Body, BoxError};
 
 /// The largest body, in bytes, that is kept in memory. Most objects are far smaller.
 const BODY_LIMIT: u64 = 256 << 10;

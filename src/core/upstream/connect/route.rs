@@ -5,8 +5,7 @@ use std::time::Duration;
 
 use http::Uri;
 use hyper_util::client::legacy::connect::HttpConnector;
-use hyper_util::client::proxy::matcher::Intercept;
-use hyper_util::client::proxy::matcher::Matcher;
+use hyper_util::client::proxy::matcher::{Intercept, Matcher};
 
 /// Time in which a connection must be opened, including DNS, TCP, proxy and TLS.
 pub(in crate::upstream) const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);

@@ -1,33 +1,22 @@
 //! Verifies the API server's certificate, and says in plain words what is wrong with it.
 
-use std::fmt;
-use std::io;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
+use std::{fmt, io};
 
 use jiff::Timestamp;
 use kube::config::Config;
 use parking_lot::Mutex;
-use rustls::CertificateError;
-use rustls::DigitallySignedStruct;
-use rustls::Error;
-use rustls::InvalidMessage;
-use rustls::OtherError;
-use rustls::RootCertStore;
-use rustls::SignatureScheme;
 use rustls::client::WebPkiServerVerifier;
-use rustls::client::danger::HandshakeSignatureValid;
-use rustls::client::danger::ServerCertVerified;
-use rustls::client::danger::ServerCertVerifier;
-use rustls::crypto::CryptoProvider;
-use rustls::crypto::aws_lc_rs;
-use rustls::crypto::verify_tls12_signature;
-use rustls::crypto::verify_tls13_signature;
-use rustls::pki_types::CertificateDer;
-use rustls::pki_types::ServerName;
-use rustls::pki_types::UnixTime;
+use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
+use rustls::crypto::{CryptoProvider, aws_lc_rs, verify_tls12_signature, verify_tls13_signature};
 use rustls::pki_types::pem::PemObject;
+use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
+use rustls::{
+    CertificateError, DigitallySignedStruct, Error, InvalidMessage, OtherError, RootCertStore,
+    SignatureScheme,
+};
 use tokio::time::Instant;
 
 use super::distinguished_name;

@@ -4,20 +4,16 @@
 //! with a newline, as editors and `echo` write it.
 
 use std::io;
-use std::path::Path;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::task::Context;
-use std::task::Poll;
+use std::task::{Context, Poll};
 use std::time::Duration;
 
-use http::HeaderValue;
-use http::Request;
 use http::header::AUTHORIZATION;
+use http::{HeaderValue, Request};
 use parking_lot::Mutex;
 use tokio::time::Instant;
-use tower::Layer;
-use tower::Service;
+use tower::{Layer, Service};
 
 /// Time for which a token is used before the file is read again.
 const REREAD_INTERVAL: Duration = Duration::from_secs(10);

@@ -3,43 +3,31 @@
 
 use std::io;
 use std::sync::Arc;
-use std::task::Context;
-use std::task::Poll;
+use std::task::{Context, Poll};
 use std::time::Duration;
 
 use futures_util::future::BoxFuture;
-use http::Extensions;
-use http::Method;
-use http::Request;
-use http::Response;
-use http::Uri;
 use http::header::UPGRADE;
+use http::{Extensions, Method, Request, Response, Uri};
 use http_body::Body as _;
-use hyper_util::client::legacy::connect::CaptureConnection;
-use hyper_util::client::legacy::connect::Connected;
-use hyper_util::client::legacy::connect::capture_connection;
+use hyper_util::client::legacy::connect::{CaptureConnection, Connected, capture_connection};
 use hyper_util::rt::TokioTimer;
-use kube::client::AuthError;
-use kube::client::ConfigExt;
+use kube::client::{AuthError, ConfigExt};
 use kube::config::Config;
 use tokio::time::sleep;
 use tower::Layer;
 use tower::util::BoxCloneSyncService;
 
 use super::connector::Connector;
-use super::health;
 use super::health::Health;
 use super::http2_pool::Http2Pool;
 use super::last_read::LastRead;
-use super::replay;
 use super::replay::Replay;
 use super::token_file::TokenFile;
+use super::{health, replay};
 use crate::body;
-use crate::body::Body;
-use crate::body::BoxError;
-use crate::body::GuardedBody;
-use crate::upstream::dedicated::ConnectionOpener;
-use crate::upstream::dedicated::DedicatedConnection;
+use crate::body::{Body, BoxError, GuardedBody};
+use crate::upstream::dedicated::{ConnectionOpener, DedicatedConnection};
 
 /// Time after which an idle HTTP/1.1 connection is closed; the API server closes it after 90 s.
 const IDLE_TIMEOUT: Duration = Duration::from_secs(60);

@@ -4,11 +4,8 @@ use std::collections::HashSet;
 
 use serde::Deserialize;
 
-use crate::api::GroupVersionResource;
-use crate::api::Resource;
-
-use super::rest_mapper::CustomResource;
-use super::rest_mapper::GroupVersion;
+use super::rest_mapper::{CustomResource, GroupVersion};
+use crate::api::{GroupVersionResource, Resource};
 
 /// The discovered resources of some or all group-versions.
 #[derive(Clone, Default)]

@@ -3,11 +3,8 @@
 use std::collections::HashSet;
 use std::sync::Arc;
 
-use crate::api::GroupVersionKind;
-use crate::api::GroupVersionResource;
-use crate::api::Resource;
-
 use super::RestMapper;
+use crate::api::{GroupVersionKind, GroupVersionResource, Resource};
 
 /// Why a resource or kind is not mapped.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]

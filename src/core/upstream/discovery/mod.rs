@@ -8,46 +8,25 @@ mod suggestions;
 mod tests;
 mod version;
 
-use std::collections::HashMap;
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
-use futures_util::StreamExt;
-use futures_util::TryStreamExt;
-use futures_util::stream;
-use http::HeaderValue;
-use http::StatusCode;
-use http::header::ETAG;
-use http::header::IF_NONE_MATCH;
+use documents::{
+    ApiGroupDiscoveryList, ApiGroupList, ApiResourceList, ApiService, ApiVersions,
+    CustomResourceDefinition, DiscoveredResources, ObjectList,
+};
+use futures_util::{StreamExt, TryStreamExt, stream};
+use http::header::{ETAG, IF_NONE_MATCH};
+use http::{HeaderValue, StatusCode};
+pub use mappings::{MappingError, PartialResource};
+use rest_mapper::{CustomResource, GroupVersion};
+pub use rest_mapper::{DiscoveryChanges, NotCacheable, RestMapper, UnknownResource};
 use serde::de::DeserializeOwned;
-
-use crate::api::GroupVersionResource;
-use crate::api::Object;
-use crate::upstream::Client;
-use crate::upstream::Error;
-use crate::upstream::Identity;
-use crate::upstream::answer;
-use crate::upstream::client;
-
-use documents::ApiGroupDiscoveryList;
-use documents::ApiGroupList;
-use documents::ApiResourceList;
-use documents::ApiService;
-use documents::ApiVersions;
-use documents::CustomResourceDefinition;
-use documents::DiscoveredResources;
-use documents::ObjectList;
-use rest_mapper::CustomResource;
-use rest_mapper::GroupVersion;
-
-pub use mappings::MappingError;
-pub use mappings::PartialResource;
-pub use rest_mapper::DiscoveryChanges;
-pub use rest_mapper::NotCacheable;
-pub use rest_mapper::RestMapper;
-pub use rest_mapper::UnknownResource;
 pub use suggestions::closest;
 pub use version::PolledVersion;
+
+use crate::api::{GroupVersionResource, Object};
+use crate::upstream::{Client, Error, Identity, answer, client};
 
 const AGGREGATED_MEDIA_TYPE: &str =
     "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList";

@@ -1,15 +1,11 @@
 //! The resources of the API server, as an immutable value that is the result of one discovery.
 
-use std::collections::BTreeMap;
-use std::collections::HashMap;
-use std::collections::HashSet;
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
-
-use crate::api::GroupVersionResource;
-use crate::api::Resource;
 
 use super::Definition;
 use super::suggestions::closest;
+use crate::api::{GroupVersionResource, Resource};
 
 /// The groups that the API server itself serves. If kubefan can't read APIServices, each other
 /// group may be aggregated, unless it is known to contain custom resources.

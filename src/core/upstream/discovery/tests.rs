@@ -3,31 +3,17 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
-use http::HeaderValue;
-use http::Request;
-use http::Response;
-use http::StatusCode;
-use http::header::ETAG;
-use http::header::IF_NONE_MATCH;
+use http::header::{ETAG, IF_NONE_MATCH};
+use http::{HeaderValue, Request, Response, StatusCode};
 use hyper::body::Incoming;
-use serde_json::Value;
-use serde_json::json;
+use serde_json::{Value, json};
 use tokio::sync::mpsc;
 
-use crate::api::GroupVersionResource;
-use crate::api::Object;
-use crate::api::ObjectKey;
-use crate::api::ObjectValues;
-use crate::api::Resource;
-use crate::api::ResourceVersion;
-
-use super::Definition;
-use super::Discovery;
-use super::DiscoveryChanges;
-use super::NotCacheable;
-use super::RestMapper;
-use crate::body::Body;
-use crate::body::full;
+use super::{Definition, Discovery, DiscoveryChanges, NotCacheable, RestMapper};
+use crate::api::{
+    GroupVersionResource, Object, ObjectKey, ObjectValues, Resource, ResourceVersion,
+};
+use crate::body::{Body, full};
 use crate::upstream::tests::support::TestServer;
 
 const VERBS: [&str; 3] = ["get", "list", "watch"];

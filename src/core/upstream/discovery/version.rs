@@ -1,16 +1,11 @@
 //! Polls of the API server's version and clock.
 
 use std::ops::RangeInclusive;
-use std::time::Duration;
-use std::time::SystemTime;
+use std::time::{Duration, SystemTime};
 
 use serde::Deserialize;
 
-use crate::upstream::Client;
-use crate::upstream::Error;
-use crate::upstream::Identity;
-use crate::upstream::answer;
-use crate::upstream::client;
+use crate::upstream::{Client, Error, Identity, answer, client};
 
 /// Largest answer, in bytes, that is read.
 const VERSION_LIMIT: usize = 1 << 20;

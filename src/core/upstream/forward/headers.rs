@@ -1,9 +1,6 @@
 //! Separates the headers that concern one connection from those that are forwarded.
 
-use http::HeaderMap;
-use http::HeaderName;
-use http::HeaderValue;
-use http::header;
+use http::{HeaderMap, HeaderName, HeaderValue, header};
 
 /// The headers that concern only one connection, by RFC 9110 §7.6.1 and older specifications.
 const HOP_BY_HOP: [HeaderName; 8] = [

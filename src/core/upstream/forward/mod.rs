@@ -7,28 +7,16 @@ mod tests;
 mod upgrade;
 
 use bytes::Bytes;
-use http::Request;
-use http::Response;
-use http::StatusCode;
+pub use headers::{connection_lists_end_to_end_header, is_upgrade};
+use headers::{insert_upgrade, remove_hop_by_hop, upgrade_protocol};
 use http::header::HOST;
+use http::{Request, Response, StatusCode};
 use hyper::upgrade::OnUpgrade;
+pub use upgrade::{PendingUpgrade, UpgradedBytes};
 
 use crate::body;
-use crate::body::Body;
-use crate::body::BoxError;
-use crate::upstream::Client;
-use crate::upstream::Error;
-use crate::upstream::Identity;
-use crate::upstream::client;
-
-use headers::insert_upgrade;
-use headers::remove_hop_by_hop;
-use headers::upgrade_protocol;
-
-pub use headers::connection_lists_end_to_end_header;
-pub use headers::is_upgrade;
-pub use upgrade::PendingUpgrade;
-pub use upgrade::UpgradedBytes;
+use crate::body::{Body, BoxError};
+use crate::upstream::{Client, Error, Identity, client};
 
 /// Forwards requests to the API server; cheap to clone.
 #[derive(Clone, Debug)]

@@ -3,9 +3,7 @@
 use std::fmt;
 use std::future::Future;
 
-use crate::api::ListPage;
-use crate::api::ResourceVersion;
-
+use crate::api::{ListPage, ResourceVersion};
 use crate::upstream::Error;
 
 /// The part of a collection that a verification list covers, as the parameters of a request.

@@ -5,10 +5,7 @@ use std::time::Duration;
 
 use futures_util::Stream;
 
-use crate::api::ListPage;
-use crate::api::ResourceVersion;
-use crate::api::WatchEvent;
-
+use crate::api::{ListPage, ResourceVersion, WatchEvent};
 use crate::upstream::Error;
 
 /// A request for one page of a LIST of the most recent state (resource version unset).

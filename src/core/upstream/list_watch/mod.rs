@@ -6,12 +6,8 @@ mod resource_client;
 mod watch_events;
 mod watch_liveness;
 
-pub use freshness_probe::FreshnessProbe;
-pub use freshness_probe::Scope;
-pub use lister_watcher::ListCall;
-pub use lister_watcher::ListerWatcher;
-pub use lister_watcher::ResumePoint;
-pub use lister_watcher::WatchCall;
+pub use freshness_probe::{FreshnessProbe, Scope};
+pub use lister_watcher::{ListCall, ListerWatcher, ResumePoint, WatchCall};
 pub use resource_client::ResourceClient;
 pub use watch_events::WatchEvents;
 pub use watch_liveness::WatchLiveness;

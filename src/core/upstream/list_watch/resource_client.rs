@@ -4,33 +4,19 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use http::Response;
-use percent_encoding::AsciiSet;
-use percent_encoding::NON_ALPHANUMERIC;
-use percent_encoding::utf8_percent_encode;
+use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 use tokio::task::spawn_blocking;
 
-use crate::api::ListPage;
-use crate::api::Resource;
-use crate::api::ResourceVersion;
-use crate::api::WireFormat;
-use crate::codec;
-use crate::codec::Decoder;
-
-use super::freshness_probe::FreshnessProbe;
-use super::freshness_probe::Scope;
-use super::lister_watcher::ListCall;
-use super::lister_watcher::ListerWatcher;
-use super::lister_watcher::ResumePoint;
-use super::lister_watcher::WatchCall;
+use super::freshness_probe::{FreshnessProbe, Scope};
+use super::lister_watcher::{ListCall, ListerWatcher, ResumePoint, WatchCall};
 use super::watch_events::WatchEvents;
 use super::watch_liveness::WatchLiveness;
+use crate::api::{ListPage, Resource, ResourceVersion, WireFormat};
 use crate::body::Body;
-use crate::upstream::Client;
-use crate::upstream::Error;
-use crate::upstream::Identity;
-use crate::upstream::answer;
-use crate::upstream::client;
+use crate::codec;
+use crate::codec::Decoder;
 use crate::upstream::connect::last_read::LastRead;
+use crate::upstream::{Client, Error, Identity, answer, client};
 
 /// The largest page of a list, in bytes, that is read.
 const LIST_LIMIT: usize = 1 << 30;

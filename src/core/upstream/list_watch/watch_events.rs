@@ -1,22 +1,17 @@
 //! The response of a WATCH as a stream of decoded events.
 
 use std::pin::Pin;
-use std::task::Context;
-use std::task::Poll;
-use std::task::ready;
+use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use futures_util::Stream;
 use http_body::Body as _;
 use tokio::time::Sleep;
 
-use crate::api::WatchEvent;
-use crate::api::WireFormat;
-use crate::codec::Decoder;
-use crate::codec::FrameSplitter;
-
 use super::watch_liveness::OpenWatch;
+use crate::api::{WatchEvent, WireFormat};
 use crate::body::Body;
+use crate::codec::{Decoder, FrameSplitter};
 use crate::upstream::Error;
 
 /// The largest event, in bytes. An object has at most about 1.5 MiB in etcd, but can be several

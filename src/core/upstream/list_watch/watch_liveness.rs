@@ -68,8 +68,7 @@ impl Drop for OpenWatch {
 
 #[cfg(test)]
 mod tests {
-    use tokio::io::AsyncReadExt;
-    use tokio::io::AsyncWriteExt;
+    use tokio::io::{AsyncReadExt, AsyncWriteExt};
     use tokio::time::advance;
 
     use super::*;

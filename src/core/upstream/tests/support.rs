@@ -3,44 +3,30 @@
 use std::net::SocketAddr;
 use std::pin::pin;
 use std::sync::Arc;
-use std::sync::atomic::AtomicUsize;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use base64::Engine;
 use base64::prelude::BASE64_STANDARD;
 use futures_util::future::BoxFuture;
-use http::Request;
-use http::Response;
+use http::{Request, Response};
 use http_body_util::BodyExt;
 use hyper::body::Incoming;
 use hyper::service::service_fn;
-use hyper_util::rt::TokioExecutor;
-use hyper_util::rt::TokioIo;
-use rcgen::CertificateParams;
-use rcgen::Issuer;
-use rcgen::KeyPair;
+use hyper_util::rt::{TokioExecutor, TokioIo};
+use rcgen::{CertificateParams, Issuer, KeyPair};
 use rustls::ServerConfig;
-use rustls::pki_types::CertificateDer;
-use rustls::pki_types::PrivatePkcs8KeyDer;
+use rustls::pki_types::{CertificateDer, PrivatePkcs8KeyDer};
 use rustls::server::WebPkiClientVerifier;
-use serde_json::Value;
-use serde_json::json;
-use tokio::io::AsyncRead;
-use tokio::io::AsyncWrite;
-use tokio::io::DuplexStream;
-use tokio::net::TcpListener;
-use tokio::net::TcpStream;
-use tokio::sync::Notify;
-use tokio::sync::watch;
+use serde_json::{Value, json};
+use tokio::io::{AsyncRead, AsyncWrite, DuplexStream};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::{Notify, watch};
 use tokio_rustls::TlsAcceptor;
 use tokio_rustls::server::TlsStream;
 
-use crate::body::Body;
-use crate::body::full;
-use crate::upstream::Client;
-use crate::upstream::ClientConfig;
-use crate::upstream::Dial;
+use crate::body::{Body, full};
+use crate::upstream::{Client, ClientConfig, Dial};
 
 /// The streams per HTTP/2 connection that the API server allows by default.
 const MAX_STREAMS: u32 = 100;

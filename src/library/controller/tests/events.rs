@@ -2,23 +2,12 @@
 
 use std::time::Duration;
 
-use k8s_openapi::api::core::v1::ConfigMap;
-use k8s_openapi::api::core::v1::Namespace;
-use k8s_openapi::api::core::v1::Secret;
-use serde_json::Value;
-use serde_json::json;
-
-use super::support::Calls;
-use super::support::Fake;
-use super::support::controller;
-use super::support::map;
-use super::support::ms;
-use super::support::shutdown;
-use super::support::start;
-use crate::controller::Controller;
-use crate::controller::Predicate;
-use crate::controller::Request;
+use k8s_openapi::api::core::v1::{ConfigMap, Namespace, Secret};
 use kubefan_core::api::ObjectKey;
+use serde_json::{Value, json};
+
+use super::support::{Calls, Fake, controller, map, ms, shutdown, start};
+use crate::controller::{Controller, Predicate, Request};
 
 /// A secret in the namespace `n` with an owner.
 fn owned(name: &str, owner: &str, kind: &str, api_version: &str, is_controller: bool) -> Value {

@@ -1,24 +1,18 @@
 //! Random histories: each object is reconciled after its last change, and never twice at once.
 
-use std::collections::BTreeMap;
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
 use k8s_openapi::api::core::v1::ConfigMap;
+use kubefan_core::api::ObjectKey;
 use parking_lot::Mutex;
 use proptest::prelude::*;
 use serde_json::json;
 
-use super::support::Fake;
-use super::support::controller;
-use super::support::map;
-use super::support::ms;
-use crate::controller::Action;
-use crate::controller::Reconciler;
-use crate::controller::Request;
+use super::support::{Fake, controller, map, ms};
+use crate::controller::{Action, Reconciler, Request};
 use crate::shared_informer::Lister;
-use kubefan_core::api::ObjectKey;
 
 const NAMES: [&str; 4] = ["a", "b", "c", "d"];
 

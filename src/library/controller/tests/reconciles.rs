@@ -3,19 +3,12 @@
 use std::time::Duration;
 
 use k8s_openapi::api::core::v1::ConfigMap;
+use kubefan_core::telemetry::Registry;
 use serde_json::json;
 
-use super::support::Calls;
-use super::support::Fake;
-use super::support::Outcome;
-use super::support::controller;
-use super::support::map;
-use super::support::ms;
-use super::support::start;
-use crate::controller::Action;
-use crate::controller::Metrics;
+use super::support::{Calls, Fake, Outcome, controller, map, ms, start};
+use crate::controller::{Action, Metrics};
 use crate::work_queue;
-use kubefan_core::telemetry::Registry;
 
 /// The waits between the reconciles so far.
 fn waits(calls: &Calls) -> Vec<Duration> {

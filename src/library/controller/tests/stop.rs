@@ -4,23 +4,12 @@ use std::future::Future;
 use std::sync::Arc;
 use std::time::Duration;
 
-use k8s_openapi::api::core::v1::ConfigMap;
-use k8s_openapi::api::core::v1::Secret;
+use k8s_openapi::api::core::v1::{ConfigMap, Secret};
 use tokio::sync::Notify;
 use tokio::time::Instant;
 
-use super::support::Calls;
-use super::support::Fake;
-use super::support::Outcome;
-use super::support::controller;
-use super::support::map;
-use super::support::ms;
-use super::support::shutdown;
-use super::support::start;
-use super::support::start_until;
-use crate::controller::Controller;
-use crate::controller::Error;
-use crate::controller::Predicate;
+use super::support::{Calls, Fake, Outcome, controller, map, ms, shutdown, start, start_until};
+use crate::controller::{Controller, Error, Predicate};
 
 /// A stop, and the future that completes at it.
 fn stop() -> (Arc<Notify>, impl Future<Output = ()> + Send + 'static) {

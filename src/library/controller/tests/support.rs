@@ -7,25 +7,19 @@ use std::time::Duration;
 
 use k8s_openapi::api::core::v1::ConfigMap;
 use kube::Resource;
+use kubefan_core::shutdown;
+use kubefan_core::shutdown::Shutdown;
 use parking_lot::Mutex;
 use serde::de::DeserializeOwned;
-use serde_json::Value;
-use serde_json::json;
+use serde_json::{Value, json};
 use tokio::sync::Notify;
 use tokio::task::JoinHandle;
-use tokio::time::Instant;
-use tokio::time::timeout;
+use tokio::time::{Instant, timeout};
 
-use crate::controller::Action;
-use crate::controller::Controller;
-use crate::controller::Error;
-use crate::controller::Reconciler;
-use crate::controller::Request;
+use crate::controller::{Action, Controller, Error, Reconciler, Request};
 use crate::fake_source::FakeSource;
 use crate::shared_informer;
 use crate::shared_informer::SharedInformer;
-use kubefan_core::shutdown;
-use kubefan_core::shutdown::Shutdown;
 
 /// One resource of a fake API server, and its informer.
 pub(crate) struct Fake<K> {

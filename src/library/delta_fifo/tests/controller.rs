@@ -6,26 +6,16 @@ use std::future::pending;
 use std::sync::Arc;
 use std::time::Duration;
 
+use kubefan_core::api::{Object, ObjectKey, Status};
+use kubefan_core::informer::ReflectorEnd;
 use parking_lot::Mutex;
-use serde_json::Value;
-use serde_json::json;
+use serde_json::{Value, json};
 use tokio::sync::Notify;
 use tokio::task::JoinHandle;
-use tokio::time::Instant;
-use tokio::time::sleep;
+use tokio::time::{Instant, sleep};
 
-use crate::delta_fifo::Config;
-use crate::delta_fifo::Controller;
-use crate::delta_fifo::Delta;
-use crate::delta_fifo::Deltas;
-use crate::delta_fifo::ObjectFifo;
-use crate::delta_fifo::Process;
-use crate::fake_source::FakeSource;
-use crate::fake_source::Request;
-use kubefan_core::api::Object;
-use kubefan_core::api::ObjectKey;
-use kubefan_core::api::Status;
-use kubefan_core::informer::ReflectorEnd;
+use crate::delta_fifo::{Config, Controller, Delta, Deltas, ObjectFifo, Process};
+use crate::fake_source::{FakeSource, Request};
 
 fn object(name: &str) -> Value {
     json!({"metadata": {"namespace": "default", "name": name}})

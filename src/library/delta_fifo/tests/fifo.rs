@@ -2,15 +2,10 @@
 
 use futures_util::FutureExt;
 
-use crate::delta_fifo::Delta;
-use crate::delta_fifo::Delta::Added;
-use crate::delta_fifo::Delta::Deleted;
-use crate::delta_fifo::Delta::DeletedFinalStateUnknown as Unknown;
-use crate::delta_fifo::Delta::Replaced;
-use crate::delta_fifo::Delta::Sync;
-use crate::delta_fifo::Delta::Updated;
-use crate::delta_fifo::DeltaFifo;
-use crate::delta_fifo::Popped;
+use crate::delta_fifo::Delta::{
+    Added, Deleted, DeletedFinalStateUnknown as Unknown, Replaced, Sync, Updated,
+};
+use crate::delta_fifo::{Delta, DeltaFifo, Popped};
 
 /// An object: its key and its version.
 type Obj = (&'static str, u32);

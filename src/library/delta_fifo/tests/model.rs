@@ -1,15 +1,12 @@
 //! A random model: whatever happens to objects and consumers, the processed deltas of each object
 //! are its history, and end in its present state.
 
-use std::collections::BTreeMap;
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use futures_util::FutureExt;
 use proptest::prelude::*;
 
-use crate::delta_fifo::Delta;
-use crate::delta_fifo::DeltaFifo;
-use crate::delta_fifo::Popped;
+use crate::delta_fifo::{Delta, DeltaFifo, Popped};
 
 /// An object: its key and its version.
 type Obj = (u8, u32);

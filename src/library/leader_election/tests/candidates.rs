@@ -3,19 +3,15 @@
 use std::future::Future;
 use std::time::Duration;
 
-use tokio::time::Instant;
-
-use super::store::FakeStore;
-use crate::leader_election::Config;
-use crate::leader_election::InvalidConfig;
-use crate::leader_election::LeaderElector;
-use crate::leader_election::LeaseRecord;
-use crate::leader_election::Metrics;
-use crate::leader_election::NotReleased;
-use crate::leader_election::Status;
 use kubefan_core::shutdown;
 use kubefan_core::shutdown::Shutdown;
 use kubefan_core::telemetry::Registry;
+use tokio::time::Instant;
+
+use super::store::FakeStore;
+use crate::leader_election::{
+    Config, InvalidConfig, LeaderElector, LeaseRecord, Metrics, NotReleased, Status,
+};
 
 const SECOND: Duration = Duration::from_secs(1);
 

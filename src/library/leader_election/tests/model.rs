@@ -6,19 +6,12 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 use proptest::prelude::*;
-use rand::Rng;
-use rand::SeedableRng;
 use rand::rngs::StdRng;
+use rand::{Rng, SeedableRng};
 use tokio::time::Instant;
 
-use crate::leader_election::LeaseRecord;
-use crate::leader_election::Stored;
-use crate::leader_election::machine::Answer;
-use crate::leader_election::machine::Call;
-use crate::leader_election::machine::Machine;
-use crate::leader_election::machine::Next;
-use crate::leader_election::machine::Now;
-use crate::leader_election::machine::Timing;
+use crate::leader_election::machine::{Answer, Call, Machine, Next, Now, Timing};
+use crate::leader_election::{LeaseRecord, Stored};
 
 /// Milliseconds of the model's own clock, to which the candidates' clocks are relative.
 type Time = u64;

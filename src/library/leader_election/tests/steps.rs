@@ -5,14 +5,8 @@ use std::time::Duration;
 use jiff::Timestamp;
 use tokio::time::Instant;
 
-use crate::leader_election::LeaseRecord;
-use crate::leader_election::Stored;
-use crate::leader_election::machine::Answer;
-use crate::leader_election::machine::Call;
-use crate::leader_election::machine::Machine;
-use crate::leader_election::machine::Next;
-use crate::leader_election::machine::Now;
-use crate::leader_election::machine::Timing;
+use crate::leader_election::machine::{Answer, Call, Machine, Next, Now, Timing};
+use crate::leader_election::{LeaseRecord, Stored};
 
 const SECOND: Duration = Duration::from_secs(1);
 

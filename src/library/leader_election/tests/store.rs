@@ -6,10 +6,7 @@ use std::time::Duration;
 use parking_lot::Mutex;
 use tokio::time::Instant;
 
-use crate::leader_election::LeaseRecord;
-use crate::leader_election::LeaseStore;
-use crate::leader_election::StoreError;
-use crate::leader_election::Stored;
+use crate::leader_election::{LeaseRecord, LeaseStore, StoreError, Stored};
 
 #[derive(Clone, Default)]
 pub(crate) struct FakeStore(Arc<Mutex<State>>);

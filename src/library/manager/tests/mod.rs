@@ -1,36 +1,23 @@
 //! Tests of managers on fake sources and a fake Lease, in paused time.
 
-use std::future::Future;
-use std::future::pending;
+use std::future::{Future, pending};
 use std::io;
-use std::sync::Arc;
-use std::sync::mpsc;
+use std::sync::{Arc, mpsc};
 use std::time::Duration;
 
 use k8s_openapi::api::core::v1::ConfigMap;
+use kubefan_core::shutdown::{Outcome as Drained, Shutdown};
 use parking_lot::Mutex;
 use tokio::sync::Notify;
 use tokio::task::JoinHandle;
 use tokio::time::Instant;
 
-use super::Error;
-use super::Manager;
+use super::{Error, Manager};
 use crate::controller;
-use crate::controller::Action;
-use crate::controller::Controller;
-use crate::controller::Request;
-use crate::controller::tests::support::Calls;
-use crate::controller::tests::support::Fake;
-use crate::controller::tests::support::Outcome;
-use crate::controller::tests::support::map;
-use crate::controller::tests::support::shutdown;
-use crate::leader_election::Config;
-use crate::leader_election::InvalidConfig;
-use crate::leader_election::LeaseRecord;
-use crate::leader_election::NotReleased;
+use crate::controller::tests::support::{Calls, Fake, Outcome, map, shutdown};
+use crate::controller::{Action, Controller, Request};
 use crate::leader_election::tests::store::FakeStore;
-use kubefan_core::shutdown::Outcome as Drained;
-use kubefan_core::shutdown::Shutdown;
+use crate::leader_election::{Config, InvalidConfig, LeaseRecord, NotReleased};
 
 const SECOND: Duration = Duration::from_secs(1);
 

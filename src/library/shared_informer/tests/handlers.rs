@@ -1,43 +1,25 @@
 //! Scripted sequences: what handlers are told, and when.
 
 use std::sync::Arc;
-use std::sync::atomic::AtomicUsize;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use bytes::Bytes;
 use futures_util::FutureExt;
+use kubefan_core::api::{EventType, ObjectKey, ResourceVersion, Selection};
+use kubefan_core::cache::EpochCause;
+use kubefan_core::shutdown::Shutdown;
+use kubefan_core::{cache, shutdown};
 use parking_lot::Mutex;
-use tokio::sync::Semaphore;
-use tokio::sync::mpsc;
-use tokio::sync::watch;
+use tokio::sync::{Semaphore, mpsc, watch};
 use tokio::time::Instant;
 
-use super::Thing;
-use super::Upstream;
-use super::all;
-use super::next;
-use super::resource;
-use super::text;
-use super::with_app;
-use crate::shared_informer::Change;
-use crate::shared_informer::Config;
-use crate::shared_informer::Deleted;
-use crate::shared_informer::EventHandler;
-use crate::shared_informer::Filtering;
-use crate::shared_informer::HandlerFunctions;
-use crate::shared_informer::IndexError;
-use crate::shared_informer::SharedInformer;
-use crate::shared_informer::Storage;
+use super::{Thing, Upstream, all, next, resource, text, with_app};
 use crate::shared_informer::source::Source;
-use kubefan_core::api::EventType;
-use kubefan_core::api::ObjectKey;
-use kubefan_core::api::ResourceVersion;
-use kubefan_core::api::Selection;
-use kubefan_core::cache;
-use kubefan_core::cache::EpochCause;
-use kubefan_core::shutdown;
-use kubefan_core::shutdown::Shutdown;
+use crate::shared_informer::{
+    Change, Config, Deleted, EventHandler, Filtering, HandlerFunctions, IndexError, SharedInformer,
+    Storage,
+};
 
 /// Sends each change as text. Takes a permit for each call.
 struct Recorder {

@@ -1,25 +1,15 @@
 //! A random history, with handlers that are added at any time and read at any speed.
 
-use std::collections::BTreeMap;
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use rand::Rng;
-use rand::SeedableRng;
-use rand::rngs::StdRng;
-
-use super::BROKEN;
-use super::Thing;
-use super::Upstream;
-use super::next;
-use super::with_app;
-use crate::shared_informer::Change;
-use crate::shared_informer::Changes;
-use crate::shared_informer::Config;
-use crate::shared_informer::SharedInformer;
-use crate::shared_informer::Storage;
 use kubefan_core::api::Selection;
 use kubefan_core::cache::EpochCause;
+use rand::rngs::StdRng;
+use rand::{Rng, SeedableRng};
+
+use super::{BROKEN, Thing, Upstream, next, with_app};
+use crate::shared_informer::{Change, Changes, Config, SharedInformer, Storage};
 
 const NAMES: [&str; 6] = ["a", "b", "c", "d", "e", "f"];
 const APPS: [&str; 3] = ["x", "y", BROKEN];

@@ -9,30 +9,18 @@ use std::collections::BTreeMap;
 use std::future::Future;
 use std::pin::pin;
 use std::sync::Arc;
-use std::task::Context;
-use std::task::Poll;
-use std::task::Waker;
+use std::task::{Context, Poll, Waker};
 
+use kubefan_core::api::{
+    EventType, GroupVersionResource, LabelSelector, Object, ObjectKey, ObjectValues, Resource,
+    ResourceVersion, Selection,
+};
+use kubefan_core::cache::{Reader, Writer};
+use kubefan_core::shutdown::Shutdown;
+use kubefan_core::{cache, shutdown};
 use serde::Deserialize;
 
-use super::Change;
-use super::Changes;
-use super::Config;
-use super::SharedInformer;
-use kubefan_core::api::EventType;
-use kubefan_core::api::GroupVersionResource;
-use kubefan_core::api::LabelSelector;
-use kubefan_core::api::Object;
-use kubefan_core::api::ObjectKey;
-use kubefan_core::api::ObjectValues;
-use kubefan_core::api::Resource;
-use kubefan_core::api::ResourceVersion;
-use kubefan_core::api::Selection;
-use kubefan_core::cache;
-use kubefan_core::cache::Reader;
-use kubefan_core::cache::Writer;
-use kubefan_core::shutdown;
-use kubefan_core::shutdown::Shutdown;
+use super::{Change, Changes, Config, SharedInformer};
 
 /// The type of the tests' objects.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]

@@ -1,33 +1,19 @@
 //! What handlers keep in memory at any speed, and resyncs beside many changes.
 
-use std::future::Future;
-use std::future::poll_fn;
+use std::future::{Future, poll_fn};
 use std::pin::pin;
-use std::sync::Arc;
-use std::sync::Weak;
-use std::sync::atomic::AtomicUsize;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use futures_util::StreamExt;
+use kubefan_core::api::{Object, ObjectKey, ResourceVersion, Selection};
+use kubefan_core::cache;
 use tokio::time::sleep;
 
-use super::BROKEN;
-use super::Thing;
-use super::Upstream;
-use super::all;
-use super::next;
-use super::text;
-use super::with_app;
-use crate::shared_informer::Config;
-use crate::shared_informer::SharedInformer;
-use crate::shared_informer::Storage;
+use super::{BROKEN, Thing, Upstream, all, next, text, with_app};
 use crate::shared_informer::view::STEP;
-use kubefan_core::api::Object;
-use kubefan_core::api::ObjectKey;
-use kubefan_core::api::ResourceVersion;
-use kubefan_core::api::Selection;
-use kubefan_core::cache;
+use crate::shared_informer::{Config, SharedInformer, Storage};
 
 /// The present state of `name`, which this does not keep.
 fn state_of(upstream: &Upstream, name: &str) -> Weak<Object> {

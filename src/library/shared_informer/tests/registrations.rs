@@ -2,32 +2,22 @@
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
-use std::sync::atomic::AtomicUsize;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use futures_util::FutureExt;
-use rand::Rng;
-use rand::SeedableRng;
+use kubefan_core::shutdown::{Outcome, Shutdown};
+use kubefan_core::{cache, shutdown};
 use rand::rngs::StdRng;
+use rand::{Rng, SeedableRng};
 use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
 use tokio::time::Instant;
 
-use super::Thing;
-use super::Upstream;
-use super::resource;
-use super::text;
-use crate::shared_informer::Change;
-use crate::shared_informer::Config;
-use crate::shared_informer::EventHandler;
-use crate::shared_informer::HandlerFunctions;
-use crate::shared_informer::SharedInformer;
-use crate::shared_informer::Storage;
-use kubefan_core::cache;
-use kubefan_core::shutdown;
-use kubefan_core::shutdown::Outcome;
-use kubefan_core::shutdown::Shutdown;
+use super::{Thing, Upstream, resource, text};
+use crate::shared_informer::{
+    Change, Config, EventHandler, HandlerFunctions, SharedInformer, Storage,
+};
 
 /// An informer whose tasks belong to the returned shutdown.
 fn informer(upstream: &Upstream) -> (SharedInformer<Thing>, Shutdown) {

@@ -2,12 +2,7 @@
 
 use std::time::Duration;
 
-use super::support::Queue;
-use super::support::after;
-use super::support::ms;
-use super::support::queue;
-use super::support::run_all;
-use super::support::take;
+use super::support::{Queue, after, ms, queue, run_all, take};
 use crate::work_queue::AddOptions;
 
 /// Runs the key `a`, which is ready, and lets it fail.

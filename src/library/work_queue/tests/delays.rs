@@ -5,11 +5,7 @@ use std::time::Duration;
 use futures_util::FutureExt;
 use tokio::time::Instant;
 
-use super::support::after;
-use super::support::ms;
-use super::support::queue;
-use super::support::run_all;
-use super::support::take;
+use super::support::{after, ms, queue, run_all, take};
 
 #[tokio::test(start_paused = true)]
 async fn a_delayed_key_runs_once_after_its_delay() {

@@ -1,15 +1,9 @@
 //! The metrics of a queue, as a scrape shows them.
 
-use super::support::Queue;
-use super::support::config;
-use super::support::ms;
-use super::support::run_all;
-use super::support::take;
-use crate::work_queue::AddOptions;
-use crate::work_queue::Config;
-use crate::work_queue::Metrics;
-use crate::work_queue::WorkQueue;
 use kubefan_core::telemetry::Registry;
+
+use super::support::{Queue, config, ms, run_all, take};
+use crate::work_queue::{AddOptions, Config, Metrics, WorkQueue};
 
 fn queue(metrics: &Metrics, name: &str) -> Queue {
     WorkQueue::new(Config {

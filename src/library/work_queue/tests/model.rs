@@ -1,18 +1,15 @@
 //! A random model: after any sequence of operations, the schedule hands out the keys that a simple
 //! list of requests hands out.
 
-use std::collections::BTreeMap;
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use proptest::prelude::*;
 use tokio::time::Instant;
 
 use super::support::ms;
-use crate::work_queue::AddOptions;
-use crate::work_queue::ItemExponentialFailure;
-use crate::work_queue::schedule::Run;
-use crate::work_queue::schedule::Schedule;
+use crate::work_queue::schedule::{Run, Schedule};
+use crate::work_queue::{AddOptions, ItemExponentialFailure};
 
 const AGEING: Duration = Duration::from_millis(7);
 

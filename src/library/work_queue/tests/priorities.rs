@@ -2,16 +2,8 @@
 
 use std::time::Duration;
 
-use super::support::Queue;
-use super::support::after;
-use super::support::config;
-use super::support::ms;
-use super::support::queue;
-use super::support::run_all;
-use super::support::take;
-use crate::work_queue::AddOptions;
-use crate::work_queue::Config;
-use crate::work_queue::WorkQueue;
+use super::support::{Queue, after, config, ms, queue, run_all, take};
+use crate::work_queue::{AddOptions, Config, WorkQueue};
 
 fn add(queue: &Queue, key: &'static str, priority: i32) {
     queue.add_with(

@@ -4,11 +4,8 @@ use std::sync::Arc;
 
 use futures_util::FutureExt;
 
-use super::support::queue;
-use super::support::run_all;
-use super::support::take;
-use crate::work_queue::Config;
-use crate::work_queue::WorkQueue;
+use super::support::{queue, run_all, take};
+use crate::work_queue::{Config, WorkQueue};
 
 #[test]
 fn keys_run_in_the_order_in_which_they_were_added() {

@@ -2,11 +2,7 @@
 
 use futures_util::FutureExt;
 
-use super::support::after;
-use super::support::ms;
-use super::support::queue;
-use super::support::run_all;
-use super::support::take;
+use super::support::{after, ms, queue, run_all, take};
 
 #[test]
 fn after_a_shutdown_workers_get_what_is_ready_and_then_the_end() {

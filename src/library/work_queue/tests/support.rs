@@ -4,10 +4,7 @@ use std::time::Duration;
 
 use futures_util::FutureExt;
 
-use crate::work_queue::Config;
-use crate::work_queue::ItemExponentialFailure;
-use crate::work_queue::Work;
-use crate::work_queue::WorkQueue;
+use crate::work_queue::{Config, ItemExponentialFailure, Work, WorkQueue};
 
 pub(super) type Queue = WorkQueue<&'static str>;
 

@@ -1,28 +1,18 @@
 //! Concurrent workers: each request is answered by a run after it, and no key runs twice at once.
 
-use std::collections::BTreeMap;
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
-use std::sync::atomic::AtomicU64;
-use std::sync::atomic::AtomicUsize;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use parking_lot::Mutex;
 use proptest::prelude::*;
-use rand::Rng;
-use rand::SeedableRng;
 use rand::rngs::StdRng;
-use tokio::time::Instant;
-use tokio::time::sleep;
-use tokio::time::timeout;
+use rand::{Rng, SeedableRng};
+use tokio::time::{Instant, sleep, timeout};
 
 use super::support::ms;
-use crate::work_queue::AddOptions;
-use crate::work_queue::Config;
-use crate::work_queue::ItemExponentialFailure;
-use crate::work_queue::WorkQueue;
+use crate::work_queue::{AddOptions, Config, ItemExponentialFailure, WorkQueue};
 
 /// One action of the producer, after a wait in milliseconds.
 #[derive(Clone, Debug)]

@@ -3,14 +3,15 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use http::Request;
-use http::Response;
-use http::StatusCode;
+use http::{Request, Response, StatusCode};
 use http_body_util::Full;
 use hyper::body::Incoming;
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper_util::rt::TokioIo;
+use kubefan_core::shutdown;
+use kubefan_core::telemetry::Registry;
+use kubefan_core::upstream::Client;
 use parking_lot::Mutex;
 use serde_json::json;
 use tokio::io::duplex;
@@ -18,9 +19,6 @@ use tokio::time::advance;
 
 use super::*;
 use crate::identity::Mode;
-use kubefan_core::shutdown;
-use kubefan_core::telemetry::Registry;
-use kubefan_core::upstream::Client;
 
 const SECOND: Duration = Duration::from_secs(1);
 const SOURCE: [u8; 4] = [192, 0, 2, 1];

@@ -1,18 +1,17 @@
 //! Authorities from files and from a scripted API server in memory, on paused time.
 
 use std::convert::Infallible;
-use std::fs;
-use std::io;
 use std::io::Write;
+use std::{fs, io};
 
 use bytes::Bytes;
-use http::Request;
-use http::Response;
+use http::{Request, Response};
 use http_body_util::Full;
 use hyper::body::Incoming;
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper_util::rt::TokioIo;
+use kubefan_core::shutdown;
 use rustls::pki_types::UnixTime;
 use serde_json::json;
 use tempfile::TempDir;
@@ -23,10 +22,8 @@ use tracing::subscriber::DefaultGuard;
 use super::*;
 use crate::identity::User;
 use crate::identity::certificates::Expiry;
-use crate::identity::certificates::tests::Ca;
-use crate::identity::certificates::tests::NOW;
+use crate::identity::certificates::tests::{Ca, NOW};
 use crate::net::CertificateChain;
-use kubefan_core::shutdown;
 
 /// The data of the ConfigMap; a refusal if there is none.
 type Published = Arc<Mutex<Result<Value, u16>>>;

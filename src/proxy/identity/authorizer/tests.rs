@@ -3,28 +3,23 @@
 use std::convert::Infallible;
 
 use bytes::Bytes;
-use http::Request;
-use http::Response;
-use http::StatusCode;
-use http_body_util::BodyExt;
-use http_body_util::Full;
+use http::{Request, Response, StatusCode};
+use http_body_util::{BodyExt, Full};
 use hyper::body::Incoming;
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper_util::rt::TokioIo;
+use kubefan_core::shutdown;
+use kubefan_core::telemetry::Registry;
+use kubefan_core::upstream::Client;
 use parking_lot::Mutex;
-use serde_json::Value;
-use serde_json::json;
+use serde_json::{Value, json};
 use tokio::io::duplex;
 use tokio::time::advance;
 
 use super::*;
-use crate::identity::Metrics;
-use crate::identity::Mode;
 use crate::identity::deleted_objects::DeletedObjects;
-use kubefan_core::shutdown;
-use kubefan_core::telemetry::Registry;
-use kubefan_core::upstream::Client;
+use crate::identity::{Metrics, Mode};
 
 /// Which attributes of a review are allowed.
 type Rules = fn(&Value) -> bool;

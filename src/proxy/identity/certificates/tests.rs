@@ -1,19 +1,10 @@
-use std::time::Duration;
-use std::time::SystemTime;
+use std::time::{Duration, SystemTime};
 
-use rcgen::BasicConstraints;
-use rcgen::CertificateParams;
-use rcgen::DistinguishedName as Subject;
-use rcgen::DnType;
-use rcgen::DnValue;
-use rcgen::ExtendedKeyUsagePurpose;
-use rcgen::GeneralSubtree;
-use rcgen::IsCa;
-use rcgen::Issuer;
-use rcgen::KeyPair;
-use rcgen::KeyUsagePurpose;
-use rcgen::NameConstraints;
-use rcgen::SigningKey;
+use rcgen::{
+    BasicConstraints, CertificateParams, DistinguishedName as Subject, DnType, DnValue,
+    ExtendedKeyUsagePurpose, GeneralSubtree, IsCa, Issuer, KeyPair, KeyUsagePurpose,
+    NameConstraints, SigningKey,
+};
 
 use super::*;
 use crate::net::without_extensions;
@@ -310,8 +301,7 @@ fn a_certificate_must_be_for_clients() {
     let with = |purposes: &[ExtendedKeyUsagePurpose]| {
         [ca.sign(|params| params.extended_key_usages = purposes.to_vec())]
     };
-    use ExtendedKeyUsagePurpose::ClientAuth;
-    use ExtendedKeyUsagePurpose::ServerAuth;
+    use ExtendedKeyUsagePurpose::{ClientAuth, ServerAuth};
     let table = [
         (&[ClientAuth][..], true),
         (&[ServerAuth, ClientAuth], true),

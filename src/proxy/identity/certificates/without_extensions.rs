@@ -5,12 +5,10 @@
 use rustls::crypto::aws_lc_rs::default_provider;
 use rustls::pki_types::SignatureVerificationAlgorithm;
 use x509_parser::asn1_rs::Any;
-use x509_parser::prelude::FromDer;
-use x509_parser::prelude::X509Certificate;
-
-use crate::net::PublicKey;
+use x509_parser::prelude::{FromDer, X509Certificate};
 
 use super::parse;
+use crate::net::PublicKey;
 
 /// A certificate without extensions, and its issuer.
 pub(super) struct IssuedWithoutExtensions<'a> {

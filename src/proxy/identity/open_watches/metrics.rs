@@ -1,14 +1,11 @@
 //! Metrics of open watches and of the questions about them.
 
-use prometheus::IntCounter;
-use prometheus::IntCounterVec;
+use kubefan_core::telemetry::{Registry, Samples};
+use prometheus::{IntCounter, IntCounterVec};
 use tokio::time::Instant;
 
-use super::register::Register;
-use super::register::TokenCheck;
+use super::register::{Register, TokenCheck};
 use crate::identity::reviews::Judgement;
-use kubefan_core::telemetry::Registry;
-use kubefan_core::telemetry::Samples;
 
 /// Counts of questions about open watches.
 pub(super) struct Metrics {

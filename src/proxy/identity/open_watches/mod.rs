@@ -27,44 +27,27 @@ mod tests;
 use std::collections::VecDeque;
 use std::future::pending;
 use std::num::NonZeroU32;
-use std::pin::Pin;
-use std::pin::pin;
+use std::pin::{Pin, pin};
 use std::sync::Arc;
-use std::time::Duration;
-use std::time::SystemTime;
+use std::time::{Duration, SystemTime};
 
-use parking_lot::Mutex;
-use tokio::sync::Notify;
-use tokio::time::Instant;
-use tokio::time::sleep_until;
-
-use super::Attributes;
-use super::User;
-use super::caller::Asker;
-use super::caller::Credential;
-use super::caller::KnownCaller;
-use super::reviews::Judgement;
-use super::token::Digest;
-use super::token::Token;
-use crate::net::Abort;
-use kubefan_core::shutdown::Phase;
-use kubefan_core::shutdown::Shutdown;
+use kubefan_core::shutdown::{Phase, Shutdown};
 use kubefan_core::telemetry::Registry;
-
 use metrics::Metrics;
-use open_watch::End;
-use open_watch::Ending;
-use queue::InFlight;
-use queue::Pace;
-use register::About;
-use register::Inquiry;
-use register::Opened;
-use register::Register;
-
 pub use open_watch::OpenWatch;
-pub(super) use register::Concern;
-pub(super) use register::Recent;
-pub(super) use register::TokenCheck;
+use open_watch::{End, Ending};
+use parking_lot::Mutex;
+use queue::{InFlight, Pace};
+use register::{About, Inquiry, Opened, Register};
+pub(super) use register::{Concern, Recent, TokenCheck};
+use tokio::sync::Notify;
+use tokio::time::{Instant, sleep_until};
+
+use super::caller::{Asker, Credential, KnownCaller};
+use super::reviews::Judgement;
+use super::token::{Digest, Token};
+use super::{Attributes, User};
+use crate::net::Abort;
 
 /// How many questions are in flight concurrently.
 const CONCURRENT: usize = 64;

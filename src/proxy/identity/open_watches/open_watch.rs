@@ -1,19 +1,14 @@
 //! What an open watch holds until it ends, and what ends it.
 
-use std::sync::Arc;
-use std::sync::Weak;
-use std::sync::atomic::AtomicBool;
-use std::sync::atomic::Ordering;
-use std::task::Context;
-use std::task::Poll;
-use std::task::Waker;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Weak};
+use std::task::{Context, Poll, Waker};
 
+use kubefan_core::body::BodyGuard;
 use parking_lot::Mutex;
 
-use super::MemberId;
-use super::OpenWatches;
+use super::{MemberId, OpenWatches};
 use crate::net::Abort;
-use kubefan_core::body::BodyGuard;
 
 /// Ends a body, or an upgraded connection, when its user loses the right to it. While it exists, the
 /// right is judged again and again.

@@ -5,9 +5,7 @@
 //! questions in flight, so that slow answers do not either. Of the questions of a user, those about
 //! all objects of a resource and namespace are asked first: a user can have any number of others.
 
-use std::collections::BTreeMap;
-use std::collections::BTreeSet;
-use std::collections::HashMap;
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::time::Duration;
 
 use tokio::time::Instant;
@@ -413,9 +411,8 @@ impl Pace {
 
 #[cfg(test)]
 mod tests {
-    use rand::Rng;
-    use rand::SeedableRng;
     use rand::rngs::StdRng;
+    use rand::{Rng, SeedableRng};
 
     use super::*;
     use crate::identity::token::Digester;

@@ -13,38 +13,26 @@ mod group;
 mod membership;
 mod unsettled;
 
-use std::collections::BTreeSet;
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 use std::time::Duration;
 
+pub(super) use group::{About, Inquiry};
+pub(in crate::identity) use group::{Concern, TokenCheck};
+use group::{Group, Subject};
 use rand::Rng;
 use tokio::time::Instant;
-
-use super::Config;
-use super::GroupId;
-use super::MOST_IN_FLIGHT;
-use super::MemberId;
-use super::open_watch::End;
-use super::open_watch::Ending;
-use super::queue::Queue;
-use crate::identity::Attributes;
-use crate::identity::authorizer::Question;
-use crate::identity::caller::Credential;
-use crate::identity::caller::KnownCaller;
-use crate::identity::caller::KnownUser;
-use crate::identity::token::Digest;
-use crate::net::Abort;
-
-use group::Group;
-use group::Subject;
+pub(in crate::identity) use unsettled::Recent;
 use unsettled::Unsettled;
 
-pub(super) use group::About;
-pub(in crate::identity) use group::Concern;
-pub(super) use group::Inquiry;
-pub(in crate::identity) use group::TokenCheck;
-pub(in crate::identity) use unsettled::Recent;
+use super::open_watch::{End, Ending};
+use super::queue::Queue;
+use super::{Config, GroupId, MOST_IN_FLIGHT, MemberId};
+use crate::identity::Attributes;
+use crate::identity::authorizer::Question;
+use crate::identity::caller::{Credential, KnownCaller, KnownUser};
+use crate::identity::token::Digest;
+use crate::net::Abort;
 
 /// How often a token is asked about after its own `exp`. The API server accepts it a little longer.
 const AFTER_EXPIRY: Duration = Duration::from_secs(10);

@@ -5,19 +5,17 @@ use std::future::poll_fn;
 use std::time::UNIX_EPOCH;
 
 use futures_util::FutureExt;
-use tokio::time::advance;
-use tokio::time::sleep;
+use kubefan_core::body::BodyGuard;
+use kubefan_core::shutdown;
+use tokio::time::{advance, sleep};
 
 use super::*;
 use crate::identity::User;
-use crate::identity::caller::KnownUser;
-use crate::identity::caller::Proof;
+use crate::identity::caller::{KnownUser, Proof};
 use crate::identity::certificates::Expiry;
 use crate::identity::deleted_objects::DeletedObjects;
 use crate::identity::open_watches::register::Concern;
 use crate::identity::token::Digester;
-use kubefan_core::body::BodyGuard;
-use kubefan_core::shutdown;
 
 const SECOND: Duration = Duration::from_secs(1);
 const MINUTE: Duration = Duration::from_secs(60);

@@ -1,12 +1,10 @@
 //! Roles and bindings, as far as they say something about rights.
 
+use kubefan_core::api::{GroupVersionResource, Object};
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 
-use crate::identity::Attributes;
-use crate::identity::User;
-use kubefan_core::api::GroupVersionResource;
-use kubefan_core::api::Object;
+use crate::identity::{Attributes, User};
 
 /// A kind of object of `rbac.authorization.k8s.io`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

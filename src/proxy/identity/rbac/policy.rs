@@ -1,17 +1,12 @@
 //! All roles and bindings: which users a change concerns, and what the roles allow.
 
-use std::collections::HashMap;
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 
-use super::objects::Binding;
-use super::objects::Kind;
-use super::objects::Name;
-use super::objects::Rule;
-use super::objects::Subject;
-use super::replaced::Replaced;
-use crate::identity::Attributes;
-use crate::identity::User;
 use kubefan_core::api::Object;
+
+use super::objects::{Binding, Kind, Name, Rule, Subject};
+use super::replaced::Replaced;
+use crate::identity::{Attributes, User};
 
 /// The group whose members the API server never refuses.
 const MASTERS: &str = "system:masters";
@@ -198,13 +193,10 @@ where
 
 #[cfg(test)]
 mod tests {
-    use serde_json::Value;
-    use serde_json::json;
+    use kubefan_core::api::{ObjectKey, ObjectValues, ResourceVersion};
+    use serde_json::{Value, json};
 
     use super::*;
-    use kubefan_core::api::ObjectKey;
-    use kubefan_core::api::ObjectValues;
-    use kubefan_core::api::ResourceVersion;
 
     const CLUSTER_ROLE: Kind = Kind::Role { namespaced: false };
     const ROLE: Kind = Kind::Role { namespaced: true };

@@ -1,10 +1,8 @@
 //! Recent changes of roles. For 30 s the API server may still answer as before them, so what it
 //! answers in this time counts for a second.
 
-use std::collections::HashMap;
-use std::collections::VecDeque;
-use std::sync::atomic::AtomicU64;
-use std::sync::atomic::Ordering;
+use std::collections::{HashMap, VecDeque};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use parking_lot::RwLock;
@@ -13,9 +11,7 @@ use tokio::time::Instant;
 use super::objects::Subject;
 use super::policy::Concerned;
 use crate::identity::User;
-use crate::identity::settling::COUNTS_FOR;
-use crate::identity::settling::SETTLED;
-use crate::identity::settling::earliest;
+use crate::identity::settling::{COUNTS_FOR, SETTLED, earliest};
 
 /// Upper limit of the subjects that are remembered. Of the oldest, only the time is kept, as that of a
 /// change that concerns all users.

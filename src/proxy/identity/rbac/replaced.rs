@@ -2,16 +2,12 @@
 //! has taken a right, or whether the roles did not grant it before either, as those of node agents,
 //! whose rights are not in roles.
 
-use std::collections::HashMap;
-use std::collections::VecDeque;
+use std::collections::{HashMap, VecDeque};
 use std::time::Duration;
 
 use tokio::time::Instant;
 
-use super::objects::Binding;
-use super::objects::Name;
-use super::objects::Rule;
-use super::objects::Subject;
+use super::objects::{Binding, Name, Rule, Subject};
 
 /// How long they are known. The watches of roles and of bindings are not in step, so what was deleted
 /// together may be noticed one after the other.

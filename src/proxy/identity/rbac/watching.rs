@@ -4,30 +4,19 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::FutureExt;
-use parking_lot::Mutex;
-use tokio::time::Instant;
-use tokio::time::sleep;
-
-use super::objects::Kind;
-use super::objects::Name;
-use super::objects::Subject;
-use super::policy::Concerned;
-use super::policy::Policy;
-use super::recent::RecentChanges;
-use crate::identity::User;
-use crate::identity::open_watches::Concern;
-use crate::identity::open_watches::OpenWatches;
-use kubefan_core::api::EventType;
-use kubefan_core::api::Object;
-use kubefan_core::api::Selection;
-use kubefan_core::api::WireFormat;
-use kubefan_core::cache::WatchFrom;
-use kubefan_core::cache::WatchItem;
-use kubefan_core::informer::Informer;
-use kubefan_core::informer::InformerSet;
-use kubefan_core::informer::LiveRestMapper;
+use kubefan_core::api::{EventType, Object, Selection, WireFormat};
+use kubefan_core::cache::{WatchFrom, WatchItem};
+use kubefan_core::informer::{Informer, InformerSet, LiveRestMapper};
 use kubefan_core::shutdown::Shutdown;
 use kubefan_core::telemetry::Registry;
+use parking_lot::Mutex;
+use tokio::time::{Instant, sleep};
+
+use super::objects::{Kind, Name, Subject};
+use super::policy::{Concerned, Policy};
+use super::recent::RecentChanges;
+use crate::identity::User;
+use crate::identity::open_watches::{Concern, OpenWatches};
 
 /// After this time without a sign of life, a watch of roles or bindings counts as absent.
 const MAX_SILENCE: Duration = Duration::from_secs(30);

@@ -2,9 +2,7 @@ use std::collections::VecDeque;
 use std::future::poll_fn;
 
 use futures::poll;
-use tokio::io::AsyncReadExt;
-use tokio::io::AsyncWriteExt;
-use tokio::io::duplex;
+use tokio::io::{AsyncReadExt, AsyncWriteExt, duplex};
 
 use super::*;
 

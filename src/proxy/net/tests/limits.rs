@@ -1,36 +1,22 @@
 //! The limits of connections, with real sockets.
 
 use std::sync::Arc;
-use std::sync::atomic::AtomicUsize;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use http::StatusCode;
 use hyper_util::rt::TokioIo;
 use socket2::SockRef;
-use tokio::io::AsyncReadExt;
-use tokio::io::AsyncWriteExt;
-use tokio::net::TcpListener;
-use tokio::net::TcpStream;
-use tokio::net::tcp::OwnedReadHalf;
-use tokio::net::tcp::OwnedWriteHalf;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
+use tokio::net::{TcpListener, TcpStream};
 
-use crate::net::Acceptor;
-use crate::net::ClientConnection;
-use crate::net::Config;
-use crate::net::Lifetime;
-use crate::net::TlsFiles;
+use super::{
+    Server, get, http1_on, http2_on, only_the_accept_loop_is_left, soon, text_of, tls_connect,
+    tls_server,
+};
 use crate::net::client_socket::set_options;
-
-use super::Server;
-use super::get;
-use super::http1_on;
-use super::http2_on;
-use super::only_the_accept_loop_is_left;
-use super::soon;
-use super::text_of;
-use super::tls_connect;
-use super::tls_server;
+use crate::net::{Acceptor, ClientConnection, Config, Lifetime, TlsFiles};
 
 #[tokio::test]
 async fn a_user_of_many_groups_may_use_http1() {

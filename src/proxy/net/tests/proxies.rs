@@ -11,24 +11,13 @@ use hyper_util::rt::TokioIo;
 use parking_lot::Mutex;
 use rustls::ClientConfig;
 use rustls::pki_types::ServerName;
-use tokio::io::AsyncReadExt;
-use tokio::io::AsyncWriteExt;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio_rustls::TlsConnector;
 
-use crate::net::Acceptor;
-use crate::net::Config;
-use crate::net::ProxyNetworks;
-use crate::net::TlsFiles;
+use super::{Server, get, http1_on, http2_on, soon, text_of, tls_server};
 use crate::net::tls::acceptor::crypto_provider;
-
-use super::Server;
-use super::get;
-use super::http1_on;
-use super::http2_on;
-use super::soon;
-use super::text_of;
-use super::tls_server;
+use crate::net::{Acceptor, Config, ProxyNetworks, TlsFiles};
 
 const CLIENT: &str = "203.0.113.7:4000";
 const V1: &[u8] = b"PROXY TCP4 203.0.113.7 10.0.0.1 4000 443\r\n";

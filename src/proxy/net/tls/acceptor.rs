@@ -1,39 +1,25 @@
 //! TLS from a certificate and a key on disk.
 
-use std::fmt;
-use std::fs;
-use std::io;
 use std::io::Write;
-use std::path::Path;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::{fmt, fs, io};
 
 use arc_swap::ArcSwap;
 use parking_lot::Mutex;
-use rustls::DistinguishedName;
-use rustls::ServerConfig;
-use rustls::crypto::CryptoProvider;
-use rustls::crypto::aws_lc_rs;
-use rustls::pki_types::CertificateDer;
-use rustls::pki_types::PrivateKeyDer;
-use rustls::pki_types::pem;
+use rustls::crypto::{CryptoProvider, aws_lc_rs};
 use rustls::pki_types::pem::PemObject;
-use rustls::server::NoServerSessionStorage;
-use rustls::server::ResolvesServerCert;
-use rustls::sign::CertifiedKey;
-use rustls::sign::SingleCertAndKey;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer, pem};
+use rustls::server::{NoServerSessionStorage, ResolvesServerCert};
+use rustls::sign::{CertifiedKey, SingleCertAndKey};
+use rustls::{DistinguishedName, ServerConfig};
 use tokio::net::TcpStream;
 use tokio_rustls::TlsAcceptor;
 use tokio_rustls::server::TlsStream;
 
-use crate::net::CertificateChain;
-use crate::net::Error;
-use crate::net::Protocol;
-use crate::net::Transport;
-use crate::net::coalesce;
-use crate::net::tls::any_certificate::AnyCertificate;
-use crate::net::tls::any_certificate::proven;
+use crate::net::tls::any_certificate::{AnyCertificate, proven};
 use crate::net::tls::throwaway::throwaway_server_certificate;
+use crate::net::{CertificateChain, Error, Protocol, Transport, coalesce};
 
 /// The names of the protocols in handshakes (ALPN).
 const HTTP1: &[u8] = b"http/1.1";

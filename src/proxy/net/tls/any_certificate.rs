@@ -8,20 +8,14 @@
 
 use std::sync::Arc;
 
-use rustls::CertificateError;
-use rustls::DigitallySignedStruct;
-use rustls::DistinguishedName;
-use rustls::Error;
-use rustls::PeerMisbehaved;
-use rustls::SignatureScheme;
 use rustls::client::danger::HandshakeSignatureValid;
-use rustls::crypto::WebPkiSupportedAlgorithms;
-use rustls::crypto::aws_lc_rs;
-use rustls::crypto::verify_tls13_signature_with_raw_key;
-use rustls::pki_types::CertificateDer;
-use rustls::pki_types::UnixTime;
-use rustls::server::danger::ClientCertVerified;
-use rustls::server::danger::ClientCertVerifier;
+use rustls::crypto::{WebPkiSupportedAlgorithms, aws_lc_rs, verify_tls13_signature_with_raw_key};
+use rustls::pki_types::{CertificateDer, UnixTime};
+use rustls::server::danger::{ClientCertVerified, ClientCertVerifier};
+use rustls::{
+    CertificateError, DigitallySignedStruct, DistinguishedName, Error, PeerMisbehaved,
+    SignatureScheme,
+};
 
 use crate::net::CertificateChain;
 use crate::net::tls::public_key::PublicKey;

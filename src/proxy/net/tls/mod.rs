@@ -6,11 +6,9 @@ mod public_key;
 mod self_signed;
 mod throwaway;
 
-pub use acceptor::Acceptor;
-pub use acceptor::TlsFiles;
+pub use acceptor::{Acceptor, TlsFiles};
 pub use public_key::PublicKey;
-pub use self_signed::SelfSigned;
-pub use self_signed::SelfSignedFiles;
+pub use self_signed::{SelfSigned, SelfSignedFiles};
 pub use throwaway::throwaway_client_certificate;
 
 #[cfg(test)]

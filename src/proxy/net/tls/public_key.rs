@@ -1,11 +1,9 @@
 //! PublicKey: the key of a certificate of any X.509 version. webpki reads version 3 only.
 
 use rustls::crypto::aws_lc_rs::default_provider;
-use rustls::pki_types::SignatureVerificationAlgorithm;
-use rustls::pki_types::SubjectPublicKeyInfoDer;
+use rustls::pki_types::{SignatureVerificationAlgorithm, SubjectPublicKeyInfoDer};
 use x509_parser::asn1_rs::Any;
-use x509_parser::prelude::FromDer;
-use x509_parser::prelude::X509Certificate;
+use x509_parser::prelude::{FromDer, X509Certificate};
 use x509_parser::public_key::PublicKey as Parsed;
 
 /// The sizes of RSA keys, in bits, of which signatures can be checked.

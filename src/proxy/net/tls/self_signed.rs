@@ -3,43 +3,26 @@
 //! Clients trust `ca.crt`, which is valid for ten years. The server's certificate is replaced when
 //! it expires soon or lacks a name. Files that kubefan did not create are never replaced.
 
-use std::fs;
-use std::fs::DirBuilder;
-use std::fs::OpenOptions;
-use std::io;
+use std::fs::{DirBuilder, OpenOptions};
 use std::io::Write;
-use std::os::unix::fs::DirBuilderExt;
-use std::os::unix::fs::OpenOptionsExt;
-use std::path::Path;
-use std::path::PathBuf;
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::time::Duration;
-use std::time::SystemTime;
+use std::time::{Duration, SystemTime};
+use std::{fs, io};
 
-use rcgen::BasicConstraints;
-use rcgen::CertificateParams;
-use rcgen::DistinguishedName;
-use rcgen::DnType;
-use rcgen::ExtendedKeyUsagePurpose;
-use rcgen::IsCa;
-use rcgen::Issuer;
-use rcgen::KeyPair;
-use rcgen::KeyUsagePurpose;
-use rcgen::PublicKeyData;
-use rustls::CertificateError;
-use rustls::RootCertStore;
+use rcgen::{
+    BasicConstraints, CertificateParams, DistinguishedName, DnType, ExtendedKeyUsagePurpose, IsCa,
+    Issuer, KeyPair, KeyUsagePurpose, PublicKeyData,
+};
 use rustls::client::WebPkiServerVerifier;
 use rustls::client::danger::ServerCertVerifier;
-use rustls::pki_types::CertificateDer;
-use rustls::pki_types::ServerName;
-use rustls::pki_types::UnixTime;
+use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
+use rustls::{CertificateError, RootCertStore};
 use tracing::info;
 
-use crate::net::Acceptor;
-use crate::net::Error;
-use crate::net::TlsFiles;
-use crate::net::tls::acceptor::crypto_provider;
-use crate::net::tls::acceptor::read_certificates;
+use crate::net::tls::acceptor::{crypto_provider, read_certificates};
+use crate::net::{Acceptor, Error, TlsFiles};
 
 const CA_NAME: &str = "kubefan self-signed CA";
 pub(super) const DAY: Duration = Duration::from_secs(24 * 60 * 60);

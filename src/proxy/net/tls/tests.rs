@@ -1,32 +1,22 @@
 use std::fs;
 use std::sync::Arc;
 
-use rcgen::CertificateParams;
-use rcgen::KeyPair;
-use rcgen::SigningKey;
-use rustls::ClientConfig;
-use rustls::DistinguishedName;
-use rustls::RootCertStore;
-use rustls::SignatureScheme;
-use rustls::SupportedProtocolVersion;
+use rcgen::{CertificateParams, KeyPair, SigningKey};
 use rustls::client::ResolvesClientCert;
-use rustls::pki_types::CertificateDer;
-use rustls::pki_types::PrivateKeyDer;
-use rustls::pki_types::ServerName;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
 use rustls::sign::CertifiedKey;
-use rustls::version::TLS12;
-use rustls::version::TLS13;
+use rustls::version::{TLS12, TLS13};
+use rustls::{
+    ClientConfig, DistinguishedName, RootCertStore, SignatureScheme, SupportedProtocolVersion,
+};
 use tempfile::TempDir;
 use tokio::io::AsyncReadExt;
-use tokio::net::TcpListener;
-use tokio::net::TcpStream;
+use tokio::net::{TcpListener, TcpStream};
 use tokio_rustls::TlsConnector;
 use x509_parser::asn1_rs::Any;
 use x509_parser::prelude::FromDer;
 
-use super::acceptor::Accepted;
-use super::acceptor::crypto_provider;
-use super::acceptor::read_certificates;
+use super::acceptor::{Accepted, crypto_provider, read_certificates};
 use super::any_certificate::MAX_CHAIN;
 use super::*;
 use crate::net::tls::self_signed::distinguished_name;

@@ -3,19 +3,13 @@
 
 use std::time::SystemTime;
 
-use rcgen::Certificate;
-use rcgen::CertificateParams;
-use rcgen::ExtendedKeyUsagePurpose;
-use rcgen::KeyPair;
-use rcgen::KeyUsagePurpose;
+use rcgen::{Certificate, CertificateParams, ExtendedKeyUsagePurpose, KeyPair, KeyUsagePurpose};
 use rustls::pki_types::PrivatePkcs8KeyDer;
 use rustls::sign::CertifiedKey;
 
 use crate::net::Error;
 use crate::net::tls::acceptor::crypto_provider;
-use crate::net::tls::self_signed::CLOCK_SKEW;
-use crate::net::tls::self_signed::DAY;
-use crate::net::tls::self_signed::distinguished_name;
+use crate::net::tls::self_signed::{CLOCK_SKEW, DAY, distinguished_name};
 
 /// Creates a client certificate and its key, both PEM. The certificate is self-signed, so every
 /// server that verifies client certificates rejects it. It is valid for ten years.
@@ -62,11 +56,8 @@ mod tests {
     use rustls::RootCertStore;
     use rustls::client::WebPkiServerVerifier;
     use rustls::client::danger::ServerCertVerifier;
-    use rustls::pki_types::CertificateDer;
-    use rustls::pki_types::PrivateKeyDer;
-    use rustls::pki_types::ServerName;
-    use rustls::pki_types::UnixTime;
     use rustls::pki_types::pem::PemObject;
+    use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName, UnixTime};
     use rustls::server::WebPkiClientVerifier;
 
     use super::*;

@@ -2,14 +2,9 @@ use std::time::Duration;
 
 use futures_util::poll;
 use socket2::SockRef;
-use tokio::io::AsyncReadExt;
-use tokio::io::AsyncWriteExt;
-use tokio::io::duplex;
-use tokio::net::TcpListener;
-use tokio::net::TcpStream;
-use tokio::time::Instant;
-use tokio::time::advance;
-use tokio::time::sleep;
+use tokio::io::{AsyncReadExt, AsyncWriteExt, duplex};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::time::{Instant, advance, sleep};
 
 use super::*;
 

@@ -1,14 +1,10 @@
 //! The right to read metrics and details. The API server decides, as for its own metrics.
 
 use http::Request;
-
-use crate::identity::AccessControl;
-use crate::identity::Attributes;
-use crate::identity::Caller;
-use crate::identity::Verdict;
-use crate::net::ClientConnection;
-use crate::net::Peer;
 use kubefan_core::api::Status;
+
+use crate::identity::{AccessControl, Attributes, Caller, Verdict};
+use crate::net::{ClientConnection, Peer};
 
 /// The path that a caller must be allowed to get. `/readyz?verbose` needs the right to this path too,
 /// because it shows what the metrics show, and every user may get `/readyz` of the API server.

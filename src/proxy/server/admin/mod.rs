@@ -7,29 +7,18 @@ use std::convert::Infallible;
 use std::fmt::Write as _;
 use std::sync::Arc;
 
-use http::Method;
-use http::Request;
-use http::Response;
-use http::StatusCode;
-use http::header;
-
-use crate::ledger::sample_kept;
-use kubefan_core::body::Body;
-use kubefan_core::informer::Informer;
-use kubefan_core::informer::InformerSet;
-use kubefan_core::shutdown::Shutdown;
-use kubefan_core::telemetry::Registry;
-use kubefan_core::telemetry::Samples;
-
-use super::filters::WebPageRules;
-use super::filters::refusal_reason;
-use super::rescue;
-use super::startup::Started;
-use super::startup::Startup;
-use super::startup::Waiting;
-
 use authorization::authorize;
+use http::{Method, Request, Response, StatusCode, header};
+use kubefan_core::body::Body;
+use kubefan_core::informer::{Informer, InformerSet};
+use kubefan_core::shutdown::Shutdown;
+use kubefan_core::telemetry::{Registry, Samples};
 use scrape::SharedScrapes;
+
+use super::filters::{WebPageRules, refusal_reason};
+use super::rescue;
+use super::startup::{Started, Startup, Waiting};
+use crate::ledger::sample_kept;
 
 /// The answer to a request for metrics or details that needs an authorized caller, before the API
 /// server has answered.
@@ -265,9 +254,9 @@ fn display_name(informer: &Arc<Informer>) -> String {
 #[cfg(test)]
 mod tests {
     use http::HeaderMap;
+    use kubefan_core::shutdown;
 
     use super::*;
-    use kubefan_core::shutdown;
 
     const LOCAL: (&str, &str) = ("host", "127.0.0.1:8002");
 

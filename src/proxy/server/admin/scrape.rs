@@ -4,11 +4,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use tokio::sync::Mutex;
-use tokio::time::Instant;
-use tokio::time::sleep_until;
-
 use kubefan_core::telemetry::Registry;
+use tokio::sync::Mutex;
+use tokio::time::{Instant, sleep_until};
 
 /// The shortest time between the starts of two renderings, because each visits every cache.
 const MIN_INTERVAL: Duration = Duration::from_secs(1);
@@ -60,8 +58,7 @@ impl SharedScrapes {
 
 #[cfg(test)]
 mod tests {
-    use std::sync::atomic::AtomicU32;
-    use std::sync::atomic::Ordering;
+    use std::sync::atomic::{AtomicU32, Ordering};
 
     use futures_util::future::join_all;
 

@@ -6,34 +6,20 @@
 mod plan;
 mod reason;
 
-use crate::server::request::Facts;
-use crate::server::request::PathForm;
-use crate::server::sharding;
-use crate::server::sharding::ShardSelectors;
-use kubefan_core::api::GroupVersionResource;
-use kubefan_core::api::Query;
-use kubefan_core::api::ShardSelector;
-use kubefan_core::api::Status;
-use kubefan_core::api::WireFormat;
-use kubefan_core::api::pretty_parameter;
-use kubefan_core::api::should_indent;
-use kubefan_core::codec::IncludeObject;
-use kubefan_core::codec::MetaVersion;
-use kubefan_core::codec::Negotiated;
-use kubefan_core::codec::ReadVerb;
-use kubefan_core::codec::Representation;
-use kubefan_core::codec::View;
-use kubefan_core::codec::negotiate;
+use kubefan_core::api::{
+    GroupVersionResource, Query, ShardSelector, Status, WireFormat, pretty_parameter, should_indent,
+};
+use kubefan_core::codec::{
+    IncludeObject, MetaVersion, Negotiated, ReadVerb, Representation, View, negotiate,
+};
 use kubefan_core::informer::InformerSpec;
 use kubefan_core::upstream::NotCacheable;
-
-pub(crate) use plan::Need;
-pub(crate) use plan::Page;
-pub(crate) use plan::Plan;
-pub(crate) use plan::Read;
-pub(crate) use plan::WatchTerms;
-pub(crate) use plan::plan;
+pub(crate) use plan::{Need, Page, Plan, Read, WatchTerms, plan};
 pub use reason::Reason;
+
+use crate::server::request::{Facts, PathForm};
+use crate::server::sharding;
+use crate::server::sharding::ShardSelectors;
 
 /// What the server does with a request.
 #[derive(Debug)]

@@ -3,25 +3,17 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::server::request::RequestInfo;
-use kubefan_core::api::Consistency;
-use kubefan_core::api::ContinueToken;
-use kubefan_core::api::GetOptions;
-use kubefan_core::api::ListOptions;
-use kubefan_core::api::ListRequest;
-use kubefan_core::api::Query;
-use kubefan_core::api::ResourceVersion;
-use kubefan_core::api::Selection;
-use kubefan_core::api::ShardSelector;
-use kubefan_core::api::WatchStart;
-use kubefan_core::api::request_timeout;
+use kubefan_core::api::{
+    Consistency, ContinueToken, GetOptions, ListOptions, ListRequest, Query, ResourceVersion,
+    Selection, ShardSelector, WatchStart, request_timeout,
+};
 use kubefan_core::cache::WatchFrom;
 use kubefan_core::codec::Representation;
-use kubefan_core::informer::InformerSpec;
-use kubefan_core::informer::ProofRequest;
+use kubefan_core::informer::{InformerSpec, ProofRequest};
 use kubefan_core::upstream::Scope;
 
 use super::reason::Reason;
+use crate::server::request::RequestInfo;
 
 /// A read that a cache may answer, with all its parameters.
 #[derive(Clone, Debug)]

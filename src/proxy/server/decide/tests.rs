@@ -2,19 +2,15 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use http::Method;
+use kubefan_core::api::{
+    ContinueToken, LabelSelector, RawFieldSelector, Resource, ResourceVersion, SelectableFields,
+};
+use kubefan_core::cache::WatchFrom;
+use kubefan_core::informer::{CacheSettings, ResourceRule};
+use kubefan_core::upstream::NotCacheable;
 
 use super::*;
 use crate::server::request::RequestInfo;
-use kubefan_core::api::ContinueToken;
-use kubefan_core::api::LabelSelector;
-use kubefan_core::api::RawFieldSelector;
-use kubefan_core::api::Resource;
-use kubefan_core::api::ResourceVersion;
-use kubefan_core::api::SelectableFields;
-use kubefan_core::cache::WatchFrom;
-use kubefan_core::informer::CacheSettings;
-use kubefan_core::informer::ResourceRule;
-use kubefan_core::upstream::NotCacheable;
 
 /// A cluster in which discovery knows a few built-in resources and one custom resource, `widgets`.
 #[derive(Default)]
@@ -342,8 +338,7 @@ fn identity_and_upgrade_are_forwarded() {
 
 #[test]
 fn representations_and_their_caches() {
-    use WireFormat::Json;
-    use WireFormat::Protobuf;
+    use WireFormat::{Json, Protobuf};
     let meta = |format, kind| format!("{format};as={kind};v=v1;g=meta.k8s.io");
     let list_json = meta(JSON, "PartialObjectMetadataList");
     let list_protobuf = meta(PROTOBUF, "PartialObjectMetadataList");
@@ -690,9 +685,7 @@ fn get_plans_and_deadlines() {
 
 #[test]
 fn a_table_has_the_object_that_the_query_asks_for() {
-    use kubefan_core::codec::IncludeObject;
-    use kubefan_core::codec::MetaVersion;
-    use kubefan_core::codec::View;
+    use kubefan_core::codec::{IncludeObject, MetaVersion, View};
     let older = "application/json;as=Table;v=v1beta1;g=meta.k8s.io";
     for (url, accept, version, include) in [
         (

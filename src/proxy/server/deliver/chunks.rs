@@ -2,16 +2,12 @@
 
 use std::convert::Infallible;
 use std::pin::Pin;
-use std::task::Context;
-use std::task::Poll;
+use std::task::{Context, Poll};
 
 use bytes::Bytes;
-use http_body::Frame;
-use http_body::SizeHint;
-
+use http_body::{Frame, SizeHint};
 use kubefan_core::body;
-use kubefan_core::body::Body;
-use kubefan_core::body::YieldingBody;
+use kubefan_core::body::{Body, YieldingBody};
 use kubefan_core::codec::Indenter;
 use kubefan_core::concurrency::CoopBudget;
 
@@ -261,10 +257,10 @@ where
 mod tests {
     use http_body::Body as _;
     use http_body_util::BodyExt;
+    use kubefan_core::codec;
 
     use super::*;
     use crate::server::deliver::chunk_size;
-    use kubefan_core::codec;
 
     #[tokio::test]
     async fn indented_whether_short_or_long() {

@@ -2,35 +2,22 @@
 
 use std::pin::Pin;
 use std::sync::Arc;
-use std::sync::atomic::AtomicUsize;
-use std::sync::atomic::Ordering;
-use std::task::Context;
-use std::task::Poll;
-use std::task::Waker;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
 use bytes::Bytes;
 use futures_util::task::AtomicWaker;
-use http_body::Body as _;
-use http_body::Frame;
-use http_body::SizeHint;
+use http_body::{Body as _, Frame, SizeHint};
+use kubefan_core::body::{Body, BoxError};
+use kubefan_core::concurrency::Revocable;
 use parking_lot::Mutex;
 use tokio::time::Instant;
 
-use crate::ledger::Account;
-use crate::ledger::Charge;
-use crate::ledger::Held;
-use crate::ledger::Hold;
-use crate::ledger::MinimumRate;
-use crate::ledger::Pace;
-use crate::ledger::SnapshotAge;
-use crate::net::Abort;
-use kubefan_core::body::Body;
-use kubefan_core::body::BoxError;
-use kubefan_core::concurrency::Revocable;
-
 use super::chunk_size;
 use super::chunk_size::ChunkSize;
+use crate::ledger::{Account, Charge, Held, Hold, MinimumRate, Pace, SnapshotAge};
+use crate::net::Abort;
 
 /// How long a reader takes nothing until the API server is assumed to have sent all that it may.
 const STALL: Duration = Duration::from_secs(1);

@@ -4,15 +4,12 @@ use std::sync::Arc;
 use std::vec;
 
 use bytes::Bytes;
-
-use crate::ledger::Account;
-use crate::ledger::Charge;
-use crate::ledger::Kind;
-use kubefan_core::api::ObjectKey;
-use kubefan_core::api::Selection;
+use kubefan_core::api::{ObjectKey, Selection};
 use kubefan_core::cache::Snapshot;
 use kubefan_core::codec::Encoder;
 use kubefan_core::concurrency::CoopBudget;
+
+use crate::ledger::{Account, Charge, Kind};
 
 /// Number of objects of a snapshot that are examined before a list without an item for so long lets
 /// other tasks run.
@@ -202,20 +199,15 @@ impl Iterator for ListBodies {
 
 #[cfg(test)]
 mod tests {
+    use kubefan_core::api::{
+        LabelOperator, LabelRequirement, LabelSelector, Object, ObjectValues, ResourceVersion,
+        WireFormat,
+    };
+    use kubefan_core::cache;
     use tokio::time::Instant;
 
     use super::*;
-    use crate::ledger::Ledger;
-    use crate::ledger::Limits;
-    use crate::ledger::Swept;
-    use kubefan_core::api::LabelOperator;
-    use kubefan_core::api::LabelRequirement;
-    use kubefan_core::api::LabelSelector;
-    use kubefan_core::api::Object;
-    use kubefan_core::api::ObjectValues;
-    use kubefan_core::api::ResourceVersion;
-    use kubefan_core::api::WireFormat;
-    use kubefan_core::cache;
+    use crate::ledger::{Ledger, Limits, Swept};
 
     const OBJECTS: usize = 3 * MAX_EXAMINED;
 

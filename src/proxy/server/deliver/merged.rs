@@ -2,15 +2,11 @@
 
 use std::cell::RefCell;
 use std::collections::VecDeque;
-use std::sync::Arc;
-use std::sync::Weak;
+use std::sync::{Arc, Weak};
 
-use bytes::Bytes;
-use bytes::BytesMut;
+use bytes::{Bytes, BytesMut};
 
-use crate::ledger::Account;
-use crate::ledger::Charge;
-use crate::ledger::Kind;
+use crate::ledger::{Account, Charge, Kind};
 
 /// Largest size, in bytes, of merged frames: as much as an HTTP/2 DATA frame or a TLS record holds.
 pub(crate) const MAX_MERGED: usize = 16 << 10;
@@ -142,8 +138,7 @@ fn are_same_slices(frames: &[Bytes], others: &[Bytes]) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::ledger::Ledger;
-    use crate::ledger::Limits;
+    use crate::ledger::{Ledger, Limits};
 
     fn frame(length: usize) -> Bytes {
         Bytes::from(vec![b'x'; length])

@@ -12,58 +12,32 @@ mod websocket;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use http::HeaderName;
-use http::HeaderValue;
-use http::Request;
-use http::Response;
-use http::Version;
-use tokio::sync::SemaphorePermit;
-
-use crate::ledger::Account;
-use crate::ledger::Held;
-use crate::ledger::Hold;
-use crate::ledger::SnapshotAge;
-use crate::net::ClientConnection;
+pub(crate) use chunks::{Chunks, GZIP_THRESHOLD};
+pub(crate) use gzip::{
+    GzipBody, GzipCache, GzipCacheMetrics, InitialChunkCache, InitialChunkMetrics, ListKey,
+    OwnCompressor, SharedList, client_accepts_gzip, with_gzip_headers,
+};
+use gzip::{GzipWatchBody, InitialEvents, compressed_event};
+pub(crate) use held_body::{HeldBody, Holder};
+use http::{HeaderName, HeaderValue, Request, Response, Version};
 use kubefan_core::body;
-use kubefan_core::body::Body;
-use kubefan_core::body::YieldingBody;
+use kubefan_core::body::{Body, YieldingBody};
 use kubefan_core::cache::InitialObjects;
-use kubefan_core::codec::ListParts;
-use kubefan_core::codec::Representation;
-use kubefan_core::codec::View;
-use kubefan_core::concurrency::AskerId;
-use kubefan_core::concurrency::Revocable;
+use kubefan_core::codec::{ListParts, Representation, View};
+use kubefan_core::concurrency::{AskerId, Revocable};
 use kubefan_core::informer::ProofMethod;
+pub(crate) use list_bodies::{ListBodies, RoomForBodies};
+use tokio::sync::SemaphorePermit;
+#[cfg(any(test, feature = "test-support"))]
+pub use watch_body::without_jitter;
+pub(crate) use watch_body::{WatchBody, WatchSource};
+pub(crate) use websocket::over_websocket;
 
 use super::collection::Collection;
 use super::decide::WatchTerms;
 use super::rescue;
-
-use gzip::GzipWatchBody;
-use gzip::InitialEvents;
-use gzip::compressed_event;
-
-pub(crate) use chunks::Chunks;
-pub(crate) use chunks::GZIP_THRESHOLD;
-pub(crate) use gzip::GzipBody;
-pub(crate) use gzip::GzipCache;
-pub(crate) use gzip::GzipCacheMetrics;
-pub(crate) use gzip::InitialChunkCache;
-pub(crate) use gzip::InitialChunkMetrics;
-pub(crate) use gzip::ListKey;
-pub(crate) use gzip::OwnCompressor;
-pub(crate) use gzip::SharedList;
-pub(crate) use gzip::client_accepts_gzip;
-pub(crate) use gzip::with_gzip_headers;
-pub(crate) use held_body::HeldBody;
-pub(crate) use held_body::Holder;
-pub(crate) use list_bodies::ListBodies;
-pub(crate) use list_bodies::RoomForBodies;
-pub(crate) use watch_body::WatchBody;
-pub(crate) use watch_body::WatchSource;
-#[cfg(any(test, feature = "test-support"))]
-pub use watch_body::without_jitter;
-pub(crate) use websocket::over_websocket;
+use crate::ledger::{Account, Held, Hold, SnapshotAge};
+use crate::net::ClientConnection;
 
 /// Header that names the method by which the cache was proven to have the most recent state.
 const PROOF: HeaderName = HeaderName::from_static("x-kubefan-proof");

@@ -6,53 +6,29 @@ use std::collections::VecDeque;
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
-use std::task::Context;
-use std::task::Poll;
-use std::task::Waker;
-use std::task::ready;
+use std::task::{Context, Poll, Waker, ready};
 use std::time::Duration;
 
+#[cfg(any(test, feature = "test-support"))]
+pub use bookmarks::without_jitter;
+use bookmarks::{Bookmarks, random_timeout};
 use bytes::Bytes;
-use futures_util::Stream;
-use futures_util::stream;
+use futures_util::{Stream, stream};
 use http_body::Frame;
-use tokio::time::Instant;
-use tokio::time::Sleep;
-
-use crate::ledger::Account;
-use crate::ledger::Charge;
-use crate::ledger::Hold;
-use crate::ledger::Kind;
-use crate::ledger::Short;
-use kubefan_core::api::EventType;
-use kubefan_core::api::ResourceVersion;
-use kubefan_core::api::Status;
+use kubefan_core::api::{EventType, ResourceVersion, Status};
 use kubefan_core::body::BoxError;
-use kubefan_core::cache::BridgeItem;
-use kubefan_core::cache::BridgedWatch;
-use kubefan_core::cache::Event;
-use kubefan_core::cache::Expired;
-use kubefan_core::cache::WatchItem;
-use kubefan_core::cache::WatchStream;
-use kubefan_core::codec::Encoder;
-use kubefan_core::codec::MetaVersion;
-use kubefan_core::codec::Representation;
-use kubefan_core::codec::TableView;
-use kubefan_core::codec::View;
+use kubefan_core::cache::{BridgeItem, BridgedWatch, Event, Expired, WatchItem, WatchStream};
+use kubefan_core::codec::{Encoder, MetaVersion, Representation, TableView, View};
 use kubefan_core::concurrency::CoopBudget;
 use kubefan_core::shutdown::WatchEnd;
-
-use crate::server::collection::Collection;
-use crate::server::decide::WatchTerms;
+use tokio::time::{Instant, Sleep};
 
 use super::chunk_size::ChunkSize;
 use super::merged;
 use super::merged::MAX_MERGED;
-use bookmarks::Bookmarks;
-use bookmarks::random_timeout;
-
-#[cfg(any(test, feature = "test-support"))]
-pub use bookmarks::without_jitter;
+use crate::ledger::{Account, Charge, Hold, Kind, Short};
+use crate::server::collection::Collection;
+use crate::server::decide::WatchTerms;
 
 /// Number of events after which a watch that is never idle adds them to the counter.
 const COUNT_BATCH: u64 = 64;

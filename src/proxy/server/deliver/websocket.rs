@@ -4,46 +4,26 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use futures_util::FutureExt;
-use futures_util::SinkExt;
-use futures_util::StreamExt;
-use http::HeaderMap;
-use http::Request;
-use http::Response;
-use http::header;
+use futures_util::{FutureExt, SinkExt, StreamExt};
+use http::{HeaderMap, Request, Response, header};
 use http_body_util::BodyExt;
 use hyper::upgrade::OnUpgrade;
 use hyper_util::rt::TokioIo;
-use tokio::io::AsyncRead;
-use tokio::io::AsyncWrite;
-use tokio::time::Instant;
-use tokio::time::sleep_until;
-use tokio::time::timeout;
-use tokio_tungstenite::WebSocketStream;
-use tokio_tungstenite::tungstenite;
+use kubefan_core::api::{Query, WireFormat};
+use kubefan_core::body::Body;
+use kubefan_core::shutdown::{Phase, Shutdown};
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::time::{Instant, sleep_until, timeout};
 use tokio_tungstenite::tungstenite::Message;
-use tokio_tungstenite::tungstenite::protocol::CloseFrame;
-use tokio_tungstenite::tungstenite::protocol::Role;
-use tokio_tungstenite::tungstenite::protocol::WebSocketConfig;
 use tokio_tungstenite::tungstenite::protocol::frame::Frame;
-use tokio_tungstenite::tungstenite::protocol::frame::coding::CloseCode;
-use tokio_tungstenite::tungstenite::protocol::frame::coding::Data;
-use tokio_tungstenite::tungstenite::protocol::frame::coding::OpCode;
+use tokio_tungstenite::tungstenite::protocol::frame::coding::{CloseCode, Data, OpCode};
+use tokio_tungstenite::tungstenite::protocol::{CloseFrame, Role, WebSocketConfig};
+use tokio_tungstenite::{WebSocketStream, tungstenite};
 
-use crate::ledger::Account;
-use crate::ledger::Charge;
-use crate::ledger::Kind;
-use crate::ledger::Short;
-use crate::ledger::closed;
-use crate::net::Transport;
-use crate::net::limit_stalls;
+use crate::ledger::{Account, Charge, Kind, Short, closed};
+use crate::net::{Transport, limit_stalls};
 use crate::server::request::Handshake;
 use crate::server::rescue;
-use kubefan_core::api::Query;
-use kubefan_core::api::WireFormat;
-use kubefan_core::body::Body;
-use kubefan_core::shutdown::Phase;
-use kubefan_core::shutdown::Shutdown;
 
 /// Size, in bytes, of the buffer for reading from the client, which usually sends nothing.
 const READ_BUFFER: usize = 1 << 10;
@@ -271,16 +251,11 @@ async fn close(mut socket: WebSocketStream<impl Connection>) {
 mod tests {
     use futures_util::stream;
     use http_body_util::StreamBody;
-    use tokio::io::AsyncReadExt;
-    use tokio::io::AsyncWriteExt;
-    use tokio::io::DuplexStream;
-    use tokio::io::duplex;
+    use kubefan_core::{body, shutdown};
+    use tokio::io::{AsyncReadExt, AsyncWriteExt, DuplexStream, duplex};
 
     use super::*;
-    use crate::ledger::Ledger;
-    use crate::ledger::Limits;
-    use kubefan_core::body;
-    use kubefan_core::shutdown;
+    use crate::ledger::{Ledger, Limits};
 
     /// How long the client of a WebSocket may take nothing.
     const LIMIT: Duration = Duration::from_secs(100);

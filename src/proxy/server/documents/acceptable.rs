@@ -1,8 +1,6 @@
 //! Whether a request accepts a document that was sent for another `Accept` header.
 
-use http::HeaderMap;
-use http::HeaderValue;
-use http::header;
+use http::{HeaderMap, HeaderValue, header};
 
 /// What the API server sends to those that accept everything.
 const DEFAULT: &str = "application/json";

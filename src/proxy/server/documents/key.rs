@@ -1,18 +1,12 @@
 //! Which requests are for a remembered document, and what its representation depends on.
 
-use http::HeaderMap;
-use http::HeaderName;
-use http::HeaderValue;
-use http::Method;
-use http::Request;
-use http::header;
-
-use crate::server::request::RequestInfo;
+use http::{HeaderMap, HeaderName, HeaderValue, Method, Request, header};
 use kubefan_core::api::should_indent;
 use kubefan_core::body::Body;
 use kubefan_core::upstream;
 
 use super::acceptable;
+use crate::server::request::RequestInfo;
 
 /// Longest URL and longest header, in bytes, of a request for a remembered document.
 const MAX_TEXT: usize = 512;
@@ -209,8 +203,9 @@ fn is_known(accept: &HeaderValue) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
     use kubefan_core::body;
+
+    use super::*;
 
     fn key(url: &str, lines: &[(&str, &str)]) -> Option<(DocumentKey, VersionHash)> {
         let mut request = Request::get(url);

@@ -5,17 +5,12 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use http::HeaderMap;
-use http::HeaderName;
-use http::HeaderValue;
-use http::header;
+use http::{HeaderMap, HeaderName, HeaderValue, header};
 use parking_lot::Mutex;
 
+use super::key::{DocumentKey, VersionHash};
 use crate::identity::UserKey;
 use crate::ledger::Budget;
-
-use super::key::DocumentKey;
-use super::key::VersionHash;
 
 /// Upper limit of the number of documents: Kubernetes has about 200.
 const MAX_DOCUMENTS: usize = 1_000;
@@ -225,10 +220,10 @@ impl Inner {
 #[cfg(test)]
 mod tests {
     use http::Request;
+    use kubefan_core::body;
 
     use super::*;
     use crate::server::request::RequestInfo;
-    use kubefan_core::body;
 
     const LIMIT: usize = 64 << 20;
 

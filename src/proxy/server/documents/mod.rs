@@ -19,45 +19,28 @@ mod prefetch;
 
 use std::pin::Pin;
 use std::sync::Arc;
-use std::task::Context;
-use std::task::Poll;
-use std::task::ready;
+use std::task::{Context, Poll, ready};
 
 use bytes::Bytes;
-use http::HeaderMap;
-use http::HeaderValue;
-use http::Request;
-use http::Response;
-use http::StatusCode;
-use http::header;
-use http_body::Frame;
-use http_body::SizeHint;
-use prometheus::IntCounter;
-use prometheus::IntCounterVec;
-use tokio::sync::OwnedSemaphorePermit;
-use tokio::sync::Semaphore;
-use tokio::time::Instant;
-
-use crate::identity::AccessControl;
-use crate::identity::Caller;
-use crate::identity::UserKey;
-use crate::ledger::Account;
-use crate::ledger::Budget;
-use crate::server::forward::Room;
-use crate::server::request::RequestInfo;
-use crate::server::rescue::FailedForward;
+use http::{HeaderMap, HeaderValue, Request, Response, StatusCode, header};
+use http_body::{Frame, SizeHint};
+use key::{DocumentKey, VersionHash};
 use kubefan_core::body;
-use kubefan_core::body::Body;
-use kubefan_core::body::BoxError;
+use kubefan_core::body::{Body, BoxError};
 use kubefan_core::shutdown::Shutdown;
 use kubefan_core::telemetry::Registry;
 use kubefan_core::upstream::Forwarder;
-
-use key::DocumentKey;
-use key::VersionHash;
-use memory::Document;
-use memory::Memory;
+use memory::{Document, Memory};
 use prefetch::Prefetch;
+use prometheus::{IntCounter, IntCounterVec};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::time::Instant;
+
+use crate::identity::{AccessControl, Caller, UserKey};
+use crate::ledger::{Account, Budget};
+use crate::server::forward::Room;
+use crate::server::request::RequestInfo;
+use crate::server::rescue::FailedForward;
 
 /// Marks a document that may be out of date. Clients print it.
 const OUTDATED: HeaderValue = HeaderValue::from_static(

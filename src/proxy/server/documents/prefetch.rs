@@ -3,33 +3,20 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use http::HeaderMap;
-use http::HeaderValue;
-use http::Request;
-use http::Response;
-use http::StatusCode;
-use http::header;
+use http::{HeaderMap, HeaderValue, Request, Response, StatusCode, header};
+use kubefan_core::body::Body;
+use kubefan_core::shutdown::{Phase, Shutdown};
+use kubefan_core::upstream::{Error, Forwarder, Identity};
+use kubefan_core::{body, upstream};
 use parking_lot::Mutex;
 use serde::Deserialize;
 use tokio::sync::Notify;
-use tokio::time::sleep;
-use tokio::time::timeout;
-
-use crate::server::request::RequestInfo;
-use kubefan_core::body;
-use kubefan_core::body::Body;
-use kubefan_core::shutdown::Phase;
-use kubefan_core::shutdown::Shutdown;
-use kubefan_core::upstream;
-use kubefan_core::upstream::Error;
-use kubefan_core::upstream::Forwarder;
-use kubefan_core::upstream::Identity;
+use tokio::time::{sleep, timeout};
 
 use super::Documents;
-use super::key::DocumentKey;
-use super::key::OPENAPI_V3;
-use super::key::VersionHash;
+use super::key::{DocumentKey, OPENAPI_V3, VersionHash};
 use super::memory::Document;
+use crate::server::request::RequestInfo;
 
 /// The shortest time between two runs, unless a client reads documents in a new format.
 const PAUSE: Duration = Duration::from_secs(5);

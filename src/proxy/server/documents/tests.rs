@@ -3,22 +3,20 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use http::Request;
-use http_body_util::BodyExt;
-use http_body_util::StreamBody;
+use http_body_util::{BodyExt, StreamBody};
 use hyper::server::conn::http1 as server;
 use hyper::service::service_fn;
 use hyper_util::rt::TokioIo;
+use kubefan_core::api::Status;
+use kubefan_core::shutdown;
+use kubefan_core::upstream::Client;
 use tokio::io::duplex;
 use tokio::time::advance;
 
 use super::*;
 use crate::identity;
-use crate::identity::KnownCaller;
-use crate::identity::Mode;
+use crate::identity::{KnownCaller, Mode};
 use crate::ledger::Budget;
-use kubefan_core::api::Status;
-use kubefan_core::shutdown;
-use kubefan_core::upstream::Client;
 
 /// Documents whose own fetches get an empty answer. Callers are not authenticated.
 fn documents() -> Documents {

@@ -2,36 +2,20 @@
 
 use std::convert::Infallible;
 use std::sync::Arc;
-use std::task::Context;
-use std::task::Poll;
+use std::task::{Context, Poll};
 
-use http::HeaderMap;
-use http::Request;
-use http::Response;
+use http::{HeaderMap, Request, Response};
 use http_body::Body as _;
-use tower::Layer;
-use tower::Service;
-
-use crate::ledger::Account;
-use crate::ledger::Charge;
-use crate::ledger::Kind;
-use crate::ledger::Short;
-use crate::ledger::SnapshotAge;
-use crate::net::Abort;
-use crate::server::deliver::HeldBody;
-use crate::server::deliver::Holder;
-use crate::server::deliver::OwnCompressor;
-use crate::server::outcome::LongRunning;
-use crate::server::outcome::Outcome;
-use crate::server::outcome::RequestOutcome;
-use crate::server::rescue;
-use kubefan_core::body;
-use kubefan_core::body::Body;
-use kubefan_core::body::BodyGuard;
-use kubefan_core::body::guarded;
-use kubefan_core::upstream;
+use kubefan_core::body::{Body, BodyGuard, guarded};
+use kubefan_core::{body, upstream};
+use tower::{Layer, Service};
 
 use super::AnswerFuture;
+use crate::ledger::{Account, Charge, Kind, Short, SnapshotAge};
+use crate::net::Abort;
+use crate::server::deliver::{HeldBody, Holder, OwnCompressor};
+use crate::server::outcome::{LongRunning, Outcome, RequestOutcome};
+use crate::server::rescue;
 
 /// Bytes of a request's task, its state in the HTTP library, and the head of its answer.
 const STREAM_BYTES: u64 = 12 << 10;
@@ -175,12 +159,10 @@ mod tests {
     use futures_util::FutureExt;
     use http::StatusCode;
     use http_body_util::BodyExt;
-    use tower::ServiceExt;
-    use tower::service_fn;
+    use tower::{ServiceExt, service_fn};
 
     use super::*;
-    use crate::ledger::Ledger;
-    use crate::ledger::Limits;
+    use crate::ledger::{Ledger, Limits};
 
     /// Answers with a body of 100 KiB, to a request with this verb and outcome.
     fn answer(

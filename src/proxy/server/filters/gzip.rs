@@ -1,28 +1,20 @@
 //! Compresses large answers for clients that accept gzip, by the API server's rule.
 
 use std::convert::Infallible;
-use std::task::Context;
-use std::task::Poll;
+use std::task::{Context, Poll};
 
 use futures_util::FutureExt;
-use futures_util::future::Either;
-use futures_util::future::Map;
-use http::Request;
-use http::Response;
-use http::header;
+use futures_util::future::{Either, Map};
+use http::{Request, Response, header};
 use http_body::Body as _;
-use tower::Layer;
-use tower::Service;
-
-use crate::server::deliver::GZIP_THRESHOLD;
-use crate::server::deliver::GzipBody;
-use crate::server::deliver::OwnCompressor;
-use crate::server::deliver::client_accepts_gzip;
-use crate::server::deliver::with_gzip_headers;
-use crate::server::outcome::Outcome;
-use crate::server::outcome::RequestOutcome;
 use kubefan_core::body;
 use kubefan_core::body::Body;
+use tower::{Layer, Service};
+
+use crate::server::deliver::{
+    GZIP_THRESHOLD, GzipBody, OwnCompressor, client_accepts_gzip, with_gzip_headers,
+};
+use crate::server::outcome::{Outcome, RequestOutcome};
 
 /// The layer that adds [`Compress`].
 #[derive(Clone, Copy, Debug)]

@@ -2,20 +2,16 @@
 
 use std::convert::Infallible;
 use std::panic::AssertUnwindSafe;
-use std::task::Context;
-use std::task::Poll;
+use std::task::{Context, Poll};
 
 use futures_util::FutureExt;
-use http::Request;
-use http::Response;
-use tower::Layer;
-use tower::Service;
-
-use crate::server::rescue::Refusal;
+use http::{Request, Response};
 use kubefan_core::api::Status;
 use kubefan_core::body::Body;
+use tower::{Layer, Service};
 
 use super::AnswerFuture;
+use crate::server::rescue::Refusal;
 
 /// The layer that adds [`Recover`].
 #[derive(Clone, Copy, Debug)]

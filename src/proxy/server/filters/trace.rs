@@ -1,27 +1,19 @@
 //! Counts, times and logs every request, and gives it an audit ID.
 
 use std::convert::Infallible;
-use std::task::Context;
-use std::task::Poll;
+use std::task::{Context, Poll};
 
-use http::HeaderValue;
-use http::Request;
-use http::Response;
-use http::Uri;
 use http::header::Entry;
-use percent_encoding::percent_decode_str;
-use prometheus::HistogramVec;
-use prometheus::IntCounterVec;
-use tokio::time::Instant;
-use tower::Layer;
-use tower::Service;
-
-use crate::server::outcome::RequestOutcome;
+use http::{HeaderValue, Request, Response, Uri};
 use kubefan_core::body::Body;
-use kubefan_core::telemetry::Registry;
-use kubefan_core::telemetry::SECONDS_BUCKETS;
+use kubefan_core::telemetry::{Registry, SECONDS_BUCKETS};
+use percent_encoding::percent_decode_str;
+use prometheus::{HistogramVec, IntCounterVec};
+use tokio::time::Instant;
+use tower::{Layer, Service};
 
 use super::AnswerFuture;
+use crate::server::outcome::RequestOutcome;
 
 const AUDIT_ID: &str = "audit-id";
 
@@ -171,8 +163,9 @@ fn audit_id(request: &mut Request<Body>) -> HeaderValue {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
     use kubefan_core::body;
+
+    use super::*;
 
     #[test]
     fn the_query_of_a_proxied_request_is_not_printed_however_its_path_is_written() {

@@ -18,27 +18,17 @@
 //!   of their users. A token in a WebSocket subprotocol does not count: pages may add that.
 
 use std::convert::Infallible;
-use std::task::Context;
-use std::task::Poll;
+use std::task::{Context, Poll};
 
-use futures_util::future::Either;
-use futures_util::future::Ready;
-use futures_util::future::ready;
-use http::HeaderMap;
-use http::Request;
-use http::Response;
-use http::Uri;
-use http::Version;
-use http::header::AUTHORIZATION;
-use http::header::HOST;
-use http::header::ORIGIN;
+use futures_util::future::{Either, Ready, ready};
+use http::header::{AUTHORIZATION, HOST, ORIGIN};
 use http::uri::Authority;
-use tower::Layer;
-use tower::Service;
-
-use crate::server::rescue::Refusal;
+use http::{HeaderMap, Request, Response, Uri, Version};
 use kubefan_core::api::Status;
 use kubefan_core::body::Body;
+use tower::{Layer, Service};
+
+use crate::server::rescue::Refusal;
 
 /// What can be known of a listener's callers, and so which requests may be from a web page.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -70,10 +70,10 @@ fn forget_oldest(reads: &mut HashMap<u64, LongRead>) {
 #[cfg(test)]
 mod tests {
     use http::Request;
+    use kubefan_core::body;
 
     use super::*;
     use crate::server::request::RequestInfo;
-    use kubefan_core::body;
 
     fn key(number: usize) -> ReadKey {
         let request = Request::get(format!("/api/v1/pods?limit={number}"));

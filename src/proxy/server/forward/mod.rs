@@ -8,65 +8,31 @@ mod shared_reads;
 
 use std::future::poll_fn;
 use std::net::IpAddr;
-use std::pin::Pin;
-use std::pin::pin;
+use std::pin::{Pin, pin};
 use std::sync::Arc;
-use std::task::Context;
-use std::task::Poll;
+use std::task::{Context, Poll};
 
-use http::Extensions;
-use http::HeaderMap;
-use http::HeaderName;
-use http::HeaderValue;
-use http::Request;
-use http::Response;
-use http::StatusCode;
-use http::header;
-use tokio::sync::OwnedSemaphorePermit;
-use tokio::sync::Semaphore;
-
-use crate::identity::AccessControl;
-use crate::identity::Caller;
-use crate::identity::UnacceptedPermit;
-use crate::identity::impersonate;
-use crate::ledger::Account;
-use crate::ledger::Charge;
-use crate::ledger::Kind;
-use crate::ledger::Short;
-use crate::ledger::closed;
-use crate::net::Abort;
-use crate::net::ClientConnection;
-use crate::net::FileSlot;
-use crate::net::NoFileSlot;
-use crate::net::Peer;
+use http::{Extensions, HeaderMap, HeaderName, HeaderValue, Request, Response, StatusCode, header};
 use kubefan_core::api::Status;
-use kubefan_core::body::Body;
-use kubefan_core::body::BodyGuard;
-use kubefan_core::body::guarded;
-use kubefan_core::shutdown::Shutdown;
-use kubefan_core::shutdown::WatchEnd;
+use kubefan_core::body::{Body, BodyGuard, guarded};
+use kubefan_core::shutdown::{Shutdown, WatchEnd};
 use kubefan_core::upstream;
-use kubefan_core::upstream::Forwarder;
-use kubefan_core::upstream::Identity;
-use kubefan_core::upstream::PendingUpgrade;
+use kubefan_core::upstream::{Forwarder, Identity, PendingUpgrade};
+use read_key::{AUDIT_ID, ReadKey};
+pub(super) use right::Right;
+use right::RightToCreate;
+pub(super) use shared_reads::Room;
+use shared_reads::{ForwardError, SharedReads};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
-use super::in_flight::Seat;
-use super::in_flight::is_long_running;
+use super::in_flight::{Seat, is_long_running};
 use super::request::RequestInfo;
 use super::rescue;
-use super::rescue::FailedForward;
-use super::rescue::FailureLog;
-use super::shares::RequestShare;
-use super::shares::Shares;
-
-use read_key::AUDIT_ID;
-use read_key::ReadKey;
-use right::RightToCreate;
-use shared_reads::ForwardError;
-use shared_reads::SharedReads;
-
-pub(super) use right::Right;
-pub(super) use shared_reads::Room;
+use super::rescue::{FailedForward, FailureLog};
+use super::shares::{RequestShare, Shares};
+use crate::identity::{AccessControl, Caller, UnacceptedPermit, impersonate};
+use crate::ledger::{Account, Charge, Kind, Short, closed};
+use crate::net::{Abort, ClientConnection, FileSlot, NoFileSlot, Peer};
 
 /// The policy that makes browsers treat a page as one of another origin, and run none of its
 /// scripts. A proxied page could otherwise read and write through kubefan, which has rights that
@@ -479,29 +445,23 @@ impl BodyGuard for ForwardedWatch {
 mod tests {
     use std::convert::Infallible;
 
-    use http::Method;
-    use http::StatusCode;
+    use http::{Method, StatusCode};
     use http_body_util::Empty;
     use hyper::body::Incoming;
     use hyper::client::conn::http1 as client;
     use hyper::server::conn::http1 as server;
     use hyper::service::service_fn;
     use hyper_util::rt::TokioIo;
-    use tokio::io::AsyncReadExt;
-    use tokio::io::AsyncWriteExt;
-    use tokio::io::DuplexStream;
-    use tokio::io::duplex;
+    use kubefan_core::telemetry::Registry;
+    use kubefan_core::upstream::Client;
+    use kubefan_core::{body, shutdown};
+    use tokio::io::{AsyncReadExt, AsyncWriteExt, DuplexStream, duplex};
     use tokio::time::Instant;
 
     use super::*;
     use crate::identity;
-    use crate::ledger::Ledger;
-    use crate::ledger::Limits;
+    use crate::ledger::{Ledger, Limits};
     use crate::server::shares::UserLimits;
-    use kubefan_core::body;
-    use kubefan_core::shutdown;
-    use kubefan_core::telemetry::Registry;
-    use kubefan_core::upstream::Client;
 
     /// Grants an upgrade, and sends back what it gets then.
     async fn echo(request: Request<Incoming>) -> Result<Response<Empty<bytes::Bytes>>, Infallible> {

@@ -3,27 +3,19 @@
 //! a few clients that stop reading do not block all others.
 
 use std::pin::Pin;
-use std::sync::Arc;
-use std::sync::Weak;
-use std::task::Context;
-use std::task::Poll;
-use std::task::Waker;
-use std::task::ready;
+use std::sync::{Arc, Weak};
+use std::task::{Context, Poll, Waker, ready};
 use std::time::Duration;
 
 use bytes::Bytes;
 use http::Response;
-use http_body::Frame;
-use http_body::SizeHint;
+use http_body::{Frame, SizeHint};
+use kubefan_core::body;
+use kubefan_core::body::{Body, BoxError};
+use kubefan_core::shutdown::Shutdown;
 use parking_lot::Mutex;
 use tokio::sync::OwnedSemaphorePermit;
-use tokio::time::Instant;
-use tokio::time::sleep_until;
-
-use kubefan_core::body;
-use kubefan_core::body::Body;
-use kubefan_core::body::BoxError;
-use kubefan_core::shutdown::Shutdown;
+use tokio::time::{Instant, sleep_until};
 
 /// The longest time that the client may leave received bytes unread.
 const STALL_LIMIT: Duration = Duration::from_secs(10);
@@ -161,15 +153,13 @@ impl http_body::Body for PermitBody {
 mod tests {
     use std::convert::Infallible;
 
-    use futures_util::StreamExt;
-    use futures_util::stream;
+    use futures_util::{StreamExt, stream};
     use http_body::Body as _;
-    use http_body_util::BodyExt;
-    use http_body_util::StreamBody;
+    use http_body_util::{BodyExt, StreamBody};
+    use kubefan_core::shutdown;
     use tokio::sync::Semaphore;
 
     use super::*;
-    use kubefan_core::shutdown;
 
     const DEADLINE: Duration = Duration::from_secs(60);
 

@@ -1,16 +1,12 @@
 //! What two forwarded reads must have in common to share an answer.
 
-use http::HeaderValue;
-use http::Method;
-use http::Request;
-use http::header;
 use http::header::HeaderName;
 use http::uri::PathAndQuery;
+use http::{HeaderValue, Method, Request, header};
+use kubefan_core::body::Body;
+use kubefan_core::{body, upstream};
 
 use crate::server::request::RequestInfo;
-use kubefan_core::body;
-use kubefan_core::body::Body;
-use kubefan_core::upstream;
 
 /// Request headers on which the answer to a URL depends. A shared call has no other header.
 const VARYING_HEADERS: [HeaderName; 5] = [

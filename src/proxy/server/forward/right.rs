@@ -1,28 +1,18 @@
 //! The right to a request without an end. It is judged again while the request lasts.
 
-use std::future::pending;
-use std::future::poll_fn;
+use std::future::{pending, poll_fn};
 use std::sync::Arc;
-use std::task::Context;
-use std::task::Poll;
+use std::task::{Context, Poll};
 use std::time::Duration;
 
+use kubefan_core::body::BodyGuard;
 use tokio::time::sleep;
 
-use crate::identity::AccessControl;
-use crate::identity::Attributes;
-use crate::identity::Caller;
-use crate::identity::KnownCaller;
-use crate::identity::OpenWatch;
-use crate::identity::Verdict;
-use crate::ledger::Account;
-use crate::ledger::Charge;
-use crate::ledger::Kind;
-use crate::ledger::Short;
+use crate::identity::{AccessControl, Attributes, Caller, KnownCaller, OpenWatch, Verdict};
+use crate::ledger::{Account, Charge, Kind, Short};
 use crate::net::Abort;
 use crate::server::access::attributes;
 use crate::server::request::RequestInfo;
-use kubefan_core::body::BodyGuard;
 
 /// Bytes of attributes that the charge of a watch includes.
 const INCLUDED: usize = 1 << 10;

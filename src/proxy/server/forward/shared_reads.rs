@@ -14,55 +14,33 @@
 )]
 
 use std::collections::HashSet;
-use std::hash::Hash;
-use std::hash::Hasher;
+use std::hash::{Hash, Hasher};
 use std::iter;
 use std::sync::Arc;
-use std::sync::atomic::AtomicU64;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use bytes::Bytes;
-use bytes::BytesMut;
+use bytes::{Bytes, BytesMut};
 use dashmap::DashMap;
-use futures_util::StreamExt;
 use futures_util::future::BoxFuture;
-use futures_util::stream;
-use http::HeaderMap;
-use http::HeaderValue;
-use http::Request;
-use http::Response;
-use http::StatusCode;
-use http_body::Body as _;
-use http_body::Frame;
-use http_body_util::BodyExt;
-use http_body_util::BodyStream;
-use http_body_util::StreamBody;
-use parking_lot::Mutex;
-use tokio::sync::OwnedSemaphorePermit;
-use tokio::sync::Semaphore;
-use tokio::time::Instant;
-use tokio::time::timeout;
-use tokio::time::timeout_at;
-
-use crate::ledger::Account;
-use crate::ledger::Charge;
-use crate::ledger::Kind;
-use crate::server::in_flight::Seat;
-use crate::server::in_flight::TooManyRequests;
+use futures_util::{StreamExt, stream};
+use http::{HeaderMap, HeaderValue, Request, Response, StatusCode};
+use http_body::{Body as _, Frame};
+use http_body_util::{BodyExt, BodyStream, StreamBody};
 use kubefan_core::body;
 use kubefan_core::body::Body;
-use kubefan_core::concurrency::CallSpacing;
-use kubefan_core::concurrency::GroupCommit;
+use kubefan_core::concurrency::{CallSpacing, GroupCommit};
 use kubefan_core::shutdown::Shutdown;
-use kubefan_core::upstream::Error;
-use kubefan_core::upstream::Forwarder;
-use kubefan_core::upstream::Identity;
+use kubefan_core::upstream::{Error, Forwarder, Identity};
+use parking_lot::Mutex;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::time::{Instant, timeout, timeout_at};
 
 use super::long_reads::LongReads;
 use super::permit_body::with_permit;
-use super::read_key::AUDIT_ID;
-use super::read_key::ReadKey;
+use super::read_key::{AUDIT_ID, ReadKey};
+use crate::ledger::{Account, Charge, Kind};
+use crate::server::in_flight::{Seat, TooManyRequests};
 
 /// Longest answer, in bytes, that is shared. A shared answer is kept in memory as a whole.
 const MAX_SHARED_BYTES: usize = 16 << 20;

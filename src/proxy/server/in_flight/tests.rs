@@ -1,8 +1,6 @@
 use http::Method;
 use proptest::collection::vec;
-use proptest::prelude::ProptestConfig;
-use proptest::prelude::prop_assert;
-use proptest::prelude::prop_assert_eq;
+use proptest::prelude::{ProptestConfig, prop_assert, prop_assert_eq};
 use proptest::proptest;
 
 use super::*;

@@ -1,14 +1,12 @@
 //! GET of one object.
 
-use crate::server::collection::Collection;
-use crate::server::decide::Read;
-use crate::server::decide::Reason;
-use crate::server::deliver::Delivery;
-use crate::server::miss::CacheAnswer;
-use crate::server::miss::Miss;
-use kubefan_core::api::ObjectKey;
-use kubefan_core::api::Status;
+use kubefan_core::api::{ObjectKey, Status};
 use kubefan_core::cache::Snapshot;
+
+use crate::server::collection::Collection;
+use crate::server::decide::{Read, Reason};
+use crate::server::deliver::Delivery;
+use crate::server::miss::{CacheAnswer, Miss};
 
 /// Answers with the object `name` in `snapshot`. If the snapshot does not have it although it exists,
 /// `is_in_scope` is false.

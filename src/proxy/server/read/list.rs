@@ -2,24 +2,16 @@
 
 use std::sync::Arc;
 
-use crate::server::collection::Collection;
-use crate::server::decide::Page;
-use crate::server::decide::Read;
-use crate::server::deliver::Delivery;
-use crate::server::deliver::ListBodies;
-use crate::server::deliver::ListKey;
-use crate::server::deliver::RoomForBodies;
-use crate::server::miss::CacheAnswer;
-use kubefan_core::api::ContinueToken;
-use kubefan_core::api::HashedSelection;
-use kubefan_core::api::Selection;
+use kubefan_core::api::{ContinueToken, HashedSelection, Selection};
 use kubefan_core::cache::Snapshot;
-use kubefan_core::codec::Encoder;
-use kubefan_core::codec::ListMetadata;
-use kubefan_core::codec::ListParts;
+use kubefan_core::codec::{Encoder, ListMetadata, ListParts};
 use kubefan_core::concurrency::CoopBudget;
 
 use super::snapshot_age;
+use crate::server::collection::Collection;
+use crate::server::decide::{Page, Read};
+use crate::server::deliver::{Delivery, ListBodies, ListKey, RoomForBodies};
+use crate::server::miss::CacheAnswer;
 
 /// Units of a task's budget that one item of a list costs; about half a microsecond.
 const ITEM_UNITS: usize = 1 << 10;

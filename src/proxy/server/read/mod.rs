@@ -9,26 +9,18 @@ mod watch;
 
 use std::sync::Arc;
 
-use crate::ledger::SnapshotAge;
 use kubefan_core::api::ResourceVersion;
-use kubefan_core::cache::Reader;
-use kubefan_core::cache::Snapshot;
-use kubefan_core::codec::Encoder;
-use kubefan_core::codec::TableView;
-use kubefan_core::informer::Informer;
-use kubefan_core::informer::Proof;
-use kubefan_core::informer::ProofError;
+use kubefan_core::cache::{Reader, Snapshot};
+use kubefan_core::codec::{Encoder, TableView};
+use kubefan_core::informer::{Informer, Proof, ProofError};
 use kubefan_core::shutdown::Shutdown;
 use kubefan_core::upstream::Scope;
 
 use super::collection::Collection;
-use super::decide::Need;
-use super::decide::Plan;
-use super::decide::Read;
-use super::decide::Reason;
+use super::decide::{Need, Plan, Read, Reason};
 use super::deliver::Delivery;
-use super::miss::CacheAnswer;
-use super::miss::Miss;
+use super::miss::{CacheAnswer, Miss};
+use crate::ledger::SnapshotAge;
 
 /// Longest text, in bytes, of a selection for which the snapshot of a list is pinned. The next pages
 /// of a list with a longer one are forwarded.

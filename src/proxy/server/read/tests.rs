@@ -3,31 +3,21 @@
 use std::sync::Arc;
 
 use http_body_util::BodyExt;
-
-use super::read;
-use super::snapshot_for;
-use crate::server::collection::Collection;
-use crate::server::decide::Plan;
-use crate::server::decide::Read;
-use crate::server::decide::tests::read_of;
-use crate::server::deliver::Delivery;
-use kubefan_core::api::Object;
-use kubefan_core::api::ObjectKey;
-use kubefan_core::api::ObjectValues;
-use kubefan_core::api::Resource;
-use kubefan_core::api::ResourceVersion;
-use kubefan_core::api::SelectableFields;
-use kubefan_core::api::ShardSelector;
-use kubefan_core::api::WireFormat;
-use kubefan_core::cache::Config;
-use kubefan_core::cache::Reader;
-use kubefan_core::cache::Writer;
-use kubefan_core::cache::cache;
+use kubefan_core::api::{
+    Object, ObjectKey, ObjectValues, Resource, ResourceVersion, SelectableFields, ShardSelector,
+    WireFormat,
+};
+use kubefan_core::cache::{Config, Reader, Writer, cache};
 use kubefan_core::codec::Encoder;
-use kubefan_core::informer::Proof;
-use kubefan_core::informer::ProofMethod;
+use kubefan_core::informer::{Proof, ProofMethod};
 use kubefan_core::shutdown;
 use kubefan_core::shutdown::Shutdown;
+
+use super::{read, snapshot_for};
+use crate::server::collection::Collection;
+use crate::server::decide::tests::read_of;
+use crate::server::decide::{Plan, Read};
+use crate::server::deliver::Delivery;
 
 /// A collection of the two pods `n/a` and `n/b`.
 struct Pods {

@@ -2,33 +2,19 @@
 
 use std::sync::Arc;
 
-use crate::server::collection::Collection;
-use crate::server::decide::Need;
-use crate::server::decide::Read;
-use crate::server::decide::Reason;
-use crate::server::decide::WatchTerms;
-use crate::server::deliver::Delivery;
-use crate::server::deliver::ListKey;
-use crate::server::deliver::WatchBody;
-use crate::server::deliver::WatchSource;
-use crate::server::miss::CacheAnswer;
-use crate::server::miss::Miss;
-use crate::server::shares::LimitedUnits;
-use kubefan_core::api::HashedSelection;
-use kubefan_core::api::ResourceVersion;
-use kubefan_core::api::Selection;
-use kubefan_core::api::Status;
+use kubefan_core::api::{HashedSelection, ResourceVersion, Selection, Status};
 use kubefan_core::body::guarded;
-use kubefan_core::cache::InitialObjects;
-use kubefan_core::cache::WatchError;
-use kubefan_core::cache::WatchFrom;
-use kubefan_core::cache::WatchStream;
+use kubefan_core::cache::{InitialObjects, WatchError, WatchFrom, WatchStream};
 use kubefan_core::concurrency::Revocable;
-use kubefan_core::informer::Informer;
-use kubefan_core::informer::Proof;
-use kubefan_core::informer::ProofError;
+use kubefan_core::informer::{Informer, Proof, ProofError};
 use kubefan_core::shutdown::Shutdown;
 use kubefan_core::upstream::Scope;
+
+use crate::server::collection::Collection;
+use crate::server::decide::{Need, Read, Reason, WatchTerms};
+use crate::server::deliver::{Delivery, ListKey, WatchBody, WatchSource};
+use crate::server::miss::{CacheAnswer, Miss};
+use crate::server::shares::LimitedUnits;
 
 /// Answers with a watch stream from the cache of `collection`. A stream from the most recent state
 /// needs `proof`.

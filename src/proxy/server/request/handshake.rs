@@ -4,20 +4,11 @@
 //! that the API server refuses them in its own words. Only HTTP/1.1: neither kubefan nor the API
 //! server supports WebSockets over HTTP/2.
 
-use http::HeaderMap;
-use http::HeaderName;
-use http::HeaderValue;
-use http::Request;
-use http::Response;
-use http::StatusCode;
-use http::Uri;
-use http::header;
+use http::{HeaderMap, HeaderName, HeaderValue, Request, Response, StatusCode, Uri, header};
 use hyper::upgrade::OnUpgrade;
-use tokio_tungstenite::tungstenite::handshake::derive_accept_key;
-
-use kubefan_core::body;
 use kubefan_core::body::Body;
-use kubefan_core::upstream;
+use kubefan_core::{body, upstream};
+use tokio_tungstenite::tungstenite::handshake::derive_accept_key;
 
 /// A client's WebSocket handshake that kubefan can grant.
 #[derive(Debug, PartialEq, Eq)]

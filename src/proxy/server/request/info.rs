@@ -4,12 +4,8 @@
 //! exactly as the API server does, oddities included.
 
 use http::Method;
+use kubefan_core::api::{GroupVersionResource, ListOptions, Query, RawFieldSelector};
 use percent_encoding::percent_decode_str;
-
-use kubefan_core::api::GroupVersionResource;
-use kubefan_core::api::ListOptions;
-use kubefan_core::api::Query;
-use kubefan_core::api::RawFieldSelector;
 
 /// What a request reads or writes. The API server authorizes it by most of this.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

@@ -4,20 +4,15 @@ mod handshake;
 mod info;
 mod path;
 
-use http::HeaderMap;
-use http::HeaderName;
-use http::Method;
-use http::Request;
-use http::header;
+pub(crate) use handshake::Handshake;
+use http::{HeaderMap, HeaderName, Method, Request, header};
+pub use info::RequestInfo;
+use kubefan_core::body::Body;
+use kubefan_core::upstream;
+pub(crate) use path::PathForm;
 
 use crate::identity::Caller;
 use crate::server::sharding::ShardSelectors;
-use kubefan_core::body::Body;
-use kubefan_core::upstream;
-
-pub(crate) use handshake::Handshake;
-pub use info::RequestInfo;
-pub(crate) use path::PathForm;
 
 /// The facts about a request on which the decision depends.
 #[derive(Clone, Copy, Debug)]

@@ -1,8 +1,7 @@
 //! Classifies the spelling of a path: some spellings mean different things to different programs.
 
-use percent_encoding::percent_decode_str;
-
 use kubefan_core::upstream;
+use percent_encoding::percent_decode_str;
 
 /// The spelling of a path.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -69,10 +68,7 @@ mod tests {
 
     #[test]
     fn forms_of_paths() {
-        use PathForm::DotSegment;
-        use PathForm::EmptySegment;
-        use PathForm::EncodedSlash;
-        use PathForm::Plain;
+        use PathForm::{DotSegment, EmptySegment, EncodedSlash, Plain};
         for (path, expected) in [
             ("/", Plain),
             ("/api/v1/pods", Plain),

@@ -9,36 +9,23 @@ use std::collections::hash_map::Entry;
 use std::sync::Arc;
 
 use arc_swap::ArcSwap;
+pub(super) use counts::TooMany;
+use counts::{Counted, Counts, Distinct, DistinctShare};
 use http::Response;
+use kubefan_core::api::{GroupVersionResource, HashedSelection, Selection, Status, WireFormat};
+use kubefan_core::body::{Body, BodyGuard};
+use kubefan_core::informer::ProofRequest;
+use kubefan_core::telemetry::Registry;
+pub use limits::UserLimits;
+use limits::or_unlimited;
 use parking_lot::Mutex;
 use prometheus::IntCounterVec;
 use tokio::sync::Semaphore;
 
-use crate::identity::Caller;
-use crate::identity::UserKey;
-use kubefan_core::api::GroupVersionResource;
-use kubefan_core::api::HashedSelection;
-use kubefan_core::api::Selection;
-use kubefan_core::api::Status;
-use kubefan_core::api::WireFormat;
-use kubefan_core::body::Body;
-use kubefan_core::body::BodyGuard;
-use kubefan_core::informer::ProofRequest;
-use kubefan_core::telemetry::Registry;
-
-use super::decide::Plan;
-use super::decide::Read;
+use super::decide::{Plan, Read};
 use super::in_flight::is_long_running;
 use super::request::RequestInfo;
-
-use counts::Counted;
-use counts::Counts;
-use counts::Distinct;
-use counts::DistinctShare;
-use limits::or_unlimited;
-
-pub(super) use counts::TooMany;
-pub use limits::UserLimits;
+use crate::identity::{Caller, UserKey};
 
 /// The shares of all users. Clones are the same shares.
 #[derive(Clone)]

@@ -1,10 +1,9 @@
 use http::Method;
-
-use crate::identity::KnownCaller;
 use kubefan_core::api::LabelSelector;
 use kubefan_core::upstream::Scope;
 
 use super::*;
+use crate::identity::KnownCaller;
 
 impl Shares {
     /// Shares with these limits, and metrics that are not rendered.

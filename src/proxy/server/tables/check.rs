@@ -1,31 +1,19 @@
 //! Compares kubefan's rows with the API server's own Tables.
 
-use std::time::Duration;
-use std::time::SystemTime;
+use std::time::{Duration, SystemTime};
 
-use http::HeaderValue;
-use http::Request;
-use http::header;
+use http::{HeaderValue, Request, header};
+use kubefan_core::api::{GroupVersionResource, ObjectKey, Selection, escape_field_value};
+use kubefan_core::cache::Snapshot;
+use kubefan_core::codec::{Printer, Work};
+use kubefan_core::concurrency::CoopBudget;
+use kubefan_core::upstream::{Client, Identity, Scope};
+use kubefan_core::{body, upstream};
 use rand::Rng;
 use serde_json::Value;
 
-use kubefan_core::api::GroupVersionResource;
-use kubefan_core::api::ObjectKey;
-use kubefan_core::api::Selection;
-use kubefan_core::api::escape_field_value;
-use kubefan_core::body;
-use kubefan_core::cache::Snapshot;
-use kubefan_core::codec::Printer;
-use kubefan_core::codec::Work;
-use kubefan_core::concurrency::CoopBudget;
-use kubefan_core::upstream;
-use kubefan_core::upstream::Client;
-use kubefan_core::upstream::Identity;
-use kubefan_core::upstream::Scope;
-
 use super::sample::varied;
-use super::state::Outcome;
-use super::state::SAMPLE;
+use super::state::{Outcome, SAMPLE};
 
 /// The objects, at most, among which those to compare are chosen.
 const MAX_EXAMINED: usize = 5_000;

@@ -3,32 +3,18 @@
 use std::sync::Arc;
 use std::time::UNIX_EPOCH;
 
-use tokio::sync::watch;
-
-use crate::server::collection::Collection;
-use crate::server::collection::CollectionEnd;
-use crate::server::collection::PrintedList;
-use kubefan_core::api::Resource;
-use kubefan_core::api::ResourceVersion;
-use kubefan_core::api::SelectableFields;
-use kubefan_core::api::Selection;
-use kubefan_core::api::WireFormat;
-use kubefan_core::cache::BridgedWatch;
-use kubefan_core::cache::Reader;
-use kubefan_core::cache::WatchError;
-use kubefan_core::codec::Clock;
-use kubefan_core::codec::Encoder;
-use kubefan_core::codec::IncludeObject;
-use kubefan_core::codec::KeptRows;
-use kubefan_core::codec::MetaVersion;
-use kubefan_core::codec::Printer;
-use kubefan_core::codec::Representation;
-use kubefan_core::codec::TableView;
+use kubefan_core::api::{Resource, ResourceVersion, SelectableFields, Selection, WireFormat};
+use kubefan_core::cache::{BridgedWatch, Reader, WatchError};
+use kubefan_core::codec::{
+    Clock, Encoder, IncludeObject, KeptRows, MetaVersion, Printer, Representation, TableView,
+};
 use kubefan_core::concurrency::AskerId;
 use kubefan_core::informer::Informer;
 use kubefan_core::upstream::Scope;
+use tokio::sync::watch;
 
 use super::kind::Kind;
+use crate::server::collection::{Collection, CollectionEnd, PrintedList};
 
 /// The objects of one informer for one answer, which shows them as Tables.
 pub(super) struct TableCollection {

@@ -1,22 +1,16 @@
 //! One kind of objects whose Tables kubefan may print.
 
-use std::sync::Arc;
-use std::sync::Weak;
+use std::sync::{Arc, Weak};
 
+use kubefan_core::api::ResourceVersion;
+use kubefan_core::codec::{KeptRows, Printer, RowMemory};
+use kubefan_core::informer::{Informer, LiveRestMapper};
 use parking_lot::Mutex;
 use tokio::sync::watch;
 use tokio::task::yield_now;
 use tokio::time::Instant;
 
-use kubefan_core::api::ResourceVersion;
-use kubefan_core::codec::KeptRows;
-use kubefan_core::codec::Printer;
-use kubefan_core::codec::RowMemory;
-use kubefan_core::informer::Informer;
-use kubefan_core::informer::LiveRestMapper;
-
-use super::state::Outcome;
-use super::state::State;
+use super::state::{Outcome, State};
 
 /// The minor versions of the API server, such as 37 for 1.37, on which the tests compare every cell.
 pub(super) const TESTED_MINORS: [u32; 4] = [34, 35, 36, 37];
@@ -163,12 +157,12 @@ pub(super) fn tested_minor(server_version: &str) -> Option<u32> {
 
 #[cfg(test)]
 mod tests {
-    use std::task::Context;
-    use std::task::Waker;
+    use std::task::{Context, Waker};
+
+    use kubefan_core::body::BodyGuard;
 
     use super::*;
     use crate::server::collection::CollectionEnd;
-    use kubefan_core::body::BodyGuard;
 
     type Change<'a> = &'a dyn Fn(&Kind);
 

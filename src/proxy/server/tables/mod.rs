@@ -15,40 +15,24 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use parking_lot::Mutex;
-use prometheus::IntCounterVec;
-use tokio::time::Instant;
-use tokio::time::sleep;
-
-use crate::ledger::Budget;
-use kubefan_core::api::GroupVersionResource;
-use kubefan_core::api::Object;
-use kubefan_core::api::ObjectKey;
-use kubefan_core::api::WireFormat;
-use kubefan_core::cache::Snapshot;
-use kubefan_core::codec::Printer;
-use kubefan_core::codec::RowMemory;
-use kubefan_core::codec::View;
-use kubefan_core::informer::Informer;
-use kubefan_core::informer::InformerSet;
-use kubefan_core::informer::InformerSpec;
-use kubefan_core::informer::LiveRestMapper;
-use kubefan_core::shutdown::Shutdown;
-use kubefan_core::telemetry::Registry;
-use kubefan_core::upstream::Client;
-use kubefan_core::upstream::Scope;
-
-use super::collection::Collection;
-use super::decide::Plan;
-use super::decide::Read;
-use super::decide::Reason;
-
 use check::Comparison;
 use collection::TableCollection;
-use kind::Kind;
-use kind::tested_minor;
-use state::Admission;
-use state::Outcome;
+use kind::{Kind, tested_minor};
+use kubefan_core::api::{GroupVersionResource, Object, ObjectKey, WireFormat};
+use kubefan_core::cache::Snapshot;
+use kubefan_core::codec::{Printer, RowMemory, View};
+use kubefan_core::informer::{Informer, InformerSet, InformerSpec, LiveRestMapper};
+use kubefan_core::shutdown::Shutdown;
+use kubefan_core::telemetry::Registry;
+use kubefan_core::upstream::{Client, Scope};
+use parking_lot::Mutex;
+use prometheus::IntCounterVec;
+use state::{Admission, Outcome};
+use tokio::time::{Instant, sleep};
+
+use super::collection::Collection;
+use super::decide::{Plan, Read, Reason};
+use crate::ledger::Budget;
 
 /// How often rows of changed objects are dropped.
 const CLEAN_INTERVAL: Duration = Duration::from_secs(60);

@@ -1,7 +1,6 @@
 //! Chooses the objects whose rows are compared.
 
-use std::collections::HashMap;
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 
 use rand::Rng;
 use rand::seq::SliceRandom;

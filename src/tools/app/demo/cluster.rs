@@ -1,23 +1,15 @@
 //! The changes of the demo's cluster, and the comparison of what its clients' watches show with it.
 
 use std::collections::HashMap;
-use std::time::Duration;
-use std::time::SystemTime;
+use std::time::{Duration, SystemTime};
 
+use kubefan_core::api::{GroupVersionResource, ObjectKey, ResourceVersion};
 use tokio::sync::watch;
-use tokio::time::Instant;
-use tokio::time::MissedTickBehavior;
-use tokio::time::interval;
+use tokio::time::{Instant, MissedTickBehavior, interval};
 
-use crate::agents::Agents;
-use crate::agents::Fingerprint;
-use crate::agents::Watched;
+use crate::agents::{Agents, Fingerprint, Watched};
 use crate::sim::Simulator;
-use crate::workload::Operation;
-use crate::workload::Workload;
-use kubefan_core::api::GroupVersionResource;
-use kubefan_core::api::ObjectKey;
-use kubefan_core::api::ResourceVersion;
+use crate::workload::{Operation, Workload};
 
 /// How often due changes are made. Timers have a resolution of one millisecond, so a fast churn
 /// makes several changes per tick.

@@ -1,7 +1,6 @@
 //! The kubeconfigs of the demo.
 
-use std::path::Path;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use anyhow::Context;
 

@@ -1,19 +1,13 @@
 //! The terminal of the demo: a screen that is drawn again and again, and single keys.
 
-use std::io::IsTerminal;
-use std::io::Read;
-
-use rustix::process::getpgrp;
-use rustix::termios::LocalModes;
-use rustix::termios::OptionalActions;
-use rustix::termios::Termios;
-use rustix::termios::tcgetattr;
-use rustix::termios::tcgetpgrp;
-use rustix::termios::tcgetwinsize;
-use rustix::termios::tcsetattr;
-use tokio::sync::mpsc;
+use std::io::{IsTerminal, Read};
 
 use kubefan_proxy::process::print;
+use rustix::process::getpgrp;
+use rustix::termios::{
+    LocalModes, OptionalActions, Termios, tcgetattr, tcgetpgrp, tcgetwinsize, tcsetattr,
+};
+use tokio::sync::mpsc;
 
 const HIDE_CURSOR: &str = "\x1b[?25l";
 const SHOW_CURSOR: &str = "\x1b[?25h";

@@ -2,16 +2,9 @@
 
 use std::fmt::Write as _;
 
-use super::plot::Axis;
-use super::plot::Plot;
-use super::plot::Scale;
-use super::plot::escape;
-use super::plot::key;
+use super::plot::{Axis, Plot, Scale, escape, key};
 use super::report::Report;
-use super::table::comparison;
-use super::table::latencies;
-use super::table::ratio_rows;
-use super::table::rows;
+use super::table::{comparison, latencies, ratio_rows, rows};
 
 const STYLE: &str = "
 :root { color-scheme: light dark; --back: #fff; --text: #1b1f24; --dim: #59636e; --grid: #d8dee4;

@@ -3,12 +3,11 @@
 
 use serde::Serialize;
 
+use super::environment::Environment;
 use crate::load::histogram::Latency;
 use crate::load::usage::Usage;
 use crate::load::watch::checker::DeliveryErrors;
 use crate::load::watch::list_storm::Lists;
-
-use super::environment::Environment;
 
 /// The report of a load test of one server, or of two servers that are compared.
 #[derive(Clone, Debug, Serialize)]

@@ -2,14 +2,9 @@
 
 use std::fmt::Write as _;
 
-use crate::load::histogram::Latency;
-
-use super::report::Events;
-use super::report::Ratios;
-use super::report::Report;
-use super::report::Run;
-use super::report::Settings;
+use super::report::{Events, Ratios, Report, Run, Settings};
 use super::times::times;
+use crate::load::histogram::Latency;
 
 /// With fewer events per write, the CPU time of a server is mostly that of the writes, or of being
 /// idle.

@@ -5,33 +5,20 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use tokio::time::Instant;
-use tokio::time::MissedTickBehavior;
-use tokio::time::interval;
-use tokio::time::sleep;
-
-use crate::load::config::Config;
-use crate::load::config::Protocol;
-use crate::load::error::Error;
-use crate::load::progress::Progress;
-use crate::load::run_state::RunState;
-use crate::load::run_state::SYNC_LIMIT;
-use crate::load::usage::Sample;
-use crate::load::usage::Usage;
-use crate::load::usage::UsageSource;
-use crate::load::usage::own_cpu_seconds;
-use crate::load::watch::list_storm::ListStorm;
-use crate::load::watch::list_storm::Lists;
-use crate::load::watch::receivers::ReceiverStats;
-use crate::load::watch::receivers::Receivers;
-use crate::load::write::schedule::Schedule;
-use crate::load::write::writer::WriteJob;
-use crate::load::write::writer::WriteStats;
-use crate::load::write::writer::write;
 use kubefan_core::shutdown::Shutdown;
 use kubefan_core::upstream::Client;
+use tokio::time::{Instant, MissedTickBehavior, interval, sleep};
 
 use super::peak::MemoryPeak;
+use crate::load::config::{Config, Protocol};
+use crate::load::error::Error;
+use crate::load::progress::Progress;
+use crate::load::run_state::{RunState, SYNC_LIMIT};
+use crate::load::usage::{Sample, Usage, UsageSource, own_cpu_seconds};
+use crate::load::watch::list_storm::{ListStorm, Lists};
+use crate::load::watch::receivers::{ReceiverStats, Receivers};
+use crate::load::write::schedule::Schedule;
+use crate::load::write::writer::{WriteJob, WriteStats, write};
 
 /// The interval at which the progress of the writes is checked; other phases are checked five times
 /// as often.

@@ -9,35 +9,26 @@ use std::fs;
 use std::sync::Arc;
 use std::time::Duration;
 
+use kubefan_core::api::Resource;
+use kubefan_core::shutdown::Shutdown;
+use kubefan_core::upstream::{Client, Discovery};
+use measure::{Measurement, RunStats, Sources};
+use summary::{settings, summarize};
+use test_namespace::TestNamespace;
 use tokio::time::sleep;
 
 use crate::load::clock::nanoseconds;
-use crate::load::config::Config;
-use crate::load::config::Protocol;
-use crate::load::error::Error;
-use crate::load::error::with_causes;
+use crate::load::config::{Config, Protocol};
+use crate::load::error::{Error, with_causes};
 use crate::load::progress::Progress;
 use crate::load::results::environment::Environment;
-use crate::load::results::report::Report;
-use crate::load::results::report::Run;
-use crate::load::run_state::LAST_ANSWERS;
-use crate::load::run_state::RunState;
+use crate::load::results::report::{Report, Run};
+use crate::load::run_state::{LAST_ANSWERS, RunState};
 use crate::load::target;
 use crate::load::target::server_error;
 use crate::load::write::objects::Objects;
 use crate::load::write::schedule::Schedule;
 use crate::load::write::writer::WriteJob;
-use kubefan_core::api::Resource;
-use kubefan_core::shutdown::Shutdown;
-use kubefan_core::upstream::Client;
-use kubefan_core::upstream::Discovery;
-
-use measure::Measurement;
-use measure::RunStats;
-use measure::Sources;
-use summary::settings;
-use summary::summarize;
-use test_namespace::TestNamespace;
 
 /// The flag that names the second server, with which the first is compared.
 const COMPARE_FLAG: &str = "--compare";

@@ -6,15 +6,14 @@ use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 
+use kubefan_core::upstream::Client;
 use tokio::runtime::Builder;
 use tokio::sync::oneshot;
 use tokio::time::sleep;
 
-use crate::load::error::Error;
-use crate::load::error::with_causes;
+use crate::load::error::{Error, with_causes};
 use crate::load::run_state::RunState;
 use crate::load::usage::UsageSource;
-use kubefan_core::upstream::Client;
 
 /// The time between two samples of the server's memory.
 const SAMPLE_INTERVAL: Duration = Duration::from_secs(1);
@@ -78,11 +77,10 @@ async fn source(run_state: &RunState) -> Result<UsageSource, Error> {
 
 #[cfg(test)]
 mod tests {
-    use crate::load::config::Config;
-    use kubefan_core::upstream::ClientConfig;
-    use kubefan_core::upstream::Dial;
+    use kubefan_core::upstream::{ClientConfig, Dial};
 
     use super::*;
+    use crate::load::config::Config;
 
     #[tokio::test(start_paused = true)]
     async fn a_process_is_sampled_until_the_end() {

@@ -1,25 +1,19 @@
 //! Turns the results of a run into the run's part of the report.
 
-use crate::load::config::Config;
-use crate::load::config::Protocol;
-use crate::load::histogram::Histogram;
-use crate::load::results::report::Events;
-use crate::load::results::report::Run;
-use crate::load::results::report::Settings;
-use crate::load::results::report::Watches;
-use crate::load::results::report::Writes;
-use crate::load::run_state::RunState;
-use crate::load::watch::checker::DeliveryErrors;
-use crate::load::watch::receivers::ReceiverStats;
-use crate::load::watch::receivers::SlowWatchers;
-use crate::load::watch::tally::Tally;
-use crate::load::watch::watcher::WatcherStats;
-use crate::load::write::schedule::Rate;
-use crate::load::write::writer::WriteStats;
 use kubefan_core::upstream::Client;
 
 use super::measure::RunStats;
 use super::test_namespace::TestNamespace;
+use crate::load::config::{Config, Protocol};
+use crate::load::histogram::Histogram;
+use crate::load::results::report::{Events, Run, Settings, Watches, Writes};
+use crate::load::run_state::RunState;
+use crate::load::watch::checker::DeliveryErrors;
+use crate::load::watch::receivers::{ReceiverStats, SlowWatchers};
+use crate::load::watch::tally::Tally;
+use crate::load::watch::watcher::WatcherStats;
+use crate::load::write::schedule::Rate;
+use crate::load::write::writer::WriteStats;
 
 /// The settings of the run for the report, including the names and versions of the servers.
 pub(super) fn settings(

@@ -5,28 +5,17 @@ use std::time::Duration;
 use futures_util::future::join_all;
 use http::Method;
 use http_body_util::BodyExt;
-use serde_json::Value;
-use serde_json::json;
-use tokio::time::Instant;
-use tokio::time::sleep;
-use tokio::time::timeout;
-
-use crate::load::error::Error;
-use crate::load::target::invalid_path;
-use crate::load::target::json_request;
-use crate::load::target::request;
-use crate::load::target::server_error;
-use crate::load::write::objects::LOAD_TEST;
-use crate::load::write::objects::MANAGED_BY_LABEL;
-use crate::load::write::objects::Objects;
-use crate::load::write::objects::RUN_LABEL;
-use crate::load::write::objects::WITH_TEMPLATE;
 use kubefan_core::api::Resource;
 use kubefan_core::body::empty;
 use kubefan_core::shutdown::Shutdown;
 use kubefan_core::upstream;
-use kubefan_core::upstream::Client;
-use kubefan_core::upstream::Identity;
+use kubefan_core::upstream::{Client, Identity};
+use serde_json::{Value, json};
+use tokio::time::{Instant, sleep, timeout};
+
+use crate::load::error::Error;
+use crate::load::target::{invalid_path, json_request, request, server_error};
+use crate::load::write::objects::{LOAD_TEST, MANAGED_BY_LABEL, Objects, RUN_LABEL, WITH_TEMPLATE};
 
 const JSON: &str = "application/json";
 const NAMESPACES: &str = "/api/v1/namespaces";

@@ -1,10 +1,9 @@
 //! Cuts the body of a watch into frames, mostly without copying, and reads the type and the version
 //! of each frame.
 
+use kubefan_core::api::WireFormat;
 use memchr::memchr;
 use memchr::memmem::Finder;
-
-use kubefan_core::api::WireFormat;
 
 /// The size, in bytes, of the length before each protobuf message.
 const LENGTH_PREFIX: usize = 4;

@@ -6,21 +6,19 @@ use std::time::Duration;
 
 use http::Method;
 use http_body_util::BodyExt;
+use kubefan_core::body::empty;
+use kubefan_core::shutdown::Shutdown;
+use kubefan_core::upstream::Error;
 use serde::Serialize;
 use tokio::runtime::Builder;
 use tokio::sync::oneshot;
 use tokio::time::sleep;
 
+use super::slot::Slot;
 use crate::load::clock::nanoseconds;
-use crate::load::histogram::Histogram;
-use crate::load::histogram::Latency;
+use crate::load::histogram::{Histogram, Latency};
 use crate::load::run_state::RunState;
 use crate::load::target::request;
-use kubefan_core::body::empty;
-use kubefan_core::shutdown::Shutdown;
-use kubefan_core::upstream::Error;
-
-use super::slot::Slot;
 
 /// The pause after a failed list, unless the server sent `Retry-After`.
 const PAUSE: Duration = Duration::from_millis(100);
@@ -168,14 +166,13 @@ async fn list(run_state: &RunState, slot: &Slot) -> Result<(u64, u64), Error> {
 
 #[cfg(test)]
 mod tests {
+    use kubefan_core::shutdown;
+    use kubefan_core::upstream::{Client, Dial};
     use parking_lot::Mutex;
     use tokio::sync::mpsc::unbounded_channel;
 
     use super::*;
     use crate::load::config::Config;
-    use kubefan_core::shutdown;
-    use kubefan_core::upstream::Client;
-    use kubefan_core::upstream::Dial;
 
     /// Lists must not run on the thread of the writers, because decrypting and reading them would
     /// delay the acknowledgements of writes.

@@ -6,24 +6,17 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use http_body_util::BodyExt;
-use tokio::runtime::Builder;
-use tokio::sync::Semaphore;
-use tokio::sync::oneshot;
-use tokio::time::Instant;
-use tokio::time::timeout;
-
-use crate::load::config::Protocol;
-use crate::load::run_state::RunState;
 use kubefan_core::body::Body;
 use kubefan_core::shutdown::Shutdown;
+use tokio::runtime::Builder;
+use tokio::sync::{Semaphore, oneshot};
+use tokio::time::{Instant, timeout};
 
 use super::slot::Slot;
 use super::tally::Tally;
-use super::watcher::OpenOutcome;
-use super::watcher::WatcherContext;
-use super::watcher::WatcherStats;
-use super::watcher::open;
-use super::watcher::watch;
+use super::watcher::{OpenOutcome, WatcherContext, WatcherStats, open, watch};
+use crate::load::config::Protocol;
+use crate::load::run_state::RunState;
 
 /// The number of watches that a thread opens concurrently.
 const MAX_OPENING: usize = 32;

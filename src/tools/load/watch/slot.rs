@@ -1,9 +1,8 @@
 //! The connections of watchers and listing clients.
 
+use kubefan_core::upstream::{DedicatedConnection, Error, HttpVersion};
+
 use crate::load::run_state::RunState;
-use kubefan_core::upstream::DedicatedConnection;
-use kubefan_core::upstream::Error;
-use kubefan_core::upstream::HttpVersion;
 
 /// A connection that one or more clients share. It is opened on first use, and opened again after
 /// it broke.

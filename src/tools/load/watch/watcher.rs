@@ -8,28 +8,23 @@ use std::time::Duration;
 
 use http::Method;
 use http_body_util::BodyExt;
+use kubefan_core::api::WireFormat;
+use kubefan_core::body::{Body, empty};
+use kubefan_core::upstream::Error;
 use memchr::memmem;
 use parking_lot::Mutex;
 use tokio::sync::Semaphore;
-use tokio::time::Instant;
-use tokio::time::sleep;
+use tokio::time::{Instant, sleep};
 
+use super::checker::{Arrival, Checker};
+use super::frames::{FrameCutter, FrameType};
+use super::slot::Slot;
+use super::tally::Tally;
 use crate::load::config::Protocol;
 use crate::load::error::with_causes;
 use crate::load::run_state::RunState;
 use crate::load::selector::selected_objects;
 use crate::load::target::request;
-use kubefan_core::api::WireFormat;
-use kubefan_core::body::Body;
-use kubefan_core::body::empty;
-use kubefan_core::upstream::Error;
-
-use super::checker::Arrival;
-use super::checker::Checker;
-use super::frames::FrameCutter;
-use super::frames::FrameType;
-use super::slot::Slot;
-use super::tally::Tally;
 
 const FIRST_PAUSE: Duration = Duration::from_millis(100);
 const LONGEST_PAUSE: Duration = Duration::from_secs(2);

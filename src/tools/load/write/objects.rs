@@ -1,13 +1,10 @@
 //! The objects that a run creates and changes.
 
-use serde_json::Value;
-use serde_json::json;
-
-use crate::load::selector::Attribute;
-use crate::load::selector::SelectorTemplate;
 use kubefan_core::api::Resource;
+use serde_json::{Value, json};
 
 use super::marker::Marker;
+use crate::load::selector::{Attribute, SelectorTemplate};
 
 /// The label that names the program which created an object.
 pub(crate) const MANAGED_BY_LABEL: &str = "app.kubernetes.io/managed-by";
@@ -164,9 +161,10 @@ pub(crate) const WITH_TEMPLATE: &str =
 
 #[cfg(test)]
 mod tests {
+    use kubefan_core::api::GroupVersionResource;
+
     use super::*;
     use crate::load::write::marker::MarkerFinder;
-    use kubefan_core::api::GroupVersionResource;
 
     fn objects(group: &str, resource: &str, kind: &str, selector: Option<&str>) -> Objects {
         let resource = Resource {

@@ -5,28 +5,20 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use http::Method;
-use tokio::sync::Semaphore;
-use tokio::time::Instant;
-use tokio::time::sleep;
-use tokio::time::sleep_until;
-
-use crate::load::clock::nanoseconds;
-use crate::load::error::with_causes;
-use crate::load::histogram::Histogram;
-use crate::load::run_state::LAST_ANSWERS;
-use crate::load::run_state::RunState;
-use crate::load::target::json_request;
-use crate::load::watch::checker::ObjectWrites;
 use kubefan_core::shutdown::Shutdown;
-use kubefan_core::upstream::Client;
-use kubefan_core::upstream::Error;
-use kubefan_core::upstream::Identity;
-use kubefan_core::upstream::collect;
+use kubefan_core::upstream::{Client, Error, Identity, collect};
+use tokio::sync::Semaphore;
+use tokio::time::{Instant, sleep, sleep_until};
 
 use super::marker::Marker;
 use super::objects::Objects;
-use super::schedule::Schedule;
-use super::schedule::ScheduledWrite;
+use super::schedule::{Schedule, ScheduledWrite};
+use crate::load::clock::nanoseconds;
+use crate::load::error::with_causes;
+use crate::load::histogram::Histogram;
+use crate::load::run_state::{LAST_ANSWERS, RunState};
+use crate::load::target::json_request;
+use crate::load::watch::checker::ObjectWrites;
 
 const PATCH: &str = "application/merge-patch+json";
 const FIRST_PAUSE: Duration = Duration::from_millis(50);

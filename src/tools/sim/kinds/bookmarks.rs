@@ -2,7 +2,6 @@
 //! its kind, in which some fields are always present.
 
 use bytes::Bytes;
-
 use kubefan_core::api::WireFormat;
 use kubefan_core::codec::BookmarkTemplate;
 

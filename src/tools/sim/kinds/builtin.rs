@@ -2,13 +2,10 @@
 
 use std::sync::Arc;
 
+use kubefan_core::api::{
+    FieldValue, GroupVersionResource, Resource, SelectableField, SelectableFields,
+};
 use serde_json::Value;
-
-use kubefan_core::api::FieldValue;
-use kubefan_core::api::GroupVersionResource;
-use kubefan_core::api::Resource;
-use kubefan_core::api::SelectableField;
-use kubefan_core::api::SelectableFields;
 
 /// A served kind, as discovery describes it.
 #[derive(Clone, Debug)]

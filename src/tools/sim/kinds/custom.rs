@@ -5,16 +5,12 @@
 
 use std::sync::Arc;
 
-use serde_json::Value;
-use serde_json::json;
-
-use crate::sim::metadata;
-use kubefan_core::api::GroupVersionResource;
-use kubefan_core::api::Resource;
-use kubefan_core::api::SelectableFields;
+use kubefan_core::api::{GroupVersionResource, Resource, SelectableFields};
+use serde_json::{Value, json};
 
 use super::builtin;
 use super::builtin::Kind;
+use crate::sim::metadata;
 
 /// The kind that a CustomResourceDefinition defines; `None` if the definition is incomplete.
 pub(crate) fn kind(definition: &Value) -> Option<Kind> {

@@ -2,10 +2,8 @@
 
 use std::collections::BTreeMap;
 
-use serde_json::Value;
-use serde_json::json;
-
 use kubefan_core::api::Status;
+use serde_json::{Value, json};
 
 use super::builtin::Kind;
 use super::openapi;

@@ -6,8 +6,5 @@ pub(super) mod custom;
 pub(super) mod discovery;
 mod openapi;
 
-pub(super) use builtin::Kind;
-pub(super) use builtin::builtin;
-pub(super) use builtin::definitions;
-pub(super) use builtin::namespaces;
+pub(super) use builtin::{Kind, builtin, definitions, namespaces};
 pub(super) use openapi::remove_unknown_fields;

@@ -6,9 +6,7 @@
 use std::collections::BTreeSet;
 use std::sync::LazyLock;
 
-use serde_json::Map;
-use serde_json::Value;
-use serde_json::json;
+use serde_json::{Map, Value, json};
 
 use super::builtin::Kind;
 

@@ -7,27 +7,14 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use http::Response;
-use tokio::time::Instant;
-
-use kubefan_core::api::ContinueToken;
-use kubefan_core::api::GetOptions;
-use kubefan_core::api::ListOptions;
-use kubefan_core::api::ListRequest;
-use kubefan_core::api::Malformed;
-use kubefan_core::api::Query;
-use kubefan_core::api::ResourceVersion;
-use kubefan_core::api::SelectableFields;
-use kubefan_core::api::Status;
-use kubefan_core::api::request_timeout;
-
+use kubefan_core::api::{
+    ContinueToken, GetOptions, ListOptions, ListRequest, Malformed, Query, ResourceVersion,
+    SelectableFields, Status, request_timeout,
+};
 use kubefan_core::codec::Representation;
 use kubefan_core::shutdown::Shutdown;
-use kubefan_proxy::server::Body;
-use kubefan_proxy::server::Collection;
-use kubefan_proxy::server::Miss;
-use kubefan_proxy::server::Reason;
-use kubefan_proxy::server::RequestInfo;
-use kubefan_proxy::server::read_authoritative;
+use kubefan_proxy::server::{Body, Collection, Miss, Reason, RequestInfo, read_authoritative};
+use tokio::time::Instant;
 
 /// How long a read waits for a resource version in the future; the API server waits equally long.
 const FUTURE_WAIT: Duration = Duration::from_secs(3);

@@ -1,28 +1,20 @@
 //! The forms of answers: whole objects, Tables, or metadata only. All of them are JSON.
 
 use std::pin::Pin;
-use std::task::Context;
-use std::task::Poll;
+use std::task::{Context, Poll};
 
 use bytes::Bytes;
 use http::Response;
 use http_body::Frame;
 use http_body_util::BodyExt;
+use kubefan_core::api::{Resource, Status, WireFormat};
+use kubefan_core::codec;
+use kubefan_core::codec::{FrameSplitter, MetaVersion, Negotiated, ReadVerb, Representation, View};
+use kubefan_proxy::server;
+use kubefan_proxy::server::Body;
 
 use crate::sim::kinds::Kind;
 use crate::sim::refusal;
-use kubefan_core::api::Resource;
-use kubefan_core::api::Status;
-use kubefan_core::api::WireFormat;
-use kubefan_core::codec;
-use kubefan_core::codec::FrameSplitter;
-use kubefan_core::codec::MetaVersion;
-use kubefan_core::codec::Negotiated;
-use kubefan_core::codec::ReadVerb;
-use kubefan_core::codec::Representation;
-use kubefan_core::codec::View;
-use kubefan_proxy::server;
-use kubefan_proxy::server::Body;
 
 /// The maximum length of a frame in bytes; longer than any object that the simulator accepts.
 const FRAME_LIMIT: usize = 64 << 20;

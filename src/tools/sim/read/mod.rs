@@ -8,28 +8,16 @@ mod tables;
 use std::borrow::Cow;
 use std::sync::Arc;
 
-use http::HeaderMap;
-use http::Method;
-use http::Response;
-
-use crate::sim::Simulator;
-use crate::sim::kinds;
-use crate::sim::layout;
-use crate::sim::refusal;
-use crate::sim::store::collection::ServedKind;
-use kubefan_core::api::ListOptions;
-use kubefan_core::api::Query;
-use kubefan_core::api::Resource;
-use kubefan_core::api::Status;
-use kubefan_core::api::WireFormat;
-use kubefan_core::codec::Printer;
-use kubefan_core::codec::ReadVerb;
-use kubefan_proxy::server;
-use kubefan_proxy::server::Body;
-use kubefan_proxy::server::RequestInfo;
-
 use forms::Form;
+use http::{HeaderMap, Method, Response};
+use kubefan_core::api::{ListOptions, Query, Resource, Status, WireFormat};
+use kubefan_core::codec::{Printer, ReadVerb};
+use kubefan_proxy::server;
+use kubefan_proxy::server::{Body, RequestInfo};
 use tables::Table;
+
+use crate::sim::store::collection::ServedKind;
+use crate::sim::{Simulator, kinds, layout, refusal};
 
 impl Simulator {
     /// Answers the `get`, `list` or `watch` that `info` describes.

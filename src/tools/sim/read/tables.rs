@@ -4,27 +4,16 @@ use std::sync::Arc;
 use std::time::SystemTime;
 
 use bytes::Bytes;
+use kubefan_core::api::{Object, Query, Resource, Status, WatchEvent, WireFormat};
+use kubefan_core::codec;
+use kubefan_core::codec::{
+    Decoder, IncludeObject, ListMetadata, MetaVersion, Printer, RowObject, TableWriter,
+};
 use serde_json::Value;
 
-use crate::sim::kinds::Kind;
-use crate::sim::metadata;
-use crate::sim::print;
-use kubefan_core::api::Object;
-use kubefan_core::api::Query;
-use kubefan_core::api::Resource;
-use kubefan_core::api::Status;
-use kubefan_core::api::WatchEvent;
-use kubefan_core::api::WireFormat;
-use kubefan_core::codec;
-use kubefan_core::codec::Decoder;
-use kubefan_core::codec::IncludeObject;
-use kubefan_core::codec::ListMetadata;
-use kubefan_core::codec::MetaVersion;
-use kubefan_core::codec::Printer;
-use kubefan_core::codec::RowObject;
-use kubefan_core::codec::TableWriter;
-
 use super::forms::Converter;
+use crate::sim::kinds::Kind;
+use crate::sim::{metadata, print};
 
 /// The form of Table that a request asks for.
 pub(crate) struct Table {

@@ -4,28 +4,18 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use kubefan_core::api::{
+    EventType, FieldSelector, Object, ObjectKey, Resource, ResourceVersion, SelectableFields,
+    Selection, Status, WireFormat,
+};
+use kubefan_core::cache;
+use kubefan_core::cache::{EpochCause, Reader, Writer};
+use kubefan_core::codec::{Decoder, Encoder};
+use kubefan_proxy::server;
 use serde_json::Value;
 
-use crate::sim::kinds::Kind;
-use crate::sim::kinds::bookmarks;
+use crate::sim::kinds::{Kind, bookmarks};
 use crate::sim::print;
-use kubefan_core::api::EventType;
-use kubefan_core::api::FieldSelector;
-use kubefan_core::api::Object;
-use kubefan_core::api::ObjectKey;
-use kubefan_core::api::Resource;
-use kubefan_core::api::ResourceVersion;
-use kubefan_core::api::SelectableFields;
-use kubefan_core::api::Selection;
-use kubefan_core::api::Status;
-use kubefan_core::api::WireFormat;
-use kubefan_core::cache;
-use kubefan_core::cache::EpochCause;
-use kubefan_core::cache::Reader;
-use kubefan_core::cache::Writer;
-use kubefan_core::codec::Decoder;
-use kubefan_core::codec::Encoder;
-use kubefan_proxy::server;
 
 /// The age up to which events are kept, as in the API server, unless the history is compacted.
 const RETENTION_AGE: Duration = Duration::from_secs(300);

@@ -5,21 +5,13 @@ pub(super) mod collection;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use collection::{Collection, ServedKind};
+use kubefan_core::api::{EventType, GroupVersionResource, ObjectKey, ResourceVersion, Status};
 use parking_lot::Mutex;
 use serde_json::Value;
 
-use crate::sim::kinds;
-use crate::sim::kinds::Kind;
-use crate::sim::kinds::custom;
-use crate::sim::metadata;
-use kubefan_core::api::EventType;
-use kubefan_core::api::GroupVersionResource;
-use kubefan_core::api::ObjectKey;
-use kubefan_core::api::ResourceVersion;
-use kubefan_core::api::Status;
-
-use collection::Collection;
-use collection::ServedKind;
+use crate::sim::kinds::{Kind, custom};
+use crate::sim::{kinds, metadata};
 
 /// The initial value of the revision counter. It is not small, because small versions look like
 /// mistakes.

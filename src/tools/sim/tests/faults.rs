@@ -5,25 +5,19 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use bytes::Bytes;
-use http::Method;
-use http::Request;
+use http::{Method, Request};
 use http_body_util::BodyExt;
+use kubefan_core::api::GroupVersionResource;
+use kubefan_core::telemetry::Registry;
+use kubefan_proxy::server::{Body, full};
 use proptest::prelude::*;
-use serde_json::Value;
-use serde_json::json;
+use serde_json::{Value, json};
 use tokio::time::timeout;
 
+use super::support::{get, send, simulator};
 use crate::sim::Simulator;
 use crate::sim::admin::Admin;
 use crate::sim::faults::WatchFault;
-use kubefan_core::api::GroupVersionResource;
-use kubefan_core::telemetry::Registry;
-use kubefan_proxy::server::Body;
-use kubefan_proxy::server::full;
-
-use super::support::get;
-use super::support::send;
-use super::support::simulator;
 
 const CONFIG_MAPS: &str = "/api/v1/namespaces/default/configmaps";
 

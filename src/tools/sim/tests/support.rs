@@ -1,15 +1,14 @@
 //! Helpers for the tests: a simulator, and requests to it.
 
 use bytes::Bytes;
-use http::Method;
-use http::Request;
+use http::{Method, Request};
 use http_body_util::BodyExt;
-use serde_json::Value;
-
-use crate::sim::Simulator;
 use kubefan_core::shutdown;
 use kubefan_core::shutdown::Shutdown;
 use kubefan_proxy::server::full;
+use serde_json::Value;
+
+use crate::sim::Simulator;
 
 pub(super) fn simulator() -> Simulator {
     Simulator::new(Shutdown::new(shutdown::Config::default()))

@@ -1,18 +1,12 @@
 //! Tests of each verb, of definitions and of discovery.
 
-use http::Method;
-use http::Request;
-use serde_json::Value;
-use serde_json::json;
+use http::{Method, Request};
+use kubefan_proxy::server::full;
+use serde_json::{Value, json};
 
+use super::support::{Answer, get, send, simulator};
 use crate::sim::Simulator;
 use crate::sim::kinds::discovery::AGGREGATED;
-use kubefan_proxy::server::full;
-
-use super::support::Answer;
-use super::support::get;
-use super::support::send;
-use super::support::simulator;
 
 async fn post(simulator: &Simulator, path: &str, object: Value) -> Answer {
     let body = object.to_string();

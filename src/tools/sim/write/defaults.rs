@@ -1,12 +1,9 @@
 //! The few defaults that clients need for a complete display: phases, types, replica counts.
 
 use rand::Rng;
-use serde_json::Map;
-use serde_json::Value;
-use serde_json::json;
+use serde_json::{Map, Value, json};
 
-use crate::sim::kinds::Kind;
-use crate::sim::kinds::custom;
+use crate::sim::kinds::{Kind, custom};
 
 /// Sets the defaults of a new object of `kind`.
 pub(crate) fn fill_defaults(kind: &Kind, object: &mut Value) {

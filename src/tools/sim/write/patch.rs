@@ -1,13 +1,11 @@
 //! The three supported patch formats.
 
 use json_patch::Patch;
+use kubefan_core::api::{Resource, Status};
 use serde_json::Value;
 
-use crate::sim::refusal;
-use kubefan_core::api::Resource;
-use kubefan_core::api::Status;
-
 use super::strategic;
+use crate::sim::refusal;
 
 /// The format of a patch, which its `Content-Type` names.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -132,9 +130,7 @@ mod tests {
 
     #[test]
     fn each_format_is_applied() {
-        use PatchFormat::Json;
-        use PatchFormat::Merge;
-        use PatchFormat::Strategic;
+        use PatchFormat::{Json, Merge, Strategic};
         let object = json!({"metadata": {"labels": {"a": "1", "b": "2"}}, "spec": {"l": [1, 2]}});
         let rows = [
             (

@@ -1,30 +1,19 @@
 //! Executes writing requests on the store.
 
 use bytes::Bytes;
-use http::HeaderMap;
-use http::StatusCode;
-use http::header;
+use http::{HeaderMap, StatusCode, header};
 use http_body_util::BodyExt;
+use kubefan_core::api::{ListOptions, Query, Status};
+use kubefan_core::codec::protobuf_to_json;
+use kubefan_proxy::server::{Body, RequestInfo};
 use serde_json::Value;
 
-use crate::sim::Simulator;
-use crate::sim::kinds;
-use crate::sim::refusal;
-use crate::sim::store::WriteOptions;
-use crate::sim::store::WriteTarget;
-use kubefan_core::api::ListOptions;
-use kubefan_core::api::Query;
-use kubefan_core::api::Status;
-use kubefan_core::codec::protobuf_to_json;
-use kubefan_proxy::server::Body;
-use kubefan_proxy::server::RequestInfo;
-
-use super::patch;
 use super::rules::ObjectPart;
-use super::subresources;
-use super::unknown_fields;
 use super::unknown_fields::FieldValidation;
 use super::verbs::Preconditions;
+use super::{patch, subresources, unknown_fields};
+use crate::sim::store::{WriteOptions, WriteTarget};
+use crate::sim::{Simulator, kinds, refusal};
 
 /// The maximum size of a request body in bytes, as in the API server.
 const BODY_LIMIT: usize = 3 << 20;

@@ -1,14 +1,11 @@
 //! The rules for objects that clients send, and the fields that clients cannot change.
 
-use serde_json::Value;
-use serde_json::json;
+use kubefan_core::api::{Resource, Status};
+use serde_json::{Value, json};
 
 use crate::sim::kinds::Kind;
-use crate::sim::metadata;
-use crate::sim::refusal;
 use crate::sim::store::WriteTarget;
-use kubefan_core::api::Resource;
-use kubefan_core::api::Status;
+use crate::sim::{metadata, refusal};
 
 /// The part of an object that an update may change.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

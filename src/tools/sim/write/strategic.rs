@@ -1,11 +1,9 @@
 //! Strategic merge patches, which merge some lists by key and contain directives.
 
-use serde_json::Map;
-use serde_json::Value;
+use kubefan_core::api::{Resource, Status};
+use serde_json::{Map, Value};
 
 use crate::sim::kinds;
-use kubefan_core::api::Resource;
-use kubefan_core::api::Status;
 
 /// How a patch changes a list.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

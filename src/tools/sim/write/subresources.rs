@@ -1,17 +1,12 @@
 //! The `scale` subresource, and the reviews with which clients ask about their own identity and
 //! permissions.
 
-use serde_json::Value;
-use serde_json::json;
-
-use crate::sim::metadata;
-use crate::sim::refusal;
-use crate::sim::store::State;
-use crate::sim::store::WriteOptions;
-use crate::sim::store::WriteTarget;
 use kubefan_core::api::Status;
+use serde_json::{Value, json};
 
 use super::rules::ObjectPart;
+use crate::sim::store::{State, WriteOptions, WriteTarget};
+use crate::sim::{metadata, refusal};
 
 impl State {
     /// The Scale of the object `target`.

@@ -1,8 +1,8 @@
 //! What happens to fields that a kind does not have: `fieldValidation` of a write.
 
+use kubefan_core::api::{Query, Status};
+
 use crate::sim::kinds::Kind;
-use kubefan_core::api::Query;
-use kubefan_core::api::Status;
 
 /// What a write with unknown fields gets. They are removed in any case.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

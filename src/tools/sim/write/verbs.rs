@@ -1,23 +1,14 @@
 //! Create, update and delete, with the rules that all kinds share.
 
-use serde_json::Value;
-use serde_json::json;
+use kubefan_core::api::{EventType, Selection, Status};
+use serde_json::{Value, json};
 use uuid::Uuid;
 
-use crate::sim::kinds;
-use crate::sim::kinds::custom;
-use crate::sim::metadata;
-use crate::sim::refusal;
-use crate::sim::store::State;
-use crate::sim::store::WriteOptions;
-use crate::sim::store::WriteTarget;
-use kubefan_core::api::EventType;
-use kubefan_core::api::Selection;
-use kubefan_core::api::Status;
-
-use super::defaults;
-use super::rules;
 use super::rules::ObjectPart;
+use super::{defaults, rules};
+use crate::sim::kinds::custom;
+use crate::sim::store::{State, WriteOptions, WriteTarget};
+use crate::sim::{kinds, metadata, refusal};
 
 /// The preconditions of a DELETE; `None` if a field is not checked.
 #[derive(Clone, Debug, Default)]

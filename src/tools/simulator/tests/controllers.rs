@@ -3,28 +3,19 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use k8s_openapi::api::core::v1::ConfigMap;
-use k8s_openapi::api::core::v1::Secret;
+use k8s_openapi::api::core::v1::{ConfigMap, Secret};
 use kube::Api;
 use kube::api::PostParams;
+use kubefan::controller::{Action, Controller, Request};
+use kubefan::manager::Manager;
+use kubefan::shared_informer::{Change, Config, Factory};
+use kubefan_core::shutdown::{Outcome, Shutdown};
+use kubefan_core::{informer, shutdown};
 use tokio::sync::Notify;
 use tokio::time::timeout;
 
 use super::map;
-use crate::simulator::ApiServer;
-use crate::simulator::RequestFault;
-use crate::simulator::WatchFault;
-use kubefan::controller::Action;
-use kubefan::controller::Controller;
-use kubefan::controller::Request;
-use kubefan::manager::Manager;
-use kubefan::shared_informer::Change;
-use kubefan::shared_informer::Config;
-use kubefan::shared_informer::Factory;
-use kubefan_core::informer;
-use kubefan_core::shutdown;
-use kubefan_core::shutdown::Outcome;
-use kubefan_core::shutdown::Shutdown;
+use crate::simulator::{ApiServer, RequestFault, WatchFault};
 
 const STEP: Duration = Duration::from_secs(600);
 

@@ -3,39 +3,21 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use http::Request;
-use http::Response;
-use http::StatusCode;
-use k8s_openapi::api::core::v1::ConfigMap;
-use k8s_openapi::api::core::v1::Secret;
+use http::{Request, Response, StatusCode};
+use k8s_openapi::api::core::v1::{ConfigMap, Secret};
 use kube::client::Body;
+use kubefan::shared_informer::{Change, Changes, Config, Factory, IndexError};
+use kubefan_core::api::{GroupVersionResource, Selection, Status};
+use kubefan_core::informer::{Hooks, Informer, InformerSet, LiveRestMapper, StartError};
+use kubefan_core::shutdown::{Outcome, Shutdown};
+use kubefan_core::upstream::Client;
+use kubefan_core::{informer, shutdown};
 use parking_lot::Mutex;
-use tokio::time::Instant;
-use tokio::time::sleep;
-use tokio::time::timeout;
-use tower::BoxError;
-use tower::service_fn;
+use tokio::time::{Instant, sleep, timeout};
+use tower::{BoxError, service_fn};
 
 use super::map;
 use crate::simulator::ApiServer;
-use kubefan::shared_informer::Change;
-use kubefan::shared_informer::Changes;
-use kubefan::shared_informer::Config;
-use kubefan::shared_informer::Factory;
-use kubefan::shared_informer::IndexError;
-use kubefan_core::api::GroupVersionResource;
-use kubefan_core::api::Selection;
-use kubefan_core::api::Status;
-use kubefan_core::informer;
-use kubefan_core::informer::Hooks;
-use kubefan_core::informer::Informer;
-use kubefan_core::informer::InformerSet;
-use kubefan_core::informer::LiveRestMapper;
-use kubefan_core::informer::StartError;
-use kubefan_core::shutdown;
-use kubefan_core::shutdown::Outcome;
-use kubefan_core::shutdown::Shutdown;
-use kubefan_core::upstream::Client;
 
 const MINUTE: Duration = Duration::from_secs(60);
 

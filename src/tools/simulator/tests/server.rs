@@ -1,21 +1,14 @@
 //! The simulator as its users see it: over a socket, and without one.
 
-use k8s_openapi::api::core::v1::ConfigMap;
-use k8s_openapi::api::core::v1::Namespace;
+use k8s_openapi::api::core::v1::{ConfigMap, Namespace};
 use kube::Api;
-use kube::api::DeleteParams;
-use kube::api::PostParams;
-use kube::core::ApiResource;
-use kube::core::DynamicObject;
-use kube::core::GroupVersionKind;
+use kube::api::{DeleteParams, PostParams};
+use kube::core::{ApiResource, DynamicObject, GroupVersionKind};
+use kubefan_core::upstream::{Client, ClientConfig};
 use serde_json::json;
 
 use super::map;
-use crate::simulator::ApiServer;
-use crate::simulator::DefinitionError;
-use crate::simulator::RequestFault;
-use kubefan_core::upstream::Client;
-use kubefan_core::upstream::ClientConfig;
+use crate::simulator::{ApiServer, DefinitionError, RequestFault};
 
 const WIDGETS: &str = "
 apiVersion: apiextensions.k8s.io/v1

@@ -2,25 +2,12 @@
 
 use std::collections::BTreeMap;
 
-use crate::workload::build::AGE;
-use crate::workload::build::Builder;
-use crate::workload::build::DAY;
-use crate::workload::build::KUBE_SYSTEM;
-use crate::workload::build::numbered;
-use crate::workload::cluster::Container;
-use crate::workload::cluster::Contents;
-use crate::workload::cluster::Deployment;
-use crate::workload::cluster::DeploymentStatus;
-use crate::workload::cluster::EndpointSlice;
-use crate::workload::cluster::Identity;
-use crate::workload::cluster::Owner;
-use crate::workload::cluster::Phase;
-use crate::workload::cluster::ReplicaSet;
-use crate::workload::cluster::Service;
-use crate::workload::cluster::Template;
-use crate::workload::names;
-use crate::workload::perform;
-use crate::workload::records;
+use crate::workload::build::{AGE, Builder, DAY, KUBE_SYSTEM, numbered};
+use crate::workload::cluster::{
+    Container, Contents, Deployment, DeploymentStatus, EndpointSlice, Identity, Owner, Phase,
+    ReplicaSet, Service, Template,
+};
+use crate::workload::{names, perform, records};
 
 /// The numbers of replicas from which each deployment's number is picked.
 const REPLICAS: [usize; 12] = [1, 2, 2, 2, 3, 3, 3, 4, 5, 6, 8, 12];

@@ -3,25 +3,15 @@
 mod apps;
 mod system;
 
-use std::collections::BTreeMap;
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 
-use crate::workload::Config;
-use crate::workload::activity;
 use crate::workload::clock::Clock;
-use crate::workload::cluster::Cluster;
-use crate::workload::cluster::ConfigMap;
-use crate::workload::cluster::Contents;
-use crate::workload::cluster::Identity;
-use crate::workload::cluster::Lease;
-use crate::workload::cluster::Node;
-use crate::workload::cluster::Secret;
+use crate::workload::cluster::{Cluster, ConfigMap, Contents, Identity, Lease, Node, Secret};
 use crate::workload::dice::Dice;
-use crate::workload::names;
-use crate::workload::records;
+use crate::workload::{Config, activity, names, records};
 
 const DAY: i64 = 86_400;
 const MICROS: i64 = 1_000_000;

@@ -1,21 +1,10 @@
 //! Builds pods, and their owners other than deployments: daemon sets and jobs.
 
-use crate::workload::Config;
-use crate::workload::build::AGE;
-use crate::workload::build::Builder;
-use crate::workload::build::DAY;
-use crate::workload::build::KUBE_SYSTEM;
-use crate::workload::cluster::Contents;
-use crate::workload::cluster::CronJob;
-use crate::workload::cluster::DaemonSet;
-use crate::workload::cluster::Job;
-use crate::workload::cluster::JobStatus;
-use crate::workload::cluster::Owner;
-use crate::workload::cluster::Phase;
-use crate::workload::cluster::Template;
-use crate::workload::names;
-use crate::workload::perform;
-use crate::workload::records;
+use crate::workload::build::{AGE, Builder, DAY, KUBE_SYSTEM};
+use crate::workload::cluster::{
+    Contents, CronJob, DaemonSet, Job, JobStatus, Owner, Phase, Template,
+};
+use crate::workload::{Config, names, perform, records};
 
 const PODS_PER_FINISHED_JOB: usize = 80;
 const PROXY: &str = "kube-proxy";

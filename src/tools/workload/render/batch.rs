@@ -1,15 +1,10 @@
 //! Renders cron jobs and jobs.
 
-use serde_json::Value;
-use serde_json::json;
+use serde_json::{Value, json};
 
 use crate::workload::clock::time;
-use crate::workload::cluster::Cluster;
-use crate::workload::cluster::CronJob;
-use crate::workload::cluster::Job;
-use crate::workload::cluster::JobStatus;
-use crate::workload::render::controllers::app_labels;
-use crate::workload::render::controllers::job_labels;
+use crate::workload::cluster::{Cluster, CronJob, Job, JobStatus};
+use crate::workload::render::controllers::{app_labels, job_labels};
 use crate::workload::render::metadata::Draft;
 use crate::workload::render::pod_template::pod_template;
 

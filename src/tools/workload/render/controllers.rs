@@ -1,15 +1,9 @@
 //! Renders deployments, replica sets and daemon sets, and the labels that connect them.
 
-use serde_json::Value;
-use serde_json::json;
+use serde_json::{Value, json};
 
 use crate::workload::clock::time;
-use crate::workload::cluster::Cluster;
-use crate::workload::cluster::DaemonSet;
-use crate::workload::cluster::Deployment;
-use crate::workload::cluster::Job;
-use crate::workload::cluster::ReplicaSet;
-use crate::workload::cluster::Template;
+use crate::workload::cluster::{Cluster, DaemonSet, Deployment, Job, ReplicaSet, Template};
 use crate::workload::render::metadata::Draft;
 use crate::workload::render::pod_template::pod_template;
 

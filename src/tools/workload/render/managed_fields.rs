@@ -1,7 +1,6 @@
 //! Builds the `fieldsV1` of an object, which lists its fields and the merge keys of its lists.
 
-use serde_json::Map;
-use serde_json::Value;
+use serde_json::{Map, Value};
 
 /// The members of `metadata` that have a field manager.
 const METADATA: [&str; 4] = ["annotations", "generateName", "labels", "ownerReferences"];

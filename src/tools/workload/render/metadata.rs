@@ -1,8 +1,6 @@
 //! Builds the parts that all objects share: type, metadata and managed fields.
 
-use serde_json::Map;
-use serde_json::Value;
-use serde_json::json;
+use serde_json::{Map, Value, json};
 
 use crate::workload::clock::time;
 use crate::workload::cluster::Identity;

@@ -12,8 +12,7 @@ mod small;
 
 use serde_json::Value;
 
-use crate::workload::cluster::Cluster;
-use crate::workload::cluster::Id;
+use crate::workload::cluster::{Cluster, Id};
 use crate::workload::operation::ObjectPath;
 
 impl Cluster {

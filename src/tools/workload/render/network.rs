@@ -1,13 +1,9 @@
 //! Renders services and endpoint slices.
 
-use serde_json::Value;
-use serde_json::json;
+use serde_json::{Value, json};
 
 use crate::workload::clock::time;
-use crate::workload::cluster::Cluster;
-use crate::workload::cluster::Endpoint;
-use crate::workload::cluster::EndpointSlice;
-use crate::workload::cluster::Service;
+use crate::workload::cluster::{Cluster, Endpoint, EndpointSlice, Service};
 use crate::workload::names;
 use crate::workload::render::metadata::Draft;
 use crate::workload::render::node;

@@ -1,7 +1,6 @@
 //! Renders nodes.
 
-use serde_json::Value;
-use serde_json::json;
+use serde_json::{Value, json};
 
 use crate::workload::clock::time;
 use crate::workload::cluster::Node;

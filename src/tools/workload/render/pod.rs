@@ -1,22 +1,12 @@
 //! Renders pods.
 
-use serde_json::Map;
-use serde_json::Value;
-use serde_json::json;
+use serde_json::{Map, Value, json};
 
 use crate::workload::clock::time;
-use crate::workload::cluster::Cluster;
-use crate::workload::cluster::Container;
-use crate::workload::cluster::Identity;
-use crate::workload::cluster::Owner;
-use crate::workload::cluster::Phase;
-use crate::workload::cluster::Pod;
-use crate::workload::cluster::Template;
+use crate::workload::cluster::{Cluster, Container, Identity, Owner, Phase, Pod, Template};
 use crate::workload::names;
-use crate::workload::render::controllers;
 use crate::workload::render::metadata::Draft;
-use crate::workload::render::node;
-use crate::workload::render::pod_template;
+use crate::workload::render::{controllers, node, pod_template};
 
 /// The data that a pod gets from its owner.
 struct Origin<'a> {

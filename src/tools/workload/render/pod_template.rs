@@ -1,10 +1,8 @@
 //! Renders the pod templates of workload controllers.
 
-use serde_json::Value;
-use serde_json::json;
+use serde_json::{Value, json};
 
-use crate::workload::cluster::Container;
-use crate::workload::cluster::Template;
+use crate::workload::cluster::{Container, Template};
 
 /// The spec of a pod before scheduling, with defaults.
 pub(super) fn pod_spec(template: &Template, tag: &str) -> Value {

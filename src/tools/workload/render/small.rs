@@ -1,17 +1,9 @@
 //! Renders namespaces, leases, service accounts, config maps, secrets and Events.
 
-use serde_json::Value;
-use serde_json::json;
+use serde_json::{Value, json};
 
-use crate::workload::clock::micro_time;
-use crate::workload::clock::time;
-use crate::workload::cluster::Cluster;
-use crate::workload::cluster::ConfigMap;
-use crate::workload::cluster::Contents;
-use crate::workload::cluster::Event;
-use crate::workload::cluster::Identity;
-use crate::workload::cluster::Lease;
-use crate::workload::cluster::Secret;
+use crate::workload::clock::{micro_time, time};
+use crate::workload::cluster::{Cluster, ConfigMap, Contents, Event, Identity, Lease, Secret};
 use crate::workload::render::metadata::Draft;
 
 /// The number of routes in a settings file, one per line.

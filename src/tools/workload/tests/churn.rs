@@ -5,13 +5,8 @@ use std::hash::Hasher;
 
 use serde_json::Value;
 
-use crate::workload::Operation;
-use crate::workload::Workload;
-
-use super::support::Store;
-use super::support::churn;
-use super::support::start;
-use super::support::workload;
+use super::support::{Store, churn, start, workload};
+use crate::workload::{Operation, Workload};
 
 const OPERATIONS: usize = 10_000;
 

@@ -1,29 +1,18 @@
 //! Tests of the initial cluster.
 
-use k8s_openapi::api::apps::v1::DaemonSet;
-use k8s_openapi::api::apps::v1::Deployment;
-use k8s_openapi::api::apps::v1::ReplicaSet;
-use k8s_openapi::api::batch::v1::CronJob;
-use k8s_openapi::api::batch::v1::Job;
+use k8s_openapi::api::apps::v1::{DaemonSet, Deployment, ReplicaSet};
+use k8s_openapi::api::batch::v1::{CronJob, Job};
 use k8s_openapi::api::coordination::v1::Lease;
-use k8s_openapi::api::core::v1::ConfigMap;
-use k8s_openapi::api::core::v1::Event;
-use k8s_openapi::api::core::v1::Namespace;
-use k8s_openapi::api::core::v1::Node;
-use k8s_openapi::api::core::v1::Pod;
-use k8s_openapi::api::core::v1::Secret;
-use k8s_openapi::api::core::v1::Service;
-use k8s_openapi::api::core::v1::ServiceAccount;
+use k8s_openapi::api::core::v1::{
+    ConfigMap, Event, Namespace, Node, Pod, Secret, Service, ServiceAccount,
+};
 use k8s_openapi::api::discovery::v1::EndpointSlice;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 
+use super::support::{Store, churn, workload};
 use crate::workload::Operation;
-
-use super::support::Store;
-use super::support::churn;
-use super::support::workload;
 
 const KIB: usize = 1024;
 

@@ -1,16 +1,11 @@
 //! Helpers for the tests: a workload of a given size, and a store that applies operations.
 
 use std::collections::BTreeMap;
-use std::time::Duration;
-use std::time::SystemTime;
-use std::time::UNIX_EPOCH;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use serde_json::Value;
 
-use crate::workload::Config;
-use crate::workload::ObjectPath;
-use crate::workload::Operation;
-use crate::workload::Workload;
+use crate::workload::{Config, ObjectPath, Operation, Workload};
 
 /// The time between two operations of [`churn`].
 const STEP: Duration = Duration::from_millis(50);

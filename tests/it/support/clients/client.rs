@@ -4,24 +4,15 @@
 use std::fmt;
 
 use bytes::Bytes;
-use http::HeaderMap;
-use http::Method;
-use http::Request;
-use http::Response;
-use http::StatusCode;
-use http_body_util::BodyExt;
-use http_body_util::Full;
+use http::{HeaderMap, Method, Request, Response, StatusCode};
+use http_body_util::{BodyExt, Full};
 use hyper::body::Incoming;
 use hyper_util::client::legacy;
-use hyper_util::rt::TokioExecutor;
-use hyper_util::rt::TokioTimer;
+use hyper_util::rt::{TokioExecutor, TokioTimer};
 use serde_json::Value;
 
 use crate::support::clients::connector::Connector;
-use crate::support::clients::frames::Format;
-use crate::support::clients::frames::List;
-use crate::support::clients::frames::WatchReader;
-use crate::support::clients::frames::decode_list;
+use crate::support::clients::frames::{Format, List, WatchReader, decode_list};
 
 /// A complete response: the head and the whole body.
 #[derive(Debug)]

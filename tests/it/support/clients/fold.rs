@@ -2,9 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use crate::support::clients::frames::Event;
-use crate::support::clients::frames::Item;
-use crate::support::clients::frames::List;
+use crate::support::clients::frames::{Event, Item, List};
 
 /// The state of a client after the list and the watch events that it has received.
 #[derive(Clone, Debug, Default)]

@@ -1,9 +1,7 @@
 //! Decodes lists and watch events in both wire formats. It does not use kubefan's codec, because a
 //! test with that codec could not find the codec's mistakes.
 
-use bytes::Buf;
-use bytes::Bytes;
-use bytes::BytesMut;
+use bytes::{Buf, Bytes, BytesMut};
 use http::HeaderMap;
 use http_body_util::BodyExt;
 use hyper::body::Incoming;

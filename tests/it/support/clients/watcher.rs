@@ -11,9 +11,7 @@ use tokio::time::sleep;
 
 use crate::support::clients::client::Client;
 use crate::support::clients::fold::Fold;
-use crate::support::clients::frames::Format;
-use crate::support::clients::frames::List;
-use crate::support::clients::frames::decode_list;
+use crate::support::clients::frames::{Format, List, decode_list};
 use crate::support::poll::eventually;
 
 /// How a watcher gets its initial objects.

@@ -1,33 +1,24 @@
 //! A real kube-apiserver and its etcd on loopback.
 
-use std::fs;
 use std::fs::File;
 use std::net::TcpListener;
-use std::path::Path;
-use std::path::PathBuf;
-use std::process::Command;
-use std::process::Stdio;
-use std::sync::LazyLock;
-use std::sync::OnceLock;
-use std::sync::atomic::AtomicU16;
-use std::sync::atomic::Ordering;
-use std::thread;
-use std::time::Duration;
-use std::time::SystemTime;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::sync::atomic::{AtomicU16, Ordering};
+use std::sync::{LazyLock, OnceLock};
+use std::time::{Duration, SystemTime};
+use std::{fs, thread};
 
-use http::HeaderMap;
-use http::Method;
+use http::{HeaderMap, Method};
 use parking_lot::Mutex;
-use serde_json::Value;
-use serde_json::json;
+use serde_json::{Value, json};
 use tempfile::TempDir;
 
 use crate::support::clients::client::Client;
 use crate::support::clients::connector::Connector;
 use crate::support::poll::eventually;
 use crate::support::programs::assets::Assets;
-use crate::support::programs::certificates::Authority;
-use crate::support::programs::certificates::Identity;
+use crate::support::programs::certificates::{Authority, Identity};
 use crate::support::programs::kubeconfig;
 use crate::support::programs::kubeconfig::User;
 use crate::support::programs::process::Process;

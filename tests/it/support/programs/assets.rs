@@ -1,11 +1,9 @@
 //! Finds the binaries for the tests against a real API server, or reports which are missing.
 
-use std::env;
-use std::fs;
 use std::io::Write;
-use std::path::Path;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::{env, fs};
 
 const SERVERS: [&str; 3] = ["kube-apiserver", "etcd", "kubectl"];
 const HELPERS: [&str; 4] = ["stub-kubelet", "informers", "manager", "configmaps"];

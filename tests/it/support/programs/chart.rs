@@ -1,14 +1,11 @@
 //! Renders the chart in `deploy/helm/kubefan` with the helm that `tests/deploy/build` builds.
 
-use std::env;
 use std::ffi::OsStr;
-use std::fs;
 use std::io::Write;
-use std::path::Path;
-use std::path::PathBuf;
-use std::process::Command;
-use std::process::Output;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
 use std::sync::OnceLock;
+use std::{env, fs};
 
 use serde_json::Value;
 use tempfile::TempDir;

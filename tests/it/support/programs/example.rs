@@ -1,20 +1,16 @@
 //! The programs in `examples/`, built as cargo builds them for their users.
 
-use std::io::BufRead;
-use std::io::BufReader;
+use std::io::{BufRead, BufReader};
 use std::path::PathBuf;
-use std::process::Command;
-use std::process::ExitStatus;
-use std::process::Stdio;
+use std::process::{Command, ExitStatus, Stdio};
 use std::thread;
 use std::time::Duration;
 
 use tokio::sync::mpsc;
 
+use super::process::Process;
 use crate::repository::root;
 use crate::support::poll::within;
-
-use super::process::Process;
 
 /// Time in which a line must be printed, and in which the program must end.
 const LIMIT: Duration = Duration::from_secs(60);

@@ -1,16 +1,12 @@
 //! Runs kubectl with an empty home directory, so that it has no cache of earlier runs.
 
-use std::path::Path;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::Stdio;
 use std::time::Duration;
 
 use tempfile::TempDir;
-use tokio::io::AsyncBufReadExt;
-use tokio::io::AsyncReadExt;
-use tokio::io::BufReader;
-use tokio::process::Child;
-use tokio::process::Command;
+use tokio::io::{AsyncBufReadExt, AsyncReadExt, BufReader};
+use tokio::process::{Child, Command};
 
 use crate::support::poll::within;
 use crate::support::programs::assets::Assets;

@@ -1,30 +1,22 @@
 //! Runs the built `kubefan` binary: `kubefan serve`, or any command to its end.
 
-use std::env;
 use std::ffi::OsString;
-use std::fs;
 use std::fs::File;
-use std::path::Path;
-use std::path::PathBuf;
-use std::process::Command;
-use std::process::ExitStatus;
-use std::process::Stdio;
-use std::thread;
+use std::path::{Path, PathBuf};
+use std::process::{Command, ExitStatus, Stdio};
 use std::time::Duration;
+use std::{env, fs, thread};
 
-use http::HeaderMap;
-use http::Method;
+use http::{HeaderMap, Method};
 use tempfile::TempDir;
 
 use crate::support::clients::client::Client;
 use crate::support::clients::connector::Connector;
 use crate::support::poll::eventually;
-use crate::support::programs::apiserver::ADMIN;
-use crate::support::programs::apiserver::ApiServer;
-use crate::support::programs::kubeconfig;
+use crate::support::programs::apiserver::{ADMIN, ApiServer};
 use crate::support::programs::kubeconfig::User;
-use crate::support::programs::process;
 use crate::support::programs::process::Process;
+use crate::support::programs::{kubeconfig, process};
 
 const START: Duration = Duration::from_secs(20);
 const DRAIN: Duration = Duration::from_secs(20);

@@ -3,16 +3,12 @@
 //! A value in a `static` is never dropped, and a killed process drops nothing. So each child has a
 //! watchdog: a shell that reads from a pipe, which the kernel closes when the test process ends.
 
-use std::fs;
 use std::io::Write;
 use std::os::unix::process::CommandExt;
 use std::path::Path;
-use std::process::Child;
-use std::process::Command;
-use std::process::ExitStatus;
-use std::process::Stdio;
-use std::thread;
+use std::process::{Child, Command, ExitStatus, Stdio};
 use std::time::Duration;
+use std::{fs, thread};
 
 /// The watchdog's script: kills the child and removes its directory at the end of standard input. A
 /// line on standard input means that the child has ended already.

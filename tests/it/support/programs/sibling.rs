@@ -1,22 +1,16 @@
 //! A second kube-apiserver on the etcd of another one.
 
 use std::fs;
-use std::path::Path;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use bytes::Bytes;
-use http::HeaderMap;
-use http::Method;
+use http::{HeaderMap, Method};
 
 use crate::support::clients::client::Client;
 use crate::support::clients::connector::Connector;
 use crate::support::poll::eventually;
-use crate::support::programs::apiserver::ADMIN;
-use crate::support::programs::apiserver::ApiServer;
-use crate::support::programs::apiserver::START;
-use crate::support::programs::apiserver::free_port;
-use crate::support::programs::apiserver::open_watches;
+use crate::support::programs::apiserver::{ADMIN, ApiServer, START, free_port, open_watches};
 use crate::support::programs::kubeconfig;
 use crate::support::programs::kubeconfig::User;
 use crate::support::programs::process::Process;

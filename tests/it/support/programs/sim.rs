@@ -1,23 +1,19 @@
 //! Runs the built `kubefan` binary as a simulated API server.
 
-use std::fs;
 use std::path::PathBuf;
 use std::process::Command;
-use std::thread;
 use std::time::Duration;
+use std::{fs, thread};
 
-use http::HeaderMap;
-use http::Method;
+use http::{HeaderMap, Method};
 use tempfile::TempDir;
 
-use crate::support::clients::client::Answer;
-use crate::support::clients::client::Client;
+use crate::support::clients::client::{Answer, Client};
 use crate::support::clients::connector::Connector;
 use crate::support::poll::eventually;
 use crate::support::programs::kubeconfig;
 use crate::support::programs::kubeconfig::User;
-use crate::support::programs::kubefan::binary;
-use crate::support::programs::kubefan::start_in;
+use crate::support::programs::kubefan::{binary, start_in};
 use crate::support::programs::process::Process;
 
 const LIMIT: Duration = Duration::from_secs(20);

@@ -3,47 +3,34 @@
 //! It speaks plain HTTP/1.1 on loopback and forwards every request as an admin. So it suits the
 //! requests of informers; it supports no upgrades, and clients' credentials are replaced.
 
-use std::collections::BTreeMap;
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 use std::convert::Infallible;
 use std::pin::Pin;
 use std::sync::Arc;
-use std::task::Context;
-use std::task::Poll;
+use std::task::{Context, Poll};
 use std::time::Duration;
 
 use bytes::Bytes;
-use http::HeaderMap;
-use http::Method;
-use http::Request;
-use http::StatusCode;
 use http::request::Parts;
+use http::{HeaderMap, Method, Request, StatusCode};
 use http_body_util::BodyExt;
-use hyper::body::Body;
-use hyper::body::Frame;
-use hyper::body::Incoming;
+use hyper::body::{Body, Frame, Incoming};
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper_util::rt::TokioIo;
 use parking_lot::Mutex;
 use tokio::net::TcpStream;
 use tokio::sync::watch;
-use tokio::time::Instant;
-use tokio::time::Sleep;
-use tokio::time::sleep;
+use tokio::time::{Instant, Sleep, sleep};
 
 use crate::support::clients::client::Client;
 use crate::support::programs::apiserver::ApiServer;
 use crate::support::proxies::listener::Listener;
 use crate::support::proxies::missing_feature::MissingFeature;
-use crate::support::proxies::relay::collect_body;
-use crate::support::proxies::relay::forward_request;
-use crate::support::proxies::relay::forwarded_body;
-use crate::support::proxies::replies::Reply;
-use crate::support::proxies::replies::expired_list;
-use crate::support::proxies::replies::expired_watch;
-use crate::support::proxies::replies::plain;
-use crate::support::proxies::replies::too_many_requests;
+use crate::support::proxies::relay::{collect_body, forward_request, forwarded_body};
+use crate::support::proxies::replies::{
+    Reply, expired_list, expired_watch, plain, too_many_requests,
+};
 
 /// The kind of a request to the API server. LIST, WATCH and GET count only for resources.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]

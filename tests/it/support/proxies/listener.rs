@@ -1,12 +1,9 @@
 //! The accept loop that all proxies of the tests share.
 
-use std::net::Ipv4Addr;
-use std::net::SocketAddr;
+use std::net::{Ipv4Addr, SocketAddr};
 
-use tokio::net::TcpListener;
-use tokio::net::TcpStream;
-use tokio::task::JoinHandle;
-use tokio::task::JoinSet;
+use tokio::net::{TcpListener, TcpStream};
+use tokio::task::{JoinHandle, JoinSet};
 
 /// A listener on a port of 127.0.0.1; it and its connections end when this is dropped.
 #[derive(Debug)]
@@ -74,8 +71,7 @@ where
 
 #[tokio::test]
 async fn connections_close_with_the_listener() {
-    use tokio::io::AsyncReadExt;
-    use tokio::io::AsyncWriteExt;
+    use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
     let listener = Listener::start(|number, mut tcp| async move {
         let number = u8::try_from(number).expect("few connections");

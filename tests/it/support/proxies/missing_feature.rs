@@ -1,14 +1,12 @@
 //! Features that the fault proxy hides, so that it behaves like an older API server or like an
 //! extension API server.
 
-use http::HeaderValue;
-use http::StatusCode;
 use http::header::ACCEPT;
 use http::request::Parts;
 use http::uri::PathAndQuery;
+use http::{HeaderValue, StatusCode};
 
-use crate::support::proxies::replies::Reply;
-use crate::support::proxies::replies::plain;
+use crate::support::proxies::replies::{Reply, plain};
 
 const METADATA: &str = "as=PartialObjectMetadata";
 const UNACCEPTABLE: &str = r#"{"kind":"Status","apiVersion":"v1","metadata":{},"status":"Failure","message":"only the following media types are accepted: application/json, application/yaml","reason":"NotAcceptable","code":406}"#;

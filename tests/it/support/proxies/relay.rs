@@ -7,8 +7,7 @@ use http_body_util::BodyExt;
 use http_body_util::combinators::UnsyncBoxBody;
 use hyper::body::Incoming;
 
-use crate::support::clients::client::Client;
-use crate::support::clients::client::chain;
+use crate::support::clients::client::{Client, chain};
 
 /// Headers that belong to the connection and are not forwarded.
 const HOP_BY_HOP: [&str; 4] = ["host", "connection", "content-length", "transfer-encoding"];

@@ -1,13 +1,9 @@
 //! The answers that the proxies give without asking the API server, worded as the API server does.
 
 use bytes::Bytes;
-use http::HeaderMap;
-use http::HeaderValue;
-use http::Response;
-use http::StatusCode;
-use http_body_util::BodyExt;
-use http_body_util::Full;
+use http::{HeaderMap, HeaderValue, Response, StatusCode};
 use http_body_util::combinators::UnsyncBoxBody;
+use http_body_util::{BodyExt, Full};
 
 /// A response of a proxy: made here, or forwarded from the upstream.
 pub(super) type Reply = Response<UnsyncBoxBody<Bytes, String>>;

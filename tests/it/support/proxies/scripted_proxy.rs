@@ -2,25 +2,16 @@
 //!
 //! It speaks plain HTTP/1.1 and HTTP/2 on loopback. It can change only watches and documents in JSON.
 
-use std::fmt;
-use std::io;
-use std::mem;
 use std::sync::Arc;
+use std::{fmt, io, mem};
 
 use bytes::Bytes;
 use futures_util::stream;
-use http::HeaderMap;
-use http::Method;
-use http::Request;
-use http::StatusCode;
-use http::Version;
-use http_body_util::BodyExt;
-use http_body_util::StreamBody;
-use hyper::body::Frame;
-use hyper::body::Incoming;
+use http::{HeaderMap, Method, Request, StatusCode, Version};
+use http_body_util::{BodyExt, StreamBody};
+use hyper::body::{Frame, Incoming};
 use hyper::service::service_fn;
-use hyper_util::rt::TokioExecutor;
-use hyper_util::rt::TokioIo;
+use hyper_util::rt::{TokioExecutor, TokioIo};
 use hyper_util::server::conn::auto;
 use parking_lot::Mutex;
 use tokio::net::TcpStream;
@@ -29,14 +20,10 @@ use tokio::time::Instant;
 
 use crate::support::clients::client::Client;
 use crate::support::proxies::listener::Listener;
-use crate::support::proxies::relay::collect_body;
-use crate::support::proxies::relay::forward_request;
-use crate::support::proxies::relay::forwarded_body;
-use crate::support::proxies::replies::Reply;
-use crate::support::proxies::replies::expired_list;
-use crate::support::proxies::replies::plain;
-use crate::support::proxies::replies::too_many_requests;
-use crate::support::proxies::replies::unauthorized;
+use crate::support::proxies::relay::{collect_body, forward_request, forwarded_body};
+use crate::support::proxies::replies::{
+    Reply, expired_list, plain, too_many_requests, unauthorized,
+};
 
 /// A running scripted proxy; it and all its connections end when this is dropped.
 #[derive(Debug)]

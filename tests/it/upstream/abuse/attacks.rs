@@ -6,22 +6,13 @@ use std::time::Duration;
 
 use futures::StreamExt;
 use futures::future::join_all;
-use http::HeaderMap;
-use http::Method;
-use tokio::io::AsyncReadExt;
-use tokio::io::AsyncWriteExt;
-use tokio::net::TcpSocket;
-use tokio::net::TcpStream;
-use tokio::time::Instant;
-use tokio::time::sleep;
-use tokio::time::sleep_until;
-use tokio::time::timeout;
-use tokio::time::timeout_at;
+use http::{HeaderMap, Method};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::{TcpSocket, TcpStream};
+use tokio::time::{Instant, sleep, sleep_until, timeout, timeout_at};
 
-use super::attacker::Http2;
-use super::attacker::PREFACE;
-use super::scene::Scene;
-use super::scene::scaled;
+use super::attacker::{Http2, PREFACE};
+use super::scene::{Scene, scaled};
 
 /// How long the honest clients are measured while an attack lasts.
 const DURATION: Duration = Duration::from_secs(15);

@@ -18,8 +18,7 @@ mod relist;
 mod scene;
 
 use relist::ChangedUnseen;
-use scene::Connections;
-use scene::Scene;
+use scene::{Connections, Scene};
 
 /// The memory limit of the kubefan that is attacked.
 const MEMORY_LIMIT: &str = "256Mi";

@@ -1,28 +1,21 @@
 //! A relist that finds very many differences, while many streams are open on the same cache.
 
 use std::sync::Arc;
-use std::sync::atomic::AtomicUsize;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use bytes::Bytes;
-use futures::StreamExt;
-use futures::stream;
-use http::HeaderMap;
-use http::Method;
-use http::StatusCode;
+use futures::{StreamExt, stream};
+use http::{HeaderMap, Method, StatusCode};
 use http_body_util::BodyExt;
 use serde_json::json;
 use tokio::time::sleep;
 
-use super::scene::Scene;
-use super::scene::scaled;
-use crate::support::clients::client::Answer;
-use crate::support::clients::client::Client;
+use super::scene::{Scene, scaled};
+use crate::support::clients::client::{Answer, Client};
 use crate::support::clients::connector::Connector;
 use crate::support::poll::eventually;
-use crate::support::proxies::fault_proxy::CutPoint;
-use crate::support::proxies::fault_proxy::RequestKind;
+use crate::support::proxies::fault_proxy::{CutPoint, RequestKind};
 
 /// The number of objects that differ.
 const OBJECTS: usize = 100_000;

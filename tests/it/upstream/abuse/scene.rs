@@ -1,12 +1,10 @@
 //! The servers and honest clients around an attack, and what they measure.
 
-use std::fmt;
-use std::fs;
 use std::net::SocketAddr;
 use std::sync::Arc;
-use std::sync::atomic::AtomicU64;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
+use std::{fmt, fs};
 
 use serde_json::Value;
 use tokio::time::Instant;
@@ -14,8 +12,7 @@ use tokio::time::Instant;
 use crate::support::clients::client::Client;
 use crate::support::clients::connector::Connector;
 use crate::support::pods;
-use crate::support::programs::apiserver::ApiServer;
-use crate::support::programs::apiserver::private_with;
+use crate::support::programs::apiserver::{ApiServer, private_with};
 use crate::support::programs::informers::Informers;
 use crate::support::programs::kubeconfig;
 use crate::support::programs::kubeconfig::User;

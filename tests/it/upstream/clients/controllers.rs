@@ -1,27 +1,19 @@
 //! The real kube-controller-manager works with kubefan as its only API server.
 
-use std::env;
-use std::fs;
 use std::fs::File;
-use std::path::Path;
-use std::path::PathBuf;
-use std::process::Command;
-use std::process::Stdio;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
 use std::time::Duration;
+use std::{env, fs};
 
 use parking_lot::Mutex;
-use serde_json::Value;
-use serde_json::json;
+use serde_json::{Value, json};
 
 use crate::support::clients::client::Client;
 use crate::support::cluster::define_widgets;
 use crate::support::outcomes::request_count;
 use crate::support::poll::eventually;
-use crate::support::programs::apiserver::ADMIN;
-use crate::support::programs::apiserver::ApiServer;
-use crate::support::programs::apiserver::metric;
-use crate::support::programs::apiserver::private;
-use crate::support::programs::apiserver::shared;
+use crate::support::programs::apiserver::{ADMIN, ApiServer, metric, private, shared};
 use crate::support::programs::informers;
 use crate::support::programs::kubeconfig::User;
 use crate::support::programs::kubefan::Kubefan;

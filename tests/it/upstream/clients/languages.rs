@@ -8,24 +8,20 @@
 //! KUBEFAN_TEST_LANGUAGES=/tmp/clients cargo test --test it -- --ignored clients::languages
 //! ```
 
-use std::env;
-use std::fs;
 use std::os::unix::fs::symlink;
-use std::path::Path;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::Stdio;
 use std::time::Duration;
+use std::{env, fs};
 
 use serde_json::json;
-use tokio::io::AsyncBufReadExt;
-use tokio::io::BufReader;
+use tokio::io::{AsyncBufReadExt, BufReader};
 use tokio::process::Command;
 
 use crate::repository::root;
 use crate::support::outcomes::request_count;
 use crate::support::poll::within;
-use crate::support::programs::apiserver::READER;
-use crate::support::programs::apiserver::shared;
+use crate::support::programs::apiserver::{READER, shared};
 use crate::support::programs::kubeconfig::User;
 use crate::support::programs::kubefan::Kubefan;
 

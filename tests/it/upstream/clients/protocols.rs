@@ -8,20 +8,15 @@ use serde_json::json;
 
 use crate::support::clients::client::Client;
 use crate::support::clients::connector::Connector;
-use crate::support::clients::frames::Event;
-use crate::support::clients::frames::Format;
-use crate::support::clients::frames::WatchReader;
-use crate::support::clients::watcher::Start;
-use crate::support::clients::watcher::Watcher;
+use crate::support::clients::frames::{Event, Format, WatchReader};
+use crate::support::clients::watcher::{Start, Watcher};
 use crate::support::outcomes::request_count;
-use crate::support::poll::eventually;
-use crate::support::poll::within;
+use crate::support::poll::{eventually, within};
 use crate::support::programs::apiserver::shared;
 use crate::support::programs::kubeconfig;
 use crate::support::programs::kubeconfig::User;
 use crate::support::programs::kubectl::Kubectl;
-use crate::support::programs::kubefan::Kubefan;
-use crate::support::programs::kubefan::run;
+use crate::support::programs::kubefan::{Kubefan, run};
 
 const STEP: Duration = Duration::from_secs(20);
 

@@ -6,15 +6,12 @@ use std::process::Stdio;
 use std::time::Duration;
 
 use serde_json::json;
-use tokio::io::AsyncReadExt;
-use tokio::io::AsyncWriteExt;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::process::Command;
 
 use crate::support::cluster::start_node;
 use crate::support::poll::within;
-use crate::support::programs::apiserver::ADMIN;
-use crate::support::programs::apiserver::ApiServer;
-use crate::support::programs::apiserver::shared;
+use crate::support::programs::apiserver::{ADMIN, ApiServer, shared};
 use crate::support::programs::certificates::Authority;
 use crate::support::programs::kubeconfig;
 use crate::support::programs::kubeconfig::User;

@@ -1,13 +1,9 @@
 //! kubefan in front of kubefan in front of kubefan: a client of the last one reads its own writes.
 
+use super::own_writes::{Tally, Writer, cached, configmaps};
 use crate::support::programs::apiserver::shared;
 use crate::support::programs::kubeconfig::User;
 use crate::support::programs::kubefan::Kubefan;
-
-use super::own_writes::Tally;
-use super::own_writes::Writer;
-use super::own_writes::cached;
-use super::own_writes::configmaps;
 
 const WRITES: u32 = 30;
 

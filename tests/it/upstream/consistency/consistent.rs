@@ -4,15 +4,10 @@
 use futures::future::join_all;
 use serde_json::json;
 
-use crate::support::clients::client::Answer;
-use crate::support::clients::client::Client;
-use crate::support::clients::frames::Event;
-use crate::support::clients::frames::Format;
-use crate::support::faulty::FaultyUpstream;
-use crate::support::faulty::RECOVERY;
-use crate::support::faulty::next;
-use crate::support::poll::eventually;
-use crate::support::poll::within;
+use crate::support::clients::client::{Answer, Client};
+use crate::support::clients::frames::{Event, Format};
+use crate::support::faulty::{FaultyUpstream, RECOVERY, next};
+use crate::support::poll::{eventually, within};
 use crate::support::programs::apiserver::shared;
 use crate::support::proxies::fault_proxy::RequestKind;
 

@@ -5,14 +5,10 @@ use std::time::Duration;
 use serde_json::json;
 
 use crate::support::clients::client::Client;
-use crate::support::clients::frames::Event;
-use crate::support::clients::frames::Format;
-use crate::support::clients::frames::decode_list;
-use crate::support::faulty::FaultyUpstream;
-use crate::support::faulty::next;
+use crate::support::clients::frames::{Event, Format, decode_list};
+use crate::support::faulty::{FaultyUpstream, next};
 use crate::support::poll::within;
-use crate::support::programs::apiserver::ApiServer;
-use crate::support::programs::apiserver::shared;
+use crate::support::programs::apiserver::{ApiServer, shared};
 use crate::support::proxies::fault_proxy::RequestKind;
 
 const FORMATS: [Format; 2] = [Format::Json, Format::Protobuf];

@@ -7,8 +7,7 @@
 //!     cargo test --test it herd -- --ignored --nocapture --test-threads=1
 //! ```
 
-use std::sync::atomic::AtomicU32;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 use futures::future::join_all;
@@ -17,12 +16,9 @@ use tokio::time::Instant;
 
 use crate::support::clients::client::Client;
 use crate::support::clients::frames::Format;
-use crate::support::faulty::FaultyUpstream;
-use crate::support::faulty::RECOVERY;
-use crate::support::poll::eventually;
-use crate::support::poll::within;
-use crate::support::programs::apiserver::private;
-use crate::support::programs::apiserver::shared;
+use crate::support::faulty::{FaultyUpstream, RECOVERY};
+use crate::support::poll::{eventually, within};
+use crate::support::programs::apiserver::{private, shared};
 use crate::support::programs::informers;
 use crate::support::programs::kubeconfig::User;
 use crate::support::programs::kubefan::Kubefan;

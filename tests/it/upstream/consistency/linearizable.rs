@@ -12,31 +12,21 @@ use std::time::Duration;
 
 use futures::future::join_all;
 use memchr::memmem;
-use rand::Rng;
-use rand::SeedableRng;
 use rand::rngs::StdRng;
 use rand::seq::IndexedRandom;
+use rand::{Rng, SeedableRng};
 use serde_json::json;
 use tokio::time::Instant;
 
 use crate::support::clients::client::Client;
-use crate::support::clients::frames::Event;
-use crate::support::clients::frames::Format;
-use crate::support::clients::frames::Item;
-use crate::support::clients::frames::decode_list;
+use crate::support::clients::frames::{Event, Format, Item, decode_list};
 use crate::support::faulty::next;
-use crate::support::history::History;
-use crate::support::history::Read;
-use crate::support::history::Span;
-use crate::support::history::State;
-use crate::support::history::Write;
+use crate::support::history::{History, Read, Span, State, Write};
 use crate::support::outcomes;
 use crate::support::poll::within;
-use crate::support::programs::apiserver::ApiServer;
-use crate::support::programs::apiserver::shared;
+use crate::support::programs::apiserver::{ApiServer, shared};
 use crate::support::programs::kubefan::Kubefan;
-use crate::support::settings::dice;
-use crate::support::settings::setting;
+use crate::support::settings::{dice, setting};
 
 const WATCH_LIST: &str =
     "watch=1&sendInitialEvents=true&resourceVersionMatch=NotOlderThan&allowWatchBookmarks=true";

@@ -3,18 +3,13 @@
 use std::collections::BTreeSet;
 
 use bytes::Bytes;
-use futures::StreamExt;
-use futures::stream;
-use http::HeaderMap;
-use http::HeaderValue;
-use http::Method;
+use futures::{StreamExt, stream};
 use http::header::ACCEPT;
-use serde_json::Value;
-use serde_json::json;
+use http::{HeaderMap, HeaderValue, Method};
+use serde_json::{Value, json};
 
 use crate::support::clients::client::Client;
-use crate::support::faulty::FaultyUpstream;
-use crate::support::faulty::RECOVERY;
+use crate::support::faulty::{FaultyUpstream, RECOVERY};
 use crate::support::poll::eventually;
 use crate::support::programs::apiserver::shared;
 use crate::support::proxies::fault_proxy::RequestKind;

@@ -17,13 +17,7 @@ use std::io::Read;
 use flate2::read::MultiGzDecoder;
 
 use crate::support::clients::client::Answer;
-use crate::support::comparable::ListVersion;
-use crate::support::comparable::decoded;
-use crate::support::comparable::events;
-use crate::support::comparable::frames;
-use crate::support::comparable::object;
-use crate::support::comparable::protobuf;
-use crate::support::comparable::yaml;
+use crate::support::comparable::{ListVersion, decoded, events, frames, object, protobuf, yaml};
 use crate::support::normalise::mask_ages;
 use crate::upstream::differential::table::parameter;
 

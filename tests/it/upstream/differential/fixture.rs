@@ -1,35 +1,25 @@
 //! The cluster of the differential tests: a real API server with objects of every kind that has
 //! field selectors, and a kubefan whose caches were running before the objects were created.
 
-use std::collections::BTreeSet;
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::time::Duration;
 
 use base64::Engine;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use bytes::Bytes;
-use http::HeaderMap;
-use http::HeaderValue;
 use http::header::ACCEPT;
-use serde_json::Value;
-use serde_json::json;
+use http::{HeaderMap, HeaderValue};
+use serde_json::{Value, json};
 use tokio::sync::Mutex;
 
-use crate::support::clients::client::Answer;
-use crate::support::clients::client::Client;
+use crate::support::clients::client::{Answer, Client};
 use crate::support::clients::connector::Connector;
 use crate::support::clients::frames::Format;
 use crate::support::poll::eventually;
-use crate::support::programs::apiserver::ADMIN;
-use crate::support::programs::apiserver::ApiServer;
-use crate::support::programs::apiserver::minor;
-use crate::support::programs::apiserver::private_with;
+use crate::support::programs::apiserver::{ADMIN, ApiServer, minor, private_with};
 use crate::support::programs::kubefan::Kubefan;
-use crate::upstream::differential::older;
-use crate::upstream::differential::table;
-use crate::upstream::differential::table::Case;
-use crate::upstream::differential::table::Protocol;
-use crate::upstream::differential::table::RequestedFormat;
+use crate::upstream::differential::table::{Case, Protocol, RequestedFormat};
+use crate::upstream::differential::{older, table};
 
 /// With `-v` and JSON, the log reports how each request was answered. The retention is long enough
 /// that no event expires during the test, even on a slow machine.

@@ -17,19 +17,15 @@ use std::collections::HashMap;
 use std::io::Write;
 use std::time::Duration;
 
-use bytes::Bytes;
-use futures::StreamExt;
-
-use crate::support::clients::client::Answer;
-use crate::support::clients::client::Client;
-use crate::support::clients::frames::Format;
-use crate::support::clients::frames::decode_list;
-use crate::support::poll::within;
 use answerers::answerers;
+use bytes::Bytes;
 use fixture::Fixture;
-use table::Case;
-use table::RequestedFormat;
-use table::Row;
+use futures::StreamExt;
+use table::{Case, RequestedFormat, Row};
+
+use crate::support::clients::client::{Answer, Client};
+use crate::support::clients::frames::{Format, decode_list};
+use crate::support::poll::within;
 
 /// The comparable text of the body of an answer that is not a watch.
 pub(crate) fn comparable_body(target: &str, answer: &Answer) -> String {

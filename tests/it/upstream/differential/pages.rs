@@ -2,20 +2,12 @@
 //! and the API server, which accept each other's continue tokens.
 
 use http::HeaderMap;
-use serde_json::Value;
-use serde_json::json;
+use serde_json::{Value, json};
 
-use super::fixture::Fixture;
-use super::fixture::parts;
-use super::fixture::text;
-use super::fixture::token;
+use super::fixture::{Fixture, parts, text, token};
 use super::table::Protocol;
-use crate::support::clients::client::Answer;
-use crate::support::clients::client::Client;
-use crate::support::clients::frames::Format;
-use crate::support::clients::frames::Item;
-use crate::support::clients::frames::decode_list;
-use crate::support::clients::frames::split_list;
+use crate::support::clients::client::{Answer, Client};
+use crate::support::clients::frames::{Format, Item, decode_list, split_list};
 
 /// The collections to walk with their formats: cluster-wide and namespaced, built-in and custom.
 const COLLECTIONS: [(&str, &[Format]); 5] = [

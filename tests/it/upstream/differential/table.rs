@@ -1,13 +1,9 @@
 //! Parses the tables of tests/differential into rows, and expands each row into cases.
 
 use std::fs;
-use std::path::Path;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
-use http::HeaderMap;
-use http::HeaderName;
-use http::HeaderValue;
-use http::Method;
+use http::{HeaderMap, HeaderName, HeaderValue, Method};
 
 const PROTOBUF: &str = "application/vnd.kubernetes.protobuf";
 const TABLE: &str = "application/json;as=Table;v=v1;g=meta.k8s.io,application/json;as=Table;v=v1beta1;g=meta.k8s.io,application/json";

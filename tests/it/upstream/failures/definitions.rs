@@ -4,24 +4,15 @@
 use std::time::Duration;
 
 use futures_util::future::join_all;
-use serde_json::Value;
-use serde_json::json;
-use tokio::time::Instant;
-use tokio::time::sleep_until;
+use serde_json::{Value, json};
+use tokio::time::{Instant, sleep_until};
 
-use crate::support::clients::client::Answer;
-use crate::support::clients::client::Client;
-use crate::support::clients::frames::Event;
-use crate::support::clients::frames::Format;
-use crate::support::clients::frames::WatchReader;
-use crate::support::clients::watcher::Start;
-use crate::support::clients::watcher::Watcher;
+use crate::support::clients::client::{Answer, Client};
+use crate::support::clients::frames::{Event, Format, WatchReader};
+use crate::support::clients::watcher::{Start, Watcher};
 use crate::support::cluster::create_patiently;
-use crate::support::poll::eventually;
-use crate::support::poll::within;
-use crate::support::programs::apiserver::private;
-use crate::support::programs::apiserver::private_with;
-use crate::support::programs::apiserver::shared;
+use crate::support::poll::{eventually, within};
+use crate::support::programs::apiserver::{private, private_with, shared};
 use crate::support::programs::kubeconfig;
 use crate::support::programs::kubeconfig::User;
 use crate::support::programs::kubefan::Kubefan;

@@ -3,20 +3,13 @@
 
 use std::time::Duration;
 
-use serde_json::Value;
-use serde_json::json;
+use serde_json::{Value, json};
 
 use crate::support::clients::client::Client;
-use crate::support::clients::frames::Format;
-use crate::support::clients::frames::List;
-use crate::support::clients::frames::decode_list;
-use crate::support::clients::watcher::Start;
-use crate::support::clients::watcher::Watcher;
+use crate::support::clients::frames::{Format, List, decode_list};
+use crate::support::clients::watcher::{Start, Watcher};
 use crate::support::poll::eventually;
-use crate::support::programs::apiserver::ApiServer;
-use crate::support::programs::apiserver::metric;
-use crate::support::programs::apiserver::private;
-use crate::support::programs::apiserver::shared;
+use crate::support::programs::apiserver::{ApiServer, metric, private, shared};
 use crate::support::programs::kubefan::Kubefan;
 
 const RECOVERY: Duration = Duration::from_secs(90);

@@ -5,19 +5,12 @@ use std::time::Duration;
 
 use serde_json::json;
 
-use crate::support::clients::frames::Event;
-use crate::support::clients::frames::Format;
-use crate::support::clients::frames::decode_list;
-use crate::support::clients::watcher::Start;
-use crate::support::clients::watcher::Watcher;
-use crate::support::faulty::FaultyUpstream;
-use crate::support::faulty::next;
-use crate::support::faulty::next_change;
-use crate::support::faulty::open;
+use crate::support::clients::frames::{Event, Format, decode_list};
+use crate::support::clients::watcher::{Start, Watcher};
+use crate::support::faulty::{FaultyUpstream, next, next_change, open};
 use crate::support::poll::eventually;
 use crate::support::programs::apiserver::shared;
-use crate::support::proxies::fault_proxy::CutPoint;
-use crate::support::proxies::fault_proxy::RequestKind;
+use crate::support::proxies::fault_proxy::{CutPoint, RequestKind};
 
 const RECOVERY: Duration = Duration::from_secs(60);
 

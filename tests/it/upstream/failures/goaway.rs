@@ -1,10 +1,8 @@
 //! An API server with `--goaway-chance`, which often closes HTTP/2 connections gracefully.
 
 use bytes::Bytes;
-use futures::StreamExt;
-use futures::stream;
-use http::HeaderMap;
-use http::Method;
+use futures::{StreamExt, stream};
+use http::{HeaderMap, Method};
 use serde_json::json;
 
 use crate::support::programs::apiserver::private_with;

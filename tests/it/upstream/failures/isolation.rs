@@ -3,19 +3,13 @@
 
 use std::time::Duration;
 
-use serde_json::Value;
-use serde_json::json;
+use serde_json::{Value, json};
 
 use crate::support::clients::client::Client;
-use crate::support::clients::frames::Event;
-use crate::support::clients::frames::Format;
-use crate::support::clients::frames::decode_list;
-use crate::support::clients::watcher::Start;
-use crate::support::clients::watcher::Watcher;
-use crate::support::poll::eventually;
-use crate::support::poll::within;
-use crate::support::programs::apiserver::READER;
-use crate::support::programs::apiserver::shared;
+use crate::support::clients::frames::{Event, Format, decode_list};
+use crate::support::clients::watcher::{Start, Watcher};
+use crate::support::poll::{eventually, within};
+use crate::support::programs::apiserver::{READER, shared};
 use crate::support::programs::kubefan::Kubefan;
 
 const STEP: Duration = Duration::from_secs(30);

@@ -1,26 +1,18 @@
 //! kubefan is killed and started again while objects change. Clients resume their watches at the
 //! versions that they have: none gets 410, and none lists again.
 
-use std::time::Duration;
-use std::time::SystemTime;
+use std::time::{Duration, SystemTime};
 
 use serde_json::json;
 use tokio::task::JoinHandle;
-use tokio::time::Instant;
-use tokio::time::interval;
-use tokio::time::sleep;
+use tokio::time::{Instant, interval, sleep};
 
 use crate::support::clients::client::Client;
-use crate::support::clients::frames::Event;
-use crate::support::clients::frames::Format;
-use crate::support::clients::watcher::Start;
-use crate::support::clients::watcher::Watcher;
+use crate::support::clients::frames::{Event, Format};
+use crate::support::clients::watcher::{Start, Watcher};
 use crate::support::faulty::next;
 use crate::support::poll::eventually;
-use crate::support::programs::apiserver::ApiServer;
-use crate::support::programs::apiserver::free_port;
-use crate::support::programs::apiserver::private;
-use crate::support::programs::apiserver::shared;
+use crate::support::programs::apiserver::{ApiServer, free_port, private, shared};
 use crate::support::programs::informers::Informers;
 use crate::support::programs::kubeconfig::User;
 use crate::support::programs::kubefan::Kubefan;

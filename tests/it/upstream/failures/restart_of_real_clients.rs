@@ -13,31 +13,20 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use parking_lot::Mutex;
-use serde_json::Value;
-use serde_json::json;
-use tokio::io::AsyncBufReadExt;
-use tokio::io::AsyncReadExt;
-use tokio::io::BufReader;
+use serde_json::{Value, json};
+use tokio::io::{AsyncBufReadExt, AsyncReadExt, BufReader};
 use tokio::task::JoinHandle;
-use tokio::time::Instant;
-use tokio::time::sleep;
+use tokio::time::{Instant, sleep};
 
+use super::restart::{Restartable, SELECTORS, metric, write, write_elsewhere};
 use crate::support::poll::eventually;
-use crate::support::programs::apiserver::ApiServer;
-use crate::support::programs::apiserver::free_port;
-use crate::support::programs::apiserver::private;
+use crate::support::programs::apiserver::{ApiServer, free_port, private};
 use crate::support::programs::informers::Informers;
 use crate::support::programs::kubeconfig;
 use crate::support::programs::kubeconfig::User;
 use crate::support::programs::kubectl::Kubectl;
 use crate::support::proxies::balancer::Balancer;
 use crate::support::settings::setting;
-
-use super::restart::Restartable;
-use super::restart::SELECTORS;
-use super::restart::metric;
-use super::restart::write;
-use super::restart::write_elsewhere;
 
 const LIMIT: Duration = Duration::from_secs(60);
 /// The same objects in protobuf and in JSON.

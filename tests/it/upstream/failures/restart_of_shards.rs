@@ -6,21 +6,15 @@ use std::time::Duration;
 
 use serde_json::Value;
 
+use super::restart::{metric, write, write_elsewhere};
 use crate::support::faulty::FaultyUpstream;
 use crate::support::outcomes::request_count;
 use crate::support::poll::eventually;
-use crate::support::programs::apiserver::ApiServer;
-use crate::support::programs::apiserver::free_port;
-use crate::support::programs::apiserver::shared;
-use crate::support::programs::informers;
+use crate::support::programs::apiserver::{ApiServer, free_port, shared};
 use crate::support::programs::informers::Informers;
-use crate::support::programs::kubeconfig;
 use crate::support::programs::kubeconfig::User;
+use crate::support::programs::{informers, kubeconfig};
 use crate::upstream::reads::shards::quarters;
-
-use super::restart::metric;
-use super::restart::write;
-use super::restart::write_elsewhere;
 
 const LIMIT: Duration = Duration::from_secs(60);
 const BRIDGED: &str = "kubefan_bridged_watches_total";

@@ -8,8 +8,7 @@
 
 use std::collections::BTreeMap;
 use std::fs;
-use std::path::Path;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -17,26 +16,18 @@ use parking_lot::Mutex;
 use serde_json::Value;
 use tempfile::TempDir;
 use tokio::task::JoinHandle;
-use tokio::time::Instant;
-use tokio::time::interval;
+use tokio::time::{Instant, interval};
 
+use super::restart::{SELECTORS, write};
+use super::restart_of_real_clients::{FORMATS, RESOURCES, create_last, each_equals};
 use crate::support::clients::client::Client;
 use crate::support::poll::eventually;
-use crate::support::programs::apiserver::ADMIN;
-use crate::support::programs::apiserver::ApiServer;
-use crate::support::programs::apiserver::private_with_tokens;
+use crate::support::programs::apiserver::{ADMIN, ApiServer, private_with_tokens};
 use crate::support::programs::informers::Informers;
 use crate::support::programs::kubeconfig;
 use crate::support::programs::kubeconfig::User;
 use crate::support::programs::kubefan::Kubefan;
 use crate::support::proxies::balancer::Balancer;
-
-use super::restart::SELECTORS;
-use super::restart::write;
-use super::restart_of_real_clients::FORMATS;
-use super::restart_of_real_clients::RESOURCES;
-use super::restart_of_real_clients::create_last;
-use super::restart_of_real_clients::each_equals;
 
 const LIMIT: Duration = Duration::from_secs(60);
 /// How often the load balancer probes the replicas.

@@ -3,17 +3,13 @@
 use std::time::Duration;
 
 use bytes::Bytes;
-use http::HeaderMap;
-use http::Method;
+use http::{HeaderMap, Method};
 use serde_json::json;
 use tokio::time::Instant;
 
-use crate::support::clients::client::Answer;
-use crate::support::clients::client::Client;
-use crate::support::clients::frames::Format;
-use crate::support::clients::frames::decode_list;
-use crate::support::clients::watcher::Start;
-use crate::support::clients::watcher::Watcher;
+use crate::support::clients::client::{Answer, Client};
+use crate::support::clients::frames::{Format, decode_list};
+use crate::support::clients::watcher::{Start, Watcher};
 use crate::support::poll::eventually;
 use crate::support::programs::apiserver::private;
 use crate::support::programs::kubefan::Kubefan;

@@ -11,33 +11,25 @@
 
 use std::fs;
 use std::net::Ipv4Addr;
-use std::sync::atomic::AtomicUsize;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use bytes::Bytes;
 use futures::StreamExt;
 use futures::stream::FuturesUnordered;
 use http::Request;
-use http_body_util::BodyExt;
-use http_body_util::Empty;
+use http_body_util::{BodyExt, Empty};
 use hyper::client::conn::http2;
-use hyper_util::rt::TokioExecutor;
-use hyper_util::rt::TokioIo;
-use tokio::io::AsyncReadExt;
-use tokio::io::AsyncWriteExt;
-use tokio::time::Instant;
-use tokio::time::timeout;
-use tokio::time::timeout_at;
-
-use crate::support::clients::client::Client;
-use crate::support::clients::connector::Connector;
-use crate::support::programs::apiserver::ApiServer;
-use crate::support::programs::apiserver::private_with_tokens;
-use crate::support::programs::kubefan::Kubefan;
-use crate::support::programs::process;
+use hyper_util::rt::{TokioExecutor, TokioIo};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::time::{Instant, timeout, timeout_at};
 
 use super::identities::TOKENS;
+use crate::support::clients::client::Client;
+use crate::support::clients::connector::Connector;
+use crate::support::programs::apiserver::{ApiServer, private_with_tokens};
+use crate::support::programs::kubefan::Kubefan;
+use crate::support::programs::process;
 
 /// Requests that are sent at once on each connection of an attacker.
 const STREAMS: usize = 900;

@@ -7,24 +7,18 @@ use std::net::Ipv4Addr;
 use std::time::Duration;
 
 use bytes::Bytes;
-use http::HeaderMap;
-use http::HeaderName;
-use http::Method;
+use http::{HeaderMap, HeaderName, Method};
 use serde_json::json;
-use tokio::io::AsyncReadExt;
-use tokio::io::AsyncWriteExt;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::time::timeout;
 
+use super::identities::{TOKENS, grant};
 use crate::support::clients::client::Client;
 use crate::support::clients::connector::Connector;
 use crate::support::poll::eventually;
-use crate::support::programs::apiserver::ApiServer;
-use crate::support::programs::apiserver::private_with_tokens;
+use crate::support::programs::apiserver::{ApiServer, private_with_tokens};
 use crate::support::programs::certificates::Authority;
 use crate::support::programs::kubefan::Kubefan;
-
-use super::identities::TOKENS;
-use super::identities::grant;
 
 /// The value of a secret that none of the attackers may read.
 const MARKER: &str = "bWFya2VyLW9mLWEtc2VjcmV0";

@@ -6,24 +6,17 @@ use std::fs;
 use std::time::Duration;
 
 use bytes::Bytes;
-use http::HeaderMap;
-use http::Method;
-use serde_json::Value;
-use serde_json::json;
+use http::{HeaderMap, Method};
+use serde_json::{Value, json};
 
 use crate::support::clients::client::Client;
 use crate::support::clients::connector::Connector;
 use crate::support::clients::frames::Format;
 use crate::support::outcomes::request_count;
 use crate::support::poll::eventually;
-use crate::support::programs::apiserver::ADMIN;
-use crate::support::programs::apiserver::ApiServer;
-use crate::support::programs::apiserver::READER;
-use crate::support::programs::apiserver::private_with;
-use crate::support::programs::apiserver::shared;
+use crate::support::programs::apiserver::{ADMIN, ApiServer, READER, private_with, shared};
 use crate::support::programs::certificates::Identity;
-use crate::support::programs::kubefan::Kubefan;
-use crate::support::programs::kubefan::run;
+use crate::support::programs::kubefan::{Kubefan, run};
 
 const LIMIT: Duration = Duration::from_secs(20);
 

@@ -2,28 +2,22 @@
 //! chart installs: by the API server's audit log it is refused nothing, and needs every right.
 
 use std::fs;
-use std::path::Path;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
-use http::HeaderMap;
-use http::Method;
+use http::{HeaderMap, Method};
 use serde_json::json;
 
+use super::identities::grant;
+use super::own_requests::{OwnRequests, rights};
+use super::shipped;
 use crate::support::clients::client::Client;
 use crate::support::clients::connector::Connector;
-use crate::support::programs::apiserver::ApiServer;
-use crate::support::programs::apiserver::metric;
-use crate::support::programs::apiserver::private_with;
+use crate::support::programs::apiserver::{ApiServer, metric, private_with};
 use crate::support::programs::certificates::Authority;
 use crate::support::programs::chart::Tools;
 use crate::support::programs::kubefan::Kubefan;
-
-use super::identities::grant;
-use super::own_requests::OwnRequests;
-use super::own_requests::rights;
-use super::shipped;
 
 const KUBEFAN: &str = "/api/v1/namespaces/kubefan";
 const ROLES: [&str; 2] = ["kubefan", "kubefan-cache"];

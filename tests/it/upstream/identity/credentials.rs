@@ -2,41 +2,27 @@
 
 use std::fs;
 use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
-use std::sync::atomic::Ordering;
-use std::time::Duration;
-use std::time::SystemTime;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, SystemTime};
 
 use base64::Engine;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use futures::StreamExt;
-use serde_json::Value;
-use serde_json::json;
+use serde_json::{Value, json};
 use tempfile::TempDir;
 use tokio::time::Instant;
 
+use super::identities::{grant, signed_token};
+use super::observed::{LIMIT, Observed, websocket, websocket_ended};
 use crate::support::clients::client::Client;
 use crate::support::clients::connector::Connector;
 use crate::support::poll::eventually;
-use crate::support::programs::apiserver::ADMIN;
-use crate::support::programs::apiserver::ApiServer;
-use crate::support::programs::apiserver::metric;
-use crate::support::programs::apiserver::private_with_tokens;
-use crate::support::programs::certificates::Authority;
-use crate::support::programs::certificates::Identity;
+use crate::support::programs::apiserver::{ADMIN, ApiServer, metric, private_with_tokens};
+use crate::support::programs::certificates::{Authority, Identity};
 use crate::support::programs::kubeconfig;
 use crate::support::programs::kubeconfig::User;
 use crate::support::programs::kubefan::Kubefan;
-use crate::support::proxies::scripted_proxy::RequestAction;
-use crate::support::proxies::scripted_proxy::ScriptedProxy;
-use crate::support::proxies::scripted_proxy::SeenRequest;
-
-use super::identities::grant;
-use super::identities::signed_token;
-use super::observed::LIMIT;
-use super::observed::Observed;
-use super::observed::websocket;
-use super::observed::websocket_ended;
+use crate::support::proxies::scripted_proxy::{RequestAction, ScriptedProxy, SeenRequest};
 
 const BINDINGS: &str = "/apis/rbac.authorization.k8s.io/v1/clusterrolebindings";
 

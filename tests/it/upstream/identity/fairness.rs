@@ -9,20 +9,13 @@ use tokio::io::AsyncWriteExt;
 use tokio::net::TcpStream;
 use tokio::time::timeout;
 
-use crate::support::clients::client::Answer;
-use crate::support::clients::client::Client;
-use crate::support::clients::frames::Format;
-use crate::support::poll::eventually;
-use crate::support::poll::within;
-use crate::support::programs::apiserver::ApiServer;
-use crate::support::programs::apiserver::metric;
-use crate::support::programs::apiserver::private_with_tokens;
-use crate::support::programs::kubefan::Kubefan;
-
 use super::identities::grant;
-use super::observed::LIMIT;
-use super::observed::Observed;
-use super::observed::websocket;
+use super::observed::{LIMIT, Observed, websocket};
+use crate::support::clients::client::{Answer, Client};
+use crate::support::clients::frames::Format;
+use crate::support::poll::{eventually, within};
+use crate::support::programs::apiserver::{ApiServer, metric, private_with_tokens};
+use crate::support::programs::kubefan::Kubefan;
 
 /// Two tokens of one user, and one of another.
 const TOKENS: &str = "one-token,one,1\nagain-token,one,1\nother-token,other,2\n";

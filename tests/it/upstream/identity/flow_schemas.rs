@@ -1,31 +1,24 @@
 //! The FlowSchemas of the chart: which requests they match, and what they do under load.
 
 use std::collections::BTreeMap;
-use std::sync::atomic::AtomicBool;
-use std::sync::atomic::AtomicU64;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use bytes::Bytes;
 use futures::future::join_all;
-use http::HeaderMap;
-use http::Method;
-use serde_json::Value;
-use serde_json::json;
-use tokio::time::Instant;
-use tokio::time::sleep;
-
-use crate::support::clients::client::Client;
-use crate::support::clients::connector::Connector;
-use crate::support::poll::eventually;
-use crate::support::programs::apiserver::ApiServer;
-use crate::support::programs::apiserver::private_with_tokens;
-use crate::support::programs::chart::Tools;
-use crate::support::programs::kubefan::Kubefan;
-use crate::support::settings::setting;
+use http::{HeaderMap, Method};
+use serde_json::{Value, json};
+use tokio::time::{Instant, sleep};
 
 use super::identities::grant;
 use super::shipped;
+use crate::support::clients::client::Client;
+use crate::support::clients::connector::Connector;
+use crate::support::poll::eventually;
+use crate::support::programs::apiserver::{ApiServer, private_with_tokens};
+use crate::support::programs::chart::Tools;
+use crate::support::programs::kubefan::Kubefan;
+use crate::support::settings::setting;
 
 const LIMIT: Duration = Duration::from_secs(20);
 const SCHEMAS: &str = "/apis/flowcontrol.apiserver.k8s.io/v1/flowschemas";

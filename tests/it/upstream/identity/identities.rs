@@ -1,23 +1,18 @@
 //! The users of the tests, their rights and their credentials.
 
-use std::time::Duration;
-use std::time::SystemTime;
-use std::time::UNIX_EPOCH;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use aws_lc_rs::rand::SystemRandom;
-use aws_lc_rs::signature::ECDSA_P256_SHA256_FIXED_SIGNING;
-use aws_lc_rs::signature::EcdsaKeyPair;
+use aws_lc_rs::signature::{ECDSA_P256_SHA256_FIXED_SIGNING, EcdsaKeyPair};
 use base64::Engine;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use rustls::pki_types::PrivateKeyDer;
 use rustls::pki_types::pem::PemObject;
-use serde_json::Value;
-use serde_json::json;
+use serde_json::{Value, json};
 
 use crate::support::clients::client::Client;
 use crate::support::programs::apiserver::ApiServer;
-use crate::support::programs::certificates::Authority;
-use crate::support::programs::certificates::Identity;
+use crate::support::programs::certificates::{Authority, Identity};
 
 /// The namespace with the objects that the users read.
 pub(super) const NAMESPACE: &str = "matrix";

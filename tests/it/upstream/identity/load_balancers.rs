@@ -1,24 +1,19 @@
 //! Clients behind a load balancer that passes their bytes on, and names them in PROXY headers.
 
 use std::fs;
-use std::sync::atomic::AtomicBool;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use futures::future::join_all;
 use serde_json::Value;
-use tokio::io::AsyncReadExt;
-use tokio::io::AsyncWriteExt;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
-use tokio::time::Instant;
-use tokio::time::sleep;
-
-use crate::support::poll::eventually;
-use crate::support::poll::within;
-use crate::support::programs::apiserver::private_with_tokens;
-use crate::support::programs::kubefan::Kubefan;
+use tokio::time::{Instant, sleep};
 
 use super::observed::LIMIT;
+use crate::support::poll::{eventually, within};
+use crate::support::programs::apiserver::private_with_tokens;
+use crate::support::programs::kubefan::Kubefan;
 
 /// The connections of an attacker, and the wrong tokens on each.
 const CONNECTIONS: usize = 8;

@@ -1,35 +1,24 @@
 //! Every user reads every resource in every way, directly and through kubefan: the answers are
 //! equal, and no user sees more. kubefan has the rights that its manifests give, and needs them.
 
-use std::collections::BTreeMap;
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 use std::time::Duration;
 
 use bytes::Bytes;
-use futures_util::StreamExt;
-use futures_util::stream;
-use http::HeaderMap;
-use http::Method;
-use serde_json::Value;
-use serde_json::json;
+use futures_util::{StreamExt, stream};
+use http::{HeaderMap, Method};
+use serde_json::{Value, json};
 use tokio::time::timeout;
 
-use crate::support::clients::client::Answer;
-use crate::support::clients::client::Client;
+use super::identities::{NAMESPACE, TestUser};
+use super::own_requests::{OwnRequests, rights};
+use super::{identities, shipped};
+use crate::support::clients::client::{Answer, Client};
 use crate::support::clients::connector::Connector;
-use crate::support::programs::apiserver::ApiServer;
-use crate::support::programs::apiserver::metric;
-use crate::support::programs::apiserver::private_with_tokens;
+use crate::support::programs::apiserver::{ApiServer, metric, private_with_tokens};
 use crate::support::programs::chart::Tools;
 use crate::support::programs::kubefan::Kubefan;
-
-use super::identities;
-use super::identities::NAMESPACE;
-use super::identities::TestUser;
-use super::own_requests::OwnRequests;
-use super::own_requests::rights;
-use super::shipped;
 
 /// The longest time that an answer may take.
 const LIMIT: Duration = Duration::from_secs(30);

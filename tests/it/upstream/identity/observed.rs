@@ -1,32 +1,24 @@
 //! Open watches of which a task reads all events until their end.
 
 use std::sync::Arc;
-use std::sync::atomic::AtomicUsize;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use bytes::Bytes;
-use http::HeaderMap;
-use http::Method;
-use http::Request;
-use http::Response;
+use http::{HeaderMap, Method, Request, Response};
 use http_body_util::Empty;
 use hyper::body::Incoming;
 use hyper::client::conn::http2::Builder;
 use hyper::upgrade::Upgraded;
-use hyper_util::rt::TokioExecutor;
-use hyper_util::rt::TokioIo;
+use hyper_util::rt::{TokioExecutor, TokioIo};
 use tokio::io::AsyncReadExt;
 use tokio::net::TcpStream;
 use tokio::task::JoinHandle;
 use tokio::time::Instant;
 
 use crate::support::clients::client::Client;
-use crate::support::clients::frames::Event;
-use crate::support::clients::frames::Format;
-use crate::support::clients::frames::WatchReader;
-use crate::support::poll::eventually;
-use crate::support::poll::within;
+use crate::support::clients::frames::{Event, Format, WatchReader};
+use crate::support::poll::{eventually, within};
 
 /// How long an event, or the end of a watch that must end, may take.
 pub(super) const LIMIT: Duration = Duration::from_secs(20);

@@ -5,20 +5,13 @@ use std::time::Duration;
 use serde_json::json;
 use tokio::time::Instant;
 
+use super::identities::grant;
+use super::observed::{LIMIT, Observed, unread, websocket, websocket_ended};
 use crate::support::clients::client::Client;
 use crate::support::clients::connector::Connector;
 use crate::support::poll::eventually;
-use crate::support::programs::apiserver::ApiServer;
-use crate::support::programs::apiserver::metric;
-use crate::support::programs::apiserver::private_with_tokens;
+use crate::support::programs::apiserver::{ApiServer, metric, private_with_tokens};
 use crate::support::programs::kubefan::Kubefan;
-
-use super::identities::grant;
-use super::observed::LIMIT;
-use super::observed::Observed;
-use super::observed::unread;
-use super::observed::websocket;
-use super::observed::websocket_ended;
 
 const TOKENS: &str = "loser-token,loser,1\nkeeper-token,keeper,2\n";
 const BINDINGS: &str = "/apis/rbac.authorization.k8s.io/v1/clusterrolebindings";

@@ -4,15 +4,12 @@ use std::time::Duration;
 
 use serde_json::json;
 
-use crate::support::clients::client::Client;
-use crate::support::poll::eventually;
-use crate::support::programs::apiserver::ApiServer;
-use crate::support::programs::apiserver::metric;
-use crate::support::programs::apiserver::private_with_tokens;
-use crate::support::programs::kubefan::Kubefan;
-
 use super::identities::grant;
 use super::observed::LIMIT;
+use crate::support::clients::client::Client;
+use crate::support::poll::eventually;
+use crate::support::programs::apiserver::{ApiServer, metric, private_with_tokens};
+use crate::support::programs::kubefan::Kubefan;
 
 const TOKENS: &str = "reader-a-token,reader-a,1\nloser-token,loser,2\nnew-token,new,3\n";
 const BINDINGS: &str = "/apis/rbac.authorization.k8s.io/v1/clusterrolebindings";

@@ -1,7 +1,6 @@
 //! The requests that kubefan sends with its own rights, by the API server's audit log.
 
-use std::collections::BTreeMap;
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::PathBuf;
 

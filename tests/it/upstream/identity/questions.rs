@@ -11,15 +11,11 @@ use std::fs;
 use futures::future::join_all;
 use serde_json::json;
 
+use super::observed::Observed;
 use crate::support::outcomes::request_count;
-use crate::support::programs::apiserver::ApiServer;
-use crate::support::programs::apiserver::READER;
-use crate::support::programs::apiserver::metric;
-use crate::support::programs::apiserver::shared;
+use crate::support::programs::apiserver::{ApiServer, READER, metric, shared};
 use crate::support::programs::kubefan::Kubefan;
 use crate::support::settings::setting;
-
-use super::observed::Observed;
 
 const CALLER: [&str; 2] = ["--auth", "caller"];
 

@@ -4,30 +4,19 @@ use std::fs;
 use std::time::Duration;
 
 use bytes::Bytes;
-use http::HeaderMap;
-use http::Request;
-use http::StatusCode;
-use http_body_util::BodyExt;
-use http_body_util::Empty;
+use http::{HeaderMap, Request, StatusCode};
+use http_body_util::{BodyExt, Empty};
 use hyper::client::conn::http2;
-use hyper_util::rt::TokioExecutor;
-use hyper_util::rt::TokioIo;
-use serde_json::Value;
-use serde_json::json;
+use hyper_util::rt::{TokioExecutor, TokioIo};
+use serde_json::{Value, json};
 
-use crate::support::clients::client::Answer;
-use crate::support::clients::client::Client;
+use super::identities::{TOKENS, grant};
+use crate::support::clients::client::{Answer, Client};
 use crate::support::clients::connector::Connector;
-use crate::support::poll::eventually;
-use crate::support::poll::within;
-use crate::support::programs::apiserver::ApiServer;
-use crate::support::programs::apiserver::metric;
-use crate::support::programs::apiserver::private_with_tokens;
+use crate::support::poll::{eventually, within};
+use crate::support::programs::apiserver::{ApiServer, metric, private_with_tokens};
 use crate::support::programs::certificates::Authority;
 use crate::support::programs::kubefan::Kubefan;
-
-use super::identities::TOKENS;
-use super::identities::grant;
 
 const LIMIT: Duration = Duration::from_secs(20);
 const RBAC_GROUP: &str = "rbac.authorization.k8s.io";

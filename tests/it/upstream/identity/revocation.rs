@@ -30,13 +30,12 @@ use serde_json::json;
 use tempfile::TempDir;
 use tokio::time::Instant;
 
+use super::identities::grant;
+use super::observed::{LIMIT, Observed, unread};
 use crate::support::clients::client::Client;
 use crate::support::clients::connector::Connector;
 use crate::support::poll::eventually;
-use crate::support::programs::apiserver::ADMIN;
-use crate::support::programs::apiserver::ApiServer;
-use crate::support::programs::apiserver::metric;
-use crate::support::programs::apiserver::private_with_tokens;
+use crate::support::programs::apiserver::{ADMIN, ApiServer, metric, private_with_tokens};
 use crate::support::programs::kubeconfig;
 use crate::support::programs::kubeconfig::User;
 use crate::support::programs::kubefan::Kubefan;
@@ -45,11 +44,6 @@ use crate::support::proxies::balancer::Balancer;
 use crate::support::proxies::fault_proxy::FaultProxy;
 use crate::support::proxies::lagging_etcd::LaggingEtcd;
 use crate::support::settings::setting;
-
-use super::identities::grant;
-use super::observed::LIMIT;
-use super::observed::Observed;
-use super::observed::unread;
 
 const USERS: usize = 10;
 /// Watches of each user. Half of them are of one object each, so that their questions differ. Half of

@@ -5,19 +5,15 @@ use std::fmt::Display;
 use std::time::Duration;
 
 use serde_json::json;
-use tokio::time::Instant;
-use tokio::time::sleep;
+use tokio::time::{Instant, sleep};
 
+use super::identities::grant;
 use crate::support::clients::client::Client;
 use crate::support::clients::connector::Connector;
 use crate::support::clients::frames::Format;
 use crate::support::poll::eventually;
-use crate::support::programs::apiserver::ApiServer;
-use crate::support::programs::apiserver::metric;
-use crate::support::programs::apiserver::private_with_tokens;
+use crate::support::programs::apiserver::{ApiServer, metric, private_with_tokens};
 use crate::support::programs::kubefan::Kubefan;
-
-use super::identities::grant;
 
 const LIMIT: Duration = Duration::from_secs(120);
 const BINDINGS: &str = "/apis/rbac.authorization.k8s.io/v1/clusterrolebindings";

@@ -3,16 +3,11 @@
 use std::fs;
 use std::path::PathBuf;
 
-use serde_json::Value;
-use serde_json::json;
+use serde_json::{Value, json};
 use tokio::task::block_in_place;
 
 use crate::support::programs::apiserver::ApiServer;
-use crate::support::programs::chart::NAMESPACE;
-use crate::support::programs::chart::Tools;
-use crate::support::programs::chart::chart;
-use crate::support::programs::chart::objects;
-use crate::support::programs::chart::succeeded;
+use crate::support::programs::chart::{NAMESPACE, Tools, chart, objects, succeeded};
 use crate::support::programs::kubeconfig;
 use crate::support::programs::kubeconfig::User;
 use crate::support::programs::kubectl::Kubectl;

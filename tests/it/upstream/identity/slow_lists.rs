@@ -1,28 +1,21 @@
 //! Reads that wait for a slow cache while their users lose the right to them.
 
 use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use serde_json::json;
 use tokio::sync::Notify;
-use tokio::time::Instant;
-use tokio::time::sleep_until;
-
-use crate::support::poll::eventually;
-use crate::support::programs::apiserver::ADMIN;
-use crate::support::programs::apiserver::metric;
-use crate::support::programs::apiserver::private_with_tokens;
-use crate::support::programs::kubeconfig;
-use crate::support::programs::kubeconfig::User;
-use crate::support::programs::kubefan::Kubefan;
-use crate::support::proxies::scripted_proxy::RequestAction;
-use crate::support::proxies::scripted_proxy::ScriptedProxy;
-use crate::support::proxies::scripted_proxy::SeenRequest;
+use tokio::time::{Instant, sleep_until};
 
 use super::identities::grant;
 use super::observed::LIMIT;
+use crate::support::poll::eventually;
+use crate::support::programs::apiserver::{ADMIN, metric, private_with_tokens};
+use crate::support::programs::kubeconfig;
+use crate::support::programs::kubeconfig::User;
+use crate::support::programs::kubefan::Kubefan;
+use crate::support::proxies::scripted_proxy::{RequestAction, ScriptedProxy, SeenRequest};
 
 /// How long a read waits: longer than a removed right counts, and shorter than reads wait for a cache.
 const WAIT: Duration = Duration::from_millis(1_200);

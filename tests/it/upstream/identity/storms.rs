@@ -5,35 +5,26 @@
 
 use std::fs;
 use std::net::Ipv4Addr;
-use std::sync::atomic::AtomicBool;
-use std::sync::atomic::AtomicU64;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use bytes::Bytes;
-use futures::StreamExt;
 use futures::future::join_all;
-use futures::stream;
+use futures::{StreamExt, stream};
 use http::Request;
-use http_body_util::BodyExt;
-use http_body_util::Empty;
+use http_body_util::{BodyExt, Empty};
 use hyper::client::conn::http1;
 use hyper_util::rt::TokioIo;
 use serde_json::json;
-use tokio::time::Instant;
-use tokio::time::sleep;
+use tokio::time::{Instant, sleep};
 
+use super::identities::{TOKENS, grant};
 use crate::support::clients::client::Client;
 use crate::support::clients::connector::Connector;
 use crate::support::poll::within;
-use crate::support::programs::apiserver::ApiServer;
-use crate::support::programs::apiserver::metric;
-use crate::support::programs::apiserver::private_with_tokens;
+use crate::support::programs::apiserver::{ApiServer, metric, private_with_tokens};
 use crate::support::programs::kubefan::Kubefan;
 use crate::support::settings::setting;
-
-use super::identities::TOKENS;
-use super::identities::grant;
 
 const LIMIT: Duration = Duration::from_secs(60);
 const PODS: &str = "/api/v1/namespaces/default/pods?resourceVersion=0";

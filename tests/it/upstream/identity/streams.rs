@@ -4,26 +4,18 @@ use std::process::Stdio;
 use std::time::Duration;
 
 use serde_json::json;
-use tokio::io::AsyncBufReadExt;
-use tokio::io::AsyncWriteExt;
-use tokio::io::BufReader;
-use tokio::process::Child;
-use tokio::process::ChildStdin;
-use tokio::process::Command;
+use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader};
+use tokio::process::{Child, ChildStdin, Command};
 use tokio::sync::oneshot;
 use tokio::time::Instant;
 
-use crate::support::cluster::start_node;
-use crate::support::poll::eventually;
-use crate::support::poll::within;
-use crate::support::programs::apiserver::ApiServer;
-use crate::support::programs::apiserver::metric;
-use crate::support::programs::apiserver::private_with_tokens;
-use crate::support::programs::kubeconfig::User;
-use crate::support::programs::kubefan::Kubefan;
-
 use super::identities::grant;
 use super::observed::LIMIT;
+use crate::support::cluster::start_node;
+use crate::support::poll::{eventually, within};
+use crate::support::programs::apiserver::{ApiServer, metric, private_with_tokens};
+use crate::support::programs::kubeconfig::User;
+use crate::support::programs::kubefan::Kubefan;
 
 const TOKENS: &str = "loser-token,loser,1\nkeeper-token,keeper,2\ncreator-token,creator,3\n";
 const BINDINGS: &str = "/apis/rbac.authorization.k8s.io/v1/clusterrolebindings";

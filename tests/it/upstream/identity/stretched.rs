@@ -7,29 +7,21 @@
 //! cargo test --release --test it -- stretched --ignored --nocapture --test-threads 1
 //! ```
 
-use std::sync::atomic::AtomicBool;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use futures::StreamExt;
 use futures::future::join_all;
-use futures::stream;
+use futures::{StreamExt, stream};
 use serde_json::json;
-use tokio::time::Instant;
-use tokio::time::sleep;
-
-use crate::support::clients::client::Client;
-use crate::support::clients::connector::Connector;
-use crate::support::clients::frames::Event;
-use crate::support::clients::frames::Format;
-use crate::support::poll::eventually;
-use crate::support::poll::within;
-use crate::support::programs::apiserver::ApiServer;
-use crate::support::programs::apiserver::metric;
-use crate::support::programs::apiserver::private_with_tokens;
-use crate::support::programs::kubefan::Kubefan;
+use tokio::time::{Instant, sleep};
 
 use super::identities::grant;
+use crate::support::clients::client::Client;
+use crate::support::clients::connector::Connector;
+use crate::support::clients::frames::{Event, Format};
+use crate::support::poll::{eventually, within};
+use crate::support::programs::apiserver::{ApiServer, metric, private_with_tokens};
+use crate::support::programs::kubefan::Kubefan;
 
 const LIMIT: Duration = Duration::from_secs(120);
 const BINDINGS: &str = "/apis/rbac.authorization.k8s.io/v1/clusterrolebindings";

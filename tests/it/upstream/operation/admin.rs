@@ -1,23 +1,20 @@
 //! The admin listener beyond loopback: probes need no credentials, and metrics need a token of a user
 //! that may get the API server's own.
 
+use std::path::PathBuf;
+use std::time::Duration;
+
 use serde_json::json;
-use tokio::io::AsyncReadExt;
-use tokio::io::AsyncWriteExt;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 
 use crate::support::clients::client::Client;
 use crate::support::clients::connector::Connector;
-use crate::support::poll::eventually;
-use crate::support::poll::within;
-use crate::support::programs::apiserver::ApiServer;
-use crate::support::programs::apiserver::shared;
+use crate::support::poll::{eventually, within};
+use crate::support::programs::apiserver::{ApiServer, shared};
 use crate::support::programs::kubeconfig;
 use crate::support::programs::kubeconfig::User;
 use crate::support::programs::kubefan::Kubefan;
-
-use std::path::PathBuf;
-use std::time::Duration;
 
 const LIMIT: Duration = Duration::from_secs(20);
 const RBAC: &str = "/apis/rbac.authorization.k8s.io/v1";

@@ -4,14 +4,11 @@
 use std::fs;
 use std::net::TcpListener;
 
-use crate::support::programs::apiserver::free_port;
-use crate::support::programs::apiserver::shared;
+use crate::support::programs::apiserver::{free_port, shared};
 use crate::support::programs::certificates::Authority;
 use crate::support::programs::kubeconfig;
 use crate::support::programs::kubeconfig::User;
-use crate::support::programs::kubefan::ExitedProgram;
-use crate::support::programs::kubefan::Kubefan;
-use crate::support::programs::kubefan::run;
+use crate::support::programs::kubefan::{ExitedProgram, Kubefan, run};
 
 const USAGE: i32 = 64;
 const FAILURE: i32 = 1;

@@ -3,25 +3,16 @@
 
 use std::collections::BTreeMap;
 use std::fs;
-use std::path::Path;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use serde_json::Value;
-use serde_json::json;
+use serde_json::{Value, json};
 use tempfile::TempDir;
 
 use crate::readme;
-use crate::repository::document;
-use crate::repository::read;
-use crate::repository::root;
-use crate::support::programs::apiserver::ApiServer;
-use crate::support::programs::apiserver::shared;
-use crate::support::programs::chart::NAMESPACE;
-use crate::support::programs::chart::Tools;
-use crate::support::programs::chart::chart;
-use crate::support::programs::chart::objects;
-use crate::support::programs::chart::succeeded;
+use crate::repository::{document, read, root};
+use crate::support::programs::apiserver::{ApiServer, shared};
+use crate::support::programs::chart::{NAMESPACE, Tools, chart, objects, succeeded};
 use crate::support::programs::kubectl::Kubectl;
 use crate::support::programs::kubefan::binary;
 

@@ -5,36 +5,25 @@
 use std::collections::BTreeSet;
 use std::fs;
 use std::fs::File;
-use std::path::Path;
-use std::path::PathBuf;
-use std::process::Command;
-use std::process::Stdio;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
 use std::time::Duration;
 
-use serde_json::Value;
-use serde_json::json;
+use serde_json::{Value, json};
 use tempfile::TempDir;
 use tokio::sync::OnceCell;
 
-use crate::repository::document;
-use crate::repository::read;
-use crate::repository::root;
-use crate::repository::rust_files;
+use crate::repository::{document, read, root, rust_files};
 use crate::support::clients::client::Client;
 use crate::support::clients::connector::Connector;
-use crate::support::clients::frames::Event;
-use crate::support::clients::frames::Format;
-use crate::support::clients::frames::decode_list;
+use crate::support::clients::frames::{Event, Format, decode_list};
 use crate::support::cluster::define_widgets;
-use crate::support::poll::eventually;
-use crate::support::poll::within;
-use crate::support::programs::apiserver::ApiServer;
-use crate::support::programs::apiserver::shared;
+use crate::support::poll::{eventually, within};
+use crate::support::programs::apiserver::{ApiServer, shared};
 use crate::support::programs::kubeconfig;
 use crate::support::programs::kubeconfig::User;
 use crate::support::programs::kubectl::Kubectl;
-use crate::support::programs::kubefan::Kubefan;
-use crate::support::programs::kubefan::admin_client;
+use crate::support::programs::kubefan::{Kubefan, admin_client};
 use crate::support::programs::process::Process;
 
 const NAMESPACE: &str = "kubefan-example";

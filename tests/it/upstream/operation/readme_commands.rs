@@ -4,25 +4,19 @@
 //! and kubectl, and free ports. The test builds the release binary, which takes minutes, so it runs
 //! only in CI.
 
-use std::env;
-use std::fs;
-use std::io::BufRead;
-use std::io::BufReader;
+use std::io::{BufRead, BufReader};
 use std::os::unix::fs::symlink;
-use std::path::Path;
-use std::path::PathBuf;
-use std::process::Command;
-use std::process::Stdio;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
 use std::time::Duration;
+use std::{env, fs};
 
 use serde_json::json;
 
 use crate::readme;
 use crate::repository::root;
 use crate::support::poll::eventually;
-use crate::support::programs::apiserver::ApiServer;
-use crate::support::programs::apiserver::free_port;
-use crate::support::programs::apiserver::shared;
+use crate::support::programs::apiserver::{ApiServer, free_port, shared};
 use crate::support::programs::process::Process;
 
 /// The longest time until kubefan is ready, including a full build of the release binary.

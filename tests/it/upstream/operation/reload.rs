@@ -12,14 +12,11 @@ use tokio::sync::Notify;
 
 use crate::support::clients::frames::Format;
 use crate::support::outcomes::request_count;
-use crate::support::poll::eventually;
-use crate::support::poll::within;
+use crate::support::poll::{eventually, within};
 use crate::support::programs::apiserver::shared;
 use crate::support::programs::kubeconfig;
 use crate::support::programs::kubeconfig::User;
-use crate::support::programs::kubefan::Kubefan;
-use crate::support::programs::kubefan::binary;
-use crate::support::programs::kubefan::start_in;
+use crate::support::programs::kubefan::{Kubefan, binary, start_in};
 use crate::support::proxies::listener::Listener;
 
 const STEP: Duration = Duration::from_secs(60);

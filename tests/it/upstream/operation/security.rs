@@ -1,15 +1,10 @@
 //! A client cannot read anything through kubefan that its own credentials do not allow.
 
 use bytes::Bytes;
-use http::HeaderMap;
-use http::HeaderName;
-use http::HeaderValue;
-use http::Method;
+use http::{HeaderMap, HeaderName, HeaderValue, Method};
 
 use crate::support::clients::client::Client;
-use crate::support::programs::apiserver::ADMIN;
-use crate::support::programs::apiserver::READER;
-use crate::support::programs::apiserver::shared;
+use crate::support::programs::apiserver::{ADMIN, READER, shared};
 use crate::support::programs::kubefan::Kubefan;
 
 const SECRETS: &str = "/api/v1/namespaces/kube-system/secrets?resourceVersion=0";

@@ -3,16 +3,14 @@
 use std::fs;
 use std::time::Duration;
 
-use http::HeaderMap;
-use http::Method;
+use http::{HeaderMap, Method};
 use serde_json::json;
 
 use crate::support::clients::client::Client;
 use crate::support::clients::connector::Connector;
 use crate::support::outcomes::request_count;
 use crate::support::poll::eventually;
-use crate::support::programs::apiserver::ADMIN;
-use crate::support::programs::apiserver::private;
+use crate::support::programs::apiserver::{ADMIN, private};
 use crate::support::programs::kubeconfig::User;
 use crate::support::programs::kubectl::Kubectl;
 use crate::support::programs::kubefan::Kubefan;

@@ -19,12 +19,9 @@ use tokio::time::sleep;
 use crate::support::clients::client::Client;
 use crate::support::clients::connector::Connector;
 use crate::support::poll::eventually;
-use crate::support::programs::apiserver::ApiServer;
-use crate::support::programs::apiserver::free_port;
-use crate::support::programs::apiserver::private;
+use crate::support::programs::apiserver::{ApiServer, free_port, private};
 use crate::support::programs::kubeconfig::User;
-use crate::support::programs::kubefan::Kubefan;
-use crate::support::programs::kubefan::start_in;
+use crate::support::programs::kubefan::{Kubefan, start_in};
 use crate::support::programs::process::Process;
 
 const START: Duration = Duration::from_secs(60);

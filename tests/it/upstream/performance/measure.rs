@@ -6,14 +6,12 @@
 //!     cargo test --test it measure -- --ignored --nocapture --test-threads=1
 //! ```
 
-use std::sync::atomic::AtomicBool;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use bytes::Bytes;
 use futures::future::join_all;
-use http::HeaderMap;
-use http::Method;
+use http::{HeaderMap, Method};
 use http_body_util::BodyExt;
 use hyper::body::Incoming;
 use serde_json::json;
@@ -21,13 +19,11 @@ use tokio::time::Instant;
 
 use crate::support::clients::client::Client;
 use crate::support::clients::connector::Connector;
-use crate::support::clients::frames::Event;
-use crate::support::clients::frames::Format;
+use crate::support::clients::frames::{Event, Format};
 use crate::support::faulty::next;
 use crate::support::pods;
 use crate::support::poll::within;
-use crate::support::programs::apiserver::ApiServer;
-use crate::support::programs::apiserver::private_with;
+use crate::support::programs::apiserver::{ApiServer, private_with};
 use crate::support::programs::kubeconfig::User;
 use crate::support::programs::kubectl::Kubectl;
 use crate::support::programs::kubefan::Kubefan;

@@ -9,8 +9,7 @@
 
 use std::fs;
 use std::sync::Arc;
-use std::sync::atomic::AtomicU64;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -19,18 +18,14 @@ use http_body_util::BodyExt;
 use hyper::body::Incoming;
 use serde_json::json;
 use tokio::task::JoinSet;
-use tokio::time::Instant;
-use tokio::time::interval;
-use tokio::time::sleep;
+use tokio::time::{Instant, interval, sleep};
 
 use crate::support::clients::client::Client;
 use crate::support::clients::connector::Connector;
 use crate::support::clients::frames::Format;
 use crate::support::pods;
 use crate::support::poll::eventually;
-use crate::support::programs::apiserver::ADMIN;
-use crate::support::programs::apiserver::ApiServer;
-use crate::support::programs::apiserver::private_with;
+use crate::support::programs::apiserver::{ADMIN, ApiServer, private_with};
 use crate::support::programs::kubefan::Kubefan;
 use crate::support::settings::setting;
 

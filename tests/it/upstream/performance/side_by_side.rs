@@ -1,22 +1,18 @@
 //! Measures kube-apiserver and kubefan side by side with `kubefan load`, and prints the tables of
 //! benches/RESULTS.md. `benches/side-by-side` runs it; it asserts nothing about time.
 
-use std::env;
-use std::fs;
-use std::path::Path;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::Stdio;
+use std::{env, fs};
 
 use serde_json::Value;
 use tempfile::TempDir;
 use tokio::process::Command;
 
-use crate::support::programs::apiserver::ApiServer;
-use crate::support::programs::apiserver::private;
+use crate::support::programs::apiserver::{ApiServer, private};
 use crate::support::programs::kubeconfig;
 use crate::support::programs::kubeconfig::User;
-use crate::support::programs::kubefan::Kubefan;
-use crate::support::programs::kubefan::binary;
+use crate::support::programs::kubefan::{Kubefan, binary};
 use crate::support::programs::sim::Sim;
 
 /// A row of a table: its description, the flags of `kubefan load`, and the figures that it shows.

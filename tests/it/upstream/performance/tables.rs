@@ -14,8 +14,7 @@ use crate::support::clients::client::Client;
 use crate::support::poll::eventually;
 use crate::support::programs::kubectl::Kubectl;
 use crate::support::settings::setting as environment;
-use crate::upstream::performance::measure::Setting;
-use crate::upstream::performance::measure::many;
+use crate::upstream::performance::measure::{Setting, many};
 
 const TABLE: &str = "application/json;as=Table;v=v1;g=meta.k8s.io";
 const STEP: Duration = Duration::from_secs(60);

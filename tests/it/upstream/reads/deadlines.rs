@@ -6,11 +6,9 @@ use futures::future::join3;
 use serde_json::json;
 
 use crate::support::clients::client::Client;
-use crate::support::clients::frames::Event;
-use crate::support::clients::frames::Format;
+use crate::support::clients::frames::{Event, Format};
 use crate::support::poll::within;
-use crate::support::programs::apiserver::private;
-use crate::support::programs::apiserver::shared;
+use crate::support::programs::apiserver::{private, shared};
 use crate::support::programs::kubefan::Kubefan;
 
 const STEP: Duration = Duration::from_secs(30);

@@ -6,39 +6,25 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use futures::future::join_all;
-use http::HeaderMap;
-use http::HeaderValue;
-use http::Method;
+use http::{HeaderMap, HeaderValue, Method};
 use parking_lot::Mutex;
-use serde_json::Value;
-use serde_json::json;
+use serde_json::{Value, json};
 use tempfile::TempDir;
 use tokio::sync::Notify;
 use tokio::time::Instant;
 
-use crate::support::clients::client::Answer;
-use crate::support::clients::client::Client;
+use super::printed_tables::{is_cached, printed, table};
+use crate::support::clients::client::{Answer, Client};
 use crate::support::clients::connector::Connector;
 use crate::support::poll::eventually;
-use crate::support::programs::apiserver::ADMIN;
-use crate::support::programs::apiserver::ApiServer;
-use crate::support::programs::apiserver::READER;
-use crate::support::programs::apiserver::metric;
-use crate::support::programs::apiserver::private;
-use crate::support::programs::apiserver::shared;
+use crate::support::programs::apiserver::{ADMIN, ApiServer, READER, metric, private, shared};
 use crate::support::programs::kubeconfig;
 use crate::support::programs::kubeconfig::User;
-use crate::support::programs::kubectl::CommandOutput;
-use crate::support::programs::kubectl::Kubectl;
+use crate::support::programs::kubectl::{CommandOutput, Kubectl};
 use crate::support::programs::kubefan::Kubefan;
-use crate::support::proxies::scripted_proxy::RequestAction;
-use crate::support::proxies::scripted_proxy::ScriptedProxy;
-use crate::support::proxies::scripted_proxy::SeenRequest;
-use crate::support::proxies::scripted_proxy::forward_all;
-
-use super::printed_tables::is_cached;
-use super::printed_tables::printed;
-use super::printed_tables::table;
+use crate::support::proxies::scripted_proxy::{
+    RequestAction, ScriptedProxy, SeenRequest, forward_all,
+};
 
 const SOON: Duration = Duration::from_secs(30);
 /// How long kubefan may take to fetch all documents of OpenAPI v3.

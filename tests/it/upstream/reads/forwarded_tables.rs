@@ -1,25 +1,18 @@
 //! Kinds whose rows depend on other objects or whose lists have an order of their own: the API server
 //! answers them all, and kubefan never prints them, not even after many reads.
 
-use serde_json::Value;
-use serde_json::json;
+use serde_json::{Value, json};
 
+use super::printed_tables::{
+    LIMIT, answered_from, initial_events, is_cached, is_later_bookmark, printed, table,
+};
 use crate::support::clients::client::Answer;
-use crate::support::normalise::mask_ages;
-use crate::support::normalise::normalise;
+use crate::support::normalise::{mask_ages, normalise};
 use crate::support::poll::eventually;
 use crate::support::programs::apiserver::private;
 use crate::support::programs::kubeconfig::User;
 use crate::support::programs::kubectl::Kubectl;
 use crate::support::programs::kubefan::Kubefan;
-
-use super::printed_tables::LIMIT;
-use super::printed_tables::answered_from;
-use super::printed_tables::initial_events;
-use super::printed_tables::is_cached;
-use super::printed_tables::is_later_bookmark;
-use super::printed_tables::printed;
-use super::printed_tables::table;
 
 const CLASSES: &str = "/apis/storage.k8s.io/v1/storageclasses";
 const SCHEMAS: &str = "/apis/flowcontrol.apiserver.k8s.io/v1/flowschemas";

@@ -5,18 +5,14 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use flate2::read::MultiGzDecoder;
-use http::HeaderMap;
-use http::HeaderValue;
-use http::Method;
+use http::{HeaderMap, HeaderValue, Method};
 use http_body_util::BodyExt;
 use serde_json::json;
 
-use crate::support::clients::client::Answer;
-use crate::support::clients::client::Client;
+use crate::support::clients::client::{Answer, Client};
 use crate::support::clients::connector::Connector;
 use crate::support::clients::frames::Format;
-use crate::support::poll::eventually;
-use crate::support::poll::within;
+use crate::support::poll::{eventually, within};
 use crate::support::programs::apiserver::shared;
 use crate::support::programs::kubefan::Kubefan;
 use crate::upstream::differential::comparable_body;

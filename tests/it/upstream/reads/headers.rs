@@ -4,12 +4,9 @@
 use std::time::Duration;
 
 use bytes::Bytes;
-use http::HeaderMap;
-use http::HeaderValue;
-use http::Method;
+use http::{HeaderMap, HeaderValue, Method};
 
-use crate::support::clients::client::Answer;
-use crate::support::clients::client::Client;
+use crate::support::clients::client::{Answer, Client};
 use crate::support::clients::connector::Connector;
 use crate::support::cluster::define_widgets;
 use crate::support::poll::within;

@@ -3,17 +3,12 @@
 
 use std::time::Duration;
 
-use http::HeaderMap;
-use http::HeaderValue;
-use http::Method;
 use http::header::ACCEPT;
-use serde_json::Value;
-use serde_json::json;
+use http::{HeaderMap, HeaderValue, Method};
+use serde_json::{Value, json};
 
 use crate::support::clients::client::Client;
-use crate::support::clients::frames::Event;
-use crate::support::clients::frames::Format;
-use crate::support::clients::frames::Item;
+use crate::support::clients::frames::{Event, Format, Item};
 use crate::support::outcomes::request_count;
 use crate::support::poll::within;
 use crate::support::programs::apiserver::shared;

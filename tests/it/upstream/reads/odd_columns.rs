@@ -3,23 +3,17 @@
 use std::time::Duration;
 
 use futures::future::join_all;
-use serde_json::Value;
-use serde_json::json;
+use serde_json::{Value, json};
 
-use crate::support::clients::client::Answer;
-use crate::support::clients::client::Client;
+use super::printed_tables::{
+    answered_from, initial_events, is_cached, is_later_bookmark, printed, table,
+};
+use crate::support::clients::client::{Answer, Client};
 use crate::support::cluster::create_patiently;
 use crate::support::normalise::mask_ages;
 use crate::support::poll::eventually;
 use crate::support::programs::apiserver::private;
 use crate::support::programs::kubefan::Kubefan;
-
-use super::printed_tables::answered_from;
-use super::printed_tables::initial_events;
-use super::printed_tables::is_cached;
-use super::printed_tables::is_later_bookmark;
-use super::printed_tables::printed;
-use super::printed_tables::table;
 
 const DEFINITIONS: &str = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions";
 const GROUP: &str = "odd.kubefan.test";

@@ -4,26 +4,19 @@
 use std::time::Duration;
 
 use bytes::Bytes;
-use http::HeaderMap;
-use http::HeaderValue;
-use http::Method;
 use http::header::ACCEPT;
+use http::{HeaderMap, HeaderValue, Method};
 use http_body_util::BodyExt;
-use serde_json::Value;
-use serde_json::json;
+use serde_json::{Value, json};
 
-use crate::support::clients::client::Answer;
-use crate::support::clients::client::Client;
+use crate::support::clients::client::{Answer, Client};
 use crate::support::normalise::mask_ages;
-use crate::support::poll::eventually;
-use crate::support::poll::within;
+use crate::support::poll::{eventually, within};
 use crate::support::programs::apiserver::shared;
 use crate::support::programs::kubeconfig;
 use crate::support::programs::kubeconfig::User;
 use crate::support::programs::kubefan::Kubefan;
-use crate::support::proxies::scripted_proxy::RequestAction;
-use crate::support::proxies::scripted_proxy::ScriptedProxy;
-use crate::support::proxies::scripted_proxy::SeenRequest;
+use crate::support::proxies::scripted_proxy::{RequestAction, ScriptedProxy, SeenRequest};
 
 /// Further attempts of a read, because kubefan forwards what it cannot prove in time, and the API server
 /// changes some objects after they were created.

@@ -4,18 +4,14 @@
 use std::time::Duration;
 
 use bytes::Bytes;
-use http::HeaderMap;
-use http::HeaderName;
-use http::HeaderValue;
-use http::Method;
 use http::header::ACCEPT;
+use http::{HeaderMap, HeaderName, HeaderValue, Method};
 use memchr::memmem;
 
 use crate::support::clients::client::Client;
 use crate::support::cluster::define_widgets;
 use crate::support::poll::eventually;
-use crate::support::programs::apiserver::private_with;
-use crate::support::programs::apiserver::shared;
+use crate::support::programs::apiserver::{private_with, shared};
 use crate::support::programs::kubefan::Kubefan;
 
 const STEP: Duration = Duration::from_secs(30);

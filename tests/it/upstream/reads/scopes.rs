@@ -8,13 +8,10 @@ use bytes::Bytes;
 use serde_json::json;
 
 use crate::support::clients::client::Client;
-use crate::support::clients::frames::Event;
-use crate::support::clients::frames::Format;
+use crate::support::clients::frames::{Event, Format};
 use crate::support::outcomes::request_count;
 use crate::support::poll::within;
-use crate::support::programs::apiserver::ApiServer;
-use crate::support::programs::apiserver::READER;
-use crate::support::programs::apiserver::shared;
+use crate::support::programs::apiserver::{ApiServer, READER, shared};
 use crate::support::programs::kubefan::Kubefan;
 
 const STEP: Duration = Duration::from_secs(60);

@@ -8,19 +8,14 @@ use std::time::Duration;
 use base64::Engine;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use bytes::Bytes;
-use http::HeaderMap;
-use http::Method;
+use http::{HeaderMap, Method};
 use serde_json::json;
 
-use crate::support::clients::client::Answer;
-use crate::support::clients::client::Client;
+use crate::support::clients::client::{Answer, Client};
 use crate::support::clients::connector::Connector;
-use crate::support::clients::frames::Event;
-use crate::support::clients::frames::Format;
-use crate::support::poll::eventually;
-use crate::support::poll::within;
-use crate::support::programs::apiserver::READER;
-use crate::support::programs::apiserver::shared;
+use crate::support::clients::frames::{Event, Format};
+use crate::support::poll::{eventually, within};
+use crate::support::programs::apiserver::{READER, shared};
 use crate::support::programs::kubefan::Kubefan;
 
 const STEP: Duration = Duration::from_secs(30);

@@ -2,36 +2,24 @@
 //! compares its Tables again before it prints them again.
 
 use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use bytes::Bytes;
-use http::HeaderMap;
-use http::Method;
+use http::{HeaderMap, Method};
 use http_body_util::BodyExt;
 use hyper::body::Incoming;
-use serde_json::Value;
-use serde_json::json;
+use serde_json::{Value, json};
 
+use super::printed_tables::{LIMIT, TABLE, forwarded, is_cached, metric, printed, table};
 use crate::support::clients::client::Client;
 use crate::support::cluster::create_patiently;
-use crate::support::poll::eventually;
-use crate::support::poll::within;
+use crate::support::poll::{eventually, within};
 use crate::support::programs::apiserver::shared;
 use crate::support::programs::kubeconfig;
 use crate::support::programs::kubeconfig::User;
 use crate::support::programs::kubefan::Kubefan;
-use crate::support::proxies::scripted_proxy::RequestAction;
-use crate::support::proxies::scripted_proxy::ScriptedProxy;
-
-use super::printed_tables::LIMIT;
-use super::printed_tables::TABLE;
-use super::printed_tables::forwarded;
-use super::printed_tables::is_cached;
-use super::printed_tables::metric;
-use super::printed_tables::printed;
-use super::printed_tables::table;
+use crate::support::proxies::scripted_proxy::{RequestAction, ScriptedProxy};
 
 const DEFINITIONS: &str = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions";
 /// kubefan polls the version once a minute, and ends the watches of replaced kinds once a minute.

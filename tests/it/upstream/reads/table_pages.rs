@@ -5,23 +5,16 @@ use std::io::Read;
 use base64::Engine;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use flate2::read::MultiGzDecoder;
-use futures::StreamExt;
 use futures::future::join_all;
-use futures::stream;
-use serde_json::Value;
-use serde_json::json;
+use futures::{StreamExt, stream};
+use serde_json::{Value, json};
 
+use super::printed_tables::{is_cached, printed, table, table_from};
 use crate::support::clients::client::Client;
-use crate::support::cluster::create_patiently;
-use crate::support::cluster::define_widgets;
+use crate::support::cluster::{create_patiently, define_widgets};
 use crate::support::normalise::mask_ages;
 use crate::support::programs::apiserver::private;
 use crate::support::programs::kubefan::Kubefan;
-
-use super::printed_tables::is_cached;
-use super::printed_tables::printed;
-use super::printed_tables::table;
-use super::printed_tables::table_from;
 
 const OBJECTS: usize = 1_200;
 /// What kubectl asks for.

@@ -2,25 +2,18 @@
 //! and watches, with every object that a row can contain, for every selection and resource version.
 //! kubefan must answer them from its cache.
 
-use futures::StreamExt;
 use futures::future::join_all;
-use futures::stream;
-use serde_json::Value;
-use serde_json::json;
+use futures::{StreamExt, stream};
+use serde_json::{Value, json};
 
-use crate::support::clients::client::Answer;
-use crate::support::clients::client::Client;
+use super::printed_tables::{
+    RETRIES, initial_events, is_cached, is_later_bookmark, printed, table,
+};
+use super::tables::create_states;
+use crate::support::clients::client::{Answer, Client};
 use crate::support::normalise::mask_ages;
 use crate::support::programs::apiserver::private;
 use crate::support::programs::kubefan::Kubefan;
-
-use super::printed_tables::RETRIES;
-use super::printed_tables::initial_events;
-use super::printed_tables::is_cached;
-use super::printed_tables::is_later_bookmark;
-use super::printed_tables::printed;
-use super::printed_tables::table;
-use super::tables::create_states;
 
 const INCLUDES: [&str; 3] = ["None", "Metadata", "Object"];
 /// Collections at once; each waits for a cache and for a comparison.

@@ -1,31 +1,20 @@
 //! Open watches of Tables get the same events from kubefan's cache as from the API server: of objects
 //! that appear, change, leave a selection, come back and disappear.
 
-use bytes::Bytes;
-use bytes::BytesMut;
+use bytes::{Bytes, BytesMut};
 use futures::future::join_all;
-use http::HeaderMap;
-use http::Method;
+use http::{HeaderMap, Method};
 use http_body_util::BodyExt;
 use hyper::body::Incoming;
-use serde_json::Value;
-use serde_json::json;
+use serde_json::{Value, json};
 
+use super::printed_tables::{LIMIT, SCHEDULED_BY, TABLE, printed, table};
 use crate::support::clients::client::Client;
-use crate::support::cluster::create_patiently;
-use crate::support::cluster::define_widgets;
+use crate::support::cluster::{create_patiently, define_widgets};
 use crate::support::normalise::mask_ages;
-use crate::support::poll::eventually;
-use crate::support::poll::within;
-use crate::support::programs::apiserver::ApiServer;
-use crate::support::programs::apiserver::private;
+use crate::support::poll::{eventually, within};
+use crate::support::programs::apiserver::{ApiServer, private};
 use crate::support::programs::kubefan::Kubefan;
-
-use super::printed_tables::LIMIT;
-use super::printed_tables::SCHEDULED_BY;
-use super::printed_tables::TABLE;
-use super::printed_tables::printed;
-use super::printed_tables::table;
 
 const DEFINITIONS: &str = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions";
 const INCLUDES: [&str; 4] = [

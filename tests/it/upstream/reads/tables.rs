@@ -5,19 +5,13 @@
 
 use std::fs;
 use std::io::ErrorKind;
-use std::path::Path;
-use std::path::PathBuf;
-use std::time::Duration;
-use std::time::SystemTime;
-use std::time::UNIX_EPOCH;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use bytes::Bytes;
-use http::HeaderMap;
-use http::HeaderValue;
-use http::Method;
+use http::{HeaderMap, HeaderValue, Method};
 use kubefan::codec::Printer;
-use serde_json::Value;
-use serde_json::json;
+use serde_json::{Value, json};
 
 use crate::support::clients::client::Client;
 use crate::support::poll::eventually;

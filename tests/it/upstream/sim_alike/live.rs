@@ -1,20 +1,14 @@
 //! Compares open watches of the simulator and of the API server while objects change.
 
 use bytes::Bytes;
-use http::HeaderMap;
-use http::Method;
+use http::{HeaderMap, Method};
 use http_body_util::BodyExt;
 use hyper::body::Incoming;
-use serde_json::Value;
-use serde_json::json;
+use serde_json::{Value, json};
 
-use super::LIMIT;
-use super::PARTIAL;
-use super::TABLE;
-use super::difference;
 use super::twins::as_new;
-use super::wording::Names;
-use super::wording::without_columns;
+use super::wording::{Names, without_columns};
+use super::{LIMIT, PARTIAL, TABLE, difference};
 use crate::support::clients::client::Client;
 use crate::support::cluster::define_widgets;
 use crate::support::poll::within;

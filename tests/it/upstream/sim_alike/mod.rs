@@ -16,20 +16,14 @@ use base64::Engine;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use bytes::Bytes;
 use futures::StreamExt;
-use http::HeaderMap;
-use http::HeaderName;
-use http::HeaderValue;
-use http::Method;
-use serde_json::Value;
-use serde_json::json;
+use http::{HeaderMap, HeaderName, HeaderValue, Method};
+use serde_json::{Value, json};
+use twins::{Kind, Twins};
+use wording::Names;
 
-use crate::support::clients::client::Answer;
-use crate::support::clients::client::Client;
+use crate::support::clients::client::{Answer, Client};
 use crate::support::poll::within;
 use crate::support::programs::apiserver::private;
-use twins::Kind;
-use twins::Twins;
-use wording::Names;
 
 const TABLE: &str = "application/json;as=Table;v=v1;g=meta.k8s.io,application/json;as=Table;v=v1beta1;g=meta.k8s.io,application/json";
 const PROTOBUF: &str = "application/vnd.kubernetes.protobuf";

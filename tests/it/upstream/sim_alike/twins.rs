@@ -1,12 +1,10 @@
 //! An API server and a simulator with the same objects.
 
-use serde_json::Value;
-use serde_json::json;
+use serde_json::{Value, json};
 
 use super::wording::Names;
 use crate::support::clients::client::Client;
-use crate::support::cluster::define_widgets;
-use crate::support::cluster::fill_namespace;
+use crate::support::cluster::{define_widgets, fill_namespace};
 use crate::support::programs::apiserver::ApiServer;
 use crate::support::programs::sim::Sim;
 use crate::support::states;

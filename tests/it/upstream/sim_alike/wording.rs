@@ -3,13 +3,8 @@
 
 use std::collections::HashMap;
 
-use crate::support::comparable::ListVersion;
-use crate::support::comparable::events;
-use crate::support::comparable::frames;
-use crate::support::comparable::object;
-use crate::support::comparable::protobuf;
-use crate::support::normalise::mask_ages;
-use crate::support::normalise::normalise;
+use crate::support::comparable::{ListVersion, events, frames, object, protobuf};
+use crate::support::normalise::{mask_ages, normalise};
 
 /// The common names of one server's versions and uids.
 #[derive(Debug, Default)]

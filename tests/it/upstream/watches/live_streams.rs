@@ -2,17 +2,13 @@
 
 use std::time::Duration;
 
-use serde_json::Value;
-use serde_json::json;
+use serde_json::{Value, json};
 
 use crate::support::clients::client::Client;
-use crate::support::clients::frames::Event;
-use crate::support::clients::frames::Format;
-use crate::support::clients::frames::WatchReader;
+use crate::support::clients::frames::{Event, Format, WatchReader};
 use crate::support::cluster::define_widgets;
 use crate::support::poll::within;
-use crate::support::programs::apiserver::ApiServer;
-use crate::support::programs::apiserver::shared;
+use crate::support::programs::apiserver::{ApiServer, shared};
 use crate::support::programs::kubefan::Kubefan;
 
 #[tokio::test(flavor = "multi_thread")]

@@ -7,9 +7,7 @@ use bytes::Bytes;
 use serde_json::json;
 
 use crate::support::clients::client::Client;
-use crate::support::clients::frames::Event;
-use crate::support::clients::frames::Format;
-use crate::support::clients::frames::WatchReader;
+use crate::support::clients::frames::{Event, Format, WatchReader};
 use crate::support::poll::within;
 use crate::support::programs::apiserver::shared;
 use crate::support::programs::kubefan::Kubefan;

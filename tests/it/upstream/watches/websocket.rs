@@ -5,28 +5,20 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use futures::future::join_all;
-use http::HeaderMap;
-use http::HeaderName;
-use http::HeaderValue;
-use http::Method;
-use http::StatusCode;
 use http::header::ACCEPT;
+use http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode};
 use http_body_util::BodyExt;
 use hyper::upgrade::Upgraded;
 use hyper_util::rt::TokioIo;
 use serde_json::json;
-use tokio::io::AsyncReadExt;
-use tokio::io::AsyncWriteExt;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
 use crate::support::clients::client::Client;
 use crate::support::clients::connector::Connector;
 use crate::support::clients::frames::Format;
 use crate::support::cluster::define_widgets;
-use crate::support::poll::eventually;
-use crate::support::poll::within;
-use crate::support::programs::apiserver::ApiServer;
-use crate::support::programs::apiserver::private;
-use crate::support::programs::apiserver::shared;
+use crate::support::poll::{eventually, within};
+use crate::support::programs::apiserver::{ApiServer, private, shared};
 use crate::support::programs::kubefan::Kubefan;
 
 const STEP: Duration = Duration::from_secs(30);

@@ -5,8 +5,7 @@ use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use proptest::prelude::*;
 
 use super::ContinueToken;
-use crate::api::ObjectKey;
-use crate::api::ResourceVersion;
+use crate::api::{ObjectKey, ResourceVersion};
 
 fn base64_url(bytes: &[u8]) -> String {
     URL_SAFE_NO_PAD.encode(bytes)

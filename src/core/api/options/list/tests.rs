@@ -4,15 +4,8 @@ use std::time::Duration;
 
 use proptest::prelude::*;
 
-use super::ListOptions;
-use super::ListRequest;
-use super::WatchRequest;
-use super::WatchStart;
-use crate::api::Consistency;
-use crate::api::ContinueToken;
-use crate::api::Malformed;
-use crate::api::ResourceVersion;
-use crate::api::SelectableFields;
+use super::{ListOptions, ListRequest, WatchRequest, WatchStart};
+use crate::api::{Consistency, ContinueToken, Malformed, ResourceVersion, SelectableFields};
 
 const N: ResourceVersion = ResourceVersion(7);
 
@@ -189,10 +182,7 @@ fn refuses_invalid_watch_options() {
 
 #[test]
 fn reads_watch_starts() {
-    use WatchStart::After;
-    use WatchStart::FromAny;
-    use WatchStart::FromMostRecent;
-    use WatchStart::InitialEvents;
+    use WatchStart::{After, FromAny, FromMostRecent, InitialEvents};
     let (any, recent) = (Consistency::Any, Consistency::MostRecent);
     for (query, start, has_end) in [
         ("", InitialEvents(recent), true),

@@ -3,15 +3,10 @@
 use bytes::Bytes;
 use proptest::prelude::*;
 
-use crate::api::FieldSelector;
-use crate::api::LabelSelector;
-use crate::api::Object;
-use crate::api::ObjectKey;
-use crate::api::ObjectValues;
-use crate::api::ResourceVersion;
-use crate::api::SelectableFields;
-use crate::api::Selection;
-use crate::api::ShardSelector;
+use crate::api::{
+    FieldSelector, LabelSelector, Object, ObjectKey, ObjectValues, ResourceVersion,
+    SelectableFields, Selection, ShardSelector,
+};
 
 /// The fields `spec.a` and `spec.b`, and an alias that is always empty.
 fn fields() -> SelectableFields {

@@ -2,20 +2,11 @@
 
 use proptest::prelude::*;
 
-use super::Operator;
-use super::RawFieldSelector;
-use super::RawTerm;
-use super::escape_field_value;
-use crate::api::Field;
-use crate::api::FieldSelector;
-use crate::api::FieldValue;
-use crate::api::GroupVersionResource;
-use crate::api::Object;
-use crate::api::ObjectKey;
-use crate::api::ObjectValues;
-use crate::api::Resource;
-use crate::api::ResourceVersion;
-use crate::api::SelectableFields;
+use super::{Operator, RawFieldSelector, RawTerm, escape_field_value};
+use crate::api::{
+    Field, FieldSelector, FieldValue, GroupVersionResource, Object, ObjectKey, ObjectValues,
+    Resource, ResourceVersion, SelectableFields,
+};
 
 fn fields_of(group: &str, version: &str, resource: &str) -> SelectableFields {
     fields_at(None, group, version, resource)

@@ -2,9 +2,7 @@
 
 use proptest::prelude::*;
 
-use crate::api::LabelOperator;
-use crate::api::LabelRequirement;
-use crate::api::LabelSelector;
+use crate::api::{LabelOperator, LabelRequirement, LabelSelector};
 
 fn requirement(key: &str, operator: LabelOperator) -> LabelRequirement {
     let key = key.to_owned();
@@ -17,12 +15,7 @@ fn values(values: &[&str]) -> Vec<String> {
 
 #[test]
 fn reads_every_operator() {
-    use LabelOperator::DoesNotExist;
-    use LabelOperator::Exists;
-    use LabelOperator::GreaterThan;
-    use LabelOperator::In;
-    use LabelOperator::LessThan;
-    use LabelOperator::NotIn;
+    use LabelOperator::{DoesNotExist, Exists, GreaterThan, In, LessThan, NotIn};
     for (text, key, operator) in [
         ("a", "a", Exists),
         ("!a", "a", DoesNotExist),

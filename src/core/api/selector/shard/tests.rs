@@ -2,14 +2,8 @@
 
 use bytes::Bytes;
 
-use super::ShardSelector;
-use super::ShardSelectorError;
-use super::hash;
-use crate::api::Object;
-use crate::api::ObjectKey;
-use crate::api::ObjectValues;
-use crate::api::ResourceVersion;
-use crate::api::Selection;
+use super::{ShardSelector, ShardSelectorError, hash};
+use crate::api::{Object, ObjectKey, ObjectValues, ResourceVersion, Selection};
 
 fn parse(text: &str) -> Result<String, String> {
     let parsed = ShardSelector::parse(text);

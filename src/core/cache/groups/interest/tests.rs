@@ -1,39 +1,21 @@
 //! Tests which groups the index finds for a change, which events are queued, and that empty groups
 //! and evicted events leave nothing behind.
 
-use super::*;
-use crate::cache::groups::group_index::IndexedBy;
-use std::sync::atomic::AtomicUsize;
-use std::sync::atomic::Ordering;
-use std::task::Context;
-use std::task::Wake;
-use std::task::Waker;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::task::{Context, Wake, Waker};
 
 use bytes::Bytes;
 
-use crate::api::EventType;
-use crate::api::Field;
-use crate::api::FieldSelector;
-use crate::api::FieldTerm;
-use crate::api::LabelSelector;
-use crate::api::Object;
-use crate::api::ObjectValues;
-use crate::api::ResourceVersion;
-use crate::api::Selection;
-use crate::cache::Config;
-use crate::cache::EpochCause;
-use crate::cache::Reader;
-use crate::cache::WatchFrom;
-use crate::cache::WatchStream;
-use crate::cache::Writer;
-use crate::cache::cache;
-use crate::cache::tests::support::config;
-use crate::cache::tests::support::describe;
-use crate::cache::tests::support::drain;
-use crate::cache::tests::support::everything;
-use crate::cache::tests::support::in_namespace;
-use crate::cache::tests::support::key;
-use crate::cache::tests::support::with_field;
+use super::*;
+use crate::api::{
+    EventType, Field, FieldSelector, FieldTerm, LabelSelector, Object, ObjectValues,
+    ResourceVersion, Selection,
+};
+use crate::cache::groups::group_index::IndexedBy;
+use crate::cache::tests::support::{
+    config, describe, drain, everything, in_namespace, key, with_field,
+};
+use crate::cache::{Config, EpochCause, Reader, WatchFrom, WatchStream, Writer, cache};
 
 fn pod(text: &str, node: &str, labels: &str) -> Object {
     let labels = labels.split_terminator(',').map(|label| {

@@ -1,27 +1,16 @@
 //! Tests that a list has the same objects with and without an index, and when indexes are used.
 
-use std::sync::Arc;
-use std::sync::LazyLock;
+use std::sync::{Arc, LazyLock};
 
 use proptest::collection::vec;
-use proptest::prelude::Just;
-use proptest::prelude::Strategy;
-use proptest::prelude::prop_assert;
-use proptest::prop_assert_eq;
-use proptest::prop_oneof;
-use proptest::proptest;
+use proptest::prelude::{Just, Strategy, prop_assert};
+use proptest::{prop_assert_eq, prop_oneof, proptest};
 
-use crate::api::Field;
-use crate::api::Object;
-use crate::api::Selection;
+use crate::api::{Field, Object, Selection};
 use crate::cache::objects::Store;
-use crate::cache::tests::support::config;
-use crate::cache::tests::support::in_namespace;
-use crate::cache::tests::support::key;
-use crate::cache::tests::support::object;
-use crate::cache::tests::support::object_with;
-use crate::cache::tests::support::with_field;
-use crate::cache::tests::support::with_label;
+use crate::cache::tests::support::{
+    config, in_namespace, key, object, object_with, with_field, with_label,
+};
 
 const NAMES: [&str; 12] = [
     "a/x", "a/x-y", "a/x.y", "a/x0", "a-b/x", "a.b/x", "a0/x", "b/a", "b/b", "n", "n-1", "z",

@@ -4,16 +4,10 @@
 use std::sync::Arc;
 use std::task::Poll;
 
-use crate::api::EventType;
-use crate::api::Object;
-use crate::api::ObjectKey;
-use crate::api::ResourceVersion;
-use crate::api::Selection;
-use crate::cache::WatchItem;
-use crate::cache::WatchStream;
-use crate::cache::tests::model::etcd::Etcd;
-use crate::cache::tests::model::etcd::View;
+use crate::api::{EventType, Object, ObjectKey, ResourceVersion, Selection};
+use crate::cache::tests::model::etcd::{Etcd, View};
 use crate::cache::tests::support::poll;
+use crate::cache::{WatchItem, WatchStream};
 
 pub(super) type CheckResult = Result<(), String>;
 

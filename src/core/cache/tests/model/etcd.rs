@@ -3,11 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use crate::api::EventType;
-use crate::api::Object;
-use crate::api::ObjectKey;
-use crate::api::ResourceVersion;
-use crate::api::Selection;
+use crate::api::{EventType, Object, ObjectKey, ResourceVersion, Selection};
 use crate::cache::tests::support::object;
 
 /// The revision before the first change.

@@ -16,20 +16,12 @@ use std::cell::Cell;
 use std::rc::Rc;
 
 use proptest::sample::select;
-use proptest::test_runner::Config as RunnerConfig;
-use proptest::test_runner::TestCaseError;
-use proptest::test_runner::TestRng;
-use proptest::test_runner::TestRunner;
-use tokio::runtime::Builder;
-use tokio::runtime::Runtime;
+use proptest::test_runner::{Config as RunnerConfig, TestCaseError, TestRng, TestRunner};
+use tokio::runtime::{Builder, Runtime};
 
 use crate::api::Selection;
-use crate::cache::tests::model::operation::CLIENTS;
-use crate::cache::tests::model::operation::ClientOp;
-use crate::cache::tests::model::operation::Op;
-use crate::cache::tests::model::operation::operations;
-use crate::cache::tests::model::world::World;
-use crate::cache::tests::model::world::selections;
+use crate::cache::tests::model::operation::{CLIENTS, ClientOp, Op, operations};
+use crate::cache::tests::model::world::{World, selections};
 use crate::mutation;
 use crate::mutation::Mutation;
 

@@ -6,18 +6,11 @@ use std::sync::Arc;
 use bytes::Bytes;
 use tokio::time::Instant;
 
-use crate::api::EventType;
-use crate::api::Object;
-use crate::api::ResourceVersion;
-use crate::cache::Config;
-use crate::cache::Event;
-use crate::cache::LogCursor;
-use crate::cache::Reader;
-use crate::cache::Snapshot;
+use crate::api::{EventType, Object, ResourceVersion};
 use crate::cache::tests::model::client::CheckResult;
-use crate::cache::tests::model::etcd::Etcd;
-use crate::cache::tests::model::etcd::View;
+use crate::cache::tests::model::etcd::{Etcd, View};
 use crate::cache::tests::model::world::selections;
+use crate::cache::{Config, Event, LogCursor, Reader, Snapshot};
 
 /// At most this many snapshots are kept.
 const MAX_KEPT: usize = 4;

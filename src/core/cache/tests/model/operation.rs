@@ -1,8 +1,7 @@
 //! The random operations of the model.
 
 use proptest::collection::vec;
-use proptest::prelude::Just;
-use proptest::prelude::Strategy;
+use proptest::prelude::{Just, Strategy};
 use proptest::prop_oneof;
 use proptest::sample::select;
 

@@ -7,39 +7,18 @@ use std::time::Duration;
 use tokio::runtime::Runtime;
 use tokio::time::advance;
 
-use crate::api::EventType;
-use crate::api::Field;
-use crate::api::LabelSelector;
-use crate::api::Object;
-use crate::api::ResourceVersion;
-use crate::api::Selection;
-use crate::cache::Config;
-use crate::cache::EpochCause;
-use crate::cache::GroupLimits;
-use crate::cache::Reader;
-use crate::cache::ReplaceOutcome;
-use crate::cache::Snapshot;
-use crate::cache::WatchFrom;
-use crate::cache::WatchStream;
-use crate::cache::Writer;
-use crate::cache::cache;
-use crate::cache::tests::model::client::CheckResult;
-use crate::cache::tests::model::client::Client;
-use crate::cache::tests::model::etcd::BASE;
-use crate::cache::tests::model::etcd::Etcd;
-use crate::cache::tests::model::observers::Observers;
-use crate::cache::tests::model::observers::framed;
-use crate::cache::tests::model::operation::APPS;
-use crate::cache::tests::model::operation::CLIENTS;
-use crate::cache::tests::model::operation::ClientOp;
-use crate::cache::tests::model::operation::KEYS;
-use crate::cache::tests::model::operation::Op;
-use crate::cache::tests::support::config;
-use crate::cache::tests::support::in_namespace;
-use crate::cache::tests::support::key;
-use crate::cache::tests::support::replace_in_steps;
-use crate::cache::tests::support::with_field;
-use crate::cache::tests::support::with_label;
+use crate::api::{EventType, Field, LabelSelector, Object, ResourceVersion, Selection};
+use crate::cache::tests::model::client::{CheckResult, Client};
+use crate::cache::tests::model::etcd::{BASE, Etcd};
+use crate::cache::tests::model::observers::{Observers, framed};
+use crate::cache::tests::model::operation::{APPS, CLIENTS, ClientOp, KEYS, Op};
+use crate::cache::tests::support::{
+    config, in_namespace, key, replace_in_steps, with_field, with_label,
+};
+use crate::cache::{
+    Config, EpochCause, GroupLimits, Reader, ReplaceOutcome, Snapshot, WatchFrom, WatchStream,
+    Writer, cache,
+};
 
 type Interruptions = Box<dyn Iterator<Item = usize>>;
 

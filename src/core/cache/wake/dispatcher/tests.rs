@@ -1,25 +1,15 @@
 //! Tests of wakes through dispatchers, with runtimes on several threads.
 
-use super::*;
-use std::sync::atomic::AtomicUsize;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc;
 use std::task::Wake;
 use std::thread;
 use std::thread::ThreadId;
 
-use crate::api::EventType;
-use crate::api::ResourceVersion;
-use crate::cache::Reader;
-use crate::cache::WatchFrom;
-use crate::cache::WatchItem;
-use crate::cache::WatchStream;
-use crate::cache::Writer;
-use crate::cache::cache;
-use crate::cache::tests::support::config;
-use crate::cache::tests::support::everything;
-use crate::cache::tests::support::object;
-use crate::cache::tests::support::with_label;
+use super::*;
+use crate::api::{EventType, ResourceVersion};
+use crate::cache::tests::support::{config, everything, object, with_label};
+use crate::cache::{Reader, WatchFrom, WatchItem, WatchStream, Writer, cache};
 
 const WRITES: u64 = 500;
 const STREAMS: usize = 20;

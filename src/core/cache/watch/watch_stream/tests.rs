@@ -3,35 +3,16 @@
 use std::future::Future;
 use std::pin::pin;
 use std::sync::Arc;
-use std::sync::atomic::AtomicUsize;
-use std::sync::atomic::Ordering;
-use std::task::Context;
-use std::task::Poll;
-use std::task::Wake;
-use std::task::Waker;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::task::{Context, Poll, Wake, Waker};
 use std::time::Duration;
 
 use tokio::time::Instant;
 
-use crate::api::EventType;
-use crate::api::LabelSelector;
-use crate::api::ResourceVersion;
-use crate::api::Selection;
-use crate::cache::Config;
-use crate::cache::Reader;
-use crate::cache::WatchFrom;
-use crate::cache::WatchItem;
-use crate::cache::WatchStream;
-use crate::cache::Writer;
-use crate::cache::cache;
-use crate::cache::tests::support::config;
-use crate::cache::tests::support::describe;
-use crate::cache::tests::support::drain;
-use crate::cache::tests::support::everything;
-use crate::cache::tests::support::object;
-use crate::cache::tests::support::poll;
-use crate::cache::tests::support::with_label;
+use crate::api::{EventType, LabelSelector, ResourceVersion, Selection};
+use crate::cache::tests::support::{config, describe, drain, everything, object, poll, with_label};
 use crate::cache::wake::before_registering;
+use crate::cache::{Config, Reader, WatchFrom, WatchItem, WatchStream, Writer, cache};
 
 /// Objects `a/000` to `a/199`, every other one with the label `web`.
 fn two_hundred(config: Config) -> (Writer, Reader) {

@@ -3,8 +3,7 @@
 use bytes::Bytes;
 
 use crate::api::WireFormat;
-use crate::codec::Error;
-use crate::codec::FrameSplitter;
+use crate::codec::{Error, FrameSplitter};
 
 const LINES: &[u8] = b"{\"a\":1}\n\n{\"b\":2}\n \n{\"c\":3}\n";
 const MESSAGES: &[u8] = b"\0\0\0\x03abc\0\0\0\0\0\0\0\x01d";

@@ -3,19 +3,12 @@
 use std::sync::Arc;
 
 use proptest::collection::vec;
-use proptest::option;
 use proptest::prelude::any;
-use proptest::prop_assert_eq;
-use proptest::proptest;
+use proptest::{option, prop_assert_eq, proptest};
 
-use crate::api::ListPage;
-use crate::api::SelectableFields;
-use crate::api::WireFormat;
-use crate::codec::Decoder;
-use crate::codec::Error;
-use crate::codec::tests::support::JSON;
-use crate::codec::tests::support::PROTOBUF;
-use crate::codec::tests::support::golden;
+use crate::api::{ListPage, SelectableFields, WireFormat};
+use crate::codec::tests::support::{JSON, PROTOBUF, golden};
+use crate::codec::{Decoder, Error};
 
 fn decoder(format: WireFormat) -> Decoder {
     Decoder::new(format, Arc::new(SelectableFields::default()))

@@ -4,9 +4,8 @@
 use proptest::prelude::*;
 use serde_json::Value;
 
-use crate::codec::Indenter;
-use crate::codec::indented;
 use crate::codec::json::compact;
+use crate::codec::{Indenter, indented};
 
 #[test]
 fn indents_as_the_api_server() {

@@ -4,11 +4,7 @@ use std::cmp::Ordering;
 
 use serde_json::Value;
 
-use super::path::Condition;
-use super::path::JsonPath;
-use super::path::Operand;
-use super::path::Operator;
-use super::path::Step;
+use super::path::{Condition, JsonPath, Operand, Operator, Step};
 use crate::codec::table::part::Part;
 
 /// The error if a step of a path does not fit its value, such as an index into a text.

@@ -4,12 +4,7 @@ use std::collections::HashMap;
 
 use crate::codec::table::cell::Cell;
 use crate::codec::table::part::Part;
-use crate::codec::table::value::age_of;
-use crate::codec::table::value::list;
-use crate::codec::table::value::name;
-use crate::codec::table::value::number;
-use crate::codec::table::value::or;
-use crate::codec::table::value::text;
+use crate::codec::table::value::{age_of, list, name, number, or, text};
 
 /// The cell for a limit of a disruption budget that is not set.
 const NOT_SET: &str = "N/A";

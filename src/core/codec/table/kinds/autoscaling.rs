@@ -3,13 +3,7 @@
 use crate::codec::table::age::UNKNOWN;
 use crate::codec::table::cell::Cell;
 use crate::codec::table::part::Part;
-use crate::codec::table::value::NONE;
-use crate::codec::table::value::UNSET;
-use crate::codec::table::value::age_of;
-use crate::codec::table::value::list;
-use crate::codec::table::value::name;
-use crate::codec::table::value::number;
-use crate::codec::table::value::text;
+use crate::codec::table::value::{NONE, UNSET, age_of, list, name, number, text};
 
 /// The number of metrics that are shown.
 const SHOWN: usize = 2;

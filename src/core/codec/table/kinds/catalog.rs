@@ -1,20 +1,11 @@
 //! The supported built-in kinds: their columns, and the functions that compute their cells.
 
-use std::collections::BTreeMap;
-use std::collections::HashMap;
-use std::sync::Arc;
-use std::sync::LazyLock;
+use std::collections::{BTreeMap, HashMap};
+use std::sync::{Arc, LazyLock};
 
-use super::access;
-use super::autoscaling;
-use super::control;
-use super::core_kinds;
-use super::devices;
-use super::network;
-use super::node;
-use super::pod;
-use super::storage;
-use super::workload;
+use super::{
+    access, autoscaling, control, core_kinds, devices, network, node, pod, storage, workload,
+};
 use crate::codec::table::cell::Cell;
 use crate::codec::table::column::ColumnDefinition;
 use crate::codec::table::part::Part;

@@ -2,21 +2,12 @@
 //! certificates.
 
 use std::collections::BTreeMap;
-use std::time::Duration;
-use std::time::UNIX_EPOCH;
+use std::time::{Duration, UNIX_EPOCH};
 
-use crate::codec::table::age::Moment;
-use crate::codec::table::age::duration;
+use crate::codec::table::age::{Moment, duration};
 use crate::codec::table::cell::Cell;
 use crate::codec::table::part::Part;
-use crate::codec::table::value::NONE;
-use crate::codec::table::value::UNSET;
-use crate::codec::table::value::age_of;
-use crate::codec::table::value::list;
-use crate::codec::table::value::name;
-use crate::codec::table::value::number;
-use crate::codec::table::value::or;
-use crate::codec::table::value::text;
+use crate::codec::table::value::{NONE, UNSET, age_of, list, name, number, or, text};
 
 pub(super) fn priority_level(level: Part<'_>) -> Vec<Cell> {
     let spec = level.at("spec");

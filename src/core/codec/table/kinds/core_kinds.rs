@@ -2,13 +2,7 @@
 
 use crate::codec::table::cell::Cell;
 use crate::codec::table::part::Part;
-use crate::codec::table::value::age_of;
-use crate::codec::table::value::count;
-use crate::codec::table::value::joined;
-use crate::codec::table::value::name;
-use crate::codec::table::value::number;
-use crate::codec::table::value::or;
-use crate::codec::table::value::text;
+use crate::codec::table::value::{age_of, count, joined, name, number, or, text};
 
 /// Go's zero time, which the API server prints for an absent creation time.
 const ZERO_TIME: &str = "0001-01-01T00:00:00Z";

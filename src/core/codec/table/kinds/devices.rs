@@ -2,11 +2,7 @@
 
 use crate::codec::table::cell::Cell;
 use crate::codec::table::part::Part;
-use crate::codec::table::value::age_of;
-use crate::codec::table::value::is_deleted;
-use crate::codec::table::value::joined;
-use crate::codec::table::value::name;
-use crate::codec::table::value::text;
+use crate::codec::table::value::{age_of, is_deleted, joined, name, text};
 
 /// The cells of a DeviceClass or ResourceClaimTemplate.
 pub(super) fn name_and_age(object: Part<'_>) -> Vec<Cell> {

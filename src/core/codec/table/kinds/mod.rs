@@ -12,9 +12,7 @@ mod pod;
 mod storage;
 mod workload;
 
-pub(super) use catalog::Cells;
-pub(super) use catalog::built_in;
-pub(super) use catalog::default_columns;
 #[cfg(test)]
 pub(super) use catalog::printed;
+pub(super) use catalog::{Cells, built_in, default_columns};
 pub(super) use core_kinds::created_at;

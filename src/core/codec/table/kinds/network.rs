@@ -6,18 +6,9 @@ use std::collections::BTreeSet;
 use crate::codec::table::age::UNKNOWN;
 use crate::codec::table::cell::Cell;
 use crate::codec::table::part::Part;
-use crate::codec::table::value::NONE;
-use crate::codec::table::value::SHORTENED;
-use crate::codec::table::value::UNSET;
-use crate::codec::table::value::age_of;
-use crate::codec::table::value::joined;
-use crate::codec::table::value::list;
-use crate::codec::table::value::name;
-use crate::codec::table::value::number;
-use crate::codec::table::value::or;
-use crate::codec::table::value::pairs;
-use crate::codec::table::value::shortened;
-use crate::codec::table::value::text;
+use crate::codec::table::value::{
+    NONE, SHORTENED, UNSET, age_of, joined, list, name, number, or, pairs, shortened, text,
+};
 
 pub(super) fn service(service: Part<'_>) -> Vec<Cell> {
     let spec = service.at("spec");

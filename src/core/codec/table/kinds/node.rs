@@ -6,13 +6,7 @@ use std::collections::BTreeSet;
 use crate::codec::table::age::UNKNOWN;
 use crate::codec::table::cell::Cell;
 use crate::codec::table::part::Part;
-use crate::codec::table::value::NONE;
-use crate::codec::table::value::age_of;
-use crate::codec::table::value::joined;
-use crate::codec::table::value::list;
-use crate::codec::table::value::name;
-use crate::codec::table::value::or;
-use crate::codec::table::value::text;
+use crate::codec::table::value::{NONE, age_of, joined, list, name, or, text};
 
 pub(super) fn cells(node: Part<'_>) -> Vec<Cell> {
     let kernel = match &*text(node.at("status").at("nodeInfo").at("architecture")) {

@@ -6,11 +6,7 @@ use std::collections::HashSet;
 use crate::codec::table::age::Moment;
 use crate::codec::table::cell::Cell;
 use crate::codec::table::part::Part;
-use crate::codec::table::value::NONE;
-use crate::codec::table::value::list;
-use crate::codec::table::value::number;
-use crate::codec::table::value::or;
-use crate::codec::table::value::text;
+use crate::codec::table::value::{NONE, list, number, or, text};
 
 /// The number of restarts of a pod's containers, and the time when a container last ended.
 #[derive(Clone, Copy, Default)]

@@ -4,15 +4,7 @@ use std::borrow::Cow;
 
 use crate::codec::table::cell::Cell;
 use crate::codec::table::part::Part;
-use crate::codec::table::value::NONE;
-use crate::codec::table::value::UNSET;
-use crate::codec::table::value::age_of;
-use crate::codec::table::value::is_deleted;
-use crate::codec::table::value::joined;
-use crate::codec::table::value::list;
-use crate::codec::table::value::name;
-use crate::codec::table::value::or;
-use crate::codec::table::value::text;
+use crate::codec::table::value::{NONE, UNSET, age_of, is_deleted, joined, list, name, or, text};
 
 /// The access modes of volumes in the order of output, each with its abbreviation.
 const ACCESS_MODES: [(&str, &str); 4] = [

@@ -2,21 +2,12 @@
 
 use std::borrow::Cow;
 
-use crate::codec::table::age::Moment;
-use crate::codec::table::age::duration;
+use crate::codec::table::age::{Moment, duration};
 use crate::codec::table::cell::Cell;
 use crate::codec::table::part::Part;
-use crate::codec::table::value::NONE;
-use crate::codec::table::value::UNSET;
-use crate::codec::table::value::age_of;
-use crate::codec::table::value::is_deleted;
-use crate::codec::table::value::joined;
-use crate::codec::table::value::list;
-use crate::codec::table::value::name;
-use crate::codec::table::value::number;
-use crate::codec::table::value::or;
-use crate::codec::table::value::pairs;
-use crate::codec::table::value::text;
+use crate::codec::table::value::{
+    NONE, UNSET, age_of, is_deleted, joined, list, name, number, or, pairs, text,
+};
 
 /// The possible states of a job, in descending precedence. Each is a condition type except
 /// `Terminating`, which means that the job is being deleted.

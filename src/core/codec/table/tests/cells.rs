@@ -3,18 +3,13 @@
 
 use std::collections::BTreeSet;
 use std::fs;
-use std::path::Path;
-use std::path::PathBuf;
-use std::time::Duration;
-use std::time::UNIX_EPOCH;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, UNIX_EPOCH};
 
-use serde_json::Value;
-use serde_json::json;
+use serde_json::{Value, json};
 
-use crate::codec::table::ColumnDefinition;
-use crate::codec::table::Printer;
 use crate::codec::table::go_number::put_json;
-use crate::codec::table::kinds;
+use crate::codec::table::{ColumnDefinition, Printer, kinds};
 
 /// The minor versions of Kubernetes 1 whose Tables were recorded.
 const MINORS: [u32; 4] = [34, 35, 36, 37];

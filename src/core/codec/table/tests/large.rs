@@ -3,8 +3,7 @@
 
 use std::time::SystemTime;
 
-use serde_json::Value;
-use serde_json::json;
+use serde_json::{Value, json};
 
 use crate::codec::table::Printer;
 

@@ -4,25 +4,14 @@
 use std::fs;
 use std::path::Path;
 use std::sync::Arc;
-use std::time::Duration;
-use std::time::SystemTime;
-use std::time::UNIX_EPOCH;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use bytes::Bytes;
 use serde_json::Value;
 
-use crate::api::EventType;
-use crate::api::Object;
-use crate::api::SelectableFields;
-use crate::api::WatchEvent;
-use crate::api::WireFormat;
-use crate::codec::Decoder;
-use crate::codec::ListMetadata;
-use crate::codec::MetaVersion;
-use crate::codec::table::IncludeObject;
-use crate::codec::table::Printer;
-use crate::codec::table::RowObject;
-use crate::codec::table::TableWriter;
+use crate::api::{EventType, Object, SelectableFields, WatchEvent, WireFormat};
+use crate::codec::table::{IncludeObject, Printer, RowObject, TableWriter};
+use crate::codec::{Decoder, ListMetadata, MetaVersion};
 
 const INCLUDES: [(&str, IncludeObject); 3] = [
     ("metadata", IncludeObject::Metadata),

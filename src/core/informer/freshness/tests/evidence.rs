@@ -6,34 +6,19 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use parking_lot::Mutex;
-use tokio::time::Instant;
-use tokio::time::sleep;
-use tokio::time::timeout;
-
-use crate::api::EventType;
-use crate::api::ListPage;
-use crate::api::Object;
-use crate::api::ObjectKey;
-use crate::api::ResourceVersion;
-use crate::cache;
-use crate::cache::Relist;
-use crate::cache::Writer;
-use crate::informer::Freshness;
-use crate::informer::FreshnessPolicy;
-use crate::informer::Proof;
-use crate::informer::ProofError;
-use crate::informer::ProofMethod;
-use crate::informer::ProofRequest;
-use crate::informer::RelistRequests;
-use crate::informer::freshness::evidence::Difference;
-use crate::informer::relist_channel;
-use crate::shutdown;
-use crate::shutdown::Shutdown;
-use crate::upstream;
-use crate::upstream::FreshnessProbe;
-use crate::upstream::Scope;
+use tokio::time::{Instant, sleep, timeout};
 
 use super::model::object;
+use crate::api::{EventType, ListPage, Object, ObjectKey, ResourceVersion};
+use crate::cache::{Relist, Writer};
+use crate::informer::freshness::evidence::Difference;
+use crate::informer::{
+    Freshness, FreshnessPolicy, Proof, ProofError, ProofMethod, ProofRequest, RelistRequests,
+    relist_channel,
+};
+use crate::shutdown::Shutdown;
+use crate::upstream::{FreshnessProbe, Scope};
+use crate::{cache, shutdown, upstream};
 
 /// How long the API server takes to answer.
 const CALL: Duration = Duration::from_millis(20);

@@ -5,32 +5,20 @@ use std::time::Duration;
 
 use futures::future::join_all;
 use parking_lot::Mutex;
-use tokio::time::Instant;
-use tokio::time::sleep;
-
-use crate::api::EventType;
-use crate::api::LabelOperator;
-use crate::api::LabelRequirement;
-use crate::api::LabelSelector;
-use crate::api::ListPage;
-use crate::api::ResourceVersion;
-use crate::api::Selection;
-use crate::cache;
-use crate::cache::Writer;
-use crate::informer::Freshness;
-use crate::informer::FreshnessPolicy;
-use crate::informer::ProofError;
-use crate::informer::ProofMethod;
-use crate::informer::ProofRequest;
-use crate::informer::RelistRequests;
-use crate::informer::relist_channel;
-use crate::shutdown;
-use crate::shutdown::Shutdown;
-use crate::upstream;
-use crate::upstream::FreshnessProbe;
-use crate::upstream::Scope;
+use tokio::time::{Instant, sleep};
 
 use super::model::object;
+use crate::api::{
+    EventType, LabelOperator, LabelRequirement, LabelSelector, ListPage, ResourceVersion, Selection,
+};
+use crate::cache::Writer;
+use crate::informer::{
+    Freshness, FreshnessPolicy, ProofError, ProofMethod, ProofRequest, RelistRequests,
+    relist_channel,
+};
+use crate::shutdown::Shutdown;
+use crate::upstream::{FreshnessProbe, Scope};
+use crate::{cache, shutdown, upstream};
 
 const OBJECTS: [(&str, &str); 3] = [("a/w", "web"), ("a/d", "db"), ("b/w", "web")];
 /// Longer than the time between two checks of an isolated selection.

@@ -9,24 +9,14 @@ mod scopes;
 use std::sync::Arc;
 use std::time::Duration;
 
-use tokio::time::Instant;
-use tokio::time::advance;
-
-use crate::api::ListPage;
-use crate::api::ResourceVersion;
-use crate::cache;
-use crate::shutdown;
-use crate::shutdown::Shutdown;
-use crate::upstream;
-use crate::upstream::FreshnessProbe;
-use crate::upstream::Scope;
-
-use crate::informer::Freshness;
-use crate::informer::FreshnessPolicy;
-use crate::informer::ProofError;
-use crate::informer::ProofRequest;
-use crate::informer::relist_channel;
 use model::object;
+use tokio::time::{Instant, advance};
+
+use crate::api::{ListPage, ResourceVersion};
+use crate::informer::{Freshness, FreshnessPolicy, ProofError, ProofRequest, relist_channel};
+use crate::shutdown::Shutdown;
+use crate::upstream::{FreshnessProbe, Scope};
+use crate::{cache, shutdown, upstream};
 
 /// An API server that has one object at version 5; the cache has none at this version.
 struct ContradictingProbe;

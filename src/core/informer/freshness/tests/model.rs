@@ -11,46 +11,25 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use parking_lot::Mutex;
-use rand::Rng;
-use rand::SeedableRng;
 use rand::rngs::StdRng;
+use rand::{Rng, SeedableRng};
 use tokio::runtime::Builder;
 use tokio::task::JoinSet;
-use tokio::time::Instant;
-use tokio::time::sleep;
-use tokio::time::timeout;
+use tokio::time::{Instant, sleep, timeout};
 
-use crate::api::EventType;
-use crate::api::LabelOperator;
-use crate::api::LabelRequirement;
-use crate::api::LabelSelector;
-use crate::api::ListPage;
-use crate::api::Object;
-use crate::api::ObjectKey;
-use crate::api::ObjectValues;
-use crate::api::ResourceVersion;
-use crate::api::Selection;
-use crate::cache;
-use crate::cache::EpochCause;
-use crate::cache::Reader;
-use crate::cache::Snapshot;
-use crate::cache::WatchItem;
-use crate::cache::Writer;
-use crate::shutdown;
-use crate::shutdown::Shutdown;
-use crate::upstream;
-use crate::upstream::FreshnessProbe;
-use crate::upstream::Scope;
-
-use crate::informer::Freshness;
-use crate::informer::FreshnessPolicy;
-use crate::informer::ProofError;
-use crate::informer::ProofRequest;
-use crate::informer::RelistRequests;
+use crate::api::{
+    EventType, LabelOperator, LabelRequirement, LabelSelector, ListPage, Object, ObjectKey,
+    ObjectValues, ResourceVersion, Selection,
+};
+use crate::cache::{EpochCause, Reader, Snapshot, WatchItem, Writer};
 use crate::informer::freshness::plan::ListCosts;
-use crate::informer::relist_channel;
-use crate::mutation;
+use crate::informer::{
+    Freshness, FreshnessPolicy, ProofError, ProofRequest, RelistRequests, relist_channel,
+};
 use crate::mutation::Mutation;
+use crate::shutdown::Shutdown;
+use crate::upstream::{FreshnessProbe, Scope};
+use crate::{cache, mutation, shutdown, upstream};
 
 const CASES: u64 = 150;
 /// Seeds whose etcd is restored while a relist and a proof are in flight, which few seeds have.

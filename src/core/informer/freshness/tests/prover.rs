@@ -5,27 +5,17 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use parking_lot::Mutex;
-use tokio::time::Instant;
-use tokio::time::sleep;
-
-use crate::api::ListPage;
-use crate::api::ResourceVersion;
-use crate::api::Status;
-use crate::cache;
-use crate::cache::Writer;
-use crate::informer::Freshness;
-use crate::informer::FreshnessPolicy;
-use crate::informer::ProofError;
-use crate::informer::ProofMethod;
-use crate::informer::ProofRequest;
-use crate::informer::relist_channel;
-use crate::shutdown;
-use crate::shutdown::Shutdown;
-use crate::upstream;
-use crate::upstream::FreshnessProbe;
-use crate::upstream::Scope;
+use tokio::time::{Instant, sleep};
 
 use super::model::object;
+use crate::api::{ListPage, ResourceVersion, Status};
+use crate::cache::Writer;
+use crate::informer::{
+    Freshness, FreshnessPolicy, ProofError, ProofMethod, ProofRequest, relist_channel,
+};
+use crate::shutdown::Shutdown;
+use crate::upstream::{FreshnessProbe, Scope};
+use crate::{cache, shutdown, upstream};
 
 const OBJECTS: usize = 501;
 /// How long the API server takes to answer a verification list.

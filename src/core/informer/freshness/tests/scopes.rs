@@ -7,27 +7,14 @@ use std::time::Duration;
 use bytes::Bytes;
 use futures::future::join_all;
 use parking_lot::Mutex;
-use tokio::time::Instant;
-use tokio::time::sleep;
+use tokio::time::{Instant, sleep};
 
-use crate::api::ListPage;
-use crate::api::Object;
-use crate::api::ObjectKey;
-use crate::api::ObjectValues;
-use crate::api::ResourceVersion;
-use crate::api::Selection;
-use crate::cache;
+use crate::api::{ListPage, Object, ObjectKey, ObjectValues, ResourceVersion, Selection};
 use crate::cache::Writer;
-use crate::informer::Freshness;
-use crate::informer::FreshnessPolicy;
-use crate::informer::ProofError;
-use crate::informer::ProofRequest;
-use crate::informer::relist_channel;
-use crate::shutdown;
+use crate::informer::{Freshness, FreshnessPolicy, ProofError, ProofRequest, relist_channel};
 use crate::shutdown::Shutdown;
-use crate::upstream;
-use crate::upstream::FreshnessProbe;
-use crate::upstream::Scope;
+use crate::upstream::{FreshnessProbe, Scope};
+use crate::{cache, shutdown, upstream};
 
 /// An API server with objects in numbered namespaces. Its current version is above the cache's,
 /// because other resources change, so only a list proves the cache.

@@ -5,15 +5,10 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use crate::api::ResourceVersion;
-use crate::api::Status;
-use crate::api::WatchEvent;
-use crate::upstream::Error;
-
 use super::support::*;
-use crate::informer::Cause;
-use crate::informer::ReflectorConfig;
-use crate::informer::ReflectorEnd;
+use crate::api::{ResourceVersion, Status, WatchEvent};
+use crate::informer::{Cause, ReflectorConfig, ReflectorEnd};
+use crate::upstream::Error;
 
 fn names(names: &[&str]) -> Option<Vec<String>> {
     Some(names.iter().map(|name| (*name).to_owned()).collect())

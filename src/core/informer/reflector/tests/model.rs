@@ -1,14 +1,10 @@
 //! A random model: after any sequence of upstream faults, the cache and its clients have the
 //! objects that upstream has.
 
-use std::collections::BTreeMap;
-use std::collections::HashMap;
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::future::pending;
 use std::sync::Arc;
-use std::task::Context;
-use std::task::Poll;
-use std::task::Waker;
+use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -17,36 +13,14 @@ use parking_lot::Mutex;
 use proptest::prelude::*;
 use tokio::sync::Notify;
 
-use crate::api::EventType;
-use crate::api::ListPage;
-use crate::api::Object;
-use crate::api::ResourceVersion;
-use crate::api::Selection;
-use crate::api::WatchEvent;
+use super::support::{
+    Events, answer, bookmark_event, cache_config, change, object_of_uid, refused, status,
+};
+use crate::api::{EventType, ListPage, Object, ResourceVersion, Selection, WatchEvent};
 use crate::cache;
-use crate::cache::Reader;
-use crate::cache::WatchFrom;
-use crate::cache::WatchItem;
-use crate::cache::WatchStream;
-use crate::upstream::Error;
-use crate::upstream::ListCall;
-use crate::upstream::ListerWatcher;
-use crate::upstream::ResumePoint;
-use crate::upstream::WatchCall;
-
-use super::support::Events;
-use super::support::answer;
-use super::support::bookmark_event;
-use super::support::cache_config;
-use super::support::change;
-use super::support::object_of_uid;
-use super::support::refused;
-use super::support::status;
-use crate::informer::Reflector;
-use crate::informer::ReflectorConfig;
-use crate::informer::RelistHandle;
-use crate::informer::Signals;
-use crate::informer::relist_channel;
+use crate::cache::{Reader, WatchFrom, WatchItem, WatchStream};
+use crate::informer::{Reflector, ReflectorConfig, RelistHandle, Signals, relist_channel};
+use crate::upstream::{Error, ListCall, ListerWatcher, ResumePoint, WatchCall};
 
 /// A step of a test case. Each call to the fake upstream, and each poll of its streams, takes the
 /// next step.

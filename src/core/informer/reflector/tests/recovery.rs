@@ -4,13 +4,10 @@ use std::future::pending;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use crate::upstream::Error;
-
 use super::support::*;
-use crate::informer::Cause;
-use crate::informer::Reflector;
-use crate::informer::ReflectorConfig;
 use crate::informer::reflector::WatchLists;
+use crate::informer::{Cause, Reflector, ReflectorConfig};
+use crate::upstream::Error;
 
 fn assert_waits(outcome: &Outcome, bounds: &[(f64, f64)]) {
     let waits = outcome.waits();

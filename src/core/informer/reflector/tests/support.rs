@@ -4,46 +4,26 @@ use std::collections::VecDeque;
 use std::future::pending;
 use std::pin::Pin;
 use std::sync::Arc;
-use std::task::Context;
-use std::task::Poll;
-use std::task::Waker;
+use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
 use bytes::Bytes;
-use futures_util::Stream;
-use futures_util::stream;
+use futures_util::{Stream, stream};
 use parking_lot::Mutex;
 use tokio::sync::Notify;
 use tokio::time::Instant;
 
-use crate::api::Bookmark;
-use crate::api::EventType;
-use crate::api::ListPage;
-use crate::api::Object;
-use crate::api::ObjectKey;
-use crate::api::ObjectValues;
-use crate::api::ResourceVersion;
-use crate::api::Selection;
-use crate::api::Status;
-use crate::api::WatchEvent;
+use crate::api::{
+    Bookmark, EventType, ListPage, Object, ObjectKey, ObjectValues, ResourceVersion, Selection,
+    Status, WatchEvent,
+};
 use crate::cache;
-use crate::cache::Reader;
-use crate::cache::WatchFrom;
-use crate::cache::WatchItem;
-use crate::upstream::Error;
-use crate::upstream::ListCall;
-use crate::upstream::ListerWatcher;
-use crate::upstream::ResumePoint;
-use crate::upstream::WatchCall;
-
-use crate::informer::Cause;
-use crate::informer::Reflector;
-use crate::informer::ReflectorConfig;
-use crate::informer::ReflectorEnd;
-use crate::informer::ReflectorMetrics;
-use crate::informer::RelistHandle;
-use crate::informer::Signals;
-use crate::informer::relist_channel;
+use crate::cache::{Reader, WatchFrom, WatchItem};
+use crate::informer::{
+    Cause, Reflector, ReflectorConfig, ReflectorEnd, ReflectorMetrics, RelistHandle, Signals,
+    relist_channel,
+};
+use crate::upstream::{Error, ListCall, ListerWatcher, ResumePoint, WatchCall};
 
 /// The scripted answer to the next request. A request of another kind makes the test panic.
 pub(super) enum Answer {

@@ -4,23 +4,15 @@ use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 
-use http::Method;
-use http::Request;
-use http::Response;
+use http::{Method, Request, Response};
 use http_body_util::BodyExt;
 use hyper::body::Incoming;
-use tokio::time::Instant;
-use tokio::time::sleep;
+use tokio::time::{Instant, sleep};
 
-use crate::body::Body;
-use crate::body::empty;
-use crate::body::full;
-use crate::upstream::Client;
-use crate::upstream::Dial;
-use crate::upstream::Error;
-use crate::upstream::Identity::Caller;
-use crate::upstream::Identity::Kubefan;
+use crate::body::{Body, empty, full};
+use crate::upstream::Identity::{Caller, Kubefan};
 use crate::upstream::tests::support::StoppableServer;
+use crate::upstream::{Client, Dial, Error};
 
 /// The longest silence before a ping, and the time for its answer.
 const DETECTION: Duration = Duration::from_secs(8);

@@ -1,17 +1,14 @@
 //! Tests with a server that closes connections while requests are sent.
 
-use std::sync::Arc;
-use std::sync::OnceLock;
+use std::sync::{Arc, OnceLock};
 
 use futures_util::future::join_all;
-use http::Request;
-use http::Response;
+use http::{Request, Response};
 use tokio::sync::Notify;
 
 use crate::body::empty;
 use crate::upstream::Identity::Kubefan;
-use crate::upstream::tests::support::TestServer;
-use crate::upstream::tests::support::in_time;
+use crate::upstream::tests::support::{TestServer, in_time};
 
 const ROUNDS: usize = 50;
 const CONCURRENT: usize = 100;

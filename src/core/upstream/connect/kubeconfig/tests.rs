@@ -5,13 +5,10 @@ use std::time::Duration;
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
-use serde_json::Value;
-use serde_json::json;
+use serde_json::{Value, json};
 
-use super::Pings;
-use super::load;
-use crate::upstream::Client;
-use crate::upstream::ClientConfig;
+use super::{Pings, load};
+use crate::upstream::{Client, ClientConfig};
 
 /// A kubeconfig with the contexts `one`, which is usable, and `two`, whose cluster does not exist.
 fn sample() -> Value {

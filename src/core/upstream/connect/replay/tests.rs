@@ -2,29 +2,20 @@
 
 use std::io;
 use std::pin::Pin;
-use std::task::Context;
-use std::task::Poll;
+use std::task::{Context, Poll};
 
 use bytes::Bytes;
 use http::Request;
-use http_body::Frame;
-use http_body::SizeHint;
+use http_body::{Frame, SizeHint};
 use http_body_util::BodyExt;
-use tokio::io::AsyncRead;
-use tokio::io::AsyncReadExt;
-use tokio::io::AsyncWrite;
-use tokio::io::AsyncWriteExt;
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 
 use super::BODY_LIMIT;
-use crate::body::boxed;
-use crate::body::empty;
-use crate::body::full;
-use crate::upstream::Client;
-use crate::upstream::Error;
+use crate::body::{boxed, empty, full};
 use crate::upstream::Identity::Kubefan;
 use crate::upstream::connect::last_read::LastRead;
-use crate::upstream::tests::support::in_memory_tls;
-use crate::upstream::tests::support::serve_body_length;
+use crate::upstream::tests::support::{in_memory_tls, serve_body_length};
+use crate::upstream::{Client, Error};
 
 const PREFACE: usize = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n".len();
 const FRAME_HEAD: usize = 9;

@@ -1,15 +1,9 @@
 //! Tests of the differences between two discoveries.
 
-use std::collections::HashMap;
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 
-use crate::api::GroupVersionResource;
-use crate::api::Resource;
-
-use super::CustomResource;
-use super::DiscoveryChanges;
-use super::NotCacheable;
-use super::RestMapper;
+use super::{CustomResource, DiscoveryChanges, NotCacheable, RestMapper};
+use crate::api::{GroupVersionResource, Resource};
 
 fn resource(group: &str, plural: &str, verbs: &[&str]) -> Resource {
     Resource {

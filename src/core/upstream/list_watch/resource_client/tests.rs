@@ -4,40 +4,24 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use futures::SinkExt;
-use futures::StreamExt;
 use futures::channel::mpsc;
+use futures::{SinkExt, StreamExt};
 use http::Response;
 use http_body::Frame;
 use http_body_util::StreamBody;
 use serde_json::json;
 
-use crate::api::EventType;
-use crate::api::GroupVersionResource;
-use crate::api::Resource;
-use crate::api::ResourceVersion;
-use crate::api::SelectableFields;
-use crate::api::WatchEvent;
-use crate::api::WireFormat;
+use super::{
+    ListCall, ListerWatcher, ResourceClient, ResumePoint, Scope, WatchCall, list_query, watch_query,
+};
+use crate::api::{
+    EventType, GroupVersionResource, Resource, ResourceVersion, SelectableFields, WatchEvent,
+    WireFormat,
+};
+use crate::body::{Body, BoxError, boxed, full};
 use crate::codec::Decoder;
-
-use super::ListCall;
-use super::ListerWatcher;
-use super::ResourceClient;
-use super::ResumePoint;
-use super::Scope;
-use super::WatchCall;
-use super::list_query;
-use super::watch_query;
-use crate::body::Body;
-use crate::body::BoxError;
-use crate::body::boxed;
-use crate::body::full;
-use crate::upstream::Client;
-use crate::upstream::Error;
-use crate::upstream::WatchLiveness;
-use crate::upstream::tests::support::StoppableServer;
-use crate::upstream::tests::support::TestServer;
+use crate::upstream::tests::support::{StoppableServer, TestServer};
+use crate::upstream::{Client, Error, WatchLiveness};
 
 const LIST: &str = r#"{"kind":"PodList","apiVersion":"v1","metadata":{"resourceVersion":"10","continue":"more"},"items":[{"metadata":{"name":"a","namespace":"n","uid":"u","resourceVersion":"7"}}]}
 "#;

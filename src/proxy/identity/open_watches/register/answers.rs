@@ -5,10 +5,8 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-use super::Register;
-use super::group::Concern;
-use super::group::TokenCheck;
-use super::jittered;
+use super::group::{Concern, TokenCheck};
+use super::{Register, jittered};
 use crate::identity::caller::KnownUser;
 use crate::identity::open_watches::GroupId;
 use crate::identity::open_watches::open_watch::Ending;

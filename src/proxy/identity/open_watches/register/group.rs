@@ -7,14 +7,10 @@ use tokio::time::Instant;
 
 use crate::identity::Attributes;
 use crate::identity::authorizer::Question;
-use crate::identity::caller::Asker;
-use crate::identity::caller::KnownCaller;
-use crate::identity::caller::KnownUser;
-use crate::identity::open_watches::GroupId;
-use crate::identity::open_watches::MemberId;
+use crate::identity::caller::{Asker, KnownCaller, KnownUser};
 use crate::identity::open_watches::schedule::Schedule;
-use crate::identity::token::Digest;
-use crate::identity::token::Token;
+use crate::identity::open_watches::{GroupId, MemberId};
+use crate::identity::token::{Digest, Token};
 
 /// The watches about which one question is asked.
 pub(super) struct Group {

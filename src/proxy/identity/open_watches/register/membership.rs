@@ -6,20 +6,14 @@ use std::time::SystemTime;
 
 use tokio::time::Instant;
 
-use super::Register;
-use super::UserQuestions;
-use super::group::Group;
-use super::group::Subject;
-use super::jittered;
+use super::group::{Group, Subject};
+use super::{Register, UserQuestions, jittered};
 use crate::identity::Attributes;
 use crate::identity::authorizer::Question;
-use crate::identity::caller::KnownCaller;
-use crate::identity::caller::KnownUser;
+use crate::identity::caller::{KnownCaller, KnownUser};
 use crate::identity::deleted_objects::uids_of;
-use crate::identity::open_watches::GroupId;
-use crate::identity::open_watches::MemberId;
-use crate::identity::token::Digest;
-use crate::identity::token::Token;
+use crate::identity::open_watches::{GroupId, MemberId};
+use crate::identity::token::{Digest, Token};
 
 impl Register {
     /// The token of a watch has another user now: its groups may have changed.

@@ -3,14 +3,11 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::time::SystemTime;
 
-use rcgen::CertificateParams;
-use rcgen::KeyPair;
+use rcgen::{CertificateParams, KeyPair};
 use tempfile::TempDir;
 
-use crate::net::Acceptor;
-use crate::net::Error;
-use crate::net::SelfSigned;
 use crate::net::tls::self_signed::DAY;
+use crate::net::{Acceptor, Error, SelfSigned};
 
 const FILES: [&str; 4] = ["ca.crt", "ca.key", "tls.crt", "tls.key"];
 

@@ -3,24 +3,14 @@
 use std::io;
 use std::io::Write;
 use std::pin::Pin;
-use std::task::Context;
-use std::task::Poll;
-use std::task::ready;
+use std::task::{Context, Poll, ready};
 
 use bytes::Bytes;
-use flate2::Compression;
-use flate2::Crc;
 use flate2::write::DeflateEncoder;
-use http::HeaderMap;
-use http::HeaderValue;
-use http::Method;
-use http::Request;
-use http::Response;
-use http::header;
+use flate2::{Compression, Crc};
+use http::{HeaderMap, HeaderValue, Method, Request, Response, header};
 use http_body::Frame;
-
-use kubefan_core::body::Body;
-use kubefan_core::body::BoxError;
+use kubefan_core::body::{Body, BoxError};
 use kubefan_core::concurrency::CoopBudget;
 
 /// Units of a task's budget that compressing one byte costs.
@@ -219,10 +209,10 @@ mod tests {
     use flate2::read::GzDecoder;
     use futures_util::FutureExt;
     use http_body_util::BodyExt;
+    use kubefan_core::body;
 
     use super::*;
     use crate::server::deliver::Chunks;
-    use kubefan_core::body;
 
     fn decoded(gzip: &[u8]) -> Vec<u8> {
         let mut plain = Vec::new();

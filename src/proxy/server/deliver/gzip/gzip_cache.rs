@@ -12,39 +12,27 @@
 )]
 
 use std::collections::HashMap;
-use std::hash::Hash;
-use std::hash::Hasher;
+use std::hash::{Hash, Hasher};
 use std::io;
-use std::sync::Arc;
-use std::sync::Weak;
+use std::sync::{Arc, Weak};
 use std::thread::available_parallelism;
 use std::time::Duration;
 
+use kubefan_core::api::{HashedSelection, ResourceVersion};
+use kubefan_core::body;
+use kubefan_core::body::Body;
+use kubefan_core::codec::{Encoder, ListParts, Representation};
+use kubefan_core::shutdown::Shutdown;
+use kubefan_core::telemetry::Registry;
 use parking_lot::Mutex;
 use prometheus::IntCounterVec;
 use tokio::sync::Semaphore;
 use tokio::task::spawn_blocking;
-use tokio::time::Instant;
-use tokio::time::sleep_until;
+use tokio::time::{Instant, sleep_until};
 
-use crate::ledger::Account;
-use crate::ledger::Budget;
-use kubefan_core::api::HashedSelection;
-use kubefan_core::api::ResourceVersion;
-use kubefan_core::body;
-use kubefan_core::body::Body;
-use kubefan_core::codec::Encoder;
-use kubefan_core::codec::ListParts;
-use kubefan_core::codec::Representation;
-use kubefan_core::shutdown::Shutdown;
-use kubefan_core::telemetry::Registry;
-
-use super::compress::GzipBody;
-use super::compress::GzipWriter;
-use super::compress::OwnCompressor;
-use super::gzip_stream::GzipStream;
-use super::gzip_stream::Remainder;
-use super::gzip_stream::StreamEnd;
+use super::compress::{GzipBody, GzipWriter, OwnCompressor};
+use super::gzip_stream::{GzipStream, Remainder, StreamEnd};
+use crate::ledger::{Account, Budget};
 use crate::server::collection::PrintedList;
 use crate::server::deliver::chunks::Chunks;
 use crate::server::deliver::list_bodies::ListBodies;

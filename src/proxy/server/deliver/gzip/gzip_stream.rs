@@ -4,26 +4,18 @@
 use std::collections::BTreeMap;
 use std::pin::Pin;
 use std::sync::Arc;
-use std::task::Context;
-use std::task::Poll;
-use std::task::Waker;
+use std::task::{Context, Poll, Waker};
 
 use bytes::Bytes;
 use flate2::Crc;
 use http_body::Frame;
+use kubefan_core::body::{Body, BoxError};
+use kubefan_core::codec::ListParts;
 use parking_lot::Mutex;
 use prometheus::IntGauge;
 
-use crate::ledger::Account;
-use crate::ledger::Charge;
-use crate::ledger::Kind;
-use kubefan_core::body::Body;
-use kubefan_core::body::BoxError;
-use kubefan_core::codec::ListParts;
-
-use super::compress::GzipBody;
-use super::compress::GzipWriter;
-use super::compress::OwnCompressor;
+use super::compress::{GzipBody, GzipWriter, OwnCompressor};
+use crate::ledger::{Account, Charge, Kind};
 use crate::server::deliver::chunks::Chunks;
 use crate::server::deliver::list_bodies::ListBodies;
 

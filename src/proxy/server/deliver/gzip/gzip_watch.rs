@@ -3,27 +3,19 @@
 use std::io;
 use std::pin::Pin;
 use std::sync::Arc;
-use std::task::Context;
-use std::task::Poll;
-use std::task::ready;
+use std::task::{Context, Poll, ready};
 
 use bytes::Bytes;
 use futures_util::FutureExt;
-use http_body::Body;
-use http_body::Frame;
-
-use crate::ledger::Account;
-use crate::ledger::Short;
+use http_body::{Body, Frame};
 use kubefan_core::body::BoxError;
 use kubefan_core::concurrency::CoopBudget;
 
 use super::compress::BYTE_UNITS;
-use super::initial_chunk::InitialEvents;
-use super::initial_chunk::NextChunk;
+use super::initial_chunk::{InitialEvents, NextChunk};
 use super::member;
-use super::member::CompressingText;
-use super::member::LONGEST_AT_ONCE;
-use super::member::SharedMember;
+use super::member::{CompressingText, LONGEST_AT_ONCE, SharedMember};
+use crate::ledger::{Account, Short};
 use crate::server::deliver::watch_body::WatchBody;
 
 /// Sends a watch as gzip, in complete members. The initial events are compressed once for all

@@ -6,30 +6,21 @@
 
 use std::io;
 use std::sync::Arc;
-use std::task::Context;
-use std::task::Poll;
+use std::task::{Context, Poll};
 
 use bytes::Bytes;
 use futures_util::FutureExt;
-use futures_util::future::BoxFuture;
-use futures_util::future::Shared;
-
-use crate::server::collection::Collection;
-use kubefan_core::api::EventType;
-use kubefan_core::api::ObjectKey;
-use kubefan_core::api::Selection;
-use kubefan_core::cache::InitialObjects;
-use kubefan_core::cache::Snapshot;
+use futures_util::future::{BoxFuture, Shared};
+use kubefan_core::api::{EventType, ObjectKey, Selection};
+use kubefan_core::cache::{InitialObjects, Snapshot};
 use kubefan_core::codec::Encoder;
-use kubefan_core::concurrency::CoopBudget;
-use kubefan_core::concurrency::Revocable;
+use kubefan_core::concurrency::{CoopBudget, Revocable};
 
 use super::compress::BYTE_UNITS;
 use super::gzip_cache::ListKey;
-use super::initial_chunk_cache::Found;
-use super::initial_chunk_cache::InitialChunkCache;
-use super::member::Members;
-use super::member::SharedMember;
+use super::initial_chunk_cache::{Found, InitialChunkCache};
+use super::member::{Members, SharedMember};
+use crate::server::collection::Collection;
 
 /// Number of bytes before compression at which a chunk ends.
 const CHUNK: usize = 64 << 10;

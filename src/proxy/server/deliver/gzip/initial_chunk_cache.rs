@@ -1,29 +1,24 @@
 //! Keeps the compressed chunks of initial events for some seconds: many watches that start together
 //! cost one compression.
 
-use std::collections::BTreeMap;
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::future::Future;
 use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::FutureExt;
-use futures_util::future::BoxFuture;
-use futures_util::future::WeakShared;
-use parking_lot::Mutex;
-use prometheus::IntCounterVec;
-use tokio::time::Instant;
-use tokio::time::sleep;
-
-use crate::ledger::Budget;
+use futures_util::future::{BoxFuture, WeakShared};
 use kubefan_core::api::ObjectKey;
 use kubefan_core::shutdown::Shutdown;
 use kubefan_core::telemetry::Registry;
+use parking_lot::Mutex;
+use prometheus::IntCounterVec;
+use tokio::time::{Instant, sleep};
 
 use super::gzip_cache::ListKey;
-use super::initial_chunk::InitialChunk;
-use super::initial_chunk::MakingChunk;
+use super::initial_chunk::{InitialChunk, MakingChunk};
+use crate::ledger::Budget;
 
 /// Upper limit of the number of snapshots and selections whose chunks are kept.
 const MAX_STARTS: usize = 256;

@@ -9,28 +9,18 @@ use std::cell::RefCell;
 use std::collections::VecDeque;
 use std::io;
 use std::io::Write;
-use std::sync::Arc;
-use std::sync::Weak;
+use std::sync::{Arc, Weak};
 
 use bytes::Bytes;
-use flate2::Compression;
-use flate2::Crc;
 use flate2::write::DeflateEncoder;
+use flate2::{Compression, Crc};
 use futures_util::FutureExt;
-use futures_util::future::BoxFuture;
-use futures_util::future::Shared;
-use futures_util::future::WeakShared;
+use futures_util::future::{BoxFuture, Shared, WeakShared};
+use kubefan_core::concurrency::CoopBudget;
 use parking_lot::Mutex;
 
-use crate::ledger::Account;
-use crate::ledger::Charge;
-use crate::ledger::Kind;
-use crate::ledger::Short;
-use kubefan_core::concurrency::CoopBudget;
-
-use super::compress::BYTE_UNITS;
-use super::compress::HEADER;
-use super::compress::LEVEL;
+use super::compress::{BYTE_UNITS, HEADER, LEVEL};
+use crate::ledger::{Account, Charge, Kind, Short};
 use crate::server::deliver::watch_body::FREE_FRAME;
 
 /// Largest capacity, in bytes, of the buffer that a thread keeps for its next member.
@@ -326,17 +316,13 @@ impl LastMembers {
 #[cfg(test)]
 mod tests {
     use std::io::Read;
-    use std::task::Context;
-    use std::task::Poll;
-    use std::task::Waker;
+    use std::task::{Context, Poll, Waker};
 
-    use flate2::Decompress;
-    use flate2::FlushDecompress;
     use flate2::read::MultiGzDecoder;
+    use flate2::{Decompress, FlushDecompress};
 
     use super::*;
-    use crate::ledger::Ledger;
-    use crate::ledger::Limits;
+    use crate::ledger::{Ledger, Limits};
 
     fn decoded(gzip: &[u8]) -> Vec<u8> {
         let mut text = Vec::new();

@@ -2,18 +2,13 @@
 
 use std::task::Wake;
 
-use futures_util::FutureExt;
-use futures_util::StreamExt;
-use futures_util::stream;
-use http_body_util::BodyExt;
-use http_body_util::StreamBody;
+use futures_util::{FutureExt, StreamExt, stream};
+use http_body_util::{BodyExt, StreamBody};
+use kubefan_core::body;
 use tokio::time::sleep;
 
 use super::*;
-use crate::ledger::Kind;
-use crate::ledger::Ledger;
-use crate::ledger::Limits;
-use kubefan_core::body;
+use crate::ledger::{Kind, Ledger, Limits};
 
 const RATE: u64 = 64 << 10;
 

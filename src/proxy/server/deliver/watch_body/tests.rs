@@ -1,53 +1,30 @@
 //! Tests when watches send bookmarks and when they end, in paused time.
 
 use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use http_body_util::BodyExt;
+use kubefan_core::api::{
+    EventType, GroupVersionResource, Object, ObjectKey, ObjectValues, Resource, ResourceVersion,
+    SelectableFields, WireFormat,
+};
+use kubefan_core::cache;
+use kubefan_core::cache::{
+    Bridge, BridgeWriter, EpochCause, Reader, WatchError, WatchFrom, Writer,
+};
+use kubefan_core::codec::{
+    Clock, Encoder, IncludeObject, KeptRows, MetaVersion, Printer, Representation, RowMemory,
+    TableView, View,
+};
+use kubefan_core::shutdown::{Shutdown, WatchEnd};
 use parking_lot::Mutex;
-use tokio::time::Instant;
-use tokio::time::advance;
-use tokio::time::sleep;
+use tokio::time::{Instant, advance, sleep};
 
-use super::WatchBody;
-use super::WatchSource;
-use crate::ledger::Account;
-use crate::ledger::Ledger;
-use crate::ledger::Limits;
-use crate::ledger::SnapshotAge;
+use super::{WatchBody, WatchSource};
+use crate::ledger::{Account, Ledger, Limits, SnapshotAge};
 use crate::server::collection::Collection;
 use crate::server::decide::WatchTerms;
-use kubefan_core::api::EventType;
-use kubefan_core::api::GroupVersionResource;
-use kubefan_core::api::Object;
-use kubefan_core::api::ObjectKey;
-use kubefan_core::api::ObjectValues;
-use kubefan_core::api::Resource;
-use kubefan_core::api::ResourceVersion;
-use kubefan_core::api::SelectableFields;
-use kubefan_core::api::WireFormat;
-use kubefan_core::cache;
-use kubefan_core::cache::Bridge;
-use kubefan_core::cache::BridgeWriter;
-use kubefan_core::cache::EpochCause;
-use kubefan_core::cache::Reader;
-use kubefan_core::cache::WatchError;
-use kubefan_core::cache::WatchFrom;
-use kubefan_core::cache::Writer;
-use kubefan_core::codec::Clock;
-use kubefan_core::codec::Encoder;
-use kubefan_core::codec::IncludeObject;
-use kubefan_core::codec::KeptRows;
-use kubefan_core::codec::MetaVersion;
-use kubefan_core::codec::Printer;
-use kubefan_core::codec::Representation;
-use kubefan_core::codec::RowMemory;
-use kubefan_core::codec::TableView;
-use kubefan_core::codec::View;
-use kubefan_core::shutdown::Shutdown;
-use kubefan_core::shutdown::WatchEnd;
 
 /// A collection at resource version 10, with one object of version 5.
 pub(in crate::server::deliver) struct TestCollection {

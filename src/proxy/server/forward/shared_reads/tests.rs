@@ -3,26 +3,21 @@
 use std::convert::Infallible;
 
 use futures_util::future::join_all;
-use http::Method;
-use http::Request;
+use http::{Method, Request};
 use hyper::body::Incoming;
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper_util::rt::TokioIo;
-use tokio::sync::mpsc;
-use tokio::sync::oneshot;
-
-use super::*;
-use crate::ledger::Ledger;
-use crate::ledger::Limits;
-use crate::net::ClientConnection;
-use crate::server::in_flight::Holder;
-use crate::server::in_flight::InFlight;
-use crate::server::in_flight::InFlightMetrics;
-use crate::server::request::RequestInfo;
 use kubefan_core::shutdown;
 use kubefan_core::telemetry::Registry;
 use kubefan_core::upstream::Client;
+use tokio::sync::{mpsc, oneshot};
+
+use super::*;
+use crate::ledger::{Ledger, Limits};
+use crate::net::ClientConnection;
+use crate::server::in_flight::{Holder, InFlight, InFlightMetrics};
+use crate::server::request::RequestInfo;
 
 const MIB: f64 = 1024.0 * 1024.0;
 const PODS: &str = "/api/v1/pods";

@@ -3,21 +3,18 @@
 use std::convert::Infallible;
 use std::sync::Arc;
 
-use http::Response;
-use http::StatusCode;
+use http::{Response, StatusCode};
 use hyper::body::Incoming;
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper_util::rt::TokioIo;
+use kubefan_core::api::{Object, ObjectValues, ResourceVersion};
+use kubefan_core::body::Body;
+use kubefan_core::cache;
 use parking_lot::Mutex;
 use serde_json::json;
 
 use super::*;
-use kubefan_core::api::Object;
-use kubefan_core::api::ObjectValues;
-use kubefan_core::api::ResourceVersion;
-use kubefan_core::body::Body;
-use kubefan_core::cache;
 
 /// What the API server answers.
 #[derive(Clone, Copy, PartialEq, Eq)]

@@ -7,17 +7,11 @@ use std::time::Duration;
 use http::Response;
 use http_body_util::BodyExt;
 use hyper::body::Incoming;
-use serde_json::Value;
-use tokio::time::Instant;
-use tokio::time::timeout;
-
 use kubefan_proxy::net;
+use serde_json::Value;
+use tokio::time::{Instant, timeout};
 
-use super::cluster::Cluster;
-use super::cluster::PODS;
-use super::cluster::Revision;
-use super::cluster::View;
-use super::cluster::key_of;
+use super::cluster::{Cluster, PODS, Revision, View, key_of};
 use super::network::Replica;
 
 /// How long a client waits for a frame. Paused time advances only if no task can run, so no frame

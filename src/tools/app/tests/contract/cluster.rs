@@ -4,12 +4,11 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use serde_json::Value;
-use serde_json::json;
-
-use crate::sim::Simulator;
 use kubefan_core::api::GroupVersionResource;
 use kubefan_core::shutdown::Shutdown;
+use serde_json::{Value, json};
+
+use crate::sim::Simulator;
 
 /// The namespace and name of every pod that a scenario may create. In the API server's storage
 /// order (by `namespace/name`) the pods of `default-b` precede those of `default`.

@@ -15,44 +15,23 @@ use std::env;
 use std::future::Future;
 use std::time::Duration;
 
-use proptest::collection::vec;
-use proptest::option;
-use proptest::prelude::BoxedStrategy;
-use proptest::prelude::Just;
-use proptest::prelude::Strategy;
-use proptest::prelude::any;
-use proptest::prop_oneof;
-use proptest::sample::select;
-use proptest::test_runner::Config as RunnerConfig;
-use proptest::test_runner::RngAlgorithm;
-use proptest::test_runner::TestCaseError;
-use proptest::test_runner::TestError;
-use proptest::test_runner::TestRng;
-use proptest::test_runner::TestRunner;
-use tokio::time::Instant;
-use tokio::time::sleep;
-
-use crate::sim::RequestFault;
-use crate::sim::WatchFault;
-use kubefan_core::informer;
-use kubefan_core::mutation;
+use client::{CheckResult, Client, Counts, List, SUBSCRIPTIONS, Tamper, Testbed};
+use cluster::{APPS, Cluster, NODES, PODS};
 use kubefan_core::mutation::Mutation;
-use kubefan_core::shutdown;
 use kubefan_core::shutdown::Shutdown;
+use kubefan_core::{informer, mutation, shutdown};
 use kubefan_proxy::server::without_jitter;
-
-use client::CheckResult;
-use client::Client;
-use client::Counts;
-use client::List;
-use client::SUBSCRIPTIONS;
-use client::Tamper;
-use client::Testbed;
-use cluster::APPS;
-use cluster::Cluster;
-use cluster::NODES;
-use cluster::PODS;
 use network::Replica;
+use proptest::collection::vec;
+use proptest::prelude::{BoxedStrategy, Just, Strategy, any};
+use proptest::sample::select;
+use proptest::test_runner::{
+    Config as RunnerConfig, RngAlgorithm, TestCaseError, TestError, TestRng, TestRunner,
+};
+use proptest::{option, prop_oneof};
+use tokio::time::{Instant, sleep};
+
+use crate::sim::{RequestFault, WatchFault};
 
 const CLIENTS: usize = 3;
 /// The longest time from the end of all faults until every client has the current state. A

@@ -2,16 +2,24 @@
 
 use std::convert::Infallible;
 use std::io;
-use std::net::Ipv4Addr;
-use std::net::SocketAddr;
+use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::Arc;
 use std::time::Duration;
 
-use http::Request;
-use http::Response;
+use http::{Request, Response};
 use hyper::body::Incoming;
 use hyper::client::conn::http1;
 use hyper_util::rt::TokioIo;
+use kubefan_core::informer::{InformerSet, LiveRestMapper};
+use kubefan_core::shutdown::{Phase, Shutdown};
+use kubefan_core::telemetry::Registry;
+use kubefan_core::upstream::{Client, Dial, Forwarder};
+use kubefan_core::{informer, shutdown};
+use kubefan_proxy::identity::AccessControl;
+use kubefan_proxy::ledger::Limits;
+use kubefan_proxy::net::{Peer, Protocol, RequestBody, serve_connection};
+use kubefan_proxy::server::{Body, RequestMetrics, Server, WebPageRules};
+use kubefan_proxy::{identity, net, server};
 use parking_lot::Mutex;
 use tokio::io::DuplexStream;
 use tokio::sync::watch;
@@ -19,29 +27,6 @@ use tokio::time::sleep;
 use tower::Service;
 
 use crate::sim::Simulator;
-use kubefan_core::informer;
-use kubefan_core::informer::InformerSet;
-use kubefan_core::informer::LiveRestMapper;
-use kubefan_core::shutdown;
-use kubefan_core::shutdown::Phase;
-use kubefan_core::shutdown::Shutdown;
-use kubefan_core::telemetry::Registry;
-use kubefan_core::upstream::Client;
-use kubefan_core::upstream::Dial;
-use kubefan_core::upstream::Forwarder;
-use kubefan_proxy::identity;
-use kubefan_proxy::identity::AccessControl;
-use kubefan_proxy::ledger::Limits;
-use kubefan_proxy::net;
-use kubefan_proxy::net::Peer;
-use kubefan_proxy::net::Protocol;
-use kubefan_proxy::net::RequestBody;
-use kubefan_proxy::net::serve_connection;
-use kubefan_proxy::server;
-use kubefan_proxy::server::Body;
-use kubefan_proxy::server::RequestMetrics;
-use kubefan_proxy::server::Server;
-use kubefan_proxy::server::WebPageRules;
 
 /// The buffers, in bytes, of a connection between a kubefan and the simulator, and of one between a
 /// client and a kubefan. They are small, so that a client that does not read soon blocks its watch.

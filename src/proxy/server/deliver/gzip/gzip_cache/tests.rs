@@ -6,19 +6,14 @@ use flate2::read::GzDecoder;
 use futures_util::FutureExt;
 use futures_util::future::join_all;
 use http_body_util::BodyExt;
+use kubefan_core::api::{Object, ObjectKey, ObjectValues, Selection, WireFormat};
+use kubefan_core::{body, shutdown};
 use tokio::time::sleep;
 
 use super::*;
 use crate::ledger;
 use crate::ledger::Ledger;
 use crate::server::deliver::RoomForBodies;
-use kubefan_core::api::Object;
-use kubefan_core::api::ObjectKey;
-use kubefan_core::api::ObjectValues;
-use kubefan_core::api::Selection;
-use kubefan_core::api::WireFormat;
-use kubefan_core::body;
-use kubefan_core::shutdown;
 
 fn encoder() -> Arc<Encoder> {
     Arc::new(Encoder::new(WireFormat::Json, "Pod", "v1"))

@@ -6,33 +6,22 @@ use std::time::Duration;
 use flate2::read::MultiGzDecoder;
 use futures_util::future::join_all;
 use http_body_util::BodyExt;
-use tokio::time::advance;
-
-use super::*;
-use crate::ledger::Budget;
-use crate::ledger::Ledger;
-use crate::ledger::Limits;
-use crate::server::collection::Collection;
-use crate::server::decide::WatchTerms;
-use crate::server::deliver::gzip::InitialChunkCache;
-use crate::server::deliver::gzip::InitialChunkMetrics;
-use crate::server::deliver::gzip::ListKey;
-use crate::server::deliver::watch_body::WatchSource;
-use crate::server::deliver::watch_body::tests::TestCollection;
-use crate::server::deliver::watch_body::tests::object;
-use kubefan_core::api::HashedSelection;
-use kubefan_core::api::ResourceVersion;
-use kubefan_core::api::WireFormat;
-use kubefan_core::cache::InitialObjects;
-use kubefan_core::cache::WatchFrom;
-use kubefan_core::codec::IncludeObject;
-use kubefan_core::codec::MetaVersion;
-use kubefan_core::codec::Representation;
-use kubefan_core::codec::View;
+use kubefan_core::api::{HashedSelection, ResourceVersion, WireFormat};
+use kubefan_core::cache::{InitialObjects, WatchFrom};
+use kubefan_core::codec::{IncludeObject, MetaVersion, Representation, View};
 use kubefan_core::concurrency::Revocable;
 use kubefan_core::shutdown;
 use kubefan_core::shutdown::Shutdown;
 use kubefan_core::telemetry::Registry;
+use tokio::time::advance;
+
+use super::*;
+use crate::ledger::{Budget, Ledger, Limits};
+use crate::server::collection::Collection;
+use crate::server::decide::WatchTerms;
+use crate::server::deliver::gzip::{InitialChunkCache, InitialChunkMetrics, ListKey};
+use crate::server::deliver::watch_body::WatchSource;
+use crate::server::deliver::watch_body::tests::{TestCollection, object};
 
 /// Length of the names of the objects, so that a chunk has about sixty.
 const NAME: usize = 1_000;

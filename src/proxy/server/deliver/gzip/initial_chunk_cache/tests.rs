@@ -1,39 +1,26 @@
 //! Tests which chunks are kept, and for how long.
 
-use std::future::pending;
-use std::future::poll_fn;
-use std::sync::atomic::AtomicUsize;
-use std::sync::atomic::Ordering;
+use std::future::{pending, poll_fn};
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use bytes::Bytes;
+use kubefan_core::api::{
+    HashedSelection, LabelOperator, LabelRequirement, LabelSelector, Object, ObjectValues,
+    ResourceVersion, Selection, WireFormat,
+};
+use kubefan_core::cache::{InitialObjects, WatchFrom};
+use kubefan_core::codec::{Encoder, Representation};
+use kubefan_core::concurrency::Revocable;
+use kubefan_core::{cache, shutdown};
 use tokio::task::yield_now;
 use tokio::time::advance;
 
 use super::*;
 use crate::server::collection::Collection;
-use crate::server::deliver::gzip::initial_chunk::InitialEvents;
-use crate::server::deliver::gzip::initial_chunk::MAX_EXAMINED;
-use crate::server::deliver::gzip::initial_chunk::NextChunk;
+use crate::server::deliver::gzip::initial_chunk::{InitialEvents, MAX_EXAMINED, NextChunk};
 use crate::server::deliver::gzip::member;
 use crate::server::deliver::gzip::member::LONGEST_AT_ONCE;
-use crate::server::deliver::watch_body::tests::TestCollection;
-use crate::server::deliver::watch_body::tests::object;
-use kubefan_core::api::HashedSelection;
-use kubefan_core::api::LabelOperator;
-use kubefan_core::api::LabelRequirement;
-use kubefan_core::api::LabelSelector;
-use kubefan_core::api::Object;
-use kubefan_core::api::ObjectValues;
-use kubefan_core::api::ResourceVersion;
-use kubefan_core::api::Selection;
-use kubefan_core::api::WireFormat;
-use kubefan_core::cache;
-use kubefan_core::cache::InitialObjects;
-use kubefan_core::cache::WatchFrom;
-use kubefan_core::codec::Encoder;
-use kubefan_core::codec::Representation;
-use kubefan_core::concurrency::Revocable;
-use kubefan_core::shutdown;
+use crate::server::deliver::watch_body::tests::{TestCollection, object};
 
 fn chunk_cache(bytes: usize, starts: usize) -> InitialChunkCache {
     let metrics = InitialChunkMetrics::new(&Registry::new());
