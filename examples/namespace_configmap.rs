@@ -2,10 +2,7 @@
 //! are the namespace's labels, with `/` in keys replaced by `.`. Of several copies of the program,
 //! the holder of the Lease `default/kubefan-example` acts. SIGTERM or ctrl-c ends it.
 
-use std::collections::BTreeMap;
-use std::error::Error;
 use std::sync::Arc;
-use std::time::Duration;
 
 use k8s_openapi::api::core::v1::{ConfigMap, Namespace};
 use kube::api::{Api, DeleteParams, PostParams, ResourceExt};
@@ -18,7 +15,7 @@ use kubefan::shutdown::{self, Shutdown, Signals};
 use kubefan::upstream::{Client, ClientConfig};
 
 const NAME: &str = "kubefan-example";
-type Failure = Box<dyn Error + Send + Sync>;
+type Failure = Box<dyn std::error::Error + Send + Sync>;
 
 struct State {
     client: kube::Client,
@@ -27,11 +24,10 @@ struct State {
 }
 
 #[tokio::main]
-async fn main() -> Result<(), Box<dyn Error>> {
-    kubefan::telemetry::install_log(Default::default())?;
+async fn main() -> Result<(), Failure> {
     let mut config = ClientConfig::default();
-    let arguments: Vec<_> = std::env::args().skip(1).collect();
-    config.kubeconfig = match arguments.as_slice() {
+    kubefan::telemetry::install_log(Default::default())?;
+    config.kubeconfig = match std::env::args().skip(1).collect::<Vec<_>>().as_slice() {
         [] => None,
         [flag, file] if flag == "--kubeconfig" => Some(file.into()),
         _ => return Err("usage: namespace_configmap [--kubeconfig FILE]".into()),
@@ -75,7 +71,7 @@ async fn reconcile(state: Arc<State>, request: Request) -> Result<Action, Failur
     };
     let dotted = |(key, value): (String, String)| (key.replace('/', "."), value);
     let labels = namespace.metadata.labels.clone().unwrap_or_default();
-    let data: BTreeMap<_, _> = labels.into_iter().map(dotted).collect();
+    let data: std::collections::BTreeMap<_, _> = labels.into_iter().map(dotted).collect();
     let wanted = Some(data).filter(|data| data.get(NAME).is_some_and(|value| value == "true"));
     if found.as_ref().map(|it| it.data.clone().unwrap_or_default()) == wanted {
         return Ok(Action::Done);
@@ -97,7 +93,7 @@ async fn reconcile(state: Arc<State>, request: Request) -> Result<Action, Failur
     };
     // The next reconcile must read this write, or it would repeat it.
     let version = ResourceVersion(written.resource_version().unwrap_or_default().parse()?);
-    let deadline = tokio::time::Instant::now() + Duration::from_secs(10);
+    let deadline = tokio::time::Instant::now() + std::time::Duration::from_secs(10);
     state.maps.wait_for(version, deadline).await;
     Ok(Action::Done)
 }

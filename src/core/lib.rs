@@ -24,10 +24,8 @@ pub mod cache;
 pub mod codec;
 pub mod concurrency;
 pub mod informer;
-#[cfg(any(test, feature = "test-support"))]
+#[doc(hidden)]
 pub mod mutation;
-#[cfg(not(any(test, feature = "test-support")))]
-mod mutation;
 pub mod shutdown;
 pub mod telemetry;
 pub mod upstream;

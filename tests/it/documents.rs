@@ -42,6 +42,7 @@ const DOCUMENTS: &[&str] = &[
     "docs/tools.md",
     "docs/troubleshooting.md",
     "docs/versions.md",
+    "src/library/README.md",
     "tests/differential/README.md",
     "tests/golden/codec/README.md",
     "tests/node/README.md",

@@ -132,6 +132,10 @@ fn is_name_of(name: &str, resource: &GroupVersionResource, mapper: &RestMapper) 
 
 impl ResourceRule {
     /// The settings of `resource`, whose objects have `fields`.
+    ///
+    /// # Errors
+    ///
+    /// [`RuleError`] if the rule does not fit `resource`.
     pub fn settings(
         &self,
         resource: &Resource,

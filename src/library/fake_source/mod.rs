@@ -35,8 +35,6 @@
 //! ```
 
 mod error;
-#[cfg(test)]
-mod hooks_tests;
 mod informer;
 mod source;
 mod state;
@@ -45,5 +43,6 @@ mod tests;
 mod watch;
 
 pub use error::Error;
-pub use source::{FakeSource, Request};
+pub use source::FakeSource;
+pub use state::Request;
 pub use watch::FakeWatch;

@@ -14,30 +14,13 @@ use serde::Serialize;
 use tokio::sync::Notify;
 
 use super::error::Error;
-use super::state::{Ending, State, answer};
+use super::state::{Ending, Request, Shared, State, answer};
 use super::watch::FakeWatch;
 
 /// A programmable API server with one resource; see the [module's documentation](super). Clones
 /// are handles of the same source.
 #[derive(Clone)]
 pub struct FakeSource(Arc<Shared>);
-
-pub(super) struct Shared {
-    pub(super) state: Mutex<State>,
-    /// Notified after each change of the state.
-    pub(super) changed: Notify,
-}
-
-/// A call that a source received.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Request {
-    /// [`ListerWatcher::list`].
-    List(ListCall),
-    /// [`ListerWatcher::watch`].
-    Watch(WatchCall),
-    /// [`ListerWatcher::barrier`].
-    Barrier,
-}
 
 // === impl FakeSource ===
 

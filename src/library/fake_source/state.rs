@@ -8,11 +8,30 @@ use kubefan_core::api::{
 };
 use kubefan_core::codec::Decoder;
 use kubefan_core::upstream;
-use kubefan_core::upstream::{ListCall, ResumePoint};
+use kubefan_core::upstream::{ListCall, ResumePoint, WatchCall};
+use parking_lot::Mutex;
 use serde_json::{Map, Value, json};
+use tokio::sync::Notify;
 
 use super::error::Error;
-use super::source::Request;
+
+/// The state, which a source and its watches share.
+pub(super) struct Shared {
+    pub(super) state: Mutex<State>,
+    /// Notified after each change of the state.
+    pub(super) changed: Notify,
+}
+
+/// A call that a source received.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Request {
+    /// [`ListerWatcher::list`](upstream::ListerWatcher::list).
+    List(ListCall),
+    /// [`ListerWatcher::watch`](upstream::ListerWatcher::watch).
+    Watch(WatchCall),
+    /// [`ListerWatcher::barrier`](upstream::ListerWatcher::barrier).
+    Barrier,
+}
 
 pub(super) struct State {
     decoder: Decoder,

@@ -11,8 +11,7 @@ use kubefan_core::api::WatchEvent;
 use kubefan_core::upstream;
 use kubefan_core::upstream::ResumePoint;
 
-use super::source::Shared;
-use super::state::{Ending, State, expired_status};
+use super::state::{Ending, Shared, State, expired_status};
 
 /// The events of one watch of a [`FakeSource`](super::FakeSource); dropping it ends the watch.
 pub struct FakeWatch(Pin<Box<dyn Stream<Item = Result<WatchEvent, upstream::Error>> + Send>>);

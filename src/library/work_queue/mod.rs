@@ -62,6 +62,7 @@ mod options;
 mod queue;
 mod rate_limiter;
 mod schedule;
+mod shared;
 #[cfg(test)]
 mod tests;
 mod work;

@@ -10,34 +10,14 @@ use tokio::sync::Notify;
 use tokio::task::coop::consume_budget;
 use tokio::time::{Instant, sleep_until};
 
-use super::metrics::{Load, Measured, QueueMetrics};
 use super::options::{AddOptions, Config};
-use super::schedule::{Change, Run, Schedule};
+use super::schedule::{Run, Schedule};
+use super::shared::{Shared, State};
 use super::work::Work;
 
 /// A queue of keys that are to be worked on; see the [module's documentation](super). Clones are
 /// handles of the same queue.
 pub struct WorkQueue<K: Eq + Hash + Send + Sync + 'static>(Arc<Shared<K>>);
-
-/// The state of a queue, which its handles and its runs share.
-pub(super) struct Shared<K> {
-    state: Mutex<State<K>>,
-    metrics: Option<QueueMetrics>,
-    /// Wakes one worker for each key that becomes ready, and all at a shutdown.
-    wake: Notify,
-    /// Wakes the worker that has the timer, because a key is due earlier.
-    earlier: Notify,
-    /// Wakes those that wait for a drain.
-    drained: Notify,
-}
-
-struct State<K> {
-    schedule: Schedule<K>,
-    /// The time for which a waiting worker has set the queue's timer. Only one worker has it, so
-    /// that the others are not woken for nothing.
-    timer: Option<Instant>,
-    is_draining: bool,
-}
 
 /// A worker's wait for a key. It gives the timer back when it is dropped.
 struct Turn<'a, K: Eq + Hash + 'static> {
@@ -257,78 +237,6 @@ impl<K: Eq + Hash + Send + Sync + 'static> fmt::Debug for WorkQueue<K> {
         f.debug_struct("WorkQueue")
             .field("len", &self.len())
             .finish_non_exhaustive()
-    }
-}
-
-// === impl Shared ===
-
-impl<K: Eq + Hash + 'static> Shared<K> {
-    /// Ends `run`.
-    pub(super) fn done(&self, run: &Run<K>) {
-        let (now, is_drained) = {
-            let mut state = self.state.lock();
-            let now = Instant::now();
-            let change = state.schedule.done(run, now);
-            self.publish(&mut state, change);
-            let is_drained = state.is_draining && state.schedule.is_drained();
-            (now, is_drained)
-        };
-        if is_drained {
-            self.wake.notify_waiters();
-            self.drained.notify_waiters();
-        }
-        if let Some(metrics) = &self.metrics {
-            let lasted = now.saturating_duration_since(run.started);
-            metrics.work_duration.observe(lasted.as_secs_f64());
-        }
-    }
-
-    /// Makes due keys ready, and wakes a worker for each.
-    fn advance(&self, state: &mut State<K>, now: Instant) {
-        for _ in 0..state.schedule.advance(now) {
-            self.wake.notify_one();
-        }
-        self.count(state);
-    }
-
-    /// Counts what became ready, and wakes a worker if one has to act on the change.
-    fn publish(&self, state: &mut State<K>, change: Change) {
-        self.count(state);
-        match (change, state.timer) {
-            (Change::None, _) => {}
-            (Change::Ready, _) => self.wake.notify_one(),
-            // The woken worker sets the timer.
-            (Change::Due(_), None) => self.wake.notify_one(),
-            (Change::Due(due), Some(timer)) if due < timer => self.earlier.notify_one(),
-            (Change::Due(_), Some(_)) => {}
-        }
-    }
-
-    /// Wakes another worker, if one has to take a key or to set the timer.
-    fn wake_another(&self, state: &State<K>) {
-        let schedule = &state.schedule;
-        let needs_timer = state.timer.is_none() && schedule.next_due().is_some();
-        if schedule.len() > 0 || needs_timer {
-            self.wake.notify_one();
-        }
-    }
-
-    fn count(&self, state: &mut State<K>) {
-        let entered = state.schedule.take_entered();
-        if let Some(metrics) = &self.metrics
-            && entered > 0
-        {
-            metrics.adds.inc_by(entered);
-        }
-    }
-}
-
-impl<K: Eq + Hash + Send + Sync + 'static> Measured for Shared<K> {
-    fn load(&self) -> Load {
-        let mut state = self.state.lock();
-        let now = Instant::now();
-        self.advance(&mut state, now);
-        state.schedule.load(now)
     }
 }
 

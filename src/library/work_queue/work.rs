@@ -4,8 +4,8 @@ use std::fmt;
 use std::hash::Hash;
 use std::sync::Arc;
 
-use super::queue::Shared;
 use super::schedule::Run;
+use super::shared::Shared;
 
 /// The run of a key. While it exists, no other worker gets the key.
 ///

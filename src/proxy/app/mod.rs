@@ -330,7 +330,11 @@ async fn renew_credentials(client: Client) {
     }
 }
 
-/// Opens the socket of a listener. An error names `flag`, which sets the address.
+/// Opens the socket of a listener at `address`.
+///
+/// # Errors
+///
+/// The socket can't be opened. The error names `flag`, which sets the address.
 pub async fn bind(flag: &str, address: SocketAddr) -> anyhow::Result<TcpListener> {
     TcpListener::bind(address)
         .await

@@ -58,7 +58,7 @@ pub struct ConfigWatch {
 // === impl ConfigWatch ===
 
 impl ConfigWatch {
-    /// Reads the file. Changes from now on will be applied, those before [`ConfigWatch::run`] too.
+    /// Reads the file. Changes from now on will be applied, also those before the watch runs.
     ///
     /// # Errors
     ///

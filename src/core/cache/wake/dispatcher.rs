@@ -18,7 +18,7 @@ use crate::cache::wake::wake_list::{Inbox, WakeList};
 /// ```
 /// # let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
 /// # let serve = async {};
-/// let dispatcher = kubefan::cache::Dispatcher::install();
+/// let dispatcher = kubefan_core::cache::Dispatcher::install();
 /// runtime.spawn(dispatcher);
 /// runtime.block_on(serve);
 /// ```

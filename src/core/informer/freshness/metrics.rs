@@ -2,8 +2,7 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use super::proof::{Proof, ProofError, ProofMethod};
-use super::prover::Proofs;
+use super::proof::{Proof, ProofError, ProofMethod, Proofs};
 use crate::telemetry::Samples;
 
 /// Counters of one cache's proofs.

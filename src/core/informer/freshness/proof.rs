@@ -1,7 +1,9 @@
 //! The result of a proof of freshness: a proven snapshot and the method, or an error.
 
+use std::collections::HashMap;
 use std::sync::Arc;
 
+use super::plan::ProofRequest;
 use crate::cache::Snapshot;
 use crate::upstream;
 
@@ -54,4 +56,29 @@ pub enum ProofError {
     /// The cache is not ready, or is closed.
     #[error("the cache is not ready")]
     NotReady,
+}
+
+/// The result of the calls for several requests.
+#[derive(Clone)]
+pub(super) enum Proofs {
+    /// One proof for all requests.
+    Shared(Proof),
+    /// A proof for each request.
+    Scoped(Arc<HashMap<ProofRequest, Result<Proof, ProofError>>>),
+}
+
+// === impl Proofs ===
+
+impl Proofs {
+    /// The proof for `request`, which was one of the requests.
+    pub(super) fn of(&self, request: &ProofRequest) -> Result<Proof, ProofError> {
+        match self {
+            Self::Shared(proof) => Ok(proof.clone()),
+            Self::Scoped(proofs) => {
+                let whole = || proofs.get(&ProofRequest::everything());
+                let proof = proofs.get(request).or_else(whole).cloned();
+                proof.unwrap_or(Err(ProofError::NotReady))
+            }
+        }
+    }
 }

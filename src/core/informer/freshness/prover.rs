@@ -1,6 +1,6 @@
 //! The state machine of one proof: calls to the API server, waits for the watch, comparisons.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashSet;
 use std::ops::ControlFlow;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -14,7 +14,7 @@ use super::evidence::{Difference, Evidence, MAX_OBJECTS, Verdict};
 use super::isolation::Isolation;
 use super::metrics::FreshnessMetrics;
 use super::plan::{ListCosts, ProofRequest, plan};
-use super::proof::{Proof, ProofError, ProofMethod};
+use super::proof::{Proof, ProofError, ProofMethod, Proofs};
 use super::repair::Repair;
 use super::verification::ExpectedObjects;
 use crate::api::{ResourceVersion, Selection};
@@ -55,15 +55,6 @@ pub(super) struct Prover<P> {
 struct Start {
     snapshot: Snapshot,
     began: Instant,
-}
-
-/// The result of the calls for several requests.
-#[derive(Clone)]
-pub(super) enum Proofs {
-    /// One proof for all requests.
-    Shared(Proof),
-    /// A proof for each request.
-    Scoped(Arc<HashMap<ProofRequest, Result<Proof, ProofError>>>),
 }
 
 /// The progress of the proof for one verification list.
@@ -487,22 +478,6 @@ fn is_metadata_unsupported(error: &upstream::Error) -> bool {
         error => error
             .status()
             .is_some_and(|status| matches!(status.code, 406 | 415)),
-    }
-}
-
-// === impl Proofs ===
-
-impl Proofs {
-    /// The proof for `request`, which was one of the requests.
-    pub(super) fn of(&self, request: &ProofRequest) -> Result<Proof, ProofError> {
-        match self {
-            Self::Shared(proof) => Ok(proof.clone()),
-            Self::Scoped(proofs) => {
-                let whole = || proofs.get(&ProofRequest::everything());
-                let proof = proofs.get(request).or_else(whole).cloned();
-                proof.unwrap_or(Err(ProofError::NotReady))
-            }
-        }
     }
 }
 

@@ -74,7 +74,7 @@ impl BodyGuard for OpenWatch {
         Poll::Ready(())
     }
 
-    /// [`End::hold`] wakes the watch that was polled before.
+    /// A hold wakes the watch that was polled before.
     fn is_held(&self) -> bool {
         self.end.is_held()
     }

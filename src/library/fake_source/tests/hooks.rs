@@ -17,7 +17,7 @@ use parking_lot::Mutex;
 use serde_json::{Value, json};
 use tokio::time::Instant;
 
-use super::FakeSource;
+use crate::fake_source::FakeSource;
 
 /// Starts a reflector of `source`.
 fn start(source: &FakeSource, hooks: &Hooks, watch_list: bool) -> (Reader, Arc<ReflectorMetrics>) {

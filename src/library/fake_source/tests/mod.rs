@@ -1,3 +1,5 @@
+mod hooks;
+
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
