@@ -183,6 +183,34 @@ async fn a_cancelled_wait_for_the_next_change_loses_no_progress() {
     }
 }
 
+/// A handler that selects one object of many: looking at the others yields, too.
+#[tokio::test(start_paused = true)]
+async fn a_narrow_selection_of_a_large_cache_yields() {
+    let mut upstream = Upstream::new(Some(1300));
+    let informer = upstream.informer(Config {
+        selection: with_app("wanted"),
+        ..Config::default()
+    });
+    let mut changes = informer.changes();
+    for number in 0..20_000 {
+        upstream.change(&format!("t{number:05}"), "other");
+    }
+    upstream.change("wanted", "wanted");
+    upstream.relist();
+    let mut yields = 0;
+    let first = loop {
+        match changes.next().now_or_never() {
+            Some(change) => break change.expect("the informer runs"),
+            None => yields += 1,
+        }
+        assert!(yields < 100, "the search begins again each time");
+        tokio::task::yield_now().await;
+    };
+    assert!(text(&first).starts_with("*wanted"), "{}", text(&first));
+    // It looks at 4,096 objects between two yields.
+    assert!((4..=6).contains(&yields), "{yields}");
+}
+
 #[tokio::test(start_paused = true)]
 async fn objects_that_leave_the_selection_are_deleted() {
     let mut upstream = Upstream::new(None);
