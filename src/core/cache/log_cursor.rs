@@ -7,8 +7,7 @@ use std::sync::atomic::Ordering;
 use crate::api::ResourceVersion;
 use crate::cache::log::{Batch, Event, Expired, PositionEvicted};
 use crate::cache::objects::Snapshot;
-use crate::cache::reader::Reader;
-use crate::cache::state::SharedCache;
+use crate::cache::state::{SharedCache, State};
 use crate::mutation;
 use crate::mutation::Mutation;
 
@@ -111,10 +110,14 @@ impl LogCursor {
     /// Waits until [`LogCursor::next_applied`] has something to return, an error included. Returns
     /// false if the cache was closed and everything was returned. Cancel safe.
     pub fn changed(&self) -> impl Future<Output = bool> + Send + use<> {
-        let reader = Reader::new(Arc::clone(&self.shared));
+        let shared = Arc::clone(&self.shared);
         let (epoch, position) = (self.epoch, self.position);
         let is_fetched = self.batch.is_empty();
-        async move { !is_fetched || reader.is_beyond(epoch, position).await }
+        let is_beyond = move |state: &State| match state.epoch == epoch {
+            true => state.log.tip() > position,
+            false => state.content.is_some(),
+        };
+        async move { !is_fetched || shared.wait_until(is_beyond).await }
     }
 }
 

@@ -1,9 +1,7 @@
 //! Reader: read access to a cache (snapshots, watches, and waiting for a version).
 
-use std::future::poll_fn;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::task::Poll;
 
 use tokio::time::{Instant, timeout_at};
 
@@ -14,7 +12,6 @@ use crate::cache::log_cursor::LogCursor;
 use crate::cache::objects::Snapshot;
 use crate::cache::state::{SharedCache, State};
 use crate::cache::stats::Stats;
-use crate::cache::wake::{Registration, WakeSet};
 use crate::cache::watch::{WatchError, WatchFrom, WatchStream};
 use crate::mutation;
 use crate::mutation::Mutation;
@@ -39,19 +36,22 @@ impl Reader {
 
     /// Waits until the cache is ready (returns true) or closed (returns false). Cancel safe.
     pub async fn ready(&self) -> bool {
-        self.wait_until(|state| state.content.is_some()).await
+        self.shared
+            .wait_until(|state| state.content.is_some())
+            .await
     }
 
     /// Waits until the cache is closed. Cancel safe.
     pub async fn closed(&self) {
-        self.wait_for_wakes(&self.shared.end_wakes, |_| false).await;
+        let shared = &self.shared;
+        shared.wait_for_wakes(&shared.end_wakes, |_| false).await;
     }
 
     /// Waits until all changes up to `rv` are applied, and returns true. Returns false when
     /// `deadline` has passed or the cache was closed. Cancel safe.
     pub async fn wait_for(&self, rv: ResourceVersion, deadline: Instant) -> bool {
         let has_applied = |state: &State| state.applied() >= Some(rv);
-        let applied = timeout_at(deadline, self.wait_until(has_applied)).await;
+        let applied = timeout_at(deadline, self.shared.wait_until(has_applied)).await;
         applied.unwrap_or(false)
     }
 
@@ -59,7 +59,7 @@ impl Reader {
     /// true. Returns false when `deadline` has passed or the cache was closed. Cancel safe.
     pub(crate) async fn listed_after(&self, time: Instant, deadline: Instant) -> bool {
         let is_listed = |state: &State| state.content.is_some() && state.list_began > time;
-        let listed = timeout_at(deadline, self.wait_until(is_listed)).await;
+        let listed = timeout_at(deadline, self.shared.wait_until(is_listed)).await;
         listed.unwrap_or(false)
     }
 
@@ -241,7 +241,7 @@ impl Reader {
     pub async fn differs_from(&self, snapshot: &Snapshot) -> bool {
         let (epoch, version) = (snapshot.epoch, snapshot.resource_version);
         let differs = |state: &State| state.epoch != epoch || state.applied() != Some(version);
-        self.wait_until(differs).await
+        self.shared.wait_until(differs).await
     }
 
     /// The resource version up to which all changes are applied; `None` while not ready.
@@ -286,38 +286,6 @@ impl Reader {
             queue_bytes,
             pinned: self.shared.pins.lock().len(),
         }
-    }
-
-    /// Waits until the log has a change at or after `position`, or another epoch than `epoch` has
-    /// content (returns true), or until the cache is closed (returns false).
-    pub(super) async fn is_beyond(&self, epoch: u64, position: u64) -> bool {
-        let is_beyond = |state: &State| match state.epoch == epoch {
-            true => state.log.tip() > position,
-            false => state.content.is_some(),
-        };
-        self.wait_until(is_beyond).await
-    }
-
-    /// Waits until `condition` is true (returns true) or the cache is closed (returns false).
-    async fn wait_until(&self, condition: impl Fn(&State) -> bool) -> bool {
-        self.wait_for_wakes(&self.shared.wakes, condition).await
-    }
-
-    /// Like [`Reader::wait_until`], but tests `condition` only at the wakes of `wakes`.
-    async fn wait_for_wakes(&self, wakes: &WakeSet, condition: impl Fn(&State) -> bool) -> bool {
-        let mut registration = Registration::default();
-        poll_fn(move |cx| {
-            drop(registration.register(wakes, cx.waker()));
-            let state = self.shared.state.read();
-            if condition(&state) {
-                return Poll::Ready(true);
-            }
-            if state.is_closed {
-                return Poll::Ready(false);
-            }
-            Poll::Pending
-        })
-        .await
     }
 }
 

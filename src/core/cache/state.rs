@@ -1,7 +1,9 @@
 //! The state that the writer and all readers of a cache share, and the lock that guards it.
 
+use std::future::poll_fn;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering};
+use std::task::Poll;
 
 use parking_lot::{Mutex, RwLock};
 use tokio::time::Instant;
@@ -13,7 +15,7 @@ use crate::cache::log::{EventLog, NewEntries, Retention};
 use crate::cache::objects::{Content, Pins, Snapshot, Store};
 use crate::cache::stats::EpochCause;
 use crate::cache::update::NewObjects;
-use crate::cache::wake::WakeSet;
+use crate::cache::wake::{Registration, WakeSet};
 
 pub(super) struct SharedCache {
     pub(super) config: Config,
@@ -124,6 +126,32 @@ impl SharedCache {
             list_began: state.list_began,
             proven: None,
         })
+    }
+
+    /// Waits until `condition` is true (returns true) or the cache is closed (returns false).
+    pub(super) async fn wait_until(&self, condition: impl Fn(&State) -> bool) -> bool {
+        self.wait_for_wakes(&self.wakes, condition).await
+    }
+
+    /// Like [`SharedCache::wait_until`], but tests `condition` only at the wakes of `wakes`.
+    pub(super) async fn wait_for_wakes(
+        &self,
+        wakes: &WakeSet,
+        condition: impl Fn(&State) -> bool,
+    ) -> bool {
+        let mut registration = Registration::default();
+        poll_fn(move |cx| {
+            drop(registration.register(wakes, cx.waker()));
+            let state = self.state.read();
+            if condition(&state) {
+                return Poll::Ready(true);
+            }
+            if state.is_closed {
+                return Poll::Ready(false);
+            }
+            Poll::Pending
+        })
+        .await
     }
 }
 

@@ -4,24 +4,32 @@
 //! It watches CustomResourceDefinitions and APIServices through informers of the set, so that
 //! clients share these upstream watches. It also polls each minute, in case it may not watch them.
 
+mod discovery_snapshot;
+mod early_ends;
+mod field_checks;
+mod known_definitions;
+mod mappings;
 mod named;
+mod refresh_schedule;
+mod seen_versions;
+mod upgrade;
 
 use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
 use arc_swap::{ArcSwap, ArcSwapOption};
+use discovery_snapshot::{Details, DiscoverySnapshot};
+use early_ends::relist_after_early_ends;
+use field_checks::FieldChecks;
+use known_definitions::KnownDefinitions;
 use parking_lot::Mutex;
+use refresh_schedule::RefreshSchedule;
+use seen_versions::SeenVersions;
 use tokio::sync::Notify;
 use tokio::time::{Instant, MissedTickBehavior};
+use upgrade::{Poll, relist_after_upgrades};
 
-use super::discovery_snapshot::{Details, DiscoverySnapshot};
-use super::early_ends::relist_after_early_ends;
-use super::field_checks::FieldChecks;
-use super::known_definitions::KnownDefinitions;
-use super::refresh_schedule::RefreshSchedule;
-use super::seen_versions::SeenVersions;
-use super::upgrade::{Poll, relist_after_upgrades};
 use super::{Informer, InformerSet, InformerSpec, ResourceRules, RuleError};
 use crate::api::{GroupVersionResource, Object, Selection, WireFormat};
 use crate::cache::{WatchFrom, WatchItem};

@@ -25,8 +25,8 @@
 //!   selectable fields change, it stops the resource's informers
 //!   (`a_custom_resource_comes_and_goes`); when the definition changes otherwise, it makes them
 //!   relist (`a_new_default_of_a_custom_resource_reaches_every_client`), and they prove nothing
-//!   before. `early_ends.rs` relists custom resources whose watches the API server ended early, if
-//!   that may have been because of their definitions.
+//!   before. `live_rest_mapper/early_ends.rs` relists custom resources whose watches the API
+//!   server ended early, if that may have been because of their definitions.
 //!
 //! The module docs of `reflector` and `freshness` explain recovery and proofs. Their random models
 //! are the main tests: `after_any_faults_the_cache_and_its_clients_equal_upstream` and
@@ -34,24 +34,15 @@
 
 mod bridges;
 mod config;
-mod discovery_snapshot;
-mod early_ends;
-mod field_checks;
 mod freshness;
 mod hooks;
 #[expect(clippy::module_inception, reason = "it holds `Informer`")]
 mod informer;
-mod known_definitions;
 mod live_rest_mapper;
-mod mappings;
 mod reflector;
-mod refresh_schedule;
 mod resource_rules;
-mod samples;
-mod seen_versions;
 mod set;
 mod spec;
-mod upgrade;
 mod wire_shape;
 
 pub use bridges::BridgeLimits;

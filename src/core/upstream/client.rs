@@ -14,10 +14,11 @@ use serde::de::DeserializeOwned;
 use tokio::time::Instant;
 use tower::ServiceExt;
 
-use super::connect::accepted::AcceptedCredentials;
-use super::connect::transport::{MaybeSent, Pool, Stack, Stacks, repeatable_copy};
+use super::connect::credentials::accepted::AcceptedCredentials;
+use super::connect::stack::{MaybeSent, Stack};
+use super::connect::transport::dedicated::{DedicatedConnection, HttpVersion};
+use super::connect::transport::{Pool, Stacks, repeatable_copy};
 use super::connect::{ClientConfig, ConnectError, kubeconfig};
-use super::dedicated::{DedicatedConnection, HttpVersion};
 use super::outage::Outage;
 use super::warnings::Warnings;
 use super::{Error, answer};

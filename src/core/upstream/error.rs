@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use kube::client::AuthError;
 
-use super::connect::replay::BrokenBody;
+use super::connect::transport::replay::BrokenBody;
 use super::connect::{PluginError, ServerCertificateError, credentials_problem};
 use crate::api::Status;
 

@@ -3,7 +3,6 @@
 mod answer;
 mod client;
 mod connect;
-mod dedicated;
 mod discovery;
 mod error;
 mod forward;
@@ -16,15 +15,15 @@ mod warnings;
 mod tests;
 
 /// Bytes of an answer that the API server may send while nothing reads the answer.
-pub const STREAM_WINDOW: u64 = connect::http2_pool::STREAM_WINDOW as u64;
+pub const STREAM_WINDOW: u64 = connect::transport::http2_pool::STREAM_WINDOW as u64;
 
 pub use answer::{collect, date};
 pub use client::{Client, Identity, has_dot_segment};
-pub use connect::accepted::bearer_token;
 #[cfg(any(test, feature = "test-support"))]
-pub use connect::connector::Dial;
+pub use connect::connection::connector::Dial;
+pub use connect::credentials::accepted::bearer_token;
+pub use connect::transport::dedicated::{DedicatedConnection, HttpVersion};
 pub use connect::{ClientConfig, ConnectError};
-pub use dedicated::{DedicatedConnection, HttpVersion};
 pub use discovery::{
     Definition, Discovery, DiscoveryChanges, MappingError, NotCacheable, PartialResource,
     PolledVersion, RestMapper, UnknownResource, closest,

@@ -6,7 +6,7 @@ use std::sync::atomic::Ordering;
 use tokio::sync::watch;
 
 use super::gap::Gap;
-use super::shared_bridge::{Bridge, Phase};
+use super::state::{Phase, SharedBridge};
 use crate::api::{ResourceVersion, Status};
 use crate::cache::log::{Batch, Event};
 use crate::cache::watch::{LogReach, WatchStream};
@@ -21,7 +21,7 @@ const UNITS_PER_EXAMINED: usize = CoopBudget::UNITS / 2048;
 
 /// The watch of a client whose version the log does not serve, until it can continue from the log.
 pub struct BridgedWatch {
-    bridge: Arc<Bridge>,
+    shared: Arc<SharedBridge>,
     changes: watch::Receiver<()>,
     gap: Gap,
     /// The position of the next event to fetch; `None` before the first one.
@@ -61,9 +61,9 @@ enum Step {
 // === impl BridgedWatch ===
 
 impl BridgedWatch {
-    pub(super) fn new(bridge: &Arc<Bridge>, gap: Gap, changes: watch::Receiver<()>) -> Self {
+    pub(super) fn new(shared: &Arc<SharedBridge>, gap: Gap, changes: watch::Receiver<()>) -> Self {
         Self {
-            bridge: Arc::clone(bridge),
+            shared: Arc::clone(shared),
             changes,
             seen: gap.version,
             gap,
@@ -105,7 +105,7 @@ impl BridgedWatch {
                 Step::Join(version) => self.join(version),
                 Step::Last(item) => item,
             };
-            let totals = &self.bridge.totals;
+            let totals = &self.shared.totals;
             match last {
                 BridgeItem::Joined { .. } => totals.joined.fetch_add(1, Ordering::Relaxed),
                 BridgeItem::Expired(_) => totals.expired.fetch_add(1, Ordering::Relaxed),
@@ -117,7 +117,7 @@ impl BridgedWatch {
 
     /// Fetches the next events, or decides what happens at the end of the buffer.
     fn step(&mut self) -> Step {
-        let state = self.bridge.state.lock();
+        let state = self.shared.state.lock();
         if state.phase == Phase::Gathering {
             return Step::Wait;
         }

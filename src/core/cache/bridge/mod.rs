@@ -33,13 +33,16 @@
 //! The contract tests of `tools/app` restart kubefan under clients, and check that they notice if
 //! a bridge ends too early or repeats events.
 
+#[expect(clippy::module_inception, reason = "it holds `Bridge`")]
+mod bridge;
 mod bridged_watch;
 mod gap;
-mod shared_bridge;
+mod state;
 
+pub use bridge::{Bridge, BridgeWriter};
 pub use bridged_watch::{BridgeItem, BridgedWatch};
 pub use gap::Gap;
-pub use shared_bridge::{Bridge, BridgeProgress, BridgeTotals, BridgeWriter};
+pub use state::{BridgeProgress, BridgeTotals};
 
 #[cfg(test)]
 mod tests;

@@ -2,7 +2,8 @@
 
 use parking_lot::MutexGuard;
 
-use super::{InformerSet, Key};
+use super::InformerSet;
+use super::key::Key;
 use crate::api::{GroupVersionResource, WireFormat};
 use crate::informer::ObjectContent;
 use crate::informer::informer::OwnTransform;

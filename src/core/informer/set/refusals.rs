@@ -2,7 +2,8 @@
 
 use tokio::time::Instant;
 
-use super::{InformerSet, Key, StartError};
+use super::key::Key;
+use super::{InformerSet, StartError};
 use crate::informer::{Config, ReflectorEnd};
 
 // === impl InformerSet ===

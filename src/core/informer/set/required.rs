@@ -3,7 +3,8 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::{InformerSet, Key, StartError};
+use super::key::Key;
+use super::{InformerSet, StartError};
 use crate::api::{GroupVersionResource, WireFormat};
 use crate::informer::reflector::RefusedLists;
 use crate::informer::{Informer, InformerSpec, ObjectContent};

@@ -9,8 +9,9 @@ use tower::service_fn;
 use super::{Client, Identity, Inner, Origin};
 use crate::body;
 use crate::body::{Body, BoxError};
-use crate::upstream::connect::replay::BrokenBody;
-use crate::upstream::connect::transport::{MaybeSent, Stack, Stacks};
+use crate::upstream::connect::stack::{MaybeSent, Stack};
+use crate::upstream::connect::transport::Stacks;
+use crate::upstream::connect::transport::replay::BrokenBody;
 
 /// What logs show in place of the API server's URL, which a `kube::Client` does not tell.
 const SERVER_TEXT: &str = "kube::Client";

@@ -20,7 +20,7 @@ use tokio::sync::{mpsc, watch};
 
 use super::{Client, Identity, Pool};
 use crate::body::{Body, BoxError, boxed, empty, full};
-use crate::upstream::connect::route::CONNECT_TIMEOUT;
+use crate::upstream::connect::connection::route::CONNECT_TIMEOUT;
 use crate::upstream::tests::support::{
     OTHER_NAME, TestServer, accept_each, in_memory_tls, in_time, peer,
 };

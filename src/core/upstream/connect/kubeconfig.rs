@@ -14,14 +14,15 @@ use rustls::pki_types::ServerName;
 use tower::Layer;
 
 use super::config::ClientConfig;
-use super::connector::{Connector, TlsSettings};
+use super::connection::connector::{Connector, TlsSettings};
+use super::connection::{route, server_certificate};
+use super::credentials::exec_plugin::{ExecPlugin, Occasion};
+use super::credentials::plugin_token::PluginToken;
 use super::error::{ConnectError, credentials_problem, one_line};
-use super::exec_plugin::{ExecPlugin, Occasion};
-use super::health::{Health, Pings};
-use super::plugin_token::PluginToken;
-use super::transport::{OwnConnections, Stack, Stacks, Transport};
-use super::{route, server_certificate};
-use crate::upstream::dedicated::ConnectionOpener;
+use super::stack::Stack;
+use super::transport::dedicated::ConnectionOpener;
+use super::transport::health::{Health, Pings};
+use super::transport::{OwnConnections, Stacks, Transport};
 
 /// A validated kubeconfig, and its origin for error messages.
 pub(in crate::upstream) struct LoadedConfig {

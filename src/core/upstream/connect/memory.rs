@@ -8,10 +8,11 @@ use rustls::crypto::aws_lc_rs::default_provider;
 use rustls::{ClientConfig, RootCertStore};
 
 use crate::upstream;
-use crate::upstream::connect::connector::{Connector, Dial, TlsSettings};
-use crate::upstream::connect::health::{Health, Pings};
-use crate::upstream::connect::transport::{OwnConnections, Stack, Stacks, Transport};
-use crate::upstream::dedicated::ConnectionOpener;
+use crate::upstream::connect::connection::connector::{Connector, Dial, TlsSettings};
+use crate::upstream::connect::stack::Stack;
+use crate::upstream::connect::transport::dedicated::ConnectionOpener;
+use crate::upstream::connect::transport::health::{Health, Pings};
+use crate::upstream::connect::transport::{OwnConnections, Stacks, Transport};
 
 /// The connections of both identities to `server`, without credentials, which are opened by `dial`.
 /// They share `health`, or a new one if that is `None`.

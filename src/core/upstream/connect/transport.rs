@@ -1,33 +1,37 @@
 //! Sends requests over one identity's connections: HTTP/1.1 or HTTP/2 for single requests, HTTP/2
 //! shared.
 
+pub(in crate::upstream) mod dedicated;
+pub(super) mod health;
+pub(in crate::upstream) mod http2_pool;
+pub(in crate::upstream) mod replay;
+
 use std::io;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
+use dedicated::{ConnectionOpener, DedicatedConnection};
 use futures_util::future::BoxFuture;
+use health::Health;
 use http::header::UPGRADE;
 use http::{Extensions, Method, Request, Response, Uri};
 use http_body::Body as _;
+use http2_pool::Http2Pool;
 use hyper_util::client::legacy::connect::{CaptureConnection, Connected, capture_connection};
 use hyper_util::rt::TokioTimer;
 use kube::client::{AuthError, ConfigExt};
 use kube::config::Config;
+use replay::Replay;
 use tokio::time::sleep;
 use tower::Layer;
-use tower::util::BoxCloneSyncService;
 
-use super::connector::Connector;
-use super::health::Health;
-use super::http2_pool::Http2Pool;
-use super::last_read::LastRead;
-use super::replay::Replay;
-use super::token_file::TokenFile;
-use super::{health, replay};
+use super::connection::connector::Connector;
+use super::connection::last_read::LastRead;
+use super::credentials::token_file::TokenFile;
+use super::stack::{MaybeSent, Stack};
 use crate::body;
 use crate::body::{Body, BoxError, GuardedBody};
-use crate::upstream::dedicated::{ConnectionOpener, DedicatedConnection};
 
 /// Time after which an idle HTTP/1.1 connection is closed; the API server closes it after 90 s.
 const IDLE_TIMEOUT: Duration = Duration::from_secs(60);
@@ -43,9 +47,6 @@ const CLOSED_GRACE: Duration = Duration::from_secs(1);
 const MAX_IDLE: usize = 32;
 
 type Http1 = hyper_util::client::legacy::Client<Connector, Body>;
-
-/// A transport that also adds an identity's credentials to requests.
-pub(in crate::upstream) type Stack = BoxCloneSyncService<Request<Body>, Response<Body>, BoxError>;
 
 /// How requests are sent.
 pub(in crate::upstream) struct Stacks {
@@ -83,12 +84,6 @@ pub(in crate::upstream) struct Transport {
     http2: Arc<Http2Pool>,
     health: Arc<Health>,
 }
-
-/// The error of a request of which the API server may have received a part. All other errors of a
-/// [`Stack`] belong to requests that it provably never received.
-#[derive(Debug, thiserror::Error)]
-#[error("{0}")]
-pub(in crate::upstream) struct MaybeSent(pub(in crate::upstream) BoxError);
 
 /// A failed attempt to send a request.
 struct FailedAttempt {

@@ -15,7 +15,7 @@ use crate::api::{ListPage, Resource, ResourceVersion, WireFormat};
 use crate::body::Body;
 use crate::codec;
 use crate::codec::Decoder;
-use crate::upstream::connect::last_read::LastRead;
+use crate::upstream::connect::connection::last_read::LastRead;
 use crate::upstream::{Client, Error, Identity, answer, client};
 
 /// The largest page of a list, in bytes, that is read.

@@ -6,7 +6,7 @@ use std::time::Duration;
 use parking_lot::Mutex;
 use tokio::time::Instant;
 
-use crate::upstream::connect::last_read::LastRead;
+use crate::upstream::connect::connection::last_read::LastRead;
 
 /// The time at which the lists and watches of one [`ResourceClient`](super::ResourceClient) were
 /// last proven alive. Clones share it.
@@ -72,7 +72,7 @@ mod tests {
     use tokio::time::advance;
 
     use super::*;
-    use crate::upstream::connect::last_read::TimedIo;
+    use crate::upstream::connect::connection::last_read::TimedIo;
 
     const SECOND: Duration = Duration::from_secs(1);
 

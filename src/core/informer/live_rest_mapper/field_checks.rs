@@ -10,8 +10,8 @@ use parking_lot::Mutex;
 use serde::de::IgnoredAny;
 use tokio::time::Instant;
 
-use super::Informer;
 use crate::api::{GroupVersionResource, SelectableFields};
+use crate::informer::Informer;
 use crate::upstream::{Client, Error};
 
 /// How long no field of a resource is asked about after the API server gave no answer.

@@ -15,9 +15,9 @@ use tokio::time::Instant;
 use tower::{Layer, Service};
 
 use super::exec_plugin::{ExecPlugin, Occasion, PluginError};
-use super::runtime_executor::RuntimeExecutor;
-use super::transport::Stack;
 use crate::body::{Body, BoxError};
+use crate::upstream::connect::connection::runtime_executor::RuntimeExecutor;
+use crate::upstream::connect::stack::Stack;
 
 /// How long before its expiry a token is renewed.
 const RENEWAL: Duration = Duration::from_secs(60);
@@ -27,7 +27,7 @@ const PAUSE: Duration = Duration::from_secs(10);
 
 /// Adds the token of an exec plugin to requests. Clones share the token.
 #[derive(Clone)]
-pub(super) struct PluginToken {
+pub(in crate::upstream::connect) struct PluginToken {
     plugin: Arc<ExecPlugin>,
     current: Arc<ArcSwap<Token>>,
     /// The last run. Locked while the plugin runs, so that all requests share the run.
@@ -52,7 +52,7 @@ struct Token {
 
 /// A service that adds a [`PluginToken`] to each request.
 #[derive(Clone)]
-pub(super) struct PluginTokenService {
+pub(in crate::upstream::connect) struct PluginTokenService {
     inner: Stack,
     token: PluginToken,
 }
@@ -67,7 +67,7 @@ impl Token {
 
 impl PluginToken {
     /// The token `header`, which `plugin` has printed, and its later ones.
-    pub(super) fn new(
+    pub(in crate::upstream::connect) fn new(
         plugin: ExecPlugin,
         header: HeaderValue,
         expires_at: Option<Timestamp>,

@@ -13,7 +13,7 @@ use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use super::BODY_LIMIT;
 use crate::body::{boxed, empty, full};
 use crate::upstream::Identity::Kubefan;
-use crate::upstream::connect::last_read::LastRead;
+use crate::upstream::connect::connection::last_read::LastRead;
 use crate::upstream::tests::support::{in_memory_tls, serve_body_length};
 use crate::upstream::{Client, Error};
 

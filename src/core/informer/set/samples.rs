@@ -1,7 +1,8 @@
 //! The metrics of each informer, which are sampled at each scrape.
 
-use super::{Informer, InformerSet, ObjectContent};
+use super::InformerSet;
 use crate::cache::Stats;
+use crate::informer::{Informer, ObjectContent};
 use crate::telemetry::Samples;
 
 /// Name, help text and value of a metric.

@@ -10,11 +10,11 @@ use hyper::rt::Executor;
 use hyper_util::rt::{TokioExecutor, TokioTimer};
 use tokio::sync::Mutex;
 
-use super::connect::connector::Connector;
-use super::connect::runtime_executor::RuntimeExecutor;
-use super::connect::transport::MaybeSent;
 use crate::body;
 use crate::body::{Body, BoxError};
+use crate::upstream::connect::connection::connector::Connector;
+use crate::upstream::connect::connection::runtime_executor::RuntimeExecutor;
+use crate::upstream::connect::stack::MaybeSent;
 
 /// The HTTP version of a dedicated connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -37,7 +37,7 @@ pub struct DedicatedConnection(Arc<Sender>);
 
 /// Opens dedicated connections with the client certificate of one identity.
 #[derive(Clone)]
-pub(super) struct ConnectionOpener {
+pub(in crate::upstream) struct ConnectionOpener {
     http1: Connector,
     http2: Connector,
     server: Uri,
@@ -51,7 +51,7 @@ enum Sender {
 // === impl ConnectionOpener ===
 
 impl ConnectionOpener {
-    pub(super) fn new(http1: Connector, http2: Connector, server: Uri) -> Self {
+    pub(in crate::upstream) fn new(http1: Connector, http2: Connector, server: Uri) -> Self {
         Self {
             http1,
             http2,
@@ -59,21 +59,24 @@ impl ConnectionOpener {
         }
     }
 
-    pub(super) fn server(&self) -> &Uri {
+    pub(in crate::upstream) fn server(&self) -> &Uri {
         &self.server
     }
 
     /// The executor of the runtime on which shared connections run.
-    pub(super) fn executor(&self) -> RuntimeExecutor {
+    pub(in crate::upstream) fn executor(&self) -> RuntimeExecutor {
         self.http2.executor()
     }
 
     /// Opens a connection, handshakes included, and closes it.
-    pub(super) async fn probe(self) -> Result<(), BoxError> {
+    pub(in crate::upstream) async fn probe(self) -> Result<(), BoxError> {
         self.http2.connect(self.server).await.map(drop)
     }
 
-    pub(super) async fn open(self, version: HttpVersion) -> Result<DedicatedConnection, BoxError> {
+    pub(in crate::upstream) async fn open(
+        self,
+        version: HttpVersion,
+    ) -> Result<DedicatedConnection, BoxError> {
         let sender = match version {
             HttpVersion::Http1 => {
                 let stream = self.http1.connect(self.server).await?;
@@ -125,7 +128,10 @@ impl DedicatedConnection {
     }
 
     /// Sends a request whose URI is absolute, and waits for the response's headers.
-    pub(super) async fn send(self, mut request: Request<Body>) -> Result<Response<Body>, BoxError> {
+    pub(in crate::upstream) async fn send(
+        self,
+        mut request: Request<Body>,
+    ) -> Result<Response<Body>, BoxError> {
         let maybe_sent = |error: hyper::Error| MaybeSent(error.into());
         let response = match &*self.0 {
             Sender::Http1(sender) => {

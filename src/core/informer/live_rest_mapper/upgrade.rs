@@ -8,7 +8,7 @@ use rand::Rng;
 use tokio::sync::Notify;
 use tokio::time::{Instant, MissedTickBehavior, interval, sleep, sleep_until};
 
-use super::InformerSet;
+use crate::informer::InformerSet;
 use crate::upstream::{Client, PolledVersion};
 
 /// Interval of polls of the API server's version.

@@ -54,21 +54,21 @@ impl LastRead {
     }
 
     /// Completes when the first bytes were received. Cancel safe.
-    pub(super) async fn first(&self) {
+    pub(in crate::upstream::connect) async fn first(&self) {
         let mut has_read = self.0.has_read.subscribe();
         // The sender is in `self`, so this cannot fail.
         let _ = has_read.wait_for(|has_read| *has_read).await;
     }
 
     /// Completes when the connection was closed, or was upgraded and then closed. Cancel safe.
-    pub(super) async fn closed(&self) {
+    pub(in crate::upstream::connect) async fn closed(&self) {
         let mut is_closed = self.0.is_closed.subscribe();
         // The sender is in `self`, so this cannot fail.
         let _ = is_closed.wait_for(|is_closed| *is_closed).await;
     }
 
     /// True if both belong to the same connection.
-    pub(super) fn is_of_same_connection(&self, other: &Self) -> bool {
+    pub(in crate::upstream::connect) fn is_of_same_connection(&self, other: &Self) -> bool {
         Arc::ptr_eq(&self.0, &other.0)
     }
 

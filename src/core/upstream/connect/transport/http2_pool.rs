@@ -20,11 +20,11 @@ use parking_lot::Mutex;
 use tokio::sync::oneshot;
 use tower::ServiceExt;
 
-use super::connector::Connector;
 use super::health::Health;
-use super::last_read::LastRead;
-use super::route;
 use crate::body::{Body, BodyGuard, BoxError};
+use crate::upstream::connect::connection::connector::Connector;
+use crate::upstream::connect::connection::last_read::LastRead;
+use crate::upstream::connect::connection::route;
 
 /// The most requests in flight on one connection, even if the API server allows more streams. Its
 /// default is 100.

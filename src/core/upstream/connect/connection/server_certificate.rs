@@ -80,7 +80,9 @@ struct Unverified {
 ///
 /// # Errors
 /// If its certificate authorities can't be used.
-pub(super) fn verifier(config: &Config) -> Result<Arc<dyn ServerCertVerifier>, Error> {
+pub(in crate::upstream::connect) fn verifier(
+    config: &Config,
+) -> Result<Arc<dyn ServerCertVerifier>, Error> {
     let provider = Arc::new(aws_lc_rs::default_provider());
     if config.accept_invalid_certs {
         return Ok(Arc::new(Unverified { provider }));

@@ -20,14 +20,14 @@ const REREAD_INTERVAL: Duration = Duration::from_secs(10);
 
 /// Adds the token in a file to requests. Clones share the token that was read last.
 #[derive(Clone)]
-pub(super) struct TokenFile {
+pub(in crate::upstream::connect) struct TokenFile {
     path: PathBuf,
     cached: Arc<Mutex<(HeaderValue, Instant)>>,
 }
 
 /// A service that adds the token of a [`TokenFile`] to each request.
 #[derive(Clone)]
-pub(super) struct TokenService<S> {
+pub(in crate::upstream::connect) struct TokenService<S> {
     inner: S,
     token: TokenFile,
 }
@@ -37,7 +37,7 @@ impl TokenFile {
     ///
     /// # Errors
     /// If the file can't be read, or does not contain a token.
-    pub(super) fn open(path: PathBuf) -> io::Result<Self> {
+    pub(in crate::upstream::connect) fn open(path: PathBuf) -> io::Result<Self> {
         let header = read(&path)?;
         Ok(Self {
             path,

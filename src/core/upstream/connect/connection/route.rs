@@ -21,7 +21,10 @@ const UNACKNOWLEDGED_TIMEOUT: Duration = Duration::from_secs(30);
 /// The kubeconfig's `proxy-url` has priority and ignores `NO_PROXY`. Otherwise `HTTPS_PROXY`,
 /// `HTTP_PROXY` and `NO_PROXY` decide; as in Go, they never apply to loopback addresses. The kube
 /// crate's choice of a proxy is not used, because it compares `NO_PROXY` with the proxy's address.
-pub(super) fn proxy(server: &Uri, kubeconfig_proxy: Option<&str>) -> Option<Intercept> {
+pub(in crate::upstream::connect) fn proxy(
+    server: &Uri,
+    kubeconfig_proxy: Option<&str>,
+) -> Option<Intercept> {
     match kubeconfig_proxy.filter(|url| !url.is_empty()) {
         Some(url) => Matcher::builder().all(url).build().intercept(server),
         None if is_loopback(server) => None,
@@ -30,7 +33,7 @@ pub(super) fn proxy(server: &Uri, kubeconfig_proxy: Option<&str>) -> Option<Inte
 }
 
 /// The connector that opens TCP connections to the API server or to its proxy.
-pub(super) fn tcp() -> HttpConnector {
+pub(in crate::upstream::connect) fn tcp() -> HttpConnector {
     let mut tcp = HttpConnector::new();
     tcp.enforce_http(false);
     tcp.set_nodelay(true);
@@ -48,7 +51,7 @@ fn is_loopback(server: &Uri) -> bool {
 }
 
 /// The host of `uri`, without the brackets of an IPv6 address; empty if the URI has no host.
-pub(super) fn host(uri: &Uri) -> &str {
+pub(in crate::upstream::connect) fn host(uri: &Uri) -> &str {
     let host = uri.host().unwrap_or_default();
     host.strip_prefix('[')
         .and_then(|host| host.strip_suffix(']'))

@@ -28,7 +28,7 @@ const SAID_LIMIT: u64 = 16 << 10;
 
 /// When a plugin runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Occasion {
+pub(in crate::upstream::connect) enum Occasion {
     /// The program starts: what the plugin says goes to the program's standard error, and the plugin
     /// may ask for input if it is a terminal.
     Start,
@@ -37,17 +37,17 @@ pub(super) enum Occasion {
 }
 
 /// A plugin and how to run it.
-pub(super) struct ExecPlugin {
+pub(in crate::upstream::connect) struct ExecPlugin {
     config: ExecConfig,
 }
 
 /// What a plugin has printed.
-pub(super) struct Credential {
+pub(in crate::upstream::connect) struct Credential {
     /// The `Authorization` header.
-    pub(super) token: Option<HeaderValue>,
+    pub(in crate::upstream::connect) token: Option<HeaderValue>,
     /// A client certificate and its key, both PEM.
-    pub(super) certificate: Option<(String, String)>,
-    pub(super) expires_at: Option<Timestamp>,
+    pub(in crate::upstream::connect) certificate: Option<(String, String)>,
+    pub(in crate::upstream::connect) expires_at: Option<Timestamp>,
 }
 
 /// Why a plugin has given no credentials. The text has neither the command nor its environment nor its
@@ -89,7 +89,7 @@ struct ExecStatus {
 
 impl ExecPlugin {
     /// Takes the plugin out of `auth`. There is none if other credentials have priority.
-    pub(super) fn take(auth: &mut AuthInfo) -> Option<Self> {
+    pub(in crate::upstream::connect) fn take(auth: &mut AuthInfo) -> Option<Self> {
         let config = auth.exec.take()?;
         let has_password = auth.username.is_some() && auth.password.is_some();
         let has_token = auth.token.is_some() || auth.token_file.is_some();
@@ -98,7 +98,7 @@ impl ExecPlugin {
     }
 
     /// The plugin's name for logs and operators.
-    pub(super) fn name(&self) -> &str {
+    pub(in crate::upstream::connect) fn name(&self) -> &str {
         self.config.command.as_deref().unwrap_or_default()
     }
 
@@ -106,7 +106,10 @@ impl ExecPlugin {
     ///
     /// # Errors
     /// If it prints no credentials in time.
-    pub(super) async fn run(&self, occasion: Occasion) -> Result<Credential, PluginError> {
+    pub(in crate::upstream::connect) async fn run(
+        &self,
+        occasion: Occasion,
+    ) -> Result<Credential, PluginError> {
         let mut child = self
             .command(occasion)?
             .spawn()

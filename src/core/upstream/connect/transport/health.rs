@@ -11,9 +11,9 @@ use parking_lot::Mutex;
 use tokio::sync::{Notify, watch};
 use tokio::time::{sleep, timeout};
 
-use super::config::ClientConfig;
+use super::dedicated::ConnectionOpener;
 use crate::body::BoxError;
-use crate::upstream::dedicated::ConnectionOpener;
+use crate::upstream::connect::config::ClientConfig;
 
 /// Time in which a probe must have opened a connection, handshakes included.
 pub(super) const PROBE_TIMEOUT: Duration = Duration::from_secs(5);

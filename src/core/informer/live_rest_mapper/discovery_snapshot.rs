@@ -5,8 +5,8 @@ use std::sync::Arc;
 
 use parking_lot::Mutex;
 
-use super::{CacheSettings, ResourceRules};
 use crate::api::{GroupVersionResource, SelectableFields};
+use crate::informer::{CacheSettings, ResourceRules};
 use crate::upstream::RestMapper;
 
 /// One result of discovery.

@@ -16,13 +16,16 @@ impl RuntimeExecutor {
     ///
     /// # Panics
     /// If called outside of a tokio runtime.
-    pub(super) fn current() -> RuntimeExecutor {
+    pub(in crate::upstream::connect) fn current() -> RuntimeExecutor {
         RuntimeExecutor(Handle::current())
     }
 
     /// Runs `future` on this runtime and returns its output. If the caller is on another runtime,
     /// `future` is spawned, and continues even if the returned future is dropped.
-    pub(super) async fn run<F>(&self, future: F) -> Result<F::Output, JoinError>
+    pub(in crate::upstream::connect) async fn run<F>(
+        &self,
+        future: F,
+    ) -> Result<F::Output, JoinError>
     where
         F: Future<Output: Send + 'static> + Send + 'static,
     {

@@ -103,7 +103,7 @@ impl TlsSettings {
 
 impl Connector {
     /// A connector that connects through `proxy`, or directly if that is `None`.
-    pub(super) fn new(tls: TlsSettings, proxy: Option<&Intercept>) -> Self {
+    pub(in crate::upstream::connect) fn new(tls: TlsSettings, proxy: Option<&Intercept>) -> Self {
         let route = match proxy {
             None => Route::Direct(route::tcp()),
             Some(proxy) => Route::through(proxy, &tls),
@@ -213,7 +213,7 @@ impl ConnectionStream {
     }
 
     /// The time at which the peer last sent bytes, also after the stream was given away.
-    pub(super) fn last_read(&self) -> &LastRead {
+    pub(in crate::upstream::connect) fn last_read(&self) -> &LastRead {
         self.io.inner().last_read()
     }
 }

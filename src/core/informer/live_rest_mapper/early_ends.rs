@@ -15,8 +15,9 @@ use rand::Rng;
 use tokio::sync::mpsc;
 use tokio::time::{Instant, sleep};
 
+use super::LiveRestMapper;
 use super::upgrade::RELIST_PAUSE_MS;
-use super::{Informer, InformerSet, LiveRestMapper, ProofError, ProofRequest};
+use crate::informer::{Informer, InformerSet, ProofError, ProofRequest};
 
 /// A watch that ends so soon after the list that it follows may be of the time before a change that
 /// was listed: the API server ends such watches after about a second.

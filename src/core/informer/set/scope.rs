@@ -1,0 +1,39 @@
+//! Which objects an informer has, so that it can answer for those that a caller needs.
+
+use crate::api::{FieldSelector, Selection};
+use crate::informer::InformerSpec;
+
+/// The part of `scope` in `namespace`; `None` if the scope or the read has only one namespace or none.
+pub(super) fn part_in(scope: &Selection, namespace: Option<&str>) -> Option<Selection> {
+    let namespace = namespace.filter(|_| scope.namespace.is_none())?;
+    Some(Selection {
+        namespace: Some(namespace.to_owned()),
+        ..scope.clone()
+    })
+}
+
+/// All objects of `namespace`, or of all namespaces.
+pub(super) fn of_namespace(namespace: Option<&str>) -> Selection {
+    Selection {
+        namespace: namespace.map(str::to_owned),
+        ..Selection::default()
+    }
+}
+
+/// The objects that the API server is asked for so that the cache has those of `selection`.
+pub(super) fn upstream_scope(spec: &InformerSpec, selection: &Selection) -> Selection {
+    let namespace = selection.single_namespace();
+    let namespace = namespace.filter(|_| spec.resource.namespaced);
+    let fields = selection.fields.clone();
+    // Fields that the resource does not have cannot be sent.
+    let is_printable = fields.to_text(&spec.fields).is_some();
+    Selection {
+        labels: selection.labels.clone(),
+        fields: if is_printable {
+            fields
+        } else {
+            FieldSelector::default()
+        },
+        ..of_namespace(namespace)
+    }
+}

@@ -1,0 +1,212 @@
+//! Makes an informer, registers it in the set, and runs it.
+
+use std::sync::Arc;
+
+use tracing::Instrument;
+
+use super::key::Key;
+use super::{InformerSet, StartError};
+use crate::api::Selection;
+use crate::cache;
+use crate::codec::Decoder;
+use crate::informer::bridges::Bridges;
+use crate::informer::informer::OwnTransform;
+use crate::informer::{
+    Config, Freshness, Hooks, Informer, InformerSpec, ObjectContent, Reflector, ReflectorConfig,
+    ReflectorMetrics, Signals, WireShape, relist_channel,
+};
+use crate::shutdown::Phase;
+use crate::upstream::ResourceClient;
+
+/// Keeps a running informer registered in the set; dropping the guard removes the informer.
+struct RegistrationGuard {
+    set: InformerSet,
+    key: Key,
+    informer: Arc<Informer>,
+}
+
+/// An informer before its task runs. If it is dropped, it is removed from the set.
+struct MadeInformer {
+    registration: RegistrationGuard,
+    reflector: Reflector<ResourceClient>,
+}
+
+// === impl InformerSet ===
+
+impl InformerSet {
+    /// The informer that is registered for these objects, or a new one.
+    pub(super) fn get_or_start_content(
+        &self,
+        spec: &InformerSpec,
+        scope: Selection,
+        content: ObjectContent,
+        hooks: &Hooks,
+    ) -> Result<Arc<Informer>, StartError> {
+        let key = Key::of(spec, &scope, content, hooks.transform_id());
+        if let Some(informer) = self.running(&key) {
+            if !informer.fits(spec) {
+                // The informer was started just before the resource's definition changed.
+                informer.stop();
+                return Err(StartError::Gone);
+            }
+            informer.touch();
+            informer.hooks().add_failure_handler(hooks);
+            return Ok(informer);
+        }
+        if let Some(refusal) = self.remembered_refusal(&key) {
+            return Err(refusal);
+        }
+        if self.inner.shutdown.phase() >= Phase::StopAccepting {
+            return Err(StartError::ShuttingDown);
+        }
+        let numbered = self.number(&key);
+        let own_transform = numbered.as_ref().map(|(transform, _)| *transform);
+        let made = self.make(key, spec, scope, own_transform, hooks);
+        let registered = self.register(&made);
+        drop(numbered);
+        if !Arc::ptr_eq(&registered, &made.registration.informer) {
+            registered.hooks().add_failure_handler(hooks);
+            return Ok(registered);
+        }
+        self.spawn(made);
+        Ok(registered)
+    }
+
+    /// Adds the informer to the map, and returns it, or that with the same key which was added before.
+    ///
+    /// Only this is done under the map's lock. A runtime that is shutting down drops a task while it
+    /// is spawned, and so the [`RegistrationGuard`], which takes the same lock.
+    fn register(&self, made: &MadeInformer) -> Arc<Informer> {
+        let RegistrationGuard { key, informer, .. } = &made.registration;
+        let entry = self.inner.informers.entry(key.clone());
+        Arc::clone(&entry.or_insert_with(|| Arc::clone(informer)))
+    }
+
+    /// An informer that is neither registered nor running yet.
+    fn make(
+        &self,
+        key: Key,
+        spec: &InformerSpec,
+        scope: Selection,
+        own_transform: Option<OwnTransform>,
+        hooks: &Hooks,
+    ) -> MadeInformer {
+        let config = self.inner.config.load_full();
+        let (writer, reader) = cache::cache(cache::Config {
+            indexed_labels: config.indexed_labels.clone(),
+            field_count: spec.fields.fields.len(),
+            retention_age: spec.settings.retention_age.unwrap_or(config.retention_age),
+            retention_bytes: spec.settings.retention_bytes.or(config.retention_bytes),
+            groups: config.groups,
+            evicted: self.inner.evicted.clone(),
+            ..cache::Config::default()
+        });
+        let hooks = config.hooks.for_informer(hooks, &spec.resource);
+        let freshness_policy = config.freshness_of(spec);
+        let metrics = Arc::<ReflectorMetrics>::default();
+        let lister_watcher = ResourceClient::new(
+            self.inner.client.clone(),
+            Arc::clone(&spec.resource),
+            None,
+            spec.format,
+            Decoder::new(spec.format, Arc::clone(&spec.fields))
+                .stripping_managed_fields(spec.settings.strip_managed_fields),
+        )
+        .in_scope(&key.scope)
+        .with_metadata_only(key.content == ObjectContent::Metadata)
+        .with_liveness(metrics.watch_liveness.clone());
+        let (relist, relists) = relist_channel();
+        let shape = Arc::new(WireShape::new(spec));
+        let freshness = Freshness::new(
+            lister_watcher.clone(),
+            reader.clone(),
+            relist.clone(),
+            freshness_policy,
+            self.inner.shutdown.clone(),
+        );
+        let source = lister_watcher.clone();
+        let bridges = Bridges::new(
+            move |scope| source.in_scope(scope),
+            Arc::clone(&self.inner.bridge_limits),
+            self.inner.shutdown.clone(),
+        );
+        let informer = Arc::new(Informer::new(
+            spec.clone(),
+            scope,
+            key.content,
+            reader,
+            relist,
+            Arc::clone(&metrics),
+            Arc::clone(&shape),
+            freshness,
+            bridges,
+            own_transform,
+            hooks.clone(),
+        ));
+        let (watched, set) = (Arc::clone(&informer), self.clone());
+        let idle_timeout = move || set.inner.config.load().idle_timeout;
+        let signals = Signals {
+            stop: Box::pin(async move { watched.stopped_or_idle(idle_timeout).await }),
+            relists,
+        };
+        let reflector_config = ReflectorConfig {
+            refusal_patience: Config::REFUSAL_PATIENCE,
+            unauthorized_patience: config.max_unauthorized,
+            seed: config.seed,
+            ..ReflectorConfig::default()
+        };
+        let mut reflector = Reflector::new(lister_watcher, writer, reflector_config, signals)
+            .with_metrics(metrics)
+            .with_shape(shape)
+            .with_watch_lists(self.inner.watch_lists.clone())
+            .with_resource_hooks(hooks);
+        if spec.custom {
+            let (watched, set) = (Arc::clone(&informer), self.clone());
+            reflector = reflector.with_early_end_hook(move || {
+                watched.ended_early();
+                set.inner.early_end.notify_one();
+            });
+        }
+        MadeInformer {
+            registration: RegistrationGuard {
+                set: self.clone(),
+                key,
+                informer,
+            },
+            reflector,
+        }
+    }
+
+    fn spawn(&self, made: MadeInformer) {
+        let MadeInformer {
+            registration,
+            reflector,
+        } = made;
+        let key = &registration.key;
+        let span = tracing::info_span!(
+            "informer",
+            resource = %key.gvr,
+            format = key.format.name(),
+            namespace = key.scope.namespace.as_deref().unwrap_or("*"),
+            labels = key.scope.label_selector,
+            fields = key.scope.field_selector,
+        );
+        let run = async move {
+            let ended = reflector.run().await;
+            registration.set.remember_refusal(&registration.key, &ended);
+        };
+        self.inner.shutdown.spawn_background(run.instrument(span));
+    }
+}
+
+// === impl RegistrationGuard ===
+
+impl Drop for RegistrationGuard {
+    /// Removes the informer on drop, so that a reflector that panicked does not stay registered.
+    /// The reflector's task drops the guard after it has remembered the refusal: in the other
+    /// order, a request in between would start the informer again.
+    fn drop(&mut self) {
+        let is_this_one = |_: &Key, running: &Arc<Informer>| Arc::ptr_eq(running, &self.informer);
+        self.set.inner.informers.remove_if(&self.key, is_this_one);
+    }
+}

@@ -1,0 +1,8 @@
+//! Opens single connections to the API server, and notes what they receive.
+
+pub(in crate::upstream) mod connector;
+mod distinguished_name;
+pub(in crate::upstream) mod last_read;
+pub(in crate::upstream) mod route;
+pub(super) mod runtime_executor;
+pub(super) mod server_certificate;
