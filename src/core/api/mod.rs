@@ -1,5 +1,6 @@
 //! Kubernetes terms such as objects and selectors as plain values: no I/O, no async, no locks.
 
+mod go_escapes;
 mod object;
 mod object_values;
 mod options;
@@ -9,6 +10,7 @@ mod selector;
 mod status;
 mod watch_event;
 
+pub(crate) use go_escapes::escape_as_go;
 pub use object::{Object, ObjectKey};
 pub use object_values::ObjectValues;
 pub use options::{
@@ -22,6 +24,5 @@ pub use selector::{
     LabelSelector, RawFieldSelector, SelectableField, SelectableFields, Selection, ShardSelector,
     ShardSelectorError, escape_field_value, is_dns_label, is_label_key,
 };
-pub(crate) use status::escape_as_go;
 pub use status::{Status, StatusCause, StatusDetails, StatusMetadata};
 pub use watch_event::{Bookmark, EventType, ListPage, WatchEvent};

@@ -1,11 +1,9 @@
 //! Config: the settings of a cache.
 
-use std::sync::Arc;
 use std::time::Duration;
 
-use crate::api::ResourceVersion;
 use crate::cache::groups::GroupLimits;
-use crate::cache::log::{EventLog, EvictedBytes, LogBytes};
+use crate::cache::log::EvictedBytes;
 
 /// Which labels and fields a cache indexes, and how much history it keeps.
 #[derive(Clone, Debug)]
@@ -35,11 +33,6 @@ impl Config {
     /// Default of [`Config::retention_age`]: 75 s, as in kube-apiserver. Clients that reconnect within
     /// this time resume their watches.
     pub const DEFAULT_RETENTION_AGE: Duration = Duration::from_secs(75);
-
-    /// An empty log of the events after `start`.
-    pub(in crate::cache) fn new_log(&self, start: ResourceVersion) -> EventLog {
-        EventLog::new(start, Arc::new(LogBytes::new(self.evicted.clone())))
-    }
 }
 
 impl Default for Config {

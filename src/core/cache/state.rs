@@ -11,7 +11,7 @@ use tokio::time::Instant;
 use crate::api::ResourceVersion;
 use crate::cache::config::Config;
 use crate::cache::groups::Interest;
-use crate::cache::log::{EventLog, NewEntries, Retention};
+use crate::cache::log::{EventLog, LogBytes, NewEntries, Retention};
 use crate::cache::objects::{Content, Pins, Snapshot, Store};
 use crate::cache::stats::EpochCause;
 use crate::cache::update::NewObjects;
@@ -69,11 +69,15 @@ pub(super) struct Counters {
     pub(super) last_epoch_cause: Option<EpochCause>,
 }
 
+fn new_log(config: &Config, start: ResourceVersion) -> EventLog {
+    EventLog::new(start, Arc::new(LogBytes::new(config.evicted.clone())))
+}
+
 // === impl SharedCache ===
 
 impl SharedCache {
     pub(super) fn new(config: Config) -> Self {
-        let log = config.new_log(ResourceVersion::ZERO);
+        let log = new_log(&config, ResourceVersion::ZERO);
         Self {
             interest: Mutex::new(Interest::new(&config)),
             queued_to: AtomicU64::new(0),
@@ -97,6 +101,11 @@ impl SharedCache {
             replaced_bytes: Arc::default(),
             keeps_lost: AtomicBool::new(false),
         }
+    }
+
+    /// An empty log of the events after `start`.
+    pub(super) fn new_log(&self, start: ResourceVersion) -> EventLog {
+        new_log(&self.config, start)
     }
 
     pub(super) fn retention(&self, store_bytes: usize) -> Retention {

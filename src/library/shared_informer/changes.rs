@@ -16,8 +16,8 @@ use tokio::runtime::Handle;
 use tokio::sync::watch;
 use tokio::time::{Instant, Interval, MissedTickBehavior, interval_at};
 
-use super::informer::Shared;
 use super::reached::{MANY, Reached, Step};
+use super::shared::Shared;
 use super::source::Source;
 use super::{Change, Config, Deleted};
 

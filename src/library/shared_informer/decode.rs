@@ -6,8 +6,6 @@ use std::sync::Arc;
 use kubefan_core::api::{Object, ObjectKey, Resource};
 use serde::de::DeserializeOwned;
 
-use super::Config;
-
 /// Decodes the objects of one resource as `K`.
 pub(super) struct Decoder<K> {
     pub(super) resource: Arc<Resource>,
@@ -32,12 +30,16 @@ pub struct DecodeError {
 // === impl Decoder ===
 
 impl<K: DeserializeOwned> Decoder<K> {
-    pub(super) fn new(resource: Arc<Resource>, config: &Config) -> Self {
+    /// Decodes objects of `resource`, and calls `on_error` with what cannot be decoded.
+    pub(super) fn new(
+        resource: Arc<Resource>,
+        on_error: Arc<dyn Fn(&DecodeError) + Send + Sync>,
+    ) -> Self {
         let (kind, version) = (&resource.kind, resource.gvr.api_version());
         Self {
             head: format!(r#"{{"kind":"{kind}","apiVersion":"{version}","#),
             resource,
-            on_error: Arc::clone(&config.on_decode_error),
+            on_error,
             decodes: PhantomData,
         }
     }

@@ -23,7 +23,7 @@ use parking_lot::Mutex;
 use serde::de::DeserializeOwned;
 use tokio::sync::watch;
 
-use super::informer::Shared;
+use super::shared::Shared;
 use super::source::Source;
 use super::{Config, SharedInformer, Storage};
 

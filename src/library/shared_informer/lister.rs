@@ -6,7 +6,7 @@ use kubefan_core::api::{Object, ObjectKey, ResourceVersion, Selection};
 use serde::de::DeserializeOwned;
 use tokio::time::Instant;
 
-use super::informer::Shared;
+use super::shared::Shared;
 use super::{DecodeError, IndexError, Storage};
 
 /// Reads the objects of a [`SharedInformer`](super::SharedInformer). Clones read the same informer.

@@ -42,6 +42,7 @@ mod index;
 mod informer;
 mod lister;
 mod reached;
+mod shared;
 mod source;
 mod view;
 

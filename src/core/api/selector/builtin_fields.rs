@@ -57,43 +57,44 @@ const RESOURCE_SLICE: &[Row] = &[
 /// minor version in which it is.
 const ADDED: &[(&str, &str, u32)] = &[("resourceslices", "spec.pool.name", 37)];
 
-/// The selectable fields of `resource` at an API server of the minor version `server_minor`; only
-/// name and namespace if the table does not contain the resource.
-pub(super) fn selectable_fields(
-    resource: &Resource,
-    server_minor: Option<u32>,
-) -> SelectableFields {
-    let gvr = &resource.gvr;
-    let rows = match (
-        gvr.group.as_str(),
-        gvr.version.as_str(),
-        gvr.resource.as_str(),
-    ) {
-        ("", "v1", "pods") => POD,
-        ("", "v1", "nodes") => NODE,
-        ("", "v1", "namespaces") => NAMESPACE,
-        ("", "v1", "secrets") => SECRET,
-        ("", "v1", "services") => SERVICE,
-        ("", "v1", "replicationcontrollers") => REPLICATION_CONTROLLER,
-        ("batch", "v1", "jobs") => JOB,
-        ("certificates.k8s.io", _, "certificatesigningrequests") => CERTIFICATE_SIGNING_REQUEST,
-        ("certificates.k8s.io", _, "clustertrustbundles") => CLUSTER_TRUST_BUNDLE,
-        ("certificates.k8s.io", _, "podcertificaterequests") => POD_CERTIFICATE_REQUEST,
-        ("resource.k8s.io", _, "resourceslices") => RESOURCE_SLICE,
-        _ => return SelectableFields::default(),
-    };
-    let namespaced = [
-        "pods",
-        "secrets",
-        "services",
-        "replicationcontrollers",
-        "jobs",
-    ];
-    SelectableFields {
-        fields: rows.iter().map(field).collect(),
-        accepts_namespace: namespaced.contains(&gvr.resource.as_str()),
-        aliases: aliases(resource),
-        refused: refused(resource, server_minor),
+impl SelectableFields {
+    /// The selectable fields of a built-in resource at an API server of the minor version
+    /// `server_minor`, such as 37 of 1.37. If it is unknown, those of the oldest known version.
+    ///
+    /// Events get only the default fields, because they are never cached.
+    pub fn for_resource(resource: &Resource, server_minor: Option<u32>) -> Self {
+        let gvr = &resource.gvr;
+        let rows = match (
+            gvr.group.as_str(),
+            gvr.version.as_str(),
+            gvr.resource.as_str(),
+        ) {
+            ("", "v1", "pods") => POD,
+            ("", "v1", "nodes") => NODE,
+            ("", "v1", "namespaces") => NAMESPACE,
+            ("", "v1", "secrets") => SECRET,
+            ("", "v1", "services") => SERVICE,
+            ("", "v1", "replicationcontrollers") => REPLICATION_CONTROLLER,
+            ("batch", "v1", "jobs") => JOB,
+            ("certificates.k8s.io", _, "certificatesigningrequests") => CERTIFICATE_SIGNING_REQUEST,
+            ("certificates.k8s.io", _, "clustertrustbundles") => CLUSTER_TRUST_BUNDLE,
+            ("certificates.k8s.io", _, "podcertificaterequests") => POD_CERTIFICATE_REQUEST,
+            ("resource.k8s.io", _, "resourceslices") => RESOURCE_SLICE,
+            _ => return Self::default(),
+        };
+        let namespaced = [
+            "pods",
+            "secrets",
+            "services",
+            "replicationcontrollers",
+            "jobs",
+        ];
+        Self {
+            fields: rows.iter().map(field).collect(),
+            accepts_namespace: namespaced.contains(&gvr.resource.as_str()),
+            aliases: aliases(resource),
+            refused: refused(resource, server_minor),
+        }
     }
 }
 

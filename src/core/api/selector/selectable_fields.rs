@@ -1,7 +1,7 @@
 //! The fields of a kind that selectors may name, and their values' paths in JSON and protobuf.
 
-use super::{Field, builtin_fields};
-use crate::api::{Malformed, Resource};
+use super::Field;
+use crate::api::Malformed;
 
 /// The fields of one kind that `fieldSelector` accepts besides `metadata.name`.
 ///
@@ -60,14 +60,6 @@ impl Default for SelectableFields {
 }
 
 impl SelectableFields {
-    /// The selectable fields of a built-in resource at an API server of the minor version
-    /// `server_minor`, such as 37 of 1.37. If it is unknown, those of the oldest known version.
-    ///
-    /// Events get only the default fields, because they are never cached.
-    pub fn for_resource(resource: &Resource, server_minor: Option<u32>) -> Self {
-        builtin_fields::selectable_fields(resource, server_minor)
-    }
-
     /// The selectable fields of a custom resource, whose version has the `selectableFields`
     /// `json_paths`, such as `.spec.color`.
     pub fn custom(namespaced: bool, json_paths: &[String]) -> Self {

@@ -267,7 +267,7 @@ impl Writer {
         self.publish(0);
         self.owes_wakes = false;
         let start = content.as_ref().map(|content| content.applied);
-        let log = self.shared.config.new_log(start.unwrap_or_default());
+        let log = self.shared.new_log(start.unwrap_or_default());
         let dropped = {
             let mut state = self.shared.state.write();
             if cause.is_some() {

@@ -10,11 +10,12 @@ use bytes::Bytes;
 use memchr::memmem;
 
 use super::clock::Clock;
+use super::include_object::IncludeObject;
 use super::kept_rows::KeptRows;
 use super::part::Document;
 use super::printed_row::PrintedRow;
 use super::printer::Printer;
-use super::writer::{EVENT_BACK, IncludeObject, TableWriter, conditions};
+use super::writer::{EVENT_BACK, TableWriter, conditions};
 use crate::api::{Bookmark, EventType, Object, ResourceVersion, WireFormat};
 use crate::codec::metadata::{
     hidden_annotation, json_with_resource_version, metadata, partial_body,
