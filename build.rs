@@ -1,4 +1,4 @@
-//! Records how the binary is built, for `kubefan version`.
+//! Records how the binary is built, for `kubefan version`, and which programs the tests may start.
 
 use std::env;
 use std::path::Path;
@@ -22,6 +22,7 @@ fn main() {
         None => "proxy",
     };
     println!("cargo::rustc-env=KUBEFAN_FEATURES={features}");
+    programs_of_tests();
     println!("cargo::rerun-if-env-changed=KUBEFAN_GIT_COMMIT");
     // A debug build does not record the commit, because each commit would then build everything again.
     let is_optimised = env::var("PROFILE").is_ok_and(|profile| profile == "release");
@@ -30,6 +31,22 @@ fn main() {
         && let Some(commit) = commit_of_checkout()
     {
         println!("cargo::rustc-env=KUBEFAN_GIT_COMMIT={commit}");
+    }
+}
+
+/// Sets a cfg for each set of programs that the tests may start. Tests that need another are ignored.
+fn programs_of_tests() {
+    // Either of the two may name a directory with all programs.
+    let apiserver = ["KUBEBUILDER_ASSETS", "KUBEFAN_TEST_ASSETS"].as_slice();
+    let deploy_tools = ["KUBEFAN_DEPLOY_TOOLS"].as_slice();
+    for (cfg, variables) in [("apiserver", apiserver), ("deploy_tools", deploy_tools)] {
+        println!("cargo::rustc-check-cfg=cfg({cfg})");
+        for variable in variables {
+            println!("cargo::rerun-if-env-changed={variable}");
+        }
+        if variables.iter().any(|name| env::var_os(name).is_some()) {
+            println!("cargo::rustc-cfg={cfg}");
+        }
     }
 }
 

@@ -18,7 +18,7 @@ lint-features:
     cargo clippy --package kubefan-proxy -- -D warnings
     cargo clippy --package kubefan-cli --no-default-features -- -D warnings
 
-# Run all tests; those against a real API server run only if KUBEBUILDER_ASSETS is set.
+# Run all tests; those against a real API server are ignored unless KUBEBUILDER_ASSETS is set.
 test *ARGS:
     cargo test {{ ARGS }}
 

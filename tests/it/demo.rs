@@ -14,7 +14,7 @@ use crate::support::clients::client::Client;
 use crate::support::clients::connector::Connector;
 use crate::support::clients::frames::{Event, Format};
 use crate::support::poll::{eventually, within};
-use crate::support::programs::apiserver::available;
+use crate::support::programs::assets::Assets;
 use crate::support::programs::kubectl::Kubectl;
 use crate::support::programs::kubefan::{binary, run, start_in};
 use crate::support::programs::process::Process;
@@ -86,10 +86,9 @@ fn ends(process: &mut Process, directory: &Path) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+#[cfg_attr(not(apiserver), ignore = "needs kube-apiserver: see CONTRIBUTING.md")]
 async fn kubectl_explains_and_checks_in_the_demo_cluster() {
-    let Some(assets) = available() else {
-        return;
-    };
+    let assets = Assets::find();
     let directory = tempfile::tempdir().expect("a temporary directory");
     let file = |name: &str| directory.path().join(name);
     let (mut process, _) = start(directory.path()).await;

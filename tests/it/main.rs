@@ -10,6 +10,7 @@ mod documents; // the Markdown documents: links, the book, source paths, invaria
 mod drain; // SIGTERM: what clients see until kubefan has exited
 mod examples; // the programs in examples/
 mod fuzzing; // the properties of the fuzz targets, checked on their seeds
+mod ignored; // tests that need programs of others are ignored in a build without these
 mod isolation; // reads of a selection that kubefan and the API server understand differently
 mod layering; // the rooms of src depend on each other only as ARCHITECTURE.md allows
 mod limits; // the limits of requests and connections

@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 
 use crate::support::clients::client::Client;
 use crate::support::poll::eventually;
-use crate::support::programs::apiserver::available;
+use crate::support::programs::assets::Assets;
 use crate::support::programs::kubectl::Kubectl;
 use crate::support::programs::kubefan::{Kubefan, run};
 use crate::support::programs::sim::Sim;
@@ -281,10 +281,9 @@ const COMMANDS: &[(&str, &str, i32)] = &[
 ];
 
 #[tokio::test(flavor = "multi_thread")]
+#[cfg_attr(not(apiserver), ignore = "needs kube-apiserver: see CONTRIBUTING.md")]
 async fn kubectl_works_on_the_simulator() {
-    let Some(assets) = available() else {
-        return;
-    };
+    let assets = Assets::find();
     let sim = Sim::start(&["--crd", WIDGETS]).await;
     let directory = tempfile::tempdir().expect("a temporary directory");
     let widget = directory.path().join("widget.yaml");

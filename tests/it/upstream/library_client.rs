@@ -65,16 +65,18 @@ async fn reads_its_own_writes(source: impl Into<Client>, writer: kube::Client, n
 }
 
 #[tokio::test(flavor = "multi_thread")]
+#[cfg_attr(not(apiserver), ignore = "needs kube-apiserver: see CONTRIBUTING.md")]
 async fn informers_of_a_kube_client_show_its_writes() {
-    let Some(server) = shared() else { return };
+    let server = shared();
     let namespace = server.namespace("kube-client").await;
     let client = kube_client(server).await;
     reads_its_own_writes(client.clone(), client, &namespace).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
+#[cfg_attr(not(apiserver), ignore = "needs kube-apiserver: see CONTRIBUTING.md")]
 async fn a_kubeconfigs_client_also_writes() {
-    let Some(server) = shared() else { return };
+    let server = shared();
     let namespace = server.namespace("to-kube").await;
     let config = ClientConfig {
         kubeconfig: Some(server.kubeconfig("admin")),

@@ -6,8 +6,9 @@ use crate::support::programs::apiserver::shared;
 use crate::support::programs::example::Example;
 
 #[tokio::test(flavor = "multi_thread")]
+#[cfg_attr(not(apiserver), ignore = "needs kube-apiserver: see CONTRIBUTING.md")]
 async fn pod_watcher_prints_the_pods_and_their_changes() {
-    let Some(server) = shared() else { return };
+    let server = shared();
     let namespace = server.namespace("pod-watcher").await;
     let kubeconfig = server.kubeconfig("admin");
     let kubeconfig = kubeconfig.to_str().expect("UTF-8");
@@ -42,8 +43,9 @@ async fn pod_watcher_prints_the_pods_and_their_changes() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+#[cfg_attr(not(apiserver), ignore = "needs kube-apiserver: see CONTRIBUTING.md")]
 async fn metadata_only_counts_the_objects_of_a_namespace() {
-    let Some(server) = shared() else { return };
+    let server = shared();
     let namespace = server.namespace("metadata-only").await;
     let path = format!("/api/v1/namespaces/{namespace}/secrets");
     let create = async |name: &str| {

@@ -47,16 +47,14 @@ pub(crate) struct ApiServer {
     directory: TempDir,
 }
 
-/// The API server that is shared by all tests that neither restart nor restore it. `None` if there
-/// are no binaries, which is reported once.
+/// The API server that is shared by all tests that neither restart nor restore it.
 ///
 /// # Panics
-/// Panics if there are no binaries and `KUBEFAN_REQUIRE_UPSTREAM` is 1, or if the server does not
-/// start.
-pub(crate) fn shared() -> Option<&'static ApiServer> {
+/// Panics if there are no binaries, or if the server does not start.
+pub(crate) fn shared() -> &'static ApiServer {
     static SHARED: OnceLock<ApiServer> = OnceLock::new();
-    let assets = available()?;
-    Some(SHARED.get_or_init(|| {
+    let assets = Assets::find();
+    SHARED.get_or_init(|| {
         // The caller runs inside a runtime, where `block_on` would panic, so another thread with
         // its own runtime starts the server. The server needs no runtime after the start.
         let start = thread::spawn(|| {
@@ -68,23 +66,22 @@ pub(crate) fn shared() -> Option<&'static ApiServer> {
                 .block_on(ApiServer::start(assets, "", &[]))
         });
         start.join().expect("the shared API server starts")
-    }))
+    })
 }
 
-/// An API server for one test, which may restart, restore or compact it. `None` if there are no
-/// binaries.
+/// An API server for one test, which may restart, restore or compact it.
 ///
 /// # Panics
 /// Panics in the same cases as [`shared`].
-pub(crate) async fn private() -> Option<ApiServer> {
+pub(crate) async fn private() -> ApiServer {
     private_with(&[]).await
 }
 
-/// An API server for one test with additional flags. `None` if there are no binaries.
+/// An API server for one test with additional flags.
 ///
 /// # Panics
 /// Panics in the same cases as [`shared`].
-pub(crate) async fn private_with(flags: &[&str]) -> Option<ApiServer> {
+pub(crate) async fn private_with(flags: &[&str]) -> ApiServer {
     private_with_tokens("", flags).await
 }
 
@@ -92,43 +89,17 @@ pub(crate) async fn private_with(flags: &[&str]) -> Option<ApiServer> {
 ///
 /// # Panics
 /// Panics in the same cases as [`shared`].
-pub(crate) async fn private_with_tokens(tokens: &str, flags: &[&str]) -> Option<ApiServer> {
-    Some(ApiServer::start(available()?, tokens, flags).await)
+pub(crate) async fn private_with_tokens(tokens: &str, flags: &[&str]) -> ApiServer {
+    ApiServer::start(Assets::find(), tokens, flags).await
 }
 
-/// The minor version of Kubernetes 1 of the API server's binary, such as 37. `None` if there are no
-/// binaries.
+/// The minor version of Kubernetes 1 of the API server's binary, such as 37.
 ///
 /// # Panics
-/// Panics if there are no binaries and `KUBEFAN_REQUIRE_UPSTREAM` is 1.
-pub(crate) fn minor() -> Option<u32> {
-    static MINOR: OnceLock<Option<u32>> = OnceLock::new();
-    *MINOR.get_or_init(|| Some(available()?.minor()))
-}
-
-/// The API server's binaries. `None` if there are none.
-///
-/// # Panics
-/// Panics if there are no binaries and `KUBEFAN_REQUIRE_UPSTREAM` is 1.
-pub(crate) fn available() -> Option<Assets> {
-    static FOUND: OnceLock<Option<Assets>> = OnceLock::new();
-    FOUND.get_or_init(find_or_report).clone()
-}
-
-fn find_or_report() -> Option<Assets> {
-    match Assets::find() {
-        Ok(assets) => Some(assets),
-        Err(reason) if std::env::var_os("KUBEFAN_REQUIRE_UPSTREAM").is_some_and(|v| v == "1") => {
-            panic!("KUBEFAN_REQUIRE_UPSTREAM is set, but {reason}")
-        }
-        Err(reason) => {
-            use std::io::Write;
-            // Not eprintln!, because the test harness hides its output if the test passes.
-            let line = format!("skipped: the tests against a real API server: {reason}\n");
-            let _ = std::io::stderr().write_all(line.as_bytes());
-            None
-        }
-    }
+/// Panics if there are no binaries.
+pub(crate) fn minor() -> u32 {
+    static MINOR: OnceLock<u32> = OnceLock::new();
+    *MINOR.get_or_init(|| Assets::find().minor())
 }
 
 impl ApiServer {
@@ -300,7 +271,7 @@ impl ApiServer {
 
     /// The minor version of Kubernetes 1, such as 37.
     pub(crate) fn minor(&self) -> u32 {
-        minor().expect("a server that runs has a binary")
+        minor()
     }
 
     pub(crate) fn assets(&self) -> &Assets {

@@ -1,22 +1,20 @@
 //! Renders the chart in `deploy/helm/kubefan` with the helm that `tests/deploy/build` builds.
 
 use std::ffi::OsStr;
-use std::io::Write;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::{Command, Output};
-use std::sync::OnceLock;
 use std::{env, fs};
 
 use serde_json::Value;
 use tempfile::TempDir;
 
 use crate::repository::root;
-use crate::support::programs::assets::Assets;
 
 /// The namespace in which the tests install the chart.
 pub(crate) const NAMESPACE: &str = "kubefan";
 
-const BUILD: &str = "there is no helm; tests/deploy/build builds it (it needs Go)";
+const REMEDY: &str = "there is no helm; set KUBEFAN_DEPLOY_TOOLS to the directory that \
+                      tests/deploy/build prints (it needs Go)";
 
 /// The programs that check `deploy/`.
 #[derive(Clone, Debug)]
@@ -25,29 +23,16 @@ pub(crate) struct Tools {
 }
 
 impl Tools {
-    /// Looks in `KUBEFAN_DEPLOY_TOOLS`, then in the cache that `tests/deploy/build` fills. `None` if
-    /// they are missing, which is reported once, or if there is no API server, which its users report.
+    /// The programs in the directory that `KUBEFAN_DEPLOY_TOOLS` names.
     ///
     /// # Panics
-    /// Panics if they are missing and `KUBEFAN_REQUIRE_UPSTREAM` is 1.
-    pub(crate) fn find() -> Option<Self> {
-        static FOUND: OnceLock<Option<Tools>> = OnceLock::new();
-        FOUND.get_or_init(Self::find_or_report).clone()
-    }
-
-    fn find_or_report() -> Option<Self> {
+    /// Panics if there is no helm. The message says what to do.
+    pub(crate) fn find() -> Self {
         let named = env::var_os("KUBEFAN_DEPLOY_TOOLS").map(PathBuf::from);
-        if let Some(directory) = named.or_else(newest_build) {
-            return Some(Self { directory });
+        let directory = named.filter(|directory| directory.join("helm").is_file());
+        Self {
+            directory: directory.expect(REMEDY),
         }
-        let is_required = env::var_os("KUBEFAN_REQUIRE_UPSTREAM").is_some_and(|v| v == "1");
-        assert!(!is_required, "KUBEFAN_REQUIRE_UPSTREAM is set, but {BUILD}");
-        if Assets::find().is_ok() {
-            // Not eprintln!, because the test harness hides its output if the test passes.
-            let line = format!("skipped: the tests of the chart: {BUILD}\n");
-            let _ = std::io::stderr().write_all(line.as_bytes());
-        }
-        None
     }
 
     /// Runs one of the programs with an empty home directory.
@@ -117,16 +102,4 @@ pub(crate) fn objects(text: &str) -> Vec<Value> {
     };
     let objects = documents.map(|document| parse(document.trim_start_matches("---\n")));
     objects.filter(|object| !object.is_null()).collect()
-}
-
-fn newest_build() -> Option<PathBuf> {
-    let base = match env::var_os("XDG_CACHE_HOME") {
-        Some(directory) => PathBuf::from(directory),
-        None => Path::new(&env::var_os("HOME").unwrap_or_default()).join(".cache"),
-    };
-    let builds = fs::read_dir(base.join("kubefan/deploy")).ok()?.flatten();
-    let tools = builds.filter(|entry| entry.file_name().to_string_lossy().starts_with("tools-"));
-    tools
-        .max_by_key(|entry| entry.metadata().and_then(|data| data.modified()).ok())
-        .map(|entry| entry.path())
 }

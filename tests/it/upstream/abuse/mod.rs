@@ -38,10 +38,7 @@ macro_rules! attacks {
 #[tokio::test(flavor = "multi_thread")]
 #[ignore = "takes minutes, and needs a release build"]
 async fn hostile_clients_harm_only_themselves() {
-    let Some(mut scene) = Scene::start(&["--memory-limit", MEMORY_LIMIT], Connections::Plain).await
-    else {
-        return;
-    };
+    let mut scene = Scene::start(&["--memory-limit", MEMORY_LIMIT], Connections::Plain).await;
     attacks!(scene,
         "no attack" => attacks::none,
         "LISTs, window 0" => attacks::closed_window_lists,
@@ -58,10 +55,7 @@ async fn hostile_clients_harm_only_themselves() {
 #[tokio::test(flavor = "multi_thread")]
 #[ignore = "takes minutes, and needs a release build"]
 async fn half_open_handshakes_harm_no_other_client() {
-    let Some(mut scene) = Scene::start(&["--memory-limit", MEMORY_LIMIT], Connections::Tls).await
-    else {
-        return;
-    };
+    let mut scene = Scene::start(&["--memory-limit", MEMORY_LIMIT], Connections::Tls).await;
     attacks!(scene,
         "no attack, TLS" => attacks::none,
         "half-open TLS handshakes" => attacks::half_open_handshakes,
@@ -72,9 +66,7 @@ async fn half_open_handshakes_harm_no_other_client() {
 #[ignore = "takes minutes, and needs a release build"]
 async fn a_relist_under_many_streams_harms_no_other_client() {
     let flags = ["--memory-limit", MEMORY_LIMIT];
-    let Some(mut scene) = Scene::start(&flags, Connections::FaultProxies).await else {
-        return;
-    };
+    let mut scene = Scene::start(&flags, Connections::FaultProxies).await;
     let changed = ChangedUnseen::new(&scene).await;
     let relist = async |scene: &Scene| changed.relist(scene).await;
     let row = scene.run("a relist of 100,000 changes", relist).await;

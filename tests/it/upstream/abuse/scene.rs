@@ -63,11 +63,10 @@ pub(super) struct Row {
 }
 
 impl Scene {
-    /// Starts all programs; `flags` are those of the kubefan that is attacked. `None` if there are
-    /// no binaries.
-    pub(super) async fn start(flags: &[&str], connections: Connections) -> Option<Self> {
+    /// Starts all programs; `flags` are those of the kubefan that is attacked.
+    pub(super) async fn start(flags: &[&str], connections: Connections) -> Self {
         let tls = connections == Connections::Tls;
-        let server = private_with(&["--allow-privileged=true"]).await?;
+        let server = private_with(&["--allow-privileged=true"]).await;
         let path = format!(
             "/api/v1/namespaces/{}/pods",
             server.namespace("abuse").await
@@ -127,7 +126,7 @@ impl Scene {
         };
         let honest = probe(&victim, "honest").await;
         let twins = probe(&twin, "twin").await;
-        Some(Self {
+        Self {
             victim,
             path,
             twin,
@@ -135,7 +134,7 @@ impl Scene {
             twins,
             proxies,
             server,
-        })
+        }
     }
 
     /// What is between the API server and the kubefan that is attacked.

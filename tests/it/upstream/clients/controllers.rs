@@ -44,28 +44,27 @@ enum Credentials {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+#[cfg_attr(not(apiserver), ignore = "needs kube-apiserver: see CONTRIBUTING.md")]
 async fn controllers_that_list_do_their_work() {
     controllers_do_their_work(StartMode::List, Credentials::None).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
+#[cfg_attr(not(apiserver), ignore = "needs kube-apiserver: see CONTRIBUTING.md")]
 async fn controllers_that_watch_lists_do_their_work() {
     controllers_do_their_work(StartMode::WatchList, Credentials::Certificate).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
+#[cfg_attr(not(apiserver), ignore = "needs kube-apiserver: see CONTRIBUTING.md")]
 async fn controllers_with_tokens_of_their_own_do_their_work() {
     controllers_do_their_work(StartMode::WatchList, Credentials::Tokens).await;
 }
 
 async fn controllers_do_their_work(start_mode: StartMode, credentials: Credentials) {
     // A private server, because controllers change objects in all namespaces.
-    let Some(server) = private().await else {
-        return;
-    };
-    let Some(program) = server.assets().kube_controller_manager() else {
-        return;
-    };
+    let server = private().await;
+    let program = server.assets().kube_controller_manager();
     let before = watches(&server).await;
     let certificate = server.certificate("manager", "system:masters");
     let tls = &["--tls-self-signed", "--cache-secrets"][..];
@@ -441,8 +440,9 @@ impl Cluster {
 const DETECTOR_SECONDS: &str = "5";
 
 #[tokio::test(flavor = "multi_thread")]
+#[cfg_attr(not(apiserver), ignore = "needs kube-apiserver: see CONTRIBUTING.md")]
 async fn client_gos_detector_finds_watch_lists_consistent() {
-    let Some(server) = shared() else { return };
+    let server = shared();
     define_widgets(server).await;
     let namespace = server.namespace("detector").await;
     let kubefan = Kubefan::start(server, &[]).await;

@@ -27,8 +27,9 @@ use crate::support::programs::kubefan::Kubefan;
 const SETTLE: Duration = Duration::from_secs(30);
 
 #[tokio::test(flavor = "multi_thread")]
+#[cfg_attr(not(apiserver), ignore = "needs kube-apiserver: see CONTRIBUTING.md")]
 async fn shared_informers_fold_what_a_list_shows() {
-    let Some(server) = shared() else { return };
+    let server = shared();
     define_widgets(server).await;
     let namespace = server.namespace("informers").await;
     let plain = Kubefan::start(server, &[]).await;
@@ -119,8 +120,9 @@ fn difference(wanted: &Value, got: &Value) -> Result<(), String> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+#[cfg_attr(not(apiserver), ignore = "needs kube-apiserver: see CONTRIBUTING.md")]
 async fn kube_rs_watchers_fold_what_a_list_shows() {
-    let Some(server) = shared() else { return };
+    let server = shared();
     let namespace = server.namespace("kube-rs").await;
     let plain = Kubefan::start(server, &[]).await;
     let secure = Kubefan::start(server, &["--tls-self-signed"]).await;
@@ -224,8 +226,9 @@ fn take(fold: &mut BTreeMap<String, String>, event: Event<DynamicObject>) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+#[cfg_attr(not(apiserver), ignore = "needs kube-apiserver: see CONTRIBUTING.md")]
 async fn two_hundred_clients_cost_upstream_one_watch_a_format() {
-    let Some(server) = shared() else { return };
+    let server = shared();
     let kubefan = Kubefan::start(server, &[]).await;
     let namespace = server.namespace("fan-out").await;
     // No other test uses this resource, so all its watches at the API server are kubefan's.

@@ -34,8 +34,9 @@ const CERTIFIED: &str = "with a certificate";
 /// kubectl sends its own token or certificate over TLS to one kubefan, and nothing over plain HTTP to
 /// another.
 #[tokio::test(flavor = "multi_thread")]
+#[cfg_attr(not(apiserver), ignore = "needs kube-apiserver: see CONTRIBUTING.md")]
 async fn every_command_prints_the_same_through_kubefan() {
-    let Some(server) = shared() else { return };
+    let server = shared();
     define_widgets(server).await;
     let _node = start_node(server, "stub-node").await;
     let plain = Kubefan::start(server, &[]).await;
@@ -193,8 +194,9 @@ fn words(text: &str) -> Vec<String> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+#[cfg_attr(not(apiserver), ignore = "needs kube-apiserver: see CONTRIBUTING.md")]
 async fn a_port_is_forwarded_both_ways() {
-    let Some(server) = shared() else { return };
+    let server = shared();
     define_widgets(server).await;
     let _node = start_node(server, "forwarding-node").await;
     let plain = Kubefan::start(server, &[]).await;

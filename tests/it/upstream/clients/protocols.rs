@@ -21,8 +21,9 @@ use crate::support::programs::kubefan::{Kubefan, run};
 const STEP: Duration = Duration::from_secs(20);
 
 #[tokio::test(flavor = "multi_thread")]
+#[cfg_attr(not(apiserver), ignore = "needs kube-apiserver: see CONTRIBUTING.md")]
 async fn each_protocol_serves_reads_writes_and_watches() {
-    let Some(server) = shared() else { return };
+    let server = shared();
     let directory = tempfile::tempdir().expect("a temporary directory");
     let tls_dir = directory.path().display().to_string();
     let plain = Kubefan::start(server, &[]).await;
@@ -69,8 +70,9 @@ async fn each_protocol_serves_reads_writes_and_watches() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+#[cfg_attr(not(apiserver), ignore = "needs kube-apiserver: see CONTRIBUTING.md")]
 async fn the_printed_kubeconfig_works() {
-    let Some(server) = shared() else { return };
+    let server = shared();
     let directory = tempfile::tempdir().expect("a temporary directory");
     let tls_dir = directory.path().display().to_string();
     let tls = ["--tls-self-signed", "--tls-dir", &tls_dir];
@@ -140,8 +142,9 @@ async fn the_printed_kubeconfig_works() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+#[cfg_attr(not(apiserver), ignore = "needs kube-apiserver: see CONTRIBUTING.md")]
 async fn a_signal_drains_open_watches_and_ends_with_success() {
-    let Some(server) = shared() else { return };
+    let server = shared();
     let mut kubefan = Kubefan::start(server, &["--shutdown-grace-period", "3s"]).await;
     let namespace = server.namespace("drain").await;
     let path = format!("/api/v1/namespaces/{namespace}/configmaps");
@@ -184,10 +187,9 @@ async fn a_signal_drains_open_watches_and_ends_with_success() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+#[cfg_attr(not(apiserver), ignore = "needs kube-apiserver: see CONTRIBUTING.md")]
 async fn the_cache_survives_an_api_server_outage() {
-    let Some(server) = crate::support::programs::apiserver::private().await else {
-        return;
-    };
+    let server = crate::support::programs::apiserver::private().await;
     let kubefan = Kubefan::start(&server, &["--resource", "configmaps"]).await;
     let client = kubefan.client();
     let path = "/api/v1/namespaces/default/configmaps";

@@ -20,8 +20,9 @@ use crate::support::programs::kubefan::Kubefan;
 const STEP: Duration = Duration::from_secs(30);
 
 #[tokio::test(flavor = "multi_thread")]
+#[cfg_attr(not(apiserver), ignore = "needs kube-apiserver: see CONTRIBUTING.md")]
 async fn input_and_output_stream_over_both_protocols() {
-    let Some(server) = shared() else { return };
+    let server = shared();
     let _node = start_node(server, "upgrading-node").await;
     let namespace = server.namespace("upgrades").await;
     run_pod(server, &namespace).await;

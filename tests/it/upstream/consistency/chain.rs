@@ -8,8 +8,9 @@ use crate::support::programs::kubefan::Kubefan;
 const WRITES: u32 = 30;
 
 #[tokio::test(flavor = "multi_thread")]
+#[cfg_attr(not(apiserver), ignore = "needs kube-apiserver: see CONTRIBUTING.md")]
 async fn own_writes_are_read_back_through_three() {
-    let Some(server) = shared() else { return };
+    let server = shared();
     let path = configmaps(server).await;
     let first = Kubefan::start(server, &[]).await;
     let second = Kubefan::start_with(&first.kubeconfig(&User::Anonymous), &[]).await;

@@ -28,8 +28,9 @@ async fn filled(faulty: &FaultyUpstream, objects: usize) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+#[cfg_attr(not(apiserver), ignore = "needs kube-apiserver: see CONTRIBUTING.md")]
 async fn concurrent_readers_share_upstream_requests() {
-    let Some(server) = shared() else { return };
+    let server = shared();
     let faulty = FaultyUpstream::start(server).await;
     filled(&faulty, 30).await;
     let client = faulty.kubefan.client();
@@ -100,8 +101,9 @@ async fn synced(client: &Client, path: &str, format: Format) -> usize {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+#[cfg_attr(not(apiserver), ignore = "needs kube-apiserver: see CONTRIBUTING.md")]
 async fn unproven_reads_are_forwarded_a_few_concurrently() {
-    let Some(server) = shared() else { return };
+    let server = shared();
     let faulty = FaultyUpstream::start(server).await;
     filled(&faulty, 3).await;
     let client = faulty.kubefan.client();
@@ -146,8 +148,9 @@ async fn unproven_reads_are_forwarded_a_few_concurrently() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+#[cfg_attr(not(apiserver), ignore = "needs kube-apiserver: see CONTRIBUTING.md")]
 async fn a_freshness_policy_avoids_upstream_proofs() {
-    let Some(server) = shared() else { return };
+    let server = shared();
     let flags = [
         "--freshness",
         "any,configmaps=bounded:1h",

@@ -73,8 +73,9 @@ async fn reads_its_writes(faulty: &FaultyUpstream, client: &Client, name: &str) 
 }
 
 #[tokio::test(flavor = "multi_thread")]
+#[cfg_attr(not(apiserver), ignore = "needs kube-apiserver: see CONTRIBUTING.md")]
 async fn reads_follow_writes_even_when_events_are_late() {
-    let Some(server) = shared() else { return };
+    let server = shared();
     // A delay of 5 s is longer than kubefan waits for a proof, so it forwards those reads.
     for (delay, rounds) in [(0, 10), (200, 2), (5_000, 1)] {
         let faulty = FaultyUpstream::start(server).await;
@@ -106,8 +107,9 @@ async fn reads_follow_writes_even_when_events_are_late() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+#[cfg_attr(not(apiserver), ignore = "needs kube-apiserver: see CONTRIBUTING.md")]
 async fn cached_reads_cause_no_upstream_requests() {
-    let Some(server) = shared() else { return };
+    let server = shared();
     let faulty = filled(server).await;
     let client = faulty.kubefan.client();
     let before = cost(&faulty);
@@ -143,8 +145,9 @@ fn cost(faulty: &FaultyUpstream) -> u32 {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+#[cfg_attr(not(apiserver), ignore = "needs kube-apiserver: see CONTRIBUTING.md")]
 async fn a_first_list_and_its_watch_fit_together() {
-    let Some(server) = shared() else { return };
+    let server = shared();
     let faulty = FaultyUpstream::start(server).await;
     // All resources share etcd's revision, so these writes also advance the version of the
     // resources that are read.
@@ -177,8 +180,9 @@ async fn list_then_watch(client: &Client, path: &str, format: Format) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+#[cfg_attr(not(apiserver), ignore = "needs kube-apiserver: see CONTRIBUTING.md")]
 async fn a_future_version_is_too_large_only_after_the_wait() {
-    let Some(server) = shared() else { return };
+    let server = shared();
     let faulty = FaultyUpstream::start(server).await;
     let client = faulty.kubefan.client();
     let now: u64 = faulty.create("now").await.parse().expect("a number");

@@ -50,8 +50,9 @@ fn namespace(path: &str) -> &str {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+#[cfg_attr(not(apiserver), ignore = "needs kube-apiserver: see CONTRIBUTING.md")]
 async fn informers_that_start_together_cost_a_few_lists() {
-    let Some(server) = shared() else { return };
+    let server = shared();
     let faulty = FaultyUpstream::start(server).await;
     filled(&faulty.direct, &faulty.kubefan.client(), &faulty.path).await;
     let count = |kind| faulty.proxy.count(kind, "/configmaps");
@@ -76,8 +77,9 @@ async fn informers_that_start_together_cost_a_few_lists() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+#[cfg_attr(not(apiserver), ignore = "needs kube-apiserver: see CONTRIBUTING.md")]
 async fn informers_of_an_empty_cache_cost_no_more_than_directly() {
-    let Some(server) = shared() else { return };
+    let server = shared();
     for informers in [1, 2] {
         let faulty = FaultyUpstream::start(server).await;
         for number in 0..OBJECTS {
@@ -100,9 +102,7 @@ async fn informers_of_an_empty_cache_cost_no_more_than_directly() {
 #[tokio::test(flavor = "multi_thread")]
 #[ignore = "by hand: KUBEFAN_INFORMERS, or 500"]
 async fn long_informers_that_start_together_cost_a_few_lists() {
-    let Some(server) = private().await else {
-        return;
-    };
+    let server = private().await;
     let kubefan = Kubefan::start(&server, &[]).await;
     let path = format!(
         "/api/v1/namespaces/{}/configmaps",
@@ -183,8 +183,9 @@ async fn slowed(faulty: &FaultyUpstream, readers: usize, slowness: Duration) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+#[cfg_attr(not(apiserver), ignore = "needs kube-apiserver: see CONTRIBUTING.md")]
 async fn readers_of_a_slow_api_server_are_asked_to_retry_later() {
-    let Some(server) = shared() else { return };
+    let server = shared();
     let faulty = FaultyUpstream::start(server).await;
     slowed(&faulty, 40, Duration::from_secs(4)).await;
 }
@@ -192,7 +193,7 @@ async fn readers_of_a_slow_api_server_are_asked_to_retry_later() {
 #[tokio::test(flavor = "multi_thread")]
 #[ignore = "by hand: KUBEFAN_READERS, or 1,000"]
 async fn long_readers_of_a_slow_api_server_are_asked_to_retry_later() {
-    let Some(server) = shared() else { return };
+    let server = shared();
     let faulty = FaultyUpstream::start(server).await;
     slowed(
         &faulty,

@@ -244,15 +244,16 @@ async fn history(server: &ApiServer, clients: usize, duration: Duration) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+#[cfg_attr(not(apiserver), ignore = "needs kube-apiserver: see CONTRIBUTING.md")]
 async fn reads_of_two_replicas_are_linearizable() {
-    let Some(server) = shared() else { return };
+    let server = shared();
     history(server, 4, Duration::from_secs(5)).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 #[ignore = "takes KUBEFAN_SECONDS (60), with KUBEFAN_CLIENTS (8)"]
 async fn long_reads_of_two_replicas_are_linearizable() {
-    let Some(server) = shared() else { return };
+    let server = shared();
     let seconds = Duration::from_secs(setting("KUBEFAN_SECONDS", 60));
     history(server, setting("KUBEFAN_CLIENTS", 8), seconds).await;
 }

@@ -316,8 +316,9 @@ async fn replicas(server: &ApiServer, rounds: u32, latest: u64, quiet: Duration)
 }
 
 #[tokio::test(flavor = "multi_thread")]
+#[cfg_attr(not(apiserver), ignore = "needs kube-apiserver: see CONTRIBUTING.md")]
 async fn a_write_through_one_replica_is_seen_through_the_other() {
-    let Some(server) = shared() else { return };
+    let server = shared();
     let tally = replicas(server, 12, 300, Duration::ZERO).await;
     assert!(tally.proven > 0, "{tally:?}");
 }
@@ -325,7 +326,7 @@ async fn a_write_through_one_replica_is_seen_through_the_other() {
 #[tokio::test(flavor = "multi_thread")]
 #[ignore = "takes minutes: KUBEFAN_ROUNDS (100) after KUBEFAN_QUIET (120) seconds"]
 async fn long_a_write_through_one_replica_is_seen_through_the_other() {
-    let Some(server) = shared() else { return };
+    let server = shared();
     let quiet = Duration::from_secs(setting("KUBEFAN_QUIET", 120));
     let rounds = setting("KUBEFAN_ROUNDS", 100);
     let tally = replicas(server, rounds, 3_000, quiet).await;
@@ -423,8 +424,9 @@ async fn balanced(server: &ApiServer, rounds: u32, latest: u64) -> Tally {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+#[cfg_attr(not(apiserver), ignore = "needs kube-apiserver: see CONTRIBUTING.md")]
 async fn a_write_is_seen_whichever_api_server_is_behind() {
-    let Some(server) = shared() else { return };
+    let server = shared();
     let tally = balanced(server, 4, 1_000).await;
     assert!(tally.proven > 0, "{tally:?}");
 }
@@ -432,7 +434,7 @@ async fn a_write_is_seen_whichever_api_server_is_behind() {
 #[tokio::test(flavor = "multi_thread")]
 #[ignore = "takes minutes: KUBEFAN_ROUNDS (100) in each of three setups"]
 async fn long_a_write_is_seen_whichever_api_server_is_behind() {
-    let Some(server) = shared() else { return };
+    let server = shared();
     let rounds = setting("KUBEFAN_ROUNDS", 100);
     let tally = balanced(server, rounds, 1_000).await;
     println!("three times {rounds} rounds over two API servers, one up to 1 s behind: {tally:?}");
@@ -458,8 +460,9 @@ async fn six_rounds(server: &ApiServer, config: &Path, watched: bool) -> Tally {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+#[cfg_attr(not(apiserver), ignore = "needs kube-apiserver: see CONTRIBUTING.md")]
 async fn a_write_is_seen_when_the_api_server_is_older() {
-    let Some(server) = shared() else { return };
+    let server = shared();
     let directory = tempfile::tempdir().expect("a temporary directory");
     for (unknown, watched) in [
         (
@@ -488,8 +491,9 @@ async fn a_write_is_seen_when_the_api_server_is_older() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+#[cfg_attr(not(apiserver), ignore = "needs kube-apiserver: see CONTRIBUTING.md")]
 async fn a_write_is_seen_when_the_api_server_has_no_watch_cache() {
-    let Some(server) = shared() else { return };
+    let server = shared();
     let directory = tempfile::tempdir().expect("a temporary directory");
     let flags = [
         "--watch-cache=false",

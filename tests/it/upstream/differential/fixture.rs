@@ -62,12 +62,11 @@ struct Entry {
 }
 
 impl Fixture {
-    /// Starts both servers and creates the objects. `None` if the API server's binaries are
-    /// missing, which is reported.
-    pub(super) async fn start() -> Option<Self> {
-        let flags = older::server_flags(minor()?);
+    /// Starts both servers and creates the objects.
+    pub(super) async fn start() -> Self {
+        let flags = older::server_flags(minor());
         let flags: Vec<_> = flags.iter().map(String::as_str).collect();
-        let server = private_with(&flags).await?;
+        let server = private_with(&flags).await;
         let admin = server.client();
         for entry in entries("definitions.txt") {
             entry.send(&admin).await;
@@ -90,7 +89,7 @@ impl Fixture {
             pages: Mutex::default(),
         };
         fixture.fill().await;
-        Some(fixture)
+        fixture
     }
 
     async fn fill(&mut self) {

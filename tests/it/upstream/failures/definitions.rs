@@ -85,12 +85,13 @@ async fn answer(client: &Client, path: &str) -> (u16, Value) {
 /// The API server shows each change of the default before the list is sent. It answers 429 while it
 /// builds the watch cache of the changed resource.
 #[tokio::test(flavor = "multi_thread")]
+#[cfg_attr(not(apiserver), ignore = "needs kube-apiserver: see CONTRIBUTING.md")]
 async fn proven_lists_and_watches_follow_many_changes_of_a_definition() {
     const CHANGES: i64 = 10;
     /// Far less than a wait whose backoff has grown with each change.
     const LIMIT: Duration = Duration::from_secs(8);
     const PAUSE: Duration = Duration::from_secs(2);
-    let Some(server) = shared() else { return };
+    let server = shared();
     let direct = server.client();
     let group = "changes.defs.kubefan.io";
     let path = format!("/apis/{group}/v1/namespaces/default/things");
@@ -238,8 +239,9 @@ const CHANGES: [Change; 9] = [
 /// Each change is followed by a list from the cache, a proven list, a watch that is opened after it,
 /// and by a watch that was open before, as at the API server.
 #[tokio::test(flavor = "multi_thread")]
+#[cfg_attr(not(apiserver), ignore = "needs kube-apiserver: see CONTRIBUTING.md")]
 async fn changes_of_definitions_show_as_at_the_api_server() {
-    let Some(server) = shared() else { return };
+    let server = shared();
     let direct = server.client();
     let kubefan = Kubefan::start(server, &[]).await;
     let client = kubefan.client();
@@ -376,10 +378,9 @@ async fn ends_or_has(watch: &mut WatchReader, name: &str) -> End {
 
 /// An APIService with a service takes over the group-version of a custom resource, and leaves it.
 #[tokio::test(flavor = "multi_thread")]
+#[cfg_attr(not(apiserver), ignore = "needs kube-apiserver: see CONTRIBUTING.md")]
 async fn a_custom_resource_that_becomes_aggregated_is_not_cached_any_more() {
-    let Some(server) = private().await else {
-        return;
-    };
+    let server = private().await;
     let direct = server.client();
     let group = "taken.defs.kubefan.io";
     let path = format!("/apis/{group}/v1/namespaces/default/things");
@@ -427,13 +428,12 @@ async fn a_custom_resource_that_becomes_aggregated_is_not_cached_any_more() {
 /// The watches of all resources end when an API server stops. Those of custom resources could as
 /// well have ended because of a change of their definitions.
 #[tokio::test(flavor = "multi_thread")]
+#[cfg_attr(not(apiserver), ignore = "needs kube-apiserver: see CONTRIBUTING.md")]
 async fn custom_resources_resume_after_an_api_server_has_stopped() {
     const RESOURCES: usize = 5;
     /// An API server ends open watches after its request timeout.
     const STOPPED: Duration = Duration::from_secs(120);
-    let Some(server) = private_with(&["--request-timeout=10s"]).await else {
-        return;
-    };
+    let server = private_with(&["--request-timeout=10s"]).await;
     let direct = server.client();
     let sibling = Sibling::start(&server, &server.etcd_url(), &[]).await;
     let group = |number| format!("stop{number}.defs.kubefan.io");
@@ -515,10 +515,9 @@ async fn custom_resources_resume_after_an_api_server_has_stopped() {
 
 /// The conversion of the objects fails, so one version of the resource can't be listed.
 #[tokio::test(flavor = "multi_thread")]
+#[cfg_attr(not(apiserver), ignore = "needs kube-apiserver: see CONTRIBUTING.md")]
 async fn a_resource_that_can_not_be_listed_does_not_keep_kubefan_unready() {
-    let Some(server) = private().await else {
-        return;
-    };
+    let server = private().await;
     let direct = server.client();
     let group = "broken.defs.kubefan.io";
     let mut definition = things(group);
@@ -568,8 +567,9 @@ async fn a_resource_that_can_not_be_listed_does_not_keep_kubefan_unready() {
 /// The API server reads `/apis/GROUP/v1/watch` as a deprecated path, but serves the resource in a
 /// namespace.
 #[tokio::test(flavor = "multi_thread")]
+#[cfg_attr(not(apiserver), ignore = "needs kube-apiserver: see CONTRIBUTING.md")]
 async fn a_resource_named_like_a_deprecated_path_is_forwarded() {
-    let Some(server) = shared() else { return };
+    let server = shared();
     let direct = server.client();
     let kubefan = Kubefan::start(server, &[]).await;
     let client = kubefan.client();

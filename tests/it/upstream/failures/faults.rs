@@ -18,8 +18,9 @@ const RECOVERY: Duration = Duration::from_secs(60);
 type Client = (Format, &'static str, Watcher);
 
 #[tokio::test(flavor = "multi_thread")]
+#[cfg_attr(not(apiserver), ignore = "needs kube-apiserver: see CONTRIBUTING.md")]
 async fn fifty_cuts_are_not_noticed() {
-    let Some(server) = shared() else { return };
+    let server = shared();
     let faulty = FaultyUpstream::start(server).await;
     for number in 0..17 {
         faulty.create(&format!("object-{number}")).await;
@@ -130,8 +131,9 @@ async fn sees_a_live_event(faulty: &FaultyUpstream, watcher: &Watcher) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+#[cfg_attr(not(apiserver), ignore = "needs kube-apiserver: see CONTRIBUTING.md")]
 async fn a_client_cut_inside_a_block_of_deletions_misses_none() {
-    let Some(server) = shared() else { return };
+    let server = shared();
     for format in [Format::Json, Format::Protobuf] {
         deletions_case(&FaultyUpstream::start(server).await, format).await;
     }
@@ -177,8 +179,9 @@ async fn deletions_case(faulty: &FaultyUpstream, format: Format) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+#[cfg_attr(not(apiserver), ignore = "needs kube-apiserver: see CONTRIBUTING.md")]
 async fn a_start_inside_a_hole_is_bridged_and_at_its_ends_is_served() {
-    let Some(server) = shared() else { return };
+    let server = shared();
     for format in [Format::Json, Format::Protobuf] {
         hole_case(&FaultyUpstream::start(server).await, format).await;
     }
@@ -245,8 +248,9 @@ async fn hole_case(faulty: &FaultyUpstream, format: Format) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+#[cfg_attr(not(apiserver), ignore = "needs kube-apiserver: see CONTRIBUTING.md")]
 async fn a_busy_upstream_is_waited_for() {
-    let Some(server) = shared() else { return };
+    let server = shared();
     let faulty = FaultyUpstream::start(server).await;
     faulty.proxy.refuse(RequestKind::List, "/configmaps", 2);
     faulty.proxy.refuse(RequestKind::Watch, "/configmaps", 2);

@@ -12,10 +12,9 @@ const WRITES: usize = 2_000;
 const CONCURRENT: usize = 50;
 
 #[tokio::test(flavor = "multi_thread")]
+#[cfg_attr(not(apiserver), ignore = "needs kube-apiserver: see CONTRIBUTING.md")]
 async fn no_write_fails_because_the_api_server_closes_its_connection() {
-    let Some(server) = private_with(&["--goaway-chance=0.02"]).await else {
-        return;
-    };
+    let server = private_with(&["--goaway-chance=0.02"]).await;
     let kubefan = Kubefan::start(&server, &[]).await;
     let client = kubefan.client();
     let namespace = server.namespace("goaway").await;

@@ -15,8 +15,9 @@ use crate::support::programs::kubefan::Kubefan;
 const STEP: Duration = Duration::from_secs(30);
 
 #[tokio::test(flavor = "multi_thread")]
+#[cfg_attr(not(apiserver), ignore = "needs kube-apiserver: see CONTRIBUTING.md")]
 async fn a_client_that_does_not_read_delays_no_other_client() {
-    let Some(server) = shared() else { return };
+    let server = shared();
     let kubefan = Kubefan::start(server, &[]).await;
     let namespace = server.namespace("slow").await;
     let path = format!("/api/v1/namespaces/{namespace}/configmaps");
@@ -75,8 +76,9 @@ async fn a_client_that_does_not_read_delays_no_other_client() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+#[cfg_attr(not(apiserver), ignore = "needs kube-apiserver: see CONTRIBUTING.md")]
 async fn a_kubefan_with_few_rights_serves_what_they_allow() {
-    let Some(server) = shared() else { return };
+    let server = shared();
     let (allowed, other) = (
         server.namespace("allowed").await,
         server.namespace("other").await,
@@ -118,8 +120,9 @@ async fn a_kubefan_with_few_rights_serves_what_they_allow() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+#[cfg_attr(not(apiserver), ignore = "needs kube-apiserver: see CONTRIBUTING.md")]
 async fn a_custom_resource_comes_and_goes() {
-    let Some(server) = shared() else { return };
+    let server = shared();
     let kubefan = Kubefan::start(server, &[]).await;
     let (direct, client) = (server.client(), kubefan.client());
     let definitions = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions";

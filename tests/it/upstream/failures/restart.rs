@@ -106,8 +106,9 @@ pub(super) async fn metric(kubefan: &Kubefan, name: &str, label: &str) -> f64 {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+#[cfg_attr(not(apiserver), ignore = "needs kube-apiserver: see CONTRIBUTING.md")]
 async fn watches_resume_after_a_restart_without_410() {
-    let Some(server) = shared() else { return };
+    let server = shared();
     let namespace = server.namespace("restart").await;
     let path = format!("/api/v1/namespaces/{namespace}/configmaps");
     let running = Restartable::start(server).await;
@@ -188,8 +189,9 @@ async fn watches_resume_after_a_restart_without_410() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+#[cfg_attr(not(apiserver), ignore = "needs kube-apiserver: see CONTRIBUTING.md")]
 async fn informers_resume_after_a_restart_without_a_list() {
-    let Some(server) = shared() else { return };
+    let server = shared();
     let namespace = server.namespace("restart-informers").await;
     let path = format!("/api/v1/namespaces/{namespace}/configmaps");
     let running = Restartable::start(server).await;
@@ -278,10 +280,9 @@ async fn informers_resume_after_a_restart_without_a_list() {
 /// The API server sends no bookmark while its cache of the resource is at the resource's last
 /// event, and that cache advances only by events of the resource and by consistent reads.
 #[tokio::test(flavor = "multi_thread")]
+#[cfg_attr(not(apiserver), ignore = "needs kube-apiserver: see CONTRIBUTING.md")]
 async fn a_quiet_resource_is_bridged() {
-    let Some(server) = private().await else {
-        return;
-    };
+    let server = private().await;
     let namespace = server.namespace("quiet").await;
     let elsewhere = server.namespace("elsewhere").await;
     let path =

@@ -50,6 +50,7 @@ rules: [{level: Metadata, users: [kubefan]}, {level: None}]
 
 /// 48 informers: 24 that share an HTTP/2 connection, and 24 over HTTP/1.1.
 #[tokio::test(flavor = "multi_thread")]
+#[cfg_attr(not(apiserver), ignore = "needs kube-apiserver: see CONTRIBUTING.md")]
 async fn replicas_are_replaced_without_loss() {
     upgrade(3).await;
 }
@@ -229,9 +230,7 @@ async fn upgrade(copies: usize) {
         "--audit-log-mode=blocking".to_owned(),
     ];
     let flags: Vec<&str> = flags.iter().map(String::as_str).collect();
-    let Some(server) = private_with_tokens(TOKENS, &flags).await else {
-        return;
-    };
+    let server = private_with_tokens(TOKENS, &flags).await;
     let namespace = server.namespace("upgrade").await;
     let path = format!("/api/v1/namespaces/{namespace}/configmaps");
     let replicas = Replicas::start(&server).await;

@@ -77,13 +77,13 @@ impl Target {
 }
 
 impl Scene {
-    async fn start(flags: &[&str]) -> Option<Self> {
+    async fn start(flags: &[&str]) -> Self {
         Self::start_with(flags, &[]).await
     }
 
     /// kubefans with `flags`, and an API server with `server_flags`.
-    async fn start_with(flags: &[&str], server_flags: &[&str]) -> Option<Self> {
-        let server = private_with_tokens(TOKENS, server_flags).await?;
+    async fn start_with(flags: &[&str], server_flags: &[&str]) -> Self {
+        let server = private_with_tokens(TOKENS, server_flags).await;
         let admin = server.client();
         for namespace in ["open", "closed"] {
             let object = json!({"metadata": {"name": namespace}});
@@ -105,7 +105,7 @@ impl Scene {
             Target::start(&server, "caller", flags).await,
             Target::start(&server, "delegated", flags).await,
         ];
-        Some(Self { server, targets })
+        Self { server, targets }
     }
 
     /// The API server's URL and a connector for it.
@@ -218,10 +218,9 @@ fn get(target: &str, headers: &[&str]) -> String {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+#[cfg_attr(not(apiserver), ignore = "needs kube-apiserver: see CONTRIBUTING.md")]
 async fn no_spelling_of_a_path_shows_what_another_may_read() {
-    let Some(scene) = Scene::start(&[]).await else {
-        return;
-    };
+    let scene = Scene::start(&[]).await;
     let targets = [
         "/api/v1/namespaces/closed/secrets",
         "/api/v1/namespaces/closed/secrets?resourceVersion=0",
@@ -298,10 +297,9 @@ async fn no_spelling_of_a_path_shows_what_another_may_read() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+#[cfg_attr(not(apiserver), ignore = "needs kube-apiserver: see CONTRIBUTING.md")]
 async fn no_header_gives_another_identity() {
-    let Some(scene) = Scene::start(&[]).await else {
-        return;
-    };
+    let scene = Scene::start(&[]).await;
     // The subprotocol has the admin's token.
     let protocol = "Sec-WebSocket-Protocol: base64url.bearer.authorization.k8s.io.YWRtaW4tdG9rZW4, v4.channel.k8s.io";
     let rows: &[(&[&str], bool)] = &[
@@ -412,6 +410,7 @@ async fn no_header_gives_another_identity() {
 /// A user with a certificate would be impersonated, so a request that names another one must not be
 /// sent at all.
 #[tokio::test(flavor = "multi_thread")]
+#[cfg_attr(not(apiserver), ignore = "needs kube-apiserver: see CONTRIBUTING.md")]
 async fn impersonation_with_a_certificate_is_refused_before_anything_is_sent() {
     let directory = tempfile::tempdir().expect("a temporary directory");
     let [policy, log] = ["policy", "log"].map(|name| directory.path().join(name));
@@ -423,9 +422,7 @@ async fn impersonation_with_a_certificate_is_refused_before_anything_is_sent() {
         "--audit-log-mode=blocking".to_owned(),
     ];
     let flags: Vec<&str> = flags.iter().map(String::as_str).collect();
-    let Some(scene) = Scene::start_with(&[], &flags).await else {
-        return;
-    };
+    let scene = Scene::start_with(&[], &flags).await;
     let rows: [&[(&str, &str)]; 6] = [
         &[
             ("impersonate-user", "admin"),
@@ -478,10 +475,9 @@ async fn impersonation_with_a_certificate_is_refused_before_anything_is_sent() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+#[cfg_attr(not(apiserver), ignore = "needs kube-apiserver: see CONTRIBUTING.md")]
 async fn no_request_is_smuggled_in_another() {
-    let Some(scene) = Scene::start(&[]).await else {
-        return;
-    };
+    let scene = Scene::start(&[]).await;
     let hidden = "GET /api/v1/namespaces/closed/secrets HTTP/1.1\r\nHost: x\r\n\r\n";
     let chunked = format!("{:x}\r\n{hidden}\r\n0\r\n\r\n", hidden.len());
     let length = hidden.len();
@@ -571,15 +567,14 @@ async fn no_request_is_smuggled_in_another() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+#[cfg_attr(not(apiserver), ignore = "needs kube-apiserver: see CONTRIBUTING.md")]
 async fn a_certificate_of_a_replaced_authority_ends_with_it() {
     let directory = tempfile::tempdir().expect("a temporary directory");
     let file = directory.path().join("ca.pem");
     let (old, new) = (Authority::new(), Authority::new());
     fs::write(&file, &old.certificate).expect("room");
     let file_flag = file.to_str().expect("a path").to_owned();
-    let Some(scene) = Scene::start(&["--client-ca-file", &file_flag]).await else {
-        return;
-    };
+    let scene = Scene::start(&["--client-ca-file", &file_flag]).await;
     let target = &scene.targets[0];
     // The client keeps TLS sessions, and resumes them where the server lets it.
     let of = |authority: &Authority| {

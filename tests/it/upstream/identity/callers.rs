@@ -31,8 +31,9 @@ fn client(kubefan: &Kubefan, certificate: Option<&Identity>, protocol: &str) -> 
 }
 
 #[tokio::test(flavor = "multi_thread")]
+#[cfg_attr(not(apiserver), ignore = "needs kube-apiserver: see CONTRIBUTING.md")]
 async fn secrets_are_cached_over_tls_only_if_the_operator_says_so() {
-    let Some(server) = shared() else { return };
+    let server = shared();
     let list = "/api/v1/secrets?resourceVersion=0";
     for (flags, outcome) in [
         (&["--tls-self-signed"][..], "forwarded"),
@@ -79,8 +80,9 @@ async fn secrets_are_cached_over_tls_only_if_the_operator_says_so() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+#[cfg_attr(not(apiserver), ignore = "needs kube-apiserver: see CONTRIBUTING.md")]
 async fn requests_without_credentials_read_what_the_anonymous_user_may_read() {
-    let Some(server) = shared() else { return };
+    let server = shared();
     let (open, closed) = (
         server.namespace("open").await,
         server.namespace("closed").await,
@@ -127,8 +129,9 @@ async fn requests_without_credentials_read_what_the_anonymous_user_may_read() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+#[cfg_attr(not(apiserver), ignore = "needs kube-apiserver: see CONTRIBUTING.md")]
 async fn tokens_are_in_no_log_and_no_metric() {
-    let Some(server) = shared() else { return };
+    let server = shared();
     let namespace = server.namespace("silent").await;
     let verbs = ["get", "list", "watch", "create"];
     let resources = ["configmaps"];
@@ -180,8 +183,9 @@ async fn tokens_are_in_no_log_and_no_metric() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+#[cfg_attr(not(apiserver), ignore = "needs kube-apiserver: see CONTRIBUTING.md")]
 async fn foreign_web_pages_cannot_use_the_certificates_of_their_readers() {
-    let Some(server) = shared() else { return };
+    let server = shared();
     let flags = ["--tls-self-signed", "--listen", "0.0.0.0:0"];
     let kubefan = Kubefan::start(server, &flags).await;
     let authority = kubefan.authority().expect("kubefan serves TLS");
@@ -222,8 +226,9 @@ async fn foreign_web_pages_cannot_use_the_certificates_of_their_readers() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+#[cfg_attr(not(apiserver), ignore = "needs kube-apiserver: see CONTRIBUTING.md")]
 async fn an_exposed_listener_is_warned_of() {
-    let Some(server) = shared() else { return };
+    let server = shared();
     for (auth, warning) in [
         ("none", "callers are not authenticated"),
         ("caller", "TLS is not served"),
@@ -292,6 +297,7 @@ async fn send(client: &Client, id: &str, path: &str, more: &[(&'static str, &str
 }
 
 #[tokio::test(flavor = "multi_thread")]
+#[cfg_attr(not(apiserver), ignore = "needs kube-apiserver: see CONTRIBUTING.md")]
 async fn audit_events_are_those_of_the_api_server() {
     let directory = tempfile::tempdir().expect("a temporary directory");
     let (policy, theirs) = (
@@ -305,9 +311,7 @@ async fn audit_events_are_those_of_the_api_server() {
         "--audit-log-mode=blocking".to_owned(),
     ];
     let flags: Vec<&str> = flags.iter().map(String::as_str).collect();
-    let Some(server) = private_with(&flags).await else {
-        return;
-    };
+    let server = private_with(&flags).await;
     let ours = directory.path().join("ours");
     let ours_flag = ours.display().to_string();
     let flags = ["--tls-self-signed", "--audit-log-path", &ours_flag];
@@ -417,8 +421,9 @@ async fn compare_events(
 }
 
 #[tokio::test(flavor = "multi_thread")]
+#[cfg_attr(not(apiserver), ignore = "needs kube-apiserver: see CONTRIBUTING.md")]
 async fn certificates_with_reserved_names_are_refused() {
-    let Some(server) = shared() else { return };
+    let server = shared();
     let kubefan = Kubefan::start(server, &["--tls-self-signed"]).await;
     for (user, group) in [
         ("system:serviceaccount:default:builder", "any"),
@@ -449,8 +454,9 @@ async fn certificates_with_reserved_names_are_refused() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+#[cfg_attr(not(apiserver), ignore = "needs kube-apiserver: see CONTRIBUTING.md")]
 async fn a_refusal_of_a_certified_user_names_the_right_that_kubefan_lacks() {
-    let Some(server) = shared() else { return };
+    let server = shared();
     let directory = tempfile::tempdir().expect("a temporary directory");
     let file = directory.path().join("ca.pem");
     fs::write(&file, server.authority()).expect("room");
@@ -476,8 +482,9 @@ async fn a_refusal_of_a_certified_user_names_the_right_that_kubefan_lacks() {
 
 /// A certificate of X.509 version 1 is as good as any other, and never ends a connection.
 #[tokio::test(flavor = "multi_thread")]
+#[cfg_attr(not(apiserver), ignore = "needs kube-apiserver: see CONTRIBUTING.md")]
 async fn certificates_of_version_1_are_accepted_as_by_the_api_server() {
-    let Some(server) = shared() else { return };
+    let server = shared();
     let kubefan = Kubefan::start(server, &["--tls-self-signed"]).await;
     let good = server.certificate_of_version_1("certified", "system:masters");
     let foreign = crate::support::programs::certificates::Authority::new();
@@ -502,8 +509,9 @@ async fn certificates_of_version_1_are_accepted_as_by_the_api_server() {
 /// Without authentication each client has kubefan's rights, the right to impersonate included; what it
 /// reads is never what a cache has.
 #[tokio::test(flavor = "multi_thread")]
+#[cfg_attr(not(apiserver), ignore = "needs kube-apiserver: see CONTRIBUTING.md")]
 async fn a_plain_kubefan_acts_as_the_user_that_a_client_names() {
-    let Some(server) = shared() else { return };
+    let server = shared();
     let namespace = server.namespace("as-jane").await;
     let path = format!("/api/v1/namespaces/{namespace}/configmaps?resourceVersion=0");
     for (identity, token, message) in [

@@ -87,10 +87,9 @@ async fn is_ready(kubefan: &Kubefan, watches: usize) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+#[cfg_attr(not(apiserver), ignore = "needs kube-apiserver: see CONTRIBUTING.md")]
 async fn a_watch_ends_when_its_client_certificate_expires() {
-    let Some(server) = private_with_tokens("", &[]).await else {
-        return;
-    };
+    let server = private_with_tokens("", &[]).await;
     for name in ["short", "long"] {
         allow(&server, name, &user(name)).await;
     }
@@ -119,14 +118,13 @@ async fn a_watch_ends_when_its_client_certificate_expires() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+#[cfg_attr(not(apiserver), ignore = "needs kube-apiserver: see CONTRIBUTING.md")]
 async fn impersonated_users_lose_their_watches_with_their_rights() {
     let directory = tempfile::tempdir().expect("a temporary directory");
     let proxies = Authority::new();
     let file = directory.path().join("proxies.pem");
     fs::write(&file, &proxies.certificate).expect("room");
-    let Some(server) = private_with_tokens("", &[]).await else {
-        return;
-    };
+    let server = private_with_tokens("", &[]).await;
     let names = ["certified", "proxied", "kept"];
     for name in names {
         allow(&server, name, &user(name)).await;
@@ -168,15 +166,14 @@ async fn impersonated_users_lose_their_watches_with_their_rights() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+#[cfg_attr(not(apiserver), ignore = "needs kube-apiserver: see CONTRIBUTING.md")]
 async fn watches_end_when_the_authority_of_their_certificates_is_replaced() {
     let directory = tempfile::tempdir().expect("a temporary directory");
     let [users, proxies] = ["users.pem", "proxies.pem"].map(|name| directory.path().join(name));
     let (of_users, of_proxies, new) = (Authority::new(), Authority::new(), Authority::new());
     fs::write(&users, &of_users.certificate).expect("room");
     fs::write(&proxies, &of_proxies.certificate).expect("room");
-    let Some(server) = private_with_tokens("kept-token,kept,1\n", &[]).await else {
-        return;
-    };
+    let server = private_with_tokens("kept-token,kept,1\n", &[]).await;
     for name in ["certified", "proxied", "kept"] {
         allow(&server, name, &user(name)).await;
     }
@@ -216,10 +213,9 @@ async fn watches_end_when_the_authority_of_their_certificates_is_replaced() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+#[cfg_attr(not(apiserver), ignore = "needs kube-apiserver: see CONTRIBUTING.md")]
 async fn watches_of_which_only_the_token_is_known_end_with_it() {
-    let Some(server) = private_with_tokens("", &[]).await else {
-        return;
-    };
+    let server = private_with_tokens("", &[]).await;
     let admin = server.client();
     let paths = maps(&server).await;
     allow(&server, "acted", &user("acted")).await;
@@ -274,10 +270,9 @@ async fn account(server: &ApiServer, namespace: &str, name: &str) -> Value {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+#[cfg_attr(not(apiserver), ignore = "needs kube-apiserver: see CONTRIBUTING.md")]
 async fn a_watch_ends_when_its_token_expires() {
-    let Some(server) = private_with_tokens("", &[]).await else {
-        return;
-    };
+    let server = private_with_tokens("", &[]).await;
     let paths = maps(&server).await;
     let account = account(&server, "default", "expiring").await;
     let flags = ["--auth", "caller"];
@@ -305,10 +300,9 @@ async fn a_watch_ends_when_its_token_expires() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+#[cfg_attr(not(apiserver), ignore = "needs kube-apiserver: see CONTRIBUTING.md")]
 async fn a_watch_ends_when_the_pod_of_its_token_is_deleted() {
-    let Some(server) = private_with_tokens("", &[]).await else {
-        return;
-    };
+    let server = private_with_tokens("", &[]).await;
     let paths = maps(&server).await;
     account(&server, "default", "runner").await;
     let admin = server.client();
@@ -374,10 +368,9 @@ async fn behind_proxy(
 }
 
 #[tokio::test(flavor = "multi_thread")]
+#[cfg_attr(not(apiserver), ignore = "needs kube-apiserver: see CONTRIBUTING.md")]
 async fn two_refusals_that_end_a_watch_come_over_two_connections() {
-    let Some(server) = private_with_tokens("caller-token,caller,1\n", &[]).await else {
-        return;
-    };
+    let server = private_with_tokens("caller-token,caller,1\n", &[]).await;
     allow(&server, "caller", &user("caller")).await;
     let [path, _] = maps(&server).await;
     let is_refused = Arc::new(AtomicBool::new(false));
@@ -404,11 +397,9 @@ async fn two_refusals_that_end_a_watch_come_over_two_connections() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+#[cfg_attr(not(apiserver), ignore = "needs kube-apiserver: see CONTRIBUTING.md")]
 async fn a_flood_of_a_user_saves_none_of_its_watches() {
-    let Some(server) = private_with_tokens("lost-token,lost,1\nkept-token,kept,2\n", &[]).await
-    else {
-        return;
-    };
+    let server = private_with_tokens("lost-token,lost,1\nkept-token,kept,2\n", &[]).await;
     for name in ["lost", "kept"] {
         allow(&server, name, &user(name)).await;
     }
@@ -439,15 +430,14 @@ async fn a_flood_of_a_user_saves_none_of_its_watches() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+#[cfg_attr(not(apiserver), ignore = "needs kube-apiserver: see CONTRIBUTING.md")]
 async fn a_failure_of_the_authenticators_limits_no_address_after_its_end() {
     const NEW: usize = 20;
     let tokens: String = (0..NEW)
         .map(|number| format!("new-{number},new-{number},{}\n", 10 + number))
         .collect();
     let tokens = format!("known-token,known,1\n{tokens}");
-    let Some(server) = private_with_tokens(&tokens, &[]).await else {
-        return;
-    };
+    let server = private_with_tokens(&tokens, &[]).await;
     allow(&server, "known", &user("known")).await;
     let is_refused = Arc::new(AtomicBool::new(false));
     let refuses = Arc::clone(&is_refused);

@@ -70,10 +70,9 @@ async fn answers(client: &Client, path: &str, status: u16) -> Answer {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+#[cfg_attr(not(apiserver), ignore = "needs kube-apiserver: see CONTRIBUTING.md")]
 async fn the_watches_and_streams_of_a_user_are_limited_on_all_its_connections() {
-    let Some(server) = private_with_tokens(TOKENS, &[]).await else {
-        return;
-    };
+    let server = private_with_tokens(TOKENS, &[]).await;
     allow(&server).await;
     let flags = [
         "--auth",
@@ -144,10 +143,9 @@ async fn the_watches_and_streams_of_a_user_are_limited_on_all_its_connections() 
 }
 
 #[tokio::test(flavor = "multi_thread")]
+#[cfg_attr(not(apiserver), ignore = "needs kube-apiserver: see CONTRIBUTING.md")]
 async fn reads_of_a_user_wait_for_proofs_of_a_limited_number_of_scopes() {
-    let Some(server) = private_with_tokens(TOKENS, &[]).await else {
-        return;
-    };
+    let server = private_with_tokens(TOKENS, &[]).await;
     allow(&server).await;
     // What is remembered must outlast the time in which the API server does not answer.
     let file = tempfile::NamedTempFile::new().expect("a file");

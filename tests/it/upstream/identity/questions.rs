@@ -44,8 +44,9 @@ async fn maps(server: &ApiServer, name: &str, count: usize) -> String {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+#[cfg_attr(not(apiserver), ignore = "needs kube-apiserver: see CONTRIBUTING.md")]
 async fn a_user_without_rights_fills_no_memory_with_long_questions() {
-    let Some(server) = shared() else { return };
+    let server = shared();
     let namespace = server.namespace("long-questions").await;
     let flags = [&CALLER[..], &["--memory-limit", "256Mi"]].concat();
     let kubefan = Kubefan::start(server, &flags).await;
@@ -86,8 +87,9 @@ async fn a_user_without_rights_fills_no_memory_with_long_questions() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+#[cfg_attr(not(apiserver), ignore = "needs kube-apiserver: see CONTRIBUTING.md")]
 async fn reads_by_name_cost_no_calls_if_names_are_covered() {
-    let Some(server) = shared() else { return };
+    let server = shared();
     let count = 20;
     let maps = maps(server, "covered-names", count).await;
     for is_covered in [true, false] {
@@ -142,8 +144,9 @@ async fn caches(kubefan: &Kubefan) -> usize {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+#[cfg_attr(not(apiserver), ignore = "needs kube-apiserver: see CONTRIBUTING.md")]
 async fn reads_by_name_and_reads_without_rights_start_no_cache() {
-    let Some(server) = shared() else { return };
+    let server = shared();
     let maps = maps(server, "not-started", 1).await;
     let kubefan = Kubefan::start(server, &CALLER).await;
     let reader = kubefan.client().as_token(READER);

@@ -57,10 +57,9 @@ async fn forwarded(kubefan: &Kubefan) -> f64 {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+#[cfg_attr(not(apiserver), ignore = "needs kube-apiserver: see CONTRIBUTING.md")]
 async fn refusals_are_the_api_servers_own_and_cost_it_one_call() {
-    let Some(server) = private_with_tokens(TOKENS, &[]).await else {
-        return;
-    };
+    let server = private_with_tokens(TOKENS, &[]).await;
     let (kubefan, authority) = kubefan(&server, &[]).await;
     let connector = Connector::tls(&authority, None, &["http/1.1"]);
     let ours = Client::new(kubefan.url(), connector);
@@ -123,10 +122,9 @@ async fn refusals_are_the_api_servers_own_and_cost_it_one_call() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+#[cfg_attr(not(apiserver), ignore = "needs kube-apiserver: see CONTRIBUTING.md")]
 async fn a_401_for_a_token_ends_its_reads_from_the_cache() {
-    let Some(server) = private_with_tokens(TOKENS, &[]).await else {
-        return;
-    };
+    let server = private_with_tokens(TOKENS, &[]).await;
     let admin = server.client();
     let accounts = "/api/v1/namespaces/default/serviceaccounts";
     let account = json!({"metadata": {"name": "agent"}});
@@ -217,6 +215,7 @@ async fn beside_a_watch(
 }
 
 #[tokio::test(flavor = "multi_thread")]
+#[cfg_attr(not(apiserver), ignore = "needs kube-apiserver: see CONTRIBUTING.md")]
 async fn bad_and_missing_credentials_end_their_http2_connection_after_the_other_streams() {
     let map = "/api/v1/namespaces/default/configmaps/a";
     let maps = "/api/v1/namespaces/default/configmaps?resourceVersion=0";
@@ -235,9 +234,7 @@ async fn bad_and_missing_credentials_end_their_http2_connection_after_the_other_
     ];
     for is_anonymous in [true, false] {
         let flag = format!("--anonymous-auth={is_anonymous}");
-        let Some(server) = private_with_tokens(TOKENS, &[&flag]).await else {
-            return;
-        };
+        let server = private_with_tokens(TOKENS, &[&flag]).await;
         let (kubefan, authority) = kubefan(&server, &[]).await;
         let both = [
             (server.url(), server.authority()),
@@ -256,10 +253,9 @@ async fn bad_and_missing_credentials_end_their_http2_connection_after_the_other_
 }
 
 #[tokio::test(flavor = "multi_thread")]
+#[cfg_attr(not(apiserver), ignore = "needs kube-apiserver: see CONTRIBUTING.md")]
 async fn an_anonymous_read_of_a_cache_ends_its_http2_connection() {
-    let Some(server) = private_with_tokens(TOKENS, &[]).await else {
-        return;
-    };
+    let server = private_with_tokens(TOKENS, &[]).await;
     let rules = json!([{"apiGroups": [""], "resources": ["configmaps"], "verbs": ["list"]}]);
     let subject = json!({"apiGroup": RBAC_GROUP, "kind": "User", "name": "system:anonymous"});
     grant(&server.client(), None, "anyone", &rules, &subject).await;
@@ -274,6 +270,7 @@ async fn an_anonymous_read_of_a_cache_ends_its_http2_connection() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+#[cfg_attr(not(apiserver), ignore = "needs kube-apiserver: see CONTRIBUTING.md")]
 async fn a_front_proxy_names_users_in_the_headers_that_the_api_server_publishes() {
     let directory = tempfile::tempdir().expect("a temporary directory");
     let proxies = Authority::new();
@@ -287,9 +284,7 @@ async fn a_front_proxy_names_users_in_the_headers_that_the_api_server_publishes(
         "--requestheader-extra-headers-prefix=X-Custom-Extra-".to_owned(),
     ];
     let flags: Vec<&str> = flags.iter().map(String::as_str).collect();
-    let Some(server) = private_with_tokens(TOKENS, &flags).await else {
-        return;
-    };
+    let server = private_with_tokens(TOKENS, &flags).await;
     let admin = server.client();
     let rules = json!([{"apiGroups": ["*"], "resources": ["*"], "verbs": ["*"]}]);
     let group = |name: &str| json!({"apiGroup": RBAC_GROUP, "kind": "Group", "name": name});

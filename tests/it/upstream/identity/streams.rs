@@ -112,10 +112,9 @@ async fn has(kubefan: &Kubefan, name: &str, expected: f64) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+#[cfg_attr(not(apiserver), ignore = "needs kube-apiserver: see CONTRIBUTING.md")]
 async fn logs_and_commands_end_when_their_user_loses_the_right() {
-    let Some(server) = private_with_tokens(TOKENS, &[]).await else {
-        return;
-    };
+    let server = private_with_tokens(TOKENS, &[]).await;
     let _node = start_node(&server, "node").await;
     run_pod(&server, "node").await;
     let kubefan = Kubefan::start(&server, &["--tls-self-signed"]).await;
@@ -152,10 +151,9 @@ async fn logs_and_commands_end_when_their_user_loses_the_right() {
 
 /// kubectl opens a WebSocket by a GET. The API server asks for the right to `create` it, too.
 #[tokio::test(flavor = "multi_thread")]
+#[cfg_attr(not(apiserver), ignore = "needs kube-apiserver: see CONTRIBUTING.md")]
 async fn a_command_over_a_websocket_ends_when_its_user_may_not_create_it_any_more() {
-    let Some(server) = private_with_tokens(TOKENS, &[]).await else {
-        return;
-    };
+    let server = private_with_tokens(TOKENS, &[]).await;
     let _node = start_node(&server, "node").await;
     run_pod(&server, "node").await;
     let kubefan = Kubefan::start(&server, &["--tls-self-signed"]).await;

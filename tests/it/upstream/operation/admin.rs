@@ -62,8 +62,9 @@ async fn without_rights(server: &ApiServer, namespace: &str) -> PathBuf {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+#[cfg_attr(not(apiserver), ignore = "needs kube-apiserver: see CONTRIBUTING.md")]
 async fn metrics_need_a_token_with_the_right_and_probes_need_none() {
-    let Some(server) = shared() else { return };
+    let server = shared();
     let namespace = server.namespace("scraped").await;
     let scraper = account(server, &namespace, "scraper", true).await;
     let stranger = account(server, &namespace, "stranger", false).await;
@@ -143,8 +144,9 @@ async fn plain_http(url: &str) -> String {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+#[cfg_attr(not(apiserver), ignore = "needs kube-apiserver: see CONTRIBUTING.md")]
 async fn an_operator_may_let_everyone_read_the_metrics() {
-    let Some(server) = shared() else { return };
+    let server = shared();
     let exposed = "--admin-insecure-expose-to-network";
     let flags = ["--tls-self-signed", "--admin-listen", "0.0.0.0:0", exposed];
     let kubefan = Kubefan::start(server, &flags).await;
@@ -158,8 +160,9 @@ async fn an_operator_may_let_everyone_read_the_metrics() {
 
 /// A scraper with a client certificate, which kubefan asks for on this listener too.
 #[tokio::test(flavor = "multi_thread")]
+#[cfg_attr(not(apiserver), ignore = "needs kube-apiserver: see CONTRIBUTING.md")]
 async fn a_client_certificate_may_have_the_right_too() {
-    let Some(server) = shared() else { return };
+    let server = shared();
     let flags = ["--tls-self-signed", "--admin-listen", "0.0.0.0:0"];
     let kubefan = Kubefan::start(server, &flags).await;
     let url = kubefan.admin_url().replace("0.0.0.0", "127.0.0.1");

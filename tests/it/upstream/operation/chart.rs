@@ -72,8 +72,9 @@ fn comparable(rendered: &str) -> BTreeMap<String, Value> {
 }
 
 #[test]
+#[cfg_attr(not(deploy_tools), ignore = "needs Helm: see CONTRIBUTING.md")]
 fn both_helms_render_every_mode_alike() {
-    let Some(tools) = Tools::find() else { return };
+    let tools = Tools::find();
     for values in modes() {
         let [four, three] = ["helm", "helm3"].map(|helm| {
             let rendered = tools.render(helm, std::slice::from_ref(&values));
@@ -88,8 +89,9 @@ fn both_helms_render_every_mode_alike() {
 
 /// The commands of the documents install into a cluster; here Helm only renders them.
 #[test]
+#[cfg_attr(not(deploy_tools), ignore = "needs Helm: see CONTRIBUTING.md")]
 fn the_documents_commands_render_the_values_that_they_set() {
-    let Some(tools) = Tools::find() else { return };
+    let tools = Tools::find();
     let commands = readme::commands_run_by(readme::CHART);
     assert!(!commands.is_empty(), "no document installs the chart");
     let folder = chart().display().to_string();
@@ -116,8 +118,9 @@ fn the_documents_commands_render_the_values_that_they_set() {
 }
 
 #[test]
+#[cfg_attr(not(deploy_tools), ignore = "needs Helm: see CONTRIBUTING.md")]
 fn the_charts_unit_tests_and_lints_pass() {
-    let Some(tools) = Tools::find() else { return };
+    let tools = Tools::find();
     let chart = chart().display().to_string();
     let ended = tools.run("helm-unittest", &["--strict", &chart]);
     let output = succeeded(&ended).unwrap_or_else(|error| panic!("{error}"));
@@ -138,12 +141,13 @@ fn the_charts_unit_tests_and_lints_pass() {
 }
 
 #[test]
+#[cfg_attr(not(deploy_tools), ignore = "needs Helm: see CONTRIBUTING.md")]
 fn the_package_has_kubefans_version() {
     let version = env!("CARGO_PKG_VERSION");
     let metadata: Value = serde_saphyr::from_str(&read(&chart().join("Chart.yaml"))).expect("YAML");
     assert_eq!(metadata["version"], version, "Chart.yaml and Cargo.toml");
     assert_eq!(metadata["appVersion"], version, "Chart.yaml and Cargo.toml");
-    let Some(tools) = Tools::find() else { return };
+    let tools = Tools::find();
     let directory = tempfile::tempdir().expect("a temporary directory");
     let into = directory.path().display().to_string();
     let chart = chart().display().to_string();
@@ -165,8 +169,9 @@ fn the_package_has_kubefans_version() {
 }
 
 #[test]
+#[cfg_attr(not(deploy_tools), ignore = "needs Helm: see CONTRIBUTING.md")]
 fn kubefan_accepts_every_rendered_configuration() {
-    let Some(tools) = Tools::find() else { return };
+    let tools = Tools::find();
     let directory = tempfile::tempdir().expect("a temporary directory");
     let path = directory.path().join("kubefan.yaml");
     for values in modes() {
@@ -207,8 +212,9 @@ fn the_schema_of_the_values_has_that_of_the_configuration() {
 }
 
 #[test]
+#[cfg_attr(not(deploy_tools), ignore = "needs Helm: see CONTRIBUTING.md")]
 fn wrong_values_are_refused_with_the_reason() {
-    let Some(tools) = Tools::find() else { return };
+    let tools = Tools::find();
     for (values, reasons) in [
         ("replicsa: 3", &["replicsa"][..]),
         (
@@ -379,9 +385,13 @@ fn write_schemas(directory: &Path, mut components: Value) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+#[cfg_attr(
+    not(all(apiserver, deploy_tools)),
+    ignore = "needs kube-apiserver and Helm: see CONTRIBUTING.md"
+)]
 async fn every_object_has_the_fields_of_the_api_servers_schema() {
-    let Some(server) = shared() else { return };
-    let Some(tools) = Tools::find() else { return };
+    let server = shared();
+    let tools = Tools::find();
     let schemas = schemas(server).await;
     let location = format!(
         "{}/{{{{.ResourceKind}}}}{{{{.KindSuffix}}}}.json",
@@ -416,9 +426,13 @@ async fn every_object_has_the_fields_of_the_api_servers_schema() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+#[cfg_attr(
+    not(all(apiserver, deploy_tools)),
+    ignore = "needs kube-apiserver and Helm: see CONTRIBUTING.md"
+)]
 async fn the_api_server_accepts_every_object() {
-    let Some(server) = shared() else { return };
-    let Some(tools) = Tools::find() else { return };
+    let server = shared();
+    let tools = Tools::find();
     let namespace = restricted_namespace(server).await;
     for values in modes() {
         let all = rendered(&tools, &values);
@@ -488,9 +502,13 @@ spec:
 "#;
 
 #[tokio::test(flavor = "multi_thread")]
+#[cfg_attr(
+    not(all(apiserver, deploy_tools)),
+    ignore = "needs kube-apiserver and Helm: see CONTRIBUTING.md"
+)]
 async fn a_chart_adds_the_sidecar_to_its_own_pod_as_the_readme_says() {
-    let Some(server) = shared() else { return };
-    let Some(tools) = Tools::find() else { return };
+    let server = shared();
+    let tools = Tools::find();
     let readme = read(&chart().join("README.md"));
     let (_, included) = readme.split_once("```yaml\n").expect("the templates");
     let (included, _) = included.split_once("```").expect("the templates' end");

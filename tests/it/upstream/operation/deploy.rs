@@ -437,8 +437,9 @@ fn probes_use_tls() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+#[cfg_attr(not(apiserver), ignore = "needs kube-apiserver: see CONTRIBUTING.md")]
 async fn the_api_server_accepts_every_manifest() {
-    let Some(server) = shared() else { return };
+    let server = shared();
     let kubectl = example(server).await;
     let dry = ["apply", "--server-side", "--dry-run=server"];
     let customised = root().join("deploy/sidecar").display().to_string();
@@ -462,8 +463,9 @@ async fn the_api_server_accepts_every_manifest() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+#[cfg_attr(not(apiserver), ignore = "needs kube-apiserver: see CONTRIBUTING.md")]
 async fn the_api_server_accepts_the_clients() {
-    let Some(server) = shared() else { return };
+    let server = shared();
     let kubectl = Kubectl::new(
         server.assets(),
         &server.kubeconfig("admin"),
@@ -502,8 +504,9 @@ fn plain_manifests() -> TempDir {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+#[cfg_attr(not(apiserver), ignore = "needs kube-apiserver: see CONTRIBUTING.md")]
 async fn the_pod_keeps_the_restricted_standard() {
-    let Some(server) = shared() else { return };
+    let server = shared();
     let _kubectl = example(server).await;
     let pods = format!("/api/v1/namespaces/{NAMESPACE}/pods?dryRun=All");
     server.client().create(&pods, &pod()).await.ok();
@@ -601,8 +604,9 @@ fn outcome(outcome: &str, reason: &str) -> BTreeSet<(String, String)> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+#[cfg_attr(not(apiserver), ignore = "needs kube-apiserver: see CONTRIBUTING.md")]
 async fn the_shipped_rights_are_sufficient_and_minimal() {
-    let Some(server) = shared() else { return };
+    let server = shared();
     let kubectl = example(server).await;
     let config = account(&kubectl, server, ACCOUNT).await;
     let kubefan = start(&config, &[flags(), vec!["-v".to_owned()]].concat()).await;
@@ -740,8 +744,9 @@ async fn changed_account(
 }
 
 #[tokio::test(flavor = "multi_thread")]
+#[cfg_attr(not(apiserver), ignore = "needs kube-apiserver: see CONTRIBUTING.md")]
 async fn the_sidecars_client_has_kubefans_identity() {
-    let Some(server) = shared() else { return };
+    let server = shared();
     let more = [("", "configmaps", "create")];
     let config = changed_account(server, "more", &more, &[]).await;
     let kubefan = start(&config, &flags()).await;
@@ -777,8 +782,9 @@ async fn outcomes_after_list(
 }
 
 #[tokio::test(flavor = "multi_thread")]
+#[cfg_attr(not(apiserver), ignore = "needs kube-apiserver: see CONTRIBUTING.md")]
 async fn without_the_discovery_rights_less_is_cached() {
-    let Some(server) = shared() else { return };
+    let server = shared();
     define_widgets(server).await;
     let widgets = [
         ("example.kubefan.io", "widgets", "list"),
@@ -833,8 +839,9 @@ async fn without_the_discovery_rights_less_is_cached() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+#[cfg_attr(not(apiserver), ignore = "needs kube-apiserver: see CONTRIBUTING.md")]
 async fn without_watch_of_a_resource_it_is_forwarded() {
-    let Some(server) = shared() else { return };
+    let server = shared();
     let config = changed_account(server, "no-watch", &[], &[("pods", "watch")]).await;
     let flags = vec!["--admin-listen".to_owned(), "127.0.0.1:0".to_owned()];
     let kubefan = start(&config, &flags).await;
@@ -845,8 +852,9 @@ async fn without_watch_of_a_resource_it_is_forwarded() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+#[cfg_attr(not(apiserver), ignore = "needs kube-apiserver: see CONTRIBUTING.md")]
 async fn without_watch_of_a_named_resource_it_is_not_ready() {
-    let Some(server) = shared() else { return };
+    let server = shared();
     let less = [("pods", "watch")];
     let config = changed_account(server, "no-watch-named", &[], &less).await;
     let kubefan = Unready::start(&config, &flags()).await;
@@ -866,8 +874,9 @@ async fn without_watch_of_a_named_resource_it_is_not_ready() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+#[cfg_attr(not(apiserver), ignore = "needs kube-apiserver: see CONTRIBUTING.md")]
 async fn without_both_discovery_rights_a_named_custom_resource_is_refused() {
-    let Some(server) = shared() else { return };
+    let server = shared();
     define_widgets(server).await;
     let less = [
         ("apiservices", "list"),

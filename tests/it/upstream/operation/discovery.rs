@@ -15,8 +15,9 @@ const SPROCKETS: &str = "/apis/test.kubefan.io/v1/namespaces/default/sprockets";
 const SOON: Duration = Duration::from_secs(60);
 
 #[tokio::test(flavor = "multi_thread")]
+#[cfg_attr(not(apiserver), ignore = "needs kube-apiserver: see CONTRIBUTING.md")]
 async fn a_new_definition_is_learnt_without_listing_all_again() {
-    let Some(server) = shared() else { return };
+    let server = shared();
     let faulty = FaultyUpstream::start(server).await;
     let (direct, client) = (&faulty.direct, faulty.kubefan.client());
     let definition = json!({
@@ -74,11 +75,12 @@ async fn a_new_definition_is_learnt_without_listing_all_again() {
 /// Creates definitions one after the other while kubefan serves them, and counts what it lists and
 /// fetches to know them.
 #[tokio::test(flavor = "multi_thread")]
+#[cfg_attr(not(apiserver), ignore = "needs kube-apiserver: see CONTRIBUTING.md")]
 async fn many_new_definitions_cost_few_lists_and_fetches() {
     const DEFINITIONS: u32 = 10;
     /// Shortest time between two fetches of discovery, in milliseconds.
     const SPACING: u128 = 300;
-    let Some(server) = shared() else { return };
+    let server = shared();
     let faulty = FaultyUpstream::start(server).await;
     let (direct, client) = (&faulty.direct, faulty.kubefan.client());
     let schema = json!({

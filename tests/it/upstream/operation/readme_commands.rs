@@ -1,8 +1,7 @@
 //! Runs the commands of README.md and `docs` that need a cluster, in their order, with a shell.
 //!
 //! Only the environment is prepared: a home directory with a kubeconfig, a `PATH` with `kubefan`
-//! and kubectl, and free ports. The test builds the release binary, which takes minutes, so it runs
-//! only in CI.
+//! and kubectl, and free ports. One of the commands builds the release binary, which takes minutes.
 
 use std::io::{BufRead, BufReader};
 use std::os::unix::fs::symlink;
@@ -23,11 +22,9 @@ use crate::support::programs::process::Process;
 const START: Duration = Duration::from_secs(20 * 60);
 
 #[tokio::test(flavor = "multi_thread")]
+#[cfg_attr(not(apiserver), ignore = "needs kube-apiserver: see CONTRIBUTING.md")]
 async fn readme_is_followed() {
-    if env::var_os("KUBEFAN_REQUIRE_UPSTREAM").is_none() {
-        return;
-    }
-    let Some(server) = shared() else { return };
+    let server = shared();
     let pod = json!({
         "metadata": { "name": "readme" },
         "spec": { "containers": [{ "name": "main", "image": "example.com/none" }] },

@@ -25,8 +25,9 @@ async fn status(client: &Client, path: &str, pairs: &[(&str, &str)]) -> u16 {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+#[cfg_attr(not(apiserver), ignore = "needs kube-apiserver: see CONTRIBUTING.md")]
 async fn a_web_page_gets_nothing() {
-    let Some(server) = shared() else { return };
+    let server = shared();
     let kubefan = Kubefan::start(server, &[]).await;
     let client = kubefan.client();
     let host = kubefan
@@ -98,8 +99,9 @@ async fn a_web_page_gets_nothing() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+#[cfg_attr(not(apiserver), ignore = "needs kube-apiserver: see CONTRIBUTING.md")]
 async fn a_proxied_page_has_no_rights() {
-    let Some(server) = shared() else { return };
+    let server = shared();
     let kubefan = Kubefan::start(server, &[]).await;
     let client = kubefan.client();
     let policy = async |path: &str| {
@@ -122,8 +124,9 @@ async fn a_proxied_page_has_no_rights() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+#[cfg_attr(not(apiserver), ignore = "needs kube-apiserver: see CONTRIBUTING.md")]
 async fn a_connection_header_restricts_no_caller_less() {
-    let Some(server) = shared() else { return };
+    let server = shared();
     let kubefan = Kubefan::start(server, &[]).await;
     let client = kubefan.client();
     let admin = format!("Bearer {ADMIN}");
@@ -150,8 +153,9 @@ async fn a_connection_header_restricts_no_caller_less() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+#[cfg_attr(not(apiserver), ignore = "needs kube-apiserver: see CONTRIBUTING.md")]
 async fn callers_credentials_are_checked_by_the_api_server() {
-    let Some(server) = shared() else { return };
+    let server = shared();
     let namespace = server.namespace("security").await;
     server
         .allow_reader(&namespace, &["get", "list", "watch"], &["configmaps"])
@@ -206,8 +210,9 @@ async fn callers_credentials_are_checked_by_the_api_server() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+#[cfg_attr(not(apiserver), ignore = "needs kube-apiserver: see CONTRIBUTING.md")]
 async fn a_websocket_protocol_token_is_a_credential_too() {
-    let Some(server) = shared() else { return };
+    let server = shared();
     let kubefan = Kubefan::start_with(&server.kubeconfig("certificate"), &[]).await;
     // Browsers cannot set Authorization on a WebSocket, so they send the token as a subprotocol;
     // this token is "garbage" in base64url.

@@ -18,10 +18,9 @@ use crate::support::programs::kubefan::Kubefan;
 const LIMIT: Duration = Duration::from_secs(20);
 
 #[tokio::test(flavor = "multi_thread")]
+#[cfg_attr(not(apiserver), ignore = "needs kube-apiserver: see CONTRIBUTING.md")]
 async fn kubectl_works_when_the_api_server_starts_after_kubefan() {
-    let Some(server) = private().await else {
-        return;
-    };
+    let server = private().await;
     let namespace = server.namespace("start").await;
     let path = format!("/api/v1/namespaces/{namespace}/configmaps");
     let object = json!({ "metadata": { "name": "from-before" } });
@@ -61,10 +60,9 @@ async fn kubectl_works_when_the_api_server_starts_after_kubefan() {
 
 /// A client that has connected, with its certificate, before the authorities were known.
 #[tokio::test(flavor = "multi_thread")]
+#[cfg_attr(not(apiserver), ignore = "needs kube-apiserver: see CONTRIBUTING.md")]
 async fn a_certificate_on_a_connection_from_before_the_start_is_judged_after_it() {
-    let Some(server) = private().await else {
-        return;
-    };
+    let server = private().await;
     server.stop();
     let kubeconfig = server.kubeconfig("admin");
     let flags = ["--tls-self-signed", "--auth", "delegated"];
@@ -91,10 +89,9 @@ async fn a_certificate_on_a_connection_from_before_the_start_is_judged_after_it(
 
 /// The credentials are wrong at first, and corrected in the kubeconfig while kubefan waits.
 #[tokio::test(flavor = "multi_thread")]
+#[cfg_attr(not(apiserver), ignore = "needs kube-apiserver: see CONTRIBUTING.md")]
 async fn refused_credentials_are_waited_for() {
-    let Some(server) = private().await else {
-        return;
-    };
+    let server = private().await;
     let folder = tempfile::tempdir().expect("a folder");
     let kubeconfig = folder.path().join("kubeconfig");
     let text = fs::read_to_string(server.kubeconfig("admin")).expect("a kubeconfig");

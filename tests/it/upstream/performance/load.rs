@@ -7,8 +7,9 @@ use crate::support::programs::kubefan::Kubefan;
 const COMMON: [&str; 6] = ["--watchers", "40", "--duration", "2s", "--rate", "30"];
 
 #[tokio::test(flavor = "multi_thread")]
+#[cfg_attr(not(apiserver), ignore = "needs kube-apiserver: see CONTRIBUTING.md")]
 async fn the_api_server_loses_nothing_in_any_form() {
-    let Some(server) = shared() else { return };
+    let server = shared();
     let config = server.kubeconfig("admin").display().to_string();
     let forms: [(&[&str], u64); 5] = [
         (&["--http", "1"], 40 * 60),
@@ -79,8 +80,9 @@ async fn the_api_server_loses_nothing_in_any_form() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+#[cfg_attr(not(apiserver), ignore = "needs kube-apiserver: see CONTRIBUTING.md")]
 async fn kubefan_is_compared_with_the_api_server() {
-    let Some(server) = shared() else { return };
+    let server = shared();
     let kubefan = Kubefan::start(server, &[]).await;
     let config = server.kubeconfig("admin").display().to_string();
     let places = ["--server", kubefan.url(), "--write-kubeconfig", &config];

@@ -78,15 +78,15 @@ pub(super) struct Setting {
 }
 
 impl Setting {
-    pub(super) async fn start() -> Option<Self> {
-        let server = private_with(&FLAGS).await?;
+    pub(super) async fn start() -> Self {
+        let server = private_with(&FLAGS).await;
         let kubefan = Kubefan::start(&server, &[]).await;
-        Some(Self {
+        Self {
             direct: server.client(),
             through: kubefan.client(),
             kubefan,
             server,
-        })
+        }
     }
 
     async fn path(&self, resource: &str) -> String {
@@ -193,9 +193,7 @@ fn row(what: &str, writes: Writes, [mut direct, mut through]: [Vec<f64>; 2]) {
 #[tokio::test(flavor = "multi_thread")]
 #[ignore = "a measurement"]
 async fn measure_latency_of_consistent_reads() {
-    let Some(setting) = Setting::start().await else {
-        return;
-    };
+    let setting = Setting::start().await;
     let reads: usize = environment("KUBEFAN_READS", 200);
     let mut measured = Vec::new();
     for (count, rounds) in [(1, reads), (100, reads), (many(), reads.div_ceil(4))] {
@@ -228,9 +226,7 @@ async fn measure_latency_of_consistent_reads() {
 #[tokio::test(flavor = "multi_thread")]
 #[ignore = "a measurement"]
 async fn measure_processor_time_of_consistent_reads() {
-    let Some(setting) = Setting::start().await else {
-        return;
-    };
+    let setting = Setting::start().await;
     let readers = environment("KUBEFAN_READERS", 100);
     let path = setting.pods(many()).await;
     let mut each = Vec::new();
@@ -266,9 +262,7 @@ async fn measure_processor_time_of_consistent_reads() {
 #[tokio::test(flavor = "multi_thread")]
 #[ignore = "a measurement"]
 async fn measure_what_consistent_reads_cost_upstream() {
-    let Some(setting) = Setting::start().await else {
-        return;
-    };
+    let setting = Setting::start().await;
     let path = setting.pods(many()).await;
     let h2 = Client::http2(setting.kubefan.url(), Connector::plain());
 
@@ -334,9 +328,7 @@ async fn open_watch_list(client: &Client, path: &str) -> f64 {
 #[tokio::test(flavor = "multi_thread")]
 #[ignore = "a measurement"]
 async fn measure_watch_lists_opened_one_after_another() {
-    let Some(setting) = Setting::start().await else {
-        return;
-    };
+    let setting = Setting::start().await;
     let clients: usize = environment("KUBEFAN_CLIENTS", 1);
     let path = setting.pods(20).await;
     println!("| pods change | others change | way | p50 | p90 | longest |");
@@ -401,9 +393,7 @@ const STARTING: [&str; 28] = [
 #[tokio::test(flavor = "multi_thread")]
 #[ignore = "a measurement"]
 async fn measure_what_two_starting_clients_cost_upstream() {
-    let Some(setting) = Setting::start().await else {
-        return;
-    };
+    let setting = Setting::start().await;
     let requests = async || {
         let mut sums = [0.0; 2];
         for path in STARTING {
@@ -443,9 +433,7 @@ async fn measure_what_two_starting_clients_cost_upstream() {
 #[tokio::test(flavor = "multi_thread")]
 #[ignore = "a measurement"]
 async fn measure_reading_own_writes() {
-    let Some(setting) = Setting::start().await else {
-        return;
-    };
+    let setting = Setting::start().await;
     let rounds: u32 = environment("KUBEFAN_ROUNDS", 2_000);
     let path = setting.path("configmaps").await;
     setting
@@ -510,9 +498,7 @@ async fn measure_reading_own_writes() {
 #[tokio::test(flavor = "multi_thread")]
 #[ignore = "a measurement"]
 async fn measure_watch_lists_with_gzip() {
-    let Some(setting) = Setting::start().await else {
-        return;
-    };
+    let setting = Setting::start().await;
     let clients: usize = environment("KUBEFAN_CLIENTS", 200);
     let writes: usize = environment("KUBEFAN_WRITES", 200);
     let path = setting.pods(many()).await;

@@ -274,9 +274,7 @@ async fn run(
 #[ignore = "a measurement"]
 async fn measure_node_agents() {
     let agents = setting("KUBEFAN_AGENTS", 2_000);
-    let Some(server) = private_with(&FLAGS).await else {
-        return;
-    };
+    let server = private_with(&FLAGS).await;
     let namespace = objects(&server, agents).await;
     println!(
         "{agents} agents with {} watches each, {} pods, {SERVICES} services, endpoint slices and \

@@ -387,9 +387,7 @@ async fn alone(directory: &TempDir) {
 #[tokio::test(flavor = "multi_thread")]
 #[ignore = "a measurement"]
 async fn measure_side_by_side() {
-    let Some(server) = private().await else {
-        return;
-    };
+    let server = private().await;
     let directory = tempfile::tempdir().expect("a temporary directory");
     same(&server, &directory).await;
     drop(server);

@@ -68,9 +68,7 @@ fn print_ratios(what: &str, costs: &[Cost]) {
 #[tokio::test(flavor = "multi_thread")]
 #[ignore = "a measurement"]
 async fn measure_tables() {
-    let Some(setting) = Setting::start().await else {
-        return;
-    };
+    let setting = Setting::start().await;
     let reads = environment("KUBEFAN_READS", 20);
     setting.pods(many()).await;
     let path = "/api/v1/pods";

@@ -26,8 +26,9 @@ async fn write(client: &Client, path: &str, count: u32) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+#[cfg_attr(not(apiserver), ignore = "needs kube-apiserver: see CONTRIBUTING.md")]
 async fn a_version_that_comes_in_time_is_waited_for() {
-    let Some(server) = shared() else { return };
+    let server = shared();
     let kubefan = Kubefan::start(server, &[]).await;
     let (direct, through) = (server.client(), kubefan.client());
     for format in [Format::Json, Format::Protobuf] {
@@ -66,10 +67,9 @@ async fn a_version_that_comes_in_time_is_waited_for() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+#[cfg_attr(not(apiserver), ignore = "needs kube-apiserver: see CONTRIBUTING.md")]
 async fn a_deadline_holds_when_the_upstream_does_not_answer() {
-    let Some(server) = private().await else {
-        return;
-    };
+    let server = private().await;
     let kubefan = Kubefan::start(&server, &["--resource", "configmaps"]).await;
     let through = kubefan.client();
     server.stop_etcd();

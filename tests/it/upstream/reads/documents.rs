@@ -128,10 +128,9 @@ async fn outage_is_noticed(client: &Client) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+#[cfg_attr(not(apiserver), ignore = "needs kube-apiserver: see CONTRIBUTING.md")]
 async fn documents_are_confirmed_by_the_api_server() {
-    let Some(server) = private().await else {
-        return;
-    };
+    let server = private().await;
     let kubefan = Kubefan::start(&server, &[]).await;
     let (direct, client) = (server.client(), kubefan.client());
     for (path, accept, has_etag) in DOCUMENTS {
@@ -168,10 +167,9 @@ async fn documents_are_confirmed_by_the_api_server() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+#[cfg_attr(not(apiserver), ignore = "needs kube-apiserver: see CONTRIBUTING.md")]
 async fn kubectl_starts_while_the_api_server_is_away() {
-    let Some(server) = private().await else {
-        return;
-    };
+    let server = private().await;
     let kubefan = Kubefan::start(&server, &["--freshness", "any"]).await;
     let pod = json!({
         "metadata": { "name": "web" },
@@ -255,10 +253,9 @@ async fn kubectl_starts_while_the_api_server_is_away() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+#[cfg_attr(not(apiserver), ignore = "needs kube-apiserver: see CONTRIBUTING.md")]
 async fn authenticated_callers_use_kubectl_while_the_api_server_is_away() {
-    let Some(server) = private().await else {
-        return;
-    };
+    let server = private().await;
     // Before kubefan starts: it does not rely on decisions that are as old as a change of rights.
     let verbs = ["get", "list", "watch", "create", "delete"];
     server.allow_reader("default", &verbs, &["pods"]).await;
@@ -339,8 +336,9 @@ async fn behind(proxy: &ScriptedProxy, directory: &TempDir) -> Kubefan {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+#[cfg_attr(not(apiserver), ignore = "needs kube-apiserver: see CONTRIBUTING.md")]
 async fn concurrent_requests_for_a_document_share_those_to_the_api_server() {
-    let Some(server) = shared() else { return };
+    let server = shared();
     let releases = [(); IN_FLIGHT].map(|()| Arc::new(Notify::new()));
     let to_hold = Arc::new(Mutex::new(Vec::new()));
     let held = Arc::clone(&to_hold);
@@ -408,10 +406,9 @@ async fn concurrent_requests_for_a_document_share_those_to_the_api_server() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+#[cfg_attr(not(apiserver), ignore = "needs kube-apiserver: see CONTRIBUTING.md")]
 async fn schemas_are_fetched_in_the_format_that_clients_read() {
-    let Some(server) = private().await else {
-        return;
-    };
+    let server = private().await;
     let proxy = ScriptedProxy::start(server.client(), forward_all).await;
     let directory = tempfile::tempdir().expect("a temporary directory");
     let kubefan = behind(&proxy, &directory).await;

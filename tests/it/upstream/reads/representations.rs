@@ -22,8 +22,9 @@ const METADATA: [&str; 3] = [
 ];
 
 #[tokio::test(flavor = "multi_thread")]
+#[cfg_attr(not(apiserver), ignore = "needs kube-apiserver: see CONTRIBUTING.md")]
 async fn metadata_and_indented_json_come_from_the_cache() {
-    let Some(server) = shared() else { return };
+    let server = shared();
     define_widgets(server).await;
     let kubefan = Kubefan::start(server, &[]).await;
     let client = kubefan.client();
@@ -65,11 +66,10 @@ async fn metadata_and_indented_json_come_from_the_cache() {
 
 /// An API server with the feature gate for CBOR ends the initial events with a bookmark, too.
 #[tokio::test(flavor = "multi_thread")]
+#[cfg_attr(not(apiserver), ignore = "needs kube-apiserver: see CONTRIBUTING.md")]
 async fn a_watch_list_in_cbor_is_the_api_servers() {
     let flags = ["--feature-gates=CBORServingAndStorage=true"];
-    let Some(server) = private_with(&flags).await else {
-        return;
-    };
+    let server = private_with(&flags).await;
     let kubefan = Kubefan::start(&server, &[]).await;
     let (direct, through) = (server.client(), kubefan.client());
     let cbor =

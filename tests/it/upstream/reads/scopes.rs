@@ -65,8 +65,9 @@ fn pod(name: &str, node: &str) -> serde_json::Value {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+#[cfg_attr(not(apiserver), ignore = "needs kube-apiserver: see CONTRIBUTING.md")]
 async fn a_node_caches_its_pods_and_forwards_reads_of_others() {
-    let Some(server) = shared() else { return };
+    let server = shared();
     let direct = server.client();
     let namespace = server.namespace("node-scope").await;
     let pods = format!("/api/v1/namespaces/{namespace}/pods");
@@ -161,8 +162,9 @@ async fn a_node_caches_its_pods_and_forwards_reads_of_others() {
 
 /// The reader may read only config maps of one namespace, so nothing else is asked of the API server.
 #[tokio::test(flavor = "multi_thread")]
+#[cfg_attr(not(apiserver), ignore = "needs kube-apiserver: see CONTRIBUTING.md")]
 async fn watches_of_a_scope_get_what_enters_and_leaves_it_as_directly() {
-    let Some(server) = shared() else { return };
+    let server = shared();
     let direct = server.client();
     let namespace = server.namespace("label-scope").await;
     let other = server.namespace("label-scope").await;

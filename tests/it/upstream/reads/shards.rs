@@ -51,8 +51,9 @@ async fn send(client: &Client, method: Method, path: &str, headers: &[(&str, &st
 }
 
 #[tokio::test(flavor = "multi_thread")]
+#[cfg_attr(not(apiserver), ignore = "needs kube-apiserver: see CONTRIBUTING.md")]
 async fn four_shards_have_each_object_once() {
-    let Some(server) = shared() else { return };
+    let server = shared();
     let namespace = server.namespace("shards").await;
     let path = format!("/api/v1/namespaces/{namespace}/configmaps");
     let kubefan = Kubefan::start(server, &[SERVE]).await;
@@ -100,8 +101,9 @@ async fn four_shards_have_each_object_once() {
 
 /// What no cache can answer is refused, and only refusals of the API server are relayed.
 #[tokio::test(flavor = "multi_thread")]
+#[cfg_attr(not(apiserver), ignore = "needs kube-apiserver: see CONTRIBUTING.md")]
 async fn no_answer_has_the_objects_of_other_shards() {
-    let Some(server) = shared() else { return };
+    let server = shared();
     let namespace = server.namespace("unserved-shards").await;
     let path = format!("/api/v1/namespaces/{namespace}/configmaps");
     let kubefan = Kubefan::start(server, &[SERVE]).await;
@@ -193,8 +195,9 @@ async fn no_answer_has_the_objects_of_other_shards() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+#[cfg_attr(not(apiserver), ignore = "needs kube-apiserver: see CONTRIBUTING.md")]
 async fn a_caller_without_the_right_gets_the_403_of_the_api_server() {
-    let Some(server) = shared() else { return };
+    let server = shared();
     let namespace = server.namespace("forbidden-shards").await;
     let flags = ["--tls-self-signed", SERVE];
     let kubefan = Kubefan::start(server, &flags).await;

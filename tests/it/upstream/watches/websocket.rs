@@ -162,8 +162,9 @@ async fn setting(server: &ApiServer, flags: &[&str]) -> Setting {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+#[cfg_attr(not(apiserver), ignore = "needs kube-apiserver: see CONTRIBUTING.md")]
 async fn handshakes_and_messages_are_alike() {
-    let Some(server) = shared() else { return };
+    let server = shared();
     let setting = setting(server, &[]).await;
     define_widgets(server).await;
     let watch = "watch=true&timeoutSeconds=2";
@@ -273,10 +274,9 @@ const REPRESENTATIONS: [Changes; 6] = [
 /// The API server is this test's own, because a write to any resource changes the version of the
 /// bookmark at the end of the initial events.
 #[tokio::test(flavor = "multi_thread")]
+#[cfg_attr(not(apiserver), ignore = "needs kube-apiserver: see CONTRIBUTING.md")]
 async fn watch_lists_and_tables_are_alike() {
-    let Some(server) = private().await else {
-        return;
-    };
+    let server = private().await;
     let setting = setting(&server, &[]).await;
     let (direct, through) = (server.client(), setting.kubefan.client());
     let table = HeaderMap::from_iter([(ACCEPT, HeaderValue::from_static(TABLE))]);
@@ -333,8 +333,9 @@ async fn watch_lists_and_tables_are_alike() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+#[cfg_attr(not(apiserver), ignore = "needs kube-apiserver: see CONTRIBUTING.md")]
 async fn client_messages_are_ignored_except_pings_and_close() {
-    let Some(server) = shared() else { return };
+    let server = shared();
     let setting = setting(server, &[]).await;
     let path = format!(
         "{}?watch=true&resourceVersion=0&fieldSelector=metadata.name%3Dnone",
@@ -356,8 +357,9 @@ async fn client_messages_are_ignored_except_pings_and_close() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+#[cfg_attr(not(apiserver), ignore = "needs kube-apiserver: see CONTRIBUTING.md")]
 async fn a_watch_ends_with_its_client_and_with_kubefan() {
-    let Some(server) = shared() else { return };
+    let server = shared();
     let mut setting = setting(server, &["--shutdown-grace-period", "5s"]).await;
     let path = format!(
         "{}?watch=true&resourceVersion=0&fieldSelector=metadata.name%3Dnone",
@@ -391,8 +393,9 @@ async fn a_watch_ends_with_its_client_and_with_kubefan() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+#[cfg_attr(not(apiserver), ignore = "needs kube-apiserver: see CONTRIBUTING.md")]
 async fn http2_has_no_websockets() {
-    let Some(server) = shared() else { return };
+    let server = shared();
     let setting = setting(server, &[]).await;
     // WebSockets over HTTP/2 need extended CONNECT, which kubefan does not offer.
     let http2 = Client::http2(setting.kubefan.url(), Connector::plain());

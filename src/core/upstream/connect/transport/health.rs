@@ -64,7 +64,7 @@ impl Pings {
     }
 
     /// How long the connection of a server that answers pings is never silent.
-    pub(super) fn longest_silence(self) -> Duration {
+    pub(in crate::upstream::connect) fn longest_silence(self) -> Duration {
         self.interval.max(self.timeout)
     }
 }

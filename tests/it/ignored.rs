@@ -1,0 +1,198 @@
+//! Checks that the tests that need programs of others are ignored in a build without these programs.
+//!
+//! Such a test has an attribute that depends on `apiserver` or `deploy_tools`, which build.rs sets. The
+//! check searches the sources as text.
+
+use crate::repository::{read, root, rust_files};
+
+/// The tests in `tests/it/upstream` that need no program of others: the file, and their names.
+const NEED_NOTHING: &[(&str, &[&str])] = &[
+    ("clients/kubectl.rs", &["a_line_of_the_list_is_parsed"]),
+    (
+        "differential/allowed.rs",
+        &[
+            "only_allowed_differences_are_masked_in_bodies",
+            "only_allowed_differences_are_masked_in_headers",
+        ],
+    ),
+    (
+        "differential/answerers.rs",
+        &["the_log_names_each_answerer"],
+    ),
+    (
+        "differential/older.rs",
+        &["each_difference_leaves_out_a_few_rows"],
+    ),
+    ("differential/table.rs", &["a_row_is_parsed"]),
+    (
+        "library_controller.rs",
+        &["the_config_map_example_refuses_unknown_arguments"],
+    ),
+    (
+        "operation/bad_input.rs",
+        &[
+            "an_invalid_command_line_is_a_usage_error",
+            "an_unusable_kubeconfig_is_reported",
+        ],
+    ),
+    (
+        "operation/chart.rs",
+        &[
+            "the_schema_of_the_values_has_that_of_the_configuration",
+            "every_value_is_in_the_readme",
+        ],
+    ),
+    (
+        "operation/deploy.rs",
+        &[
+            "the_image_is_pinned_and_runs_unprivileged",
+            "shipped_binaries_are_built_like_measured_ones",
+            "the_image_copies_whole_packages",
+            "sources_include_only_what_the_image_copies",
+            "the_assembled_image_is_that_of_the_dockerfile",
+            "every_build_of_the_image_has_the_same_features",
+            "the_unit_starts_kubefan_with_its_credential",
+            "systemd_accepts_the_unit",
+            "the_sidecar_caches_what_the_client_reads_and_has_no_other_right",
+            "probes_use_tls",
+            "the_readme_names_every_file_and_no_other",
+        ],
+    ),
+    (
+        "operation/reload.rs",
+        &["a_sighup_during_the_start_does_not_end_kubefan"],
+    ),
+    ("sim_alike/wording.rs", &["only_names_are_normalised"]),
+];
+
+/// What a test calls that starts the programs, and the cfg on which its attribute must depend.
+const CALLS: &[(&str, &str)] = &[
+    ("= shared()", "apiserver"),
+    ("= private()", "apiserver"),
+    ("= private_with(", "apiserver"),
+    ("= private_with_tokens(", "apiserver"),
+    ("= Assets::find()", "apiserver"),
+    ("= Tools::find()", "deploy_tools"),
+];
+
+struct Test<'a> {
+    name: &'a str,
+    attributes: &'a str,
+    body: &'a str,
+}
+
+impl Test<'_> {
+    fn is_ignored(&self, cfg: &str) -> bool {
+        self.attributes.contains("#[ignore") || self.attributes.contains(cfg)
+    }
+}
+
+#[test]
+fn tests_that_need_other_programs_are_ignored_without_them() {
+    let folder = root().join("tests/it");
+    let mut faults = Vec::new();
+    let mut unseen: Vec<_> = NEED_NOTHING.iter().map(|(file, _)| *file).collect();
+    for file in rust_files(&folder) {
+        let name = file.strip_prefix(&folder).unwrap().to_str().unwrap();
+        if name != "ignored.rs" {
+            faults.extend(faults_in(name, &read(&file)));
+        }
+        unseen.retain(|listed| name.strip_prefix("upstream/") != Some(*listed));
+    }
+    assert!(faults.is_empty(), "\n{}\n", faults.join("\n"));
+    assert!(unseen.is_empty(), "there is no {unseen:?}");
+}
+
+/// What is wrong in one file; `name` is its path below `tests/it`.
+fn faults_in(name: &str, text: &str) -> Vec<String> {
+    let tests = tests_in(text);
+    let below = name.strip_prefix("upstream/");
+    let listed = NEED_NOTHING.iter().find(|(file, _)| below == Some(*file));
+    let listed = listed.map_or(&[][..], |(_, names)| names);
+    let mut faults = Vec::new();
+    for test in &tests {
+        let is_ignored = test.attributes.contains("ignore");
+        let needs_nothing = listed.contains(&test.name);
+        if below.is_some() && !is_ignored && !needs_nothing {
+            faults.push(format!("{}: is not ignored without apiserver", test.name));
+        }
+        if is_ignored && needs_nothing {
+            faults.push(format!("{}: is listed in NEED_NOTHING", test.name));
+        }
+        for (call, cfg) in CALLS {
+            if test.body.contains(call) && !test.is_ignored(cfg) {
+                faults.push(format!("{}: is not ignored without {cfg}", test.name));
+            }
+        }
+    }
+    let missing = listed
+        .iter()
+        .filter(|listed| tests.iter().all(|test| test.name != **listed));
+    faults.extend(missing.map(|name| format!("{name}: there is no such test")));
+    faults.dedup();
+    let faults = faults.iter();
+    faults.map(|fault| format!("{name}: {fault}")).collect()
+}
+
+fn tests_in(text: &str) -> Vec<Test<'_>> {
+    let marks = ["#[test]", "#[tokio::test"];
+    let starts = marks.iter().flat_map(|mark| text.match_indices(mark));
+    starts
+        .map(|(start, _)| {
+            let indentation = text[..start]
+                .chars()
+                .rev()
+                .take_while(|c| *c == ' ')
+                .count();
+            let end_of_body = format!("\n{}}}", " ".repeat(indentation));
+            let rest = &text[start..];
+            let (attributes, function) = rest.split_once("fn ").expect("a function");
+            let (name, body) = function.split_once('(').expect("parameters");
+            Test {
+                name,
+                attributes,
+                body: body.split(&end_of_body).next().unwrap(),
+            }
+        })
+        .collect()
+}
+
+#[test]
+fn planted_faults_are_found() {
+    let test = |attribute: &str, body: &str| {
+        format!("#[tokio::test]\n{attribute}\nasync fn a() {{\n    {body}\n}}\nfn b() {{}}\n")
+    };
+    let apiserver = "#[cfg_attr(not(apiserver), ignore = \"reason\")]";
+    let deploy_tools = "#[cfg_attr(not(deploy_tools), ignore = \"reason\")]";
+    let by_hand = "#[ignore = \"by hand\"]";
+    let table = [
+        ("upstream/a.rs", "", "start();", Some("apiserver")),
+        ("upstream/a.rs", apiserver, "start();", None),
+        ("upstream/a.rs", by_hand, "let server = shared();", None),
+        (
+            "upstream/a.rs",
+            deploy_tools,
+            "let server = private().await;",
+            Some("apiserver"),
+        ),
+        (
+            "upstream/a.rs",
+            apiserver,
+            "let tools = Tools::find();",
+            Some("deploy_tools"),
+        ),
+        ("a.rs", "", "start();", None),
+        ("a.rs", "", "let server = shared();", Some("apiserver")),
+    ];
+    for (name, attribute, body, missing) in table {
+        let fault = missing.map(|cfg| format!("{name}: a: is not ignored without {cfg}"));
+        let expected: Vec<_> = fault.into_iter().collect();
+        assert_eq!(faults_in(name, &test(attribute, body)), expected, "{body}");
+    }
+    let name = "upstream/differential/table.rs";
+    let listed = test(apiserver, "start();").replace("fn a(", "fn a_row_is_parsed(");
+    let fault = "a_row_is_parsed: is listed in NEED_NOTHING";
+    assert_eq!(faults_in(name, &listed), [format!("{name}: {fault}")]);
+    let fault = "a_row_is_parsed: there is no such test";
+    assert_eq!(faults_in(name, ""), [format!("{name}: {fault}")]);
+}
