@@ -70,12 +70,12 @@ const FORBIDDEN: &[(&str, &str)] = &[
     ("proxy/server/request/", "::decide"),
     ("proxy/server/decide", "::acquire"),
     ("proxy/server/decide", "::deliver"),
-    ("proxy/server/acquire", "::prove"),
-    ("proxy/server/prove", "::read::"),
-    ("proxy/server/read/", "::forward"),
+    ("proxy/server/cached/acquire", "::prove"),
+    ("proxy/server/cached/prove", "::read::"),
+    ("proxy/server/cached/read/", "::forward"),
     ("proxy/server/deliver/", "::read::"),
     ("proxy/server/deliver/", "::forward"),
-    ("proxy/server/forward/", "::read::"),
+    ("proxy/server/upstream/forward/", "::read::"),
 ];
 
 /// The longest file in lines, without its tests.

@@ -2,9 +2,9 @@
 
 use clap::Command;
 
-use super::cached_resource::CachedResource;
 use super::settings::Settings;
-use super::units::{ByteSize, Period};
+use super::values::cached_resource::CachedResource;
+use super::values::units::{ByteSize, Period};
 use super::{GlobalArgs, ServeArgs};
 
 /// A setting, with its key in the file and its flag.

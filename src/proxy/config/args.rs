@@ -11,9 +11,9 @@ use clap::{ArgAction, ArgMatches, Args as ClapArgs, ValueEnum};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::freshness_rule::FreshnessRule;
-use super::network::Network;
-use super::units::{parse_bytes, parse_count, parse_duration, parse_number};
+use super::values::freshness_rule::FreshnessRule;
+use super::values::network::Network;
+use super::values::units::{parse_bytes, parse_count, parse_duration, parse_number};
 
 /// Flags that every subcommand has.
 #[derive(Clone, Debug, ClapArgs)]

@@ -13,10 +13,10 @@ use kubefan_core::upstream::ClientConfig;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::cached_resource::CachedResource;
-use super::freshness_rule::FreshnessRule;
-use super::network::Network;
-use super::units::{ByteSize, Period};
+use super::values::cached_resource::CachedResource;
+use super::values::freshness_rule::FreshnessRule;
+use super::values::network::Network;
+use super::values::units::{ByteSize, Period};
 use super::{AuthMode, LogFormat, ShardSelectorMode};
 use crate::{identity, ledger, net, server};
 

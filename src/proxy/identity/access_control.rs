@@ -13,27 +13,26 @@ use prometheus::IntCounter;
 use rustls::DistinguishedName;
 use tokio::time::Instant;
 
-use super::authenticator::{Authenticator, Owner};
-use super::authorities::{AuthorityFiles, SourceError};
-use super::authorizer::Authorizer;
-use super::caller::{Credential, KnownUser};
-use super::claims::Claims;
-use super::deleted_objects::DeletedObjects;
-use super::deletions::Deletions;
-use super::failed_attempts::Source;
+use super::asking::failed_attempts::Source;
+use super::asking::queue::Busy;
+use super::asking::reviews::{Judgement, Reviewer};
+use super::callers::caller::{Credential, KnownUser};
+use super::callers::claims;
+use super::callers::claims::Claims;
+use super::callers::unaccepted::{UnacceptedPermit, UnacceptedRequests};
+use super::certificates::authorities;
+use super::certificates::authorities::{AuthorityFiles, SourceError};
 use super::metrics::Metrics;
 use super::open_watches::{OpenWatch, OpenWatches, Recent};
 use super::proofs::Proofs;
-use super::queue::Busy;
 use super::rbac::{RecentChanges, RoleWatch};
 use super::repeated_reviews::RepeatedReviews;
-use super::reviews::{Judgement, Reviewer};
-use super::token::{Authorization, Token};
-use super::unaccepted::{UnacceptedPermit, UnacceptedRequests};
-use super::{
-    Attributes, Bearer, Caller, Config, KnownCaller, Mode, User, Verdict, authorities, claims,
-    open_watches,
-};
+use super::rights::authorizer::Authorizer;
+use super::tokens::authenticator::{Authenticator, Owner};
+use super::tokens::deleted_objects::DeletedObjects;
+use super::tokens::deletions::Deletions;
+use super::tokens::token::{Authorization, Token};
+use super::{Attributes, Bearer, Caller, Config, KnownCaller, Mode, User, Verdict, open_watches};
 use crate::net::{Abort, ClientConnection, Peer};
 
 /// Finds out the user of a caller, and what it may read. Clones are cheap and share what is

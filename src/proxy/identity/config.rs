@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use kubefan_core::concurrency::Asker;
 
-use super::queue::{AskQueue, QueueMetrics};
+use super::asking::queue::{AskQueue, QueueMetrics};
 
 /// How many questions may wait or be in flight for each one that may be in flight. An asker waits for
 /// ten seconds at most, so more would only wait in vain unless answers come within 150 ms.

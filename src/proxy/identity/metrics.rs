@@ -5,8 +5,8 @@ use std::time::Duration;
 use kubefan_core::telemetry::{Registry, SECONDS_BUCKETS};
 use prometheus::{HistogramVec, IntCounter, IntCounterVec};
 
-use super::queue::QueueMetrics;
-use super::unaccepted::UnacceptedMetrics;
+use super::asking::queue::QueueMetrics;
+use super::callers::unaccepted::UnacceptedMetrics;
 
 /// Metrics of [`AccessControl`](super::AccessControl). Clones share them.
 #[derive(Clone)]

@@ -10,12 +10,13 @@ use parking_lot::Mutex;
 use rustls::pki_types::UnixTime;
 
 use super::User;
-use super::authorities::Authorities;
-use super::caller::{Credential, KnownCaller, Proof};
-use super::certificates::CertificateError;
-use super::front_proxy::FrontProxyError;
+use super::callers::caller::{Credential, KnownCaller};
+use super::certificates::authorities::Authorities;
+use super::certificates::front_proxy::FrontProxyError;
+use super::certificates::proof::Proof;
+use super::certificates::users::CertificateError;
 use super::open_watches::OpenWatches;
-use super::token::Authorization;
+use super::tokens::token::Authorization;
 use crate::net::{CertificateChain, ClientConnection};
 
 /// Decides by the current authorities which certificates prove a user.
@@ -38,7 +39,7 @@ impl Proofs {
         };
         let current = self.current.load();
         Arc::ptr_eq(&current, &proof.authorities)
-            || current.accept(proof, caller.user(), UnixTime::now())
+            || proof.is_accepted(&current, caller.user(), UnixTime::now())
     }
 
     /// Ends those of `watches` whose users have certificates that are not accepted any more.

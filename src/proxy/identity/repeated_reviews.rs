@@ -3,12 +3,13 @@
 use std::sync::Arc;
 
 use super::Attributes;
-use super::authenticator::Authenticator;
-use super::authorizer::Authorizer;
-use super::caller::KnownCaller;
-use super::open_watches::{Asking, Reviews, TokenCheck};
-use super::reviews::Judgement;
-use super::token::Token;
+use super::asking::reviews::Judgement;
+use super::callers::caller::KnownCaller;
+use super::open_watches::{Asking, Reviews};
+use super::rights::authorizer::Authorizer;
+use super::tokens::authenticator::Authenticator;
+use super::tokens::token::Token;
+use super::tokens::token_check::TokenCheck;
 
 /// Asks whatever is remembered, and remembers the answer: a user that has lost a right must not read
 /// from a cache with an older yes.

@@ -4,12 +4,10 @@ use std::error::Error;
 use std::future::{Future, poll_fn};
 use std::io;
 use std::iter::successors;
-use std::net::SocketAddr;
-use std::num::{NonZeroU32, NonZeroUsize};
+use std::num::NonZeroU32;
 use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::task::{Context, Poll};
-use std::time::Duration;
 
 use http::{Request, Response, StatusCode};
 use http_body::Body;
@@ -17,27 +15,22 @@ use hyper::body::Incoming;
 use hyper::server::conn::{http1, http2};
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
-use rustls::pki_types::CertificateDer;
 use tower::{Service, ServiceExt};
 
 use crate::ledger::Account;
-use crate::net::abort::{Answer, StreamExecutor};
-use crate::net::coalesce::coalesce;
+use crate::net::config::{CONNECTION_WINDOW, STREAM_WINDOW};
+use crate::net::input::paced_reads::{PacedReads, Starts};
+use crate::net::input::received::{Received, RequestBody};
+use crate::net::input::resets::{PeerLimit, Unanswered};
 use crate::net::metered::Metered;
-use crate::net::paced_reads::{PacedReads, Starts};
-use crate::net::received::{Received, RequestBody};
-use crate::net::resets::{AnswerBody, PeerLimit, Unanswered};
-use crate::net::write_timeout::WriteTimeout;
-use crate::net::{Abort, ClientConnection, ProxyNetworks, Transport};
+use crate::net::output::abort::{Answer, StreamExecutor};
+use crate::net::output::answer_body::AnswerBody;
+use crate::net::output::coalesce::coalesce;
+use crate::net::output::write_timeout::WriteTimeout;
+use crate::net::{Abort, ClientConnection, Config, Peer, Protocol, Transport};
 
 /// Any error of a body or a service.
 pub type BoxError = Box<dyn Error + Send + Sync>;
-
-/// Flow-control window, in bytes, of a stream for the body of a request. Requests are small; the
-/// window only has to let forwarded uploads flow.
-pub(super) const STREAM_WINDOW: u32 = 256 << 10;
-/// Flow-control window, in bytes, of a connection for the bodies of all its requests together.
-pub(super) const CONNECTION_WINDOW: u32 = 4 << 20;
 
 /// The most header fields of a request over HTTP/1.1. An authenticating proxy sends one for each
 /// group of a user. Only while a head is parsed does each of them take memory, whether it is there or
@@ -46,93 +39,6 @@ const MAX_HEADERS: usize = 1_024;
 
 /// The number of seconds whose resets a peer may send at once.
 const RESET_BURST_SECONDS: NonZeroU32 = NonZeroU32::new(2).expect("two is not zero");
-
-/// Limits and timeouts of a listener and its connections.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Config {
-    /// Upper limit of open connections; further ones wait in the kernel's queue. Default is 16,384.
-    pub max_connections: NonZeroUsize,
-    /// Upper limit of connections whose TLS handshake or first bytes are not complete. If there are
-    /// more, the oldest of them is closed. Default is 1,024.
-    pub max_pending_openings: NonZeroUsize,
-    /// From where connections begin with a PROXY header. Default is from nowhere.
-    pub proxies: ProxyNetworks,
-    /// How long a TLS handshake may take, and before it a PROXY header. Default is 10 s.
-    pub handshake_timeout: Duration,
-    /// How long a connection may last; `None`, the default, for no limit. With a limit, open
-    /// connections count as pending too: the oldest is closed if there are too many.
-    pub max_lifetime: Option<Lifetime>,
-    /// Whether HTTP/2 is served too. Default is true.
-    pub http2: bool,
-    /// How long a peer may take to send the first bytes of a connection, and over HTTP/1.1 the head
-    /// of a request, counted from the end of the request before. So an idle HTTP/1.1 connection is
-    /// closed after this time, too. Default is 90 s, the idle time of common clients' connection
-    /// pools; with less, they would write to connections that are closing.
-    pub head_timeout: Duration,
-    /// Upper limit of concurrent requests (and watches) on an HTTP/2 connection. Default is 1,000.
-    pub max_concurrent_streams: NonZeroU32,
-    /// Bytes in each HTTP/2 stream that may wait for the peer's flow-control window. Default is 16
-    /// KiB, because every slow watch takes this memory.
-    pub max_send_buffer: usize,
-    /// Longest head of a request in bytes. Default is 256 KiB. A URL may have 65,534 bytes, which
-    /// the `http` crate limits; the rest is enough for tokens with many groups.
-    pub max_header_bytes: u32,
-    /// How many requests on one HTTP/2 connection the peer may have cancelled before the server
-    /// accepted them; with more, the connection ends. Default is 1,000: a client that cancels many
-    /// watches at once has usually opened them long before.
-    pub max_early_resets: usize,
-    /// How many streams per second an HTTP/2 peer may reset before it takes a part of the bodies of
-    /// their answers, on average. It may reset the streams of two seconds at once. If it resets more, its
-    /// socket is read later. Default is 100.
-    pub max_resets_per_second: NonZeroU32,
-    /// How long a peer may take no byte of the output, unless the connection was upgraded. Default
-    /// is five minutes: a client's process may be stopped for a while, and costs only the
-    /// connection's buffers.
-    pub write_timeout: Duration,
-    /// How long a connection may be without traffic before the kernel asks the peer's kernel whether
-    /// it is still open. Default is 60 s.
-    pub tcp_keepalive: Duration,
-    /// How long an HTTP/2 peer may be silent before it is pinged. Default is 30 s.
-    pub ping_interval: Duration,
-    /// How long an HTTP/2 peer may take to answer a ping. Default is 60 s. A client that reads
-    /// nothing does not answer either; after this time and the interval, its watches may have
-    /// expired anyway.
-    pub ping_timeout: Duration,
-}
-
-/// How long a connection may last, from the moment when it is open.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Lifetime {
-    /// How long it takes requests. An idle connection ends then; a busy one ends after its answer.
-    pub serving: Duration,
-    /// How long it may last in all, whatever it does.
-    pub total: Duration,
-}
-
-/// The HTTP version of a connection, which is known before the first request.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Protocol {
-    /// HTTP/1.1 or HTTP/1.0.
-    Http1,
-    /// HTTP/2, chosen by ALPN or used by prior knowledge.
-    Http2,
-}
-
-/// The client's end of a request's connection.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Peer {
-    /// The client's address and port. If its connection began with a PROXY header, they are from that.
-    pub address: SocketAddr,
-    /// Whether the connection is encrypted.
-    pub tls: bool,
-    /// The certificates that the client presented, its own first. The client has the key of the
-    /// first one; nothing else was verified. Empty if that could not be verified either, as for a
-    /// certificate that can't be parsed. `None` if it presented none, or was not asked.
-    pub certificates: Option<CertificateChain>,
-}
-
-/// The certificates that a client presented, its own first.
-pub type CertificateChain = Arc<[CertificateDer<'static>]>;
 
 /// A tower service that answers requests, and can be cloned for each of them.
 pub trait HttpService<B>:
@@ -185,7 +91,7 @@ where
             () = finishing.finishing() => {}
         }
     };
-    let resets = Arc::new(config.peer_limit());
+    let resets = Arc::new(peer_limit(config));
     let counted = (protocol == Protocol::Http2).then(|| Arc::clone(&resets));
     let charged = account.clone();
     let starts = Arc::new(Starts::default());
@@ -323,6 +229,11 @@ fn is_ordinary_end(error: &(dyn Error + 'static)) -> bool {
             .any(|cause| cause.downcast_ref().is_some_and(is_gone))
 }
 
+fn peer_limit(config: &Config) -> PeerLimit {
+    let rate = config.max_resets_per_second;
+    PeerLimit::new(rate.saturating_mul(RESET_BURST_SECONDS), rate)
+}
+
 fn http1(config: &Config) -> http1::Builder {
     let mut builder = http1::Builder::new();
     builder
@@ -358,75 +269,3 @@ impl<S, B> HttpService<B> for S where
 }
 
 impl<B> ResponseBody for B where B: Body<Data: Send, Error: Into<BoxError>> + Send + Unpin + 'static {}
-
-impl Config {
-    /// The default of [`Config::write_timeout`].
-    pub const DEFAULT_WRITE_TIMEOUT: Duration = Duration::from_secs(300);
-
-    fn peer_limit(&self) -> PeerLimit {
-        let rate = self.max_resets_per_second;
-        PeerLimit::new(rate.saturating_mul(RESET_BURST_SECONDS), rate)
-    }
-}
-
-impl Config {
-    /// The limits of an admin listener: HTTP/1.1 only, and at most 64 short connections. If there
-    /// are more, the oldest is closed, so that a client that sends a request at once is answered.
-    pub fn admin() -> Config {
-        const CONNECTIONS: usize = 64;
-        Config {
-            // Connections that are being closed for new ones have slots too.
-            max_connections: nonzero(2 * CONNECTIONS),
-            max_pending_openings: nonzero(CONNECTIONS),
-            // A scraper that sends a request when its idle connection is being closed gets no
-            // answer. So connections end between the times of scrapes every 5, 10, 15, 20, 30 or 60
-            // seconds, and not at a multiple of these.
-            max_lifetime: Some(Lifetime {
-                serving: Duration::from_secs(52),
-                total: Duration::from_secs(60),
-            }),
-            http2: false,
-            head_timeout: Duration::from_secs(25),
-            max_header_bytes: 16 << 10,
-            write_timeout: Duration::from_secs(10),
-            ..Config::default()
-        }
-    }
-}
-
-impl Default for Config {
-    fn default() -> Config {
-        Config {
-            max_connections: nonzero(16_384),
-            max_pending_openings: nonzero(1_024),
-            proxies: ProxyNetworks::default(),
-            handshake_timeout: Duration::from_secs(10),
-            max_lifetime: None,
-            http2: true,
-            head_timeout: Duration::from_secs(90),
-            max_concurrent_streams: NonZeroU32::new(1_000).expect("1,000 is not zero"),
-            max_send_buffer: 16 << 10,
-            max_header_bytes: 256 << 10,
-            max_early_resets: 1_000,
-            max_resets_per_second: NonZeroU32::new(100).expect("100 is not zero"),
-            write_timeout: Config::DEFAULT_WRITE_TIMEOUT,
-            tcp_keepalive: Duration::from_secs(60),
-            ping_interval: Duration::from_secs(30),
-            ping_timeout: Duration::from_secs(60),
-        }
-    }
-}
-
-fn nonzero(count: usize) -> NonZeroUsize {
-    NonZeroUsize::new(count).expect("a default is not zero")
-}
-
-impl Protocol {
-    /// The value of the metric label `protocol`.
-    pub(super) fn name(self) -> &'static str {
-        match self {
-            Protocol::Http1 => "http1",
-            Protocol::Http2 => "http2",
-        }
-    }
-}

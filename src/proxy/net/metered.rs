@@ -13,7 +13,7 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
 use crate::ledger::{Buffer, Buffers};
 use crate::net::Transport;
-use crate::net::received::Reads;
+use crate::net::input::received::Reads;
 
 /// A transport whose buffers are measured.
 #[derive(Debug)]
@@ -138,7 +138,7 @@ mod tests {
 
     use super::*;
     use crate::net::Protocol;
-    use crate::net::received::Received;
+    use crate::net::input::received::Received;
 
     /// A transport that has buffered some bytes, and whose socket takes them or not.
     struct Buffering {

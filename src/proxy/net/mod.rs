@@ -5,50 +5,39 @@
 //! request reaches the service with its [`Peer`], its [`ClientConnection`] and its [`Abort`] as
 //! extensions.
 
-mod abort;
+mod accept;
 mod client_connection;
-mod client_socket;
-mod coalesce;
+mod config;
 mod connection;
 mod error;
-mod header_block;
-mod listener;
+mod input;
 mod metered;
 mod metrics;
-mod open_files;
-mod paced_reads;
-mod pending_openings;
-mod proxy_protocol;
-mod received;
-mod received_bytes;
-mod received_frames;
-mod resets;
-mod serving;
+mod output;
+mod peer;
 mod tls;
 mod transport;
-mod write_timeout;
 
-pub use abort::Abort;
+pub use accept::client_socket::{FileSlot, FileSlots, NoFileSlot};
+pub use accept::listener::Listener;
+pub use accept::open_files::open_files_limit;
+pub use accept::proxy_protocol::ProxyNetworks;
+pub use accept::serving::ServingThreads;
 pub use client_connection::ClientConnection;
-pub use client_socket::{FileSlot, FileSlots, NoFileSlot};
-pub use connection::{
-    BoxError, CertificateChain, Config, ConnectionFuture, HttpService, Lifetime, Peer, Protocol,
-    ResponseBody, serve_connection,
-};
+pub use config::{Config, Lifetime};
+pub use connection::{BoxError, ConnectionFuture, HttpService, ResponseBody, serve_connection};
 pub use error::Error;
-pub use listener::Listener;
+pub use input::received::RequestBody;
 pub use metrics::Metrics;
-pub use open_files::open_files_limit;
-pub use proxy_protocol::ProxyNetworks;
-pub use received::RequestBody;
-pub use serving::ServingThreads;
+pub use output::abort::Abort;
+pub use output::write_timeout::limit_stalls;
+pub use peer::{CertificateChain, Peer, Protocol};
 #[cfg(test)]
 pub(crate) use tls::tests::without_extensions;
 pub use tls::{
     Acceptor, PublicKey, SelfSigned, SelfSignedFiles, TlsFiles, throwaway_client_certificate,
 };
 pub use transport::Transport;
-pub use write_timeout::limit_stalls;
 
 #[cfg(test)]
 mod tests;

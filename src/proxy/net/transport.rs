@@ -8,8 +8,8 @@ use socket2::SockRef;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpStream;
 
-use crate::net::client_socket::FileSlots;
-use crate::net::coalesce;
+use crate::net::accept::client_socket::FileSlots;
+use crate::net::output::coalesce;
 
 /// The byte stream under a connection: TCP or TLS.
 pub trait Transport: AsyncRead + AsyncWrite + Unpin {

@@ -7,9 +7,8 @@ use kubefan_core::body::Body;
 use tokio::time::Instant;
 
 use super::decide::{Plan, Read};
-use super::forbidden::{ForbiddenAnswers, ForbiddenRead};
-use super::forward::is_proxied;
 use super::request::RequestInfo;
+use super::upstream::forbidden::{ForbiddenAnswers, ForbiddenRead};
 use crate::identity::{AccessControl, Attributes, Caller, KnownCaller, Verdict};
 
 /// The attributes of the read that `info` describes.
@@ -87,7 +86,7 @@ impl Rights<'_> {
         mut response: Response<Body>,
         asked_at: Instant,
     ) -> Result<Response<Body>, Status> {
-        if response.status() == StatusCode::UNAUTHORIZED && !is_proxied(info) {
+        if response.status() == StatusCode::UNAUTHORIZED && !info.is_proxied() {
             self.access.not_accepted(caller);
         }
         if let Some(read) = denied {

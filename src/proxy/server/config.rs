@@ -5,14 +5,14 @@ use std::time::Duration;
 use kubefan_core::cache::GroupLimits;
 use kubefan_core::telemetry::Registry;
 
-use super::budgets::Budgets;
 use super::deliver::{GzipCacheMetrics, InitialChunkMetrics};
-use super::documents::DocumentMetrics;
 use super::filters::{RequestMetrics, WebPageRules};
-use super::in_flight::InFlightMetrics;
-use super::sharding::ShardSelectors;
-use super::shares::{ShareMetrics, UserLimits};
+use super::limits::budgets::Budgets;
+use super::limits::in_flight::InFlightMetrics;
+use super::limits::shares::{ShareMetrics, UserLimits};
+use super::request::ShardSelectors;
 use super::tables::TableMetrics;
+use super::upstream::documents::DocumentMetrics;
 use crate::ledger::Limits;
 use crate::net;
 

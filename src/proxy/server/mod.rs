@@ -53,6 +53,9 @@
 //! Read, and `from_upstream` through those for Forward. `held` is what an answer holds until it was
 //! sent.
 //!
+//! The stages only for Read are in `cached/`, those for Forward in `upstream/`, and those for answers in
+//! `answers/`. `limits/` has what requests share.
+//!
 //! Modules beside the path: `admin` serves the second listener (probes and metrics); `collection`
 //! is the trait of what a read is answered from; `authoritative` answers reads of a collection that
 //! is itself the source of truth, such as the simulator's; `miss` says why a cache gave no answer;
@@ -64,7 +67,7 @@
 //! turns a miss into a forwarded request or a Status. Only `rescue` turns a Status into a response
 //! and formats an upstream error; no stage builds an error response itself. There is one exception:
 //! a WATCH that has started, or that must fail like a started one, gets its error as an ERROR event
-//! in its stream (`read/watch.rs`, `deliver/watch_body.rs`). Services never return an error to
+//! in its stream (`cached/read/watch.rs`, `deliver/watch_body.rs`). Services never return an error to
 //! `net`: their error type is
 //! [`Infallible`](std::convert::Infallible).
 //!
@@ -79,39 +82,26 @@
 //!   answer, the whole request is forwarded, and it never returns to a cache.
 
 mod access;
-mod acquire;
 mod admin;
-mod audit;
-mod authoritative;
-mod budgets;
-mod collection;
+mod answers;
+mod cached;
 mod config;
 mod decide;
 mod deliver;
-mod documents;
 mod filters;
-mod forbidden;
-mod forward;
-mod from_cache;
-mod from_upstream;
-mod held;
-mod in_flight;
-mod judged_upstream;
-mod miss;
-mod outcome;
-mod prove;
-mod read;
+mod limits;
 mod request;
-mod rescue;
 mod service;
-mod sharding;
-mod shares;
 mod startup;
 mod tables;
+mod upstream;
 
 pub use admin::Admin;
-pub use authoritative::read_authoritative;
-pub use collection::Collection;
+pub use answers::outcome::{Outcome, RequestOutcome};
+pub use answers::rescue::{answer, plain_text, respond};
+pub use cached::authoritative::read_authoritative;
+pub use cached::collection::Collection;
+pub use cached::miss::Miss;
 pub use config::{Config, Metrics};
 pub use decide::Reason;
 #[cfg(any(test, feature = "test-support"))]
@@ -123,11 +113,7 @@ pub use kubefan_core::body::Body;
 pub use kubefan_core::body::boxed;
 /// A body whose bytes are all in memory.
 pub use kubefan_core::body::full;
-pub use miss::Miss;
-pub use outcome::{Outcome, RequestOutcome};
-pub use request::RequestInfo;
-pub use rescue::{answer, plain_text, respond};
+pub use limits::shares::UserLimits;
+pub use request::{RequestInfo, ShardSelectors};
 pub use service::{Server, with_filters};
-pub use sharding::ShardSelectors;
-pub use shares::UserLimits;
 pub use startup::Startup;

@@ -15,26 +15,25 @@ use kubefan_core::upstream::{Forwarder, NotCacheable};
 use tokio::time::{Instant, timeout_at};
 use tower::{Service, ServiceBuilder, service_fn};
 
-use super::audit::AuditedRequest;
+use super::answers::audit::AuditedRequest;
+use super::answers::outcome::{LongRunning, Outcome, RequestOutcome};
+use super::answers::rescue;
+use super::answers::rescue::Refusal;
 use super::config::{Config, Metrics};
 use super::decide::{Decision, KnownResources, Reason, decide};
 use super::deliver::{GzipCache, InitialChunkCache};
-use super::documents::Documents;
 use super::filters::{
     ChargeLayer, GzipLayer, RecoverLayer, RequestMetrics, TraceLayer, WebPageRules, WebPagesLayer,
 };
-use super::forbidden::ForbiddenAnswers;
-use super::forward::Forwarding;
-use super::in_flight::{Holder, InFlight, Seat, TooManyRequests, is_long_running};
-use super::judged_upstream::JudgedUpstream;
-use super::outcome::{LongRunning, Outcome, RequestOutcome};
-use super::request::{Facts, Handshake, RequestInfo};
-use super::rescue::Refusal;
-use super::sharding::ShardSelectors;
-use super::shares::{Shares, TooMany};
-use super::startup::Startup;
+use super::limits::in_flight::{Holder, InFlight, Seat, TooManyRequests, is_long_running};
+use super::limits::shares::{Shares, TooMany};
+use super::request::{Facts, Handshake, RequestInfo, ShardSelectors};
 use super::tables::Tables;
-use super::{judged_upstream, rescue};
+use super::upstream::documents::Documents;
+use super::upstream::forbidden::ForbiddenAnswers;
+use super::upstream::forward::Forwarding;
+use super::upstream::judged_upstream;
+use super::upstream::judged_upstream::JudgedUpstream;
 use crate::audit::AuditLog;
 use crate::identity::{AccessControl, Caller};
 use crate::net::{ClientConnection, Peer, RequestBody};
@@ -147,23 +146,6 @@ impl Server {
     pub fn set_limits(&self, config: &Config) {
         self.inner.in_flight.set_limit(config.max_requests_inflight);
         self.inner.shares.set_limits(config.users);
-    }
-
-    /// The service for `net`: the whole request path, filters included.
-    pub fn into_service(
-        self,
-    ) -> impl Service<
-        Request<RequestBody>,
-        Response = Response<Body>,
-        Error = Infallible,
-        Future: Send,
-    > + Clone
-    + Send
-    + 'static {
-        let (metrics, web_pages) = (self.inner.metrics.clone(), self.inner.web_pages);
-        let startup = Startup::default();
-        startup.finish(self, None);
-        startup.into_service(metrics, web_pages)
     }
 
     /// Answers a request that has passed the filters.

@@ -13,10 +13,10 @@ use kubefan_core::body::Body;
 use parking_lot::Mutex;
 use tower::Service;
 
+use super::answers::outcome::{Outcome, RequestOutcome};
+use super::answers::rescue::Refusal;
 use super::filters::{RequestMetrics, WebPageRules};
-use super::outcome::{Outcome, RequestOutcome};
 use super::request::RequestInfo;
-use super::rescue::Refusal;
 use super::service::{Server, with_filters};
 use crate::identity::AccessControl;
 use crate::net::RequestBody;
@@ -48,6 +48,25 @@ pub(super) struct Waiting {
     pub(super) what: &'static str,
     /// Why that takes time, for the operator only; may be empty.
     pub(super) details: String,
+}
+
+impl Server {
+    /// The service for `net`: the whole request path, filters included.
+    pub fn into_service(
+        self,
+    ) -> impl Service<
+        Request<RequestBody>,
+        Response = Response<Body>,
+        Error = Infallible,
+        Future: Send,
+    > + Clone
+    + Send
+    + 'static {
+        let (metrics, web_pages) = (self.inner.metrics.clone(), self.inner.web_pages);
+        let startup = Startup::default();
+        startup.finish(self, None);
+        startup.into_service(metrics, web_pages)
+    }
 }
 
 impl Startup {

@@ -4,8 +4,9 @@ use kubefan_core::telemetry::{Registry, Samples};
 use prometheus::{IntCounter, IntCounterVec};
 use tokio::time::Instant;
 
-use super::register::{Register, TokenCheck};
-use crate::identity::reviews::Judgement;
+use super::register::Register;
+use crate::identity::asking::reviews::Judgement;
+use crate::identity::tokens::token_check::TokenCheck;
 
 /// Counts of questions about open watches.
 pub(super) struct Metrics {

@@ -6,7 +6,9 @@
 //! open_watch   the guard that a body owns; it ends the body
 //! register     which watches are open, by question; what answers do (no I/O)
 //! schedule     when a question is asked again
-//! queue        the order of the questions that are due, and their rate
+//! queue        the order of the questions that are due
+//! turns        whose question is next (tenants and users take turns)
+//! pace         how many questions are asked per second
 //! metrics      counts
 //! ```
 //!
@@ -18,11 +20,13 @@
 
 mod metrics;
 mod open_watch;
+mod pace;
 mod queue;
 mod register;
 mod schedule;
 #[cfg(test)]
 mod tests;
+mod turns;
 
 use std::collections::VecDeque;
 use std::future::pending;
@@ -36,16 +40,18 @@ use kubefan_core::telemetry::Registry;
 use metrics::Metrics;
 pub use open_watch::OpenWatch;
 use open_watch::{End, Ending};
+use pace::Pace;
 use parking_lot::Mutex;
-use queue::{InFlight, Pace};
+use queue::InFlight;
 use register::{About, Inquiry, Opened, Register};
-pub(super) use register::{Concern, Recent, TokenCheck};
+pub(super) use register::{Concern, Recent};
 use tokio::sync::Notify;
 use tokio::time::{Instant, sleep_until};
 
-use super::caller::{Asker, Credential, KnownCaller};
-use super::reviews::Judgement;
-use super::token::{Digest, Token};
+use super::asking::reviews::Judgement;
+use super::callers::caller::{Asker, Credential, KnownCaller};
+use super::tokens::token::{Digest, Token};
+use super::tokens::token_check::TokenCheck;
 use super::{Attributes, User};
 use crate::net::Abort;
 

@@ -1,19 +1,19 @@
-//! The order in which questions about open watches are asked, and how many are asked per second.
+//! The order in which questions about open watches are asked.
 //!
 //! Tenants take turns, and so do the users of a tenant. So neither a user with very many questions
 //! nor a namespace with very many accounts delays the questions of others. Each may have only some
 //! questions in flight, so that slow answers do not either. Of the questions of a user, those about
 //! all objects of a resource and namespace are asked first: a user can have any number of others.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap};
-use std::time::Duration;
+use std::collections::{BTreeSet, HashMap};
 
 use tokio::time::Instant;
 
 use super::GroupId;
 use super::schedule::Urgency;
-use crate::identity::caller::Asker;
-use crate::identity::token::Digest;
+use super::turns::{CLASSES, Rota, Wanted};
+use crate::identity::callers::caller::Asker;
+use crate::identity::tokens::token::Digest;
 
 /// Every how many questions there is one whose tenant and user are next among all, however urgent
 /// the questions of others are. Otherwise a user could keep the others waiting by losing rights again
@@ -22,13 +22,6 @@ const ANY_USER_OF: u32 = 2;
 /// Every how many questions such a one is also the user's oldest, however urgent its others are.
 /// Otherwise changes of roles could keep all regular questions waiting.
 const OLDEST_OF: u32 = 4;
-/// How many tenants, or users of a tenant, may keep a turn without questions, besides as many as have
-/// some.
-const SPARE_TURNS: usize = 64;
-/// The number of classes: each urgency has one for the questions about all objects, and one for the
-/// others.
-const CLASSES: usize = 6;
-
 /// Questions with the times at which they are due.
 #[derive(Debug)]
 pub(super) struct Queue {
@@ -71,37 +64,6 @@ struct Questions {
     /// Those that are due, by class.
     due: [BTreeSet<(Instant, GroupId)>; CLASSES],
     in_flight: usize,
-}
-
-/// The turns of all, and of those with questions of each class.
-#[derive(Debug, Default)]
-struct Rota {
-    all: Turns,
-    by_class: [Turns; CLASSES],
-}
-
-/// The classes of which a question is looked for: one, or all.
-#[derive(Clone, Copy, Debug)]
-enum Wanted {
-    Any,
-    Class(usize),
-}
-
-/// Tenants or users that take turns.
-#[derive(Debug, Default)]
-struct Turns {
-    places: HashMap<Digest, u64>,
-    order: BTreeMap<u64, Digest>,
-    last: u64,
-}
-
-/// Limits how often something is done per second.
-#[derive(Debug)]
-pub(super) struct Pace {
-    interval: Duration,
-    /// How far ahead of the regular times actions may be.
-    burst: Duration,
-    next: Option<Instant>,
 }
 
 // === impl Queue ===
@@ -312,110 +274,16 @@ impl Questions {
     }
 }
 
-// === impl Rota ===
-
-impl Rota {
-    fn of(&mut self, wanted: Wanted) -> &mut Turns {
-        match wanted {
-            Wanted::Any => &mut self.all,
-            Wanted::Class(class) => &mut self.by_class[class],
-        }
-    }
-
-    /// Adds one with a question of `class` as the last, unless it is there already.
-    fn enter(&mut self, one: Digest, class: usize) {
-        self.all.enter(one);
-        self.by_class[class].enter(one);
-    }
-
-    /// Makes one the last that has had its turn with a question of `class`.
-    fn had(&mut self, one: Digest, class: usize) {
-        self.all.had(one);
-        self.by_class[class].had(one);
-    }
-
-    /// Removes those that are not `known`, if they are many. `count` are known.
-    fn retain(&mut self, count: usize, is_known: impl Fn(&Digest) -> bool) {
-        for turns in self.by_class.iter_mut().chain([&mut self.all]) {
-            if turns.order.len() > 2 * count + SPARE_TURNS {
-                turns.retain(&is_known);
-            }
-        }
-    }
-}
-
-// === impl Turns ===
-
-impl Turns {
-    /// Adds one as the last, unless it is there already.
-    fn enter(&mut self, one: Digest) {
-        if !self.places.contains_key(&one) {
-            self.last += 1;
-            self.places.insert(one, self.last);
-            self.order.insert(self.last, one);
-        }
-    }
-
-    /// The one whose turn it is. Removes those before it, which may ask nothing by `may_ask`.
-    fn first(&mut self, mut may_ask: impl FnMut(&Digest) -> bool) -> Option<Digest> {
-        while let Some((place, one)) = self.order.first_key_value() {
-            let (place, one) = (*place, *one);
-            if may_ask(&one) {
-                return Some(one);
-            }
-            self.order.remove(&place);
-            self.places.remove(&one);
-        }
-        None
-    }
-
-    /// Makes one the last that has had its turn.
-    fn had(&mut self, one: Digest) {
-        if let Some(place) = self.places.remove(&one) {
-            self.order.remove(&place);
-        }
-        self.enter(one);
-    }
-
-    /// Removes all but those that are `known`.
-    fn retain(&mut self, is_known: impl Fn(&Digest) -> bool) {
-        self.order.retain(|_, one| is_known(one));
-        self.places.retain(|one, _| is_known(one));
-    }
-}
-
-// === impl Pace ===
-
-impl Pace {
-    /// `rate` actions per second, and those of `burst` at once.
-    pub(super) fn new(rate: u32, burst: Duration) -> Self {
-        Self {
-            interval: Duration::from_secs(1) / rate.max(1),
-            burst,
-            next: None,
-        }
-    }
-
-    /// When the next action may be done; it may be past.
-    pub(super) fn next(&self, now: Instant) -> Instant {
-        let ahead = self.next.unwrap_or(now).saturating_duration_since(now);
-        now + ahead.saturating_sub(self.burst)
-    }
-
-    /// Counts an action at `now`.
-    pub(super) fn count(&mut self, now: Instant) {
-        let next = self.next.map_or(now, |next| next.max(now));
-        self.next = Some(next + self.interval);
-    }
-}
-
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use rand::rngs::StdRng;
     use rand::{Rng, SeedableRng};
 
     use super::*;
-    use crate::identity::token::Digester;
+    use crate::identity::open_watches::turns::SPARE_TURNS;
+    use crate::identity::tokens::token::Digester;
 
     const UNLIMITED: InFlight = InFlight {
         of_tenant: usize::MAX,
@@ -684,23 +552,5 @@ mod tests {
             assert!(turns.order.len() <= SPARE_TURNS + 4);
             assert_eq!(turns.order.len(), turns.places.len());
         }
-    }
-
-    #[test]
-    fn a_burst_is_followed_by_the_rate() {
-        let start = Instant::now();
-        let mut pace = Pace::new(50, Duration::from_secs(2));
-        let mut now = start;
-        let mut done = 0;
-        while now < start + Duration::from_secs(10) {
-            pace.count(now);
-            done += 1;
-            now = pace.next(now);
-        }
-        assert_eq!(done, 50 * 12);
-        assert_eq!(
-            pace.next(start + Duration::from_secs(60)),
-            start + Duration::from_secs(60)
-        );
     }
 }

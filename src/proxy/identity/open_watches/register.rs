@@ -17,8 +17,8 @@ use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 use std::time::Duration;
 
+pub(in crate::identity) use group::Concern;
 pub(super) use group::{About, Inquiry};
-pub(in crate::identity) use group::{Concern, TokenCheck};
 use group::{Group, Subject};
 use rand::Rng;
 use tokio::time::Instant;
@@ -29,9 +29,9 @@ use super::open_watch::{End, Ending};
 use super::queue::Queue;
 use super::{Config, GroupId, MOST_IN_FLIGHT, MemberId};
 use crate::identity::Attributes;
-use crate::identity::authorizer::Question;
-use crate::identity::caller::{Credential, KnownCaller, KnownUser};
-use crate::identity::token::Digest;
+use crate::identity::callers::caller::{Credential, KnownCaller, KnownUser};
+use crate::identity::rights::question::Question;
+use crate::identity::tokens::token::Digest;
 use crate::net::Abort;
 
 /// How often a token is asked about after its own `exp`. The API server accepts it a little longer.

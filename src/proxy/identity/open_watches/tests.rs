@@ -11,11 +11,12 @@ use tokio::time::{advance, sleep};
 
 use super::*;
 use crate::identity::User;
-use crate::identity::caller::{KnownUser, Proof};
-use crate::identity::certificates::Expiry;
-use crate::identity::deleted_objects::DeletedObjects;
+use crate::identity::callers::caller::KnownUser;
+use crate::identity::certificates::proof::Proof;
+use crate::identity::certificates::users::Expiry;
 use crate::identity::open_watches::register::Concern;
-use crate::identity::token::Digester;
+use crate::identity::tokens::deleted_objects::DeletedObjects;
+use crate::identity::tokens::token::Digester;
 
 const SECOND: Duration = Duration::from_secs(1);
 const MINUTE: Duration = Duration::from_secs(60);

@@ -11,7 +11,7 @@ use tokio::time::Instant;
 use super::objects::Subject;
 use super::policy::Concerned;
 use crate::identity::User;
-use crate::identity::settling::{COUNTS_FOR, SETTLED, earliest};
+use crate::identity::asking::settling::{COUNTS_FOR, SETTLED, earliest};
 
 /// Upper limit of the subjects that are remembered. Of the oldest, only the time is kept, as that of a
 /// change that concerns all users.

@@ -15,7 +15,7 @@ use super::{
     Server, get, http1_on, http2_on, only_the_accept_loop_is_left, soon, text_of, tls_connect,
     tls_server,
 };
-use crate::net::client_socket::set_options;
+use crate::net::accept::client_socket::set_options;
 use crate::net::{Acceptor, ClientConnection, Config, Lifetime, TlsFiles};
 
 #[tokio::test]

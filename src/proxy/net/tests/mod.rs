@@ -30,7 +30,7 @@ use tokio_rustls::client::TlsStream;
 use tower::service_fn;
 
 use crate::ledger::{Ledger, Limits};
-use crate::net::tls::acceptor::{crypto_provider, read_certificates};
+use crate::net::tls::files::{crypto_provider, read_certificates};
 use crate::net::{
     Abort, Acceptor, ClientConnection, Config, Error, Listener, Metrics, Peer, Protocol,
     RequestBody, SelfSigned, ServingThreads, TlsFiles, serve_connection,

@@ -16,7 +16,7 @@ use tokio::net::TcpStream;
 use tokio_rustls::TlsConnector;
 
 use super::{Server, get, http1_on, http2_on, soon, text_of, tls_server};
-use crate::net::tls::acceptor::crypto_provider;
+use crate::net::tls::files::crypto_provider;
 use crate::net::{Acceptor, Config, ProxyNetworks, TlsFiles};
 
 const CLIENT: &str = "203.0.113.7:4000";

@@ -1,38 +1,27 @@
-//! TLS from a certificate and a key on disk.
+//! The server's side of TLS.
 
 use std::io::Write;
-use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::{fmt, fs, io};
+use std::{fmt, io};
 
 use arc_swap::ArcSwap;
 use parking_lot::Mutex;
-use rustls::crypto::{CryptoProvider, aws_lc_rs};
-use rustls::pki_types::pem::PemObject;
-use rustls::pki_types::{CertificateDer, PrivateKeyDer, pem};
 use rustls::server::{NoServerSessionStorage, ResolvesServerCert};
-use rustls::sign::{CertifiedKey, SingleCertAndKey};
+use rustls::sign::SingleCertAndKey;
 use rustls::{DistinguishedName, ServerConfig};
 use tokio::net::TcpStream;
 use tokio_rustls::TlsAcceptor;
 use tokio_rustls::server::TlsStream;
 
+use crate::net::output::coalesce;
 use crate::net::tls::any_certificate::{AnyCertificate, proven};
+use crate::net::tls::files::{crypto_provider, read_server_certificate};
 use crate::net::tls::throwaway::throwaway_server_certificate;
-use crate::net::{CertificateChain, Error, Protocol, Transport, coalesce};
+use crate::net::{CertificateChain, Error, Protocol, TlsFiles, Transport};
 
 /// The names of the protocols in handshakes (ALPN).
 const HTTP1: &[u8] = b"http/1.1";
 const HTTP2: &[u8] = b"h2";
-
-/// A certificate chain (the server's own certificate first) and its key, both PEM.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct TlsFiles {
-    /// File with the certificate chain.
-    pub certificate: PathBuf,
-    /// File with the private key, as PKCS#8, PKCS#1 or SEC1.
-    pub key: PathBuf,
-}
 
 /// Does the server's side of TLS handshakes; offers HTTP/2 and HTTP/1.1. Clones are cheap, and a
 /// reload of one applies to all of them: connections that are accepted later use the new files.
@@ -222,52 +211,4 @@ impl fmt::Debug for Acceptor {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("Acceptor")
     }
-}
-
-fn read_server_certificate(files: &TlsFiles) -> Result<Arc<dyn ResolvesServerCert>, Error> {
-    let chain = read_certificates(&files.certificate)?;
-    let key = read_private_key(&files.key)?;
-    let pair =
-        CertifiedKey::from_der(chain, key, &crypto_provider()).map_err(|source| Error::Pair {
-            certificate: files.certificate.clone(),
-            key: files.key.clone(),
-            source,
-        })?;
-    Ok(Arc::new(SingleCertAndKey::from(pair)))
-}
-
-pub(in crate::net) fn crypto_provider() -> Arc<CryptoProvider> {
-    Arc::new(aws_lc_rs::default_provider())
-}
-
-pub(in crate::net) fn read_certificates(
-    path: &Path,
-) -> Result<Vec<CertificateDer<'static>>, Error> {
-    let pem_error = |source| Error::Pem {
-        path: path.to_owned(),
-        what: "PEM certificate",
-        source,
-    };
-    let chain = CertificateDer::pem_slice_iter(&read_file(path)?)
-        .collect::<Result<Vec<_>, _>>()
-        .map_err(pem_error)?;
-    if chain.is_empty() {
-        return Err(pem_error(pem::Error::NoItemsFound));
-    }
-    Ok(chain)
-}
-
-fn read_private_key(path: &Path) -> Result<PrivateKeyDer<'static>, Error> {
-    PrivateKeyDer::from_pem_slice(&read_file(path)?).map_err(|source| Error::Pem {
-        path: path.to_owned(),
-        what: "PEM private key",
-        source,
-    })
-}
-
-fn read_file(path: &Path) -> Result<Vec<u8>, Error> {
-    fs::read(path).map_err(|source| Error::Read {
-        path: path.to_owned(),
-        source,
-    })
 }

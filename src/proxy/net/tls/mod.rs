@@ -2,11 +2,14 @@
 
 pub(in crate::net) mod acceptor;
 mod any_certificate;
+pub(in crate::net) mod files;
+mod made;
 mod public_key;
 mod self_signed;
 mod throwaway;
 
-pub use acceptor::{Acceptor, TlsFiles};
+pub use acceptor::Acceptor;
+pub use files::TlsFiles;
 pub use public_key::PublicKey;
 pub use self_signed::{SelfSigned, SelfSignedFiles};
 pub use throwaway::throwaway_client_certificate;

@@ -12,8 +12,8 @@ use std::time::{Duration, SystemTime};
 use std::{fs, io};
 
 use rcgen::{
-    BasicConstraints, CertificateParams, DistinguishedName, DnType, ExtendedKeyUsagePurpose, IsCa,
-    Issuer, KeyPair, KeyUsagePurpose, PublicKeyData,
+    BasicConstraints, CertificateParams, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair,
+    KeyUsagePurpose, PublicKeyData,
 };
 use rustls::client::WebPkiServerVerifier;
 use rustls::client::danger::ServerCertVerifier;
@@ -21,19 +21,16 @@ use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
 use rustls::{CertificateError, RootCertStore};
 use tracing::info;
 
-use crate::net::tls::acceptor::{crypto_provider, read_certificates};
+use crate::net::tls::files::{crypto_provider, read_certificates};
+use crate::net::tls::made::{CLOCK_SKEW, DAY, distinguished_name};
 use crate::net::{Acceptor, Error, TlsFiles};
 
 const CA_NAME: &str = "kubefan self-signed CA";
-pub(super) const DAY: Duration = Duration::from_secs(24 * 60 * 60);
 const CA_LIFETIME: Duration = DAY.saturating_mul(3650);
 /// Some clients refuse server certificates that are valid for more than 398 days.
 const SERVER_LIFETIME: Duration = DAY.saturating_mul(365);
 /// A certificate that expires within this time is replaced at start.
 const RENEW_BEFORE: Duration = DAY.saturating_mul(30);
-/// How far clients' clocks may be behind; new certificates are valid from this long ago.
-pub(super) const CLOCK_SKEW: Duration = Duration::from_secs(60 * 60);
-
 const PUBLIC_MODE: u32 = 0o644;
 const SECRET_MODE: u32 = 0o600;
 
@@ -200,12 +197,6 @@ fn ca_params(now: SystemTime) -> CertificateParams {
     params.not_after = (now + CA_LIFETIME).into();
     params.key_usages = vec![KeyUsagePurpose::KeyCertSign, KeyUsagePurpose::CrlSign];
     params
-}
-
-pub(super) fn distinguished_name(common_name: &str) -> DistinguishedName {
-    let mut name = DistinguishedName::new();
-    name.push(DnType::CommonName, common_name);
-    name
 }
 
 // === Checks ===

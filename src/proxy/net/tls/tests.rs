@@ -16,10 +16,11 @@ use tokio_rustls::TlsConnector;
 use x509_parser::asn1_rs::Any;
 use x509_parser::prelude::FromDer;
 
-use super::acceptor::{Accepted, crypto_provider, read_certificates};
+use super::acceptor::Accepted;
 use super::any_certificate::MAX_CHAIN;
+use super::files::{crypto_provider, read_certificates};
 use super::*;
-use crate::net::tls::self_signed::distinguished_name;
+use crate::net::tls::made::distinguished_name;
 
 /// What a client presents, and the names of authorities that it received last.
 #[derive(Debug)]

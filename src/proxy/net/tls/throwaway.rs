@@ -8,8 +8,8 @@ use rustls::pki_types::PrivatePkcs8KeyDer;
 use rustls::sign::CertifiedKey;
 
 use crate::net::Error;
-use crate::net::tls::acceptor::crypto_provider;
-use crate::net::tls::self_signed::{CLOCK_SKEW, DAY, distinguished_name};
+use crate::net::tls::files::crypto_provider;
+use crate::net::tls::made::{CLOCK_SKEW, DAY, distinguished_name};
 
 /// Creates a client certificate and its key, both PEM. The certificate is self-signed, so every
 /// server that verifies client certificates rejects it. It is valid for ten years.

@@ -15,8 +15,8 @@ use kubefan_core::shutdown::Shutdown;
 use kubefan_core::telemetry::{Registry, Samples};
 use scrape::SharedScrapes;
 
+use super::answers::rescue;
 use super::filters::{WebPageRules, refusal_reason};
-use super::rescue;
 use super::startup::{Started, Startup, Waiting};
 use crate::ledger::sample_kept;
 

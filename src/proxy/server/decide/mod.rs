@@ -7,7 +7,8 @@ mod plan;
 mod reason;
 
 use kubefan_core::api::{
-    GroupVersionResource, Query, ShardSelector, Status, WireFormat, pretty_parameter, should_indent,
+    GroupVersionResource, Query, ShardSelector, ShardSelectorError, Status, WireFormat,
+    pretty_parameter, should_indent,
 };
 use kubefan_core::codec::{
     IncludeObject, MetaVersion, Negotiated, ReadVerb, Representation, View, negotiate,
@@ -17,9 +18,12 @@ use kubefan_core::upstream::NotCacheable;
 pub(crate) use plan::{Need, Page, Plan, Read, WatchTerms, plan};
 pub use reason::Reason;
 
-use crate::server::request::{Facts, PathForm};
-use crate::server::sharding;
-use crate::server::sharding::ShardSelectors;
+use crate::server::request::{Facts, PathForm, ShardSelectors};
+
+/// What a client must send if kubefan does not read its `shardSelector`.
+const PLAIN_CALLS: &str = "kubefan does not read this CEL expression; send plain calls like \
+                           shardRange(object.metadata.uid, '0x0000000000000000', \
+                           '0x8000000000000000'), joined by ||";
 
 /// What the server does with a request.
 #[derive(Debug)]
@@ -52,7 +56,8 @@ pub(crate) fn decide(facts: &Facts<'_>, known: &impl KnownResources) -> Decision
             "kubefan does not accept a Connection header that lists a header for the API server",
         ));
     }
-    if sharding::may_delete_more(facts.info, facts.shard_selectors) {
+    // An API server would perhaps delete more, although kubefan's lists show that shards are served.
+    if facts.shard_selectors.serves(facts.info) && facts.info.verb == "deletecollection" {
         return Decision::Reject(Status::bad_request(
             "kubefan does not forward the deletion of a collection with a shardSelector: an API \
              server without the feature gate ShardedListAndWatch would delete all of it",
@@ -80,10 +85,17 @@ fn of_shard(read: Read, facts: &Facts<'_>) -> Decision {
         (Some(text), ShardSelectors::Serve) => match ShardSelector::parse(text) {
             Ok(shard) => Decision::Read(read.of_shard(shard)),
             // The API server parses the selector after it has authorized the caller.
-            Err(error) => {
-                Decision::RejectAuthorized(read, Box::new(sharding::refused_selector(&error)))
-            }
+            Err(error) => Decision::RejectAuthorized(read, Box::new(refused_selector(&error))),
         },
+    }
+}
+
+/// The answer to a LIST or WATCH whose `shardSelector` is not parsed.
+fn refused_selector(error: &ShardSelectorError) -> Status {
+    match error {
+        ShardSelectorError::Invalid(problem) => Status::invalid_shard_selector(problem),
+        // An API server may read it, but perhaps ignores it.
+        ShardSelectorError::NotRead => Status::unserved_shard("shard_selector", Some(PLAIN_CALLS)),
     }
 }
 

@@ -33,9 +33,9 @@ pub use watch_body::without_jitter;
 pub(crate) use watch_body::{WatchBody, WatchSource};
 pub(crate) use websocket::over_websocket;
 
-use super::collection::Collection;
+use super::answers::rescue;
+use super::cached::collection::Collection;
 use super::decide::WatchTerms;
-use super::rescue;
 use crate::ledger::{Account, Held, Hold, SnapshotAge};
 use crate::net::ClientConnection;
 

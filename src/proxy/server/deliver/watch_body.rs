@@ -27,7 +27,7 @@ use super::chunk_size::ChunkSize;
 use super::merged;
 use super::merged::MAX_MERGED;
 use crate::ledger::{Account, Charge, Hold, Kind, Short};
-use crate::server::collection::Collection;
+use crate::server::cached::collection::Collection;
 use crate::server::decide::WatchTerms;
 
 /// Number of events after which a watch that is never idle adds them to the counter.

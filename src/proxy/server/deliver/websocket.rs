@@ -22,8 +22,8 @@ use tokio_tungstenite::{WebSocketStream, tungstenite};
 
 use crate::ledger::{Account, Charge, Kind, Short, closed};
 use crate::net::{Transport, limit_stalls};
+use crate::server::answers::rescue;
 use crate::server::request::Handshake;
-use crate::server::rescue;
 
 /// Size, in bytes, of the buffer for reading from the client, which usually sends nothing.
 const READ_BUFFER: usize = 1 << 10;

@@ -13,9 +13,9 @@ use tower::{Layer, Service};
 use super::AnswerFuture;
 use crate::ledger::{Account, Charge, Kind, Short, SnapshotAge};
 use crate::net::Abort;
+use crate::server::answers::outcome::{LongRunning, Outcome, RequestOutcome};
+use crate::server::answers::rescue;
 use crate::server::deliver::{HeldBody, Holder, OwnCompressor};
-use crate::server::outcome::{LongRunning, Outcome, RequestOutcome};
-use crate::server::rescue;
 
 /// Bytes of a request's task, its state in the HTTP library, and the head of its answer.
 const STREAM_BYTES: u64 = 12 << 10;

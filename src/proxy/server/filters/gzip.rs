@@ -11,10 +11,10 @@ use kubefan_core::body;
 use kubefan_core::body::Body;
 use tower::{Layer, Service};
 
+use crate::server::answers::outcome::{Outcome, RequestOutcome};
 use crate::server::deliver::{
     GZIP_THRESHOLD, GzipBody, OwnCompressor, client_accepts_gzip, with_gzip_headers,
 };
-use crate::server::outcome::{Outcome, RequestOutcome};
 
 /// The layer that adds [`Compress`].
 #[derive(Clone, Copy, Debug)]

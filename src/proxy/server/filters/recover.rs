@@ -11,7 +11,7 @@ use kubefan_core::body::Body;
 use tower::{Layer, Service};
 
 use super::AnswerFuture;
-use crate::server::rescue::Refusal;
+use crate::server::answers::rescue::Refusal;
 
 /// The layer that adds [`Recover`].
 #[derive(Clone, Copy, Debug)]

@@ -13,7 +13,7 @@ use tokio::time::Instant;
 use tower::{Layer, Service};
 
 use super::AnswerFuture;
-use crate::server::outcome::RequestOutcome;
+use crate::server::answers::outcome::RequestOutcome;
 
 const AUDIT_ID: &str = "audit-id";
 

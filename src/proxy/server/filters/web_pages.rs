@@ -28,7 +28,7 @@ use kubefan_core::api::Status;
 use kubefan_core::body::Body;
 use tower::{Layer, Service};
 
-use crate::server::rescue::Refusal;
+use crate::server::answers::rescue::Refusal;
 
 /// What can be known of a listener's callers, and so which requests may be from a web page.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -69,6 +69,11 @@ impl RequestInfo {
             .then(|| GroupVersionResource::new(&self.group, &self.version, &self.resource))
     }
 
+    /// True if a node, pod or service behind the API server may answer the request.
+    pub(in crate::server) fn is_proxied(&self) -> bool {
+        self.is_resource_request && self.path.split('/').any(|segment| segment == "proxy")
+    }
+
     fn of_resource(method: &Method, segments: &[&str]) -> Option<Self> {
         let (group, version, parts) = match segments {
             ["api", version, parts @ ..] => ("", *version, parts),

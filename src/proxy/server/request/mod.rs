@@ -3,6 +3,7 @@
 mod handshake;
 mod info;
 mod path;
+mod shard_selectors;
 
 pub(crate) use handshake::Handshake;
 use http::{HeaderMap, HeaderName, Method, Request, header};
@@ -10,9 +11,9 @@ pub use info::RequestInfo;
 use kubefan_core::body::Body;
 use kubefan_core::upstream;
 pub(crate) use path::PathForm;
+pub use shard_selectors::ShardSelectors;
 
 use crate::identity::Caller;
-use crate::server::sharding::ShardSelectors;
 
 /// The facts about a request on which the decision depends.
 #[derive(Clone, Copy, Debug)]

@@ -14,7 +14,7 @@ use kubefan_core::upstream::Scope;
 use tokio::sync::watch;
 
 use super::kind::Kind;
-use crate::server::collection::{Collection, CollectionEnd, PrintedList};
+use crate::server::cached::collection::{Collection, CollectionEnd, PrintedList};
 
 /// The objects of one informer for one answer, which shows them as Tables.
 pub(super) struct TableCollection {

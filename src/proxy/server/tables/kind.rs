@@ -162,7 +162,7 @@ mod tests {
     use kubefan_core::body::BodyGuard;
 
     use super::*;
-    use crate::server::collection::CollectionEnd;
+    use crate::server::cached::collection::CollectionEnd;
 
     type Change<'a> = &'a dyn Fn(&Kind);
 

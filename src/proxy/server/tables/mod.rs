@@ -30,7 +30,7 @@ use prometheus::IntCounterVec;
 use state::{Admission, Outcome};
 use tokio::time::{Instant, sleep};
 
-use super::collection::Collection;
+use super::cached::collection::Collection;
 use super::decide::{Plan, Read, Reason};
 use crate::ledger::Budget;
 

@@ -5,13 +5,14 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-use super::group::{Concern, TokenCheck};
+use super::group::Concern;
 use super::{Register, jittered};
-use crate::identity::caller::KnownUser;
+use crate::identity::asking::reviews::Judgement;
+use crate::identity::callers::caller::KnownUser;
 use crate::identity::open_watches::GroupId;
 use crate::identity::open_watches::open_watch::Ending;
-use crate::identity::reviews::Judgement;
-use crate::identity::token::Digest;
+use crate::identity::tokens::token::Digest;
+use crate::identity::tokens::token_check::TokenCheck;
 
 /// A token is not good if the API server answers 401 twice, this long apart. It answers 401 too
 /// while one of its authenticators fails.

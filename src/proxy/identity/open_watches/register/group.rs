@@ -6,11 +6,11 @@ use std::sync::Arc;
 use tokio::time::Instant;
 
 use crate::identity::Attributes;
-use crate::identity::authorizer::Question;
-use crate::identity::caller::{Asker, KnownCaller, KnownUser};
+use crate::identity::callers::caller::{Asker, KnownCaller, KnownUser};
 use crate::identity::open_watches::schedule::Schedule;
 use crate::identity::open_watches::{GroupId, MemberId};
-use crate::identity::token::{Digest, Token};
+use crate::identity::rights::question::Question;
+use crate::identity::tokens::token::{Digest, Token};
 
 /// The watches about which one question is asked.
 pub(super) struct Group {
@@ -52,19 +52,6 @@ pub(in crate::identity::open_watches) enum About {
     Right(Arc<KnownCaller>, Arc<Attributes>, Option<GroupId>),
     /// Who is the owner of the token?
     Token(Token),
-}
-
-/// What the API server says about a token that is used by open watches.
-#[derive(Clone, Debug)]
-pub(in crate::identity) enum TokenCheck {
-    /// It belongs to this user.
-    User(Arc<KnownUser>),
-    /// It is accepted, but its owner may not ask for its own name.
-    Accepted,
-    /// It is not accepted.
-    Refused,
-    /// There is no clear answer.
-    Unclear,
 }
 
 /// How a change of roles concerns a right. The first is asked about first.

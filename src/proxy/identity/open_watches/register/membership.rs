@@ -9,11 +9,11 @@ use tokio::time::Instant;
 use super::group::{Group, Subject};
 use super::{Register, UserQuestions, jittered};
 use crate::identity::Attributes;
-use crate::identity::authorizer::Question;
-use crate::identity::caller::{KnownCaller, KnownUser};
-use crate::identity::deleted_objects::uids_of;
+use crate::identity::callers::caller::{KnownCaller, KnownUser};
 use crate::identity::open_watches::{GroupId, MemberId};
-use crate::identity::token::{Digest, Token};
+use crate::identity::rights::question::Question;
+use crate::identity::tokens::deleted_objects::uids_of;
+use crate::identity::tokens::token::{Digest, Token};
 
 impl Register {
     /// The token of a watch has another user now: its groups may have changed.

@@ -6,8 +6,8 @@ use std::sync::Arc;
 use tokio::time::Instant;
 
 use super::Opened;
-use crate::identity::deleted_objects::DeletedObjects;
 use crate::identity::rbac::RecentChanges;
+use crate::identity::tokens::deleted_objects::DeletedObjects;
 
 /// The changes a short time ago.
 #[derive(Clone)]

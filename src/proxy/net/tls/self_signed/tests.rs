@@ -6,7 +6,7 @@ use std::time::SystemTime;
 use rcgen::{CertificateParams, KeyPair};
 use tempfile::TempDir;
 
-use crate::net::tls::self_signed::DAY;
+use crate::net::tls::made::DAY;
 use crate::net::{Acceptor, Error, SelfSigned};
 
 const FILES: [&str; 4] = ["ca.crt", "ca.key", "tls.crt", "tls.key"];

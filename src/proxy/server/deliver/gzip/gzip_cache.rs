@@ -33,7 +33,7 @@ use tokio::time::{Instant, sleep_until};
 use super::compress::{GzipBody, GzipWriter, OwnCompressor};
 use super::gzip_stream::{GzipStream, Remainder, StreamEnd};
 use crate::ledger::{Account, Budget};
-use crate::server::collection::PrintedList;
+use crate::server::cached::collection::PrintedList;
 use crate::server::deliver::chunks::Chunks;
 use crate::server::deliver::list_bodies::ListBodies;
 

@@ -12,7 +12,7 @@ use kubefan_core::body::BoxError;
 use kubefan_core::concurrency::CoopBudget;
 
 use super::compress::BYTE_UNITS;
-use super::initial_chunk::{InitialEvents, NextChunk};
+use super::initial_events::{InitialEvents, NextChunk};
 use super::member;
 use super::member::{CompressingText, LONGEST_AT_ONCE, SharedMember};
 use crate::ledger::{Account, Short};

@@ -1,26 +1,19 @@
 //! Chunks of the initial events of a watch, each of which is compressed once for all watches that
 //! begin with the same objects.
-//!
-//! A watch is a position in a snapshot: the key after which its next chunk begins. So a slow client
-//! holds no chunk, and one that comes late finds those that are still kept.
 
 use std::io;
 use std::sync::Arc;
-use std::task::{Context, Poll};
 
 use bytes::Bytes;
-use futures_util::FutureExt;
 use futures_util::future::{BoxFuture, Shared};
 use kubefan_core::api::{EventType, ObjectKey, Selection};
-use kubefan_core::cache::{InitialObjects, Snapshot};
+use kubefan_core::cache::Snapshot;
 use kubefan_core::codec::Encoder;
-use kubefan_core::concurrency::{CoopBudget, Revocable};
+use kubefan_core::concurrency::CoopBudget;
 
 use super::compress::BYTE_UNITS;
 use super::gzip_cache::ListKey;
-use super::initial_chunk_cache::{Found, InitialChunkCache};
 use super::member::{Members, SharedMember};
-use crate::server::collection::Collection;
 
 /// Number of bytes before compression at which a chunk ends.
 const CHUNK: usize = 64 << 10;
@@ -45,20 +38,9 @@ pub(super) struct InitialChunk {
     /// The number of objects that were examined.
     pub(super) examined: usize,
     /// The key of the last object that was examined.
-    last: Option<ObjectKey>,
+    pub(super) last: Option<ObjectKey>,
     /// True if the snapshot has no more objects.
     pub(super) is_last: bool,
-}
-
-/// The initial events of one watch, which it reads as compressed chunks.
-pub(crate) struct InitialEvents {
-    cache: InitialChunkCache,
-    key: Arc<ListKey>,
-    objects: Revocable<InitialObjects>,
-    encoder: Arc<Encoder>,
-    collection: Arc<dyn Collection>,
-    /// The chunk that the watch waits for, and true if the watch was the first to ask for it.
-    waiting: Option<(MakingChunk, bool)>,
 }
 
 /// The events of a chunk that is not compressed yet.
@@ -68,84 +50,6 @@ struct Selected {
     examined: usize,
     last: Option<ObjectKey>,
     is_last: bool,
-}
-
-/// What a watch reads next.
-pub(super) enum NextChunk {
-    /// A chunk, and true if it was compressed for this watch first.
-    Chunk(Arc<InitialChunk>, bool),
-    /// The ledger has revoked the objects.
-    Revoked,
-}
-
-impl InitialEvents {
-    /// The events of all `objects` of `collection`. Watches with an equal `key` have the same ones.
-    pub(crate) fn new(
-        cache: InitialChunkCache,
-        key: ListKey,
-        objects: Revocable<InitialObjects>,
-        collection: Arc<dyn Collection>,
-    ) -> Self {
-        Self {
-            encoder: collection.encoder_for(key.representation),
-            cache,
-            key: Arc::new(key),
-            objects,
-            collection,
-            waiting: None,
-        }
-    }
-
-    /// The next chunk. There is none after the last one. Pending while another thread works on it,
-    /// or if other tasks must run first.
-    ///
-    /// # Errors
-    ///
-    /// If the compressor reports an internal error.
-    pub(super) fn poll_next(
-        &mut self,
-        cx: &mut Context<'_>,
-    ) -> Poll<Result<NextChunk, Arc<io::Error>>> {
-        let (mut making, is_first) = match self.waiting.take() {
-            Some(waiting) => waiting,
-            None => match self.find() {
-                None => return Poll::Ready(Ok(NextChunk::Revoked)),
-                Some(Found::Made(chunk)) => {
-                    return Poll::Ready(Ok(self.received(chunk, false)));
-                }
-                Some(Found::Making(making)) => (making, false),
-                Some(Found::New(making)) => (making, true),
-            },
-        };
-        match making.poll_unpin(cx) {
-            Poll::Ready(made) => Poll::Ready(Ok(self.received(made?, is_first))),
-            Poll::Pending => {
-                self.waiting = Some((making, is_first));
-                Poll::Pending
-            }
-        }
-    }
-
-    /// The chunk that follows, or the work that makes it; `None` if the objects were revoked.
-    fn find(&self) -> Option<Found> {
-        let position = |objects: &mut InitialObjects| {
-            let after = objects.after().cloned();
-            (objects.snapshot().clone(), after)
-        };
-        let (snapshot, after) = self.objects.with(position)?;
-        let (key, encoder) = (Arc::clone(&self.key), Arc::clone(&self.encoder));
-        let start = after.clone();
-        let make = || InitialChunk::make(snapshot, start, key, encoder);
-        Some(self.cache.chunk(&self.key, after, make))
-    }
-
-    fn received(&self, chunk: Arc<InitialChunk>, is_first: bool) -> NextChunk {
-        if let Some(last) = &chunk.last {
-            self.objects.with(|objects| objects.skip_to(last.clone()));
-        }
-        self.collection.count_sent(chunk.events);
-        NextChunk::Chunk(chunk, is_first)
-    }
 }
 
 impl Selected {
@@ -188,7 +92,7 @@ impl Selected {
 impl InitialChunk {
     /// The chunk of the objects of `snapshot` with keys above `after`. Yields by the work that it
     /// has done, so that other clients of the thread are served meanwhile.
-    async fn make(
+    pub(super) async fn make(
         snapshot: Snapshot,
         after: Option<ObjectKey>,
         key: Arc<ListKey>,

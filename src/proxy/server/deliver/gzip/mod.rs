@@ -7,10 +7,11 @@ mod gzip_stream;
 mod gzip_watch;
 mod initial_chunk;
 mod initial_chunk_cache;
+mod initial_events;
 mod member;
 
 pub(crate) use compress::{GzipBody, OwnCompressor, client_accepts_gzip, with_gzip_headers};
 pub(crate) use gzip_cache::{GzipCache, GzipCacheMetrics, ListKey, SharedList};
 pub(crate) use gzip_watch::{GzipWatchBody, compressed_event};
-pub(crate) use initial_chunk::InitialEvents;
 pub(crate) use initial_chunk_cache::{InitialChunkCache, InitialChunkMetrics};
+pub(crate) use initial_events::InitialEvents;

@@ -23,7 +23,7 @@ use tokio::time::{Instant, advance, sleep};
 
 use super::{WatchBody, WatchSource};
 use crate::ledger::{Account, Ledger, Limits, SnapshotAge};
-use crate::server::collection::Collection;
+use crate::server::cached::collection::Collection;
 use crate::server::decide::WatchTerms;
 
 /// A collection at resource version 10, with one object of version 5.

@@ -288,3 +288,25 @@ proptest! {
         RequestInfo::parse(&Method::GET, &format!("/{}", segments.join("/")), &query);
     }
 }
+
+#[test]
+fn answers_of_nodes_pods_and_services_are_proxied() {
+    for (path, expected) in [
+        ("/api/v1/namespaces/n/services/s/proxy", true),
+        (
+            "/api/v1/namespaces/n/services/http:s:web/proxy/index.html",
+            true,
+        ),
+        ("/api/v1/namespaces/n/pods/p/proxy/a/b", true),
+        ("/api/v1/namespaces/n/pods/p/%70roxy/", true),
+        ("/api/v1/namespaces/n/pods/p//proxy/", true),
+        ("/api/v1/nodes/n/proxy/logs/", true),
+        ("/api/v1/proxy/namespaces/n/pods/p/", true),
+        ("/api/v1/namespaces/n/pods/p", false),
+        ("/api/v1/namespaces/n/pods/p/log", false),
+        ("/openapi/v3/proxy", false),
+    ] {
+        let info = RequestInfo::parse(&Method::GET, path, "");
+        assert_eq!(info.is_proxied(), expected, "{path}");
+    }
+}

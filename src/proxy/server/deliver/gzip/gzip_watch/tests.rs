@@ -17,7 +17,7 @@ use tokio::time::advance;
 
 use super::*;
 use crate::ledger::{Budget, Ledger, Limits};
-use crate::server::collection::Collection;
+use crate::server::cached::collection::Collection;
 use crate::server::decide::WatchTerms;
 use crate::server::deliver::gzip::{InitialChunkCache, InitialChunkMetrics, ListKey};
 use crate::server::deliver::watch_body::WatchSource;

@@ -16,8 +16,9 @@ use tokio::task::yield_now;
 use tokio::time::advance;
 
 use super::*;
-use crate::server::collection::Collection;
-use crate::server::deliver::gzip::initial_chunk::{InitialEvents, MAX_EXAMINED, NextChunk};
+use crate::server::cached::collection::Collection;
+use crate::server::deliver::gzip::initial_chunk::MAX_EXAMINED;
+use crate::server::deliver::gzip::initial_events::{InitialEvents, NextChunk};
 use crate::server::deliver::gzip::member;
 use crate::server::deliver::gzip::member::LONGEST_AT_ONCE;
 use crate::server::deliver::watch_body::tests::{TestCollection, object};

@@ -1,0 +1,75 @@
+//! How callers are authenticated and authorized.
+
+use super::checker::Checker;
+use super::tls::Tls;
+use crate::config::AuthMode;
+use crate::config::settings::Settings;
+use crate::identity;
+
+/// The settings of `identity`, for a listener with `tls`.
+pub(super) fn access(settings: &Settings, tls: &Tls) -> identity::Config {
+    let (authentication, authorization) = (&settings.authentication, &settings.authorization);
+    let mode = match authentication.mode {
+        Some(AuthMode::Caller) => identity::Mode::Caller,
+        Some(AuthMode::Delegated) => identity::Mode::Delegated,
+        Some(AuthMode::None) => identity::Mode::None,
+        None if *tls == Tls::Plain => identity::Mode::None,
+        None => identity::Mode::Caller,
+    };
+    identity::Config {
+        mode,
+        anonymous: authentication.anonymous,
+        token_ttl: authentication.token_ttl.0,
+        allowed_ttl: authorization.allowed_ttl.0,
+        denied_ttl: authorization.denied_ttl.0,
+        stale: authorization.stale.0,
+        reauthorize: authorization.reauthorize.0,
+        max_reviews_per_second: authorization.max_reviews_per_second,
+        reauthenticate: authentication.reauthenticate.0,
+        max_reviews_in_flight: settings.limits.max_reviews_inflight,
+        max_failed_per_second: settings.limits.max_failed_authentications_per_second,
+        names_covered: authorization.names_covered,
+        ignored_extra: authorization.ignore_extra.clone(),
+        ..identity::Config::default()
+    }
+}
+
+impl Checker<'_> {
+    /// The authorities of client certificates, which are used only if callers are authenticated.
+    pub(super) fn authorities(
+        &mut self,
+        access: &identity::Config,
+    ) -> Option<identity::AuthoritySources> {
+        const ANONYMOUS: &str = "authentication.anonymous";
+        const CLIENT: &str = "authentication.clientCaFile";
+        const PROXY: &str = "authentication.requestheaderClientCaFile";
+        const NAMES: &str = "authentication.requestheaderAllowedNames";
+        const ACCEPTED_CERTIFICATES: &str = "authentication.clientCertificates";
+        let authentication = &self.settings.authentication;
+        let sources = identity::AuthoritySources {
+            client_ca: authentication.client_ca_file.clone(),
+            request_header_ca: authentication.requestheader_client_ca_file.clone(),
+            request_header_allowed_names: authentication.requestheader_allowed_names.clone(),
+        };
+        let is_off = access.mode == identity::Mode::None;
+        let are_accepted = authentication.client_certificates;
+        let is_anonymous = authentication.anonymous;
+        for (key, is_set, is_used) in [
+            (ANONYMOUS, is_anonymous, true),
+            (CLIENT, sources.client_ca.is_some(), are_accepted),
+            (PROXY, sources.request_header_ca.is_some(), are_accepted),
+        ] {
+            if is_off && is_set {
+                self.report(key, "has no effect with --auth none");
+            } else if is_set && !is_used {
+                let other = self.sources.name(ACCEPTED_CERTIFICATES, key);
+                self.report(key, &format!("has no effect without {other}"));
+            }
+        }
+        if sources.request_header_ca.is_none() && !sources.request_header_allowed_names.is_empty() {
+            let other = self.sources.name(PROXY, NAMES);
+            self.report(NAMES, &format!("has no effect without {other}; add it"));
+        }
+        are_accepted.then_some(sources)
+    }
+}

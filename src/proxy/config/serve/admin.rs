@@ -1,0 +1,241 @@
+//! How the admin listener is served, and which requests it answers.
+
+use std::net::SocketAddr;
+use std::path::PathBuf;
+
+use super::certificate::{CertificateKeys, ListenerCertificate};
+use super::checker::Checker;
+use super::tls::Tls;
+use crate::identity;
+
+const ADDRESS: &str = "admin.address";
+const ACCEPTED: &str = "admin.insecureExposeToNetwork";
+const CERTIFICATE: &str = "admin.tls.certFile";
+const KEY: &str = "admin.tls.keyFile";
+const SELF_SIGNED: &str = "admin.tls.selfSigned";
+
+/// A checked configuration of the admin listener.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct AdminConfig {
+    /// Address for /livez, /readyz and /metrics.
+    pub listen: SocketAddr,
+    /// Whether probes and scrapes connect with TLS, and with which certificate.
+    pub tls: AdminTls,
+    /// How the callers of /metrics and /readyz?verbose are authenticated; `None` to answer all.
+    pub access: Option<identity::Config>,
+    /// True if programs on other machines can read the metrics without credentials. The operator has
+    /// accepted this.
+    pub is_exposed: bool,
+}
+
+/// Whether the admin listener serves TLS, and with which certificate.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum AdminTls {
+    /// Plain HTTP.
+    Plain,
+    /// The certificate of the listener for clients.
+    AsClients,
+    /// A certificate from files.
+    Files {
+        /// Path of the certificate chain (PEM).
+        certificate: PathBuf,
+        /// Path of the certificate's private key (PEM).
+        key: PathBuf,
+    },
+    /// A new certificate that is in no file, so that no client can verify it.
+    Throwaway,
+}
+
+impl AdminConfig {
+    /// Plain HTTP on a free port of 127.0.0.1.
+    pub fn loopback() -> Self {
+        Self {
+            listen: SocketAddr::from(([127, 0, 0, 1], 0)),
+            tls: AdminTls::Plain,
+            access: None,
+            is_exposed: false,
+        }
+    }
+}
+
+impl Checker<'_> {
+    /// The admin listener beside a listener for clients with `clients_tls` and `clients`. Beyond
+    /// loopback it needs TLS, and authorizes what shows more than whether kubefan is ready.
+    pub(super) fn admin(
+        &mut self,
+        clients_tls: &Tls,
+        clients: &identity::Config,
+    ) -> Option<AdminConfig> {
+        let admin = &self.settings.admin;
+        let listen = self.address(ADDRESS, &admin.address)?;
+        let is_accepted = admin.insecure_expose_to_network;
+        let mut tls = self.admin_tls()?;
+        if listen.ip().is_loopback() {
+            if is_accepted {
+                let message = "has no effect: the admin listener is not exposed; leave it out";
+                self.report(ACCEPTED, message);
+            }
+            return Some(AdminConfig {
+                listen,
+                tls,
+                access: None,
+                is_exposed: false,
+            });
+        }
+        if tls == AdminTls::Plain && !is_accepted {
+            if *clients_tls == Tls::Plain {
+                self.report_plain_admin();
+                return None;
+            }
+            tls = AdminTls::AsClients;
+        }
+        let access = (!is_accepted).then(|| access(clients));
+        Some(AdminConfig {
+            listen,
+            tls,
+            access,
+            is_exposed: is_accepted,
+        })
+    }
+
+    fn report_plain_admin(&mut self) {
+        let name = |key| self.sources.name(key, ADDRESS);
+        let message = format!(
+            "{} is not loopback: there the metrics need TLS, and callers with the right to get \
+             /metrics; serve TLS with {} and {}, or with {}, or let everyone read the metrics with {}",
+            self.settings.admin.address,
+            name(CERTIFICATE),
+            name(KEY),
+            name(SELF_SIGNED),
+            name(ACCEPTED),
+        );
+        self.report(ADDRESS, &message);
+    }
+
+    fn admin_tls(&mut self) -> Option<AdminTls> {
+        const KEYS: CertificateKeys = CertificateKeys {
+            certificate: CERTIFICATE,
+            key: KEY,
+            self_signed: SELF_SIGNED,
+        };
+        let tls = &self.settings.admin.tls;
+        let (certificate, key) = (tls.cert_file.as_ref(), tls.key_file.as_ref());
+        match KEYS.choose(certificate, key, tls.self_signed, self.sources) {
+            Ok(ListenerCertificate::Files { certificate, key }) => {
+                Some(AdminTls::Files { certificate, key })
+            }
+            Ok(ListenerCertificate::SelfSigned) => Some(AdminTls::Throwaway),
+            Ok(ListenerCertificate::Plain) => Some(AdminTls::Plain),
+            Err((key, message)) => {
+                self.report(key, &message);
+                None
+            }
+        }
+    }
+}
+
+/// How the callers of the admin listener are authenticated: as `clients`, or with their own tokens if
+/// clients are not authenticated, because kubefan needs no right for that.
+fn access(clients: &identity::Config) -> identity::Config {
+    let mode = match clients.mode {
+        identity::Mode::None => identity::Mode::Caller,
+        authenticated => authenticated,
+    };
+    identity::Config {
+        mode,
+        ..clients.clone()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use identity::Mode;
+
+    use super::*;
+    use crate::config::tests::resolved;
+
+    #[test]
+    fn beyond_loopback_the_metrics_need_tls_and_a_caller_with_the_right() {
+        let files = AdminTls::Files {
+            certificate: "c".into(),
+            key: "k".into(),
+        };
+        let with_files = "--admin-tls-cert-file c --admin-tls-private-key-file k";
+        let client_tls = "--tls-self-signed --tls-dir x";
+        let exposed = "--admin-insecure-expose-to-network";
+        for (line, tls, mode) in [
+            ("", AdminTls::Plain, None),
+            ("--admin-listen [::1]:0", AdminTls::Plain, None),
+            (client_tls, AdminTls::Plain, None),
+            (with_files, files.clone(), None),
+            (
+                &format!("--admin-listen 0.0.0.0:1 {with_files}"),
+                files.clone(),
+                Some(Mode::Caller),
+            ),
+            (
+                "--admin-listen [::]:1 --admin-tls-self-signed",
+                AdminTls::Throwaway,
+                Some(Mode::Caller),
+            ),
+            (
+                &format!("--admin-listen 0.0.0.0:1 {client_tls} --auth delegated"),
+                AdminTls::AsClients,
+                Some(Mode::Delegated),
+            ),
+            (
+                &format!("--admin-listen 0.0.0.0:1 {client_tls} --auth none"),
+                AdminTls::AsClients,
+                Some(Mode::Caller),
+            ),
+            (
+                &format!("--admin-listen 0.0.0.0:1 {client_tls} {exposed}"),
+                AdminTls::Plain,
+                None,
+            ),
+            (
+                &format!("--admin-listen 0.0.0.0:1 {with_files} {exposed}"),
+                files,
+                None,
+            ),
+        ] {
+            let admin = resolved("", line).expect(line).serve.admin;
+            assert_eq!(admin.tls, tls, "{line}");
+            assert_eq!(admin.access.map(|access| access.mode), mode, "{line}");
+            assert_eq!(admin.is_exposed, line.contains(exposed), "{line}");
+        }
+    }
+
+    #[test]
+    fn mistakes_name_the_flags_that_would_be_right() {
+        for (line, expected) in [
+            (
+                "--admin-listen 0.0.0.0:8002",
+                "--admin-listen: 0.0.0.0:8002 is not loopback: there the metrics need TLS, and callers \
+                 with the right to get /metrics; serve TLS with --admin-tls-cert-file and \
+                 --admin-tls-private-key-file, or with --admin-tls-self-signed, or let everyone read \
+                 the metrics with --admin-insecure-expose-to-network",
+            ),
+            (
+                "--admin-insecure-expose-to-network",
+                "--admin-insecure-expose-to-network: has no effect",
+            ),
+            (
+                "--admin-tls-cert-file c",
+                "--admin-tls-cert-file: needs --admin-tls-private-key-file too",
+            ),
+            (
+                "--admin-tls-private-key-file k",
+                "--admin-tls-private-key-file: needs --admin-tls-cert-file too",
+            ),
+            (
+                "--admin-tls-self-signed --admin-tls-cert-file c --admin-tls-private-key-file k",
+                "--admin-tls-self-signed: can't be used with --admin-tls-cert-file",
+            ),
+        ] {
+            let problems = resolved("", line).expect_err(line);
+            assert!(problems.starts_with(expected), "{line}: {problems}");
+            assert_eq!(problems.lines().count(), 1, "{problems}");
+        }
+    }
+}

@@ -1,0 +1,65 @@
+//! Who can reach the listener for clients, and what follows from that.
+
+use std::net::SocketAddr;
+
+use super::checker::Checker;
+use super::tls::Tls;
+use crate::identity;
+use crate::server::WebPageRules;
+
+/// Which programs can reach the listener for clients, and what follows from that.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Exposure {
+    /// What goes wrong if the address is used; `None` if nothing does.
+    pub(super) danger: Option<&'static str>,
+    pub(super) web_pages: WebPageRules,
+}
+
+impl Exposure {
+    pub(super) fn of(listen: SocketAddr, tls: &Tls, mode: identity::Mode) -> Self {
+        let is_loopback = listen.ip().is_loopback();
+        let (is_plain, is_open) = (*tls == Tls::Plain, mode == identity::Mode::None);
+        let danger = match (is_open, is_plain) {
+            _ if is_loopback => None,
+            (true, _) => Some(
+                "with --auth none kubefan answers everyone with its own rights; use 127.0.0.1 or \
+                 [::1], or serve TLS with --auth caller",
+            ),
+            (false, true) => Some(
+                "without TLS anyone on the network can read the tokens; use 127.0.0.1 or [::1], or \
+                 serve TLS",
+            ),
+            (false, false) => None,
+        };
+        let web_pages = WebPageRules {
+            // A browser compares the certificate's names with the page's. A user may accept any
+            // certificate, so this counts only if the page needs credentials, too.
+            has_local_name: is_loopback && (is_open || is_plain),
+            are_callers_authenticated: !is_open,
+        };
+        Self { danger, web_pages }
+    }
+}
+
+impl Checker<'_> {
+    /// Reports an address that would let others read with kubefan's rights, unless the operator
+    /// accepts that.
+    pub(super) fn exposure(&mut self, exposure: Exposure) {
+        const ADDRESS: &str = "listen.address";
+        const ACCEPTED: &str = "listen.insecureExposeToNetwork";
+        match (
+            exposure.danger,
+            self.settings.listen.insecure_expose_to_network,
+        ) {
+            (Some(danger), false) => {
+                let address = &self.settings.listen.address;
+                self.report(ADDRESS, &format!("{address} is not loopback: {danger}"));
+            }
+            (None, true) => {
+                let message = "has no effect: the listener is not exposed; leave it out";
+                self.report(ACCEPTED, message);
+            }
+            (Some(_), true) | (None, false) => {}
+        }
+    }
+}

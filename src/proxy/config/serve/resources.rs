@@ -1,0 +1,50 @@
+//! Which resources are cached from the start.
+
+use kubefan_core::api::is_label_key;
+
+use super::checker::Checker;
+use crate::config::values::cached_resource::CachedResource;
+
+const EMPTY_NAME: &str = "a name is empty; names are for example pods or deployments.apps";
+
+/// The resources that are cached from the start.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Resources {
+    /// Resources by the names that kubectl accepts, such as `deployments.apps`; may be empty.
+    Named(Vec<String>),
+    /// Every resource that can be cached.
+    All,
+}
+
+impl Checker<'_> {
+    pub(super) fn resources(&mut self) -> Resources {
+        const ALL: &str = "cache.all";
+        const NAMES: &str = "cache.resources";
+        let cache = &self.settings.cache;
+        let is_overriding = self.sources.overrides(ALL, NAMES);
+        let is_name = |entry: &CachedResource| matches!(entry, CachedResource::Named(_));
+        if cache.all && cache.resources.iter().any(is_name) && !is_overriding {
+            let other = self.sources.name(NAMES, ALL);
+            let message = format!("already includes every resource; leave out {other}");
+            self.report(ALL, &message);
+        }
+        let mut names = cache.resources.iter().map(CachedResource::name);
+        if names.any(|name| name.trim().is_empty()) {
+            self.report(NAMES, EMPTY_NAME);
+        }
+        let mut labels = cache.index_labels.iter();
+        if let Some(label) = labels.find(|label| !is_label_key(label)) {
+            let message =
+                format!("{label:?} is not the key of a label, such as app.kubernetes.io/name");
+            self.report("cache.indexLabels", &message);
+        }
+        if cache.never.iter().any(|name| name.trim().is_empty()) {
+            self.report("cache.never", EMPTY_NAME);
+        }
+        let from_start = cache.resources.iter().filter(|entry| entry.is_from_start());
+        match cache.all {
+            true => Resources::All,
+            false => Resources::Named(from_start.map(|entry| entry.name().to_owned()).collect()),
+        }
+    }
+}

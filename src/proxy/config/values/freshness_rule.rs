@@ -1,0 +1,140 @@
+//! The rules of `--freshness` and `cache.freshness` as text: `bounded:5s`, or for one resource
+//! `pods=any`.
+
+use std::borrow::Cow;
+use std::fmt;
+use std::str::FromStr;
+
+use kubefan_core::informer::{FreshnessPolicies, FreshnessPolicy};
+use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
+use serde::de::Error;
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
+
+use super::units::{PERIOD_PATTERN, Period, parse_duration};
+
+/// A freshness policy for one resource, or for all resources without a rule.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct FreshnessRule {
+    resource: Option<String>,
+    policy: FreshnessPolicy,
+}
+
+// === impl FreshnessRule ===
+
+impl FreshnessRule {
+    /// The resource of the rule; `None` for all without a rule.
+    pub(in crate::config) fn resource(&self) -> Option<&str> {
+        self.resource.as_deref()
+    }
+
+    pub(in crate::config) fn policy(&self) -> FreshnessPolicy {
+        self.policy
+    }
+
+    /// Combines `rules`; if two rules are for the same resource, the later one wins.
+    pub(in crate::config) fn policies(rules: &[Self]) -> FreshnessPolicies {
+        let mut policies = FreshnessPolicies::default();
+        for rule in rules {
+            match &rule.resource {
+                None => policies.default = rule.policy,
+                Some(resource) => policies.named.push((resource.clone(), rule.policy)),
+            }
+        }
+        policies
+    }
+}
+
+impl FromStr for FreshnessRule {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let (resource, policy) = match text.split_once('=') {
+            Some(("", _)) => {
+                return Err("no resource before =; an example is pods=any".to_owned());
+            }
+            Some((resource, policy)) => (Some(resource.to_owned()), policy),
+            None => (None, text),
+        };
+        let policy = match policy.split_once(':') {
+            Some(("bounded", bound)) => FreshnessPolicy::Bounded(parse_duration(bound)?),
+            None if policy == "strict" => FreshnessPolicy::Strict,
+            None if policy == "any" => FreshnessPolicy::Any,
+            _ => return Err(format!("{policy:?} is not strict, any or bounded:5s")),
+        };
+        Ok(Self { resource, policy })
+    }
+}
+
+impl fmt::Display for FreshnessRule {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if let Some(resource) = &self.resource {
+            write!(f, "{resource}=")?;
+        }
+        match self.policy {
+            FreshnessPolicy::Strict => f.write_str("strict"),
+            FreshnessPolicy::Any => f.write_str("any"),
+            FreshnessPolicy::Bounded(bound) => write!(f, "bounded:{}", Period(bound)),
+        }
+    }
+}
+
+impl Serialize for FreshnessRule {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_str(self)
+    }
+}
+
+impl<'de> Deserialize<'de> for FreshnessRule {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let text = String::deserialize(deserializer)?;
+        text.parse().map_err(D::Error::custom)
+    }
+}
+
+impl JsonSchema for FreshnessRule {
+    fn inline_schema() -> bool {
+        true
+    }
+
+    fn schema_name() -> Cow<'static, str> {
+        "FreshnessRule".into()
+    }
+
+    fn json_schema(_: &mut SchemaGenerator) -> Schema {
+        json_schema!({
+            "type": "string",
+            "pattern": format!("^([^=]+=)?(strict|any|bounded:{PERIOD_PATTERN})$"),
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn rules_are_printed_as_they_are_read() {
+        for text in [
+            "strict",
+            "any",
+            "bounded:5s",
+            "pods=any",
+            "leases.coordination.k8s.io=bounded:500ms",
+        ] {
+            let rule: FreshnessRule = text.parse().expect(text);
+            assert_eq!(rule.to_string(), text);
+        }
+        for text in [
+            "",
+            "loose",
+            "bounded",
+            "bounded:",
+            "bounded:5",
+            "=any",
+            "pods=",
+            "pods=any=any",
+        ] {
+            assert!(text.parse::<FreshnessRule>().is_err(), "{text}");
+        }
+    }
+}

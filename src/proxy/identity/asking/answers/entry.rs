@@ -1,0 +1,127 @@
+//! The answer to one question, and the turns of the callers that ask it.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use parking_lot::{Mutex, RwLock};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::time::Instant;
+
+/// How many callers may ask the same question concurrently, after an answer that was not definite.
+pub(super) const MAX_ASKERS: usize = 8;
+
+pub(super) struct Entry<V> {
+    pub(super) known: RwLock<Option<Known<V>>>,
+    /// How much more the entry weighs with an answer.
+    weight_of: fn(&V) -> usize,
+    pub(super) weight: Weight,
+    /// A caller that asks has a permit.
+    pub(super) asking: Arc<Semaphore>,
+    /// The number of permits of `asking`, those of callers included.
+    askers: Mutex<usize>,
+}
+
+/// The weight of one entry, which counts in its shard's until it is dropped.
+pub(super) struct Weight {
+    of_shard: Arc<AtomicUsize>,
+    of_question: usize,
+    of_answer: AtomicUsize,
+}
+
+#[derive(Clone)]
+pub(super) struct Known<V> {
+    pub(super) value: V,
+    pub(super) asked_at: Instant,
+    pub(super) until: Instant,
+}
+
+// === impl Known ===
+
+impl<V> Known<V> {
+    pub(super) fn is_current(&self, earliest: impl FnOnce(&V) -> Option<Instant>) -> bool {
+        earliest(&self.value).is_none_or(|earliest| self.asked_at >= earliest)
+    }
+}
+
+// === impl Weight ===
+
+impl Weight {
+    pub(super) fn of_question(of_shard: &Arc<AtomicUsize>, of_question: usize) -> Self {
+        of_shard.fetch_add(of_question, Ordering::Relaxed);
+        Self {
+            of_shard: Arc::clone(of_shard),
+            of_question,
+            of_answer: AtomicUsize::new(0),
+        }
+    }
+
+    pub(super) fn set_answer(&self, weight: usize) {
+        // Added first, so that the sum is never below 0.
+        self.of_shard.fetch_add(weight, Ordering::Relaxed);
+        let before = self.of_answer.swap(weight, Ordering::Relaxed);
+        self.of_shard.fetch_sub(before, Ordering::Relaxed);
+    }
+
+    pub(super) fn get(&self) -> usize {
+        self.of_question + self.of_answer.load(Ordering::Relaxed)
+    }
+}
+
+impl Drop for Weight {
+    fn drop(&mut self) {
+        self.of_shard.fetch_sub(self.get(), Ordering::Relaxed);
+    }
+}
+
+// === impl Entry ===
+
+impl<V: Clone> Entry<V> {
+    pub(super) fn new(weight: Weight, weight_of: fn(&V) -> usize) -> Self {
+        Self {
+            known: RwLock::new(None),
+            weight_of,
+            weight,
+            asking: Arc::new(Semaphore::new(1)),
+            askers: Mutex::new(1),
+        }
+    }
+
+    /// The valid answer. `earliest` is the moment before which it must not have been asked for.
+    pub(super) fn known(&self, earliest: impl FnOnce(&V) -> Option<Instant>) -> Option<V> {
+        let known = self.known.read();
+        let known = known
+            .as_ref()
+            .filter(|known| known.until > Instant::now())?;
+        known.is_current(earliest).then(|| known.value.clone())
+    }
+
+    /// Remembers `answer`, unless the remembered one is of a later question.
+    pub(super) fn remember(&self, answer: Known<V>) {
+        let mut known = self.known.write();
+        let is_newer = |known: &Known<V>| known.asked_at > answer.asked_at;
+        if !known.as_ref().is_some_and(is_newer) {
+            self.weight.set_answer((self.weight_of)(&answer.value));
+            *known = Some(answer);
+        }
+    }
+
+    /// Ends a `turn` after an answer that is not definite. One more caller may ask.
+    pub(super) fn widen(&self, turn: OwnedSemaphorePermit) {
+        let mut askers = self.askers.lock();
+        if *askers < MAX_ASKERS {
+            *askers += 1;
+            self.asking.add_permits(1);
+        }
+        drop(turn);
+    }
+
+    /// Ends a `turn` after a definite answer. Later, one caller asks.
+    pub(super) fn narrow(&self, turn: OwnedSemaphorePermit) {
+        let mut askers = self.askers.lock();
+        if *askers > 1 {
+            turn.forget();
+            *askers -= 1;
+            *askers -= self.asking.forget_permits(*askers - 1);
+        }
+    }
+}

@@ -1,0 +1,112 @@
+//! Lets a few questions to the API server be in flight; the others wait in a bounded queue.
+
+use std::pin::pin;
+use std::time::Duration;
+
+use futures_util::FutureExt;
+use kubefan_core::concurrency::{Asker, FairQueue, Full, Permit};
+use prometheus::{IntCounter, IntGauge};
+use tokio::time::timeout;
+
+/// How long a question may wait in the queue.
+const MAX_WAIT: Duration = Duration::from_secs(10);
+
+/// A queue of questions. Askers of kind `K` take turns, so one with many questions delays the
+/// others by one question each. A single one has at most half of the questions in flight, so that
+/// its slow answers do not delay the others. Clones share the queue.
+#[derive(Clone)]
+pub(in crate::identity) struct AskQueue<K: Asker> {
+    queue: FairQueue<K>,
+    metrics: QueueMetrics,
+}
+
+/// The numbers of questions in a queue, and of those that it refused.
+#[derive(Clone)]
+pub(in crate::identity) struct QueueMetrics {
+    pub(in crate::identity) waiting: IntGauge,
+    pub(in crate::identity) refused: IntCounter,
+}
+
+/// Too many questions wait, in all or of this asker.
+#[derive(Debug, PartialEq, Eq)]
+pub(in crate::identity) struct Busy;
+
+impl<K: Asker> AskQueue<K> {
+    /// A queue that lets `in_flight` questions be sent concurrently, and holds `capacity` in all.
+    pub(in crate::identity) fn new(
+        in_flight: usize,
+        capacity: usize,
+        metrics: QueueMetrics,
+    ) -> Self {
+        Self {
+            queue: FairQueue::new(in_flight, capacity),
+            metrics,
+        }
+    }
+
+    /// Waits until a question of `asker` may be sent. It counts as in flight until the permit is
+    /// dropped. Cancel safe: the question then leaves the queue.
+    ///
+    /// # Errors
+    /// [`Busy`], which is counted, if the queue is too full for this asker, or the question has
+    /// waited for 10 s.
+    pub(in crate::identity) async fn admit(&self, asker: K) -> Result<Permit<K>, Busy> {
+        let mut admitted = pin!(self.queue.admit(asker));
+        let admitted = match admitted.as_mut().now_or_never() {
+            Some(admitted) => admitted,
+            None => {
+                let _waiting = Waiting::new(&self.metrics.waiting);
+                timeout(MAX_WAIT, admitted).await.unwrap_or(Err(Full))
+            }
+        };
+        admitted.map_err(|Full| {
+            self.metrics.refused.inc();
+            Busy
+        })
+    }
+}
+
+/// Counts a waiting question.
+struct Waiting<'a>(&'a IntGauge);
+
+impl<'a> Waiting<'a> {
+    fn new(gauge: &'a IntGauge) -> Self {
+        gauge.inc();
+        Self(gauge)
+    }
+}
+
+impl Drop for Waiting<'_> {
+    fn drop(&mut self) {
+        self.0.dec();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tokio::time::advance;
+
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn waiting_and_refused_questions_are_counted() {
+        let metrics = QueueMetrics {
+            waiting: IntGauge::new("waiting", "waiting").expect("a gauge"),
+            refused: IntCounter::new("refused", "refused").expect("a counter"),
+        };
+        let queue = AskQueue::new(1, 3, metrics.clone());
+        let first = queue.admit("a").await.expect("a free slot");
+        assert_eq!(metrics.waiting.get(), 0);
+        let mut second = pin!(queue.admit("a"));
+        assert!(futures_util::poll!(&mut second).is_pending());
+        assert_eq!((metrics.waiting.get(), metrics.refused.get()), (1, 0));
+        // One asker may not wait for all.
+        assert_eq!(queue.admit("a").await.err(), Some(Busy));
+        assert_eq!((metrics.waiting.get(), metrics.refused.get()), (1, 1));
+        advance(MAX_WAIT).await;
+        assert_eq!(second.await.err(), Some(Busy));
+        assert_eq!((metrics.waiting.get(), metrics.refused.get()), (0, 2));
+        drop(first);
+        assert!(queue.admit("b").await.is_ok());
+    }
+}

@@ -1,0 +1,307 @@
+//! The API server's reviews: the user of a caller, and what it may do.
+
+use std::time::Duration;
+
+use http::header::{ACCEPT, AUTHORIZATION, CONNECTION, CONTENT_TYPE};
+use http::{Request, StatusCode};
+use kubefan_core::body;
+use kubefan_core::upstream::{Client, Error, Identity};
+use serde::Deserialize;
+use serde::de::DeserializeOwned;
+use serde_json::{Value, json};
+use tokio::time::{Instant, timeout};
+
+use crate::identity::metrics::ReviewMetrics;
+use crate::identity::tokens::token::Token;
+use crate::identity::{Attributes, User};
+
+/// How long a review may take, from its request to the end of its answer.
+const REVIEW_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// Sends reviews to the API server. Each has an HTTP/1.1 connection to itself, so that no other
+/// request of a caller can delay it or close its connection.
+pub(in crate::identity) struct Reviewer {
+    client: Client,
+    metrics: ReviewMetrics,
+}
+
+/// What happens to the connection of a review.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(in crate::identity) enum Connection {
+    /// A later review may use it.
+    Kept,
+    /// It is closed, so the next review uses another one, perhaps to another API server.
+    Closed,
+}
+
+/// The owner of a token, as the API server says.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(in crate::identity) enum TokenOwner {
+    /// This user.
+    User(User),
+    /// The API server does not accept the token now. It answers so for any error of an
+    /// authenticator too.
+    Refused,
+    /// The API server accepts the token, but its owner may not ask for this.
+    MayNotAsk,
+    /// There is no clear answer.
+    Unclear,
+    /// The API server can't be reached, or can't answer.
+    NoAnswer,
+}
+
+/// What the API server says about a user's right.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(in crate::identity) enum Judgement {
+    /// The user has the right.
+    Allowed,
+    /// The user does not have the right, and no authorizer failed.
+    Denied,
+    /// The API server did not accept the user's token.
+    Refused,
+    /// There is no clear answer.
+    Unclear,
+    /// The API server can't be reached, or can't answer.
+    NoAnswer,
+    /// The API server was not asked, because too many questions wait.
+    Busy,
+}
+
+/// A kind of review.
+struct Kind {
+    group: &'static str,
+    kind: &'static str,
+    resource: &'static str,
+}
+
+const SELF_REVIEW: Kind = Kind {
+    group: "authentication.k8s.io",
+    kind: "SelfSubjectReview",
+    resource: "selfsubjectreviews",
+};
+const TOKEN_REVIEW: Kind = Kind {
+    group: "authentication.k8s.io",
+    kind: "TokenReview",
+    resource: "tokenreviews",
+};
+const SELF_ACCESS: Kind = Kind {
+    group: "authorization.k8s.io",
+    kind: "SelfSubjectAccessReview",
+    resource: "selfsubjectaccessreviews",
+};
+const ACCESS: Kind = Kind {
+    group: "authorization.k8s.io",
+    kind: "SubjectAccessReview",
+    resource: "subjectaccessreviews",
+};
+
+#[derive(Debug, Deserialize)]
+struct Review<S> {
+    status: S,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+struct AccessStatus {
+    allowed: bool,
+    evaluation_error: String,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+struct SelfStatus {
+    user_info: User,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+struct TokenStatus {
+    authenticated: bool,
+    user: User,
+    error: String,
+}
+
+impl Reviewer {
+    pub(in crate::identity) fn new(client: Client, metrics: ReviewMetrics) -> Self {
+        Self { client, metrics }
+    }
+
+    /// Asks with the token itself for its owner.
+    pub(in crate::identity) async fn self_review(
+        &self,
+        token: &Token,
+        connection: Connection,
+    ) -> TokenOwner {
+        let asked = self.ask(SELF_REVIEW, json!({}), Some(token), connection);
+        let answer = asked.await;
+        match answer {
+            Ok(SelfStatus { user_info }) if !user_info.name.is_empty() => {
+                TokenOwner::User(user_info)
+            }
+            Err(error) if is(&error, StatusCode::UNAUTHORIZED) => TokenOwner::Refused,
+            Err(error) if is(&error, StatusCode::FORBIDDEN) => TokenOwner::MayNotAsk,
+            Err(error) if is_outage(&error) => TokenOwner::NoAnswer,
+            Ok(_) | Err(_) => TokenOwner::Unclear,
+        }
+    }
+
+    /// Asks with kubefan's rights the owner of a token.
+    pub(in crate::identity) async fn token_review(
+        &self,
+        token: &Token,
+        connection: Connection,
+    ) -> TokenOwner {
+        let spec = json!({"token": token.secret()});
+        let asked = self.ask::<TokenStatus>(TOKEN_REVIEW, spec, None, connection);
+        let answer = asked.await;
+        match answer {
+            Ok(status) if status.authenticated && !status.user.name.is_empty() => {
+                // The caller's requests need no connection of their own.
+                self.client.note_accepted(token.secret());
+                TokenOwner::User(status.user)
+            }
+            // The error is set for a wrong token too, so it does not show whether the answer is
+            // definite.
+            Ok(status) if !status.authenticated => {
+                tracing::debug!(error = status.error, "a token was not accepted");
+                TokenOwner::Refused
+            }
+            Err(error) if is_outage(&error) => TokenOwner::NoAnswer,
+            Ok(_) | Err(_) => TokenOwner::Unclear,
+        }
+    }
+
+    /// Asks with the user's own token whether it has a right.
+    pub(in crate::identity) async fn self_access(
+        &self,
+        token: &Token,
+        attributes: &Attributes,
+    ) -> Judgement {
+        let (key, value) = attributes.of_spec();
+        let spec = json!({key: value});
+        let asked = self.ask(SELF_ACCESS, spec, Some(token), Connection::Kept);
+        judgement(asked.await)
+    }
+
+    /// Asks with kubefan's rights whether `user` has a right.
+    pub(in crate::identity) async fn access(
+        &self,
+        user: &User,
+        attributes: &Attributes,
+    ) -> Judgement {
+        let (key, value) = attributes.of_spec();
+        let spec = json!({
+            key: value,
+            "user": user.name,
+            "uid": user.uid,
+            "groups": user.groups,
+            "extra": user.extra,
+        });
+        let asked = self.ask(ACCESS, spec, None, Connection::Kept);
+        match judgement(asked.await) {
+            // The API server refused kubefan's credentials, not the user's.
+            Judgement::Refused => Judgement::Unclear,
+            judgement => judgement,
+        }
+    }
+
+    /// Sends a review, with `token` or with kubefan's credentials, and returns its status.
+    async fn ask<S: DeserializeOwned>(
+        &self,
+        kind: Kind,
+        spec: Value,
+        token: Option<&Token>,
+        connection: Connection,
+    ) -> Result<S, Error> {
+        let api_version = format!("{}/v1", kind.group);
+        let review = json!({"apiVersion": api_version, "kind": kind.kind, "spec": spec});
+        let mut request = Request::post(format!("/apis/{api_version}/{}", kind.resource))
+            .header(ACCEPT, "application/json")
+            .header(CONTENT_TYPE, "application/json");
+        if connection == Connection::Closed {
+            request = request.header(CONNECTION, "close");
+        }
+        let identity = match token {
+            Some(token) => {
+                request = request.header(AUTHORIZATION, token.header());
+                Identity::Caller
+            }
+            None => Identity::Kubefan,
+        };
+        let request = request.body(body::full(review.to_string()));
+        let request = request.map_err(|error| Error::Request(error.into()))?;
+        let sent_at = Instant::now();
+        let answer = self.client.request_json_alone(identity, request);
+        let answer = timeout(REVIEW_TIMEOUT, answer).await;
+        let answer = answer.unwrap_or(Err(Error::Timeout(REVIEW_TIMEOUT)));
+        let code = match &answer {
+            Ok(_) => Some(StatusCode::CREATED.as_u16()),
+            Err(error) => error.status().map(|status| status.code),
+        };
+        self.metrics.sent(kind.kind, code, sent_at.elapsed());
+        answer.map(|answer: Review<S>| answer.status)
+    }
+}
+
+fn judgement(answer: Result<AccessStatus, Error>) -> Judgement {
+    match answer {
+        Ok(status) if status.allowed => Judgement::Allowed,
+        Ok(status) if status.evaluation_error.is_empty() => Judgement::Denied,
+        Err(error) if is(&error, StatusCode::UNAUTHORIZED) => Judgement::Refused,
+        Err(error) if is_outage(&error) => Judgement::NoAnswer,
+        Ok(_) | Err(_) => Judgement::Unclear,
+    }
+}
+
+/// True if the API server answered with `code`.
+fn is(error: &Error, code: StatusCode) -> bool {
+    error
+        .status()
+        .is_some_and(|status| status.code == code.as_u16())
+}
+
+/// True if the API server can't be reached, or can't answer. An overloaded one (429) can.
+fn is_outage(error: &Error) -> bool {
+    match error {
+        Error::Unreachable(_) | Error::Transport(_) | Error::InDoubt(_) | Error::Timeout(_) => true,
+        Error::Answer { status, .. } => status.code >= 500,
+        _ => false,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use kubefan_core::api::Status;
+
+    use super::*;
+
+    #[test]
+    fn only_missing_answers_and_failures_of_the_server_are_an_outage() {
+        let answer = |code| Error::Answer {
+            status: Box::new(Status::failure(code, "", "")),
+            retry_after: None,
+        };
+        for (error, expected) in [
+            (Error::Unreachable("refused".into()), Judgement::NoAnswer),
+            (Error::InDoubt("reset".into()), Judgement::NoAnswer),
+            (Error::Timeout(REVIEW_TIMEOUT), Judgement::NoAnswer),
+            (answer(500), Judgement::NoAnswer),
+            (answer(503), Judgement::NoAnswer),
+            (answer(401), Judgement::Refused),
+            (answer(403), Judgement::Unclear),
+            (answer(429), Judgement::Unclear),
+            (Error::Decode("no JSON".into()), Judgement::Unclear),
+            (Error::Credentials("none".to_owned()), Judgement::Unclear),
+        ] {
+            let text = error.to_string();
+            assert_eq!(judgement(Err(error)), expected, "{text}");
+        }
+        let answer = |allowed, error: &str| AccessStatus {
+            allowed,
+            evaluation_error: error.to_owned(),
+        };
+        assert_eq!(judgement(Ok(answer(true, "x"))), Judgement::Allowed);
+        assert_eq!(judgement(Ok(answer(false, ""))), Judgement::Denied);
+        assert_eq!(judgement(Ok(answer(false, "x"))), Judgement::Unclear);
+    }
+}

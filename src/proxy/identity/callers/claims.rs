@@ -1,0 +1,379 @@
+//! The headers in which a request claims an identity.
+
+use base64::Engine;
+use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+use http::header::{AUTHORIZATION, COOKIE, Entry, SEC_WEBSOCKET_PROTOCOL};
+use http::{HeaderMap, HeaderName, HeaderValue};
+use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
+
+use crate::identity::User;
+use crate::identity::tokens::token::Token;
+
+/// Prefix of the subprotocol in which a WebSocket client that can't set headers sends its token.
+const TOKEN_PROTOCOL: &str = "base64url.bearer.authorization.k8s.io.";
+
+/// Prefix of the headers in which a caller says as whom it acts.
+const IMPERSONATE: &str = "impersonate-";
+/// Prefix of the headers in which an authenticating proxy names its caller.
+const REMOTE: &str = "x-remote-";
+/// Every user that is authenticated has this group; the API server adds it itself.
+const AUTHENTICATED: &str = "system:authenticated";
+/// Prefix of the names of service accounts.
+const SERVICE_ACCOUNT: &str = "system:serviceaccount:";
+/// Prefix of the names of nodes.
+const NODE: &str = "system:node:";
+/// The group of nodes.
+const NODES: &str = "system:nodes";
+
+/// The characters of a key of `extra` that are not encoded in the name of a header.
+const EXTRA_KEY: &AsciiSet = &NON_ALPHANUMERIC
+    .remove(b'-')
+    .remove(b'.')
+    .remove(b'_')
+    .remove(b'~');
+
+/// What a request says of its caller.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(in crate::identity) enum Claims {
+    /// It carries credentials, or what a proxy adds for its callers.
+    Credentials,
+    /// It has no credentials, and says as whom its sender acts.
+    Impersonation,
+    None,
+}
+
+/// What the request with `headers` says of its caller.
+pub(in crate::identity) fn of(headers: &HeaderMap) -> Claims {
+    let has_credentials = headers.contains_key(AUTHORIZATION)
+        || names_with_prefix(headers, REMOTE).next().is_some()
+        || has_token_protocol(headers);
+    match has_credentials {
+        true => Claims::Credentials,
+        false if has_impersonation(headers) => Claims::Impersonation,
+        false => Claims::None,
+    }
+}
+
+/// True if the request carries credentials or claims of an identity.
+pub(crate) fn has_credentials(headers: &HeaderMap) -> bool {
+    of(headers) != Claims::None
+}
+
+/// True if the request says as whom its sender acts.
+pub(in crate::identity) fn has_impersonation(headers: &HeaderMap) -> bool {
+    names_with_prefix(headers, IMPERSONATE).next().is_some()
+}
+
+/// True if a WebSocket subprotocol of the request is a token.
+pub(in crate::identity) fn has_token_protocol(headers: &HeaderMap) -> bool {
+    let protocols = headers.get_all(SEC_WEBSOCKET_PROTOCOL).iter();
+    let mut protocols =
+        protocols.flat_map(|protocols| protocols.as_bytes().split(|byte| *byte == b','));
+    protocols.any(|protocol| is_token_protocol(protocol.trim_ascii()))
+}
+
+/// The token in a WebSocket subprotocol; `None` if there is none, or more than one.
+pub(in crate::identity) fn token_of_protocol(headers: &HeaderMap) -> Option<Token> {
+    let lines = headers.get_all(SEC_WEBSOCKET_PROTOCOL).iter();
+    let protocols = lines.flat_map(|line| line.as_bytes().split(|byte| *byte == b','));
+    let mut encoded = protocols.filter_map(|protocol| {
+        let protocol = protocol.trim_ascii();
+        protocol.strip_prefix(TOKEN_PROTOCOL.as_bytes())
+    });
+    let (first, second) = (encoded.next()?, encoded.next());
+    let decoded = URL_SAFE_NO_PAD.decode(first).ok()?;
+    let token = Token::from_text(str::from_utf8(&decoded).ok()?);
+    token.filter(|_| second.is_none())
+}
+
+/// Marks the headers with secrets, so that they are not printed, and are in no table of an HTTP/2
+/// connection (HPACK), where a guess of another request could be compared with them.
+pub(in crate::identity) fn mark_sensitive(headers: &mut HeaderMap) {
+    for name in [AUTHORIZATION, SEC_WEBSOCKET_PROTOCOL, COOKIE] {
+        if let Entry::Occupied(mut entry) = headers.entry(name) {
+            entry.iter_mut().for_each(|value| value.set_sensitive(true));
+        }
+    }
+}
+
+/// Removes what only an authenticating proxy may say. It must happen before a request is forwarded
+/// with kubefan's credentials, because these may be such a proxy's.
+pub(in crate::identity) fn remove_remote(headers: &mut HeaderMap) {
+    remove_with_prefix(headers, REMOTE);
+}
+
+/// The error of [`impersonate`]: a header would give another user than this one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("the user's name, groups or attributes do not fit in headers")]
+pub(crate) struct DoesNotFit;
+
+/// Replaces everything that claims an identity by the headers that impersonate `user`.
+///
+/// # Errors
+/// If the name is empty, or a part of the user has control characters or begins or ends with a
+/// space. HTTP servers remove such spaces, so `" system:masters"` would become another group.
+pub(crate) fn impersonate(headers: &mut HeaderMap, user: &User) -> Result<(), DoesNotFit> {
+    headers.remove(AUTHORIZATION);
+    remove_with_prefix(headers, IMPERSONATE);
+    remove_remote(headers);
+    remove_token_protocols(headers);
+    let mut append = |name: &str, value: &str| {
+        let name = HeaderName::try_from(name).expect("the key is encoded");
+        if value.starts_with([' ', '\t']) || value.ends_with([' ', '\t']) {
+            return Err(DoesNotFit);
+        }
+        // Go's server reads the bytes as UTF-8.
+        let value = HeaderValue::from_bytes(value.as_bytes());
+        headers.append(name, value.map_err(|_| DoesNotFit)?);
+        Ok(())
+    };
+    if user.name.is_empty() {
+        return Err(DoesNotFit);
+    }
+    append("impersonate-user", &user.name)?;
+    let groups = user.groups.iter().filter(|group| *group != AUTHENTICATED);
+    if user.name.starts_with(NODE) && groups.clone().eq([NODES]) {
+        // By constrained impersonation (Kubernetes 1.36 and later) the API server adds the group of
+        // nodes, and permits nothing else beside a node's name. By the older verb `impersonate` it
+        // does not add the group, so the node has no rights.
+        return Ok(());
+    }
+    if !user.uid.is_empty() {
+        append("impersonate-uid", &user.uid)?;
+    }
+    if user.name.starts_with(SERVICE_ACCOUNT) && groups.clone().next().is_none() {
+        // Without any group, the API server would add those of all service accounts, which this
+        // user does not have: an authenticating proxy has named only the account.
+        append("impersonate-group", AUTHENTICATED)?;
+    }
+    for group in groups {
+        append("impersonate-group", group)?;
+    }
+    for (key, values) in &user.extra {
+        let key = utf8_percent_encode(key, EXTRA_KEY);
+        for value in values {
+            append(&format!("impersonate-extra-{key}"), value)?;
+        }
+    }
+    Ok(())
+}
+
+fn names_with_prefix<'a>(
+    headers: &'a HeaderMap,
+    prefix: &'static str,
+) -> impl Iterator<Item = &'a HeaderName> {
+    let names = headers.keys();
+    names.filter(move |name| name.as_str().starts_with(prefix))
+}
+
+fn remove_with_prefix(headers: &mut HeaderMap, prefix: &'static str) {
+    let names: Vec<_> = names_with_prefix(headers, prefix).cloned().collect();
+    for name in names {
+        headers.remove(name);
+    }
+}
+
+fn is_token_protocol(protocol: &[u8]) -> bool {
+    protocol.starts_with(TOKEN_PROTOCOL.as_bytes())
+}
+
+/// Removes the tokens from the list of WebSocket subprotocols.
+fn remove_token_protocols(headers: &mut HeaderMap) {
+    if !has_token_protocol(headers) {
+        return;
+    }
+    let lines = headers.get_all(SEC_WEBSOCKET_PROTOCOL).iter();
+    let kept: Vec<_> = lines
+        .flat_map(|line| line.as_bytes().split(|byte| *byte == b','))
+        .map(<[u8]>::trim_ascii)
+        .filter(|protocol| !is_token_protocol(protocol))
+        .collect();
+    let kept = kept.join(&b", "[..]);
+    headers.remove(SEC_WEBSOCKET_PROTOCOL);
+    if !kept.is_empty() {
+        let kept = HeaderValue::from_bytes(&kept);
+        headers.insert(SEC_WEBSOCKET_PROTOCOL, kept.expect("parts of a header"));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_impersonated_request_claims_nothing_else() {
+        let mut headers = HeaderMap::new();
+        for (name, value) in [
+            ("authorization", "Bearer x"),
+            ("impersonate-user", "admin"),
+            ("impersonate-group", "system:masters"),
+            ("x-remote-user", "admin"),
+            (
+                "sec-websocket-protocol",
+                "base64url.bearer.authorization.k8s.io.eA, v5.channel.k8s.io",
+            ),
+            ("accept", "application/json"),
+        ] {
+            headers.append(name, value.parse().expect("a header value"));
+        }
+        let user = User {
+            name: "jane".to_owned(),
+            uid: "7".to_owned(),
+            groups: ["dev", "ops", AUTHENTICATED].map(str::to_owned).to_vec(),
+            extra: [(
+                "example.com/a b".to_owned(),
+                vec!["1".to_owned(), "2".to_owned()],
+            )]
+            .into(),
+        };
+        impersonate(&mut headers, &user).expect("a user that fits in headers");
+        let mut lines: Vec<_> = headers
+            .iter()
+            .map(|(name, value)| format!("{name}: {}", value.to_str().expect("text")))
+            .collect();
+        lines.sort_unstable();
+        assert_eq!(
+            lines,
+            [
+                "accept: application/json",
+                "impersonate-extra-example.com%2fa%20b: 1",
+                "impersonate-extra-example.com%2fa%20b: 2",
+                "impersonate-group: dev",
+                "impersonate-group: ops",
+                "impersonate-uid: 7",
+                "impersonate-user: jane",
+                "sec-websocket-protocol: v5.channel.k8s.io",
+            ]
+        );
+        let node = |groups: &[&str]| User {
+            name: "system:node:n1".to_owned(),
+            groups: groups.iter().map(|&group| group.to_owned()).collect(),
+            ..user.clone()
+        };
+        for (groups, is_alone) in [
+            (&[NODES, AUTHENTICATED][..], true),
+            (&[AUTHENTICATED], false),
+            (&[NODES, "other"], false),
+        ] {
+            impersonate(&mut headers, &node(groups)).expect("a user that fits in headers");
+            assert_eq!(headers["impersonate-user"], "system:node:n1");
+            let has_uid = headers.contains_key("impersonate-uid");
+            assert_eq!(has_uid, !is_alone, "{groups:?}");
+        }
+    }
+
+    #[test]
+    fn a_service_account_gets_no_groups_from_the_api_server() {
+        let groups_of = |groups: &[&str]| {
+            let user = User {
+                name: "system:serviceaccount:n:builder".to_owned(),
+                groups: groups.iter().map(|&group| group.to_owned()).collect(),
+                ..User::default()
+            };
+            let mut headers = HeaderMap::new();
+            impersonate(&mut headers, &user).expect("a user that fits in headers");
+            let groups = headers.get_all("impersonate-group").iter();
+            let groups = groups.map(|group| group.to_str().expect("text").to_owned());
+            groups.collect::<Vec<_>>()
+        };
+        assert_eq!(groups_of(&[]), [AUTHENTICATED]);
+        assert_eq!(groups_of(&[AUTHENTICATED]), [AUTHENTICATED]);
+        assert_eq!(groups_of(&["dev", AUTHENTICATED]), ["dev"]);
+    }
+
+    #[test]
+    fn a_user_that_headers_would_change_is_not_impersonated() {
+        let user = |name: &str, group: &str| User {
+            name: name.to_owned(),
+            groups: vec![group.to_owned()],
+            ..User::default()
+        };
+        for (name, group, expected) in [
+            ("jane", "dev", Ok(())),
+            ("jane doe", "d\u{e9}v", Ok(())),
+            ("", "dev", Err(DoesNotFit)),
+            (" ", "dev", Err(DoesNotFit)),
+            (" admin", "dev", Err(DoesNotFit)),
+            ("jane", " system:masters", Err(DoesNotFit)),
+            ("jane", "system:masters\t", Err(DoesNotFit)),
+            ("jane", "a\nb", Err(DoesNotFit)),
+        ] {
+            let impersonated = impersonate(&mut HeaderMap::new(), &user(name, group));
+            assert_eq!(impersonated, expected, "{name:?} {group:?}");
+        }
+    }
+
+    #[test]
+    fn headers_with_secrets_are_marked() {
+        let mut headers = HeaderMap::new();
+        for (name, value) in [
+            ("authorization", "Bearer x"),
+            ("authorization", "Bearer y"),
+            (
+                "sec-websocket-protocol",
+                "base64url.bearer.authorization.k8s.io.eA",
+            ),
+            ("cookie", "token=x"),
+            ("accept", "application/json"),
+        ] {
+            headers.append(name, value.parse().expect("a header value"));
+        }
+        mark_sensitive(&mut headers);
+        for (name, value) in &headers {
+            assert_eq!(value.is_sensitive(), *name != "accept", "{name}");
+        }
+    }
+
+    #[test]
+    fn a_subprotocol_may_be_a_token() {
+        let of = |protocols: &str| {
+            let mut headers = HeaderMap::new();
+            let value = protocols.parse().expect("a header value");
+            headers.insert(SEC_WEBSOCKET_PROTOCOL, value);
+            token_of_protocol(&headers).map(|token| token.secret().to_owned())
+        };
+        let token = |text: &str| format!("{TOKEN_PROTOCOL}{}", URL_SAFE_NO_PAD.encode(text));
+        let good = format!("v5.channel.k8s.io, {}", token("a-token"));
+        for (protocols, expected) in [
+            (good, Some("a-token")),
+            ("v5.channel.k8s.io".to_owned(), None),
+            (format!("{}, {}", token("a"), token("b")), None),
+            (format!("{TOKEN_PROTOCOL}+"), None),
+            (token(""), None),
+            (token("two words"), None),
+            (token("a\nb"), None),
+        ] {
+            assert_eq!(of(&protocols).as_deref(), expected, "{protocols}");
+        }
+    }
+
+    #[test]
+    fn callers_with_an_identity_are_recognised() {
+        let rows = [
+            ("authorization", "Bearer x", true),
+            ("impersonate-user", "jane", true),
+            ("impersonate-extra-scopes", "x", true),
+            ("x-remote-user", "jane", true),
+            ("x-remote-extra-a", "x", true),
+            (
+                "sec-websocket-protocol",
+                "v5.channel.k8s.io, base64url.bearer.authorization.k8s.io.eA",
+                true,
+            ),
+            ("sec-websocket-protocol", "v5.channel.k8s.io", false),
+            ("accept", "application/json", false),
+        ];
+        for (name, value, expected) in rows {
+            let mut headers = HeaderMap::new();
+            headers.insert(name, value.parse().expect("a header value"));
+            assert_eq!(has_credentials(&headers), expected, "{name}: {value}");
+            let only_impersonates = name.starts_with(IMPERSONATE);
+            let claims = of(&headers);
+            assert_eq!(claims == Claims::Impersonation, only_impersonates, "{name}");
+            headers.insert("impersonate-user", HeaderValue::from_static("jane"));
+            let has_credentials = expected && !only_impersonates;
+            let claims = of(&headers);
+            assert_eq!(claims == Claims::Credentials, has_credentials, "{name}");
+        }
+    }
+}

@@ -1,0 +1,543 @@
+//! The users of client certificates, as kube-apiserver derives them.
+//!
+//! A chain is verified once for each connection and CA bundle, because it is the same for all
+//! requests of a connection. Certificates expire meanwhile, so the result is kept until the next
+//! moment at which a certificate becomes valid or invalid. When the user expires is calculated for
+//! open watches alone, with a few more verifications.
+
+use std::collections::BTreeMap;
+use std::fmt::Write;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, LazyLock};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use arc_swap::ArcSwapOption;
+use aws_lc_rs::digest;
+use rustls::crypto::aws_lc_rs::default_provider;
+use rustls::pki_types::pem::PemObject;
+use rustls::pki_types::{CertificateDer, UnixTime, pem};
+use rustls::server::WebPkiClientVerifier;
+use rustls::server::danger::ClientCertVerifier;
+use rustls::{DistinguishedName, RootCertStore};
+use without_extensions::IssuedWithoutExtensions;
+use x509_parser::der_parser::oid;
+use x509_parser::der_parser::oid::Oid;
+use x509_parser::oid_registry::{OID_X509_COMMON_NAME, OID_X509_ORGANIZATION_NAME};
+use x509_parser::prelude::{FromDer, X509Certificate, X509Version};
+
+use crate::identity::User;
+use crate::net::CertificateChain;
+
+/// The attribute of a subject that holds the UID.
+const UID: Oid<'static> = oid!(1.3.6.1.4.1.57683.2);
+/// The key in `extra` of what identifies the credential.
+const CREDENTIAL_ID: &str = "authentication.kubernetes.io/credential-id";
+/// How many times a chain is verified to find out when it expires. A client may send hundreds of
+/// certificates that begin and end at different times.
+const EXPIRY_STEPS: usize = 8;
+
+/// The authorities whose client certificates are accepted: one CA bundle. A changed bundle is a new
+/// value; clones share theirs.
+#[derive(Clone, Debug)]
+pub struct CertificateAuthorities {
+    authorities: Arc<[Authority]>,
+    /// Trusts all of the authorities.
+    verifier: Arc<dyn ClientCertVerifier>,
+    /// Different for each value of the process.
+    generation: u64,
+}
+
+#[derive(Debug)]
+struct Authority {
+    certificate: CertificateDer<'static>,
+    validity: Validity,
+    /// Limit of the intermediate certificates between the authority and a client's certificate.
+    max_intermediates: Option<usize>,
+}
+
+/// The first and the last second at which a certificate is valid, in seconds since 1970.
+#[derive(Clone, Copy, Debug)]
+struct Validity {
+    first: u64,
+    last: u64,
+}
+
+/// The user of a client certificate.
+#[derive(Clone, Debug)]
+pub struct CertifiedUser {
+    /// The user, with the group `system:authenticated`.
+    pub user: User,
+    /// When the certificate expires.
+    pub(in crate::identity) expiry: Expiry,
+}
+
+/// When a certificate expires, calculated when it is needed first. Clones share it.
+#[derive(Clone, Debug)]
+pub(in crate::identity) struct Expiry(Arc<LazyLock<Option<SystemTime>, Calculation>>);
+
+/// Calculates when a certificate expires.
+type Calculation = Box<dyn FnOnce() -> Option<SystemTime> + Send>;
+
+/// What is known of a connection's certificates; the requests of the connection share it.
+#[derive(Debug, Default)]
+pub struct CertificateMemo {
+    pub(in crate::identity) user: Memo<CertifiedUser>,
+    pub(in crate::identity) proxy: Memo<String>,
+}
+
+/// What one CA bundle makes of one chain.
+#[derive(Debug)]
+pub(in crate::identity) struct Memo<T>(ArcSwapOption<Known<T>>);
+
+#[derive(Debug)]
+struct Known<T> {
+    generation: u64,
+    /// The seconds since 1970 at which the result holds.
+    holds: Validity,
+    result: Result<Arc<T>, CertificateError>,
+}
+
+/// Why a CA bundle can't be used.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum AuthoritiesError {
+    /// The text is no PEM.
+    #[error("not PEM")]
+    Pem(#[source] pem::Error),
+    /// A certificate can't be parsed.
+    #[error("certificate {number} can't be parsed")]
+    Certificate {
+        /// The place of the certificate in the bundle, from 1.
+        number: usize,
+    },
+    /// A certificate can't be used for verification.
+    #[error("certificate {number} can't be used")]
+    Unusable {
+        /// The place of the certificate in the bundle, from 1.
+        number: usize,
+        /// Why it can't be used.
+        #[source]
+        source: rustls::Error,
+    },
+    /// The bundle has no certificate that may sign certificates.
+    #[error("no certificate of an authority")]
+    NoAuthority,
+}
+
+/// Why a client certificate has no user.
+#[derive(Clone, Debug, PartialEq, thiserror::Error)]
+#[non_exhaustive]
+pub enum CertificateError {
+    /// The chain leads to no authority, is not valid now, or is not for clients.
+    #[error("the client certificate can't be verified")]
+    Unverified(#[source] rustls::Error),
+    /// The certificate can't be parsed.
+    #[error("the client certificate can't be parsed")]
+    Unparsable,
+    /// The subject has no common name. The request may have other credentials.
+    #[error("the client certificate has no common name")]
+    NoName,
+    /// An attribute of the subject is not text, or has control characters.
+    #[error("an attribute in the subject of the client certificate is not plain text")]
+    NotText,
+    /// The subject has an empty UID, or more than one.
+    #[error("the subject of the client certificate must have one UID or none")]
+    Uid,
+    /// The certificate is good, but names a user or a group that the API server assigns itself.
+    #[error("the client certificate must not name {name:?}")]
+    Reserved {
+        /// The name of the user or group.
+        name: String,
+    },
+}
+
+// === impl CertificateAuthorities ===
+
+impl CertificateAuthorities {
+    /// Reads a CA bundle: PEM text with one or more certificates. Certificates that may not sign
+    /// others are skipped.
+    ///
+    /// # Errors
+    /// If a certificate can't be parsed, or none may sign others.
+    pub fn from_pem(text: &[u8]) -> Result<CertificateAuthorities, AuthoritiesError> {
+        let certificates: Vec<_> = CertificateDer::pem_slice_iter(text)
+            .collect::<Result<_, _>>()
+            .map_err(AuthoritiesError::Pem)?;
+        let mut authorities = Vec::new();
+        for (number, certificate) in (1..).zip(certificates) {
+            let parsed = parse(&certificate).ok_or(AuthoritiesError::Certificate { number })?;
+            if !may_sign(&parsed) {
+                continue;
+            }
+            let authority = Authority {
+                validity: Validity::of(&parsed),
+                max_intermediates: max_intermediates(&parsed),
+                certificate,
+            };
+            RootCertStore::empty()
+                .add(authority.certificate.clone())
+                .map_err(|source| AuthoritiesError::Unusable { number, source })?;
+            authorities.push(authority);
+        }
+        let verifier = verifier(authorities.iter()).ok_or(AuthoritiesError::NoAuthority)?;
+        static NEXT: AtomicU64 = AtomicU64::new(0);
+        Ok(CertificateAuthorities {
+            authorities: authorities.into(),
+            verifier,
+            generation: NEXT.fetch_add(1, Ordering::Relaxed),
+        })
+    }
+
+    /// The names of the authorities, by which clients choose a certificate.
+    pub fn names(&self) -> Vec<DistinguishedName> {
+        root_store(self.authorities.iter()).subjects()
+    }
+
+    /// The user of `chain` at `now`. `memo` belongs to the chain's connection.
+    ///
+    /// # Errors
+    /// If the certificate has no user now.
+    pub fn user(
+        &self,
+        chain: &CertificateChain,
+        memo: &CertificateMemo,
+        now: UnixTime,
+    ) -> Result<Arc<CertifiedUser>, CertificateError> {
+        self.known(chain, &memo.user, now, |own, certificate, last| {
+            let user = user_of(own, certificate)?;
+            let (authorities, chain) = (self.clone(), Arc::clone(chain));
+            let expiry = Expiry::new(move || authorities.expiry(&chain, last));
+            Ok(CertifiedUser { user, expiry })
+        })
+    }
+
+    /// The common name of `chain`, if this bundle verifies it at `now`; it may be empty.
+    ///
+    /// # Errors
+    /// If the chain is not good now, or the name is not plain text.
+    pub(in crate::identity) fn common_name(
+        &self,
+        chain: &[CertificateDer<'static>],
+        memo: &CertificateMemo,
+        now: UnixTime,
+    ) -> Result<Arc<String>, CertificateError> {
+        self.known(chain, &memo.proxy, now, |_, certificate, _| {
+            common_name(certificate)
+        })
+    }
+
+    /// What `read` makes of the verified certificate of `chain`, and of the last second until which
+    /// it is certainly verified; calculated once while it holds.
+    fn known<T>(
+        &self,
+        chain: &[CertificateDer<'static>],
+        memo: &Memo<T>,
+        now: UnixTime,
+        read: impl FnOnce(&[u8], &X509Certificate<'_>, u64) -> Result<T, CertificateError>,
+    ) -> Result<Arc<T>, CertificateError> {
+        if let Some(known) = &*memo.0.load()
+            && known.generation == self.generation
+            && known.holds.contains(now.as_secs())
+        {
+            return known.result.clone();
+        }
+        let mut holds = Validity {
+            first: now.as_secs(),
+            last: u64::MAX,
+        };
+        let result = self.verify(chain, now, &mut holds).and_then(|verified| {
+            let certificate = parse(verified).ok_or(CertificateError::Unparsable)?;
+            read(verified, &certificate, holds.last).map(Arc::new)
+        });
+        memo.0.store(Some(Arc::new(Known {
+            generation: self.generation,
+            holds,
+            result: result.clone(),
+        })));
+        result
+    }
+
+    /// The moment from which `chain` is not verified any more, which is later than the second
+    /// `last`; an earlier one if that needs too many verifications. `None` if it is too far in the
+    /// future to represent.
+    fn expiry(&self, chain: &[CertificateDer<'static>], mut last: u64) -> Option<SystemTime> {
+        for _ in 0..EXPIRY_STEPS {
+            let next = Duration::from_secs(last.checked_add(1)?);
+            let mut holds = Validity {
+                first: next.as_secs(),
+                last: u64::MAX,
+            };
+            let at = UnixTime::since_unix_epoch(next);
+            if self.verify(chain, at, &mut holds).is_err() {
+                return UNIX_EPOCH.checked_add(next);
+            }
+            last = holds.last;
+        }
+        UNIX_EPOCH.checked_add(Duration::from_secs(last.checked_add(1)?))
+    }
+
+    /// Verifies the chain, and returns the client's own certificate. Ends `holds` before the next
+    /// moment at which the result could differ.
+    fn verify<'a>(
+        &self,
+        chain: &'a [CertificateDer<'static>],
+        now: UnixTime,
+        holds: &mut Validity,
+    ) -> Result<&'a CertificateDer<'static>, CertificateError> {
+        let Some((own, others)) = chain.split_first() else {
+            return Err(CertificateError::Unparsable);
+        };
+        let parsed = parse(own).ok_or(CertificateError::Unparsable)?;
+        holds.end_before_change_of(Validity::of(&parsed));
+        if parsed.version() != X509Version::V3 {
+            return self.verify_without_extensions(own, &parsed, now, holds);
+        }
+        let mut intermediates = Vec::new();
+        for other in others {
+            // webpki does not look at the key usage of authorities.
+            if let Some(parsed) = parse(other)
+                && may_sign(&parsed)
+                && !self.has(other)
+            {
+                holds.end_before_change_of(Validity::of(&parsed));
+                intermediates.push(other.clone());
+            }
+        }
+        for authority in &*self.authorities {
+            holds.end_before_change_of(authority.validity);
+        }
+        // webpki looks neither at the validity nor at the path length of trust anchors.
+        let is_usable = |authority: &&Authority| {
+            authority.validity.contains(now.as_secs())
+                && authority
+                    .max_intermediates
+                    .is_none_or(|limit| intermediates.len() <= limit)
+        };
+        let verifier = match self
+            .authorities
+            .iter()
+            .all(|authority| is_usable(&authority))
+        {
+            true => Some(Arc::clone(&self.verifier)),
+            false => verifier(self.authorities.iter().filter(is_usable)),
+        };
+        verifier
+            .ok_or(unverified(rustls::CertificateError::UnknownIssuer))?
+            .verify_client_cert(own, &intermediates, now)
+            .map_err(CertificateError::Unverified)?;
+        Ok(own)
+    }
+
+    /// The same for a certificate of X.509 version 1 or 2, which webpki does not read. An authority
+    /// itself must have issued it.
+    fn verify_without_extensions<'a>(
+        &self,
+        own: &'a CertificateDer<'static>,
+        parsed: &X509Certificate<'_>,
+        now: UnixTime,
+        holds: &mut Validity,
+    ) -> Result<&'a CertificateDer<'static>, CertificateError> {
+        let issued = IssuedWithoutExtensions::of(own, parsed);
+        let mut is_issued = false;
+        for authority in &*self.authorities {
+            holds.end_before_change_of(authority.validity);
+            is_issued |= authority.validity.contains(now.as_secs())
+                && issued
+                    .as_ref()
+                    .is_some_and(|issued| issued.is_by(&authority.certificate));
+        }
+        if !is_issued {
+            return Err(unverified(rustls::CertificateError::UnknownIssuer));
+        }
+        match Validity::of(parsed).contains(now.as_secs()) {
+            true => Ok(own),
+            false => Err(unverified(rustls::CertificateError::Expired)),
+        }
+    }
+
+    fn has(&self, certificate: &CertificateDer<'_>) -> bool {
+        let mut authorities = self.authorities.iter();
+        authorities.any(|authority| authority.certificate == *certificate)
+    }
+}
+
+fn root_store<'a>(authorities: impl Iterator<Item = &'a Authority>) -> RootCertStore {
+    let mut store = RootCertStore::empty();
+    // Each of them could be added when the bundle was read.
+    store.add_parsable_certificates(authorities.map(|authority| authority.certificate.clone()));
+    store
+}
+
+/// A verifier that trusts the authorities; `None` if there are none.
+fn verifier<'a>(
+    authorities: impl Iterator<Item = &'a Authority>,
+) -> Option<Arc<dyn ClientCertVerifier>> {
+    let roots = Arc::new(root_store(authorities));
+    let provider = Arc::new(default_provider());
+    // Fails only without roots.
+    WebPkiClientVerifier::builder_with_provider(roots, provider)
+        .build()
+        .ok()
+}
+
+// === Certificates ===
+
+fn unverified(reason: rustls::CertificateError) -> CertificateError {
+    CertificateError::Unverified(reason.into())
+}
+
+fn parse(der: &[u8]) -> Option<X509Certificate<'_>> {
+    let (rest, certificate) = X509Certificate::from_der(der).ok()?;
+    rest.is_empty().then_some(certificate)
+}
+
+/// True if the certificate is one of an authority that may sign certificates of clients. As in Go,
+/// the purposes of an authority are a limit for what it signs; webpki does not look at those of
+/// trust anchors.
+fn may_sign(certificate: &X509Certificate<'_>) -> bool {
+    let is_authority = match certificate.basic_constraints() {
+        Ok(Some(constraints)) => constraints.value.ca,
+        Ok(None) => certificate.version().0 < 2,
+        Err(_) => false,
+    };
+    let may_sign = match certificate.key_usage() {
+        Ok(Some(usage)) => usage.value.key_cert_sign(),
+        Ok(None) => true,
+        Err(_) => false,
+    };
+    let is_for_clients = match certificate.extended_key_usage() {
+        Ok(Some(usage)) => usage.value.any || usage.value.client_auth,
+        Ok(None) => true,
+        Err(_) => false,
+    };
+    is_authority && may_sign && is_for_clients
+}
+
+fn max_intermediates(certificate: &X509Certificate<'_>) -> Option<usize> {
+    let constraints = certificate.basic_constraints().ok()??;
+    let limit = constraints.value.path_len_constraint?;
+    usize::try_from(limit).ok()
+}
+
+/// The user of a verified certificate; `der` is the certificate.
+fn user_of(der: &[u8], certificate: &X509Certificate<'_>) -> Result<User, CertificateError> {
+    let name = common_name(certificate)?;
+    if name.is_empty() {
+        return Err(CertificateError::NoName);
+    }
+    let uid = match &*attributes(certificate, &UID)? {
+        [] => String::new(),
+        [uid] if !uid.is_empty() => uid.clone(),
+        _ => return Err(CertificateError::Uid),
+    };
+    let id = format!("X509SHA256={}", sha256(der));
+    let mut user = User {
+        name,
+        uid,
+        groups: attributes(certificate, &OID_X509_ORGANIZATION_NAME)?,
+        extra: BTreeMap::from([(CREDENTIAL_ID.to_owned(), vec![id])]),
+    };
+    if let Some(name) = reserved(&user) {
+        let name = name.to_owned();
+        return Err(CertificateError::Reserved { name });
+    }
+    user.add_authenticated_group();
+    Ok(user)
+}
+
+/// The name or group of `user` that no certificate may have.
+fn reserved(user: &User) -> Option<&str> {
+    let is_reserved = user.name.starts_with("system:serviceaccount:")
+        || user.name == User::ANONYMOUS
+        || user.name == User::UNAUTHENTICATED;
+    if is_reserved {
+        return Some(&user.name);
+    }
+    let mut groups = user.groups.iter().map(String::as_str);
+    groups.find(|group| *group == User::UNAUTHENTICATED)
+}
+
+/// The last common name, which is the one that Go takes; empty if there is none.
+fn common_name(certificate: &X509Certificate<'_>) -> Result<String, CertificateError> {
+    let names = attributes(certificate, &OID_X509_COMMON_NAME)?;
+    Ok(names.into_iter().next_back().unwrap_or_default())
+}
+
+/// The values of an attribute of the subject, in order.
+fn attributes(
+    certificate: &X509Certificate<'_>,
+    kind: &Oid<'static>,
+) -> Result<Vec<String>, CertificateError> {
+    let attributes = certificate.subject().iter_attributes();
+    attributes
+        .filter(|attribute| attribute.attr_type() == kind)
+        .map(|attribute| match attribute.as_str() {
+            Ok(text) if !text.contains(char::is_control) => Ok(text.to_owned()),
+            _ => Err(CertificateError::NotText),
+        })
+        .collect()
+}
+
+fn sha256(bytes: &[u8]) -> String {
+    let digest = digest::digest(&digest::SHA256, bytes);
+    digest.as_ref().iter().fold(String::new(), |mut hex, byte| {
+        write!(hex, "{byte:02x}").expect("writing to a string does not fail");
+        hex
+    })
+}
+
+// === impl Expiry, Validity, Memo ===
+
+impl Expiry {
+    pub(in crate::identity) fn new(
+        calculate: impl FnOnce() -> Option<SystemTime> + Send + 'static,
+    ) -> Expiry {
+        Expiry(Arc::new(LazyLock::new(Box::new(calculate))))
+    }
+
+    /// The moment from which the certificate does not lead to an authority any more, because it or
+    /// one of those behind it has expired. It may be an earlier one, at which a certificate of the
+    /// chain or an authority becomes valid or invalid. `None` if it is too far in the future to
+    /// represent.
+    ///
+    /// The first call may verify the chain several times.
+    pub(in crate::identity) fn at(&self) -> Option<SystemTime> {
+        **self.0
+    }
+}
+
+impl Validity {
+    fn of(certificate: &X509Certificate<'_>) -> Validity {
+        let validity = certificate.validity();
+        // Times before 1970 are negative.
+        let seconds = |time: i64| u64::try_from(time).unwrap_or_default();
+        Validity {
+            first: seconds(validity.not_before.timestamp()),
+            last: seconds(validity.not_after.timestamp()),
+        }
+    }
+
+    fn contains(self, second: u64) -> bool {
+        (self.first..=self.last).contains(&second)
+    }
+
+    /// Ends before the next second after `self.first` at which `other` begins or has ended.
+    fn end_before_change_of(&mut self, other: Validity) {
+        for change in [other.first, other.last.saturating_add(1)] {
+            if change > self.first {
+                self.last = self.last.min(change - 1);
+            }
+        }
+    }
+}
+
+impl<T> Default for Memo<T> {
+    fn default() -> Memo<T> {
+        Memo(ArcSwapOption::empty())
+    }
+}
+
+mod without_extensions;
+
+#[cfg(test)]
+pub(in crate::identity) mod tests;

@@ -1,0 +1,376 @@
+//! The user of a request.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, SystemTime};
+
+use kubefan_core::shutdown::Shutdown;
+use tokio::time::Instant;
+
+use super::deleted_objects::DeletedObjects;
+use super::token::{Digest, Digester, Token};
+use super::token_check::TokenCheck;
+use crate::identity::asking::answers::{Answer, Answers};
+use crate::identity::asking::failed_attempts::{FailedAttempts, Source};
+use crate::identity::asking::queue::AskQueue;
+use crate::identity::asking::reviews::{Connection, Reviewer, TokenOwner};
+use crate::identity::callers::caller::KnownUser;
+use crate::identity::metrics::Metrics;
+use crate::identity::{Config, User};
+
+/// The number of tokens whose owners are remembered. A token that is not remembered costs a question.
+const TOKENS: usize = 100_000;
+/// How long a refused token is not asked about again. The API server refuses a valid token too while
+/// one of its authenticators fails.
+const REFUSED_FOR: Duration = Duration::from_secs(1);
+/// How long refusals of a token that was good do not count as wrong credentials. While one of the
+/// API server's authenticators fails, it refuses good tokens, and so their addresses must not be
+/// limited.
+const WAS_GOOD_FOR: Duration = Duration::from_secs(600);
+
+/// Finds out the owners of tokens, and remembers them.
+pub(in crate::identity) struct Authenticator {
+    reviewer: Arc<Reviewer>,
+    digester: Digester,
+    owners: Answers<Digest, Owner>,
+    token_bytes: usize,
+    /// Addresses take turns, so that one which sends many new tokens does not delay the others.
+    queue: AskQueue<Source>,
+    failed: FailedAttempts<Source>,
+    metrics: Metrics,
+    /// True to ask with kubefan's rights (TokenReview), false to ask with the token.
+    delegated: bool,
+    remembered_for: Duration,
+    /// How long an owner counts while the API server does not answer.
+    stale_for: Duration,
+    /// The keys of `User::extra` that no authorizer reads.
+    ignored_extra: Vec<String>,
+    /// Remembered owners must be later than these deletions.
+    deleted: Arc<DeletedObjects>,
+}
+
+/// The owner of a token, as far as kubefan knows.
+#[derive(Clone, Debug)]
+pub(in crate::identity) enum Owner {
+    User(Arc<KnownUser>),
+    /// It was when the API server was last asked, longer ago than owners are remembered; now it does
+    /// not answer.
+    Stale(Arc<KnownUser>),
+    /// The API server does not accept the token. It did until `good_until`, if it ever did.
+    Refused {
+        good_until: Option<Instant>,
+    },
+    Unknown,
+    /// The API server does not answer.
+    NoAnswer,
+    /// It was not asked: too many questions wait, or the sender's address failed too often.
+    Busy,
+}
+
+/// Bytes that are kept for a token, besides its owner.
+fn weight_of_token(_: &Digest) -> usize {
+    Answers::<Digest, Owner>::ENTRY_BYTES
+}
+
+impl Owner {
+    /// Bytes that are kept for the owner of a token.
+    fn weight(&self) -> usize {
+        match self {
+            Self::User(known) | Self::Stale(known) => {
+                size_of::<KnownUser>() + 2 * size_of::<usize>() + known.user.weight()
+            }
+            Self::Refused { .. } | Self::Unknown | Self::NoAnswer | Self::Busy => 0,
+        }
+    }
+
+    /// How long it is of use, after it has expired, that this was the owner of a token.
+    /// `stale_for` is how long it counts if the API server does not answer.
+    fn useful_for(&self, stale_for: Duration) -> Duration {
+        match self {
+            Self::User(_) => WAS_GOOD_FOR.max(stale_for),
+            Self::Refused {
+                good_until: Some(_),
+            } => WAS_GOOD_FOR,
+            Self::Refused { good_until: None }
+            | Self::Stale(_)
+            | Self::Unknown
+            | Self::NoAnswer
+            | Self::Busy => Duration::ZERO,
+        }
+    }
+}
+
+impl Authenticator {
+    pub(in crate::identity) fn new(
+        reviewer: Arc<Reviewer>,
+        config: &Config,
+        metrics: Metrics,
+        deleted: Arc<DeletedObjects>,
+        shutdown: Shutdown,
+    ) -> Self {
+        let stale_for = config.stale;
+        let owners = Answers::new(TOKENS, shutdown);
+        Self {
+            reviewer,
+            digester: Digester::new(),
+            owners: owners
+                .useful_for(move |owner: &Owner| owner.useful_for(stale_for))
+                .weighed(config.token_bytes, (weight_of_token, Owner::weight)),
+            token_bytes: config.token_bytes,
+            queue: config.queue(metrics.token_queue.clone()),
+            failed: FailedAttempts::new(config.max_failed_per_second),
+            metrics,
+            delegated: config.is_delegated(),
+            remembered_for: config.token_ttl,
+            stale_for,
+            ignored_extra: config.ignored_extra.clone(),
+            deleted,
+        }
+    }
+
+    /// The bytes of the remembered owners of tokens, and their upper limit.
+    pub(in crate::identity) fn token_bytes(&self) -> (usize, usize) {
+        (self.owners.weight(), self.token_bytes)
+    }
+
+    /// The owner of `token`, which was sent from `source`. Asks the API server unless it did so a
+    /// short time ago.
+    pub(in crate::identity) async fn owner(
+        self: &Arc<Self>,
+        token: &Token,
+        source: Source,
+    ) -> Owner {
+        let digest = self.digest(token);
+        let since = Instant::now();
+        let earliest = |owner: &_| self.earliest(owner, since);
+        if let Some(owner @ Owner::User(_)) = self.owners.known(&digest, earliest) {
+            return owner;
+        }
+        // A token that was good before is probably good now, wherever it comes from.
+        let was_good = self.good_until(&digest).is_some();
+        if !was_good && self.is_limited(source) {
+            return Owner::Busy;
+        }
+        let is_asker = AtomicBool::new(false);
+        let ask = || {
+            is_asker.store(true, Ordering::Relaxed);
+            let (authenticator, token) = (Arc::clone(self), token.clone());
+            async move { authenticator.ask(&token, source).await }
+        };
+        let owner = self.owners.get(&digest, earliest, ask).await;
+        if let Some(Owner::Refused { good_until: None }) = owner {
+            // The refusal of a question was counted when it arrived, even if its asker had left.
+            if !is_asker.load(Ordering::Relaxed) {
+                self.failed.count(source);
+            }
+            // Others may have failed meanwhile, also with the same token.
+            if self.is_limited(source) {
+                return Owner::Busy;
+            }
+        }
+        match owner {
+            Some(Owner::NoAnswer) => self.last_owner(token, &digest),
+            owner => owner.unwrap_or(Owner::Unknown),
+        }
+    }
+
+    /// The last owner of a token, if it may count although the API server does not answer: it is not
+    /// too old, the token has not expired, and nothing was deleted since for which it was issued.
+    fn last_owner(&self, token: &Token, digest: &Digest) -> Owner {
+        let deleted = |owner: &Owner| match owner {
+            Owner::User(user) => self.deleted.settled(&user.user),
+            _ => None,
+        };
+        let has_expired = token.expires_in(SystemTime::now()) == Some(Duration::ZERO);
+        match self.owners.last_within(digest, self.stale_for, deleted) {
+            Some(Owner::User(user)) if !has_expired => Owner::Stale(user),
+            _ => Owner::NoAnswer,
+        }
+    }
+
+    /// The owner of `token` if the API server has accepted it `within` this time. Asks the API server
+    /// otherwise, when `asker` may ask in `queue`. It may be the last one of which kubefan knows, if the
+    /// API server does not answer.
+    pub(in crate::identity) async fn owner_within(
+        self: &Arc<Self>,
+        token: &Token,
+        within: Duration,
+        (queue, asker): (&AskQueue<Digest>, Digest),
+    ) -> Owner {
+        let digest = self.digest(token);
+        let now = Instant::now();
+        let latest = now.checked_sub(within);
+        let earliest = |owner: &Owner| self.earliest(owner, now).max(latest);
+        let ask = || {
+            let (authenticator, token) = (Arc::clone(self), token.clone());
+            let queue = queue.clone();
+            async move {
+                let Ok(_permit) = queue.admit(asker).await else {
+                    return Answer::OfAsker(Owner::Busy);
+                };
+                authenticator.ask_admitted(&token, None).await
+            }
+        };
+        match self.owners.get(&digest, earliest, ask).await {
+            Some(Owner::NoAnswer) => self.last_owner(token, &digest),
+            owner => owner.unwrap_or(Owner::Unknown),
+        }
+    }
+
+    /// The API server has accepted `token` in a request that it received after `asked_at`.
+    pub(in crate::identity) fn accepted(&self, token: &Token, asked_at: Instant) {
+        let digest = self.digest(token);
+        self.owners
+            .confirm(&digest, asked_at, |owner| matches!(owner, Owner::User(_)));
+    }
+
+    /// Asks again for the owner of `token` when it is needed next: the API server has refused it.
+    pub(in crate::identity) fn doubt(&self, token: &Token) {
+        let digest = self.digest(token);
+        let good_until = self.good_until(&digest);
+        let owner = Owner::Refused { good_until };
+        self.owners
+            .learn(&digest, owner, Instant::now(), Duration::ZERO);
+    }
+
+    /// Until when a token was good, as far as kubefan knows; `None` if it never was, or not for a
+    /// long time.
+    fn good_until(&self, digest: &Digest) -> Option<Instant> {
+        let until = match self.owners.last(digest)? {
+            (Owner::User(_), until) => Some(until.min(Instant::now())),
+            (Owner::Refused { good_until }, _) => good_until,
+            (Owner::Stale(_) | Owner::Unknown | Owner::NoAnswer | Owner::Busy, _) => None,
+        };
+        until.filter(|until| until.elapsed() < WAS_GOOD_FOR)
+    }
+
+    /// Counts credentials of `source` that the API server did not accept.
+    pub(in crate::identity) fn failed(&self, source: Source) {
+        self.failed.count(source);
+    }
+
+    /// True if credentials of `source` that kubefan does not know must wait, which is counted.
+    pub(in crate::identity) fn is_limited(&self, source: Source) -> bool {
+        let is_limited = self.failed.is_exhausted(source);
+        if is_limited {
+            self.metrics.limited.inc();
+        }
+        is_limited
+    }
+
+    /// The moment before which the API server must not have been asked for `owner`, for a request of
+    /// `since`: the object for which its token was issued was deleted since, or a short time ago,
+    /// and the API server may not have noticed it.
+    fn earliest(&self, owner: &Owner, since: Instant) -> Option<Instant> {
+        match owner {
+            Owner::User(user) => self.deleted.earliest_owner(&user.user, since),
+            Owner::Stale(_)
+            | Owner::Refused { .. }
+            | Owner::Unknown
+            | Owner::NoAnswer
+            | Owner::Busy => None,
+        }
+    }
+
+    /// Asks the API server for the owner of `token`, whatever is remembered, and remembers a
+    /// definite answer.
+    pub(in crate::identity) async fn check_again(&self, token: &Token) -> TokenCheck {
+        let asked_at = Instant::now();
+        // A second refusal may end watches, so it must not come over the same connection.
+        let owner = self.review(token, Connection::Closed).await;
+        let digest = self.digest(token);
+        match owner {
+            TokenOwner::User(user) => {
+                let user = self.known(user);
+                let owner = Owner::User(Arc::clone(&user));
+                let validity = self.validity(token);
+                self.owners.learn(&digest, owner, asked_at, validity);
+                TokenCheck::User(user)
+            }
+            TokenOwner::Refused => {
+                let good_until = self.good_until(&digest);
+                let owner = Owner::Refused { good_until };
+                self.owners.learn(&digest, owner, asked_at, REFUSED_FOR);
+                TokenCheck::Refused
+            }
+            TokenOwner::MayNotAsk => TokenCheck::Accepted,
+            TokenOwner::Unclear | TokenOwner::NoAnswer => TokenCheck::Unclear,
+        }
+    }
+
+    /// The digest by which the owner of `token` is remembered.
+    pub(in crate::identity) fn digest(&self, token: &Token) -> Digest {
+        self.digester.digest(token.secret().as_bytes())
+    }
+
+    /// Another one for a token whose owner does not matter.
+    pub(in crate::identity) fn digest_unnamed(&self, token: &Token) -> Digest {
+        let text = format!("unnamed {}", token.secret());
+        self.digester.digest(text.as_bytes())
+    }
+
+    /// Both digests of `token`.
+    pub(in crate::identity) fn digests(&self, token: &Token) -> [Digest; 2] {
+        [self.digest(token), self.digest_unnamed(token)]
+    }
+
+    async fn review(&self, token: &Token, connection: Connection) -> TokenOwner {
+        match self.delegated {
+            true => self.reviewer.token_review(token, connection).await,
+            false => self.reviewer.self_review(token, connection).await,
+        }
+    }
+
+    /// How long the owner of `token` is remembered.
+    fn validity(&self, token: &Token) -> Duration {
+        let expires_in = token.expires_in(SystemTime::now());
+        expires_in.map_or(self.remembered_for, |left| left.min(self.remembered_for))
+    }
+
+    async fn ask(&self, token: &Token, source: Source) -> Answer<Owner> {
+        let Ok(_permit) = self.queue.admit(source).await else {
+            return Answer::OfAsker(Owner::Busy);
+        };
+        let digest = self.digest(token);
+        if self.good_until(&digest).is_none() && self.failed.is_exhausted(source) {
+            return Answer::OfAsker(Owner::Busy);
+        }
+        self.ask_admitted(token, Some(source)).await
+    }
+
+    /// Asks the API server for the owner of `token`. What the answer says about the address that it
+    /// was sent from is counted for `source`.
+    async fn ask_admitted(&self, token: &Token, source: Option<Source>) -> Answer<Owner> {
+        let digest = self.digest(token);
+        match self.review(token, Connection::Kept).await {
+            TokenOwner::User(user) => {
+                if let (Some(source), Some((Owner::Refused { .. }, _))) =
+                    (source, self.owners.last(&digest))
+                {
+                    // The API server refused this good token, and perhaps others of the address.
+                    self.failed.forgive(source);
+                }
+                let validity = self.validity(token);
+                Answer::Definite(Owner::User(self.known(user)), validity)
+            }
+            TokenOwner::Refused => {
+                let good_until = self.good_until(&digest);
+                if let (None, Some(source)) = (good_until, source) {
+                    self.failed.count(source);
+                }
+                Answer::Definite(Owner::Refused { good_until }, REFUSED_FOR)
+            }
+            TokenOwner::MayNotAsk => Answer::Definite(Owner::Unknown, self.remembered_for),
+            TokenOwner::Unclear => Answer::OfAsker(Owner::Unknown),
+            TokenOwner::NoAnswer => Answer::OfAsker(Owner::NoAnswer),
+        }
+    }
+
+    /// `user` with its digest.
+    pub(in crate::identity) fn known(&self, user: User) -> Arc<KnownUser> {
+        Arc::new(KnownUser::new(user, &self.digester, &self.ignored_extra))
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,7 @@
+//! Bearer tokens: whose they are, and which of them are not good any more.
+
+pub(super) mod authenticator;
+pub(super) mod deleted_objects;
+pub(super) mod deletions;
+pub(super) mod token;
+pub(super) mod token_check;

@@ -1,0 +1,333 @@
+//! An accepted socket: its options, the bytes that were read to detect the protocol, and its slot
+//! under the limit of open connections.
+
+use std::io;
+use std::io::IoSlice;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use prometheus::IntGauge;
+use socket2::{SockRef, TcpKeepalive};
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, ReadBuf};
+use tokio::net::TcpStream;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+
+use crate::net::Transport;
+
+/// The first bytes of a client that uses HTTP/2 (RFC 9113, 3.4).
+const HTTP2_PREFACE: &[u8; 24] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
+/// The part of the slots, as a divisor, that only connections of clients may have.
+const RESERVED_SHARE: usize = 4;
+/// How often the kernel repeats a keepalive probe.
+const KEEPALIVE_INTERVAL: Duration = Duration::from_secs(15);
+
+/// The slots of a listener, some of which are left for connections of clients.
+#[derive(Clone, Debug)]
+pub struct FileSlots {
+    slots: Arc<Semaphore>,
+    reserved: usize,
+}
+
+/// A slot under the limit of open connections for the second file of a client's request: a connection
+/// to another server, as that of an upgraded connection.
+#[derive(Debug)]
+pub struct FileSlot {
+    _permit: OwnedSemaphorePermit,
+}
+
+/// Too few slots are free.
+#[derive(Debug)]
+pub struct NoFileSlot;
+
+/// A connection's slot under the limit of open connections, which also counts in the gauge.
+#[derive(Debug)]
+pub(in crate::net) struct ConnectionSlot {
+    open: IntGauge,
+    files: FileSlots,
+    _permit: OwnedSemaphorePermit,
+}
+
+/// The first bytes of a connection, which were read to detect its protocol.
+#[derive(Debug, Default)]
+pub(in crate::net) struct FirstBytes {
+    bytes: [u8; HTTP2_PREFACE.len()],
+    length: usize,
+    /// How many of these bytes were read again.
+    replayed: usize,
+}
+
+/// A socket that owns its slot, whichever task it is passed to: an upgraded connection counts as
+/// open until it is closed. Reads begin with the bytes that were read before.
+#[derive(Debug)]
+pub(in crate::net) struct ClientSocket<I> {
+    first: FirstBytes,
+    io: I,
+    slot: ConnectionSlot,
+}
+
+/// Sets the options of an accepted socket. The kernel asks the peer's kernel whether the connection
+/// is still open after `keepalive` without traffic. It closes the connection if the peer
+/// acknowledges nothing, or accepts no more bytes, for `write_timeout`.
+///
+/// # Errors
+/// If the system does not accept an option.
+pub(in crate::net) fn set_options(
+    stream: &TcpStream,
+    keepalive: Duration,
+    write_timeout: Duration,
+) -> io::Result<()> {
+    let keepalive = TcpKeepalive::new()
+        .with_time(keepalive)
+        .with_interval(KEEPALIVE_INTERVAL);
+    stream.set_nodelay(true)?;
+    let socket = SockRef::from(stream);
+    socket.set_tcp_keepalive(&keepalive)?;
+    socket.set_tcp_user_timeout(Some(write_timeout))
+}
+
+/// Waits for the first byte of a connection that must begin with TLS. If it begins with HTTP, sends
+/// the answer of kube-apiserver, which clients show.
+///
+/// # Errors
+/// If the peer speaks HTTP without TLS, or the connection fails.
+pub(in crate::net) async fn refuse_plain_http(stream: &mut TcpStream) -> io::Result<()> {
+    const ANSWER: &[u8] =
+        b"HTTP/1.0 400 Bad Request\r\n\r\nClient sent an HTTP request to an HTTPS server.\n";
+    let mut first = [0];
+    let count = stream.peek(&mut first).await?;
+    // A method begins with a letter, and TLS with a byte that is not a letter.
+    if count == 0 || !first[0].is_ascii_uppercase() {
+        return Ok(());
+    }
+    stream.write_all(ANSWER).await?;
+    // The peer would lose the answer if bytes were left to be read when the connection is closed.
+    let mut request = [0; 4 << 10];
+    stream.try_read(&mut request).ok();
+    Err(io::Error::new(
+        io::ErrorKind::InvalidData,
+        "the client speaks HTTP without TLS",
+    ))
+}
+
+/// Reads until it is known whether a connection begins with the preface of HTTP/2. Returns the
+/// bytes, and whether they are the preface.
+///
+/// # Errors
+/// If the peer closes the connection before, or reading fails.
+pub(in crate::net) async fn read_first_bytes(
+    io: &mut (impl AsyncRead + Unpin),
+) -> io::Result<(FirstBytes, bool)> {
+    let mut first = FirstBytes::default();
+    while first.length < first.bytes.len() {
+        let read = io.read(&mut first.bytes[first.length..]).await?;
+        if read == 0 {
+            return Err(io::ErrorKind::UnexpectedEof.into());
+        }
+        first.length += read;
+        if !HTTP2_PREFACE.starts_with(first.unread()) {
+            return Ok((first, false));
+        }
+    }
+    Ok((first, true))
+}
+
+// === impl FirstBytes ===
+
+impl FirstBytes {
+    fn unread(&self) -> &[u8] {
+        &self.bytes[self.replayed..self.length]
+    }
+}
+
+// === impl FileSlots ===
+
+impl FileSlots {
+    /// # Errors
+    /// [`NoFileSlot`] if no more slots are free than connections of clients need.
+    pub(in crate::net) fn take(&self) -> Result<FileSlot, NoFileSlot> {
+        if self.slots.available_permits() <= self.reserved {
+            return Err(NoFileSlot);
+        }
+        let permit = Arc::clone(&self.slots).try_acquire_owned();
+        let permit = permit.map_err(|_| NoFileSlot)?;
+        Ok(FileSlot { _permit: permit })
+    }
+}
+
+// === impl ConnectionSlot ===
+
+impl ConnectionSlot {
+    /// The slot of `permit`, one of `limit`.
+    pub(in crate::net) fn take(
+        open: IntGauge,
+        permit: OwnedSemaphorePermit,
+        limit: usize,
+    ) -> ConnectionSlot {
+        open.inc();
+        let files = FileSlots {
+            slots: Arc::clone(permit.semaphore()),
+            reserved: limit / RESERVED_SHARE,
+        };
+        ConnectionSlot {
+            open,
+            files,
+            _permit: permit,
+        }
+    }
+}
+
+impl Drop for ConnectionSlot {
+    fn drop(&mut self) {
+        self.open.dec();
+    }
+}
+
+// === impl ClientSocket ===
+
+impl<I> ClientSocket<I> {
+    pub(in crate::net) fn new(first: FirstBytes, io: I, slot: ConnectionSlot) -> ClientSocket<I> {
+        ClientSocket { first, io, slot }
+    }
+}
+
+impl<I: AsyncRead + Unpin> AsyncRead for ClientSocket<I> {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buffer: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        let unread = self.first.unread();
+        if unread.is_empty() {
+            return Pin::new(&mut self.io).poll_read(cx, buffer);
+        }
+        let length = unread.len().min(buffer.remaining());
+        buffer.put_slice(&unread[..length]);
+        self.first.replayed += length;
+        Poll::Ready(Ok(()))
+    }
+}
+
+impl<I: AsyncWrite + Unpin> AsyncWrite for ClientSocket<I> {
+    fn poll_write(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        data: &[u8],
+    ) -> Poll<io::Result<usize>> {
+        Pin::new(&mut self.io).poll_write(cx, data)
+    }
+
+    fn poll_write_vectored(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        data: &[IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        Pin::new(&mut self.io).poll_write_vectored(cx, data)
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        self.io.is_write_vectored()
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.io).poll_flush(cx)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.io).poll_shutdown(cx)
+    }
+}
+
+impl<I: Transport> Transport for ClientSocket<I> {
+    const GATHER_SIZE: usize = I::GATHER_SIZE;
+
+    fn buffer(&mut self, data: &[u8]) -> io::Result<usize> {
+        self.io.buffer(data)
+    }
+
+    fn waiting(&mut self) -> usize {
+        self.io.waiting()
+    }
+
+    fn allow_stalls(&self) -> io::Result<()> {
+        self.io.allow_stalls()
+    }
+
+    fn file_slots(&self) -> Option<FileSlots> {
+        Some(self.slot.files.clone())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tokio::io::{AsyncWriteExt, duplex};
+    use tokio::time::timeout;
+
+    use super::*;
+
+    #[test]
+    fn second_files_leave_a_quarter_of_the_slots() {
+        let slots = Arc::new(Semaphore::new(8));
+        let permit = Arc::clone(&slots).try_acquire_owned().expect("a slot");
+        let open = IntGauge::new("open", "open").expect("a gauge");
+        let slot = ConnectionSlot::take(open, permit, 8);
+        let files: Vec<_> = std::iter::from_fn(|| slot.files.take().ok()).collect();
+        assert_eq!((files.len(), slots.available_permits()), (5, 2));
+        drop(files);
+        assert!(slot.files.take().is_ok());
+        drop(slot);
+        assert_eq!(slots.available_permits(), 8);
+    }
+
+    #[tokio::test]
+    async fn first_bytes_show_the_protocol() {
+        for (sent, is_http2) in [
+            ("PRI * HTTP/2.0\r\n\r\nSM\r\n\r\nrest", Some(true)),
+            ("G", Some(false)),
+            ("PRI * HTTP/1.1\r\n", Some(false)),
+            ("PRI * HTTP/2.0\r\n\r\nSM\r\n\r", None),
+            ("", None),
+        ] {
+            let (near, mut far) = duplex(64);
+            far.write_all(sent.as_bytes()).await.expect("room");
+            drop(far);
+            let mut near = near;
+            let found = read_first_bytes(&mut near).await;
+            assert_eq!(found.as_ref().ok().map(|found| found.1), is_http2, "{sent}");
+            let Ok((first, _)) = found else { continue };
+            let mut rest = first.unread().to_vec();
+            near.read_to_end(&mut rest).await.expect("the rest");
+            assert_eq!(rest, sent.as_bytes());
+        }
+    }
+
+    /// A peer that never sends the rest of its preface; counts how often it is read from.
+    struct HalfPreface {
+        polls: usize,
+    }
+
+    impl AsyncRead for HalfPreface {
+        fn poll_read(
+            mut self: Pin<&mut Self>,
+            _: &mut Context<'_>,
+            buffer: &mut ReadBuf<'_>,
+        ) -> Poll<io::Result<()>> {
+            self.polls += 1;
+            if self.polls > 1 {
+                return Poll::Pending;
+            }
+            buffer.put_slice(&HTTP2_PREFACE[..14]);
+            Poll::Ready(Ok(()))
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn half_a_preface_is_waited_for_without_polling() {
+        let mut io = HalfPreface { polls: 0 };
+        let limit = Duration::from_secs(90);
+        timeout(limit, read_first_bytes(&mut io)).await.unwrap_err();
+        // The timeout polls once more when it expires.
+        assert!(io.polls <= 3, "{}", io.polls);
+    }
+}

@@ -1,0 +1,395 @@
+//! The accept loop. Each connection gets a task, which a drain waits for.
+
+use std::future::Future;
+use std::io;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use kubefan_core::shutdown::{Phase, Shutdown};
+use prometheus::IntGauge;
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::Semaphore;
+use tokio::time::error::Elapsed;
+use tokio::time::{sleep, timeout};
+use tracing::{debug, warn};
+
+use super::client_socket::{
+    ClientSocket, ConnectionSlot, FirstBytes, read_first_bytes, refuse_plain_http, set_options,
+};
+use super::pending_openings::{Opening, PendingOpenings};
+use super::proxy_protocol::read_header;
+use crate::ledger::{Account, Ledger};
+use crate::net::tls::acceptor::Accepted as Handshaken;
+use crate::net::{
+    Acceptor, Config, ConnectionFuture, HttpService, Metrics, Peer, Protocol, ResponseBody,
+    ServingThreads, Transport, serve_connection,
+};
+
+/// Pause after accepting failed for lack of file descriptors or memory.
+const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
+
+/// A bound socket, and the settings that its connections share.
+#[derive(Debug)]
+pub struct Listener {
+    socket: TcpListener,
+    tls: Option<Acceptor>,
+    threads: Option<Arc<ServingThreads>>,
+    ledger: Option<Ledger>,
+    context: Arc<Context>,
+}
+
+#[derive(Debug)]
+struct Context {
+    name: &'static str,
+    config: Config,
+    metrics: Metrics,
+    shutdown: Shutdown,
+}
+
+/// A connection after its PROXY header and its TLS handshake, if there are any, and the address of
+/// its client.
+type Begun<I> = (Handshaken<I>, SocketAddr);
+
+/// Why a connection could not be opened.
+struct OpenError {
+    /// The value of the metric label `stage`.
+    stage: &'static str,
+    error: io::Error,
+}
+
+/// A connection that was accepted and is not open yet.
+struct Accepted {
+    address: SocketAddr,
+    slot: ConnectionSlot,
+    opening: Opening,
+    /// What the connection's streams are charged to; `None` without a ledger.
+    account: Option<Arc<Account>>,
+}
+
+impl Listener {
+    /// A listener without TLS; `name` is its label in metrics and logs.
+    pub fn new(
+        name: &'static str,
+        socket: TcpListener,
+        config: Config,
+        metrics: Metrics,
+        shutdown: Shutdown,
+    ) -> Listener {
+        let context = Context {
+            name,
+            config,
+            metrics,
+            shutdown,
+        };
+        Listener {
+            socket,
+            tls: None,
+            threads: None,
+            ledger: None,
+            context: Arc::new(context),
+        }
+    }
+
+    /// Accepts only TLS connections from now on. The handshake offers HTTP/2 if it is served.
+    pub fn with_tls(mut self, acceptor: Acceptor) -> Listener {
+        self.tls = Some(match self.context.config.http2 {
+            true => acceptor,
+            false => acceptor.without_http2(),
+        });
+        self
+    }
+
+    /// Serves connections on `threads`, in turn, instead of where [`Listener::serve`] runs.
+    pub fn on_threads(mut self, threads: Arc<ServingThreads>) -> Listener {
+        self.threads = Some(threads);
+        self
+    }
+
+    /// Opens an account of `ledger` for each connection.
+    pub fn with_ledger(mut self, ledger: Ledger) -> Listener {
+        self.ledger = Some(ledger);
+        self
+    }
+
+    /// The address that the socket is bound to.
+    ///
+    /// # Errors
+    /// If the system can't report the address.
+    pub fn local_address(&self) -> io::Result<SocketAddr> {
+        self.socket.local_addr()
+    }
+
+    /// Accepts connections until [`Phase::StopAccepting`]; then closes the socket. Open connections
+    /// continue until they end.
+    pub async fn serve<B: ResponseBody>(self, service: impl HttpService<B>) {
+        let slots = Arc::new(Semaphore::new(self.context.config.max_connections.get()));
+        let openings = PendingOpenings::new(self.context.config.max_pending_openings.get());
+        let mut stop = self.context.shutdown.reached(Phase::StopAccepting);
+        loop {
+            let (slot, stream, address) = tokio::select! {
+                () = &mut stop => return,
+                accepted = self.accept(&slots) => accepted,
+            };
+            let accepted = Accepted {
+                address,
+                slot,
+                opening: openings.begin(),
+                account: self.ledger.as_ref().map(Ledger::open_account),
+            };
+            let context = self.context.clone();
+            let tls = self.tls.clone();
+            let service = service.clone();
+            let shutdown = &self.context.shutdown;
+            let Some(threads) = &self.threads else {
+                shutdown.spawn(async move {
+                    context.serve_one(stream, accepted, tls, service).await;
+                });
+                continue;
+            };
+            // The socket must be registered with the runtime of its serving thread.
+            let stream = match stream.into_std() {
+                Ok(stream) => stream,
+                Err(error) => {
+                    context.record_accept_failure(&error);
+                    continue;
+                }
+            };
+            shutdown.spawn_on(threads.next_runtime(), async move {
+                match TcpStream::from_std(stream) {
+                    Ok(stream) => context.serve_one(stream, accepted, tls, service).await,
+                    Err(error) => context.record_accept_failure(&error),
+                }
+            });
+        }
+    }
+
+    /// The next connection, once there is a free slot for it. Cancel safe.
+    async fn accept(&self, slots: &Arc<Semaphore>) -> (ConnectionSlot, TcpStream, SocketAddr) {
+        let permit = slots
+            .clone()
+            .acquire_owned()
+            .await
+            .expect("the semaphore is never closed");
+        loop {
+            match self.socket.accept().await {
+                Ok((stream, address)) => {
+                    let limit = self.context.config.max_connections.get();
+                    let slot = ConnectionSlot::take(self.context.open_gauge(), permit, limit);
+                    return (slot, stream, address);
+                }
+                Err(error) if is_peer_error(&error) => {
+                    debug!(listener = self.context.name, %error, "peer left before its connection was accepted");
+                }
+                Err(error) => {
+                    self.context.record_accept_failure(&error);
+                    sleep(ACCEPT_PAUSE).await;
+                }
+            }
+        }
+    }
+}
+
+impl From<io::Error> for OpenError {
+    fn from(error: io::Error) -> OpenError {
+        OpenError {
+            stage: "open",
+            error,
+        }
+    }
+}
+
+impl From<Elapsed> for OpenError {
+    fn from(elapsed: Elapsed) -> OpenError {
+        io::Error::from(elapsed).into()
+    }
+}
+
+fn is_peer_error(error: &io::Error) -> bool {
+    matches!(
+        error.kind(),
+        io::ErrorKind::ConnectionAborted
+            | io::ErrorKind::ConnectionRefused
+            | io::ErrorKind::ConnectionReset
+            | io::ErrorKind::Interrupted
+    )
+}
+
+impl Context {
+    async fn serve_one<B: ResponseBody>(
+        &self,
+        stream: TcpStream,
+        accepted: Accepted,
+        tls: Option<Acceptor>,
+        service: impl HttpService<B>,
+    ) {
+        let address = accepted.address;
+        let (keepalive, stall) = (self.config.tcp_keepalive, self.config.write_timeout);
+        if let Err(error) = set_options(&stream, keepalive, stall) {
+            debug!(%address, %error, "cannot set the options of the socket");
+        }
+        let served = match tls {
+            Some(acceptor) => {
+                let begin = Box::pin(async {
+                    let (mut stream, client) = self.client_of(stream, address).await?;
+                    let handshake = async {
+                        refuse_plain_http(&mut stream).await?;
+                        acceptor.accept(stream).await
+                    };
+                    let handshaken = timeout(self.config.handshake_timeout, handshake).await??;
+                    Ok((handshaken, client))
+                });
+                self.open(accepted, true, begin, service).await
+            }
+            None => {
+                let begin = async {
+                    let (stream, client) = self.client_of(stream, address).await?;
+                    let handshaken = Handshaken {
+                        stream,
+                        protocol: None,
+                        certificates: None,
+                    };
+                    Ok((handshaken, client))
+                };
+                self.open(accepted, false, begin, service).await
+            }
+        };
+        let Some((served, client)) = served else {
+            return;
+        };
+        if let Err(error) = served.await {
+            self.count_failure("serve");
+            debug!(listener = self.name, address = %client, error, "connection ended");
+        }
+    }
+
+    /// The address of the client of `stream`, whose other end has `address`: that, or the one in the
+    /// PROXY header, which is read if the other end is a load balancer.
+    async fn client_of(
+        &self,
+        mut stream: TcpStream,
+        address: SocketAddr,
+    ) -> Result<(TcpStream, SocketAddr), OpenError> {
+        if !self.config.proxies.contains(address.ip()) {
+            return Ok((stream, address));
+        }
+        let header = timeout(self.config.handshake_timeout, read_header(&mut stream)).await;
+        let client = header.unwrap_or_else(|elapsed| Err(elapsed.into()));
+        match client {
+            Ok(client) => Ok((stream, client.unwrap_or(address))),
+            Err(error) => Err(OpenError {
+                stage: "proxy",
+                error,
+            }),
+        }
+    }
+
+    /// Opens a connection: `begin` returns its stream, and its protocol if TLS has chosen one;
+    /// otherwise the first bytes show the protocol. Returns the address of its client, too; `None` if
+    /// the connection could not be opened.
+    async fn open<I: Transport + Send + 'static, B: ResponseBody>(
+        &self,
+        accepted: Accepted,
+        tls: bool,
+        begin: impl Future<Output = Result<Begun<I>, OpenError>>,
+        service: impl HttpService<B>,
+    ) -> Option<(ConnectionFuture, SocketAddr)> {
+        let Accepted {
+            address,
+            slot,
+            mut opening,
+            account,
+        } = accepted;
+        let stop = self.shutdown.reached(Phase::StopAccepting);
+        let http2 = self.config.http2;
+        let opened = async {
+            let (mut handshaken, client) = begin.await?;
+            let chosen = handshaken.protocol;
+            if chosen == Some(Protocol::Http1) || !http2 {
+                let first = FirstBytes::default();
+                return Ok(((handshaken, client), first, Protocol::Http1));
+            }
+            let first = read_first_bytes(&mut handshaken.stream);
+            let (first, is_http2) = timeout(self.config.head_timeout, first).await??;
+            // If TLS chose HTTP/2, hyper refuses any other first bytes.
+            let protocol = match is_http2 || chosen.is_some() {
+                true => Protocol::Http2,
+                false => Protocol::Http1,
+            };
+            Ok(((handshaken, client), first, protocol))
+        };
+        let opened = tokio::select! {
+            biased;
+            // First, because a connection whose first bytes have arrived gets an answer in a drain.
+            opened = opened => opened,
+            () = &mut opening => {
+                Err(io::Error::other("too many connections are being opened").into())
+            }
+            // The peer has sent too little to detect the protocol, so no request. A handshake is
+            // broken off too, like those that wait in the kernel's queue: attackers could otherwise
+            // prolong each drain.
+            () = stop.clone() => return None,
+        };
+        let ((handshaken, client), first, protocol) = self.record_opening(address, opened)?;
+        let peer = Peer {
+            address: client,
+            tls,
+            certificates: handshaken.certificates,
+        };
+        let socket = ClientSocket::new(first, handshaken.stream, slot);
+        let lifetime = self.config.max_lifetime;
+        let stop = async move {
+            match lifetime {
+                None => stop.await,
+                // Any end of the wait stops the connection.
+                Some(lifetime) => drop(timeout(lifetime.serving, stop).await),
+            }
+        };
+        let served = serve_connection(socket, protocol, peer, service, &self.config, account, stop);
+        let Some(lifetime) = lifetime else {
+            return Some((served, client));
+        };
+        let limited = async move {
+            tokio::select! {
+                served = served => served,
+                () = opening => Err("too many connections are open".into()),
+                () = sleep(lifetime.total) => Err("the connection lasted too long".into()),
+            }
+        };
+        Some((Box::pin(limited), client))
+    }
+
+    /// Counts and logs the result of opening a connection; `None` if it failed.
+    fn record_opening<I>(
+        &self,
+        address: SocketAddr,
+        opened: Result<(I, FirstBytes, Protocol), OpenError>,
+    ) -> Option<(I, FirstBytes, Protocol)> {
+        match opened {
+            Ok(opened) => {
+                let labels = [self.name, opened.2.name()];
+                self.metrics.connections.with_label_values(&labels).inc();
+                Some(opened)
+            }
+            Err(OpenError { stage, error }) => {
+                self.count_failure(stage);
+                debug!(listener = self.name, %address, %error, "connection could not be opened");
+                None
+            }
+        }
+    }
+
+    fn open_gauge(&self) -> IntGauge {
+        self.metrics.open.with_label_values(&[self.name])
+    }
+
+    fn record_accept_failure(&self, error: &io::Error) {
+        self.count_failure("accept");
+        warn!(listener = self.name, %error, "cannot accept connections");
+    }
+
+    fn count_failure(&self, stage: &str) {
+        let labels = [self.name, stage];
+        self.metrics.failures.with_label_values(&labels).inc();
+    }
+}

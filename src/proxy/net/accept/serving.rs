@@ -1,0 +1,79 @@
+//! The threads that serve connections.
+//!
+//! Each thread runs a single-threaded runtime. So everything of a connection stays on one core, its
+//! tasks run in the order in which they were woken, and the output of its streams goes into one
+//! write.
+
+use std::future::Future;
+use std::num::NonZeroUsize;
+use std::pin::pin;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::{io, thread};
+
+use tokio::runtime::{Builder, Handle, Runtime};
+use tokio::sync::watch;
+
+/// Threads that serve connections. Dropping this value ends them, with all tasks that still run
+/// there.
+#[derive(Debug)]
+pub struct ServingThreads {
+    runtimes: Vec<Handle>,
+    next: AtomicUsize,
+    _alive: watch::Sender<()>,
+}
+
+impl ServingThreads {
+    /// Starts `count` threads. Each thread also runs the future that `companion` returns there.
+    ///
+    /// # Errors
+    /// If the system can't create a thread or a runtime.
+    pub fn start<F: Future<Output = ()> + 'static>(
+        count: NonZeroUsize,
+        companion: fn() -> F,
+    ) -> io::Result<ServingThreads> {
+        let (alive, is_alive) = watch::channel(());
+        let start = |index| {
+            let runtime = Builder::new_current_thread().enable_all().build()?;
+            let handle = runtime.handle().clone();
+            let mut is_alive = is_alive.clone();
+            let end = async move {
+                // `changed` fails when the sender has been dropped; that ends the thread.
+                while is_alive.changed().await.is_ok() {}
+            };
+            thread::Builder::new()
+                .name(format!("serve-{index}"))
+                .spawn(move || run(runtime, companion, end))?;
+            Ok(handle)
+        };
+        let runtimes: io::Result<Vec<_>> = (0..count.get()).map(start).collect();
+        Ok(ServingThreads {
+            runtimes: runtimes?,
+            next: AtomicUsize::new(0),
+            _alive: alive,
+        })
+    }
+
+    /// The runtime for the next connection; the threads take turns.
+    pub(in crate::net) fn next_runtime(&self) -> &Handle {
+        let next = self.next.fetch_add(1, Ordering::Relaxed);
+        &self.runtimes[next % self.runtimes.len()]
+    }
+}
+
+/// Runs a serving thread from its start to its end.
+fn run<F: Future<Output = ()>>(
+    runtime: Runtime,
+    companion: fn() -> F,
+    end: impl Future<Output = ()>,
+) {
+    let companion = companion();
+    runtime.block_on(async {
+        let mut end = pin!(end);
+        tokio::select! {
+            () = &mut end => {}
+            () = companion => end.await,
+        }
+    });
+    // Connections that are still open after the grace period are not waited for.
+    runtime.shutdown_background();
+}

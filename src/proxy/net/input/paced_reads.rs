@@ -1,0 +1,225 @@
+//! Decides when the socket of an HTTP/2 connection is read, so that its requests leave time to those
+//! of other connections.
+//!
+//! One read from the socket can bring hundreds of requests, and one poll of the connection reads
+//! until the socket is empty. A client that resets its streams at once can send any number of them
+//! (RFC 9113 §5.1.2 does not count closed streams), and each is a task that the other connections'
+//! tasks wait for. So a poll reads no more when it has started some requests, and a peer that resets
+//! streams too fast is read later.
+
+use std::future::Future;
+use std::io;
+use std::io::IoSlice;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::task::{Context, Poll, ready};
+
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::time::{Sleep, sleep};
+
+use super::received_frames::ControlFrames;
+use super::resets::PeerLimit;
+
+/// Number of requests after which one poll of a connection reads no more. A read may bring more.
+const MAX_STARTS: usize = 32;
+
+/// The number of control frames that take about as long as one request.
+const CONTROLS_PER_START: u32 = 16;
+
+/// The number of requests that a connection has started in the current poll. Control frames count as
+/// a part of one.
+#[derive(Debug, Default)]
+pub(in crate::net) struct Starts(AtomicUsize);
+
+/// A transport that is not read while too many requests were started or reset.
+pub(in crate::net) struct PacedReads<I> {
+    io: I,
+    starts: Arc<Starts>,
+    resets: Arc<PeerLimit>,
+    /// Runs while the peer has reset too many streams.
+    pause: Option<Pin<Box<Sleep>>>,
+}
+
+// === impl Starts ===
+
+impl Starts {
+    /// A request was started.
+    pub(in crate::net) fn record(&self) {
+        self.0.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// Control frames were received.
+    pub(super) fn record_control(&self, control: ControlFrames) {
+        let starts = (control.updates + control.others) / CONTROLS_PER_START;
+        self.0.fetch_add(starts as usize, Ordering::Relaxed);
+    }
+
+    /// A poll of the connection has ended.
+    pub(in crate::net) fn renew(&self) {
+        self.0.store(0, Ordering::Relaxed);
+    }
+
+    fn are_too_many(&self) -> bool {
+        self.0.load(Ordering::Relaxed) >= MAX_STARTS
+    }
+}
+
+// === impl PacedReads ===
+
+impl<I> PacedReads<I> {
+    pub(in crate::net) fn new(io: I, starts: Arc<Starts>, resets: Arc<PeerLimit>) -> Self {
+        Self {
+            io,
+            starts,
+            resets,
+            pause: None,
+        }
+    }
+}
+
+impl<I> PacedReads<I> {
+    fn record_sent(&self, written: Poll<io::Result<usize>>) -> Poll<io::Result<usize>> {
+        if let Poll::Ready(Ok(count)) = written {
+            self.resets.record_sent(count);
+        }
+        written
+    }
+
+    fn poll_pause(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+        while let Some(pause) = self.resets.pause() {
+            let timer = self.pause.get_or_insert_with(|| Box::pin(sleep(pause)));
+            ready!(timer.as_mut().poll(cx));
+            self.pause = None;
+        }
+        self.pause = None;
+        Poll::Ready(())
+    }
+}
+
+impl<I: AsyncRead + Unpin> AsyncRead for PacedReads<I> {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buffer: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        if self.starts.are_too_many() {
+            // The next poll goes on, after the tasks that are ready now.
+            cx.waker().wake_by_ref();
+            return Poll::Pending;
+        }
+        ready!(self.poll_pause(cx));
+        Pin::new(&mut self.io).poll_read(cx, buffer)
+    }
+}
+
+impl<I: AsyncWrite + Unpin> AsyncWrite for PacedReads<I> {
+    fn poll_write(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        data: &[u8],
+    ) -> Poll<io::Result<usize>> {
+        let written = Pin::new(&mut self.io).poll_write(cx, data);
+        self.record_sent(written)
+    }
+
+    fn poll_write_vectored(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        data: &[IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        let written = Pin::new(&mut self.io).poll_write_vectored(cx, data);
+        self.record_sent(written)
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        self.io.is_write_vectored()
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.io).poll_flush(cx)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.io).poll_shutdown(cx)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::num::NonZeroU32;
+    use std::task::Waker;
+    use std::time::Duration;
+
+    use tokio::time::advance;
+
+    use super::*;
+    use crate::net::input::resets::Unanswered;
+
+    fn reading(text: &'static [u8]) -> (PacedReads<&'static [u8]>, Arc<Starts>, Arc<PeerLimit>) {
+        let two = NonZeroU32::new(2).expect("not zero");
+        let (starts, resets) = (Arc::default(), Arc::new(PeerLimit::new(two, two)));
+        let io = PacedReads::new(text, Arc::clone(&starts), Arc::clone(&resets));
+        (io, starts, resets)
+    }
+
+    /// The number of bytes that were read, at most one.
+    fn read(io: &mut PacedReads<&'static [u8]>) -> Poll<usize> {
+        let mut byte = [0];
+        let mut buffer = ReadBuf::new(&mut byte);
+        let mut cx = Context::from_waker(Waker::noop());
+        let polled = Pin::new(io).poll_read(&mut cx, &mut buffer);
+        polled.map(|read| read.map(|()| buffer.filled().len()).expect("no error"))
+    }
+
+    #[tokio::test]
+    async fn a_connection_that_has_started_many_requests_reads_in_its_next_poll() {
+        let (mut io, starts, _) = reading(b"abc");
+        (1..MAX_STARTS).for_each(|_| starts.record());
+        assert_eq!(read(&mut io), Poll::Ready(1));
+        starts.record();
+        assert_eq!(read(&mut io), Poll::Pending);
+        starts.renew();
+        assert_eq!(read(&mut io), Poll::Ready(1));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_peer_that_sends_many_control_frames_is_read_later() {
+        let pings = |others| ControlFrames { updates: 0, others };
+        let updates = |updates| ControlFrames { updates, others: 0 };
+        // Two at once, and two a second.
+        for (control, sent, expected) in [
+            (pings(2), 0, None),
+            (pings(4), 0, Some(1_000)),
+            (updates(20), 0, None),
+            (updates(40), 0, Some(1_000)),
+            (updates(40), 40 << 10, None),
+        ] {
+            let (mut io, starts, limit) = reading(b"abc");
+            limit.record_sent(sent);
+            limit.record_control(control);
+            let pause = limit.pause().map(|pause| pause.as_millis());
+            assert_eq!(pause, expected, "{control:?} {sent}");
+            assert_eq!(read(&mut io).is_ready(), expected.is_none(), "{control:?}");
+            // Without a pause, other connections have a turn first.
+            starts.record_control(pings(CONTROLS_PER_START * MAX_STARTS as u32));
+            assert_eq!(read(&mut io), Poll::Pending);
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_peer_that_resets_too_fast_is_read_later() {
+        let (mut io, _, resets) = reading(b"abc");
+        let reset = |count: usize| {
+            (0..count).for_each(|_| drop(Unanswered::new(Some(Arc::clone(&resets)))));
+        };
+        reset(2);
+        assert_eq!(read(&mut io), Poll::Ready(1));
+        reset(4);
+        assert_eq!(read(&mut io), Poll::Pending);
+        advance(Duration::from_millis(1_900)).await;
+        assert_eq!(read(&mut io), Poll::Pending);
+        advance(Duration::from_millis(101)).await;
+        assert_eq!(read(&mut io), Poll::Ready(1));
+    }
+}

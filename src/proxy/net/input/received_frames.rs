@@ -1,0 +1,221 @@
+//! Measures the unfinished head and the bodies in the frames that an HTTP/2 client sends.
+//!
+//! The frames are not checked: if they are invalid, the HTTP library ends the connection.
+
+use super::header_block::HeaderBlock;
+
+/// Bytes of a frame in front of its payload: its length, type, flags and stream (RFC 9113, 4.1).
+const FRAME_HEAD: usize = 9;
+/// Length of the preface (RFC 9113, 3.4).
+const PREFACE: usize = 24;
+/// Bytes that the HTTP library keeps of a frame of a body, besides its data.
+pub(super) const DATA_FRAME_BYTES: u64 = 256;
+
+const DATA: u8 = 0;
+const HEADERS: u8 = 1;
+const RST_STREAM: u8 = 3;
+const WINDOW_UPDATE: u8 = 8;
+const CONTINUATION: u8 = 9;
+const END_STREAM: u8 = 0x1;
+const END_HEADERS: u8 = 0x4;
+const PADDED: u8 = 0x8;
+const PRIORITY: u8 = 0x20;
+/// Bytes of the priority in a HEADERS frame.
+const PRIORITY_BYTES: usize = 5;
+
+/// What an HTTP/2 connection has received, in any parts.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct ReceivedFrames {
+    /// The beginning of the next frame.
+    head: [u8; FRAME_HEAD],
+    /// The number of bytes of `head` that have arrived.
+    arrived: usize,
+    payload: Payload,
+    /// The header block of a request whose last frame has not arrived.
+    block: Option<HeaderBlock>,
+    max_header_bytes: u32,
+    /// What has arrived since the last [`take_control`](Self::take_control).
+    control: ControlFrames,
+}
+
+/// The number of frames that belong to no request.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct ControlFrames {
+    /// Those that open a flow-control window.
+    pub(super) updates: u32,
+    /// PING, SETTINGS, PRIORITY, GOAWAY and unknown ones.
+    pub(super) others: u32,
+}
+
+/// The rest of the payload of the current frame.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Payload {
+    kind: Kind,
+    /// True if the next byte is the length of the padding.
+    is_padded: bool,
+    /// Bytes of the priority that follow.
+    priority: usize,
+    /// Bytes of the content that follow.
+    content: usize,
+    /// Bytes of the padding that follow.
+    padding: usize,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Kind {
+    /// A part of a header block; the last one or not.
+    Head {
+        is_last: bool,
+    },
+    /// A part of a body.
+    Data,
+    Other,
+}
+
+// === impl ReceivedFrames ===
+
+impl ReceivedFrames {
+    /// A connection that has received nothing. Heads may have `max_header_bytes`.
+    pub(super) fn new(max_header_bytes: u32) -> Self {
+        Self {
+            head: [0; FRAME_HEAD],
+            arrived: 0,
+            // The preface is skipped.
+            payload: Payload {
+                content: PREFACE,
+                ..Payload::default()
+            },
+            block: None,
+            max_header_bytes,
+            control: ControlFrames::default(),
+        }
+    }
+
+    /// The control frames that have arrived since the last call.
+    pub(super) fn take_control(&mut self) -> ControlFrames {
+        std::mem::take(&mut self.control)
+    }
+
+    /// About how many bytes the HTTP library holds of an unfinished head.
+    pub(super) fn unfinished_head(&self) -> u64 {
+        self.block.as_ref().map_or(0, HeaderBlock::held)
+    }
+
+    /// Takes note of `data`, which was received. Returns about how many bytes the HTTP library holds
+    /// for the frames of bodies in it.
+    pub(super) fn receive(&mut self, mut data: &[u8]) -> u64 {
+        let mut held = 0;
+        while !data.is_empty() {
+            if self.payload.is_empty() {
+                let missing = FRAME_HEAD - self.arrived;
+                let (own, rest) = data.split_at(missing.min(data.len()));
+                self.head[self.arrived..][..own.len()].copy_from_slice(own);
+                self.arrived += own.len();
+                data = rest;
+                if self.arrived == FRAME_HEAD {
+                    self.arrived = 0;
+                    held += self.begin_frame();
+                }
+                continue;
+            }
+            let (content, rest) = self.payload.take(data);
+            data = rest;
+            match (self.payload.kind, &mut self.block) {
+                (Kind::Head { .. }, Some(block)) => block.receive(content),
+                (Kind::Data, _) => held += content.len() as u64,
+                _ => {}
+            }
+            self.end_block_after_its_last_frame();
+        }
+        held
+    }
+
+    /// Returns what the HTTP library keeps of the new frame, besides its data.
+    fn begin_frame(&mut self) -> u64 {
+        let [a, b, c, kind, flags, ..] = self.head;
+        let length = u32::from_be_bytes([0, a, b, c]) as usize;
+        match kind {
+            DATA | HEADERS | RST_STREAM | CONTINUATION => {}
+            WINDOW_UPDATE => self.control.updates += 1,
+            _ => self.control.others += 1,
+        }
+        let is_last = flags & END_HEADERS != 0;
+        let kind = match kind {
+            DATA => Kind::Data,
+            HEADERS | CONTINUATION => Kind::Head { is_last },
+            _ => Kind::Other,
+        };
+        let has_fields = self.head[3] == HEADERS;
+        let is_padded = (has_fields || kind == Kind::Data) && flags & PADDED != 0 && length > 0;
+        let own = length - usize::from(is_padded);
+        let priority = match has_fields && flags & PRIORITY != 0 {
+            true => PRIORITY_BYTES.min(own),
+            false => 0,
+        };
+        self.payload = Payload {
+            kind,
+            is_padded,
+            priority,
+            content: own - priority,
+            padding: 0,
+        };
+        if kind == (Kind::Head { is_last: false }) || self.head[3] == CONTINUATION {
+            let max = self.max_header_bytes;
+            self.block.get_or_insert_with(|| HeaderBlock::new(max));
+        }
+        self.end_block_after_its_last_frame();
+        // The library drops an empty frame that does not end the body.
+        let is_kept = kind == Kind::Data && (own > 0 || flags & END_STREAM != 0);
+        if is_kept { DATA_FRAME_BYTES } else { 0 }
+    }
+
+    fn end_block_after_its_last_frame(&mut self) {
+        if self.payload.kind == (Kind::Head { is_last: true }) && self.payload.is_empty() {
+            self.block = None;
+        }
+    }
+}
+
+// === impl Payload ===
+
+impl Default for Payload {
+    fn default() -> Self {
+        Self {
+            kind: Kind::Other,
+            is_padded: false,
+            priority: 0,
+            content: 0,
+            padding: 0,
+        }
+    }
+}
+
+impl Payload {
+    fn is_empty(&self) -> bool {
+        !self.is_padded && self.priority + self.content + self.padding == 0
+    }
+
+    /// Takes the beginning of `data`, which is not empty, as a part of the payload. Returns the bytes
+    /// of it that are content, and what follows in `data`.
+    fn take<'a>(&mut self, data: &'a [u8]) -> (&'a [u8], &'a [u8]) {
+        if std::mem::take(&mut self.is_padded) {
+            self.padding = usize::from(data[0]).min(self.content);
+            self.content -= self.padding;
+            return (&[], &data[1..]);
+        }
+        let mut rest = data;
+        let mut split = |left: &mut usize| {
+            let (own, later) = rest.split_at(rest.len().min(*left));
+            *left -= own.len();
+            rest = later;
+            own
+        };
+        split(&mut self.priority);
+        let content = split(&mut self.content);
+        split(&mut self.padding);
+        (content, rest)
+    }
+}
+
+#[cfg(test)]
+mod tests;

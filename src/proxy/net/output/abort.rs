@@ -1,0 +1,134 @@
+//! Abort: ends the answer to a request from another task.
+
+use std::fmt;
+use std::future::Future;
+use std::sync::atomic::{AtomicU8, Ordering};
+use std::sync::{Arc, OnceLock};
+
+use hyper::rt::Executor;
+use parking_lot::Mutex;
+use tokio::task::AbortHandle;
+
+use crate::ledger::Account;
+
+/// Ends the answer to a request: its HTTP/2 stream is reset, or its HTTP/1.1 connection is closed.
+/// It is an extension of every request whose connection has an account. Clones end the same answer.
+/// An answer that has ended already is not concerned, nor is the next one on its connection.
+///
+/// A body can end its answer with an error, but only when it is polled. The HTTP library does not
+/// poll the body of a client that opens no flow-control window, or takes nothing from its socket.
+#[derive(Clone, Debug)]
+pub struct Abort(Target);
+
+#[derive(Clone)]
+enum Target {
+    /// The task of an HTTP/2 stream, which is known as soon as it is spawned.
+    Stream(Arc<OnceLock<AbortHandle>>),
+    /// An answer on an HTTP/1.1 connection.
+    Connection(Arc<Account>, Answer),
+}
+
+/// Whether an answer on an HTTP/1.1 connection has ended. Its end and its abortion exclude each
+/// other: a client that has seen the end may send its next request on the connection.
+#[derive(Clone, Debug, Default)]
+pub(in crate::net) struct Answer(Arc<AtomicU8>);
+
+/// It is being sent.
+const OPEN: u8 = 0;
+/// The HTTP library has taken all of it.
+const ENDED: u8 = 1;
+/// Its connection is being closed.
+const ABORTED: u8 = 2;
+
+/// Runs the streams of an HTTP/2 connection, each in a task that its [`Abort`] can end.
+#[derive(Clone, Debug, Default)]
+pub(in crate::net) struct StreamExecutor {
+    /// The one of the request that has just been passed to the service. hyper calls the service for
+    /// a request, and then at once the executor with the request's stream.
+    next: Arc<Mutex<Option<Arc<OnceLock<AbortHandle>>>>>,
+}
+
+// === impl Abort ===
+
+impl Abort {
+    /// Ends the HTTP/1.1 connection of `account`, for an answer that never ends.
+    #[cfg(test)]
+    pub(crate) fn of_connection(account: Arc<Account>) -> Self {
+        Self::of_answer(account, Answer::default())
+    }
+
+    /// Ends the HTTP/1.1 connection of `account`, unless `answer` has ended.
+    pub(in crate::net) fn of_answer(account: Arc<Account>, answer: Answer) -> Self {
+        Self(Target::Connection(account, answer))
+    }
+
+    /// Ends the answer, unless the HTTP library has taken all of it already.
+    pub fn abort(&self) {
+        match &self.0 {
+            // The task drops the stream. That resets it, and drops what is buffered for it.
+            Target::Stream(task) => {
+                if let Some(task) = task.get() {
+                    task.abort();
+                }
+            }
+            Target::Connection(account, answer) => {
+                if answer.leave_open(ABORTED) {
+                    account.close();
+                }
+            }
+        }
+    }
+}
+
+impl fmt::Debug for Target {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Stream(_) => "stream",
+            Self::Connection(..) => "connection",
+        })
+    }
+}
+
+// === impl Answer ===
+
+impl Answer {
+    /// Ends the answer. Returns false if it was aborted before.
+    pub(in crate::net) fn end(&self) -> bool {
+        self.leave_open(ENDED) || self.0.load(Ordering::Acquire) == ENDED
+    }
+
+    fn leave_open(&self, state: u8) -> bool {
+        let changed = self
+            .0
+            .compare_exchange(OPEN, state, Ordering::AcqRel, Ordering::Acquire);
+        changed.is_ok()
+    }
+}
+
+// === impl StreamExecutor ===
+
+impl StreamExecutor {
+    /// What ends the next stream that is executed.
+    pub(in crate::net) fn abort_of_next(&self) -> Abort {
+        let task = Arc::default();
+        *self.next.lock() = Some(Arc::clone(&task));
+        Abort(Target::Stream(task))
+    }
+}
+
+impl<F> Executor<F> for StreamExecutor
+where
+    F: Future<Output = ()> + Send + 'static,
+{
+    #[expect(
+        clippy::disallowed_methods,
+        reason = "the task ends with its connection, which a drain waits for"
+    )]
+    fn execute(&self, stream: F) {
+        let task = tokio::spawn(stream);
+        if let Some(next) = self.next.lock().take() {
+            // Set only here, and each is taken only once.
+            let _ = next.set(task.abort_handle());
+        }
+    }
+}

@@ -1,0 +1,39 @@
+//! Reads of a source of truth, such as the simulator's store, by the same code as reads of a cache.
+
+use std::sync::Arc;
+
+use kubefan_core::codec::Representation;
+use kubefan_core::informer::{Proof, ProofMethod};
+use kubefan_core::shutdown::Shutdown;
+
+use super::collection::Collection;
+use super::miss::CacheAnswer;
+use super::read;
+use crate::server::decide::{Need, plan};
+use crate::server::deliver::Delivery;
+use crate::server::request::RequestInfo;
+
+/// Answers the `get`, `list` or `watch` that `info` and `query` describe from `collection`, which
+/// is a source of truth: its current state is always the most recent one and needs no proof.
+///
+/// # Errors
+///
+/// A [`Miss`](crate::server::Miss) if the collection can't answer.
+pub async fn read_authoritative(
+    collection: &Arc<dyn Collection>,
+    representation: Representation,
+    info: &RequestInfo,
+    query: &str,
+    shutdown: &Shutdown,
+) -> CacheAnswer {
+    let read = plan(collection.spec(), representation, info, query)?;
+    let newest = collection.reader().snapshot();
+    let proof = newest
+        .filter(|_| read.need == Need::MostRecent)
+        .map(|snapshot| Proof {
+            snapshot,
+            method: ProofMethod::Any,
+        });
+    let delivery = Delivery::plain(representation);
+    read::read(&read, collection, proof.as_ref(), &delivery, shutdown).await
+}

@@ -1,0 +1,58 @@
+//! Why a cache could not answer a read, and what the server does instead.
+
+use std::sync::Arc;
+
+use http::Response;
+use kubefan_core::api::Status;
+use kubefan_core::body::Body;
+use kubefan_core::informer::Informer;
+use tokio::sync::Semaphore;
+
+use crate::server::decide::{Plan, Reason};
+
+/// The answer of a cache, or why there is none.
+pub(crate) type CacheAnswer = Result<Response<Body>, Miss>;
+
+/// Why a cache gave no answer.
+#[derive(Debug)]
+pub enum Miss {
+    /// The request is forwarded to the API server for this reason.
+    Forward(Reason),
+    /// The request is forwarded for this reason. The semaphore limits how many of these requests are
+    /// forwarded concurrently.
+    ForwardLimited(Reason, Arc<Semaphore>),
+    /// The cache knows that the object does not exist; the client gets this Status, a 404.
+    Absent(Box<Status>),
+    /// The request can't be answered now; the client gets this Status.
+    Reject(Box<Status>),
+}
+
+impl Miss {
+    /// The miss of a LIST for which the cache of `informer` could not be proven fresh: it is
+    /// forwarded if the informer has a free permit.
+    pub(in crate::server) fn without_proof(informer: &Informer) -> Self {
+        Self::ForwardLimited(Reason::Unproven, Arc::clone(informer.unproven_permits()))
+    }
+
+    /// The miss of a LIST or WATCH of a selection in which the cache of `informer` is wrong. Its
+    /// permits are not those of other selections.
+    pub(in crate::server) fn of_isolated(plan: &Plan, informer: &Informer) -> Self {
+        let permits = match plan {
+            Plan::Watch { .. } => informer.isolated_watch_permits(),
+            Plan::Get { .. } | Plan::List { .. } => informer.isolated_list_permits(),
+        };
+        Self::ForwardLimited(Reason::CacheDiffers, Arc::clone(permits))
+    }
+}
+
+impl From<Status> for Miss {
+    fn from(status: Status) -> Self {
+        Self::Reject(Box::new(status))
+    }
+}
+
+impl From<Reason> for Miss {
+    fn from(reason: Reason) -> Self {
+        Self::Forward(reason)
+    }
+}

@@ -1,0 +1,9 @@
+//! Reads that a cache answers.
+
+mod acquire;
+pub(super) mod authoritative;
+pub(super) mod collection;
+mod from_cache;
+pub(super) mod miss;
+mod prove;
+mod read;

@@ -1,0 +1,57 @@
+//! Proves that a cache is fresh enough for a read of the most recent state.
+
+use std::time::Duration;
+
+use kubefan_core::api::Status;
+use kubefan_core::informer::{Informer, Proof, ProofError, ProofRequest};
+use tokio::time::Instant;
+
+use crate::server::decide::{Need, Plan, Read};
+
+/// How long the proof for a watch may wait after the previous one began if several callers wait,
+/// so that watches share calls to the API server: after a restart, hundreds of informers open
+/// watches and are in no hurry.
+const WATCH_BATCH_WAIT: Duration = Duration::from_millis(300);
+
+/// The proof that a read needs, `None` if it needs none or can't get one, or why the cache could not
+/// be proven fresh enough.
+pub(super) type ProofResult = Result<Option<Proof>, ProofError>;
+
+/// Returns the proof that `read`, which arrived at `asked_at`, needs. A GET of the most recent state
+/// gets a proof only if the resource's freshness policy gives one without a call: otherwise the API
+/// server is asked for the object itself. The result of `share` is held while the read waits.
+///
+/// # Errors
+///
+/// The error of `share`, which is called if the read has to wait for a proof.
+pub(super) async fn prove<S>(
+    read: &Read,
+    asked_at: Instant,
+    informer: &Informer,
+    share: impl FnOnce(&ProofRequest) -> Result<S, Status>,
+) -> Result<ProofResult, Status> {
+    let (proof_request, min_interval) = match &read.plan {
+        Plan::Get { .. } if read.need == Need::MostRecent => {
+            return Ok(Ok(informer.proof_by_policy()));
+        }
+        Plan::Get { .. } => return Ok(Ok(None)),
+        Plan::List { proof_request, .. } => (proof_request, Duration::ZERO),
+        Plan::Watch { proof_request, .. } => (proof_request, WATCH_BATCH_WAIT),
+    };
+    match read.need {
+        Need::MostRecent => {}
+        // The cache is wrong in this selection at every version, until a proof finds it equal again.
+        _ if informer.is_isolated(&proof_request.selection) => {}
+        // The version may belong to a change of another resource, which this watch does not report.
+        Need::NotOlderThan(needed) if informer.reader().applied() < Some(needed) => {}
+        Need::NotOlderThan(_) | Need::At(_) => return Ok(Ok(None)),
+    }
+    let _share = share(proof_request)?;
+    let proof = informer
+        .prove(proof_request.clone(), asked_at, min_interval)
+        .await;
+    if let Err(unproven) = &proof {
+        tracing::debug!(%unproven, resource = %informer.resource().gvr, "the cache could not be proven fresh");
+    }
+    Ok(proof.map(Some))
+}

@@ -1,0 +1,161 @@
+//! Answers GET, LIST and WATCH from a collection, which is a cache or the simulator's store.
+//!
+//! Each read follows the plan that `decide` made. GET and LIST need one snapshot; WATCH opens a
+//! stream.
+
+mod get;
+mod list;
+mod watch;
+
+use std::sync::Arc;
+
+use kubefan_core::api::ResourceVersion;
+use kubefan_core::cache::{Reader, Snapshot};
+use kubefan_core::codec::{Encoder, TableView};
+use kubefan_core::informer::{Informer, Proof, ProofError};
+use kubefan_core::shutdown::Shutdown;
+use kubefan_core::upstream::Scope;
+
+use super::collection::Collection;
+use super::miss::{CacheAnswer, Miss};
+use crate::ledger::SnapshotAge;
+use crate::server::decide::{Need, Plan, Read, Reason};
+use crate::server::deliver::Delivery;
+
+/// Longest text, in bytes, of a selection for which the snapshot of a list is pinned. The next pages
+/// of a list with a longer one are forwarded.
+const MAX_PINNED_SELECTION: usize = 512;
+
+/// Answers `read` from `collection`. A read of the most recent state is answered only from the
+/// snapshot of `proof`.
+///
+/// # Errors
+///
+/// A [`Miss`] if the collection can't answer.
+pub(super) async fn read(
+    read: &Read,
+    collection: &Arc<dyn Collection>,
+    proof: Option<&Proof>,
+    delivery: &Delivery<'_>,
+    shutdown: &Shutdown,
+) -> CacheAnswer {
+    match &read.plan {
+        Plan::Get { name, is_in_scope } => {
+            let snapshot = snapshot_for(read, proof, collection.reader())?;
+            let object = (name.as_str(), *is_in_scope);
+            get::get(read, object, collection.as_ref(), &snapshot, delivery)
+        }
+        Plan::List {
+            selection,
+            proof_request,
+            page,
+        } => {
+            let snapshot = snapshot_for(read, proof, collection.reader())?;
+            // The next pages must show exactly this state, so the snapshot is pinned at its
+            // version. If only a part of the objects is proven, the pin keeps the selection.
+            let can_page = snapshot.is_whole() || has_short_selectors(&proof_request.scope);
+            let collection = collection.as_ref();
+            let list = list::list(
+                read, selection, page, collection, &snapshot, can_page, delivery,
+            );
+            list.await
+        }
+        Plan::Watch {
+            selection,
+            proof_request,
+            from,
+            terms,
+        } => {
+            let objects = (selection, &proof_request.scope);
+            let wanted = (objects, *from, *terms);
+            watch::watch(read, wanted, collection, proof, delivery, shutdown)
+        }
+    }
+}
+
+/// The answer to `read` if the cache of `informer` could not be proven fresh.
+///
+/// # Errors
+///
+/// A [`Miss`], except for a WATCH that gets the error in its stream.
+pub(super) fn without_proof(
+    unproven: &ProofError,
+    read: &Read,
+    informer: &Informer,
+    delivery: &Delivery<'_>,
+) -> CacheAnswer {
+    if let ProofError::Isolated = unproven {
+        return Err(Miss::of_isolated(&read.plan, informer));
+    }
+    match read.plan {
+        Plan::Watch { terms, .. } => {
+            watch::without_proof(unproven, read, terms, informer, delivery)
+        }
+        Plan::Get { .. } | Plan::List { .. } => Err(Miss::without_proof(informer)),
+    }
+}
+
+/// True if a pin may keep the selection that is `scope` in the API server's syntax.
+fn has_short_selectors(scope: &Scope) -> bool {
+    let namespace = scope.namespace.as_deref().unwrap_or_default();
+    let texts = [namespace, &scope.label_selector, &scope.field_selector];
+    texts.map(str::len).iter().sum::<usize>() <= MAX_PINNED_SELECTION
+}
+
+/// Checks that all rows of `collection` that `encoder` has encoded are printed, if it encodes Tables.
+/// Otherwise the Tables of the collection are forwarded from then on.
+fn check_printed(collection: &dyn Collection, encoder: &Encoder) -> Result<(), Reason> {
+    match encoder.table_view().and_then(TableView::failure) {
+        None => Ok(()),
+        Some(error) => {
+            tracing::warn!(%error, "cannot print a row of a Table");
+            collection.cannot_print();
+            Err(Reason::Table)
+        }
+    }
+}
+
+/// The age of `snapshot`, from which the ledger can see what it costs.
+fn snapshot_age(reader: &Reader, snapshot: &Snapshot) -> SnapshotAge {
+    SnapshotAge::new(
+        Arc::clone(reader.replaced_bytes()),
+        snapshot.replaced_bytes(),
+    )
+}
+
+/// The snapshot that meets the need of `read`; for the most recent state only the one of `proof`.
+fn snapshot_for(read: &Read, proof: Option<&Proof>, reader: &Reader) -> Result<Snapshot, Reason> {
+    let proven = proof.map(|proof| proof.snapshot.clone());
+    let need = read.need;
+    match need {
+        Need::MostRecent => proven.ok_or(Reason::Consistent),
+        Need::At(version) => {
+            // Read before the snapshot: the cache may reach the version in between.
+            let is_ahead = reader.applied() < Some(version);
+            let selection = read.selection().cloned().unwrap_or_default();
+            let snapshot = reader.snapshot_at(version, &selection);
+            // No API server answers for a shard, so its client must learn that it can try again.
+            snapshot.ok_or(match is_ahead && read.is_of_shard() {
+                true => Reason::AheadOfCache,
+                false => Reason::PastState,
+            })
+        }
+        Need::NotOlderThan(_) => {
+            let snapshot = proven.or_else(|| reader.snapshot());
+            let snapshot = snapshot.ok_or(Reason::NotCached)?;
+            check_not_older_than(need, snapshot.resource_version())?;
+            Ok(snapshot)
+        }
+    }
+}
+
+/// Checks that a state at `version` is as new as `need` requires.
+fn check_not_older_than(need: Need, version: ResourceVersion) -> Result<(), Reason> {
+    match need {
+        Need::NotOlderThan(needed) if needed > version => Err(Reason::AheadOfCache),
+        _ => Ok(()),
+    }
+}
+
+#[cfg(test)]
+pub(super) mod tests;

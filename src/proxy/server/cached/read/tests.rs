@@ -1,0 +1,192 @@
+//! Tests which state answers a list, and which lists have a next page.
+
+use std::sync::Arc;
+
+use http_body_util::BodyExt;
+use kubefan_core::api::{
+    Object, ObjectKey, ObjectValues, Resource, ResourceVersion, SelectableFields, ShardSelector,
+    WireFormat,
+};
+use kubefan_core::cache::{Config, Reader, Writer, cache};
+use kubefan_core::codec::Encoder;
+use kubefan_core::informer::{Proof, ProofMethod};
+use kubefan_core::shutdown;
+use kubefan_core::shutdown::Shutdown;
+
+use super::{read, snapshot_for};
+use crate::server::cached::collection::Collection;
+use crate::server::decide::tests::read_of;
+use crate::server::decide::{Plan, Read};
+use crate::server::deliver::Delivery;
+
+/// A collection of the two pods `n/a` and `n/b`.
+struct Pods {
+    reader: Reader,
+    encoder: Arc<Encoder>,
+    resource: Arc<Resource>,
+    fields: Arc<SelectableFields>,
+}
+
+impl Collection for Pods {
+    fn reader(&self) -> &Reader {
+        &self.reader
+    }
+
+    fn encoder(&self) -> Arc<Encoder> {
+        Arc::clone(&self.encoder)
+    }
+
+    fn resource(&self) -> &Arc<Resource> {
+        &self.resource
+    }
+
+    fn fields(&self) -> &Arc<SelectableFields> {
+        &self.fields
+    }
+
+    fn format(&self) -> WireFormat {
+        WireFormat::Json
+    }
+}
+
+/// A cache at `version` of the two pods `n/a` and `n/b`.
+pub(in crate::server) fn cache_at(version: u64) -> (Writer, Reader) {
+    let (mut writer, reader) = cache(Config::default());
+    let mut relist = writer.relist();
+    for name in ["a", "b"] {
+        let values = ObjectValues {
+            uid: name.into(),
+            ..ObjectValues::default()
+        };
+        let key = ObjectKey::new(Some("n"), name);
+        let body = format!(r#""metadata":{{"name":"{name}"}}}}"#);
+        relist.add(Object::new(key, ResourceVersion(5), &values, body.into()));
+    }
+    writer.replace(relist, ResourceVersion(version));
+    (writer, reader)
+}
+
+/// A list with the parameters `query`, of a shard that has all objects.
+pub(in crate::server) fn list_of_shard(query: &str) -> Read {
+    let all = "shardRange(object.metadata.uid, '0x0000000000000000', '0x10000000000000000')";
+    list(query).of_shard(ShardSelector::parse(all).expect("a selector"))
+}
+
+fn list(query: &str) -> Read {
+    read_of(&format!("/api/v1/pods?{query}"))
+}
+
+#[test]
+fn only_a_shard_is_told_that_its_version_is_not_reached() {
+    let (_writer, reader) = cache_at(104);
+    let found = |read: Read| {
+        let snapshot = snapshot_for(&read, None, &reader);
+        let version = snapshot.map(|snapshot| snapshot.resource_version().0);
+        version.map_err(super::Reason::name)
+    };
+    for (version, of_shard, of_all) in [
+        (103, Err("past_state"), Err("past_state")),
+        (104, Ok(104), Ok(104)),
+        (105, Err("ahead_of_cache"), Err("past_state")),
+    ] {
+        let query = format!("resourceVersion={version}&resourceVersionMatch=Exact");
+        assert_eq!(found(list_of_shard(&query)), of_shard, "{version}");
+        assert_eq!(found(list(&query)), of_all, "{version}");
+    }
+    let snapshot = reader.snapshot().expect("the cache is ready");
+    reader.pin(&reader.proven_at(&snapshot, ResourceVersion(105), &Arc::default()));
+    let exactly = "resourceVersion=105&resourceVersionMatch=Exact";
+    assert_eq!(found(list_of_shard(exactly)), Ok(105));
+}
+
+/// The API server continues a list whose snapshot is not kept. It cannot continue that of a shard, so
+/// the first page of a shard needs a proof of all objects.
+#[tokio::test]
+async fn a_snapshot_is_kept_for_the_next_pages_of_what_is_proven() {
+    let long: Vec<_> = (0..300).map(|number| format!("!b{number}")).collect();
+    let long = long.join(",");
+    // Each row: the label selector of a list, whether the list is of a shard, whether all objects are
+    // proven at its version, and whether the next page of the list and that of another selection can
+    // be answered.
+    for (labels, is_shard, is_whole, expected) in [
+        ("!a", true, true, (true, true)),
+        ("!a", false, true, (true, true)),
+        ("!a", false, false, (true, false)),
+        (&long, false, true, (true, true)),
+        (&long, false, false, (false, false)),
+    ] {
+        let (_writer, reader) = cache_at(104);
+        let pods = pods(&reader);
+        let planned = |query: &str| match is_shard {
+            true => list_of_shard(query),
+            false => list(query),
+        };
+        let first = planned(&format!("limit=1&labelSelector={labels}"));
+        let Plan::List { proof_request, .. } = &first.plan else {
+            panic!("{first:?}");
+        };
+        assert_eq!(proof_request.selection.is_everything(), is_shard);
+        let everything = Arc::default();
+        let proven = match is_whole {
+            true => &everything,
+            false => &proof_request.selection,
+        };
+        let snapshot = reader.snapshot().expect("the cache is ready");
+        let proof = Proof {
+            snapshot: reader.proven_at(&snapshot, ResourceVersion(105), proven),
+            method: ProofMethod::VerificationList,
+        };
+        let case = format!("{labels}, whole {is_whole}, shard {is_shard}");
+        let page = answer(&first, &pods, Some(&proof)).await.expect(&case);
+        assert_eq!(names(&page), ["a"], "{case}");
+        assert_eq!(page["metadata"]["resourceVersion"], "105", "{case}");
+        let token = page["metadata"]["continue"].as_str().expect(&case);
+        let next = async |labels: &str| {
+            let next = planned(&format!("limit=1&labelSelector={labels}&continue={token}"));
+            let next = answer(&next, &pods, None).await?;
+            assert_eq!(next["metadata"]["resourceVersion"], "105", "{case}");
+            Some(names(&next))
+        };
+        let b = || Some(vec!["b".to_owned()]);
+        let (own, other) = expected;
+        assert_eq!(next(labels).await, own.then(b).flatten(), "{case}");
+        assert_eq!(next("!c").await, other.then(b).flatten(), "{case}");
+        let kept = reader.snapshot_at(ResourceVersion(105), &everything);
+        assert_eq!(kept.is_some(), is_whole, "{case}");
+    }
+}
+
+fn pods(reader: &Reader) -> Arc<dyn Collection> {
+    Arc::new(Pods {
+        reader: reader.clone(),
+        encoder: Arc::new(Encoder::new(WireFormat::Json, "Pod", "v1")),
+        resource: Arc::clone(&list("").spec.resource),
+        fields: Arc::default(),
+    })
+}
+
+/// The list that answers `planned`; `None` if the API server must answer.
+async fn answer(
+    planned: &Read,
+    pods: &Arc<dyn Collection>,
+    proof: Option<&Proof>,
+) -> Option<serde_json::Value> {
+    let delivery = Delivery::plain(planned.representation);
+    let shutdown = Shutdown::new(shutdown::Config::default());
+    let answer = read(planned, pods, proof, &delivery, &shutdown)
+        .await
+        .ok()?;
+    let body = answer.into_body().collect().await.expect("a whole body");
+    Some(serde_json::from_slice(&body.to_bytes()).expect("JSON"))
+}
+
+fn names(list: &serde_json::Value) -> Vec<String> {
+    let items = list["items"].as_array().expect("items").iter();
+    let names = items.map(|item| {
+        item["metadata"]["name"]
+            .as_str()
+            .expect("a name")
+            .to_owned()
+    });
+    names.collect()
+}

@@ -1,0 +1,152 @@
+//! WATCH of a collection.
+
+use std::sync::Arc;
+
+use kubefan_core::api::{HashedSelection, ResourceVersion, Selection, Status};
+use kubefan_core::body::guarded;
+use kubefan_core::cache::{InitialObjects, WatchError, WatchFrom, WatchStream};
+use kubefan_core::concurrency::Revocable;
+use kubefan_core::informer::{Informer, Proof, ProofError};
+use kubefan_core::shutdown::Shutdown;
+use kubefan_core::upstream::Scope;
+
+use crate::server::cached::collection::Collection;
+use crate::server::cached::miss::{CacheAnswer, Miss};
+use crate::server::decide::{Need, Read, Reason, WatchTerms};
+use crate::server::deliver::{Delivery, ListKey, WatchBody, WatchSource};
+use crate::server::limits::shares::LimitedUnits;
+
+/// Answers with a watch stream from the cache of `collection`. A stream from the most recent state
+/// needs `proof`.
+///
+/// # Errors
+///
+/// A [`Miss`] if the cache can't start the stream, for example with 429 if clients watch too many
+/// selectors that no index answers. A start before the event log is not an error: the client gets
+/// the events from a bridge, or 410 in the stream, as from the API server.
+pub(super) fn watch(
+    read: &Read,
+    ((selection, scope), from, terms): ((&Arc<Selection>, &Scope), WatchFrom, WatchTerms),
+    collection: &Arc<dyn Collection>,
+    proof: Option<&Proof>,
+    delivery: &Delivery<'_>,
+    shutdown: &Shutdown,
+) -> CacheAnswer {
+    let reader = collection.reader();
+    let selected = Arc::clone(selection);
+    let stream = match (from, proof) {
+        (WatchFrom::Snapshot, Some(proof)) => {
+            super::check_not_older_than(read.need, proof.snapshot.resource_version())?;
+            reader.watch_snapshot(proof.snapshot.clone(), selected)
+        }
+        (WatchFrom::Tip, Some(proof)) => reader.watch_after(&proof.snapshot, selected),
+        (_, None) if read.need == Need::MostRecent => return Err(Reason::Unproven.into()),
+        (from, _) => {
+            let applied = reader.applied().ok_or(Reason::NotCached)?;
+            super::check_not_older_than(read.need, applied)?;
+            reader.watch(from, selected)
+        }
+    };
+    let initial = stream.as_ref().ok().and_then(WatchStream::initial_objects);
+    let source = match (stream, from) {
+        (Err(WatchError::Expired(expired)), WatchFrom::After(version)) => collection
+            .bridge(version, selection, scope, delivery.asker)
+            .and_then(|bridged| Ok(WatchSource::Bridge(bridged.ok_or(expired)?))),
+        (stream, _) => stream.map(WatchSource::Stream),
+    };
+    let source = match source {
+        Ok(source) => source,
+        Err(WatchError::TooManyUnindexed) => {
+            return Err(Status::too_many_watched_selectors().into());
+        }
+        // The cache was closed, or started a new epoch, after it was acquired.
+        Err(WatchError::Expired(expired)) if expired.oldest == ResourceVersion::ZERO => {
+            return Err(Miss::Forward(Reason::NotCached));
+        }
+        Err(WatchError::Expired(expired)) => WatchSource::Expired(expired),
+    };
+    let limited = LimitedUnits(match &source {
+        WatchSource::Stream(stream) => stream.limited_units(),
+        WatchSource::Bridge(bridged) => bridged.limited_units(),
+        WatchSource::Expired(_) => 0,
+    });
+    let representation = read.representation;
+    let start = shared_start(
+        read,
+        selection,
+        terms,
+        collection,
+        delivery,
+        initial.as_ref(),
+    );
+    let hold = initial.and_then(|initial| {
+        let age = |initial: &mut InitialObjects| super::snapshot_age(reader, initial.snapshot());
+        let age = initial.with(age)?;
+        delivery.hold(initial, age)
+    });
+    let body = WatchBody::new(
+        Arc::clone(collection),
+        source,
+        representation,
+        terms,
+        delivery.one_event_per_frame,
+        shutdown.watch_end(),
+    );
+    let mut answer = delivery.watch(body.holding(hold), terms, collection, start);
+    answer.extensions_mut().insert(limited);
+    Ok(guarded(answer, collection.watch_end()))
+}
+
+/// The initial objects, and what all watches have in common that share their compressed events.
+/// `None` if the watch is not compressed, or has events of its own: the rows of a Table have ages.
+fn shared_start(
+    read: &Read,
+    selection: &Arc<Selection>,
+    terms: WatchTerms,
+    collection: &Arc<dyn Collection>,
+    delivery: &Delivery<'_>,
+    initial: Option<&Revocable<InitialObjects>>,
+) -> Option<(ListKey, Revocable<InitialObjects>)> {
+    delivery.initial_chunks_for(terms)?;
+    let representation = read.representation;
+    let initial = initial.filter(|_| !representation.view.is_table())?;
+    let key = initial.with(|initial| {
+        let snapshot = initial.snapshot();
+        ListKey {
+            encoder: collection.encoder(),
+            epoch: snapshot.epoch(),
+            resource_version: snapshot.resource_version(),
+            objects: snapshot.len(),
+            representation,
+            selection: HashedSelection::new(Arc::clone(selection)),
+            after: None,
+            limit: None,
+            printed: None,
+        }
+    });
+    Some((key?, initial.clone()))
+}
+
+/// The answer to a WATCH whose cache could not be proven fresh: an error in the stream (504), as
+/// from an API server whose cache is too old. If the API server could not be asked, the client gets
+/// 429 instead, so that it waits before it tries again; after a 504 in the stream it would not.
+///
+/// # Errors
+///
+/// [`Miss::Reject`] with 429 if the call to the API server failed, or the cache is not ready.
+pub(super) fn without_proof(
+    unproven: &ProofError,
+    read: &Read,
+    terms: WatchTerms,
+    informer: &Informer,
+    delivery: &Delivery<'_>,
+) -> CacheAnswer {
+    if let ProofError::Upstream(_) | ProofError::NotReady = unproven {
+        return Err(Status::too_many_consistent_reads().into());
+    }
+    let applied = informer.reader().applied().unwrap_or_default();
+    let newer = ResourceVersion(applied.0 + 1);
+    let status = Status::too_large_resource_version(newer, applied);
+    let encoder = informer.encoder_for(read.representation);
+    Ok(delivery.watch_error(encoder.error(&status), terms))
+}

@@ -1,0 +1,107 @@
+//! The initial events of a watch, which it reads as chunks that it shares with other watches.
+//!
+//! A watch is a position in a snapshot: the key after which its next chunk begins. So a slow client
+//! holds no chunk, and one that comes late finds those that are still kept.
+
+use std::io;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+
+use futures_util::FutureExt;
+use kubefan_core::cache::InitialObjects;
+use kubefan_core::codec::Encoder;
+use kubefan_core::concurrency::Revocable;
+
+use super::gzip_cache::ListKey;
+use super::initial_chunk::{InitialChunk, MakingChunk};
+use super::initial_chunk_cache::{Found, InitialChunkCache};
+use crate::server::cached::collection::Collection;
+
+/// The initial events of one watch, which it reads as compressed chunks.
+pub(crate) struct InitialEvents {
+    cache: InitialChunkCache,
+    key: Arc<ListKey>,
+    objects: Revocable<InitialObjects>,
+    encoder: Arc<Encoder>,
+    collection: Arc<dyn Collection>,
+    /// The chunk that the watch waits for, and true if the watch was the first to ask for it.
+    waiting: Option<(MakingChunk, bool)>,
+}
+
+/// What a watch reads next.
+pub(super) enum NextChunk {
+    /// A chunk, and true if it was compressed for this watch first.
+    Chunk(Arc<InitialChunk>, bool),
+    /// The ledger has revoked the objects.
+    Revoked,
+}
+
+impl InitialEvents {
+    /// The events of all `objects` of `collection`. Watches with an equal `key` have the same ones.
+    pub(crate) fn new(
+        cache: InitialChunkCache,
+        key: ListKey,
+        objects: Revocable<InitialObjects>,
+        collection: Arc<dyn Collection>,
+    ) -> Self {
+        Self {
+            encoder: collection.encoder_for(key.representation),
+            cache,
+            key: Arc::new(key),
+            objects,
+            collection,
+            waiting: None,
+        }
+    }
+
+    /// The next chunk. There is none after the last one. Pending while another thread works on it,
+    /// or if other tasks must run first.
+    ///
+    /// # Errors
+    ///
+    /// If the compressor reports an internal error.
+    pub(super) fn poll_next(
+        &mut self,
+        cx: &mut Context<'_>,
+    ) -> Poll<Result<NextChunk, Arc<io::Error>>> {
+        let (mut making, is_first) = match self.waiting.take() {
+            Some(waiting) => waiting,
+            None => match self.find() {
+                None => return Poll::Ready(Ok(NextChunk::Revoked)),
+                Some(Found::Made(chunk)) => {
+                    return Poll::Ready(Ok(self.received(chunk, false)));
+                }
+                Some(Found::Making(making)) => (making, false),
+                Some(Found::New(making)) => (making, true),
+            },
+        };
+        match making.poll_unpin(cx) {
+            Poll::Ready(made) => Poll::Ready(Ok(self.received(made?, is_first))),
+            Poll::Pending => {
+                self.waiting = Some((making, is_first));
+                Poll::Pending
+            }
+        }
+    }
+
+    /// The chunk that follows, or the work that makes it; `None` if the objects were revoked.
+    fn find(&self) -> Option<Found> {
+        let position = |objects: &mut InitialObjects| {
+            let after = objects.after().cloned();
+            (objects.snapshot().clone(), after)
+        };
+        let (snapshot, after) = self.objects.with(position)?;
+        let (key, encoder) = (Arc::clone(&self.key), Arc::clone(&self.encoder));
+        let start = after.clone();
+        let make = || InitialChunk::make(snapshot, start, key, encoder);
+        Some(self.cache.chunk(&self.key, after, make))
+    }
+
+    fn received(&self, chunk: Arc<InitialChunk>, is_first: bool) -> NextChunk {
+        if let Some(last) = &chunk.last {
+            self.objects.with(|objects| objects.skip_to(last.clone()));
+        }
+        self.collection.count_sent(chunk.events);
+        NextChunk::Chunk(chunk, is_first)
+    }
+}

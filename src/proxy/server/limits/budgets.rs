@@ -1,0 +1,55 @@
+//! Budgets: how many bytes the request path may keep of what several clients share.
+
+use kubefan_core::telemetry::Registry;
+
+use crate::ledger::{Budget, Limits};
+
+/// The budgets of the request path. Clones share the counts.
+#[derive(Clone, Debug)]
+pub(in crate::server) struct Budgets {
+    /// Compressed lists, including those that slow clients have not read yet. Beyond it, each client's
+    /// list is compressed separately.
+    pub(in crate::server) lists: Budget,
+    /// Compressed chunks of initial events. Those beyond it are compressed for each watch that comes
+    /// later.
+    pub(in crate::server) chunks: Budget,
+    /// Printed rows of Tables. Others are printed for each answer.
+    pub(in crate::server) rows: Budget,
+    /// Discovery and OpenAPI documents.
+    pub(in crate::server) documents: Budget,
+    /// The API server's 403s.
+    pub(in crate::server) forbidden: Budget,
+}
+
+impl Budgets {
+    /// Registers the counts in `registry`. The budgets are within `memory`.
+    pub(in crate::server) fn new(registry: &Registry, memory: &Limits) -> Self {
+        let budgets = Self::within(memory);
+        let all = budgets.clone();
+        registry.on_scrape(move |samples| {
+            let Budgets {
+                lists,
+                chunks,
+                rows,
+                documents,
+                forbidden,
+            } = &all;
+            for budget in [lists, chunks, rows, documents, forbidden] {
+                budget.sample(samples);
+            }
+        });
+        budgets
+    }
+
+    /// Budgets that no metric shows.
+    pub(in crate::server) fn within(memory: &Limits) -> Self {
+        const MIB: usize = 1 << 20;
+        Self {
+            lists: Budget::new("list", memory, 64 * MIB),
+            chunks: Budget::new("chunk", memory, 32 * MIB),
+            rows: Budget::new("row", memory, 64 * MIB),
+            documents: Budget::new("document", memory, 64 * MIB),
+            forbidden: Budget::new("forbidden", memory, 16 * MIB),
+        }
+    }
+}

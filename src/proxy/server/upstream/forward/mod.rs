@@ -1,0 +1,412 @@
+//! Forwards requests to the API server.
+
+mod forwarded_watch;
+mod headers;
+mod long_reads;
+mod permit_body;
+mod read_key;
+mod right;
+mod shared_reads;
+mod unaccepted;
+mod upgrade;
+
+use std::sync::Arc;
+
+use forwarded_watch::ForwardedWatch;
+use headers::{append_forwarded_for, prepare};
+use http::{Extensions, HeaderMap, HeaderValue, Request, Response, StatusCode, header};
+use kubefan_core::api::Status;
+use kubefan_core::body::{Body, guarded};
+use kubefan_core::shutdown::Shutdown;
+use kubefan_core::upstream;
+use kubefan_core::upstream::{Forwarder, Identity};
+use read_key::{AUDIT_ID, ReadKey};
+pub(in crate::server) use right::Right;
+use right::RightToCreate;
+pub(in crate::server) use shared_reads::Room;
+use shared_reads::{ForwardError, SharedReads};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use unaccepted::{Unaccepted, held_until_end};
+use upgrade::{HeldByUpgrade, UPGRADE_BYTES, join_upgrade};
+
+use crate::identity::{AccessControl, Caller};
+use crate::ledger::{Account, Kind, Short};
+use crate::net::{Abort, ClientConnection, Peer};
+use crate::server::answers::rescue;
+use crate::server::answers::rescue::{FailedForward, FailureLog};
+use crate::server::limits::in_flight::{Seat, is_long_running};
+use crate::server::limits::shares::{RequestShare, Shares};
+use crate::server::request::RequestInfo;
+
+/// The policy that makes browsers treat a page as one of another origin, and run none of its
+/// scripts. A proxied page could otherwise read and write through kubefan, which has rights that
+/// the page's author lacks. `filters/web_pages.rs` refuses all that such a page still requests.
+const SANDBOX: HeaderValue = HeaderValue::from_static("sandbox");
+
+/// Forwards requests. Identical reads that wait at the same time share a call.
+pub(in crate::server) struct Forwarding {
+    access: AccessControl,
+    forwarder: Forwarder,
+    shared_reads: SharedReads,
+    shares: Shares,
+    failures: FailureLog,
+    shutdown: Shutdown,
+}
+
+/// What limits a forwarded request.
+#[derive(Default)]
+pub(in crate::server) struct ForwardedWith<'a> {
+    /// If it is set, the request is sent only with a permit.
+    pub(in crate::server) limit: Option<Arc<Semaphore>>,
+    /// The place among the requests of its user. An upgraded connection holds it until it ends.
+    pub(in crate::server) share: Option<RequestShare>,
+    /// The request has none while it waits for its turn among reads with long answers.
+    pub(in crate::server) seat: Option<&'a mut Seat>,
+}
+
+impl Forwarding {
+    /// Forwards through `forwarder`. Forwarded watches end when `shutdown` ends watches, and when
+    /// `access` finds that their callers have lost the right.
+    pub(in crate::server) fn new(
+        access: AccessControl,
+        forwarder: Forwarder,
+        shares: Shares,
+        shutdown: Shutdown,
+    ) -> Self {
+        Self {
+            access,
+            shares,
+            shared_reads: SharedReads::new(forwarder.clone(), shutdown.clone()),
+            failures: FailureLog::default(),
+            forwarder,
+            shutdown,
+        }
+    }
+
+    /// The API server's answer to `request`. It is sent with the credentials of `caller`, or as
+    /// kubefan: if callers are not authenticated and it has none, and if it has proven its identity
+    /// only to kubefan, which then impersonates it. If `is_native` is true, the API server itself has
+    /// the objects or the document, so that reads can be shared.
+    ///
+    /// # Errors
+    ///
+    /// If the API server gave no answer, or no permit was free.
+    pub(in crate::server) async fn forward(
+        &self,
+        mut request: Request<Body>,
+        info: &RequestInfo,
+        caller: &Caller,
+        is_native: bool,
+        with: ForwardedWith<'_>,
+    ) -> Result<Response<Body>, FailedForward> {
+        let ForwardedWith { limit, share, seat } = with;
+        let identity = prepare(request.headers_mut(), caller)?;
+        if let Some(peer) = request.extensions().get::<Peer>() {
+            let address = peer.address.ip();
+            append_forwarded_for(request.headers_mut(), address);
+        }
+        let unaccepted = {
+            let (headers, extensions) = (request.headers(), request.extensions());
+            self.admit_unaccepted(headers, extensions, identity).await?
+        };
+        let may_share = is_native && matches!(caller, Caller::Trusted);
+        let key = may_share.then(|| ReadKey::of(&request, info)).flatten();
+        let answer = match (key, limit) {
+            (Some(key), limit) => {
+                let audit_id = request.headers().get(AUDIT_ID).cloned();
+                let account = request.extensions().get().cloned();
+                let reads = &self.shared_reads;
+                reads.forward(key, limit, audit_id, account, seat).await
+            }
+            (None, Some(limit)) => {
+                let forwarded = self.forward_limited(request, identity, info, caller, limit, share);
+                forwarded.await
+            }
+            (None, None) => {
+                let forwarded = self.forward_unshared(request, identity, info, caller, None, share);
+                forwarded.await
+            }
+        };
+        let answer = answer.map(|response| held_until_end(response, unaccepted, info));
+        answer.map_err(|failed| match failed {
+            ForwardError::TooManyUnproven => Status::too_many_consistent_reads().into(),
+            ForwardError::TooManyLong => Status::too_many_long_reads().into(),
+            ForwardError::Upstream(error) => {
+                let unreachable_for = self.forwarder.client().unreachable_for();
+                self.failures.forwarding_failed(&error, unreachable_for)
+            }
+        })
+    }
+
+    /// True if the API server has accepted the credentials in `headers`, so that their requests need no
+    /// connection to themselves.
+    pub(in crate::server) fn has_accepted(&self, headers: &HeaderMap) -> bool {
+        self.forwarder.client().has_accepted(headers)
+    }
+
+    /// Waits for the permission to forward a request, if the API server has not accepted its caller
+    /// yet. Then the request needs a connection to itself, whose buffers are charged.
+    async fn admit_unaccepted(
+        &self,
+        headers: &HeaderMap,
+        extensions: &Extensions,
+        identity: Identity,
+    ) -> Result<Option<Unaccepted>, Status> {
+        let (Identity::Caller, Some(peer)) = (identity, extensions.get::<Peer>()) else {
+            return Ok(None);
+        };
+        if self.has_accepted(headers) {
+            return Ok(None);
+        }
+        let admitted = Unaccepted::admit(&self.access, headers, extensions, peer);
+        admitted.await.map(Some)
+    }
+
+    /// Forwards a read with a permit of `limit`, of which the caller may have only a share.
+    async fn forward_limited(
+        &self,
+        request: Request<Body>,
+        identity: Identity,
+        info: &RequestInfo,
+        caller: &Caller,
+        limit: Arc<Semaphore>,
+        share: Option<RequestShare>,
+    ) -> Result<Response<Body>, ForwardError> {
+        let permit_share = self.shares.permit(caller, &limit);
+        let (Ok(permit_share), Ok(permit)) = (permit_share, limit.try_acquire_owned()) else {
+            return Err(ForwardError::TooManyUnproven);
+        };
+        let response = match info.verb == "watch" {
+            true => {
+                self.forward_unshared(request, identity, info, caller, Some(permit), share)
+                    .await?
+            }
+            false => {
+                self.shared_reads
+                    .forward_alone(request, identity, permit)
+                    .await?
+            }
+        };
+        Ok(guarded(response, permit_share))
+    }
+
+    /// Judges the right of `caller` again while the request lasts, if it may last without an end; also
+    /// if a cache answers it. What is kept for this is charged to `account`.
+    ///
+    /// # Errors
+    /// If the account has no room for it.
+    pub(in crate::server) fn keep_judging(
+        &self,
+        info: &RequestInfo,
+        caller: &Caller,
+        abort: Option<&Abort>,
+        account: Option<&Arc<Account>>,
+    ) -> Result<Option<Right>, Short> {
+        match info.is_resource_request && is_long_running(info) {
+            true => Right::of(&self.access, info, caller, abort, account),
+            false => Ok(None),
+        }
+    }
+
+    /// Forwards any request, streaming both ways; a watch until a drain ends it, or until its caller
+    /// has lost the right to it. A watch holds its `permit`, if it needs one, until it ends.
+    async fn forward_unshared(
+        &self,
+        request: Request<Body>,
+        identity: Identity,
+        info: &RequestInfo,
+        caller: &Caller,
+        permit: Option<OwnedSemaphorePermit>,
+        share: Option<RequestShare>,
+    ) -> Result<Response<Body>, ForwardError> {
+        let account = request.extensions().get::<Arc<Account>>().cloned();
+        let is_upgrade = upstream::is_upgrade(request.headers());
+        let charge = account.as_ref().filter(|_| is_upgrade);
+        let charge = charge.map(|account| account.charge(Kind::Upgrade, UPGRADE_BYTES));
+        let Ok(charge) = charge.transpose() else {
+            return Ok(rescue::too_many_requests());
+        };
+        // The upgraded connection to the API server is a second file.
+        let connection = request.extensions().get::<ClientConnection>();
+        let file = connection
+            .filter(|_| is_upgrade)
+            .map(ClientConnection::take_file);
+        let Ok(file) = file.transpose() else {
+            return Ok(rescue::too_many_requests());
+        };
+        let abort = request.extensions().get::<Abort>().cloned();
+        let forwarded = self.forwarder.forward(request, identity).await;
+        let forwarded = forwarded.map_err(|error| ForwardError::Upstream(Arc::new(error)))?;
+        let status = forwarded.response.status();
+        // A refusal is passed on whole, although the user lacks the right.
+        let has_begun = status.is_success() || status == StatusCode::SWITCHING_PROTOCOLS;
+        let judge = || self.keep_judging(info, caller, abort.as_ref(), account.as_ref());
+        let Ok(right) = has_begun.then(judge).transpose() else {
+            return Ok(rescue::too_many_requests());
+        };
+        let right = right.flatten();
+        let is_watch = info.verb == "watch";
+        let create = || RightToCreate::of(&self.access, info, caller);
+        let mut watch = (is_watch || right.is_some()).then(|| ForwardedWatch {
+            end: is_watch.then(|| self.shutdown.watch_end()),
+            right,
+            to_create: forwarded.upgrade.is_some().then(create).flatten(),
+            _permit: permit,
+        });
+        if let Some(upgrade) = forwarded.upgrade {
+            let held = HeldByUpgrade {
+                _charge: charge,
+                _share: share,
+                _file: file.flatten(),
+            };
+            join_upgrade(&self.shutdown, upgrade, watch.take(), account, held);
+        }
+        let mut response = forwarded.response;
+        if info.is_proxied() {
+            // The page is not the API server's, but has kubefan's origin.
+            let headers = response.headers_mut();
+            headers.append(header::CONTENT_SECURITY_POLICY, SANDBOX);
+        }
+        Ok(guarded(response, watch))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::convert::Infallible;
+
+    use http_body_util::Empty;
+    use hyper::body::Incoming;
+    use hyper::client::conn::http1 as client;
+    use hyper::server::conn::http1 as server;
+    use hyper::service::service_fn;
+    use hyper_util::rt::TokioIo;
+    use kubefan_core::telemetry::Registry;
+    use kubefan_core::upstream::Client;
+    use kubefan_core::{body, shutdown};
+    use tokio::io::{AsyncReadExt, AsyncWriteExt, DuplexStream, duplex};
+    use tokio::time::Instant;
+
+    use super::*;
+    use crate::identity;
+    use crate::ledger::{Ledger, Limits};
+    use crate::server::limits::shares::UserLimits;
+
+    /// Grants an upgrade, and sends back what it gets then.
+    async fn echo(request: Request<Incoming>) -> Result<Response<Empty<bytes::Bytes>>, Infallible> {
+        tokio::spawn(async move {
+            let upgraded = hyper::upgrade::on(request).await.expect("an upgrade");
+            let (mut read, mut write) = tokio::io::split(TokioIo::new(upgraded));
+            // The connection ends with an error if the test closes it.
+            let _ = tokio::io::copy(&mut read, &mut write).await;
+        });
+        let granted = Response::builder()
+            .status(StatusCode::SWITCHING_PROTOCOLS)
+            .header("connection", "upgrade")
+            .header("upgrade", "SPDY/3.1");
+        Ok(granted.body(Empty::new()).expect("a response"))
+    }
+
+    /// A client's connection that `forwarding` serves, with `account`.
+    fn connect(forwarding: &Arc<Forwarding>, account: &Arc<Account>) -> DuplexStream {
+        let (near, far) = duplex(64 << 10);
+        let (forwarding, account) = (Arc::clone(forwarding), Arc::clone(account));
+        let service = service_fn(move |request: Request<Incoming>| {
+            let forwarding = Arc::clone(&forwarding);
+            let mut request = request.map(body::boxed);
+            request.extensions_mut().insert(Arc::clone(&account));
+            async move {
+                let info = RequestInfo::parse(request.method(), request.uri().path(), "");
+                let answer = forwarding
+                    .forward(
+                        request,
+                        &info,
+                        &Caller::Trusted,
+                        false,
+                        ForwardedWith::default(),
+                    )
+                    .await;
+                Ok::<_, Infallible>(answer.expect("an answer"))
+            }
+        });
+        let io = TokioIo::new(far);
+        let connection = server::Builder::new().serve_connection(io, service);
+        tokio::spawn(connection.with_upgrades());
+        near
+    }
+
+    #[tokio::test]
+    async fn an_upgraded_connection_is_charged_and_can_be_closed() {
+        let client = Client::in_memory(
+            &(Arc::new(|| {
+                let (near, far) = duplex(64 << 10);
+                let service = service_fn(echo);
+                let io = TokioIo::new(far);
+                let connection = server::Builder::new().serve_connection(io, service);
+                tokio::spawn(connection.with_upgrades());
+                Ok(near)
+            }) as _),
+        );
+        let shutdown = Shutdown::new(shutdown::Config::default());
+        let registry = Registry::new();
+        let config = identity::Config::default();
+        let metrics = identity::Metrics::new(&registry);
+        let access = AccessControl::new(&config, client.clone(), metrics, &registry, &shutdown);
+        let forwarding = Arc::new(Forwarding::new(
+            access,
+            Forwarder::new(client),
+            Shares::for_tests(UserLimits::default(), 0),
+            shutdown,
+        ));
+        let limits = Limits {
+            memory: 4 * UPGRADE_BYTES,
+            ..Limits::new(None, Some(1 << 30), 0)
+        };
+        let ledger = Ledger::new(limits);
+        let account = ledger.open_account();
+        let charged = || {
+            let usage = ledger.usage();
+            let upgrades = usage.iter().find(|(kind, _)| *kind == "upgrade");
+            upgrades.map_or(0, |(_, bytes)| *bytes)
+        };
+        for is_closed_by_client in [true, false] {
+            let io = TokioIo::new(connect(&forwarding, &account));
+            let (mut sender, connection) = client::handshake(io).await.expect("HTTP/1.1");
+            tokio::spawn(connection.with_upgrades());
+            let request = Request::get("/api/v1/namespaces/n/pods/p/exec")
+                .header("host", "localhost")
+                .header("connection", "upgrade")
+                .header("upgrade", "SPDY/3.1");
+            let request = request
+                .body(Empty::<bytes::Bytes>::new())
+                .expect("a request");
+            let answer = sender.send_request(request).await.expect("an answer");
+            assert_eq!(answer.status(), StatusCode::SWITCHING_PROTOCOLS);
+            let upgraded = hyper::upgrade::on(answer).await.expect("an upgrade");
+            let mut upgraded = TokioIo::new(upgraded);
+            upgraded.write_all(b"x").await.expect("room");
+            let mut echoed = [0];
+            upgraded.read_exact(&mut echoed).await.expect("the echo");
+            assert_eq!(charged(), UPGRADE_BYTES);
+            if is_closed_by_client {
+                drop(upgraded);
+            } else {
+                // Another connection, which holds nothing, gets no memory.
+                let full = account.charge(Kind::Stream, UPGRADE_BYTES);
+                let refused = ledger
+                    .open_account()
+                    .charge(Kind::Stream, 2 * UPGRADE_BYTES);
+                assert!(full.is_ok() && refused.is_err());
+                let mut was_short = true;
+                let swept = ledger.sweep(Instant::now(), &mut was_short);
+                assert_eq!(swept.connections, 1);
+                let mut rest = Vec::new();
+                // The end may be a reset.
+                let _ = upgraded.read_to_end(&mut rest).await;
+            }
+            while charged() > 0 {
+                tokio::task::yield_now().await;
+            }
+        }
+    }
+}

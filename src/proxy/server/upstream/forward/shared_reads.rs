@@ -1,0 +1,505 @@
+//! Shares forwarded reads: identical reads that wait at the same time get the answer of one call to
+//! the API server, which is sent after all of them have arrived.
+//!
+//! So each client gets a state that is at least as new as its request, and a thousand clients that
+//! read one object at the same time cost etcd only a few reads.
+//!
+//! A shared answer is read completely, up to a limit. A longer one goes to one of its callers, as
+//! it arrives. The others, and all callers of this read during the next minute, make calls of their
+//! own, of which only a few are made concurrently.
+
+#![expect(
+    clippy::mutable_key_type,
+    reason = "callers are compared by their numbers, which do not change"
+)]
+
+use std::collections::HashSet;
+use std::hash::{Hash, Hasher};
+use std::iter;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use bytes::{Bytes, BytesMut};
+use dashmap::DashMap;
+use futures_util::future::BoxFuture;
+use futures_util::{StreamExt, stream};
+use http::{HeaderMap, HeaderValue, Request, Response, StatusCode};
+use http_body::{Body as _, Frame};
+use http_body_util::{BodyExt, BodyStream, StreamBody};
+use kubefan_core::body;
+use kubefan_core::body::Body;
+use kubefan_core::concurrency::{CallSpacing, GroupCommit};
+use kubefan_core::shutdown::Shutdown;
+use kubefan_core::upstream::{Error, Forwarder, Identity};
+use parking_lot::Mutex;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::time::{Instant, timeout, timeout_at};
+
+use super::long_reads::LongReads;
+use super::permit_body::with_permit;
+use super::read_key::{AUDIT_ID, ReadKey};
+use crate::ledger::{Account, Charge, Kind};
+use crate::server::limits::in_flight::{Seat, TooManyRequests};
+
+/// Longest answer, in bytes, that is shared. A shared answer is kept in memory as a whole.
+const MAX_SHARED_BYTES: usize = 16 << 20;
+/// Length, in bytes, of the chunks in which the received part of a long answer is sent on. A client
+/// that reads slowly must not take longer for one than it may leave bytes unread.
+const CHUNK: usize = 64 << 10;
+/// Longest time for a call and its answer. The API server itself breaks off a LIST after 60 s.
+const CALL_TIMEOUT: Duration = Duration::from_secs(65);
+/// How long a caller of a long read waits for one of its permits.
+const PERMIT_WAIT: Duration = Duration::from_secs(30);
+
+/// Forwards reads with kubefan's identity; identical reads share a call. Cheap to clone.
+#[derive(Clone)]
+pub(super) struct SharedReads {
+    inner: Arc<Inner>,
+}
+
+struct Inner {
+    calls: Calls,
+    /// A group for each read that at least one caller waits for.
+    reads: DashMap<ReadKey, Arc<Group>>,
+    /// Number of the next caller.
+    next_caller: AtomicU64,
+}
+
+/// Calls to the API server, and what was learned from their answers. Cheap to clone.
+#[derive(Clone)]
+struct Calls {
+    forwarder: Forwarder,
+    shutdown: Shutdown,
+    long_reads: Arc<LongReads>,
+}
+
+/// Why a forwarded read has no answer.
+#[derive(Clone, Debug)]
+pub(super) enum ForwardError {
+    /// The cache is not proven fresh, and its limit allows no more concurrent reads without proof.
+    TooManyUnproven,
+    /// The answer is long, and too many callers already wait for such answers, or the connection has
+    /// no seat left after the wait.
+    TooManyLong,
+    /// The API server can't be reached, or broke off its answer.
+    Upstream(Arc<Error>),
+}
+
+type Group = GroupCommit<Caller, CallResult>;
+
+/// One caller of a read. Callers are equal only to themselves.
+#[derive(Clone)]
+struct Caller {
+    number: u64,
+    /// If set, a call for this caller alone needs a permit.
+    limit: Option<Arc<Semaphore>>,
+    audit_id: Option<HeaderValue>,
+    /// The account of the caller's connection, to which a shared answer may be charged.
+    account: Option<Arc<Account>>,
+}
+
+/// The result of a call.
+#[derive(Clone)]
+enum CallResult {
+    /// An answer that is streamed to one caller, because there is only one or because it is too long
+    /// to be shared. Then the other callers make calls of their own.
+    Streamed(Arc<Mutex<Option<Response<Body>>>>),
+    Buffered {
+        status: StatusCode,
+        headers: Arc<HeaderMap>,
+        body: Bytes,
+    },
+    Failed(ForwardError),
+}
+
+/// The first bytes of an answer: all of it, or more than [`MAX_SHARED_BYTES`] and the rest.
+enum Beginning {
+    Whole(Bytes),
+    Part(Bytes, Body),
+}
+
+/// What is charged for the answer that is being read, until it is dropped.
+pub(in crate::server) struct Room {
+    /// The account of one of the callers; `None` in tests and in the simulator.
+    account: Option<Arc<Account>>,
+    charge: Option<Charge>,
+}
+
+/// A shared answer and its charge.
+struct SharedAnswer {
+    bytes: Bytes,
+    _charge: Charge,
+}
+
+/// A caller's membership in a group. When the last one is dropped, the group is removed.
+struct GroupMembership<'a> {
+    reads: &'a DashMap<ReadKey, Arc<Group>>,
+    key: ReadKey,
+    group: Option<Arc<Group>>,
+}
+
+// === impl SharedReads ===
+
+impl SharedReads {
+    /// Forwards through `forwarder`.
+    pub(super) fn new(forwarder: Forwarder, shutdown: Shutdown) -> Self {
+        let calls = Calls {
+            forwarder,
+            shutdown,
+            long_reads: Arc::default(),
+        };
+        let inner = Inner {
+            calls,
+            reads: DashMap::new(),
+            next_caller: AtomicU64::new(0),
+        };
+        Self {
+            inner: Arc::new(inner),
+        }
+    }
+
+    /// The answer to the read `key`, from a call to the API server that is sent after this function
+    /// was called. If all callers of the call have a `limit`, it needs a permit of one of them, and
+    /// fails instead of waiting if there is none. A caller that waits for a permit of a long read
+    /// has no `seat` meanwhile. An answer that several callers share is charged to the `account` of
+    /// one of them; without memory for it, it counts as too long to be shared. Cancel safe.
+    ///
+    /// # Errors
+    ///
+    /// [`ForwardError`] if the call fails or has no permit.
+    pub(super) async fn forward(
+        &self,
+        key: ReadKey,
+        limit: Option<Arc<Semaphore>>,
+        audit_id: Option<HeaderValue>,
+        account: Option<Arc<Account>>,
+        seat: Option<&mut Seat>,
+    ) -> Result<Response<Body>, ForwardError> {
+        let calls = &self.inner.calls;
+        let caller = Caller {
+            number: self.inner.next_caller.fetch_add(1, Ordering::Relaxed),
+            limit,
+            audit_id,
+            account,
+        };
+        if let Some(permits) = calls.long_reads.permits(&key) {
+            return calls.call_alone(&key, caller, permits, seat).await;
+        }
+        match self.shared_call(&key, caller.clone()).await {
+            CallResult::Failed(failed) => Err(failed),
+            CallResult::Buffered {
+                status,
+                headers,
+                body,
+            } => Ok(buffered_response(status, &headers, body)),
+            CallResult::Streamed(response) => {
+                let response = response.lock().take();
+                match response {
+                    Some(response) => Ok(response),
+                    None => {
+                        let permits = calls.long_reads.remember(&key);
+                        calls.call_alone(&key, caller, permits, seat).await
+                    }
+                }
+            }
+        }
+    }
+
+    /// Sends the request for one caller, which has a permit. The answer keeps the permit until the
+    /// API server has sent it, but not if its client reads too slowly.
+    ///
+    /// # Errors
+    ///
+    /// [`ForwardError::Upstream`] if the call fails.
+    pub(super) async fn forward_alone(
+        &self,
+        request: Request<Body>,
+        identity: Identity,
+        permit: OwnedSemaphorePermit,
+    ) -> Result<Response<Body>, ForwardError> {
+        let calls = &self.inner.calls;
+        calls.call_with(permit, request, identity).await
+    }
+
+    /// Joins the call for `key` that is about to be sent, or makes one.
+    async fn shared_call(&self, key: &ReadKey, caller: Caller) -> CallResult {
+        let membership = self.inner.join(key.clone());
+        let (calls, key) = (self.inner.calls.clone(), key.clone());
+        let call = move |callers| calls.call_for(key, callers);
+        membership.group().join(caller, Duration::ZERO, call).await
+    }
+}
+
+impl Inner {
+    fn join(&self, key: ReadKey) -> GroupMembership<'_> {
+        let group = Arc::clone(&self.reads.entry(key.clone()).or_insert_with(new_group));
+        GroupMembership {
+            reads: &self.reads,
+            key,
+            group: Some(group),
+        }
+    }
+}
+
+fn new_group() -> Arc<Group> {
+    // Calls are never delayed: reading an object takes a few milliseconds, so any delay matters.
+    Arc::new(Group::new(CallSpacing::default()))
+}
+
+// === impl Calls ===
+
+impl Calls {
+    /// Makes the call for a group of callers.
+    fn call_for(self, key: ReadKey, callers: HashSet<Caller>) -> BoxFuture<'static, CallResult> {
+        Box::pin(async move {
+            let result = self.try_call_for(&key, &callers).await;
+            result.unwrap_or_else(CallResult::Failed)
+        })
+    }
+
+    async fn try_call_for(
+        &self,
+        key: &ReadKey,
+        callers: &HashSet<Caller>,
+    ) -> Result<CallResult, ForwardError> {
+        let permit = permit_for(callers)?;
+        let deadline = Instant::now() + CALL_TIMEOUT;
+        let account = callers.iter().find_map(|caller| caller.account.clone());
+        let mut callers = callers.iter();
+        let single = callers.next().filter(|_| callers.next().is_none());
+        let Some(single) = single else {
+            let request = key.request(None);
+            let response = self.send(request, Identity::Kubefan, deadline).await?;
+            let room = Room::of(account);
+            return self.share(key, response, permit, deadline, room).await;
+        };
+        let request = key.request(single.audit_id.clone());
+        let response = self.send(request, Identity::Kubefan, deadline).await?;
+        Ok(CallResult::streamed(match permit {
+            Some(permit) => with_permit(response, permit, deadline, &self.shutdown),
+            None => response,
+        }))
+    }
+
+    /// Reads an answer for several callers completely. If it is too long, one caller gets what was
+    /// read of it and the rest.
+    async fn share(
+        &self,
+        key: &ReadKey,
+        response: Response<Body>,
+        permit: Option<OwnedSemaphorePermit>,
+        deadline: Instant,
+        room: Room,
+    ) -> Result<CallResult, ForwardError> {
+        let (mut parts, body) = response.into_parts();
+        // Each caller's own audit ID is set later.
+        parts.headers.remove(AUDIT_ID);
+        match in_time(deadline, beginning(body, room)).await? {
+            Beginning::Whole(body) => Ok(CallResult::Buffered {
+                status: parts.status,
+                headers: Arc::new(parts.headers),
+                body,
+            }),
+            Beginning::Part(received, rest) => {
+                let permits = self.long_reads.remember(key);
+                let permit = permit.or_else(|| permits.try_acquire_owned().ok());
+                Ok(match permit {
+                    Some(permit) => {
+                        let response = Response::from_parts(parts, rejoined(received, rest));
+                        let response = with_permit(response, permit, deadline, &self.shutdown);
+                        CallResult::streamed(response)
+                    }
+                    None => CallResult::Streamed(Arc::default()),
+                })
+            }
+        }
+    }
+
+    /// Makes a call for one caller of a long read, with a permit of the caller's limit. A caller
+    /// without a limit waits for one of `permits`, which are for all calls of this read. Its `seat`
+    /// is free for other requests of its connection until then: a long wait holds no memory.
+    async fn call_alone(
+        &self,
+        key: &ReadKey,
+        caller: Caller,
+        permits: Arc<Semaphore>,
+        seat: Option<&mut Seat>,
+    ) -> Result<Response<Body>, ForwardError> {
+        let permit = match caller.limit {
+            Some(limit) => {
+                let permit = limit.try_acquire_owned();
+                permit.map_err(|_| ForwardError::TooManyUnproven)?
+            }
+            None => {
+                let waiting = timeout(PERMIT_WAIT, permits.acquire_owned());
+                let permit = match seat {
+                    Some(seat) => seat.free_during(waiting).await,
+                    None => Ok(waiting.await),
+                };
+                permit
+                    .map_err(|TooManyRequests| ForwardError::TooManyLong)?
+                    .map_err(|_| ForwardError::TooManyLong)?
+                    .expect("the semaphore is never closed")
+            }
+        };
+        let request = key.request(caller.audit_id);
+        self.call_with(permit, request, Identity::Kubefan).await
+    }
+
+    async fn call_with(
+        &self,
+        permit: OwnedSemaphorePermit,
+        request: Request<Body>,
+        identity: Identity,
+    ) -> Result<Response<Body>, ForwardError> {
+        let deadline = Instant::now() + CALL_TIMEOUT;
+        let response = self.send(request, identity, deadline).await?;
+        Ok(with_permit(response, permit, deadline, &self.shutdown))
+    }
+
+    async fn send(
+        &self,
+        request: Request<Body>,
+        identity: Identity,
+        deadline: Instant,
+    ) -> Result<Response<Body>, ForwardError> {
+        let forwarded = self.forwarder.forward(request, identity);
+        Ok(in_time(deadline, forwarded).await?.response)
+    }
+}
+
+/// A permit for a call that serves `callers`; `None` if it needs none because one of them has no
+/// limit.
+fn permit_for(callers: &HashSet<Caller>) -> Result<Option<OwnedSemaphorePermit>, ForwardError> {
+    let limits: Option<Vec<_>> = callers.iter().map(|caller| caller.limit.clone()).collect();
+    let Some(limits) = limits else {
+        return Ok(None);
+    };
+    let mut permits = limits.into_iter().map(Semaphore::try_acquire_owned);
+    let permit = permits.find_map(Result::ok);
+    permit.map(Some).ok_or(ForwardError::TooManyUnproven)
+}
+
+async fn in_time<T>(
+    deadline: Instant,
+    call: impl Future<Output = Result<T, Error>>,
+) -> Result<T, ForwardError> {
+    let result = timeout_at(deadline, call).await;
+    let result = result.unwrap_or(Err(Error::Timeout(CALL_TIMEOUT)));
+    result.map_err(|error| ForwardError::Upstream(Arc::new(error)))
+}
+
+/// Reads `body` until it ends, or is too long to be shared, or `room` has no memory for more.
+async fn beginning(mut body: Body, mut room: Room) -> Result<Beginning, Error> {
+    let announced = usize::try_from(body.size_hint().lower()).unwrap_or(usize::MAX);
+    if announced > MAX_SHARED_BYTES || !room.fits(announced) {
+        return Ok(Beginning::Part(Bytes::new(), body));
+    }
+    let mut received = BytesMut::with_capacity(announced);
+    while let Some(frame) = body.frame().await {
+        if let Ok(data) = frame.map_err(Error::Transport)?.into_data() {
+            received.extend_from_slice(&data);
+        }
+        if received.len() > MAX_SHARED_BYTES || !room.fits(received.capacity()) {
+            return Ok(Beginning::Part(room.holding(received), body));
+        }
+    }
+    Ok(Beginning::Whole(room.holding(received)))
+}
+
+/// The body of which `received` was read and `rest` was not.
+fn rejoined(mut received: Bytes, rest: Body) -> Body {
+    let chunks = iter::from_fn(move || {
+        let chunk = received.split_to(CHUNK.min(received.len()));
+        (!chunk.is_empty()).then(|| Ok(Frame::data(chunk)))
+    });
+    let chunks = stream::iter(chunks);
+    body::boxed(StreamBody::new(chunks.chain(BodyStream::new(rest))))
+}
+
+fn buffered_response(status: StatusCode, headers: &HeaderMap, body: Bytes) -> Response<Body> {
+    let mut response = Response::new(body::full(body));
+    *response.status_mut() = status;
+    *response.headers_mut() = headers.clone();
+    response
+}
+
+// === impl Room ===
+
+impl Room {
+    pub(in crate::server) fn of(account: Option<Arc<Account>>) -> Self {
+        Self {
+            account,
+            charge: None,
+        }
+    }
+
+    /// True if `bytes` are charged.
+    pub(in crate::server) fn fits(&mut self, bytes: usize) -> bool {
+        let bytes = bytes as u64;
+        match (&mut self.charge, &self.account) {
+            (Some(charge), _) => bytes <= charge.bytes() || charge.resize(bytes).is_ok(),
+            (None, Some(account)) => {
+                self.charge = account.charge(Kind::Shared, bytes).ok();
+                self.charge.is_some()
+            }
+            (None, None) => true,
+        }
+    }
+
+    /// What was read, which stays charged until its last clone is dropped.
+    fn holding(self, received: BytesMut) -> Bytes {
+        let bytes = received.freeze();
+        match self.charge {
+            Some(_charge) => Bytes::from_owner(SharedAnswer { bytes, _charge }),
+            None => bytes,
+        }
+    }
+}
+
+impl AsRef<[u8]> for SharedAnswer {
+    fn as_ref(&self) -> &[u8] {
+        &self.bytes
+    }
+}
+
+// === impl Caller, CallResult, GroupMembership ===
+
+impl PartialEq for Caller {
+    fn eq(&self, other: &Self) -> bool {
+        self.number == other.number
+    }
+}
+
+impl Eq for Caller {}
+
+impl Hash for Caller {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        self.number.hash(state);
+    }
+}
+
+impl CallResult {
+    fn streamed(response: Response<Body>) -> Self {
+        Self::Streamed(Arc::new(Mutex::new(Some(response))))
+    }
+}
+
+impl GroupMembership<'_> {
+    fn group(&self) -> &Group {
+        self.group.as_ref().expect("taken out only on drop")
+    }
+}
+
+impl Drop for GroupMembership<'_> {
+    fn drop(&mut self) {
+        self.group = None;
+        // `remove_if` holds the lock of the entry, so no caller can join at the same time.
+        self.reads
+            .remove_if(&self.key, |_, group| Arc::strong_count(group) == 1);
+    }
+}
+
+#[cfg(test)]
+mod tests;

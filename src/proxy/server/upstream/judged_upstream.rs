@@ -1,0 +1,127 @@
+//! What follows for a connection when a request on it has no good credentials.
+
+use http::{HeaderMap, Request, StatusCode, Version};
+use kubefan_core::api::Status;
+use kubefan_core::body::Body;
+
+use crate::identity::{AccessControl, Caller, has_credentials, is_anonymous};
+use crate::net::{ClientConnection, Peer};
+use crate::server::limits::shares::TooMany;
+use crate::server::request::RequestInfo;
+
+/// Requests of callers that the API server has not accepted, on one HTTP/2 connection. The API server
+/// takes as many streams on one.
+const MAX_UNACCEPTED: usize = 100;
+
+/// A request of the anonymous user, or one whose sender only the API server can authenticate.
+pub(in crate::server) struct JudgedUpstream {
+    /// True if the API server takes the sender for the anonymous user.
+    is_anonymous: bool,
+    /// True if a refusal of its credentials has to be counted.
+    is_counted: bool,
+    /// True if a pod or service behind the API server may answer.
+    is_proxied: bool,
+    /// The connection, if it is one of HTTP/2.
+    http2: Option<ClientConnection>,
+    counted: Option<Counted>,
+}
+
+/// A request that counts among those of its HTTP/2 connection whose senders the API server has not
+/// accepted. It does not count any more when it is dropped, unless it was refused, or nothing in it
+/// can be accepted.
+struct Counted {
+    connection: ClientConnection,
+    counts_for_ever: bool,
+}
+
+/// kubefan itself refuses `request` with `status`. After a 401, its HTTP/2 connection is closed as
+/// after one of the API server.
+pub(in crate::server) fn refused(request: &Request<Body>, status: &Status) {
+    if status.code == StatusCode::UNAUTHORIZED.as_u16()
+        && let Some(connection) = http2_connection(request)
+    {
+        connection.finish();
+    }
+}
+
+fn http2_connection(request: &Request<Body>) -> Option<&ClientConnection> {
+    let connection = request.extensions().get::<ClientConnection>();
+    connection.filter(|_| request.version() == Version::HTTP_2)
+}
+
+impl JudgedUpstream {
+    /// `None` if kubefan knows the caller's user, or does not ask for credentials. `has_accepted` tells
+    /// whether the API server has accepted the credentials in a request's headers before.
+    ///
+    /// # Errors
+    /// [`TooMany`] if the request's connection has too many that are not accepted: more are not worth
+    /// the API server's work, which would answer no more of them on one connection.
+    pub(in crate::server) fn of(
+        request: &Request<Body>,
+        info: &RequestInfo,
+        caller: &Caller,
+        has_accepted: impl FnOnce(&HeaderMap) -> bool,
+    ) -> Result<Option<Self>, TooMany> {
+        let headers = request.headers();
+        let is_counted = match caller {
+            Caller::Trusted | Caller::Impersonating => return Ok(None),
+            Caller::Known(caller) if !caller.user().is_anonymous() => return Ok(None),
+            Caller::Known(_) | Caller::Refused => false,
+            Caller::Unknown | Caller::Unnamed(_) => has_credentials(headers),
+        };
+        let is_anonymous = is_anonymous(headers);
+        let http2 = http2_connection(request);
+        let unaccepted = http2.filter(|_| is_anonymous || !has_accepted(headers));
+        let counted = unaccepted.map(|connection| Counted::of(connection, is_anonymous));
+        Ok(Some(Self {
+            is_anonymous,
+            is_counted,
+            is_proxied: info.is_proxied(),
+            counted: counted.transpose()?,
+            http2: http2.cloned(),
+        }))
+    }
+
+    /// Closes an HTTP/2 connection after its other answers if the request has no credentials, or the
+    /// API server did not accept them. The API server does the same: otherwise one connection would
+    /// be enough for any number of such requests.
+    pub(in crate::server) fn answered(
+        self,
+        status: StatusCode,
+        access: &AccessControl,
+        peer: &Peer,
+    ) {
+        let is_refused = status == StatusCode::UNAUTHORIZED && !self.is_proxied;
+        if is_refused && self.is_counted {
+            access.refused(peer);
+        }
+        if let Some(connection) = self.http2
+            && (is_refused || self.is_anonymous)
+        {
+            connection.finish();
+            if let Some(mut counted) = self.counted {
+                counted.counts_for_ever = true;
+            }
+        }
+    }
+}
+
+impl Counted {
+    fn of(connection: &ClientConnection, counts_for_ever: bool) -> Result<Self, TooMany> {
+        match connection.count_unaccepted(MAX_UNACCEPTED) {
+            true => Ok(Self {
+                connection: connection.clone(),
+                counts_for_ever,
+            }),
+            false => Err(TooMany),
+        }
+    }
+}
+
+impl Drop for Counted {
+    fn drop(&mut self) {
+        if !self.counts_for_ever {
+            self.connection.uncount_unaccepted();
+        }
+    }
+}

@@ -1,0 +1,8 @@
+//! Requests that the API server answers.
+
+pub(super) mod documents;
+pub(super) mod forbidden;
+pub(super) mod forward;
+mod from_upstream;
+pub(super) mod judged_upstream;
+mod sharding;
