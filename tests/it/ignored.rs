@@ -77,6 +77,7 @@ const CALLS: &[(&str, &str)] = &[
 
 struct Test<'a> {
     name: &'a str,
+    /// `#[test]` and the attributes after it.
     attributes: &'a str,
     body: &'a str,
 }

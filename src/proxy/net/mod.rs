@@ -18,7 +18,7 @@ mod peer;
 mod tls;
 mod transport;
 
-pub use accept::client_socket::{FileSlot, FileSlots, NoFileSlot};
+pub use accept::file_slots::{FileSlot, FileSlots, NoFileSlot};
 pub use accept::listener::Listener;
 pub use accept::open_files::open_files_limit;
 pub use accept::proxy_protocol::ProxyNetworks;

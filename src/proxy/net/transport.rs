@@ -8,13 +8,15 @@ use socket2::SockRef;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpStream;
 
-use crate::net::accept::client_socket::FileSlots;
-use crate::net::output::coalesce;
+use crate::net::accept::file_slots::FileSlots;
+
+/// Upper limit of gathered bytes: a hundred events of 2 KiB. More output waits for the socket.
+pub(in crate::net) const MAX_BUFFERED: usize = 256 << 10;
 
 /// The byte stream under a connection: TCP or TLS.
 pub trait Transport: AsyncRead + AsyncWrite + Unpin {
     /// Bytes that are gathered before they are passed to [`Transport::buffer`]. Default is 256 KiB.
-    const GATHER_SIZE: usize = coalesce::MAX_BUFFERED;
+    const GATHER_SIZE: usize = MAX_BUFFERED;
 
     /// Buffers as many of the bytes as there is room for; the next write or flush sends them to the
     /// socket. Returns the number of bytes taken. By default it takes none.

@@ -4,10 +4,10 @@ use std::time::SystemTime;
 
 use serde_json::Value;
 
-use super::age::Moment;
-use super::cell::Cell;
+use super::cells::age::Moment;
+use super::cells::cell::Cell;
+use super::cells::go_number::put_json;
 use super::column::ColumnDefinition;
-use super::go_number::put_json;
 use super::part::Document;
 use super::printer::Printer;
 use super::writer::conditions;

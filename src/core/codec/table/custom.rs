@@ -2,14 +2,14 @@
 
 use serde_json::{Number, Value};
 
-use super::age::{INVALID, Moment, UNKNOWN};
-use super::cell::Cell;
+use super::cells::age::{INVALID, Moment, UNKNOWN};
+use super::cells::cell::Cell;
+use super::cells::go_number::{number_text, put_json};
+use super::cells::value::or;
 use super::column::ColumnDefinition;
-use super::go_number::{number_text, put_json};
 use super::json_path::JsonPath;
 use super::kinds::default_columns;
 use super::part::Part;
-use super::value::or;
 
 /// A column of a custom resource, and the path of its cells in an object.
 #[derive(Clone, Debug, PartialEq)]

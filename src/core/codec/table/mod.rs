@@ -4,13 +4,11 @@
 //! cells were recorded from real API servers and are in `tests/golden/table`, with a folder for each
 //! minor version of Kubernetes.
 
-mod age;
-mod cell;
+mod cells;
 mod clock;
 mod column;
 mod comparison;
 mod custom;
-mod go_number;
 mod include_object;
 mod json_path;
 mod kept_rows;
@@ -18,16 +16,15 @@ mod kinds;
 mod part;
 mod printed_row;
 mod printer;
-mod value;
 mod view;
 mod writer;
 
 #[cfg(test)]
 mod tests;
 
+pub use cells::go_number::put_json;
 pub use clock::Clock;
 pub use column::ColumnDefinition;
-pub use go_number::put_json;
 pub use include_object::IncludeObject;
 pub use kept_rows::{KeptRows, RowMemory};
 pub use printer::Printer;

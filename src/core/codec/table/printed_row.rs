@@ -4,9 +4,9 @@ use std::ops::Range;
 use std::sync::LazyLock;
 use std::time::SystemTime;
 
-use super::age::{Age, INVALID, Moment};
-use super::cell::Cell;
-use super::go_number::{put_json, put_text};
+use super::cells::age::{Age, INVALID, Moment};
+use super::cells::cell::Cell;
+use super::cells::go_number::{put_json, put_text};
 use crate::api::escape_as_go;
 
 /// [`INVALID`] as it is encoded in JSON.

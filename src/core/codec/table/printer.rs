@@ -5,13 +5,13 @@ use std::time::SystemTime;
 
 use serde_json::Value;
 
-use super::cell::Cell;
+use super::cells::cell::Cell;
+use super::cells::value::name;
 use super::column::ColumnDefinition;
 use super::custom::CustomColumn;
 use super::kinds;
 use super::kinds::Cells;
 use super::part::{Document, Part};
-use super::value::name;
 use crate::api::Bookmark;
 use crate::codec::json::raw_event;
 

@@ -5,11 +5,11 @@ use std::borrow::Cow;
 use bytes::Bytes;
 use serde_json::Value;
 
+use super::cells::go_number::put_json;
+use super::cells::value::text;
 use super::column::ColumnDefinition;
-use super::go_number::put_json;
 use super::include_object::IncludeObject;
 use super::part::{Document, Part};
-use super::value::text;
 use crate::api::{Bookmark, EventType, ResourceVersion, escape_as_go};
 use crate::codec::json::{quoted, raw_event};
 use crate::codec::metadata::{in_declared_order, json_with_resource_version, metadata};

@@ -4,50 +4,20 @@
 use std::io;
 use std::io::IoSlice;
 use std::pin::Pin;
-use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
-use prometheus::IntGauge;
 use socket2::{SockRef, TcpKeepalive};
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, ReadBuf};
 use tokio::net::TcpStream;
-use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use crate::net::Transport;
+use crate::net::accept::file_slots::{ConnectionSlot, FileSlots};
 
 /// The first bytes of a client that uses HTTP/2 (RFC 9113, 3.4).
 const HTTP2_PREFACE: &[u8; 24] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
-/// The part of the slots, as a divisor, that only connections of clients may have.
-const RESERVED_SHARE: usize = 4;
 /// How often the kernel repeats a keepalive probe.
 const KEEPALIVE_INTERVAL: Duration = Duration::from_secs(15);
-
-/// The slots of a listener, some of which are left for connections of clients.
-#[derive(Clone, Debug)]
-pub struct FileSlots {
-    slots: Arc<Semaphore>,
-    reserved: usize,
-}
-
-/// A slot under the limit of open connections for the second file of a client's request: a connection
-/// to another server, as that of an upgraded connection.
-#[derive(Debug)]
-pub struct FileSlot {
-    _permit: OwnedSemaphorePermit,
-}
-
-/// Too few slots are free.
-#[derive(Debug)]
-pub struct NoFileSlot;
-
-/// A connection's slot under the limit of open connections, which also counts in the gauge.
-#[derive(Debug)]
-pub(in crate::net) struct ConnectionSlot {
-    open: IntGauge,
-    files: FileSlots,
-    _permit: OwnedSemaphorePermit,
-}
 
 /// The first bytes of a connection, which were read to detect its protocol.
 #[derive(Debug, Default)]
@@ -141,49 +111,6 @@ impl FirstBytes {
     }
 }
 
-// === impl FileSlots ===
-
-impl FileSlots {
-    /// # Errors
-    /// [`NoFileSlot`] if no more slots are free than connections of clients need.
-    pub(in crate::net) fn take(&self) -> Result<FileSlot, NoFileSlot> {
-        if self.slots.available_permits() <= self.reserved {
-            return Err(NoFileSlot);
-        }
-        let permit = Arc::clone(&self.slots).try_acquire_owned();
-        let permit = permit.map_err(|_| NoFileSlot)?;
-        Ok(FileSlot { _permit: permit })
-    }
-}
-
-// === impl ConnectionSlot ===
-
-impl ConnectionSlot {
-    /// The slot of `permit`, one of `limit`.
-    pub(in crate::net) fn take(
-        open: IntGauge,
-        permit: OwnedSemaphorePermit,
-        limit: usize,
-    ) -> ConnectionSlot {
-        open.inc();
-        let files = FileSlots {
-            slots: Arc::clone(permit.semaphore()),
-            reserved: limit / RESERVED_SHARE,
-        };
-        ConnectionSlot {
-            open,
-            files,
-            _permit: permit,
-        }
-    }
-}
-
-impl Drop for ConnectionSlot {
-    fn drop(&mut self) {
-        self.open.dec();
-    }
-}
-
 // === impl ClientSocket ===
 
 impl<I> ClientSocket<I> {
@@ -255,7 +182,7 @@ impl<I: Transport> Transport for ClientSocket<I> {
     }
 
     fn file_slots(&self) -> Option<FileSlots> {
-        Some(self.slot.files.clone())
+        Some(self.slot.files().clone())
     }
 }
 
@@ -265,20 +192,6 @@ mod tests {
     use tokio::time::timeout;
 
     use super::*;
-
-    #[test]
-    fn second_files_leave_a_quarter_of_the_slots() {
-        let slots = Arc::new(Semaphore::new(8));
-        let permit = Arc::clone(&slots).try_acquire_owned().expect("a slot");
-        let open = IntGauge::new("open", "open").expect("a gauge");
-        let slot = ConnectionSlot::take(open, permit, 8);
-        let files: Vec<_> = std::iter::from_fn(|| slot.files.take().ok()).collect();
-        assert_eq!((files.len(), slots.available_permits()), (5, 2));
-        drop(files);
-        assert!(slot.files.take().is_ok());
-        drop(slot);
-        assert_eq!(slots.available_permits(), 8);
-    }
 
     #[tokio::test]
     async fn first_bytes_show_the_protocol() {

@@ -15,8 +15,9 @@ use tokio::time::{sleep, timeout};
 use tracing::{debug, warn};
 
 use super::client_socket::{
-    ClientSocket, ConnectionSlot, FirstBytes, read_first_bytes, refuse_plain_http, set_options,
+    ClientSocket, FirstBytes, read_first_bytes, refuse_plain_http, set_options,
 };
+use super::file_slots::ConnectionSlot;
 use super::pending_openings::{Opening, PendingOpenings};
 use super::proxy_protocol::read_header;
 use crate::ledger::{Account, Ledger};

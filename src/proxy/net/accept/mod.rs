@@ -1,6 +1,7 @@
 //! Accepts connections: the socket, its first bytes, and how many may be open.
 
 pub(super) mod client_socket;
+pub(super) mod file_slots;
 pub(super) mod listener;
 pub(super) mod open_files;
 mod pending_openings;

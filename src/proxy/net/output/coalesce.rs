@@ -19,8 +19,6 @@ use tokio::task::yield_now;
 use crate::ledger::{Buffer, Buffers};
 use crate::net::Transport;
 
-/// Upper limit of gathered bytes: a hundred events of 2 KiB. More output waits for the socket.
-pub(in crate::net) const MAX_BUFFERED: usize = 256 << 10;
 /// From this many bytes on, a write does not wait for more output, which would take more memory.
 const FLUSH_THRESHOLD: usize = 64 << 10;
 

@@ -13,10 +13,10 @@ use tokio::net::TcpStream;
 use tokio_rustls::TlsAcceptor;
 use tokio_rustls::server::TlsStream;
 
-use crate::net::output::coalesce;
 use crate::net::tls::any_certificate::{AnyCertificate, proven};
 use crate::net::tls::files::{crypto_provider, read_server_certificate};
 use crate::net::tls::throwaway::throwaway_server_certificate;
+use crate::net::transport::MAX_BUFFERED;
 use crate::net::{CertificateChain, Error, Protocol, TlsFiles, Transport};
 
 /// The names of the protocols in handshakes (ALPN).
@@ -143,7 +143,7 @@ impl Acceptor {
         };
         if protocol == Protocol::Http2 {
             // rustls may buffer as many records as may wait for one write.
-            connection.set_buffer_limit(Some(coalesce::MAX_BUFFERED));
+            connection.set_buffer_limit(Some(MAX_BUFFERED));
         }
         let certificates = connection.peer_certificates().map(proven);
         Ok(Accepted {

@@ -287,8 +287,8 @@ async fn an_outage_of_etcd_ends_no_watch() {
     println!("after the outage: {:?}", revoked.elapsed());
 }
 
-#[ignore = "takes a minute"]
 #[tokio::test(flavor = "multi_thread")]
+#[ignore = "takes a minute"]
 async fn silent_watches_of_roles_count_as_absent_and_end_nothing() {
     let scene = Scene::new().await;
     // Over HTTP/1.1 there are no pings, so only events and bookmarks prove that a watch is alive.
@@ -319,8 +319,8 @@ async fn silent_watches_of_roles_count_as_absent_and_end_nothing() {
     assert_eq!(ended, 0.0);
 }
 
-#[ignore = "takes four minutes"]
 #[tokio::test(flavor = "multi_thread")]
+#[ignore = "takes four minutes"]
 async fn ten_thousand_idle_watches_cost_few_reviews() {
     const USERS: usize = 100;
     const NAMESPACES: usize = 10;

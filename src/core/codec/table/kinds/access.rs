@@ -2,9 +2,9 @@
 
 use std::collections::HashMap;
 
-use crate::codec::table::cell::Cell;
+use crate::codec::table::cells::cell::Cell;
+use crate::codec::table::cells::value::{age_of, list, name, number, or, text};
 use crate::codec::table::part::Part;
-use crate::codec::table::value::{age_of, list, name, number, or, text};
 
 /// The cell for a limit of a disruption budget that is not set.
 const NOT_SET: &str = "N/A";

@@ -1,9 +1,9 @@
 //! Computes the cells of HorizontalPodAutoscalers.
 
-use crate::codec::table::age::UNKNOWN;
-use crate::codec::table::cell::Cell;
+use crate::codec::table::cells::age::UNKNOWN;
+use crate::codec::table::cells::cell::Cell;
+use crate::codec::table::cells::value::{NONE, UNSET, age_of, list, name, number, text};
 use crate::codec::table::part::Part;
-use crate::codec::table::value::{NONE, UNSET, age_of, list, name, number, text};
 
 /// The number of metrics that are shown.
 const SHOWN: usize = 2;

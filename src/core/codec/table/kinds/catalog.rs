@@ -6,7 +6,7 @@ use std::sync::{Arc, LazyLock};
 use super::{
     access, autoscaling, control, core_kinds, devices, network, node, pod, storage, workload,
 };
-use crate::codec::table::cell::Cell;
+use crate::codec::table::cells::cell::Cell;
 use crate::codec::table::column::ColumnDefinition;
 use crate::codec::table::part::Part;
 

@@ -4,10 +4,10 @@
 use std::collections::BTreeMap;
 use std::time::{Duration, UNIX_EPOCH};
 
-use crate::codec::table::age::{Moment, duration};
-use crate::codec::table::cell::Cell;
+use crate::codec::table::cells::age::{Moment, duration};
+use crate::codec::table::cells::cell::Cell;
+use crate::codec::table::cells::value::{NONE, UNSET, age_of, list, name, number, or, text};
 use crate::codec::table::part::Part;
-use crate::codec::table::value::{NONE, UNSET, age_of, list, name, number, or, text};
 
 pub(super) fn priority_level(level: Part<'_>) -> Vec<Cell> {
     let spec = level.at("spec");

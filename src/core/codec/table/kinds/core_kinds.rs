@@ -1,8 +1,8 @@
 //! Computes the cells of core kinds and other kinds with few columns.
 
-use crate::codec::table::cell::Cell;
+use crate::codec::table::cells::cell::Cell;
+use crate::codec::table::cells::value::{age_of, count, joined, name, number, or, text};
 use crate::codec::table::part::Part;
-use crate::codec::table::value::{age_of, count, joined, name, number, or, text};
 
 /// Go's zero time, which the API server prints for an absent creation time.
 const ZERO_TIME: &str = "0001-01-01T00:00:00Z";

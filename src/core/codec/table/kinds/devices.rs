@@ -1,8 +1,8 @@
 //! Computes the cells of devices and of the claims for them.
 
-use crate::codec::table::cell::Cell;
+use crate::codec::table::cells::cell::Cell;
+use crate::codec::table::cells::value::{age_of, is_deleted, joined, name, text};
 use crate::codec::table::part::Part;
-use crate::codec::table::value::{age_of, is_deleted, joined, name, text};
 
 /// The cells of a DeviceClass or ResourceClaimTemplate.
 pub(super) fn name_and_age(object: Part<'_>) -> Vec<Cell> {

@@ -3,12 +3,12 @@
 use std::borrow::Cow;
 use std::collections::BTreeSet;
 
-use crate::codec::table::age::UNKNOWN;
-use crate::codec::table::cell::Cell;
-use crate::codec::table::part::Part;
-use crate::codec::table::value::{
+use crate::codec::table::cells::age::UNKNOWN;
+use crate::codec::table::cells::cell::Cell;
+use crate::codec::table::cells::value::{
     NONE, SHORTENED, UNSET, age_of, joined, list, name, number, or, pairs, shortened, text,
 };
+use crate::codec::table::part::Part;
 
 pub(super) fn service(service: Part<'_>) -> Vec<Cell> {
     let spec = service.at("spec");

@@ -3,10 +3,10 @@
 use std::borrow::Cow;
 use std::collections::BTreeSet;
 
-use crate::codec::table::age::UNKNOWN;
-use crate::codec::table::cell::Cell;
+use crate::codec::table::cells::age::UNKNOWN;
+use crate::codec::table::cells::cell::Cell;
+use crate::codec::table::cells::value::{NONE, age_of, joined, list, name, or, text};
 use crate::codec::table::part::Part;
-use crate::codec::table::value::{NONE, age_of, joined, list, name, or, text};
 
 pub(super) fn cells(node: Part<'_>) -> Vec<Cell> {
     let kernel = match &*text(node.at("status").at("nodeInfo").at("architecture")) {

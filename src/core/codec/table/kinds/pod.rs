@@ -3,10 +3,10 @@
 use std::borrow::Cow;
 use std::collections::HashSet;
 
-use crate::codec::table::age::Moment;
-use crate::codec::table::cell::Cell;
+use crate::codec::table::cells::age::Moment;
+use crate::codec::table::cells::cell::Cell;
+use crate::codec::table::cells::value::{NONE, list, number, or, text};
 use crate::codec::table::part::Part;
-use crate::codec::table::value::{NONE, list, number, or, text};
 
 /// The number of restarts of a pod's containers, and the time when a container last ended.
 #[derive(Clone, Copy, Default)]

@@ -2,9 +2,11 @@
 
 use std::borrow::Cow;
 
-use crate::codec::table::cell::Cell;
+use crate::codec::table::cells::cell::Cell;
+use crate::codec::table::cells::value::{
+    NONE, UNSET, age_of, is_deleted, joined, list, name, or, text,
+};
 use crate::codec::table::part::Part;
-use crate::codec::table::value::{NONE, UNSET, age_of, is_deleted, joined, list, name, or, text};
 
 /// The access modes of volumes in the order of output, each with its abbreviation.
 const ACCESS_MODES: [(&str, &str); 4] = [

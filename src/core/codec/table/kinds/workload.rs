@@ -2,12 +2,12 @@
 
 use std::borrow::Cow;
 
-use crate::codec::table::age::{Moment, duration};
-use crate::codec::table::cell::Cell;
-use crate::codec::table::part::Part;
-use crate::codec::table::value::{
+use crate::codec::table::cells::age::{Moment, duration};
+use crate::codec::table::cells::cell::Cell;
+use crate::codec::table::cells::value::{
     NONE, UNSET, age_of, is_deleted, joined, list, name, number, or, pairs, text,
 };
+use crate::codec::table::part::Part;
 
 /// The possible states of a job, in descending precedence. Each is a condition type except
 /// `Terminating`, which means that the job is being deleted.

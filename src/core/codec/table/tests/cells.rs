@@ -8,7 +8,7 @@ use std::time::{Duration, UNIX_EPOCH};
 
 use serde_json::{Value, json};
 
-use crate::codec::table::go_number::put_json;
+use crate::codec::table::cells::go_number::put_json;
 use crate::codec::table::{ColumnDefinition, Printer, kinds};
 
 /// The minor versions of Kubernetes 1 whose Tables were recorded.

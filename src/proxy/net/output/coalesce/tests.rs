@@ -5,6 +5,7 @@ use futures::poll;
 use tokio::io::{AsyncReadExt, AsyncWriteExt, duplex};
 
 use super::*;
+use crate::net::transport::MAX_BUFFERED;
 
 /// A socket that follows a script: each write takes some bytes, waits, or fails; then it takes all.
 #[derive(Default)]

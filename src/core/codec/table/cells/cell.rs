@@ -5,11 +5,11 @@ use std::borrow::Cow;
 use serde_json::Value;
 
 use super::age::{Moment, UNKNOWN};
-use super::part::Part;
+use crate::codec::table::part::Part;
 
 /// A cell of an object's row. It does not depend on the current time, so it can be kept.
 #[derive(Clone, Debug, PartialEq)]
-pub(super) enum Cell {
+pub(in crate::codec::table) enum Cell {
     Text(String),
     /// A value that is no text.
     Value(Value),
@@ -23,13 +23,13 @@ pub(super) enum Cell {
 
 impl Cell {
     /// The age of what was created at `time`; `<unknown>` if that is no valid time.
-    pub(super) fn age(time: Part<'_>) -> Self {
+    pub(in crate::codec::table) fn age(time: Part<'_>) -> Self {
         let moment = Moment::of(time).filter(|moment| !moment.is_zero());
         moment.map_or_else(|| UNKNOWN.into(), Self::from)
     }
 
     /// The value of the cell at `now`.
-    pub(super) fn at(self, now: Moment) -> Value {
+    pub(in crate::codec::table) fn at(self, now: Moment) -> Value {
         match self {
             Self::Text(text) => text.into(),
             Self::Value(value) => value,

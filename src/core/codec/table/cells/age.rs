@@ -2,7 +2,7 @@
 
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use super::part::Part;
+use crate::codec::table::part::Part;
 
 const NANOSECONDS: i128 = 1_000_000_000;
 const MINUTE: i128 = 60;
@@ -10,13 +10,13 @@ const HOUR: i128 = 60 * MINUTE;
 const DAY: i128 = 24 * HOUR;
 
 /// The cell for the age of an object without a valid time.
-pub(super) const UNKNOWN: &str = "<unknown>";
+pub(in crate::codec::table) const UNKNOWN: &str = "<unknown>";
 /// The cell for a negative duration or a time that cannot be parsed.
-pub(super) const INVALID: &str = "<invalid>";
+pub(in crate::codec::table) const INVALID: &str = "<invalid>";
 
 /// A point in time, in nanoseconds since the start of 1970 (UTC).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) struct Moment(i128);
+pub(in crate::codec::table) struct Moment(i128);
 
 impl From<SystemTime> for Moment {
     fn from(time: SystemTime) -> Self {
@@ -29,7 +29,7 @@ impl From<SystemTime> for Moment {
 
 impl Moment {
     /// Parses an RFC 3339 time such as `2026-11-20T10:00:00Z`, with any fraction and zone.
-    pub(super) fn parse(text: &str) -> Option<Self> {
+    pub(in crate::codec::table) fn parse(text: &str) -> Option<Self> {
         let (date, time) = text.split_at_checked(10)?;
         let [year, month, day] = numbers(date, '-', [4, 2, 2])?;
         let time = time.strip_prefix('T')?;
@@ -53,30 +53,33 @@ impl Moment {
     }
 
     /// Parses the time in a field of an object; `None` if the field is absent, null or not a time.
-    pub(super) fn of(value: Part<'_>) -> Option<Self> {
+    pub(in crate::codec::table) fn of(value: Part<'_>) -> Option<Self> {
         value.as_str().and_then(|text| Self::parse(&text))
     }
 
     /// True for the first moment of year 1, which is Go's time without a value.
-    pub(super) fn is_zero(self) -> bool {
+    pub(in crate::codec::table) fn is_zero(self) -> bool {
         self.0 == days_since_1970(1, 1, 1) * DAY * NANOSECONDS
     }
 
     /// The moments from `earliest` on that are a whole number of seconds from this one, without end.
-    pub(super) fn seconds_from(self, earliest: Self) -> impl Iterator<Item = Self> {
+    pub(in crate::codec::table) fn seconds_from(
+        self,
+        earliest: Self,
+    ) -> impl Iterator<Item = Self> {
         let fraction = (self.0 - earliest.0).rem_euclid(NANOSECONDS);
         (0..).map(move |second| Self(earliest.0 + fraction + second * NANOSECONDS))
     }
 
     /// The time from this moment to `now`, such as `5m`.
-    pub(super) fn age_at(self, now: Self) -> Age {
+    pub(in crate::codec::table) fn age_at(self, now: Self) -> Age {
         duration(self, now)
     }
 }
 
 /// A formatted duration, such as `5m30s` or `<invalid>`.
 #[derive(Clone, Copy)]
-pub(super) struct Age {
+pub(in crate::codec::table) struct Age {
     text: [u8; Self::MAX],
     length: u8,
 }
@@ -98,7 +101,7 @@ impl Age {
         age
     }
 
-    pub(super) fn as_str(&self) -> &str {
+    pub(in crate::codec::table) fn as_str(&self) -> &str {
         let text = &self.text[..usize::from(self.length)];
         // Only ASCII is ever pushed.
         std::str::from_utf8(text).unwrap_or(INVALID)
@@ -135,7 +138,7 @@ impl Age {
 /// Formats the time from `start` to `end`, such as `5m30s`; longer times have coarser units.
 ///
 /// As in Go, no time is longer than 2^63 nanoseconds, which are 292 years.
-pub(super) fn duration(start: Moment, end: Moment) -> Age {
+pub(in crate::codec::table) fn duration(start: Moment, end: Moment) -> Age {
     let nanoseconds = (end.0 - start.0).clamp(i64::MIN.into(), i64::MAX.into()) as i64;
     let seconds = nanoseconds / NANOSECONDS as i64;
     let (minutes, hours) = (seconds / 60, seconds / 3_600);

@@ -35,7 +35,7 @@ pub fn put_json(out: &mut String, value: &Value) {
     }
 }
 
-pub(super) fn put_text(out: &mut String, text: &str) {
+pub(in crate::codec::table) fn put_text(out: &mut String, text: &str) {
     // Most texts of cells are short and need no escape sequences.
     let is_plain = |byte: u8| {
         byte.is_ascii()
@@ -67,7 +67,7 @@ fn json_number(number: &Number) -> String {
 }
 
 /// Formats a number as Go prints it in text: very large and very small floats have an exponent.
-pub(super) fn number_text(number: &Number) -> String {
+pub(in crate::codec::table) fn number_text(number: &Number) -> String {
     match (number.as_i64(), number.as_f64()) {
         (None, Some(float)) => {
             let size = float.abs();

@@ -3,37 +3,37 @@
 use std::borrow::Cow;
 
 use super::cell::Cell;
-use super::part::Part;
+use crate::codec::table::part::Part;
 
 /// The cell for an empty set or an absent value in most columns.
-pub(super) const NONE: &str = "<none>";
+pub(in crate::codec::table) const NONE: &str = "<none>";
 /// The cell for an optional field that is not set, in some columns.
-pub(super) const UNSET: &str = "<unset>";
+pub(in crate::codec::table) const UNSET: &str = "<unset>";
 /// The number of texts that [`shortened`] shows.
-pub(super) const SHORTENED: usize = 3;
+pub(in crate::codec::table) const SHORTENED: usize = 3;
 
 /// The text of a value; empty if the value is absent or not text.
-pub(super) fn text(value: Part<'_>) -> Cow<'_, str> {
+pub(in crate::codec::table) fn text(value: Part<'_>) -> Cow<'_, str> {
     value.as_str().unwrap_or_default()
 }
 
 /// The integer of a value; 0 if the value is absent or not an integer.
-pub(super) fn number(value: Part<'_>) -> i64 {
+pub(in crate::codec::table) fn number(value: Part<'_>) -> i64 {
     value.as_i64().unwrap_or_default()
 }
 
 /// The items of a value; empty if the value is absent or not an array.
-pub(super) fn list(value: Part<'_>) -> Vec<Part<'_>> {
+pub(in crate::codec::table) fn list(value: Part<'_>) -> Vec<Part<'_>> {
     value.items().collect()
 }
 
 /// The number of members of a value; 0 if the value is absent or not an object.
-pub(super) fn count(value: Part<'_>) -> usize {
+pub(in crate::codec::table) fn count(value: Part<'_>) -> usize {
     value.members().count()
 }
 
 /// Returns `text`, or `otherwise` if `text` is empty.
-pub(super) fn or<'a>(
+pub(in crate::codec::table) fn or<'a>(
     text: impl Into<Cow<'a, str>>,
     otherwise: impl Into<Cow<'a, str>>,
 ) -> Cow<'a, str> {
@@ -44,21 +44,21 @@ pub(super) fn or<'a>(
     }
 }
 
-pub(super) fn name(object: Part<'_>) -> Cell {
+pub(in crate::codec::table) fn name(object: Part<'_>) -> Cell {
     text(object.at("metadata").at("name")).into()
 }
 
 /// The cell with the object's age.
-pub(super) fn age_of(object: Part<'_>) -> Cell {
+pub(in crate::codec::table) fn age_of(object: Part<'_>) -> Cell {
     Cell::age(object.at("metadata").at("creationTimestamp"))
 }
 
 /// True if the object has a deletion timestamp.
-pub(super) fn is_deleted(object: Part<'_>) -> bool {
+pub(in crate::codec::table) fn is_deleted(object: Part<'_>) -> bool {
     object.at("metadata").at("deletionTimestamp").is_string()
 }
 
-pub(super) fn joined<T: AsRef<str>>(texts: impl IntoIterator<Item = T>) -> String {
+pub(in crate::codec::table) fn joined<T: AsRef<str>>(texts: impl IntoIterator<Item = T>) -> String {
     let mut joined = String::new();
     for (position, text) in texts.into_iter().enumerate() {
         if position > 0 {
@@ -70,7 +70,10 @@ pub(super) fn joined<T: AsRef<str>>(texts: impl IntoIterator<Item = T>) -> Strin
 }
 
 /// Joins the first three of `count` texts with commas, followed by the number of the others.
-pub(super) fn shortened(texts: impl Iterator<Item = String>, count: usize) -> String {
+pub(in crate::codec::table) fn shortened(
+    texts: impl Iterator<Item = String>,
+    count: usize,
+) -> String {
     let shown = joined(texts.take(SHORTENED));
     match count.checked_sub(SHORTENED) {
         None | Some(0) => shown,
@@ -80,7 +83,7 @@ pub(super) fn shortened(texts: impl Iterator<Item = String>, count: usize) -> St
 
 /// Formats a map of texts as `a=1,b=2`; `<none>` if it is empty. The API server sorts these texts, not
 /// the keys: `a.b=2` comes before `a=1`.
-pub(super) fn pairs(map: Part<'_>) -> String {
+pub(in crate::codec::table) fn pairs(map: Part<'_>) -> String {
     let pairs = map.members();
     let pairs = pairs.map(|(key, value)| format!("{key}={}", text(value)));
     let mut pairs: Vec<_> = pairs.collect();
