@@ -52,17 +52,22 @@ mod tests {
 
     #[test]
     fn indents_for_interactive_clients_or_on_request() {
-        for (parameter, accept, user_agent, expected) in [
-            (None, false, "kubectl/v1.36.0", false),
-            (None, false, "curl/8.5.0", true),
-            (None, false, "Wget/1.21", true),
-            (None, false, "Mozilla/5.0 (X11)", true),
-            (None, false, "Mozilla/4.0", false),
-            (Some(false), false, "curl/8.5.0", false),
-            (Some(true), false, "", true),
-            (Some(false), true, "", true),
+        for (user_agent, expected) in [
+            ("kubectl/v1.36.0", false),
+            ("curl/8.5.0", true),
+            ("Wget/1.21", true),
+            ("Mozilla/5.0 (X11)", true),
+            ("Mozilla/4.0", false),
         ] {
-            assert_eq!(should_indent(parameter, accept, user_agent), expected);
+            assert_eq!(
+                should_indent(None, false, user_agent),
+                expected,
+                "{user_agent}"
+            );
         }
+        // The parameter decides before the user agent, and the media type before both.
+        assert!(!should_indent(Some(false), false, "curl/8.5.0"));
+        assert!(should_indent(Some(true), false, ""));
+        assert!(should_indent(Some(false), true, ""));
     }
 }

@@ -240,84 +240,45 @@ mod tests {
         assert_eq!(after_watch(end, &SHORT, true), Relist.after_backoff());
     }
 
+    /// When the failure of a watch-list means that upstream does not support them.
+    #[derive(Clone, Copy, Debug, PartialEq)]
+    enum Unsupported {
+        Always,
+        /// Unless an earlier watch-list worked.
+        AtFirst,
+        Never,
+    }
+
     #[test]
     fn recovery_after_a_watch_list() {
         use Action::{ListPages, Relist};
+        use Unsupported::{Always, AtFirst, Never};
         use WatchListProgress::{Nothing, Stream};
-        // Cause, progress, expected recovery, and whether watch-lists are given up: if none has
-        // worked before, and if one has.
+        let list = ListPages.at_once();
+        let later = Relist.after_backoff();
         let rows = [
-            (Cause::Rejected, Nothing, ListPages.at_once(), true, true),
-            (
-                Cause::ServerError,
-                Nothing,
-                ListPages.at_once(),
-                false,
-                false,
-            ),
-            (
-                Cause::TooManyRequests,
-                Nothing,
-                Relist.after_backoff(),
-                false,
-                false,
-            ),
-            (
-                Cause::Unauthorized,
-                Nothing,
-                Relist.after_backoff(),
-                false,
-                false,
-            ),
-            (
-                Cause::Transport,
-                Nothing,
-                Relist.after_backoff(),
-                false,
-                false,
-            ),
-            (
-                Cause::NoAnswer,
-                Nothing,
-                Relist.after_backoff(),
-                false,
-                false,
-            ),
-            (
-                Cause::TooManyRequests,
-                Stream,
-                Relist.after_backoff(),
-                false,
-                false,
-            ),
-            (Cause::Transport, Stream, ListPages.at_once(), false, false),
-            (Cause::Decode, Stream, ListPages.at_once(), false, false),
-            (Cause::TooLarge, Stream, ListPages.at_once(), false, false),
-            (Cause::Expired, Stream, ListPages.at_once(), false, false),
-            (Cause::ServerError, Stream, ListPages.at_once(), true, false),
-            (Cause::EndOfStream, Stream, ListPages.at_once(), true, false),
-            (Cause::Silent, Stream, ListPages.at_once(), true, false),
-            (
-                Cause::NoInitialEventsEnd,
-                Stream,
-                ListPages.at_once(),
-                true,
-                false,
-            ),
+            (Cause::Rejected, Nothing, list, Always),
+            (Cause::ServerError, Nothing, list, Never),
+            (Cause::TooManyRequests, Nothing, later, Never),
+            (Cause::Unauthorized, Nothing, later, Never),
+            (Cause::Transport, Nothing, later, Never),
+            (Cause::NoAnswer, Nothing, later, Never),
+            (Cause::TooManyRequests, Stream, later, Never),
+            (Cause::Transport, Stream, list, Never),
+            (Cause::Decode, Stream, list, Never),
+            (Cause::TooLarge, Stream, list, Never),
+            (Cause::Expired, Stream, list, Never),
+            (Cause::ServerError, Stream, list, AtFirst),
+            (Cause::EndOfStream, Stream, list, AtFirst),
+            (Cause::Silent, Stream, list, AtFirst),
+            (Cause::NoInitialEventsEnd, Stream, list, AtFirst),
         ];
-        for (cause, progress, recovery, denied, denied_later) in rows {
+        for (cause, progress, recovery, unsupported) in rows {
             let row = format!("{cause:?} {progress:?}");
             assert_eq!(after_watch_list(cause, progress), recovery, "{row}");
-            assert_eq!(
-                is_watch_list_unsupported(cause, progress, false),
-                denied,
-                "{row}"
-            );
-            assert_eq!(
-                is_watch_list_unsupported(cause, progress, true),
-                denied_later,
-                "{row}"
-            );
+            let is_unsupported = |worked| is_watch_list_unsupported(cause, progress, worked);
+            assert_eq!(is_unsupported(false), unsupported != Never, "{row}");
+            assert_eq!(is_unsupported(true), unsupported == Always, "{row}");
         }
     }
 }

@@ -351,34 +351,28 @@ mod tests {
     fn callers_are_authenticated_where_tls_is_served() {
         use identity::Mode;
         let tls = "--tls-self-signed --tls-dir x";
-        for (line, mode, is_exposed, has_local_name) in [
-            (String::new(), Mode::None, false, true),
-            ("--auth caller".to_owned(), Mode::Caller, false, true),
-            (tls.to_owned(), Mode::Caller, false, false),
-            (format!("{tls} --auth none"), Mode::None, false, true),
+        let exposed = "--insecure-expose-to-network";
+        for (line, mode, has_local_name) in [
+            (String::new(), Mode::None, true),
+            ("--auth caller".to_owned(), Mode::Caller, true),
+            (tls.to_owned(), Mode::Caller, false),
+            (format!("{tls} --auth none"), Mode::None, true),
             (
                 format!("{tls} --auth delegated --listen 0.0.0.0:1"),
                 Mode::Delegated,
                 false,
-                false,
             ),
-            (format!("{tls} --listen [::]:1"), Mode::Caller, false, false),
+            (format!("{tls} --listen [::]:1"), Mode::Caller, false),
+            (format!("--listen 0.0.0.0:1 {exposed}"), Mode::None, false),
             (
-                "--listen 0.0.0.0:1 --insecure-expose-to-network".to_owned(),
-                Mode::None,
-                true,
-                false,
-            ),
-            (
-                "--listen 10.0.0.1:1 --auth caller --insecure-expose-to-network".to_owned(),
+                format!("--listen 10.0.0.1:1 --auth caller {exposed}"),
                 Mode::Caller,
-                true,
                 false,
             ),
         ] {
             let config = parse(&line).expect(&line);
             assert_eq!(config.access.mode, mode, "{line}");
-            assert_eq!(config.is_exposed, is_exposed, "{line}");
+            assert_eq!(config.is_exposed, line.contains(exposed), "{line}");
             assert_eq!(config.cache_secrets, !line.contains("tls"), "{line}");
             assert!(
                 parse(&format!("{line} --cache-secrets"))

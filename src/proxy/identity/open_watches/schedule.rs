@@ -202,55 +202,73 @@ mod tests {
 
     const SETTLED: Duration = Duration::from_secs(30);
 
-    /// The milliseconds after `change` at which a question is asked whose answer takes `delay` and
-    /// is never clear if `fails`.
-    fn asked(is_loss_likely: bool, delay: u64, fails: bool, until: u64) -> Vec<u64> {
-        let start = Instant::now();
-        let millis = Duration::from_millis;
-        let mut schedule = Schedule::new(start + millis(60_000));
-        schedule.changed(start, is_loss_likely);
-        let mut asked = Vec::new();
-        let mut now = start;
-        loop {
-            let (next, _) = schedule.next();
-            let at = next.max(now);
-            if at - start >= millis(until) {
-                return asked;
-            }
-            asked.push((at - start).as_millis() as u64);
-            now = at + millis(delay);
-            match fails {
-                true => schedule.unanswered(at, now),
-                false => schedule.answered(at, now + millis(60_000)),
+    /// A change, and the answers to the questions after it.
+    struct Case {
+        is_loss_likely: bool,
+        /// How long each answer takes, in milliseconds.
+        delay: u64,
+        /// Whether no answer is clear.
+        fails: bool,
+        /// How long the questions are observed, in milliseconds after the change.
+        until: u64,
+    }
+
+    impl Case {
+        /// A change after which the questions are answered at once and clearly.
+        const ANSWERED: Self = Self {
+            is_loss_likely: false,
+            delay: 0,
+            fails: false,
+            until: 61_000,
+        };
+
+        /// The milliseconds after the change at which a question is asked.
+        fn asked(&self) -> Vec<u64> {
+            let start = Instant::now();
+            let millis = Duration::from_millis;
+            let mut schedule = Schedule::new(start + millis(60_000));
+            schedule.changed(start, self.is_loss_likely);
+            let mut asked = Vec::new();
+            let mut now = start;
+            loop {
+                let (next, _) = schedule.next();
+                let at = next.max(now);
+                if at - start >= millis(self.until) {
+                    return asked;
+                }
+                asked.push((at - start).as_millis() as u64);
+                now = at + millis(self.delay);
+                match self.fails {
+                    true => schedule.unanswered(at, now),
+                    false => schedule.answered(at, now + millis(60_000)),
+                }
             }
         }
     }
 
     #[test]
     fn after_a_change_the_question_is_asked_several_times() {
-        for (is_loss_likely, delay, fails, until, expected) in [
-            (false, 0, false, 61_000, &[0, 1_000, 5_000, 30_000][..]),
-            (
-                true,
-                0,
-                false,
-                61_000,
-                &[0, 1_000, 2_000, 3_000, 4_000, 5_000, 11_000, 30_000],
-            ),
-            // A slow answer covers the waits that ended before its question.
-            (false, 6_000, false, 61_000, &[0, 6_000, 30_000]),
-            // Without an answer, retries become rarer, and the waits still count.
-            (
-                false,
-                0,
-                true,
-                62_000,
-                &[0, 1_000, 3_000, 5_000, 13_000, 29_000, 30_000, 60_000],
-            ),
-        ] {
-            let found = asked(is_loss_likely, delay, fails, until);
-            assert_eq!(found, expected, "{is_loss_likely} {delay} {fails}");
-        }
+        assert_eq!(Case::ANSWERED.asked(), [0, 1_000, 5_000, 30_000]);
+        let likely = Case {
+            is_loss_likely: true,
+            ..Case::ANSWERED
+        };
+        let expected = [0, 1_000, 2_000, 3_000, 4_000, 5_000, 11_000, 30_000];
+        assert_eq!(likely.asked(), expected);
+        // A slow answer covers the waits that ended before its question.
+        let slow = Case {
+            delay: 6_000,
+            ..Case::ANSWERED
+        };
+        assert_eq!(slow.asked(), [0, 6_000, 30_000]);
+        // Without an answer, retries become rarer, and the waits still count.
+        let failing = Case {
+            fails: true,
+            until: 62_000,
+            ..Case::ANSWERED
+        };
+        let expected = [0, 1_000, 3_000, 5_000, 13_000, 29_000, 30_000, 60_000];
+        assert_eq!(failing.asked(), expected);
     }
 
     #[test]

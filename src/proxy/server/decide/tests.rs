@@ -315,23 +315,33 @@ fn ambiguous_paths_are_always_refused() {
 #[test]
 fn identity_and_upgrade_are_forwarded() {
     let (list, watch) = ("/api/v1/pods", "/api/v1/pods?watch=1");
-    // Each row: URL, has an identity, is an upgrade, is a WebSocket, reason for forwarding.
+    let upgrade = || RequestAttributes {
+        is_upgrade: true,
+        ..RequestAttributes::default()
+    };
+    let websocket = || RequestAttributes {
+        is_websocket: true,
+        ..upgrade()
+    };
+    let with_identity = |attributes| RequestAttributes {
+        is_unknown_caller: true,
+        ..attributes
+    };
     let rows = [
-        (list, true, true, false, Some(Reason::CallerIdentity)),
-        (watch, false, true, false, Some(Reason::Upgrade)),
-        (watch, false, true, true, None),
-        (watch, true, true, true, Some(Reason::CallerIdentity)),
+        (list, with_identity(upgrade()), Some(Reason::CallerIdentity)),
+        (watch, upgrade(), Some(Reason::Upgrade)),
+        (watch, websocket(), None),
+        (
+            watch,
+            with_identity(websocket()),
+            Some(Reason::CallerIdentity),
+        ),
         // A LIST is not served over a WebSocket, only a WATCH is.
-        (list, false, true, true, Some(Reason::Upgrade)),
+        (list, websocket(), Some(Reason::Upgrade)),
     ];
-    for (url, is_unknown_caller, is_upgrade, is_websocket, expected) in rows {
-        let attributes = RequestAttributes {
-            is_unknown_caller,
-            is_upgrade,
-            is_websocket,
-            ..RequestAttributes::default()
-        };
+    for (url, attributes, expected) in rows {
         let decision = decision_with(url, &attributes);
+        let is_websocket = attributes.is_websocket;
         assert_eq!(reason(&decision), expected, "{url} {is_websocket}");
     }
 }

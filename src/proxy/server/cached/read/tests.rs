@@ -99,44 +99,64 @@ fn only_a_shard_is_told_that_its_version_is_not_reached() {
     assert_eq!(found(list_of_shard(exactly)), Ok(105));
 }
 
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Listed {
+    All,
+    Shard,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Proven {
+    Everything,
+    Selection,
+}
+
+/// The lists that can be continued with a snapshot.
+enum Answered {
+    Each,
+    OnlyOwn,
+    Neither,
+}
+
 /// The API server continues a list whose snapshot is not kept. It cannot continue that of a shard, so
 /// the first page of a shard needs a proof of all objects.
 #[tokio::test]
 async fn a_snapshot_is_kept_for_the_next_pages_of_what_is_proven() {
     let long: Vec<_> = (0..300).map(|number| format!("!b{number}")).collect();
     let long = long.join(",");
-    // Each row: the label selector of a list, whether the list is of a shard, whether all objects are
-    // proven at its version, and whether the next page of the list and that of another selection can
-    // be answered.
-    for (labels, is_shard, is_whole, expected) in [
-        ("!a", true, true, (true, true)),
-        ("!a", false, true, (true, true)),
-        ("!a", false, false, (true, false)),
-        (&long, false, true, (true, true)),
-        (&long, false, false, (false, false)),
+    let (short, long) = ("!a", long.as_str());
+    // Each row: what is listed, its label selector, what is proven at its version, and the lists of which
+    // the next page can be answered.
+    for (listed, labels, proven, answered) in [
+        (Listed::Shard, short, Proven::Everything, Answered::Each),
+        (Listed::All, short, Proven::Everything, Answered::Each),
+        (Listed::All, short, Proven::Selection, Answered::OnlyOwn),
+        (Listed::All, long, Proven::Everything, Answered::Each),
+        (Listed::All, long, Proven::Selection, Answered::Neither),
     ] {
         let (_writer, reader) = cache_at(104);
         let pods = pods(&reader);
-        let planned = |query: &str| match is_shard {
-            true => list_of_shard(query),
-            false => list(query),
+        let planned = |query: &str| match listed {
+            Listed::Shard => list_of_shard(query),
+            Listed::All => list(query),
         };
         let first = planned(&format!("limit=1&labelSelector={labels}"));
         let Plan::List { proof_request, .. } = &first.plan else {
             panic!("{first:?}");
         };
-        assert_eq!(proof_request.selection.is_everything(), is_shard);
+        let needs_everything = listed == Listed::Shard;
+        assert_eq!(proof_request.selection.is_everything(), needs_everything);
         let everything = Arc::default();
-        let proven = match is_whole {
-            true => &everything,
-            false => &proof_request.selection,
+        let selection = match proven {
+            Proven::Everything => &everything,
+            Proven::Selection => &proof_request.selection,
         };
         let snapshot = reader.snapshot().expect("the cache is ready");
         let proof = Proof {
-            snapshot: reader.proven_at(&snapshot, ResourceVersion(105), proven),
+            snapshot: reader.proven_at(&snapshot, ResourceVersion(105), selection),
             method: ProofMethod::VerificationList,
         };
-        let case = format!("{labels}, whole {is_whole}, shard {is_shard}");
+        let case = format!("{listed:?} {labels}, proven: {proven:?}");
         let page = answer(&first, &pods, Some(&proof)).await.expect(&case);
         assert_eq!(names(&page), ["a"], "{case}");
         assert_eq!(page["metadata"]["resourceVersion"], "105", "{case}");
@@ -147,12 +167,16 @@ async fn a_snapshot_is_kept_for_the_next_pages_of_what_is_proven() {
             assert_eq!(next["metadata"]["resourceVersion"], "105", "{case}");
             Some(names(&next))
         };
-        let b = || Some(vec!["b".to_owned()]);
-        let (own, other) = expected;
-        assert_eq!(next(labels).await, own.then(b).flatten(), "{case}");
-        assert_eq!(next("!c").await, other.then(b).flatten(), "{case}");
+        let b = Some(vec!["b".to_owned()]);
+        let (own, other) = match answered {
+            Answered::Each => (b.clone(), b),
+            Answered::OnlyOwn => (b, None),
+            Answered::Neither => (None, None),
+        };
+        assert_eq!(next(labels).await, own, "{case}");
+        assert_eq!(next("!c").await, other, "{case}");
         let kept = reader.snapshot_at(ResourceVersion(105), &everything);
-        assert_eq!(kept.is_some(), is_whole, "{case}");
+        assert_eq!(kept.is_some(), proven == Proven::Everything, "{case}");
     }
 }
 
