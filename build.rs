@@ -34,7 +34,8 @@ fn main() {
     }
 }
 
-/// Sets a cfg for each set of programs that the tests may start. Tests that need another are ignored.
+/// Sets a cfg for each set of programs that the tests may start. Tests of programs that no variable
+/// names are ignored.
 fn programs_of_tests() {
     // Either of the two may name a directory with all programs.
     let apiserver = ["KUBEBUILDER_ASSETS", "KUBEFAN_TEST_ASSETS"].as_slice();
@@ -44,7 +45,8 @@ fn programs_of_tests() {
         for variable in variables {
             println!("cargo::rerun-if-env-changed={variable}");
         }
-        if variables.iter().any(|name| env::var_os(name).is_some()) {
+        let is_named = |name: &&str| env::var_os(name).is_some_and(|value| !value.is_empty());
+        if variables.iter().any(is_named) {
             println!("cargo::rustc-cfg={cfg}");
         }
     }

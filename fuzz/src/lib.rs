@@ -5,6 +5,7 @@
 //! no input reaches.
 
 extern crate self as kubefan;
+extern crate self as kubefan_core;
 extern crate self as kubefan_tools;
 
 #[path = "../../src/core/api/mod.rs"]

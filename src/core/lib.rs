@@ -9,9 +9,10 @@
 //! - [`telemetry`]: the log and the registry of metrics.
 //! - [`concurrency`]: tools for tasks that share a resource.
 //! - [`body`]: the body type of all requests and responses.
+//! - [`mutation`]: the bugs that models of the tests plant.
 //! - [`api`]: Kubernetes terms as plain values: objects, resource versions, selectors, `Status`.
-//! - [`codec`]: converts bytes to these values and back, in JSON and protobuf.
 //! - [`cache`]: the objects and recent events of one resource in one wire format.
+//! - [`codec`]: converts bytes to these values and back, in JSON and protobuf.
 //! - [`upstream`]: the client of the API server: list and watch, discovery, forwarding.
 //! - [`informer`]: keeps caches equal to the API server, and proves that a cache is fresh enough.
 

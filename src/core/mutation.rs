@@ -71,12 +71,12 @@ thread_local! {
 
 /// True if `mutation` is on, on this thread.
 #[cfg(any(test, feature = "test-support"))]
-pub fn is_active(mutation: Mutation) -> bool {
+pub(crate) fn is_active(mutation: Mutation) -> bool {
     ACTIVE.get() == Some(mutation)
 }
 
 #[cfg(not(any(test, feature = "test-support")))]
-pub const fn is_active(_: Mutation) -> bool {
+pub(crate) const fn is_active(_: Mutation) -> bool {
     false
 }
 

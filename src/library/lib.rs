@@ -70,12 +70,12 @@
 //! - [`shutdown`]: the phases in which the process ends, the count of running tasks, and signals.
 //! - [`telemetry`]: the log and the registry of metrics.
 //! - [`api`]: Kubernetes terms as plain values: objects, resource versions, selectors, `Status`.
-//! - [`scheme`]: the Rust types of kinds, to decode objects whose kind is known only at run time.
 //! - [`codec`]: converts bytes to these values and back, in JSON and protobuf.
 //! - [`cache`]: the objects and recent events of one resource in one wire format. Its documentation
 //!   states the invariants.
 //! - [`upstream`]: the client of the API server: list and watch, discovery, forwarding.
 //! - [`informer`]: keeps caches equal to the API server, and proves that a cache is fresh enough.
+//! - [`scheme`]: the Rust types of kinds, to decode objects whose kind is known only at run time.
 //! - [`shared_informer`]: a cache's objects as a Rust type, for event handlers, listers and indexes.
 //! - [`work_queue`]: a queue of keys for controllers, with delays, backoff and priorities.
 //! - [`delta_fifo`]: a queue of the changes of objects, and the classic controller.

@@ -1,11 +1,11 @@
-//! Checks that the tests that need programs of others are ignored in a build without these programs.
+//! Checks that the tests that need other programs are ignored in a build without these programs.
 //!
 //! Such a test has an attribute that depends on `apiserver` or `deploy_tools`, which build.rs sets. The
 //! check searches the sources as text.
 
 use crate::repository::{read, root, rust_files};
 
-/// The tests in `tests/it/upstream` that need no program of others: the file, and their names.
+/// The tests in `tests/it/upstream` that need no other program: the file, and their names.
 const NEED_NOTHING: &[(&str, &[&str])] = &[
     ("clients/kubectl.rs", &["a_line_of_the_list_is_parsed"]),
     (
@@ -67,13 +67,15 @@ const NEED_NOTHING: &[(&str, &[&str])] = &[
 
 /// What a test calls that starts the programs, and the cfg on which its attribute must depend.
 const CALLS: &[(&str, &str)] = &[
-    ("= shared()", "apiserver"),
-    ("= private()", "apiserver"),
-    ("= private_with(", "apiserver"),
-    ("= private_with_tokens(", "apiserver"),
-    ("= Assets::find()", "apiserver"),
-    ("= Tools::find()", "deploy_tools"),
+    ("shared()", "apiserver"),
+    ("private()", "apiserver"),
+    ("private_with(", "apiserver"),
+    ("private_with_tokens(", "apiserver"),
+    ("Assets::find()", "apiserver"),
+    ("Tools::find()", "deploy_tools"),
 ];
+/// The cfgs on which an attribute may depend: those of one set of programs, and of both.
+const CFGS: [&str; 3] = ["apiserver", "deploy_tools", "all(apiserver, deploy_tools)"];
 
 struct Test<'a> {
     name: &'a str,
@@ -83,8 +85,23 @@ struct Test<'a> {
 }
 
 impl Test<'_> {
-    fn is_ignored(&self, cfg: &str) -> bool {
-        self.attributes.contains("#[ignore") || self.attributes.contains(cfg)
+    /// Returns true if the test is ignored in a build without `program`, or always.
+    fn is_ignored_without(&self, program: &str) -> bool {
+        let cfgs = CFGS.iter().filter(|cfg| cfg.contains(program));
+        let depends = |cfg: &&str| {
+            self.attributes
+                .contains(&format!("#[cfg_attr(not({cfg}), ignore"))
+        };
+        self.attributes.contains("#[ignore") || cfgs.clone().any(depends)
+    }
+
+    /// Returns true if the body calls the function, and not a method with its name.
+    fn calls(&self, call: &str) -> bool {
+        let mut calls = self.body.match_indices(call);
+        calls.any(|(at, _)| {
+            let before = self.body[..at].chars().next_back();
+            !before.is_some_and(|c| c.is_alphanumeric() || c == '_' || c == '.')
+        })
     }
 }
 
@@ -112,7 +129,9 @@ fn faults_in(name: &str, text: &str) -> Vec<String> {
     let listed = listed.map_or(&[][..], |(_, names)| names);
     let mut faults = Vec::new();
     for test in &tests {
-        let is_ignored = test.attributes.contains("ignore");
+        let is_ignored = ["apiserver", "deploy_tools"]
+            .iter()
+            .any(|program| test.is_ignored_without(program));
         let needs_nothing = listed.contains(&test.name);
         if below.is_some() && !is_ignored && !needs_nothing {
             faults.push(format!("{}: is not ignored without apiserver", test.name));
@@ -121,7 +140,7 @@ fn faults_in(name: &str, text: &str) -> Vec<String> {
             faults.push(format!("{}: is listed in NEED_NOTHING", test.name));
         }
         for (call, cfg) in CALLS {
-            if test.body.contains(call) && !test.is_ignored(cfg) {
+            if test.calls(call) && !test.is_ignored_without(cfg) {
                 faults.push(format!("{}: is not ignored without {cfg}", test.name));
             }
         }
@@ -163,12 +182,22 @@ fn planted_faults_are_found() {
     let test = |attribute: &str, body: &str| {
         format!("#[tokio::test]\n{attribute}\nasync fn a() {{\n    {body}\n}}\nfn b() {{}}\n")
     };
-    let apiserver = "#[cfg_attr(not(apiserver), ignore = \"reason\")]";
-    let deploy_tools = "#[cfg_attr(not(deploy_tools), ignore = \"reason\")]";
+    let apiserver = "#[cfg_attr(not(apiserver), ignore = \"needs kube-apiserver\")]";
+    let inverted = "#[cfg_attr(apiserver, ignore = \"needs kube-apiserver\")]";
+    let deploy_tools = "#[cfg_attr(not(deploy_tools), ignore = \"kube-apiserver and Helm\")]";
+    let both = "#[cfg_attr(not(all(apiserver, deploy_tools)), ignore = \"needs both\")]";
     let by_hand = "#[ignore = \"by hand\"]";
     let table = [
         ("upstream/a.rs", "", "start();", Some("apiserver")),
         ("upstream/a.rs", apiserver, "start();", None),
+        ("upstream/a.rs", both, "let tools = Tools::find();", None),
+        ("upstream/a.rs", inverted, "start();", Some("apiserver")),
+        (
+            "upstream/a.rs",
+            "// not ignored",
+            "start();",
+            Some("apiserver"),
+        ),
         ("upstream/a.rs", by_hand, "let server = shared();", None),
         (
             "upstream/a.rs",
@@ -184,6 +213,13 @@ fn planted_faults_are_found() {
         ),
         ("a.rs", "", "start();", None),
         ("a.rs", "", "let server = shared();", Some("apiserver")),
+        (
+            "a.rs",
+            "",
+            "apiserver::shared().client();",
+            Some("apiserver"),
+        ),
+        ("a.rs", "", "let both = future.shared();", None),
     ];
     for (name, attribute, body, missing) in table {
         let fault = missing.map(|cfg| format!("{name}: a: is not ignored without {cfg}"));

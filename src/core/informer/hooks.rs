@@ -31,6 +31,7 @@ struct Transform {
 }
 
 /// Identifies a transform in this process.
+#[doc(hidden)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct TransformId(u64);
 
@@ -92,6 +93,7 @@ impl Hooks {
     }
 
     /// The transform, which clones share.
+    #[doc(hidden)]
     pub fn transform_id(&self) -> Option<TransformId> {
         self.transform.as_ref().map(|transform| transform.id)
     }

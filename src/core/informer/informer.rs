@@ -175,6 +175,7 @@ impl Informer {
     }
 
     /// The objects that the cache holds, as parameters of requests.
+    #[doc(hidden)]
     pub fn upstream_scope(&self) -> Scope {
         self.spec.upstream_scope(&self.scope)
     }

@@ -318,6 +318,7 @@ impl LiveRestMapper {
 
     /// The minor version of `server_version`, such as 37 of `v1.37.1-eks-1234`; `None` if the major
     /// version is not 1.
+    #[doc(hidden)]
     pub fn minor_of(server_version: &str) -> Option<u32> {
         let minor = server_version.strip_prefix("v1.")?;
         let end = minor.find(|digit: char| !digit.is_ascii_digit());

@@ -191,6 +191,7 @@ impl InformerSet {
     }
 
     /// `hooks` without those of [`Config::hooks`], which all informers have.
+    #[doc(hidden)]
     pub fn own_hooks(&self, hooks: &Hooks) -> Hooks {
         hooks.without(&self.inner.config.load().hooks)
     }

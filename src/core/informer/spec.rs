@@ -38,6 +38,7 @@ impl InformerSpec {
     /// True if objects, lists and selectors of both specs look alike. A field that the API server
     /// has begun to accept in selectors, or to refuse, makes no difference: each read follows its
     /// own spec.
+    #[doc(hidden)]
     pub fn answers_like(&self, other: &Self) -> bool {
         let kinds = |spec: &Self| (spec.custom, spec.resource.namespaced);
         kinds(self) == kinds(other)
@@ -47,6 +48,7 @@ impl InformerSpec {
     }
 
     /// The parameters of requests for the objects of `selection`, of all shards.
+    #[doc(hidden)]
     pub fn upstream_scope(&self, selection: &Selection) -> Scope {
         Scope {
             namespace: selection.namespace.clone(),

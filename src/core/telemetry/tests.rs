@@ -24,8 +24,8 @@ fn verbosity_and_rust_log_make_the_filter() {
             let is_set = directives.contains(&h2.as_str());
             assert_eq!(is_set, level != "warn", "{verbosity}: {text}");
         }
-        let own = filter(config, Some("kubefan::net=debug".to_owned()));
-        assert_eq!(own.unwrap().to_string(), "kubefan::net=debug");
+        let own = filter(config, Some("kubefan_proxy::net=debug".to_owned()));
+        assert_eq!(own.unwrap().to_string(), "kubefan_proxy::net=debug");
     }
 }
 
@@ -47,7 +47,7 @@ fn a_programs_own_lines_are_logged_and_those_of_libraries_are_not() {
     let lines = || {
         tracing::info!(target: "my_controller", "mine");
         tracing::debug!(target: "my_controller", "details");
-        tracing::info!(target: "kubefan::informer", "ours");
+        tracing::info!(target: "kubefan_core::informer", "ours");
         tracing::info!(target: "hyper_util::client", "chatter");
         tracing::warn!(target: "kube_client::client", "trouble");
     };

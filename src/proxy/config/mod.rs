@@ -3,7 +3,8 @@
 //!
 //! `args` parses the command line and the environment, and `file` the file. `all_settings` has the
 //! keys and flags, by which `sources` combines them into `settings`; `values` has the types of their
-//! values. `serve` checks the settings against each other, and `resolved` is the result. All problems are reported together.
+//! values. `serve` checks the settings against each other, and `resolved` is the result. All problems
+//! are reported together.
 
 pub mod address;
 mod all_settings;

@@ -53,8 +53,9 @@
 //! Read, and `from_upstream` through those for Forward. `held` is what an answer holds until it was
 //! sent.
 //!
-//! The stages only for Read are in `cached/`, those for Forward in `upstream/`, and those for answers in
-//! `answers/`. `limits/` has what requests share.
+//! `acquire`, `prove` and `read/` are in `cached/`; `forbidden`, `documents/`, `forward/` and
+//! `judged_upstream` in `upstream/`; `in_flight` and `shares` in `limits/`; `rescue`, `audit` and
+//! `outcome` in `answers/`.
 //!
 //! Modules beside the path: `admin` serves the second listener (probes and metrics); `collection`
 //! is the trait of what a read is answered from; `authoritative` answers reads of a collection that

@@ -188,6 +188,7 @@ impl Encoder {
     }
 
     /// The bytes of [`body_of`](Self::body_of), and the work that it took to make them.
+    #[doc(hidden)]
     pub fn made_body(&self, object: &Object) -> (Bytes, Work) {
         match self.row(object) {
             Some(row) => row.map_or((Bytes::new(), Work::Printed), |row| {
@@ -206,6 +207,7 @@ impl Encoder {
     }
 
     /// The object's bytes between the constant parts of an answer: its body, metadata or row.
+    #[doc(hidden)]
     pub fn body_of<'a>(&self, object: &'a Object) -> Cow<'a, Bytes> {
         if let Some(row) = self.row(object) {
             return Cow::Owned(row.map(|row| row.encoded()).unwrap_or_default());

@@ -20,6 +20,7 @@ impl LiveRestMapper {
     /// # Errors
     ///
     /// The reason why the resource may not be cached.
+    #[doc(hidden)]
     pub fn named_informer_spec(
         &self,
         gvr: &GroupVersionResource,
@@ -47,6 +48,7 @@ impl LiveRestMapper {
     /// Waits until discovery has the resource `gvr`. It asks for the resources of its group and version,
     /// each second at first and then less often, at least every ten seconds. Errors are logged. Cancel
     /// safe.
+    #[doc(hidden)]
     pub async fn wait_for(&self, gvr: &GroupVersionResource, informers: &InformerSet) {
         let is_known = || self.with(|mapper| mapper.resource(gvr).is_some());
         let mut pause = FIRST_PAUSE;

@@ -190,6 +190,14 @@ fn shipped_binaries_are_built_like_measured_ones() {
         }
         assert!(!text.contains("target/release"), "{place}");
     }
+    // The tests of other packages turn on `test-support` in the crates that they share.
+    let measures = document("benches/side-by-side");
+    let builds = measures
+        .lines()
+        .filter(|line| line.contains("cargo test") || line.contains("cargo bench"));
+    for line in builds {
+        assert!(line.contains("--package kubefan-cli"), "{line}");
+    }
 }
 
 #[test]

@@ -105,6 +105,14 @@ impl Reader {
             .env("KUBEFAN_LISTEN", &self.listen)
             .env("KUBEFAN_ADMIN_LISTEN", &self.admin)
             .env_remove("KUBECONFIG");
+        // The build script reads them, so the program would be built once more.
+        for name in [
+            "KUBEBUILDER_ASSETS",
+            "KUBEFAN_TEST_ASSETS",
+            "KUBEFAN_DEPLOY_TOOLS",
+        ] {
+            shell.env_remove(name);
+        }
         shell
     }
 
