@@ -1,10 +1,10 @@
-//! Measures what it costs that callers are authenticated and authorized: `cargo bench --bench
-//! authorized_get`.
+//! Measures the cost of authentication and authorization of callers:
+//! `cargo bench --bench authorized_get`.
 //!
 //! One thread runs two kubefans, one with `--auth none` and one with `--auth caller`, and the
-//! simulated API server behind both. Another thread sends GETs that a cache answers, to each of them
-//! in turn; the owner of the token and its right are remembered. The CPU time of the first thread
-//! does not depend on other programs on the machine, except for the CPU's own caches.
+//! simulated API server behind both. Another thread sends GETs that a cache answers, to each
+//! kubefan in turn. kubefan remembers the owner of the token and its right. The CPU time of the
+//! first thread does not depend on other programs on the machine, except for the CPU's own caches.
 
 use std::convert::Infallible;
 use std::io::{Read, Write};
@@ -35,7 +35,7 @@ use serde_json::{Value, json};
 use tokio::net::{TcpListener, TcpStream as AsyncStream};
 use tokio::sync::oneshot;
 
-/// How often each kubefan gets its GETs, and how many these are.
+/// The number of rounds of GETs to each kubefan, and the number of GETs in a round.
 const ROUNDS: usize = 60;
 const GETS: usize = 1_000;
 /// Long enough for all rounds.
@@ -124,7 +124,7 @@ fn write_kubeconfig(file: &PathBuf, server: SocketAddr) {
     fs::write(file, kubeconfig.to_string()).expect("room");
 }
 
-/// A kubefan that authenticates its callers.
+/// Starts a kubefan that authenticates its callers.
 async fn authorizing(kubeconfig: PathBuf) -> App {
     let access = identity::Config {
         mode: Mode::Caller,
@@ -191,7 +191,7 @@ async fn reviewing(simulated: SocketAddr) -> SocketAddr {
     address
 }
 
-/// The token belongs to a service account, which has every right.
+/// Answers a review: the token belongs to a service account with every right.
 fn review() -> Answer {
     let user = json!({
         "username": "system:serviceaccount:shop:web",
@@ -221,14 +221,14 @@ async fn relayed(simulated: SocketAddr, request: Request<Incoming>) -> Answer {
 
 // === The caller ===
 
-/// A connection of a caller, which a thread of its own uses.
+/// A connection of a caller. A separate thread uses it.
 struct Caller {
     socket: Option<TcpStream>,
     request: String,
 }
 
 impl Caller {
-    /// Connects to `kubefan`, and has it fill the cache. `token` is a line of the head.
+    /// Connects to `kubefan`, and makes it fill the cache. `token` is a line of the head.
     async fn connect(kubefan: &App, token: &str) -> Self {
         let socket = TcpStream::connect(address(&kubefan.url())).expect("a connection");
         let head = format!("Host: localhost\r\nAccept: application/json\r\n{token}\r\n");
@@ -245,14 +245,14 @@ impl Caller {
         caller
     }
 
-    /// The CPU time of a GET in microseconds.
+    /// Returns the CPU time of a GET in microseconds.
     async fn gets(&mut self) -> f64 {
         let (_, cpu) = self.send(GETS).await;
         cpu.as_secs_f64() * 1e6 / GETS as f64
     }
 
-    /// Sends the request `count` times, each after the answer to the one before. Returns the last
-    /// answer's body, and the CPU time of this thread.
+    /// Sends the request `count` times, each time after the previous answer. Returns the body of
+    /// the last answer, and the CPU time of this thread.
     async fn send(&mut self, count: usize) -> (Vec<u8>, Duration) {
         let mut socket = self.socket.take().expect("a connection");
         let request = self.request.clone();
@@ -274,7 +274,7 @@ impl Caller {
     }
 }
 
-/// The body of an answer 200 with a length.
+/// Reads an answer 200 with a length, and returns its body.
 fn answer(socket: &mut TcpStream) -> Vec<u8> {
     let mut read = Vec::new();
     let mut buffer = [0; 64 << 10];

@@ -1,11 +1,12 @@
 //! Compares a shared informer with kube-runtime's reflector, the work queue with its scheduler, and
 //! the controllers of both: `cargo bench --bench beside_kube_runtime`.
 //!
-//! The simulator serves the pods over TLS, as API servers do; kubefan then speaks HTTP/2, and
-//! kube-runtime HTTP/1.1. `PLAIN` in the environment leaves TLS out. Each library runs in a process of
-//! its own, which is this program again, and gets the same changes at the same rate. `PODS`, `CHANGES`
-//! and `RUNS` in the environment change the numbers; the figures are the medians of the runs. `ONLY`
-//! selects the columns whose name contains it, for a profile of one library.
+//! The simulator serves the pods over TLS, as API servers do. kubefan then speaks HTTP/2, and
+//! kube-runtime HTTP/1.1. With `PLAIN` in the environment, the simulator serves without TLS. Each
+//! library runs in a separate process, which is this program again, and gets equal changes at an
+//! equal rate. `PODS`, `CHANGES` and `RUNS` in the environment change the numbers. The figures
+//! are the medians of the runs. `ONLY` selects the columns that contain it in their names, to
+//! profile one library.
 
 use std::collections::BTreeMap;
 use std::error::Error;
@@ -50,25 +51,25 @@ use tokio::time::Instant;
 #[global_allocator]
 static ALLOCATOR: tikv_jemallocator::Jemalloc = tikv_jemallocator::Jemalloc;
 
-/// What was measured, by name.
+/// The measured values, by name.
 type Figures = BTreeMap<String, f64>;
 type Outcome<T> = Result<T, Box<dyn Error>>;
 
 /// Names the server and the library in the environment of a child process.
 const SERVER: &str = "BESIDE_SERVER";
 const LIBRARY: &str = "BESIDE_LIBRARY";
-/// The annotation that has the time of a change, in nanoseconds since 1970.
+/// The annotation with the time of a change, in nanoseconds since 1970.
 const CHANGED_AT: &str = "example.com/changed-at";
 const CHANGES_PER_SECOND: u32 = 500;
 /// Every seventh pod is changed next.
 const STEP: usize = 7;
-/// Changes before those that are measured: more than kubefan's event log keeps, so that it is full and
-/// grows no more.
+/// The number of changes before the measured ones: more than kubefan's event log holds, so that the
+/// log is full and does not grow any more.
 const WARM_UP: usize =
     (informer::Config::DEFAULT_RETENTION_AGE.as_secs() as usize + 2) * CHANGES_PER_SECOND as usize;
-/// The number of reads and queue operations that are timed.
+/// The number of timed reads and queue operations.
 const READS: usize = 100_000;
-/// The first of a table is what the others are compared with.
+/// Each table compares its other columns with its first one.
 const TABLES: [&[&str]; 2] = [
     &["kube-runtime", "kubefan, bytes", "kubefan, decoded"],
     &[
@@ -105,7 +106,7 @@ fn nanoseconds() -> u64 {
 
 async fn compare() -> Outcome<()> {
     let (pods, changes) = (number("PODS", 50_000), number("CHANGES", 10_000));
-    // A controller would unite changes of one pod.
+    // A controller would merge changes of one pod.
     if pods < WARM_UP + changes || pods.is_multiple_of(STEP) {
         let least = WARM_UP + changes;
         return Err(format!("PODS must be at least {least}, and no multiple of {STEP}").into());
@@ -121,7 +122,7 @@ async fn compare() -> Outcome<()> {
     });
     let mut runs: BTreeMap<&str, Vec<Figures>> = BTreeMap::new();
     for number in 0..number("RUNS", 1) {
-        // The simulator's own log grows, so each library comes first at some time.
+        // The log of the simulator grows, so each library comes first in some run.
         let mut libraries = tables.concat();
         let first = number % libraries.len().max(1);
         libraries.rotate_left(first);
@@ -185,7 +186,7 @@ fn store_pods(simulator: &Simulator, count: usize) -> Outcome<Vec<Value>> {
     Ok(pods)
 }
 
-/// Runs `library` in a child process. Returns the figures that it prints.
+/// Runs `library` in a child process, and returns the figures that the process prints.
 async fn run(library: &str, url: &str, simulator: &Simulator, pods: &[Value]) -> Outcome<Figures> {
     let mut child = Command::new(env::current_exe()?)
         .env(LIBRARY, library)
@@ -273,7 +274,7 @@ fn print(libraries: &[&str], columns: &[Figures]) {
 #[derive(Default)]
 struct Seen {
     latencies: Mutex<Vec<u64>>,
-    /// The number of changes that was asked for.
+    /// The number of changes to wait for.
     wanted: AtomicUsize,
     all: Notify,
     reconciles: AtomicUsize,
@@ -285,7 +286,7 @@ impl Seen {
     fn changed(&self, pod: &Pod) {
         let annotations = pod.metadata.annotations.as_ref();
         let at = annotations.and_then(|all| all.get(CHANGED_AT)?.parse::<u64>().ok());
-        // Pods that another library's run changed have older times, and come before the start.
+        // Pods that the run of another library changed have older times, and come before the start.
         let Some(at) = at else { return };
         let mut latencies = self.latencies.lock();
         latencies.push(nanoseconds().saturating_sub(at));
@@ -296,7 +297,7 @@ impl Seen {
 }
 
 impl Seen {
-    /// The first reconciles are of pods that other runs have changed.
+    /// Counts a reconcile. The first reconciles are of pods that other runs have changed.
     fn reconciled(&self, pod: &Pod) {
         let (before, pods) = (self.reconciles.fetch_add(1, Ordering::Relaxed), self.pods);
         if before >= pods {
@@ -307,7 +308,7 @@ impl Seen {
     }
 }
 
-/// A cache that is synced.
+/// A synced cache.
 trait Synced {
     fn get(&self, namespace: &str, name: &str) -> Option<Arc<Pod>>;
 
@@ -438,7 +439,7 @@ async fn measure(library: &str) -> Outcome<()> {
     Ok(())
 }
 
-/// kube-runtime's controller, with its default debounce and backoff.
+/// Runs kube-runtime's controller, with its default debounce and backoff.
 async fn run_controller(pods: kube::Api<Pod>, seen: Arc<Seen>) {
     type Failure = std::convert::Infallible;
     let config = kube::runtime::controller::Config::default().concurrency(RECONCILES);
@@ -468,7 +469,7 @@ async fn report_controller(
     report_changes(seen).await
 }
 
-/// The bytes that are allocated.
+/// Returns the number of allocated bytes.
 fn allocated() -> Outcome<f64> {
     let failed = |error: tikv_jemalloc_ctl::Error| error.to_string();
     epoch::advance().map_err(failed)?;
@@ -482,7 +483,7 @@ fn report_sync(began: Instant, cpu: ProcessTime, before: f64) -> Outcome<()> {
     Ok(())
 }
 
-/// Asks for the changes, and reports what they cost.
+/// Asks for the changes, and reports their cost.
 async fn report_changes(seen: &Seen) -> Outcome<()> {
     see_changes(seen, WARM_UP).await;
     let cpu = ProcessTime::now();
@@ -502,7 +503,7 @@ async fn report_changes(seen: &Seen) -> Outcome<()> {
     Ok(())
 }
 
-/// Asks for changes, and waits until they were seen.
+/// Asks for `count` changes, and waits until they were seen.
 async fn see_changes(seen: &Seen, count: usize) {
     seen.wanted.store(count, Ordering::Relaxed);
     seen.latencies.lock().clear();

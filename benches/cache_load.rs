@@ -1,5 +1,5 @@
-//! Measures what one client, or many at once, can make the others wait for: `cargo bench --bench
-//! cache_load`.
+//! Measures how long one client, or many clients at once, can make the others wait:
+//! `cargo bench --bench cache_load`.
 //!
 //! CPU times are those of the thread that does the work. Pauses are measured on the clock, so other
 //! programs on the machine can only make them longer; the shortest of several rounds is printed.
@@ -31,7 +31,7 @@ fn main() {
     selectors_without_an_index();
 }
 
-/// Five thousand node agents resume after 7,500 events.
+/// Resumes five thousand node agents after 7,500 events.
 fn resume_after_a_cut() {
     let (mut writer, reader) = filled(NODES);
     let agents: Vec<_> = (0..NODES).map(|node| Arc::new(on_node(node))).collect();
@@ -55,7 +55,8 @@ fn resume_after_a_cut() {
     );
 }
 
-/// A watch-list with a selector that no index answers, and that selects one of 100,000 objects.
+/// Measures a watch-list with a selector that no index answers and that selects one of 100,000
+/// objects.
 fn search_for_rare_objects() {
     let (_writer, reader) = filled(PODS);
     let selector = Arc::new(labelled("shard in (shard-77777,none)"));
@@ -79,7 +80,7 @@ fn search_for_rare_objects() {
     );
 }
 
-/// A relist in which every object differs, beside 200 groups that are tested for each change.
+/// Measures a relist that changes every object, beside 200 groups that are tested for each change.
 fn relist_beside_readers() {
     let longest = (0..ROUNDS).map(|_| {
         let (mut writer, reader) = filled(PODS);
@@ -130,7 +131,7 @@ fn longest_read(reader: &Reader, is_over: &AtomicBool) -> (Duration, usize) {
     (longest, reads)
 }
 
-/// Clients that try to watch with 5,000 different selectors that no index answers.
+/// Measures clients that try to watch with 5,000 different selectors that no index answers.
 fn selectors_without_an_index() {
     let (mut writer, reader) = filled(NODES);
     let selectors = (0..5_000).map(|number| labelled(&format!("app!=app-{number}")));
@@ -207,7 +208,7 @@ fn poll(stream: &mut WatchStream) -> Poll<Option<WatchItem>> {
 /// Takes all changes until the stream waits, and returns their number.
 fn drain(stream: &mut WatchStream) -> usize {
     let mut changes = 0;
-    // A stream that searches the log yields now and then, so one pending poll is not the end.
+    // A stream that searches the log sometimes yields, so one pending poll is not the end.
     while stream.bookmark().is_none() {
         changes += usize::from(poll(stream).is_ready());
     }

@@ -43,7 +43,7 @@ impl FreshnessProbe for InstantProbe {
     }
 }
 
-/// The body of a verification list: a list of `count` objects with metadata only.
+/// Returns the body of a verification list: a list of `count` objects with metadata only.
 fn list(count: usize, version: ResourceVersion) -> Bytes {
     let item = |number| {
         format!(
@@ -100,13 +100,15 @@ fn prove(bencher: Bencher<'_, '_>, count: usize, barrier: ResourceVersion, metho
     });
 }
 
-/// The barrier returns the version that the cache has applied, as on a busy resource.
+/// Measures proofs with a barrier that returns the version that the cache has applied,
+/// as on a busy resource.
 #[divan::bench(args = [1_000, 5_000])]
 fn proof_by_barrier(bencher: Bencher<'_, '_>, count: usize) {
     prove(bencher, count, APPLIED, ProofMethod::Barrier);
 }
 
-/// The barrier is ahead of the cache, so a verification list is compared with the cache.
+/// Measures proofs with a barrier that is ahead of the cache, so that a verification list is
+/// compared.
 #[divan::bench(args = [1, 100, 5_000])]
 fn proof_by_verification_list(bencher: Bencher<'_, '_>, count: usize) {
     prove(bencher, count, CURRENT, ProofMethod::VerificationList);

@@ -19,7 +19,7 @@ fn main() {
     divan::main();
 }
 
-/// The JSON frame of a watch event for a pod of about 2 KiB at `version`.
+/// Returns the JSON frame of a watch event for a pod of about 2 KiB at `version`.
 fn frame(event_type: &str, name: usize, version: u64) -> Bytes {
     let padding = "x".repeat(1_600);
     format!(
@@ -38,7 +38,7 @@ fn decoder() -> Decoder {
     Decoder::new(WireFormat::Json, Arc::new(SelectableFields::default()))
 }
 
-/// A cache of `count` pods at version 1.
+/// Returns a cache of `count` pods at version 1.
 fn filled(count: usize) -> (Writer, Reader) {
     let (mut writer, reader) = cache::cache(cache::Config {
         indexed_labels: vec!["shard".into()],
@@ -167,8 +167,8 @@ fn list_everything(bencher: Bencher<'_, '_>, count: usize) {
         .bench_local(|| list_parts(&reader, &Selection::default()).len());
 }
 
-/// Makes the body of a LIST whose label selector matches one object in a hundred. The index answers
-/// the first selector, but not the second.
+/// Makes the body of a LIST with a label selector that matches one object in a hundred. The index
+/// answers the first selector, but not the second.
 #[divan::bench(args = ["shard=7", "shard in (7,1000)"])]
 fn list_selective(bencher: Bencher<'_, '_>, selector: &str) {
     let (_writer, reader) = filled(50_000);
@@ -179,8 +179,8 @@ fn list_selective(bencher: Bencher<'_, '_>, selector: &str) {
     bencher.bench_local(|| list_parts(&reader, &selection).len());
 }
 
-/// A pod of about 10 KiB, half of it metadata. The keys are in the order of a built-in kind, or
-/// sorted as in a custom resource.
+/// Returns a pod of about 10 KiB, half of it metadata. The keys are in the order of a built-in
+/// kind, or sorted as in a custom resource.
 fn large_pod(is_custom: bool) -> Object {
     let fields: Vec<_> = (0..150)
         .map(|field| format!("\"f:field-{field:04}\":{{\".\":{{}}}}"))

@@ -20,7 +20,7 @@ use kubefan_proxy::server;
 use kubefan_proxy::server::{Collection, RequestInfo};
 use support::pods;
 
-/// The size of a pod in protobuf. In a real cluster it is about two thirds of the JSON's size.
+/// The size of a pod in protobuf. In a real cluster it is about two thirds of the size in JSON.
 const PROTOBUF_BYTES: usize = 4_700;
 const PATH: &str = "/api/v1/pods";
 
@@ -91,7 +91,7 @@ impl Pods {
     }
 }
 
-/// An object with the length of the pod in protobuf. A LIST does not parse its bytes.
+/// Returns an object that is as long as the pod in protobuf. A LIST does not parse the bytes.
 fn protobuf(pod: Object) -> Object {
     let values = ObjectValues {
         uid: pod.uid().into(),
@@ -135,7 +135,7 @@ fn bench(bencher: Bencher<'_, '_>, view: View, format: WireFormat, indent: bool,
         .bench_local(|| list(&collection, representation, query));
 }
 
-/// Lists whole objects.
+/// Lists complete objects.
 #[divan::bench(args = ["json", "protobuf", "indented"])]
 fn identity(bencher: Bencher<'_, '_>, form: &str) {
     let format = match form {

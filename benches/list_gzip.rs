@@ -1,6 +1,6 @@
-//! Measures a LIST of 5,000 pods as gzip from the request to the last byte, over HTTP/1.1 on
-//! loopback without TLS, for 1 and for 50 concurrent clients; with and without a compressed list
-//! that is already cached.
+//! Measures a LIST of 5,000 pods as gzip from the request to the last byte, over HTTP/1.1
+//! on loopback without TLS, for 1 and for 50 concurrent clients, with and without a
+//! cached compressed list.
 
 use std::net::SocketAddr;
 use std::sync::LazyLock;
@@ -17,7 +17,7 @@ use tokio::runtime::Runtime;
 
 const PODS: usize = 5_000;
 
-/// A running kubefan in front of a simulated cluster whose objects do not change.
+/// A running kubefan in front of a simulated cluster with objects that do not change.
 struct KubefanServer {
     runtime: Runtime,
     address: SocketAddr,
@@ -78,7 +78,8 @@ fn lists(other: u64, clients: usize) -> usize {
     SERVER.runtime.block_on(all).into_iter().sum()
 }
 
-/// Each list has a new selector, so the gzip cache does not have it and kubefan compresses it.
+/// Measures lists with new selectors: the gzip cache does not have them, so kubefan compresses
+/// them.
 #[divan::bench(args = [1, 50], sample_count = 20, sample_size = 1)]
 fn rendered(bencher: Bencher<'_, '_>, clients: usize) {
     bencher
@@ -87,7 +88,7 @@ fn rendered(bencher: Bencher<'_, '_>, clients: usize) {
         .bench_local_values(|other| lists(other, clients));
 }
 
-/// All lists have the same selector, so kubefan sends the cached compressed list.
+/// Measures lists with one selector: kubefan sends the cached compressed list.
 #[divan::bench(args = [1, 50], sample_count = 20, sample_size = 1)]
 fn shared(bencher: Bencher<'_, '_>, clients: usize) {
     lists(1, 1);

@@ -1,5 +1,4 @@
-//! Measures how long lists delay other streams of the same thread: `cargo bench --bench
-//! list_pause`.
+//! Measures how long lists delay other streams of their thread: `cargo bench --bench list_pause`.
 //!
 //! One thread runs kubefan, a simulated cluster of 5,000 pods, and a task that is always ready. The
 //! CPU time that the thread uses between two polls of this task is how long a watch event would
@@ -85,7 +84,7 @@ async fn measure() {
     }
 }
 
-/// Runs concurrent clients, each of which sends several LISTs.
+/// Runs concurrent clients. Each client sends several LISTs.
 fn lists(address: SocketAddr, accept: &'static str, encoding: &'static str, is_same: bool) {
     let clients = (0..CLIENTS).map(|_| {
         thread::spawn(move || {

@@ -1,9 +1,9 @@
-//! Measures how long readers of the library wait after a relist of 100,000 changed pods, whose decoded
-//! objects an informer keeps: `cargo bench --bench lister_pause`. It fails if one waits for longer than
-//! [`LIMIT`].
+//! Measures how long readers of the library wait after a relist of 100,000 changed pods, if an
+//! informer stores decoded objects: `cargo bench --bench lister_pause`. The bench fails if a reader
+//! waits for longer than [`LIMIT`].
 //!
-//! The times of a handler are those of the thread that polls it, so other programs on the machine do not
-//! count. Those of a lister are real times, because it waits for a lock.
+//! The times of a handler are CPU times of the thread that polls it, so other programs on the
+//! machine do not count. The times of a lister are real times, because it waits for a lock.
 
 use std::pin::pin;
 use std::sync::Arc;
@@ -25,7 +25,7 @@ use tokio::time::Instant;
 static ALLOCATOR: tikv_jemallocator::Jemalloc = tikv_jemallocator::Jemalloc;
 
 const PODS: usize = 100_000;
-/// The longest wait that passes. It leaves room for a busy machine.
+/// The longest accepted wait. It leaves room for a busy machine.
 const LIMIT: Duration = Duration::from_millis(100);
 
 #[tokio::main(flavor = "current_thread")]
@@ -43,7 +43,8 @@ fn millis(time: Duration) -> f64 {
     time.as_secs_f64() * 1e3
 }
 
-/// A synced informer of pods, all of which were changed by a relist that it has not applied yet.
+/// Returns a synced informer of pods. A relist has changed all pods, and the informer has not
+/// applied it.
 async fn relisted() -> (SharedInformer<Pod>, Writer) {
     let (mut writer, reader) = cache::cache(cache::Config::default());
     relist(&mut writer, 0);
@@ -102,8 +103,8 @@ fn pod(index: usize, version: u64) -> Object {
     Object::new(key, ResourceVersion(version), &values, body)
 }
 
-/// The longest [`Lister::get`](kubefan::shared_informer::Lister::get) while another thread lists all
-/// pods, and how long that list takes.
+/// Returns the longest [`Lister::get`](kubefan::shared_informer::Lister::get) while another thread
+/// lists all pods, and how long that list takes.
 async fn get_beside_a_list() -> (Duration, Duration) {
     let (informer, _writer) = relisted().await;
     let (lister, listing) = (informer.lister(), informer.lister());
@@ -127,7 +128,7 @@ async fn get_beside_a_list() -> (Duration, Duration) {
     (longest, list.join().expect("the list ends"))
 }
 
-/// The longest poll of a handler that has seen all pods, until it has seen all changes.
+/// Returns the longest poll of a handler that has seen all pods, until it has seen all changes.
 async fn poll_of_a_handler() -> Duration {
     let (informer, mut writer) = relisted().await;
     let mut changes = informer.changes();

@@ -1,8 +1,8 @@
 //! Measures the memory of a cached object in relation to its bytes on the wire: `cargo bench
 //! --bench memory`.
 //!
-//! It counts the bytes that the allocator has handed out, including its rounding: those that the
-//! cache keeps, and the peak above them while the objects are read.
+//! It counts the bytes that the allocator has handed out, including its rounding: the bytes that
+//! the cache holds, and the peak above them while the objects are read.
 
 use std::time::Duration;
 use std::{slice, thread};
@@ -35,8 +35,8 @@ enum IngestMethod {
     Pages,
     /// As the initial events of a watch.
     WatchList,
-    /// As initial events; then each object is replaced by a change, and the event log has dropped
-    /// the objects before the change.
+    /// As initial events. Then a change replaces each object, and the event log drops the
+    /// states before the change.
     Replaced,
 }
 
@@ -53,14 +53,14 @@ fn main() {
             let pods = pods_on_wire(format, size);
             print(&pods, format, name);
         }
-        // The pods that have 2 KiB in JSON, in protobuf.
+        // In protobuf, the pods that have 2 KiB in JSON.
         if format == WireFormat::Protobuf {
             print(&pods::pods(COUNT, |_| 2 << 10), format, "2 KiB JSON");
         }
     }
 }
 
-/// Pods that have the given sizes as items of a list in `format`.
+/// Returns pods that have the given sizes as items of a list in `format`.
 fn pods_on_wire(format: WireFormat, size: impl Fn(usize) -> usize) -> Vec<Value> {
     let mut pods = pods::pods(COUNT, &size);
     if format == WireFormat::Protobuf {
@@ -90,7 +90,7 @@ fn print(pods: &[Value], format: WireFormat, name: &str) {
     }
 }
 
-/// The bytes that a cache of `pods` keeps, and the peak above them while the pods are read.
+/// Returns the bytes that a cache of `pods` holds, and the peak above them while the pods are read.
 fn measure_bytes(pods: &[Value], format: WireFormat, method: IngestMethod) -> (usize, usize) {
     let pages: Vec<_> = pods
         .chunks(PAGE)
@@ -180,7 +180,7 @@ fn each_event(
     }
 }
 
-/// The pod with a later version that has the same number of digits.
+/// Returns the pod with a later version, with an equal number of digits.
 fn newer(pod: &Value) -> Value {
     let mut pod = pod.clone();
     let version = &mut pod["metadata"]["resourceVersion"];
@@ -192,7 +192,7 @@ fn newer(pod: &Value) -> Value {
     pod
 }
 
-/// The bytes that this thread has allocated minus the bytes that it has freed.
+/// Returns the bytes that this thread has allocated minus the bytes that it has freed.
 fn allocated() -> usize {
     (counter(b"thread.allocated\0") - counter(b"thread.deallocated\0")) as usize
 }

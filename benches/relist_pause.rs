@@ -2,8 +2,8 @@
 //! `cargo bench --bench relist_pause`.
 //!
 //! CPU times are those of the thread that polls the relist, so other programs on the machine do not
-//! count. Memory that is freed on another thread does not count either. The longest poll is that of
-//! the best of several rounds.
+//! count. Memory that is freed on another thread does not count either. The longest poll is taken
+//! from the best of several rounds.
 
 use std::pin::pin;
 use std::sync::Arc;
@@ -71,7 +71,7 @@ fn main() {
     drop_an_old_snapshot();
 }
 
-/// How long the last reader of the objects before the relist needs to drop its snapshot.
+/// Measures how long the last reader of the objects before the relist needs to drop its snapshot.
 fn drop_an_old_snapshot() {
     let took = (0..ROUNDS).map(|_| {
         let mut relist = prepare(Change::Changed, 0);
@@ -131,7 +131,7 @@ fn prepare(change: Change, groups: usize) -> Prepared {
     }
 }
 
-/// A different number for each index, in another order.
+/// Returns a different number for each index, in another order.
 fn scattered(index: usize) -> u64 {
     (index * 7_919 % PODS) as u64
 }

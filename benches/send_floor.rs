@@ -1,6 +1,6 @@
 //! Measures the kernel's cost of HTTP/1.1 fan-out, which is a lower bound for every server: one
-//! `write` per connection and wake, over loopback. Compare it with figures of the same run: `cargo
-//! bench --bench send_floor`.
+//! `write` per connection and wake, over loopback. Compare it only with other figures of this run:
+//! `cargo bench --bench send_floor`.
 
 use std::io::{Read, Write};
 use std::net::{Ipv4Addr, TcpListener, TcpStream};
@@ -24,7 +24,7 @@ fn main() {
     }
 }
 
-/// The CPU time of one write of `length` bytes, in microseconds.
+/// Measures the CPU time of one write of `length` bytes, in microseconds.
 fn measure(length: usize) -> f64 {
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("a free port");
     let address = listener.local_addr().expect("an address");
@@ -63,7 +63,7 @@ fn measure(length: usize) -> f64 {
     took.as_secs_f64() * 1e6 / (ROUNDS * CONNECTIONS) as f64
 }
 
-/// The CPU time that this thread has used so far.
+/// Returns the CPU time that this thread has used so far.
 fn thread_cpu() -> Duration {
     let stat = fs::read_to_string("/proc/thread-self/schedstat").expect("the kernel's account");
     let running = stat.split(' ').next().and_then(|text| text.parse().ok());

@@ -1,5 +1,5 @@
-//! Measures a LIST of 5,000 pods of 6.8 KiB as a Table in the process: the first one, which prints
-//! the rows, and further ones, which find them printed. `cargo bench --bench table_list`.
+//! Measures a LIST of 5,000 pods of 6.8 KiB as a Table in the process: the first list, which prints
+//! the rows, and further lists, which find the printed rows. `cargo bench --bench table_list`.
 
 mod support;
 
@@ -141,7 +141,7 @@ fn include_of(name: &str) -> IncludeObject {
     IncludeObject::parse(Some(name)).expect("a known value")
 }
 
-/// Lists pods of which no row was printed before.
+/// Lists pods with no row that was printed before.
 #[divan::bench]
 fn first(bencher: Bencher<'_, '_>) {
     let (pods, include) = (Pods::filled(), IncludeObject::Metadata);
@@ -150,7 +150,7 @@ fn first(bencher: Bencher<'_, '_>) {
         .bench_local_values(|collection| list(&collection, include));
 }
 
-/// Lists pods whose rows were printed before.
+/// Lists pods with rows that were printed before.
 #[divan::bench(args = ["None", "Metadata", "Object"])]
 fn again(bencher: Bencher<'_, '_>, include: &str) {
     let include = include_of(include);

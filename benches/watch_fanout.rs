@@ -1,5 +1,5 @@
-//! Measures the cost of one change that many watches with the same selection receive: `cargo bench
-//! --bench watch_fanout`.
+//! Measures the cost of one change that many watches with one selection receive:
+//! `cargo bench --bench watch_fanout`.
 
 mod watchers;
 

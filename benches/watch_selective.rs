@@ -1,9 +1,9 @@
-//! Measures the cost of a change that concerns one of many watches: `cargo bench --bench
-//! watch_selective`.
+//! Measures the cost of a change that one of many watches receives:
+//! `cargo bench --bench watch_selective`.
 //!
 //! Each row contains the writer's part, all wakes, and the polls of the streams that were woken.
-//! The aim is that with 5,000 watches a change costs at most 1.5 times as much as with the one
-//! watch that it concerns.
+//! The aim is that with 5,000 watches a change costs at most 1.5 times as much as with only the
+//! watch that receives it.
 
 mod watchers;
 
@@ -55,27 +55,28 @@ fn one_change(bencher: Bencher<'_, '_>, count: usize, selection: impl Fn(usize) 
     });
 }
 
-/// A change without watches: the part of the store and the event log in the other figures.
+/// Measures a change without watches: the part of the store and the event log in the other figures.
 #[divan::bench(sample_count = 50, sample_size = 100)]
 fn no_watch(bencher: Bencher<'_, '_>) {
     let mut pods = Pods::new(PODS);
     bencher.bench_local(|| pods.change(0));
 }
 
-/// Watches with different values of `spec.nodeName`.
+/// Measures watches with different values of `spec.nodeName`.
 #[divan::bench(args = COUNTS, sample_count = 50, sample_size = 100)]
 fn distinct_field(bencher: Bencher<'_, '_>, count: usize) {
     one_change(bencher, count, on_node);
 }
 
-/// Watches with different values of one label.
+/// Measures watches with different values of one label.
 #[divan::bench(args = COUNTS, sample_count = 50, sample_size = 100)]
 fn distinct_label(bencher: Bencher<'_, '_>, count: usize) {
     let shard = |index| with_labels(&[("shard", format!("shard-{index}"))]);
     one_change(bencher, count, shard);
 }
 
-/// Watches with different values of one label, and a common value of another label before it.
+/// Measures watches with different values of one label, and a common value of another label before
+/// it.
 #[divan::bench(args = COUNTS, sample_count = 50, sample_size = 100)]
 fn distinct_second_label(bencher: Bencher<'_, '_>, count: usize) {
     let selection = |index| {

@@ -1,5 +1,5 @@
-//! Measures the operations of the work queue: `cargo bench --bench work_queue`. The times are of
-//! one thousand keys.
+//! Measures the operations of the work queue: `cargo bench --bench work_queue`. The times are
+//! for one thousand keys.
 
 use std::time::Duration;
 
@@ -107,7 +107,7 @@ fn fail_and_forget(bencher: Bencher<'_, '_>) {
         });
 }
 
-/// A worker of another task runs each key, which is added when the one before is done.
+/// Runs each key in a worker of another task. The next key is added when the previous one is done.
 #[divan::bench]
 fn one_worker_waits(bencher: Bencher<'_, '_>) {
     let runtime = runtime();

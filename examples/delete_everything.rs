@@ -32,7 +32,8 @@ pub(crate) async fn run() -> Result<Vec<String>, Box<dyn Error>> {
     let process = {
         let source = source.clone();
         move |deltas: &Deltas<Arc<Object>>, is_in_initial_list: bool| {
-            // All changes of one object since it was last processed. The newest one is enough here.
+            // All changes of one object since it was last processed. This program needs
+            // only the newest one.
             match deltas.newest() {
                 Delta::Deleted(object) | Delta::DeletedFinalStateUnknown(object) => {
                     report.send(object.key.name().to_owned())?;
@@ -47,7 +48,7 @@ pub(crate) async fn run() -> Result<Vec<String>, Box<dyn Error>> {
         }
     };
 
-    // A failed deletion is tried again, after a wait that grows.
+    // A failed deletion is tried again, after a wait that grows with each failure.
     let config = Config {
         retry_on_error: true,
         ..Config::default()
@@ -62,7 +63,7 @@ pub(crate) async fn run() -> Result<Vec<String>, Box<dyn Error>> {
         }
         Ok(deleted)
     };
-    // The script ends first, which stops the controller.
+    // The script ends before the controller does, and its end drops the controller.
     tokio::select! {
         end = controller.run(pending()) => Err(end.into()),
         deleted = script => deleted,

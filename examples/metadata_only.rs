@@ -1,8 +1,8 @@
-//! Counts the objects of a resource by namespace, of which only the metadata is fetched and kept.
+//! Counts the objects of a resource by namespace. It fetches and stores only the objects' metadata.
 //!
 //! `cargo run --example metadata_only -- [--kubeconfig FILE] RESOURCE`, such as `deployments`,
-//! `deploy` or `visitors.ex.io`. Without the flag, `KUBECONFIG` or `~/.kube/config` counts. SIGTERM
-//! or Ctrl-C ends it with exit code 0.
+//! `deploy` or `visitors.ex.io`. Without the flag, the program reads `KUBECONFIG` or
+//! `~/.kube/config`. SIGTERM or Ctrl-C ends it with exit code 0.
 
 use std::error::Error;
 use std::path::PathBuf;
@@ -48,12 +48,12 @@ async fn main() -> Result<(), Box<dyn Error>> {
             println!("{what} {namespace}/{name}, {namespace} has {count}");
         }
     });
-    // From here on signals end the program in order; before, they end it at once.
+    // From here on signals end the program in order. Before, they end it at once.
     shutdown.run(Signals::of_process()?).await;
     Ok(())
 }
 
-/// The value of the flag `--kubeconfig`, and the resource.
+/// Returns the value of the flag `--kubeconfig`, and the resource.
 fn arguments() -> Result<(Option<PathBuf>, String), Box<dyn Error>> {
     let arguments: Vec<_> = std::env::args().skip(1).collect();
     match arguments.as_slice() {

@@ -1,6 +1,7 @@
-//! Keeps a ConfigMap `kubefan-example` in each Namespace labelled `kubefan-example=true`. Its data
-//! are the namespace's labels, with `/` in keys replaced by `.`. Of several copies of the program,
-//! the holder of the Lease `default/kubefan-example` acts. SIGTERM or ctrl-c ends it.
+//! Creates and updates a ConfigMap `kubefan-example` in each Namespace with the label
+//! `kubefan-example=true`. The data of the ConfigMap are the namespace's labels, with `/` in keys
+//! replaced by `.`. If several copies of the program run, only the holder of the Lease
+//! `default/kubefan-example` acts. SIGTERM or Ctrl-C ends the program.
 
 use std::sync::Arc;
 
@@ -49,7 +50,7 @@ async fn main() -> Result<(), Failure> {
     let controller = Controller::new(NAME, &namespaces, shutdown.clone())
         .watches(&maps, None, to_namespace)
         .max_concurrent_reconciles(4);
-    // From here on signals stop the manager; before, they end the program at once.
+    // From here on signals stop the manager. Before, they end the program at once.
     let mut signals = Signals::of_process()?;
     let lease = KubeLease::new(client.to_kube(), "default", NAME);
     let ended = Manager::new(shutdown.clone())
@@ -61,11 +62,12 @@ async fn main() -> Result<(), Failure> {
     Ok(ended?)
 }
 
-/// Makes the ConfigMap of one namespace as the namespace's labels say.
+/// Brings the ConfigMap of one namespace into the state that the namespace's labels describe.
 async fn reconcile(state: Arc<State>, request: Request) -> Result<Action, Failure> {
     let found = state.maps.get(Some(&request.name), NAME)?;
     let namespace = state.namespaces.get(None, &request.name)?;
-    // All of a namespace that is being deleted will be deleted, and nothing can be created in it.
+    // Everything in a namespace that is being deleted will be deleted, and nothing can be created
+    // in it.
     let Some(namespace) = namespace.filter(|it| it.metadata.deletion_timestamp.is_none()) else {
         return Ok(Action::Done);
     };
@@ -79,7 +81,7 @@ async fn reconcile(state: Arc<State>, request: Request) -> Result<Action, Failur
     let api = Api::<ConfigMap>::namespaced(state.client.clone(), &request.name);
     let Some(data) = wanted else {
         return match api.delete(NAME, &DeleteParams::default()).await {
-            // The cache does not show yet that it was deleted.
+            // The cache does not show yet that the ConfigMap was deleted.
             Err(kube::Error::Api(status)) if status.code == 404 => Ok(Action::Done),
             deleted => deleted.map(|_| Action::Done).map_err(Into::into),
         };
@@ -91,7 +93,7 @@ async fn reconcile(state: Arc<State>, request: Request) -> Result<Action, Failur
         Some(_) => api.replace(NAME, &PostParams::default(), &map).await?,
         None => api.create(&PostParams::default(), &map).await?,
     };
-    // The next reconcile must read this write, or it would repeat it.
+    // The next reconcile must see this write in the cache, or it would write again.
     let version = ResourceVersion(written.resource_version().unwrap_or_default().parse()?);
     let deadline = tokio::time::Instant::now() + std::time::Duration::from_secs(10);
     state.maps.wait_for(version, deadline).await;

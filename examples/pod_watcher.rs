@@ -1,7 +1,7 @@
 //! Prints the pods of a cluster and their changes: handlers, an index and a lister on one informer.
 //!
-//! `cargo run --example pod_watcher -- --kubeconfig FILE`; without the flag, `KUBECONFIG` or
-//! `~/.kube/config` counts. SIGTERM or Ctrl-C ends it with exit code 0.
+//! `cargo run --example pod_watcher -- --kubeconfig FILE`; without the flag, the program reads
+//! `KUBECONFIG` or `~/.kube/config`. SIGTERM or Ctrl-C ends it with exit code 0.
 
 use std::error::Error;
 use std::path::PathBuf;
@@ -21,7 +21,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
         ..ClientConfig::default()
     });
     let config = informer::Config {
-        // Most programs do not read this part, which is a third of an object.
+        // The removed part is a third of an object, and most programs do not read it.
         hooks: informer::Hooks::default().with_transform(|_, object| {
             if let Some(metadata) = object["metadata"].as_object_mut() {
                 metadata.remove("managedFields");
@@ -50,12 +50,12 @@ async fn main() -> Result<(), Box<dyn Error>> {
     if registered.synced().await {
         println!("synced with {} pods", pods.lister().list().len());
     }
-    // From here on signals end the program in order; before, they end it at once.
+    // From here on signals end the program in order. Before, they end it at once.
     shutdown.run(Signals::of_process()?).await;
     Ok(())
 }
 
-/// The value of the flag `--kubeconfig`.
+/// Returns the value of the flag `--kubeconfig`.
 fn kubeconfig() -> Result<Option<PathBuf>, Box<dyn Error>> {
     let arguments: Vec<_> = std::env::args().skip(1).collect();
     match arguments.as_slice() {

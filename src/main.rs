@@ -1,4 +1,4 @@
-//! The `kubefan` program: it sets jemalloc as the allocator and runs the command line.
+//! The `kubefan` program: sets jemalloc as the allocator and runs the command line.
 
 // Tests may use `tokio::spawn`: the tasks of a test end with its runtime.
 #![cfg_attr(test, allow(clippy::disallowed_methods))]

@@ -9,7 +9,7 @@ use kubefan_tools::workload;
 use kubefan_tools::workload::{Operation, Workload};
 use serde_json::{Value, json};
 
-/// The fields of pods that field selectors may use.
+/// Returns the fields of pods that field selectors may use.
 pub(crate) fn fields() -> Arc<SelectableFields> {
     Arc::new(SelectableFields::for_resource(
         &Resource {
@@ -24,8 +24,8 @@ pub(crate) fn fields() -> Arc<SelectableFields> {
     ))
 }
 
-/// `count` pods of the synthetic workload. As an item of a JSON list, the pod at index `n` has
-/// `size(n)` bytes.
+/// Returns `count` pods of the synthetic workload. As an item of a JSON list, the pod at index `n`
+/// has `size(n)` bytes.
 pub(crate) fn pods(count: usize, size: impl Fn(usize) -> usize) -> Vec<Value> {
     let mut cluster = Workload::new(workload::Config {
         nodes: count.div_ceil(30),
@@ -106,7 +106,7 @@ fn text(pod: &Value) -> String {
     serde_json::to_string(pod).expect("plain data")
 }
 
-/// The body of a list of the pods.
+/// Returns the body of a list of the pods.
 pub(crate) fn list(pods: &[Value], format: WireFormat) -> Bytes {
     match format {
         WireFormat::Json => {
@@ -124,7 +124,7 @@ pub(crate) fn list(pods: &[Value], format: WireFormat) -> Bytes {
     }
 }
 
-/// One watch frame for each pod.
+/// Returns one watch frame for each pod.
 pub(crate) fn frames(pods: &[Value], format: WireFormat, event_type: &str) -> Vec<Bytes> {
     let frame = |pod: &Value| match format {
         WireFormat::Json => {
@@ -155,8 +155,8 @@ fn envelope(message: &[u8], kind: &str) -> Vec<u8> {
     parts.concat()
 }
 
-/// The pod as a protobuf message. Fields that kubefan reads have their real field numbers, and the
-/// others have arbitrary numbers.
+/// Returns the pod as a protobuf message. Fields that kubefan reads have their real field numbers,
+/// and the other fields have arbitrary numbers.
 fn message(pod: &Value) -> Vec<u8> {
     let metadata = &pod["metadata"];
     let mut meta = Vec::new();

@@ -9,7 +9,7 @@ use serde_json::Value;
 /// The average size of a pod in a real cluster, in bytes of JSON.
 const POD_BYTES: usize = 6_800;
 
-/// A single-threaded runtime, like those of kubefan's serving threads.
+/// Returns a current-thread runtime, like those of kubefan's serving threads.
 pub(crate) fn runtime() -> tokio::runtime::Runtime {
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
@@ -17,7 +17,7 @@ pub(crate) fn runtime() -> tokio::runtime::Runtime {
     runtime.expect("a runtime")
 }
 
-/// `count` pods in JSON of about 6.8 KiB each.
+/// Returns `count` pods in JSON of about 6.8 KiB each.
 pub(crate) fn pods(count: usize) -> Vec<String> {
     let mut workload = Workload::new(workload::Config {
         nodes: count.div_ceil(30),
@@ -35,8 +35,8 @@ pub(crate) fn pods(count: usize) -> Vec<String> {
         .collect()
 }
 
-/// The JSON of a pod with about `POD_BYTES` bytes: without some managed fields if it is too long,
-/// and padded if it is too short.
+/// Returns the JSON of a pod with about `POD_BYTES` bytes: without some managed fields if it is too
+/// long, and padded if it is too short.
 fn text(number: usize, mut pod: Value) -> String {
     pod["metadata"]["resourceVersion"] = (number + 1).to_string().into();
     pod["metadata"]["labels"]["shard"] = (number % 100).to_string().into();
@@ -58,7 +58,7 @@ fn text(number: usize, mut pod: Value) -> String {
     )
 }
 
-/// A text that compresses about as well as the rest of a pod.
+/// Returns a text that compresses about as well as the rest of a pod.
 fn note(number: usize, length: usize) -> String {
     let mut note = String::new();
     while note.len() < length {

@@ -19,7 +19,7 @@ pub(crate) struct Pods {
     body: Bytes,
 }
 
-/// Watch streams, and the indexes of those that were woken.
+/// Watch streams, and the indexes of the woken streams.
 pub(crate) struct Watchers {
     streams: Vec<(WatchStream, Waker)>,
     woken: Arc<Mutex<Vec<usize>>>,

@@ -1,4 +1,4 @@
-//! The command line: the subcommands, and the flags of those that have no configuration file.
+//! The command line: the subcommands, and the flags of subcommands without a configuration file.
 
 use std::ffi::OsString;
 use std::path::PathBuf;
@@ -190,7 +190,7 @@ impl Args {
         Ok(args)
     }
 
-    /// The command line, with the flags of `serve` in sections.
+    /// Returns the command line, with the flags of `serve` in sections.
     pub(crate) fn command_in_sections() -> clap::Command {
         Self::command()
             .mut_subcommand("serve", config::in_sections)
@@ -199,7 +199,7 @@ impl Args {
             })
     }
 
-    /// Warnings about environment variables that look like those of kubefan and are not.
+    /// Returns warnings about environment variables that look like those of kubefan, but are not.
     pub(crate) fn environment_warnings() -> Vec<String> {
         environment::warnings(&Self::command())
     }

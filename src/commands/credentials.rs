@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 /// Where a pod finds the token of its service account.
 const POD_TOKEN: &str = "/var/run/secrets/kubernetes.io/serviceaccount/token";
 
-/// What a context of a kubeconfig says about its user.
+/// The credentials and the namespace of a kubeconfig's context.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Credentials {
     /// The entry `user` of the kubeconfig. Paths in it are absolute.
@@ -25,8 +25,8 @@ struct File {
 }
 
 impl Credentials {
-    /// Reads the credentials of `context` from `kubeconfig`. The default files are those of kubectl,
-    /// or the service account if this is a pod; the default context is the current one.
+    /// Reads the credentials of `context` from `kubeconfig`. The default files are those of
+    /// kubectl, or the service account if this is a pod; the default context is the current one.
     ///
     /// # Errors
     /// If a file cannot be read, there is no such context or user, or kubefan cannot use the
@@ -40,7 +40,7 @@ impl Credentials {
         for path in paths {
             match fs::read_to_string(&path) {
                 Ok(text) => files.push(File::parse(&path, &text)?),
-                // As kubectl does: of several files some may be missing.
+                // As in kubectl, some of several files may be missing.
                 Err(error)
                     if kubeconfig.is_none() && error.kind() == std::io::ErrorKind::NotFound => {}
                 Err(error) => {
@@ -103,7 +103,7 @@ impl File {
     }
 }
 
-/// The files that `KUBECONFIG` names, or `~/.kube/config`.
+/// Returns the files that `KUBECONFIG` names, or `~/.kube/config`.
 fn default_paths() -> Vec<PathBuf> {
     match env::var_os("KUBECONFIG").filter(|paths| !paths.is_empty()) {
         Some(paths) => env::split_paths(&paths)
@@ -117,7 +117,7 @@ fn default_paths() -> Vec<PathBuf> {
     }
 }
 
-/// The first entry with this name in a list of the files, and the directory of its file.
+/// Returns the first entry with this name in a list of the files, and the directory of its file.
 fn find<'a>(files: &'a [File], list: &str, name: &str) -> Option<(&'a Path, &'a Value)> {
     files.iter().find_map(|file| {
         let entries = file.content[list].as_array()?;
@@ -149,7 +149,7 @@ fn check(user: &Value) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// False for an empty text, which counts as no value.
+/// Returns false for an empty text, which counts as no value.
 fn text_or_map(value: &Value) -> bool {
     value.as_str() != Some("")
 }
@@ -164,7 +164,7 @@ fn resolve_paths(user: &mut Value, directory: &Path) {
     if text(command).contains('/') {
         resolve(command, directory);
     }
-    // Looking for a missing key has added it.
+    // The lookup of a missing key has added the key.
     remove_nulls(user);
 }
 

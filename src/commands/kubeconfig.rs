@@ -91,7 +91,7 @@ pub(super) fn kubeconfig(args: &KubeconfigArgs) -> Result<(), Error> {
     Ok(())
 }
 
-/// Replaces the file at `path` by one that only its owner may read.
+/// Replaces the file at `path` by a file that only its owner may read.
 fn write_secret(path: &Path, text: &str) -> std::io::Result<()> {
     let directory = path
         .parent()
@@ -109,7 +109,7 @@ fn write_secret(path: &Path, text: &str) -> std::io::Result<()> {
     let written = file.write_all(text.as_bytes());
     let renamed = written.and_then(|()| std::fs::rename(&temporary, path));
     if renamed.is_err() {
-        // The first error matters more.
+        // The first error matters more than a failure to remove the file.
         let _ = std::fs::remove_file(&temporary);
     }
     renamed
@@ -121,9 +121,9 @@ fn render(args: &KubeconfigArgs) -> anyhow::Result<String> {
     let is_tls = server.starts_with("https://");
     let credentials = credentials(args, is_tls)?;
     let certificate_authority_data = certificate_authority(args)?;
-    // client-node refuses a plain HTTP server without `insecure-skip-tls-verify`. Over TLS it must
-    // not be set: it would switch off the check of kubefan's certificate, and kubectl rejects it
-    // together with a certificate authority.
+    // client-node refuses a plain HTTP server without `insecure-skip-tls-verify`. Over TLS the
+    // option must not be set: it would switch off the check of kubefan's certificate, and kubectl
+    // rejects the option together with a certificate authority.
     let insecure_skip_tls_verify = args.client == Some(KubeconfigClient::ClientNode) && !is_tls;
     let kubeconfig = Kubeconfig {
         api_version: "v1",
@@ -154,7 +154,7 @@ fn render(args: &KubeconfigArgs) -> anyhow::Result<String> {
     serde_saphyr::to_string(&kubeconfig).context("cannot print the kubeconfig")
 }
 
-/// The URL of kubefan.
+/// Returns the URL of kubefan.
 fn server(args: &KubeconfigArgs, is_tls: bool) -> anyhow::Result<String> {
     if let Some(server) = &args.server {
         let is_https = server.starts_with("https://");
@@ -180,7 +180,7 @@ fn server(args: &KubeconfigArgs, is_tls: bool) -> anyhow::Result<String> {
     Ok(format!("{scheme}://{address}"))
 }
 
-/// What clients show kubefan.
+/// Returns the credentials that clients send to kubefan.
 fn credentials(args: &KubeconfigArgs, is_tls: bool) -> anyhow::Result<Credentials> {
     match args.auth {
         Some(AuthMode::Caller | AuthMode::Delegated) if !is_tls => {
@@ -203,10 +203,10 @@ fn credentials(args: &KubeconfigArgs, is_tls: bool) -> anyhow::Result<Credential
     }
 }
 
-/// A user with a self-signed client certificate, for TLS without authentication. Without any
-/// credential kubectl would prompt for a user name. A token would not do, because kubefan would
-/// forward it as the caller's identity. kubefan does not request client certificates then, so the
-/// certificate is never sent and its key need not be secret.
+/// Creates a user with a self-signed client certificate, for TLS without authentication. Without
+/// any credentials, kubectl would prompt for a user name. A token is no alternative, because
+/// kubefan would forward it as the caller's identity. In this mode kubefan does not request client
+/// certificates, so the certificate is never sent and its key need not be secret.
 fn throwaway_user() -> anyhow::Result<Value> {
     let made = throwaway_client_certificate();
     let (certificate, key) = made.context("cannot make a client certificate")?;
@@ -216,7 +216,7 @@ fn throwaway_user() -> anyhow::Result<Value> {
     }))
 }
 
-/// The authority that clients must trust, if it is not one of the system's.
+/// Returns the authority that clients must trust, if it is not one of the system's.
 fn certificate_authority(args: &KubeconfigArgs) -> anyhow::Result<Option<Vec<u8>>> {
     if let Some(file) = &args.certificate_authority {
         let read = std::fs::read(file);

@@ -23,7 +23,8 @@ pub(crate) fn run() -> ExitCode {
         Ok(args) => args,
         Err(error) => {
             let is_usage_error = error.use_stderr();
-            // Printing fails only if the output is closed; there is no other place to report that.
+            // Printing fails only if the output is closed. Then there is no other place to
+            // report the failure.
             let _ = error.print();
             return if is_usage_error {
                 ExitCode::from(USAGE_EXIT_CODE)

@@ -7,8 +7,8 @@ use kubefan_proxy::app::{App, ConfigSource, ConfigWatch, Hangups};
 use kubefan_proxy::config::{GlobalArgs, ResolvedConfig, ServeArgs};
 use kubefan_proxy::process::{Error, block_on_few_threads, drain_result, print, unless_stopped};
 
-/// Serves until a signal arrives. The first signal starts the drain, a second one ends it at once. A
-/// signal before the API server has answered ends kubefan at once.
+/// Serves until a signal arrives. The first signal starts the drain, and a second signal ends the
+/// drain at once. A signal before the API server has answered ends kubefan at once.
 ///
 /// Prints the URLs of both listeners on standard output when the API server has answered.
 ///
@@ -30,7 +30,7 @@ pub(super) fn serve(global: &GlobalArgs, serve: &ServeArgs) -> Result<(), Error>
 
 async fn run(source: ConfigSource) -> Result<(), Error> {
     let mut signals = Signals::of_process().context("cannot listen for signals")?;
-    // Before the start, because without a handler SIGHUP ends kubefan.
+    // Registered before the start, because without a handler SIGHUP ends kubefan.
     let hangups = Hangups::of_process().context("cannot listen for signals")?;
     let start = async {
         let watch = ConfigWatch::begin(source, hangups).await;

@@ -6,19 +6,19 @@ use serde::Serialize;
 
 use super::args::OutputFormat;
 
-/// What is printed in place of the commit if the build did not record it.
+/// The text in place of the commit if the build did not record it.
 const UNKNOWN_COMMIT: &str = match cfg!(debug_assertions) {
     true => "unknown (debug builds do not record it)",
     false => "unknown",
 };
 
-/// The version of this binary, and how it was built. `build.rs` records what cargo knows.
+/// The version of this binary, and how it was built. `build.rs` records the data that cargo has.
 #[derive(Serialize)]
 #[serde(rename_all = "camelCase")]
 struct Version {
     version: &'static str,
-    /// The commit, if the variable `KUBEFAN_GIT_COMMIT` named it at the build, or if it was a release
-    /// build of a checkout.
+    /// The commit, if the variable `KUBEFAN_GIT_COMMIT` named it at the build, or if the binary is
+    /// a release build of a checkout.
     #[serde(skip_serializing_if = "Option::is_none")]
     git_commit: Option<&'static str>,
     rustc: &'static str,
@@ -30,7 +30,7 @@ struct Version {
 ///
 /// # Errors
 ///
-/// [`Error::Failed`] if it cannot be encoded.
+/// [`Error::Failed`] if the version cannot be encoded.
 pub(super) fn version(format: OutputFormat) -> Result<(), Error> {
     let version = Version::of_this_binary();
     let text = match format {

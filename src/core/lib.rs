@@ -1,7 +1,7 @@
 //! The client side of kubefan and its cache: what the informer library and the proxy share.
 //!
-//! Programs use the crate `kubefan`, which has the public rooms of this one. Rooms that only the proxy
-//! and the tools need may change in any version.
+//! Programs use the crate `kubefan`, which has the public rooms of this one. Rooms that only the
+//! proxy and the tools need may change in any version.
 //!
 //! Each room may use those above it:
 //!
@@ -14,7 +14,7 @@
 //! - [`cache`]: the objects and recent events of one resource in one wire format.
 //! - [`codec`]: converts bytes to these values and back, in JSON and protobuf.
 //! - [`upstream`]: the client of the API server: list and watch, discovery, forwarding.
-//! - [`informer`]: keeps caches equal to the API server, and proves that a cache is fresh enough.
+//! - [`informer`]: makes caches follow the API server, and proves that a cache is fresh enough.
 
 // Tests may use `tokio::spawn`: the tasks of a test end with its runtime.
 #![cfg_attr(test, allow(clippy::disallowed_methods))]

@@ -10,7 +10,7 @@ pub enum Mutation {
     /// A watch that starts at the lower end of a hole does not get the block. It should.
     BlockNotRepeated,
     /// The block comes after the changes and has the list's resource version. It should come first
-    /// and have the version at which the upstream watch was lost.
+    /// and have the version of the cache when the upstream watch was lost.
     BlockAtList,
     /// After a relist, a watch gets the DELETED event for an object that no longer matches at the
     /// version of the object's change. The event should be in the block.
@@ -19,14 +19,14 @@ pub enum Mutation {
     NewObjectOnly,
     /// A stream continues although a relist put a hole around the future version that it waits for.
     FutureStartUnchecked,
-    /// A relist that finds no difference opens no hole. It should: an object that was created and
-    /// deleted meanwhile is in neither state.
+    /// A relist that finds no difference opens no hole. It should open one: an object that was
+    /// created and deleted in between is in neither state.
     UnchangedListWithoutHole,
     /// When the log drops a hole's first event, the log still serves starts inside the hole.
     HoleEvictedAsEvents,
     /// The index does not find groups by the object before a change.
     OldObjectNotIndexed,
-    /// A stream may read a group's queue from a log position at which the queue lacks events.
+    /// A stream may read a group's queue from a log position that the queue does not reach back to.
     GroupStartIgnored,
     /// A stream does not read the tip again after it has registered its waker.
     TipNotReadAgain,
@@ -49,12 +49,13 @@ pub enum Mutation {
     /// The time of a list is the end of its answer, so that the list also proves requests that were
     /// made after it was sent. It should be a moment before the list was sent.
     ListDatedAtEnd,
-    /// A snapshot that is proven for a selection at a later version is kept for reads of all objects.
+    /// A snapshot that is proven only for a selection at a later version is pinned for
+    /// reads of all objects.
     PartPinnedAsWhole,
     /// A proof may compare resource versions of two different histories.
     AcrossHistories,
-    /// A list of the cache that was in flight when a proof began is proven by the proof's calls. The
-    /// proof should start again.
+    /// A list of the cache that was in flight when a proof began is proven by the proof's calls.
+    /// The proof should start again.
     ListInFlightProven,
     /// Stored objects stay slices of frames that the log has dropped.
     FramesKept,

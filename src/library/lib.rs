@@ -64,8 +64,8 @@
 //!
 //! # Rooms
 //!
-//! A top-level module is called a *room*. Those that the crate shares with the kubefan proxy come
-//! first; each is listed after the rooms that it uses:
+//! A top-level module is called a *room*. The rooms that the crate shares with the kubefan proxy
+//! come first. Each room is listed after the rooms that it uses:
 //!
 //! - [`shutdown`]: the phases in which the process ends, the count of running tasks, and signals.
 //! - [`telemetry`]: the log and the registry of metrics.
@@ -74,23 +74,24 @@
 //! - [`cache`]: the objects and recent events of one resource in one wire format. Its documentation
 //!   states the invariants.
 //! - [`upstream`]: the client of the API server: list and watch, discovery, forwarding.
-//! - [`informer`]: keeps caches equal to the API server, and proves that a cache is fresh enough.
-//! - [`scheme`]: the Rust types of kinds, to decode objects whose kind is known only at run time.
-//! - [`shared_informer`]: a cache's objects as a Rust type, for event handlers, listers and indexes.
+//! - [`informer`]: updates caches from the API server, and proves that a cache is fresh enough.
+//! - [`scheme`]: the Rust types of kinds, to decode objects with a kind that is found at run time.
+//! - [`shared_informer`]: a cache's objects as a Rust type, for event handlers, listers and
+//!   indexes.
 //! - [`work_queue`]: a queue of keys for controllers, with delays, backoff and priorities.
 //! - [`delta_fifo`]: a queue of the changes of objects, and the classic controller.
 //! - [`controller`]: calls a function for each object that changed, with retries.
-//! - [`leader_election`]: of several copies of a program, one at a time leads.
+//! - [`leader_election`]: among several copies of a program, one at a time leads.
 //! - [`manager`]: starts and stops the controllers of a program in order.
-//! - [`event_recorder`]: writes Events about objects, without a wait.
+//! - [`event_recorder`]: writes Events about objects, and never makes the caller wait.
 //! - [`fake_source`]: a programmable API server for tests, with one resource.
 //!
 //! The crate `kubefan-tools` has a simulated API server for tests, in the process.
 //!
 //! # Cargo
 //!
-//! The program selects the Kubernetes version of `k8s-openapi`. The versions of `kube` and
-//! `k8s-openapi` must be these, because their types are part of the interface:
+//! The program selects the Kubernetes version of `k8s-openapi`. The program must use these versions
+//! of `kube` and `k8s-openapi`, because their types are part of the interface:
 //!
 //! ```toml
 //! [dependencies]
@@ -102,13 +103,14 @@
 //!
 //! # Rights
 //!
-//! A program needs `list` and `watch` of the resources of its informers, and what it reads and writes
-//! itself. [`shared_informer::Factory`] has a ClusterRole, and says what further rights change.
+//! A program needs the rights to `list` and `watch` the resources of its informers, and the rights
+//! for its own reads and writes. [`shared_informer::Factory`] has a ClusterRole, and describes the
+//! effect of further rights.
 //!
 //! # Ends
 //!
-//! Until [`shutdown::Signals::of_process`] is called, SIGTERM and SIGINT end a program at once. After
-//! that they end it in order, or at once if the program does not react.
+//! Until [`shutdown::Signals::of_process`] is called, SIGTERM and SIGINT end a program at once.
+//! After that, the signals end the program in order, or at once if the program does not react.
 
 // Tests may use `tokio::spawn`: the tasks of a test end with its runtime.
 #![cfg_attr(test, allow(clippy::disallowed_methods))]

@@ -1,5 +1,5 @@
-//! What every subcommand needs from its process: a runtime, the log, standard output, and errors
-//! that become exit codes.
+//! What every subcommand needs from its process: a runtime, the log, standard output, and the
+//! conversion of errors to exit codes.
 
 use std::io::Write;
 use std::num::NonZeroUsize;
@@ -58,11 +58,12 @@ fn run_on(
     outcome
 }
 
-/// Runs `start` to its end, or until a signal arrives: then it is dropped, and the result is `None`.
+/// Runs `start` to its end, or until a signal arrives. After a signal, `start` is dropped, and the
+/// result is `None`.
 ///
 /// # Errors
 ///
-/// Those of `start`.
+/// The errors of `start`.
 pub async fn unless_stopped<T>(
     start: impl Future<Output = Result<T, Error>>,
     signals: &mut Signals,

@@ -17,10 +17,11 @@ use crate::support::programs::sim::Sim;
 
 const LIST: &str = "/api/v1/namespaces/default/configmaps?resourceVersion=0";
 const LIMIT: u64 = 16 << 20;
-/// What the allocator keeps, the state of the connections, and what buffers hold more before the next
-/// sweep.
+/// Memory that the allocator does not return, the state of the connections, and what buffers hold
+/// more before the next sweep.
 const SLACK: u64 = 24 << 20;
-/// The same with TLS, whose state takes 75 KiB, and with an open list on each connection.
+/// The slack with TLS, with 75 KiB of state per connection, and with an
+/// open list on each connection.
 const SLACK_OF_TLS: u64 = 40 << 20;
 const CONNECTIONS: usize = 200;
 /// A frame's type and flags (RFC 9113, 6).
@@ -37,7 +38,7 @@ fn frame(kind: u8, flags: u8, stream: u8, payload: &[u8]) -> Vec<u8> {
     [&[a, b, c, kind, flags, 0, 0, 0, stream][..], payload].concat()
 }
 
-/// The opening of an HTTP/2 connection whose client takes any number of bytes.
+/// Returns the opening of an HTTP/2 connection of a client that takes any number of bytes.
 fn opening() -> Vec<u8> {
     // The initial window of streams, and the increment of the connection's.
     let window = [0, 4, 0x7f, 0xff, 0xff, 0xff];
@@ -50,7 +51,7 @@ fn opening() -> Vec<u8> {
     .concat()
 }
 
-/// The head of a GET over HTTP/2 with TLS.
+/// Returns the head of a GET over HTTP/2 with TLS.
 fn head_of_get(path: &str) -> Vec<u8> {
     let length = u8::try_from(path.len()).expect("a short path");
     assert!(length < 0x7f, "one byte has the length");
@@ -66,7 +67,7 @@ async fn connect(kubefan: &Kubefan, connector: &Connector) -> Box<dyn Io> {
     dialled.expect("a connection")
 }
 
-/// The bytes of a kind in the ledger.
+/// Returns the bytes of a kind in the ledger.
 async fn held(kubefan: &Kubefan, kind: &str) -> u64 {
     let name = format!("kubefan_reader_memory_bytes{{kind=\"{kind}\"}}");
     metric(kubefan, &name).await.expect("a metric") as u64
@@ -77,9 +78,9 @@ async fn closed(kubefan: &Kubefan) -> u64 {
     metric(kubefan, name).await.unwrap_or(0.0) as u64
 }
 
-/// Opens connections, which send `sent` and then nothing, and read nothing. Whenever their buffers
-/// hold more than half of the limit, it waits until kubefan has closed some. Another client is served all the
-/// time.
+/// Opens connections, which send `sent` and then nothing, and read nothing. Whenever the buffers of
+/// these connections hold more than half of the limit, waits until kubefan has closed some of them.
+/// Checks that another client is served all the time.
 async fn attack(kubefan: &Kubefan, connector: &Connector, kind: &str, sent: &[u8], slack: u64) {
     const BATCH: usize = 25;
     let honest = Client::new(kubefan.url(), connector.clone());
@@ -173,7 +174,8 @@ async fn tls_clients_that_read_nothing_are_closed_when_memory_is_short() {
     attack(&kubefan, &tls, "output", &sent, SLACK_OF_TLS).await;
 }
 
-/// The client takes at most 640 KiB/s of ten megabytes, so most of the time some wait in kubefan.
+/// The client takes at most 640 KiB/s of ten megabytes, so some of these bytes
+/// wait in kubefan most of the time.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_slow_tls_client_gets_everything_while_memory_is_not_short() {
     const OBJECTS: usize = 100;

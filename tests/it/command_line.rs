@@ -9,7 +9,7 @@ use crate::support::programs::kubefan::{run, run_with_environment};
 
 const SHELLS: [&str; 5] = ["bash", "elvish", "fish", "powershell", "zsh"];
 
-/// The output of a command that succeeds.
+/// Returns the output of a command that succeeds.
 fn printed(arguments: &[&str]) -> String {
     let ended = run(arguments);
     assert_eq!(ended.code, Some(0), "{ended:?}");

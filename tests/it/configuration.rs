@@ -96,7 +96,7 @@ async fn resources_named_in_the_file_are_cached_from_the_start() {
     assert!(log.starts_with('{'), "{log}");
 }
 
-/// kubectl sees the same through a kubefan with each sample as directly.
+/// Checks that kubectl sees equal services through a kubefan with each sample and directly.
 #[tokio::test(flavor = "multi_thread")]
 #[cfg_attr(not(apiserver), ignore = "needs kube-apiserver: see CONTRIBUTING.md")]
 async fn the_samples_serve() {
@@ -150,7 +150,7 @@ async fn the_samples_serve() {
     }
 }
 
-/// The names of the services in a namespace, as kubectl prints them.
+/// Returns the names of the services in a namespace, as kubectl prints them.
 async fn services(server: &ApiServer, kubeconfig: &Path, namespace: &str) -> String {
     let kubectl = Kubectl::new(server.assets(), kubeconfig, namespace);
     let arguments = ["get", "services", "-o", "name"].map(str::to_owned);

@@ -55,12 +55,12 @@ async fn start(directory: &Path) -> (Process, String) {
     (process, url)
 }
 
-/// What the demonstration has printed.
+/// Returns the text that the demonstration has printed.
 fn printed(directory: &Path) -> String {
     fs::read_to_string(directory.join("stdout")).unwrap_or_default()
 }
 
-/// The rest of the printed line that begins with `start`.
+/// Returns the rest of the printed line that begins with `start`.
 fn after(directory: &Path, start: &str) -> String {
     let stdout = printed(directory);
     let rest = stdout.lines().find_map(|line| line.strip_prefix(start));
@@ -68,8 +68,8 @@ fn after(directory: &Path, start: &str) -> String {
         .to_owned()
 }
 
-/// The numbers in a printed line about the clients and the API server, in their order: watches and
-/// events of the clients, watches and events of the API server, and the ratio.
+/// Returns the numbers in a printed line about the clients and the API server, in their order:
+/// watches and events of the clients, watches and events of the API server, and the ratio.
 fn numbers(line: &str) -> Vec<f64> {
     let words =
         line.split(|character: char| !(character.is_ascii_digit() || ",.".contains(character)));
@@ -158,8 +158,8 @@ async fn the_demo_cluster_changes_and_shuts_down_cleanly() {
     let _: Value = serde_json::from_str(&kubeconfig).expect("JSON is YAML");
 }
 
-/// The watches of the simulated clients show the cluster again after the API server was cut off, and
-/// none of them ends.
+/// The watches of the simulated clients show the cluster again after the API server was
+/// cut off, and none of them ends.
 #[tokio::test(flavor = "multi_thread")]
 async fn the_clients_get_more_than_the_api_server_serves_and_notice_no_outage() {
     let directory = tempfile::tempdir().expect("a temporary directory");

@@ -9,7 +9,7 @@ const OF_CLIENTS: [&str; 3] = ["ipnet", "rustix", "socket2"];
 /// Servers that no feature names.
 const SERVERS: [&str; 5] = ["actix-web", "axum", "tiny_http", "tonic", "warp"];
 
-/// The names of the dependencies of the crate in `folder`.
+/// Returns the names of the dependencies of the crate in `folder`.
 fn dependencies(folder: &str) -> BTreeSet<String> {
     let manifest = document(&format!("{folder}/Cargo.toml"));
     let (_, rest) = manifest
@@ -22,7 +22,7 @@ fn dependencies(folder: &str) -> BTreeSet<String> {
     names.map(str::to_owned).collect()
 }
 
-/// The crates that only the proxy, the tools and the program name.
+/// Returns the crates that only the proxy, the tools and the program name.
 fn of_the_program() -> BTreeSet<String> {
     let names = ["src/proxy", "src/tools", "."]
         .into_iter()

@@ -1,4 +1,5 @@
-//! Checks the Markdown documents: links, the book, source paths, invariants, the rooms table, lengths.
+//! Checks the Markdown documents: links, the book, source paths,
+//! invariants, the rooms table, lengths.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -48,7 +49,8 @@ const DOCUMENTS: &[&str] = &[
     "tests/node/README.md",
     "tests/upstream/README.md",
 ];
-/// Where a page of the book links to a file outside of `docs`: a relative link would leave the book.
+/// Where a page of the book links to a file outside of `docs`: a
+/// relative link would leave the book.
 const AT_GITHUB: &str = "https://github.com/kubefan/kubefan/blob/main/";
 /// A word in backticks that starts with one of these is a path from the repository's root.
 const SOURCE_FOLDERS: [&str; 7] = [
@@ -145,7 +147,7 @@ fn the_page_of_the_reasons_says_what_the_source_says() {
     }
 }
 
-/// The book has every page of `docs`. The first line of a page says for which reader it is.
+/// The book has every page of `docs`. The first line of a page names its readers.
 #[test]
 fn the_book_has_every_page() {
     let summary = links_in(&document("docs/SUMMARY.md"));
@@ -270,18 +272,18 @@ fn the_rooms_table_has_the_rooms_of_each_crate() {
     assert_eq!(rows, expected, "ARCHITECTURE.md (left) and CRATES differ");
 }
 
-/// True for a page of the book.
+/// Returns true for a page of the book.
 fn is_page(name: &str) -> bool {
     name.starts_with("docs/") && name != "docs/SUMMARY.md"
 }
 
-/// True if a file that exists is below a folder.
+/// Returns true if a file that exists is below a folder.
 fn is_inside(file: &Path, folder: &Path) -> bool {
     let [file, folder] = [file, folder].map(|path| path.canonicalize().expect("an existing path"));
     file.starts_with(folder)
 }
 
-/// All Markdown files below a folder, sorted, without build outputs and git's own files.
+/// Finds all Markdown files below a folder, sorted, without build outputs and git's own files.
 pub(crate) fn markdown_files(folder: &Path) -> Vec<PathBuf> {
     let mut files: Vec<_> = fs::read_dir(folder)
         .unwrap_or_else(|error| panic!("{}: {error}", folder.display()))
@@ -297,7 +299,8 @@ pub(crate) fn markdown_files(folder: &Path) -> Vec<PathBuf> {
     files
 }
 
-/// The numbers of the lines outside tables and fenced blocks that are longer than `MAX_LINE`.
+/// Returns the numbers of the lines outside tables and fenced blocks
+/// that are longer than `MAX_LINE`.
 fn long_lines(markdown: &str) -> Vec<usize> {
     let mut in_block = false;
     let mut long = Vec::new();
@@ -311,7 +314,8 @@ fn long_lines(markdown: &str) -> Vec<usize> {
     long
 }
 
-/// True if a word looks like `i1_log_tip_is_store_version`, the name of an invariant's test.
+/// Returns true if a word looks like `i1_log_tip_is_store_version`,
+/// the name of an invariant's test.
 fn is_invariant(word: &str) -> bool {
     let Some((number, _)) = word.strip_prefix('i').and_then(|rest| rest.split_once('_')) else {
         return false;
@@ -319,7 +323,7 @@ fn is_invariant(word: &str) -> bool {
     !number.is_empty() && number.chars().all(|c| c.is_ascii_digit())
 }
 
-/// The targets of all links `[text](target)`.
+/// Finds the targets of all links `[text](target)`.
 fn links_in(markdown: &str) -> Vec<String> {
     markdown
         .split("](")
@@ -329,7 +333,7 @@ fn links_in(markdown: &str) -> Vec<String> {
         .collect()
 }
 
-/// The texts between single backticks, outside fenced blocks.
+/// Finds the texts between backticks, outside fenced blocks.
 fn code_words(markdown: &str) -> Vec<String> {
     let mut in_block = false;
     let mut words = Vec::new();
@@ -343,7 +347,7 @@ fn code_words(markdown: &str) -> Vec<String> {
     words
 }
 
-/// The anchors of the headings, as GitHub generates them.
+/// Returns the anchors of the headings, as GitHub generates them.
 fn anchors_in(markdown: &str) -> BTreeSet<String> {
     let anchor = |heading: &str| -> String {
         heading

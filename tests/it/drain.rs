@@ -27,12 +27,12 @@ async fn create(direct: &Client, path: &str, name: &str) -> u64 {
         .expect("a version")
 }
 
-/// A LIST that is answered when the cache has `version`.
+/// Returns the path of a LIST that is answered when the cache has `version`.
 fn list_at(version: u64) -> String {
     format!("{MAPS}?resourceVersion={version}&resourceVersionMatch=NotOlderThan")
 }
 
-/// The version of the bookmark that is the last event of a watch.
+/// Returns the version of the bookmark that ends a watch.
 async fn last_bookmark(mut watch: WatchReader) -> u64 {
     let mut last = None;
     while let Some(event) = watch.next().await.expect("a clean end") {

@@ -15,7 +15,7 @@ use crate::repository::{document, read, root};
 #[path = "../../fuzz/src/properties/mod.rs"]
 mod properties;
 
-/// A fuzz target: its name, its property, and the words from which its inputs are generated.
+/// A fuzz target: its name, its property, and the words for generating its inputs.
 type Target = (&'static str, fn(&[u8]), &'static [&'static str]);
 
 const TARGETS: [Target; 11] = [
@@ -337,8 +337,8 @@ fn damage_one(bytes: &mut Vec<u8>, from: Index, to: Index, word: &str, byte: u8)
     }
 }
 
-/// The seeds of a target that are checked in, by name. Inputs that a fuzzer has added to the folder
-/// are left out; their names are hashes of 40 characters.
+/// Returns the seeds of a target that are checked in, by name. Inputs that a fuzzer has added to
+/// the folder are left out; their names are hashes of 40 characters.
 fn seeds(target: &str) -> BTreeMap<String, Vec<u8>> {
     let folder = root().join("fuzz/corpus").join(target);
     let entries = fs::read_dir(folder).expect("a folder of seeds");

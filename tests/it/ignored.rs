@@ -1,7 +1,7 @@
 //! Checks that the tests that need other programs are ignored in a build without these programs.
 //!
-//! Such a test has an attribute that depends on `apiserver` or `deploy_tools`, which build.rs sets. The
-//! check searches the sources as text.
+//! Such a test has an attribute that depends on `apiserver` or `deploy_tools`, which build.rs sets.
+//! The check searches the sources as text.
 
 use crate::repository::{read, root, rust_files};
 
@@ -65,7 +65,8 @@ const NEED_NOTHING: &[(&str, &[&str])] = &[
     ("sim_alike/wording.rs", &["only_names_are_normalised"]),
 ];
 
-/// What a test calls that starts the programs, and the cfg on which its attribute must depend.
+/// Calls of tests that start the programs, and the cfg that the attribute
+/// of such a test must depend on.
 const CALLS: &[(&str, &str)] = &[
     ("shared()", "apiserver"),
     ("private()", "apiserver"),
@@ -121,7 +122,7 @@ fn tests_that_need_other_programs_are_ignored_without_them() {
     assert!(unseen.is_empty(), "there is no {unseen:?}");
 }
 
-/// What is wrong in one file; `name` is its path below `tests/it`.
+/// Finds what is wrong in one file; `name` is its path below `tests/it`.
 fn faults_in(name: &str, text: &str) -> Vec<String> {
     let tests = tests_in(text);
     let below = name.strip_prefix("upstream/");

@@ -24,7 +24,7 @@ fn misunderstand(seen: &SeenRequest) -> RequestAction {
     }
 }
 
-/// The names in the list at `path`, and whether a cache answered.
+/// Returns the names in the list at `path`, and whether a cache answered.
 async fn names(client: &Client, path: &str) -> (Vec<String>, bool) {
     let answer = client.get(path).await.ok();
     let list = answer.json();
@@ -34,7 +34,7 @@ async fn names(client: &Client, path: &str) -> (Vec<String>, bool) {
     (items.filter_map(name).collect(), is_cached)
 }
 
-/// The sum of a metric over all its labels that contain `label`.
+/// Returns the sum of a metric over all its labels that contain `label`.
 async fn metric(kubefan: &Kubefan, name: &str, label: &str) -> f64 {
     let metrics = kubefan.metrics().await;
     let lines = metrics.lines().filter(|line| line.contains(label));
@@ -77,7 +77,7 @@ async fn reads_of_a_selection_with_a_lasting_difference_are_forwarded_and_no_oth
     // The first list is counted too.
     let relists = metric(&kubefan, "kubefan_relists_total", "configmaps").await;
     assert_eq!(relists, 2.0);
-    // The old state, and a state of which the cache has the version, are forwarded too.
+    // The old state, and a state with a version that the cache has, are forwarded too.
     for version in ["", "&resourceVersion=0", "&resourceVersion=1"] {
         let path = format!("{wrong}{version}");
         assert_eq!(names(&client, &path).await, (db(), false), "{path}");

@@ -7,7 +7,7 @@ use std::collections::BTreeSet;
 
 use crate::repository::{read, root, rust_files};
 
-/// Each crate and its rooms. A room may name only those before it.
+/// Each crate and its rooms. A room may name only the rooms before it.
 pub(crate) const CRATES: &[(&str, &[&str])] = &[
     (
         "core",
@@ -120,7 +120,7 @@ fn the_table_has_the_modules_of_each_crate() {
     }
 }
 
-/// The violations in one file; `name` is its path below src.
+/// Returns the violations in one file; `name` is its path below src.
 fn violations_in(name: &str, text: &str) -> Vec<String> {
     let text = text.split("#[cfg(test)]\nmod tests {").next().unwrap();
     let mut violations = Vec::new();

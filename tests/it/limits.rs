@@ -23,7 +23,7 @@ use crate::support::proxies::scripted_proxy::{RequestAction, ScriptedProxy, Seen
 
 const MAPS: &str = "/api/v1/namespaces/default/configmaps";
 
-/// An HTTP/2 connection, of which each stream takes at most `window` bytes that are not read.
+/// Opens an HTTP/2 connection. Each of its streams takes at most `window` bytes that are not read.
 async fn http2(kubefan: &Kubefan, window: u32) -> SendRequest<Empty<Bytes>> {
     let address = kubefan.url().trim_start_matches("http://");
     let stream = TcpStream::connect(address).await.expect("a connection");
@@ -68,7 +68,7 @@ async fn try_get_encoded(
     connection.send_request(request).await
 }
 
-/// The value of a metric without labels.
+/// Returns the value of a metric without labels.
 pub(crate) async fn metric(kubefan: &Kubefan, name: &str) -> Option<f64> {
     let metrics = kubefan.metrics().await;
     let mut lines = metrics.lines();
@@ -78,7 +78,7 @@ pub(crate) async fn metric(kubefan: &Kubefan, name: &str) -> Option<f64> {
 #[tokio::test(flavor = "multi_thread")]
 async fn reads_over_the_limit_get_429_until_another_answer_was_read() {
     let sim = Sim::start(&[]).await;
-    // Several chunks, so that a client that does not read keeps the body waiting.
+    // Several chunks, so that the body waits for a client that does not read.
     for name in ["a", "b", "c"] {
         let object = json!({"metadata": {"name": name}, "data": {"text": "x".repeat(100_000)}});
         sim.client().create(MAPS, &object).await.ok();
@@ -201,7 +201,8 @@ async fn a_watch_with_one_selector_too_many_that_no_index_answers_gets_429() {
         format!("/api/v1/{place}?resourceVersion=0&watch=1&labelSelector={selector}")
     };
     let mut open = Vec::new();
-    // The last ones share a selector, are found by the namespace or a label, or have no selector.
+    // The last four watches share a selector, are found by the namespace or
+    // a label, or have no selector.
     for (place, selector) in [
         ("configmaps", "!a"),
         ("configmaps", "!b"),
@@ -228,7 +229,8 @@ async fn a_watch_with_one_selector_too_many_that_no_index_answers_gets_429() {
     drop((open, connection));
 }
 
-/// All watches of a namespace that have no other condition for the index are tested for its changes.
+/// Every change of a namespace is tested against all watches of the namespace that have no other
+/// condition for the index.
 #[tokio::test(flavor = "multi_thread")]
 async fn watches_of_one_namespace_that_no_other_condition_finds_are_limited() {
     const PER_ENTRY: usize = 256;
@@ -251,8 +253,8 @@ async fn watches_of_one_namespace_that_no_other_condition_finds_are_limited() {
     let (accepted, refused) = statuses.split_at(PER_ENTRY + 2);
     assert!(accepted.iter().all(|status| *status == 200), "{accepted:?}");
     assert_eq!(refused, [429, 429]);
-    // A watch with a selector that is open already, one with an index, one of the whole namespace and
-    // one elsewhere are not concerned.
+    // The limit does not apply to a watch with a selector that is open already, a watch with an
+    // index, a watch of the namespace without a selector, and a watch in another namespace.
     let others = [
         ("default", "!x7"),
         ("default", "app=web"),
@@ -276,7 +278,7 @@ type Form<'a> = (&'a str, &'a dyn Fn(usize) -> String);
 async fn long_selectors_are_charged_and_freed() {
     const BYTES: usize = 60_000;
     const WATCHES: usize = 250;
-    /// What the allocator keeps, and the buffers of the connection.
+    /// The free memory of the allocator, and the buffers of the connection.
     const SLACK: u64 = 32 << 20;
     let sim = Sim::start(&[]).await;
     create_maps(&sim, 1).await;
@@ -323,7 +325,7 @@ async fn long_selectors_are_charged_and_freed() {
         );
         drop((open, connection));
         ledger_is_empty(&kubefan).await;
-        // Groups without watches are kept for a while, but not such long selectors.
+        // Groups without watches are remembered for a while, but not such long selectors.
         eventually(
             "the memory",
             Duration::from_secs(60),
@@ -401,8 +403,8 @@ async fn lists_that_no_client_reads_take_little_memory() {
     let grown = resident(&kubefan).saturating_sub(before);
     println!("{} lists: {} KiB", CONNECTIONS * STREAMS, grown >> 10);
     assert!(grown <= 100_000_000, "{grown} bytes");
-    // The ledger has not less than what the process really uses. Memory that the allocator keeps
-    // after requests is in the growth too.
+    // The ledger has not less than what the process really uses. The growth includes memory that
+    // the allocator does not return after requests.
     let charged = held(&kubefan).await;
     assert!(charged * 1.25 >= grown as f64, "{charged} of {grown} bytes");
 
@@ -475,13 +477,13 @@ async fn the_memory_of_an_idle_cache_is_returned() {
 
 type Unread = (SendRequest<Empty<Bytes>>, Vec<Response<Incoming>>);
 
-/// Requests `path` on many streams of many connections, each of which takes `window` bytes that are
+/// Requests `path` on many streams of many connections. Each stream takes `window` bytes that are
 /// not read. All must get 200.
 async fn open(kubefan: &Kubefan, path: &str, number: (usize, usize), window: u32) -> Vec<Unread> {
     open_encoded(kubefan, path, number, window, "identity").await
 }
 
-/// The same, with the header `Accept-Encoding`.
+/// Opens streams like [`open`], with the header `Accept-Encoding`.
 async fn open_encoded(
     kubefan: &Kubefan,
     path: &str,
@@ -527,7 +529,8 @@ async fn watches_whose_initial_events_no_client_reads_take_little_memory() {
             charged as u64 >> 10
         );
         assert!(grown <= 100_000_000, "{grown} bytes");
-        // As above; some of the growth is what the allocator keeps after the requests.
+        // As above; some of the growth is memory that the allocator does
+        // not return after the requests.
         assert!(charged * 1.5 >= grown as f64, "{charged} of {grown} bytes");
         drop(watches);
         ledger_is_empty(&kubefan).await;
@@ -565,7 +568,8 @@ async fn large_initial_events_that_no_client_reads_take_no_memory() {
     }
 }
 
-/// The simulator's version, raised to one whose API server compresses watch-lists.
+/// Returns the simulator's version, raised to a version of an API
+/// server that compresses watch-lists.
 fn with_newer_version(seen: &SeenRequest) -> RequestAction {
     if seen.path != "/version" {
         return RequestAction::Forward;
@@ -615,7 +619,8 @@ async fn compressed_watches_whose_initial_events_no_client_reads_take_little_mem
             charged as u64 >> 10
         );
         assert!(grown <= 100_000_000, "{grown} bytes");
-        // As above; some of the growth is what the allocator keeps after the requests.
+        // As above; some of the growth is memory that the allocator does
+        // not return after the requests.
         assert!(charged * 1.5 >= grown as f64, "{charged} of {grown} bytes");
         drop(watches);
         ledger_is_empty(&kubefan).await;
@@ -634,7 +639,7 @@ async fn compressed_watches_whose_initial_events_no_client_reads_take_little_mem
     );
 }
 
-/// Each watch of the unread ones holds another large event, which no cache holds any more.
+/// Each unread watch holds another large event, which no cache holds any more.
 #[tokio::test(flavor = "multi_thread")]
 async fn watches_that_hold_old_events_are_closed_when_the_memory_is_used_up() {
     const EVENTS: usize = 400;

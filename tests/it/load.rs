@@ -97,7 +97,7 @@ impl LoadResult {
     }
 }
 
-/// The names of the namespaces in the simulator that load tests created and did not delete.
+/// Returns the names of the namespaces in the simulator that load tests created and did not delete.
 pub(crate) async fn leftover_namespaces(sim: &Sim) -> Vec<String> {
     let list = sim.client().get("/api/v1/namespaces").await.ok().json();
     let items = list["items"].as_array().cloned().unwrap_or_default();
@@ -307,7 +307,7 @@ async fn the_readmes_command_runs() {
 fn impossible_load_tests_are_refused_with_the_reason() {
     let directory = tempfile::tempdir().expect("a temporary directory");
     let config = directory.path().join("config");
-    // An address of a network that is reserved for documentation, where no server answers.
+    // An address of a network that is reserved for documentation: no server answers there.
     kubeconfig::write(&config, "https://192.0.2.1:6443", None, &User::Anonymous);
     let config = config.display().to_string();
     for (flags, code, part) in [

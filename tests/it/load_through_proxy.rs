@@ -1,5 +1,5 @@
 //! Runs `kubefan load` against the simulator through a proxy: each flag changes its requests as
-//! documented, and it reports the faults that the proxy injects.
+//! documented, and the load test reports the faults that the proxy injects.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -306,7 +306,7 @@ async fn a_server_that_answers_no_write_is_given_up() {
     }
 }
 
-/// A change of frames that ends the watch after its first MODIFIED event.
+/// Returns a change of frames that ends the watch after its first MODIFIED event.
 fn ends_early() -> Change {
     let mut is_over = false;
     Box::new(move |frame| {
@@ -342,12 +342,12 @@ async fn a_watch_that_is_refused_as_expired_begins_anew() {
     assert_eq!(watches(&proxy.seen()).count(), 3, "{:#?}", proxy.seen());
 }
 
-/// Maps a frame to the frames that are sent instead. The first argument holds frames that were kept
-/// back for later.
+/// Maps a frame to the frames that are sent instead. The first argument holds frames
+/// that were held back for later.
 type ChangeFrame = fn(&mut Vec<Vec<u8>>, Vec<u8>) -> Vec<Vec<u8>>;
 
-/// A change of frames that applies `change` to the event of the fifth write in every watch, and to
-/// the following events while a frame is kept back.
+/// Returns a change of frames that applies `change` to the event of the fifth write in every watch,
+/// and to the following events while a frame is held back.
 fn change_fifth_write(change: ChangeFrame) -> impl Fn() -> Change {
     move || {
         let mut kept = Vec::new();

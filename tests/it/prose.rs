@@ -4,7 +4,7 @@ use std::path::Path;
 
 use crate::repository::{read, root, rust_files};
 
-/// Words that made comments hard to read, and for which there is a plainer one.
+/// Words that made comments hard to read. There is a plainer word for each of them.
 const BANNED: [&str; 13] = [
     "tell",
     "tells",
@@ -54,12 +54,13 @@ fn comments_use_plain_words() {
     );
 }
 
-/// True for files that cargo generated, in the target folder of a separate workspace.
+/// Returns true for files that cargo generated, in the target folder of a separate workspace.
 fn is_build_output(path: &Path) -> bool {
     path.components().any(|part| part.as_os_str() == "target")
 }
 
-/// True if a comment contains a banned word as a whole word, in upper or lower case.
+/// Returns true if a comment contains a banned word, not only as a part of a longer
+/// word, in upper or lower case.
 fn has_banned_word(comment: &str) -> bool {
     let blank = |c: char| match c.is_alphanumeric() || c == '_' {
         true => c,

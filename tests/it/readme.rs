@@ -1,5 +1,5 @@
-//! Checks that a test exercises every command of README.md and of the pages of `docs`; a table names
-//! the test's file.
+//! Checks that a test exercises every command of README.md and of the pages of `docs`;
+//! a table names the test's file.
 
 use std::path::Path;
 
@@ -91,7 +91,7 @@ fn every_command_has_something_that_exercises_it() {
     }
 }
 
-/// The commands that the documents show, in order.
+/// Returns the commands that the documents show, in order.
 pub(crate) fn commands() -> Vec<String> {
     let documents = DOCUMENTS.map(document);
     documents
@@ -112,14 +112,14 @@ fn every_document_with_commands_is_listed() {
     }
 }
 
-/// The commands that the test file `place` exercises, in order.
+/// Returns the commands that the test file `place` exercises, in order.
 pub(crate) fn commands_run_by(place: &str) -> Vec<&'static str> {
     let run = COMMANDS.iter().filter(|(_, by)| *by == place);
     run.map(|(command, _)| *command).collect()
 }
 
-/// The command lines of all `sh` blocks, without comments and empty lines. Lines that end with a
-/// backslash are joined with the next one.
+/// Returns the command lines of all `sh` blocks, without comments and empty lines. Lines that end
+/// with a backslash are joined with the next one.
 fn commands_in(markdown: &str) -> Vec<String> {
     let mut commands = Vec::new();
     let mut in_block = false;

@@ -11,12 +11,12 @@ pub(crate) fn read(path: &Path) -> String {
     fs::read_to_string(path).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
 }
 
-/// The text of the file at a path from the repository's root.
+/// Returns the text of the file at a path from the repository's root.
 pub(crate) fn document(name: &str) -> String {
     read(&root().join(name))
 }
 
-/// All `.rs` files below a folder, sorted.
+/// Returns all `.rs` files below a folder, sorted.
 pub(crate) fn rust_files(folder: &Path) -> Vec<PathBuf> {
     let mut files: Vec<_> = fs::read_dir(folder)
         .unwrap_or_else(|error| panic!("{}: {error}", folder.display()))

@@ -1,5 +1,5 @@
-//! The start of `kubefan serve`: what waiting can mend is waited for, everything else ends it with one
-//! line, and a signal ends it at any time.
+//! The start of `kubefan serve`. It waits if waiting can solve a problem. Any other problem ends
+//! the start with one line of output. A signal ends the start at any time.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -28,28 +28,28 @@ const LIMIT: Duration = Duration::from_secs(20);
 const END: Duration = Duration::from_secs(1);
 const ANYWHERE: &str = "127.0.0.1:0";
 
-/// What a server does that is no API server.
+/// The behaviour of a server that is not an API server.
 #[derive(Clone, Copy, Debug)]
 enum Fault {
-    /// It accepts connections and sends nothing.
+    /// The server accepts connections and sends nothing.
     Silent,
-    /// It closes each connection after the request.
+    /// The server closes each connection after the request.
     Closes,
-    /// It sends no HTTP.
+    /// The server sends no HTTP.
     Garbage,
-    /// It answers the first bytes, as an HTTP server does that gets a TLS handshake.
+    /// The server answers the first bytes like an HTTP server that gets a TLS handshake.
     SpeaksHttp,
-    /// It answers each request with this status, and a body that is no Status.
+    /// The server answers each request with this status, and a body that is no Status.
     Answers(u16),
 }
 
-/// What happens to a start.
+/// The expected course of a start.
 enum Expected {
-    /// It ends by itself with code 1, and says this.
+    /// The start ends by itself with code 1, and prints this.
     Ends(&'static [&'static str]),
-    /// It waits for what this names, and says this in the log.
+    /// The start waits for what the first text names, and logs the second text.
     Waits(&'static str, &'static str),
-    /// It waits before its listeners are open.
+    /// The start waits before its listeners are open.
     Blocks,
 }
 
@@ -301,13 +301,13 @@ impl Start {
         .await;
     }
 
-    /// The URLs of both listeners.
+    /// Returns the URLs of both listeners.
     async fn urls(&mut self) -> (String, String) {
         self.says("listening").await;
         listening(&self.output("stderr")).expect("addresses in the log")
     }
 
-    /// Checks that it ends by itself as expected.
+    /// Checks that the start ends by itself as expected.
     fn ends(mut self, name: &str, words: &[&str]) {
         let status = self.process.wait(LIMIT);
         let said = self.output("stderr");
@@ -322,8 +322,8 @@ impl Start {
         assert!(!said.contains("panicked"), "{name}: {said}");
     }
 
-    /// Sends a signal, and checks that it ends soon: with 0, or by the signal if that came before
-    /// kubefan could handle it.
+    /// Sends a signal, and checks that the start ends soon: with 0, or by the signal if the signal
+    /// came before kubefan could handle it.
     fn stop(mut self, name: &str, signal: &str, limit: Duration) {
         self.process.signal(signal);
         let status = self.process.wait(limit);
@@ -435,7 +435,7 @@ async fn a_terminals_interrupt_ends_kubefan_and_its_plugin() {
     assert_eq!(runs.lines().count(), 1, "{runs}");
 }
 
-/// What waits beyond loopback shows no details.
+/// Checks that a kubefan that waits shows no details beyond loopback.
 #[tokio::test(flavor = "multi_thread")]
 async fn details_stay_closed_beyond_loopback_while_kubefan_waits() {
     let kinds = Kinds::new().await;
@@ -471,8 +471,8 @@ async fn details_stay_closed_beyond_loopback_while_kubefan_waits() {
     start.stop("beyond loopback", "TERM", LIMIT);
 }
 
-/// Runs each kind of start `KUBEFAN_STARTS` times (200), and ends those that wait at another moment each
-/// time: `cargo test --test it -- --ignored every_start_ends`.
+/// Runs each kind of start `KUBEFAN_STARTS` times (200), and ends those that wait at another moment
+/// each time: `cargo test --test it -- --ignored every_start_ends`.
 #[tokio::test(flavor = "multi_thread")]
 #[ignore = "by hand: takes about ten minutes"]
 async fn every_start_ends_by_its_own_means_or_by_a_signal_within_a_second() {
@@ -503,7 +503,8 @@ async fn every_start_ends_by_its_own_means_or_by_a_signal_within_a_second() {
     }
 }
 
-/// The certificate of a server that is not of the kubeconfig's authority.
+/// Checks the start with a server that has a certificate of an
+/// authority other than the kubeconfig's.
 #[tokio::test(flavor = "multi_thread")]
 async fn an_unknown_authority_ends_the_start_and_is_named() {
     let folder = tempfile::tempdir().expect("a folder");
@@ -537,7 +538,7 @@ async fn an_unknown_authority_ends_the_start_and_is_named() {
         flags: kinds.all[0].flags.clone(),
         expected: Expected::Blocks,
     });
-    // Both authorities of the test have the same name, and other keys.
+    // Both authorities of the test have one name, and different keys.
     let words = [
         &*url,
         "issued by \"CN=test authority\"",

@@ -1,4 +1,4 @@
-//! One stored object: the upstream's bytes, and the few values by which reads select objects.
+//! One stored object: the upstream's bytes, and the few values that selectors compare.
 
 use std::fmt;
 use std::sync::Arc;
@@ -24,19 +24,19 @@ impl ObjectKey {
         }
     }
 
-    /// The key as text: `namespace/name`, or `name` for a cluster-scoped object.
+    /// Returns the key as text: `namespace/name`, or `name` for a cluster-scoped object.
     pub fn as_str(&self) -> &str {
         &self.0
     }
 
-    /// The namespace; empty for cluster-scoped objects.
+    /// Returns the namespace, which is empty for cluster-scoped objects.
     pub fn namespace(&self) -> &str {
         self.0
             .split_once('/')
             .map_or("", |(namespace, _)| namespace)
     }
 
-    /// The object's name, without the namespace.
+    /// Returns the object's name, without the namespace.
     pub fn name(&self) -> &str {
         self.0.split_once('/').map_or(&self.0, |(_, name)| name)
     }
@@ -64,10 +64,10 @@ impl std::borrow::Borrow<str> for ObjectKey {
 ///
 /// `body` holds the upstream's bytes in a form that constant bytes around it turn into exactly the
 /// API server's list item or watch event:
-/// - JSON of a built-in kind, whose events begin with `kind` and `apiVersion` and whose list items
-///   lack both: everything after these two keys, without the opening brace:
+/// - JSON of a built-in kind: events begin with `kind` and `apiVersion`, and list items have
+///   neither, so this is everything after these two keys, without the opening brace:
 ///   `"metadata":{…},"spec":{…}}`;
-/// - JSON of a custom resource, whose keys are sorted: the whole object;
+/// - JSON of a custom resource, which has sorted keys: the complete object;
 /// - protobuf: the object message alone, which is `raw` in `runtime.Unknown`.
 ///
 /// Values parsed from the body are stored as positions in it. Replacing only the body with
@@ -123,18 +123,18 @@ impl Object {
         }
     }
 
-    /// `metadata.uid`.
+    /// Returns `metadata.uid`.
     pub fn uid(&self) -> &str {
         self.values.uid(&self.body)
     }
 
-    /// `metadata.labels`, sorted by key.
+    /// Returns `metadata.labels`, sorted by key.
     pub fn labels(&self) -> impl Iterator<Item = (&str, &str)> {
         let mut texts = self.values.labels(&self.body);
         std::iter::from_fn(move || Some((texts.next()?, texts.next()?)))
     }
 
-    /// The value of the label `key`; `None` if the object does not have the label.
+    /// Returns the value of the label `key`, or `None` if the object does not have the label.
     pub fn label(&self, key: &str) -> Option<&str> {
         let mut texts = self.values.labels(&self.body);
         while let Some(label) = texts.next_bytes() {
@@ -146,13 +146,15 @@ impl Object {
         None
     }
 
-    /// The values of the kind's selectable fields, in the order of `SelectableFields::fields`.
+    /// Returns the values of the kind's selectable fields, in the order of
+    /// `SelectableFields::fields`.
     pub fn fields(&self) -> impl Iterator<Item = &str> {
         let (count, texts) = self.values.fields(&self.body);
         texts.take(count)
     }
 
-    /// The value of the selectable field at `position`; empty if the object has no such value.
+    /// Returns the value of the selectable field at `position`, or an empty text if the object has
+    /// no such value.
     pub fn field(&self, position: usize) -> &str {
         let (count, mut texts) = self.values.fields(&self.body);
         if position >= count {
@@ -162,8 +164,8 @@ impl Object {
         texts.next().unwrap_or_default()
     }
 
-    /// True if both objects have the same labels and selectable fields, so that every label or
-    /// field selector matches either both or neither.
+    /// Returns true if both objects have equal labels and selectable fields. Then every label or
+    /// field selector matches both objects or neither.
     pub fn has_same_selectable_values(&self, other: &Self) -> bool {
         self.fields().eq(other.fields()) && self.labels().eq(other.labels())
     }
@@ -180,15 +182,15 @@ impl Object {
         }
     }
 
-    /// The same object with a copy of its body, if the copy takes less memory than the allocation
-    /// of `allocated` bytes that the body is now a slice of.
+    /// Returns a clone with a copy of the body, if the copy takes less memory than the allocation
+    /// of `allocated` bytes that holds the body now.
     #[must_use]
     pub fn with_own_body(&self, allocated: usize) -> Option<Self> {
         let should_copy = self.should_have_own_body(allocated);
         should_copy.then(|| self.with_copied_body())
     }
 
-    /// True if [`Object::with_own_body`] returns a copy.
+    /// Returns true if [`Object::with_own_body`] returns a copy.
     pub(crate) fn should_have_own_body(&self, allocated: usize) -> bool {
         rounded(self.body.len()) < rounded(allocated)
     }
@@ -200,7 +202,7 @@ impl Object {
         }
     }
 
-    /// Estimated memory of the object in bytes, including its key and its entry in a cache.
+    /// Estimates the memory of the object in bytes, including its key and its entry in a cache.
     pub fn size(&self) -> usize {
         size_of::<Self>()
             + OVERHEAD_BYTES
@@ -210,7 +212,8 @@ impl Object {
     }
 }
 
-/// The memory that jemalloc allocates for `bytes`: it has four size classes per power of two.
+/// Returns the memory that jemalloc allocates for `bytes`: it has four size
+/// classes per power of two.
 fn rounded(bytes: usize) -> usize {
     let step = bytes.next_power_of_two() / 8;
     bytes.next_multiple_of(step.max(16))

@@ -1,4 +1,4 @@
-//! The values by which reads select objects, packed into few bytes: mostly positions in the body.
+//! The values that selectors compare, packed into few bytes: mostly positions in the body.
 
 use std::borrow::Cow;
 
@@ -103,7 +103,7 @@ impl PackedValues {
         }
     }
 
-    /// Size of the allocation in bytes; 0 if the values are inline.
+    /// Returns the size of the allocation in bytes, or 0 if the values are inline.
     pub(super) fn allocated(&self) -> usize {
         match self {
             Self::Inline { .. } => 0,
@@ -116,14 +116,14 @@ impl PackedValues {
         texts.next().unwrap_or_default()
     }
 
-    /// The count of fields, and the texts that begin with them.
+    /// Returns the count of fields, and the texts that begin with them.
     pub(super) fn fields<'a>(&'a self, body: &'a [u8]) -> (usize, Texts<'a>) {
         let (count, mut texts, _) = self.parts(body);
         texts.skip_text();
         (count, texts)
     }
 
-    /// The labels, sorted by key: each key is followed by its value.
+    /// Returns the labels, sorted by key: each key is followed by its value.
     pub(super) fn labels<'a>(&'a self, body: &'a [u8]) -> Texts<'a> {
         self.parts(body).2
     }
@@ -150,7 +150,7 @@ impl Eq for PackedValues {}
 // === impl Texts ===
 
 impl<'a> Texts<'a> {
-    /// The next text as bytes, without checking that they are UTF-8.
+    /// Returns the next text as bytes, without checking that they are UTF-8.
     pub(super) fn next_bytes(&mut self) -> Option<&'a [u8]> {
         if self.packed.is_empty() {
             return None;
@@ -213,7 +213,7 @@ impl Packer<'_> {
     }
 }
 
-/// The offset of `text` in `source` if it is a slice of `source`, judged by its address.
+/// Returns the offset of `text` in `source` if it is a slice of `source`, judged by its address.
 fn offset_in(text: &str, source: &[u8]) -> Option<usize> {
     let at = text.as_ptr().addr().checked_sub(source.as_ptr().addr())?;
     let end = at.checked_add(text.len())?;

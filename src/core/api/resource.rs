@@ -27,7 +27,7 @@ impl GroupVersionResource {
         }
     }
 
-    /// The `apiVersion` of the resource's objects, such as `v1` or `apps/v1`.
+    /// Returns the `apiVersion` of the resource's objects, such as `v1` or `apps/v1`.
     pub fn api_version(&self) -> String {
         match self.group.as_str() {
             "" => self.version.clone(),
@@ -35,7 +35,8 @@ impl GroupVersionResource {
         }
     }
 
-    /// The resource's name in the API server's error messages: `pods`, or `deployments.apps`.
+    /// Returns the resource's name in the API server's error messages: `pods`, or
+    /// `deployments.apps`.
     pub fn group_resource(&self) -> String {
         match self.group.as_str() {
             "" => self.resource.clone(),
@@ -43,7 +44,8 @@ impl GroupVersionResource {
         }
     }
 
-    /// The collection's URL path: `/api/v1/pods`, or `/apis/apps/v1/namespaces/x/deployments`.
+    /// Returns the collection's URL path: `/api/v1/pods`, or
+    /// `/apis/apps/v1/namespaces/x/deployments`.
     pub fn path(&self, namespace: Option<&str>) -> String {
         let root = match self.group.as_str() {
             "" => "/api".to_owned(),
@@ -95,7 +97,7 @@ impl GroupVersionKind {
         }
     }
 
-    /// The kind of an object with these members `apiVersion` and `kind`.
+    /// Returns the kind of an object with these members `apiVersion` and `kind`.
     pub fn of(api_version: &str, kind: impl Into<String>) -> Self {
         let (group, version) = api_version.rsplit_once('/').unwrap_or(("", api_version));
         Self::new(group, version, kind)
@@ -131,13 +133,13 @@ pub struct Resource {
 }
 
 impl Resource {
-    /// The kind of the resource's objects, with its group and version.
+    /// Returns the kind of the resource's objects, with its group and version.
     pub fn gvk(&self) -> GroupVersionKind {
         let GroupVersionResource { group, version, .. } = &self.gvr;
         GroupVersionKind::new(group, version, &self.kind)
     }
 
-    /// True if the API server offers `verb` for the resource.
+    /// Returns true if the API server offers `verb` for the resource.
     pub fn can(&self, verb: &str) -> bool {
         self.verbs.iter().any(|offered| offered == verb)
     }
@@ -153,7 +155,7 @@ pub enum WireFormat {
 }
 
 impl WireFormat {
-    /// The media type of single objects and lists in this format.
+    /// Returns the media type of objects and lists in this format.
     pub fn media_type(self) -> &'static str {
         match self {
             Self::Json => "application/json",
@@ -161,7 +163,7 @@ impl WireFormat {
         }
     }
 
-    /// The `Content-Type` of a watch response in this format.
+    /// Returns the `Content-Type` of a watch response in this format.
     pub fn watch_media_type(self) -> &'static str {
         match self {
             Self::Json => "application/json",
@@ -169,7 +171,7 @@ impl WireFormat {
         }
     }
 
-    /// The format's value in metric labels: `json` or `protobuf`.
+    /// Returns the format's value in metric labels: `json` or `protobuf`.
     pub fn name(self) -> &'static str {
         match self {
             Self::Json => "json",

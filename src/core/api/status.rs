@@ -27,7 +27,8 @@ pub struct Status {
     /// The problem as a word for programs, such as `Expired`; absent for unclassified errors.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
-    /// The object concerned, single causes and the retry delay; absent in some failures.
+    /// The object that caused the failure, the individual causes, and the retry delay. Absent in
+    /// some failures.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub details: Option<StatusDetails>,
     /// The HTTP status code of the answer, such as 404.
@@ -47,19 +48,19 @@ pub struct StatusMetadata {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct StatusDetails {
-    /// The name of the object concerned; empty if unset.
+    /// The name of the object; empty if unset.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub name: String,
-    /// The API group concerned; empty for the core group or if unset.
+    /// The API group of the object; empty for the core group or if unset.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub group: String,
-    /// The resource or kind concerned, such as `pods`; empty if unset.
+    /// The resource or kind of the object, such as `pods`; empty if unset.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub kind: String,
-    /// The UID of the object concerned; empty if unset.
+    /// The UID of the object; empty if unset.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub uid: String,
-    /// The single causes of the failure, such as one for each invalid field.
+    /// The individual causes of the failure, such as one for each invalid field.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub causes: Vec<StatusCause>,
     /// Seconds that a client should wait before a retry; 0 if unset.
@@ -87,7 +88,7 @@ fn is_zero(seconds: &u32) -> bool {
 }
 
 impl Status {
-    /// A failure without details; an empty `reason` means none.
+    /// Creates a failure without details; an empty `reason` means none.
     pub fn failure(code: u16, reason: &str, message: impl Into<String>) -> Self {
         Self {
             kind: "Status".into(),
@@ -101,31 +102,33 @@ impl Status {
         }
     }
 
-    /// The same failure with `details`.
+    /// Sets the `details`.
     pub fn with_details(mut self, details: StatusDetails) -> Self {
         self.details = Some(details);
         self
     }
 
-    /// After how many seconds a client that got a 429 should repeat its request: 1 to 5. It is random,
-    /// so that clients that were refused together do not return together.
+    /// Returns a random number of seconds from 1 to 5, after which a client that got a 429 should
+    /// repeat its request. The number is random so that clients that were refused together do not
+    /// return together.
     pub fn random_retry_seconds() -> u32 {
         const SECONDS: RangeInclusive<u32> = 1..=5;
         rand::rng().random_range(SECONDS)
     }
 
-    /// Seconds that a client should wait before a retry; `None` if the `Status` does not say.
+    /// Returns how many seconds a client should wait before a retry, or `None` if the
+    /// `Status` has no delay.
     pub fn retry_after(&self) -> Option<u32> {
         let seconds = self.details.as_ref()?.retry_after_seconds;
         (seconds > 0).then_some(seconds)
     }
 
-    /// True if the code is 410, or the reason is `Expired` or `Gone`.
+    /// Returns true if the code is 410, or the reason is `Expired` or `Gone`.
     pub fn is_expired(&self) -> bool {
         self.code == 410 || matches!(self.reason.as_deref(), Some("Expired" | "Gone"))
     }
 
-    /// The JSON body as the API server prints it: one line, which ends with a line break.
+    /// Returns the JSON body as the API server prints it: one line, which ends with a line break.
     ///
     /// # Panics
     /// Never: structs of text and numbers can always be serialized.
@@ -145,25 +148,25 @@ impl Status {
 
 /// One constructor for each failure that kubefan reports to clients, with the API server's wording.
 impl Status {
-    /// 400 for a malformed request, without details.
+    /// Returns a 400 for a malformed request, without details.
     pub fn bad_request(message: impl Into<String>) -> Self {
         Self::failure(400, "BadRequest", message)
     }
 
-    /// 414 for a URL of more than `most` bytes.
+    /// Returns a 414 for a URL of more than `most` bytes.
     pub fn url_too_long(most: usize) -> Self {
         let message = format!("the URL has more than {most} bytes; use shorter selectors");
         Self::failure(414, "", message)
     }
 
-    /// 404 for the object `name`, which does not exist.
+    /// Returns a 404 for the object `name`, which does not exist.
     pub fn not_found(resource: &GroupVersionResource, name: &str) -> Self {
         let target = resource.group_resource();
         Self::failure(404, "NotFound", format!("{target} {name:?} not found"))
             .with_details(details(&resource.group, &resource.resource, name))
     }
 
-    /// 404 for an unknown path below a group and version that the API server serves.
+    /// Returns a 404 for an unknown path below a group and version that the API server serves.
     pub fn path_not_found() -> Self {
         Self::failure(
             404,
@@ -173,13 +176,13 @@ impl Status {
         .with_details(StatusDetails::default())
     }
 
-    /// 405 for an HTTP method that the path does not accept.
+    /// Returns a 405 for an HTTP method that the path does not accept.
     pub fn method_not_allowed() -> Self {
         let message = "the server does not allow this method on the requested resource";
         Self::failure(405, "MethodNotAllowed", message).with_details(StatusDetails::default())
     }
 
-    /// 405 for a verb, such as `watch`, that a resource does not offer.
+    /// Returns a 405 for a verb, such as `watch`, that a resource does not offer.
     pub fn verb_not_supported(resource: &GroupVersionResource, verb: &str) -> Self {
         let target = resource.group_resource();
         let message = format!("{verb} is not supported on resources of kind {target:?}");
@@ -190,16 +193,17 @@ impl Status {
         ))
     }
 
-    /// 410 for a LIST at a resource version that is older than the available history. The simulator
-    /// sends it, and kubefan for a shard; other such LISTs are forwarded.
+    /// Returns a 410 for a LIST at a resource version that is older than the available
+    /// history. The simulator sends it; kubefan sends it only for a LIST of a shard, and
+    /// forwards other such LISTs.
     pub fn expired_list() -> Self {
         let message = "The resourceVersion for the provided list is too old.";
         Self::failure(410, "Expired", message)
     }
 
-    /// 410 for the next page of a list whose resource version is too old. The `Status` contains a
-    /// new `continue` token, which returns the rest of the list in its current state. Only the
-    /// simulator sends it; kubefan forwards such a LIST.
+    /// Returns a 410 for the next page of a list, if the list's resource version is too old. The
+    /// `Status` contains a new `continue` token for the rest of the list in its current state. Only
+    /// the simulator sends it; kubefan forwards such a LIST.
     pub fn expired_continue(token: &ContinueToken) -> Self {
         let mut status = Self::failure(
             410,
@@ -215,63 +219,65 @@ impl Status {
         status
     }
 
-    /// 410, sent in a watch stream, for a watch that starts before the available history. `oldest`
-    /// is the smallest resource version from which a watch can start.
+    /// Returns a 410, to be sent in a watch stream, for a watch that starts before the available
+    /// history. `oldest` is the smallest resource version that a watch can start from.
     pub fn expired_watch(requested: ResourceVersion, oldest: ResourceVersion) -> Self {
         let message = format!("too old resource version: {requested} ({oldest})");
         Self::failure(410, "Expired", message)
     }
 
-    /// 429 because the cache of a resource has not completed its list yet.
+    /// Returns a 429 for a read of a cache without a complete list.
     pub fn storage_reinitializing(retry_after_seconds: u32) -> Self {
         Self::failure(429, "TooManyRequests", "storage is (re)initializing")
             .with_details(retry_after(retry_after_seconds))
     }
 
-    /// 429 for a read of the most recent state: the cache's freshness can't be proven, and too many
-    /// such reads already wait for the API server.
+    /// Returns a 429 for a read of the most recent state: the cache's freshness can't be proven,
+    /// and too many such reads already wait for the API server.
     pub fn too_many_consistent_reads() -> Self {
         let message = "the cache could not be proven up to date, and too many reads of the most \
                        recent state wait for the API server, please try again later";
         Self::failure(429, "TooManyRequests", message).with_details(try_again_later())
     }
 
-    /// 429 for a watch with a selector that no index answers, if clients already watch too many such
-    /// selectors of the resource.
+    /// Returns a 429 for a watch with a selector that no index answers, if clients already watch
+    /// too many such selectors of the resource.
     pub fn too_many_watched_selectors() -> Self {
         let message = "clients already watch too many different selectors of this resource that \
                        every change must be tested against, please try again later";
         Self::failure(429, "TooManyRequests", message).with_details(try_again_later())
     }
 
-    /// 429 for a request whose sender is not known, or whose rights are not, while kubefan already
-    /// asks the API server about too many others or its address sent too many wrong credentials.
+    /// Returns a 429 for a request that needs a review of its sender or of the sender's rights, if
+    /// too many other reviews wait for the API server, or if the sender's address sent too many
+    /// wrong credentials.
     pub fn too_many_reviews() -> Self {
         let message = "too many requests wait for their authentication or authorization, please \
                        try again later";
         Self::failure(429, "TooManyRequests", message).with_details(try_again_later())
     }
 
-    /// 429 for a request of a caller that the API server has not accepted yet, while too many others are
-    /// forwarded, or its address or its connection sends too many.
+    /// Returns a 429 for a request of a caller that the API server has not accepted yet,
+    /// if too many such requests are being forwarded, or if the caller's address or
+    /// connection sends too many.
     pub fn too_many_unaccepted() -> Self {
         let message = "too many requests without credentials, or with new ones, wait for the API \
                        server, please try again later";
         Self::failure(429, "TooManyRequests", message).with_details(try_again_later())
     }
 
-    /// 429 for a read whose answer is long, while other such answers are being sent.
+    /// Returns a 429 for a read with a long answer, while other long answers are being sent.
     pub fn too_many_long_reads() -> Self {
         let message = "too many reads with a long answer wait for the API server, please try \
                        again later";
         Self::failure(429, "TooManyRequests", message).with_details(try_again_later())
     }
 
-    /// 429 for a LIST or WATCH of a shard that no cache can answer, for `reason`. An API server may
-    /// answer it with all objects, so it is not forwarded.
+    /// Returns a 429 for a LIST or WATCH of a shard that no cache can answer, for `reason`. The
+    /// request is not forwarded, because an API server may answer it with all objects.
     ///
-    /// If the same request can never be answered, `advice` says what to change; then it has no
-    /// `Retry-After`, so that client-go reports the error instead of repeating the request.
+    /// If kubefan can never answer the request, `advice` says what to change. Then the status has
+    /// no `Retry-After`, so that client-go reports the error instead of repeating the request.
     pub fn unserved_shard(reason: &str, advice: Option<&str>) -> Self {
         let advised = advice.unwrap_or("please try again later");
         let message = format!(
@@ -285,30 +291,31 @@ impl Status {
         }
     }
 
-    /// 500 for an invalid `shardSelector`, as the API server sends it.
+    /// Returns a 500 for an invalid `shardSelector`, as the API server sends it.
     pub fn invalid_shard_selector(problem: &str) -> Self {
         Self::failure(500, "", format!("invalid shard selector: {problem}"))
     }
 
-    /// 500 with reason `InternalError` and no details, as the API server sends it in watch streams.
+    /// Returns a 500 with reason `InternalError` and no details, as the API server sends it in
+    /// watch streams.
     pub fn internal_error(message: impl Into<String>) -> Self {
         Self::failure(500, "InternalError", message)
     }
 
-    /// 503 for a request that provably never reached the API server. It has a `Retry-After` of 1 s,
-    /// after which client-go repeats a request with any verb.
+    /// Returns a 503 for a request that provably never reached the API server. It has a
+    /// `Retry-After` of 1 s, so client-go repeats a request with any verb after this time.
     pub fn unreachable(message: impl Into<String>) -> Self {
         Self::failure(503, "ServiceUnavailable", message).with_details(retry_after(1))
     }
 
-    /// 504 for a request that exceeded its deadline.
+    /// Returns a 504 for a request that exceeded its deadline.
     pub fn timeout() -> Self {
         let message = "Timeout: request did not complete within the allotted timeout";
         Self::failure(504, "Timeout", message).with_details(StatusDetails::default())
     }
 
-    /// 504 for a read at the version `requested`, which the cache (at `current`) did not reach in
-    /// time.
+    /// Returns a 504 for a read at the version `requested`, which the cache (at `current`) did not
+    /// reach in time.
     pub fn too_large_resource_version(
         requested: ResourceVersion,
         current: ResourceVersion,
@@ -341,7 +348,7 @@ fn details(group: &str, kind: &str, name: &str) -> StatusDetails {
     }
 }
 
-/// The details of a 429.
+/// Returns the details of a 429.
 fn try_again_later() -> StatusDetails {
     retry_after(Status::random_retry_seconds())
 }

@@ -16,7 +16,7 @@ pub enum EventType {
 }
 
 impl EventType {
-    /// The event type's name on the wire, such as `ADDED`.
+    /// Returns the event type's name on the wire, such as `ADDED`.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Added => "ADDED",
@@ -29,7 +29,7 @@ impl EventType {
 /// One decoded page of a LIST.
 #[derive(Debug, PartialEq, Eq)]
 pub struct ListPage {
-    /// The list's resource version, which is the same on all pages.
+    /// The list's resource version. All pages of a list have one version.
     pub resource_version: ResourceVersion,
     /// The `continue` token for the next page; `None` on the last page.
     pub continue_token: Option<String>,
@@ -46,7 +46,7 @@ pub enum WatchEvent {
         event_type: EventType,
         /// The object; for DELETED, its last state with the resource version of the deletion.
         object: Object,
-        /// The frame as received; clients with the same wire format can get it unchanged.
+        /// The frame as received; clients with this wire format can get it unchanged.
         frame: Bytes,
     },
     /// The API server has sent all changes up to the bookmark's resource version.

@@ -18,8 +18,9 @@ pub trait BodyGuard: Unpin {
         Poll::Pending
     }
 
-    /// True while the inner body is not polled. It is asked after each [`poll_end`](Self::poll_end)
-    /// that is pending, which must wake the body when this becomes false. The default is false.
+    /// Returns true while the inner body is not polled. It is asked after each
+    /// [`poll_end`](Self::poll_end) that is pending, which must wake the body when this becomes
+    /// false. The default is false.
     fn is_held(&self) -> bool {
         false
     }

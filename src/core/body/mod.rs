@@ -24,12 +24,12 @@ where
     body.map_err(Into::into).boxed_unsync()
 }
 
-/// A body of zero bytes.
+/// Returns a body of zero bytes.
 pub fn empty() -> Body {
     boxed(Empty::new())
 }
 
-/// A body whose bytes are all in memory.
+/// Returns a body with all its bytes in memory.
 pub fn full(bytes: impl Into<Bytes>) -> Body {
     boxed(Full::new(bytes.into()))
 }

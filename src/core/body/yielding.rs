@@ -1,4 +1,4 @@
-//! A body wrapper that lets other tasks of the same thread run.
+//! A body wrapper that lets other tasks of its thread run.
 
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
@@ -10,8 +10,8 @@ use crate::concurrency::CoopBudget;
 
 /// A body that yields to other tasks after each `CoopBudget::UNITS` bytes.
 ///
-/// A connection's task keeps sending while the body has data and the peer accepts it. On a fast
-/// network, a large body would delay every watch on the same thread.
+/// A connection's task sends without a pause while the body has data and the peer accepts it. On a
+/// fast network, a large body would delay every watch on that thread.
 pub struct YieldingBody<B> {
     body: B,
     budget: CoopBudget,

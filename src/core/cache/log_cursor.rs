@@ -18,14 +18,14 @@ const BATCH: usize = 64;
 ///
 /// A [`WatchStream`](crate::cache::WatchStream) may get a change a moment after snapshots show it,
 /// because the writer queues changes for its streams. A cursor reads the log itself: after it has
-/// returned everything, its reader has exactly the cache's state. It has no waker of its own and
-/// belongs to no group. It counts as one of the cache's watchers.
+/// returned everything, its reader has exactly the cache's state. It has no waker and belongs to no
+/// group. It counts as one of the cache's watchers.
 pub struct LogCursor {
     shared: Arc<SharedCache>,
     epoch: u64,
     /// All changes before this log position are fetched.
     position: u64,
-    /// The log position at which the cursor ends; `None` if it follows the cache.
+    /// The cursor ends at this log position; `None` if it follows the cache.
     end: Option<u64>,
     batch: Batch,
 }
@@ -33,8 +33,8 @@ pub struct LogCursor {
 // === impl LogCursor ===
 
 impl LogCursor {
-    /// The newest snapshot, and a cursor on the changes after it; `None` while the cache is not
-    /// ready.
+    /// Returns the newest snapshot, and a cursor on the changes after it, or `None` while the cache
+    /// is not ready.
     pub(super) fn open(shared: &Arc<SharedCache>) -> Option<(Snapshot, Self)> {
         let state = shared.state.read();
         let snapshot = shared.snapshot(&state)?;
@@ -49,7 +49,7 @@ impl LogCursor {
         Some((snapshot, cursor))
     }
 
-    /// A cursor on the changes after `from`, up to `to`, which the cache must have applied.
+    /// Returns a cursor on the changes after `from`, up to `to`, which the cache must have applied.
     pub(super) fn open_between(
         shared: &Arc<SharedCache>,
         epoch: u64,
@@ -74,7 +74,8 @@ impl LogCursor {
         })
     }
 
-    /// The next change; `None` if all applied changes, or all up to the cursor's end, were returned.
+    /// Returns the next change, or `None` if all applied changes, or all up to the cursor's end,
+    /// were returned.
     ///
     /// # Errors
     ///
@@ -101,7 +102,7 @@ impl LogCursor {
         Ok(self.batch.pop_front().map(|(event, _)| event))
     }
 
-    /// True if all applied changes were returned, and the cursor has not expired.
+    /// Returns true if all applied changes were returned, and the cursor has not expired.
     pub fn is_at_tip(&self) -> bool {
         let state = self.shared.state.read();
         self.batch.is_empty() && self.epoch == state.epoch && self.position == state.log.tip()

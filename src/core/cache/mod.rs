@@ -14,49 +14,51 @@
 //!
 //! # Groups and wakes
 //!
-//! All streams with the same selection form a *group*, which has a queue of the events that concern
-//! it. For each change, the writer finds the groups that it may concern through an index, and
-//! determines the *verdict* (ADDED, MODIFIED, DELETED or none) once per group, not once per stream.
-//! A stream that has reached the end of its group's queue has everything that was queued. A stream
-//! that needs older events than the queue has reads them from the log. Groups without streams are
-//! kept for the retention age, so that streams that were cut resume without a search of the log.
+//! All streams with equal selections form a *group*, which has a queue of the events that its
+//! clients see. For each change, an index finds the groups that may need it, and the writer
+//! determines the *verdict* (ADDED, MODIFIED, DELETED or none) once per group, not once per
+//! stream. A stream that has reached the end of its group's queue has everything that was
+//! queued. A stream that needs older events than the queue has reads them from the log. A group
+//! without streams stays for the retention age, so that a stream that was cut can resume without
+//! a search of the log.
 //!
 //! The writer queues events after it has released the lock. So a stream may find events in the log
 //! that are queued later, and a bookmark has to wait until all events of the log are queued.
 //!
-//! After each change the writer wakes the streams of the groups concerned, either directly or
+//! After each change the writer wakes the streams of the groups that got it, either directly or
 //! through the [`Dispatcher`] of their thread. A relist wakes all streams at its end, because they
 //! may need to send a bookmark. A wake is the only signal from the writer to the readers.
 //!
 //! # Relists, holes, blocks and epochs
 //!
 //! When the upstream watch is lost at resource version `r`, the reflector lists again. The new list
-//! is complete at `L`, but does not show the single events between `r` and `L`. [`Writer::replace`]
-//! appends the difference between the store and the list to the log, so that open watches continue.
-//! [`Writer::replace_cooperatively`] does the same, and yields to other tasks meanwhile:
+//! is complete at `L`, but does not show the individual events between `r` and `L`.
+//! [`Writer::replace`] appends the difference between the store and the list to the log, so that
+//! open watches continue. [`Writer::replace_cooperatively`] does this in small steps, and yields to
+//! other tasks between them. The difference consists of:
 //!
-//! 1. the *block*: DELETED events for the objects that are gone or were recreated. For a watch with
-//!    a selector, it also has DELETED events for the changed objects that no longer match. All
-//!    events of the block have resource version `r`.
-//! 2. the changed objects, in the order of their own resource versions.
+//! 1. the *block*: DELETED events for the objects that are gone or were recreated. For watches with
+//!    a selector, the block also has DELETED events for the changed objects that no longer match.
+//!    All events of the block have resource version `r`.
+//! 2. the changed objects, in the order of their resource versions.
 //!
 //! The versions strictly between `r` and `L` are a *hole*. These rules hold for it:
 //!
 //! - No event of the block has a version above `r`. Otherwise a client that is disconnected in the
 //!   middle of the block would hold a version above deletions that it did not get. It would resume
 //!   at another server from that version, and never get them.
-//! - A watch that starts at exactly `r` gets the whole block, because its client may have been
+//! - A watch that starts at exactly `r` gets the complete block, because its client may have been
 //!   disconnected in the middle of the block.
-//! - The log serves no start inside the hole, and an open watch that started there before the relist
-//!   expires. The block may lack a deletion that its client needs, or delete an object that its
-//!   client saw recreated.
+//! - The log serves no start inside the hole, and an open watch that started there before the
+//!   relist expires. The block may lack a deletion that its client needs, or delete an object that
+//!   its client saw recreated.
 //! - When the log drops the first event of the difference, all starts below `L` expire.
 //!
-//! A watch whose start the log does not serve may get the missing events from a [`Bridge`]. The docs
-//! of its module have the rules.
+//! If the log does not serve the start of a watch, a [`Bridge`] may deliver the missing events. The
+//! docs of its module have the rules.
 //!
-//! An object that arrives with a new uid, but without a DELETED event for the old uid, opens a hole
-//! in the same way.
+//! An object that arrives with a new uid, but without a DELETED event for the old
+//! uid, opens a hole too.
 //!
 //! A difference that events cannot express starts a new *epoch* (see [`EpochCause`]): store, log
 //! and pinned snapshots are dropped, and all watches expire.

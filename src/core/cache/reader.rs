@@ -16,7 +16,7 @@ use crate::cache::watch::{WatchError, WatchFrom, WatchStream};
 use crate::mutation;
 use crate::mutation::Mutation;
 
-/// Read access to one cache. A clone is cheap and reads the same cache.
+/// Read access to one cache. A clone is cheap, and reads the cache of the original.
 #[derive(Clone)]
 pub struct Reader {
     shared: Arc<SharedCache>,
@@ -29,7 +29,7 @@ impl Reader {
         Self { shared }
     }
 
-    /// True from the first full list on, except between two epochs.
+    /// Returns true from the first full list on, except between two epochs.
     pub fn is_ready(&self) -> bool {
         self.shared.state.read().content.is_some()
     }
@@ -55,21 +55,22 @@ impl Reader {
         applied.unwrap_or(false)
     }
 
-    /// Waits until the content is of a list, or continues one, that began after `time`, and returns
-    /// true. Returns false when `deadline` has passed or the cache was closed. Cancel safe.
+    /// Waits until the content comes from a list that began after `time`, and returns true. The
+    /// content may include changes after that list. Returns false when `deadline` has passed or the
+    /// cache was closed. Cancel safe.
     pub(crate) async fn listed_after(&self, time: Instant, deadline: Instant) -> bool {
         let is_listed = |state: &State| state.content.is_some() && state.list_began > time;
         let listed = timeout_at(deadline, self.shared.wait_until(is_listed)).await;
         listed.unwrap_or(false)
     }
 
-    /// The newest snapshot; `None` while the cache is not ready.
+    /// Returns the newest snapshot, or `None` while the cache is not ready.
     pub fn snapshot(&self) -> Option<Snapshot> {
         self.shared.snapshot(&self.shared.state.read())
     }
 
-    /// A snapshot with the objects of `selection` at exactly `rv`: the newest one, or a pinned one.
-    /// `None` if there is neither, or if `rv` is inside a hole.
+    /// Returns a snapshot with the objects of `selection` at exactly `rv`: the newest one, or a
+    /// pinned one. `None` if there is neither, or if `rv` is inside a hole.
     pub fn snapshot_at(&self, rv: ResourceVersion, selection: &Arc<Selection>) -> Option<Snapshot> {
         let state = self.shared.state.read();
         if state.applied() == Some(rv) {
@@ -83,10 +84,10 @@ impl Reader {
         pins.get(rv, selection, age, Instant::now())
     }
 
-    /// Returns `snapshot`, which must be whole, with `resource_version` in place of its own. The
-    /// caller must have proven that the objects of `selection` in `snapshot` are the state at
-    /// `resource_version`. At a later version than its own, only these objects are proven. Guarded by
-    /// `the_model_notices_each_broken_rule`.
+    /// Returns a copy of `snapshot`, which must be whole, with its version replaced by
+    /// `resource_version`. The caller must have proven that the objects of `selection` in
+    /// `snapshot` are the state at `resource_version`. If this version is later than that of
+    /// `snapshot`, only these objects are proven. Guarded by `the_model_notices_each_broken_rule`.
     ///
     /// A watch of `selection` that starts from the returned snapshot skips changes up to
     /// `resource_version`.
@@ -108,8 +109,8 @@ impl Reader {
         }
     }
 
-    /// Keeps `snapshot`, or the part of it that is proven, for [`Reader::snapshot_at`] within the
-    /// retention limits. A snapshot of an earlier epoch is not kept.
+    /// Pins `snapshot`, or its proven part, so that [`Reader::snapshot_at`] finds it within the
+    /// retention limits. A snapshot of an earlier epoch is not pinned.
     pub fn pin(&self, snapshot: &Snapshot) {
         let now = Instant::now();
         let evicted = {
@@ -130,8 +131,9 @@ impl Reader {
         drop(evicted);
     }
 
-    /// The counter of the bytes of all objects that the cache has replaced or deleted. Its increase
-    /// since [`Snapshot::replaced_bytes`] is an upper bound of what the snapshot costs.
+    /// Returns the counter of the bytes of all objects that the cache has replaced or deleted. The
+    /// increase since [`Snapshot::replaced_bytes`] is an upper bound of the memory that only this
+    /// snapshot holds.
     pub fn replaced_bytes(&self) -> &Arc<AtomicU64> {
         &self.shared.replaced_bytes
     }
@@ -140,9 +142,9 @@ impl Reader {
     ///
     /// # Errors
     ///
-    /// [`WatchError::Expired`] if `start` is older than the log, inside a hole, or probably a version
-    /// of an earlier epoch, or if the cache is not ready. [`WatchError::TooManyUnindexed`] if no
-    /// index finds the selection, and clients watch too many such selections.
+    /// [`WatchError::Expired`] if `start` is older than the log, inside a hole, or probably a
+    /// version of an earlier epoch, or if the cache is not ready. [`WatchError::TooManyUnindexed`]
+    /// if no index finds the selection, and clients watch too many such selections.
     pub fn watch(
         &self,
         start: WatchFrom,
@@ -151,10 +153,11 @@ impl Reader {
         WatchStream::open(&self.shared, start, selection)
     }
 
-    /// The gap between `version` and the log, if a [`Bridge`](crate::cache::Bridge) may close it.
+    /// Returns the gap between `version` and the log, if a
+    /// [`Bridge`](crate::cache::Bridge) may close it.
     ///
-    /// `None` if the log serves `version`, if the cache has not reached it, or if it may belong to
-    /// an earlier epoch.
+    /// Returns `None` if the log serves `version`, if the cache has not reached `version`, or if
+    /// `version` may belong to an earlier epoch.
     ///
     /// # Errors
     ///
@@ -172,8 +175,8 @@ impl Reader {
     ///
     /// # Errors
     ///
-    /// [`WatchError::Expired`] if the log no longer has all changes after `snapshot`, if the resource
-    /// version of `snapshot` is inside a hole, or if `snapshot` is of another epoch.
+    /// [`WatchError::Expired`] if the log no longer has all changes after `snapshot`, if the
+    /// resource version of `snapshot` is inside a hole, or if `snapshot` is of another epoch.
     /// [`WatchError::TooManyUnindexed`] as for [`Reader::watch`].
     pub fn watch_snapshot(
         &self,
@@ -187,7 +190,7 @@ impl Reader {
     ///
     /// # Errors
     ///
-    /// The same errors as [`Reader::watch_snapshot`].
+    /// As for [`Reader::watch_snapshot`].
     pub fn watch_after(
         &self,
         snapshot: &Snapshot,
@@ -196,32 +199,33 @@ impl Reader {
         WatchStream::open_after(&self.shared, snapshot, selection)
     }
 
-    /// Makes the cache keep what it loses in a new epoch or when it is closed, for
-    /// [`Reader::last_snapshot`], until it has new content or its last reader is gone.
+    /// Makes the cache remember its last content when a new epoch begins or when it is closed, for
+    /// [`Reader::last_snapshot`]. This lasts until the cache has new content, or no reader is left.
     pub fn keep_lost(&self) {
         self.shared.keeps_lost.store(true, Ordering::Relaxed);
     }
 
-    /// Like [`Reader::snapshot`], but while the cache is not ready the last state before; see
-    /// [`Reader::keep_lost`].
+    /// Returns the newest snapshot. While the cache is not ready, this is the snapshot of the last
+    /// content, if [`Reader::keep_lost`] was called.
     pub fn last_snapshot(&self) -> Option<Snapshot> {
         let state = self.shared.state.read();
         self.shared.snapshot(&state).or_else(|| state.lost.clone())
     }
 
-    /// True if both readers read the same cache.
+    /// Returns true if both readers read one cache.
     pub fn is_of_same_cache(&self, other: &Self) -> bool {
         Arc::ptr_eq(&self.shared, &other.shared)
     }
 
-    /// The newest snapshot, and a cursor on the changes after it; `None` while the cache is not
-    /// ready. For a view that is never older than the cache; clients use [`Reader::watch`].
+    /// Returns the newest snapshot, and a cursor on the changes after it, or `None` while the cache
+    /// is not ready. This is for a view that must never be older than the cache; for clients, call
+    /// [`Reader::watch`].
     pub fn follow(&self) -> Option<(Snapshot, LogCursor)> {
         LogCursor::open(&self.shared)
     }
 
-    /// A cursor on the changes after `from`, up to `to`, for a caller that knows the state at `from`
-    /// in `epoch` and needs that at `to`, which the cache has applied.
+    /// Returns a cursor on the changes after `from`, up to `to`, for a caller that has the state at
+    /// `from` in `epoch` and needs the state at `to`. The cache must have applied `to`.
     ///
     /// # Errors
     ///
@@ -244,22 +248,24 @@ impl Reader {
         self.shared.wait_until(differs).await
     }
 
-    /// The resource version up to which all changes are applied; `None` while not ready.
+    /// Returns the applied resource version: the cache has all changes up to it. Returns `None`
+    /// while the cache is not ready.
     pub fn applied(&self) -> Option<ResourceVersion> {
         self.shared.state.read().applied()
     }
 
-    /// The version after which the log has all changes; 0 before the first list and between epochs.
+    /// Returns the start of the log: the log has all changes after this version. Returns 0 before
+    /// the first list and between epochs.
     pub fn log_start(&self) -> ResourceVersion {
         self.shared.state.read().log.start()
     }
 
-    /// Number of open watch streams.
+    /// Returns the number of open watch streams.
     pub fn watchers(&self) -> usize {
         self.shared.watchers.load(Ordering::Relaxed)
     }
 
-    /// The current size of the cache and its counters, for metrics. It takes three locks.
+    /// Returns the current size of the cache and its counters, for metrics. It takes three locks.
     pub fn stats(&self) -> Stats {
         let state = self.shared.state.read();
         let store = state.content.as_ref().map(|content| &content.store);

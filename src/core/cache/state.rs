@@ -24,8 +24,8 @@ pub(super) struct SharedCache {
     pub(super) pins: Mutex<Pins>,
     /// All groups. To join one, also hold the lock of `state`, so that the log's tip stays.
     pub(super) interest: Mutex<Interest>,
-    /// The log position up to which all events are in the queues of the groups that they concern.
-    /// It is behind the log's tip between an append and the end of the writer's work for it.
+    /// A log position: all events before it are in the queues of the groups that need them. It is
+    /// behind the log's tip from an append until the writer has queued the appended events.
     pub(super) queued_to: AtomicU64,
     /// Readers that wait for a resource version or the first list. Streams wait in their groups.
     pub(super) wakes: WakeSet,
@@ -36,10 +36,10 @@ pub(super) struct SharedCache {
     pub(super) watchers: AtomicUsize,
     /// The newest resource version that a proof has assigned to a snapshot.
     pub(super) proven: AtomicU64,
-    /// Bytes of all objects that were replaced or deleted in the store since the start. Changes only
-    /// under the lock of `state`.
+    /// Bytes of all objects that were replaced or deleted in the store since the start. Changes
+    /// only under the lock of `state`.
     pub(super) replaced_bytes: Arc<AtomicU64>,
-    /// True if a reader asked to keep the content that the cache loses; see [`State::lost`].
+    /// True if a reader needs the last content after the cache has lost it; see [`State::lost`].
     pub(super) keeps_lost: AtomicBool,
 }
 
@@ -48,8 +48,8 @@ pub(super) struct State {
     pub(super) epoch: u64,
     /// The objects and their resource version; `None` while the cache is not ready.
     pub(super) content: Option<Content>,
-    /// The content before a new epoch or before the cache was closed, until there is new content, for
-    /// readers that need the last known state.
+    /// The last content before a new epoch began or the cache was closed, for readers that need it.
+    /// `None` once there is new content.
     pub(super) lost: Option<Snapshot>,
     /// See [`Snapshot::list_began`].
     pub(super) list_began: Instant,
@@ -103,7 +103,7 @@ impl SharedCache {
         }
     }
 
-    /// An empty log of the events after `start`.
+    /// Creates an empty log of the events after `start`.
     pub(super) fn new_log(&self, start: ResourceVersion) -> EventLog {
         new_log(&self.config, start)
     }
@@ -112,19 +112,20 @@ impl SharedCache {
         Retention::new(&self.config, store_bytes)
     }
 
-    /// Counts all objects of `content` as replaced, when the store drops it.
+    /// Counts all objects of `content`, which the cache drops, as replaced.
     pub(super) fn count_replaced(&self, content: Option<&Content>) {
         let bytes = content.map_or(0, |content| content.store.bytes() as u64);
         self.replaced_bytes.fetch_add(bytes, Ordering::Relaxed);
     }
 
-    /// The state that is lost when the content of `state` is removed, if a reader needs it.
+    /// Returns a snapshot of `state`, before its content is removed, if a reader
+    /// needs the last content.
     pub(super) fn lost(&self, state: &State) -> Option<Snapshot> {
         let is_needed = self.keeps_lost.load(Ordering::Relaxed);
         is_needed.then(|| self.snapshot(state)).flatten()
     }
 
-    /// The newest snapshot; `None` while the cache is not ready.
+    /// Returns the newest snapshot, or `None` while the cache is not ready.
     pub(super) fn snapshot(&self, state: &State) -> Option<Snapshot> {
         let content = state.content.as_ref()?;
         Some(Snapshot {
@@ -142,7 +143,8 @@ impl SharedCache {
         self.wait_for_wakes(&self.wakes, condition).await
     }
 
-    /// Like [`SharedCache::wait_until`], but tests `condition` only at the wakes of `wakes`.
+    /// Does what [`SharedCache::wait_until`] does, but tests `condition` only at
+    /// the wakes of `wakes`.
     pub(super) async fn wait_for_wakes(
         &self,
         wakes: &WakeSet,
@@ -171,12 +173,12 @@ impl State {
         self.content.as_ref().map(|content| content.applied)
     }
 
-    /// Changes the objects and appends the events that lead to them. Returns the store before if it
-    /// was replaced, so that the caller can drop it outside of its lock.
+    /// Changes the objects, and appends the events of this change to the log. Returns the old store
+    /// if it was replaced, so that the caller can drop it outside of its lock.
     ///
-    /// Readers need the same lock. What may take long is done before, in the store that replaces the
-    /// one before. A single object is replaced in place, without a copy of the parts of the store
-    /// that no snapshot shares.
+    /// The caller holds the lock that readers need, so the work that may take long is done before,
+    /// in the store that replaces the old one. An individual object is replaced in place, without a
+    /// copy of the parts of the store that no snapshot shares.
     pub(super) fn append(
         &mut self,
         objects: NewObjects,

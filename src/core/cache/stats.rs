@@ -5,7 +5,8 @@ use crate::api::ResourceVersion;
 /// Why an epoch ended and a new one began.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum EpochCause {
-    /// The upstream sent other bytes for an object whose uid and resource version are unchanged.
+    /// The upstream sent other bytes for an object, although its uid and resource
+    /// version have not changed.
     BytesDiffer,
     /// A resource version went back, so it belongs to another history (etcd was restored).
     WentBack,
@@ -18,13 +19,15 @@ pub struct Stats {
     pub objects: usize,
     /// Bytes of the objects in the store.
     pub bytes: usize,
-    /// The resource version up to which all changes are applied; `None` while not ready.
+    /// The applied resource version: the cache has all changes up to it. `None` while
+    /// the cache is not ready.
     pub applied: Option<ResourceVersion>,
     /// Number of events in the log.
     pub log_events: usize,
     /// Bytes of the events in the log. An object that several events share is counted for each.
     pub log_bytes: usize,
-    /// The oldest resource version at which a watch can start; `None` while the cache is not ready.
+    /// The oldest resource version that a watch can start from; `None` while
+    /// the cache is not ready.
     pub log_start: Option<ResourceVersion>,
     /// Number of events appended to the log since the start.
     pub events: u64,
@@ -38,10 +41,11 @@ pub struct Stats {
     pub last_epoch_cause: Option<EpochCause>,
     /// Number of open watch streams.
     pub watchers: usize,
-    /// Number of groups with streams, that is, of different selections that are watched.
+    /// Number of groups with streams. It equals the number of different
+    /// selections that are watched.
     pub groups: usize,
-    /// Number of watches that were refused since the start, because clients already watched too many
-    /// selections that no index finds.
+    /// Number of watches that were refused since the start, because clients already watched too
+    /// many selections that no index finds.
     pub refused_watches: u64,
     /// Bytes of the queues of all groups. The events are the log's.
     pub queue_bytes: usize,

@@ -12,10 +12,10 @@ use crate::cache::objects::{Content, Store};
 /// New objects and new events, applied together in one critical section.
 pub(super) struct Update {
     pub(super) objects: NewObjects,
-    /// The resource version up to which all changes are applied then.
+    /// The applied resource version after this update.
     pub(super) applied: ResourceVersion,
     /// First the block: deletions that the upstream watch missed. They carry the resource version
-    /// that was applied before this update, and some of them concern only certain selections. Then
+    /// that was applied before this update, and some of them are only for certain selections. Then
     /// the changes.
     pub(super) events: Vec<Arc<Event>>,
     /// True if events between the version applied before and the new version may be unknown.
@@ -27,7 +27,7 @@ pub(super) struct Update {
 /// What an update does to the stored objects.
 pub(super) enum NewObjects {
     Unchanged,
-    /// Replaces the object with the same key, and leaves the indexes as they are.
+    /// Replaces the stored object with this key, and leaves the indexes as they are.
     One(Arc<Object>),
     /// Replaces the store.
     All(Arc<Store>),
@@ -92,7 +92,7 @@ impl Update {
             }
         };
         // A different uid means that the old object was deleted, and that the upstream watch did
-        // not deliver the deletion, whose version is above `content.applied`.
+        // not deliver the deletion, which has a version above `content.applied`.
         let is_recreated = |stored: &Arc<Object>| stored.uid() != object.uid();
         let (missed, previous) = match stored {
             Some(stored) if is_recreated(&stored) => (Some(stored), None),
@@ -112,7 +112,7 @@ impl Update {
         }
     }
 
-    /// True if the update changes objects; false for a bookmark.
+    /// Returns true if the update changes objects; false for a bookmark.
     pub(super) fn has_events(&self) -> bool {
         !self.events.is_empty()
     }

@@ -9,7 +9,7 @@ use crate::api::{FieldValue, SelectableFields};
 pub(super) struct FieldTree<K> {
     /// The next steps, each with its key: a JSON member name or a protobuf field number.
     children: Vec<(K, FieldTree<K>)>,
-    /// The fields whose path ends at this node.
+    /// The fields with a path that ends at this node.
     leaves: Vec<Leaf>,
 }
 
@@ -93,7 +93,7 @@ pub(super) fn protobuf_tree(fields: &SelectableFields) -> FieldTree<u32> {
     tree
 }
 
-/// The value that a selector compares with if the object lacks the field.
+/// Returns the value that a selector compares with if the object lacks the field.
 fn absent_value(value: FieldValue) -> &'static str {
     match value {
         FieldValue::Text | FieldValue::Scalar => "",

@@ -5,13 +5,13 @@ use super::protobuf::{Fields, put_bytes, put_number};
 use super::{Error, protobuf};
 use crate::api::{Status, StatusCause, StatusDetails, WireFormat, escape_as_go};
 
-/// Maximum length in bytes of the message that is made from an error answer that is not a Status.
+/// If an error answer is not a Status, its message is cut to at most this number of bytes.
 const MESSAGE_LIMIT: usize = 2048;
 
 /// Reads the body of an error answer with HTTP status `code`.
 ///
-/// A body that is not a Status, such as a load balancer's error page, becomes a Status whose
-/// message is the start of that body.
+/// A body that is not a Status, such as a load balancer's error page, becomes a Status with the
+/// start of the body as its message.
 pub fn decode_status(content_type: &str, code: u16, body: &[u8]) -> Status {
     let is_protobuf = content_type.starts_with(WireFormat::Protobuf.media_type());
     let decoded = match is_protobuf {
@@ -25,7 +25,7 @@ pub fn decode_status(content_type: &str, code: u16, body: &[u8]) -> Status {
     status
 }
 
-/// The first `MESSAGE_LIMIT` bytes of `body` as text.
+/// Returns the first `MESSAGE_LIMIT` bytes of `body` as text.
 fn excerpt(body: &[u8]) -> String {
     let start = &body[..body.len().min(MESSAGE_LIMIT)];
     String::from_utf8_lossy(start).trim().to_owned()
@@ -81,7 +81,7 @@ pub(super) fn decode_message(message: &[u8]) -> Result<Status, Error> {
     Ok(status)
 }
 
-/// The last text in field `number` of `message`; empty if the field is absent.
+/// Returns the last text in field `number` of `message`, or an empty text if the field is absent.
 fn text_in(message: &[u8], number: u32) -> Result<String, Error> {
     let mut text = String::new();
     for field in Fields::new(message) {

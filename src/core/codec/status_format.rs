@@ -32,7 +32,7 @@ impl StatusFormat {
         }
     }
 
-    /// The value of the answer's `Content-Type` header.
+    /// Returns the value of the answer's `Content-Type` header.
     pub fn media_type(self) -> &'static str {
         match self {
             Self::Json | Self::IndentedJson => WireFormat::Json.media_type(),

@@ -16,7 +16,7 @@ pub struct TypeMeta {
     /// The kind of lists, such as `PodList`. The definition of a custom resource may set any name.
     pub list_kind: String,
     /// True if the cached JSON body contains `kind` and `apiVersion`, as it does for custom
-    /// resources, whose keys are sorted. False for built-in kinds.
+    /// resources, which have sorted keys. False for built-in kinds.
     pub is_embedded: bool,
 }
 
@@ -37,7 +37,7 @@ impl TypeMeta {
     ///
     /// # Errors
     ///
-    /// If `bytes` are malformed, have no kind, or are an ERROR event, whose kind is `Status`.
+    /// If `bytes` are malformed, have no kind, or are an ERROR event, which has the kind `Status`.
     pub fn read(format: WireFormat, bytes: &Bytes) -> Result<Self, Error> {
         let fields = match format {
             WireFormat::Json => read_json_type(bytes)?,
@@ -94,7 +94,7 @@ fn read_json_fields(text: &[u8]) -> Result<TypeFields, Error> {
         position += 1;
     }
     // A watch event has `object` but no `kind`. If there is a kind, this is not a watch event but a
-    // custom resource with a member of the same name, which is ignored.
+    // custom resource with a member called `object`, which is ignored.
     fields.event_object = fields.event_object.filter(|_| fields.kind.is_empty());
     Ok(fields)
 }
@@ -114,7 +114,7 @@ fn read_protobuf_type(bytes: &[u8]) -> Result<TypeFields, Error> {
     })
 }
 
-/// The start of a PartialObjectMetadata in JSON, up to the value of its metadata.
+/// Returns the start of a PartialObjectMetadata in JSON, up to the value of its metadata.
 pub(crate) fn partial_front(version: MetaVersion) -> &'static str {
     match version {
         MetaVersion::V1 => {
@@ -126,7 +126,8 @@ pub(crate) fn partial_front(version: MetaVersion) -> &'static str {
     }
 }
 
-/// The bytes `{"kind":…,"apiVersion":…,`, which precede the cached body of a built-in object.
+/// Returns the bytes `{"kind":…,"apiVersion":…,`, which precede the cached body
+/// of a built-in object.
 pub(super) fn json_front(kind: &str, api_version: &str) -> String {
     let (kind, api_version) = (json::quoted(kind), json::quoted(api_version));
     format!("{{\"kind\":{kind},\"apiVersion\":{api_version},")

@@ -8,9 +8,9 @@ use tokio::task::yield_now;
 
 /// The work that a task may do before it yields. A full budget is a fraction of a millisecond.
 ///
-/// One unit is the work of sending one byte. Other work is charged the number of units that takes
-/// about the same time. Counting is cheaper than reading the clock, and gives the same result in
-/// every test run.
+/// One unit is the work of sending one byte. Other work is charged as many units as bytes
+/// could be sent in its time. Counting is cheaper than reading the clock, and gives an equal
+/// result in every test run.
 #[derive(Debug, Default)]
 pub struct CoopBudget {
     spent: usize,
@@ -31,7 +31,7 @@ impl CoopBudget {
         !self.is_spent()
     }
 
-    /// True if the budget is spent, so that the task has to yield.
+    /// Returns true if the budget is spent, so that the task has to yield.
     pub fn is_spent(&self) -> bool {
         self.spent >= Self::UNITS
     }
@@ -41,7 +41,8 @@ impl CoopBudget {
         self.spent = 0;
     }
 
-    /// Ready if the budget is not spent. Otherwise refills it, wakes the task and returns pending.
+    /// Returns ready if the budget is not spent. Otherwise refills it, wakes the task
+    /// and returns pending.
     pub fn poll_proceed(&mut self, cx: &mut Context<'_>) -> Poll<()> {
         if self.is_spent() {
             self.renew();

@@ -1,4 +1,4 @@
-//! A queue for something of which few can be had at a time: questions in flight, for example.
+//! A queue for a limited resource, for example for requests in flight.
 
 use std::collections::{HashMap, VecDeque};
 use std::hash::{BuildHasher, Hash, RandomState};
@@ -7,27 +7,27 @@ use std::sync::{Arc, OnceLock};
 use parking_lot::Mutex;
 use tokio::sync::oneshot;
 
-/// Lets a few have a slot, while the others wait in a bounded queue. Askers of kind `K` take turns,
-/// so one that asks for many slots delays the others by one slot each. A single one has at most half
-/// of the slots, so that those which it keeps for long do not delay the others. Clones share the
-/// queue.
+/// Grants a limited number of slots; further askers wait in a bounded queue. Askers take turns,
+/// so an asker of many slots delays every other asker by one slot only. One asker gets at most
+/// half of the slots. So other askers still get slots if it holds its slots for a long time.
+/// Clones share the queue.
 #[derive(Clone)]
 pub struct FairQueue<K: Asker> {
     inner: Arc<Inner<K>>,
 }
 
-/// What asks: all with the same value share one place in the order.
+/// The asker of a slot. All askers with equal values share one place in the order.
 pub trait Asker: Clone + Eq + Hash + Send + 'static {}
 
 impl<K: Clone + Eq + Hash + Send + 'static> Asker for K {}
 
-/// Stands for an asker where its type can't be named. Two askers are taken for one with a probability
-/// of 2^-64.
+/// Identifies an asker where its type can't be named. Two askers have one ID with a
+/// probability of 2^-64.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct AskerId(u64);
 
 impl AskerId {
-    /// The ID of `asker` in this process.
+    /// Returns the ID of `asker` in this process.
     pub fn of(asker: &impl Hash) -> Self {
         static HASHER: OnceLock<RandomState> = OnceLock::new();
         Self(HASHER.get_or_init(RandomState::new).hash_one(asker))
@@ -35,7 +35,7 @@ impl AskerId {
 }
 
 struct Inner<K: Asker> {
-    /// Upper limit of the slots that are taken and waited for.
+    /// Upper limit of the slots that are taken, together with those that askers wait for.
     capacity: usize,
     state: Mutex<State<K>>,
 }
@@ -43,28 +43,29 @@ struct Inner<K: Asker> {
 struct State<K: Asker> {
     /// How many more slots may be taken.
     free: usize,
-    /// The number of slots that are taken and waited for.
+    /// The number of slots that are taken, together with those that askers wait for.
     total: usize,
     /// The askers that have a slot or wait for one.
     askers: HashMap<K, Requests<K>>,
-    /// The askers that wait; the next one is at the front. None of them may have another slot now.
+    /// The waiting askers; the next one is at the front. None of these askers may
+    /// have another slot now.
     order: VecDeque<K>,
 }
 
-/// What one asker has, and waits for.
+/// The slots that one asker has or waits for.
 struct Requests<K: Asker> {
     total: usize,
     taken: usize,
     waiting: VecDeque<oneshot::Sender<Slot<K>>>,
 }
 
-/// A slot, until this is dropped. Then others may have it.
+/// A slot. Dropping this frees the slot for other askers.
 struct Slot<K: Asker> {
     inner: Arc<Inner<K>>,
     asker: K,
 }
 
-/// A taken or awaited slot is counted until this is dropped.
+/// Counts a slot that is taken or waited for. Dropping this ends the count.
 struct Place<K: Asker> {
     inner: Arc<Inner<K>>,
     asker: K,
@@ -72,18 +73,18 @@ struct Place<K: Asker> {
 
 /// A slot, which is taken until this is dropped.
 pub struct Permit<K: Asker> {
-    // Dropped first, so that a slot that becomes free is counted as free.
+    // Must be dropped first, so that a slot that becomes free is counted as free.
     _slot: Slot<K>,
     _place: Place<K>,
 }
 
-/// Too many wait, in all or of this asker.
+/// The error of a full queue: too many slots are waited for, in total or by this asker.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Full;
 
-/// Whether an asker that has `own` places may take one of those that are `free`. It may have as many
-/// as are free, so a single one gets half of them, and an asker without a place gets one while there
-/// is one.
+/// Returns whether an asker that has `own` slots may take one of the `free` slots. An asker may
+/// have as many slots as are free, so if it is alone, it gets half of all slots. An asker without a
+/// slot gets one while any slot is free.
 fn may_take(own: usize, free: usize) -> bool {
     free > 0 && (own == 0 || own < free)
 }
@@ -91,7 +92,7 @@ fn may_take(own: usize, free: usize) -> bool {
 // === impl FairQueue ===
 
 impl<K: Asker> FairQueue<K> {
-    /// A queue for `slots`, of which `capacity` can be taken and waited for in all.
+    /// Creates a queue for `slots`. At most `capacity` slots can be taken or waited for in total.
     pub fn new(slots: usize, capacity: usize) -> Self {
         let inner = Inner {
             capacity,
@@ -107,12 +108,13 @@ impl<K: Asker> FairQueue<K> {
         }
     }
 
-    /// The number of slots that are free.
+    /// Returns the number of slots that are free.
     pub fn free(&self) -> usize {
         self.inner.state.lock().free
     }
 
-    /// Waits until `asker` may have a slot. Cancel safe: it then leaves the queue.
+    /// Waits until `asker` may have a slot. Cancel safe: dropping the future removes the
+    /// asker from the queue.
     ///
     /// # Errors
     /// [`Full`], at once, if the queue is too full for this asker.
@@ -120,7 +122,7 @@ impl<K: Asker> FairQueue<K> {
         let (place, slot) = self.enter(asker)?;
         let slot = match slot {
             Ok(slot) => slot,
-            // The sender is kept until it has sent a slot.
+            // The sender exists until it has sent a slot.
             Err(granted) => granted.await.map_err(|_| Full)?,
         };
         Ok(Permit {

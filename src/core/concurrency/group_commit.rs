@@ -1,6 +1,6 @@
 //! GroupCommit: callers that arrive while a call is pending share that call.
 //!
-//! The result of a call is true at some time after the call was started. So it is good for all
+//! The result of a call describes a time after the start of the call. So it is valid for all
 //! callers that arrived before the start, and for no caller that arrived later.
 
 use std::collections::HashSet;
@@ -26,7 +26,7 @@ const LARGE_GROUP: u32 = 8;
 /// Calls that are shared by all callers that arrive before the call is started.
 ///
 /// `K` is the request of one caller; a call gets the set of the requests of all its callers. `T` is
-/// the result of a call, of which each caller gets a clone.
+/// the result of a call; each caller gets a clone.
 pub struct GroupCommit<K, T: Clone> {
     inner: Arc<Inner<K, T>>,
 }
@@ -49,7 +49,7 @@ struct Inner<K, T: Clone> {
     /// The callers of all calls in flight.
     callers_in_flight: AtomicU32,
     pending: Mutex<PendingCall<K, T>>,
-    /// Notified when a caller has joined that changes the start of the pending call.
+    /// Notified when a new caller changes the start of the pending call.
     reschedule: Notify,
 }
 
@@ -72,7 +72,7 @@ struct PendingCall<K, T: Clone> {
     callers: u32,
     /// The shortest `min_interval` of the callers.
     min_interval: Duration,
-    /// The time from which the call may start; `None` if it may start at once.
+    /// The earliest start of the call; `None` if it may start at once.
     not_before: Option<Instant>,
     /// The last call that was started; `None` before the first one.
     previous: Option<PreviousCall>,
@@ -87,7 +87,7 @@ where
     K: Eq + Hash + Send + 'static,
     T: Clone + Send + Sync + 'static,
 {
-    /// Creates a group commit whose calls are separated by `spacing`.
+    /// Creates a group commit with `spacing` between its calls.
     pub fn new(spacing: CallSpacing) -> Self {
         let pending = PendingCall {
             number: 0,
@@ -110,14 +110,14 @@ where
         }
     }
 
-    /// True if the call for `request` starts only after one of those in flight has ended.
+    /// Returns true if the call for `request` starts only after one of those in flight has ended.
     pub fn is_waiting(&self, request: &K) -> bool {
         let is_pending = self.inner.pending.lock().requests.contains(request);
         is_pending && self.inner.in_flight.available_permits() == 0
     }
 
-    /// Returns the result of a call that is started after `join` was called. It is the `call` of
-    /// this caller, or the `call` of another caller whose call was still pending.
+    /// Waits for a call that starts after this method was called, and returns its result. The call
+    /// is the `call` of this caller, or the `call` of an earlier caller that was still pending.
     ///
     /// `call` gets the requests of all callers that it serves. If several callers wait now, or the
     /// last call was large, this caller accepts to wait until `min_interval` has passed since the
@@ -189,7 +189,7 @@ impl<K, T: Clone> fmt::Debug for GroupCommit<K, T> {
 // === impl Inner ===
 
 impl<K, T: Clone> Inner<K, T> {
-    /// The time from which the pending call may start; `None` means at once.
+    /// Returns the earliest start of the pending call, or `None` if it may start at once.
     fn not_before(&self, pending: &PendingCall<K, T>) -> Option<Instant> {
         let PreviousCall {
             started_at,
@@ -204,10 +204,10 @@ impl<K, T: Clone> Inner<K, T> {
         Some(started_at + pause)
     }
 
-    /// The time between two calls if `waiting` callers wait now: those of the calls in flight and
-    /// of the pending call. It doubles with each caller, up to `min_interval`: the more callers
-    /// wait, the more are likely to follow. `None` for a single caller, even if it has called
-    /// repeatedly. Guarded by `a_lone_caller_never_waits_and_a_herd_costs_few_calls`.
+    /// Returns the time between two calls for `waiting` callers, which are those of the calls in
+    /// flight and of the pending call. The time doubles with each caller, up to `min_interval`: the
+    /// more callers wait, the more are likely to follow. Returns `None` for one caller, even if it
+    /// calls repeatedly. Guarded by `a_lone_caller_never_waits_and_a_herd_costs_few_calls`.
     fn gathering_time(&self, waiting: u32, min_interval: Duration) -> Option<Duration> {
         let doublings = waiting.checked_sub(2)?;
         let factor = 1u32.checked_shl(doublings).unwrap_or(u32::MAX);
@@ -362,8 +362,8 @@ mod tests {
         after_large_group: Duration::from_millis(40),
     };
 
-    /// For each caller, given as arrival time and `min_interval` in ms, the start time in ms of the
-    /// call that served it.
+    /// Returns, for each caller, the start time in ms of the call that served it. A caller is given
+    /// as its arrival time and `min_interval` in ms.
     async fn start_times(callers: &[(u64, u64)]) -> Vec<u128> {
         let calls = Calls::new(SPACING);
         let began = Instant::now();
@@ -393,7 +393,8 @@ mod tests {
             ),
             // If no call is in flight, a caller starts one at once.
             (vec![(0, 80), (100, 80), (200, 80)], vec![0, 100, 200]),
-            // The more callers wait, the longer the call gathers, up to the shortest `min_interval`.
+            // The more callers wait, the longer the call gathers, up to the shortest
+            // `min_interval`.
             (vec![(0, 80), (1, 80)], vec![0, 5]),
             (vec![(0, 80), (1, 80), (2, 80)], vec![0, 10, 10]),
             (

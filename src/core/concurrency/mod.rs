@@ -1,7 +1,7 @@
-//! Tools for tasks that share a resource: [`GroupCommit`] makes one call for all callers that wait
-//! for it, [`FairQueue`] shares few slots among many, [`CoopBudget`] makes long work yield to other tasks on the same thread,
-//! [`drop_elsewhere()`] frees much memory on another thread, and a [`Revocable`] value can be taken
-//! away from its owner.
+//! Tools for tasks that share a resource: [`GroupCommit`] makes one call for all waiting callers,
+//! [`FairQueue`] shares few slots among many, [`CoopBudget`] makes long work yield to other tasks
+//! on the same thread, [`drop_elsewhere()`] frees much memory on another thread, and a
+//! [`Revocable`] value can be taken away from its owner.
 
 mod coop_budget;
 mod drop_elsewhere;

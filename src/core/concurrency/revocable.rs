@@ -17,12 +17,12 @@ impl<T> Revocable<T> {
         Self(Arc::new(Mutex::new(Some(value))))
     }
 
-    /// The result of `use_value`, or `None` if the value was revoked.
+    /// Returns the result of `use_value`, or `None` if the value was revoked.
     pub fn with<R>(&self, use_value: impl FnOnce(&mut T) -> R) -> Option<R> {
         self.0.lock().as_mut().map(use_value)
     }
 
-    /// The same as [`Revocable::with`], but `None` also if the value is in use.
+    /// Does what [`Revocable::with`] does, but also returns `None` if the value is in use.
     pub fn try_with<R>(&self, use_value: impl FnOnce(&mut T) -> R) -> Option<R> {
         self.0.try_lock()?.as_mut().map(use_value)
     }
@@ -38,7 +38,7 @@ impl<T> Revocable<T> {
         self.0.lock().take()
     }
 
-    /// True if the value was revoked.
+    /// Returns true if the value was revoked.
     pub fn is_revoked(&self) -> bool {
         self.0.lock().is_none()
     }

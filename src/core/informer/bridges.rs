@@ -1,13 +1,13 @@
 //! Bridges: the short upstream watches that give clients the history before the log.
 //!
-//! [`crate::cache::Bridge`] has the rules by which clients get events from a bridge and continue
-//! from the log. This module decides when an upstream watch is opened: one for all clients of a
-//! selection that wait, at the oldest of their versions. It has bookmarks and a `timeoutSeconds` of
-//! 3, so that the API server sends a bookmark after one to two seconds (two seconds before the
+//! [`crate::cache::Bridge`] has the rules for how clients get events from a bridge and continue
+//! from the log. This module decides when an upstream watch is opened: one for all waiting clients
+//! of a selection, from the oldest of their versions. It has bookmarks and a `timeoutSeconds` of 3,
+//! so that the API server sends a bookmark after one to two seconds (two seconds before the
 //! timeout), even if nothing changes. If none arrives, a barrier precedes the next watch.
 //!
-//! Few bridges read an upstream watch concurrently. Those with clients of a user wait for their places
-//! together, and users take turns.
+//! Few bridges read an upstream watch concurrently. Those with clients of a user wait for their
+//! places together, and users take turns.
 //!
 //! A bridge sends its requests with kubefan's identity, as informers do. Only watches that the
 //! cache may answer get here.
@@ -34,7 +34,8 @@ use crate::upstream::{Error, ListerWatcher, ResumePoint, Scope, WatchCall};
 
 /// How many bridges of the process may read an upstream watch concurrently.
 const MAX_OPEN: usize = 64;
-/// How many may do so or wait for it. One user has at most half of both.
+/// How many bridges may read an upstream watch or wait to do so. The bridges of one user may take
+/// at most half of both numbers.
 const MAX_STARTED: usize = 64 * MAX_OPEN;
 /// How long a new bridge waits for more clients, so that it starts at the oldest version.
 const GATHER_TIME: Duration = Duration::from_millis(50);
@@ -42,7 +43,7 @@ const GATHER_TIME: Duration = Duration::from_millis(50);
 const PLACE_WAIT: Duration = Duration::from_secs(5);
 /// How long a bridge may take from its first upstream watch until it is complete.
 const MAX_OPEN_TIME: Duration = Duration::from_secs(10);
-/// How long a complete bridge keeps its events for clients that come later.
+/// How long a complete bridge stores its events for clients that come later.
 const KEEP_TIME: Duration = Duration::from_secs(30);
 /// How often a complete bridge checks whether others need its memory.
 const KEEP_CHECK: Duration = Duration::from_secs(1);
@@ -74,9 +75,9 @@ pub(super) struct Bridges<L> {
 /// A bridge that clients may join.
 struct Running {
     bridge: Arc<Bridge>,
-    /// Those with a client of the bridge.
+    /// The askers with a client of the bridge.
     askers: HashSet<AskerId>,
-    /// Gets each of them, until the bridge has a place.
+    /// Receives each new asker, until the bridge has a place.
     waiting: mpsc::UnboundedSender<AskerId>,
 }
 
@@ -84,15 +85,15 @@ struct Running {
 enum Broken {
     /// The API server no longer has the events after the requested version.
     Expired(Box<Status>),
-    /// Another watch is opened after this wait, or after the usual one if that is longer.
+    /// Another watch is opened after this wait, or after the usual wait if that is longer.
     Retry(Duration),
 }
 
 // === impl BridgeLimits ===
 
 impl BridgeLimits {
-    /// The limits of bridges that buffer at most `max_bytes` together, and count the bytes of evicted
-    /// events in `evicted`.
+    /// Creates limits for bridges that buffer at most `max_bytes` together, and count the bytes of
+    /// evicted events in `evicted`.
     pub(super) fn new(max_bytes: usize, evicted: EvictedBytes) -> Self {
         Self {
             places: FairQueue::new(MAX_OPEN, MAX_STARTED),
@@ -102,7 +103,7 @@ impl BridgeLimits {
         }
     }
 
-    /// The bytes of the events that bridges have buffered, and their upper limit.
+    /// Returns the bytes of the events that bridges have buffered, and their upper limit.
     pub fn buffered_bytes(&self) -> (usize, usize) {
         (self.totals.buffered_bytes(), self.max_bytes)
     }
@@ -139,7 +140,8 @@ impl BridgeLimits {
 // === impl Bridges ===
 
 impl<L: ListerWatcher> Bridges<L> {
-    /// No bridges yet; each will read watches of `source` in a background task of `shutdown`.
+    /// Creates a set without bridges. Each bridge will read watches of `source` in a background
+    /// task of `shutdown`.
     pub(super) fn new(
         source: impl Fn(&Scope) -> L + Send + Sync + 'static,
         limits: Arc<BridgeLimits>,
@@ -153,9 +155,9 @@ impl<L: ListerWatcher> Bridges<L> {
         }
     }
 
-    /// A watch that closes `gap` for the objects in `scope`, which are those that the selection of
-    /// the gap selects. Starts a bridge unless a running one can close the gap; it waits for its
-    /// place with those of `asker`.
+    /// Opens a watch that closes `gap`. `scope` must select the objects of the gap's selection.
+    /// Starts a bridge unless a running one can close the gap. The bridge waits for its place among
+    /// the bridges of `asker`.
     pub(super) fn watch(&self, mut gap: Gap, scope: &Scope, asker: AskerId) -> BridgedWatch {
         let mut running = self.running.lock();
         if let Some(running) = running.get_mut(scope) {
@@ -177,7 +179,7 @@ impl<L: ListerWatcher> Bridges<L> {
         };
         started.add(asker);
         let replaced = running.insert(scope.clone(), started);
-        // A task is spawned, and events are freed, without the lock: a runtime that is shutting down
+        // Spawn the task and free the events without the lock: a runtime that is shutting down
         // drops a task while it is spawned.
         drop(running);
         drop(replaced);
@@ -196,7 +198,7 @@ impl<L: ListerWatcher> Bridges<L> {
                     all.remove(&scope);
                 }
             }
-            // No watch can join any more, but one may have joined just before.
+            // No watch can join any more, but a watch may have joined just before.
             if writer.is_complete() {
                 let _ = timeout(KEEP_TIME, writer.abandoned()).await;
             }
@@ -206,7 +208,7 @@ impl<L: ListerWatcher> Bridges<L> {
 }
 
 impl Running {
-    /// Lets the bridge wait for its place also with those of `asker`.
+    /// Lets the bridge also wait for its place among the bridges of `asker`.
     fn add(&mut self, asker: AskerId) {
         if self.askers.insert(asker) {
             // Fails if the bridge waits no more.
@@ -215,7 +217,7 @@ impl Running {
     }
 }
 
-/// Runs a bridge from the first client to the end of the time for which its events are kept.
+/// Runs a bridge from its first client until its events are no longer stored.
 async fn run<L: ListerWatcher>(
     writer: &BridgeWriter,
     source: &L,
@@ -228,7 +230,7 @@ async fn run<L: ListerWatcher>(
     }
     let end = Instant::now() + KEEP_TIME;
     while writer.is_complete() && Instant::now() < end {
-        // A buffer that others need is kept only for the watches that are reading it.
+        // If other bridges need the memory, the buffer stays only while watches read it.
         let is_needed = limits.totals.buffered_bytes() > limits.max_bytes / 2;
         tokio::select! {
             () = writer.abandoned(), if is_needed => {}
@@ -238,7 +240,7 @@ async fn run<L: ListerWatcher>(
 }
 
 /// Waits for more clients and for a place, and reads upstream watches until the bridge is complete,
-/// cannot continue, or its time is over.
+/// the bridge cannot continue, or its time is over.
 async fn complete<L: ListerWatcher>(
     writer: &BridgeWriter,
     source: &L,
@@ -258,7 +260,7 @@ async fn complete<L: ListerWatcher>(
     }
 }
 
-/// The place of a bridge, for the first of `askers` that may have one.
+/// Returns the place of a bridge, for the first of `askers` that may have one.
 async fn place(
     places: &FairQueue<AskerId>,
     mut askers: mpsc::UnboundedReceiver<AskerId>,

@@ -14,8 +14,8 @@ pub struct Config {
     pub idle_timeout: Duration,
     /// Keys of the labels that each cache indexes by value. Default is none.
     pub indexed_labels: Vec<String>,
-    /// Minimum age at which the event log drops an event; [`Config::retention_bytes`] has priority.
-    /// Default is [`Config::DEFAULT_RETENTION_AGE`].
+    /// The event log may drop an event when it has reached this age; [`Config::retention_bytes`]
+    /// has priority. Default is [`Config::DEFAULT_RETENTION_AGE`].
     pub retention_age: Duration,
     /// Maximum size of one event log in bytes. `None`, the default, means 64 MiB, or four times the
     /// size of the store if that is more.
@@ -23,8 +23,8 @@ pub struct Config {
     /// How many different selections clients may watch in each cache, as far as they cost memory or
     /// time for every change. Default is [`GroupLimits::default`].
     pub groups: GroupLimits,
-    /// Upper limit of the bytes of the events that bridges of all informers buffer together. Default
-    /// is [`Config::DEFAULT_BRIDGE_BYTES`].
+    /// Upper limit of the bytes of the events that bridges of all informers buffer together.
+    /// Default is [`Config::DEFAULT_BRIDGE_BYTES`].
     pub bridge_bytes: usize,
     /// How fresh the answer to a read of the most recent state must be, for each resource. Default
     /// is as fresh as the request, for all resources.
@@ -32,9 +32,9 @@ pub struct Config {
     /// How long caches stay in use while the API server answers 401 to kubefan's credentials; after
     /// that, they are treated as after 403. Default is [`Config::DEFAULT_MAX_UNAUTHORIZED`].
     pub max_unauthorized: Duration,
-    /// If the watch of a cache was not proven alive for this long, kubefan is not ready. `None`, the
-    /// default, means no limit. Over HTTP/2 a live watch is proven every few seconds; over HTTP/1.1
-    /// only by events and bookmarks, of which the API server sends one each minute.
+    /// If the watch of a cache was not proven alive for this long, kubefan is not ready. `None`,
+    /// the default, means no limit. Over HTTP/2 a live watch is proven every few seconds; over
+    /// HTTP/1.1 only by events and by bookmarks, which the API server sends once a minute.
     pub max_staleness: Option<Duration>,
     /// Functions that the informers call. Default is none.
     pub hooks: Hooks,
@@ -68,7 +68,7 @@ impl Config {
     /// does for resources that have no protobuf.
     pub const NOT_ACCEPTABLE_TTL: Duration = Duration::from_secs(3600);
 
-    /// How fresh the answers from the caches of `spec` must be.
+    /// Returns how fresh the answers from the caches of `spec` must be.
     pub(super) fn freshness_of(&self, spec: &InformerSpec) -> FreshnessPolicy {
         let of_rule = spec.settings.freshness;
         of_rule.unwrap_or_else(|| self.freshness.of(&spec.resource.gvr))

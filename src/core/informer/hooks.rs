@@ -17,7 +17,7 @@ const IDENTITY: [&str; 4] = ["name", "namespace", "uid", "resourceVersion"];
 type TransformFunction = dyn Fn(&Resource, &mut Value) + Send + Sync;
 type OnFailure = dyn Fn(&Failure<'_>) + Send + Sync;
 
-/// Functions of a program that informers call. Default is none. Clones have the same functions.
+/// Functions of a program that informers call. Default is none. Clones share the functions.
 #[derive(Clone, Default)]
 pub struct Hooks {
     transform: Option<Transform>,
@@ -40,16 +40,17 @@ pub struct TransformId(u64);
 pub struct Failure<'a> {
     /// The resource of the informer.
     pub resource: &'a Resource,
-    /// What failed: `watch-list`, `list`, `watch`, or `proof`, the question before a watch is resumed.
+    /// The call that failed: `watch-list`, `list`, `watch`, or `proof`, which is the request for
+    /// the current version before a watch is resumed.
     pub during: &'static str,
-    /// Why.
+    /// The error.
     pub error: &'a Error,
 }
 
 /// The hooks of one informer. Clones share its failure handlers.
 #[derive(Clone)]
 pub(super) struct ResourceHooks {
-    /// Those of the set, or its failure handler with the informer's own transform.
+    /// The hooks of the set. If the informer has its own transform, it replaces the set's.
     hooks: Hooks,
     resource: Arc<Resource>,
     /// The failure handlers of the informer's users, as long as these exist.
@@ -59,15 +60,15 @@ pub(super) struct ResourceHooks {
 // === impl Hooks ===
 
 impl Hooks {
-    /// Calls `transform` with each object that is received as JSON before it is stored, so that a
-    /// program need not keep what it does not read, such as `metadata.managedFields`.
+    /// Calls `transform` with each object that is received as JSON before it is stored. So a
+    /// program can remove what it does not read, such as `metadata.managedFields`.
     ///
-    /// It must be a pure function, because an object that is received again must be stored as the
-    /// same bytes. It cannot change `metadata.name`, `namespace`, `uid` and `resourceVersion`, and
-    /// selectors see the labels and fields that the API server sent. If it panics, or leaves no JSON
-    /// object, the object is stored as it was received, and
+    /// It must be a pure function, because an object that is received again must lead to equal
+    /// bytes. It cannot change `metadata.name`, `namespace`, `uid` and `resourceVersion`, and
+    /// selectors see the labels and fields that the API server sent. If it panics, or leaves no
+    /// JSON object, the object is stored as it was received, and
     /// [`ReflectorMetrics::transform_failures`](super::ReflectorMetrics::transform_failures) counts
-    /// it: a larger cache is better than one without the object.
+    /// the failure: a larger cache is better than a cache without the object.
     #[must_use]
     pub fn with_transform(
         mut self,
@@ -92,13 +93,13 @@ impl Hooks {
         self
     }
 
-    /// The transform, which clones share.
+    /// Returns the ID of the transform, if there is one. Clones share the transform.
     #[doc(hidden)]
     pub fn transform_id(&self) -> Option<TransformId> {
         self.transform.as_ref().map(|transform| transform.id)
     }
 
-    /// These hooks without those that are the same as in `common`.
+    /// Returns these hooks without those that `common` has too.
     pub(super) fn without(&self, common: &Self) -> Self {
         let mut own = self.clone();
         if own.transform_id() == common.transform_id() {
@@ -120,8 +121,8 @@ impl Hooks {
         }
     }
 
-    /// These hooks for an informer with hooks of its own: its transform, if it has one, replaces this
-    /// one.
+    /// Returns these hooks for an informer with the additional hooks `own`. If `own` has a
+    /// transform, it replaces the transform of these hooks.
     pub(super) fn for_informer(&self, own: &Self, resource: &Arc<Resource>) -> ResourceHooks {
         let mut hooks = self.clone();
         hooks.transform = own.transform.clone().or(hooks.transform);
@@ -143,7 +144,7 @@ impl fmt::Debug for Hooks {
 // === impl ResourceHooks ===
 
 impl ResourceHooks {
-    /// Calls the failure handler of `own`, too, as long as it or a clone of it exists.
+    /// Adds the failure handler of `own`. It is called as long as `own` or a clone exists.
     pub(super) fn add_failure_handler(&self, own: &Hooks) {
         let Some(handler) = &own.on_failure else {
             return;
@@ -156,12 +157,13 @@ impl ResourceHooks {
         }
     }
 
-    /// True if objects are stored otherwise than they were received.
+    /// Returns true if objects are stored otherwise than they were received.
     pub(super) fn has_transform(&self) -> bool {
         self.hooks.transform.is_some()
     }
 
-    /// `object` as it is to be stored; unchanged in an error if the transform failed.
+    /// Returns the object to store. If the transform failed, returns `object`
+    /// unchanged, as the error.
     pub(super) fn transform(&self, object: Object) -> Result<Object, Object> {
         let Some(transform) = &self.hooks.transform else {
             return Ok(object);
@@ -179,7 +181,7 @@ impl ResourceHooks {
             during,
             error,
         };
-        // They are called without the lock, so that they may start informers.
+        // The handlers are called without the lock, so that they may start informers.
         let handlers = self.handlers.lock().clone();
         let handlers = handlers.iter().filter_map(Weak::upgrade);
         for handler in self.hooks.on_failure.iter().cloned().chain(handlers) {
@@ -190,7 +192,7 @@ impl ResourceHooks {
     }
 }
 
-/// `object` with the body that `transform` makes of it. `None` if it fails.
+/// Returns `object` with the body that `transform` makes of it, or `None` if the transform fails.
 fn transformed(object: &Object, transform: impl Fn(&mut Value)) -> Option<Object> {
     // The body of a built-in kind lacks the opening brace, see `Object`.
     let is_whole = object.body.first() == Some(&b'{');

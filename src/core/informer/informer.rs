@@ -32,7 +32,7 @@ const MAX_ISOLATED_WATCHES: usize = 100;
 
 /// How long a proof waits for the list after a change of the resource's definition.
 const RELIST_WAIT: Duration = Duration::from_secs(3);
-/// How often an informer checks at least whether it is idle.
+/// The longest time between two checks whether an informer is idle.
 const IDLE_CHECK: Duration = Duration::from_secs(60);
 
 /// A running informer: one reflector that writes the cache, and any number of readers.
@@ -60,12 +60,12 @@ pub struct Informer {
     own_transform: Option<OwnTransform>,
     hooks: ResourceHooks,
     doubt: Mutex<Doubt>,
-    /// When upstream has last ended a watch early, until [`Informer::take_early_end`].
+    /// The time when upstream last ended a watch early. [`Informer::take_early_end`] removes it.
     early_end: Mutex<Option<Instant>>,
 }
 
 /// Whether the objects of a cache may have another representation now, because their definition has
-/// changed. The cache proves nothing then until a list that began later was completed.
+/// changed. If so, the cache proves nothing until a list that began after the change is complete.
 #[derive(Default)]
 struct Doubt {
     /// When the definition was last seen to have changed.
@@ -78,7 +78,8 @@ struct Doubt {
 #[derive(Clone, Copy)]
 pub(super) struct OwnTransform {
     pub(super) id: TransformId,
-    /// Tells the informer from running ones that differ only in their transform, in metrics.
+    /// Distinguishes, in metrics, the informer from running informers that differ
+    /// only in their transform.
     pub(super) number: usize,
 }
 
@@ -138,44 +139,43 @@ impl Informer {
         }
     }
 
-    /// The resource that the cache holds.
+    /// Returns the resource that the cache holds.
     pub fn resource(&self) -> &Arc<Resource> {
         &self.spec.resource
     }
 
-    /// The fields that field selectors on this resource may name.
+    /// Returns the fields that field selectors on this resource may name.
     pub fn fields(&self) -> &Arc<SelectableFields> {
         &self.spec.fields
     }
 
-    /// True if this informer can answer reads of `spec`, with or without managed fields.
+    /// Returns true if this informer can answer reads of `spec`, with or without managed fields.
     pub(super) fn fits(&self, spec: &InformerSpec) -> bool {
         self.settings().strip_managed_fields == spec.settings.strip_managed_fields
             && self.spec.answers_like(spec)
     }
 
-    /// The wire format of the cached objects.
+    /// Returns the wire format of the cached objects.
     pub fn format(&self) -> WireFormat {
         self.spec.format
     }
 
-    /// The only namespace that the cache holds; `None` if it holds all namespaces.
+    /// Returns the only namespace that the cache holds, or `None` if it holds all namespaces.
     pub fn namespace(&self) -> Option<&str> {
         self.scope.namespace.as_deref()
     }
 
-    /// What the cache has of each object.
+    /// Returns the part of each object that the cache has.
     pub fn content(&self) -> ObjectContent {
         self.content
     }
 
-    /// The objects that the cache holds.
+    /// Returns the selection of the objects that the cache holds.
     pub fn scope(&self) -> &Selection {
         &self.scope
     }
 
-    /// The objects that the cache holds, as parameters of requests.
-    #[doc(hidden)]
+    /// Returns the selection of the objects that the cache holds, as parameters of requests.
     pub fn upstream_scope(&self) -> Scope {
         self.spec.upstream_scope(&self.scope)
     }
@@ -184,7 +184,7 @@ impl Informer {
         self.own_transform.map(|transform| transform.id)
     }
 
-    /// The number of the informer's own transform, if it has one.
+    /// Returns the number of the informer's own transform, if it has one.
     pub(super) fn transform_number(&self) -> Option<usize> {
         self.own_transform.map(|transform| transform.number)
     }
@@ -193,17 +193,17 @@ impl Informer {
         &self.hooks
     }
 
-    /// The reader of the cache, for snapshots and watches.
+    /// Returns the reader of the cache, for snapshots and watches.
     pub fn reader(&self) -> &Reader {
         &self.reader
     }
 
-    /// The counters of the reflector.
+    /// Returns the counters of the reflector.
     pub fn metrics(&self) -> &ReflectorMetrics {
         &self.metrics
     }
 
-    /// The counters of proofs of freshness.
+    /// Returns the counters of proofs of freshness.
     pub fn freshness_metrics(&self) -> &FreshnessMetrics {
         self.freshness.metrics()
     }
@@ -212,40 +212,41 @@ impl Informer {
         self.freshness.set_policy(policy);
     }
 
-    /// How the objects are cached.
+    /// Returns the settings of the cache.
     pub(super) fn settings(&self) -> &CacheSettings {
         &self.spec.settings
     }
 
-    /// True if the cache and the API server lastingly have different objects of `selection`, so that
-    /// its reads must be forwarded.
+    /// Returns true if the cache and the API server lastingly have different objects of
+    /// `selection`, so that reads of `selection` must be forwarded.
     pub fn is_isolated(&self, selection: &Selection) -> bool {
         self.freshness.is_isolated(selection)
     }
 
-    /// The number of isolated selections.
+    /// Returns the number of isolated selections.
     pub fn isolated_selections(&self) -> usize {
         self.freshness.isolated_selections()
     }
 
-    /// A snapshot that the resource's [`FreshnessPolicy`] accepts as the
-    /// most recent state without a call to the API server; `None` if there is none.
+    /// Returns a snapshot that the resource's [`FreshnessPolicy`] accepts as the most recent state
+    /// without a call to the API server, or `None` if there is none.
     pub fn proof_by_policy(&self) -> Option<Proof> {
         self.freshness.proof_by_policy()
     }
 
-    /// A snapshot of the objects that `request` selects. It contains all writes acknowledged before
-    /// `asked_at`, or is as fresh as the resource's [`FreshnessPolicy`]
+    /// Returns a snapshot of the objects that `request` selects. It contains all writes
+    /// acknowledged before `asked_at`, or is as fresh as the resource's [`FreshnessPolicy`]
     /// requires. The parameters are explained at [`Freshness::prove`]. Cancel safe.
     ///
-    /// After a change of the resource's definition, the snapshot is of a list that began later: a
-    /// proof compares versions, which are the same for both representations of an object. Guarded by
+    /// After a change of the resource's definition, the snapshot comes from a list that began
+    /// later. A proof could not detect the old representation: it compares versions, and both
+    /// representations of an object have one version. Guarded by
     /// `proven_lists_and_watches_follow_many_changes_of_a_definition`.
     ///
     /// # Errors
     ///
-    /// [`ProofError`], after the time limit that [`Freshness::prove`] explains, and 3 s more after a
-    /// change of the definition.
+    /// [`ProofError`], after the time limit that [`Freshness::prove`] explains, and 3 s more after
+    /// a change of the definition.
     pub async fn prove(
         &self,
         request: ProofRequest,
@@ -258,7 +259,7 @@ impl Informer {
                 .freshness
                 .prove(request.clone(), asked_at, min_interval);
             let proof = proof.await?;
-            // Now, because the definition may have changed meanwhile.
+            // Read this after the proof, because the definition may have changed during the proof.
             let doubted = self.doubt.lock().since;
             let Some(since) = doubted.filter(|since| proof.snapshot.list_began() <= *since) else {
                 return Ok(proof);
@@ -272,9 +273,9 @@ impl Informer {
         }
     }
 
-    /// A watch of the objects of `selection` for a client with `version`, if the log does not serve
-    /// the version but the API server may still have its history; otherwise `None`. `scope` has the
-    /// same objects, of all shards. Askers take turns.
+    /// Opens a watch of the objects of `selection` for a client with `version`. Returns `None`
+    /// unless the log does not serve the version and the API server may still have the history
+    /// after it. `scope` selects these objects in all shards. Askers take turns.
     ///
     /// # Errors
     ///
@@ -290,28 +291,28 @@ impl Informer {
         Ok(gap.map(|gap| self.bridges.watch(gap, scope, asker)))
     }
 
-    /// Permits to forward a read that could not be proven fresh: two for each informer.
+    /// Returns the permits to forward a read that could not be proven fresh: two for each informer.
     pub fn unproven_permits(&self) -> &Arc<Semaphore> {
         &self.unproven_permits
     }
 
-    /// Permits to forward LISTs of isolated selections: eight for each informer.
+    /// Returns the permits to forward LISTs of isolated selections: eight for each informer.
     pub fn isolated_list_permits(&self) -> &Arc<Semaphore> {
         &self.isolated_list_permits
     }
 
-    /// Permits to forward WATCHes of isolated selections: 100 for each informer.
+    /// Returns the permits to forward WATCHes of isolated selections: 100 for each informer.
     pub fn isolated_watch_permits(&self) -> &Arc<Semaphore> {
         &self.isolated_watch_permits
     }
 
-    /// The encoder of this resource's objects, lists and watch events, as the API server encodes
-    /// them.
+    /// Returns the encoder of this resource's objects, lists and watch events, as the API server
+    /// encodes them.
     pub fn encoder(&self) -> Arc<Encoder> {
         self.shape.encoder()
     }
 
-    /// How many watch events were sent to clients so far, initial events included.
+    /// Returns how many watch events were sent to clients so far, initial events included.
     pub fn events_sent(&self) -> u64 {
         self.events_sent.load(Ordering::Relaxed)
     }
@@ -321,8 +322,8 @@ impl Informer {
         self.events_sent.fetch_add(events, Ordering::Relaxed);
     }
 
-    /// True if the informer is never stopped for being idle, because the configuration or the
-    /// [`LiveRestMapper`](super::LiveRestMapper) needs it.
+    /// Returns true if the informer is never stopped for being idle, because the configuration or
+    /// the [`LiveRestMapper`](super::LiveRestMapper) needs it.
     pub fn is_pinned(&self) -> bool {
         self.pinned.load(Ordering::Relaxed)
     }
@@ -336,7 +337,8 @@ impl Informer {
         self.pinned.store(false, Ordering::Relaxed);
     }
 
-    /// Keeps the informer from being stopped for being idle, until the returned value is dropped.
+    /// Prevents the informer from being stopped for being idle, until the
+    /// returned value is dropped.
     pub fn hold(self: &Arc<Self>) -> InformerHold {
         self.holds.fetch_add(1, Ordering::Relaxed);
         InformerHold(Arc::clone(self))
@@ -360,12 +362,13 @@ impl Informer {
         *self.early_end.lock() = Some(Instant::now());
     }
 
-    /// When upstream has last ended a watch early, unless that was taken already.
+    /// Takes the time when upstream last ended a watch early. Returns `None` if there was no such
+    /// end since the last call.
     pub(super) fn take_early_end(&self) -> Option<Instant> {
         self.early_end.lock().take()
     }
 
-    /// True if no relist was requested since [`Informer::doubt`] was last called.
+    /// Returns true if no relist was requested since [`Informer::doubt`] was last called.
     pub(super) fn lacks_relist(&self) -> bool {
         let doubt = self.doubt.lock();
         doubt.since.is_some() && !doubt.is_relist_requested
@@ -381,8 +384,9 @@ impl Informer {
         self.last_used_ms.fetch_max(now, Ordering::Relaxed);
     }
 
-    /// Completes after a call of [`Informer::stop`], or when the informer had neither requests nor
-    /// watches for `idle_timeout` and is not pinned. A shorter timeout counts from the next check on.
+    /// Completes after a call of [`Informer::stop`], or when the informer had neither
+    /// requests nor watches for `idle_timeout` and is not pinned. A shorter timeout counts
+    /// from the next check on.
     pub(super) async fn stopped_or_idle(&self, idle_timeout: impl Fn() -> Duration) {
         loop {
             let wait = idle_timeout().saturating_sub(self.idle_for());

@@ -43,11 +43,11 @@ const POLL_INTERVAL: Duration = Duration::from_secs(60);
 /// Initial value of the pause between refreshes that requests for unknown resources cause. Each
 /// such refresh after the first doubles the pause.
 const INITIAL_REFRESH_PAUSE: Duration = Duration::from_secs(2);
-/// How often it is examined whether an informer runs whose fields were not checked.
+/// Interval of the search for running informers with unchecked fields.
 const FIELD_CHECK_INTERVAL: Duration = Duration::from_secs(1);
 /// How long after a change of a definition an API server may still end watches of the old
-/// representation: it waits up to two minutes for requests that use it, and it may notice the change
-/// late.
+/// representation: the API server waits up to two minutes for requests that use the old
+/// representation, and it may notice the change late.
 const EARLY_END_GRACE: Duration = Duration::from_secs(180);
 /// How often required informers that have ended are started again.
 const REQUIRED_CHECK_INTERVAL: Duration = Duration::from_secs(5);
@@ -63,13 +63,14 @@ pub struct LiveRestMapper {
     /// Notified to refresh once.
     refresh_once: Notify,
     refresh_state: Mutex<RefreshState>,
-    /// The groups and names of the resources that are not cached although they could be.
+    /// The groups and names of the resources that the operator excludes from the caches.
     excluded: Vec<(String, String)>,
     rules: ArcSwap<ResourceRules>,
     seen_versions: Mutex<SeenVersions>,
-    /// The version of all API servers that answer; `None` if it is not known, or not the same.
+    /// The version of all API servers that answer. `None` before the first poll, and while the
+    /// servers have several versions.
     server_version: ArcSwapOption<String>,
-    /// Their least minor version.
+    /// The least minor version of these API servers.
     server_minor: ArcSwapOption<u32>,
     server_clock: Clock,
     field_checks: FieldChecks,
@@ -111,28 +112,28 @@ impl LiveRestMapper {
         })
     }
 
-    /// The same mapper, by which `resource` of the API group `group` is never cached.
+    /// Excludes `resource` of the API group `group` from the caches.
     #[must_use]
     pub fn excluding(mut self, group: &str, resource: &str) -> Self {
         self.excluded.push((group.to_owned(), resource.to_owned()));
         self
     }
 
-    /// The same mapper, by which only what `rules` permit is cached.
+    /// Sets the rules, so that only what `rules` permit is cached.
     #[must_use]
     pub fn with_rules(self, rules: ResourceRules) -> Self {
         self.rules.store(Arc::new(rules));
         self
     }
 
-    /// Replaces the rules, and returns those before. Informers that do not follow them stay until
-    /// [`LiveRestMapper::apply_rules`] is called.
+    /// Replaces the rules, and returns the old ones. Informers that the new rules do not permit run
+    /// until [`LiveRestMapper::apply_rules`] is called.
     pub fn replace_rules(&self, rules: ResourceRules) -> Arc<ResourceRules> {
         self.rules.swap(Arc::new(rules))
     }
 
-    /// Stops the informers that the rules do not permit, or not in this way, and applies the freshness
-    /// of the rules to the others.
+    /// Stops the informers that the rules do not permit, or permit only with other settings.
+    /// Applies the freshness of the rules to the other informers.
     pub fn apply_rules(&self, informers: &InformerSet) {
         for informer in informers.all() {
             let gvr = &informer.resource().gvr;
@@ -149,7 +150,7 @@ impl LiveRestMapper {
     ///
     /// # Errors
     ///
-    /// [`RuleError`] if it does not. Then nothing is cached of the resource.
+    /// [`RuleError`] if the rule does not fit. Then nothing of the resource is cached.
     pub fn check_rule(&self, gvr: &GroupVersionResource) -> Result<(), RuleError> {
         let discovered = self.current.load();
         let Some(resource) = discovered.mapper.resource(gvr) else {
@@ -190,8 +191,8 @@ impl LiveRestMapper {
         discovered.details_of(gvr, self.server_minor(), &self.rules.load())
     }
 
-    /// The description from which an informer of `gvr` in `format` is started; `None` if discovery
-    /// does not have the resource, or if kubefan never caches it.
+    /// Returns the description that an informer of `gvr` in `format` is started with. Returns
+    /// `None` if discovery does not have the resource, or if kubefan never caches it.
     ///
     /// For an unknown resource, this requests a refresh of discovery in the background.
     pub fn informer_spec(
@@ -203,7 +204,7 @@ impl LiveRestMapper {
         self.known_informer_spec(gvr, format)
     }
 
-    /// Like [`LiveRestMapper::informer_spec`], but never requests a refresh.
+    /// Does what [`LiveRestMapper::informer_spec`] does, but never requests a refresh.
     pub fn known_informer_spec(
         &self,
         gvr: &GroupVersionResource,
@@ -212,7 +213,8 @@ impl LiveRestMapper {
         self.spec_or_reason(gvr, format).ok()
     }
 
-    /// Like [`LiveRestMapper::known_informer_spec`], but says why there is none.
+    /// Does what [`LiveRestMapper::known_informer_spec`] does, but returns an
+    /// error instead of `None`.
     ///
     /// # Errors
     ///
@@ -258,21 +260,22 @@ impl LiveRestMapper {
         look(&self.current.load().mapper)
     }
 
-    /// The API server's version, such as `v1.37.1`; `None` before it was polled for the first time,
-    /// and while servers of several versions answer by turns. Then it counts again after some polls
-    /// in sequence, of which there is one a minute, have returned it.
+    /// Returns the API server's version, such as `v1.37.1`. Returns `None` before the first poll,
+    /// and while servers of several versions answer in turn. After such a time, a version is
+    /// returned again when several consecutive polls have shown it; there is one poll a minute.
     pub fn server_version(&self) -> Option<Arc<String>> {
         self.server_version.load_full()
     }
 
-    /// The minor version of the API server, such as 37 of `v1.37.1`; the least one while servers of
-    /// several versions answer by turns. `None` before the version was polled for the first time, and
-    /// for a major version other than 1.
+    /// Returns the minor version of the API server, such as 37 of `v1.37.1`. While servers of
+    /// several versions answer in turn, this is the least one. Returns `None` before the first
+    /// poll, and for a major version other than 1.
     pub fn server_minor(&self) -> Option<u32> {
         self.server_minor.load().as_deref().copied()
     }
 
-    /// The API server's clock, as polls have shown it; this machine's before the first poll.
+    /// Returns the API server's clock, as polls have shown it. Before the first poll, this is this
+    /// machine's clock.
     pub fn server_clock(&self) -> Clock {
         self.server_clock.clone()
     }
@@ -316,8 +319,8 @@ impl LiveRestMapper {
         self.server_minor.store(counting.lowest_minor.map(Arc::new));
     }
 
-    /// The minor version of `server_version`, such as 37 of `v1.37.1-eks-1234`; `None` if the major
-    /// version is not 1.
+    /// Returns the minor version of `server_version`, such as 37 of `v1.37.1-eks-1234`, or `None`
+    /// if the major version is not 1.
     #[doc(hidden)]
     pub fn minor_of(server_version: &str) -> Option<u32> {
         let minor = server_version.strip_prefix("v1.")?;
@@ -325,15 +328,15 @@ impl LiveRestMapper {
         minor[..end.unwrap_or(minor.len())].parse().ok()
     }
 
-    /// The resource of CustomResourceDefinitions, of which [`LiveRestMapper::run`] keeps an informer
-    /// running if it may.
+    /// Returns the resource of CustomResourceDefinitions. [`LiveRestMapper::run`] pins an informer
+    /// of it if the API server permits that.
     pub fn definitions() -> GroupVersionResource {
         GroupVersionResource::new("apiextensions.k8s.io", "v1", "customresourcedefinitions")
     }
 
     /// Refreshes discovery when a CustomResourceDefinition or APIService changes, when a request
-    /// names an unknown resource, and once a minute. Keeps required informers running. Runs until
-    /// the future is dropped.
+    /// names an unknown resource, and once a minute. Restarts required informers that have ended.
+    /// Runs until the future is dropped.
     pub async fn run(&self, informers: InformerSet) {
         tokio::join!(
             self.refresh_on_request(&informers),
@@ -364,7 +367,8 @@ impl LiveRestMapper {
     async fn keep_required_running(&self, informers: &InformerSet) {
         loop {
             tokio::time::sleep(REQUIRED_CHECK_INTERVAL).await;
-            // A request that was decided before a change of the rules may start an informer after it.
+            // A request that was decided before a change of the rules may start
+            // an informer after it.
             self.apply_rules(informers);
             self.pin_required(informers);
         }
@@ -421,7 +425,7 @@ impl LiveRestMapper {
             let Ok(mut changes) = informer.reader().watch(WatchFrom::Tip, everything) else {
                 return;
             };
-            // Discovery may be older than the list from which this watch starts. If the API server
+            // Discovery may be older than the list that this watch continues. If the API server
             // publishes a resource later still, the first request for it causes a refresh.
             self.refresh_once.notify_one();
             loop {
@@ -475,8 +479,8 @@ impl LiveRestMapper {
         }
     }
 
-    /// The CustomResourceDefinitions in the cache, if there is one. The cache may be some events
-    /// behind; each of these causes another refresh.
+    /// Returns the CustomResourceDefinitions in their cache, if there is a cache. It may be some
+    /// events behind; each of these events causes another refresh.
     fn cached_definitions(&self, informers: &InformerSet) -> Option<Vec<Arc<Definition>>> {
         let spec = self.known_informer_spec(&Self::definitions(), WireFormat::Json)?;
         let informer = informers.get_ready(&spec, None)?;
@@ -535,19 +539,19 @@ impl LiveRestMapper {
         redefined.extend(changed.iter().map(|gvr| (gvr.clone(), now)));
     }
 
-    /// True if the definition of `gvr` was seen to change so shortly before `time` that an API server
-    /// may then have ended a watch for this reason.
+    /// Returns true if a change of the definition of `gvr` was seen shortly before `time`, so that
+    /// an API server may have ended a watch at `time` because of this change.
     pub(super) fn was_redefined_before(&self, gvr: &GroupVersionResource, time: Instant) -> bool {
         let redefined = self.redefined.lock();
         let changed_at = redefined.get(gvr);
         changed_at.is_some_and(|at| time.saturating_duration_since(*at) < EARLY_END_GRACE)
     }
 
-    /// Keeps the caches of the resources that `object`, a changed CustomResourceDefinition, defines
-    /// from proving anything until they were listed again. The refresh that follows requests the
-    /// list.
+    /// Suspends proofs by the caches of the resources that `object`, a changed
+    /// CustomResourceDefinition, defines, until these resources were listed again. The refresh that
+    /// follows requests the list.
     fn doubt_redefined(&self, informers: &InformerSet, object: &Object) {
-        // One that can't be decoded is reported by the refresh.
+        // If the definition can't be decoded, the refresh reports that.
         let Ok(definition) = Definition::decode(object) else {
             return;
         };
@@ -563,7 +567,7 @@ fn api_services() -> GroupVersionResource {
 }
 
 impl RefreshState {
-    /// True if a refresh is due at `now`, which then counts as the last one.
+    /// Returns true if a refresh may begin at `now`, and records it as the last one.
     fn may_refresh(&mut self, now: Instant) -> bool {
         if let Some(last) = self.last {
             if now.duration_since(last) < self.pause {

@@ -14,10 +14,9 @@ use crate::upstream::RestMapper;
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ResourceRules {
     /// Names of resources that are never cached, such as `secrets` or `deployments.apps`. A name
-    /// without a group is that of a resource in any group.
+    /// without a group means the resources with this name in any group.
     pub never: Vec<String>,
-    /// True to remove managed fields, as [`ResourceRule::strip_managed_fields`], of the resources whose
-    /// rules do not say otherwise.
+    /// The default of [`ResourceRule::strip_managed_fields`], also for resources without a rule.
     pub strip_managed_fields: bool,
     /// At most one rule for each resource.
     pub rules: Vec<ResourceRule>,
@@ -28,7 +27,7 @@ pub struct ResourceRules {
 pub struct ResourceRule {
     /// The resource, by a name that kubectl accepts, such as `pods` or `deployments.apps`.
     pub resource: String,
-    /// The namespaces whose objects are cached; empty for all.
+    /// Only objects in these namespaces are cached; empty for all namespaces.
     pub namespaces: Vec<String>,
     /// Only objects with these labels are cached.
     pub labels: LabelSelector,
@@ -36,19 +35,20 @@ pub struct ResourceRule {
     pub fields: RawFieldSelector,
     /// How fresh the answers must be; `None` for the policy of resources without a rule.
     pub freshness: Option<FreshnessPolicy>,
-    /// As [`Config::retention_age`](super::Config::retention_age), which is used for `None`.
+    /// Overrides [`Config::retention_age`](super::Config::retention_age), unless it is `None`.
     pub retention_age: Option<Duration>,
-    /// As [`Config::retention_bytes`](super::Config::retention_bytes), which is used for `None`.
+    /// Overrides [`Config::retention_bytes`](super::Config::retention_bytes), unless it is `None`.
     pub retention_bytes: Option<usize>,
-    /// True to remove `metadata.managedFields` of what is cached, so that the answers from caches lack
-    /// them; `None` for [`ResourceRules::strip_managed_fields`].
+    /// True to remove `metadata.managedFields` from cached objects, so that answers from caches do
+    /// not have them. `None` means the value of [`ResourceRules::strip_managed_fields`].
     pub strip_managed_fields: Option<bool>,
 }
 
 /// How the objects of one resource are cached: its rule, with the fields of the resource.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CacheSettings {
-    /// The objects that caches may have, one cache for each selection. Usually all objects.
+    /// The selections of objects that may be cached. There is one cache for each selection;
+    /// usually, one selection has all objects.
     scopes: Vec<Arc<Selection>>,
     /// As [`ResourceRule::freshness`].
     pub freshness: Option<FreshnessPolicy>,
@@ -74,14 +74,14 @@ pub enum RuleError {
 // === impl ResourceRules ===
 
 impl ResourceRules {
-    /// True if `resource` is never cached. `mapper` must know it.
+    /// Returns true if `resource` is never cached. `mapper` must have the resource.
     pub(super) fn forbid(&self, resource: &GroupVersionResource, mapper: &RestMapper) -> bool {
         let mut never = self.never.iter();
         never.any(|name| is_forbidden_by(name, resource, mapper))
     }
 
-    /// Those of [`ResourceRules::never`] that name no resource of `mapper`: mistakes, or resources that
-    /// are not defined yet.
+    /// Returns the names in [`ResourceRules::never`] that no resource of `mapper` has: mistakes, or
+    /// resources that are not defined yet.
     pub fn unknown_never<'a>(&'a self, mapper: &RestMapper) -> impl Iterator<Item = &'a str> {
         let is_known = |name: &str| {
             let mut resources = mapper.resources();
@@ -91,11 +91,12 @@ impl ResourceRules {
         never.filter(move |name| !is_known(name))
     }
 
-    /// The settings of `resource`, whose objects have `fields`. `mapper` must know it.
+    /// Returns the settings of `resource`, with the selectable fields `fields`. `mapper` must have
+    /// the resource.
     ///
     /// # Errors
     ///
-    /// If its rule does not fit it.
+    /// If the rule of the resource does not fit it.
     pub(super) fn settings(
         &self,
         resource: &Resource,
@@ -116,13 +117,13 @@ impl ResourceRules {
     }
 }
 
-/// True if `name`, one of [`ResourceRules::never`], is that of `resource`.
+/// Returns true if `name`, one of [`ResourceRules::never`], names `resource`.
 fn is_forbidden_by(name: &str, resource: &GroupVersionResource, mapper: &RestMapper) -> bool {
     let is_plural = !name.contains('.') && name.eq_ignore_ascii_case(&resource.resource);
     is_plural || is_name_of(name, resource, mapper)
 }
 
-/// True if `name` is what `mapper` calls `resource`, in any version.
+/// Returns true if `mapper` finds `resource`, in any version, by `name`.
 fn is_name_of(name: &str, resource: &GroupVersionResource, mapper: &RestMapper) -> bool {
     let found = mapper.find(name).map(|found| &found.gvr);
     found.is_ok_and(|gvr| gvr.group == resource.group && gvr.resource == resource.resource)
@@ -131,7 +132,7 @@ fn is_name_of(name: &str, resource: &GroupVersionResource, mapper: &RestMapper) 
 // === impl ResourceRule ===
 
 impl ResourceRule {
-    /// The settings of `resource`, whose objects have `fields`.
+    /// Returns the settings that this rule gives `resource`, with the selectable fields `fields`.
     ///
     /// # Errors
     ///
@@ -144,8 +145,9 @@ impl ResourceRule {
         if !self.namespaces.is_empty() && !resource.namespaced {
             return Err(RuleError::Namespaces);
         }
-        // Which fields the API server refuses depends on its version, which is not known at the start. If
-        // it refuses this one, it answers the informer's list with 400.
+        // The API server's version determines which fields it refuses, and kubefan does not have
+        // the version at the start. If the API server refuses a field of the rule, it answers the
+        // informer's list with 400.
         let fields = &fields.accepting_all();
         let selected = Selection {
             labels: self.labels.clone(),
@@ -173,7 +175,7 @@ impl ResourceRule {
 // === impl CacheSettings ===
 
 impl Default for CacheSettings {
-    /// The settings of a resource without a rule.
+    /// Returns the settings of a resource without a rule.
     fn default() -> Self {
         Self {
             scopes: vec![Arc::default()],
@@ -186,7 +188,7 @@ impl Default for CacheSettings {
 }
 
 impl CacheSettings {
-    /// The settings of a resource whose rule does not fit: nothing is cached.
+    /// Returns the settings for a resource with a rule that does not fit: nothing is cached.
     pub(super) fn nothing() -> Self {
         Self {
             scopes: Vec::new(),
@@ -194,7 +196,8 @@ impl CacheSettings {
         }
     }
 
-    /// True if a cache that was started with `other` may stay, because only the freshness differs.
+    /// Returns true if a cache with the settings `other` may continue with these settings, because
+    /// at most the freshness differs.
     pub fn caches_like(&self, other: &Self) -> bool {
         let freshness = other.freshness;
         *other
@@ -204,24 +207,26 @@ impl CacheSettings {
             }
     }
 
-    /// The objects that caches may have, one cache for each selection.
+    /// Returns the selections of objects that may be cached. There is one cache for each selection.
     pub fn scopes(&self) -> &[Arc<Selection>] {
         &self.scopes
     }
 
-    /// The scope of a cache that has all objects of `selection`; `None` if there is no such cache.
+    /// Returns the scope of a cache that has all objects of `selection`, or `None` if
+    /// there is no such cache.
     pub fn scope_of(&self, selection: &Selection) -> Option<&Arc<Selection>> {
         let mut scopes = self.scopes.iter();
         scopes.find(|scope| scope.contains(selection))
     }
 
-    /// The scope of a cache that may have an object of `namespace`, although perhaps not every one.
+    /// Returns the scope of a cache that may have objects of `namespace`, but
+    /// perhaps not all of them.
     pub fn scope_in(&self, namespace: Option<&str>) -> Option<&Arc<Selection>> {
         let mut scopes = self.scopes.iter();
         scopes.find(|scope| scope.namespace.is_none() || scope.namespace.as_deref() == namespace)
     }
 
-    /// True if a cache has the object `name` of `namespace` unless the object does not exist.
+    /// Returns true if a cache has the object `name` of `namespace`, if that object exists.
     pub fn has_object(&self, namespace: Option<&str>, name: &str) -> bool {
         let Some(scope) = self.scope_in(namespace) else {
             return false;

@@ -62,7 +62,7 @@ struct Inner {
     informers: DashMap<Key, Arc<Informer>>,
     refusals: DashMap<Key, (StartError, Instant)>,
     required: Mutex<Vec<RequiredInformer>>,
-    /// Held while an informer with a transform starts, so that no two get the same number.
+    /// Held while an informer with a transform starts, so that no two informers get one number.
     numbering: Mutex<()>,
     bridge_limits: Arc<BridgeLimits>,
     evicted: EvictedBytes,
@@ -74,7 +74,7 @@ struct Inner {
 // === impl InformerSet ===
 
 impl InformerSet {
-    /// An empty set whose informers call the API server through `client`.
+    /// Creates an empty set. Its informers will call the API server through `client`.
     pub fn new(client: Client, config: Config, shutdown: Shutdown) -> Self {
         let evicted = EvictedBytes::default();
         let bridge_limits = BridgeLimits::new(config.bridge_bytes, evicted.clone());
@@ -96,7 +96,7 @@ impl InformerSet {
         }
     }
 
-    /// The informer that can answer for `namespace` (`None`: all namespaces). Starts one if
+    /// Returns the informer that can answer for `namespace` (`None`: all namespaces). Starts one if
     /// necessary; it need not be ready yet.
     ///
     /// A cluster-wide informer is preferred. If the API server forbids it, a request for one
@@ -114,7 +114,7 @@ impl InformerSet {
         self.get_or_start_in(spec, &Selection::default(), namespace)
     }
 
-    /// Like [`InformerSet::get_or_start`], for the objects of `scope`.
+    /// Does what [`InformerSet::get_or_start`] does, but only for the objects of `scope`.
     ///
     /// # Errors
     ///
@@ -126,8 +126,9 @@ impl InformerSet {
         namespace: Option<&str>,
     ) -> Result<Arc<Informer>, StartError> {
         let part = part_in(scope, namespace.filter(|_| spec.resource.namespaced));
-        // After a refusal is forgotten, another request may start the wider informer again. During an
-        // outage that one does not become ready, while the one of the namespace can still answer.
+        // After a refusal is forgotten, another request may start the wider informer again.
+        // During an outage the wider informer does not become ready, but that of the
+        // namespace can still answer.
         if let Some(part) = &part
             && self.ready(spec, scope).is_none()
             && let Some(informer) = self.ready(spec, part)
@@ -140,11 +141,11 @@ impl InformerSet {
         }
     }
 
-    /// An informer whose cache has this `content` of the objects of `selection`, and perhaps other
-    /// objects, or more of them. Any running one is shared whose scope
-    /// [contains](Selection::contains) `selection`. Otherwise one of exactly these objects is started:
-    /// the API server is asked only for the namespace, labels and fields of `selection`, but for all
-    /// shards, because it may ignore them.
+    /// Returns an informer with a cache of at least this `content` of the objects of `selection`. A
+    /// running informer is shared if its scope [contains](Selection::contains) `selection`.
+    /// Otherwise an informer of `selection` is started. It asks the API server only for the
+    /// namespace, labels and fields of `selection`, but for all shards, because an API server may
+    /// ignore shards.
     ///
     /// # Errors
     ///
@@ -158,10 +159,11 @@ impl InformerSet {
         self.get_or_start_with(spec, selection, content, &Hooks::default())
     }
 
-    /// Like [`InformerSet::get_or_start_for`], with hooks of its own. If they have a transform, it is
-    /// called instead of that of [`Config::hooks`], and the cache is shared only with the same
-    /// transform. Their failure handler is called, beside others, as long as a clone of `hooks` exists.
-    /// Hooks that are those of [`Config::hooks`] count as none.
+    /// Does what [`InformerSet::get_or_start_for`] does, for an informer with `hooks`. A transform
+    /// in `hooks` is called instead of the transform of [`Config::hooks`], and the cache is shared
+    /// only with callers that pass a clone of this transform. A failure handler in `hooks` is
+    /// called in addition to others, as long as a clone of `hooks` exists. Hooks that
+    /// [`Config::hooks`] has too are ignored.
     ///
     /// # Errors
     ///
@@ -190,44 +192,45 @@ impl InformerSet {
         self.get_or_start_content(spec, upstream_scope(spec, selection), content, hooks)
     }
 
-    /// `hooks` without those of [`Config::hooks`], which all informers have.
+    /// Returns `hooks` without those of [`Config::hooks`], which all informers have.
     #[doc(hidden)]
     pub fn own_hooks(&self, hooks: &Hooks) -> Hooks {
         hooks.without(&self.inner.config.load().hooks)
     }
 
-    /// The `Warning` headers that the API server sent with its answers to informers.
+    /// Returns the `Warning` headers that the API server sent with its answers to informers.
     pub fn warnings(&self) -> &Warnings {
         self.inner.client.warnings()
     }
 
-    /// False while the API server does not respond; see [`Client::is_responding`].
+    /// Returns false while the API server does not respond; see [`Client::is_responding`].
     pub fn is_upstream_responding(&self) -> bool {
         self.inner.client.is_responding()
     }
 
-    /// The limits and counters of the bridges of all informers.
+    /// Returns the limits and counters of the bridges of all informers.
     pub fn bridge_limits(&self) -> &BridgeLimits {
         &self.inner.bridge_limits
     }
 
-    /// Upper limit of the bytes of the queues of each cache.
+    /// Returns an upper limit of the bytes of the queues of each cache.
     pub fn queue_limit(&self) -> usize {
         self.inner.config.load().groups.queue_bytes
     }
 
-    /// The bytes of events that the caches no longer have and that clients' watches still hold.
+    /// Returns the bytes of events that the caches have dropped and that
+    /// clients' watches still hold.
     pub fn evicted_bytes(&self) -> &EvictedBytes {
         &self.inner.evicted
     }
 
-    /// A ready informer for `namespace` (`None`: all), preferably the cluster-wide one. Starts
-    /// none.
+    /// Returns a ready informer for `namespace` (`None`: all namespaces), preferably the
+    /// cluster-wide informer. Starts no informer.
     pub fn get_ready(&self, spec: &InformerSpec, namespace: Option<&str>) -> Option<Arc<Informer>> {
         self.get_ready_in(spec, &Selection::default(), namespace)
     }
 
-    /// Like [`InformerSet::get_ready`], for the objects of `scope`.
+    /// Does what [`InformerSet::get_ready`] does, but only for the objects of `scope`.
     pub fn get_ready_in(
         &self,
         spec: &InformerSpec,
@@ -238,7 +241,7 @@ impl InformerSet {
         self.ready(spec, scope).or_else(of_part)
     }
 
-    /// The informer of exactly the objects of `scope`, if it is ready.
+    /// Returns the informer of exactly the objects of `scope`, if it is ready.
     fn ready(&self, spec: &InformerSpec, scope: &Selection) -> Option<Arc<Informer>> {
         let informer = self.running(&Key::of(spec, scope, ObjectContent::Whole, None))?;
         let can_answer = informer.reader().is_ready() && informer.fits(spec);
@@ -252,16 +255,18 @@ impl InformerSet {
     ///
     /// # Errors
     ///
-    /// The same errors as [`InformerSet::get_or_start`].
+    /// As for [`InformerSet::get_or_start`].
     pub fn pin(&self, spec: &InformerSpec) -> Result<Arc<Informer>, StartError> {
         self.pin_scope(spec, &Selection::default())
     }
 
-    /// Starts informers of all objects that may be cached. They are never stopped for being idle.
+    /// Starts informers of all objects that may be cached. These informers are never
+    /// stopped for being idle.
     ///
     /// # Errors
     ///
-    /// The same errors as [`InformerSet::get_or_start`]; the first one if there are several.
+    /// As for [`InformerSet::get_or_start`]. If several informers can't be started, returns the
+    /// first error.
     pub fn pin_scopes(&self, spec: &InformerSpec) -> Result<(), StartError> {
         let scopes = spec.settings.scopes().iter();
         let pinned: Vec<_> = scopes.map(|scope| self.pin_scope(spec, scope)).collect();
@@ -278,8 +283,8 @@ impl InformerSet {
         Ok(informer)
     }
 
-    /// Applies what can change in `config` while informers run: freshness, idle timeout and maximum
-    /// staleness. Settings of single resources are not concerned.
+    /// Applies the settings of `config` that can change while informers run: freshness, idle
+    /// timeout and maximum staleness. Settings of individual resources are not changed.
     pub fn set_config(&self, config: &Config) {
         let current = self.inner.config.load();
         self.inner.config.store(Arc::new(Config {
@@ -290,8 +295,8 @@ impl InformerSet {
         }));
     }
 
-    /// Applies the settings in `spec`, the newest of the resource, to `informer`. If that is possible
-    /// only with another cache, it is stopped, and the next request starts its successor.
+    /// Applies the newest settings of the resource, which are in `spec`, to `informer`. If they
+    /// need another cache, stops the informer; the next request starts its successor.
     pub(super) fn update(&self, informer: &Informer, spec: &InformerSpec) {
         match spec.settings.caches_like(informer.settings()) {
             true => informer.set_freshness(self.inner.config.load().freshness_of(spec)),
@@ -299,7 +304,7 @@ impl InformerSet {
         }
     }
 
-    /// All running informers, in arbitrary order.
+    /// Returns all running informers, in arbitrary order.
     pub fn all(&self) -> Vec<Arc<Informer>> {
         let entries = self.inner.informers.iter();
         entries.map(|entry| Arc::clone(&entry)).collect()
@@ -313,7 +318,8 @@ impl InformerSet {
         self.get_or_start_content(spec, scope, ObjectContent::Whole, &Hooks::default())
     }
 
-    /// The running informer `key`. It is a clone, so that no lock of the map is held while it is used.
+    /// Returns the running informer `key`. The handle is a clone, so that the caller
+    /// holds no lock of the map.
     fn running(&self, key: &Key) -> Option<Arc<Informer>> {
         let entry = self.inner.informers.get(key)?;
         Some(Arc::clone(&entry))

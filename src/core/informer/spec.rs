@@ -1,4 +1,4 @@
-//! The description from which an informer is started.
+//! The description that an informer is started with.
 
 use std::sync::Arc;
 
@@ -16,17 +16,17 @@ pub enum ObjectContent {
     Metadata,
 }
 
-/// The description of a resource and wire format from which an informer is started.
+/// The description of a resource and wire format that an informer is started with.
 #[derive(Clone, Debug)]
 pub struct InformerSpec {
     /// The resource that the informer lists and watches.
     pub resource: Arc<Resource>,
-    /// The wire format in which upstream sends the objects, and the cache stores them.
+    /// The wire format of the objects, from upstream and in the cache.
     pub format: WireFormat,
     /// The fields that field selectors may name, and their positions in an object.
     pub fields: Arc<SelectableFields>,
     /// True for a custom resource. When its CustomResourceDefinition changes, the bytes of its
-    /// objects may change although their resource versions stay the same.
+    /// objects may change although their resource versions do not change.
     pub custom: bool,
     /// The kind of the resource's lists; `None` if it is the resource's kind followed by `List`.
     pub list_kind: Option<String>,
@@ -35,9 +35,9 @@ pub struct InformerSpec {
 }
 
 impl InformerSpec {
-    /// True if objects, lists and selectors of both specs look alike. A field that the API server
-    /// has begun to accept in selectors, or to refuse, makes no difference: each read follows its
-    /// own spec.
+    /// Returns true if objects, lists and selectors of both specs look alike. A field that the API
+    /// server has begun to accept in selectors, or to refuse, makes no difference: each read
+    /// follows its own spec.
     #[doc(hidden)]
     pub fn answers_like(&self, other: &Self) -> bool {
         let kinds = |spec: &Self| (spec.custom, spec.resource.namespaced);
@@ -47,7 +47,7 @@ impl InformerSpec {
             && self.fields.equals_unless_refused(&other.fields)
     }
 
-    /// The parameters of requests for the objects of `selection`, of all shards.
+    /// Returns the parameters of requests for the objects of `selection`, of all shards.
     #[doc(hidden)]
     pub fn upstream_scope(&self, selection: &Selection) -> Scope {
         Scope {

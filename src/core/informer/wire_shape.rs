@@ -20,7 +20,7 @@ pub struct WireShape {
 }
 
 impl WireShape {
-    /// The shape that discovery gives for `spec`, before any bookmark was received.
+    /// Returns the shape that discovery gives for `spec`, before any bookmark was received.
     pub fn new(spec: &InformerSpec) -> Self {
         let resource = &spec.resource;
         let encoder = Encoder::new(spec.format, &resource.kind, resource.gvr.api_version())
@@ -36,7 +36,7 @@ impl WireShape {
         shape
     }
 
-    /// The current encoder; later bookmarks replace it, but do not change the returned one.
+    /// Returns the current encoder; later bookmarks replace it, but do not change the returned one.
     pub fn encoder(&self) -> Arc<Encoder> {
         self.encoder.load_full()
     }
@@ -48,8 +48,8 @@ impl WireShape {
         }
     }
 
-    /// Replaces the encoder by one that follows the shape of `bookmark`, a whole BOOKMARK frame. A
-    /// frame with the current shape, or one that cannot be decoded, changes nothing: compressed
+    /// Replaces the encoder by one that follows the shape of `bookmark`, a complete BOOKMARK frame.
+    /// A frame with the current shape, or one that cannot be decoded, changes nothing: compressed
     /// lists are shared by the identity of their encoder.
     pub fn update_from_bookmark(&self, bookmark: &Bytes) {
         let template = BookmarkTemplate::from_frame(self.format, bookmark);

@@ -32,6 +32,8 @@ struct State {
 }
 
 impl LastResort {
+    /// Begins to take signals for the process.
+    ///
     /// # Errors
     /// If the signal handlers cannot be installed.
     pub(super) fn new() -> io::Result<Self> {
@@ -57,11 +59,12 @@ impl Drop for LastResort {
 }
 
 impl State {
-    /// Whether the signal that arrives at `now` ends the process: nothing takes signals any more, or an
-    /// earlier one was not taken.
+    /// Returns whether the signal that arrives at `now` ends the process: nothing takes signals any
+    /// more, or an earlier one was not taken.
     fn ends_process(&mut self, now: Instant) -> bool {
         if self.users == 0 {
-            // The program may end because of this very signal, and so take no more.
+            // The program may be ending because of the signal that it took, and so
+            // take no more signals.
             return self.taken_at.is_none_or(|taken| taken + PATIENCE < now);
         }
         let Some(since) = self.waiting_since else {
@@ -77,7 +80,7 @@ impl State {
     }
 }
 
-/// Watches signals in a thread of its own, because all threads of the program may hang.
+/// Watches signals in a separate thread, because all other threads of the program may hang.
 fn watch() -> io::Result<()> {
     let runtime = Builder::new_current_thread().enable_all().build()?;
     let (terminate, interrupt) = {
@@ -99,7 +102,7 @@ async fn end_process(mut terminate: Signal, mut interrupt: Signal) {
             _ = interrupt.recv() => SignalKind::interrupt(),
         };
         if STATE.lock().ends_process(Instant::now()) {
-            // The code by which shells report that a signal has ended a process.
+            // The exit code that shells report when a signal has ended a process.
             std::process::exit(128 + kind.as_raw_value());
         }
     }
@@ -122,7 +125,7 @@ mod tests {
     fn only_a_signal_after_one_that_was_not_taken_ends_the_process() {
         let start = Instant::now();
         let at = |millis| start + Duration::from_millis(millis);
-        // Both signals of a terminal that is closed, then one more.
+        // The two signals of a terminal that is closed, then one more.
         let mut hanging = state(1);
         let ends = [0, 10, 3_000].map(|time| hanging.ends_process(at(time)));
         assert_eq!(ends, [false, false, true]);

@@ -88,7 +88,7 @@ struct State {
 }
 
 /// The future that [`Shutdown::reached`] returns. Cancel safe. It may be polled again after it
-/// completed. A clone waits for the same phase.
+/// completed. A clone waits for this phase too.
 pub struct PhaseReached {
     shutdown: Shutdown,
     phase: Phase,
@@ -127,7 +127,7 @@ impl Phase {
 // === impl Shutdown ===
 
 impl Shutdown {
-    /// A handle in [`Phase::Serving`], without tasks.
+    /// Creates a handle in [`Phase::Serving`], without tasks.
     pub fn new(config: Config) -> Shutdown {
         let state = State {
             config,
@@ -142,22 +142,22 @@ impl Shutdown {
         }
     }
 
-    /// The current phase of the shutdown.
+    /// Returns the current phase of the shutdown.
     pub fn phase(&self) -> Phase {
         self.state.waiters.phase()
     }
 
-    /// True once a drain has begun, so that `/readyz` should fail.
+    /// Returns true once a drain has begun, so that `/readyz` should fail.
     pub fn is_draining(&self) -> bool {
         self.phase() > Phase::Serving
     }
 
-    /// A future that completes when a drain begins.
+    /// Returns a future that completes when a drain begins.
     pub fn draining(&self) -> PhaseReached {
         self.reached(Phase::NotReady)
     }
 
-    /// A future that completes when `phase` or a later phase is reached.
+    /// Returns a future that completes when `phase` or a later phase is reached.
     pub fn reached(&self, phase: Phase) -> PhaseReached {
         PhaseReached {
             shutdown: self.clone(),
@@ -166,7 +166,7 @@ impl Shutdown {
         }
     }
 
-    /// A future that completes when the watch that holds it should end.
+    /// Returns a future that completes when the watch that holds it should end.
     ///
     /// Each watch ends at a random moment after [`Phase::EndWatches`]. With more open watches,
     /// these moments are spread over a longer time.
@@ -191,7 +191,7 @@ impl Shutdown {
         self.spawn_on(&Handle::current(), future)
     }
 
-    /// Like [`Shutdown::spawn`], but on `runtime`; the caller need not be in a runtime.
+    /// Does what [`Shutdown::spawn`] does, but on `runtime`; the caller need not be in a runtime.
     pub fn spawn_on<F>(&self, runtime: &Handle, future: F) -> JoinHandle<F::Output>
     where
         F: Future<Output: Send + 'static> + Send + 'static,
@@ -210,7 +210,7 @@ impl Shutdown {
         }
     }
 
-    /// How long a drain waits; see [`Config::grace`].
+    /// Returns how long a drain waits; see [`Config::grace`].
     pub fn grace(&self) -> Duration {
         self.state.config.grace
     }
@@ -225,8 +225,8 @@ impl Shutdown {
         self.state.background_runtime.get_or_init(Handle::current);
     }
 
-    /// Spawns a task that belongs to no single client, such as an informer. The task need not end:
-    /// it is dropped at an await point when [`Phase::Done`] is reached.
+    /// Spawns a task that does not belong to one client, such as an informer. The task need not
+    /// end: it is dropped at an await point when [`Phase::Done`] is reached.
     ///
     /// # Panics
     /// Outside of a tokio runtime.
@@ -247,7 +247,7 @@ impl Shutdown {
         })
     }
 
-    /// The number of tasks of [`Shutdown::spawn`] that have not ended, and of [`Hold`]s.
+    /// Returns the number of tasks of [`Shutdown::spawn`] that have not ended, and of [`Hold`]s.
     pub fn serving_tasks(&self) -> usize {
         *self.state.serving.borrow()
     }

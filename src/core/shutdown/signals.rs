@@ -25,15 +25,18 @@ enum Source {
 // === impl Signals ===
 
 impl Signals {
-    /// SIGTERM and SIGINT of this process, from this call on. Before, they end it at once.
+    /// Takes over SIGTERM and SIGINT of this process. Before this call, they end
+    /// the process at once.
     ///
-    /// A signal waits until [`Signals::next`] takes it. If nothing has taken it within a second, because
-    /// the program hangs or waits for something else, the next signal ends the process at once. So does
-    /// the first one after the value was dropped. The exit code is then 143 for SIGTERM and 130 for
-    /// SIGINT. So a program best calls this when it has something to end in order.
+    /// A signal waits until [`Signals::next`] takes it. If nothing has taken the signal within a
+    /// second, because the program hangs or waits for something else, the next signal ends the
+    /// process at once. The first signal after the value was dropped also ends the process at once.
+    /// The exit code is then 143 for SIGTERM and 130 for SIGINT. So call this when the program has
+    /// work to end in order.
     ///
     /// # Errors
-    /// If the signal handlers cannot be installed, or the thread that watches them cannot be started.
+    /// If the signal handlers cannot be installed, or the thread that watches
+    /// them cannot be started.
     ///
     /// # Panics
     /// Outside of a tokio runtime.
@@ -47,15 +50,15 @@ impl Signals {
         })
     }
 
-    /// Signals that the returned sender sends by name, for tests and embedders. After the sender is
-    /// dropped, no further signal arrives.
+    /// Creates signals that are sent by name through the returned sender, for tests and embedders.
+    /// After the sender is dropped, no further signal arrives.
     pub fn manual() -> (mpsc::UnboundedSender<&'static str>, Signals) {
         let (sender, receiver) = mpsc::unbounded_channel();
         let source = Source::Channel(receiver);
         (sender, Signals { source })
     }
 
-    /// The name of the next signal. Cancel safe.
+    /// Returns the name of the next signal. Cancel safe.
     pub async fn next(&mut self) -> &'static str {
         match &mut self.source {
             Source::Process {

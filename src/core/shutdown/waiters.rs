@@ -24,7 +24,8 @@ struct Slots {
 #[derive(Default)]
 pub(super) struct Waiter {
     slot: Option<usize>,
-    /// A copy of the registered waker, so that a repeated poll with the same waker takes no lock.
+    /// A copy of the registered waker, so that a repeated poll with an unchanged
+    /// waker takes no lock.
     waker: Option<Waker>,
 }
 
@@ -52,8 +53,8 @@ impl Waiters {
         if before >= phase as u8 {
             return false;
         }
-        // A future that registers after this sees the new phase, because `poll` checks the phase again
-        // after registering.
+        // A future that registers after this sees the new phase, because `poll` checks the phase
+        // again after registering.
         let wakers: Vec<_> = {
             let mut slots = self.slots.lock();
             let is_due = |entry: &mut (Phase, Waker)| entry.0 <= phase;

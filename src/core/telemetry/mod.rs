@@ -27,9 +27,9 @@ use tracing_subscriber::filter::ParseError;
 pub const SECONDS_BUCKETS: &[f64] = &[
     0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0,
 ];
-/// The libraries below kubefan, of which the log has less: at level debug, h2 alone logs more than all of
-/// kubefan. A name also stands for longer ones, such as `hyper` for `hyper_util`. All other targets have
-/// the log's level, because a program that uses kubefan may have any.
+/// Libraries of kubefan with a lower log level: at level debug, h2 alone logs more than all of
+/// kubefan. A name also matches longer names, such as `hyper` those of `hyper_util`. All other
+/// targets have the log's level, because a program that uses kubefan may have any.
 const QUIET_LIBRARIES: [&str; 8] = [
     "h2",
     "hyper",
@@ -48,9 +48,9 @@ const DECLARED_ONCE: &str = "metrics are declared once, with valid names and lab
 /// The level and format of the log. Default is text at level info.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct LogConfig {
-    /// The number of `-v` flags: 0 is level info, 1 is debug, more is trace (debug builds only). This
-    /// is the level of kubefan and of the program that uses it. The libraries below kubefan, such as
-    /// `hyper` and `kube-client`, log warnings, and from 2 on what has level info.
+    /// The number of `-v` flags: 0 is level info, 1 is debug, more is trace (debug builds only).
+    /// This is the level of kubefan and of the program that uses it. The libraries below kubefan,
+    /// such as `hyper` and `kube-client`, log warnings, and from 2 on what has level info.
     pub verbosity: u8,
     /// True to log only warnings and errors; ignored if `verbosity` is not 0.
     pub is_quiet: bool,
@@ -108,7 +108,7 @@ pub struct Registry {
 
 type OnScrape = Arc<dyn Fn(&mut Samples) + Send + Sync>;
 
-/// The samples of one scrape, to which the closures of [`Registry::on_scrape`] add theirs.
+/// The samples of one scrape. The closures of [`Registry::on_scrape`] add samples to it.
 #[derive(Default)]
 pub struct Samples {
     families: BTreeMap<String, MetricFamily>,
@@ -150,7 +150,7 @@ pub fn install_log(config: LogConfig) -> Result<LogHandle, LogError> {
 // === impl LogHandle ===
 
 impl LogHandle {
-    /// Logs as much as `config` says from now on. The format stays the same.
+    /// Sets the verbosity to that of `config` from now on. The format does not change.
     ///
     /// # Errors
     /// If `RUST_LOG` cannot be parsed.
@@ -218,8 +218,8 @@ impl fmt::Display for LogFormat {
 /// These methods panic if a name is malformed or was declared before.
 #[allow(clippy::missing_panics_doc)] // documented above for all methods
 impl Registry {
-    /// A registry with metrics of the process (CPU, memory, file descriptors; on Linux only) and
-    /// `kubefan_build_info`.
+    /// Creates a registry with metrics of the process (CPU, memory, file descriptors; on Linux
+    /// only) and `kubefan_build_info`.
     pub fn new() -> Registry {
         let registry = Registry {
             metrics: prometheus::Registry::new(),
@@ -281,7 +281,7 @@ impl Registry {
         self.on_scrape.lock().push(Arc::new(collect));
     }
 
-    /// The content type and body of a scrape: all metrics in the text format of Prometheus.
+    /// Returns the content type and body of a scrape: all metrics in the text format of Prometheus.
     pub fn render(&self) -> (&'static str, String) {
         let mut samples = Samples::default();
         // In the head of the loop, the lock would be held while the functions are called.

@@ -13,11 +13,11 @@ use super::Error;
 use crate::body::Body;
 use crate::codec::decode_status;
 
-/// The largest body of a failure, in bytes, that is read.
+/// Maximum size in bytes of the body of a failure that is read.
 const FAILURE_LIMIT: usize = 1 << 20;
 /// The longest time to wait for the next chunk of a body.
 pub(super) const IDLE_TIMEOUT: Duration = Duration::from_secs(60);
-/// The largest buffer, in bytes, that is allocated because of a body's announced length.
+/// Maximum size in bytes of a buffer that is allocated because of a body's announced length.
 const RESERVE_LIMIT: usize = 64 << 20;
 
 /// Returns the response if its status is 2xx, otherwise [`Error::Answer`] with its decoded body.
@@ -34,14 +34,15 @@ pub(super) async fn success(response: Response<Body>) -> Result<Response<Body>, 
     })
 }
 
-/// The API server's time when it sent `headers`, without the fraction of a second. Its clock may differ
-/// from this machine's.
+/// Returns the API server's time when it sent `headers`, without the fraction of a second. Its
+/// clock may differ from this machine's.
 pub fn date(headers: &HeaderMap) -> Option<SystemTime> {
     let text = headers.get(DATE)?.to_str().ok()?;
     Some(rfc2822::parse(text).ok()?.timestamp().into())
 }
 
-/// Reads the whole body into memory. Not cancel safe: dropping the future loses the received bytes.
+/// Reads the complete body into memory. Not cancel safe: dropping the future
+/// loses the received bytes.
 ///
 /// # Errors
 /// [`Error::TooLarge`] if the body has more than `limit` bytes, [`Error::Transport`] if it is cut
@@ -85,7 +86,7 @@ pub(super) async fn each_chunk(
     }
 }
 
-/// The `Content-Type` header; empty if it is absent.
+/// Returns the `Content-Type` header, or an empty text if it is absent.
 pub(super) fn content_type(headers: &HeaderMap) -> &str {
     let value = headers.get(CONTENT_TYPE);
     value

@@ -33,10 +33,10 @@ pub use paths::has_dot_segment;
 pub(super) use paths::is_answered_by_backend;
 
 const OUR_USER_AGENT: &str = concat!("kubefan/", env!("CARGO_PKG_VERSION"));
-/// The largest JSON answer, in bytes, that is read into memory.
+/// Maximum size in bytes of a JSON answer that is read into memory.
 const JSON_LIMIT: usize = 256 << 20;
 
-/// The identity with which a request is sent to the API server.
+/// The identity that sends a request to the API server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Identity {
     /// The request is sent with the kubeconfig's credentials.
@@ -62,7 +62,8 @@ struct Inner {
     /// When the credentials were last reloaded after a 401. Locked during such a reload, so that
     /// all requests with the refused credentials share it.
     renewed_at: Arc<tokio::sync::Mutex<Option<Instant>>>,
-    /// The callers' credentials whose requests may share connections.
+    /// The callers' credentials that the API server has accepted. Requests with these credentials
+    /// may share connections.
     accepted: AcceptedCredentials,
     warnings: Warnings,
     outage: Arc<Outage>,
@@ -130,9 +131,10 @@ impl From<Inner> for Client {
 impl Client {
     /// Makes a client from the kubeconfig that `config` names. It opens no connection yet.
     ///
-    /// An exec plugin of the kubeconfig runs now, with the program's standard error, and with its
-    /// standard input if that is a terminal. It may take five minutes; dropping the future kills it.
-    /// Later runs may take one minute each, have no input, and what they say is logged.
+    /// If the kubeconfig has an exec plugin, this call runs it. The plugin inherits the program's
+    /// standard error, and its standard input if that is a terminal. It may take five minutes;
+    /// dropping the future kills it. Later runs may take one minute each and have no input; their
+    /// standard error is logged.
     ///
     /// # Errors
     /// If the kubeconfig or a file that it names can't be used; the message is one line.
@@ -151,14 +153,15 @@ impl Client {
         Ok(inner.into())
     }
 
-    /// A client without credentials, whose connections are opened by `dial`.
+    /// Creates a client without credentials; `dial` opens its connections.
     #[cfg(any(test, feature = "test-support"))]
     pub fn in_memory(dial: &super::Dial) -> Self {
         let server = Uri::from_static("http://localhost");
         Self::for_tests(dial, server, &rustls::RootCertStore::empty())
     }
 
-    /// Like [`Client::in_memory`], with TLS and HTTP/2; the server's CA is `authority`.
+    /// Does what [`Client::in_memory`] does, but with TLS and HTTP/2; the server's CA is
+    /// `authority`.
     #[cfg(test)]
     pub(super) fn in_memory_tls(
         dial: &super::Dial,
@@ -195,7 +198,8 @@ impl Client {
         Ok(())
     }
 
-    /// Like [`Client::reload`], of a client whose connections are now opened by `dial`.
+    /// Does what [`Client::reload`] does, for a client in memory; `dial` opens its
+    /// connections from now on.
     #[cfg(test)]
     pub(super) fn reload_in_memory(
         &self,
@@ -209,7 +213,7 @@ impl Client {
         self.replace(super::connect::memory::stacks(dial, server, &roots, health));
     }
 
-    /// Sends later requests over `stacks`, which have the health of the current ones.
+    /// Sends later requests over `stacks`, which share the health of the current stacks.
     fn replace(&self, stacks: Stacks) {
         if let Some(own) = &stacks.own {
             own.health.probe_with(own.opener.clone());
@@ -217,17 +221,17 @@ impl Client {
         self.inner.stacks.store(Arc::new(stacks));
     }
 
-    /// False from the moment at which the API server stopped to answer pings or handshakes until it
-    /// answers again. Requests fail at once meanwhile. Without HTTP/2 there are no pings, so only
-    /// handshakes count. Always true if the client was made from a `kube::Client`.
+    /// Returns false while the API server does not answer pings or handshakes. During this time,
+    /// requests fail at once. Without HTTP/2 there are no pings, so only handshakes count. Always
+    /// returns true if the client was made from a `kube::Client`.
     pub fn is_responding(&self) -> bool {
         let health = self.inner.stacks.load().health();
         health.is_none_or(|health| health.is_responding())
     }
 
-    /// Completes when a connection to the API server was opened since this completed last: another
-    /// API server may have accepted it. One task at a time may wait. Never completes if the client was
-    /// made from a `kube::Client`. Cancel safe.
+    /// Completes when a connection to the API server was opened since this method last completed.
+    /// Another API server may have accepted that connection. One task at a time may wait. Never
+    /// completes if the client was made from a `kube::Client`. Cancel safe.
     pub async fn reconnected(&self) {
         match self.inner.stacks.load().health() {
             Some(health) => health.wait_for_connection().await,
@@ -235,24 +239,24 @@ impl Client {
         }
     }
 
-    /// How long no request has reached the API server, of kubefan or of a caller; `None` if the last
-    /// ones did. An answer ends this, whatever its status is.
+    /// Returns for how long no request of kubefan or of a caller has reached the API server, or
+    /// `None` if the last request did. An answer with any status counts.
     pub fn unreachable_for(&self) -> Option<Duration> {
         self.inner.outage.duration()
     }
 
-    /// The warnings in the API server's answers to kubefan's lists and watches.
+    /// Returns the warnings in the API server's answers to kubefan's lists and watches.
     pub fn warnings(&self) -> &Warnings {
         &self.inner.warnings
     }
 
-    /// The API server's URL without a trailing slash, for logs; `kube::Client` if the client was
-    /// made from one, which does not tell its URL.
+    /// Returns the API server's URL without a trailing slash, for logs. If the client was made from
+    /// a `kube::Client`, which does not expose its URL, returns the text `kube::Client`.
     pub fn server(&self) -> &str {
         &self.inner.server_text
     }
 
-    /// The namespace of the kubeconfig's context; `default` if the context has none.
+    /// Returns the namespace of the kubeconfig's context, or `default` if the context has none.
     pub fn default_namespace(&self) -> &str {
         &self.inner.default_namespace
     }
@@ -273,11 +277,11 @@ impl Client {
         self.send(identity, Pool::Http2, request).await
     }
 
-    /// Sends a request over an HTTP/1.1 connection that no other request uses meanwhile. It is for
-    /// upgrades, and for large lists.
+    /// Sends a request over an HTTP/1.1 connection that no other request uses until the answer
+    /// ends. This is for upgrades, and for large lists.
     ///
     /// # Errors
-    /// The same errors as [`Client::request`].
+    /// As for [`Client::request`].
     pub async fn request_http1(
         &self,
         identity: Identity,
@@ -286,12 +290,12 @@ impl Client {
         self.send(identity, Pool::Http1, request).await
     }
 
-    /// Sends a request over an HTTP/2 connection that no other request uses, or over HTTP/1.1 if the
-    /// server does not support HTTP/2. It is for watches: they can't delay each other, and pings
-    /// show whether a silent one is alive.
+    /// Sends a request over an HTTP/2 connection that no other request uses, or over HTTP/1.1 if
+    /// the server does not support HTTP/2. This is for watches: they can't delay each other, and
+    /// pings show whether a silent watch is alive.
     ///
     /// # Errors
-    /// The same errors as [`Client::request`].
+    /// As for [`Client::request`].
     pub(super) async fn request_alone(
         &self,
         identity: Identity,
@@ -343,11 +347,11 @@ impl Client {
         json(self.request_success(identity, request).await?).await
     }
 
-    /// Like [`Client::request_json`], over an HTTP/1.1 connection that no other request uses
-    /// meanwhile.
+    /// Does what [`Client::request_json`] does, over an HTTP/1.1 connection that no other request
+    /// uses until the answer ends.
     ///
     /// # Errors
-    /// The same errors as [`Client::request_json`].
+    /// As for [`Client::request_json`].
     pub async fn request_json_alone<T: DeserializeOwned>(
         &self,
         identity: Identity,
@@ -360,7 +364,7 @@ impl Client {
     /// Sends a GET of `path`, which may have a query, as kubefan and decodes the JSON answer.
     ///
     /// # Errors
-    /// The same errors as [`Client::request_json`].
+    /// As for [`Client::request_json`].
     pub async fn get_json<T: DeserializeOwned>(&self, path: &str) -> Result<T, Error> {
         let request = get(path, "application/json")?;
         self.request_json(Identity::Kubefan, request).await
@@ -413,8 +417,9 @@ impl Client {
         }
     }
 
-    /// True if the API server has accepted the token in `headers` when it was last used, or kubefan has
-    /// asked about it since. A request of another caller gets an HTTP/1.1 connection to itself.
+    /// Returns true if the API server has accepted the token in `headers` when it was last used,
+    /// or kubefan has asked about it since. A request of another caller gets an HTTP/1.1
+    /// connection to itself.
     pub fn has_accepted(&self, headers: &HeaderMap) -> bool {
         let accepted = &self.inner.accepted;
         let token = accepted.digest(headers);
@@ -427,9 +432,10 @@ impl Client {
         accepted.record(accepted.digest_of(token), true);
     }
 
-    /// Sends a request with its own credentials. It shares a connection only if the API server has
-    /// accepted them before, because a 401 on an HTTP/2 connection ends all its requests. Without
-    /// credentials it never does: the API server closes such a connection after each answer.
+    /// Sends a request with its own credentials. The request shares a connection only if the API
+    /// server has accepted the credentials before, because a 401 on an HTTP/2 connection ends all
+    /// requests on it. A request without credentials never shares a connection, because the API
+    /// server closes its connection after the answer.
     async fn send_as_caller(self, mut request: Request<Body>) -> Result<Response<Body>, Error> {
         let accepted = &self.inner.accepted;
         let credentials = accepted.digest(request.headers());
@@ -439,8 +445,8 @@ impl Client {
         let stacks = self.inner.stacks.load_full();
         let own = stacks.own.as_ref().ok_or_else(no_own_connections)?;
         let response = self.inner.call(&own.caller, request).await?;
-        // Others may be answers to requests whose credentials nothing has looked at: of a load balancer,
-        // or a 400 of the API server.
+        // Other statuses prove nothing about the credentials: a load balancer may have sent the
+        // answer, or the API server may have answered 400 before it checked the credentials.
         let are_accepted = match response.status() {
             StatusCode::UNAUTHORIZED => Some(false),
             status if status.is_success() || status == StatusCode::SWITCHING_PROTOCOLS => {
@@ -454,8 +460,8 @@ impl Client {
         Ok(response)
     }
 
-    /// Sends a request with kubefan's credentials. If the API server refuses them, reloads them and
-    /// sends a read once more.
+    /// Sends a request with kubefan's credentials. If the API server refuses the credentials,
+    /// reloads them, and repeats the request if it is a read.
     async fn send_as_kubefan(
         self,
         request: Request<Body>,
@@ -481,10 +487,11 @@ impl Client {
         }
     }
 
-    /// The URI of a request: the server's URL, with the path and query of `target` appended.
+    /// Returns the URI of a request: the server's URL, with the path and query
+    /// of `target` appended.
     ///
-    /// A dot segment is refused: the server, or a proxy before it, might resolve it to a path outside
-    /// of the URL's prefix, such as another cluster's.
+    /// A path with a dot segment is refused: the server, or a proxy before it, might resolve it to
+    /// a path outside of the URL's prefix, such as a path of another cluster.
     fn uri(&self, target: &Uri) -> Result<Uri, Error> {
         if has_dot_segment(target.path()) {
             return Err(Error::Request("the path has a segment '.' or '..'".into()));
@@ -503,7 +510,7 @@ impl Client {
     }
 }
 
-/// The error of a request that a client made from a `kube::Client` cannot send.
+/// Returns the error for a request that a client made from a `kube::Client` cannot send.
 fn no_own_connections() -> Error {
     Error::Request("a client made from a kube::Client has no other connections".into())
 }
@@ -516,7 +523,8 @@ impl fmt::Debug for Client {
     }
 }
 
-/// The error of a request that got no answer; `is_safe` is true if the request changes nothing.
+/// Returns the error for a request that got no answer; `is_safe` is true if the
+/// request changes nothing.
 fn no_answer(error: BoxError, is_safe: bool) -> Error {
     match error.downcast::<MaybeSent>() {
         Ok(sent) if is_safe => Error::Transport(sent.0),

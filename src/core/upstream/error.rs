@@ -66,7 +66,7 @@ pub enum Error {
 }
 
 impl Error {
-    /// The error of a request that was provably not sent.
+    /// Returns the error of a request that was provably not sent.
     pub(super) fn unsent(error: Box<dyn std::error::Error + Send + Sync>) -> Self {
         if let Some(error) = error.downcast_ref::<PluginError>() {
             return Self::Credentials(format!("exec plugin: {error}"));
@@ -78,7 +78,7 @@ impl Error {
         }
     }
 
-    /// The failure that the API server answered with; `None` for all other errors.
+    /// Returns the failure that the API server answered with, or `None` for all other errors.
     pub fn status(&self) -> Option<&Status> {
         match self {
             Self::Answer { status, .. } => Some(status),
@@ -86,7 +86,8 @@ impl Error {
         }
     }
 
-    /// The time to wait before a retry, if the `Retry-After` header or the `Status` contains one.
+    /// Returns the time to wait before a retry, if the `Retry-After` header or the `Status`
+    /// contains one.
     pub fn retry_after(&self) -> Option<Duration> {
         let Self::Answer {
             status,
@@ -99,20 +100,22 @@ impl Error {
         retry_after.or_else(from_status)
     }
 
-    /// True if the connection was refused, because no process listens at the server's address.
+    /// Returns true if the connection was refused, because no process listens at
+    /// the server's address.
     pub fn is_connection_refused(&self) -> bool {
         self.is_unreachable_because(|error: &io::Error| {
             error.kind() == io::ErrorKind::ConnectionRefused
         })
     }
 
-    /// True if the API server's certificate can't be verified, and waiting does not help: it is of an
-    /// unknown authority, or for another name.
+    /// Returns true if the API server's certificate can't be verified, and waiting does not help:
+    /// it is of an unknown authority, or for another name.
     pub fn is_untrusted_server(&self) -> bool {
         self.is_unreachable_because(ServerCertificateError::is_lasting)
     }
 
-    /// True if the server can't be reached, because of an `E` for which `is_cause` is true.
+    /// Returns true if the server can't be reached because of an error of type `E`, and `is_cause`
+    /// returns true for this error.
     fn is_unreachable_because<E: std::error::Error + 'static>(
         &self,
         is_cause: impl Fn(&E) -> bool,
@@ -130,12 +133,12 @@ impl Error {
         false
     }
 
-    /// True for 410: the resource version or token is older than the API server's history.
+    /// Returns true for 410: the resource version or token is older than the API server's history.
     pub fn is_expired(&self) -> bool {
         self.status().is_some_and(Status::is_expired)
     }
 
-    /// True if the requested resource version is newer than the API server's current one.
+    /// Returns true if the requested resource version is newer than the API server's current one.
     pub fn is_too_large_resource_version(&self) -> bool {
         self.status().is_some_and(|status| {
             let causes = status.details.iter().flat_map(|details| &details.causes);
@@ -145,17 +148,17 @@ impl Error {
         })
     }
 
-    /// True for 429: the API server rejects the request because it is overloaded.
+    /// Returns true for 429: the API server rejects the request because it is overloaded.
     pub fn is_too_many_requests(&self) -> bool {
         self.has_code(429)
     }
 
-    /// True for 403: the identity may not do what the request says.
+    /// Returns true for 403: the identity may not do what the request says.
     pub fn is_forbidden(&self) -> bool {
         self.has_code(403)
     }
 
-    /// True for 404: the object or resource does not exist.
+    /// Returns true for 404: the object or resource does not exist.
     pub fn is_not_found(&self) -> bool {
         self.has_code(404)
     }

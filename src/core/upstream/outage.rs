@@ -22,12 +22,13 @@ impl Outage {
             Err(Error::Unreachable(_)) => {
                 self.since.lock().get_or_insert_with(Instant::now);
             }
-            // The server was reached, or the request concerns only itself.
+            // The server was reached, or the error is only of this request.
             Err(_) => {}
         }
     }
 
-    /// How long no request has reached the API server; `None` if the last ones did.
+    /// Returns for how long no request has reached the API server, or `None` if
+    /// the last request did.
     pub(super) fn duration(&self) -> Option<Duration> {
         self.since.lock().map(|since| since.elapsed())
     }

@@ -1,4 +1,4 @@
-//! Controller: what is watched, and how it is reconciled.
+//! Controller: which objects it watches, and how it reconciles them.
 
 use std::fmt;
 use std::sync::Arc;
@@ -16,13 +16,13 @@ use crate::work_queue::{RateLimiter, default_rate_limiter};
 
 /// How long the informers may take to have a complete list.
 const SYNC_TIMEOUT: Duration = Duration::from_secs(120);
-/// How long running reconciles may take after the stop. A pod has 30 s, and after the reconciles
-/// the Lease is given back.
+/// How long running reconciles may take after the stop. A pod has 30 s, and the Lease is given back
+/// after the reconciles.
 const STOP_TIMEOUT: Duration = Duration::from_secs(20);
 
-/// Reconciles the objects of one resource, the *primary* one, which has the type `K`.
+/// Reconciles the objects of one resource, the *primary* resource. The objects have the type `K`.
 ///
-/// It does nothing until [`Controller::run`](Self::run).
+/// A controller does nothing until [`Controller::run`](Self::run).
 pub struct Controller<K> {
     parts: Parts,
     primary: InformerSource<K>,
@@ -53,8 +53,8 @@ impl<K> Controller<K>
 where
     K: Resource + DeserializeOwned + Send + Sync + 'static,
 {
-    /// A controller of the objects of `informer`. `name` is its name in logs and metrics. Its
-    /// workers belong to `shutdown`.
+    /// Creates a controller of the objects of `informer`. `name` is its name in logs and metrics.
+    /// Its workers belong to `shutdown`.
     pub fn new(name: impl Into<String>, informer: &SharedInformer<K>, shutdown: Shutdown) -> Self {
         let settings = Settings {
             max_concurrent_reconciles: 1,
@@ -89,9 +89,9 @@ where
         self
     }
 
-    /// Requests all primary objects again after each `interval`, with [`LOW_PRIORITY`]. It is at
-    /// least [`shared_informer::Config::LEAST_RESYNC`]. A predicate has to accept these updates
-    /// too. Default is never.
+    /// Requests all primary objects again after each `interval`, with [`LOW_PRIORITY`]. The
+    /// interval is raised to [`shared_informer::Config::LEAST_RESYNC`] if it is shorter. A
+    /// predicate has to accept these updates, too. Default is never.
     ///
     /// [`LOW_PRIORITY`]: super::LOW_PRIORITY
     /// [`shared_informer::Config::LEAST_RESYNC`]: crate::shared_informer::Config::LEAST_RESYNC
@@ -101,8 +101,8 @@ where
         self
     }
 
-    /// Reconciles a primary object after each change of an object of `informer` that it owns as
-    /// controller, if `predicate` accepts the change. `None` accepts all.
+    /// Reconciles a primary object after each change of an object of `informer` that the primary
+    /// object owns as controller, if `predicate` accepts the change. `None` accepts all changes.
     #[must_use]
     pub fn owns<O>(self, informer: &SharedInformer<O>, predicate: Option<Predicate<O>>) -> Self
     where
@@ -115,8 +115,8 @@ where
     }
 
     /// Reconciles the primary objects that `mapping` returns for a changed object of `informer`, if
-    /// `predicate` accepts the change. `None` accepts all. After an update, those of the states
-    /// before and after are reconciled. `mapping` must not block.
+    /// `predicate` accepts the change. `None` accepts all changes. After an update, reconciles the
+    /// primary objects for both states, before and after. `mapping` must not block.
     #[must_use]
     pub fn watches<O>(
         mut self,
@@ -137,14 +137,14 @@ where
         self
     }
 
-    /// How many objects are reconciled at once. Default is 1, which is also the least.
+    /// Sets how many objects are reconciled at once. Default is 1, which is also the minimum.
     #[must_use]
     pub fn max_concurrent_reconciles(mut self, max: usize) -> Self {
         self.parts.settings.max_concurrent_reconciles = max.max(1);
         self
     }
 
-    /// How long an object waits after each failure. Default is [`default_rate_limiter`].
+    /// Sets how long an object waits after each failure. Default is [`default_rate_limiter`].
     #[must_use]
     pub fn with_rate_limiter(mut self, limiter: impl RateLimiter<Request>) -> Self {
         self.parts.rate_limiter = Box::new(limiter);
@@ -158,15 +158,15 @@ where
         self
     }
 
-    /// How long the informers may take to have a complete list. Default is 2 minutes.
+    /// Sets how long the informers may take to have a complete list. Default is 2 minutes.
     #[must_use]
     pub fn with_sync_timeout(mut self, timeout: Duration) -> Self {
         self.parts.settings.sync_timeout = timeout;
         self
     }
 
-    /// How long reconciles may take to end after the stop. Default is 20 s. In a drain of the
-    /// controller's shutdown they have no longer than until 5 s before the end of its
+    /// Sets how long reconciles may take to end after the stop. Default is 20 s. In a drain of the
+    /// controller's shutdown, reconciles must end at the latest 5 s before the end of the
     /// [grace period](kubefan_core::shutdown::Config::grace).
     #[must_use]
     pub fn with_stop_timeout(mut self, timeout: Duration) -> Self {
@@ -174,20 +174,21 @@ where
         self
     }
 
-    /// If true, the objects that wait for a reconcile at the stop are reconciled first, within the
-    /// same time limit; not those in backoff or with a delay. Default is false.
+    /// If `drains` is true, first reconciles the objects that wait for a reconcile at the stop,
+    /// within the time limit of [`Controller::with_stop_timeout`]. Objects in backoff or with a
+    /// delay are not reconciled. Default is false.
     #[must_use]
     pub fn drain_on_stop(mut self, drains: bool) -> Self {
         self.parts.settings.drains = drains;
         self
     }
 
-    /// The name of the controller.
+    /// Returns the name of the controller.
     pub fn name(&self) -> &str {
         &self.parts.name
     }
 
-    /// The informers that the controller reads.
+    /// Returns the informers that the controller reads.
     pub(super) fn sources(&self) -> impl Iterator<Item = &dyn Source> {
         let primary: &dyn Source = &self.primary;
         std::iter::once(primary).chain(self.others.iter().map(AsRef::as_ref))

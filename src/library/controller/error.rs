@@ -1,9 +1,9 @@
-//! Why a controller has stopped without being asked to.
+//! Why a controller has failed.
 
 use std::time::Duration;
 
-/// Why [`Controller::run`](super::Controller::run) failed. Errors of single reconciles are no
-/// reason: they are logged, counted and retried.
+/// Why [`Controller::run`](super::Controller::run) failed. A failed reconcile is no reason: it is
+/// logged, counted and retried.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
@@ -30,11 +30,11 @@ pub enum Error {
     WatchPanicked {
         /// The name of the controller.
         controller: String,
-        /// The resource whose change was lost.
+        /// The resource of the lost change.
         resource: String,
     },
     /// Some reconciles did not end in time after the stop. They were dropped at an await point,
-    /// except those that reached none within two more seconds.
+    /// except those that reached no await point within two more seconds.
     #[error(
         "controller {controller}: {reconciles} reconciles did not end within {limit:?}, and {running} \
          of them cannot be stopped"
@@ -44,7 +44,8 @@ pub enum Error {
         controller: String,
         /// The number of workers that were reconciling.
         reconciles: usize,
-        /// The number of these that are still running, because they reach no await point.
+        /// The number of these reconciles that are still running, because they reach no await
+        /// point.
         running: usize,
         /// The time limit.
         limit: Duration,

@@ -15,10 +15,11 @@ use super::Action;
 /// What is to be done with an object that has a finalizer.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Finalize<K> {
-    /// The object exists and has the finalizer: make the world as it says.
+    /// The object exists and has the finalizer: bring the world into the state that
+    /// the object describes.
     Apply(K),
-    /// The object is being deleted: undo what was done for it. It may be called again, also after a
-    /// success, so it must do nothing if nothing is left.
+    /// The object is being deleted: undo what was done for it. The function may be called again,
+    /// even after a success, so it must do nothing if nothing is left.
     Cleanup(K),
 }
 
@@ -35,7 +36,7 @@ pub enum FinalizerError<E: std::error::Error + 'static> {
     /// The program's own function failed.
     #[error(transparent)]
     Reconcile(E),
-    /// The finalizer could not be removed. The object is cleaned up, and is so again.
+    /// The finalizer could not be removed. The object was cleaned up, and will be cleaned up again.
     #[error("the finalizer cannot be removed")]
     Remove(#[source] kube::Error),
 }
@@ -49,12 +50,12 @@ enum Step {
     Nothing,
 }
 
-/// Reconciles an object with `reconcile`, which is called with [`Finalize::Apply`] only when the
+/// Reconciles an object with `reconcile`. Calls `reconcile` with [`Finalize::Apply`] only when the
 /// object has the finalizer `name`, and with [`Finalize::Cleanup`] before the finalizer is removed.
 /// `name` has the form `example.com/cleanup`.
 ///
-/// Each write names the version of `object`. So if the object has changed meanwhile, the write is
-/// refused (409) and nothing is lost; the next reconcile sees the new version.
+/// Each write names the version of `object`. So if the object has changed since it was read, the
+/// write is refused (409) and nothing is lost. The next reconcile sees the new version.
 ///
 /// # Errors
 ///
@@ -96,7 +97,7 @@ where
             finalizers.retain(|finalizer| finalizer != name);
             match write(api, &metadata, finalizers)?.await {
                 Ok(_) => Ok(Action::Done),
-                // It is gone already.
+                // The object is gone already.
                 Err(kube::Error::Api(status)) if status.code == 404 => Ok(Action::Done),
                 Err(error) => Err(FinalizerError::Remove(error)),
             }
@@ -120,7 +121,8 @@ fn finalizers(metadata: &ObjectMeta) -> Vec<String> {
     metadata.finalizers.clone().unwrap_or_default()
 }
 
-/// Replaces the finalizers of the version of an object that `metadata` belongs to.
+/// Replaces the finalizers of the object with this `metadata`, if the object still has this
+/// version.
 fn write<K, E>(
     api: &Api<K>,
     metadata: &ObjectMeta,

@@ -17,19 +17,19 @@ const BUCKETS: &[f64] = &[
 /// The label with the name of the controller.
 const LABEL: &str = "controller";
 
-/// The metrics of all controllers of a process, and of their queues. Clones share them.
+/// The metrics of all controllers of a process, and of their queues. Clones share the metrics.
 ///
 /// Each metric has the label `controller`, the name of the controller:
 ///
 /// - `controller_runtime_reconcile_total`: the reconciles that ended; the label `result` is
 ///   `success`, `requeue`, `requeue_after` or `error`.
-/// - `controller_runtime_reconcile_errors_total`: those that failed, panics included.
-/// - `controller_runtime_reconcile_panics_total`: those that panicked.
-/// - `controller_runtime_reconcile_time_seconds`: how long they took.
+/// - `controller_runtime_reconcile_errors_total`: the reconciles that failed, panics included.
+/// - `controller_runtime_reconcile_panics_total`: the reconciles that panicked.
+/// - `controller_runtime_reconcile_time_seconds`: how long the reconciles took.
 /// - `controller_runtime_active_workers`: the reconciles that run now.
-/// - `controller_runtime_max_concurrent_reconciles`: how many may run.
+/// - `controller_runtime_max_concurrent_reconciles`: how many reconciles may run at once.
 ///
-/// Those of the queues are listed at [`work_queue::Metrics`].
+/// [`work_queue::Metrics`] lists the metrics of the queues.
 #[derive(Clone)]
 pub struct Metrics {
     total: IntCounterVec,
@@ -58,7 +58,7 @@ pub(super) enum Outcome {
     Panic,
 }
 
-/// Counts an active worker while it exists.
+/// Counts an active worker while this value exists.
 pub(super) struct Active<'a>(&'a IntGauge);
 
 // === impl Metrics ===
@@ -67,7 +67,7 @@ impl Metrics {
     /// Declares the metrics in `registry`. `queues` has those of the controllers' queues.
     ///
     /// # Panics
-    /// If they were declared in it before.
+    /// If the metrics were declared in `registry` before.
     pub fn new(registry: &Registry, queues: work_queue::Metrics) -> Self {
         Self {
             total: registry.counter_vec(
@@ -113,7 +113,7 @@ impl Metrics {
         let labels = &[name];
         let max = i64::try_from(max).unwrap_or(i64::MAX);
         self.max.with_label_values(labels).set(max);
-        // A counter is visible from the start, so that its first increase is seen.
+        // The counters are visible from the start, so that a scrape can see their first increase.
         self.errors.with_label_values(labels);
         self.panics.with_label_values(labels);
         ControllerMetrics {

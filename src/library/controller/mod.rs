@@ -1,8 +1,9 @@
-//! Controllers: a function that is called for each object that may have to be changed.
+//! Controllers: call a function for each object that may have to be changed.
 //!
 //! A [`Controller`] watches objects through shared informers, and turns their changes into
-//! [`Request`]s: the names of the objects to reconcile. A [`Reconciler`] reads the present state of
-//! the object from a lister, makes the world as the object says, and returns an [`Action`].
+//! [`Request`]s: the names of the objects to reconcile. A [`Reconciler`] reads the present state
+//! of the object from a lister, brings the world into the state that the object describes, and
+//! returns an [`Action`].
 //!
 //! ```text
 //!   primary resource ─ predicate ────────────────┐
@@ -44,20 +45,20 @@
 //! # Guarantees
 //!
 //! - No object is reconciled twice at once (`each_object_is_reconciled_after_its_last_change`).
-//! - Each object is reconciled at least once after each change that the predicates accept. Changes
-//!   that happen meanwhile are one reconcile.
-//! - The first reconcile begins when all informers have a complete list, so a lister that a
+//! - Each object is reconciled at least once after each change that the predicates accept. One
+//!   reconcile covers all changes that happen before it begins.
+//! - The first reconcile begins when all informers have a complete list. So a lister that a
 //!   reconciler reads is never empty only because the program has just started.
-//! - A reconcile that fails or panics is repeated, after a wait that grows with each failure of
-//!   this object (5 ms to 1,000 s) and is forgotten after a success. Other objects do not wait. A
-//!   change ends the wait only if it may mend the failure; see [`Controller::run`].
+//! - A reconcile that fails or panics is repeated after a backoff. The backoff grows with each
+//!   failure of this object (5 ms to 1,000 s) and is reset after a success. Other objects do not
+//!   wait. A change ends the backoff only if it may end the failure; see [`Controller::run`].
 //! - The objects of the first list, and those of a resync, come after objects that changed
 //!   ([`LOW_PRIORITY`]). They do not starve: see [`work_queue`](crate::work_queue).
 //!
 //! # Stop
 //!
 //! [`Controller::run`] ends when its `stop` completes or a drain of its [`Shutdown`] begins. It
-//! starts no further reconcile, and waits for those that run, 20 s by default.
+//! starts no further reconcile, and waits for the running reconciles, 20 s by default.
 //!
 //! [`Shutdown`]: kubefan_core::shutdown::Shutdown
 

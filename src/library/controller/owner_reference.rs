@@ -1,5 +1,5 @@
-//! Owner references: they let the API server's garbage collector delete what a controller made, and
-//! let a controller find the owner of a changed object.
+//! Owner references: with them, the API server's garbage collector can delete what a controller
+//! made, and a controller can find the owner of a changed object.
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 use kube::Resource;
@@ -9,7 +9,7 @@ use kube::core::ObjectMeta;
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum OwnerError {
-    /// Another object is the controller already. There can be only one.
+    /// Another object is already the controller. There can be only one.
     #[error("{object} is controlled by the {kind} {name} already")]
     AlreadyOwned {
         /// The name of the object.
@@ -22,7 +22,8 @@ pub enum OwnerError {
     /// The owner was not read from the API server, so it has no uid.
     #[error("the owner has no name or uid")]
     NoUid,
-    /// An object can be owned only in its own namespace, or by an object that has none.
+    /// The owner is in another namespace. An owner must be in the object's namespace, or
+    /// cluster-scoped.
     #[error("the owner is in the namespace {owner}, not in {object:?}")]
     OtherNamespace {
         /// The namespace of the owner.
@@ -32,13 +33,13 @@ pub enum OwnerError {
     },
 }
 
-/// Makes `owner` the controller of `object`, with `blockOwnerDeletion`. A reference to the same
-/// owner is replaced. The caller then writes `object`.
+/// Makes `owner` the controller of `object`, with `blockOwnerDeletion`. Replaces an existing
+/// reference to `owner`. The caller then writes `object`.
 ///
 /// # Errors
 ///
-/// If `object` has another controller, if `owner` has no uid, or if it is in another namespace.
-/// `object` is unchanged then.
+/// If `object` has another controller, if `owner` has no uid, or if `owner` is in another
+/// namespace. `object` is unchanged then.
 pub fn set_controller_reference<O, K>(owner: &O, object: &mut K) -> Result<(), OwnerError>
 where
     O: Resource<DynamicType = ()>,
@@ -60,8 +61,8 @@ where
     Ok(())
 }
 
-/// Makes `owner` an owner of `object` that is not its controller. A reference to the same owner is
-/// replaced. The caller then writes `object`.
+/// Makes `owner` an owner of `object` that is not its controller. Replaces an existing reference to
+/// `owner`. The caller then writes `object`.
 ///
 /// # Errors
 ///
@@ -76,13 +77,13 @@ where
     Ok(())
 }
 
-/// The reference to the controller of an object; `None` if it has none.
+/// Returns the reference to the controller of an object; `None` if it has none.
 pub fn controller_of(metadata: &ObjectMeta) -> Option<&OwnerReference> {
     let mut owners = metadata.owner_references.iter().flatten();
     owners.find(|owner| owner.controller == Some(true))
 }
 
-/// The group of an `apiVersion`; empty for the core group.
+/// Returns the group of an `apiVersion`; empty for the core group.
 pub(super) fn group_of(api_version: &str) -> &str {
     api_version.rsplit_once('/').map_or("", |(group, _)| group)
 }
@@ -101,7 +102,7 @@ where
     owner.owner_ref(&()).ok_or(OwnerError::NoUid)
 }
 
-/// Owners are the same if they have the same group, kind and name; versions and uids may differ.
+/// Returns true if group, kind and name of both owners are equal; versions and uids may differ.
 fn is_same_owner(a: &OwnerReference, b: &OwnerReference) -> bool {
     let key = |owner: &OwnerReference| {
         let group = group_of(&owner.api_version).to_owned();
@@ -183,7 +184,7 @@ mod tests {
         set_controller_reference(&owner_of("1"), &mut map).expect("no controller yet");
         let owners_now = map.metadata.owner_references.as_mut().expect("one");
         owners_now[0].api_version = "apps/v1beta1".to_owned();
-        // It was recreated with another uid, and read in another version.
+        // The owner was recreated with another uid, and read in another version.
         set_controller_reference(&owner_of("2"), &mut map).expect("the same owner");
         assert_eq!(owners(&map), [owner("a", "2", true)]);
         set_owner_reference(&owner_of("2"), &mut map).expect("the same owner");

@@ -1,4 +1,4 @@
-//! Predicates: which changes of objects are worth a reconcile.
+//! Predicates: which changes of objects cause a reconcile.
 
 use std::fmt;
 use std::ops::Not;
@@ -6,8 +6,9 @@ use std::sync::Arc;
 
 use kube::Resource;
 
-/// A condition on a change of an object: its state before (`None` if it was added), and its state
-/// after (`None` if it was deleted; the state before is then the last known one).
+/// A condition on a change of an object. It gets the state before (`None` if the object was
+/// added) and the state after (`None` if the object was deleted; the state before is then the
+/// last one that was received).
 ///
 /// `!predicate` is its opposite.
 pub struct Predicate<K>(Arc<Condition<K>>);
@@ -15,30 +16,31 @@ pub struct Predicate<K>(Arc<Condition<K>>);
 type Condition<K> = dyn Fn(Option<&K>, Option<&K>) -> bool + Send + Sync;
 
 impl<K: 'static> Predicate<K> {
-    /// The condition that `accepts` returns true for the states before and after a change. It must
-    /// not block.
+    /// Creates a condition from `accepts`, which gets the states before and after a change.
+    /// `accepts` must not block.
     pub fn new(accepts: impl Fn(Option<&K>, Option<&K>) -> bool + Send + Sync + 'static) -> Self {
         Self(Arc::new(accepts))
     }
 
-    /// Both conditions. `other` is not evaluated if this one is false.
+    /// Accepts changes that meet both conditions. Does not evaluate `other` if this one is false.
     #[must_use]
     pub fn and(self, other: Self) -> Self {
         Self::new(move |old, new| self.accepts(old, new) && other.accepts(old, new))
     }
 
-    /// At least one of two conditions. `other` is not evaluated if this one is true.
+    /// Accepts changes that meet at least one condition. Does not evaluate `other` if this one is
+    /// true.
     #[must_use]
     pub fn or(self, other: Self) -> Self {
         Self::new(move |old, new| self.accepts(old, new) || other.accepts(old, new))
     }
 
-    /// True if a change from `old` to `new` meets the condition.
+    /// Returns true if a change from `old` to `new` meets the condition.
     pub fn accepts(&self, old: Option<&K>, new: Option<&K>) -> bool {
         (self.0)(old, new)
     }
 
-    /// Additions, deletions, and updates of which `has_changed` is true.
+    /// Accepts additions, deletions, and updates if `has_changed` returns true for them.
     fn on_update(has_changed: impl Fn(&K, &K) -> bool + Send + Sync + 'static) -> Self {
         Self::new(move |old, new| match (old, new) {
             (Some(old), Some(new)) => has_changed(old, new),
@@ -48,25 +50,25 @@ impl<K: 'static> Predicate<K> {
 }
 
 impl<K: Resource + 'static> Predicate<K> {
-    /// Additions, deletions, and updates that changed `metadata.generation`, which the API server
-    /// raises when the desired state changes, not the status. Kinds without a generation, such as
-    /// ConfigMaps and Namespaces, never have such updates.
+    /// Accepts additions, deletions, and updates that changed `metadata.generation`. The API server
+    /// raises the generation when the desired state changes, but not when the status changes.
+    /// Objects without a generation, such as ConfigMaps and Namespaces, never have such updates.
     pub fn generation_changed() -> Self {
         Self::on_update(|old, new| old.meta().generation != new.meta().generation)
     }
 
-    /// Additions, deletions, and updates that changed the labels.
+    /// Accepts additions, deletions, and updates that changed the labels.
     pub fn labels_changed() -> Self {
         Self::on_update(|old, new| old.meta().labels != new.meta().labels)
     }
 
-    /// Additions, deletions, and updates that changed the annotations.
+    /// Accepts additions, deletions, and updates that changed the annotations.
     pub fn annotations_changed() -> Self {
         Self::on_update(|old, new| old.meta().annotations != new.meta().annotations)
     }
 
-    /// Additions, deletions, and updates that changed the object at all. Only those of a resync do
-    /// not.
+    /// Accepts additions, deletions, and updates that changed anything in the object. Only the
+    /// updates of a resync changed nothing.
     pub fn resource_version_changed() -> Self {
         Self::on_update(|old, new| old.meta().resource_version != new.meta().resource_version)
     }

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use super::Request;
 
-/// What follows a reconcile that succeeded.
+/// What follows a successful reconcile.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Action {
     /// Nothing until the next change.
@@ -15,11 +15,11 @@ pub enum Action {
     /// Another reconcile after the object's backoff, as after an error. The wait grows with each
     /// requeue until the object is [`Action::Done`] or requeued after a fixed time.
     Requeue,
-    /// Another reconcile after this time, or earlier if there is a change. It resets the backoff.
+    /// Another reconcile after this time, or earlier if there is a change. This resets the backoff.
     RequeueAfter(Duration),
 }
 
-/// Makes the world as one object says.
+/// Brings the world into the state that one object describes.
 ///
 /// A closure `Fn(Request) -> impl Future<Output = Result<Action, E>>` is a `Reconciler` too.
 pub trait Reconciler: Send + Sync + 'static {
@@ -27,8 +27,8 @@ pub trait Reconciler: Send + Sync + 'static {
     type Error: fmt::Display + Send;
 
     /// Reconciles one object. A reconciler reads the object's present state, for example from a
-    /// lister: the request does not say what changed. It is called again after each change, so it
-    /// must do nothing if nothing is to be done.
+    /// lister: the request does not contain what changed. The reconciler is called again after each
+    /// change, so it must do nothing if nothing is to be done.
     ///
     /// # Errors
     ///

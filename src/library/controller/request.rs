@@ -4,7 +4,7 @@ use std::fmt;
 
 use kube::core::ObjectMeta;
 
-/// The object that is to be reconciled. It need not exist any more.
+/// The object that is to be reconciled. It may no longer exist.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Request {
     /// The namespace; `None` for a cluster-scoped resource.
@@ -14,7 +14,7 @@ pub struct Request {
 }
 
 impl Request {
-    /// The request for the object `name` in `namespace`.
+    /// Returns the request for the object `name` in `namespace`.
     pub fn new(namespace: Option<&str>, name: impl Into<String>) -> Self {
         Self {
             namespace: namespace.map(str::to_owned),
@@ -22,7 +22,7 @@ impl Request {
         }
     }
 
-    /// The request for the object with this metadata; `None` if it has no name.
+    /// Returns the request for the object with this metadata; `None` if it has no name.
     pub fn of(metadata: &ObjectMeta) -> Option<Self> {
         Some(Self {
             namespace: metadata.namespace.clone(),

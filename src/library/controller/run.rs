@@ -1,4 +1,4 @@
-//! The run of a controller: sources feed a queue, and workers reconcile what it has.
+//! The run of a controller: sources feed a queue, and workers reconcile its objects.
 
 use std::future::Future;
 use std::panic::AssertUnwindSafe;
@@ -23,9 +23,9 @@ use crate::work_queue::{AddOptions, Work, WorkQueue};
 
 /// The longest time limit. A longer one would overflow an `Instant`.
 const LONGEST_TIMEOUT: Duration = Duration::from_secs(100 * 365 * 86_400);
-/// What a drain has left after the reconciles, to give a Lease back.
+/// The time that a drain still has after the reconciles, to give a Lease back.
 const DRAIN_RESERVE: Duration = Duration::from_secs(5);
-/// How long reconciles that are dropped may take to reach an await point.
+/// How long dropped reconciles may take to reach an await point.
 const ABORT_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// What the workers of a controller share.
@@ -36,7 +36,7 @@ struct Shared<R> {
     metrics: Option<ControllerMetrics>,
 }
 
-/// The workers, which are aborted when this is dropped.
+/// The workers. Dropping this value aborts them.
 struct Workers {
     tasks: Vec<JoinHandle<()>>,
     stop: watch::Sender<bool>,
@@ -47,7 +47,7 @@ where
     K: Resource + DeserializeOwned + Send + Sync + 'static,
 {
     /// Waits until all informers that the controller reads have a complete list. The wait begins
-    /// when the future is polled first. Cancel safe.
+    /// when the future is first polled. Cancel safe.
     ///
     /// # Errors
     ///
@@ -57,8 +57,8 @@ where
     }
 
     /// Like [`Controller::run`], with a `stop` of any output, such as
-    /// [`Signals::next`](kubefan_core::shutdown::Signals::next). `run` takes one without, so that the type of
-    /// `std::future::pending()` need not be written.
+    /// [`Signals::next`](kubefan_core::shutdown::Signals::next). The `stop` of `run` has no output,
+    /// so that the type of `std::future::pending()` need not be written.
     ///
     /// # Errors
     ///
@@ -77,12 +77,12 @@ where
     }
 
     /// Waits for the informers' first lists, and then reconciles until `stop` completes, or a drain
-    /// of the controller's shutdown begins. Then it waits for the reconciles that run.
+    /// of the controller's shutdown begins. Then waits for the running reconciles.
     ///
     /// A reconcile that fails or panics is repeated after the object's backoff. These changes end
     /// the backoff at once: the primary object was added or deleted, its `generation` or labels
-    /// changed, or its deletion was requested; if it has no generation, any change of it. Other
-    /// changes are seen by the next reconcile, when the backoff ends.
+    /// changed, or its deletion was requested. If the object has no generation, any change of it
+    /// ends the backoff. The next reconcile, when the backoff ends, sees all other changes.
     ///
     /// Dropping the future drops the running reconciles at their next await point.
     ///
@@ -136,7 +136,7 @@ async fn run<R: Reconciler>(
         .into_iter()
         .map(|source| pump(&name, source, &queue))
         .collect();
-    // There is at least the source of the primary objects, so `Some` is the first end of one.
+    // There is at least the source of the primary objects, so `Some` is the first end of a source.
     tokio::select! {
         biased;
         () = &mut stop => return Ok(()),
@@ -300,7 +300,8 @@ impl<R: Reconciler> Shared<R> {
 // === impl Workers ===
 
 impl Workers {
-    /// Waits until the running reconciles have ended, and those that wait if the queue is drained.
+    /// Waits until the running reconciles have ended. If the queue is drained, also
+    /// waits for its requests.
     async fn finish(
         &mut self,
         controller: &str,
@@ -325,17 +326,17 @@ impl Workers {
             return Ok(());
         }
         self.stop.send_replace(true);
-        // Workers that only wait for a key end at this stop.
+        // Workers that only wait for a key end after this stop.
         tokio::task::yield_now().await;
         let reconciles = self.running();
         self.abort();
         let aborted = async {
             for task in self.tasks.iter_mut().filter(|task| !task.is_finished()) {
-                // It ends with the error that it was aborted.
+                // The task ends with the error that it was aborted.
                 let _ = task.await;
             }
         };
-        // If this takes too long, the number of those that run says so.
+        // If this takes too long, the returned error has the number of reconciles that still run.
         let _ = timeout(ABORT_TIMEOUT, aborted).await;
         Err(Error::Unfinished {
             controller: controller.to_owned(),
@@ -345,7 +346,7 @@ impl Workers {
         })
     }
 
-    /// The number of workers that have not ended.
+    /// Counts the workers that have not ended.
     fn running(&self) -> usize {
         let is_running = |task: &&JoinHandle<()>| !task.is_finished();
         self.tasks.iter().filter(is_running).count()

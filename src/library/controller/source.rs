@@ -1,4 +1,4 @@
-//! Sources: they turn the changes of an informer into requests.
+//! Sources: turn the changes of an informer into requests.
 
 use std::collections::BTreeSet;
 use std::future::Future;
@@ -17,13 +17,13 @@ use super::{Predicate, Request, owner_reference};
 use crate::shared_informer::{Change, SharedInformer};
 use crate::work_queue::{AddOptions, WorkQueue};
 
-/// The priority of requests for the objects of the first list and of a resync. All others have
-/// priority 0. A request keeps its priority when it is requeued.
+/// The priority of requests for the objects of the first list and of a resync. All other requests
+/// have priority 0. A request has its priority also when it is requeued.
 pub const LOW_PRIORITY: i32 = -100;
 
 /// The changes of one resource that a controller watches.
 pub(super) trait Source: Send {
-    /// The resource, for messages.
+    /// Returns the resource, for messages.
     fn resource(&self) -> String;
 
     /// Waits for a complete list. Returns false if the informer has ended. Cancel safe.
@@ -43,7 +43,7 @@ pub(super) enum End {
     Panicked,
 }
 
-/// The objects that a change of an object of type `K` concerns.
+/// Returns the requests for a changed object of type `K`.
 pub(super) type Mapping<K> = Arc<dyn Fn(&K) -> Vec<Request> + Send + Sync>;
 
 /// A shared informer as a source.
@@ -51,7 +51,7 @@ pub(super) struct InformerSource<K> {
     pub(super) informer: SharedInformer<K>,
     pub(super) predicate: Option<Predicate<K>>,
     pub(super) mapping: Mapping<K>,
-    /// The changes that end the backoff of the objects that they concern.
+    /// The changes that end the backoff of the requests that they cause.
     pub(super) mends: Option<Predicate<K>>,
     pub(super) resync: Option<Duration>,
 }
@@ -101,7 +101,7 @@ impl<K: Resource + 'static> InformerSource<K> {
             return;
         }
         let mends = self.mends.as_ref().is_some_and(accepts);
-        // An object that moved from one owner to another concerns both.
+        // For an object that moved from one owner to another, both owners are requested.
         let requests: BTreeSet<Request> = [old, new]
             .into_iter()
             .flatten()
@@ -120,7 +120,7 @@ impl<K: Resource + 'static> InformerSource<K> {
     }
 }
 
-/// The priority of the requests of a change.
+/// Returns the priority of the requests of a change.
 fn priority<K: Resource>(change: &Change<K>) -> i32 {
     let is_old = match change {
         Change::Added {
@@ -132,12 +132,12 @@ fn priority<K: Resource>(change: &Change<K>) -> i32 {
     if is_old { LOW_PRIORITY } else { 0 }
 }
 
-/// The request for a primary object itself.
+/// Returns the request for a primary object itself.
 pub(super) fn itself<K: Resource>(object: &K) -> Vec<Request> {
     Request::of(object.meta()).into_iter().collect()
 }
 
-/// The request for the controller that owns `object`, if it is of the resource `primary`.
+/// Returns the request for the controller that owns `object`, if it is of the resource `primary`.
 pub(super) fn controller_of<K: Resource>(object: &K, primary: &api::Resource) -> Vec<Request> {
     let metadata = object.meta();
     let owner = owner_reference::controller_of(metadata).filter(|owner| {
@@ -150,9 +150,9 @@ pub(super) fn controller_of<K: Resource>(object: &K, primary: &api::Resource) ->
     request.into_iter().collect()
 }
 
-/// The changes of a primary object that may mend a failure: it was added or deleted, its desired
-/// state or labels changed, or its deletion was requested. Of an object without a generation, each
-/// change may.
+/// Accepts the changes of a primary object that may end a failure: the object was added or deleted,
+/// its desired state or labels changed, or its deletion was requested. Accepts each change of an
+/// object without a generation.
 pub(super) fn may_mend<K: Resource + 'static>() -> Predicate<K> {
     Predicate::new(|old: Option<&K>, new: Option<&K>| {
         let (Some(old), Some(new)) = (old, new) else {

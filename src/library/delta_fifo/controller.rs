@@ -24,18 +24,18 @@ const RETRY_DELAY: Duration = Duration::from_millis(5);
 /// The longest wait of an object before a retry.
 const MAX_RETRY_DELAY: Duration = Duration::from_secs(1_000);
 
-/// The queue of a [`Controller`]: of the changes of objects of one resource.
+/// The queue of a [`Controller`]: the changes of the objects of one resource.
 pub type ObjectFifo = DeltaFifo<ObjectKey, Arc<Object>>;
 
 /// Settings of a [`Controller`].
 #[derive(Clone, Debug, Default)]
 pub struct Config {
-    /// True to process changes again after an error: after 5 ms first, then after twice as long
-    /// each time, up to 1,000 s. Other objects do not wait meanwhile, and later changes of the
-    /// object are added to those that failed. Default is false: an error is only logged.
+    /// True to process changes again after an error: first after 5 ms, then after twice as long
+    /// each time, up to 1,000 s. Other objects do not wait for a retry. Later changes of the object
+    /// are added to those that failed. Default is false: an error is only logged.
     pub retry_on_error: bool,
-    /// How often all objects are processed as [`Delta::Sync`](super::Delta::Sync); zero is never. Default is
-    /// `None`, which means never.
+    /// The interval for processing all objects as [`Delta::Sync`](super::Delta::Sync). Zero and
+    /// `None` mean never. Default is `None`.
     pub full_resync_period: Option<Duration>,
     /// How the API server is listed and watched.
     pub reflector: ReflectorConfig,
@@ -68,8 +68,8 @@ pub trait Process: Send {
 ///
 /// A reflector fills a cache from the lister-watcher, the changes of the cache go into the queue,
 /// and the controller pops them. So the queue recovers from each failure of a watch as an
-/// [`Informer`](kubefan_core::informer::Informer) does: a watch that is lost and resumed, or listed again,
-/// causes only the deltas of what changed.
+/// [`Informer`](kubefan_core::informer::Informer) does: if a watch is lost and then resumed or
+/// listed again, the queue gets only the deltas of what changed.
 pub struct Controller<L, P> {
     lister_watcher: L,
     queue: Arc<ObjectFifo>,
@@ -82,7 +82,8 @@ pub struct Controller<L, P> {
 // === impl Controller ===
 
 impl<L: ListerWatcher, P: Process> Controller<L, P> {
-    /// A controller that makes no call until [`Controller::run`]. No other code may add to `queue`.
+    /// Creates a controller that makes no call until [`Controller::run`]. No other code
+    /// may add to `queue`.
     pub fn new(lister_watcher: L, queue: Arc<ObjectFifo>, process: P, config: Config) -> Self {
         let (writer, reader) = cache::cache(config.cache.clone());
         Self {
@@ -95,23 +96,23 @@ impl<L: ListerWatcher, P: Process> Controller<L, P> {
         }
     }
 
-    /// Reads the controller's cache, which may be ahead of what was processed.
+    /// Returns a reader of the controller's cache, which may be ahead of what was processed.
     pub fn reader(&self) -> Reader {
         self.reader.clone()
     }
 
-    /// Lists, watches and processes until `stop` completes, or until the API server refuses the
-    /// resource finally.
+    /// Lists, watches and processes until `stop` completes, or until the API server finally
+    /// refuses the resource.
     ///
-    /// After `stop` it finishes the object in process, and leaves the rest in the queue. After a
-    /// refusal it processes what is in the queue, but retries nothing.
+    /// After `stop` the controller finishes the object in process, and leaves the rest in the
+    /// queue. After a refusal it processes what is in the queue, but retries nothing.
     ///
-    /// Dropping the future stops at once; changes in process are queued again.
+    /// Dropping the future stops at once, and queues the changes in process again.
     ///
-    /// The reflector and the processing are parts of this one future. While a processing awaits
-    /// something, the reflector goes on; while it computes, the reflector waits, and the API server
-    /// may end a watch that is not read for long. So spawn what computes for seconds
-    /// (`tokio::task::spawn_blocking`), and await it. client-go has a goroutine for each part.
+    /// The reflector and the processing are parts of this one future. While the processing awaits,
+    /// the reflector continues. While the processing computes, the reflector waits, and the API
+    /// server may end a watch that is not read for long. So run computations of seconds with
+    /// `tokio::task::spawn_blocking`, and await them. client-go has a goroutine for each part.
     ///
     /// # Panics
     /// If the processing panics.
@@ -178,7 +179,7 @@ where
 /// Adds the changes of the cache to the queue, until the cache is closed.
 async fn feed(reader: &Reader, queue: &ObjectFifo) {
     while reader.ready().await {
-        // The cache may have lost its content since it was ready. Then it is awaited again.
+        // The cache may have lost its content since it was ready. Then the loop waits for it again.
         if let Ok(watch) = reader.watch(WatchFrom::Snapshot, Arc::new(Selection::default())) {
             follow(watch, queue).await;
         }
@@ -217,7 +218,7 @@ async fn process_all<P: Process>(
 ) {
     let mut limiter = ItemExponentialFailure::new(RETRY_DELAY, MAX_RETRY_DELAY);
     let mut retries = FuturesUnordered::new();
-    // Zero means never, as in client-go, and so does a period that ends after all time.
+    // Zero means never, as in client-go, and so does a period that would overflow an `Instant`.
     let period = config.full_resync_period;
     let period = period.filter(|period| !period.is_zero());
     let first = period.and_then(|period| Some((Instant::now().checked_add(period)?, period)));

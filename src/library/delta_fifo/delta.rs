@@ -9,26 +9,26 @@ pub enum Delta<T> {
     Added(T),
     /// The object changed.
     Updated(T),
-    /// The object is part of a list that replaced all objects: the first list, or a later one.
-    /// Whether it changed is unknown.
+    /// The object is part of a list that replaced all objects: the first list, or a later one. The
+    /// list does not show whether the object changed.
     Replaced(T),
     /// A resync: the object did not change since it was last processed.
     Sync(T),
     /// The object was deleted. Holds its last state.
     Deleted(T),
-    /// The object was deleted while no watch was open. Holds its last known state, which may not be
-    /// its last one.
+    /// The object was deleted while no watch was open. Holds the last state that was received,
+    /// which may not be the object's last state.
     DeletedFinalStateUnknown(T),
 }
 
-/// The changes of one object that were not processed, the oldest first. There is at least one.
+/// The changes of one object that were not processed, oldest first. There is at least one.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Deltas<T>(Vec<Delta<T>>);
 
 // === impl Delta ===
 
 impl<T> Delta<T> {
-    /// The object after the change; for a deletion, its last known state.
+    /// Returns the object after the change; for a deletion, the last state that was received.
     pub fn object(&self) -> &T {
         match self {
             Self::Added(object)
@@ -40,7 +40,7 @@ impl<T> Delta<T> {
         }
     }
 
-    /// True for both kinds of deletions.
+    /// Returns true for both kinds of deletions.
     pub fn is_deletion(&self) -> bool {
         matches!(self, Self::Deleted(_) | Self::DeletedFinalStateUnknown(_))
     }
@@ -53,7 +53,7 @@ impl<T> Deltas<T> {
         Self(vec![first])
     }
 
-    /// Appends a delta. Two deletions in a row become one, if possible one with the final state.
+    /// Appends a delta. Merges two deletions in a row, into one with the final state if possible.
     pub(super) fn push(&mut self, delta: Delta<T>) {
         match self.0.last_mut() {
             Some(last) if last.is_deletion() && delta.is_deletion() => {
@@ -65,13 +65,13 @@ impl<T> Deltas<T> {
         }
     }
 
-    /// The first of the changes.
+    /// Returns the first of the changes.
     #[allow(clippy::missing_panics_doc)] // deltas are never empty
     pub fn oldest(&self) -> &Delta<T> {
         self.0.first().expect(NOT_EMPTY)
     }
 
-    /// The last of the changes, which has the newest state of the object.
+    /// Returns the last of the changes, which has the newest state of the object.
     #[allow(clippy::missing_panics_doc)] // deltas are never empty
     pub fn newest(&self) -> &Delta<T> {
         self.0.last().expect(NOT_EMPTY)

@@ -16,17 +16,17 @@ use super::state::{State, Taken};
 pub struct DeltaFifo<K: Clone + Eq + Hash, T: Clone> {
     state: Mutex<State<K, T>>,
     key_of: Box<dyn Fn(&T) -> K + Send + Sync>,
-    /// Wakes a consumer when an object is queued, and all when the queue is closed.
+    /// Wakes one consumer when an object is queued, and all consumers when the queue is closed.
     queued: Notify,
-    /// Wakes those that wait for the first list.
+    /// Wakes the calls of [`DeltaFifo::synced`].
     synced: Notify,
 }
 
-/// The changes of one object, which a consumer processes.
+/// The changes of one object, for a consumer that processes them.
 ///
-/// Until it is dropped, no other consumer gets changes of the object. If it is dropped without
-/// [`Popped::done`], as when the consumer is cancelled or panics, the changes are queued again,
-/// behind those of other objects.
+/// Until this value is dropped, no other consumer gets changes of the object. If it is dropped
+/// without [`Popped::done`], for example because the consumer is cancelled or panics, the changes
+/// are queued again, behind those of other objects.
 #[must_use = "dropping it queues the changes again"]
 pub struct Popped<'a, K: Clone + Eq + Hash, T: Clone> {
     fifo: &'a DeltaFifo<K, T>,
@@ -37,14 +37,15 @@ pub struct Popped<'a, K: Clone + Eq + Hash, T: Clone> {
 // === impl DeltaFifo ===
 
 impl DeltaFifo<ObjectKey, Arc<Object>> {
-    /// An empty queue for the objects of one resource, as a [`Controller`](super::Controller) needs.
+    /// Creates an empty queue for the objects of one resource, for a
+    /// [`Controller`](super::Controller).
     pub fn of_objects() -> Self {
         Self::new(|object: &Arc<Object>| object.key.clone())
     }
 }
 
 impl<K: Clone + Eq + Hash, T: Clone> DeltaFifo<K, T> {
-    /// An empty queue of objects that `key_of` identifies.
+    /// Creates an empty queue of objects that `key_of` identifies.
     pub fn new(key_of: impl Fn(&T) -> K + Send + Sync + 'static) -> Self {
         Self {
             state: Mutex::default(),
@@ -64,23 +65,23 @@ impl<K: Clone + Eq + Hash, T: Clone> DeltaFifo<K, T> {
         self.change(Delta::Updated(object));
     }
 
-    /// Queues that `object` was deleted; its state is the last one. Does nothing if the object does
-    /// not exist, because a list showed its deletion before.
+    /// Queues that `object` was deleted; `object` is its last state. Does nothing if a list already
+    /// showed the deletion, so that the object does not exist.
     pub fn delete(&self, object: T) {
         self.change(Delta::Deleted(object));
     }
 
-    /// Like [`DeltaFifo::delete`], if `object` is perhaps not the last state.
+    /// Like [`DeltaFifo::delete`], if `object` may not be the last state.
     pub fn delete_final_state_unknown(&self, object: T) {
         self.change(Delta::DeletedFinalStateUnknown(object));
     }
 
     /// Queues a list of all objects. Objects that exist but are not in the list are queued as
-    /// [`Delta::DeletedFinalStateUnknown`], in any order: those that were processed, and those that
-    /// are in process or in the queue.
+    /// [`Delta::DeletedFinalStateUnknown`], in any order. An object exists if it was processed, is
+    /// in process or is in the queue, and is not deleted.
     pub fn replace(&self, objects: impl IntoIterator<Item = T>) {
         let objects = objects.into_iter();
-        // The program's functions run without the lock.
+        // The program's functions are called without the lock.
         let objects: Vec<_> = objects
             .map(|object| ((self.key_of)(&object), object))
             .collect();
@@ -93,13 +94,13 @@ impl<K: Clone + Eq + Hash, T: Clone> DeltaFifo<K, T> {
         self.with_state(State::resync);
     }
 
-    /// Waits for changes. Returns all that were queued for one object: the one that has waited
-    /// longest among those that are not in process. Returns `None` when the queue is closed and no
-    /// such object is left.
+    /// Waits for changes, and returns all queued changes of one object. This is the object that has
+    /// waited longest among those that are not in process. Returns `None` when the queue is closed
+    /// and no such object is left.
     ///
     /// Cancel safe: a dropped call has taken nothing.
     pub async fn pop(&self) -> Option<Popped<'_, K, T>> {
-        // A consumer that finds changes each time must let other tasks run too.
+        // A consumer that finds changes at each call must let other tasks run, too.
         consume_budget().await;
         loop {
             let queued = self.queued.notified();
@@ -125,13 +126,14 @@ impl<K: Clone + Eq + Hash, T: Clone> DeltaFifo<K, T> {
         }
     }
 
-    /// True when each object of the first [`DeltaFifo::replace`] was processed once, successfully or
-    /// not, or if another change was queued before it.
+    /// Returns true when each object of the first [`DeltaFifo::replace`] was processed once,
+    /// successfully or not. Also returns true if another change was queued before the first
+    /// [`DeltaFifo::replace`].
     pub fn has_synced(&self) -> bool {
         self.state.lock().has_synced()
     }
 
-    /// Waits until [`DeltaFifo::has_synced`]. Cancel safe.
+    /// Waits until [`DeltaFifo::has_synced`] is true. Cancel safe.
     pub async fn synced(&self) {
         loop {
             let synced = self.synced.notified();
@@ -150,23 +152,24 @@ impl<K: Clone + Eq + Hash, T: Clone> DeltaFifo<K, T> {
         self.queued.notify_waiters();
     }
 
-    /// The number of objects that wait for a consumer; those in process are not counted.
+    /// Counts the objects that wait for a consumer, without those in process.
     pub fn len(&self) -> usize {
         self.state.lock().len()
     }
 
-    /// True if no object waits for a consumer.
+    /// Returns true if no object waits for a consumer.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// The object `key` in the state that was processed last; `None` if there is none, or if it was
-    /// deleted.
+    /// Returns the object `key` in the state that was processed last. Returns `None` if no state
+    /// was processed, or if the object was deleted.
     pub fn known(&self, key: &K) -> Option<T> {
         self.state.lock().known().get(key).cloned()
     }
 
-    /// All objects in the states that were processed last, in any order, without deleted ones.
+    /// Returns all objects in the states that were processed last, in any order,
+    /// without deleted ones.
     pub fn all_known(&self) -> Vec<T> {
         self.state.lock().known().values().cloned().collect()
     }
@@ -176,8 +179,8 @@ impl<K: Clone + Eq + Hash, T: Clone> DeltaFifo<K, T> {
         self.with_state(|state| state.change(key, delta));
     }
 
-    /// Changes the state, and wakes consumers for what was queued. One is enough: a consumer wakes
-    /// the next one.
+    /// Changes the state, and wakes a consumer if objects were queued. One wake is enough: each
+    /// consumer wakes the next one.
     fn with_state<R>(&self, change: impl FnOnce(&mut State<K, T>) -> R) -> R {
         let (has_more, has_synced, result) = {
             let mut state = self.state.lock();
@@ -207,28 +210,29 @@ impl<K: Clone + Eq + Hash, T: Clone> fmt::Debug for DeltaFifo<K, T> {
 // === impl Popped ===
 
 impl<K: Clone + Eq + Hash, T: Clone> Popped<'_, K, T> {
-    /// The key of the object.
+    /// Returns the key of the object.
     pub fn key(&self) -> &K {
         &self.taken.key
     }
 
-    /// What happened to the object.
+    /// Returns what happened to the object.
     pub fn deltas(&self) -> &Deltas<T> {
         &self.taken.deltas
     }
 
-    /// True if this is the first processing of an object of the first list.
+    /// Returns true if this is the first processing of an object of the first list.
     pub fn is_in_initial_list(&self) -> bool {
         self.taken.is_initial
     }
 
-    /// Ends the processing. The object is now known in its newest state, or not known if it was
-    /// deleted.
+    /// Ends the processing. From now on [`DeltaFifo::known`] returns the newest of these states, or
+    /// `None` if the object was deleted.
     pub fn done(mut self) {
         self.is_processed = true;
     }
 
-    /// Queues the changes again, before later ones of the object, like dropping this value.
+    /// Queues the changes again, before later ones of the object. Dropping this value does that,
+    /// too.
     pub fn requeue(self) {}
 }
 
@@ -237,7 +241,7 @@ impl<K: Clone + Eq + Hash, T: Clone> Drop for Popped<'_, K, T> {
         let (taken, is_processed) = (&self.taken, self.is_processed);
         let finish = |state: &mut State<K, T>| state.finish(taken, is_processed);
         let replaced = self.fifo.with_state(finish);
-        // Without the lock, because dropping an object may run any code of the program.
+        // The lock is not held, because dropping an object may run any code of the program.
         drop(replaced);
     }
 }

@@ -2,18 +2,18 @@
 //!
 //! A [`DeltaFifo`] groups changes by object. A consumer pops all changes of one object at once, as
 //! [`Deltas`]: what happened to the object since it was last processed. Use it if deletions must be
-//! processed, or single steps of an object matter. To work on the newest state only, a
+//! processed, or if each change of an object matters. To work on the newest state only, a
 //! [`WorkQueue`](crate::work_queue::WorkQueue) of keys is simpler.
 //!
 //! - The changes of one object are processed in order, and never by two consumers at once.
 //! - A deletion is processed once, even if a watch and a list both show it.
-//! - [`DeltaFifo::replace`] finds what vanished. The queue itself remembers which objects were
-//!   processed, so it needs no other store for this.
-//! - If the processing fails, or is cancelled, the changes are queued again, before later ones of
-//!   the same object.
+//! - [`DeltaFifo::replace`] finds the objects that no longer exist. The queue remembers which
+//!   objects were processed, so it needs no other store for this.
+//! - If the processing fails, or is cancelled, the changes are queued again, before later
+//!   changes of the object.
 //!
-//! The queue keeps each state of an object until it is processed, without a limit. If objects change
-//! often and their processing is slow, use a work queue.
+//! The queue holds each state of an object until it is processed, without a limit. If objects
+//! change often and their processing is slow, use a work queue.
 //!
 //! A [`Controller`] feeds a DeltaFIFO from a lister-watcher and processes its changes:
 //!

@@ -1,4 +1,4 @@
-//! The objects of a DeltaFIFO: known, queued and in process.
+//! The objects of a DeltaFIFO: processed, queued and in process.
 
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::hash::Hash;
@@ -9,17 +9,17 @@ use super::delta::{Delta, Deltas};
 pub(super) struct State<K, T> {
     /// The changes that were not popped.
     queued: HashMap<K, Deltas<T>>,
-    /// The keys of `queued` that are not in process, in the order in which they are popped.
+    /// The keys of `queued` that are not in process, in the order that they are popped.
     order: VecDeque<K>,
     /// The changes that were popped and are not finished.
     in_process: HashMap<K, Arc<Deltas<T>>>,
-    /// The newest state of the objects whose changes were processed, without deleted ones.
+    /// The newest processed state of each object, without deleted objects.
     known: HashMap<K, T>,
     /// True after the first change or list.
     is_populated: bool,
     /// The keys of the first list that were not popped.
     initial_queued: usize,
-    /// The keys of the first list whose first processing is not finished.
+    /// The keys of the first list that were not processed once, successfully or not.
     initial_unfinished: usize,
     is_closed: bool,
 }
@@ -74,7 +74,7 @@ impl<K: Clone + Eq + Hash, T: Clone> State<K, T> {
         }
     }
 
-    /// Queues the known objects that have no changes in the queue or in process.
+    /// Queues the processed objects that have no changes in the queue or in process.
     pub(super) fn resync(&mut self) {
         let is_idle =
             |key: &K| !self.queued.contains_key(key) && !self.in_process.contains_key(key);
@@ -100,8 +100,8 @@ impl<K: Clone + Eq + Hash, T: Clone> State<K, T> {
         })
     }
 
-    /// Ends the processing of changes. If `is_processed` is false, they are queued again. Returns the
-    /// state that was known before and is not any more.
+    /// Ends the processing of changes. If `is_processed` is false, queues them again. Otherwise
+    /// returns the state of the object that was processed before them.
     pub(super) fn finish(&mut self, taken: &Taken<K, T>, is_processed: bool) -> Option<T> {
         let Taken {
             key,
@@ -124,7 +124,7 @@ impl<K: Clone + Eq + Hash, T: Clone> State<K, T> {
         replaced
     }
 
-    /// Puts changes that were popped before those that were queued since.
+    /// Puts popped changes before the changes that were queued after they were popped.
     fn queue_again(&mut self, key: &K, deltas: &Deltas<T>) {
         let later = self.queued.remove(key);
         let mut deltas = deltas.clone();
@@ -145,8 +145,8 @@ impl<K: Clone + Eq + Hash, T: Clone> State<K, T> {
         self.queued.insert(key, Deltas::new(delta));
     }
 
-    /// True if an object exists after all its changes, or if its deletion is in the queue, which is
-    /// then compressed with another one.
+    /// Returns true if an object exists after all its changes. Also returns true if its deletion is
+    /// in the queue: another deletion is then merged with the queued one.
     fn exists(&self, key: &K) -> bool {
         match self.in_process.get(key) {
             _ if self.queued.contains_key(key) => true,
@@ -155,7 +155,7 @@ impl<K: Clone + Eq + Hash, T: Clone> State<K, T> {
         }
     }
 
-    /// The objects that exist but are not listed, in their newest state.
+    /// Returns the objects that exist but are not listed, in their newest state.
     fn vanished(&self, listed: &HashSet<K>) -> Vec<(K, T)> {
         let queued = self.queued.iter();
         let queued = queued.map(|(key, deltas)| (key, deltas.newest().object()));
@@ -189,7 +189,7 @@ impl<K: Clone + Eq + Hash, T: Clone> State<K, T> {
         self.is_closed
     }
 
-    /// The number of objects that [`State::take`] returns, one after another.
+    /// Counts the objects that [`State::take`] returns, one after another.
     pub(super) fn len(&self) -> usize {
         self.order.len()
     }

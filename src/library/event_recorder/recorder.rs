@@ -24,11 +24,12 @@ use super::{Note, Severity};
 
 /// How many events may wait to be written.
 const WAITING: usize = 1_000;
-/// How often series are looked at.
+/// How often the recorder looks for series that are to be written.
 const REFRESH_INTERVAL: Duration = Duration::from_secs(60);
 /// How long a write may take.
 const WRITE_LIMIT: Duration = Duration::from_secs(10);
-/// How often a write is tried, and the pause before the second time, which doubles.
+/// How often a write is tried, and the pause before the second try. The pause doubles
+/// for each further try.
 const TRIES: u32 = 3;
 const RETRY_PAUSE: Duration = Duration::from_secs(1);
 /// The longest reason and action, in bytes.
@@ -95,9 +96,9 @@ struct Writer<S> {
 // === impl Recorder ===
 
 impl Recorder {
-    /// A recorder for the controller `controller`, a name such as `example.com/maps`. Its task
-    /// belongs to `shutdown`, and a drain waits until all events are written. The events show the
-    /// name of this host as the reporting instance.
+    /// Starts a recorder for the controller `controller`, a name such as `example.com/maps`. Its
+    /// task belongs to `shutdown`, and a drain waits until all events are written. The events have
+    /// the name of this host in their reporting instance.
     ///
     /// # Panics
     ///
@@ -141,8 +142,8 @@ impl Recorder {
         }
     }
 
-    /// Records that `note` happened to `object`, which the API server knows: it has a name, and a
-    /// uid. Returns at once.
+    /// Records that `note` happened to `object`. The API server must have the object, so that it
+    /// has a name and a uid. Returns at once.
     pub fn record<K: Resource<DynamicType = ()>>(&self, object: &K, note: Note) {
         let metadata = object.meta();
         let regarding = Regarding {
@@ -170,8 +171,8 @@ impl Recorder {
         }
     }
 
-    /// How many events were dropped because there were too many, or because they could not be
-    /// written, or not before the end of a drain.
+    /// Counts the events that were dropped because there were too many, because they could not be
+    /// written, or because the drain ended before they were written.
     pub fn dropped(&self) -> u64 {
         self.dropped.load(Ordering::Relaxed)
     }
@@ -185,7 +186,7 @@ impl fmt::Debug for Recorder {
     }
 }
 
-/// `text` with at most `max` bytes.
+/// Shortens `text` to at most `max` bytes.
 fn shortened(mut text: String, max: usize) -> String {
     text.truncate(text.floor_char_boundary(max));
     text
@@ -195,7 +196,7 @@ fn shortened(mut text: String, max: usize) -> String {
 
 impl<S: Sink> Writer<S> {
     /// Writes events until all recorders are dropped. In a drain, it also writes the series that
-    /// would wait.
+    /// would otherwise wait.
     async fn run(mut self) {
         let mut ticks = interval(REFRESH_INTERVAL);
         ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
@@ -279,7 +280,7 @@ impl<S> Drop for Writer<S> {
     }
 }
 
-/// Returns false if the event could not be written.
+/// Writes an event, with retries. Returns false if it could not be written.
 async fn write(sink: &impl Sink, event: Write) -> bool {
     for number in 0..TRIES {
         if number > 0 {
@@ -314,7 +315,7 @@ async fn write(sink: &impl Sink, event: Write) -> bool {
 impl Sink for KubeSink {
     async fn create(&self, event: &NewEvent) -> Result<(), SinkError> {
         match self.post(event, None).await {
-            // An attempt before had no answer, but was successful.
+            // An earlier attempt was successful, but its answer was lost.
             Err(kube::Error::Api(status)) if status.code == 409 => Ok(()),
             created => created.map_err(failure),
         }
@@ -330,11 +331,11 @@ impl Sink for KubeSink {
         let patch = Patch::Merge(json!({ "series": observed }));
         let params = PatchParams::default();
         match api.patch(&event.name, &params, &patch).await {
-            // It has expired, or was never created.
+            // The Event has expired, or was never created.
             Err(kube::Error::Api(status)) if status.code == 404 => {
                 let created = self.post(event, Some(observed)).await;
                 created.map_err(|error| match &error {
-                    // It was created meanwhile, but without this series.
+                    // The Event was created after the patch, but without this series.
                     kube::Error::Api(status) if status.code == 409 => {
                         SinkError::Failed(error.into())
                     }
@@ -397,7 +398,7 @@ impl KubeSink {
     }
 }
 
-/// An answer that is no server error and not 429 will not change.
+/// Classifies an error. An answer that is neither a server error nor 429 will not change.
 fn failure(error: kube::Error) -> SinkError {
     match &error {
         kube::Error::Api(status) if status.code < 500 && status.code != 429 => {

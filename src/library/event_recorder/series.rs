@@ -1,4 +1,4 @@
-//! Series: which events are written, and what of them. Plain data without I/O and clock.
+//! Series: decides which events are written, and how. Plain data without I/O and clock.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -9,11 +9,11 @@ use tokio::time::Instant;
 
 /// A series ends when there was no equal event for this time.
 const SERIES_END: Duration = Duration::from_secs(6 * 60);
-/// A series that goes on is written after this time.
+/// A series that continues is written again after this time.
 const REFRESH: Duration = Duration::from_secs(30 * 60);
-/// The new events that an object may have at once.
+/// The number of new events that an object may have at once.
 const BURST: u32 = 25;
-/// The time after which an object may have one more.
+/// The time after which an object may have one more new event.
 const REFILL: Duration = Duration::from_secs(5 * 60);
 
 /// How important an event is.
@@ -53,7 +53,7 @@ pub(super) struct Regarding {
 #[derive(Default)]
 pub(super) struct Aggregator {
     events: HashMap<Key, Known>,
-    /// Series that had ended when an equal event was recorded, and were not written.
+    /// Series that were not written, and had ended when an equal event was recorded.
     ended: Vec<SeriesOf>,
     /// When the bucket of each object is full again.
     full_at: HashMap<Regarding, Instant>,
@@ -103,7 +103,7 @@ pub(super) struct SeriesOf {
     pub(super) last: Timestamp,
 }
 
-/// What becomes of an event.
+/// What happens with a recorded event.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) enum Recorded {
     Write(Write),
@@ -112,7 +112,7 @@ pub(super) enum Recorded {
 }
 
 impl Aggregator {
-    /// Records an event at `now`, which is `time` for people.
+    /// Records an event at `now`. `time` is that time for people.
     pub(super) fn record(
         &mut self,
         regarding: Regarding,
@@ -169,7 +169,7 @@ impl Aggregator {
         Recorded::Write(Write::Create(event))
     }
 
-    /// The series that are to be written at `now`. Forgets those that have ended.
+    /// Returns the series that are to be written at `now`. Forgets the series that have ended.
     pub(super) fn refresh(&mut self, now: Instant) -> Vec<SeriesOf> {
         let mut writes = std::mem::take(&mut self.ended);
         self.events.retain(|_, known| {
@@ -185,7 +185,7 @@ impl Aggregator {
         writes
     }
 
-    /// The series that were counted further than they were written. They are to be written at `now`.
+    /// Returns the series with counts that were not written. The caller writes them at `now`.
     pub(super) fn take_unwritten(&mut self, now: Instant) -> Vec<SeriesOf> {
         let unwritten = self.events.values_mut().filter(|known| !known.is_written);
         let take = |known: &mut Known| {
@@ -197,7 +197,7 @@ impl Aggregator {
         series
     }
 
-    /// The number of series that [`Aggregator::take_unwritten`] would return.
+    /// Counts the series that [`Aggregator::take_unwritten`] would return.
     pub(super) fn unwritten(&self) -> usize {
         let known = self.events.values();
         self.ended.len() + known.filter(|known| !known.is_written).count()
@@ -225,7 +225,7 @@ impl Known {
     }
 }
 
-/// A name that no other event has: that of the object, the time, and a number.
+/// Returns a name that no other event has, made of the object's name, the time, and a number.
 fn event_name(object: &str, number: u64, time: Timestamp) -> String {
     // A name has at most 253 characters. Names of objects are ASCII.
     let object: String = object.chars().take(200).collect();

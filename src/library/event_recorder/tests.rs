@@ -68,7 +68,7 @@ impl Test {
         aggregator.record(regarding(name), note(reason), now, time)
     }
 
-    /// The counts of the series that are to be written now.
+    /// Returns the counts of the series that are to be written now.
     fn refresh(&mut self) -> Vec<i32> {
         let series = self.aggregator.refresh(self.now);
         series.iter().map(|series| series.count).collect()
@@ -98,7 +98,7 @@ fn equal_events_are_one_event_with_a_series() {
     let second = test.record("a", "Made");
     assert_eq!(second, Recorded::Write(Write::Series(series.clone())));
     assert!(test.refresh().is_empty());
-    // From the third on, only the count grows, until half an hour has passed.
+    // From the third event on, only the count grows, until half an hour has passed.
     for _ in 0..29 {
         test.now += MINUTE;
         assert_eq!(test.record("a", "Made"), Recorded::Counted);
@@ -146,7 +146,7 @@ fn an_object_has_a_limit_of_new_events_and_others_their_own() {
     }
     assert_eq!(test.record("a", "One"), Recorded::Dropped);
     assert!(is_new(&test.record("b", "One")));
-    // Equal ones are only counted, and cost nothing.
+    // Equal events are only counted, and use up no token.
     assert!(matches!(test.record("a", "Reason0"), Recorded::Write(_)));
     test.now += 5 * MINUTE;
     assert!(is_new(&test.record("a", "One")));
@@ -281,7 +281,7 @@ async fn recording_never_waits_and_counts_what_is_dropped() {
         recorder.record(&map(&format!("map-{number}")), note("Made"));
     }
     assert_eq!(recorder.dropped(), 500);
-    // A write that hangs is given up, so the others get their turn.
+    // A write that hangs is aborted, so that the other writes follow.
     tokio::time::sleep(MINUTE).await;
     *sink.0.hangs.lock() = false;
     sink.until(900).await;
@@ -351,7 +351,7 @@ async fn what_a_drain_cannot_write_is_counted() {
         recorder.record(&map(&format!("map-{number}")), note("Made"));
     }
     assert!(matches!(shutdown.drain().await, Outcome::Unfinished { .. }));
-    // Ten events, and the series whose third event was only counted.
+    // Ten events, and the series with a third event that was only counted.
     assert_eq!(recorder.dropped(), 11);
     recorder.record(&map("late"), note("Made"));
     assert_eq!(recorder.dropped(), 12);

@@ -16,8 +16,9 @@ use super::FakeSource;
 use crate::shared_informer::{Config, SharedInformer};
 
 impl FakeSource {
-    /// A shared informer of this source, for handlers, listers and controllers under test. It lists
-    /// and watches until `shutdown` was drained; then it has ended for its users, too.
+    /// Starts a shared informer of this source, for handlers, listers and controllers under
+    /// test. The informer lists and watches until `shutdown` was drained. Then it has also
+    /// ended for its users.
     ///
     /// ```
     /// use k8s_openapi::api::core::v1::ConfigMap;

@@ -1,10 +1,13 @@
 //! A programmable API server for tests: one resource that a test changes and breaks.
 //!
 //! A [`FakeSource`] is a [`ListerWatcher`](kubefan_core::upstream::ListerWatcher), as a
-//! [`ResourceClient`](kubefan_core::upstream::ResourceClient) is, but without an API server. Give a clone
-//! to the code under test, such as a [`Reflector`](kubefan_core::informer::Reflector), and keep one to
-//! script what happens. Controllers and handlers get a [`FakeSource::informer`]. It behaves as the API server does: versions grow with each change, watches
-//! deliver what comes after their start, lists have pages, and watch-lists end with a bookmark.
+//! [`ResourceClient`](kubefan_core::upstream::ResourceClient) is, but without an API server. Give
+//! one clone to the code under test, such as a [`Reflector`](kubefan_core::informer::Reflector),
+//! and script with another clone what happens. Controllers and handlers get a
+//! [`FakeSource::informer`].
+//!
+//! A fake source behaves as an API server does: versions grow with each change, watches deliver the
+//! events after their start, lists have pages, and watch-lists end with a bookmark.
 //!
 //! ```
 //! use futures_util::StreamExt;

@@ -1,4 +1,4 @@
-//! FakeSource: the handle with which a test scripts the API server.
+//! FakeSource: a test's handle to script the API server.
 
 use std::fmt;
 use std::sync::Arc;
@@ -17,20 +17,20 @@ use super::error::Error;
 use super::state::{Ending, Request, Shared, State, answer};
 use super::watch::FakeWatch;
 
-/// A programmable API server with one resource; see the [module's documentation](super). Clones
-/// are handles of the same source.
+/// A programmable API server with one resource; see the [module's documentation](super). Clones are
+/// handles of one source.
 #[derive(Clone)]
 pub struct FakeSource(Arc<Shared>);
 
 // === impl FakeSource ===
 
 impl FakeSource {
-    /// A source without objects, at resource version 1.
+    /// Creates a source without objects, at resource version 1.
     pub fn new() -> Self {
         Self::with_selectable_fields(SelectableFields::default())
     }
 
-    /// A source like [`FakeSource::new`] whose objects have these selectable fields.
+    /// Creates a source like [`FakeSource::new`], but its objects have these selectable fields.
     pub fn with_selectable_fields(fields: SelectableFields) -> Self {
         let decoder = Decoder::new(WireFormat::Json, Arc::new(fields));
         Self(Arc::new(Shared {
@@ -39,23 +39,23 @@ impl FakeSource {
         }))
     }
 
-    /// Adds an object, such as a `k8s_openapi` type or a [`serde_json::Value`], at the next resource
-    /// version, and returns the version. An object without a `uid` gets one.
+    /// Adds an object, such as a `k8s_openapi` type or a [`serde_json::Value`], at the next
+    /// resource version, and returns the version. An object without a `uid` gets one.
     ///
     /// # Errors
     ///
-    /// [`Error::AlreadyExists`], or if it is not an object with a name.
+    /// [`Error::AlreadyExists`], or an error if `object` is not an object with a name.
     pub fn add(&self, object: &impl Serialize) -> Result<ResourceVersion, Error> {
         let json = serde_json::to_value(object)?;
         self.change(|state| state.add(json))
     }
 
     /// Replaces an object at the next resource version, and returns the version. An object without
-    /// a `uid` keeps the one that it had.
+    /// a `uid` gets the uid of the replaced object.
     ///
     /// # Errors
     ///
-    /// [`Error::NotFound`], or if it is not an object with a name.
+    /// [`Error::NotFound`], or an error if `object` is not an object with a name.
     pub fn modify(&self, object: &impl Serialize) -> Result<ResourceVersion, Error> {
         let json = serde_json::to_value(object)?;
         self.change(|state| state.modify(json))
@@ -75,12 +75,12 @@ impl FakeSource {
         self.change(State::bookmark);
     }
 
-    /// The present objects, ordered by key.
+    /// Returns the present objects, ordered by key.
     pub fn objects(&self) -> Vec<Object> {
         self.0.state.lock().objects().cloned().collect()
     }
 
-    /// The current resource version.
+    /// Returns the current resource version.
     pub fn resource_version(&self) -> ResourceVersion {
         self.0.state.lock().version()
     }
@@ -114,7 +114,7 @@ impl FakeSource {
         self.change(|state| state.failure = None);
     }
 
-    /// Answers one more call with `error`, the next one that has no error yet.
+    /// Answers one more call with `error`: the first call after those of earlier errors.
     pub fn fail_next(&self, error: upstream::Error) {
         self.change(|state| state.next_failures.push_back(error));
     }
@@ -124,18 +124,18 @@ impl FakeSource {
         self.change(|state| state.is_held = true);
     }
 
-    /// Continues after [`FakeSource::hold`]. Watches deliver what they missed meanwhile, except
-    /// those that were ended.
+    /// Continues after [`FakeSource::hold`]. Watches deliver the events that they missed since
+    /// then, except watches that were ended.
     pub fn release(&self) {
         self.change(|state| state.is_held = false);
     }
 
-    /// The calls received so far, held and failed ones included.
+    /// Returns the calls received so far, including held and failed ones.
     pub fn requests(&self) -> Vec<Request> {
         self.0.state.lock().requests.clone()
     }
 
-    /// The number of open watches.
+    /// Counts the open watches.
     pub fn watchers(&self) -> usize {
         self.0.state.lock().watchers
     }
@@ -160,7 +160,7 @@ impl FakeSource {
         result
     }
 
-    /// Records a call, and answers it when the source is not held.
+    /// Records a call, and answers it as soon as the source is not held.
     async fn call<T>(
         &self,
         request: Request,

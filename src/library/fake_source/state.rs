@@ -15,7 +15,7 @@ use tokio::sync::Notify;
 
 use super::error::Error;
 
-/// The state, which a source and its watches share.
+/// The state that a source and its watches share.
 pub(super) struct Shared {
     pub(super) state: Mutex<State>,
     /// Notified after each change of the state.
@@ -41,14 +41,15 @@ pub(super) struct State {
     history: Vec<HistoryEvent>,
     /// The number of events that were forgotten before those in `history`.
     forgotten: usize,
-    /// Watches start at this version or later.
+    /// The oldest version that a watch may start after.
     oldest: u64,
-    /// The rest of each list whose next page was not fetched, by continue token.
+    /// For each list with a next page that was not fetched: the rest of the list, by continue
+    /// token.
     pages: HashMap<String, (u64, VecDeque<Object>)>,
     next_token: u64,
     /// Counts the calls that ended all watches.
     pub(super) generation: u64,
-    /// How the watches of the generation before were ended.
+    /// How the watches of the previous generation were ended.
     pub(super) ending: Ending,
     pub(super) is_held: bool,
     pub(super) failure: Option<Status>,
@@ -158,7 +159,7 @@ impl State {
         Ok(self.version())
     }
 
-    /// Adds an event to the history at the next version. Returns the object as it is in the event.
+    /// Adds an event to the history at the next version. Returns the object of the event.
     fn change(
         &mut self,
         event_type: EventType,
@@ -251,7 +252,7 @@ impl State {
         }
     }
 
-    /// The event at `position` of the history, if there is one.
+    /// Returns the event at `position` of the history, if there is one.
     pub(super) fn event(&self, position: usize) -> Option<WatchEvent> {
         let event = self.history.get(position.checked_sub(self.forgotten)?)?;
         Some(match &event.kind {
@@ -268,7 +269,7 @@ impl State {
         })
     }
 
-    /// An object as the initial event of a watch-list.
+    /// Returns an object as the initial event of a watch-list.
     fn added(&self, stored: &Stored) -> WatchEvent {
         let mut json = stored.json.clone();
         let version = stored.object.resource_version.to_string();
@@ -292,7 +293,7 @@ impl State {
     }
 }
 
-/// The key of an object, and its JSON, which has `metadata.name`.
+/// Returns the key of an object with `metadata.name`, and its JSON.
 fn keyed(json: Value) -> Result<(ObjectKey, Map<String, Value>), Error> {
     let text = |name: &str| json["metadata"][name].as_str();
     let name = text("name").filter(|name| !name.is_empty());
@@ -303,7 +304,7 @@ fn keyed(json: Value) -> Result<(ObjectKey, Map<String, Value>), Error> {
     }
 }
 
-/// The metadata of an object that has them.
+/// Returns the metadata of an object. Panics if there is none.
 fn metadata_of(json: &mut Map<String, Value>) -> &mut Map<String, Value> {
     let metadata = json.get_mut("metadata").and_then(Value::as_object_mut);
     metadata.expect("an object with a name has metadata")

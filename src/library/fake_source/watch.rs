@@ -13,10 +13,10 @@ use kubefan_core::upstream::ResumePoint;
 
 use super::state::{Ending, Shared, State, expired_status};
 
-/// The events of one watch of a [`FakeSource`](super::FakeSource); dropping it ends the watch.
+/// The events of one watch of a [`FakeSource`](super::FakeSource). Dropping it ends the watch.
 pub struct FakeWatch(Pin<Box<dyn Stream<Item = Result<WatchEvent, upstream::Error>> + Send>>);
 
-/// The position of a watch. Dropping it takes it off the source's watchers.
+/// The position of a watch. Dropping it removes the watch from the count of open watches.
 struct Watcher {
     source: Arc<Shared>,
     generation: u64,

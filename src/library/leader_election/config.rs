@@ -8,7 +8,7 @@ use super::Metrics;
 /// controller-runtime.
 #[derive(Clone, Debug)]
 pub struct Config {
-    /// The name of this candidate in the Lease. No two processes may have the same, not even a
+    /// The name of this candidate in the Lease. It must be different for each process, even for a
     /// process and its successor. Default is [`unique_identity`].
     pub identity: String,
     /// How long other candidates wait after the last renewal that they saw before they take the
@@ -17,9 +17,9 @@ pub struct Config {
     /// How long the leader leads after it began its last successful renewal. Default is 10 s.
     pub renew_deadline: Duration,
     /// The time between two attempts. Candidates that do not lead add a random time of up to 1.2
-    /// times as long, so that they do not act at once. Default is 2 s.
+    /// times the period, so that they do not all act at once. Default is 2 s.
     pub retry_period: Duration,
-    /// Shows whether this candidate leads. Default is `None`.
+    /// The metrics that show whether this candidate leads. Default is `None`.
     pub metrics: Option<Metrics>,
 }
 
@@ -27,7 +27,7 @@ pub struct Config {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum InvalidConfig {
-    /// The identity is empty, which means in a Lease that there is no leader.
+    /// The identity is empty, but in a Lease an empty identity means that there is no leader.
     #[error("the identity is empty")]
     NoIdentity,
     /// The lease would be taken before its leader stops.
@@ -45,14 +45,17 @@ pub enum InvalidConfig {
 }
 
 impl Config {
-    /// How much longer, at random, candidates wait between attempts.
+    /// The longest random addition to the pause between attempts, as a multiple of the retry
+    /// period.
     pub(super) const JITTER: f64 = 1.2;
 
-    /// How long a request may take.
+    /// Returns how long a request may take.
     pub(super) fn call_limit(&self) -> Duration {
         self.renew_deadline / 2
     }
 
+    /// Checks the settings.
+    ///
     /// # Errors
     ///
     /// If the settings contradict each other.
@@ -88,7 +91,7 @@ impl Default for Config {
     }
 }
 
-/// The name of this host, which is the pod's name in a cluster, and a random number.
+/// Returns the name of this host (in a cluster, the pod's name) with a random number.
 pub fn unique_identity() -> String {
     let kernel = std::fs::read_to_string("/proc/sys/kernel/hostname");
     let host = kernel.or_else(|_| std::env::var("HOSTNAME").map_err(std::io::Error::other));

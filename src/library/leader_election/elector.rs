@@ -11,7 +11,7 @@ use tokio::time::{Instant, sleep, sleep_until, timeout_at};
 use super::machine::{Answer, Call, Machine, Next, Now, Timing};
 use super::{Config, InvalidConfig, LeaseStore, StoreError};
 
-/// A candidate of an election. Dropping this leaves the election without giving the Lease back.
+/// A candidate of an election. Dropping it leaves the election without giving the Lease back.
 #[derive(Debug)]
 pub struct LeaderElector {
     identity: String,
@@ -51,15 +51,15 @@ struct Candidate<S> {
     status: watch::Sender<Status>,
 }
 
-/// The request to leave, and where its result goes.
+/// The request to leave, with the sender of its result.
 type Leave = oneshot::Receiver<oneshot::Sender<Result<(), NotReleased>>>;
 
 // === impl LeaderElector ===
 
 impl LeaderElector {
-    /// Joins the election whose record is in `store`. The candidate's task belongs to `shutdown`;
-    /// it continues until the last phase, so that the Lease is renewed while the work of a leader
-    /// is stopped.
+    /// Joins the election with the record in `store`. The candidate's task belongs to
+    /// `shutdown`. The task continues until the last phase, so that the Lease is renewed while
+    /// the work of a leader is stopped.
     ///
     /// # Errors
     ///
@@ -95,28 +95,29 @@ impl LeaderElector {
         })
     }
 
-    /// The name of this candidate in the Lease.
+    /// Returns the name of this candidate in the Lease.
     pub fn identity(&self) -> &str {
         &self.identity
     }
 
-    /// The present state.
+    /// Returns the present state.
     pub fn status(&self) -> Status {
         self.status.borrow().clone()
     }
 
-    /// A receiver of the states.
+    /// Returns a receiver of the states.
     pub fn statuses(&self) -> watch::Receiver<Status> {
         self.status.clone()
     }
 
-    /// True if this candidate leads now, by the clock: also if its task was kept from running.
+    /// Returns true if this candidate leads now, by the clock. This is exact even if
+    /// its task cannot run.
     pub fn is_leading(&self) -> bool {
         matches!(*self.status.borrow(), Status::Leading { until } if Instant::now() < until)
     }
 
-    /// Waits until this candidate leads, and returns true. Returns false if it never will. Cancel
-    /// safe.
+    /// Waits until this candidate leads, and returns true. Returns false if it can
+    /// never lead. Cancel safe.
     pub async fn elected(&self) -> bool {
         let mut status = self.status.clone();
         let is_decided = |status: &Status| !matches!(status, Status::Waiting { .. });
@@ -124,9 +125,9 @@ impl LeaderElector {
         decided.is_ok_and(|status| matches!(*status, Status::Leading { .. }))
     }
 
-    /// Completes when this candidate, which led, does so no longer. The work of a leader must then
-    /// stop before the Lease can be taken, which is [`Config::lease_duration`] less
-    /// [`Config::renew_deadline`] later. Cancel safe.
+    /// Completes when this candidate has led and no longer leads. The work of a leader must then
+    /// stop before another candidate can take the Lease, which is possible
+    /// [`Config::lease_duration`] less [`Config::renew_deadline`] later. Cancel safe.
     pub async fn lost(&self) {
         let mut status = self.status.clone();
         loop {
@@ -152,9 +153,9 @@ impl LeaderElector {
         }
     }
 
-    /// Leaves the election. If this candidate leads, it stops to lead and gives the Lease back, so
-    /// that another one can lead at once: stop its work before. This takes up to the renew
-    /// deadline, and a request that is in flight.
+    /// Leaves the election. If this candidate leads, it stops leading and gives the Lease back, so
+    /// that another candidate can lead at once: stop the work of the leader before this call. This
+    /// takes up to the renew deadline, and a request that is in flight.
     ///
     /// # Errors
     ///
@@ -180,7 +181,7 @@ impl<S: LeaseStore> Candidate<S> {
             let until = self.machine.leading_until();
             let next = tokio::select! {
                 biased;
-                // A leader ends its attempt first, which its deadline limits.
+                // A leader first ends its attempt, at `until` at the latest.
                 left = &mut leave, if until.is_none() => return self.leave(left.ok()).await,
                 next = self.attempt(until) => next,
             };
@@ -210,7 +211,7 @@ impl<S: LeaseStore> Candidate<S> {
         }
     }
 
-    /// Makes the calls of one attempt, which ends at `deadline` at the latest.
+    /// Makes the calls of one attempt. It ends at `deadline` at the latest.
     async fn attempt(&mut self, deadline: Option<Instant>) -> Next {
         let mut call = self.machine.begin(now());
         loop {
@@ -279,7 +280,7 @@ impl<S: LeaseStore> Candidate<S> {
         self.enter(Status::Lost);
     }
 
-    /// Gives the Lease back if `left` waits for this; otherwise the handle was dropped.
+    /// Gives the Lease back if `left` is a sender. Without it, the handle was dropped.
     async fn leave(mut self, left: Option<oneshot::Sender<Result<(), NotReleased>>>) {
         let until = self.machine.leading_until();
         let has_lost = until.is_some_and(|until| until <= Instant::now());
@@ -289,7 +290,7 @@ impl<S: LeaseStore> Candidate<S> {
         });
         let Some(left) = left else { return };
         if has_lost || !self.machine.may_hold() {
-            // The caller may have stopped to wait.
+            // The caller may no longer wait.
             let _ = left.send(Ok(()));
             return;
         }
@@ -306,7 +307,7 @@ impl<S: LeaseStore> Candidate<S> {
         if result.is_err() {
             tracing::warn!("the lease was not released in time, and expires");
         }
-        // The caller may have stopped to wait.
+        // The caller may no longer wait.
         let _ = left.send(result);
     }
 }

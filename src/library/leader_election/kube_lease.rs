@@ -12,8 +12,8 @@ use parking_lot::Mutex;
 
 use super::{LeaseRecord, LeaseStore, StoreError, Stored};
 
-/// A `Lease` in `coordination.k8s.io/v1`. It is created if it does not exist. What others wrote
-/// into its metadata is kept.
+/// A `Lease` in `coordination.k8s.io/v1`. It is created if it does not exist. Updates preserve what
+/// others wrote into its metadata.
 pub struct KubeLease {
     api: Api<Lease>,
     name: String,
@@ -23,7 +23,7 @@ pub struct KubeLease {
 }
 
 impl KubeLease {
-    /// The Lease `name` in `namespace`.
+    /// Returns a store in the Lease `name` in `namespace`.
     pub fn new(
         client: kube::Client,
         namespace: impl Into<String>,
@@ -38,7 +38,7 @@ impl KubeLease {
         }
     }
 
-    /// Remembers `lease`, and returns what it says.
+    /// Remembers `lease`, and returns its record and version.
     fn remember(&self, lease: Lease) -> Stored {
         let stored = Stored {
             record: record(lease.spec.as_ref()),
@@ -77,13 +77,14 @@ impl LeaseStore for KubeLease {
 
     async fn update(&self, record: &LeaseRecord, expected: &str) -> Result<Stored, StoreError> {
         let last = self.last.lock().clone();
-        // A candidate updates only what it has read. Otherwise the record is read again.
+        // A candidate updates only the version that it has read. Otherwise it has to
+        // read the record again.
         let last = last.filter(|lease| version(lease) == expected);
         let mut lease = last.ok_or(StoreError::Conflict)?;
         lease.spec = Some(spec(record, lease.spec.unwrap_or_default()));
         let params = PostParams::default();
         let replaced = self.api.replace(&self.name, &params, &lease).await;
-        // 404 means that the Lease was deleted meanwhile.
+        // 404 means that the Lease was deleted after it was read.
         let replaced = replaced.map_err(|error| failure(error, &[404, 409]));
         replaced.map(|lease| self.remember(lease))
     }
@@ -106,7 +107,7 @@ fn version(lease: &Lease) -> &str {
         .unwrap_or_default()
 }
 
-/// `conflicts` are the statuses that mean that another candidate was faster.
+/// Converts an error. `conflicts` are the statuses that mean that another candidate was faster.
 fn failure(error: kube::Error, conflicts: &[u16]) -> StoreError {
     match error {
         kube::Error::Api(status) if conflicts.contains(&status.code) => StoreError::Conflict,
@@ -131,7 +132,7 @@ fn record(spec: Option<&LeaseSpec>) -> LeaseRecord {
     }
 }
 
-/// `spec` with the values of `record`.
+/// Replaces the values of `spec` by those of `record`.
 fn spec(record: &LeaseRecord, spec: LeaseSpec) -> LeaseSpec {
     let seconds = |duration: Duration| {
         let up = u64::from(duration.subsec_nanos() > 0);

@@ -10,7 +10,7 @@ use jiff::Timestamp;
 pub struct LeaseRecord {
     /// The identity of the leader; empty if there is none.
     pub holder: String,
-    /// How long the Lease is valid after a renewal. `None` if the Lease does not say it.
+    /// How long the Lease is valid after a renewal. `None` if the Lease has no duration.
     pub lease_duration: Option<Duration>,
     /// When the leader took the Lease, by its own clock. For people only.
     pub acquired_at: Option<Timestamp>,
@@ -25,26 +25,27 @@ pub struct LeaseRecord {
 pub struct Stored {
     /// The record.
     pub record: LeaseRecord,
-    /// The version of the record, which each change replaces by another one.
+    /// The version of the record. Each change gives the record another version.
     pub version: String,
 }
 
-/// Why a store has not answered as wanted.
+/// Why a store did not read or write the record.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum StoreError {
-    /// The record to create exists, or the one to update has another version. Nothing was changed.
+    /// The record to create already exists, or the record to update has another version.
+    /// Nothing was changed.
     #[error("the lease was changed by another candidate")]
     Conflict,
-    /// Any other failure, after which it is not known whether the record was changed.
+    /// Any other failure. The record may or may not have been changed.
     #[error("the lease cannot be read or written")]
     Other(#[source] Box<dyn std::error::Error + Send + Sync>),
 }
 
 /// Where the record of an election is stored: [`KubeLease`](super::KubeLease), or another place
-/// with the same atomicity.
+/// with equal atomicity.
 pub trait LeaseStore: Send + Sync + 'static {
-    /// The name of the election in metrics. Default is `leader-election`.
+    /// Returns the name of the election in metrics. Default is `leader-election`.
     fn name(&self) -> &str {
         "leader-election"
     }
@@ -53,7 +54,7 @@ pub trait LeaseStore: Send + Sync + 'static {
     ///
     /// # Errors
     ///
-    /// If it is not known whether there is a record.
+    /// If the store cannot find out whether there is a record.
     fn get(&self) -> impl Future<Output = Result<Option<Stored>, StoreError>> + Send;
 
     /// Writes the first record.

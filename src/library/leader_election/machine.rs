@@ -1,5 +1,5 @@
-//! Machine: what a candidate does next. A pure state machine: the caller makes the calls, and
-//! passes the times.
+//! Machine: the next step of a candidate. It is a pure state machine: the caller makes the calls,
+//! and passes the times.
 
 use std::time::Duration;
 
@@ -15,20 +15,20 @@ pub(super) struct Timing {
     pub(super) renew_deadline: Duration,
 }
 
-/// A candidate: what it knows of the Lease, and until when it leads.
+/// A candidate: what it has seen of the Lease, and until when it leads.
 #[derive(Clone, Debug)]
 pub(super) struct Machine {
     identity: String,
     timing: Timing,
     observed: Option<Observed>,
-    /// The version that the next update replaces; `None` if it has to be read first.
+    /// The version that the next update replaces; `None` if the Lease has to be read first.
     version: Option<String>,
     /// True if the record was read in this attempt.
     has_read: bool,
     leading_until: Option<Instant>,
     is_releasing: bool,
-    /// True if the Lease may be held by this candidate: it has sent a write, and has read no other
-    /// record since.
+    /// True if this candidate may hold the Lease: it has sent a write, and has read no
+    /// other record since.
     may_hold: bool,
 }
 
@@ -52,7 +52,7 @@ pub(super) enum Call {
 pub(super) enum Answer {
     /// The answer to [`Call::Get`].
     Found(Option<Stored>),
-    /// The answer to the others if they succeeded.
+    /// The answer to the other calls, if they succeeded.
     Written(Stored),
     Conflict,
     /// There was no answer, or one that does not say what happened.
@@ -62,17 +62,17 @@ pub(super) enum Answer {
 /// What follows an answer.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Next {
-    /// Another call in the same attempt.
+    /// Another call in this attempt.
     Call(Call),
     /// The attempt has ended.
     Wait,
-    /// This candidate led, and does no longer.
+    /// This candidate led, and no longer leads.
     Lost,
-    /// The Lease is not held by this candidate, after [`Machine::release`].
+    /// This candidate does not hold the Lease, after [`Machine::release`].
     Released,
 }
 
-/// The times of one step: that of the monotonic clock, and the one that is written into records.
+/// The time of one step, by the monotonic clock, and by the wall clock for records.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Now {
     pub(super) instant: Instant,
@@ -93,24 +93,24 @@ impl Machine {
         }
     }
 
-    /// True if there may be a Lease to give back.
+    /// Returns true if there may be a Lease to give back.
     pub(super) fn may_hold(&self) -> bool {
         self.may_hold
     }
 
-    /// The time until which this candidate leads if it does not renew the Lease; `None` if it does
-    /// not lead.
+    /// Returns the time until which this candidate leads if it does not renew the Lease; `None`
+    /// if it does not lead.
     pub(super) fn leading_until(&self) -> Option<Instant> {
         self.leading_until
     }
 
-    /// True if this candidate leads at `now`.
+    /// Returns true if this candidate leads at `now`.
     #[cfg(test)]
     pub(super) fn is_leading(&self, now: Instant) -> bool {
         self.leading_until.is_some_and(|until| now < until)
     }
 
-    /// The holder of the Lease that was seen last; `None` if there is none.
+    /// Returns the holder of the Lease that was seen last; `None` if there is none.
     pub(super) fn holder(&self) -> Option<&str> {
         let record = self.observed.as_ref().map(|observed| &observed.record);
         let holder = record.map(|record| record.holder.as_str());
@@ -123,18 +123,20 @@ impl Machine {
         self.is_releasing = true;
     }
 
-    /// The first call of an attempt.
+    /// Returns the first call of an attempt.
     pub(super) fn begin(&mut self, now: Now) -> Call {
         self.has_read = false;
         let is_own = self.holder() == Some(self.identity.as_str());
-        // After an answer that is lost, the version is not known.
+        // After a call without an answer, the version of the Lease is uncertain, so it is read
+        // again.
         match self.version.take() {
             Some(version) if is_own => self.write(Call::Update(self.record(now), version)),
             _ => Call::Get,
         }
     }
 
-    /// What follows the answer, at `now`, to a call that was made at `sent`.
+    /// Returns the next step after `answer`, which came at `now`, to a call that was made at
+    /// `sent`.
     pub(super) fn proceed(&mut self, answer: Answer, sent: Instant, now: Now) -> Next {
         if self.leading_until.is_some_and(|until| until <= now.instant) {
             return Next::Lost;
@@ -167,7 +169,7 @@ impl Machine {
             self.may_hold = false;
             return match self.observed {
                 _ if self.is_releasing => Next::Released,
-                // A deleted Lease may still have a leader, which does not know of the deletion yet.
+                // A deleted Lease may still have a leader that has not noticed the deletion yet.
                 Some(_) if self.is_held_by_another(now.instant) => Next::Wait,
                 _ => Next::Call(self.write(Call::Create(self.record(now)))),
             };
@@ -195,7 +197,8 @@ impl Machine {
         call
     }
 
-    /// True if another candidate holds the Lease that was seen last, and it has not expired.
+    /// Returns true if another candidate holds the Lease that was seen last, and it has not
+    /// expired.
     fn is_held_by_another(&self, now: Instant) -> bool {
         let Some(Observed { record, at }) = &self.observed else {
             return false;
@@ -205,14 +208,14 @@ impl Machine {
         is_anothers && now.saturating_duration_since(*at) < duration
     }
 
-    /// The record that this candidate writes next.
+    /// Returns the record that this candidate writes next.
     fn record(&self, now: Now) -> LeaseRecord {
         let last = self.observed.as_ref().map(|observed| &observed.record);
         let transitions = last.map_or(0, |record| record.transitions);
         if self.is_releasing {
             return LeaseRecord {
                 holder: String::new(),
-                // As short as a Lease can be, for candidates that look at nothing else.
+                // The shortest possible duration, for candidates that read only this field.
                 lease_duration: Some(Duration::from_secs(1)),
                 acquired_at: Some(now.wall),
                 renewed_at: Some(now.wall),

@@ -5,8 +5,8 @@ use std::fmt;
 use kubefan_core::telemetry::Registry;
 use prometheus::IntGauge;
 
-/// The metric `leader_election_master_status`, whose label `name` is the name of the election: 1 if
-/// this candidate leads, else 0. Clones share it.
+/// The metric `leader_election_master_status` with the label `name`, the name of the election: 1 if
+/// this candidate leads, otherwise 0. Clones share the metric.
 #[derive(Clone)]
 pub struct Metrics {
     status: IntGauge,
@@ -16,7 +16,7 @@ impl Metrics {
     /// Declares the metric in `registry`, for the election `name`.
     ///
     /// # Panics
-    /// If it was declared in it before.
+    /// If the metric was declared in `registry` before.
     pub fn new(registry: &Registry, name: &str) -> Self {
         let gauge = registry.gauge_vec(
             "leader_election_master_status",

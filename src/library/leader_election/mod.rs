@@ -1,7 +1,7 @@
 //! Leader election: of several copies of a program, one at a time leads.
 //!
-//! The copies are *candidates* for one Lease of the API server. The leader renews it; when it is
-//! not renewed for [`Config::lease_duration`], another candidate takes it.
+//! The copies are *candidates* for one Lease of the API server. The leader renews the Lease. If the
+//! leader does not renew it for [`Config::lease_duration`], another candidate takes it.
 //!
 //! ```no_run
 //! use kubefan::leader_election::{Config, KubeLease, LeaderElector};
@@ -24,25 +24,26 @@
 //!
 //! # Guarantees
 //!
-//! - At most one candidate leads (`there_are_never_two_leaders`), if clocks run alike: the fastest
-//!   may run faster than the slowest by less than [`Config::lease_duration`] divided by
-//!   [`Config::renew_deadline`] (1.5 by default). No clocks are compared: what counts is how long
-//!   ago this process saw the Lease change, by the monotonic clock, not the times in the Lease.
-//! - A leader stops to lead [`Config::renew_deadline`] after it began its last successful renewal,
-//!   also if the answer of the API server is late. That is before another candidate can take the
-//!   Lease, which waits for [`Config::lease_duration`] after it saw this renewal. The difference
-//!   between both is the time in which the leader's work must stop.
+//! - At most one candidate leads (`there_are_never_two_leaders`), if clocks run at similar speeds:
+//!   the fastest may run faster than the slowest by less than [`Config::lease_duration`] divided by
+//!   [`Config::renew_deadline`] (1.5 by default). Times of different clocks are never compared: a
+//!   candidate measures with its monotonic clock how long ago it saw the Lease change, and ignores
+//!   the times in the Lease.
+//! - A leader stops leading [`Config::renew_deadline`] after it began its last successful renewal,
+//!   even if the API server's answer is late. Another candidate takes the Lease later than that,
+//!   because it waits for [`Config::lease_duration`] after it saw this renewal. In the time
+//!   between, the leader's work must stop.
 //! - A leader that lost the Lease never leads again. The program should end.
 //!
-//! The guarantee does not cover a Lease that is deleted or edited by others, nor a machine that is
-//! suspended, because the monotonic clock does not run meanwhile. A candidate that saw the Lease
-//! before its deletion waits until it would have expired.
+//! The guarantee does not cover a Lease that is deleted or edited by others. It does not cover a
+//! suspended machine either, because the monotonic clock stops there. A candidate that saw the
+//! Lease before its deletion waits until the Lease would have expired.
 //!
 //! # Requests
 //!
 //! Each candidate makes an attempt per [`Config::retry_period`], with one request to renew or to
-//! look at the Lease. This is its rate limit: it shares none with the program's other requests, so
-//! these cannot delay a renewal. A request may take half of the renew deadline.
+//! read the Lease. This is its rate limit: the election shares no limit with the program's other
+//! requests, so they cannot delay a renewal. A request may take half of the renew deadline.
 //!
 //! The program needs the verbs `get`, `create` and `update` on `leases` in `coordination.k8s.io`.
 

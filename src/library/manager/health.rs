@@ -5,10 +5,10 @@ use std::sync::Arc;
 
 use parking_lot::Mutex;
 
-/// The checks of a program. Clones share them.
+/// The checks of a program. Clones share the checks.
 ///
-/// *Healthz* says whether the process should go on, or be restarted; *readyz* whether it does its
-/// work, or can take it over.
+/// *Healthz* reports whether the process should continue, or be restarted. *Readyz* reports whether
+/// the process does its work, or can take it over.
 #[derive(Clone, Default)]
 pub struct Health(Arc<Checks>);
 
@@ -28,7 +28,7 @@ pub struct Report {
 }
 
 impl Health {
-    /// No checks, so healthy and ready.
+    /// Creates an empty set of checks: the process is healthy and ready.
     pub fn new() -> Self {
         Self::default()
     }
@@ -53,12 +53,12 @@ impl Health {
         self.0.readyz.lock().push((name.into(), check));
     }
 
-    /// Whether the process should go on.
+    /// Reports whether the process should continue.
     pub fn healthz(&self) -> Report {
         Report::of(&self.0.healthz)
     }
 
-    /// Whether the process is ready.
+    /// Reports whether the process is ready.
     pub fn readyz(&self) -> Report {
         Report::of(&self.0.readyz)
     }
@@ -66,7 +66,7 @@ impl Health {
 
 impl Report {
     fn of(checks: &Mutex<Vec<(String, Check)>>) -> Self {
-        // Checks are called without the lock, so that they may add others.
+        // Checks are called without the lock, so that they may add other checks.
         let checks = checks.lock().clone();
         let results = checks.into_iter().map(|(name, check)| (name, check()));
         Self {
@@ -74,7 +74,7 @@ impl Report {
         }
     }
 
-    /// True if no check failed.
+    /// Returns true if no check failed.
     pub fn is_ok(&self) -> bool {
         self.checks.iter().all(|(_, result)| result.is_ok())
     }

@@ -34,7 +34,7 @@
 //!
 //! 1. The informers get their first lists.
 //! 2. The candidate joins the election, and waits until it leads. So a candidate that takes over
-//!    has its caches already.
+//!    already has its caches.
 //! 3. The controllers start together.
 //! 4. At the stop, the controllers finish their running reconciles, while the Lease is renewed.
 //! 5. The Lease is given back, and another candidate leads at once
@@ -43,13 +43,13 @@
 //!
 //! If the Lease is lost, step 4 is left out: running reconciles are dropped at their next await
 //! point, before another candidate can take the Lease
-//! (`a_lost_lease_drops_the_reconciles_before_it_can_be_taken`). The program should end then,
-//! because code that reaches no await point goes on until it does.
+//! (`a_lost_lease_drops_the_reconciles_before_it_can_be_taken`). The program should then end,
+//! because code that reaches no await point continues to run.
 //!
 //! # Health and metrics
 //!
-//! A manager owns the checks of [`Manager::health`] and the metrics of [`Manager::registry`]. There
-//! is no HTTP server here: a program serves both with its own.
+//! A manager owns the checks of [`Manager::health`] and the metrics of [`Manager::registry`]. A
+//! manager has no HTTP server: the program serves both with its own.
 
 mod error;
 mod health;

@@ -1,4 +1,4 @@
-//! Manager: starts the parts of a program in order, and stops them in the other one.
+//! Manager: starts the parts of a program in order, and stops them in reverse order.
 
 use std::fmt;
 use std::future::Future;
@@ -31,7 +31,7 @@ const SYNC_TIMEOUT: Duration = Duration::from_secs(120);
 pub struct Manager {
     shutdown: Shutdown,
     factory: Option<Factory>,
-    /// The same factory, for scrapes as long as the manager exists.
+    /// The factory, for scrapes during the lifetime of the manager.
     scraped: Arc<Mutex<Option<Factory>>>,
     election: Option<StartElection>,
     registry: Registry,
@@ -52,7 +52,7 @@ type Run = Box<dyn FnOnce(watch::Receiver<bool>) -> Ending + Send>;
 type StartElection = Box<dyn FnOnce(&Shutdown) -> Result<LeaderElector, InvalidConfig> + Send>;
 
 impl Manager {
-    /// A manager without controllers, with a registry of its own. Its tasks belong to `shutdown`.
+    /// Creates a manager without controllers, with a new registry. Its tasks belong to `shutdown`.
     pub fn new(shutdown: Shutdown) -> Self {
         Self::with_registry(shutdown, Registry::new())
     }
@@ -92,9 +92,10 @@ impl Manager {
         }
     }
 
-    /// Keeps the informers of `factory`, and waits for all that were started before the run, at
-    /// most two minutes. Those of the controllers are awaited anyway. The metrics of the factory's
-    /// caches are in the manager's registry as long as the manager exists. Replaces an earlier factory.
+    /// Holds the informers of `factory`, and waits for all informers that were started before the
+    /// run, at most two minutes. The run waits for the controllers' informers in any case. The
+    /// metrics of the factory's caches are in the manager's registry during the lifetime of the
+    /// manager. Replaces an earlier factory.
     #[must_use]
     pub fn with_factory(mut self, factory: Factory) -> Self {
         let replaced = self.scraped.lock().replace(factory.clone());
@@ -134,7 +135,7 @@ impl Manager {
             synced: Box::pin(controller.synced()),
             run: Box::new(move |mut stopped| {
                 let stop = async move {
-                    // An error means that the manager is dropped, and this with it.
+                    // An error means that the manager is dropped. Then this future is dropped, too.
                     let _ = stopped.wait_for(|stopped| *stopped).await;
                 };
                 Box::pin(controller.run(reconciler, stop))
@@ -143,20 +144,21 @@ impl Manager {
         self
     }
 
-    /// The factory of [`Manager::with_factory`].
+    /// Returns the factory of [`Manager::with_factory`].
     pub fn factory(&self) -> Option<&Factory> {
         self.factory.as_ref()
     }
 
-    /// The metrics of the controllers, of their queues, of the election and of the factory's caches.
-    /// The program may declare others in it, and serves [`Registry::render`] with its own HTTP server.
+    /// Returns the metrics of the controllers, their queues, the election and the factory's
+    /// caches. The program may declare others in this registry, and serves [`Registry::render`]
+    /// with its own HTTP server.
     pub fn registry(&self) -> &Registry {
         &self.registry
     }
 
-    /// The checks of this manager: `readyz` fails until the first lists are complete, and `healthz`
-    /// after the Lease was lost. A candidate that does not lead is ready. The program may add
-    /// others.
+    /// Returns the checks of this manager. `readyz` fails until the first lists are complete, and
+    /// `healthz` fails after the Lease was lost. A candidate that does not lead is ready. The
+    /// program may add other checks.
     pub fn health(&self) -> Health {
         self.health.clone()
     }
@@ -168,15 +170,15 @@ impl Manager {
     ///
     /// # Errors
     ///
-    /// If a part cannot start, a controller fails, or the Lease is lost or not given back. The
-    /// controllers have stopped then.
+    /// If a part cannot start, if a controller fails, or if the Lease is lost or not given back.
+    /// The controllers have stopped then.
     ///
     /// # Panics
     ///
     /// Outside of a tokio runtime.
     pub async fn run(self, stop: impl Future + Send) -> Result<(), Error> {
         let shutdown = self.shutdown;
-        // Informers and the election end after a drain has waited for this.
+        // A drain waits until this hold is dropped. Only then informers and the election end.
         let _running = shutdown.hold();
         let mut stop = pin!(async {
             tokio::select! {
@@ -216,7 +218,7 @@ impl Manager {
                 false => Err(Error::LeaseLost),
             },
         };
-        // Another candidate must not lead while reconciles run here, so the Lease expires.
+        // No other candidate may lead while reconciles run here, so the Lease is left to expire.
         if matches!(ended, Err(Error::LeaseLost)) || may_reconcile(&ended) {
             return ended;
         }
@@ -225,7 +227,7 @@ impl Manager {
     }
 }
 
-/// True if a controller has stopped, but some of its reconciles have not.
+/// Returns true if a controller has stopped, but some of its reconciles have not.
 fn may_reconcile(ended: &Result<(), Error>) -> bool {
     let unfinished = match ended {
         Err(Error::Controller(controller::Error::Unfinished { running, .. })) => *running,

@@ -1,4 +1,4 @@
-//! Decoded: an object of a kind that is known only at run time.
+//! Decoded: an object with a kind that is determined at run time.
 
 use std::any::Any;
 use std::fmt;
@@ -15,12 +15,12 @@ pub struct Decoded {
 // === impl Decoded ===
 
 impl Decoded {
-    /// The object, if it is a `K`.
+    /// Returns the object, if it is a `K`.
     pub fn get<K: 'static>(&self) -> Option<&K> {
         self.object.downcast_ref()
     }
 
-    /// The object as a `K`.
+    /// Returns the object as a `K`.
     ///
     /// # Errors
     /// The unchanged value, if the object is not a `K`.

@@ -2,7 +2,7 @@
 
 use kubefan_core::api::GroupVersionKind;
 
-/// Why a type is not registered, or an object not decoded.
+/// Why a type is not registered, or an object is not decoded.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
@@ -11,9 +11,9 @@ pub enum Error {
     Registered {
         /// The kind.
         gvk: GroupVersionKind,
-        /// The type that is registered.
+        /// The registered type.
         registered: &'static str,
-        /// The type that was to be registered.
+        /// The type that was refused.
         refused: &'static str,
     },
     /// No type is registered for the kind.
@@ -27,18 +27,18 @@ pub enum Error {
     SeveralKinds {
         /// The type.
         type_name: &'static str,
-        /// Its kinds, in the order in which they were registered.
+        /// Its kinds, in the order of their registration.
         kinds: Vec<GroupVersionKind>,
     },
-    /// The bytes are not a JSON object with the texts `apiVersion` and `kind`.
+    /// The bytes are not a JSON object with the strings `apiVersion` and `kind`.
     #[error("the object has no apiVersion and kind")]
     NoKind(#[source] serde_json::Error),
-    /// The object is not of the type that is registered for its kind.
+    /// The object is not of its kind's registered type.
     #[error("a {gvk} cannot be decoded as {type_name}")]
     Decode {
         /// The object's kind.
         gvk: GroupVersionKind,
-        /// The type that is registered for the kind.
+        /// The kind's registered type.
         type_name: &'static str,
         /// Why the object cannot be decoded.
         source: serde_json::Error,

@@ -1,8 +1,8 @@
 //! Scheme: the Rust types of kinds, and the kinds of Rust types.
 //!
-//! A program registers the types that it knows. A [`Scheme`] then tells the kind of a type, and
-//! decodes objects whose kind is known only at run time, as from a file or from a list of several
-//! kinds.
+//! A program registers its types. A [`Scheme`] then returns the kind of a type. It also
+//! decodes objects if their kinds are found only at run time, for example in a file or in a
+//! list of several kinds.
 
 mod decoded;
 mod error;

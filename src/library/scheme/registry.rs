@@ -41,7 +41,7 @@ struct Registered {
     decode: fn(&[u8]) -> serde_json::Result<Box<dyn Any + Send + Sync>>,
 }
 
-/// The members of an object that tell its kind.
+/// The members of an object that identify its kind.
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
 struct Head {
@@ -52,12 +52,12 @@ struct Head {
 // === impl Scheme ===
 
 impl Scheme {
-    /// A scheme without types.
+    /// Creates a scheme without types.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Registers the type `K` for its own kind. It may be registered again.
+    /// Registers the type `K` for its own kind. It may be registered more than once.
     ///
     /// # Errors
     /// [`Error::Registered`] if another type is registered for this kind.
@@ -69,7 +69,7 @@ impl Scheme {
         self.register_as::<K>(gvk)
     }
 
-    /// Registers the type `K` for `gvk`. This is for types without a kind of their own, such as
+    /// Registers the type `K` for `gvk`. This is for types that have no kind themselves, such as
     /// `kube::core::DynamicObject`, and for a type that several versions share.
     ///
     /// # Errors
@@ -99,20 +99,20 @@ impl Scheme {
         Ok(())
     }
 
-    /// True if a type is registered for `gvk`.
+    /// Returns true if a type is registered for `gvk`.
     pub fn recognizes(&self, gvk: &GroupVersionKind) -> bool {
         self.types.contains_key(gvk)
     }
 
-    /// All kinds for which a type is registered, sorted.
+    /// Returns all kinds with a registered type, sorted.
     pub fn all_kinds(&self) -> impl Iterator<Item = &GroupVersionKind> {
         self.types.keys()
     }
 
-    /// The kinds of the type `K`, in the order in which they were registered.
+    /// Returns the kinds of the type `K`, in the order of their registration.
     ///
     /// # Errors
-    /// [`Error::UnknownType`] if there is none.
+    /// [`Error::UnknownType`] if it has none.
     pub fn kinds_of<K: 'static>(&self) -> Result<&[GroupVersionKind], Error> {
         let kinds = self.kinds.get(&TypeId::of::<K>());
         kinds
@@ -120,10 +120,10 @@ impl Scheme {
             .ok_or(Error::UnknownType(type_name::<K>()))
     }
 
-    /// The kind of the type `K`.
+    /// Returns the kind of the type `K`.
     ///
     /// # Errors
-    /// [`Error::UnknownType`] if there is none, and [`Error::SeveralKinds`] if there are several.
+    /// [`Error::UnknownType`] if it has none, and [`Error::SeveralKinds`] if it has several.
     pub fn kind_of<K: 'static>(&self) -> Result<&GroupVersionKind, Error> {
         match self.kinds_of::<K>()? {
             [kind] => Ok(kind),
@@ -134,21 +134,23 @@ impl Scheme {
         }
     }
 
-    /// Decodes the JSON of an object as the type that is registered for its `apiVersion` and `kind`.
+    /// Decodes the JSON of an object as the type that is registered for its `apiVersion` and
+    /// `kind`.
     ///
     /// # Errors
-    /// [`Error::NoKind`] if the JSON does not tell its kind, and those of [`Scheme::decode_as`].
+    /// [`Error::NoKind`] if the JSON has no `apiVersion` and `kind`, and the errors of
+    /// [`Scheme::decode_as`].
     pub fn decode(&self, json: &[u8]) -> Result<Decoded, Error> {
         let head: Head = serde_json::from_slice(json).map_err(Error::NoKind)?;
         self.decode_as(GroupVersionKind::of(&head.api_version, head.kind), json)
     }
 
-    /// Decodes the JSON of an object as the type that is registered for `gvk`, for example an item
-    /// of a list, which need not repeat its kind.
+    /// Decodes the JSON of an object as the type that is registered for `gvk`. This is for objects
+    /// without `apiVersion` and `kind`, for example in the items of a list.
     ///
     /// # Errors
-    /// [`Error::UnknownKind`] if no type is registered for `gvk`, and [`Error::Decode`] if the object
-    /// is not of this type.
+    /// [`Error::UnknownKind`] if no type is registered for `gvk`, and [`Error::Decode`] if the
+    /// object is not of this type.
     pub fn decode_as(&self, gvk: GroupVersionKind, json: &[u8]) -> Result<Decoded, Error> {
         let Some(registered) = self.types.get(&gvk) else {
             return Err(Error::UnknownKind(gvk));

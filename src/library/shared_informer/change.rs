@@ -1,32 +1,32 @@
-//! Change: one change of an object, as handlers get it.
+//! Change: one change of an object, as handlers receive it.
 
 use std::sync::Arc;
 
 /// One change of an object of type `K`.
 #[derive(Debug)]
 pub enum Change<K> {
-    /// An object that the handler did not know.
+    /// An object that is new to the handler.
     Added {
         /// The object.
         object: Arc<K>,
         /// True for the objects that were present when the handler was added.
         is_initial_list: bool,
     },
-    /// An object that the handler knew, after a change or at a resync.
+    /// An object that the handler has received before, after a change or at a resync.
     Updated {
-        /// The object as the handler got it last. At a resync it is the same as `new`.
+        /// The object as the handler received it last. At a resync it equals `new`.
         old: Arc<K>,
         /// The object now.
         new: Arc<K>,
     },
-    /// An object that the handler knew is gone.
+    /// An object that the handler has received before is gone.
     Deleted(Deleted<K>),
 }
 
 /// A deleted object, or one that no longer has the labels or fields that the informer selects.
 #[derive(Debug)]
 pub struct Deleted<K> {
-    /// The object in its last known state.
+    /// The object in the last state that was received.
     pub object: Arc<K>,
     /// False if the deletion itself was missed, because the watch was interrupted or the handler
     /// was too slow. The object may then have changed before it was deleted. client-go calls this
@@ -64,7 +64,7 @@ impl<K> Clone for Deleted<K> {
 }
 
 impl<K> Change<K> {
-    /// The object after the change, or the last known state of a deleted one.
+    /// Returns the object after the change, or the last received state of a deleted object.
     pub fn object(&self) -> &Arc<K> {
         match self {
             Self::Added { object, .. } => object,

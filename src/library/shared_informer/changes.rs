@@ -1,4 +1,4 @@
-//! Changes: one handler's way through the history of a shared informer.
+//! Changes: the position of one handler in the history of a shared informer.
 
 use std::collections::VecDeque;
 use std::future::poll_fn;
@@ -21,8 +21,8 @@ use super::shared::Shared;
 use super::source::Source;
 use super::{Change, Config, Deleted};
 
-/// A handler takes no new snapshot while fewer objects have changed since its last one. Lower in tests,
-/// which have few objects.
+/// A handler takes no new snapshot until this many objects have changed since its last one. Lower
+/// in tests, which have few objects.
 const REBASE: usize = if cfg!(test) { 4 } else { 64 };
 /// How often a handler that gets no changes checks whether a new snapshot frees memory.
 const REBASE_CHECK: Duration = Duration::from_secs(10);
@@ -31,19 +31,21 @@ const LONGEST_RESYNC: Duration = Duration::from_secs(100 * 365 * 86_400);
 /// Budget units of a change: the stream yields after 1,024 of them.
 const UNITS_PER_CHANGE: usize = CoopBudget::UNITS / 1024;
 
-/// The present objects of a shared informer, then their changes, at the speed of its reader.
+/// The present objects of a shared informer, then their changes, at the speed of their reader.
 ///
-/// It ends when the informer has ended for good: its cache was closed and no other follows.
+/// The changes end when the informer has ended for good: its cache was closed and no other follows.
 pub struct Changes<K> {
     informer: Arc<Shared<K>>,
     source: Source,
-    /// The cache that is followed, and its changes; `None` before the first and between two.
+    /// The cache that is followed, and its changes; `None` before the first cache and
+    /// between two caches.
     following: Option<(Reader, WatchStream)>,
     reached: Reached,
-    /// What to tell the handler next.
+    /// What the handler receives next.
     pending: VecDeque<Step>,
-    /// Finds the steps to the snapshot of `following`, or those of a resync. It has the reached state
-    /// meanwhile, and goes on after a call of [`Changes::next`] that was cancelled.
+    /// Finds the steps to the snapshot of `following`, or those of a resync. It holds the
+    /// reached state until then. After a call of [`Changes::next`] that was cancelled, the next
+    /// call continues with it.
     preparing: Option<Preparing>,
     resync: Option<Resync>,
     /// See [`REBASE_CHECK`]; `None` until it is needed.
@@ -52,7 +54,7 @@ pub struct Changes<K> {
     budget: CoopBudget,
 }
 
-/// Finds steps, and yields in between.
+/// A future that finds steps, and yields in between.
 type Preparing = Pin<Box<dyn Future<Output = (VecDeque<Step>, Reached)> + Send + Sync>>;
 
 /// When all objects are returned again.
@@ -80,9 +82,9 @@ impl<K: DeserializeOwned> Changes<K> {
         }
     }
 
-    /// Returns all present objects again as [`Change::Updated`] after each `interval`, which is at
-    /// least [`Config::LEAST_RESYNC`]. It begins when all objects were returned, so that there is
-    /// time for changes in between. Default is never.
+    /// Returns all present objects again as [`Change::Updated`] after each `interval`, which is
+    /// raised to [`Config::LEAST_RESYNC`] if it is shorter. An interval begins when all objects
+    /// were returned, so that there is time for changes in between. Default is never.
     #[must_use]
     pub fn with_resync(mut self, interval: Duration) -> Self {
         let interval = interval.clamp(Config::LEAST_RESYNC, LONGEST_RESYNC);
@@ -95,13 +97,14 @@ impl<K: DeserializeOwned> Changes<K> {
         self
     }
 
-    /// True if all objects that were present at first were returned, and the caller asked for what
-    /// comes after them.
+    /// Returns true if all objects that were present at first were returned, and the caller has
+    /// asked for the change after them.
     pub fn has_synced(&self) -> bool {
         *self.synced.borrow()
     }
 
-    /// Completes when [`Changes::has_synced`] becomes true; with an error if the stream was dropped.
+    /// Returns a receiver that gets true when [`Changes::has_synced`] becomes true, and an error if
+    /// the stream was dropped.
     pub(super) fn synced(&self) -> watch::Receiver<bool> {
         self.synced.subscribe()
     }
@@ -116,7 +119,7 @@ impl<K: DeserializeOwned> Changes<K> {
                 self.preparing = None;
             }
             if !self.pending.is_empty() {
-                // Without this, the first change after a relist would decode all of them at once.
+                // Without this, the first change after a relist would decode all objects at once.
                 self.informer.catch_up().await;
             }
             if let Some(step) = self.pending.pop_front() {
@@ -153,7 +156,7 @@ impl<K: DeserializeOwned> Changes<K> {
             };
             match item {
                 Some(WatchItem::Change { event, .. }) => self.pending = self.steps(&event),
-                // The log has dropped the next change: the present state is compared instead.
+                // The log has dropped the next change, so the present state is compared instead.
                 Some(WatchItem::Expired(_)) => {
                     let reader = reader.clone();
                     self.following = None;
@@ -165,7 +168,7 @@ impl<K: DeserializeOwned> Changes<K> {
         }
     }
 
-    /// The changes as a stream.
+    /// Returns the changes as a stream.
     pub fn into_stream(self) -> impl Stream<Item = Change<K>> {
         unfold(self, |mut changes| async move {
             let change = changes.next().await?;
@@ -173,8 +176,8 @@ impl<K: DeserializeOwned> Changes<K> {
         })
     }
 
-    /// The objects as a stream: each present one, and each one that was added or updated. It does not
-    /// say which objects are gone.
+    /// Returns the objects as a stream: each present object, and each added or updated one. The
+    /// stream does not report deletions.
     pub fn into_objects(self) -> impl Stream<Item = Arc<K>> {
         unfold(self, |mut changes| async move {
             loop {
@@ -191,7 +194,8 @@ impl<K: DeserializeOwned> Changes<K> {
     /// Continues from the present state of the cache of `reader`.
     fn follow(&mut self, reader: Reader) {
         let selection = &self.informer.selection;
-        // Other conditions are tested here, so that the cache's limit of selections does not apply.
+        // The selection's other conditions are tested here, so that the cache's limit of
+        // selections does not apply.
         let watched = Arc::new(Selection {
             namespace: selection.namespace.clone(),
             ..Selection::default()
@@ -201,18 +205,19 @@ impl<K: DeserializeOwned> Changes<K> {
             Some((snapshot, stream.ok()?))
         };
         let Some((snapshot, stream)) = reader.snapshot().and_then(watch) else {
-            // The cache lost its content meanwhile. Its next content, or the next cache, is awaited.
+            // The cache has lost its content since it was ready. Its next content, or the next
+            // cache, is awaited.
             self.source.wait_again(reader);
             return;
         };
         let reached = std::mem::take(&mut self.reached);
         self.preparing = Some(Box::pin(reached.advance(snapshot, Arc::clone(selection))));
-        // From now on listers read this cache, too, even if it loses its content before they do.
+        // From now on listers read this cache, even if it loses its content before their next read.
         self.informer.reader();
         self.following = Some((reader, stream));
     }
 
-    /// What the handler is told of `event`, which it knows then.
+    /// Returns the steps of `event`, and records that the handler has received them.
     fn steps(&mut self, event: &Event) -> VecDeque<Step> {
         let selection = &self.informer.selection;
         let Some(verdict) = event.verdict_without_departures(selection) else {
@@ -244,8 +249,8 @@ impl<K: DeserializeOwned> Changes<K> {
         }
     }
 
-    /// The change of `step`, for a handler that knows only objects that can be decoded. `None` if
-    /// there is none for it. What cannot be decoded is reported.
+    /// Returns the change of `step` for a handler, which receives only objects that can be decoded.
+    /// Returns `None` if the handler gets no change. Reports what cannot be decoded.
     fn change(&self, step: Step) -> Option<Change<K>> {
         let decode = |object: &Arc<Object>| self.informer.decode(object);
         match step {
@@ -292,12 +297,13 @@ impl<K: DeserializeOwned> Changes<K> {
     }
 }
 
-/// Takes the cache's newest snapshot as the reached state, so that old states of objects are freed, if
+/// Replaces the reached state by the cache's newest snapshot, to free the old states of objects, if
 /// `stream` has returned all changes up to exactly this snapshot.
 ///
-/// While the cache's log has all changes since the last snapshot, it keeps the old states in memory,
-/// too, except objects that the cache has copied to free a larger buffer. So a new snapshot would save
-/// little. But it would cost: each change copies the parts of the store that a snapshot shares.
+/// While the cache's log has all changes since the last snapshot, the log holds the old states in
+/// memory, too, except objects that the cache has copied to free a larger buffer. So a new
+/// snapshot would free little memory. But it has a cost: each change copies the parts of the store
+/// that a snapshot shares.
 fn rebase(reached: &mut Reached, reader: &Reader, stream: &WatchStream) {
     if !reached.is_older_than(reader.log_start()) {
         return;
@@ -316,8 +322,8 @@ fn rebase(reached: &mut Reached, reader: &Reader, stream: &WatchStream) {
     }
 }
 
-/// Completes when it is time to check whether a new snapshot frees memory; never outside of a runtime,
-/// which has no timer. Cancel safe.
+/// Completes when it is time to check whether a new snapshot frees memory. Never completes outside
+/// of a runtime, because there is no timer. Cancel safe.
 async fn check(interval: &mut Option<Interval>) {
     if Handle::try_current().is_err() {
         return std::future::pending().await;
@@ -330,8 +336,9 @@ async fn check(interval: &mut Option<Interval>) {
     interval.tick().await;
 }
 
-/// Completes at the next tick; never if there are none. The interval begins again after a resync: if
-/// this took longer than the interval, changes would wait for ever. Cancel safe.
+/// Completes at the next tick, or never if there is no resync. The interval begins again
+/// after a resync: if a resync took longer than the interval, changes would otherwise wait
+/// for ever. Cancel safe.
 async fn tick(resync: &mut Option<Resync>) {
     let Some(resync) = resync else {
         return std::future::pending().await;

@@ -9,7 +9,8 @@ use serde::de::DeserializeOwned;
 /// Decodes the objects of one resource as `K`.
 pub(super) struct Decoder<K> {
     pub(super) resource: Arc<Resource>,
-    /// The keys `kind` and `apiVersion`, which the API server does not repeat in each item of a list.
+    /// The keys `kind` and `apiVersion`, which the API server does not repeat in each item of a
+    /// list.
     head: String,
     on_error: Arc<dyn Fn(&DecodeError) + Send + Sync>,
     decodes: PhantomData<fn() -> K>,
@@ -30,7 +31,8 @@ pub struct DecodeError {
 // === impl Decoder ===
 
 impl<K: DeserializeOwned> Decoder<K> {
-    /// Decodes objects of `resource`, and calls `on_error` with what cannot be decoded.
+    /// Creates a decoder of the objects of `resource`. It calls `on_error` for what cannot be
+    /// decoded.
     pub(super) fn new(
         resource: Arc<Resource>,
         on_error: Arc<dyn Fn(&DecodeError) + Send + Sync>,
@@ -68,7 +70,7 @@ impl<K: DeserializeOwned> Decoder<K> {
 fn parse<K: DeserializeOwned>(json: &[u8]) -> serde_json::Result<K> {
     match std::str::from_utf8(json) {
         Ok(text) => serde_json::from_str(text),
-        // The result stays that of `from_slice`, which checks no UTF-8 in members that `K` ignores.
+        // The result is that of `from_slice`, which checks no UTF-8 in members that `K` ignores.
         Err(_) => serde_json::from_slice(json),
     }
 }

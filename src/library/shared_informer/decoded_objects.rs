@@ -9,11 +9,11 @@ use slab::Slab;
 /// An object and its decoded form; `None` if it cannot be decoded.
 pub(super) type Entry<K> = (Arc<Object>, Option<Arc<K>>);
 
-/// Entries by key. An object that changes keeps its place, so that only its key is searched for.
+/// Entries by key. A changed object stays at its place, so that only its key is searched for.
 pub(super) struct DecodedObjects<K> {
     entries: Slab<Entry<K>>,
     places: HashMap<ObjectKey, usize>,
-    /// The same places in key order. A search in it takes half as long again as in `places`.
+    /// The places in key order. A search here takes half as long again as in `places`.
     in_order: BTreeMap<ObjectKey, usize>,
 }
 
@@ -36,12 +36,12 @@ impl<K> DecodedObjects<K> {
         Some(&self.entries[*self.places.get(key)?])
     }
 
-    /// All entries in key order.
+    /// Returns all entries in key order.
     pub(super) fn iter(&self) -> impl Iterator<Item = &Entry<K>> {
         self.in_order.values().map(|place| &self.entries[*place])
     }
 
-    /// Adds the entry of an object, or replaces that of its last state, which is returned.
+    /// Adds the entry of an object, or replaces the entry of its last state and returns it.
     pub(super) fn insert(&mut self, entry: Entry<K>) -> Option<Entry<K>> {
         let key = &entry.0.key;
         if let Some(place) = self.places.get(key) {
@@ -60,8 +60,8 @@ impl<K> DecodedObjects<K> {
         Some(self.entries.remove(place))
     }
 
-    /// Makes lists faster after many objects were added: nodes that are made at once are full and
-    /// side by side.
+    /// Makes lists faster after many objects were added: map nodes that are built together are full
+    /// and adjacent in memory.
     pub(super) fn rebuild_order(&mut self) {
         self.in_order = std::mem::take(&mut self.in_order).into_iter().collect();
     }

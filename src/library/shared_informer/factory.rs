@@ -1,4 +1,4 @@
-//! Factory: starts shared informers, and shares those that exist already.
+//! Factory: starts shared informers, and returns a running one if it fits.
 
 use std::any::{Any, TypeId};
 use std::collections::HashMap;
@@ -27,25 +27,27 @@ use super::shared::Shared;
 use super::source::Source;
 use super::{Config, SharedInformer, Storage};
 
-/// How long a factory waits before it starts an informer again that ended.
+/// How long a factory waits before it restarts an informer that has ended.
 const RESTART_PAUSE: Duration = Duration::from_secs(1);
 
-/// Starts shared informers. Clones share them.
+/// Starts shared informers. Clones of a factory share its informers.
 ///
-/// There is one [`SharedInformer`] for each Rust type, selection, storage and transform, however often
-/// it is asked for. Below it is a cache, which lists and watches only the objects of the informer's
-/// selection. If a cache is running already whose selection [contains](Selection::contains) the
-/// informer's, they share it, and the informer shows the objects of its own selection. So a program
-/// that needs a wide and a narrow informer asks for the wide one first. An informer is
-/// restarted if it ends, for example because a custom resource is defined again; its handlers then
-/// get the difference. After its last user, the informer is stopped when it was idle for
-/// [`informer::Config::idle_timeout`](kubefan_core::informer::Config::idle_timeout).
+/// There is one [`SharedInformer`] for each Rust type, selection, storage and transform, however
+/// often it is asked for. Each informer reads a cache, which lists and watches only the objects of
+/// the informer's selection. If the selection of a running cache [contains](Selection::contains)
+/// the informer's selection, the informer uses this cache, and shows only the objects of its own
+/// selection. So a program that needs a wide and a narrow informer asks for the wide one first.
+///
+/// A factory restarts an informer that ends, for example because a custom resource is defined
+/// again. The handlers of the informer then get the difference. An informer without users is
+/// stopped after [`informer::Config::idle_timeout`](kubefan_core::informer::Config::idle_timeout).
 ///
 /// # Rights
 ///
-/// The program needs `list` and `watch` of the resources of its informers, in all namespaces or in those
-/// of their selections, and what it reads and writes itself. Discovery may be read by every
-/// authenticated user. This ClusterRole is sufficient for informers of Pods and of a custom resource:
+/// The program needs the rights to `list` and `watch` the resources of its informers, in all
+/// namespaces or in those of the informers' selections, and the rights for its own reads and
+/// writes. Every authenticated user may read discovery. This ClusterRole is sufficient for
+/// informers of Pods and of a custom resource:
 ///
 /// ```yaml
 /// apiVersion: rbac.authorization.k8s.io/v1
@@ -61,18 +63,20 @@ const RESTART_PAUSE: Duration = Duration::from_secs(1);
 ///     verbs: [list, watch]
 /// ```
 ///
-/// With a right to `list` and `watch` CustomResourceDefinitions (`apiextensions.k8s.io`) a change of a
-/// definition is noticed at once, and informers may select by the fields that it declares. Without it
-/// discovery is polled once a minute, and the API server ends the watches when a definition changes,
-/// after which the informer lists again. With a right to `list` and `watch` APIServices
-/// (`apiregistration.k8s.io`) a resource of an aggregated API server is refused; without it, the
-/// program's word counts that it names none.
+/// With the right to `list` and `watch` CustomResourceDefinitions (`apiextensions.k8s.io`), a
+/// factory notices a changed definition at once, and informers may select by the fields that the
+/// definition declares. Without this right, the factory polls discovery once a minute. When a
+/// definition changes, the API server ends the watches, after which the informer lists again. With
+/// the right to `list` and `watch` APIServices (`apiregistration.k8s.io`), a factory refuses the
+/// resources of aggregated API servers. Without this right, the factory does not detect such a
+/// resource, and the program must not name one.
 ///
 /// # Metrics
 ///
 /// A [`Manager`](crate::manager::Manager) renders the metrics of its factory's caches. A program
-/// without one makes the [`InformerSet`] itself, gives it to [`Factory::new`], and calls
-/// [`InformerSet::sample`] from [`Registry::on_scrape`](kubefan_core::telemetry::Registry::on_scrape).
+/// without a manager makes the [`InformerSet`] itself, passes it to [`Factory::new`], and calls
+/// [`InformerSet::sample`] from
+/// [`Registry::on_scrape`](kubefan_core::telemetry::Registry::on_scrape).
 #[derive(Clone)]
 pub struct Factory(Arc<Inner>);
 
@@ -112,8 +116,8 @@ trait Started: Any + Send + Sync {
 // === impl Factory ===
 
 impl Factory {
-    /// A factory of informers of the API server of `client`, after it has discovered the resources.
-    /// `client` may also be a `kube::Client`. The factory's tasks belong to `shutdown`.
+    /// Discovers the resources of the API server of `client`, and returns a factory of informers
+    /// for them. `client` may also be a `kube::Client`. The factory's tasks belong to `shutdown`.
     ///
     /// # Errors
     ///
@@ -135,7 +139,7 @@ impl Factory {
         Ok(Self::new(informers, mapper, shutdown))
     }
 
-    /// A factory that shares `informers` with other users. `mapper` must be
+    /// Returns a factory that shares `informers` with other users. `mapper` must be
     /// [running](LiveRestMapper::run).
     pub fn new(informers: InformerSet, mapper: Arc<LiveRestMapper>, shutdown: Shutdown) -> Self {
         Self(Arc::new(Inner {
@@ -146,23 +150,24 @@ impl Factory {
         }))
     }
 
-    /// The informers below the shared ones, for their metrics.
+    /// Returns the informers that fill the caches, for their metrics.
     pub(crate) fn informers(&self) -> &InformerSet {
         &self.0.informers
     }
 
-    /// The resources and kinds of the API server.
+    /// Returns the mapper of the API server's resources and kinds.
     pub fn rest_mapper(&self) -> &LiveRestMapper {
         &self.0.mapper
     }
 
-    /// The informer of the objects of type `K` that `config` selects. It is started if there is none
-    /// yet. If there is one, it keeps its own error functions and failure handler.
+    /// Returns the informer of the objects of type `K` that `config` selects, and starts it if
+    /// there is none yet. An informer that is running already uses the error functions and the
+    /// failure handler of its first user, not those of `config`.
     ///
     /// # Errors
     ///
-    /// [`FactoryError`] if the API server has no such resource now, or it cannot be cached.
-    /// [`Factory::wait_for`] waits for a resource.
+    /// [`FactoryError`] if the API server does not have the resource now, or the resource cannot be
+    /// cached. [`Factory::wait_for`] waits for a resource.
     ///
     /// # Panics
     ///
@@ -196,8 +201,8 @@ impl Factory {
         self.informer_with(gvr, config, ObjectContent::Whole)
     }
 
-    /// Like [`Factory::informer_of`], of the objects' metadata. The API server sends nothing else,
-    /// unless a cache of whole objects is running that contains them. The selection may name labels,
+    /// Like [`Factory::informer_of`], for the objects' metadata. The API server sends nothing else,
+    /// unless a running cache of complete objects contains them. The selection may name labels,
     /// namespace and name, but no other fields.
     ///
     /// # Errors
@@ -255,8 +260,8 @@ impl Factory {
         };
         let source = Source::new(source);
         let shutdown = self.0.shutdown.clone();
-        // Made and spawned without the lock of the map: a runtime that is shutting down drops a task
-        // while it is spawned, and with it functions of the program.
+        // Made and spawned without the lock of the map: a runtime that is shutting down drops a
+        // task while it is spawned, and drops the program's functions with the task.
         let informer = SharedInformer::of_source(source, spec.resource, config, shutdown);
         let shared: Arc<dyn Started> = informer.shared().clone();
         let earlier = {
@@ -283,8 +288,8 @@ impl Factory {
         running.and_then(informer_of)
     }
 
-    /// The informers of several namespaces, one for each, in the order of `namespaces`. Each has its
-    /// own handlers and listers, and shows the objects of `config`'s selection in its namespace.
+    /// Returns one informer for each of `namespaces`, in their order. Each informer has its own
+    /// handlers and listers, and shows the objects of `config`'s selection in its namespace.
     ///
     /// # Errors
     ///
@@ -309,13 +314,15 @@ impl Factory {
         namespaces.iter().map(of_namespace).collect()
     }
 
-    /// The selection of objects of `gvr` that the parameters of a request select: `namespace`
-    /// (`None`: all), `labelSelector` and `fieldSelector`, which may be empty.
+    /// Returns the selection of objects of `gvr` for the parameters of a request:
+    /// `namespace` (`None` selects all namespaces), `labelSelector` and `fieldSelector`. The
+    /// selectors may be empty.
     ///
     /// # Errors
     ///
     /// If a selector is malformed, or names a field by which the API server does not select objects
-    /// of `gvr`. Of an unknown resource, only name and namespace are known.
+    /// of `gvr`. For a resource that the API server does not have, only the fields for name and
+    /// namespace are accepted.
     pub fn selection(
         &self,
         gvr: &GroupVersionResource,
@@ -333,17 +340,17 @@ impl Factory {
         })
     }
 
-    /// Waits until the API server has the resource of `K`, such as that of a custom resource whose
-    /// definition comes later. Then [`Factory::informer`] has an informer of it, unless the resource is
-    /// removed again. It needs no right but that to read discovery, which every authenticated user
-    /// has. While the API server does not answer, it goes on waiting, so a program waits for its end
-    /// beside it, as with `tokio::select!`.
+    /// Waits until the API server has the resource of `K`, for example a custom resource that is
+    /// defined later. Then [`Factory::informer`] returns an informer of the resource, unless the
+    /// resource is removed again. This needs only the right to read discovery, which every
+    /// authenticated user has. It also waits while the API server does not answer, so a program
+    /// waits for its own shutdown at the same time, for example with `tokio::select!`.
     ///
     /// Cancel safe.
     ///
     /// # Errors
     ///
-    /// [`FactoryError`] if there is such a resource, but it cannot be cached.
+    /// [`FactoryError`] if the resource exists, but cannot be cached.
     pub async fn wait_for<K>(&self) -> Result<(), FactoryError>
     where
         K: Resource<DynamicType = ()>,
@@ -365,7 +372,7 @@ impl Factory {
             mapper.wait_for(gvr, informers).await;
             match mapper.named_informer_spec(gvr, WireFormat::Json) {
                 Ok(_) => return Ok(()),
-                // It was removed again.
+                // The resource was removed again.
                 Err(NotCacheable::Unknown) => {}
                 Err(source) => {
                     return Err(FactoryError {
@@ -377,8 +384,8 @@ impl Factory {
         }
     }
 
-    /// Waits until all informers that were started have a complete list, and returns true. Returns
-    /// false if one has ended. Cancel safe.
+    /// Waits until all informers of the factory have a complete list, and returns true. Returns
+    /// false if one of them has ended. Cancel safe.
     pub async fn wait_for_cache_sync(&self) -> bool {
         let started: Vec<_> = {
             let started = self.0.started.lock();
@@ -393,7 +400,7 @@ impl Factory {
     }
 }
 
-/// The informer, which has this type if its [`Key`] does.
+/// Returns the informer with its type `K`; `None` if the type in its [`Key`] is another one.
 fn informer_of<K>(started: Arc<dyn Started>) -> Option<SharedInformer<K>>
 where
     K: DeserializeOwned + Send + Sync + 'static,
@@ -416,7 +423,7 @@ impl<K: DeserializeOwned + Send + Sync + 'static> Started for Shared<K> {
 
 // === impl Keeper ===
 
-/// Keeps a cache running for a shared informer.
+/// Restarts the cache of a shared informer whenever it ends.
 struct Keeper {
     factory: Factory,
     gvr: GroupVersionResource,
@@ -428,7 +435,7 @@ struct Keeper {
 }
 
 impl Keeper {
-    /// Ends with the last user of the shared informer.
+    /// Runs until the last user of the shared informer is gone.
     async fn keep(self) {
         let mut reported = None;
         while !self.readers.is_closed() {
@@ -436,7 +443,8 @@ impl Keeper {
                 Some(Ok(informer)) => {
                     let _hold = informer.hold();
                     let reader = informer.reader().clone();
-                    // Listers show the last state also of a cache that they have not read yet.
+                    // Listers show the last state even of a cache that they have not read
+                    // before it ended.
                     reader.keep_lost();
                     self.readers.send_replace(Some(reader.clone()));
                     let ended = async {
@@ -463,7 +471,8 @@ impl Keeper {
         }
     }
 
-    /// `None` if the API server does not have the resource now.
+    /// Starts the informer that fills the cache. `None` if the API server does not
+    /// have the resource now.
     fn start(&self) -> Option<Result<Arc<Informer>, StartError>> {
         let factory = &self.factory.0;
         factory.mapper.refresh_unless_known(&self.gvr);

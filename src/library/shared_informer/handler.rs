@@ -11,20 +11,20 @@ use tokio::task::JoinHandle;
 
 use super::{Change, Changes, Deleted};
 
-/// Is called for each change of a shared informer's objects, one call at a time and in order.
+/// Receives each change of a shared informer's objects, one call at a time and in order.
 ///
-/// The next call begins when the one before it has completed. A handler that needs long delays only
-/// itself; see the [module](super).
+/// The next call begins when the previous call has completed. A slow handler delays only itself;
+/// see the [module](super).
 pub trait EventHandler<K: Send + Sync + 'static>: Send + 'static {
-    /// Called for an object that the handler did not know. `is_initial_list` is true for those that
-    /// were present when the handler was added. Default does nothing.
+    /// Called for an object that is new to the handler. `is_initial_list` is true if the object was
+    /// present when the handler was added. Default does nothing.
     fn on_add(&mut self, object: Arc<K>, is_initial_list: bool) -> impl Future<Output = ()> + Send {
         let _ = (object, is_initial_list);
         std::future::ready(())
     }
 
-    /// Called for an object that the handler knew as `old`. At a resync, `old` and `new` are the
-    /// same. Default does nothing.
+    /// Called for an object that the handler received last as `old`. At a resync, `old` and `new`
+    /// are equal. Default does nothing.
     fn on_update(&mut self, old: Arc<K>, new: Arc<K>) -> impl Future<Output = ()> + Send {
         let _ = (old, new);
         std::future::ready(())
@@ -54,8 +54,8 @@ pub struct HandlerFunctions<K> {
 
 /// A handler that sees only the objects that a function accepts.
 ///
-/// An object that is accepted after a change but was not before is added, and one that was accepted
-/// and is no longer is deleted.
+/// If the function accepts only the state after an update, the handler sees an addition. If the
+/// function accepts only the state before the update, the handler sees a deletion.
 pub struct Filtering<F, H> {
     accepts: F,
     handler: H,
@@ -72,7 +72,7 @@ pub struct HandlerRegistration {
 // === impl HandlerFunctions ===
 
 impl<K> HandlerFunctions<K> {
-    /// A handler that does nothing yet.
+    /// Creates a handler that does nothing yet.
     pub fn new() -> Self {
         Self {
             on_add: Box::new(|_, _| {}),
@@ -126,7 +126,7 @@ impl<K: Send + Sync + 'static> EventHandler<K> for HandlerFunctions<K> {
 // === impl Filtering ===
 
 impl<F, H> Filtering<F, H> {
-    /// Passes on to `handler` what concerns the objects that `accepts` returns true for.
+    /// Passes the changes of the objects that `accepts` returns true for on to `handler`.
     pub fn new(accepts: F, handler: H) -> Self {
         Self { accepts, handler }
     }
@@ -169,19 +169,19 @@ where
 // === impl HandlerRegistration ===
 
 impl HandlerRegistration {
-    /// True if the handler was called for all objects that were present when it was added.
+    /// Returns true if the handler was called for all objects that were present when it was added.
     pub fn has_synced(&self) -> bool {
         *self.synced.borrow()
     }
 
     /// Waits until [`HandlerRegistration::has_synced`] is true, and returns true. Returns false if
-    /// the handler ended before. Cancel safe.
+    /// the handler ended before that. Cancel safe.
     pub async fn synced(&mut self) -> bool {
         self.synced.wait_for(|synced| *synced).await.is_ok()
     }
 
-    /// Removes the handler. The returned future, which need not be awaited, completes at the end of a
-    /// call that is in progress. A handler must not await its own removal.
+    /// Removes the handler. The returned future completes when a call that is in progress has
+    /// ended, and need not be awaited. A handler must not await its own removal.
     ///
     /// # Panics
     ///

@@ -56,7 +56,7 @@ impl Index {
         }
     }
 
-    /// The objects that have `value`, in key order.
+    /// Returns the objects that have `value`, in key order.
     pub(super) fn find(&self, value: &str) -> impl Iterator<Item = &Arc<Object>> {
         self.objects
             .get(value)
@@ -64,7 +64,7 @@ impl Index {
             .flat_map(BTreeMap::values)
     }
 
-    /// All values that an object has, in arbitrary order.
+    /// Returns all values that any object has, in arbitrary order.
     pub(super) fn values(&self) -> impl Iterator<Item = &String> {
         self.objects.keys()
     }

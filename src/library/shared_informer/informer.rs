@@ -12,7 +12,7 @@ use super::shared::Shared;
 use super::source::Source;
 use super::{Changes, Config, EventHandler, HandlerRegistration, IndexError, Lister};
 
-/// The objects of one resource, kept equal to the API server's. Clones share the informer.
+/// The objects of one resource, synchronized with the API server's. Clones share the informer.
 ///
 /// `K` is any type that deserializes from the objects: those of `k8s-openapi` and `kube`, derived
 /// custom resources, `kube::core::DynamicObject`, or `PartialObjectMeta`.
@@ -27,8 +27,8 @@ impl<K> Clone for SharedInformer<K> {
 // === impl SharedInformer ===
 
 impl<K: DeserializeOwned + Send + Sync + 'static> SharedInformer<K> {
-    /// An informer of the cache of `reader`, which has the objects of `resource` as JSON. Its tasks
-    /// belong to `shutdown`.
+    /// Creates an informer of the cache of `reader`, which has the objects of `resource` as JSON.
+    /// Its tasks belong to `shutdown`.
     ///
     /// # Panics
     ///
@@ -51,10 +51,10 @@ impl<K: DeserializeOwned + Send + Sync + 'static> SharedInformer<K> {
         Self(Arc::new(Shared::new(source, resource, config, shutdown)))
     }
 
-    /// Calls `handler` for each present object, and then for each change, in a task of its own.
+    /// Calls `handler` for each present object, and then for each change, in a new task.
     ///
-    /// With `resync`, [`EventHandler::on_update`] is also called for all present objects after each
-    /// such interval, which is at least [`Config::LEAST_RESYNC`].
+    /// With `resync`, it also calls [`EventHandler::on_update`] for all present objects after each
+    /// interval of this length, which is raised to [`Config::LEAST_RESYNC`] if it is shorter.
     ///
     /// # Panics
     ///
@@ -72,19 +72,19 @@ impl<K: DeserializeOwned + Send + Sync + 'static> SharedInformer<K> {
         HandlerRegistration::spawn(changes, handler, spawn)
     }
 
-    /// The present objects, and then the changes. They cost nothing until they are read.
+    /// Returns the present objects, and then the changes. They cost nothing until they are read.
     pub fn changes(&self) -> Changes<K> {
         Changes::new(Arc::clone(&self.0))
     }
 
-    /// A lister of the informer's objects.
+    /// Returns a lister of the informer's objects.
     pub fn lister(&self) -> Lister<K> {
         Lister::new(Arc::clone(&self.0))
     }
 
-    /// Adds an index: [`Lister::by_index`] finds the objects for which `values` returns a value. It
-    /// has all present objects when this returns, which may take long if there are many. `values`
-    /// must not read this informer.
+    /// Adds an index: [`Lister::by_index`] finds the objects for which `values` returns a value.
+    /// The index has all present objects when this returns, which may take long if there are many.
+    /// `values` must not read this informer.
     ///
     /// # Errors
     ///
@@ -102,19 +102,19 @@ impl<K: DeserializeOwned + Send + Sync + 'static> SharedInformer<K> {
         self.0.view.add_index(name.into(), Arc::new(values))
     }
 
-    /// The resource of the informer's objects.
+    /// Returns the resource of the informer's objects.
     pub fn resource(&self) -> &Arc<Resource> {
         &self.0.decoder.resource
     }
 
-    /// True if the cache has a complete list.
+    /// Returns true if the cache has a complete list.
     pub fn has_synced(&self) -> bool {
         let reader = self.0.source.current();
         reader.is_some_and(|reader| reader.is_ready())
     }
 
-    /// Waits until [`SharedInformer::has_synced`] is true and decoded objects are loaded, and returns
-    /// true. Returns false if the informer ended before. Cancel safe.
+    /// Waits until [`SharedInformer::has_synced`] is true and decoded objects are loaded, and
+    /// returns true. Returns false if the informer ended before that. Cancel safe.
     pub async fn synced(&self) -> bool {
         self.0.wait_for_sync().await
     }

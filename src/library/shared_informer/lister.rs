@@ -9,18 +9,20 @@ use tokio::time::Instant;
 use super::shared::Shared;
 use super::{DecodeError, IndexError, Storage};
 
-/// Reads the objects of a [`SharedInformer`](super::SharedInformer). Clones read the same informer.
+/// Reads the objects of a [`SharedInformer`](super::SharedInformer). Clones read that informer,
+/// too.
 ///
-/// Each read shows all changes that the cache has applied before it. Before the first list of the API
-/// server, a lister has no objects; see
-/// [`SharedInformer::synced`](super::SharedInformer::synced). While a cache is replaced, because its
-/// watch was refused, its definition has changed or etcd was restored, a lister shows the last state
-/// before.
+/// Each read shows all changes that the cache has applied before it. Before the first list of the
+/// API server, a lister has no objects; see
+/// [`SharedInformer::synced`](super::SharedInformer::synced). While a cache is replaced, a lister
+/// shows the last state before that. A cache is replaced if its watch was refused, its definition
+/// has changed or etcd was restored.
 ///
-/// With [`Storage::Decoded`] or an index, a list, or a read of an index, may have to decode what has
-/// changed since the last one: all objects after such a replacement, or after a new list that finds all
-/// of them changed. A background task does this soon, and so does a handler before it is called. Other
-/// readers go on meanwhile, and [`Lister::get`] decodes at most about a hundred objects.
+/// With [`Storage::Decoded`] or an index, a list, or a read of an index, may have to decode what
+/// has changed since the last one. That is all objects after a cache was replaced, or after a new
+/// list if each object in it has changed. A background task decodes them soon, and so does a
+/// handler before it is called. Other readers continue in that time, and [`Lister::get`] decodes at
+/// most about a hundred objects.
 pub struct Lister<K>(Arc<Shared<K>>);
 
 impl<K> Clone for Lister<K> {
@@ -36,8 +38,8 @@ impl<K: DeserializeOwned> Lister<K> {
         Self(informer)
     }
 
-    /// The object `name` in `namespace` (`None` for a cluster-scoped resource); `None` if there is
-    /// none.
+    /// Returns the object `name` in `namespace` (`None` for a cluster-scoped resource), or
+    /// `None` if there is none.
     ///
     /// # Errors
     ///
@@ -53,14 +55,14 @@ impl<K: DeserializeOwned> Lister<K> {
         object.map(decode).transpose()
     }
 
-    /// All objects, in the order of their keys. Objects that are not of type `K` are left out, and
-    /// reported to [`Config::on_decode_error`](super::Config::on_decode_error): with
-    /// [`Storage::Decoded`] when the informer gets them, otherwise by each read.
+    /// Returns all objects, in the order of their keys. Leaves out objects that are not of type
+    /// `K`, and reports them to [`Config::on_decode_error`](super::Config::on_decode_error): with
+    /// [`Storage::Decoded`] when the informer receives them, otherwise at each read.
     pub fn list(&self) -> Vec<Arc<K>> {
         self.select(&Selection::default())
     }
 
-    /// The objects of `namespace`, like [`Lister::list`].
+    /// Returns the objects of `namespace`, like [`Lister::list`].
     pub fn list_in(&self, namespace: &str) -> Vec<Arc<K>> {
         self.select(&Selection {
             namespace: Some(namespace.to_owned()),
@@ -68,7 +70,7 @@ impl<K: DeserializeOwned> Lister<K> {
         })
     }
 
-    /// The objects of the informer that `selection` selects too, like [`Lister::list`].
+    /// Returns the informer's objects that `selection` selects, like [`Lister::list`].
     pub fn select(&self, selection: &Selection) -> Vec<Arc<K>> {
         let own = &self.0.selection;
         let Some(selection) = within(own, selection) else {
@@ -103,8 +105,8 @@ impl<K: DeserializeOwned> Lister<K> {
         .collect()
     }
 
-    /// The objects for which the function of the index `name` returned `value`, in the order of their
-    /// keys.
+    /// Returns the objects for which the function of the index `name` returned `value`, in the
+    /// order of their keys.
     ///
     /// # Errors
     ///
@@ -115,7 +117,7 @@ impl<K: DeserializeOwned> Lister<K> {
         Ok(objects.filter_map(|object| view.decode(object)).collect())
     }
 
-    /// The keys of the objects that [`Lister::by_index`] returns.
+    /// Returns the keys of the objects that [`Lister::by_index`] returns.
     ///
     /// # Errors
     ///
@@ -126,7 +128,8 @@ impl<K: DeserializeOwned> Lister<K> {
         Ok(objects.map(|object| object.key.clone()).collect())
     }
 
-    /// All values that the function of the index `name` returned for present objects, sorted.
+    /// Returns all values that the function of the index `name` returned for present objects,
+    /// sorted.
     ///
     /// # Errors
     ///
@@ -138,22 +141,22 @@ impl<K: DeserializeOwned> Lister<K> {
         Ok(values)
     }
 
-    /// The resource version of the API server up to which reads show all changes; `None` before the
-    /// first list.
+    /// Returns the resource version of the API server up to which reads show all changes, or `None`
+    /// before the first list.
     pub fn resource_version(&self) -> Option<ResourceVersion> {
         Some(self.0.snapshot()?.resource_version())
     }
 
-    /// Waits until reads show the state at `version`, and returns true: a program that has written an
-    /// object waits for the version in the API server's answer, and then reads its own write. Returns
-    /// false when `deadline` has passed, or if the informer has ended. Cancel safe.
+    /// Waits until reads show the state at `version`, and returns true. A program that has written
+    /// an object waits for the version in the API server's answer, and then reads its own write.
+    /// Returns false when `deadline` has passed, or if the informer has ended. Cancel safe.
     pub async fn wait_for(&self, version: ResourceVersion, deadline: Instant) -> bool {
         self.0.source.clone().wait_for(version, deadline).await
     }
 }
 
-/// `selection`, limited to the only namespace of the objects that `own` selects, if they have one:
-/// their cache may have all namespaces. `None` if `selection` has another.
+/// Limits `selection` to the namespace of `own`, if `own` selects objects of only one: the cache
+/// may have all namespaces. Returns `None` if `selection` selects another namespace.
 fn within(own: &Selection, selection: &Selection) -> Option<Selection> {
     let mut selection = selection.clone();
     let Some(namespace) = own.single_namespace() else {

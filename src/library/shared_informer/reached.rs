@@ -1,4 +1,4 @@
-//! Reached: the state that a handler was told, and the steps from there to a newer one.
+//! Reached: the state that a handler has received, and the steps from there to a newer one.
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::sync::Arc;
@@ -7,13 +7,13 @@ use kubefan_core::api::{Object, ObjectKey, ResourceVersion, Selection};
 use kubefan_core::cache::Snapshot;
 use kubefan_core::concurrency::{CoopBudget, drop_elsewhere};
 
-/// From this number of objects on, old states are freed on another thread. Lower in tests, which have
-/// few objects.
+/// From this number of objects on, old states are freed on another thread. Lower in tests, which
+/// have few objects.
 pub(super) const MANY: usize = if cfg!(test) { 8 } else { 1000 };
 /// Budget units of an object that is copied or compared.
 const UNITS_PER_OBJECT: usize = CoopBudget::UNITS / 4096;
 
-/// One change that a handler is told next.
+/// One change that a handler receives next.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Step {
     Added {
@@ -25,15 +25,15 @@ pub(super) enum Step {
         new: Arc<Object>,
     },
     Deleted {
-        /// The state that the handler was told last.
+        /// The state that the handler received last.
         before: Arc<Object>,
-        /// The last known state.
+        /// The last state that the cache received.
         object: Arc<Object>,
         is_final_state_known: bool,
     },
 }
 
-/// The objects that a handler knows.
+/// The objects that a handler has received, in their last received states.
 #[derive(Default)]
 pub(super) enum Reached {
     /// Nothing was recorded yet.
@@ -45,15 +45,15 @@ pub(super) enum Reached {
         /// The objects that changed after `base`, in their last state; `None` if an object is gone.
         since: HashMap<ObjectKey, Option<Arc<Object>>>,
     },
-    /// The selected objects of a cache. A snapshot would also keep the old states of all others
-    /// (`a_narrow_handler_keeps_only_the_objects_that_it_selects`).
+    /// The selected objects of a cache. A snapshot would also hold the old states of all other
+    /// objects (`a_narrow_handler_keeps_only_the_objects_that_it_selects`).
     Selected(BTreeMap<ObjectKey, Arc<Object>>),
 }
 
 // === impl Step ===
 
 impl Step {
-    /// The step of an object that was present at first.
+    /// Returns the step of an object that was present at first.
     pub(super) fn initial(object: Arc<Object>) -> Self {
         Self::Added {
             object,
@@ -61,7 +61,7 @@ impl Step {
         }
     }
 
-    /// The step of an object whose deletion was not seen.
+    /// Returns the step of an object if its deletion was not seen.
     pub(super) fn missed_deletion(object: &Arc<Object>) -> Self {
         Self::Deleted {
             before: Arc::clone(object),
@@ -74,7 +74,7 @@ impl Step {
 // === impl Reached ===
 
 impl Reached {
-    /// The state of a handler that was told all objects of `snapshot`.
+    /// Returns the state of a handler that has received all objects of `snapshot`.
     pub(super) fn everything(snapshot: Snapshot) -> Self {
         Self::Everything {
             base: snapshot,
@@ -82,7 +82,8 @@ impl Reached {
         }
     }
 
-    /// Records that the handler was told the state of the object at `key`.
+    /// Records that the handler has received the state `object` of the object at `key`;
+    /// `None` if it is gone.
     pub(super) fn apply(&mut self, key: ObjectKey, object: Option<Arc<Object>>) {
         match (self, object) {
             (Self::Nothing, _) => {}
@@ -98,7 +99,7 @@ impl Reached {
         }
     }
 
-    /// How many objects have changed since the snapshot, if there is one.
+    /// Counts the objects that have changed since the snapshot; 0 if there is no snapshot.
     pub(super) fn changed(&self) -> usize {
         match self {
             Self::Nothing | Self::Selected(_) => 0,
@@ -106,7 +107,7 @@ impl Reached {
         }
     }
 
-    /// True if there is a snapshot, and it is of an earlier version than `version`.
+    /// Returns true if there is a snapshot of an earlier version than `version`.
     pub(super) fn is_older_than(&self, version: ResourceVersion) -> bool {
         match self {
             Self::Nothing | Self::Selected(_) => false,
@@ -114,7 +115,7 @@ impl Reached {
         }
     }
 
-    /// Collects the objects that the handler knows, in key order.
+    /// Collects the objects that the handler has received, in key order.
     async fn objects(&self, budget: &mut CoopBudget) -> Vec<Arc<Object>> {
         match self {
             Self::Nothing => Vec::new(),
@@ -132,7 +133,7 @@ impl Reached {
         }
     }
 
-    /// Returns the steps that return all objects again, and the unchanged state.
+    /// Returns the steps that report all objects again, and the unchanged state.
     pub(super) async fn resync(self) -> (VecDeque<Step>, Self) {
         let mut budget = CoopBudget::new();
         let again = |object| Step::Updated {
@@ -144,15 +145,15 @@ impl Reached {
         (steps.into(), self)
     }
 
-    /// Returns the steps that lead to the objects of `selection` in `snapshot`, and the state after
-    /// them.
+    /// Returns the steps that lead to the objects of `selection` in `snapshot`, and
+    /// the state after them.
     pub(super) async fn advance(
         self,
         snapshot: Snapshot,
         selection: Arc<Selection>,
     ) -> (VecDeque<Step>, Self) {
         let mut budget = CoopBudget::new();
-        // A narrow selection may have to look at all objects of the cache.
+        // For a narrow selection, this may have to test all objects of the cache.
         let candidates = snapshot.candidates(&selection, None);
         let selected =
             candidates.map(|object| selection.matches(object).then(|| Arc::clone(object)));
@@ -192,7 +193,7 @@ async fn after_object(budget: &mut CoopBudget) {
     budget.proceed().await;
 }
 
-/// Collects the items that are there, and yields in between.
+/// Collects the items that are not `None`, and yields in between.
 async fn collect<T>(items: impl Iterator<Item = Option<T>>, budget: &mut CoopBudget) -> Vec<T> {
     let mut collected = Vec::new();
     for item in items {
@@ -202,8 +203,7 @@ async fn collect<T>(items: impl Iterator<Item = Option<T>>, budget: &mut CoopBud
     collected
 }
 
-/// Returns `base` in key order, with the states of `since` in place of its own; `None` for an object
-/// that is gone.
+/// Merges `base` with the newer states of `since`, in key order; `None` for an object that is gone.
 fn merged<'a>(
     base: impl Iterator<Item = Arc<Object>>,
     since: BTreeMap<&'a ObjectKey, Option<&'a Arc<Object>>>,
@@ -222,16 +222,16 @@ fn merged<'a>(
     std::iter::from_fn(next)
 }
 
-/// Returns the steps that lead from `old` to `new`, both in key order: first the deletions, then the
-/// others by resource version, as the cache orders the difference of a relist. An object that was
-/// recreated with another uid is deleted and added.
+/// Returns the steps that lead from `old` to `new`, both in key order: first the deletions, then
+/// the additions and updates by resource version, as the cache orders the difference of a relist.
+/// An object that was recreated with another uid is deleted and added.
 async fn difference(
     old: &[Arc<Object>],
     new: &[Arc<Object>],
     budget: &mut CoopBudget,
 ) -> VecDeque<Step> {
     let mut steps = VecDeque::new();
-    // The number keeps objects apart that have the same version.
+    // The number distinguishes objects with equal versions.
     let mut changed = BTreeMap::new();
     let mut old = old.iter().peekable();
     for (number, object) in new.iter().enumerate() {
@@ -245,7 +245,7 @@ async fn difference(
             continue;
         }
         if known.is_some_and(|known| known.resource_version == object.resource_version) {
-            // Their bytes are compared.
+            // The comparison below then reads the objects' bytes.
             budget.charge(object.body.len());
         }
         if known == Some(object) {
@@ -295,7 +295,7 @@ mod tests {
         Arc::new(Object::new(key, version, &values, Default::default()))
     }
 
-    /// A step as text: `+` added, `~` updated, `-` deleted, with the version.
+    /// Returns a step as text: `+` added, `~` updated, `-` deleted, with the version.
     fn text(step: &Step) -> String {
         let name = |object: &Object| format!("{}{}", object.key.name(), object.resource_version);
         match step {

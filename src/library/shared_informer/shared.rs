@@ -16,13 +16,13 @@ use super::source::Source;
 use super::view::{SharedView, View};
 use super::{Config, Storage};
 
-/// The steps after which a read of one object decodes it, rather than what else has changed.
+/// Number of view steps after which a read of one object decodes it instead of further changes.
 const STEPS_OF_GET: usize = 4;
 /// Budget units of a step of a view, which decodes up to 32 objects.
 const UNITS_PER_STEP: usize = CoopBudget::UNITS / 4;
 /// How long the background task first waits after it has applied everything.
 const PAUSE: Duration = Duration::from_millis(20);
-/// The longest pause. A lister has at most the changes of this time to apply.
+/// The longest pause. A lister has to apply at most the changes of this time.
 const LONGEST_PAUSE: Duration = Duration::from_millis(160);
 
 /// What the handlers and listers of an informer share.
@@ -33,18 +33,19 @@ pub(super) struct Shared<K> {
     pub(super) decoder: Arc<Decoder<K>>,
     pub(super) view: Arc<SharedView<K>>,
     pub(super) shutdown: Shutdown,
-    /// The last cache that was ready, which is read until the next one is ready.
+    /// The last cache that was ready. It is read until the next cache is ready.
     last_ready: Mutex<Option<Reader>>,
-    /// Ends the task that follows the cache when the last user is gone.
+    /// Dropped with the last user, which ends the task that follows the cache.
     users: watch::Sender<()>,
-    /// Started at the first need: an informer of bytes without indexes has no view.
+    /// Starts the task that follows the cache, once the view is needed. An informer that stores
+    /// bytes and has no indexes needs no view.
     follower: Once,
 }
 
 // === impl Shared ===
 
 impl<K: DeserializeOwned + Send + Sync + 'static> Shared<K> {
-    /// What the users of an informer of `source` share. Its tasks belong to `shutdown`.
+    /// Creates what the users of an informer of `source` share. Its tasks belong to `shutdown`.
     pub(super) fn new(
         source: Source,
         resource: Arc<Resource>,
@@ -93,15 +94,15 @@ impl<K: DeserializeOwned + Send + Sync + 'static> Shared<K> {
 }
 
 impl<K: DeserializeOwned> Shared<K> {
-    /// Waits until the decoded objects are loaded, if the informer keeps them. Cancel safe.
+    /// Waits until the decoded objects are loaded, if the informer stores them. Cancel safe.
     pub(super) async fn loaded(&self) {
         if self.storage == Storage::Decoded {
             self.view.loaded().await;
         }
     }
 
-    /// Waits for the first complete list, and until decoded objects are loaded. Returns false if the
-    /// informer ended before. Cancel safe.
+    /// Waits for the first complete list, and until decoded objects are loaded. Returns false if
+    /// the informer ended before that. Cancel safe.
     pub(super) async fn wait_for_sync(&self) -> bool {
         self.loaded().await;
         let is_synced = self.source.clone().next_ready().await.is_some();
@@ -109,7 +110,8 @@ impl<K: DeserializeOwned> Shared<K> {
         is_synced
     }
 
-    /// The reader of the present cache if it is or was ready, otherwise that of the last one that was.
+    /// Returns the reader of the present cache if that cache is or was ready. Otherwise returns the
+    /// reader of the last cache that was ready.
     pub(super) fn reader(&self) -> Option<Reader> {
         let current = self.source.current()?;
         let mut last = self.last_ready.lock();
@@ -123,18 +125,18 @@ impl<K: DeserializeOwned> Shared<K> {
         last.clone()
     }
 
-    /// The newest state that is known.
+    /// Returns the newest state of the last cache that was ready.
     pub(super) fn snapshot(&self) -> Option<Snapshot> {
         self.reader()?.last_snapshot()
     }
 
-    /// The view, with everything that the cache has applied.
+    /// Returns the view, with everything that the cache has applied.
     pub(super) fn view(&self) -> RwLockReadGuard<'_, View<K>> {
         self.view.current(|| self.reader())
     }
 
-    /// Makes the view apply what the cache has applied, and yields between its steps. So a handler that
-    /// goes on, and the listers that it reads, find little to do. Cancel safe.
+    /// Makes the view apply what the cache has applied, and yields between the steps. Afterwards a
+    /// handler, and the listers that it reads, find little to apply. Cancel safe.
     pub(super) async fn catch_up(&self) {
         let mut budget = CoopBudget::new();
         while self.storage == Storage::Decoded && !self.view.step(self.reader()) {
@@ -143,8 +145,8 @@ impl<K: DeserializeOwned> Shared<K> {
         }
     }
 
-    /// The decoded form of the object at `key`, if the view has it after a few steps. If it lacks more
-    /// changes, the caller decodes the object of a snapshot.
+    /// Returns the decoded form of the object at `key`, if the view is up to date after a few
+    /// steps. If the view lacks more changes, the caller decodes the object of a snapshot.
     pub(super) fn kept(&self, key: &ObjectKey) -> Option<Arc<K>> {
         if self.storage == Storage::Bytes {
             return None;
@@ -156,8 +158,8 @@ impl<K: DeserializeOwned> Shared<K> {
         view.get(key).cloned()
     }
 
-    /// The decoded form of `object`. `None` if it has none, which is reported unless the view has
-    /// reported it.
+    /// Returns the decoded form of `object`. Returns `None` if it cannot be decoded, and reports
+    /// this unless the view has reported it.
     pub(super) fn decode(&self, object: &Arc<Object>) -> Option<Arc<K>> {
         let kept = match self.storage {
             Storage::Bytes => None,
@@ -167,7 +169,8 @@ impl<K: DeserializeOwned> Shared<K> {
     }
 }
 
-/// Lets nobody wait for a view whose follower has ended, even if it was dropped or has panicked.
+/// Ends every wait for a view when its follower ends, even if the follower was
+/// dropped or has panicked.
 struct EndLoading<K: DeserializeOwned>(Arc<SharedView<K>>);
 
 impl<K: DeserializeOwned> Drop for EndLoading<K> {
@@ -176,8 +179,8 @@ impl<K: DeserializeOwned> Drop for EndLoading<K> {
     }
 }
 
-/// Keeps `view` near the newest state of the cache of `source`, so that its readers find little to
-/// do. Ends with the source.
+/// Makes `view` apply the changes of the cache of `source`, so that readers of the view find little
+/// to apply. Ends with the source.
 async fn follow<K: DeserializeOwned>(mut source: Source, view: Arc<SharedView<K>>) {
     while let Some(reader) = source.next_ready().await {
         view.follow(reader);
@@ -195,8 +198,9 @@ async fn follow<K: DeserializeOwned>(mut source: Source, view: Arc<SharedView<K>
     }
 }
 
-/// The pause that follows `pause`, after which the view was current or not. If it was, there are few
-/// changes, or handlers apply them, each before it reports them. The task would only cost them time.
+/// Returns the pause after `pause`. If the view was current after `pause`, there are few changes,
+/// or handlers apply each change before they report it. Then the task would only cost them time, so
+/// the pause is doubled.
 fn next_pause(pause: Duration, is_current: bool) -> Duration {
     match is_current {
         true => LONGEST_PAUSE.min(pause * 2),

@@ -16,13 +16,13 @@ pub(super) struct Source {
 // === impl Source ===
 
 impl Source {
-    /// A source that ends with the cache of `reader`.
+    /// Creates a source that ends with the cache of `reader`.
     pub(super) fn fixed(reader: Reader) -> Self {
         Self::new(watch::channel(Some(reader)).1)
     }
 
-    /// A source of the readers of `readers`; `None` while there is no cache. It ends when the sender
-    /// is dropped and its last cache was closed.
+    /// Creates a source of the caches that `readers` read; `None` while there is no cache. The
+    /// source ends when the sender is dropped and the last cache was closed.
     pub(super) fn new(mut readers: watch::Receiver<Option<Reader>>) -> Self {
         readers.mark_changed();
         Self {
@@ -31,7 +31,7 @@ impl Source {
         }
     }
 
-    /// The reader of the present cache, which need not be ready.
+    /// Returns the reader of the present cache, which need not be ready.
     pub(super) fn current(&self) -> Option<Reader> {
         self.readers.borrow().clone()
     }
@@ -49,15 +49,15 @@ impl Source {
         timeout_at(deadline, reached).await.unwrap_or(false)
     }
 
-    /// Makes [`Source::next_ready`] wait until the cache of `reader` is ready again, unless there is
-    /// another cache already.
+    /// Makes [`Source::next_ready`] wait until the cache of `reader` is ready again, unless there
+    /// is another cache already.
     pub(super) fn wait_again(&mut self, reader: Reader) {
         if !self.readers.has_changed().unwrap_or(false) {
             self.next = Some(reader);
         }
     }
 
-    /// Waits for the next cache and until it is ready. Returns `None` at the end. Cancel safe.
+    /// Waits until the next cache is ready. Returns `None` at the end. Cancel safe.
     pub(super) async fn next_ready(&mut self) -> Option<Reader> {
         loop {
             while self.next.is_none() {

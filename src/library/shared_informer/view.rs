@@ -1,7 +1,7 @@
 //! View: the decoded objects and the indexes of a shared informer, derived from its cache.
 //!
-//! A view follows the event log with a cursor. A background task keeps it near the log's end. Who
-//! reads it first takes what the log has more, so that a read is never older than the cache.
+//! A view follows the event log with a cursor. A background task moves the cursor near the log's
+//! end. A reader first applies the rest of the log, so a read is never older than the cache.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
@@ -16,14 +16,15 @@ use super::decode::Decoder;
 use super::decoded_objects::{DecodedObjects, Entry};
 use super::index::{Index, IndexError, IndexFunction};
 
-/// How many bytes of replaced objects are kept decoded, for handlers that are told of the change next.
+/// How many bytes of replaced objects stay decoded, for the handlers that receive their changes
+/// next.
 const RECENT_BYTES: usize = 1 << 20;
 
-/// How many objects or changes are applied while readers wait. It limits their wait to the time that it
-/// takes to decode so many objects.
+/// How many objects or changes are applied while readers wait. It limits their wait to the time
+/// that decoding this number of objects takes.
 pub(super) const STEP: usize = 32;
 
-/// A view that many tasks read and that each of them may bring up to date.
+/// A view that many tasks read. Each of them may bring it up to date.
 pub(super) struct SharedView<K> {
     view: RwLock<View<K>>,
     /// True once the view has loaded all objects, or will never have any.
@@ -43,7 +44,8 @@ pub(super) struct View<K> {
     recent_bytes: usize,
 }
 
-/// A replaced object. The version is here, too, so that a search reads no other objects.
+/// A replaced object. It has a copy of the object's version, so that a search reads no other
+/// objects.
 struct Recent<K> {
     version: ResourceVersion,
     object: Arc<Object>,
@@ -66,7 +68,7 @@ enum Phase<K> {
 }
 
 struct Content<K> {
-    /// Empty if the view does not keep them.
+    /// Empty if the view does not store them.
     objects: DecodedObjects<K>,
     indexes: BTreeMap<String, Index>,
 }
@@ -81,9 +83,10 @@ impl<K: DeserializeOwned> SharedView<K> {
         }
     }
 
-    /// The view of the cache of `reader`, with everything that the cache has applied. What the view
-    /// lacks is applied here, in steps between which other readers get their turn. `reader` is called
-    /// for each step: with caches of different times, two callers would undo each other's steps.
+    /// Returns the view of the cache of `reader`, with everything that the cache has applied.
+    /// First applies what the view lacks, in steps between which other readers may read. Calls
+    /// `reader` for each step: if two callers had got their caches at different times, they would
+    /// undo each other's steps.
     pub(super) fn current(
         &self,
         reader: impl Fn() -> Option<Reader>,
@@ -102,7 +105,7 @@ impl<K: DeserializeOwned> SharedView<K> {
         }
     }
 
-    /// The view of the cache of `reader`, if it has everything that the cache has applied.
+    /// Returns the view of the cache of `reader`, if it has everything that the cache has applied.
     pub(super) fn if_current(
         &self,
         reader: Option<&Reader>,
@@ -111,13 +114,14 @@ impl<K: DeserializeOwned> SharedView<K> {
         (view.follows(reader) && view.is_current()).then_some(view)
     }
 
-    /// The decoded form of exactly this state of an object, like [`View::decoded`], of a view that may
-    /// lack later changes.
+    /// Returns the decoded form of exactly this state of an object, like [`View::decoded`]. The
+    /// view may lack later changes.
     pub(super) fn decoded(&self, object: &Arc<Object>) -> Option<Option<Arc<K>>> {
         self.view.read().decoded(object)
     }
 
-    /// Applies a step of what the view of the cache of `reader` lacks. Returns true if there is no more.
+    /// Applies a step of what the view of the cache of `reader` lacks. Returns true if nothing is
+    /// left.
     pub(super) fn step(&self, reader: Option<Reader>) -> bool {
         if self.if_current(reader.as_ref()).is_some() {
             return true;
@@ -127,7 +131,7 @@ impl<K: DeserializeOwned> SharedView<K> {
         view.advance(STEP)
     }
 
-    /// Applies a step. Returns true if the view has everything then.
+    /// Applies a step. Returns true if the view is up to date afterwards.
     pub(super) fn advance(&self) -> bool {
         let mut view = self.view.write();
         let is_current = view.advance(STEP);
@@ -137,7 +141,7 @@ impl<K: DeserializeOwned> SharedView<K> {
         is_current
     }
 
-    /// True if the view has everything that the cache has applied.
+    /// Returns true if the view has everything that the cache has applied.
     pub(super) fn is_current(&self) -> bool {
         self.view.read().is_current()
     }
@@ -148,7 +152,7 @@ impl<K: DeserializeOwned> SharedView<K> {
         let _ = self.loaded.subscribe().wait_for(|loaded| *loaded).await;
     }
 
-    /// Lets nobody wait for objects any more.
+    /// Ends all waits of [`SharedView::loaded`], also later ones.
     pub(super) fn end_loading(&self) {
         self.loaded
             .send_if_modified(|loaded| !std::mem::replace(loaded, true));
@@ -176,7 +180,7 @@ impl<K: DeserializeOwned> SharedView<K> {
         self.view.write().follow(Some(reader));
     }
 
-    /// Adds an index, which has all present objects when this returns.
+    /// Adds an index. It has all present objects when this returns.
     pub(super) fn add_index(
         &self,
         name: String,
@@ -188,7 +192,7 @@ impl<K: DeserializeOwned> SharedView<K> {
         }
         let mut index = Index::default();
         if view.keeps_objects && view.is_following() {
-            // All objects are decoded, up to the cursor.
+            // All objects up to the cursor are decoded.
             for (object, decoded) in view.content.objects.iter() {
                 if let Some(decoded) = decoded {
                     index.insert(object, function(decoded));
@@ -225,7 +229,7 @@ impl<K: DeserializeOwned> View<K> {
         }
     }
 
-    /// True if the view follows the cache of `reader`, or has to follow none.
+    /// Returns true if the view follows the cache of `reader`, or if `reader` is `None`.
     fn follows(&self, reader: Option<&Reader>) -> bool {
         match (&self.reader, reader) {
             (_, None) => true,
@@ -241,25 +245,26 @@ impl<K: DeserializeOwned> View<K> {
         }
     }
 
-    /// The number of objects, those included that cannot be decoded; 0 if the view does not keep them.
+    /// Counts the objects, including those that cannot be decoded. Returns 0 if the view stores
+    /// none.
     pub(super) fn len(&self) -> usize {
         self.content.objects.len()
     }
 
-    /// The decoded objects in key order; none if the view does not keep them.
+    /// Returns the decoded objects in key order; none if the view stores none.
     pub(super) fn objects(&self) -> impl Iterator<Item = &Arc<K>> {
         let objects = self.content.objects.iter();
         objects.filter_map(|(_, decoded)| decoded.as_ref())
     }
 
-    /// Those of the decoded objects that `selection` selects.
+    /// Returns the decoded objects that `selection` selects.
     pub(super) fn select(&self, selection: &Selection) -> impl Iterator<Item = &Arc<K>> {
         let objects = self.content.objects.iter();
         let selected = objects.filter(|(object, _)| selection.matches(object));
         selected.filter_map(|(_, decoded)| decoded.as_ref())
     }
 
-    /// The decoded object at `key`, if there is one and the view keeps it.
+    /// Returns the decoded object at `key`, if there is one and the view stores it.
     pub(super) fn get(&self, key: &ObjectKey) -> Option<&Arc<K>> {
         self.content.objects.get(key)?.1.as_ref()
     }
@@ -269,8 +274,9 @@ impl<K: DeserializeOwned> View<K> {
         index.ok_or_else(|| IndexError::Missing(name.to_owned()))
     }
 
-    /// The decoded form of exactly this state of an object, or that it has none, which was reported
-    /// before. `None` if the view does not have this state.
+    /// Returns the decoded form of exactly this state of an object. The inner `None` means that the
+    /// state cannot be decoded, which was reported before. The outer `None` means that the view
+    /// does not have this state.
     pub(super) fn decoded(&self, object: &Arc<Object>) -> Option<Option<Arc<K>>> {
         if let Some(current) = self.current(object) {
             return Some(current.clone());
@@ -281,8 +287,9 @@ impl<K: DeserializeOwned> View<K> {
         Some(recent.decoded.clone())
     }
 
-    /// The decoded form of an object of an index or of a snapshot. An object that has none is reported
-    /// unless it is the view's, which was reported when it was applied.
+    /// Decodes an object of an index or of a snapshot, or returns the view's decoded form. An
+    /// object that cannot be decoded is reported unless the view has it: then it was reported
+    /// when it was applied.
     pub(super) fn decode(&self, object: &Arc<Object>) -> Option<Arc<K>> {
         match self.current(object) {
             Some(current) => current.clone(),
@@ -290,14 +297,14 @@ impl<K: DeserializeOwned> View<K> {
         }
     }
 
-    /// What the view keeps of `object`, if this is the state that it has.
+    /// Returns what the view has decoded of `object`, if this is the state that it has.
     fn current(&self, object: &Arc<Object>) -> Option<&Option<Arc<K>>> {
         let (known, decoded) = self.content.objects.get(&object.key)?;
-        // The cache may have copied the object meanwhile, to free a larger buffer.
+        // The cache may have copied the object since then, to free a larger buffer.
         (known == object).then_some(decoded)
     }
 
-    /// True if the view has all changes up to its position in the cache's log.
+    /// Returns true if the view has all changes up to its position in the cache's log.
     pub(super) fn is_following(&self) -> bool {
         matches!(self.phase, Phase::Following(_))
     }
@@ -310,7 +317,7 @@ impl<K: DeserializeOwned> View<K> {
         }
     }
 
-    /// Applies up to `max` objects or changes. Returns true if the view has everything then.
+    /// Applies up to `max` objects or changes. Returns true if the view is up to date afterwards.
     fn advance(&mut self, max: usize) -> bool {
         match std::mem::replace(&mut self.phase, Phase::Waiting) {
             Phase::Waiting => {
@@ -366,8 +373,8 @@ impl<K: DeserializeOwned> View<K> {
         }
     }
 
-    /// Loads up to `max` objects with keys above `after`. Returns the last key, or `None` if there
-    /// are no more.
+    /// Loads up to `max` objects with keys above `after`. Returns the last loaded key, or `None` if
+    /// no objects are left.
     fn load(
         &self,
         content: &mut Content<K>,
@@ -435,8 +442,8 @@ impl<K: DeserializeOwned> Content<K> {
         }
     }
 
-    /// Adds `object` with its decoded form, if it has one, or replaces its old state, which is
-    /// returned.
+    /// Adds `object` with its decoded form, if it can be decoded. Returns the entry of its old
+    /// state, if the view stores objects.
     fn insert(
         &mut self,
         functions: &BTreeMap<String, IndexFunction<K>>,

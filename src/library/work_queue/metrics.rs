@@ -16,18 +16,18 @@ const BUCKETS: &[f64] = &[
 /// The label with the name of the queue.
 const LABEL: &str = "name";
 
-/// The metrics of all queues of a process. Clones share them.
+/// The metrics of all queues of a process. Clones share the metrics.
 ///
 /// Each metric has the label `name`, the name of the queue:
 ///
 /// - `workqueue_depth`: the keys that are ready and wait for a worker.
-/// - `workqueue_adds_total`: the requests to run a key, those with a delay when they are due. A
-///   request for a key that waits already is not counted.
+/// - `workqueue_adds_total`: the requests to run a key; a request with a delay counts when it is
+///   due. A request for a key that is waiting already is not counted.
 /// - `workqueue_queue_duration_seconds`: how long keys waited for a worker after they were due.
 /// - `workqueue_work_duration_seconds`: how long the runs of keys took.
-/// - `workqueue_retries_total`: the requests with a delay, or rate limited.
+/// - `workqueue_retries_total`: the requests with a delay, and the rate-limited requests.
 /// - `workqueue_unfinished_work_seconds`: how long the present runs have taken, added up.
-/// - `workqueue_longest_running_processor_seconds`: how long the longest of them has taken.
+/// - `workqueue_longest_running_processor_seconds`: how long the longest present run has taken.
 #[derive(Clone)]
 pub struct Metrics {
     adds: IntCounterVec,
@@ -47,7 +47,7 @@ pub struct QueueMetrics {
     queues: Arc<Mutex<Vec<MeasuredQueue>>>,
 }
 
-/// What a scrape reads from a queue.
+/// A queue that a scrape measures.
 pub(super) trait Measured: Send + Sync {
     fn load(&self) -> Load;
 }
@@ -74,7 +74,7 @@ impl Metrics {
     /// Declares the metrics in `registry`.
     ///
     /// # Panics
-    /// If they were declared in it before.
+    /// If the metrics were declared in `registry` before.
     pub fn new(registry: &Registry) -> Self {
         let queues: Arc<Mutex<Vec<MeasuredQueue>>> = Arc::default();
         let measured = Arc::clone(&queues);
@@ -106,8 +106,8 @@ impl Metrics {
         }
     }
 
-    /// The metrics of the queue `name`, for [`Config::metrics`](super::Config::metrics). Queues of
-    /// the same name share their metrics.
+    /// Returns the metrics of the queue `name`, for [`Config::metrics`](super::Config::metrics).
+    /// Queues with equal names share their metrics.
     pub fn queue(&self, name: &str) -> QueueMetrics {
         QueueMetrics {
             adds: self.adds.with_label_values(&[name]),
@@ -126,7 +126,7 @@ impl fmt::Debug for Metrics {
     }
 }
 
-/// Adds the gauges of all queues to `samples`. Queues of the same name are added up.
+/// Adds the gauges of all queues to `samples`. The values of queues with equal names are added up.
 fn scrape(queues: &Mutex<Vec<MeasuredQueue>>, samples: &mut Samples) {
     let mut live: Vec<(Arc<str>, Arc<dyn Measured>)> = Vec::new();
     queues.lock().retain(|measured| {
@@ -171,7 +171,7 @@ fn scrape(queues: &Mutex<Vec<MeasuredQueue>>, samples: &mut Samples) {
 // === impl QueueMetrics ===
 
 impl QueueMetrics {
-    /// Makes scrapes measure `queue` until it is dropped.
+    /// Makes scrapes measure `queue` until the queue is dropped.
     pub(super) fn measure(&self, queue: Weak<dyn Measured>) {
         self.queues.lock().push(MeasuredQueue {
             name: Arc::clone(&self.name),

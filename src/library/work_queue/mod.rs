@@ -1,8 +1,9 @@
 //! A queue of keys to work on, as controllers use it.
 //!
-//! Event handlers add the keys of objects that changed. Workers take keys, and make the world as the
-//! objects say. Keys are values such as [`ObjectKey`](kubefan_core::api::ObjectKey), or a pair of a
-//! namespace and a name; the queue does not hold objects, so a worker reads the newest one.
+//! Event handlers add the keys of objects that changed. Workers take keys, and bring the world into
+//! the state that the objects describe. Keys are values such as
+//! [`ObjectKey`](kubefan_core::api::ObjectKey), or a pair of a namespace and a name. The queue does
+//! not hold objects, so a worker reads the newest one.
 //!
 //! ```
 //! use kubefan::work_queue::{Config, WorkQueue};
@@ -25,11 +26,11 @@
 //! # Guarantees
 //!
 //! - A key never runs twice at once, however many workers there are.
-//! - Each request is answered by a run that begins after it. Requests for a key that has not begun
-//!   to run since are one request: the earliest of their times and the highest of their priorities
-//!   count. A key that is added while it runs, runs again afterwards. The exception is a shutdown,
-//!   which drops the keys that are not due.
-//! - Keys of equal priority run in the order in which they were due.
+//! - Each request is answered by a run that begins after it. Several requests for a key before its
+//!   run begins are one request, with the earliest of their times and the highest of their
+//!   priorities. A key that is added during its run, runs again afterwards. The exception is a
+//!   shutdown, which drops the keys that are not due.
+//! - Keys of equal priority run in the order of the times when they were due.
 //! - No key starves: see below.
 //!
 //! # Priorities
@@ -42,20 +43,20 @@
 //! # Backoff
 //!
 //! [`WorkQueue::add_rate_limited`] counts a failure of a key, and puts the key in *backoff* for the
-//! time that the [`RateLimiter`] returns. Until then, no request makes the key run: it runs once
-//! when the backoff ends. Adding a key never changes its number of failures, and `add_rate_limited`
-//! counts one failure per run. So neither the backoff nor the count depends on how many events an
-//! object has while it fails. Client-go differs in both: there, an event makes a key in backoff run
-//! at once, and its next failure makes the backoff longer.
+//! time that the [`RateLimiter`] returns. Until the backoff ends, no request makes the key run.
+//! When the backoff ends, the key runs once. Adding a key never changes its number of failures, and
+//! `add_rate_limited` counts one failure per run. So neither the backoff nor the count depends on
+//! how many events an object has while it fails. client-go differs in both: there, an event makes a
+//! key in backoff run at once, and the next failure of the key makes the backoff longer.
 //!
 //! [`WorkQueue::forget`] resets the count and ends the backoff. A worker calls it after a success.
-//! An event handler calls it before `add` for a change that may mend the failure, such as a new
-//! `spec`: then the key runs at once, or when its present run is done, even if that fails.
+//! An event handler calls it before `add` for a change that may end the failure, such as a new
+//! `spec`: then the key runs at once, or when its present run is done, even if this run fails.
 //!
 //! # Time
 //!
-//! Delays use tokio's clock, so tests can pause it. A queue has no task of its own: the workers that
-//! wait in [`WorkQueue::get`] also wait for the next key that is due.
+//! Delays use tokio's clock, so tests can pause it. A queue has no task: the workers that wait in
+//! [`WorkQueue::get`] also wait for the next key that is due.
 
 mod metrics;
 mod options;

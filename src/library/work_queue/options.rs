@@ -1,4 +1,4 @@
-//! The settings of a queue, and those of one request to run a key.
+//! The settings of a queue, and the options of one request to run a key.
 
 use std::fmt;
 use std::hash::Hash;
@@ -11,10 +11,10 @@ use super::rate_limiter::{RateLimiter, default_rate_limiter};
 pub struct Config<K> {
     /// How long a key is in backoff after each failure. Default is [`default_rate_limiter`].
     pub rate_limiter: Box<dyn RateLimiter<K>>,
-    /// The time in which the priority of a waiting key rises by one. A key therefore waits at most
-    /// this long per point of priority for keys that were added after it. Zero makes priorities
-    /// have no effect. Default is 100 ms: a key of priority −100 is equal to a key of priority 0
-    /// that was added ten seconds after it.
+    /// The time after which the priority of a waiting key has risen by one. A key therefore waits
+    /// for keys that were added after it at most this long per point of priority. With zero,
+    /// priorities have no effect. Default is 100 ms: a key of priority −100 is equal to a key of
+    /// priority 0 that was added ten seconds later.
     pub ageing: Duration,
     /// The metrics of the queue, from [`Metrics::queue`](super::Metrics::queue). Default is `None`.
     pub metrics: Option<QueueMetrics>,
@@ -24,7 +24,7 @@ pub struct Config<K> {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct AddOptions {
     /// Keys with a higher priority run first, except that waiting raises the priority
-    /// ([`Config::ageing`]). If a key is added repeatedly before it runs, its highest priority
+    /// ([`Config::ageing`]). If a key is added more than once before it runs, the highest priority
     /// counts. Default is 0.
     pub priority: i32,
     /// The key runs after this time at the earliest. Default is zero.

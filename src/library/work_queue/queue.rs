@@ -16,10 +16,10 @@ use super::shared::{Shared, State};
 use super::work::Work;
 
 /// A queue of keys that are to be worked on; see the [module's documentation](super). Clones are
-/// handles of the same queue.
+/// handles of one queue.
 pub struct WorkQueue<K: Eq + Hash + Send + Sync + 'static>(Arc<Shared<K>>);
 
-/// A worker's wait for a key. It gives the timer back when it is dropped.
+/// A worker's wait for a key. Dropping it releases the timer.
 struct Turn<'a, K: Eq + Hash + 'static> {
     shared: &'a Shared<K>,
     has_timer: bool,
@@ -36,7 +36,7 @@ enum Step<K> {
 // === impl WorkQueue ===
 
 impl<K: Eq + Hash + Send + Sync + 'static> WorkQueue<K> {
-    /// An empty queue.
+    /// Creates an empty queue.
     pub fn new(config: Config<K>) -> Self {
         let Config {
             rate_limiter,
@@ -62,13 +62,13 @@ impl<K: Eq + Hash + Send + Sync + 'static> WorkQueue<K> {
     }
 
     /// Requests a run of `key` that begins after this call: at once, or when the present run of
-    /// `key` is done, or when its backoff ends. Does nothing after a shutdown.
+    /// `key` is done, or when the backoff of `key` ends. Does nothing after a shutdown.
     pub fn add(&self, key: K) {
         self.add_with(key, AddOptions::default());
     }
 
     /// Requests a run of `key` that begins `delay` after this call at the earliest, unless another
-    /// request makes it run earlier.
+    /// request asks for an earlier run.
     pub fn add_after(&self, key: K, delay: Duration) {
         self.add_with(
             key,
@@ -79,11 +79,11 @@ impl<K: Eq + Hash + Send + Sync + 'static> WorkQueue<K> {
         );
     }
 
-    /// Counts a failure of `key`, puts it in backoff for as long as the rate limiter decides, and
-    /// requests a run at the end of the backoff.
+    /// Counts a failure of `key`, puts `key` in backoff for the time that the rate limiter returns,
+    /// and requests a run at the end of the backoff.
     ///
-    /// A failure is counted once per run: if `key` was put in backoff and has not run since, only
-    /// the run is requested, which is requested already.
+    /// A failure is counted once per run: if `key` was put in backoff and has not run since, this
+    /// call only requests the run.
     pub fn add_rate_limited(&self, key: K) {
         self.add_with(
             key,
@@ -115,13 +115,13 @@ impl<K: Eq + Hash + Send + Sync + 'static> WorkQueue<K> {
     ///
     /// Cancel safe: a dropped call has taken no key.
     pub async fn get(&self) -> Option<Work<K>> {
-        // A worker that finds a key each time must let other tasks run too.
+        // A worker that finds a key at each call must let other tasks run, too.
         consume_budget().await;
         let mut turn = Turn {
             shared: &self.0,
             has_timer: false,
         };
-        // Most calls find a key at once, and so register for no wake.
+        // Most calls find a key at once, and need not register for a wake.
         let mut step = turn.step();
         loop {
             match step {
@@ -137,7 +137,7 @@ impl<K: Eq + Hash + Send + Sync + 'static> WorkQueue<K> {
             }
             let woken = self.0.wake.notified();
             tokio::pin!(woken);
-            // From here on, the wake for a key that the next step does not see is not lost.
+            // From here on, a wake for a key that the next step does not see is stored in `woken`.
             woken.as_mut().enable();
             step = turn.step();
             match step {
@@ -153,34 +153,34 @@ impl<K: Eq + Hash + Send + Sync + 'static> WorkQueue<K> {
         }
     }
 
-    /// Forgets the failures of `key`, because it succeeded or is given up. This ends its backoff: a
-    /// run that waits for the end of the backoff is ready at once.
+    /// Forgets the failures of `key`, because it has succeeded or is not retried any more. This
+    /// ends its backoff: a run that waits only for the end of the backoff is ready at once.
     pub fn forget(&self, key: &K) {
         let mut state = self.0.state.lock();
         let change = state.schedule.forget(key, Instant::now());
         self.0.publish(&mut state, change);
     }
 
-    /// The number of failures of `key` that were counted since it was last forgotten.
+    /// Returns the number of failures of `key` that were counted since it was last forgotten.
     pub fn num_requeues(&self, key: &K) -> u32 {
         self.0.state.lock().schedule.num_requeues(key)
     }
 
-    /// The number of keys that are ready and wait for a worker. Keys that run, and those that are
-    /// not due, are not counted.
+    /// Counts the keys that are ready and wait for a worker. This does not include keys that run,
+    /// and keys that are not due.
     pub fn len(&self) -> usize {
         let mut state = self.0.state.lock();
         self.0.advance(&mut state, Instant::now());
         state.schedule.len()
     }
 
-    /// True if no key is ready.
+    /// Returns true if no key is ready.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// Ends the queue: keys that are added from now on are ignored, and those that are not due, or
-    /// in backoff, are dropped. Workers still get the keys that are ready, and then `None`.
+    /// Ends the queue: ignores keys that are added from now on, and drops keys that are not due or
+    /// are in backoff. Workers still get the keys that are ready, and then `None`.
     ///
     /// This also ends the wait of [`WorkQueue::shut_down_with_drain`].
     pub fn shut_down(&self) {
@@ -188,8 +188,8 @@ impl<K: Eq + Hash + Send + Sync + 'static> WorkQueue<K> {
     }
 
     /// Like [`WorkQueue::shut_down`], and waits until no key is ready and none runs. Workers must
-    /// therefore continue until they get `None`, which they get when the queue is drained: a key that
-    /// was added while it ran is ready when its run is done.
+    /// therefore continue until they get `None`, which [`WorkQueue::get`] returns once the queue is
+    /// drained: a key that was added during its run is ready when this run is done.
     ///
     /// Dropping the future ends only the wait; the queue remains shut down.
     pub async fn shut_down_with_drain(&self) {
@@ -208,7 +208,8 @@ impl<K: Eq + Hash + Send + Sync + 'static> WorkQueue<K> {
         }
     }
 
-    /// True after [`WorkQueue::shut_down`] or [`WorkQueue::shut_down_with_drain`] was called.
+    /// Returns true after a call of [`WorkQueue::shut_down`] or
+    /// [`WorkQueue::shut_down_with_drain`].
     pub fn is_shutting_down(&self) -> bool {
         self.0.state.lock().schedule.is_shutting_down()
     }
@@ -248,7 +249,8 @@ impl<K: Eq + Hash + 'static> Turn<'_, K> {
         let mut state = self.shared.state.lock();
         let now = Instant::now();
         self.release(&mut state);
-        // This worker takes one of the keys that are due now, and wakes another one for the rest.
+        // This worker takes one of the keys that are due now, and wakes another worker for the
+        // rest.
         state.schedule.advance(now);
         self.shared.count(&mut state);
         if let Some(run) = state.schedule.take(now) {
@@ -256,7 +258,7 @@ impl<K: Eq + Hash + 'static> Turn<'_, K> {
             return Step::Take(run);
         }
         if state.schedule.is_shutting_down() {
-            // A key that was added while it ran is ready at the end of its run.
+            // A key that was added during its run is ready at the end of this run.
             let may_follow = state.is_draining && !state.schedule.is_drained();
             return match may_follow {
                 true => Step::Wait,

@@ -12,24 +12,24 @@ use tokio::time::Instant;
 const BASE_DELAY: Duration = Duration::from_millis(5);
 /// The longest wait of [`default_rate_limiter`] for a key.
 const MAX_DELAY: Duration = Duration::from_secs(1_000);
-/// The time in which [`default_rate_limiter`] allows one more retry of any key.
+/// The interval after which [`default_rate_limiter`] allows one more retry of any key.
 const RETRY_INTERVAL: Duration = Duration::from_millis(100);
 /// The retries that [`default_rate_limiter`] allows at once.
 const RETRY_BURST: u32 = 100;
 
 /// Decides how long a key waits before it is retried.
 ///
-/// A queue owns its rate limiter and calls it while it holds its lock. So the methods must not
-/// block, and must not use the queue.
+/// A queue owns its rate limiter and calls it while the queue's lock is held. So the methods must
+/// not block, and must not use the queue.
 pub trait RateLimiter<K>: Send + 'static {
     /// Counts a failure of `key`, and returns how long the key has to wait from `now` on.
     fn when(&mut self, key: &K, now: Instant) -> Duration;
 
-    /// Forgets the failures of `key`, because it has succeeded, or is given up.
+    /// Forgets the failures of `key`, because it has succeeded, or is not retried any more.
     fn forget(&mut self, key: &K);
 
-    /// The number of failures of `key` since it was last forgotten; 0 if the limiter does not
-    /// count them.
+    /// Returns the number of failures of `key` since it was last forgotten; 0 if the limiter does
+    /// not count failures.
     fn num_requeues(&self, key: &K) -> u32;
 }
 
@@ -50,18 +50,18 @@ pub struct ItemFastSlow<K> {
     failures: HashMap<K, u32>,
 }
 
-/// A limit for the retries of all keys together: a bucket of tokens, of which each retry takes one.
+/// A limit for the retries of all keys together: a bucket of tokens. Each retry takes one token.
 ///
 /// It does not count failures per key.
 #[derive(Clone, Debug)]
 pub struct Bucket {
     interval: Duration,
     burst: u32,
-    /// The time at which the bucket is full again. `None` until the first retry.
+    /// The time when the bucket is full again. `None` until the first retry.
     full_at: Option<Instant>,
 }
 
-/// The longest of the waits of several rate limiters, and the highest of their counts.
+/// The longest wait of several rate limiters, and the highest of their counts.
 pub struct MaxOf<K> {
     limiters: Vec<Box<dyn RateLimiter<K>>>,
 }
@@ -73,8 +73,8 @@ pub struct MaxWait<L> {
     max: Duration,
 }
 
-/// The default rate limiter of a queue: the longer wait of [`ItemExponentialFailure`] (5 ms to
-/// 1,000 s) and [`Bucket`] (one retry per 100 ms, 100 at once).
+/// Returns the default rate limiter of a queue: the longer wait of [`ItemExponentialFailure`] (5 ms
+/// to 1,000 s) and [`Bucket`] (one retry per 100 ms, 100 at once).
 pub fn default_rate_limiter<K>() -> MaxOf<K>
 where
     K: Clone + Eq + Hash + Send + 'static,
@@ -88,8 +88,8 @@ where
 // === impl ItemExponentialFailure ===
 
 impl<K> ItemExponentialFailure<K> {
-    /// A limiter whose wait for a key is `base` after its first failure, twice as long after each
-    /// further one, and at most `max`.
+    /// Creates a limiter that makes a key wait for `base` after its first failure, twice as long
+    /// after each further failure, and at most `max`.
     pub fn new(base: Duration, max: Duration) -> Self {
         Self {
             base,
@@ -114,7 +114,7 @@ impl<K: Clone + Eq + Hash + Send + 'static> RateLimiter<K> for ItemExponentialFa
     }
 }
 
-/// `base`, doubled `times`, and at most `max`.
+/// Returns `base`, doubled `times`, and at most `max`.
 fn doubled(base: Duration, times: u32, max: Duration) -> Duration {
     let nanoseconds = 1_u128
         .checked_shl(times)
@@ -130,8 +130,8 @@ fn doubled(base: Duration, times: u32, max: Duration) -> Duration {
 // === impl ItemFastSlow ===
 
 impl<K> ItemFastSlow<K> {
-    /// A limiter whose wait for a key is `fast` after its first `fast_attempts` failures, and
-    /// `slow` after each further one.
+    /// Creates a limiter that makes a key wait for `fast` after each of its first `fast_attempts`
+    /// failures, and for `slow` after each further failure.
     pub fn new(fast: Duration, slow: Duration, fast_attempts: u32) -> Self {
         Self {
             fast,
@@ -172,7 +172,8 @@ fn count<K: Clone + Eq + Hash>(failures: &mut HashMap<K, u32>, key: &K) -> u32 {
 // === impl Bucket ===
 
 impl Bucket {
-    /// A bucket that has `burst` tokens at first and at most, and gets one more per `interval`.
+    /// Creates a bucket with `burst` tokens, which is also the maximum. It gets one
+    /// more per `interval`.
     pub fn new(interval: Duration, burst: u32) -> Self {
         Self {
             interval,
@@ -201,7 +202,7 @@ impl<K> RateLimiter<K> for Bucket {
 // === impl MaxOf ===
 
 impl<K> MaxOf<K> {
-    /// A limiter that asks all of `limiters`, each time.
+    /// Creates a limiter that asks all of `limiters`, each time.
     pub fn new(limiters: impl IntoIterator<Item = Box<dyn RateLimiter<K>>>) -> Self {
         Self {
             limiters: limiters.into_iter().collect(),
@@ -240,7 +241,7 @@ impl<K> fmt::Debug for MaxOf<K> {
 // === impl MaxWait ===
 
 impl<L> MaxWait<L> {
-    /// A limiter whose waits are those of `limiter`, but at most `max`.
+    /// Creates a limiter with the waits of `limiter`, but at most `max`.
     pub fn new(limiter: L, max: Duration) -> Self {
         Self { limiter, max }
     }

@@ -14,7 +14,8 @@ use super::metrics::Load;
 use super::options::AddOptions;
 use super::rate_limiter::RateLimiter;
 
-/// The longest delay. A longer one has no other effect, and would overflow an `Instant`.
+/// The longest delay. Longer delays have no other effect in practice, and would
+/// overflow an `Instant`.
 const MAX_DELAY: Duration = Duration::from_secs(100 * 365 * 86_400);
 
 /// The keys of a queue.
@@ -31,38 +32,39 @@ pub(super) struct Schedule<K> {
     is_shutting_down: bool,
 }
 
-/// The two lines in which requested runs wait.
+/// The two lines where requested runs wait.
 struct Lines<K> {
-    /// The keys that a worker can take, in the order in which they run.
+    /// The keys that a worker can take, in the order of their runs.
     ready: BTreeMap<Rank, Arc<K>>,
-    /// The keys that are not due yet, by the time at which they are.
+    /// The keys that are not due yet, by the time when they are due.
     waiting: BTreeMap<(Instant, u64), Arc<K>>,
     next_sequence: u64,
     /// How often a key became ready since [`Schedule::take_entered`] was last called.
     entered: u64,
     ageing: Duration,
-    /// The time from which ranks count.
+    /// The start of the time scale of ranks.
     origin: Instant,
 }
 
 /// The place of a key among those that are ready; the lowest rank runs first.
 ///
-/// The first part is the time at which the key was due, in nanoseconds, less the head start of its
-/// priority. All keys age at the same speed, so the order of two keys never changes while both
-/// wait. The second part is the order of the requests.
+/// The first part is the time when the key was due, in nanoseconds, minus the head start of its
+/// priority. All keys age equally fast, so the order of two waiting keys never changes. The second
+/// part is the order of the requests.
 type Rank = (i128, u64);
 
 #[derive(Default)]
 struct KeyState {
     is_running: bool,
-    /// True if the key was forgotten during its present run. If a run was requested since, a failure
-    /// of the present one does not count.
+    /// True if the key was forgotten during its present run. If a run was requested after that, a
+    /// failure of the present run does not count.
     is_forgotten: bool,
     request: Option<Request>,
 }
 
-/// A requested run of one key. There may be very many, so it is small: where the key is in its line
-/// follows from the other fields. While it is in a line, [`Lines::place`] must learn of each change.
+/// A requested run of one key. There may be very many requests, so a request is small: the place of
+/// the key in its line follows from the other fields. While the request is in a line,
+/// [`Lines::place`] must be called after each change of it.
 #[derive(Clone, Copy)]
 struct Request {
     sequence: u64,
@@ -76,7 +78,7 @@ struct Request {
 
 #[derive(Clone, Copy)]
 enum Place {
-    /// The key is running, and is placed when this run is done.
+    /// In no line. The key is running, and gets its place when this run is done.
     Held,
     /// The key is in [`Lines::ready`].
     Ready,
@@ -84,7 +86,7 @@ enum Place {
     Waiting,
 }
 
-/// What a change of the schedule means to workers that wait.
+/// The effect of a change of the schedule on waiting workers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Change {
     /// Nothing.
@@ -158,8 +160,8 @@ impl<K: Eq + Hash + 'static> Schedule<K> {
         change
     }
 
-    /// Forgets the failures of `key`, and ends its backoff: a run that waits for the end of the
-    /// backoff is due when it was requested.
+    /// Forgets the failures of `key`, and ends its backoff. A run that waits for the end of the
+    /// backoff is then due at the time for which it was requested.
     pub(super) fn forget(&mut self, key: &K, now: Instant) -> Change {
         self.rate_limiter.forget(key);
         let Some(state) = self.keys.get_mut(key) else {
@@ -185,7 +187,7 @@ impl<K: Eq + Hash + 'static> Schedule<K> {
         change
     }
 
-    /// The failures of `key` that the rate limiter has counted.
+    /// Returns the number of failures of `key` that the rate limiter has counted.
     pub(super) fn num_requeues(&self, key: &K) -> u32 {
         self.rate_limiter.num_requeues(key)
     }
@@ -225,7 +227,7 @@ impl<K: Eq + Hash + 'static> Schedule<K> {
         })
     }
 
-    /// Ends `run`. If another run of its key was requested meanwhile, it is placed.
+    /// Ends `run`. Places another run of the key that was requested during `run`.
     pub(super) fn done(&mut self, run: &Run<K>, now: Instant) -> Change {
         let is_this = |(number, _): &(u64, Instant)| *number == run.number;
         if let Some(found) = self.runs.iter().position(is_this) {
@@ -261,23 +263,23 @@ impl<K: Eq + Hash + 'static> Schedule<K> {
         self.is_shutting_down
     }
 
-    /// True if no key is ready, and none is running.
+    /// Returns true if no key is ready, and none is running.
     pub(super) fn is_drained(&self) -> bool {
         self.lines.ready.is_empty() && self.runs.is_empty()
     }
 
-    /// The number of keys that are ready.
+    /// Counts the keys that are ready.
     pub(super) fn len(&self) -> usize {
         self.lines.ready.len()
     }
 
-    /// The time at which the next waiting key is due.
+    /// Returns the time when the next waiting key is due.
     pub(super) fn next_due(&self) -> Option<Instant> {
         let first = self.lines.waiting.first_key_value();
         first.map(|((due, _), _)| *due)
     }
 
-    /// How often a key became ready since the last call.
+    /// Returns how often a key became ready since the last call.
     pub(super) fn take_entered(&mut self) -> u64 {
         std::mem::take(&mut self.lines.entered)
     }
@@ -298,7 +300,7 @@ impl<K: Eq + Hash + 'static> Schedule<K> {
 // === impl Lines ===
 
 impl<K> Lines<K> {
-    /// A new request that is in no line.
+    /// Creates a request that is in no line.
     fn request(&mut self, priority: i32, wanted_at: Instant) -> Request {
         let sequence = self.next_sequence;
         self.next_sequence += 1;
@@ -311,7 +313,8 @@ impl<K> Lines<K> {
         }
     }
 
-    /// Puts a request, which was `before` until now, into the line where it belongs at `now`.
+    /// Puts a request into the line where it belongs at `now`. `before` is the request as its
+    /// present line has it.
     fn place(
         &mut self,
         key: &Arc<K>,
@@ -349,7 +352,7 @@ impl<K> Lines<K> {
         Change::Due(due)
     }
 
-    /// Puts a request that is in no line among those that are ready.
+    /// Puts a request that is in no line into the line of ready keys.
     fn make_ready(&mut self, key: &Arc<K>, request: &mut Request) {
         request.place = Place::Ready;
         self.ready.insert(self.rank(request), Arc::clone(key));
@@ -358,7 +361,7 @@ impl<K> Lines<K> {
 
     fn rank(&self, request: &Request) -> Rank {
         let nanoseconds = |duration: Duration| i128::try_from(duration.as_nanos());
-        // Neither a program's lifetime nor an ageing that makes sense reaches 2^64 ns (580 years).
+        // Neither the lifetime of a program nor a useful ageing reaches 2^64 ns (580 years).
         const MOST: i128 = u64::MAX as i128;
         let due = request.due().saturating_duration_since(self.origin);
         let due = nanoseconds(due).unwrap_or(MOST);
@@ -373,7 +376,8 @@ impl<K> Lines<K> {
 // === impl Request ===
 
 impl Request {
-    /// The time at which the key may run: when it was requested, but not before its backoff ends.
+    /// Returns the earliest time of the run: the requested time, but not before the
+    /// end of the backoff.
     fn due(&self) -> Instant {
         match self.backoff_until {
             Some(end) => self.wanted_at.max(end),

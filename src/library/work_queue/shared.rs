@@ -9,22 +9,22 @@ use tokio::time::Instant;
 use super::metrics::{Load, Measured, QueueMetrics};
 use super::schedule::{Change, Run, Schedule};
 
-/// The state of a queue, which its handles and its runs share.
+/// The state that the handles of a queue and its runs share.
 pub(super) struct Shared<K> {
     pub(super) state: Mutex<State<K>>,
     pub(super) metrics: Option<QueueMetrics>,
-    /// Wakes one worker for each key that becomes ready, and all at a shutdown.
+    /// Wakes one worker for each key that becomes ready, and all workers at a shutdown.
     pub(super) wake: Notify,
     /// Wakes the worker that has the timer, because a key is due earlier.
     pub(super) earlier: Notify,
-    /// Wakes those that wait for a drain.
+    /// Wakes the calls that wait for a drain.
     pub(super) drained: Notify,
 }
 
 pub(super) struct State<K> {
     pub(super) schedule: Schedule<K>,
-    /// The time for which a waiting worker has set the queue's timer. Only one worker has it, so
-    /// that the others are not woken for nothing.
+    /// The time of the queue's timer. Only one waiting worker has the timer, so that other workers
+    /// are not woken in vain.
     pub(super) timer: Option<Instant>,
     pub(super) is_draining: bool,
 }
@@ -60,7 +60,7 @@ impl<K: Eq + Hash + 'static> Shared<K> {
         self.count(state);
     }
 
-    /// Counts what became ready, and wakes a worker if one has to act on the change.
+    /// Counts the keys that became ready, and wakes a worker if one has to act on the change.
     pub(super) fn publish(&self, state: &mut State<K>, change: Change) {
         self.count(state);
         match (change, state.timer) {

@@ -7,12 +7,12 @@ use std::sync::Arc;
 use super::schedule::Run;
 use super::shared::Shared;
 
-/// The run of a key. While it exists, no other worker gets the key.
+/// The run of a key. While this value exists, no other worker gets the key.
 ///
 /// Dropping it ends the run, even if the worker panics or its task is cancelled. If the key was
-/// added during the run, it runs again. Otherwise the queue forgets it, whatever the result of the
-/// run was: a worker that fails calls
-/// [`WorkQueue::add_rate_limited`](super::WorkQueue::add_rate_limited) first.
+/// added during the run, it runs again. Otherwise the queue forgets the key, even after a failed
+/// run: a worker that fails first calls
+/// [`WorkQueue::add_rate_limited`](super::WorkQueue::add_rate_limited).
 #[must_use = "dropping it ends the run of the key"]
 pub struct Work<K: Eq + Hash + Send + Sync + 'static> {
     run: Run<K>,
@@ -24,12 +24,12 @@ impl<K: Eq + Hash + Send + Sync + 'static> Work<K> {
         Self { run, queue }
     }
 
-    /// The key to work on.
+    /// Returns the key to work on.
     pub fn key(&self) -> &K {
         &self.run.key
     }
 
-    /// The highest priority with which the key was added since its last run.
+    /// Returns the highest priority of the requests for this run.
     pub fn priority(&self) -> i32 {
         self.run.priority
     }

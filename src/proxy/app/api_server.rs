@@ -1,4 +1,5 @@
-//! The wait for the API server: kubefan starts without it, and serves once it has answered.
+//! The wait for the API server: kubefan starts without the API server, and serves once the API
+//! server has answered.
 
 use std::fmt;
 use std::time::Duration;
@@ -13,33 +14,33 @@ use tokio::time::{Instant, sleep, timeout};
 use crate::config::ServeConfig;
 use crate::server::Startup;
 
-/// What is waited for, for clients and operators.
+/// The names of what kubefan waits for, for clients and operators.
 const API_SERVER: &str = "the API server";
 const CREDENTIALS: &str = "the credentials that the kubeconfig names";
 /// How long discovery may take in one attempt.
 const DISCOVERY_TIMEOUT: Duration = Duration::from_secs(15);
-/// The waits between two attempts. All kubefans of a cluster wait for the same API server.
+/// The pauses between attempts. All kubefans of a cluster may wait for one API server.
 const BACKOFF: BackoffConfig = BackoffConfig {
     base: Duration::from_millis(250),
     cap: Duration::from_secs(4),
     reset_after: Duration::MAX,
 };
-/// The longest wait that an API server can request by `Retry-After`.
+/// The longest pause that an API server can request by `Retry-After`.
 const LONGEST_PAUSE: Duration = Duration::from_secs(30);
-/// How long an attempt waits for the API server to say whether it is ready. A connection that cannot be
-/// opened is reported before.
+/// How long an attempt waits for the API server to report whether it is ready. A connection that
+/// cannot be opened is reported before.
 const READINESS_TIMEOUT: Duration = Duration::from_secs(15);
-/// How long an API server that does not say that it is ready is waited for. It may never say so because
-/// of something that kubefan does not need.
+/// How long kubefan waits for an API server that does not report that it is ready. It may never do
+/// so because of something that kubefan does not need.
 const READY_TIMEOUT: Duration = Duration::from_secs(60);
-/// How often it is logged that kubefan still waits for the same reason.
+/// How often kubefan logs that it still waits for an unchanged reason.
 const LOG_INTERVAL: Duration = Duration::from_secs(60);
 
 /// A wait for the API server that has lasted for more than one attempt.
 struct Wait {
     since: Instant,
     backoff: Backoff,
-    /// Since when the API server does not say that it is ready.
+    /// When the API server began not to report that it is ready.
     unready_since: Option<Instant>,
     logged: Option<(Instant, String)>,
 }
@@ -48,13 +49,13 @@ struct Wait {
 #[derive(Debug)]
 enum Failure {
     Unready(Error),
-    /// It does not say in time whether it is ready.
+    /// The API server does not report in time whether it is ready.
     NoReadiness,
     Discovery(Error),
     Timeout,
 }
 
-/// Reads the kubeconfig, and gets the credentials that it names.
+/// Reads the kubeconfig, and gets the credentials that the kubeconfig names.
 pub(super) async fn connect(config: &ServeConfig, startup: &Startup) -> anyhow::Result<Client> {
     startup.wait_for(CREDENTIALS, String::new());
     let client = Client::connect(ClientConfig {
@@ -70,7 +71,7 @@ pub(super) async fn connect(config: &ServeConfig, startup: &Startup) -> anyhow::
 /// Waits until the API server has answered with its resources. Cancel safe.
 ///
 /// # Errors
-/// Only if waiting does not help: its certificate can't be verified.
+/// Only if waiting does not help, because the API server's certificate can't be verified.
 pub(super) async fn discover(client: &Client, startup: &Startup) -> anyhow::Result<LiveRestMapper> {
     startup.wait_for(API_SERVER, client.server().to_owned());
     let mut wait = Wait::new();
@@ -126,7 +127,7 @@ impl Wait {
             Failure::Unready(Error::Answer { .. }) | Failure::NoReadiness => {
                 self.unready_since.get_or_insert_with(Instant::now);
             }
-            // It is away. When it is back, it must say that it is ready.
+            // The API server is away. When it is back, it must report again that it is ready.
             Failure::Unready(_) | Failure::Discovery(_) | Failure::Timeout => {
                 self.unready_since = None;
             }
@@ -136,7 +137,8 @@ impl Wait {
         self.backoff.next_delay().max(requested)
     }
 
-    /// Tells operators why kubefan waits: at first, when the reason changes, and once a minute.
+    /// Reports to operators why kubefan waits: at first, when the reason changes, and once a
+    /// minute.
     fn report(&mut self, client: &Client, reason: &str, startup: &Startup) {
         let server = client.server();
         let seconds = self.since.elapsed().as_secs();
@@ -169,7 +171,7 @@ impl Failure {
         }
     }
 
-    /// True if the same attempt will fail again for the same reason.
+    /// Returns true if a further attempt will fail for this reason again.
     fn is_lasting(&self) -> bool {
         self.error().is_some_and(Error::is_untrusted_server)
     }
@@ -186,7 +188,7 @@ impl fmt::Display for Failure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Unready(Error::Answer { status, .. }) => {
-                // Its message lists all checks, each on a line.
+                // The status's message lists all checks, each on a line.
                 write!(f, "it answers that it is not ready ({})", status.code)
             }
             Self::Unready(error) | Self::Discovery(error) => f.write_str(&one_line(error)),
@@ -196,7 +198,7 @@ impl fmt::Display for Failure {
     }
 }
 
-/// The messages of `error` and its causes on one line.
+/// Returns the messages of `error` and its causes on one line.
 fn one_line(error: &Error) -> String {
     let mut text = error.to_string();
     let mut cause = std::error::Error::source(error);
@@ -221,7 +223,7 @@ mod tests {
         }
         let longest = READY_TIMEOUT + 2 * READINESS_TIMEOUT + BACKOFF.cap;
         assert!((READY_TIMEOUT..longest).contains(&began.elapsed()));
-        // It may have restarted meanwhile.
+        // The API server may have restarted since.
         wait.next_pause(&Failure::Timeout);
         assert!(wait.must_be_ready());
     }

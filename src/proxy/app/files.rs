@@ -1,5 +1,5 @@
-//! What kubefan reads and opens before its listeners accept connections. What is wrong with it is
-//! reported at once, because waiting does not help.
+//! The files that kubefan reads and opens before its listeners accept connections. Problems with
+//! these files are reported at once, because waiting does not help.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -20,17 +20,17 @@ use crate::net::Acceptor;
 pub(super) struct Files {
     pub(super) certificate: Option<Certificate>,
     pub(super) admin_certificate: Option<Certificate>,
-    /// Where the authorities of client certificates are from, unless no listener asks for them.
+    /// The authorities of client certificates, unless no listener asks for such certificates.
     pub(super) authorities: Option<AuthorityFiles>,
     pub(super) audit: Option<Arc<AuditLog>>,
 }
 
 impl Files {
-    /// Reads the files that `config` names. Blocks no thread of the runtime: a file may be a pipe, or
-    /// on a file system that does not answer. Cancel safe.
+    /// Reads the files that `config` names. Blocks no thread of the runtime, because a file may be
+    /// a pipe, or be on a file system that does not answer. Cancel safe.
     ///
     /// # Errors
-    /// If a file can't be read or written, or has not what is expected.
+    /// If a file can't be read or written, or does not contain what is expected.
     pub(super) async fn read(config: &ServeConfig, registry: &Registry) -> anyhow::Result<Self> {
         let (given, registry) = (config.clone(), registry.clone());
         let read = spawn_blocking(move || -> anyhow::Result<Self> {
@@ -55,7 +55,8 @@ impl Files {
         Ok(files)
     }
 
-    /// The TLS of the listeners that authenticate callers, and so may ask for client certificates.
+    /// Returns the TLS acceptors of the listeners that authenticate callers. These listeners may
+    /// ask for client certificates.
     pub(super) fn asking(&self, config: &ServeConfig) -> Vec<Acceptor> {
         let admin = self.admin_certificate.as_ref();
         let admin = admin.filter(|_| config.admin.access.is_some());

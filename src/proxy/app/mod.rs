@@ -1,8 +1,9 @@
 //! The composition root of `kubefan serve`: creates the rooms from the configuration, runs them and
 //! drains them.
 //!
-//! [`App::open`] opens the listeners, with all that does not need the API server. [`Opened::connect`]
-//! waits for the API server, and then creates the rest, which answers the requests from then on.
+//! [`App::open`] opens the listeners, with everything that does not need the API server.
+//! [`Opened::connect`] waits for the API server, and then creates the rest. From then on, requests
+//! are answered.
 
 mod api_server;
 mod files;
@@ -40,15 +41,15 @@ use crate::{identity, net, server};
 /// How often the client certificates and CAs of the kubeconfig are read again.
 const CREDENTIAL_RELOAD_INTERVAL: Duration = Duration::from_secs(600);
 
-/// A running kubefan, which has found the API server.
+/// A running kubefan that has reached the API server.
 pub struct App {
     live: Arc<Live>,
     listening: Listening,
     audit: Option<Arc<AuditLog>>,
 }
 
-/// A kubefan whose listeners accept connections, and that does not know the API server yet. All
-/// requests of clients get 503.
+/// A kubefan with listeners that accept connections, but without the API server yet. All requests
+/// of clients get 503.
 pub struct Opened {
     config: ServeConfig,
     files: Files,
@@ -63,7 +64,7 @@ struct Listening {
     admin_url: String,
     registry: Registry,
     shutdown: Shutdown,
-    /// The serving threads, which end when this value is dropped; `None` as in
+    /// The serving threads. They end when this value is dropped. `None` as in
     /// [`ServeConfig::threads`].
     _threads: Option<Arc<ServingThreads>>,
 }
@@ -82,8 +83,8 @@ impl App {
     ///
     /// # Errors
     ///
-    /// If a listener cannot be opened, or a file of the configuration cannot be used. The message is
-    /// one line and names the flag or file.
+    /// If a listener cannot be opened, or a file of the configuration cannot be used. The message
+    /// is one line and names the flag or file.
     pub async fn open(config: ServeConfig) -> anyhow::Result<Opened> {
         let socket = bind("--listen", config.listen).await?;
         let admin_socket = bind("--admin-listen", config.admin.listen).await?;
@@ -96,7 +97,7 @@ impl App {
         }
         files.watch(&shutdown).await?;
         if files.authorities.is_some() {
-            // Their connections may last until the authorities are known.
+            // The connections of these listeners may begin before the authorities are loaded.
             for acceptor in files.asking(&config) {
                 acceptor.request_client_certificates(Vec::new());
             }
@@ -156,22 +157,22 @@ impl App {
         })
     }
 
-    /// Applies what can change while kubefan runs when its configuration does.
+    /// Applies changes of the configuration to the running kubefan, as far as they can be applied.
     pub fn watch_config(&self, watch: ConfigWatch) {
         watch.run(Arc::clone(&self.live));
     }
 
-    /// The URL that clients connect to.
+    /// Returns the URL that clients connect to.
     pub fn url(&self) -> String {
         self.listening.url.clone()
     }
 
-    /// The URL of the admin listener, for probes and metrics.
+    /// Returns the URL of the admin listener, for probes and metrics.
     pub fn admin_url(&self) -> String {
         self.listening.admin_url.clone()
     }
 
-    /// The registry with all metrics of this kubefan.
+    /// Returns the registry with all metrics of this kubefan.
     pub fn registry(&self) -> &Registry {
         &self.listening.registry
     }
@@ -187,14 +188,15 @@ impl App {
 }
 
 impl Opened {
-    /// Waits until the API server has answered, and starts the informers of the configured resources.
-    /// Cancel safe: what it waits for ends with the future, an exec plugin too.
+    /// Waits until the API server has answered, and starts the informers of the configured
+    /// resources. Cancel safe: when the future is dropped, everything that it waits for ends, even
+    /// an exec plugin.
     ///
     /// # Errors
     ///
     /// If the kubeconfig cannot be used, the API server's certificate cannot be verified, or a
-    /// configured resource does not exist or cannot be cached. The message is one line and names the
-    /// flag, file or server.
+    /// configured resource does not exist or cannot be cached. The message is one line and names
+    /// the flag, file or server.
     pub async fn connect(self) -> anyhow::Result<App> {
         let Self {
             config,
@@ -284,7 +286,8 @@ fn url(listener: &Listener, is_tls: bool) -> anyhow::Result<String> {
     Ok(format!("{scheme}://{}", listener.local_address()?))
 }
 
-/// The access control of clients, and that of the callers of metrics and details if there is one.
+/// Returns the access control of clients, and the access control of the callers of metrics and
+/// details, if there is one.
 fn access_controls(
     config: &ServeConfig,
     client: &Client,

@@ -1,4 +1,5 @@
-//! Applies a changed configuration to a running kubefan, after SIGHUP and when the file has changed.
+//! Applies a changed configuration to a running kubefan, after SIGHUP and when the file has
+//! changed.
 
 use std::io;
 use std::path::PathBuf;
@@ -16,7 +17,7 @@ use crate::config::{Problems, ResolvedConfig, ServeConfig};
 use crate::identity::WatchedFiles;
 use crate::server::Server;
 
-/// What a changed configuration is applied to.
+/// The parts of a running kubefan that a changed configuration is applied to.
 pub(super) struct Live {
     pub(super) informers: InformerSet,
     pub(super) rest_mapper: Arc<LiveRestMapper>,
@@ -25,30 +26,32 @@ pub(super) struct Live {
     pub(super) shutdown: Shutdown,
 }
 
-/// How the configuration is read again.
+/// The source that the configuration is read from again.
 pub struct ConfigSource {
-    /// The configuration with which kubefan was started.
+    /// The configuration that kubefan was started with.
     pub started: ResolvedConfig,
-    /// Its file, if there is one.
+    /// The file of the configuration, if there is one.
     pub file: Option<PathBuf>,
-    /// Reads it again.
+    /// Reads the configuration again.
     pub load: Box<dyn Fn() -> Result<ResolvedConfig, Problems> + Send + Sync>,
     /// The log of the process.
     pub log: LogHandle,
 }
 
-/// The SIGHUPs of this process. After one, or several at once, kubefan reads its configuration again.
+/// The SIGHUPs of this process. After one, or several at once, kubefan reads its configuration
+/// again.
 pub struct Hangups(Signal);
 
 struct Reloader {
     live: Arc<Live>,
     source: ConfigSource,
-    /// The configuration that was applied last.
+    /// The configuration that was last applied.
     applied: Mutex<Option<ResolvedConfig>>,
     reloads: IntCounterVec,
 }
 
-/// The configuration file as it was when kubefan began to start, and what makes kubefan read it again.
+/// The configuration file as it was when kubefan began to start, and the signals that make kubefan
+/// read it again.
 pub struct ConfigWatch {
     source: ConfigSource,
     file: Option<WatchedFiles>,
@@ -58,7 +61,7 @@ pub struct ConfigWatch {
 // === impl ConfigWatch ===
 
 impl ConfigWatch {
-    /// Reads the file. Changes from now on will be applied, also those before the watch runs.
+    /// Reads the file. Changes from now on will be applied, even those before the watch runs.
     ///
     /// # Errors
     ///
@@ -75,13 +78,13 @@ impl ConfigWatch {
         })
     }
 
-    /// The configuration with which kubefan was started.
+    /// Returns the configuration that kubefan was started with.
     pub fn started(&self) -> &ServeConfig {
         &self.source.started.serve
     }
 
-    /// Reads the configuration again after each SIGHUP, and when its file has changed, and applies it
-    /// to `live`.
+    /// Reads the configuration again after each SIGHUP, and when its file has changed, and applies
+    /// it to `live`.
     pub(super) fn run(self, live: Arc<Live>) {
         let shutdown = live.shutdown.clone();
         let Self {
@@ -122,7 +125,7 @@ impl ConfigWatch {
 // === impl Hangups ===
 
 impl Hangups {
-    /// The SIGHUPs from this call on. Before it, a SIGHUP ends the process.
+    /// Returns the SIGHUPs from this call on. Before this call, a SIGHUP ends the process.
     ///
     /// # Errors
     ///
@@ -139,7 +142,8 @@ impl Hangups {
 // === impl Reloader ===
 
 impl Reloader {
-    /// Reads the configuration and applies it, or leaves everything as it is and returns the mistakes.
+    /// Reads the configuration and applies it. If there are mistakes, changes nothing and returns
+    /// them.
     fn reload(&self) -> Result<(), anyhow::Error> {
         let reloaded = self.try_reload();
         let result = if reloaded.is_ok() {
@@ -178,7 +182,7 @@ impl Reloader {
 // === impl Live ===
 
 impl Live {
-    /// Applies what can change, or nothing.
+    /// Applies all settings that can change, or none of them.
     fn apply(&self, config: &ServeConfig) -> Result<(), anyhow::Error> {
         let (informers, mapper) = (&self.informers, &self.rest_mapper);
         let before = mapper.replace_rules(config.rules.clone());
@@ -194,7 +198,7 @@ impl Live {
         informers.set_config(&config.informer);
         informers.require_none();
         mapper.apply_rules(informers);
-        // All replicas read the same file: a resource that they may not list must not make all of them
+        // All replicas read one file. A resource that they may not list must not make all of them
         // unready.
         require_configured(Requirement::IfAllowed, required, mapper, informers);
         self.server.set_limits(&config.requests);

@@ -7,7 +7,7 @@ use kubefan_core::upstream::{NotCacheable, RestMapper, UnknownResource};
 
 use crate::config::{Resources, ServeConfig};
 
-/// The resources that are cached from the start.
+/// Returns the resources that are cached from the start.
 pub(super) fn resources_to_cache(
     resources: &Resources,
     rest_mapper: &LiveRestMapper,
@@ -26,8 +26,8 @@ pub(super) fn resources_to_cache(
     })
 }
 
-/// Requires what is cached of `found`, the resources that are cached from the start, and starts their
-/// informers: one for JSON, and one for protobuf unless the resource is a custom one.
+/// Requires that `found`, the resources that are cached from the start, are cached, and starts
+/// their informers: one for JSON, and one for protobuf unless it is a custom resource.
 pub(super) fn require_configured(
     need: Requirement,
     found: Vec<GroupVersionResource>,
@@ -46,7 +46,7 @@ pub(super) fn require_configured(
     rest_mapper.pin_required(informers);
 }
 
-/// Checks that each rule fits its resource, and that no resource has two.
+/// Checks that each rule fits its resource, and that no resource has two rules.
 pub(super) fn check_rules(
     config: &ServeConfig,
     rest_mapper: &LiveRestMapper,
@@ -75,7 +75,8 @@ pub(super) fn check_rules(
     Ok(())
 }
 
-/// Logs that the setting names a resource that the API server does not have. It may have it later.
+/// Logs that the setting names a resource that the API server does not have. The API server may
+/// have it later.
 fn warn_of_unknown(setting: &str, name: &str, mapper: &RestMapper) {
     let similar = match mapper.find(name) {
         // The setting needs the plural.

@@ -10,10 +10,10 @@ use crate::identity::{AccessControl, AuthorityFiles, WatchedFiles};
 use crate::net;
 use crate::net::Acceptor;
 
-/// The names that certificates which kubefan creates always have.
+/// The names that all certificates that kubefan creates contain.
 const LOOPBACK_NAMES: [&str; 3] = ["localhost", "127.0.0.1", "::1"];
 
-/// A certificate that a listener serves, and the files that it is from, if it is from files.
+/// A certificate that a listener serves, and its files, if it is from files.
 pub(super) struct Certificate {
     pub(super) acceptor: Acceptor,
     files: Option<net::TlsFiles>,
@@ -27,8 +27,8 @@ impl Certificate {
         })
     }
 
-    /// The certificate for clients; `None` without TLS. That of kubefan's own CA has the address in
-    /// `listen`, unless that is every address of the machine.
+    /// Returns the certificate for clients; `None` without TLS. A certificate of kubefan's own CA
+    /// contains the address in `listen`, unless `listen` is every address of the machine.
     pub(super) fn of_clients(tls: &Tls, listen: SocketAddr) -> anyhow::Result<Option<Self>> {
         let files = match tls {
             Tls::Plain => return Ok(None),
@@ -47,7 +47,8 @@ impl Certificate {
         Self::of(files).map(Some)
     }
 
-    /// The certificate of the admin listener; `None` without TLS. `clients` is that for clients.
+    /// Returns the certificate of the admin listener; `None` without TLS. `clients` is the
+    /// certificate for clients.
     pub(super) fn of_admin(
         admin: &AdminConfig,
         clients: Option<&Self>,
@@ -88,7 +89,7 @@ impl Certificate {
     }
 }
 
-/// The names of a certificate that kubefan creates for a listener at `listen`.
+/// Returns the names of a certificate that kubefan creates for a listener at `listen`.
 fn names(listen: SocketAddr) -> Vec<String> {
     let mut names = LOOPBACK_NAMES.map(str::to_owned).to_vec();
     let address = listen.ip();
@@ -98,8 +99,8 @@ fn names(listen: SocketAddr) -> Vec<String> {
     names
 }
 
-/// Loads the authorities of client certificates. The listeners with `acceptors` ask clients for their
-/// certificates while there are any.
+/// Loads the authorities of client certificates. While there are any, the listeners with
+/// `acceptors` ask clients for their certificates.
 pub(super) async fn load_authorities(
     access: &AccessControl,
     files: AuthorityFiles,

@@ -1,4 +1,4 @@
-//! The file of a log, which is opened again when it was renamed.
+//! The file of a log. It is opened again when it was renamed.
 
 use std::fs::{File, OpenOptions, metadata};
 use std::io;
@@ -11,7 +11,7 @@ use tokio::time::Instant;
 
 /// Permissions of a new file: events name users and objects.
 const MODE: u32 = 0o600;
-/// How often the file is compared with the one at its path.
+/// How often the open file is compared with the file at its path.
 const CHECK_INTERVAL: Duration = Duration::from_secs(1);
 /// How often failures are logged.
 const REPORT_INTERVAL: Duration = Duration::from_secs(60);
@@ -45,7 +45,7 @@ impl LogFile {
         })
     }
 
-    /// Writes whole lines.
+    /// Writes complete lines.
     pub(super) fn write(&mut self, lines: &str) -> io::Result<()> {
         match &mut self.output {
             Output::Stdout => {
@@ -81,7 +81,8 @@ fn append_to(path: &Path) -> io::Result<File> {
     options.append(true).create(true).mode(MODE).open(path)
 }
 
-/// True if `path` still names `file`, which a program that rotates logs may have renamed.
+/// Returns true if `path` still names `file`. A program that rotates logs may have renamed the
+/// file.
 fn is_at(file: &File, path: &Path) -> io::Result<bool> {
     let own = file.metadata()?;
     Ok(metadata(path).is_ok_and(|found| (found.dev(), found.ino()) == (own.dev(), own.ino())))

@@ -1,7 +1,7 @@
-//! A log of lines that a thread of its own writes to a file, or to standard output.
+//! A log of lines. A separate thread writes the lines to a file, or to standard output.
 //!
-//! Writers of lines never wait for the file. If the file is slower than they are, lines are dropped
-//! and counted.
+//! Callers that add lines never wait for the file. If the file is too slow, lines are dropped and
+//! counted.
 
 mod file;
 
@@ -17,7 +17,7 @@ use prometheus::IntCounter;
 use tokio::sync::oneshot;
 use tokio::time::timeout;
 
-/// The number of lines that may wait for the file. With events of 1 KiB they take 10 MiB.
+/// The number of lines that may wait for the file. With events of 1 KiB, they take 10 MiB.
 const QUEUE: usize = 10_000;
 /// How long the end of the process waits until the lines are written.
 const FINISH_TIMEOUT: Duration = Duration::from_secs(2);
@@ -35,7 +35,7 @@ enum Message {
     End,
 }
 
-/// The number of lines that were written, and that were lost.
+/// Counts the lines that were written, and the lines that were lost.
 #[derive(Clone)]
 struct AuditMetrics {
     written: IntCounter,
@@ -44,8 +44,8 @@ struct AuditMetrics {
 }
 
 impl AuditLog {
-    /// Opens the file at `path`, or standard output if it is `-`, and starts the thread that writes
-    /// to it. An existing file is continued; a new one can only be read by its owner.
+    /// Opens the file at `path`, or standard output if `path` is `-`, and starts the thread that
+    /// writes to it. An existing file is continued. Only its owner can read a new file.
     ///
     /// If the file is renamed or deleted, a new one is created within a second.
     ///
@@ -64,7 +64,7 @@ impl AuditLog {
                 while let Ok(Message::Line(line)) = queue.recv() {
                     let mut lines = vec![line];
                     let mut is_over = false;
-                    // Lines that wait already are written together.
+                    // Lines that are already waiting are written together.
                     while lines.len() < QUEUE && !is_over {
                         match queue.try_recv() {
                             Ok(Message::Line(line)) => lines.push(line),
@@ -93,7 +93,8 @@ impl AuditLog {
         })
     }
 
-    /// Appends `line`, which ends with a newline. Never waits: if too many lines wait, it is dropped.
+    /// Appends `line`, which ends with a newline. Never waits: if too many lines wait, `line` is
+    /// dropped.
     pub fn append(&self, line: String) {
         match self.lines.try_send(Message::Line(line)) {
             Ok(()) => {}
@@ -103,7 +104,7 @@ impl AuditLog {
         }
     }
 
-    /// Waits until the lines so far are written, at most two seconds. Later ones are dropped.
+    /// Waits until all lines so far are written, at most two seconds. Later lines are dropped.
     pub async fn finish(&self) {
         let Some(written) = self.written.lock().take() else {
             return;

@@ -29,7 +29,7 @@ pub fn parse_loopback(text: &str, reason: &str) -> Result<SocketAddr, String> {
     }
 }
 
-/// A problem with the value of the command-line flag `flag`, such as `--listen`.
+/// Returns a problem with the value of the command-line flag `flag`, such as `--listen`.
 pub fn flag_problem(flag: &str, message: String) -> Problem {
     Problem {
         location: Location::Named(flag.to_owned()),

@@ -1,4 +1,5 @@
-//! Every setting, with its key in the file, its flag, and how the flag's value gets into the settings.
+//! Every setting, with its key in the file and its flag, and with a function that copies the flag's
+//! value into the settings.
 
 use clap::Command;
 
@@ -439,7 +440,7 @@ const SECTIONS: [(&str, &str); 10] = [
     ("log", "Log"),
 ];
 
-/// The same command, whose help shows the flags of settings below headings.
+/// Changes the help of the command so that it shows the flags of settings below headings.
 pub fn in_sections(command: Command) -> Command {
     command.mut_args(|arg| {
         let setting = SETTINGS

@@ -1,4 +1,4 @@
-//! The environment variables of the command line. An empty one counts as unset.
+//! The environment variables of the command line. An empty variable counts as unset.
 
 use std::ffi::{OsStr, OsString};
 
@@ -9,7 +9,7 @@ use kubefan_core::upstream::closest;
 /// Prefix of all variables of kubefan.
 const PREFIX: &str = "KUBEFAN_";
 
-/// The same command, which does not read variables that are empty.
+/// Changes the command so that it does not read empty variables.
 pub fn ignoring_empty_variables(command: Command) -> Command {
     let is_empty = |arg: &Arg| {
         let variable = arg.get_env().and_then(std::env::var_os);
@@ -23,8 +23,8 @@ pub fn ignoring_empty_variables(command: Command) -> Command {
         .mut_subcommands(ignoring_empty_variables)
 }
 
-/// The same error. If the wrong value is that of a variable, and not from the command line `words`,
-/// it names the variable instead of the flag.
+/// Changes the error so that it names the variable and not the flag, if the wrong value is from a
+/// variable, and not from the command line `words`.
 pub fn naming_variables(mut error: Error, command: &Command, words: &[OsString]) -> Error {
     let Some(ContextValue::String(shown)) = error.get(ContextKind::InvalidArg) else {
         return error;
@@ -42,7 +42,8 @@ pub fn naming_variables(mut error: Error, command: &Command, words: &[OsString])
     error
 }
 
-/// Warnings about the variables of this process that look like those of kubefan and are not.
+/// Returns warnings about the variables of this process that have the prefix of kubefan's
+/// variables, but are not kubefan's.
 pub fn warnings(command: &Command) -> Vec<String> {
     let names = std::env::vars_os().filter_map(|(name, _)| name.into_string().ok());
     let mut warnings: Vec<_> = names.filter_map(|name| warning(command, &name)).collect();
@@ -52,7 +53,8 @@ pub fn warnings(command: &Command) -> Vec<String> {
 
 fn warning(command: &Command, name: &str) -> Option<String> {
     let rest = name.strip_prefix(PREFIX)?;
-    // Kubernetes sets these in each pod for a Service whose name begins with `kubefan`.
+    // Kubernetes sets these variables in each pod for a Service with a name that begins with
+    // `kubefan`.
     let is_of_service = ["SERVICE_HOST", "SERVICE_PORT", "PORT"].iter().any(|part| {
         rest.split_once(part)
             .is_some_and(|(before, after)| is_end(before) && is_start(after))
@@ -91,13 +93,13 @@ fn is_start(after: &str) -> bool {
     after.is_empty() || after.starts_with('_')
 }
 
-/// The arguments of the command and of its subcommands.
+/// Returns the arguments of the command and of its subcommands.
 fn all_args(command: &Command) -> Vec<&Arg> {
     let below = command.get_subcommands().flat_map(all_args);
     command.get_arguments().chain(below).collect()
 }
 
-/// True if the argument is on the command line.
+/// Returns true if the argument is on the command line.
 fn is_given(arg: &Arg, words: &[OsString]) -> bool {
     let long = arg.get_long().map(|long| format!("--{long}"));
     let short = arg.get_short().map(|short| format!("-{short}"));
@@ -133,7 +135,7 @@ mod tests {
             ("KUBEFAN_SERVICE_PORT_HTTPS", None),
             ("KUBEFAN_PORT_8443_TCP_ADDR", None),
             ("KUBEFAN_CENTRAL_SERVICE_HOST", None),
-            // Those of other programs, such as this repository's tests.
+            // The variables of other programs, such as this repository's tests.
             ("KUBEFAN_CONTRACT_SEED", None),
             ("KUBECONFIG", None),
         ] {

@@ -1,10 +1,10 @@
 //! The configuration of `kubefan serve`: file, environment variables and flags, checked and turned
 //! into each room's `Config`.
 //!
-//! `args` parses the command line and the environment, and `file` the file. `all_settings` has the
-//! keys and flags, by which `sources` combines them into `settings`; `values` has the types of their
-//! values. `serve` checks the settings against each other, and `resolved` is the result. All problems
-//! are reported together.
+//! `args` parses the command line and the environment, and `file` parses the file. `all_settings`
+//! has the keys and flags of all settings, and `sources` uses them to combine everything into
+//! `settings`. `values` has the types of the settings' values. `serve` checks the settings against
+//! each other, and `resolved` is the result. All problems are reported together.
 
 pub mod address;
 mod all_settings;

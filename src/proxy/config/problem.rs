@@ -1,4 +1,4 @@
-//! The problems in a configuration, with their places in the file or the names of their flags.
+//! The problems in a configuration, with their positions in the file or the names of their flags.
 
 use std::fmt;
 use std::path::PathBuf;
@@ -10,10 +10,10 @@ pub struct Problem {
     pub(super) message: String,
 }
 
-/// Where a problem is.
+/// The location of a problem.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Location {
-    /// In a file; `position` is `None` if the problem concerns the whole file.
+    /// In a file. `position` is `None` if the problem has no position in the file.
     File {
         path: PathBuf,
         position: Option<Position>,
@@ -22,14 +22,14 @@ pub(super) enum Location {
     Named(String),
 }
 
-/// A place in a file; line and column count from 1.
+/// A place in a file. Lines and columns count from 1.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Position {
     pub(super) line: u64,
     pub(super) column: u64,
 }
 
-/// All mistakes in the configuration, at least one. Displayed with one problem per line.
+/// All mistakes in the configuration, at least one. They are displayed with one problem per line.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Problems(Vec<Problem>);
 
@@ -51,7 +51,7 @@ impl fmt::Display for Problems {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let is_in_file = |problem: &Problem| matches!(problem.location, Location::File { .. });
         if self.0.iter().any(is_in_file) {
-            // Without this headline the first problem would follow `error: ` on the same line, and
+            // Without this headline, the first problem would follow `error: ` on its line, and
             // editors would not find its position.
             let count = self.0.len();
             let plural = if count == 1 { "" } else { "s" };

@@ -38,8 +38,8 @@ pub struct ResolvedConfig {
     sources: Sources,
 }
 
-/// Checks a configuration file by itself, without environment variables and flags. Variables that it
-/// refers to need not be set.
+/// Checks only a configuration file, without environment variables and flags. Variables that the
+/// file refers to need not be set.
 ///
 /// # Errors
 ///
@@ -48,7 +48,7 @@ pub fn check_file(path: &Path) -> Result<(), Problems> {
     let mut problems = Vec::new();
     let file = file::read(path, &mut problems);
     let sources = Sources::of_file(path, &file.positions);
-    // Another machine has the environment variables.
+    // The environment variables may be set only on another machine.
     let placeholder = |_: &str| Some("x".to_owned());
     serve::check(&file.settings, &sources, &placeholder, &mut problems);
     match problems.is_empty() {
@@ -57,7 +57,7 @@ pub fn check_file(path: &Path) -> Result<(), Problems> {
     }
 }
 
-/// The JSON Schema of the configuration file, with a newline at the end.
+/// Returns the JSON Schema of the configuration file, with a newline at the end.
 pub fn schema() -> String {
     format!("{:#}\n", schemars::schema_for!(Settings).as_value())
 }
@@ -94,8 +94,8 @@ impl ResolvedConfig {
         })
     }
 
-    /// The keys of the settings that differ from those of `other`. The first list has those that a
-    /// running kubefan can change, and the second one all others.
+    /// Returns the keys of the settings that differ from those of `other`: first the keys of
+    /// settings that a running kubefan can change, and then all others.
     ///
     /// # Errors
     ///
@@ -134,7 +134,7 @@ impl ResolvedConfig {
                 yaml += &format!("{}{section}:\n", "  ".repeat(depth));
             }
             let pointer = format!("/{}", setting.key.replace('.', "/"));
-            // The value is printed as JSON, which is also YAML and always a single line.
+            // The value is printed as JSON. JSON is also YAML, and here always one line.
             let value = settings.pointer(&pointer).unwrap_or(&Value::Null);
             let origin = self.sources.origin(setting.key);
             let indent = "  ".repeat(sections.len());

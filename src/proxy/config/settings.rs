@@ -357,7 +357,7 @@ pub(super) struct Log {
 // === impl Settings ===
 
 impl Settings {
-    /// The settings that are paths, each with its key.
+    /// Returns the settings that are paths, each with its key.
     pub(super) fn paths(&mut self) -> [(&'static str, &mut Option<PathBuf>); 9] {
         let tls = &mut self.listen.tls;
         let admin = &mut self.admin.tls;

@@ -13,7 +13,7 @@ use super::problem::{Location, Position, Problem};
 use super::settings::Settings;
 use super::{GlobalArgs, ServeArgs, file};
 
-/// Where the value of a setting is from.
+/// The source of the value of a setting.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Origin {
     Default,
@@ -22,7 +22,7 @@ pub(super) enum Origin {
     Flag(String),
 }
 
-/// Where the values of all settings are from.
+/// The sources of the values of all settings.
 #[derive(Debug, Default)]
 pub(super) struct Sources {
     /// Origins by key; a setting without an entry has its default.
@@ -77,8 +77,8 @@ fn variable_of(argument: &Arg) -> String {
 // === impl Sources ===
 
 impl Sources {
-    /// The origins for the file at `path`, without flags and environment variables. `positions` has
-    /// the position in the file of each setting that the file contains, by key.
+    /// Returns the origins for the file at `path`, without flags and environment variables. For
+    /// each setting that the file contains, `positions` has its position in the file, by key.
     pub(super) fn of_file(path: &Path, positions: &BTreeMap<String, Option<Position>>) -> Self {
         let mut sources = Self {
             positions: positions.clone(),
@@ -93,12 +93,12 @@ impl Sources {
         sources
     }
 
-    /// Where the value of the setting `key` is from.
+    /// Returns the origin of the value of the setting `key`.
     pub(super) fn origin(&self, key: &str) -> &Origin {
         self.origins.get(key).unwrap_or(&Origin::Default)
     }
 
-    /// Whether `key` was set by a source that has precedence over the source of `other`.
+    /// Returns whether `key` was set by a source that has precedence over the source of `other`.
     pub(super) fn overrides(&self, key: &str, other: &str) -> bool {
         let rank = |key| match self.origin(key) {
             Origin::Default => 0,
@@ -109,8 +109,8 @@ impl Sources {
         rank(key) > rank(other)
     }
 
-    /// A problem with a setting. Its location is the position in the file, or the name of the flag
-    /// or environment variable that set it.
+    /// Returns a problem with a setting. Its location is the position in the file, or the name of
+    /// the flag or environment variable that set it.
     pub(super) fn problem(&self, key: &'static str, message: &str) -> Problem {
         match self.origin(key) {
             Origin::File(path, position) => Problem {
@@ -127,7 +127,8 @@ impl Sources {
         }
     }
 
-    /// Like [`Sources::problem`], with the element `index` of the list `key`, or its key `part`.
+    /// Returns a problem like [`Sources::problem`], with the element `index` of the list `key`, or
+    /// with its key `part`.
     pub(super) fn problem_in(
         &self,
         key: &'static str,
@@ -147,8 +148,9 @@ impl Sources {
         problem
     }
 
-    /// How to name the setting `key` in a message: by its environment variable, flag or key,
-    /// depending on what set it. A setting with its default is named in the same way as `beside`.
+    /// Returns the name of the setting `key` for a message: its environment variable, flag or key,
+    /// depending on where it was set. A setting with its default is named by the origin of
+    /// `beside`.
     pub(super) fn name(&self, key: &'static str, beside: &'static str) -> String {
         let origin = match self.origin(key) {
             Origin::Default => self.origin(beside),

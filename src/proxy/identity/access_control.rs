@@ -1,4 +1,4 @@
-//! Finds out the user of a caller, and what it may read.
+//! Finds out the user of a caller, and what the user may read.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -35,7 +35,7 @@ use super::tokens::token::{Authorization, Token};
 use super::{Attributes, Bearer, Caller, Config, KnownCaller, Mode, User, Verdict, open_watches};
 use crate::net::{Abort, ClientConnection, Peer};
 
-/// Finds out the user of a caller, and what it may read. Clones are cheap and share what is
+/// Finds out the user of a caller, and what the user may read. Clones are cheap and share what is
 /// remembered.
 #[derive(Clone)]
 pub struct AccessControl {
@@ -48,7 +48,8 @@ struct Inner {
     proofs: Proofs,
     authenticator: Arc<Authenticator>,
     authorizer: Arc<Authorizer>,
-    /// The caller of all requests without credentials, if they may read from caches.
+    /// The caller of all requests without credentials, if these requests may be answered from
+    /// caches.
     anonymous: Option<Arc<KnownCaller>>,
     open_watches: OpenWatches,
     /// The changes of roles and bindings a short time ago.
@@ -58,10 +59,10 @@ struct Inner {
 }
 
 impl AccessControl {
-    /// Asks the API server of `client`.
+    /// Creates an access control that asks the API server of `client`.
     ///
     /// # Panics
-    /// If it is called twice with the same `registry`, unless callers are not authenticated.
+    /// If it is called twice with one `registry`, unless callers are not authenticated.
     pub fn new(
         config: &Config,
         client: Client,
@@ -140,8 +141,8 @@ impl AccessControl {
         }
     }
 
-    /// Loads the authorities of client certificates, and reloads them when they change. `on_change`
-    /// is called with their names, now and after each change. Does nothing if callers are not
+    /// Loads the authorities of client certificates, and reloads them when they change. Calls
+    /// `on_change` with their names, now and after each change. Does nothing if callers are not
     /// authenticated.
     ///
     /// # Errors
@@ -165,12 +166,12 @@ impl AccessControl {
         authorities::load(files, client, current, on_change, shutdown).await
     }
 
-    /// Watches roles and bindings through `informers`, as far as kubefan may, so that lost rights are
-    /// noticed at once. Notices deleted ServiceAccounts and pods in caches. Does nothing if callers
-    /// are not authenticated.
+    /// Watches roles and bindings through `informers`, as far as kubefan may, so that lost rights
+    /// are noticed at once. Also notices deleted ServiceAccounts and pods in caches. Does nothing
+    /// if callers are not authenticated.
     ///
     /// # Panics
-    /// If it is called twice with the same `registry`, unless callers are not authenticated.
+    /// If it is called twice with one `registry`, unless callers are not authenticated.
     pub fn watch_roles(
         &self,
         informers: &InformerSet,
@@ -197,11 +198,11 @@ impl AccessControl {
         }
     }
 
-    /// The caller of a request with `headers`, which came from `peer` on `connection`. Removes the
-    /// headers in which only an authenticating proxy may speak.
+    /// Returns the caller of a request with `headers`, which came from `peer` on `connection`.
+    /// Removes the headers that only an authenticating proxy may send.
     ///
     /// # Errors
-    /// The Status with which the request is refused.
+    /// The Status that the request is refused with.
     pub async fn caller(
         &self,
         headers: &mut HeaderMap,
@@ -248,8 +249,8 @@ impl AccessControl {
         };
         let token = match Authorization::of(headers) {
             Authorization::Token(token) => token,
-            // A bad certificate is no missing one: the API server does not take its owner for the
-            // anonymous user.
+            // A bad certificate does not count as a missing one: the API server does not take its
+            // owner for the anonymous user.
             Authorization::None
                 if peer.certificates.is_none() && !claims::has_credentials(headers) =>
             {
@@ -281,7 +282,7 @@ impl AccessControl {
             Owner::Busy => return Err(Status::too_many_reviews()),
         };
         if claims::has_impersonation(headers) {
-            // Its requests have the share of the token's owner, whatever user they act as.
+            // The requests count for the share of the token's owner, whatever user they act as.
             return Ok(Caller::Unnamed(Bearer { token, owner: user }));
         }
         let Some(user) = user else {
@@ -294,8 +295,9 @@ impl AccessControl {
         })))
     }
 
-    /// Asks again for the owner of the token of `caller` when it is needed next, and at once if watches
-    /// are open with it: the API server does not accept the token any more.
+    /// Makes kubefan ask again for the owner of the token of `caller`, because the API server does
+    /// not accept the token any more. Asks when the owner is next needed, and at once if watches
+    /// are open with the token.
     pub fn not_accepted(&self, caller: &KnownCaller) {
         if let (Some(inner), Credential::Token(token)) = (&self.inner, &caller.credential) {
             inner.authenticator.doubt(token);
@@ -303,8 +305,8 @@ impl AccessControl {
         }
     }
 
-    /// Waits until a request with `headers` of `peer` may be forwarded, whose sender the API server has
-    /// not accepted yet. Cancel safe.
+    /// Waits until a request of `peer` with `headers` may be forwarded, if the API server has not
+    /// yet accepted its sender. Cancel safe.
     ///
     /// # Errors
     /// A 429 if its address sends too many such requests.
@@ -318,15 +320,15 @@ impl AccessControl {
     }
 
     /// Counts that the API server answered 401 to a forwarded request of `peer`. An address that
-    /// sends too many such credentials has to wait.
+    /// sends too many such requests must wait.
     pub fn refused(&self, peer: &Peer) {
         if let Some(inner) = &self.inner {
             inner.authenticator.failed(Source::of(peer.address.ip()));
         }
     }
 
-    /// The bytes of what is remembered, and their upper limit, by kind: decisions, and the owners of
-    /// tokens. Nothing if callers are not authenticated.
+    /// Returns the bytes of what is remembered, and their upper limit, by kind: decisions, and the
+    /// owners of tokens. Returns an empty list if callers are not authenticated.
     pub fn kept_bytes(&self) -> Vec<(&'static str, usize, usize)> {
         let Some(inner) = &self.inner else {
             return Vec::new();
@@ -339,8 +341,8 @@ impl AccessControl {
         ]
     }
 
-    /// Whether the API server lets `caller` read what `attributes` describe. Asks it, unless it
-    /// answered a short time ago.
+    /// Returns whether the API server lets `caller` read what `attributes` describe. Asks the API
+    /// server unless it answered a short time ago.
     pub async fn may_read(&self, caller: &Arc<KnownCaller>, attributes: &Attributes) -> Verdict {
         let Some(inner) = &self.inner else {
             return Verdict::NotAllowed;
@@ -350,9 +352,9 @@ impl AccessControl {
         inner.counted(caller, verdict)
     }
 
-    /// What [`may_read`](Self::may_read) returns if it need not ask. If it would ask, it does so only
-    /// if its answer may count although the API server does not answer, or may count for all names;
-    /// otherwise returns `None`.
+    /// Returns the result of [`may_read`](Self::may_read) if a decision is remembered. Otherwise
+    /// asks the API server only if a remembered yes may count in an outage, or if a yes may count
+    /// for all names. Returns `None` in all other cases.
     pub async fn remembered(
         &self,
         caller: &Arc<KnownCaller>,
@@ -377,24 +379,24 @@ impl AccessControl {
         Some(inner.counted(caller, verdict))
     }
 
-    /// How long a denial of `caller` is remembered; zero for nodes.
+    /// Returns how long a denial of `caller` is remembered; zero for nodes.
     pub fn denied_for(&self, caller: &KnownCaller) -> Duration {
         let inner = self.inner.as_ref();
         inner.map_or(Duration::ZERO, |inner| inner.authorizer.denied_for(caller))
     }
 
-    /// Forgets that the API server's authorizers denied this to `caller`, because it has answered
-    /// the read itself with something else than a refusal.
+    /// Forgets that the API server's authorizers denied this read to `caller`, because the API
+    /// server has since answered the read with something other than a refusal.
     pub fn not_denied(&self, caller: &KnownCaller, attributes: &Attributes) {
         if let Some(inner) = &self.inner {
             inner.authorizer.not_denied(caller, attributes);
         }
     }
 
-    /// Judges the right of `caller` to what `attributes` describe again and again, until the returned
-    /// guard is dropped. The guard ends the body that owns it when the right is lost; if the body is
-    /// not polled then, `abort` ends it. If kubefan knows only the caller's token, it judges the token
-    /// alone. `None` if it does not know that either.
+    /// Judges the right of `caller` to what `attributes` describe repeatedly, until the returned
+    /// guard is dropped. When the right is lost, the guard ends the body that owns it. If the body
+    /// is not polled then, `abort` ends it. If kubefan has only a token of the caller, and not its
+    /// user, judges only the token. Returns `None` if kubefan has neither.
     pub fn keep_judging(
         &self,
         caller: &Caller,
@@ -418,8 +420,8 @@ impl AccessControl {
         }
     }
 
-    /// Remembers that the API server has answered a read of `caller` with success, and so has
-    /// authorized it, at `asked_at` or later.
+    /// Remembers that the API server has answered a read of `caller` with success at `asked_at` or
+    /// later, and so has authorized it.
     pub fn learn(&self, caller: &KnownCaller, attributes: &Attributes, asked_at: Instant) {
         if let Some(inner) = &self.inner {
             inner.authorizer.learn(caller, attributes, asked_at);
@@ -432,7 +434,8 @@ impl AccessControl {
 
 impl AccessControl {
     /// Remembers for an outage that the API server has answered a GET of `path`, which names no
-    /// resource, at `asked_at` or later: if `was_allowed`, `caller` may read it, otherwise not.
+    /// resource, at `asked_at` or later. If `was_allowed`, `caller` may read the path, otherwise
+    /// not.
     pub fn learn_path(
         &self,
         caller: &KnownCaller,
@@ -450,8 +453,9 @@ impl AccessControl {
         }
     }
 
-    /// True if `caller` could read `path` when the API server last answered that, and this still
-    /// counts although it does not answer now. Counts it as a stale decision.
+    /// Returns true if the API server's last answer allowed `caller` to read `path`, and this
+    /// answer still counts although the API server does not answer now. Counts a stale decision
+    /// then.
     pub fn could_read_path(&self, caller: &KnownCaller, path: &str) -> bool {
         let Some(inner) = &self.inner else {
             return false;
@@ -466,13 +470,15 @@ impl AccessControl {
 }
 
 impl Inner {
-    /// Asks about the watches that are open with `token`, which the API server has refused.
+    /// Asks about the token of the watches that are open with `token`, because the API server has
+    /// refused it.
     fn token_refused(&self, token: &Token) {
         let digests = self.authenticator.digests(token);
         self.open_watches.token_refused(&digests);
     }
 
-    /// `verdict` about a read of `caller`. Counts it if it is stale, or the caller's identity is.
+    /// Returns `verdict` about a read of `caller`, as stale if the caller's identity is stale.
+    /// Counts stale verdicts.
     fn counted(&self, caller: &KnownCaller, verdict: Verdict) -> Verdict {
         let verdict = match verdict {
             Verdict::Allowed if caller.is_stale => Verdict::Stale,
@@ -494,7 +500,7 @@ impl Inner {
         let token = open_watches::token_digest(caller, digest);
         let watches = &self.open_watches;
         let watch = watches.open(caller, token, Some(attributes), abort.cloned());
-        // A change that is not seen here finds the watch.
+        // A change that happens after this check finds the watch.
         if !self.proofs.hold(caller) {
             watches.revoke(&[watch.member()]);
         }

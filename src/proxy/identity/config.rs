@@ -8,14 +8,16 @@ use kubefan_core::concurrency::Asker;
 
 use super::asking::queue::{AskQueue, QueueMetrics};
 
-/// How many questions may wait or be in flight for each one that may be in flight. An asker waits for
-/// ten seconds at most, so more would only wait in vain unless answers come within 150 ms.
+/// How many questions may wait or be in flight, for each question that may be in flight. An asker
+/// waits for ten seconds at most, so further questions would wait in vain, unless answers arrive
+/// within 150 ms.
 const QUESTIONS_PER_SLOT: usize = 64;
 
-/// How callers are authenticated, and with whose rights kubefan asks about them.
+/// How callers are authenticated, and with which rights kubefan asks about them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Mode {
-    /// Not at all: everyone that reaches the listener reads with kubefan's rights.
+    /// Callers are not authenticated: everyone that reaches the listener reads with kubefan's
+    /// rights.
     None,
     /// With their own credentials: kubefan asks the API server with the caller's token.
     Caller,
@@ -31,7 +33,8 @@ pub struct Config {
     /// Whether a request without credentials may read from a cache what the user `system:anonymous`
     /// may read. Default is false.
     pub anonymous: bool,
-    /// How long the owner of a token is remembered, unless it expires before. Default is 60 s.
+    /// How long the owner of a token is remembered, unless the token expires before. Default is 60
+    /// s.
     pub token_ttl: Duration,
     /// How long a yes of the authorizers is remembered. Default is 10 s.
     pub allowed_ttl: Duration,
@@ -40,26 +43,26 @@ pub struct Config {
     /// How long a yes of the authorizers, and the owner of a token, count while the API server does
     /// not answer. Default is 0, so that they count no longer than they are remembered.
     pub stale: Duration,
-    /// Longest time after which the right to an open watch is judged again, if the rate of the
+    /// The longest time until the right to an open watch is judged again, if the rate of the
     /// questions permits it. Default is 60 s.
     pub reauthorize: Duration,
     /// Highest number of questions about open watches per second, on average. Default is 50.
     pub max_reviews_per_second: NonZeroU32,
-    /// Longest time after which the token of an open watch is asked about again. Default is ten
+    /// The longest time until the token of an open watch is asked about again. Default is ten
     /// minutes.
     pub reauthenticate: Duration,
-    /// Highest number of questions about tokens in flight, and of those about rights in requests. Of
-    /// each, 64 times as many may wait or be in flight. Default is 64: with answers after 10 ms,
-    /// 6,400 questions per second.
+    /// Highest number of questions about tokens in flight, and also of questions about rights in
+    /// requests. Of each kind, 64 times as many may wait or be in flight. Default is 64: if answers
+    /// take 10 ms, 6,400 questions per second.
     pub max_reviews_in_flight: NonZeroUsize,
-    /// How many authentications of a source address may fail per second, on average. Those of ten
-    /// seconds may fail at once. Default is 100.
+    /// How many authentications of a source address may fail per second, on average. The failures
+    /// of ten seconds may happen at once. Default is 100.
     pub max_failed_per_second: NonZeroU32,
-    /// Whether the right to read all objects of a resource covers each of them by its name. Default is
-    /// false, so that this is asked.
+    /// Whether the right to read all objects of a resource covers each object by its name. Default
+    /// is false: kubefan asks about each name.
     pub names_covered: bool,
-    /// Keys of the users' `extra` that no authorizer reads. Users that differ only in these share
-    /// decisions. Default is none.
+    /// Keys of the users' `extra` that no authorizer reads. Users that differ only in these keys
+    /// share decisions. Default is none.
     pub ignored_extra: Vec<String>,
     /// Upper limit, in bytes, of what the remembered decisions hold. Default is
     /// [`Config::DEFAULT_DECISION_BYTES`].
@@ -108,12 +111,12 @@ impl Config {
     /// The default of [`Config::token_bytes`]: 128 MiB, about 70,000 tokens of pods.
     pub const DEFAULT_TOKEN_BYTES: usize = 128 << 20;
 
-    /// True to ask with kubefan's rights, false to ask with the caller's token.
+    /// Returns true to ask with kubefan's rights, false to ask with the caller's token.
     pub(super) fn is_delegated(&self) -> bool {
         self.mode == Mode::Delegated
     }
 
-    /// A queue of questions of one kind.
+    /// Returns a queue of questions of one kind.
     pub(super) fn queue<K: Asker>(&self, metrics: QueueMetrics) -> AskQueue<K> {
         let in_flight = self.max_reviews_in_flight.get();
         AskQueue::new(

@@ -15,14 +15,14 @@ pub struct Metrics {
     pub(super) token_queue: QueueMetrics,
     pub(super) access_queue: QueueMetrics,
     pub(super) unaccepted: UnacceptedMetrics,
-    /// Requests that got 429 because their address failed too often.
+    /// Counts requests that got 429 because their address failed too often.
     pub(super) limited: IntCounter,
-    /// Reads that caches may answer although the API server could not be asked again.
+    /// Counts reads that caches may answer although the API server could not be asked again.
     pub(super) stale: IntCounter,
 }
 
-/// Metrics of the reviews that were sent. Those with the prefix `apiserver_` have the names that
-/// they have in API servers that delegate to another one, such as kube-apiserver's extensions.
+/// Metrics of the reviews that were sent. The metrics with the prefix `apiserver_` have the names
+/// that API servers use for reviews that they delegate to another API server.
 #[derive(Clone)]
 pub(super) struct ReviewMetrics {
     reviews: IntCounterVec,
@@ -115,7 +115,7 @@ impl ReviewMetrics {
         }
     }
 
-    /// Counts a review of `kind`; `code` is the status of its answer, if there was one.
+    /// Counts a review of `kind`. `code` is the status of its answer, if there was one.
     pub(super) fn sent(&self, kind: &str, code: Option<u16>, duration: Duration) {
         let code = code.map_or_else(|| "<error>".to_owned(), |code| code.to_string());
         self.reviews.with_label_values(&[kind, &code]).inc();

@@ -1,8 +1,8 @@
 //! The user of a request, and what the API server lets this user read.
 //!
-//! A cache is filled with kubefan's rights, and read by many users. So kubefan finds out the
-//! user, and asks the API server whether this user may read what it requests. All answers come
-//! from the API server; kubefan only remembers them for some seconds.
+//! A cache is filled with kubefan's rights, and read by many users. So kubefan finds out the user
+//! of a request, and asks the API server whether this user may read what is requested. All answers
+//! come from the API server; kubefan only remembers them for some seconds.
 //!
 //! ```text
 //! module           question                                      source of the answer
@@ -32,8 +32,8 @@
 //! config           (how callers are authenticated, and the limits)
 //! ```
 //!
-//! What is not clear is never guessed: the request is forwarded with the caller's own credentials,
-//! and the API server answers it.
+//! kubefan never guesses an answer that is not clear: the request is then forwarded with the
+//! caller's own credentials, and the API server answers it.
 
 mod access_control;
 mod asking;

@@ -1,4 +1,4 @@
-//! Which certificates prove a user, now and while watches are open.
+//! Decides which certificates prove a user, now and while watches are open.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -26,13 +26,13 @@ pub(super) struct Proofs {
 }
 
 impl Proofs {
-    /// The authorities, which change.
+    /// Returns the current authorities. They can change.
     pub(super) fn current(&self) -> &Arc<ArcSwap<Authorities>> {
         &self.current
     }
 
-    /// True unless the authorities have changed since they accepted the certificate of `caller`, and
-    /// do not accept it any more.
+    /// Returns false if the authorities have changed since they accepted the certificate of
+    /// `caller`, and do not accept it any more.
     pub(super) fn hold(&self, caller: &KnownCaller) -> bool {
         let Credential::Certificate(proof) = &caller.credential else {
             return true;
@@ -42,9 +42,9 @@ impl Proofs {
             || proof.is_accepted(&current, caller.user(), UnixTime::now())
     }
 
-    /// Ends those of `watches` whose users have certificates that are not accepted any more.
+    /// Ends those of `watches` that have a user with a certificate that is not accepted any more.
     pub(super) async fn recheck(&self, watches: &OpenWatches) {
-        // Many watches have the same connection, and so the same certificate.
+        // Many watches share a connection, and so a certificate.
         let known = Mutex::new(HashMap::new());
         let holds = |caller: &KnownCaller| {
             let Credential::Certificate(proof) = &caller.credential else {
@@ -57,9 +57,9 @@ impl Proofs {
         watches.recheck(holds).await;
     }
 
-    /// The user of `chain`: the one whom an authenticating proxy names, or the certificate's own. Also
-    /// returns what proves it. `None` if there are no authorities, the certificate has no name, or it
-    /// is not good and the request has a token.
+    /// Returns the user of `chain`: the user whom an authenticating proxy names, or the user in the
+    /// certificate. Also returns what proves the user. Returns `None` if there are no authorities,
+    /// if the certificate has no name, or if it is not good and the request has a token.
     pub(super) fn certified(
         &self,
         headers: &HeaderMap,
@@ -79,7 +79,7 @@ impl Proofs {
                 Err(error @ FrontProxyError::Header) => {
                     return Err(Status::bad_request(error.to_string()));
                 }
-                // It is no proxy, or speaks for itself.
+                // The sender is no proxy, or the request is one of the proxy itself.
                 Ok(None) | Err(_) => {}
             }
         }
@@ -91,13 +91,13 @@ impl Proofs {
                 let expiry = certified.expiry.clone();
                 Ok(Some((certified.user.clone(), proof(Some(expiry)))))
             }
-            // A certificate that is not good must not stop a token.
+            // A bad certificate must not prevent the use of a token.
             Err(error) if matches!(Authorization::of(headers), Authorization::Token(_)) => {
                 tracing::debug!(%error, "a client certificate has no user");
                 Ok(None)
             }
-            // The API server takes this certificate for no credentials, unless it also asks whether
-            // it is that of an authenticating proxy.
+            // The API server treats this certificate as no credentials, unless it also checks
+            // whether the certificate is that of an authenticating proxy.
             Err(CertificateError::NoName) if authorities.front_proxy.is_none() => Ok(None),
             Err(error @ CertificateError::Reserved { .. }) => {
                 Err(Status::failure(403, "Forbidden", error.to_string()))

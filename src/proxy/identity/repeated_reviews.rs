@@ -11,8 +11,8 @@ use super::tokens::authenticator::Authenticator;
 use super::tokens::token::Token;
 use super::tokens::token_check::TokenCheck;
 
-/// Asks whatever is remembered, and remembers the answer: a user that has lost a right must not read
-/// from a cache with an older yes.
+/// Asks the API server even if an answer is remembered, and remembers the new answer: a user that
+/// has lost a right must not read from a cache because of an older yes.
 pub(super) struct RepeatedReviews {
     pub(super) authenticator: Arc<Authenticator>,
     pub(super) authorizer: Arc<Authorizer>,

@@ -1,4 +1,4 @@
-//! Account: the bytes that are held for one connection.
+//! Account: the bytes that are held for one client connection.
 
 use std::collections::HashMap;
 use std::future::{pending, poll_fn};
@@ -16,26 +16,27 @@ use super::{Buffers, Kind, MinimumRate, QUANTUM, Shared};
 /// Bytes of a connection's own state and buffers, charged with its first request.
 const CONNECTION_BYTES: u64 = 16 << 10;
 
-/// The bytes that are held for one connection, and what the ledger may drop of them.
+/// The bytes that are held for one connection, and what the ledger may drop to free some of them.
 pub struct Account {
     id: u64,
     ledger: Arc<Shared>,
     state: Mutex<State>,
     buffers: Arc<Buffers>,
     is_closing: AtomicBool,
-    /// The connection's task.
+    /// The connection's task, to be woken when the connection must be closed.
     task: AtomicWaker,
 }
 
 #[derive(Default)]
 struct State {
-    /// Bytes that are leased from the ledger; never less than the sum of `used`.
+    /// Bytes that are leased from the ledger. They are never less than the sum of `used`.
     leased: u64,
     /// Bytes of all charges, by kind.
     used: [u64; Kind::COUNT],
     held: HashMap<u64, Arc<Holding>>,
     next_held: u64,
-    /// The largest number of bodies with a minimum rate since `peak_since`, and in the period before.
+    /// The largest number of bodies with a minimum rate since `peak_since`, and in the period
+    /// before it.
     peaks: (usize, usize),
     peak_since: Option<Instant>,
 }
@@ -58,60 +59,60 @@ pub enum Short {
     Process,
 }
 
-/// Something that waits for a reader, and that the ledger may drop at any time.
+/// Something that waits for a reader. The ledger may drop it at any time.
 pub trait Held: Send + Sync {
-    /// Drops what is held. The reader gets an error when it goes on reading.
+    /// Drops what is held. The reader gets an error at its next read.
     fn revoke(&self);
 
-    /// True if the reader is slower than `rate`. By default it never is.
+    /// Returns true if the reader is slower than `rate`. The default is false.
     fn is_too_slow(&self, _now: Instant, _rate: MinimumRate) -> bool {
         false
     }
 
-    /// True if the reader must not be slower than a minimum rate, and bytes wait for it. By default
-    /// it may be as slow as it likes.
+    /// Returns true if bytes wait for the reader and a minimum rate applies to it. The default is
+    /// false: the reader may be arbitrarily slow.
     fn is_paced(&self) -> bool {
         false
     }
 
-    /// Bytes that the API server may have sent and that wait for the reader at `now`. By default
-    /// there are none.
+    /// Returns the bytes that the API server may have sent and that wait for the reader at `now`.
+    /// The default is 0.
     fn unread(&self, _now: Instant) -> u64 {
         0
     }
 }
 
-/// When a snapshot was taken, as a count of the bytes that its cache had replaced until then.
+/// The age of a snapshot, as a count of the bytes that its cache had replaced before the snapshot.
 #[derive(Clone, Debug)]
 pub struct SnapshotAge {
     replaced: Arc<AtomicU64>,
     replaced_before: u64,
 }
 
-/// What the ledger may drop, and the snapshot in it.
+/// Something that the ledger may drop, and the snapshot that it holds.
 pub(super) struct Holding {
     pub(super) held: Box<dyn Held>,
     pub(super) snapshot: Option<SnapshotAge>,
-    /// True if it was dropped already. It stays registered until its owner notices.
+    /// True if `held` was already dropped. The holding stays registered until its owner notices.
     is_revoked: AtomicBool,
 }
 
-/// Something that the ledger may drop, and whose bytes are measured instead of charged.
+/// Something that the ledger may drop. Its bytes are measured, not charged.
 pub(super) enum Measured {
-    /// A snapshot: its cache, and what it costs.
+    /// A snapshot: an identifier of its cache, and what the snapshot costs.
     Snapshot(usize, u64),
     /// Bytes of an answer of the API server.
     Forwarded(u64),
 }
 
-/// Keeps a [`Held`] registered until this value is dropped.
+/// Holds a [`Held`] registered until this value is dropped.
 pub struct Hold {
     account: Arc<Account>,
     key: u64,
 }
 
-/// Completes when the ledger closes the connection of `account`; never without an account. Only for
-/// the task that has the connection after an upgrade.
+/// Waits until the ledger closes the connection of `account`; never completes without an account.
+/// Only for the task that owns the connection after an upgrade.
 pub async fn closed(account: Option<&Account>) {
     match account {
         Some(account) => {
@@ -150,7 +151,8 @@ impl Account {
         })
     }
 
-    /// Registers `held` so that the ledger may drop it. `snapshot` is the one that it keeps alive.
+    /// Registers `held` so that the ledger may drop it. `snapshot` is the age of the snapshot that
+    /// `held` holds in memory, if there is one.
     pub fn hold(
         self: &Arc<Self>,
         held: impl Held + 'static,
@@ -172,13 +174,13 @@ impl Account {
         }
     }
 
-    /// What the buffers of the connection hold. The connection measures it.
+    /// Returns the sizes of the connection's buffers. The connection sets them.
     pub fn buffers(&self) -> &Arc<Buffers> {
         &self.buffers
     }
 
-    /// Ready when the connection must be closed. `is_registered` is the caller's note that the
-    /// task of `cx` will be woken for it; the task must not change.
+    /// Returns ready when the connection must be closed. The caller stores in `is_registered`
+    /// whether the task of `cx` will be woken then. Each call must come from one task.
     pub fn poll_close(&self, cx: &Context<'_>, is_registered: &mut bool) -> Poll<()> {
         if !std::mem::replace(is_registered, true) {
             self.task.register(cx.waker());
@@ -195,13 +197,13 @@ impl Account {
         self.task.wake();
     }
 
-    /// True if the connection must be closed.
+    /// Returns true if the connection must be closed.
     pub fn is_closing(&self) -> bool {
         self.is_closing.load(Ordering::Relaxed)
     }
 
-    /// The largest number of bodies that needed a minimum rate together in the last `period` or two;
-    /// `count` do now.
+    /// Returns the largest number of bodies that needed a minimum rate concurrently in the last
+    /// `period`, or up to twice as long. `count` is their current number.
     pub(super) fn peak_of_paced(&self, count: usize, period: Duration, now: Instant) -> usize {
         let mut state = self.state.lock();
         let since = *state.peak_since.get_or_insert(now);
@@ -285,7 +287,7 @@ impl State {
         self.used.iter().sum()
     }
 
-    /// Makes sure that `bytes` more than those in use are leased.
+    /// Leases as much as is missing for `bytes` in addition to those in use.
     fn lease(&mut self, bytes: u64, ledger: &Shared) -> Result<(), Short> {
         let total = self.total().checked_add(bytes);
         let total = total.filter(|total| *total <= ledger.limits.connection_memory);
@@ -298,8 +300,9 @@ impl State {
         Ok(())
     }
 
-    /// Takes what the account need not keep out of its lease. A busy connection keeps a quantum
-    /// that it does not use, so that not every request touches the ledger; an idle one does not.
+    /// Takes what the account does not need out of its lease. A busy connection retains a quantum
+    /// that it does not use, so that not every request changes the ledger. An idle connection
+    /// retains no such quantum.
     fn give_back(&mut self) -> u64 {
         let total = self.total();
         let is_idle = total <= CONNECTION_BYTES;
@@ -313,7 +316,7 @@ impl State {
 // === impl Charge ===
 
 impl Charge {
-    /// The bytes that are charged.
+    /// Returns the bytes that are charged.
     pub fn bytes(&self) -> u64 {
         self.bytes
     }
@@ -343,7 +346,7 @@ impl Drop for Charge {
 // === impl Short ===
 
 impl Short {
-    /// The value of the metric label `limit`.
+    /// Returns the value of the metric label `limit`.
     pub(super) fn name(self) -> &'static str {
         match self {
             Self::Connection => "connection",
@@ -355,8 +358,8 @@ impl Short {
 // === impl SnapshotAge ===
 
 impl SnapshotAge {
-    /// The age of a snapshot that was taken when its cache had replaced `replaced_before` bytes;
-    /// `replaced` counts the bytes that the cache has replaced.
+    /// Creates the age of a snapshot that was taken when its cache had replaced `replaced_before`
+    /// bytes. `replaced` counts the bytes that the cache has replaced.
     pub fn new(replaced: Arc<AtomicU64>, replaced_before: u64) -> Self {
         Self {
             replaced,
@@ -364,13 +367,14 @@ impl SnapshotAge {
         }
     }
 
-    /// Upper limit of the bytes that only this snapshot and newer ones of the cache keep in memory.
+    /// Returns an upper limit of the bytes that only this snapshot and newer ones of its cache hold
+    /// in memory.
     pub(super) fn cost(&self) -> u64 {
         let replaced = self.replaced.load(Ordering::Relaxed);
         replaced.saturating_sub(self.replaced_before)
     }
 
-    /// Identifies the cache.
+    /// Returns an identifier of the snapshot's cache.
     pub(super) fn cache(&self) -> usize {
         Arc::as_ptr(&self.replaced).addr()
     }
@@ -388,7 +392,7 @@ impl Holding {
         self.is_revoked.load(Ordering::Relaxed)
     }
 
-    /// What is measured of this at `now`; `None` if it costs nothing.
+    /// Returns what the holding costs at `now`; `None` if it costs nothing.
     pub(super) fn measure(&self, now: Instant) -> Option<Measured> {
         if let Some(snapshot) = &self.snapshot {
             return Some(Measured::Snapshot(snapshot.cache(), snapshot.cost()));
@@ -403,7 +407,7 @@ impl Holding {
 impl Drop for Hold {
     fn drop(&mut self) {
         let holding = self.account.state.lock().held.remove(&self.key);
-        // Dropping may run any code, so the lock is released before.
+        // Dropping a holding may run any code, so the lock is released first.
         drop(holding);
     }
 }

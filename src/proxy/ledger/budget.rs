@@ -1,15 +1,15 @@
-//! Budget: the upper limit of what kubefan keeps although no connection is charged for it.
+//! Budget: the upper limit of memory that no connection is charged for.
 
 use kubefan_core::telemetry::Samples;
 use prometheus::IntGauge;
 
 use super::Limits;
 
-/// The part of the process's limit, as a divisor, that each budget may have.
+/// The share of each budget in the process's limit, as a divisor.
 const SHARE: u64 = 8;
 
 /// Bytes of one kind that no connection is charged for, mostly because several clients share them,
-/// and their upper limit. Clones share the count.
+/// and the upper limit of these bytes. Clones share the count.
 #[derive(Clone, Debug)]
 pub struct Budget {
     kind: &'static str,
@@ -20,7 +20,8 @@ pub struct Budget {
 // === impl Limits ===
 
 impl Limits {
-    /// The limit of one budget: `most` bytes, or an eighth of [`Limits::memory`] if that is less.
+    /// Returns the limit of one budget: `most` bytes, or an eighth of [`Limits::memory`] if that is
+    /// less.
     pub fn share(&self, most: usize) -> usize {
         let share = self.memory / SHARE;
         usize::try_from(share).map_or(most, |share| share.min(most))
@@ -30,7 +31,8 @@ impl Limits {
 // === impl Budget ===
 
 impl Budget {
-    /// A budget of at most `most` bytes, within `limits`. `kind` is the value of the metric label.
+    /// Creates a budget of at most `most` bytes, within `limits`. `kind` is the value of the metric
+    /// label.
     pub fn new(kind: &'static str, limits: &Limits, most: usize) -> Self {
         Self {
             kind,
@@ -39,23 +41,23 @@ impl Budget {
         }
     }
 
-    /// A budget of `limit` bytes.
+    /// Creates a budget of `limit` bytes.
     #[cfg(test)]
     pub fn for_tests(limit: usize) -> Self {
         Self::new("test", &Limits::new(Some(1 << 40), None, 0), limit)
     }
 
-    /// Upper limit of the bytes. The owner of the bytes keeps it.
+    /// Returns the upper limit of the bytes. The owner of the bytes enforces it.
     pub fn limit(&self) -> usize {
         self.limit
     }
 
-    /// The count of the bytes.
+    /// Returns the count of the bytes.
     pub fn gauge(&self) -> &IntGauge {
         &self.used
     }
 
-    /// The bytes that are used.
+    /// Returns the bytes that are used.
     pub fn used(&self) -> usize {
         usize::try_from(self.used.get()).unwrap_or_default()
     }

@@ -1,22 +1,22 @@
-//! What the buffers of a connection hold, which is measured instead of charged.
+//! The bytes that the buffers of a connection hold. They are measured, not charged.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
 /// A buffer of a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Buffer {
-    /// Output that is encrypted, and that the socket has not taken.
+    /// Encrypted output that the socket has not taken.
     Encrypted,
-    /// Output that was gathered for one write, and that TLS or the socket has not taken.
+    /// Output that was gathered for one write, and that neither TLS nor the socket has taken.
     Gathered,
     /// The head of a request that is not complete.
     Head,
-    /// Bodies of requests that were received, and that nothing has read.
+    /// Bodies of requests that were received, but not yet read.
     Upload,
 }
 
 /// The bytes that the buffers of a connection hold now. The connection sets them when they change,
-/// and the ledger reads them in each sweep, so no counter is shared with other connections.
+/// and the ledger reads them in each sweep. So connections share no counter.
 #[derive(Debug, Default)]
 pub struct Buffers {
     held: [AtomicU64; Buffer::COUNT],
@@ -35,7 +35,7 @@ impl Buffer {
     /// The values of the metric label `kind`.
     pub(super) const KINDS: [&str; 3] = ["output", "head", "upload"];
 
-    /// The value of the metric label `kind`.
+    /// Returns the value of the metric label `kind`.
     fn kind(self) -> &'static str {
         let [output, head, upload] = Self::KINDS;
         match self {
@@ -49,7 +49,7 @@ impl Buffer {
 // === impl Buffers ===
 
 impl Buffers {
-    /// The bytes that `buffer` holds.
+    /// Returns the bytes that `buffer` holds.
     pub fn get(&self, buffer: Buffer) -> u64 {
         self.held[buffer as usize].load(Ordering::Relaxed)
     }
@@ -68,7 +68,7 @@ impl Buffers {
     pub fn subtract(&self, buffer: Buffer, bytes: u64) {
         let rest = |held: u64| Some(held.saturating_sub(bytes));
         let held = &self.held[buffer as usize];
-        // It fails only if there is no rest.
+        // It fails only if `rest` returns `None`, which it never does.
         held.fetch_update(Ordering::Relaxed, Ordering::Relaxed, rest)
             .ok();
     }
@@ -78,8 +78,9 @@ impl Buffers {
         self.held[buffer as usize].fetch_min(most, Ordering::Relaxed);
     }
 
-    /// The bytes of all buffers, as a sweep counts them. Only sweeps call it. Output counts as the
-    /// least of two sweeps, because every socket is full for a moment at times.
+    /// Returns the bytes of all buffers, as a sweep counts them. Only sweeps call this. Output
+    /// counts as the lower of its sizes at the last two sweeps, because at times every socket is
+    /// full for a moment.
     pub(super) fn sample(&self) -> u64 {
         let output = self.of_kind(Buffer::Encrypted.kind());
         let last = self.last_output.swap(output, Ordering::Relaxed);
@@ -87,7 +88,7 @@ impl Buffers {
         output.min(last) + received.iter().sum::<u64>()
     }
 
-    /// The bytes of the buffers of one kind of the metric.
+    /// Returns the bytes of the buffers that have the metric label `kind`.
     pub(super) fn of_kind(&self, kind: &str) -> u64 {
         let of_kind = Buffer::ALL.iter().filter(|buffer| buffer.kind() == kind);
         of_kind.map(|buffer| self.get(*buffer)).sum()

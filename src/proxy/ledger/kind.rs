@@ -1,15 +1,15 @@
-//! Kind: what the bytes of a charge are.
+//! Kind: the purpose of the bytes of a charge.
 
-/// What the bytes of a charge are.
+/// The purpose of the bytes of a charge.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
     /// The state and buffers of a connection that has or had a request.
     Connection,
-    /// The state of a request and the head of both messages.
+    /// The state of a request and the heads of the request and its answer.
     Stream,
-    /// Bodies of requests that are kept until the API server has answered.
+    /// Bodies of requests that are buffered until the API server has answered.
     Request,
-    /// Chunks of bodies that the HTTP library has taken and the client has not.
+    /// Chunks of bodies that the HTTP library has taken, but the client has not.
     Body,
     /// Items of lists that were converted before the list is sent.
     List,
@@ -50,13 +50,13 @@ impl Kind {
         Self::Gzip,
     ];
 
-    /// True if the work can also be done without this memory, so that a refusal is no sign that
-    /// memory is short.
+    /// Returns true if the work can also be done without this memory. A refusal is then no sign
+    /// that memory is short.
     pub(super) fn is_optional(self) -> bool {
         matches!(self, Self::List | Self::Burst | Self::Shared)
     }
 
-    /// The value of the metric label `kind`.
+    /// Returns the value of the metric label `kind`.
     pub fn name(self) -> &'static str {
         match self {
             Self::Connection => "connection",

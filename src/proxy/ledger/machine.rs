@@ -1,16 +1,17 @@
-//! How much memory the process may use at most: the machine's, or its control group's if less.
+//! The memory that the process may use at most: the machine's memory, or less if its control group
+//! has a limit.
 
 use std::fs;
 use std::path::{Path, PathBuf};
 
 /// Where the control groups are mounted.
 const CGROUPS: &str = "/sys/fs/cgroup";
-/// What is assumed if the system reports nothing.
+/// The memory that is assumed if the system reports nothing.
 const UNKNOWN: u64 = 1 << 30;
 
-/// Bytes of memory that the process may use: the least of the machine's memory and the limits of
-/// its control group and of the groups above it (version 2, or version 1). 1 GiB if the system
-/// reports none of them.
+/// Returns the bytes of memory that the process may use: the lowest of the machine's memory and the
+/// limits of its control group and of the groups above it (version 2, or version 1). Returns 1 GiB
+/// if the system reports none of them.
 pub fn available_memory() -> u64 {
     let read = |path: &Path| fs::read_to_string(path).ok();
     least(read)
@@ -26,18 +27,18 @@ fn least(read: impl Fn(&Path) -> Option<String>) -> u64 {
     limits.chain(machine).min().unwrap_or(UNKNOWN)
 }
 
-/// `MemTotal` of `/proc/meminfo`, in bytes.
+/// Returns `MemTotal` of `/proc/meminfo`, in bytes.
 fn total_memory(text: &str) -> Option<u64> {
     let line = text.lines().find_map(|line| line.strip_prefix("MemTotal:"));
     let kibibytes: u64 = line?.trim().strip_suffix("kB")?.trim().parse().ok()?;
     kibibytes.checked_mul(1024)
 }
 
-/// The files with the limits of a control group and of those above it; `line` is one of
-/// `/proc/self/cgroup`: `0::PATH` in version 2, `NUMBER:CONTROLLERS:PATH` in version 1.
+/// Returns the files with the limits of a control group and of the groups above it. `line` is a
+/// line of `/proc/self/cgroup`: `0::PATH` in version 2, `NUMBER:CONTROLLERS:PATH` in version 1.
 ///
-/// In a container, the path may be the one outside of it; then only the topmost file exists, which
-/// has the container's limit.
+/// In a container, the path may be the path outside of the container. Then only the topmost file
+/// exists, and it contains the container's limit.
 fn limit_files(line: &str) -> Vec<PathBuf> {
     let mut fields = line.splitn(3, ':').skip(1);
     let (Some(controllers), Some(path)) = (fields.next(), fields.next()) else {

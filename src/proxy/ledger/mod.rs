@@ -1,45 +1,47 @@
-//! The ledger of the bytes that are held for readers and callers, with a limit for each connection
-//! and one for the process. The caches are not in it.
+//! The ledger of the bytes that are held for readers and callers. Each connection has a limit, and
+//! so has the process. The caches are not included.
 //!
 //! Two kinds of memory are held for a client that reads slowly:
 //!
 //! - Bytes that cannot be taken back: the state of a stream, and the chunks that the HTTP library
 //!   has taken from a body. They are charged to the connection's [`Account`] before they are held.
-//!   An account leases its bytes from the ledger in quanta, so most charges touch no counter that
-//!   connections share; delivering an event charges nothing. If a limit is reached, the charge is
+//!   An account leases its bytes from the ledger in quanta, so most charges change no counter that
+//!   connections share. Delivering an event charges nothing. If a limit is reached, the charge is
 //!   refused, and the client gets 429.
 //! - Bodies and snapshots that wait for the reader. They are registered as [`Held`], so that the
-//!   ledger can drop them although their body is not polled: if the reader is too slow, or to make
-//!   room.
+//!   ledger can drop them even if their body is not polled: because the reader is too slow, or to
+//!   free memory.
 //!
 //! A snapshot shares its objects with the cache and with other snapshots. It costs the objects that
-//! the cache replaced since the snapshot was taken, and of two snapshots of a cache the older one
-//! includes this cost of the newer one. So the bytes that were replaced since a cache's oldest
+//! the cache replaced after the snapshot was taken. Of two snapshots of one cache, the older one's
+//! cost includes the newer one's cost. So the bytes that were replaced after a cache's oldest
 //! snapshot are an upper bound of what all its snapshots cost together. The ledger adds up this
 //! bound over the caches, and drops the snapshots that cost most until the sum is within its limit.
-//! Neither the number of readers nor their age matters, as long as few objects change.
+//! As long as few objects change, neither the number of readers nor their age matters.
 //!
-//! An event and its frames belong to the event log, which has a limit of its own. Once the log has
-//! evicted the event, it is counted here as long as a watch, or the HTTP library, holds it or a
-//! frame of it: once, however many clients do. Delivering an event touches no counter.
+//! An event and its frames belong to the event log, which has its own limit. Once the log has
+//! evicted the event, the event counts here as long as a watch, or the HTTP library, holds the
+//! event or a frame of it. It counts once, however many clients hold it. Delivering an event
+//! changes no counter.
 //!
 //! An answer of the API server that waits for its reader costs what the API server may have sent
-//! before its stream was full. It is counted with the snapshots, and dropped like them.
+//! before its stream was full. Such answers are counted with the snapshots, and dropped like
+//! snapshots.
 //!
 //! The [`Buffers`] of a connection hold output that its client has not taken, the head of a request
-//! that is not complete, and bodies of requests. Nothing can be refused before they fill, and a slow
-//! client is no reason to close its connection. So they are measured, and leave the charges their room.
-//! If they hold too much together, the ledger closes connections, from those with the largest buffers
-//! on.
+//! that is not complete, and bodies of requests. Nothing can be refused before they fill, and a
+//! slow client is no reason to close its connection. So buffers are measured, and leave the charges
+//! their room. If all buffers together hold too much, the ledger closes the connections with the
+//! largest buffers.
 //!
-//! A quarter of the process's limit is reserved for accounts that hold little, in equal shares, so
-//! that a few greedy connections do not keep the others out. If even such an account was refused,
-//! or if charges were refused over two sweeps, the ledger closes the connection with the largest
-//! charge. If no account was refused, but events have used up the memory, it closes the connection with the
-//! largest charge for watches.
+//! A quarter of the process's limit is reserved for accounts that hold little, in equal shares. So
+//! a few greedy connections cannot use up the memory of all others. If a charge of such a small
+//! account was refused, or if charges were refused over two sweeps, the ledger closes the
+//! connection with the largest charge. If no charge was refused, but events have used up the
+//! memory, it closes the connection with the largest charge for watches.
 //!
-//! What several clients share, such as compressed lists, is kept beside the charges. Each kind of it
-//! has a [`Budget`], which is smaller if the process's limit is small.
+//! Memory that several clients share, such as compressed lists, is not charged to an account. Each
+//! kind of shared memory has a [`Budget`], which is smaller if the process's limit is small.
 
 mod account;
 mod budget;
@@ -68,18 +70,18 @@ use prometheus::IntCounterVec;
 use sweep::{largest, to_close, to_drop};
 use tokio::time::{Instant, MissedTickBehavior, interval};
 
-/// Bytes that an account leases together.
+/// Bytes that an account leases at a time.
 const QUANTUM: u64 = 16 << 10;
-/// Time between two sweeps. What a cache replaces in this time may exceed the limit.
+/// Time between two sweeps. What caches replace in this time may exceed the limit.
 const SWEEP_PERIOD: Duration = Duration::from_secs(1);
-/// The part of the process's limit, as a divisor, that may be used by what is measured instead of
+/// The part of the process's limit, as a divisor, that may be used by what is measured and not
 /// charged, even if nothing else is held.
 const MEASURED_SHARE: u64 = 2;
-/// The part of the process's limit, as a divisor, that only accounts within their fair share use.
-/// Buffers may hold as much, whatever is charged.
+/// The part of the process's limit, as a divisor, that only accounts within their fair share may
+/// use. Buffers may hold as much, whatever is charged.
 const RESERVED_SHARE: u64 = 4;
-/// Upper limit of the charges of [`Kind::List`] together, within [`Limits::share`]. They only save
-/// work: a list whose items can't be held is converted twice.
+/// Upper limit of all charges of [`Kind::List`] together, within [`Limits::share`]. Such charges
+/// only save work: a list is converted twice if its items can't be held.
 const LISTS_BYTES: usize = 64 << 20;
 /// Least fair share of an account: a connection with a few requests.
 const MIN_FAIR_SHARE: u64 = 4 * QUANTUM;
@@ -87,13 +89,13 @@ const MIN_FAIR_SHARE: u64 = 4 * QUANTUM;
 /// The limits of a [`Ledger`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
-    /// Upper limit in bytes of everything that is held for readers and callers. Buffers of connections may
-    /// exceed it by a quarter.
+    /// Upper limit in bytes of everything that is held for readers and callers. Buffers of
+    /// connections may exceed it by a quarter.
     pub memory: u64,
     /// Upper limit in bytes of the charges of one connection.
     pub connection_memory: u64,
-    /// How fast a client must take the bodies of a connection together, without those of watches and
-    /// other long-running requests; `None` for no minimum.
+    /// How fast a client must take all bodies of a connection together, without those of watches
+    /// and other long-running requests; `None` for no minimum.
     pub minimum_rate: Option<MinimumRate>,
 }
 
@@ -103,27 +105,29 @@ pub struct Ledger {
     shared: Arc<Shared>,
 }
 
-/// What accounts and the sweeper share.
+/// The state that accounts and the sweeper share.
 struct Shared {
     limits: Limits,
     /// Sum of the bytes that all accounts have leased; at most `limits.memory`.
     leased: AtomicU64,
     /// Sum of the charges of [`Kind::List`].
     lists: AtomicU64,
-    /// What all snapshots cost, as of the last sweep.
+    /// What all snapshots cost, according to the last sweep.
     snapshots: AtomicU64,
-    /// Bytes of the API server's answers that wait for readers, as of the last sweep.
+    /// Bytes of the API server's answers that wait for readers, according to the last sweep.
     forwarded: AtomicU64,
-    /// Returns the bytes of the events that no log has and that are still held.
+    /// Returns the bytes of the events that no log contains any more, but that are still held.
     evicted: Box<dyn Fn() -> u64 + Send + Sync>,
     /// What `evicted` returned at the last sweep.
     last_evicted: AtomicU64,
-    /// Bytes of the events that only readers hold: the least that `evicted` returned at the last two
-    /// sweeps. A log that is dropped needs a moment to free its events, which no reader holds.
+    /// Bytes of the events that only readers hold: the lower of the results of `evicted` at the
+    /// last two sweeps. A log that is dropped needs a moment to free its events, although no reader
+    /// holds them.
     events: AtomicU64,
     /// True if the process's limit refused a charge since the last sweep.
     was_short: AtomicBool,
-    /// The same, of an account within its fair share.
+    /// True if the process's limit refused a charge of an account within its fair share since the
+    /// last sweep.
     was_unfair: AtomicBool,
     accounts: Mutex<HashMap<u64, Weak<Account>>>,
     /// The number of `accounts`.
@@ -137,7 +141,7 @@ struct Metrics {
     dropped: IntCounterVec,
 }
 
-/// What one sweep did; the reasons are the values of the metric label `why`.
+/// The result of one sweep. The reasons are the values of the metric label `why`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Swept {
     /// Bodies that were dropped because their reader is too slow.
@@ -151,17 +155,19 @@ pub struct Swept {
 // === impl Limits ===
 
 impl Limits {
-    /// Least of [`Limits::memory`], with which a few clients can be served.
+    /// The smallest valid [`Limits::memory`]. A few clients can be served with it.
     pub const MIN_MEMORY: u64 = 16 << 20;
-    /// Least of [`Limits::connection_memory`], with which a client can have a few dozen requests.
+    /// The smallest valid [`Limits::connection_memory`]. A client can have a few dozen requests
+    /// with it.
     pub const MIN_CONNECTION_MEMORY: u64 = 1 << 20;
     /// The default of [`MinimumRate::bytes_per_second`].
     pub const MINIMUM_RATE: u64 = 64 << 10;
     /// The time over which the minimum rate is averaged.
     const RATE_PERIOD: Duration = Duration::from_secs(30);
 
-    /// `memory` bytes, or a quarter of the [`available_memory`]; `connection_memory` bytes for a
-    /// connection, or a quarter of that; and `rate` bytes per second, or no minimum if it is 0.
+    /// Creates limits: `memory` bytes for the process, by default a quarter of the
+    /// [`available_memory`]; `connection_memory` bytes for a connection, by default a quarter of
+    /// `memory`; and at least `rate` bytes per second, or no minimum rate if `rate` is 0.
     pub fn new(memory: Option<u64>, connection_memory: Option<u64>, rate: u64) -> Self {
         let memory = memory.unwrap_or_else(|| (available_memory() / 4).max(Self::MIN_MEMORY));
         let share = (memory / 4).max(Self::MIN_CONNECTION_MEMORY);
@@ -185,13 +191,13 @@ impl Default for Limits {
 // === impl Ledger ===
 
 impl Ledger {
-    /// A ledger without metrics, of readers that hold no events.
+    /// Creates a ledger without metrics. Its readers hold no events.
     pub fn new(limits: Limits) -> Self {
         Self::with(limits, || 0, None)
     }
 
-    /// A ledger whose metrics are registered in `registry`. `evicted` returns the bytes of the events
-    /// that no log has and that are still held.
+    /// Creates a ledger, and registers its metrics in `registry`. `evicted` returns the bytes of
+    /// the events that no log contains any more, but that are still held.
     pub fn with_metrics(
         limits: Limits,
         evicted: impl Fn() -> u64 + Send + Sync + 'static,
@@ -260,7 +266,7 @@ impl Ledger {
         }
     }
 
-    /// Opens the account of a new connection. It is closed when the last clone is dropped.
+    /// Opens the account of a new connection. The account is closed when the last clone is dropped.
     pub fn open_account(&self) -> Arc<Account> {
         let id = self.shared.next_account.fetch_add(1, Ordering::Relaxed);
         let account = Arc::new(Account::new(id, Arc::clone(&self.shared)));
@@ -270,7 +276,7 @@ impl Ledger {
         account
     }
 
-    /// The bytes held now, by the name of their kind.
+    /// Returns the bytes that are held now, with the name of their kind.
     pub fn usage(&self) -> Vec<(&'static str, u64)> {
         let accounts = self.shared.accounts();
         let sum = |kind| accounts.iter().map(|account| account.used(kind)).sum();
@@ -289,7 +295,7 @@ impl Ledger {
         usage
     }
 
-    /// The sum of the bytes that accounts have leased.
+    /// Returns the sum of the bytes that accounts have leased.
     pub fn leased(&self) -> u64 {
         self.shared.leased.load(Ordering::Relaxed)
     }
@@ -313,16 +319,19 @@ impl Ledger {
         }
     }
 
-    /// Drops what is held for readers that are too slow, then snapshots and forwarded answers until
-    /// what they cost is within the limit. Closes the connection with the largest charge if an
-    /// account within its fair share was refused since the last sweep, or if any was, also in the
-    /// sweep before (`was_short`), and there was nothing to drop. If nobody was refused, but charges and
-    /// events together exceed the limit, and events a quarter of it, closes the connection with the
-    /// largest charge for watches.
+    /// Drops what is held for readers that are too slow. Then drops snapshots and forwarded answers
+    /// until their cost is within the limit.
     ///
-    /// At last closes the connections with the largest buffers until the rest of them fit into what
-    /// charges and the other measured things leave of three quarters of the limit: at most half of it, at
-    /// least a quarter.
+    /// Closes at most one connection for its charges. Closes the connection with the largest charge
+    /// if a charge of an account within its fair share was refused since the last sweep. Also
+    /// closes it if any charges were refused since the last sweep and also before the last sweep
+    /// (`was_short`), and there was nothing to drop. Otherwise, if charges and events together
+    /// exceed the limit, and events alone a quarter of it, closes the connection with the largest
+    /// charge for watches.
+    ///
+    /// Finally closes the connections with the largest buffers until the other buffers fit into the
+    /// room that is left of three quarters of the limit by charges and the other measured memory.
+    /// This room is at most half of the limit and at least a quarter.
     pub fn sweep(&self, now: Instant, was_short: &mut bool) -> Swept {
         let shared = &self.shared;
         let mut swept = Swept::default();
@@ -338,7 +347,7 @@ impl Ledger {
         }
         let dropped = self.drop_measured(&holdings, now);
         swept.memory = dropped;
-        // A connection that is being closed holds its memory for a moment longer.
+        // A connection that is being closed holds its memory for a moment.
         accounts.retain(|account| !account.is_closing());
         let is_short = shared.was_short.swap(false, Ordering::Relaxed);
         let is_unfair = shared.was_unfair.swap(false, Ordering::Relaxed);
@@ -348,7 +357,7 @@ impl Ledger {
         let to_close = if is_unfair || stays_short {
             largest(accounts.iter().map(|account| account.total()))
         } else if has_many_events && self.leased_and_events() > shared.limits.memory {
-            // Delivering an event charges nothing, so perhaps no account was refused.
+            // Delivering an event charges nothing, so perhaps no charge was refused.
             largest(accounts.iter().map(|account| account.used(Kind::Watch)))
         } else {
             None
@@ -363,7 +372,8 @@ impl Ledger {
         swept
     }
 
-    /// Closes the connections with the largest buffers until the rest fits; returns how many.
+    /// Closes the connections with the largest buffers until the other buffers fit. Returns how
+    /// many connections were closed.
     fn close_largest_buffers(&self, accounts: &[Arc<Account>]) -> u64 {
         let buffers = accounts.iter().map(|account| match account.is_closing() {
             true => 0,
@@ -373,7 +383,7 @@ impl Ledger {
         let others = [&self.shared.snapshots, &self.shared.forwarded];
         let others = others.map(|bytes| bytes.load(Ordering::Relaxed));
         let others = others.iter().sum::<u64>() + self.leased_and_events();
-        // Connections that are being closed are about to return what they have leased.
+        // Connections that are being closed will soon return what they have leased.
         let closing = self.shared.accounts().into_iter();
         let closing = closing.filter(|account| account.is_closing());
         let others = others.saturating_sub(closing.map(|account| account.total()).sum());
@@ -392,7 +402,7 @@ impl Ledger {
         self.leased().saturating_add(events)
     }
 
-    /// Drops what costs most until the rest is within the limit; returns how much was dropped.
+    /// Drops what costs most until the rest is within the limit. Returns how much was dropped.
     fn drop_measured(&self, holdings: &[Arc<Holding>], now: Instant) -> u64 {
         let shared = &self.shared;
         let mut measured = Vec::new();
@@ -428,7 +438,8 @@ impl Ledger {
     }
 }
 
-/// What buffers may hold if everything else holds `others` of the process's limit `memory`.
+/// Returns how many bytes buffers may hold if everything else holds `others` bytes, by the
+/// process's limit `memory`.
 fn room_for_buffers(memory: u64, others: u64) -> u64 {
     let least = memory / RESERVED_SHARE;
     let unreserved = memory - least;
@@ -453,7 +464,7 @@ impl Shared {
         accounts.values().filter_map(Weak::upgrade).collect()
     }
 
-    /// Leases `bytes` if the process's limit permits it to an account that uses `total` with them.
+    /// Leases `bytes` if the process's limit permits it for an account that then uses `total`.
     fn lease(&self, bytes: u64, total: u64) -> Result<(), Short> {
         let limit = match total <= self.fair_share() {
             true => self.limits.memory,
@@ -475,7 +486,7 @@ impl Shared {
         updated.map(drop).map_err(|_| Short::Process)
     }
 
-    /// Adds `bytes` to the charges of lists if their own limit permits it.
+    /// Adds `bytes` to the charges of lists if the limit of these charges permits it.
     fn add_to_lists(&self, bytes: u64) -> Result<(), Short> {
         let limit = self.limits.share(LISTS_BYTES) as u64;
         let added = |lists: u64| Some(lists.checked_add(bytes)?).filter(|lists| *lists <= limit);
@@ -496,7 +507,7 @@ impl Shared {
         self.events.store(evicted.min(before), Ordering::Relaxed);
     }
 
-    /// An account's part of what is reserved for accounts that hold little.
+    /// Returns an account's part of the memory that is reserved for accounts that hold little.
     fn fair_share(&self) -> u64 {
         let reserved = self.limits.memory / RESERVED_SHARE;
         let open = self.open.load(Ordering::Relaxed).max(1);
@@ -507,7 +518,7 @@ impl Shared {
         self.leased.fetch_sub(bytes, Ordering::Relaxed);
     }
 
-    /// Notes that a request was refused whose account would use `total` with it.
+    /// Notes that a charge was refused. With this charge, its account would use `total`.
     fn note_refusal(&self, short: Short, total: u64) {
         if short == Short::Process {
             self.was_short.store(true, Ordering::Relaxed);
@@ -534,9 +545,9 @@ impl Shared {
     }
 }
 
-/// Drops those of `holdings` from `first` on, all of `account`, whose reader is too slow. Returns
-/// their number. Bodies that are sent on one connection need the rate together: a line that is slow
-/// but fast enough for one of them is shared by all.
+/// Drops those of `holdings` from index `first` on that have a reader that is too slow. They all
+/// belong to `account`. Returns how many were dropped. All bodies that are sent on one connection
+/// share the rate, because a slow line may be fast enough for one body, but not for all of them.
 fn drop_slow(
     account: &Account,
     holdings: &mut Vec<Arc<Holding>>,

@@ -1,4 +1,4 @@
-//! Pace: whether a reader takes a body fast enough.
+//! Pace: decides whether a reader takes a body fast enough.
 
 use std::time::Duration;
 
@@ -9,7 +9,7 @@ use tokio::time::Instant;
 pub struct MinimumRate {
     /// Bytes per second, averaged over `period`.
     pub bytes_per_second: u64,
-    /// The time over which the rate is averaged. Only time during which bytes wait for the client
+    /// The time over which the rate is averaged. Only the time in which bytes wait for the client
     /// counts.
     pub period: Duration,
 }
@@ -19,7 +19,7 @@ pub struct MinimumRate {
 pub struct Pace {
     /// Bytes that the reader has taken.
     taken: u64,
-    /// How long bytes waited for the reader, except since `since`.
+    /// How long bytes waited for the reader, without the time after `since` in `waiting`.
     waited: Duration,
     /// Bytes that wait for the reader, and since when.
     waiting: Option<(u64, Instant)>,
@@ -28,23 +28,23 @@ pub struct Pace {
 // === impl Pace ===
 
 impl Pace {
-    /// `bytes` are ready for the reader from `now` on.
+    /// Notes that `bytes` are ready for the reader from `now` on.
     pub fn offer(&mut self, bytes: u64, now: Instant) {
         self.waiting = Some((bytes, now));
     }
 
-    /// True if bytes wait for the reader.
+    /// Returns true if bytes wait for the reader.
     pub fn is_waiting(&self) -> bool {
         self.waiting.is_some()
     }
 
-    /// How long bytes have waited for the reader without a break.
+    /// Returns how long bytes have waited for the reader without a break.
     pub fn waiting(&self, now: Instant) -> Option<Duration> {
         let (_, since) = self.waiting?;
         Some(now.saturating_duration_since(since))
     }
 
-    /// The reader has taken the bytes that were ready.
+    /// Notes that the reader has taken the bytes that were ready.
     pub fn take(&mut self, now: Instant) {
         if let Some((bytes, since)) = self.waiting.take() {
             self.taken = self.taken.saturating_add(bytes);
@@ -52,9 +52,10 @@ impl Pace {
         }
     }
 
-    /// True if the reader was slower than `rate`. Judges only when bytes have waited for the rate's
-    /// period since the last judgement. The bytes that wait count as taken, because the reader may
-    /// have taken a part of them. A reader that has taken bytes and passes starts again.
+    /// Returns true if the reader was slower than `rate`. Judges only when bytes have waited for
+    /// the rate's period since the last judgement. The bytes that wait count as taken, because the
+    /// reader may have taken a part of them. After a reader has taken bytes and was fast enough, a
+    /// new period begins.
     pub fn is_below(&mut self, rate: MinimumRate, now: Instant) -> bool {
         let waited = self.waited + self.waiting(now).unwrap_or_default();
         if waited < rate.period {
@@ -85,8 +86,9 @@ mod tests {
         period: Duration::from_secs(30),
     };
 
-    /// The second at which a reader is found to be too slow that takes `chunk` bytes every `every`
-    /// milliseconds, from a body whose producer needs `produce` milliseconds for a chunk.
+    /// Returns the second at which a reader is found to be too slow. The reader takes `chunk` bytes
+    /// every `every` milliseconds, from a body with a producer that needs `produce` milliseconds
+    /// for a chunk.
     fn cut_at(chunk: u64, every: u64, produce: u64, seconds: u64) -> Option<u64> {
         let start = Instant::now();
         let at = |milliseconds| start + Duration::from_millis(milliseconds);

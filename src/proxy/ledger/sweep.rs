@@ -2,16 +2,17 @@
 
 use std::collections::HashMap;
 
-/// The indexes of what to drop so that the rest costs at most `limit`, and what the rest costs.
-/// Each entry of `costs` has its source and its cost. For a snapshot, the source is its cache;
-/// everything else has a source of its own.
+/// Returns the indexes of what to drop so that the rest costs at most `limit`, and what the rest
+/// costs. Each entry of `costs` has its source and its cost. For a snapshot, the source is its
+/// cache. Everything else has a separate source.
 ///
-/// A snapshot's cost includes that of newer ones of the same cache, so a cache costs what its
-/// dearest snapshot costs. Snapshots are dropped from the dearest on.
+/// A snapshot's cost includes the costs of newer snapshots of its cache, so a cache costs as much
+/// as its most expensive snapshot. Snapshots are dropped in this order: the most expensive ones
+/// first.
 pub(super) fn to_drop(costs: &[(usize, u64)], limit: u64) -> (Vec<usize>, u64) {
     let mut by_cost: Vec<usize> = (0..costs.len()).collect();
     by_cost.sort_by_key(|index| costs[*index].1);
-    // From the cheapest on, so that the last one of a cache remains as its cost.
+    // In ascending order, so that the last cost of a cache is what the cache costs.
     let mut by_cache: HashMap<usize, Vec<u64>> = HashMap::new();
     for index in &by_cost {
         let (cache, cost) = costs[*index];
@@ -33,8 +34,8 @@ pub(super) fn to_drop(costs: &[(usize, u64)], limit: u64) -> (Vec<usize>, u64) {
     (dropped, sum)
 }
 
-/// The indexes of the connections to close so that the buffers of the rest hold at most `limit`. Those
-/// with the largest buffers are closed first.
+/// Returns the indexes of the connections to close so that the buffers of the rest hold at most
+/// `limit`. The connections with the largest buffers are closed first.
 pub(super) fn to_close(buffers: &[u64], limit: u64) -> Vec<usize> {
     let mut sum = buffers
         .iter()
@@ -54,7 +55,7 @@ pub(super) fn to_close(buffers: &[u64], limit: u64) -> Vec<usize> {
     closed
 }
 
-/// The index of the largest total; `None` if all are zero.
+/// Returns the index of the largest total; `None` if all are zero.
 pub(super) fn largest(totals: impl Iterator<Item = u64>) -> Option<usize> {
     let charged = totals.enumerate().filter(|(_, total)| *total > 0);
     charged
@@ -110,7 +111,7 @@ mod tests {
         assert_eq!(largest([1, 5, 0, 4].into_iter()), Some(1));
     }
 
-    /// What the caches of `costs` cost together.
+    /// Returns what the caches of `costs` cost together.
     fn cost_of(costs: impl Iterator<Item = (usize, u64)>) -> u64 {
         let mut dearest = HashMap::new();
         for (cache, cost) in costs {

@@ -1,4 +1,4 @@
-//! Tests of the ledger as a whole.
+//! Tests of the ledger with all its parts.
 
 use std::sync::atomic::AtomicUsize;
 use std::task::{Context, Waker};
@@ -94,7 +94,7 @@ fn snapshots_cost_what_their_cache_has_replaced_since() {
     assert_eq!((sweep(), used(&ledger)), (0, QUANTUM));
 }
 
-/// An answer of the API server of which `unread` bytes wait.
+/// An answer of the API server with `unread` bytes that wait.
 struct Unread(Counted, u64);
 
 impl Held for Unread {
@@ -141,8 +141,9 @@ fn a_dropped_holding_is_dropped_once() {
     assert_eq!((counted.revoked(), others.revoked()), (1, 0));
 }
 
-/// A ledger of which all is leased that accounts beyond their fair share may use, and the charges:
-/// of 3, 10 and 2 quanta.
+/// Creates a ledger in which everything is leased that accounts beyond their fair share may use.
+/// Also returns the accounts and their charges, of 3, 10 and 2 quanta with those of the
+/// connections.
 fn full_for_greedy_accounts() -> (Ledger, Vec<Arc<Account>>, Vec<Charge>) {
     let ledger = Ledger::new(LIMITS);
     let accounts: Vec<_> = (0..3).map(|_| ledger.open_account()).collect();
@@ -339,8 +340,8 @@ proptest! {
                     match account.charge(Kind::Body, bytes) {
                         Ok(charge) => charges.push(charge),
                         Err(Short::Process) => {
-                            // The limit of greedy accounts is reached, but for what accounts keep
-                            // leased.
+                            // The limit of greedy accounts is reached, apart from what accounts
+                            // retain in their leases.
                             let leased = 3 * QUANTUM * (accounts.len() + charges.len()) as u64;
                             let limit = LIMITS.memory - LIMITS.memory / RESERVED_SHARE;
                             prop_assert!(used(&ledger) + bytes + leased > limit);

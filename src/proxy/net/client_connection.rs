@@ -9,13 +9,13 @@ use tokio::sync::{Notify, Semaphore, SemaphorePermit};
 
 use crate::net::{FileSlot, FileSlots, NoFileSlot};
 
-/// Number of a connection's requests that may do long work concurrently. More would not be faster,
-/// because they share a thread.
+/// The number of a connection's requests that may do long work concurrently. More would not be
+/// faster, because they share a thread.
 const TURNS: usize = 2;
 
-/// The connection that a request arrived on, among all connections of the process. It is an
-/// extension of every request. Unlike [`Peer`](crate::net::Peer), it never belongs to two
-/// connections. Cheap to clone.
+/// The connection that a request arrived on. It is different from all other connections of the
+/// process, and an extension of every request. Unlike [`Peer`](crate::net::Peer), it never belongs
+/// to two connections. Cheap to clone.
 #[derive(Clone, Debug)]
 pub struct ClientConnection {
     id: u64,
@@ -33,12 +33,13 @@ struct Shared {
 }
 
 impl ClientConnection {
-    /// A connection with an identifier that was not used before, of which files are not limited.
+    /// Creates a connection with an identifier that was not used before. Its files are not limited.
     pub fn next() -> ClientConnection {
         Self::with_files(None)
     }
 
-    /// The same, whose requests take slots for further files from `files`.
+    /// Creates a connection with a new identifier. Its requests take slots for further files from
+    /// `files`.
     pub(super) fn with_files(files: Option<FileSlots>) -> ClientConnection {
         static NEXT: AtomicU64 = AtomicU64::new(0);
         ClientConnection {
@@ -54,20 +55,21 @@ impl ClientConnection {
     }
 
     /// Waits until few enough requests of the connection do long work. The request may do its own
-    /// until the permit is dropped. Cancel safe: a request that was cancelled loses its place.
+    /// long work until the permit is dropped. Cancel safe: a request that was cancelled loses its
+    /// place.
     ///
-    /// All requests of a connection run on one thread, and the thread's tasks take turns. So without
-    /// this, a connection with a thousand long reads would get a thousand turns for each one of
-    /// another connection.
+    /// All requests of a connection run on one thread, and the thread's tasks take turns. So
+    /// without this limit, a connection with a thousand long reads would get a thousand turns for
+    /// each turn of another connection.
     pub async fn turn(&self) -> Option<SemaphorePermit<'_>> {
         // Fails only if the semaphore is closed, which it never is.
         self.shared.turns.acquire().await.ok()
     }
 
-    /// Closes the connection after the answers to the requests that it has now. Over HTTP/2 its
-    /// client is told so (GOAWAY), and sends further requests on another connection.
+    /// Closes the connection after the answers to its current requests. Over HTTP/2, its client
+    /// gets a GOAWAY frame, and sends further requests on another connection.
     pub fn finish(&self) {
-        // It is remembered if nothing waits for it yet.
+        // The notification is remembered if nothing waits for it yet.
         self.shared.finish.notify_one();
     }
 
@@ -76,18 +78,18 @@ impl ClientConnection {
         self.shared.finish.notified().await;
     }
 
-    /// Takes a slot under the limit of open connections for a connection to another server that a request
-    /// has to itself for a long time; `None` if there is no limit.
+    /// Takes a slot under the limit of open connections, for a connection to another server that
+    /// one request uses exclusively for a long time. Returns `None` if there is no limit.
     ///
     /// # Errors
-    /// If too few are free. A quarter of them is only for connections of clients.
+    /// If too few slots are free. A quarter of the slots is only for connections of clients.
     pub fn take_file(&self) -> Result<Option<FileSlot>, NoFileSlot> {
         let files = self.shared.files.as_ref();
         files.map(FileSlots::take).transpose()
     }
 
-    /// Counts a request for which its sender has not shown accepted credentials, unless the connection
-    /// has `limit` of them already. Returns whether it was counted.
+    /// Counts a request with a sender that has not shown accepted credentials, unless the
+    /// connection already has `limit` such requests. Returns whether it was counted.
     pub fn count_unaccepted(&self, limit: usize) -> bool {
         let more = |count| (count < limit).then_some(count + 1);
         let unaccepted = &self.shared.unaccepted;
@@ -95,13 +97,14 @@ impl ClientConnection {
         counted.is_ok()
     }
 
-    /// The credentials of a counted request were accepted, or it was never judged.
+    /// Ends the count of a request, because its credentials were accepted, or the request was never
+    /// judged.
     pub fn uncount_unaccepted(&self) {
         self.shared.unaccepted.fetch_sub(1, Ordering::Relaxed);
     }
 
-    /// What the requests of the connection share: the value of a type of the caller's, which the
-    /// first call creates.
+    /// Returns a value that the requests of the connection share. Its type is the caller's, and the
+    /// first call creates it.
     ///
     /// # Panics
     /// If it is called with two different types.

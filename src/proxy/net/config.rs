@@ -6,7 +6,7 @@ use std::time::Duration;
 use crate::net::ProxyNetworks;
 
 /// Flow-control window, in bytes, of a stream for the body of a request. Requests are small; the
-/// window only has to let forwarded uploads flow.
+/// window only has to be large enough for forwarded uploads.
 pub(super) const STREAM_WINDOW: u32 = 256 << 10;
 /// Flow-control window, in bytes, of a connection for the bodies of all its requests together.
 pub(super) const CONNECTION_WINDOW: u32 = 4 << 20;
@@ -16,60 +16,61 @@ pub(super) const CONNECTION_WINDOW: u32 = 4 << 20;
 pub struct Config {
     /// Upper limit of open connections; further ones wait in the kernel's queue. Default is 16,384.
     pub max_connections: NonZeroUsize,
-    /// Upper limit of connections whose TLS handshake or first bytes are not complete. If there are
-    /// more, the oldest of them is closed. Default is 1,024.
+    /// Upper limit of connections with a TLS handshake or first bytes that are not complete. If
+    /// there are more, the oldest of them is closed. Default is 1,024.
     pub max_pending_openings: NonZeroUsize,
-    /// From where connections begin with a PROXY header. Default is from nowhere.
+    /// The networks with connections that begin with a PROXY header. Default is none.
     pub proxies: ProxyNetworks,
     /// How long a TLS handshake may take, and before it a PROXY header. Default is 10 s.
     pub handshake_timeout: Duration,
     /// How long a connection may last; `None`, the default, for no limit. With a limit, open
-    /// connections count as pending too: the oldest is closed if there are too many.
+    /// connections also count as pending: the oldest is closed if there are too many.
     pub max_lifetime: Option<Lifetime>,
     /// Whether HTTP/2 is served too. Default is true.
     pub http2: bool,
     /// How long a peer may take to send the first bytes of a connection, and over HTTP/1.1 the head
     /// of a request, counted from the end of the request before. So an idle HTTP/1.1 connection is
-    /// closed after this time, too. Default is 90 s, the idle time of common clients' connection
-    /// pools; with less, they would write to connections that are closing.
+    /// also closed after this time. Default is 90 s, the idle time of common clients' connection
+    /// pools. With a shorter time, these clients would write to connections that are closing.
     pub head_timeout: Duration,
     /// Upper limit of concurrent requests (and watches) on an HTTP/2 connection. Default is 1,000.
     pub max_concurrent_streams: NonZeroU32,
     /// Bytes in each HTTP/2 stream that may wait for the peer's flow-control window. Default is 16
     /// KiB, because every slow watch takes this memory.
     pub max_send_buffer: usize,
-    /// Longest head of a request in bytes. Default is 256 KiB. A URL may have 65,534 bytes, which
-    /// the `http` crate limits; the rest is enough for tokens with many groups.
+    /// Longest head of a request in bytes. Default is 256 KiB. The `http` crate limits a URL to
+    /// 65,534 bytes; the rest is enough for tokens with many groups.
     pub max_header_bytes: u32,
     /// How many requests on one HTTP/2 connection the peer may have cancelled before the server
-    /// accepted them; with more, the connection ends. Default is 1,000: a client that cancels many
+    /// accepted them. After more, the connection ends. Default is 1,000: a client that cancels many
     /// watches at once has usually opened them long before.
     pub max_early_resets: usize,
-    /// How many streams per second an HTTP/2 peer may reset before it takes a part of the bodies of
-    /// their answers, on average. It may reset the streams of two seconds at once. If it resets more, its
-    /// socket is read later. Default is 100.
+    /// How many streams per second an HTTP/2 peer may reset, on average, before it takes a part of
+    /// the bodies of their answers. It may reset the streams of two seconds at once. If it resets
+    /// more, its socket is read later. Default is 100.
     pub max_resets_per_second: NonZeroU32,
     /// How long a peer may take no byte of the output, unless the connection was upgraded. Default
-    /// is five minutes: a client's process may be stopped for a while, and costs only the
-    /// connection's buffers.
+    /// is five minutes: a client's process may be stopped for a while, and such a client costs only
+    /// the connection's buffers.
     pub write_timeout: Duration,
-    /// How long a connection may be without traffic before the kernel asks the peer's kernel whether
-    /// it is still open. Default is 60 s.
+    /// How long a connection may be without traffic before the kernel asks the peer's kernel
+    /// whether the connection is still open. Default is 60 s.
     pub tcp_keepalive: Duration,
     /// How long an HTTP/2 peer may be silent before it is pinged. Default is 30 s.
     pub ping_interval: Duration,
     /// How long an HTTP/2 peer may take to answer a ping. Default is 60 s. A client that reads
-    /// nothing does not answer either; after this time and the interval, its watches may have
+    /// nothing does not answer pings either. After this time and the interval, its watches may have
     /// expired anyway.
     pub ping_timeout: Duration,
 }
 
-/// How long a connection may last, from the moment when it is open.
+/// How long a connection may last after it is open.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Lifetime {
-    /// How long it takes requests. An idle connection ends then; a busy one ends after its answer.
+    /// How long the connection accepts requests. After this time, an idle connection ends at once,
+    /// and a busy connection ends after its answer.
     pub serving: Duration,
-    /// How long it may last in all, whatever it does.
+    /// How long the connection may last in all, even if it is busy.
     pub total: Duration,
 }
 
@@ -77,17 +78,18 @@ impl Config {
     /// The default of [`Config::write_timeout`].
     pub const DEFAULT_WRITE_TIMEOUT: Duration = Duration::from_secs(300);
 
-    /// The limits of an admin listener: HTTP/1.1 only, and at most 64 short connections. If there
-    /// are more, the oldest is closed, so that a client that sends a request at once is answered.
+    /// Returns the limits of an admin listener: HTTP/1.1 only, and at most 64 short connections. If
+    /// there are more, the oldest is closed, so that a client that sends a request at once is
+    /// answered.
     pub fn admin() -> Config {
         const CONNECTIONS: usize = 64;
         Config {
-            // Connections that are being closed for new ones have slots too.
+            // Connections that are being closed in favour of new ones have slots too.
             max_connections: nonzero(2 * CONNECTIONS),
             max_pending_openings: nonzero(CONNECTIONS),
-            // A scraper that sends a request when its idle connection is being closed gets no
-            // answer. So connections end between the times of scrapes every 5, 10, 15, 20, 30 or 60
-            // seconds, and not at a multiple of these.
+            // A scraper that sends a request while its idle connection is being closed gets no
+            // answer. So connections do not end at multiples of 5, 10, 15, 20, 30 or 60 seconds,
+            // the usual intervals of scrapes, but between them.
             max_lifetime: Some(Lifetime {
                 serving: Duration::from_secs(52),
                 total: Duration::from_secs(60),

@@ -32,15 +32,15 @@ use crate::net::{Abort, ClientConnection, Config, Peer, Protocol, Transport};
 /// Any error of a body or a service.
 pub type BoxError = Box<dyn Error + Send + Sync>;
 
-/// The most header fields of a request over HTTP/1.1. An authenticating proxy sends one for each
-/// group of a user. Only while a head is parsed does each of them take memory, whether it is there or
-/// not: 56 KiB in all.
+/// The most header fields of a request over HTTP/1.1. An authenticating proxy sends one field for
+/// each group of a user. While a head is parsed, every field up to this number takes memory, even
+/// if the request does not have it: 56 KiB in all.
 const MAX_HEADERS: usize = 1_024;
 
-/// The number of seconds whose resets a peer may send at once.
+/// A peer may send the resets of this many seconds at once.
 const RESET_BURST_SECONDS: NonZeroU32 = NonZeroU32::new(2).expect("two is not zero");
 
-/// A tower service that answers requests, and can be cloned for each of them.
+/// A tower service that answers requests, and can be cloned for each request.
 pub trait HttpService<B>:
     Service<Request<RequestBody>, Response = Response<B>, Future: Send, Error: Into<BoxError>>
     + Clone
@@ -52,7 +52,7 @@ pub trait HttpService<B>:
 /// The body of a response.
 pub trait ResponseBody: Body<Data: Send, Error: Into<BoxError>> + Send + Unpin + 'static {}
 
-/// The future of [`serve_connection`]; boxed because its size differs much between protocols.
+/// The future of [`serve_connection`]. It is boxed because its size differs much between protocols.
 pub type ConnectionFuture = Pin<Box<dyn Future<Output = Result<(), BoxError>> + Send>>;
 
 /// The error of a connection that the ledger has closed.
@@ -60,13 +60,13 @@ pub type ConnectionFuture = Pin<Box<dyn Future<Output = Result<(), BoxError>> + 
 #[error("closed because its client reads too slowly, or memory is short and it holds the most")]
 struct ClosedForMemory;
 
-/// Serves the requests of a connection until it ends or is upgraded. Each request has `account` as
-/// an extension; if the ledger closes the account, the connection ends. Each request then also
-/// has an [`Abort`] as an extension. What the connection's buffers hold is measured in the account.
+/// Serves the requests of a connection until the connection ends or is upgraded. With `account`,
+/// each request has the account and an [`Abort`] as extensions, and the connection ends if the
+/// ledger closes the account. The bytes in the connection's buffers are measured in the account.
 ///
 /// When `stop` completes, or [`ClientConnection::finish`] is called, an idle connection is closed,
-/// and a busy one is closed after its last response; a request that has arrived by then is answered.
-/// The future completes with the end or the upgrade of the connection, never before.
+/// and a busy one is closed after its last response. A request that has arrived by then is
+/// answered. The future never completes before the end or the upgrade of the connection.
 ///
 /// # Errors
 /// If the peer breaks the protocol, or an error of the service or a body ends the connection. A
@@ -129,7 +129,7 @@ where
         let answer = service.clone().oneshot(request);
         async move {
             let answer = answer.await?;
-            // An upgraded connection may be aborted as long as it lasts.
+            // An upgraded connection may be aborted until it ends.
             let is_upgrade = answer.status() == StatusCode::SWITCHING_PROTOCOLS;
             let current = current.filter(|_| !is_upgrade);
             if let Some(received) = upgradeable.filter(|_| is_upgrade) {
@@ -211,7 +211,7 @@ where
     }
 }
 
-/// True if the peer left, or was idle or silent for too long.
+/// Returns true if the peer left, or was idle or silent for too long.
 fn is_ordinary_end(error: &(dyn Error + 'static)) -> bool {
     let is_gone = |error: &io::Error| {
         matches!(

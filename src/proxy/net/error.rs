@@ -27,7 +27,7 @@ pub enum Error {
         #[source]
         source: io::Error,
     },
-    /// The file has no usable PEM section of the kind that is needed.
+    /// The file has no usable PEM section of the required kind.
     #[error("no {what} in {}", .path.display())]
     Pem {
         /// Path of the PEM file.
@@ -58,13 +58,15 @@ pub enum Error {
         #[source]
         source: rustls::Error,
     },
-    /// A file that kubefan did not create is in the place of one that it would have to replace.
+    /// A file that kubefan did not create has the path of a file that kubefan would have to
+    /// replace.
     #[error("{} was not made by kubefan: choose another directory", .path.display())]
     Foreign {
         /// Path of the file that kubefan did not create.
         path: PathBuf,
     },
-    /// A certificate can't be created for this name, which is neither a DNS name nor an IP address.
+    /// A certificate can't be created for this name, because it is neither a DNS name nor an IP
+    /// address.
     #[error("{name:?} is neither a DNS name nor an IP address")]
     Name {
         /// The name, as configured.

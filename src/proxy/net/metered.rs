@@ -1,7 +1,7 @@
-//! Measures the output that a connection's socket has not taken, and passes what is received to its
-//! measurement.
+//! Measures the output that a connection's socket has not taken, and passes received bytes to their
+//! measure.
 //!
-//! A socket usually takes everything at once, so nothing is published then.
+//! A socket usually takes all output at once. Nothing is published then.
 
 use std::io;
 use std::io::IoSlice;
@@ -15,13 +15,13 @@ use crate::ledger::{Buffer, Buffers};
 use crate::net::Transport;
 use crate::net::input::received::Reads;
 
-/// A transport whose buffers are measured.
+/// A transport with measured buffers.
 #[derive(Debug)]
 pub(super) struct Metered<I> {
     io: I,
     buffers: Arc<Buffers>,
     reads: Reads,
-    /// What was last published.
+    /// The bytes of output that were last published.
     waiting: usize,
 }
 
@@ -46,7 +46,8 @@ impl<I> Metered<I> {
 }
 
 impl<I: Transport> Metered<I> {
-    /// A write that is not pending may leave bytes; a flush follows it.
+    /// Publishes the output that waits if the write is pending. After any other write, a flush
+    /// follows.
     fn after_write<T>(&mut self, written: Poll<io::Result<T>>) -> Poll<io::Result<T>> {
         if written.is_pending() {
             let waiting = self.io.waiting();
@@ -140,7 +141,7 @@ mod tests {
     use crate::net::Protocol;
     use crate::net::input::received::Received;
 
-    /// A transport that has buffered some bytes, and whose socket takes them or not.
+    /// A transport that has buffered some bytes, with a socket that either takes them or does not.
     struct Buffering {
         waiting: usize,
         is_stalled: bool,

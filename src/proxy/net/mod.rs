@@ -1,9 +1,9 @@
-//! Sockets: accept, TLS, HTTP/1.1 and HTTP/2 framing. Knows nothing about Kubernetes.
+//! Sockets: accept, TLS, HTTP/1.1 and HTTP/2 framing. Nothing here is specific to Kubernetes.
 //!
-//! A [`Listener`] accepts the connections of a bound socket. Each connection has a task of its own,
-//! which ends with the connection; it runs on one of the [`ServingThreads`], if there are any. Each
-//! request reaches the service with its [`Peer`], its [`ClientConnection`] and its [`Abort`] as
-//! extensions.
+//! A [`Listener`] accepts the connections of a bound socket. Each connection has a separate task,
+//! which ends with the connection. The task runs on one of the [`ServingThreads`], if there are
+//! any. Each request reaches the service with its [`Peer`], its [`ClientConnection`] and its
+//! [`Abort`] as extensions.
 
 mod accept;
 mod client_connection;

@@ -10,16 +10,17 @@ use tokio::net::TcpStream;
 
 use crate::net::accept::file_slots::FileSlots;
 
-/// Upper limit of gathered bytes: a hundred events of 2 KiB. More output waits for the socket.
+/// Upper limit of gathered bytes: a hundred events of 2 KiB. Further output waits for the socket.
 pub(in crate::net) const MAX_BUFFERED: usize = 256 << 10;
 
 /// The byte stream under a connection: TCP or TLS.
 pub trait Transport: AsyncRead + AsyncWrite + Unpin {
-    /// Bytes that are gathered before they are passed to [`Transport::buffer`]. Default is 256 KiB.
+    /// The number of bytes that are gathered before they are passed to [`Transport::buffer`].
+    /// Default is 256 KiB.
     const GATHER_SIZE: usize = MAX_BUFFERED;
 
-    /// Buffers as many of the bytes as there is room for; the next write or flush sends them to the
-    /// socket. Returns the number of bytes taken. By default it takes none.
+    /// Buffers as many of the bytes as there is room for. The next write or flush sends them to the
+    /// socket. Returns the number of bytes taken. The default takes none.
     ///
     /// # Errors
     /// If the connection is no longer usable.
@@ -27,12 +28,14 @@ pub trait Transport: AsyncRead + AsyncWrite + Unpin {
         Ok(0)
     }
 
-    /// Bytes of output that it has buffered and the socket has not taken. By default there are none.
+    /// Returns the bytes of output that the transport has buffered and the socket has not taken.
+    /// The default is 0.
     fn waiting(&mut self) -> usize {
         0
     }
 
-    /// Lets the peer accept no bytes for any time. By default, it may do so anyway.
+    /// Removes any limit on how long the peer may accept no bytes. The default does nothing,
+    /// because there is no limit.
     ///
     /// # Errors
     /// If the system does not accept the option.
@@ -40,7 +43,8 @@ pub trait Transport: AsyncRead + AsyncWrite + Unpin {
         Ok(())
     }
 
-    /// Where a request takes the slot of a second file; `None`, the default, if files are not limited.
+    /// Returns the slots that a request takes a slot for a second file from; `None`, the default,
+    /// if files are not limited.
     fn file_slots(&self) -> Option<FileSlots> {
         None
     }

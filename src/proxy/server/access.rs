@@ -1,4 +1,4 @@
-//! What a request means to the API server's authorizers.
+//! Asks whether callers may make their requests, and remembers what answers show about that.
 
 use http::header::WARNING;
 use http::{HeaderValue, Response, StatusCode};
@@ -11,7 +11,7 @@ use super::request::RequestInfo;
 use super::upstream::forbidden::{ForbiddenAnswers, ForbiddenRead};
 use crate::identity::{AccessControl, Attributes, Caller, KnownCaller, Verdict};
 
-/// The attributes of the read that `info` describes.
+/// Returns the attributes of the read that `info` describes.
 pub(super) fn attributes(info: &RequestInfo) -> Attributes {
     let attributes = Attributes {
         verb: info.verb.clone(),
@@ -27,12 +27,12 @@ pub(super) fn attributes(info: &RequestInfo) -> Attributes {
     attributes.with_selectors(fields.as_deref(), labels.as_deref())
 }
 
-/// The warning with answers that were allowed by an older decision.
+/// The warning with answers that an older decision allowed.
 const STALE: HeaderValue = HeaderValue::from_static(
     "299 - \"the API server does not answer, so kubefan has read this by an older permission\"",
 );
 
-/// `response`, which says that it was allowed by an older decision if `verdict` is that.
+/// Returns `response`. If `verdict` is an older decision, adds the warning about that.
 pub(super) fn warned(mut response: Response<Body>, verdict: Option<Verdict>) -> Response<Body> {
     if verdict == Some(Verdict::Stale) {
         response.headers_mut().append(WARNING, STALE);
@@ -40,8 +40,8 @@ pub(super) fn warned(mut response: Response<Body>, verdict: Option<Verdict>) -> 
     response
 }
 
-/// Whether a cache may answer the `read` of `caller`. A GET is usually not asked about: forwarding
-/// it costs the API server no more than the question.
+/// Returns whether a cache may answer the `read` of `caller`. For a GET, the API server is usually
+/// not asked: forwarding the GET costs it no more than the question.
 pub(super) async fn verdict(
     access: &AccessControl,
     info: &RequestInfo,
@@ -65,7 +65,7 @@ pub(super) async fn verdict(
     }
 }
 
-/// Where what is learnt about callers' rights is remembered.
+/// Remembers what the API server's answers show about the rights of callers.
 pub(super) struct Rights<'a> {
     pub(super) access: &'a AccessControl,
     pub(super) forbidden: &'a ForbiddenAnswers,
@@ -73,8 +73,8 @@ pub(super) struct Rights<'a> {
 
 impl Rights<'_> {
     /// Returns `response`, the API server's answer to the forwarded read that `info` describes, and
-    /// remembers what it shows about the rights of `caller`. It is asked for at `asked_at`; `denied`
-    /// is the read if kubefan forwarded it because `caller` may not read it from a cache.
+    /// remembers what it shows about the rights of `caller`. The read was forwarded at `asked_at`.
+    /// `denied` is the read if kubefan forwarded it because `caller` may not read it from a cache.
     ///
     /// # Errors
     /// The Status for the client, if the API server broke off a 403.
@@ -104,8 +104,8 @@ impl Rights<'_> {
     }
 }
 
-/// True if the API server's answer with `status` shows that it has authorized the GET that `info`
-/// describes.
+/// Returns true if the API server's answer with `status` shows that it has authorized the GET that
+/// `info` describes.
 fn is_proof(info: &RequestInfo, status: StatusCode) -> bool {
     let is_get = info.verb == "get" && !info.name.is_empty() && info.subresource.is_empty();
     is_get && status == StatusCode::OK

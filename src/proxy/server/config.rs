@@ -22,28 +22,30 @@ pub struct Config {
     /// Upper limit of GETs and LISTs that are answered concurrently; 0 for no limit. Default is
     /// 4,000.
     pub max_requests_inflight: usize,
-    /// Upper limit of the watched selections of one cache that no index finds, of which a user may
-    /// have half. Default is 1,000.
+    /// Upper limit of the watched selections of one cache that no index finds. One user may have
+    /// half of them. Default is 1,000.
     pub max_unindexed_selectors: usize,
     /// What one user may have at a time.
     pub users: UserLimits,
     /// How long the head of a cache's answer may take, except for a WATCH. A client can shorten it
     /// with the parameter `timeout`. Default is 60 s.
     pub request_timeout: Duration,
-    /// How long a client of a WebSocket may take no byte of a watch. Default is five minutes, as for
-    /// connections that are not upgraded.
+    /// How long a client of a WebSocket may take no byte of a watch. Default is five minutes, as
+    /// for connections that are not upgraded.
     pub write_timeout: Duration,
-    /// Longest URL of a request in bytes, without scheme and authority; longer ones get 414. Default
-    /// is 64 KiB. The HTTP library refuses URLs of more than 65,534 bytes, whatever the limit is.
+    /// Longest URL of a request in bytes, without scheme and authority; longer ones get 414.
+    /// Default is 64 KiB. The HTTP library refuses URLs of more than 65,534 bytes, whatever the
+    /// limit is.
     pub max_url_bytes: usize,
-    /// What is done with a LIST or WATCH that has a `shardSelector`. Default is to forward it.
+    /// How a LIST or WATCH with a `shardSelector` is handled. Default is to forward it.
     pub shard_selectors: ShardSelectors,
     /// Which requests may be from a foreign web page, and are refused. Default is for a loopback
-    /// listener whose callers are not authenticated.
+    /// listener with callers that are not authenticated.
     pub web_pages: WebPageRules,
 }
 
-/// Metrics of the request path, and the budgets that they show. Create them once; clones share them.
+/// Metrics of the request path, and the budgets that they show. Create them once; clones share
+/// them.
 #[derive(Clone)]
 pub struct Metrics {
     pub(super) budgets: Budgets,
@@ -86,7 +88,7 @@ impl Metrics {
         }
     }
 
-    /// The metrics of the filters, which count every request.
+    /// Returns the metrics of the filters, which count every request.
     pub fn requests(&self) -> RequestMetrics {
         self.requests.clone()
     }

@@ -12,17 +12,17 @@
 //!                                          have sent the request (web_pages)
 //! request/    method, URL, headers         `RequestInfo` (verb, resource, name) and `Facts`
 //! (identity)  headers, certificate         the `Caller`, or a refusal
-//! shares      the caller, `RequestInfo`    the place among the requests of the caller's user, which is
-//!                                          held until the answer was sent, or a 429
-//! decide      `Facts`, known resources     `Decision`: Reject(Status), Forward(Reason), Read(plan)
+//! shares      the caller, `RequestInfo`    the place among the requests of the caller's user, held
+//!                                          until the answer was sent, or a 429
+//! decide      `Facts`, discovery           `Decision`: Reject(Status), Forward(Reason), Read(plan)
 //!
 //! only for Read:
 //! access      the caller, `RequestInfo`    the attributes for the API server's authorizers, which
 //!                                          must allow the read before anything is started for it
 //! acquire     the plan                     the informer that can answer, or a `Miss`; starts it
 //!                                          and waits for it if necessary
-//! tables      the plan, the informer       the collection that shows objects as rows of a Table, if
-//!                                          the client asks for one; otherwise the informer itself
+//! tables      the plan, the informer       the collection that shows objects as rows of a Table,
+//!                                          if the client asks for one; otherwise the informer
 //! prove       the plan, the informer       the proof that the cache is fresh, if one is needed
 //! in_flight   the verb, the caller         a seat that is held until the answer was sent, or a
 //!                                          429 if the user holds too many; also for Forward
@@ -32,7 +32,7 @@
 //!
 //! for Forward, and for a Read that the cache missed:
 //! forbidden   the request, the caller      the API server's 403 of some seconds ago, if this user
-//!                                          got one for the same request
+//!                                          got one for an equal request
 //! documents/  the request                  the `ETag` of the discovery or OpenAPI document that is
 //!                                          remembered, and its bytes after a 304 or in an outage
 //! forward/    the request                  the API server's answer; identical reads share a call
@@ -49,28 +49,27 @@
 //! outcome     the way that was taken       `RequestOutcome`, attached to the response for trace
 //! ```
 //!
-//! `service` passes a request through the stages up to the decision, `from_cache` through those for
-//! Read, and `from_upstream` through those for Forward. `held` is what an answer holds until it was
-//! sent.
+//! `service` passes a request through the stages up to the decision, `from_cache` through the
+//! stages for Read, and `from_upstream` through the stages for Forward. `held` has everything that
+//! an answer holds until it was sent.
 //!
 //! `acquire`, `prove` and `read/` are in `cached/`; `forbidden`, `documents/`, `forward/` and
 //! `judged_upstream` in `upstream/`; `in_flight` and `shares` in `limits/`; `rescue`, `audit` and
 //! `outcome` in `answers/`.
 //!
 //! Modules beside the path: `admin` serves the second listener (probes and metrics); `collection`
-//! is the trait of what a read is answered from; `authoritative` answers reads of a collection that
-//! is itself the source of truth, such as the simulator's; `miss` says why a cache gave no answer;
-//! `startup` answers while kubefan waits for the API server, before there is a `Server`.
+//! is the trait of the collections that answer reads; `authoritative` answers reads of a collection
+//! that is itself the source of truth, such as the simulator's; `miss` says why a cache gave no
+//! answer; `startup` answers while kubefan waits for the API server, before there is a `Server`.
 //!
 //! # Errors
 //!
 //! Stages return errors as values: a [`Reason`] to forward, a [`Miss`], or a Status. [`Server`]
 //! turns a miss into a forwarded request or a Status. Only `rescue` turns a Status into a response
-//! and formats an upstream error; no stage builds an error response itself. There is one exception:
+//! and formats an upstream error; no other stage builds an error response. There is one exception:
 //! a WATCH that has started, or that must fail like a started one, gets its error as an ERROR event
-//! in its stream (`cached/read/watch.rs`, `deliver/watch_body.rs`). Services never return an error to
-//! `net`: their error type is
-//! [`Infallible`](std::convert::Infallible).
+//! in its stream (`cached/read/watch.rs`, `deliver/watch_body.rs`). Services never return an error
+//! to `net`: their error type is [`Infallible`](std::convert::Infallible).
 //!
 //! # What never happens
 //!
@@ -80,7 +79,7 @@
 //! - `request` and `decide` do no I/O and start nothing. A caller that kubefan refuses causes no
 //!   discovery, no informer and no call to the API server.
 //! - A cached answer is never a mixture: GET and LIST use exactly one snapshot. If a cache cannot
-//!   answer, the whole request is forwarded, and it never returns to a cache.
+//!   answer, the request is forwarded, and it never returns to a cache.
 
 mod access;
 mod admin;
@@ -112,7 +111,7 @@ pub use filters::{RequestMetrics, WebPageRules};
 pub use kubefan_core::body::Body;
 /// Boxes any body of bytes.
 pub use kubefan_core::body::boxed;
-/// A body whose bytes are all in memory.
+/// A body with all bytes in memory.
 pub use kubefan_core::body::full;
 pub use limits::shares::UserLimits;
 pub use request::{RequestInfo, ShardSelectors};

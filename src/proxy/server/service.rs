@@ -1,5 +1,5 @@
-//! Server: the service that answers clients. It finds the caller of a request, and chooses between a
-//! cache (`from_cache.rs`) and the API server (`from_upstream.rs`).
+//! Server: the service that answers clients. It finds the caller of a request, and chooses between
+//! a cache (`from_cache.rs`) and the API server (`from_upstream.rs`).
 
 use std::convert::Infallible;
 use std::sync::Arc;
@@ -69,8 +69,8 @@ pub(super) struct Inner {
 }
 
 impl Server {
-    /// A server that answers reads from `informers` as far as `access` permits, and forwards all
-    /// that it can't answer.
+    /// Creates a server that answers reads from `informers` as far as `access` permits, and
+    /// forwards all requests that it can't answer.
     pub fn new(
         access: AccessControl,
         informers: InformerSet,
@@ -130,7 +130,7 @@ impl Server {
         }
     }
 
-    /// The same server, which writes an event to `audit` for each request that a cache answers.
+    /// Makes the server write an event to `audit` for each request that kubefan answers itself.
     ///
     /// # Panics
     /// If the server was cloned before.
@@ -141,8 +141,8 @@ impl Server {
         self
     }
 
-    /// Applies the limits in `config` that can change while requests are served: those of requests in
-    /// flight, and those of users.
+    /// Applies the limits in `config` that can change while requests are served: the limits of
+    /// requests in flight, and the limits of users.
     pub fn set_limits(&self, config: &Config) {
         self.inner.in_flight.set_limit(config.max_requests_inflight);
         self.inner.shares.set_limits(config.users);
@@ -179,8 +179,8 @@ impl Server {
         self.with_outcome(response, &info, outcome)
     }
 
-    /// Answers a request of `caller`, which came from `peer`. If only the API server can judge its
-    /// credentials, its answer decides what follows for the connection.
+    /// Answers a request of `caller`, which came from `peer`. If only the API server can judge the
+    /// credentials of the caller, its answer decides what happens to the connection.
     async fn answer_judged(
         &self,
         request: Request<Body>,
@@ -209,7 +209,7 @@ impl Server {
             .await
     }
 
-    /// Answers a request of `caller`, unless it has too many in progress.
+    /// Answers a request of `caller`, unless the caller has too many requests in progress.
     async fn answer_caller(
         &self,
         mut request: Request<Body>,
@@ -218,7 +218,7 @@ impl Server {
     ) -> (Response<Body>, Outcome) {
         match self.inner.shares.request(caller, info) {
             Ok(None) => {}
-            // The answer takes it.
+            // The answer takes the share.
             Ok(Some(share)) => drop(request.extensions_mut().insert(share)),
             Err(TooMany) => return (rescue::too_many_requests(), Outcome::Rejected),
         }
@@ -260,7 +260,7 @@ impl Server {
         self.inner.in_flight.take(info, &holder(request, caller))
     }
 
-    /// True if discovery has the resource of the request that `info` describes.
+    /// Returns true if discovery has the resource of the request that `info` describes.
     pub(super) fn is_known(&self, info: &RequestInfo) -> bool {
         let mapper = &self.inner.rest_mapper;
         let is_known = |gvr| mapper.with(|mapper| mapper.resource(&gvr).is_some());
@@ -298,13 +298,13 @@ impl KnownResources for LiveRestMapper {
     }
 }
 
-/// True if an answer with `status` shows that the API server has authorized its request: also if it
-/// does not have the resource.
+/// Returns true if an answer with `status` shows that the API server has authorized its request.
+/// This includes a 404 for a resource that the API server does not have.
 fn is_authorized(status: StatusCode) -> bool {
     status.is_success() || status == StatusCode::NOT_FOUND
 }
 
-/// The output of `future`, or `None` if `deadline` passes first.
+/// Returns the output of `future`, or `None` if `deadline` passes first.
 pub(super) async fn within<T>(
     deadline: Option<Instant>,
     future: impl Future<Output = T>,
@@ -315,7 +315,7 @@ pub(super) async fn within<T>(
     }
 }
 
-/// What shares scarce things for `request` of `caller`.
+/// Returns the holder for `request` of `caller`. Limited resources are shared among holders.
 pub(super) fn holder(request: &Request<Body>, caller: &Caller) -> Holder {
     let connection = request.extensions().get::<ClientConnection>();
     Holder::of(caller, connection.expect("net adds it to every request"))

@@ -1,8 +1,8 @@
-//! Startup: what answers requests before the API server has answered kubefan.
+//! Startup: answers requests before the API server has answered kubefan.
 //!
-//! The listeners are open before kubefan knows the API server. Until then it knows neither the
-//! authorities of client certificates nor what a caller may read. So it judges and forwards no
-//! request: each gets a 503 that the client repeats.
+//! The listeners are open before the API server has answered. Until then kubefan has neither the
+//! authorities of client certificates nor the rights of callers. So kubefan judges and forwards no
+//! request. Each request gets a 503 that makes the client repeat it.
 
 use std::convert::Infallible;
 use std::sync::{Arc, OnceLock};
@@ -41,17 +41,17 @@ pub(super) struct Started {
     pub(super) admin_access: Option<AccessControl>,
 }
 
-/// What a kubefan that starts waits for.
+/// What kubefan waits for while it starts.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Waiting {
-    /// Such as `the API server`.
+    /// What is missing, such as `the API server`.
     pub(super) what: &'static str,
-    /// Why that takes time, for the operator only; may be empty.
+    /// Why the wait takes time, for the operator only; may be empty.
     pub(super) details: String,
 }
 
 impl Server {
-    /// The service for `net`: the whole request path, filters included.
+    /// Returns the service for `net`: the complete request path, including filters.
     pub fn into_service(
         self,
     ) -> impl Service<
@@ -70,14 +70,14 @@ impl Server {
 }
 
 impl Startup {
-    /// Records what kubefan waits for, such as `the API server`, and the details, which only the
-    /// operator may see.
+    /// Records what kubefan waits for, such as `the API server`. Only the operator may see the
+    /// `details`.
     pub fn wait_for(&self, what: &'static str, details: String) {
         *self.inner.waiting.lock() = Waiting { what, details };
     }
 
-    /// Answers all further requests with `server`, and with `admin_access` those of the callers of
-    /// metrics and details. Only the first call has an effect.
+    /// Answers all further requests with `server`. `admin_access` authorizes the callers of metrics
+    /// and details. Only the first call has an effect.
     pub fn finish(&self, server: Server, admin_access: Option<AccessControl>) {
         self.inner.started.get_or_init(|| Started {
             server,
@@ -85,7 +85,8 @@ impl Startup {
         });
     }
 
-    /// The bytes of events that the caches no longer have and that clients' watches still hold.
+    /// Returns the bytes of events that the caches no longer have and that clients' watches still
+    /// hold.
     pub fn evicted_bytes(&self) -> u64 {
         let started = self.started();
         started.map_or(0, |started| {
@@ -101,7 +102,8 @@ impl Startup {
         self.inner.waiting.lock().clone()
     }
 
-    /// The service for the listener of clients: the filters, and the server as soon as there is one.
+    /// Returns the service for the listener of clients: the filters, and the server as soon as
+    /// there is one.
     pub fn into_service(
         self,
         metrics: RequestMetrics,
@@ -116,7 +118,7 @@ impl Startup {
     + 'static {
         with_filters(metrics, web_pages, move |request| {
             let startup = self.clone();
-            // In a box, because the stream keeps the memory of the future while its body is sent.
+            // The future is boxed, because the stream holds its memory while its body is sent.
             Box::pin(async move {
                 match startup.started() {
                     Some(started) => started.server.answer(request).await,
@@ -126,7 +128,8 @@ impl Startup {
         })
     }
 
-    /// The answer to a request that arrived too early. It says nothing about the API server.
+    /// Returns the answer to a request that arrived too early. It says nothing about the API
+    /// server.
     fn refuse(&self, request: &Request<Body>) -> Response<Body> {
         let Waiting { what, .. } = self.waiting();
         let status = Status::unreachable(format!("kubefan is starting: waiting for {what}"));

@@ -54,7 +54,7 @@ impl Connection {
         answer
     }
 
-    /// The next bytes of an answer, which are counted; `None` at its end.
+    /// Reads the next bytes of an answer and counts them. Returns `None` at its end.
     pub(super) async fn chunk(&self, body: &mut Body) -> Result<Option<Bytes>, Error> {
         while let Some(frame) = body.frame().await {
             if let Ok(bytes) = frame.map_err(Error::Transport)?.into_data() {

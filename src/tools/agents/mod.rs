@@ -1,8 +1,8 @@
 //! The simulated clients of the demo: node agents, controllers and dashboards.
 //!
 //! Each has one HTTP/2 connection to the server, as a client of client-go has over TLS. Node agents
-//! and controllers keep watches open and remember what these show; dashboards list again and again.
-//! The demo compares what the watches show with the objects of the cluster.
+//! and controllers hold watches open and remember the objects that the watches show. Dashboards
+//! list again and again. The demo compares the remembered objects with those of the cluster.
 
 mod connection;
 mod dashboard;
@@ -25,21 +25,21 @@ use tokio::sync::watch;
 pub use view::Fingerprint;
 use view::View;
 
-/// The pause between the starts of two agents, so that the start of all is no storm.
+/// The pause between the starts of two agents, so that the agents do not all connect at once.
 const START_PAUSE: Duration = Duration::from_millis(30);
-/// Time in which the headers of an answer must arrive: a debug build on a busy machine is slow.
+/// The time limit for the headers of an answer; a debug build on a busy machine is slow.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(60);
-/// The pause between two questions whether the server has a resource.
+/// The pause between two checks whether the server has a resource.
 const READY_PAUSE: Duration = Duration::from_millis(300);
 
-/// Which agents there are, and their server.
+/// The number of agents, their server and their nodes.
 #[derive(Clone, Debug)]
 pub struct Config {
     /// The server's URL.
     pub server: String,
     /// The number of agents.
     pub agents: usize,
-    /// The names of the nodes on which node agents run; must not be empty.
+    /// The names of the nodes that have node agents; must not be empty.
     pub nodes: Vec<String>,
 }
 
@@ -51,14 +51,14 @@ pub struct Agents {
     count: usize,
 }
 
-/// What the agents asked for and got since their start.
+/// Counts of the agents' requests and of the answers since their start.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Totals {
     /// Requests that were sent: lists and watches.
     pub requests: u64,
     /// Watches that are open now.
     pub watches: u64,
-    /// Events that arrived, those for the initial objects and bookmarks included.
+    /// Events that arrived, including bookmarks and the events for initial objects.
     pub events: u64,
     /// Bytes of all answers' bodies.
     pub bytes: u64,
@@ -105,7 +105,7 @@ impl Agents {
             let mut is_ready = is_ready.clone();
             let pause = START_PAUSE * u32::try_from(number).unwrap_or(u32::MAX);
             async move {
-                // An error means that the pilot's task has ended, and then this one ends too.
+                // An error means that the pilot's task has ended, and then this task ends too.
                 let _ = is_ready.wait_for(|is_ready| *is_ready).await;
                 tokio::time::sleep(pause).await;
             }
@@ -141,12 +141,12 @@ impl Agents {
         })
     }
 
-    /// The number of agents.
+    /// Returns the number of agents.
     pub fn count(&self) -> usize {
         self.count
     }
 
-    /// What the agents asked for and got so far.
+    /// Returns the counts of the agents' requests, watches, events and bytes so far.
     pub fn totals(&self) -> Totals {
         let value = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
         Totals {
@@ -159,15 +159,15 @@ impl Agents {
         }
     }
 
-    /// What each watch selects, and the fingerprint of the objects that it shows.
+    /// Returns what each watch selects, with the fingerprint of the objects that it shows.
     pub fn views(&self) -> impl Iterator<Item = (&Watched, Fingerprint)> {
         let views = self.views.iter();
         views.map(|view| (view.watched(), view.fingerprint()))
     }
 }
 
-/// Waits until the server's cache has all `resources`: until then it refuses watches, and so many
-/// clients at once would only ask again.
+/// Waits until the server's cache has all `resources`. Until then the server refuses watches, and
+/// all clients would only retry at once.
 async fn wait_for(resources: BTreeSet<GroupVersionResource>, pilot: &Connection) {
     for gvr in resources {
         let path = format!("{}?watch=true&resourceVersion=0", gvr.path(None));

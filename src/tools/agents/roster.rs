@@ -1,4 +1,4 @@
-//! Which agents there are, and what each of them reads.
+//! The list of the agents, and what each agent reads.
 
 use kubefan_core::api::GroupVersionResource;
 
@@ -14,14 +14,14 @@ pub struct Watched {
 /// A simulated client.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Agent {
-    /// Keeps these watches open.
+    /// Holds these watches open.
     Watcher(Vec<Watched>),
     /// Lists this path again and again.
     Dashboard(&'static str),
 }
 
 impl Agent {
-    /// The resources that the agent watches.
+    /// Returns the resources that the agent watches.
     pub(super) fn resources(&self) -> impl Iterator<Item = GroupVersionResource> {
         let watches = match self {
             Self::Watcher(watches) => &watches[..],
@@ -31,13 +31,13 @@ impl Agent {
     }
 }
 
-/// One of so many agents is a dashboard, and one of so many a controller. The others are node
-/// agents.
+/// One agent of every `DASHBOARD_EVERY` is a dashboard, and one of every `CONTROLLER_EVERY` a
+/// controller. The others are node agents.
 const DASHBOARD_EVERY: usize = 30;
 const CONTROLLER_EVERY: usize = 20;
 
 /// What the kinds of node agents watch: kubelets, service proxies, network agents, log collectors
-/// and monitoring. `pod` and `node` are the pods of the agent's node, and that node.
+/// and monitoring. `pod` selects the pods of the agent's node, and `node` selects the node itself.
 const NODE_AGENTS: [&[&str]; 5] = [
     &["pod", "node", "services"],
     &["node", "services", "endpointslices"],
@@ -46,7 +46,7 @@ const NODE_AGENTS: [&[&str]; 5] = [
     &["pod", "node", "endpointslices"],
 ];
 
-/// What the kinds of controllers watch, all of each.
+/// What the kinds of controllers watch: all objects of each resource.
 const CONTROLLERS: [&[&str]; 8] = [
     &["nodes", "pods"],
     &["deployments", "replicasets"],
@@ -65,7 +65,7 @@ const DASHBOARDS: [&str; 3] = [
     "/apis/apps/v1/deployments?limit=500",
 ];
 
-/// `count` agents: some dashboards and controllers, and node agents on all `nodes` in turn.
+/// Returns `count` agents: some dashboards and controllers, and node agents on all `nodes` in turn.
 pub(super) fn roster(count: usize, nodes: &[String]) -> Vec<Agent> {
     let (mut dashboards, mut controllers, mut node_agents) = (0, 0, 0);
     let next = |number: &mut usize| std::mem::replace(number, *number + 1);

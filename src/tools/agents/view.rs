@@ -1,4 +1,4 @@
-//! What a watch shows, as a fingerprint that is cheap to compare.
+//! The objects that a watch shows, as a fingerprint that is cheap to compare.
 
 use std::collections::HashMap;
 use std::hash::{DefaultHasher, Hash, Hasher};
@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use super::Watched;
 
 /// A fingerprint of the states of objects, in any order. A resource version identifies a state,
-/// because each change has one of its own.
+/// because every change sets a new version.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Fingerprint(u64);
 
@@ -17,12 +17,13 @@ pub(super) struct View {
     fingerprint: AtomicU64,
 }
 
-/// The versions of the objects of a [`View`], by the hashes of their uids. Only its watch has them.
+/// The versions of the objects of a [`View`], by the hashes of the objects' uids. Only the watch of
+/// the view has these versions.
 #[derive(Default)]
 pub(super) struct Objects(HashMap<u64, u64>);
 
 impl Fingerprint {
-    /// The fingerprint of objects with these resource versions.
+    /// Returns the fingerprint of objects with these resource versions.
     pub fn of(versions: impl IntoIterator<Item = u64>) -> Self {
         let hashes = versions.into_iter().map(|version| hash(&version));
         Self(hashes.fold(0, u64::wrapping_add))

@@ -1,4 +1,4 @@
-//! A watch that an agent keeps open.
+//! A watch that an agent holds open.
 
 use std::time::Duration;
 
@@ -13,7 +13,7 @@ use crate::load::{FrameCutter, FrameType, VersionFinder};
 
 const FIRST_PAUSE: Duration = Duration::from_millis(500);
 const LONGEST_PAUSE: Duration = Duration::from_secs(8);
-/// What is before the uid of an object; the uids of its owners come later.
+/// The text before the uid of an object. The uids of the object's owners come later in a frame.
 const UID: &[u8] = b"\"uid\":\"";
 /// The length of a uid, in bytes.
 const UID_LENGTH: usize = 36;
@@ -40,12 +40,12 @@ struct Watcher<'a> {
     view: &'a View,
     objects: Objects,
     versions: VersionFinder,
-    /// The version after which the next request begins; `None` to begin with the existing objects.
+    /// The version to watch from in the next request; `None` to begin with the existing objects.
     reached: Option<u64>,
 }
 
-/// Keeps a watch open, like an informer: it begins with the existing objects, resumes where it
-/// ended, and begins anew if it can't. Never returns.
+/// Watches without end, like an informer. The watch begins with the existing objects, resumes where
+/// it ended, and begins anew if it cannot resume. Never returns.
 pub(super) async fn watch(connection: &Connection, view: &View) {
     let mut watcher = Watcher {
         view,
@@ -70,7 +70,7 @@ pub(super) async fn watch(connection: &Connection, view: &View) {
 }
 
 impl Watcher<'_> {
-    /// Opens a watch and follows it to its end. An error means that it could not be opened.
+    /// Opens a watch and follows the watch to its end. Fails if the watch could not be opened.
     async fn follow(&mut self, connection: &Connection) -> Result<(), Error> {
         let path = self.path();
         let answer = connection.get(&path, WireFormat::Json.media_type()).await?;
@@ -124,7 +124,7 @@ impl Watcher<'_> {
         let path = watched.gvr.path(None);
         let start = match self.reached {
             Some(version) => format!("resourceVersion={version}"),
-            // Any state will do to begin with, as for an informer that lists.
+            // Begin with any state, like an informer that lists.
             None => "resourceVersion=0&sendInitialEvents=true&resourceVersionMatch=NotOlderThan"
                 .to_owned(),
         };
@@ -137,7 +137,7 @@ impl Watcher<'_> {
     }
 }
 
-/// The uid of the object in a frame.
+/// Returns the uid of the object in a frame.
 fn uid(frame: &[u8]) -> Option<&[u8]> {
     let from = memmem::find(frame, UID)? + UID.len();
     frame.get(from..from + UID_LENGTH)

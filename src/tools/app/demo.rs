@@ -62,7 +62,7 @@ pub struct Demo {
     kubefan: Registry,
 }
 
-/// What happened in a demo so far.
+/// The counts of a demo so far.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Totals {
     /// What the simulated clients asked for and got.
@@ -73,7 +73,7 @@ pub struct Totals {
     pub views: Views,
     /// Requests to kubefan of all clients.
     pub requests: u64,
-    /// Those of them that a cache answered.
+    /// Requests to kubefan that a cache answered.
     pub from_cache: u64,
     /// How long the API server stays cut off; `None` if it answers.
     pub away: Option<Duration>,
@@ -145,23 +145,23 @@ impl DemoApp {
         })
     }
 
-    /// The kubefan of the demo.
+    /// Returns the kubefan of the demo.
     pub fn kubefan(&self) -> &App {
         &self.kubefan
     }
 
-    /// The simulated API server behind kubefan.
+    /// Returns the simulated API server behind kubefan.
     pub fn simulated(&self) -> &SimulatedApp {
         &self.simulated
     }
 
-    /// The path of the kubeconfig for kubefan, to use with kubectl. The file is deleted with this
-    /// value.
+    /// Returns the path of a kubeconfig for kubefan, to use with kubectl. The file is
+    /// deleted when this value is dropped.
     pub fn kubeconfig(&self) -> &Path {
         self.kubeconfig.path()
     }
 
-    /// The state of the demo.
+    /// Returns the state of the demo.
     pub fn demo(&self) -> &Demo {
         &self.demo
     }
@@ -194,12 +194,12 @@ impl DemoApp {
 }
 
 impl Demo {
-    /// The number of simulated clients.
+    /// Returns the number of simulated clients.
     pub fn agents(&self) -> usize {
         self.agents.count()
     }
 
-    /// What happened so far.
+    /// Returns the counts so far of the clients, of kubefan and of the simulated API server.
     pub fn totals(&self) -> Totals {
         let (_, metrics) = self.kubefan.render();
         Totals {
@@ -218,7 +218,8 @@ impl Demo {
     }
 }
 
-/// Each simulated client has a connection, which is two open files of this process.
+/// Checks that this process may open enough files: each simulated client has a connection, and a
+/// connection is two open files.
 fn check_open_files(agents: usize) -> anyhow::Result<()> {
     let needed = 2 * agents + OTHER_FILES;
     match net::open_files_limit() {
@@ -230,7 +231,7 @@ fn check_open_files(agents: usize) -> anyhow::Result<()> {
     }
 }
 
-/// Says which ports the demo uses if `error` is that one of them is in use.
+/// Explains which ports the demo uses, if `error` means that one of these ports is in use.
 fn named_ports(error: anyhow::Error, listen: SocketAddr) -> anyhow::Error {
     let is_in_use = |cause: &(dyn std::error::Error + 'static)| {
         let cause = cause.downcast_ref::<io::Error>();
@@ -240,7 +241,7 @@ fn named_ports(error: anyhow::Error, listen: SocketAddr) -> anyhow::Error {
         return error;
     }
     let text = error.to_string();
-    // The flag in it is one of `kubefan serve` or `kubefan sim`.
+    // The text begins with the name of a flag of `kubefan serve` or `kubefan sim`.
     let (_, problem) = text.split_once(": ").unwrap_or(("", &text));
     let ip = listen.ip();
     let others = SocketAddr::new(ip, 9001);
@@ -305,7 +306,8 @@ async fn kubefan(config: &DemoConfig, inner: &Kubeconfig) -> anyhow::Result<App>
     app.await
 }
 
-/// The sum of the values of the metric `name` over all label sets whose text contains `label`.
+/// Returns the sum of the values of the metric `name` over all label sets
+/// that contain `label` as text.
 fn sum(metrics: &str, name: &str, label: &str) -> u64 {
     let sum: f64 = metrics
         .lines()

@@ -28,7 +28,7 @@ pub struct ServedTotals {
     pub requests: u64,
     /// Watches that are open now.
     pub watches: u64,
-    /// Events of watches, those for initial objects and bookmarks included.
+    /// Events of watches, including bookmarks and the events for initial objects.
     pub events: u64,
     /// Bytes of all answers' bodies.
     pub bytes: u64,
@@ -44,7 +44,7 @@ impl Drop for OpenWatch {
 }
 
 impl Served {
-    /// The counts so far.
+    /// Returns the counts so far.
     pub fn totals(&self) -> ServedTotals {
         let value = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
         ServedTotals {

@@ -19,7 +19,7 @@ use crate::config::SimConfig;
 use crate::sim;
 use crate::sim::Simulator;
 
-/// A running simulated API server, whose listeners accept connections.
+/// A running simulated API server; its listeners accept connections.
 pub struct SimulatedApp {
     shutdown: Shutdown,
     address: SocketAddr,
@@ -92,27 +92,27 @@ impl SimulatedApp {
         Ok(app)
     }
 
-    /// The URL that clients connect to.
+    /// Returns the URL that clients connect to.
     pub fn url(&self) -> String {
         format!("http://{}", self.address)
     }
 
-    /// The URL of the admin listener, for probes, metrics and fault injection.
+    /// Returns the URL of the admin listener, for probes, metrics and fault injection.
     pub fn admin_url(&self) -> String {
         format!("http://{}", self.admin_address)
     }
 
-    /// The simulator, with its store and its fault injection.
+    /// Returns the simulator, with its store and its fault injection.
     pub fn simulator(&self) -> &Simulator {
         &self.simulator
     }
 
-    /// What this simulator served to its clients.
+    /// Returns the counts of what this simulator served to its clients.
     pub fn served(&self) -> &Served {
         &self.served
     }
 
-    /// The registry with all metrics of this simulator.
+    /// Returns the registry with all metrics of this simulator.
     pub fn registry(&self) -> &Registry {
         &self.registry
     }

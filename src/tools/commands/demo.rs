@@ -89,7 +89,7 @@ async fn show_screen(terminal: Terminal, facts: &Facts, demo: &Demo) -> std::io:
     }
 }
 
-/// Does what the key asks for, and drops further ones that have arrived already.
+/// Does what the key asks for, and drops further keys that have arrived already.
 fn take_key(key: u8, keys: &mut mpsc::UnboundedReceiver<u8>, demo: &Demo) {
     if matches!(key, b'f' | b'F') {
         demo.cut_off();

@@ -58,7 +58,7 @@ async fn run(config: LoadConfig) -> Result<(), Error> {
     let aborted = async {
         match shutdown.run(signals).await {
             Outcome::Aborted | Outcome::Unfinished { .. } => (),
-            // The test has ended by itself and has a report, or an error, of its own.
+            // The test has ended by itself. Its report or its error is the result.
             Outcome::Drained => std::future::pending().await,
         }
     };

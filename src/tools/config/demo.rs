@@ -40,22 +40,23 @@ const NOT_AUTHENTICATED: &str = "callers are not authenticated, so it listens on
 // === impl DemoConfig ===
 
 impl DemoConfig {
-    /// The address of the admin listener: the port after that for clients.
+    /// Returns the address of the admin listener: the port after the port for clients.
     pub fn admin_listen(&self) -> SocketAddr {
         self.later_port(1)
     }
 
-    /// The address of the simulated API server.
+    /// Returns the address of the simulated API server.
     pub fn simulated_listen(&self) -> SocketAddr {
         self.later_port(2)
     }
 
-    /// The address on which faults are injected into the simulated API server.
+    /// Returns the address that injects faults into the simulated API server.
     pub fn fault_listen(&self) -> SocketAddr {
         self.later_port(3)
     }
 
-    /// The address for clients, with a later port; port 0 stays, for any free port.
+    /// Returns the address for clients with a port that is `by` higher. Port
+    /// 0, for any free port, stays 0.
     fn later_port(&self, by: u16) -> SocketAddr {
         let port = match self.listen.port() {
             0 => 0,

@@ -259,8 +259,8 @@ fn compare_target(args: &LoadArgs) -> Option<TargetServer> {
     })
 }
 
-/// The server to write to. If the second server is reached in the same way, it is the same, so its
-/// figures come from the same place unless flags say otherwise.
+/// Returns the server to write to. If it has the client configuration of the second server, both
+/// are one server: its figures come from the second server's source unless flags say otherwise.
 fn write_target(args: &LoadArgs) -> Option<TargetServer> {
     let client = other_server(
         args,
@@ -282,8 +282,9 @@ fn write_target(args: &LoadArgs) -> Option<TargetServer> {
     }
 }
 
-/// How to reach the server for writes or for the comparison: with the credentials in `kubeconfig`
-/// if there is one, or else with those for the watched server. `None` if neither argument is given.
+/// Returns how to reach the server for writes or for the comparison: with the
+/// credentials in `kubeconfig` if it is given, or else with those for the watched
+/// server. `None` if neither argument is given.
 fn other_server(
     args: &LoadArgs,
     server: Option<&String>,

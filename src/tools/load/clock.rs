@@ -1,11 +1,11 @@
-//! The clock of a run and the times at which writes were acknowledged, both shared by all threads.
+//! The clock of a run and the times of the writes' acknowledgements. All threads share both.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use tokio::time::Instant;
 
-/// The number of acknowledgements that are kept; far more than the writes in flight.
+/// The number of acknowledgements that are remembered; far more than the writes in flight.
 const CAPACITY: usize = 1 << 20;
 /// The number of bits of a time in nanoseconds; enough for three days.
 const TIME_BITS: u32 = 48;
@@ -15,9 +15,9 @@ const TIME_MASK: u64 = (1 << TIME_BITS) - 1;
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Clock(Instant);
 
-/// The times at which recent writes were acknowledged. The low bits of a write's number are the
-/// index of its entry. The entry holds the time in its low bits and the next bits of the number
-/// above them, so that an old entry is not taken for a newer write with the same index.
+/// The times when recent writes were acknowledged. The low bits of a write's number are the index
+/// of its entry. The entry holds the time in its low bits and the next bits of the number above
+/// them, so that an old entry is not taken for a newer write at that index.
 pub(super) struct Acknowledgements(Box<[AtomicU64]>);
 
 impl Clock {
@@ -25,7 +25,7 @@ impl Clock {
         Self(Instant::now())
     }
 
-    /// The nanoseconds from the start of the run until now.
+    /// Returns the nanoseconds from the start of the run until now.
     pub(super) fn now(self) -> u64 {
         nanoseconds(self.0.elapsed())
     }
@@ -52,8 +52,8 @@ impl Acknowledgements {
         self.0[slot(number)].store(tag(number) | at & TIME_MASK, Ordering::Relaxed);
     }
 
-    /// The time at which write `number` was acknowledged, in nanoseconds of the run's clock; `None`
-    /// if it has not been acknowledged or its entry was overwritten.
+    /// Returns the time when write `number` was acknowledged, in nanoseconds of the run's clock.
+    /// `None` if the write has not been acknowledged or its entry was overwritten.
     pub(super) fn get(&self, number: u32) -> Option<u64> {
         let entry = self.0[slot(number)].load(Ordering::Relaxed);
         let is_match = entry != u64::MAX && entry & !TIME_MASK == tag(number);

@@ -13,9 +13,9 @@ use super::write::schedule::Rate;
 pub struct Config {
     /// The server that the test watches.
     pub watched: TargetServer,
-    /// A second server, which is tested in the same way after the first; `None` for a single run.
+    /// A second server, which is tested in an equal run after the first; `None` to test one server.
     pub compared: Option<TargetServer>,
-    /// The server on which objects are created and changed; `None` for the watched server.
+    /// The server where objects are created and changed; `None` for the watched server.
     pub written: Option<TargetServer>,
     /// The resource, in any form that kubectl accepts.
     pub resource: String,
@@ -81,7 +81,7 @@ pub enum Protocol {
 }
 
 impl Config {
-    /// A configuration with one watcher and one object, which tests adapt.
+    /// Returns a configuration with one watcher and one object, which tests adapt.
     #[cfg(test)]
     pub(super) fn for_tests() -> Self {
         Self {
@@ -108,8 +108,8 @@ impl Config {
         }
     }
 
-    /// The number of watchers that select each object: one if each watcher has its own selector,
-    /// else all of them.
+    /// Returns the number of watchers that select each object: one if each watcher has its own
+    /// selector, else all of them.
     pub(super) fn watchers_of_an_object(&self) -> u64 {
         match self
             .selector
@@ -123,7 +123,7 @@ impl Config {
 }
 
 impl Protocol {
-    /// The protocol's name as it appears in the report.
+    /// Returns the name of the protocol in the report.
     pub fn name(self) -> &'static str {
         match self {
             Self::Http1 => "HTTP/1.1",

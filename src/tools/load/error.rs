@@ -17,7 +17,7 @@ pub enum Error {
     NotNamed {
         /// The server's URL.
         server: String,
-        /// The flags with which the user can name the server.
+        /// The flags that can name the server.
         flags: &'static str,
     },
     /// A request to the server failed.
@@ -41,7 +41,7 @@ pub enum Error {
         watchers: u32,
         /// The time limit, in seconds.
         seconds: u64,
-        /// Advice that is appended to the message; empty if there is none.
+        /// Advice at the end of the message; empty if there is none.
         hint: String,
     },
     /// Any other reason, as a complete message.

@@ -1,5 +1,5 @@
-//! Histograms of latencies, with log-linear buckets that keep three significant digits of each
-//! value.
+//! Histograms of latencies. Their log-linear buckets preserve three
+//! significant digits of each value.
 
 use serde::Serialize;
 
@@ -14,7 +14,7 @@ const TAIL: f64 = 0.9;
 #[derive(Clone, Debug)]
 pub struct Histogram {
     counts: hdrhistogram::Histogram<u64>,
-    // Kept apart from the buckets, which would round them.
+    // Stored apart from the buckets, which would round these values.
     sum: u128,
     min: u64,
     max: u64,
@@ -82,8 +82,8 @@ impl Histogram {
         self.max = self.max.max(other.max);
     }
 
-    /// The smallest value, to the precision of the buckets, such that at least the fraction `share`
-    /// of all values does not exceed it. 0 if the histogram is empty.
+    /// Returns the smallest value, to the precision of the buckets, that at least the fraction
+    /// `share` of all values does not exceed. Returns 0 if the histogram is empty.
     pub fn quantile(&self, share: f64) -> u64 {
         if self.counts.is_empty() {
             return 0;
@@ -93,7 +93,7 @@ impl Histogram {
         highest.clamp(self.min, self.max)
     }
 
-    /// The summary of this histogram; all zeros if it is empty.
+    /// Returns the summary of this histogram; all zeros if it is empty.
     pub fn latency(&self) -> Latency {
         if self.counts.is_empty() {
             return Latency::default();
@@ -111,8 +111,8 @@ impl Histogram {
         }
     }
 
-    /// The cumulative distribution as points that are dense enough for a line. Each point is a
-    /// value in milliseconds and the share of values that do not exceed it.
+    /// Returns the cumulative distribution as points that are dense enough for a line. Each point
+    /// is a value in milliseconds and the share of values that do not exceed it.
     pub fn distribution(&self) -> Vec<(f64, f64)> {
         let mut passed = 0;
         let mut last = 0.0;

@@ -12,8 +12,7 @@
 //! The receivers share the machine with the server, so they do not parse frames: they search the
 //! first few hundred bytes of a frame twice. Every lost event is noticed, because the checker
 //! compares the events of each object with its acknowledged writes. A slow server cannot hide its
-//! latency by delaying the writes, because latency is measured from the time at which a write was
-//! due.
+//! latency by delaying the writes, because latency is measured from the time when a write was due.
 
 mod clock;
 mod config;

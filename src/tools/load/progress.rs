@@ -1,5 +1,5 @@
-//! The progress of a run on standard error: one line that is overwritten on a terminal, and plain
-//! lines if standard error is not a terminal.
+//! The progress of a run on standard error: one line that is overwritten on a terminal, and
+//! separate lines elsewhere.
 
 use std::io::{IsTerminal, Write};
 use std::time::Duration;

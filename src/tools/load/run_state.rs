@@ -23,7 +23,7 @@ const STREAM_WINDOW: u32 = 4 << 20;
 /// The HTTP/2 flow-control window of a connection, in bytes, shared by all its streams.
 const CONNECTION_WINDOW: u32 = 1 << 30;
 /// The flow-control window, in bytes, of a stream that is never read. It is HTTP/2's default, which
-/// is small, so that the server soon has to wait.
+/// is so small that the server must wait soon.
 const SLOW_STREAM_WINDOW: u32 = (1 << 16) - 1;
 /// The lower limit of the `timeoutSeconds` that watches ask for; long writing phases ask for more.
 const WATCH_SECONDS: u64 = 3_600;
@@ -32,25 +32,25 @@ const WATCH_SECONDS: u64 = 3_600;
 pub(super) struct RunState {
     pub(super) config: Config,
     pub(super) client: Client,
-    /// The URL path of the collection that is watched and listed.
+    /// The URL path of the collection that the clients watch and list.
     pub(super) collection: String,
     pub(super) clock: Clock,
     pub(super) acknowledgements: Acknowledgements,
     pub(super) markers: MarkerFinder,
     pub(super) versions: VersionFinder,
-    /// The time of the run's clock, in nanoseconds, from which events count; `u64::MAX` before the
-    /// first write.
+    /// The start of the measurement, in nanoseconds of the run's clock: later events count.
+    /// `u64::MAX` before the first write.
     measured_from: AtomicU64,
     /// The number of watchers that have received every object that they select.
     pub(super) synced: AtomicUsize,
-    /// The number of slow watchers (they never read) whose watches are open.
+    /// The number of open watches of slow watchers, which never read.
     pub(super) open_slow_watches: AtomicU32,
     /// The number of writes that have entered the window; stays 0 without a window.
     pub(super) sent: AtomicU64,
     /// False after the window has become full, until half of its writes have reached every watcher.
     is_window_open: AtomicBool,
     /// The number of events that all watchers together have received for the run's writes. An event
-    /// that the same watcher receives again does not count.
+    /// that a watcher receives again does not count.
     pub(super) delivered: AtomicU64,
     pub(super) sync_deadline: Instant,
     failure: Mutex<Option<String>>,
@@ -91,15 +91,15 @@ impl RunState {
         now
     }
 
-    /// The time from which events count, in nanoseconds of the run's clock; `None` before the first
-    /// write.
+    /// Returns the start of the measurement, in nanoseconds of the run's clock: later events count.
+    /// `None` before the first write.
     pub(super) fn measured_from(&self) -> Option<u64> {
         let from = self.measured_from.load(Ordering::Acquire);
         (from != u64::MAX).then_some(from)
     }
 
-    /// Fails the run because of a problem that a retry would not solve. Only the first problem is
-    /// kept.
+    /// Fails the run because of a problem that a retry would not solve. Only the
+    /// first problem is remembered.
     pub(super) fn fail(&self, problem: String) {
         self.failure.lock().get_or_insert(problem);
         self.writing_over.send_replace(true);
@@ -142,7 +142,7 @@ impl RunState {
         self.is_cut_short.load(Ordering::Relaxed)
     }
 
-    /// True if the writers must stop, because of a signal or because the run has failed.
+    /// Returns true if the writers must stop, because of a signal or because the run has failed.
     pub(super) fn is_writing_over(&self) -> bool {
         *self.writing_over.borrow()
     }
@@ -166,13 +166,13 @@ impl RunState {
         let _ = stop.wait_for(|stop| *stop).await;
     }
 
-    /// The HTTP version and windows of the connections of watchers and listing clients.
+    /// Returns the HTTP version and windows of the connections of watchers and listing clients.
     pub(super) fn http_version(&self) -> HttpVersion {
         self.http_version_with_window(STREAM_WINDOW)
     }
 
-    /// The HTTP version and windows of the connections of slow watchers, which have a small stream
-    /// window.
+    /// Returns the HTTP version and windows of the connections of slow watchers,
+    /// which have a small stream window.
     pub(super) fn slow_http_version(&self) -> HttpVersion {
         self.http_version_with_window(SLOW_STREAM_WINDOW)
     }
@@ -194,8 +194,8 @@ impl RunState {
         }
     }
 
-    /// The path and query of a watch by watcher `number`. The watch resumes at `version`; without
-    /// one it starts with the initial objects.
+    /// Returns the path and query of a watch by watcher `number`. The watch resumes at `version`.
+    /// Without a version, the watch starts with the initial objects.
     pub(super) fn watch_path(&self, number: u32, version: Option<u64>) -> String {
         let seconds = WATCH_SECONDS.max(2 * self.config.duration.as_secs());
         let mut query = form_urlencoded::Serializer::new(String::new());

@@ -1,4 +1,4 @@
-//! The selector of each watcher, and the attribute with which an object matches it.
+//! The selector of each watcher, and the attribute that makes an object match the selector.
 
 use std::fmt;
 
@@ -9,11 +9,11 @@ const NUMBER: &str = "{i}";
 /// The fields that a field selector may use, because the load test can set them in its objects.
 const FIELDS: [&str; 3] = ["metadata.name", "spec.nodeName", "spec.schedulerName"];
 
-/// A selector in which `{i}` is replaced by the watcher's number, such as `spec.nodeName=node-{i}`
-/// or `app=load-{i}`.
+/// A selector with the placeholder `{i}` for the watcher's number, such as
+/// `spec.nodeName=node-{i}` or `app=load-{i}`.
 ///
-/// A key that begins with `metadata.`, `spec.` or `status.` makes it a field selector, any other
-/// key a label selector.
+/// A selector is a field selector if its key begins with `metadata.`, `spec.` or `status.`, and
+/// otherwise a label selector.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SelectorTemplate {
     key: String,
@@ -38,8 +38,8 @@ pub enum SelectorError {
     NotALabel(kubefan_core::api::Malformed),
 }
 
-/// The attribute with which an object matches a selector: a label's key, the name, or a field of
-/// the spec.
+/// The attribute that makes an object match a selector: a label's key, the
+/// name, or a field of the spec.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Attribute<'a> {
     Label(&'a str),
@@ -80,19 +80,19 @@ impl std::str::FromStr for SelectorTemplate {
 }
 
 impl SelectorTemplate {
-    /// True if each watcher has its own selector.
+    /// Returns true if each watcher has its own selector.
     pub fn is_per_watcher(&self) -> bool {
         self.value.contains(NUMBER)
     }
 
-    /// True if the watchers select by `metadata.name`, so that the selector determines the objects'
-    /// names.
+    /// Returns true if the watchers select by `metadata.name`, so that the selector
+    /// determines the objects' names.
     pub fn is_by_name(&self) -> bool {
         self.attribute() == Attribute::Name
     }
 
-    /// The field of the spec that watchers select by, which only pods have; `None` for other
-    /// selectors.
+    /// Returns the field of the spec that watchers select by. Only pods have such
+    /// fields. `None` for other selectors.
     pub fn pod_field(&self) -> Option<&str> {
         match self.attribute() {
             Attribute::Spec(_) => Some(&self.key),
@@ -100,17 +100,17 @@ impl SelectorTemplate {
         }
     }
 
-    /// The selector of watcher `number`, as `key=value`.
+    /// Returns the selector of watcher `number`, as `key=value`.
     pub(super) fn for_watcher(&self, number: u32) -> String {
         format!("{}={}", self.key, self.value_for(number))
     }
 
-    /// The value that an object needs so that watcher `number` selects it.
+    /// Returns the value that an object needs so that watcher `number` selects it.
     pub(super) fn value_for(&self, number: u32) -> String {
         self.value.replace(NUMBER, &number.to_string())
     }
 
-    /// The name of the query parameter for this selector.
+    /// Returns the name of the query parameter for this selector.
     pub(super) fn parameter(&self) -> &'static str {
         match self.is_field {
             true => "fieldSelector",
@@ -133,8 +133,8 @@ impl fmt::Display for SelectorTemplate {
     }
 }
 
-/// The objects that watcher `number` selects, out of `objects` objects. If each watcher has its own
-/// selector, they are every `watchers`th object from `number` on, else all objects.
+/// Returns the objects that watcher `number` selects, out of `objects` objects: all of them, or
+/// every `watchers`th object from `number` on if each watcher has its own selector.
 pub(super) fn selected_objects(
     selector: Option<&SelectorTemplate>,
     number: u32,

@@ -11,12 +11,12 @@ use kubefan_core::upstream::{Client, ClientConfig, Discovery};
 
 use super::error::Error;
 
-/// Time in which the headers of an answer must arrive. It is long because slow answers are measured.
-/// The API server itself gives up after 60 s.
+/// The time limit for the headers of an answer. It is long because slow answers are measured. The
+/// API server itself gives up after 60 s.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(65);
 const OUR_USER_AGENT: &str = concat!("kubefan-load/", env!("CARGO_PKG_VERSION"));
 
-/// Connects to a server that the user named or that is on this machine, and refuses any other.
+/// Connects to a server that the user named or that is on this machine. Refuses any other server.
 /// `flags` are the flags that could name the server; the error mentions them.
 pub(super) async fn connect(config: &ClientConfig, flags: &'static str) -> Result<Client, Error> {
     let patient = ClientConfig {
@@ -33,7 +33,7 @@ pub(super) async fn connect(config: &ClientConfig, flags: &'static str) -> Resul
     }
 }
 
-/// True if a flag names the server or its context, so that the server is not merely the one of the
+/// Returns true if a flag names the server or its context. Otherwise, the server comes from the
 /// kubeconfig's current context.
 fn is_named(config: &ClientConfig) -> bool {
     config.server.is_some() || config.context.is_some()
@@ -112,8 +112,8 @@ pub(super) fn json_request(
     Ok(request)
 }
 
-/// The error for a request that cannot be built, which happens only if a name from the command line
-/// is not valid in a path.
+/// Creates the error for a request that cannot be built. This happens only if a name from the
+/// command line is not valid in a path.
 pub(super) fn invalid_path(error: &http::Error) -> Error {
     Error::Refused(format!("cannot build a request: {error}"))
 }

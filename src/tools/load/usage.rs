@@ -19,8 +19,8 @@ const TICKS_PER_SECOND: f64 = 100.0;
 const LIMIT: Duration = Duration::from_secs(5);
 /// The maximum size of a metrics response, in bytes.
 const METRICS_LIMIT: usize = 64 << 20;
-/// The response header by which the load test recognizes kubefan, whose `/metrics` path must not be
-/// used: kubefan forwards it, so the answer would be the API server's metrics.
+/// The response header that identifies kubefan. kubefan forwards `/metrics`, so that path would
+/// return the API server's metrics, and the load test must not use it.
 const KUBEFAN_HEADER: &str = "x-kubefan-proof";
 
 /// The CPU time and memory of the server at one moment.
@@ -60,9 +60,10 @@ pub(super) enum UsageSource {
 }
 
 impl UsageSource {
-    /// Finds the source for a server: the process or the metrics URL of `target`, else `/metrics`
-    /// of the server unless the server is kubefan. `collection` is the path of a collection, which
-    /// is listed to recognize kubefan. `flags` is how the flags begin that name the source.
+    /// Finds the source for a server: the process or the metrics URL of `target`, else
+    /// `/metrics` of the server unless the server is kubefan. `collection` is the path of a
+    /// collection, which is listed to recognize kubefan. `flags` is the common beginning of the
+    /// flags that choose the source.
     pub(super) async fn find(
         target: &TargetServer,
         client: &Client,
@@ -144,8 +145,8 @@ impl UsageSource {
     }
 }
 
-/// The user and system time of this process since its start, in seconds; 0 if `/proc` is not
-/// readable.
+/// Returns the user and system time of this process since its start, in seconds;
+/// 0 if `/proc` is not readable.
 pub(super) fn own_cpu_seconds() -> f64 {
     sample_process(std::process::id()).map_or(0.0, |sample| sample.cpu_seconds)
 }

@@ -17,7 +17,7 @@ use parking_lot::Mutex;
 use tokio::sync::broadcast;
 use tokio::time::{Instant, Sleep};
 
-/// A fault that is injected into the next requests.
+/// A fault to inject into the next requests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RequestFault {
     /// The request gets 429, with this number of seconds in `Retry-After`.
@@ -28,7 +28,7 @@ pub enum RequestFault {
     WrongContentType,
 }
 
-/// A fault that is injected into all open watches.
+/// A fault to inject into all open watches.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum WatchFault {
     /// The watch's connection breaks between two frames.
@@ -50,14 +50,14 @@ pub struct FaultInjector {
     watches: broadcast::Sender<WatchFault>,
     /// The delay before each frame of a watch, in milliseconds; 0 for none.
     delay: Arc<AtomicU64>,
-    /// Until when every request is refused.
+    /// The end of the last cut by [`FaultInjector::go_away`]; every request before it is refused.
     away_until: Arc<Mutex<Option<Instant>>>,
 }
 
 type NextWatchFault =
     Pin<Box<dyn Future<Output = (broadcast::Receiver<WatchFault>, WatchFault)> + Send>>;
 
-/// The body of a watch, into which faults can be injected.
+/// The body of a watch that accepts injected faults.
 pub(super) struct FaultyBody {
     inner: Body,
     faults: FaultInjector,
@@ -113,7 +113,8 @@ impl FaultInjector {
     }
 
     /// Cuts the API server off for `duration`: breaks every open watch, and refuses every request
-    /// with 503. Its objects may change meanwhile, as if other API servers went on. Zero ends this.
+    /// with 503. Its objects may change during that time, as if other API servers went on. A
+    /// duration of zero ends the cut.
     pub fn go_away(&self, duration: Duration) {
         *self.away_until.lock() = (!duration.is_zero()).then(|| Instant::now() + duration);
         if !duration.is_zero() {
@@ -121,7 +122,7 @@ impl FaultInjector {
         }
     }
 
-    /// How long the API server stays cut off; `None` if it answers.
+    /// Returns how long the API server stays cut off; `None` if it answers.
     pub fn away_for(&self) -> Option<Duration> {
         let until = (*self.away_until.lock())?;
         let left = until.saturating_duration_since(Instant::now());
@@ -161,7 +162,7 @@ fn next_watch_fault(mut faults: broadcast::Receiver<WatchFault>) -> NextWatchFau
 }
 
 impl RequestFault {
-    /// The Status with which the request fails; `None` if it gets the correct answer.
+    /// Returns the Status of a request that fails; `None` if the request gets the correct answer.
     pub(super) fn status(self) -> Option<Status> {
         match self {
             Self::TooManyRequests(seconds) => {

@@ -9,14 +9,14 @@ use kubefan_proxy::server::Body;
 use super::print;
 use super::read::forms;
 
-/// The value of the `Accept` header; empty if it is missing.
+/// Returns the value of the `Accept` header; empty if it is missing.
 pub(super) fn accept_header(headers: &HeaderMap) -> String {
     let accept = headers.get(header::ACCEPT);
     let accept = accept.and_then(|value| value.to_str().ok());
     accept.unwrap_or_default().to_owned()
 }
 
-/// The response for `status`, indented if the client asks for it.
+/// Creates the response for `status`, indented if the client asks for it.
 pub(super) async fn status_response(
     status: &Status,
     headers: &HeaderMap,
@@ -30,7 +30,7 @@ pub(super) async fn status_response(
     }
 }
 
-/// True if the query or the user agent asks for indented JSON.
+/// Returns true if the query or the user agent asks for indented JSON.
 pub(super) fn is_pretty(headers: &HeaderMap, query: &str) -> bool {
     let agent = headers.get(header::USER_AGENT);
     let agent = agent.and_then(|agent| agent.to_str().ok());

@@ -30,12 +30,12 @@ const DATA_KEYS: &[&str] = &["data", "binaryData"];
 /// The characters of the random suffix of generated names.
 const SUFFIX_ALPHABET: &[u8] = b"bcdfghjklmnpqrstvwxz2456789";
 
-/// The string `metadata.<key>` of an object; empty if absent.
+/// Returns the string `metadata.<key>` of an object; empty if absent.
 pub(super) fn text<'a>(object: &'a Value, key: &str) -> &'a str {
     object["metadata"][key].as_str().unwrap_or_default()
 }
 
-/// Mutable access to the `metadata` of an object, which is created if absent.
+/// Returns the `metadata` of an object for changes. Creates the `metadata` if it is absent.
 ///
 /// # Errors
 ///
@@ -49,7 +49,7 @@ pub(super) fn metadata_mut(object: &mut Value) -> Result<&mut Map<String, Value>
     metadata.as_object_mut().ok_or_else(wrong)
 }
 
-/// The current time in the format of Kubernetes timestamps.
+/// Returns the current time in the format of Kubernetes timestamps.
 pub(super) fn now() -> String {
     Timestamp::now().strftime("%Y-%m-%dT%H:%M:%SZ").to_string()
 }

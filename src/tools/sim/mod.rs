@@ -55,7 +55,7 @@ pub enum Error {
     /// The API server would refuse a definition, with this message.
     #[error("{0}")]
     Refused(String),
-    /// The text has none.
+    /// The text has no CustomResourceDefinition.
     #[error("it has no CustomResourceDefinition")]
     NoDefinition,
 }
@@ -93,7 +93,7 @@ impl Simulator {
     ///
     /// # Errors
     ///
-    /// If the text is not valid YAML, or has no definition, or one that is refused.
+    /// If the text is not valid YAML, or has no definition, or if a definition is refused.
     pub fn define(&self, yaml: &str) -> Result<(), Error> {
         let documents: Vec<Value> =
             serde_saphyr::from_multiple(yaml).map_err(|error| Error::Yaml(error.to_string()))?;
@@ -110,8 +110,8 @@ impl Simulator {
         Ok(())
     }
 
-    /// Creates `object` and returns it as stored. Keeps the status, the uid and the creation time
-    /// of `object` if it has them.
+    /// Creates `object` and returns it as stored. The stored object has the status, the uid and the
+    /// creation time of `object` if `object` has them.
     ///
     /// # Errors
     ///
@@ -150,8 +150,8 @@ impl Simulator {
         self.store.write(|state| state.put(&target, object))
     }
 
-    /// Replaces an object including its status. If `object` has a resource version, it must be the
-    /// current one.
+    /// Replaces an object including its status. If `object` has a resource version,
+    /// that version must be current.
     ///
     /// # Errors
     ///
@@ -210,7 +210,8 @@ impl Simulator {
         self.store.write(|state| state.current(&target))
     }
 
-    /// The keys and versions of the objects that a field selector selects; empty selects all.
+    /// Returns the keys and versions of the objects that a field
+    /// selector selects; empty selects all.
     ///
     /// # Errors
     ///
@@ -226,7 +227,7 @@ impl Simulator {
     }
 
     /// Drops all history, so that watches and lists at an older version get 410. Returns the oldest
-    /// version at which watches can still start.
+    /// version that watches can still start at.
     pub fn compact(&self) -> ResourceVersion {
         self.store.compact()
     }
@@ -237,7 +238,7 @@ impl Simulator {
         self.store.restore()
     }
 
-    /// The injector for faults of this simulator.
+    /// Returns the injector for faults of this simulator.
     pub fn faults(&self) -> &FaultInjector {
         &self.faults
     }

@@ -3,14 +3,14 @@
 use kubefan_core::codec::put_json;
 use serde_json::Value;
 
-/// `value` as JSON in one line, without a line break.
+/// Formats `value` as JSON in one line, without a line break.
 pub(super) fn compact(value: &Value) -> String {
     let mut text = String::new();
     put_json(&mut text, value);
     text
 }
 
-/// `value` as JSON in one line, with a line break at the end.
+/// Formats `value` as JSON in one line, with a line break at the end.
 pub(super) fn line(value: &Value) -> String {
     compact(value) + "\n"
 }

@@ -14,20 +14,20 @@ fn details(gvr: &GroupVersionResource, name: &str) -> StatusDetails {
     }
 }
 
-/// 409 if an object of this name already exists.
+/// Creates the 409 for a new object with the name of an existing one.
 pub(super) fn already_exists(gvr: &GroupVersionResource, name: &str) -> Status {
     let message = format!("{} \"{name}\" already exists", gvr.group_resource());
     Status::failure(409, "AlreadyExists", message).with_details(details(gvr, name))
 }
 
-/// The 409 for a request whose resource version is not the object's current one.
+/// Creates the 409 for a request with a resource version that is not the object's current one.
 pub(super) fn conflict(gvr: &GroupVersionResource, name: &str) -> Status {
     let why = "the object has been modified; please apply your changes to the latest version and \
                try again";
     conflict_because(gvr, name, why)
 }
 
-/// 409 if a precondition of the request does not hold.
+/// Creates the 409 for a precondition that does not hold.
 pub(super) fn precondition(
     gvr: &GroupVersionResource,
     name: &str,
@@ -47,7 +47,7 @@ fn conflict_because(gvr: &GroupVersionResource, name: &str, why: &str) -> Status
     Status::failure(409, "Conflict", message).with_details(details(gvr, name))
 }
 
-/// 422 if the value of `field` is missing or invalid.
+/// Creates the 422 for a missing or invalid value of `field`.
 pub(super) fn invalid(resource: &Resource, name: &str, field: &str, why: &str) -> Status {
     let gvr = &resource.gvr;
     let kind = match gvr.group.as_str() {
@@ -73,39 +73,40 @@ pub(super) fn invalid(resource: &Resource, name: &str, field: &str, why: &str) -
     })
 }
 
-/// 415 for a content type or patch that a real API server supports and the simulator does not.
+/// Creates the 415 for a content type or patch that a real API server
+/// supports and the simulator does not.
 pub(super) fn not_simulated(what: &str) -> Status {
     let message = format!("the simulated API server has no {what}");
     Status::failure(415, "UnsupportedMediaType", message)
 }
 
-/// 503 for every request while the API server is cut off.
+/// Creates the 503 that every request gets while the API server is cut off.
 pub(super) fn away() -> Status {
     let message = "the simulated API server is cut off";
     Status::failure(503, "ServiceUnavailable", message)
 }
 
-/// 404 for a path that a real API server serves and the simulator does not.
+/// Creates the 404 for a path that a real API server serves and the simulator does not.
 pub(super) fn not_simulated_path(what: &str) -> Status {
     let message = format!("the simulated API server has no {what}");
     Status::failure(404, "NotFound", message)
 }
 
-/// 406 for requests that do not accept JSON.
+/// Creates the 406 for requests that do not accept JSON.
 pub(super) fn not_acceptable() -> Status {
     let message = "the simulated API server has no answers but in JSON; \
                    only the following media types are accepted: application/json";
     Status::failure(406, "NotAcceptable", message)
 }
 
-/// A refusal as plain text. On paths that serve no Kubernetes objects, kubectl prints only
-/// plain-text messages.
+/// Creates a refusal as plain text. On paths that serve no Kubernetes objects, kubectl
+/// prints only plain-text messages.
 pub(super) fn plain_text_status(status: &Status) -> Response<Body> {
     let code = StatusCode::from_u16(status.code).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
     server::plain_text(code, status.message.clone() + "\n")
 }
 
-/// The plain-text 404 for a path that has no handler.
+/// Creates the plain-text 404 for a path that has no handler.
 pub(super) fn page_not_found() -> Response<Body> {
     let mut response = server::plain_text(StatusCode::NOT_FOUND, "404 page not found\n");
     let nosniff = HeaderValue::from_static("nosniff");
@@ -114,7 +115,7 @@ pub(super) fn page_not_found() -> Response<Body> {
     response
 }
 
-/// 500 for a deprecated `/watch` or `/proxy` path that does not name a resource.
+/// Creates the 500 for a deprecated `/watch` or `/proxy` path that does not name a resource.
 pub(super) fn no_request_info(path: &str) -> Response<Body> {
     let text = format!(
         "Internal Server Error: \"{path}\": failed to create RequestInfo: unable to determine kind \
@@ -125,12 +126,12 @@ pub(super) fn no_request_info(path: &str) -> Response<Body> {
     response
 }
 
-/// 405 for a method that custom resources do not support.
+/// Creates the 405 for a method that custom resources do not support.
 pub(super) fn no_verb(gvr: &GroupVersionResource) -> Status {
     Status::verb_not_supported(gvr, "")
 }
 
-/// 413 for a request body of more than `limit` bytes.
+/// Creates the 413 for a request body of more than `limit` bytes.
 pub(super) fn too_large(limit: usize) -> Status {
     let message = format!("Request entity too large: limit is {limit}");
     Status::failure(413, "RequestEntityTooLarge", message)

@@ -134,9 +134,9 @@ impl Simulator {
         discovery::has_reviews(group) || self.store.has_builtin(group)
     }
 
-    /// False if a real API server has no handler for the path and answers with a plain-text 404.
-    /// These are resources that are not served, unless their group has built-in kinds, and the
-    /// `proxy` paths of custom resources.
+    /// Returns false if a real API server has no handler for the path and answers with a plain-text
+    /// 404. Such paths are those of resources that are not served, unless their group has built-in
+    /// kinds, and the `proxy` paths of custom resources.
     fn has_path(&self, info: &RequestInfo) -> bool {
         let gvr = info.gvr();
         let served_kind = gvr.as_ref().and_then(|gvr| self.store.served_kind(gvr));
@@ -147,7 +147,7 @@ impl Simulator {
     }
 }
 
-/// True if the request accepts aggregated discovery (all groups with their resources).
+/// Returns true if the request accepts aggregated discovery (all groups with their resources).
 fn accepts_aggregated_discovery(headers: &HeaderMap) -> bool {
     let accept = layout::accept_header(headers).replace(' ', "");
     accept.split(',').any(|clause| {
@@ -158,8 +158,8 @@ fn accepts_aggregated_discovery(headers: &HeaderMap) -> bool {
     })
 }
 
-/// True if `accept` allows plain JSON. Clauses for Tables and protobuf do not count; clients that
-/// ask for these also accept plain JSON.
+/// Returns true if `accept` allows plain JSON. Clauses for Tables and protobuf do not count;
+/// clients that ask for these also accept plain JSON.
 fn accepts_json(accept: &str) -> bool {
     accept.trim().is_empty()
         || accept.split(',').any(|clause| {
@@ -172,7 +172,7 @@ fn accepts_json(accept: &str) -> bool {
         })
 }
 
-/// True for methods that can change something.
+/// Returns true for methods that can change something.
 pub(super) fn is_write(method: &Method) -> bool {
     !matches!(*method, Method::GET | Method::HEAD)
 }

@@ -1,10 +1,10 @@
 //! A simulated API server in this process, for the tests of programs.
 //!
-//! An [`ApiServer`] serves discovery, the usual built-in kinds and custom resources, over a store in
+//! An [`ApiServer`] serves discovery, the usual built-in kinds and custom resources from a store in
 //! memory: GET, LIST, WATCH, create, update, patch, delete, subresources, dry runs and finalizers.
 //! It has no controllers, no schemas, no admission, no server-side apply and no users: every client
-//! may do everything. It serves only JSON. controller-runtime's counterpart is `envtest`, which starts a
-//! real API server.
+//! may do everything. It serves only JSON. controller-runtime's counterpart is `envtest`, which
+//! starts a real API server.
 //!
 //! ```
 //! use k8s_openapi::api::core::v1::ConfigMap;
@@ -38,8 +38,8 @@
 //!
 //! # Clients
 //!
-//! - [`ApiServer::kube_client`] calls the server without a socket. So it works in a test with paused
-//!   time, where waits cost no time.
+//! - [`ApiServer::kube_client`] calls the server without a socket. So it works in a test with
+//!   paused time, where waits cost no time.
 //! - Programs connect to [`ApiServer::url`], or read [`ApiServer::kubeconfig`].
 //!
 //! # Faults
@@ -49,9 +49,9 @@
 //!
 //! # Kubernetes versions
 //!
-//! This crate selects the feature `v1_36` of `k8s-openapi`, of which a build can have only
-//! one. A program with another one uses `kubefan::fake_source`, or runs
-//! `kubefan sim` beside its tests.
+//! This crate selects the feature `v1_36` of `k8s-openapi`. A build can have only one such feature.
+//! A program with another version's feature uses `kubefan::fake_source`, or runs `kubefan sim`
+//! beside its tests.
 
 use std::net::{Ipv4Addr, SocketAddr};
 use std::{fmt, io};
@@ -118,12 +118,13 @@ impl ApiServer {
         })
     }
 
-    /// The URL for clients, such as `http://127.0.0.1:40123`.
+    /// Returns the URL for clients, such as `http://127.0.0.1:40123`.
     pub fn url(&self) -> String {
         format!("http://{}", self.address)
     }
 
-    /// The text of a kubeconfig with [`ApiServer::url`], for programs that read such a file.
+    /// Returns the text of a kubeconfig with [`ApiServer::url`], for
+    /// programs that read such a file.
     pub fn kubeconfig(&self) -> String {
         let url = self.url();
         format!(
@@ -137,7 +138,7 @@ current-context: simulator
         )
     }
 
-    /// A client of this server that needs no socket. It is also a
+    /// Returns a client of this server that needs no socket. It is also a
     /// [`Client`](kubefan_core::upstream::Client): `Client::from(server.kube_client())`.
     ///
     /// # Panics
@@ -181,7 +182,7 @@ current-context: simulator
         serde_json::from_value(stored?).map_err(invalid)
     }
 
-    /// The object `name` in `namespace` (`None` for a cluster-scoped resource).
+    /// Returns the object `name` in `namespace` (`None` for a cluster-scoped resource).
     ///
     /// # Errors
     ///
@@ -207,19 +208,19 @@ current-context: simulator
         self.simulator.delete(&resource_of::<K>(), namespace, name)
     }
 
-    /// Makes requests fail, and breaks watches.
+    /// Returns the injector that makes requests fail and breaks watches.
     pub fn faults(&self) -> &FaultInjector {
         self.simulator.faults()
     }
 
     /// Drops all history, so that watches and lists at an older version get 410. Returns the oldest
-    /// version at which watches can still start.
+    /// version that watches can still start at.
     pub fn compact(&self) -> ResourceVersion {
         self.simulator.compact()
     }
 
-    /// Does what the restore of an old backup does: sets the resource version to half its value,
-    /// ends all watches, and returns the new version. The objects stay.
+    /// Restores an old backup: sets the resource version to half its value, ends all watches, and
+    /// returns the new version. The objects stay.
     pub fn restore_backup(&self) -> ResourceVersion {
         self.simulator.restore_backup()
     }
@@ -242,7 +243,7 @@ fn resource_of<K: Resource<DynamicType = ()>>() -> GroupVersionResource {
     GroupVersionResource::new(K::group(&()), K::version(&()), K::plural(&()))
 }
 
-/// The answer to an object that is not of its type.
+/// Creates the answer to an object that is not valid for its type.
 fn invalid(error: serde_json::Error) -> Status {
     Status::failure(400, "BadRequest", error.to_string())
 }

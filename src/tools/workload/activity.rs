@@ -1,8 +1,8 @@
 //! The activities in a cluster, such as a rollout, split into steps of one operation each.
 //!
-//! An activity has exclusive use of the deployments whose pods it changes (`busy`), so the objects
-//! are in the planned state when its steps run. Pods are replaced one by one, so the number of a
-//! deployment's pods differs from its replicas by at most one.
+//! An activity has exclusive use of the deployments with pods that it changes (`busy`), so the
+//! objects are in the planned state when its steps run. Pods are replaced one by one, so the number
+//! of a deployment's pods differs from its replicas by at most one.
 
 use std::collections::VecDeque;
 
@@ -74,7 +74,7 @@ pub(super) fn start(cluster: &mut Cluster, dice: &mut Dice) -> Option<Activity> 
     Some(Activity(steps.into()))
 }
 
-/// Picks a random deployment that is not busy, and marks it busy.
+/// Picks a random deployment that is not busy, and marks the deployment busy.
 fn take_deployment(cluster: &mut Cluster, dice: &mut Dice) -> Option<usize> {
     let is_free = |i: &usize| !cluster.deployments[*i].busy;
     let free: Vec<usize> = (0..cluster.deployments.len()).filter(is_free).collect();
@@ -107,7 +107,7 @@ fn rollout(cluster: &mut Cluster, dice: &mut Dice) -> Option<Vec<Step>> {
     Some(steps)
 }
 
-/// The steps in which a pod is created, scheduled and started, and gets traffic.
+/// Returns the steps that create, schedule and start a pod and send traffic to it.
 fn arrival(cluster: &mut Cluster, deployment: usize, set: u32) -> Vec<Step> {
     let pod = cluster.next_id();
     let mut steps = vec![Step::CreatePod(pod, Owner::ReplicaSet(set))];
@@ -130,7 +130,7 @@ fn startup(pod: u32) -> [Step; 5] {
     ]
 }
 
-/// The steps in which a pod is terminated, loses its traffic, and is deleted.
+/// Returns the steps that terminate a pod, stop its traffic, and delete it.
 fn departure(deployment: usize, set: u32, pod: u32) -> [Step; 6] {
     [
         Step::Terminate(pod),
@@ -142,8 +142,7 @@ fn departure(deployment: usize, set: u32, pod: u32) -> [Step; 6] {
     ]
 }
 
-/// The steps in which a node is cordoned, deployments' pods on it are replaced, and it is
-/// uncordoned.
+/// Returns the steps that cordon a node, replace deployments' pods on it, and uncordon it.
 fn drain(cluster: &mut Cluster, dice: &mut Dice) -> Option<Vec<Step>> {
     if cluster.nodes.len() < 2 || cluster.draining {
         return None;
@@ -167,7 +166,7 @@ fn drain(cluster: &mut Cluster, dice: &mut Dice) -> Option<Vec<Step>> {
     Some(steps)
 }
 
-/// The ready pods on a node whose deployments are not busy, with their replica sets.
+/// Returns the ready pods on a node, with their replica sets. Excludes pods of busy deployments.
 fn evictable(cluster: &Cluster, node: usize) -> Vec<(u32, u32)> {
     let mut found = Vec::new();
     for (id, pod) in &cluster.pods {
@@ -249,7 +248,7 @@ fn job(cluster: &mut Cluster, dice: &mut Dice) -> Option<Vec<Step>> {
     Some(steps)
 }
 
-/// The steps in which a container ends, waits, and is restarted.
+/// Returns the steps that end a container, let it wait, and restart it.
 fn crash(cluster: &mut Cluster, dice: &mut Dice) -> Option<Vec<Step>> {
     let deployment = take_deployment(cluster, dice)?;
     let set = newest_set(&cluster.deployments[deployment])?;

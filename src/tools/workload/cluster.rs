@@ -36,7 +36,7 @@ pub(super) struct Identity {
     pub(super) name: String,
     pub(super) uid: String,
     pub(super) created: i64,
-    /// The time at which the object was last written.
+    /// The time when the object was last written.
     pub(super) written: i64,
 }
 
@@ -104,7 +104,7 @@ pub(super) struct Deployment {
     pub(super) identity: Identity,
     pub(super) template: Template,
     pub(super) replicas: usize,
-    /// The number of replicas at the start, to which autoscaling returns.
+    /// The number of replicas at the start; autoscaling returns to it.
     pub(super) usual_replicas: usize,
     pub(super) generation: u32,
     pub(super) revision: u32,
@@ -207,11 +207,11 @@ pub(super) struct Pod {
     pub(super) node: Option<usize>,
     pub(super) address: String,
     pub(super) phase: Phase,
-    /// The time at which the node accepted the pod.
+    /// The time when the node accepted the pod.
     pub(super) accepted: i64,
-    /// The time at which the pod's containers last started.
+    /// The time when the pod's containers last started.
     pub(super) started: i64,
-    /// The time at which the pod entered its current phase.
+    /// The time when the pod entered its current phase.
     pub(super) phase_entered: i64,
     pub(super) restarts: u32,
     pub(super) deleting: Option<i64>,
@@ -276,7 +276,7 @@ pub(super) struct Cluster {
     pub(super) daemon_sets: Vec<DaemonSet>,
     pub(super) cron_jobs: Vec<CronJob>,
     pub(super) jobs: BTreeMap<u32, Job>,
-    /// The number of jobs that are kept; excess complete jobs are deleted, oldest first.
+    /// The number of jobs to retain; excess complete jobs are deleted, oldest first.
     pub(super) max_jobs: usize,
     pub(super) pods: BTreeMap<u32, Pod>,
     pub(super) services: Vec<Service>,
@@ -296,7 +296,7 @@ impl Cluster {
         self.last_id
     }
 
-    /// The identifiers of all objects, owners before their dependents.
+    /// Returns the identifiers of all objects, owners before their dependents.
     pub(super) fn all(&self) -> Vec<Id> {
         let mut all = Vec::new();
         all.extend((0..self.namespaces.len()).map(Id::Namespace));
@@ -317,8 +317,8 @@ impl Cluster {
         all
     }
 
-    /// The operation that updates the object of a changed record; `None` if the record does not
-    /// exist.
+    /// Returns the operation that updates the object of a changed record; `None`
+    /// if the record does not exist.
     pub(super) fn updated(
         &mut self,
         id: Id,
@@ -334,12 +334,13 @@ impl Cluster {
         })
     }
 
-    /// The operation that creates the object of a new record.
+    /// Returns the operation that creates the object of a new record.
     pub(super) fn created(&self, id: Id) -> Option<Operation> {
         self.render(id).map(Operation::create)
     }
 
-    /// The operation that deletes the object of a record. The caller must remove the record.
+    /// Returns the operation that deletes the object of a record. The
+    /// caller must remove the record.
     pub(super) fn deleted(&self, id: Id) -> Option<Operation> {
         let target = self.target(id)?;
         Some(Operation::Delete { target })

@@ -13,7 +13,7 @@ impl Dice {
         Self(StdRng::seed_from_u64(seed))
     }
 
-    /// A random number less than `end`; 0 if `end` is 0.
+    /// Draws a random number less than `end`; 0 if `end` is 0.
     pub(super) fn below(&mut self, end: u64) -> u64 {
         match end {
             0 => 0,
@@ -25,7 +25,7 @@ impl Dice {
         self.0.random_range(low..=high.max(low))
     }
 
-    /// A random index less than `length`; `None` if `length` is 0.
+    /// Draws a random index less than `length`; `None` if `length` is 0.
     pub(super) fn index(&mut self, length: usize) -> Option<usize> {
         // Draws a u64, because a range of usize would produce other numbers on a 32-bit machine.
         (length > 0).then(|| self.below(length as u64) as usize)
@@ -36,7 +36,7 @@ impl Dice {
         choices.get(index)
     }
 
-    /// A random suffix for a generated name.
+    /// Draws a random suffix for a generated name.
     pub(super) fn suffix(&mut self, length: usize) -> String {
         let letter = |_| char::from(LETTERS[self.below(LETTERS.len() as u64) as usize]);
         (0..length).map(letter).collect()
@@ -48,7 +48,7 @@ impl Dice {
             .to_string()
     }
 
-    /// Random hexadecimal digits, sixteen for each of `words`.
+    /// Draws random hexadecimal digits, sixteen for each of `words`.
     pub(super) fn hex(&mut self, words: usize) -> String {
         let word = |_| format!("{:016x}", self.0.random::<u64>());
         (0..words).map(word).collect()

@@ -1,10 +1,11 @@
 //! A synthetic cluster, and an endless stream of changes that resembles a live cluster.
 //!
-//! A [`Workload`] has no I/O and no clock. It keeps small records, and renders an object only when
-//! an operation needs it. The same [`Config`] and the same times produce the same operations, byte
-//! for byte. The caller decides how fast to take operations, and stores every object unchanged:
-//! `uid`, `generation`, `creationTimestamp` and `managedFields` are already set, because owner
-//! references and endpoint slices refer to them. The store sets only `resourceVersion`.
+//! A [`Workload`] has no I/O and no clock. It stores small records, and renders an object
+//! only when an operation needs it. Workloads with equal [`Config`]s and equal times produce
+//! equal operations, byte for byte. The caller decides how fast to take operations, and
+//! stores every object unchanged: `uid`, `generation`, `creationTimestamp` and
+//! `managedFields` are already set, because owner references and endpoint slices refer to
+//! them. The store sets only `resourceVersion`.
 
 mod activity;
 mod build;
@@ -32,7 +33,7 @@ pub use crate::workload::operation::{ObjectPath, Operation};
 const MIN_ACTIVITIES: usize = 3;
 /// One more concurrent activity is allowed for this number of pods.
 const PODS_PER_ACTIVITY: usize = 150;
-/// The number of Events that are kept, in clusters of any size.
+/// The number of Events to retain, in clusters of any size.
 const MAX_EVENTS: usize = 200;
 
 /// The size and the seed of a synthetic cluster.
@@ -74,7 +75,7 @@ impl Workload {
     }
 
     /// Creates all objects of the cluster, owners before their dependents. The caller must consume
-    /// the whole iterator before it calls [`churn`].
+    /// all items of the iterator before it calls [`churn`].
     ///
     /// Each object is rendered only when the iterator reaches it.
     ///

@@ -1,4 +1,4 @@
-//! The words from which names are built.
+//! The words for building names.
 
 /// The namespaces that every cluster has.
 pub(super) const SYSTEM_NAMESPACES: [&str; 4] =

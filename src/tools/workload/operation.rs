@@ -24,14 +24,14 @@ pub enum Operation {
     Create {
         /// The path of the object.
         target: ObjectPath,
-        /// The whole object, including its status.
+        /// The object, including its status.
         object: Value,
     },
     /// Changes an existing object.
     Update {
         /// The path of the object.
         target: ObjectPath,
-        /// The whole new object.
+        /// The new object, including its status.
         object: Value,
         /// `status` if only the status changed; `None` if the status did not change.
         /// `metadata.managedFields` may change in both cases.
@@ -45,7 +45,7 @@ pub enum Operation {
 }
 
 impl Operation {
-    /// The path of the object that the operation changes.
+    /// Returns the path of the object that the operation changes.
     pub fn target(&self) -> &ObjectPath {
         match self {
             Self::Create { target, .. } | Self::Update { target, .. } | Self::Delete { target } => {

@@ -8,7 +8,7 @@ use crate::workload::dice::Dice;
 use crate::workload::operation::Operation;
 use crate::workload::records;
 
-/// The number of old replica sets, without pods, that a deployment keeps.
+/// The number of old replica sets that a deployment retains; they have no pods.
 pub(super) const HISTORY_LIMIT: usize = 3;
 const STATUS: Option<&str> = Some("status");
 
@@ -204,7 +204,7 @@ pub(super) fn give_address(cluster: &mut Cluster, node: Option<usize>) -> String
     format!("10.{}.{}.{last}", 100 + i / 256 % 100, i % 256)
 }
 
-/// The endpoints that a deployment's endpoint slice should have now.
+/// Returns the endpoints that a deployment's endpoint slice should have now.
 pub(super) fn endpoints_of(deployment: usize, cluster: &Cluster) -> Vec<Endpoint> {
     let sets = cluster
         .deployments

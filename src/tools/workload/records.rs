@@ -58,8 +58,8 @@ pub(super) fn new_job(id: u32, cron_job: usize, cluster: &mut Cluster, dice: &mu
     cluster.jobs.insert(id, job);
 }
 
-/// The name that the cron job controller gives a job; it ends with the minute at which the job was
-/// due.
+/// Returns the name that the cron job controller gives a job. It ends with
+/// the minute when the job was due.
 pub(super) fn job_name(cron_job: &str, scheduled: i64) -> String {
     format!("{cron_job}-{}", scheduled / 60)
 }

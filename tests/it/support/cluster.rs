@@ -1,5 +1,5 @@
-//! Cluster contents that several tests need: the Widget custom resource, a node whose kubelet is
-//! the stub of `tests/upstream`, and a namespace full of objects.
+//! Cluster contents that several tests need: the Widget custom resource, a node with the stub of
+//! `tests/upstream` as its kubelet, and a namespace full of objects.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -41,7 +41,8 @@ pub(crate) async fn define_widgets(server: &ApiServer) {
     .await;
 }
 
-/// Creates a custom resource. The API server asks for patience while it follows a new definition.
+/// Creates a custom resource. Tries again while the API server follows a new
+/// definition and answers 429 or 503.
 pub(crate) async fn create_patiently(client: &Client, collection: &str, object: &Value) {
     let made = eventually(collection, Duration::from_secs(20), async || {
         let made = client.create(collection, object).await;
@@ -100,8 +101,8 @@ pub(crate) async fn start_node(server: &ApiServer, name: &str) -> Node {
 }
 
 /// Creates the objects of `tests/kubectl/files/namespace.yaml` in a namespace, with a running pod
-/// and a finished rollout. Returns a directory with copies of `tests/kubectl/files` in which `{ns}`
-/// is replaced by the namespace.
+/// and a finished rollout. Returns a directory with copies of `tests/kubectl/files`. The copies
+/// have the namespace instead of `{ns}`.
 pub(crate) async fn fill_namespace(server: &ApiServer, namespace: &str) -> TempDir {
     let files = files_for(namespace);
     let kubectl = Kubectl::new(server.assets(), &server.kubeconfig("admin"), namespace);

@@ -1,8 +1,8 @@
-//! Converts a response's body to text in which everything that two correct servers may answer
-//! differently is masked or removed:
+//! Converts a response's body to comparable text. Masks or removes everything that two correct
+//! servers may answer differently:
 //!
-//! - The resourceVersion of a list, as far as [`ListVersion`] allows, and the one in its continue
-//!   token.
+//! - The resourceVersion of a list, as far as [`ListVersion`] allows, and the version in its
+//!   continue token.
 //! - The resourceVersion of the bookmark that ends the initial events. All other bookmarks are
 //!   removed, because the API server does not promise when it sends them.
 //! - The server's current version in error messages: `current: N` if the requested version is too
@@ -17,9 +17,10 @@ use crate::support::clients::frames::{bookmark_fields, split_list, split_watch};
 /// The resourceVersions that a list in the second answer may have.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum ListVersion {
-    /// The same version in both answers, because the request asks for an exact version.
+    /// One version in both answers, because the request asks for an exact version.
     Pinned,
-    /// Any version that is not below this one, because the two lists are taken at different times.
+    /// Any version that is not below this version, because the two lists
+    /// are taken at different times.
     NotBelow(u64),
     /// Any number, because the two servers have different histories.
     Any,
@@ -40,7 +41,7 @@ impl ListVersion {
     }
 }
 
-/// The comparable text of a watch's body in JSON.
+/// Returns the comparable text of a watch's body in JSON.
 pub(crate) fn events(text: &str) -> String {
     let lines = text.split_inclusive('\n');
     let lines = lines.filter_map(|line| match line.starts_with(r#"{"type":"BOOKMARK""#) {
@@ -80,8 +81,8 @@ fn without_current(text: &str) -> String {
     result + rest
 }
 
-/// The comparable text of an object, a list, a Table or a Status in JSON. A Table of one object may be
-/// that of a GET, unless `is_surely_list`.
+/// Returns the comparable text of an object, a list, a Table or a Status in JSON. A Table of one
+/// object may be the answer to a GET, unless `is_surely_list`.
 pub(crate) fn object(text: &str, list: ListVersion, is_surely_list: bool) -> String {
     let value: Value = serde_json::from_str(text).unwrap_or_default();
     let Some(version) = value
@@ -115,14 +116,15 @@ pub(crate) fn object(text: &str, list: ListVersion, is_surely_list: bool) -> Str
     }
 }
 
-/// True for a Table with one row and the resourceVersion of that row's object, as a GET returns it.
+/// Returns true for a Table with one row and the resourceVersion of that
+/// row's object, as a GET returns it.
 fn is_table_of_one_object(table: &Value) -> bool {
     let rows = table["rows"].as_array().map_or(0, Vec::len);
     let of_row = table.pointer("/rows/0/object/metadata/resourceVersion");
     rows == 1 && of_row == table.pointer("/metadata/resourceVersion")
 }
 
-/// The comparable text of an object, a list, a Table or a Status in YAML.
+/// Returns the comparable text of an object, a list, a Table or a Status in YAML.
 pub(crate) fn yaml(text: &str, list: ListVersion) -> String {
     const METADATA: &str = "\nmetadata:\n";
     let is_list = text.contains("\nitems:") || text.contains("\nrows:");
@@ -146,20 +148,20 @@ pub(crate) fn yaml(text: &str, list: ListVersion) -> String {
     before.to_owned() + &lines.collect::<String>()
 }
 
-/// The JSON inside a continue token; null if the token cannot be decoded.
+/// Returns the JSON inside a continue token; null if the token cannot be decoded.
 pub(crate) fn decoded(token: &str) -> Value {
     let decoded = URL_SAFE_NO_PAD.decode(token).unwrap_or_default();
     serde_json::from_slice(&decoded).unwrap_or_default()
 }
 
-/// The key at which a continue token's list continues, without the token's resourceVersion.
+/// Returns the key where a continue token's list continues, without the token's resourceVersion.
 fn start_of(token: &str) -> String {
     format!("TOKEN({})", decoded(token)["start"])
 }
 
-/// The comparable text of an object, a list, a Table or a Status in protobuf.
+/// Returns the comparable text of an object, a list, a Table or a Status in protobuf.
 pub(crate) fn protobuf(body: &[u8], list: ListVersion) -> String {
-    // `split_list` cannot parse the lists of discovery, whose `ListVersion` is `Pinned`.
+    // `split_list` cannot parse the lists of discovery; their `ListVersion` is `Pinned`.
     let parts = if list == ListVersion::Pinned {
         None
     } else {
@@ -171,7 +173,7 @@ pub(crate) fn protobuf(body: &[u8], list: ListVersion) -> String {
     }
 }
 
-/// The comparable text of a watch's body in protobuf.
+/// Returns the comparable text of a watch's body in protobuf.
 pub(crate) fn frames(body: &[u8]) -> String {
     let frames = split_watch(body)
         .into_iter()

@@ -18,7 +18,8 @@ use crate::support::proxies::fault_proxy::{CutPoint, FaultProxy, RequestKind};
 pub(crate) const RECOVERY: Duration = Duration::from_secs(60);
 const STEP: Duration = Duration::from_secs(20);
 
-/// A kubefan whose upstream is a fault proxy, and a collection in a new namespace to write to.
+/// A kubefan that reaches its upstream through a fault proxy, and a collection
+/// in a new namespace to write to.
 pub(crate) struct FaultyUpstream {
     /// A client that connects to the API server without the fault proxy and without kubefan.
     pub(crate) direct: Client,

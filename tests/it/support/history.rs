@@ -15,12 +15,14 @@ pub(crate) struct Span {
 /// The value of a register: a number, or `None` if it is absent.
 pub(crate) type State = Option<u64>;
 
-/// A write of one register, whose only writer waits for each answer before the next write.
+/// A write of one register. The register has only one writer, which waits for each
+/// answer before the next write.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Write {
     pub(crate) span: Span,
     pub(crate) state: State,
-    /// The resourceVersion of the write; `None` for a deletion, whose version is unknown.
+    /// The resourceVersion of the write; `None` for a deletion, because the
+    /// test does not know its version.
     pub(crate) version: Option<u64>,
 }
 
@@ -29,7 +31,7 @@ pub(crate) struct Write {
 #[derive(Clone, Debug)]
 pub(crate) struct Read {
     pub(crate) span: Span,
-    /// The resourceVersion of the list; `None` for the read of a single register.
+    /// The resourceVersion of the list; `None` for the read of one register.
     pub(crate) version: Option<u64>,
     pub(crate) seen: Vec<(usize, State)>,
 }
@@ -99,7 +101,7 @@ impl History {
         Ok(())
     }
 
-    /// The least number of writes of the register after which the read's answer is possible.
+    /// Returns the least number of writes of the register that makes the read's answer possible.
     fn least_writes(
         &self,
         read: &Read,
@@ -125,8 +127,8 @@ impl History {
     }
 }
 
-/// True if the first `count` writes can be exactly the writes up to `version`, judged by those
-/// writes whose version is known.
+/// Returns true if the first `count` writes can be exactly the writes up to `version`. Only writes
+/// with a version in the history can show the contrary.
 fn is_at(writes: &[Write], count: usize, version: u64) -> bool {
     let (before, after) = writes.split_at(count);
     let known = |write: &Write| write.version;

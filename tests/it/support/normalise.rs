@@ -16,7 +16,7 @@ pub(crate) fn normalise(text: &str, names: &[(&str, &str)]) -> String {
     kept.map(line).collect::<Vec<_>>().join("\n")
 }
 
-/// True for the lines in which `diff` prints the names of its temporary files.
+/// Returns true for the lines of `diff` with the names of its temporary files.
 fn is_diff_header(line: &str) -> bool {
     ["diff -", "--- /", "+++ /"]
         .iter()
@@ -59,7 +59,7 @@ fn line(line: &str) -> String {
 
 /// Replaces a continue token by its start key, because it contains a resourceVersion.
 fn without_token_version(line: &str) -> String {
-    // The base64 encoding of `{"v":"`, with which every token begins.
+    // The base64 encoding of `{"v":"`; every token begins with it.
     let Some(from) = line.find("eyJ2Ijoi") else {
         return line.to_owned();
     };
@@ -113,13 +113,13 @@ fn is_uid(word: &str) -> bool {
     lengths == [8, 4, 4, 4, 12] && word.bytes().all(|b| b == b'-' || b.is_ascii_hexdigit())
 }
 
-/// True for a time like `2026-11-21T20:16:09Z`, with or without fractions of a second.
+/// Returns true for a time like `2026-11-21T20:16:09Z`, with or without fractions of a second.
 fn is_time(word: &str) -> bool {
     let bytes = word.as_bytes();
     bytes.len() >= 20 && bytes[4] == b'-' && bytes[10] == b'T' && word.ends_with('Z')
 }
 
-/// True for an age like `7s`, `3m12s` or `2d`.
+/// Returns true for an age like `7s`, `3m12s` or `2d`.
 fn is_age(word: &str) -> bool {
     let mut digits = false;
     let well_formed = word.bytes().all(|byte| match byte {

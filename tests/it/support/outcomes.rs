@@ -33,7 +33,8 @@ pub(crate) async fn list_outcomes(kubefans: &[Kubefan], resource: &str) -> BTree
     counts
 }
 
-/// The number of requests with a verb and an outcome (`cache` or `forwarded`) in kubefan's metrics.
+/// Returns the number of requests with a verb and an outcome (`cache` or
+/// `forwarded`) in kubefan's metrics.
 pub(crate) fn request_count(metrics: &str, outcome: &str, verb: &str) -> f64 {
     let wanted = [format!("outcome=\"{outcome}\""), format!("verb=\"{verb}\"")];
     let series = metrics.lines().filter(|line| {

@@ -24,7 +24,7 @@ pub(crate) async fn create(client: &Client, path: &str, count: usize) {
     create_all(client, path, pods(count)).await;
 }
 
-/// Like [`create`], with the pods assigned in turn to `node-0`, `node-1` and so on.
+/// Creates pods like [`create`], and assigns them in turn to `node-0`, `node-1` and so on.
 ///
 /// # Panics
 /// Panics if the API server refuses a pod.

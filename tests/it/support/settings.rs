@@ -1,4 +1,4 @@
-//! Environment variables with which tests and measurements are adjusted when they are run by hand.
+//! Environment variables that adjust tests and measurements when they are run by hand.
 
 use std::env;
 use std::str::FromStr;
@@ -6,7 +6,7 @@ use std::str::FromStr;
 use rand::SeedableRng;
 use rand::rngs::StdRng;
 
-/// The value of the environment variable `name`, or `default` if it is not set.
+/// Returns the value of the environment variable `name`, or `default` if it is not set.
 ///
 /// # Panics
 /// Panics if the value cannot be parsed as a `T`.
@@ -20,8 +20,8 @@ pub(crate) fn setting<T: FromStr>(name: &str, default: T) -> T {
     }
 }
 
-/// A random number generator. Its seed is the value of `KUBEFAN_SEED`, or random, and is printed so
-/// that a failed run can be repeated.
+/// Creates a random number generator. Its seed is the value of `KUBEFAN_SEED`, or random. Prints
+/// the seed, so that a failed run can be repeated.
 pub(crate) fn dice() -> StdRng {
     let seed = setting("KUBEFAN_SEED", rand::random());
     println!("KUBEFAN_SEED={seed}");

@@ -1,5 +1,5 @@
-//! The objects of tests/golden/table/states.json, more_states.json and newest_states.json: objects of
-//! many kinds in many states, for comparing their Table rows.
+//! The objects of tests/golden/table/states.json, more_states.json and newest_states.json: objects
+//! of many kinds in many states, for comparing their Table rows.
 
 use std::fs;
 use std::time::{Duration, SystemTime};
@@ -25,19 +25,20 @@ const NEWEST: &str = concat!(
     "/tests/golden/table/newest_states.json"
 );
 
-/// The entries of states.json in order, with the namespace and the times filled in.
+/// Returns the entries of states.json in order, with the namespace and the times filled in.
 pub(crate) fn all(namespace: &str) -> Vec<Value> {
     let text = fs::read_to_string(FILE).expect("the states");
     serde_json::from_str(&with_times(&text, namespace)).expect("JSON")
 }
 
-/// The entries of more_states.json: kinds that the simulator does not serve.
+/// Returns the entries of more_states.json: kinds that the simulator does not serve.
 pub(crate) fn of_more_kinds(namespace: &str) -> Vec<Value> {
     let text = fs::read_to_string(MORE).expect("the states");
     serde_json::from_str(&with_times(&text, namespace)).expect("JSON")
 }
 
-/// The entries of newest_states.json: kinds that kubefan prints only for the newest API servers.
+/// Returns the entries of newest_states.json: kinds that kubefan prints
+/// only for the newest API servers.
 pub(crate) fn of_newest_kinds(namespace: &str) -> Vec<Value> {
     let text = fs::read_to_string(NEWEST).expect("the states");
     serde_json::from_str(&with_times(&text, namespace)).expect("JSON")

@@ -17,7 +17,7 @@ use crate::support::programs::apiserver::{ApiServer, shared};
 
 const STEP: Duration = Duration::from_secs(30);
 
-/// A factory of informers of `server`, as a program with the library makes it.
+/// Creates a factory of informers of `server`, like a program with the library.
 async fn factory(server: &ApiServer, shutdown: &Shutdown) -> Factory {
     let config = ClientConfig {
         kubeconfig: Some(server.kubeconfig("admin")),
@@ -82,7 +82,7 @@ async fn a_program_shares_informers_and_reads_its_own_writes() {
             let found = lister.get(Some(&namespace), &name).expect("a config map");
             assert_eq!(found.expect("is there").metadata.name, Some(name.clone()));
         }
-        // The same informer is found again, with its index.
+        // The factory returns the existing informer, with its index.
         let again = of(Storage::Bytes).lister();
         assert_eq!(again.by_index("keys", &name).expect("is an index").len(), 1);
     }
@@ -91,7 +91,7 @@ async fn a_program_shares_informers_and_reads_its_own_writes() {
     while names.len() < 3 {
         let change = next(&mut changes).await;
         let name = change.object().metadata.name.clone();
-        // A controller may have made a config map of its own.
+        // A controller may have made another config map.
         names.extend(name.filter(|name| name.starts_with("map-")));
     }
     assert_eq!(names, ["map-0", "map-1", "map-2"]);
@@ -152,7 +152,8 @@ async fn an_informer_of_a_custom_resource_survives_a_new_definition() {
         eventually("no resource", STEP, async || direct.get(path).await.is(404)).await;
         if life == "first" {
             direct.create(definitions, &definition()).await.ok();
-            // If the watch ended before the deletion of the object, the next cache tells it.
+            // If the watch ended before the deletion of the object, the next
+            // cache reports the deletion.
             let deleted = next(&mut changes).await;
             assert!(matches!(deleted, Change::Deleted(_)), "{deleted:?}");
             assert_eq!(deleted.object().metadata.name.as_deref(), Some(life));

@@ -55,7 +55,8 @@ fn map_path(namespace: &str) -> String {
     format!("/api/v1/namespaces/{namespace}/configmaps/{NAME}")
 }
 
-/// Waits until the ConfigMap has the data `expected` and those of the labels that all have.
+/// Waits until the ConfigMap has the data `expected`, and the data of the
+/// labels that all namespaces have.
 async fn has_map(client: &Client, namespace: &str, mut expected: Value, limit: Duration) {
     expected[NAME] = "true".into();
     expected["kubernetes.io.metadata.name"] = namespace.into();
@@ -122,7 +123,7 @@ async fn the_config_map_example_follows_labels_through_restarts_and_elections() 
     has_map(&direct, &b, blue.clone(), STEP).await;
     label(&direct, &a, json!({ "example.com/team": "green" })).await;
     has_map(&direct, &a, green.clone(), STEP).await;
-    // What others do to the map is undone.
+    // Changes of the map by others are undone.
     direct.delete(&map_path(&a)).await.ok();
     has_map(&direct, &a, green.clone(), STEP).await;
     let foreign = json!({ "data": { "foreign": "yes" } });
@@ -131,7 +132,7 @@ async fn the_config_map_example_follows_labels_through_restarts_and_elections() 
     label(&direct, &b, json!({ "kubefan-example": null })).await;
     has_no_map(&direct, &b, STEP).await;
 
-    // What changes while the program is dead is found at the next start.
+    // Changes while the program is dead are found at the next start.
     first.kill();
     label(&direct, &a, json!({ "kubefan-example": "false" })).await;
     label(&direct, &b, on).await;

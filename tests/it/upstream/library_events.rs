@@ -18,7 +18,7 @@ use crate::support::programs::apiserver::shared;
 
 const STEP: Duration = Duration::from_secs(30);
 
-/// The counts of the series of `event`; 1 if it has none.
+/// Returns the count of the series of `event`; 1 if the event has no series.
 fn count(event: &Event) -> i32 {
     event.series.as_ref().map_or(1, |series| series.count)
 }

@@ -20,7 +20,8 @@ use crate::support::programs::apiserver::{ApiServer, shared};
 
 const STEP: Duration = Duration::from_secs(30);
 
-/// A factory whose informers stop soon after their last user, and the caches below it.
+/// Creates a factory with informers that stop soon after their last user. Returns the
+/// factory, and the caches below it.
 async fn factory(server: &ApiServer, user: &str, shutdown: &Shutdown) -> (Factory, InformerSet) {
     let config = ClientConfig {
         kubeconfig: Some(server.kubeconfig(user)),
@@ -45,7 +46,7 @@ fn config(selection: Selection) -> Config {
     }
 }
 
-/// The names of the objects that the informer shows when it has synced.
+/// Returns the names of the objects that the informer shows when it has synced.
 async fn names<K>(informer: &SharedInformer<K>) -> Vec<String>
 where
     K: kube::Resource + serde::de::DeserializeOwned + Send + Sync + 'static,
@@ -56,7 +57,7 @@ where
     objects.iter().map(|object| object.name_any()).collect()
 }
 
-/// The keys of all objects in each running cache, sorted.
+/// Returns the keys of all objects in each running cache, sorted.
 fn cached(informers: &InformerSet) -> Vec<Vec<String>> {
     let keys = |informer: Arc<informer::Informer>| {
         let snapshot = informer.reader().snapshot().expect("a list");
@@ -102,7 +103,8 @@ async fn caches_hold_only_what_their_informers_select() {
     let x = x.expect("an informer");
     assert_eq!(names(&x).await, ["a", "c"]);
     assert_eq!(cached(&informers), [[key("a"), key("c")]]);
-    // It is contained in the first, so it is one of its readers.
+    // This selection is contained in the first one, so this informer reads
+    // from the first informer's cache.
     let a = factory.informer::<ConfigMap>(select("configmaps", "app=x", "metadata.name=a"));
     let a = a.expect("an informer");
     assert_eq!(names(&a).await, ["a"]);
@@ -218,7 +220,7 @@ async fn an_informer_with_a_transform_has_a_cache_of_its_own() {
     assert_eq!(keys(&of(&small)).await, ["small"]);
     assert_eq!(informers.all().len(), 2);
 
-    // The caches have metrics of their own in the registry of a manager.
+    // The caches have separate metrics in the registry of a manager.
     let manager = Manager::new(shutdown.clone());
     let manager = manager
         .with_factory(factory.clone())

@@ -1,5 +1,5 @@
 //! The example `namespace_configmap` beside its twin on controller-runtime, on the same namespaces:
-//! two candidates each, of which one loses its Lease and one is killed while labels change.
+//! two candidates each. One candidate loses its Lease and one is killed while labels change.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::{BufRead, BufReader, Read};
@@ -38,7 +38,7 @@ const LABEL: &str = "kubefan-example";
 /// How much the controllers have to do.
 struct Size {
     namespaces: usize,
-    /// How many of them are changed at the same time.
+    /// The number of namespaces that are changed concurrently.
     lanes: usize,
     /// Changes a second.
     rate: u32,
@@ -65,7 +65,7 @@ struct Log {
 struct Reconcile {
     at: Timestamp,
     namespace: String,
-    /// It begins if false.
+    /// True if the reconcile ends, false if it begins.
     ends: bool,
 }
 
@@ -76,7 +76,8 @@ struct Candidate {
     reader: Option<JoinHandle<()>>,
 }
 
-/// The two candidates of one side. Each has a proxy of its own, which counts its requests.
+/// The two candidates of one side. Each candidate has a separate proxy, which
+/// counts the candidate's requests.
 struct Team {
     side: Side,
     program: PathBuf,
@@ -153,8 +154,8 @@ async fn run(size: Size) {
     })
     .await;
     settle(&server, &lanes, &ours).await;
-    // No change was united with another one, so a new leader that writes what is right already would
-    // show here.
+    // No change was merged with another change, so a new leader that writes what is
+    // right already would show here.
     let during = (ours.writes() - before.0, twin.writes() - before.1);
     println!("while the leaders changed: {during:?} writes");
     not_many_more(during);
@@ -241,8 +242,8 @@ async fn drive(lanes: &mut [Lane], count: usize, rate: u32) {
     println!("{count} changes in {:?}", began.elapsed());
 }
 
-/// Changes each namespace once in twenty seconds, so that no reconcile sees two changes at once, until
-/// `condition` completes.
+/// Changes each namespace once in twenty seconds, so that no reconcile sees two changes at once,
+/// until `condition` completes.
 async fn while_changing<T>(lanes: &mut [Lane], condition: impl Future<Output = T>) -> T {
     let stop = AtomicBool::new(false);
     let change = async |lane: &mut Lane| {
@@ -330,7 +331,7 @@ impl Lane {
         }
     }
 
-    /// The data of the ConfigMap of each namespace that must have one.
+    /// Returns the data of the ConfigMap of each namespace that must have one.
     fn expected(&self) -> Maps {
         let is_on =
             |labels: &BTreeMap<_, _>| labels.get(LABEL).is_some_and(|value| value == "true");
@@ -383,7 +384,7 @@ fn differ(what: &str, maps: &Maps, others: &Maps) -> Result<(), String> {
     }
 }
 
-/// The data of the ConfigMaps of one side, by namespace.
+/// Returns the data of the ConfigMaps of one side, by namespace.
 async fn maps(client: &Client, side: Side) -> Maps {
     let selector = format!("fieldSelector=metadata.name%3D{}", side.name());
     let list = client.get(&format!("/api/v1/configmaps?{selector}")).await;
@@ -399,7 +400,7 @@ async fn maps(client: &Client, side: Side) -> Maps {
 // === Candidates ===
 
 impl Side {
-    /// The name of the ConfigMaps, and of the Lease in the namespace `default`.
+    /// Returns the name of the ConfigMaps, and of the Lease in the namespace `default`.
     fn name(self) -> &'static str {
         match self {
             Self::Ours => "kubefan-example",
@@ -511,7 +512,7 @@ impl Team {
         client.merge(&self.side.lease(), &change).await.ok();
     }
 
-    /// The writes of ConfigMaps so far.
+    /// Counts the writes of ConfigMaps so far.
     fn writes(&self) -> u32 {
         let proxies = self.proxies.iter();
         let writes = proxies.map(|proxy| proxy.count(RequestKind::Other, "/configmaps"));
@@ -523,7 +524,7 @@ impl Team {
         logs.map(|log| log.lock().reconciles.len() / 2).sum()
     }
 
-    /// True if a reconcile that began after `time` has ended.
+    /// Returns true if a reconcile that began after `time` has ended.
     fn has_reconciled(&self, namespace: &str, time: Timestamp) -> bool {
         self.logs.iter().any(|log| {
             let log = log.lock();
@@ -533,8 +534,8 @@ impl Team {
         })
     }
 
-    /// Checks that the candidate `old`, whose Lease was refused since `refused` and which has ended, did
-    /// nothing since `new` leads.
+    /// Checks that the candidate `old` did nothing since `new` leads. The Lease of `old` was
+    /// refused since `refused`, and `old` has ended.
     fn stopped_before(&self, old: usize, new: usize, refused: Timestamp) {
         let leads_since = self.log(new).lock().leads_since.expect("it leads");
         let log = self.log(old).lock();
@@ -542,7 +543,8 @@ impl Team {
         let margin = leads_since.duration_since(last.at);
         println!("last reconcile {margin:#} before the next leader");
         assert!(last.at < leads_since, "{} after {leads_since}", last.at);
-        // Changes came all the time, so it worked until it could not know that it leads.
+        // Changes came all the time, so the old leader worked until it could no
+        // longer be sure that it leads.
         let worked = last.at.duration_since(refused);
         assert!(worked >= SignedDuration::from_secs(5), "only {worked:#}");
     }

@@ -1,5 +1,5 @@
-//! Tests of kubefan against a real kube-apiserver. They are ignored if no variable named its directory
-//! during the build: see CONTRIBUTING.md.
+//! Tests of kubefan against a real kube-apiserver. They are ignored if no variable named its
+//! directory during the build: see CONTRIBUTING.md.
 
 mod abuse; // hostile clients, by hand
 mod clients; // real clients: informers, controllers, kubectl, exec and attach, every protocol

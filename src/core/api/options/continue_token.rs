@@ -1,7 +1,7 @@
 //! The `continue` token of paged lists, in the API server's format.
 //!
 //! A token is the unpadded URL-safe base64 of `{"v":"meta.k8s.io/v1","rv":N,"start":"/KEY\u0000"}`.
-//! Because the format is the same, kubefan and the API server accept each other's tokens.
+//! kubefan and the API server accept each other's tokens, because they use one format.
 
 use base64::Engine;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
@@ -12,7 +12,7 @@ use crate::api::{ObjectKey, ResourceVersion, escape_as_go};
 
 const VERSION: &str = "meta.k8s.io/v1";
 
-/// The key at which the next page of a list begins, and the resource version that it shows.
+/// The first key of the next page of a list, and the resource version that the page shows.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ContinueToken {
     /// The resource version that all pages show. `None` (-1 on the wire) means the current state,
@@ -24,7 +24,8 @@ pub struct ContinueToken {
 }
 
 impl ContinueToken {
-    /// The token for the objects after `last` in a list of `namespace` (`None`: of everything).
+    /// Returns the token for the objects after `last` in a list of `namespace` (`None`: of
+    /// everything).
     pub fn after(
         last: &ObjectKey,
         namespace: Option<&str>,
@@ -40,8 +41,8 @@ impl ContinueToken {
         }
     }
 
-    /// The smallest [`ObjectKey`], as text, in the next page of a list of `namespace` (`None`: of
-    /// everything).
+    /// Returns the smallest [`ObjectKey`], as text, in the next page of a list of `namespace`
+    /// (`None`: of everything).
     pub fn start_key(&self, namespace: Option<&str>) -> String {
         match namespace {
             Some(namespace) => format!("{namespace}/{}", self.start),
@@ -49,7 +50,8 @@ impl ContinueToken {
         }
     }
 
-    /// A token with the same start key but the current state, which resumes an expired list.
+    /// Creates a token with this start key but for the current state, which
+    /// resumes an expired list.
     pub fn inconsistent(&self) -> Self {
         Self {
             resource_version: None,
@@ -64,7 +66,8 @@ impl ContinueToken {
     pub fn encode(&self) -> String {
         let fields = Fields {
             version: VERSION.to_owned(),
-            // Resource versions are etcd revisions of 63 bits, so the cast keeps the value.
+            // Resource versions are etcd revisions of 63 bits, so the cast does
+            // not change the value.
             resource_version: self.resource_version.map_or(-1, |version| version.0 as i64),
             start: format!("/{}", self.start),
         };

@@ -3,7 +3,7 @@
 use super::{Malformed, Query};
 use crate::api::ResourceVersion;
 
-/// How fresh the state must be from which a read is answered.
+/// How fresh the state must be that answers a read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Consistency {
     /// The state must be at least as new as the request (`resourceVersion` unset).

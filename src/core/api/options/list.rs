@@ -14,7 +14,7 @@ use crate::api::{LabelSelector, RawFieldSelector, ResourceVersion, SelectableFie
 pub struct ListOptions {
     /// `labelSelector`; empty if unset.
     pub labels: LabelSelector,
-    /// `fieldSelector`, whose field names were not yet looked up in the kind; empty if unset.
+    /// `fieldSelector`; empty if unset. Its field names were not yet looked up in the kind.
     pub fields: RawFieldSelector,
     /// True for a WATCH, false for a LIST.
     pub watch: bool,
@@ -62,7 +62,7 @@ pub enum ListRequest {
     },
     /// The next page of a list.
     Continue {
-        /// The key at which the page begins, and the resource version that it shows.
+        /// The first key of the page, and the resource version that the page shows.
         token: ContinueToken,
         /// The largest number of items in the page; `None` for no limit.
         limit: Option<usize>,
@@ -72,7 +72,7 @@ pub enum ListRequest {
 /// A validated WATCH: its start, bookmarks and timeout.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct WatchRequest {
-    /// The state or resource version at which the stream begins.
+    /// The state or resource version that the stream begins with.
     pub start: WatchStart,
     /// True if the client accepts BOOKMARK events.
     pub allow_bookmarks: bool,
@@ -82,7 +82,7 @@ pub struct WatchRequest {
     pub timeout: Option<Duration>,
 }
 
-/// The state or resource version at which a watch stream begins.
+/// The state or resource version that a watch stream begins with.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum WatchStart {
     /// The stream begins with all objects as ADDED events, from a state with this freshness.
@@ -106,7 +106,7 @@ impl ListOptions {
         Self::from_query(&Query::parse(query))
     }
 
-    /// Decodes a query that is already split into parameters, like [`ListOptions::parse`].
+    /// Does what [`ListOptions::parse`] does, for a query that was already split into parameters.
     ///
     /// # Errors
     /// If a parameter is malformed; the error names the first one.
@@ -126,8 +126,8 @@ impl ListOptions {
         })
     }
 
-    /// The objects that the request selects, of all shards. `fields` are the kind's selectable
-    /// fields.
+    /// Returns the objects that the request selects, of all shards. `fields` are the kind's
+    /// selectable fields.
     ///
     /// # Errors
     /// If the field selector names a field that is not in `fields`.

@@ -2,14 +2,14 @@
 
 use super::Query;
 
-/// The `pretty` parameter: `None` if it is absent or empty, false if it is not a boolean.
+/// Returns the `pretty` parameter: `None` if it is absent or empty, false if it is not a boolean.
 pub fn pretty_parameter(query: &Query) -> Option<bool> {
     let value = query.first("pretty").filter(|value| !value.is_empty())?;
     Some(parse_bool(value).unwrap_or(false))
 }
 
-/// True if JSON must be indented. `parameter` is the result of [`pretty_parameter`]; `accept` is
-/// true if the negotiated media type has `;pretty=1`.
+/// Returns true if JSON must be indented. `parameter` is the result of [`pretty_parameter`];
+/// `accept` is true if the negotiated media type has `;pretty=1`.
 ///
 /// If neither decides, the user agent does: JSON for `curl`, `Wget` and browsers is indented.
 pub fn should_indent(parameter: Option<bool>, accept: bool, user_agent: &str) -> bool {

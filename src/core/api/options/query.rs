@@ -26,19 +26,20 @@ impl Query {
         Self { pairs }
     }
 
-    /// The first value of the parameter `name`, which is case-sensitive; `None` if it is absent.
+    /// Returns the first value of the parameter `name`, which is case-sensitive, or
+    /// `None` if it is absent.
     pub fn first(&self, name: &str) -> Option<&str> {
         let (_, value) = self.pairs.iter().find(|(given, _)| given == name)?;
         Some(value)
     }
 
-    /// The first value of the parameter `name`, or "" if it is absent.
+    /// Returns the first value of the parameter `name`, or "" if it is absent.
     pub fn text(&self, name: &str) -> String {
         self.first(name).unwrap_or_default().to_owned()
     }
 
-    /// The first value of the parameter `name` as a boolean: `0` and `false` (in upper or lower
-    /// case) are false, all other values are true. `None` if the parameter is absent.
+    /// Returns the first value of the parameter `name` as a boolean: `0` and `false` (in upper or
+    /// lower case) are false, all other values are true. `None` if the parameter is absent.
     pub fn flag(&self, name: &str) -> Option<bool> {
         let value = self.first(name)?;
         Some(value != "0" && !value.eq_ignore_ascii_case("false"))

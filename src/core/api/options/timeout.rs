@@ -1,10 +1,10 @@
-//! The `timeout` parameter, by which a client shortens the deadline of its request.
+//! The `timeout` parameter: a client shortens the deadline of its request with it.
 
 use std::time::Duration;
 
 use super::{Malformed, Query};
 
-/// The value of the `timeout` parameter; `None` if it is absent, empty or zero.
+/// Returns the value of the `timeout` parameter, or `None` if it is absent, empty or zero.
 ///
 /// It does not apply to long-running requests (WATCH). An example of a duration is `1m30s`.
 ///

@@ -54,12 +54,13 @@ const RESOURCE_SLICE: &[Row] = &[
 ];
 
 /// Fields that are not selectable in all of these versions: the resource, the field, and the first
-/// minor version in which it is.
+/// minor version that supports it.
 const ADDED: &[(&str, &str, u32)] = &[("resourceslices", "spec.pool.name", 37)];
 
 impl SelectableFields {
-    /// The selectable fields of a built-in resource at an API server of the minor version
-    /// `server_minor`, such as 37 of 1.37. If it is unknown, those of the oldest known version.
+    /// Returns the selectable fields of a built-in resource at an API server of the minor version
+    /// `server_minor`, such as 37 of 1.37. If `server_minor` is `None`, returns the fields of the
+    /// oldest supported version.
     ///
     /// Events get only the default fields, because they are never cached.
     pub fn for_resource(resource: &Resource, server_minor: Option<u32>) -> Self {

@@ -8,8 +8,8 @@ use super::{
 };
 
 impl Selection {
-    /// True if every object that `narrower` selects is provably selected by this selection too. Both
-    /// must be of the same resource, with the same selectable fields.
+    /// Returns true if every object that `narrower` selects is provably selected by this selection
+    /// too. Both must be of one resource, with equal selectable fields.
     ///
     /// It is true, for example, if `narrower` has all conditions of this selection and others.
     pub fn contains(&self, narrower: &Self) -> bool {
@@ -41,7 +41,7 @@ impl Selection {
 }
 
 impl LabelSelector {
-    /// True if the labels of each object that this selector matches provably meet `term`.
+    /// Returns true if the labels of each object that this selector matches provably meet `term`.
     fn implies(&self, term: &LabelRequirement) -> bool {
         let known = self
             .requirements
@@ -79,7 +79,7 @@ impl LabelSelector {
 }
 
 impl FieldSelector {
-    /// True if the fields of each object that this selector matches provably meet `term`.
+    /// Returns true if the fields of each object that this selector matches provably meet `term`.
     fn implies(&self, term: &FieldTerm) -> bool {
         let known: Vec<_> = self
             .terms
@@ -98,7 +98,7 @@ impl FieldSelector {
     }
 }
 
-/// True if `term` holds for all objects of `namespace`.
+/// Returns true if `term` holds for all objects of `namespace`.
 fn is_implied_by_namespace(term: &FieldTerm, namespace: Option<&str>) -> bool {
     term.field == Field::Namespace && namespace.is_some_and(|namespace| term.accepts(namespace))
 }

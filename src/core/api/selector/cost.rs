@@ -10,7 +10,7 @@ const CONDITIONS_PER_UNIT: usize = 16;
 // === impl Selection ===
 
 impl Selection {
-    /// Estimated bytes of memory that the conditions take. None are 0 bytes.
+    /// Estimates the memory of the conditions in bytes. Without conditions, the result is 0.
     pub fn weight(&self) -> usize {
         let terms = self.fields.terms.iter();
         let terms = terms.map(|term| size_of_val(term) + text(&term.value));
@@ -19,8 +19,8 @@ impl Selection {
         namespace + self.labels.weight() + terms.sum::<usize>() + shard
     }
 
-    /// The work of comparing the selection with an object, in units of 16 conditions; at least 1. A set
-    /// of values is one condition, because it is searched by halves.
+    /// Returns the work of comparing the selection with an object, in units of 16 conditions. It is
+    /// at least 1. A set of values is one condition, because it is searched by bisection.
     pub fn units(&self) -> usize {
         let conditions = self.labels.requirements.len() + self.fields.terms.len();
         conditions.div_ceil(CONDITIONS_PER_UNIT).max(1)

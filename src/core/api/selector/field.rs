@@ -8,7 +8,7 @@ use std::fmt;
 use super::{FieldSelector, FieldTerm, SelectableFields};
 use crate::api::Malformed;
 
-/// A field selector with correct grammar, whose field names were not yet looked up in a kind.
+/// A field selector with correct grammar. Its field names were not yet looked up in a kind.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct RawFieldSelector {
     terms: Vec<RawTerm>,
@@ -21,7 +21,7 @@ struct RawTerm {
     value: String,
 }
 
-/// The operator of a term. `=` and `==` mean the same, but a term is printed as it was written.
+/// The operator of a term. `=` and `==` have one meaning, but a term is printed as it was written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 enum Operator {
     Equal,
@@ -80,17 +80,18 @@ impl RawFieldSelector {
         Ok(Self { terms })
     }
 
-    /// True if the selector has no terms and therefore selects everything.
+    /// Returns true if the selector has no terms and therefore selects everything.
     pub fn is_empty(&self) -> bool {
         self.terms.is_empty()
     }
 
-    /// The terms: the field's name, whether the values must be equal, and the value.
+    /// Returns the terms: the field's name, whether the values must be equal, and the value.
     pub fn terms(&self) -> impl Iterator<Item = (&str, bool, &str)> {
         self.terms.iter().map(RawTerm::parts)
     }
 
-    /// The value of the first term that requires a `metadata.name`; `None` if there is none.
+    /// Returns the value of the first term that requires a `metadata.name`, or
+    /// `None` if there is none.
     pub fn required_name(&self) -> Option<&str> {
         let by_name =
             |term: &&RawTerm| term.operator.requires_equality() && term.label == "metadata.name";
@@ -127,8 +128,8 @@ impl FieldSelector {
         RawFieldSelector::parse(text)?.resolve(fields)
     }
 
-    /// Prints the selector so that [`FieldSelector::parse`] with the same `fields` returns an equal
-    /// one; `None` if a term's field is not one of them.
+    /// Prints the selector so that [`FieldSelector::parse`] with these `fields` returns an equal
+    /// selector. Returns `None` if a term's field is not in `fields`.
     pub fn to_text(&self, fields: &SelectableFields) -> Option<String> {
         let print = |term: &FieldTerm| {
             let label = fields.label(term.field)?;

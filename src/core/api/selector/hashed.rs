@@ -23,7 +23,7 @@ impl HashedSelection {
         Self { hash, selection }
     }
 
-    /// The selection.
+    /// Returns the selection.
     pub fn selection(&self) -> &Arc<Selection> {
         &self.selection
     }

@@ -3,7 +3,7 @@
 const NAME_LIMIT: usize = 63;
 const PREFIX_LIMIT: usize = 253;
 
-/// True if `key` is a label key: a name, optionally preceded by a DNS subdomain and `/`.
+/// Returns true if `key` is a label key: a name, optionally preceded by a DNS subdomain and `/`.
 pub fn is_key(key: &str) -> bool {
     match key.split_once('/') {
         None => is_name(key),
@@ -14,7 +14,7 @@ pub fn is_key(key: &str) -> bool {
     }
 }
 
-/// True if `value` is a label value: empty, or a name.
+/// Returns true if `value` is a label value: empty, or a name.
 pub(super) fn is_value(value: &str) -> bool {
     value.is_empty() || is_name(value)
 }
@@ -30,7 +30,7 @@ fn is_name(text: &str) -> bool {
             .all(|byte| byte.is_ascii_alphanumeric() || b"-_.".contains(byte))
 }
 
-/// True if `text` is a label of a DNS name in lower case, of any length.
+/// Returns true if `text` is a label of a DNS name in lower case, of any length.
 pub fn is_dns_label(text: &str) -> bool {
     let is_plain = |byte: &u8| byte.is_ascii_lowercase() || byte.is_ascii_digit();
     let bytes = text.as_bytes();

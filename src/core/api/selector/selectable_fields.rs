@@ -19,7 +19,7 @@ pub struct SelectableFields {
     pub refused: Vec<String>,
 }
 
-/// A field whose value field selectors can compare.
+/// A field that field selectors can compare.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SelectableField {
     /// The field's name in selectors, such as `spec.nodeName`.
@@ -60,8 +60,8 @@ impl Default for SelectableFields {
 }
 
 impl SelectableFields {
-    /// The selectable fields of a custom resource, whose version has the `selectableFields`
-    /// `json_paths`, such as `.spec.color`.
+    /// Returns the selectable fields of a custom resource. `json_paths` are the `selectableFields`
+    /// of its version, such as `.spec.color`.
     pub fn custom(namespaced: bool, json_paths: &[String]) -> Self {
         let field = |path: &String| {
             let label = path.strip_prefix('.').unwrap_or(path);
@@ -79,13 +79,13 @@ impl SelectableFields {
         }
     }
 
-    /// The index in `Object::fields` of the value of the selectable field `label`. `None` if `label`
-    /// is unknown, or is an alias of another field.
+    /// Returns the index in `Object::fields` of the value of the selectable field `label`. `None`
+    /// if `label` is unknown, or is an alias of another field.
     pub fn position(&self, label: &str) -> Option<usize> {
         self.fields.iter().position(|field| field.label == label)
     }
 
-    /// The name of `field` in selectors; `None` if the kind does not have it.
+    /// Returns the name of `field` in selectors, or `None` if the kind does not have it.
     pub(super) fn label(&self, field: Field) -> Option<&str> {
         let alias = || self.aliases.iter().find(|(_, aliased)| *aliased == field);
         match field {
@@ -96,7 +96,7 @@ impl SelectableFields {
         }
     }
 
-    /// The same fields, none of which is refused.
+    /// Returns these fields with none of them refused.
     pub fn accepting_all(&self) -> Self {
         Self {
             refused: Vec::new(),
@@ -104,8 +104,8 @@ impl SelectableFields {
         }
     }
 
-    /// True if objects have the same values by both tables, and selectors of both mean the same. What
-    /// is refused is not compared, because it changes with the API server's version alone.
+    /// Returns true if both tables give objects equal values, and give selectors equal meanings.
+    /// Refused fields are not compared, because they change only with the API server's version.
     pub fn equals_unless_refused(&self, other: &Self) -> bool {
         let Self {
             fields,
@@ -118,7 +118,7 @@ impl SelectableFields {
             && *aliases == other.aliases
     }
 
-    /// The field that `label` names in a selector.
+    /// Returns the field that `label` names in a selector.
     ///
     /// # Errors
     /// If the kind has no selectable field with this name, or the API server refuses it.

@@ -12,11 +12,11 @@ pub struct Selection {
     pub labels: LabelSelector,
     /// The conditions on the objects' fields.
     pub fields: FieldSelector,
-    /// The shard to which the objects belong; `None` for those of all shards.
+    /// The shard of the objects; `None` for the objects of all shards.
     pub shard: Option<ShardSelector>,
 }
 
-/// Conditions on labels, all of which must hold. An empty selector selects everything.
+/// Conditions on labels. All of them must hold. An empty selector selects everything.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct LabelSelector {
     /// The conditions, sorted by label key if they were parsed.
@@ -49,7 +49,7 @@ pub enum LabelOperator {
     LessThan(i64),
 }
 
-/// Conditions on fields, all of which must hold. An empty selector selects everything.
+/// Conditions on fields. All of them must hold. An empty selector selects everything.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct FieldSelector {
     /// The conditions, sorted by their texts if they were parsed.
@@ -59,11 +59,11 @@ pub struct FieldSelector {
 /// One condition on a field.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct FieldTerm {
-    /// The field whose value is compared.
+    /// The field to compare.
     pub field: Field,
     /// True if the values must be equal (`=`), false if they must differ (`!=`).
     pub equal: bool,
-    /// The value with which the field's value is compared.
+    /// The value to compare the field with.
     pub value: String,
 }
 
@@ -74,14 +74,14 @@ pub enum Field {
     Name,
     /// The object's `metadata.namespace`; empty for a cluster-scoped object.
     Namespace,
-    /// The field whose value is at this index of [`Object::fields`].
+    /// The field at this index of [`Object::fields`].
     Value(usize),
-    /// A field whose value is always empty in selectors, such as a Pod's `status.podIPs`.
+    /// A field that is always empty in selectors, such as a Pod's `status.podIPs`.
     Empty,
 }
 
 impl Selection {
-    /// True if `object` meets all conditions.
+    /// Returns true if `object` meets all conditions.
     pub fn matches(&self, object: &Object) -> bool {
         self.namespace
             .as_deref()
@@ -91,20 +91,21 @@ impl Selection {
             && self.is_of_shard(object)
     }
 
-    /// True if `object` belongs to the shard, whatever the other conditions are.
+    /// Returns true if `object` belongs to the shard, whatever the other conditions are.
     pub fn is_of_shard(&self, object: &Object) -> bool {
         let shard = self.shard.as_ref();
         shard.is_none_or(|shard| shard.matches(object))
     }
 
-    /// The value of the first term that requires a `metadata.name`; `None` if there is none.
+    /// Returns the value of the first term that requires a `metadata.name`, or
+    /// `None` if there is none.
     pub fn name(&self) -> Option<&str> {
         let by_name = |term: &&FieldTerm| term.field == Field::Name && term.equal;
         Some(&self.fields.terms.iter().find(by_name)?.value)
     }
 
-    /// The namespace of the objects, or the value of the first term that requires a
-    /// `metadata.namespace`; `None` if objects of several namespaces may be selected.
+    /// Returns the namespace of the objects, or the value of the first term that requires a
+    /// `metadata.namespace`, or `None` if objects of several namespaces may be selected.
     pub fn single_namespace(&self) -> Option<&str> {
         let by_namespace = |term: &&FieldTerm| term.field == Field::Namespace && term.equal;
         let required = self.fields.terms.iter().find(by_namespace);
@@ -112,19 +113,21 @@ impl Selection {
         self.namespace.as_deref().or(required)
     }
 
-    /// True if the selection has no condition, so that it contains all objects of the resource.
+    /// Returns true if the selection has no condition, so that it contains all
+    /// objects of the resource.
     pub fn is_everything(&self) -> bool {
         self.namespace.is_none() && self.is_unfiltered()
     }
 
-    /// True if there are no conditions on labels or fields, and no shard; there may be a namespace.
+    /// Returns true if there are no conditions on labels or fields, and no shard;
+    /// there may be a namespace.
     pub fn is_unfiltered(&self) -> bool {
         self.labels.requirements.is_empty() && self.fields.terms.is_empty() && self.shard.is_none()
     }
 }
 
 impl LabelSelector {
-    /// True if the labels of `object` meet all conditions.
+    /// Returns true if the labels of `object` meet all conditions.
     pub fn matches(&self, object: &Object) -> bool {
         self.requirements
             .iter()
@@ -133,7 +136,8 @@ impl LabelSelector {
 }
 
 impl LabelRequirement {
-    /// True if a label with this `value` meets the condition; `None` means that it is absent.
+    /// Returns true if a label with this `value` meets the condition; `None`
+    /// means that it is absent.
     pub(super) fn matches(&self, value: Option<&str>) -> bool {
         let is_among = |values: &[String], value: &str| {
             let found = values.binary_search_by(|known| known.as_str().cmp(value));
@@ -152,7 +156,7 @@ impl LabelRequirement {
 }
 
 impl FieldSelector {
-    /// True if the fields of `object` meet all conditions.
+    /// Returns true if the fields of `object` meet all conditions.
     pub fn matches(&self, object: &Object) -> bool {
         self.terms
             .iter()
@@ -161,7 +165,7 @@ impl FieldSelector {
 }
 
 impl FieldTerm {
-    /// True if a field with this `value` meets the condition.
+    /// Returns true if a field with this `value` meets the condition.
     pub(super) fn accepts(&self, value: &str) -> bool {
         (value == self.value) == self.equal
     }

@@ -12,9 +12,9 @@ use crate::api::Object;
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct ShardSelector {
     field: ShardField,
-    /// In the client's order, which is the order in which the selector is printed.
+    /// The ranges in the client's order. The selector is printed in this order.
     ranges: Vec<RangeInclusive<u64>>,
-    /// The same hashes in ascending ranges that do not touch, to find a hash fast.
+    /// The hashes of `ranges` in ascending ranges that do not touch, to find a hash fast.
     merged: Vec<RangeInclusive<u64>>,
 }
 
@@ -23,13 +23,13 @@ pub struct ShardSelector {
 pub enum ShardSelectorError {
     /// The API server refuses the text, with this message.
     Invalid(String),
-    /// The text is not made of plain calls of `shardRange`. It may be CEL that means such calls, which
-    /// the API server reads, or no CEL at all.
+    /// The text is not made of plain calls of `shardRange`. It may be CEL that means such calls,
+    /// which the API server reads, or no CEL at all.
     NotRead,
 }
 
-/// The field whose hash decides to which shard an object belongs. Both never change in the life of
-/// an object.
+/// The hashed field, which determines the shard of an object. Neither field changes during the life
+/// of an object.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 enum ShardField {
     Uid,
@@ -69,14 +69,14 @@ const LARGEST_END: &str = "0x10000000000000000";
 // === impl ShardSelector ===
 
 impl ShardSelector {
-    /// Estimated bytes of memory.
+    /// Estimates the memory of the selector in bytes.
     pub(super) fn weight(&self) -> usize {
         (self.ranges.len() + self.merged.len()) * size_of::<RangeInclusive<u64>>()
     }
 
     /// Parses calls of `shardRange(FIELD, 'START', 'END')` that are joined by `||`, with the API
-    /// server's messages. Other spellings that mean the same in CEL, such as strings with escapes,
-    /// are not read.
+    /// server's messages. Other spellings with an equal meaning in CEL, such as strings with
+    /// escapes, are not supported.
     ///
     /// # Errors
     /// If the text is not such a selector.
@@ -106,7 +106,7 @@ impl ShardSelector {
         })
     }
 
-    /// True if `object` belongs to the shard.
+    /// Returns true if `object` belongs to the shard.
     pub fn matches(&self, object: &Object) -> bool {
         let hash = match self.field {
             ShardField::Uid => hash(object.uid()),
@@ -117,7 +117,7 @@ impl ShardSelector {
         candidate.is_some_and(|range| range.contains(&hash))
     }
 
-    /// True if each object of the shard `narrower` provably belongs to this one.
+    /// Returns true if each object of the shard `narrower` provably belongs to this one.
     pub(super) fn contains(&self, narrower: &Self) -> bool {
         let is_within = |range: &RangeInclusive<u64>| {
             let mut ranges = self.merged.iter();
@@ -142,7 +142,7 @@ impl fmt::Display for ShardSelector {
     }
 }
 
-/// The numbers in `ranges`, in ascending ranges that neither overlap nor touch.
+/// Returns the numbers in `ranges`, in ascending ranges that neither overlap nor touch.
 fn merged(mut ranges: Vec<RangeInclusive<u64>>) -> Vec<RangeInclusive<u64>> {
     ranges.sort_unstable_by_key(|range| *range.start());
     let mut merged: Vec<RangeInclusive<u64>> = Vec::new();
@@ -157,7 +157,7 @@ fn merged(mut ranges: Vec<RangeInclusive<u64>>) -> Vec<RangeInclusive<u64>> {
     merged
 }
 
-/// The FNV-1a hash of `value`, with 64 bits.
+/// Returns the FNV-1a hash of `value`, with 64 bits.
 fn hash(value: &str) -> u64 {
     value.bytes().fold(0xcbf2_9ce4_8422_2325, |hash, byte| {
         (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3)
@@ -226,7 +226,7 @@ impl Call<'_> {
 }
 
 impl Argument<'_> {
-    /// The number that the argument `name` spells: at most 2^64.
+    /// Returns the number that the argument `name` spells: at most 2^64.
     fn bound(&self, name: &str) -> Result<u128, ShardSelectorError> {
         let Self::Text(text) = self else {
             return Err(ShardSelectorError::NotRead);
@@ -267,8 +267,8 @@ fn is_digit(digit: char) -> bool {
     matches!(digit, '0'..='9' | 'a'..='f')
 }
 
-/// The calls in `text`, which are joined by `||` and may be in parentheses. `None` if there is
-/// anything else.
+/// Returns the calls in `text`, which are joined by `||` and may be in parentheses. `None` if there
+/// is anything else.
 fn calls(text: &str) -> Option<Vec<Call<'_>>> {
     let mut rest = text;
     let (mut calls, mut depth) = (Vec::new(), 0);
@@ -320,7 +320,7 @@ fn arguments<'a>(rest: &mut &'a str) -> Option<Vec<Argument<'a>>> {
     }
 }
 
-/// The path that begins with `first`, and the token after it.
+/// Returns the path that begins with `first`, and the token after it.
 fn path<'a>(first: &str, rest: &mut &'a str) -> Option<(Argument<'a>, Token<'a>)> {
     let mut path = first.to_owned();
     let mut after = next(rest)?;

@@ -18,8 +18,8 @@ pub struct Bridge {
     shared: Arc<SharedBridge>,
 }
 
-/// Write access to one bridge. Dropping it empties the buffer, and a bridge that is not complete
-/// ends with 410.
+/// Write access to one bridge. Dropping the writer empties the buffer; a bridge that is not
+/// complete then ends with 410.
 pub struct BridgeWriter {
     shared: Arc<SharedBridge>,
 }
@@ -27,8 +27,9 @@ pub struct BridgeWriter {
 // === impl Bridge ===
 
 impl Bridge {
-    /// A bridge for the gap of a first watch, and that watch. The buffers of all bridges with the
-    /// same `totals` may hold `buffer_limit` bytes together.
+    /// Creates a bridge for the `gap` of its first watch. Returns the writer, the bridge
+    /// and that watch. The buffers of all bridges that share `totals` may hold
+    /// `buffer_limit` bytes together.
     pub fn new(
         gap: Gap,
         totals: Arc<BridgeTotals>,
@@ -43,11 +44,12 @@ impl Bridge {
         (writer, Arc::new(Self { shared }), watch)
     }
 
-    /// A watch of this bridge that closes `gap`.
+    /// Opens a watch of this bridge that closes `gap`.
     ///
     /// # Errors
     ///
-    /// The gap, if the bridge cannot close it, because it starts later or has ended.
+    /// The gap, if the bridge cannot close it, because the bridge starts at a later
+    /// version or has ended.
     pub fn watch(&self, gap: Gap) -> Result<BridgedWatch, Gap> {
         let shared = &self.shared;
         let mut state = shared.state.lock();
@@ -73,8 +75,8 @@ impl Bridge {
 // === impl BridgeWriter ===
 
 impl BridgeWriter {
-    /// Ends the gathering, and returns the version after which the upstream watch must start: the
-    /// oldest one of all watches.
+    /// Ends the gathering, and returns the version that the upstream watch must start from: the
+    /// oldest version of all watches.
     pub fn open(&self) -> ResourceVersion {
         self.shared.update(|state| {
             let oldest = state.versions.first().copied();
@@ -85,8 +87,8 @@ impl BridgeWriter {
     }
 
     /// Handles the upstream's 410 for a watch after the version that the bridge has reached. Gives
-    /// up the `count` oldest versions, and returns the version after which the next upstream watch
-    /// must start. `None` if no version is left, or if some events were delivered already.
+    /// up the `count` oldest versions, and returns the version that the next upstream watch must
+    /// start from. Returns `None` if no version is left, or if some events were delivered already.
     pub fn refuse(&self, status: Status, count: usize) -> Option<ResourceVersion> {
         self.shared.update(|state| {
             let has_begun = state.log.tip() > 0 || Some(&state.reached) != state.versions.first();
@@ -108,8 +110,8 @@ impl BridgeWriter {
         })
     }
 
-    /// Adds an event of the upstream watch with its `frame`. An event below the version that was
-    /// reached is of another history, and ends the bridge.
+    /// Adds an event of the upstream watch with its `frame`. An event with a version below the
+    /// reached one belongs to another history, and ends the bridge.
     pub fn push(&self, event_type: EventType, object: Object, frame: Bytes) -> BridgeProgress {
         let retention = Retention {
             age: Duration::MAX,
@@ -143,18 +145,19 @@ impl BridgeWriter {
         })
     }
 
-    /// The version up to which all events were delivered, after which a new upstream watch must
-    /// start if the old one ended.
+    /// Returns the reached version: the bridge has all events up to it. If the upstream watch ends,
+    /// the next one must start from this version.
     pub fn reached(&self) -> ResourceVersion {
         self.shared.state.lock().reached
     }
 
-    /// True if watches can continue from the log. The buffer still serves watches that come later.
+    /// Returns true if watches can continue from the log. The buffer still serves watches that are
+    /// opened later.
     pub fn is_complete(&self) -> bool {
         self.shared.state.lock().phase == Phase::Complete
     }
 
-    /// True if this is the writer of `bridge`.
+    /// Returns true if this is the writer of `bridge`.
     pub fn is_of(&self, bridge: &Arc<Bridge>) -> bool {
         Arc::ptr_eq(&self.shared, &bridge.shared)
     }

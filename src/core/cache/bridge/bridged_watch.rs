@@ -19,7 +19,8 @@ const BATCH: usize = 64;
 /// Budget units of an event that the watch examines, as for a [`WatchStream`].
 const UNITS_PER_EXAMINED: usize = CoopBudget::UNITS / 2048;
 
-/// The watch of a client whose version the log does not serve, until it can continue from the log.
+/// The watch of a client with a version that the log does not serve, until it can
+/// continue from the log.
 pub struct BridgedWatch {
     shared: Arc<SharedBridge>,
     changes: watch::Receiver<()>,
@@ -29,8 +30,8 @@ pub struct BridgedWatch {
     batch: Batch,
     /// The version of the last event that was returned, or the client's own.
     seen: ResourceVersion,
-    /// Limits the work between two yields: the search for one event of the client's shard may examine
-    /// thousands of others.
+    /// Limits the work between two yields: the search for one event of the client's shard may
+    /// examine thousands of others.
     budget: CoopBudget,
 }
 
@@ -73,7 +74,7 @@ impl BridgedWatch {
         }
     }
 
-    /// The same as [`WatchStream::limited_units`].
+    /// Returns the watch's [`WatchStream::limited_units`].
     pub fn limited_units(&self) -> usize {
         self.gap.limited_units()
     }

@@ -7,16 +7,17 @@ use crate::cache::log::{Event, Expired};
 use crate::cache::state::SharedCache;
 use crate::cache::watch::{LogReach, WatchError, WatchFrom, WatchStream, needs_bridge};
 
-/// The versions from a client's version to the next one that the log of a cache serves.
+/// The events that a client misses: from the client's version up to the first later version that
+/// the log of the cache can serve.
 ///
 /// A gap belongs to one epoch of its cache.
 pub struct Gap {
     pub(super) epoch: CacheEpoch,
-    /// The client's version, up to which it has everything.
+    /// The client's version: the client has everything up to it.
     pub(super) version: ResourceVersion,
-    /// A stream that is never read. It keeps the group of the client's selection, so a selection
-    /// beyond the limit of those that no index finds is refused before the bridge and not at its
-    /// end. Guarded by `a_selection_over_the_limit_gets_no_bridge`.
+    /// A stream that is never read. It holds a place in the group of the client's selection. So a
+    /// selection beyond the limit of unindexed selections is refused before the bridge starts, and
+    /// not at its end. Guarded by `a_selection_over_the_limit_gets_no_bridge`.
     placeholder: WatchStream,
 }
 
@@ -30,7 +31,8 @@ pub(super) struct CacheEpoch {
 // === impl Gap ===
 
 impl Gap {
-    /// The gap between `version` and the log; `None` if there is none that a bridge may close.
+    /// Returns the gap between `version` and the log, or `None` if there is none
+    /// that a bridge may close.
     pub(in crate::cache) fn find(
         shared: &Arc<SharedCache>,
         version: ResourceVersion,
@@ -53,20 +55,20 @@ impl Gap {
         }))
     }
 
-    /// The 410 for the client, in kubefan's words.
+    /// Returns a 410 for the client, with kubefan's message.
     pub fn expired(&self) -> Status {
         let oldest = self.epoch.shared.state.read().log.start();
         Status::expired_watch(self.version, oldest)
     }
 
-    /// The same as [`WatchStream::limited_units`].
+    /// Returns [`WatchStream::limited_units`] of the placeholder.
     pub(super) fn limited_units(&self) -> usize {
         self.placeholder.limited_units()
     }
 
-    /// True if the object of `event` belongs to the client's shard. The upstream does not select by
-    /// shards, because not every API server can. An object stays in its shard, so the upstream's
-    /// event type is the verdict. Guarded by `a_bridge_gives_each_watch_its_shard`.
+    /// Returns true if the object of `event` belongs to the client's shard. The upstream does not
+    /// select by shards, because not every API server can. An object stays in its shard, so the
+    /// upstream's event type is the verdict. Guarded by `a_bridge_gives_each_watch_its_shard`.
     pub(super) fn is_of_shard(&self, event: &Event) -> bool {
         self.placeholder.selection().is_of_shard(&event.object)
     }
@@ -80,7 +82,7 @@ impl Gap {
 // === impl CacheEpoch ===
 
 impl CacheEpoch {
-    /// Whether a client that has everything up to `version` can continue from the log.
+    /// Returns whether a client that has everything up to `version` can continue from the log.
     pub(super) fn reach(&self, version: ResourceVersion) -> LogReach {
         LogReach::of(&self.shared.state.read(), self.number, version)
     }

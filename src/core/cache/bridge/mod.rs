@@ -3,12 +3,12 @@
 //! After a restart of the process, the log begins at the version of the first list. Clients resume
 //! at the versions that they have, which are older. The upstream still has the history in between,
 //! so one short upstream watch delivers it to all clients of a selection. That watch and its events
-//! are a *bridge*. The same works for versions that the log has dropped, and for versions inside a
-//! hole.
+//! are a *bridge*. A bridge also works for versions that the log has dropped, and for versions
+//! inside a hole.
 //!
 //! The task that reads the upstream watch has the bridge's [`BridgeWriter`]; each client has a
-//! [`BridgedWatch`]. The events are in an event log of their own. They are the upstream's events
-//! for this selection, of all shards, so their types need no verdict.
+//! [`BridgedWatch`]. The events are in a separate event log. They are the upstream's events for
+//! this selection, of all shards, so their types need no verdict.
 //!
 //! # Rules
 //!
@@ -25,8 +25,8 @@
 //! - If the upstream refuses the oldest version with 410, its clients get that 410, and the bridge
 //!   starts at a later one. A client with a very old version must not harm the others. Guarded by
 //!   `a_refused_version_does_not_harm_later_ones`.
-//! - The buffers of all bridges share one limit of bytes. A client that is slower than the upstream
-//!   gets 410 when its next event was dropped from the buffer. Guarded by
+//! - The buffers of all bridges share one limit of bytes. If a client is slower than the upstream,
+//!   it gets 410 when its next event was dropped from the buffer. Guarded by
 //!   `a_watch_that_falls_behind_the_buffer_expires`.
 //! - A new epoch ends the bridge with 410. Guarded by `a_new_epoch_ends_the_bridge`.
 //!

@@ -34,11 +34,11 @@ pub(super) struct SharedBridge {
 pub(super) struct State {
     pub(super) log: EventLog,
     pub(super) phase: Phase,
-    /// The version up to which the upstream watch has delivered everything.
+    /// The upstream watch has delivered everything up to this version.
     pub(super) reached: ResourceVersion,
     /// The versions of all watches, except those that the upstream has refused.
     pub(super) versions: BTreeSet<ResourceVersion>,
-    /// The upstream's last 410, and the newest version that it concerns.
+    /// The upstream's last 410, and the newest version that it refused.
     pub(super) refusal: Option<(ResourceVersion, Status)>,
 }
 
@@ -68,7 +68,7 @@ pub enum BridgeProgress {
 // === impl BridgeTotals ===
 
 impl BridgeTotals {
-    /// Totals that count the bytes of evicted events in `evicted`.
+    /// Creates totals that count the bytes of evicted events in `evicted`.
     pub fn new(evicted: EvictedBytes) -> Self {
         Self {
             buffered: Arc::new(LogBytes::new(evicted)),
@@ -76,17 +76,17 @@ impl BridgeTotals {
         }
     }
 
-    /// Bytes of the events that all bridges have buffered.
+    /// Returns the number of bytes of the events that all bridges have buffered.
     pub fn buffered_bytes(&self) -> usize {
         self.buffered.retained()
     }
 
-    /// Number of watches that have continued from a log after a bridge.
+    /// Returns the number of watches that have continued from a log after a bridge.
     pub fn joined(&self) -> u64 {
         self.joined.load(Ordering::Relaxed)
     }
 
-    /// Number of watches that got 410 although there was a bridge for them.
+    /// Returns the number of watches that got 410 although there was a bridge for them.
     pub fn expired(&self) -> u64 {
         self.expired.load(Ordering::Relaxed)
     }
@@ -95,7 +95,7 @@ impl BridgeTotals {
 // === impl SharedBridge ===
 
 impl SharedBridge {
-    /// The state for a first watch, which closes `gap`.
+    /// Returns the state for a first watch, which closes `gap`.
     pub(super) fn new(gap: &Gap, totals: Arc<BridgeTotals>, buffer_limit: usize) -> Self {
         let state = State {
             log: EventLog::new(gap.version, Arc::clone(&totals.buffered)),
@@ -120,7 +120,7 @@ impl SharedBridge {
         result
     }
 
-    /// The phase and the progress when the upstream watch has reached `version`.
+    /// Returns the phase and the progress when the upstream watch has reached `version`.
     pub(super) fn advance(&self, state: &mut State, version: ResourceVersion) -> BridgeProgress {
         state.reached = version;
         let is_above_all = state.versions.last().is_none_or(|last| *last <= version);
@@ -137,7 +137,8 @@ impl SharedBridge {
 // === impl State ===
 
 impl State {
-    /// The 410 for the watch of `gap`: the upstream's own, if it concerns this watch.
+    /// Returns the 410 for the watch of `gap`: the upstream's 410 if it refused the watch's
+    /// version, otherwise a new one.
     pub(super) fn expired(&self, gap: &Gap) -> Status {
         match &self.refusal {
             Some((refused, status)) if gap.version <= *refused => status.clone(),

@@ -8,8 +8,8 @@ use crate::cache::groups::condition::{Condition, condition_sets};
 /// Estimated bytes of an entry of the index, with its condition.
 const ENTRY_BYTES: usize = 256;
 
-/// A selection that is going to be watched. It may have thousands of conditions, so what takes time
-/// is done before the locks are taken.
+/// A selection that is going to be watched. It may have thousands of conditions, so the work that
+/// takes time is done before the locks are taken.
 pub(in crate::cache) struct Candidate {
     pub(super) selection: HashedSelection,
     /// See [`condition_sets`].
@@ -20,8 +20,8 @@ pub(in crate::cache) struct Candidate {
     pub(super) weight: usize,
 }
 
-/// Upper limit of the bytes that `selection` and its entries in the index take while it is watched.
-/// Watches with the same selection share them.
+/// Returns an upper limit of the bytes that `selection` and its entries in the index take while it
+/// is watched. Watches with equal selections share these bytes.
 pub fn group_weight(selection: &Selection) -> usize {
     let sets = condition_sets(selection);
     weight(selection, &sets)

@@ -1,4 +1,5 @@
-//! Condition: a property that the objects of a selection have, by which the index finds its group.
+//! Condition: a property of all objects of a selection. The index finds the group of
+//! the selection by it.
 
 use crate::api::{Field, LabelOperator, LabelRequirement, ObjectKey, Selection};
 

@@ -1,9 +1,9 @@
-//! Group: the streams with one selection, and the queue of the events that concern them.
+//! Group: the streams with one selection, and the queue of the events that they need.
 //!
-//! The writer determines the verdict of an event once per group, and queues the event if it
-//! concerns the group. Each stream is a position in the queue. A stream at the end of the queue has
-//! everything up to the log's tip, even if the log has evicted events that do not concern the
-//! group.
+//! The writer determines the verdict of an event once per group, and queues the event if the
+//! verdict is not `None`. Each stream is a position in the queue. A stream at the end of the
+//! queue has everything up to the log's tip, even if the log has evicted events without a
+//! verdict for the group.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -17,7 +17,7 @@ use crate::cache::wake::{Registration, ReplacedWaker, WakeSet};
 use crate::mutation;
 use crate::mutation::Mutation;
 
-/// The capacity up to which a queue keeps unused memory.
+/// A queue with at most this capacity does not release unused memory, unless it is empty.
 const IDLE_CAPACITY: usize = 16;
 
 /// All streams with one selection.
@@ -35,17 +35,19 @@ pub(in crate::cache) struct Group {
     tip: AtomicU64,
 }
 
-/// The value of [`Group::tip`] once the queue has expired or was closed. No event has this number,
-/// so a stream never waits for a wake: it reads the queue, which says that it has ended.
+/// The value of [`Group::tip`] once the queue has expired or was closed. No event has this
+/// number, so a stream does not wait for a wake. It reads the queue, and finds there that
+/// the queue has ended.
 const NO_TIP: u64 = u64::MAX;
 
 struct Queue {
-    /// The retained events that concern the selection, in order.
+    /// The retained events with a verdict for the selection, in order.
     entries: VecDeque<QueuedEvent>,
     /// Number of the first entry. The group's events are numbered in order, from 0.
     first: u64,
-    /// The queue has all events that concern the selection from this log position on: the log's
-    /// tip when the group was created, or the position after the last event that left the queue.
+    /// From this log position on, the queue has all events with a verdict for the selection.
+    /// It is the log's tip when the group was created, or the position after the last event
+    /// that left the queue.
     start_position: u64,
     status: QueueStatus,
 }
@@ -102,8 +104,8 @@ impl Group {
         }
     }
 
-    /// The number of the group's first event at or after log position `position`; `None` if the
-    /// queue does not have all events from there. Guarded by
+    /// Returns the number of the group's first event at or after log position `position`, or `None`
+    /// if the queue does not have all events from there. Guarded by
     /// `model_needs_a_queue_to_record_where_it_begins`.
     pub(in crate::cache) fn number_at(&self, position: u64) -> Option<u64> {
         let queue = self.queue.read();
@@ -114,20 +116,20 @@ impl Group {
         Some(queue.first + queue.entries.partition_point(before) as u64)
     }
 
-    /// The number of events in the queue.
+    /// Returns the number of events in the queue.
     #[cfg(test)]
     pub(super) fn len(&self) -> usize {
         self.queue.read().entries.len()
     }
 
-    /// The number of events for which the queue has memory.
+    /// Returns the capacity of the queue, in events.
     pub(super) fn capacity(&self) -> usize {
         self.queue.read().entries.capacity()
     }
 
-    /// Queues `event`, which has log position `position`, if it concerns the group. Returns by how many
-    /// events the queue's capacity grew; `None` if the event does not concern the group or was queued
-    /// before.
+    /// Queues `event`, which has log position `position`, if it has a verdict for the group's
+    /// selection. Returns by how many events the queue's capacity grew, or `None` if the event has
+    /// no verdict or was queued before.
     pub(super) fn offer(&self, position: u64, event: &Arc<Event>) -> Option<usize> {
         let verdict = event.verdict(&self.selection)?;
         let mut queue = self.queue.write();
@@ -153,9 +155,8 @@ impl Group {
     }
 
     /// Drops the events before log position `first`, and returns by how many events the queue's
-    /// capacity shrank. Streams that still need one of them read the log, and expire if it does not
-    /// have them either. Guarded by
-    /// `model_needs_streams_to_fall_off_their_queue`.
+    /// capacity shrank. A stream that still needs a dropped event reads the log, and expires if the
+    /// log has dropped the event too. Guarded by `model_needs_streams_to_fall_off_their_queue`.
     pub(super) fn evict(&self, first: u64) -> usize {
         let mut queue = self.queue.write();
         let before = queue.entries.capacity();
@@ -194,13 +195,13 @@ impl Group {
         self.tip.store(NO_TIP, Ordering::SeqCst);
     }
 
-    /// True if a stream whose next event is `number` can continue.
+    /// Returns true if a stream that needs event `number` next can continue.
     pub(in crate::cache) fn retains(&self, number: u64) -> bool {
         let queue = self.queue.read();
         queue.status != QueueStatus::Expired && queue.first <= number
     }
 
-    /// True if a stream whose next event is `number` has all events of the queue.
+    /// Returns true if a stream that needs event `number` next has all events of the queue.
     pub(in crate::cache) fn is_at_tip(&self, number: u64) -> bool {
         let queue = self.queue.read();
         queue.status != QueueStatus::Expired && number == queue.end()
@@ -216,10 +217,11 @@ impl Group {
         registration: &mut Registration,
         waker: &Waker,
     ) -> (QueueRead, ReplacedWaker) {
-        // Read the tip without the lock, for which streams of all threads would compete. The waker
-        // is registered before the tip is read again, and the writer moves the tip before it takes
-        // the wakers. So either this stream sees a new event, or the writer finds the waker.
-        // Guarded by `an_event_before_the_waker_is_registered_is_not_missed` and by tests/loom.
+        // Read the tip without the lock, because streams of all threads would compete for the
+        // lock. The waker is registered before the tip is read again, and the writer moves the
+        // tip before it takes the wakers. So either this stream sees a new event, or the
+        // writer finds the waker. Guarded by
+        // `an_event_before_the_waker_is_registered_is_not_missed` and by tests/loom.
         let seemed_at_tip = self.tip.load(Ordering::Acquire) == number;
         let mut replaced = if seemed_at_tip {
             registration.register(&self.wakes, waker)
@@ -277,18 +279,19 @@ impl Queue {
     }
 }
 
-/// How much a full queue of `capacity` events grows: by a half to three halves, which depends on its
-/// group. A thousand groups that get the same events would otherwise all move their queues at one
-/// event, which takes some milliseconds. There are as many different growths as groups that are checked
-/// for each change by default.
+/// Returns by how many events a full queue of `capacity` events grows: by a half to three halves,
+/// depending on its group. If all queues grew alike, a thousand groups that get equal events would
+/// move their queues at one event, which takes some milliseconds. The number of different growths
+/// equals the default limit of groups that are checked for each change.
 fn growth(capacity: usize, group: u64) -> usize {
     const STEPS: u64 = 1_000;
     let part = (group % STEPS) as usize;
     capacity / 2 + capacity * part / STEPS as usize + 2
 }
 
-/// Releases memory that a burst of events has allocated. At least half of a large queue's memory is in
-/// use then. An empty queue has none, because there may be many thousands of them.
+/// Releases memory that a burst of events has allocated. Afterwards, at least half of a large
+/// queue's memory is in use. An empty queue has no memory, because there may be many thousands of
+/// empty queues.
 pub(super) fn shrink<T>(queue: &mut VecDeque<T>) {
     if queue.is_empty() {
         *queue = VecDeque::new();

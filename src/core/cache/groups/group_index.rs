@@ -1,4 +1,4 @@
-//! GroupIndex: finds the groups that a change may concern.
+//! GroupIndex: finds the groups that may need a change.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -20,7 +20,8 @@ pub(super) struct GroupIndex {
     /// By the position of the selectable field, then by its value.
     by_field: HashMap<usize, GroupsByValue>,
     by_label: HashMap<Box<str>, GroupsByValue>,
-    /// Groups whose selection gives no condition for the index. They are checked for each change.
+    /// Groups with a selection that has no condition for the index. They are
+    /// checked for each change.
     unindexed: GroupSet,
 }
 
@@ -33,8 +34,8 @@ const MAX_ENTRY_UNITS: usize = 256;
 pub(super) struct Place {
     pub(super) indexed_by: IndexedBy,
     /// True if the group needs a part of
-    /// [`GroupLimits::unindexed`](crate::cache::GroupLimits::unindexed), because many changes are tested
-    /// against it.
+    /// [`GroupLimits::unindexed`](crate::cache::GroupLimits::unindexed), because many changes are
+    /// tested against it.
     pub(super) is_limited: bool,
 }
 
@@ -51,8 +52,8 @@ pub(super) enum IndexedBy {
 // === impl GroupIndex ===
 
 impl GroupIndex {
-    /// Calls `visit` for each group that `event` may concern, perhaps twice for some groups. It
-    /// looks up both the object before the change and the object after it. Guarded by
+    /// Calls `visit` for each group that may need `event`, perhaps twice for some groups. Looks up
+    /// both the object before the change and the object after it. Guarded by
     /// `model_needs_groups_found_by_the_previous_object`.
     pub(super) fn find(&self, event: &Event, mut visit: impl FnMut(&Arc<Group>)) {
         let mut visit = |groups: Option<&GroupSet>| {
@@ -91,7 +92,8 @@ impl GroupIndex {
         visit(Some(&self.unindexed));
     }
 
-    /// The place for a group of `units`: that of the set of conditions with the fewest groups so far.
+    /// Returns the place for a group of `units`: that of the set of conditions with the fewest
+    /// groups so far.
     pub(super) fn place_for(&self, sets: &[Vec<Condition>], units: usize) -> Place {
         let load = |set: &&Vec<Condition>| {
             let entries = set.iter().map(|condition| self.units_of(condition));

@@ -19,7 +19,7 @@ pub(super) enum GroupSet {
 // === impl GroupSet ===
 
 impl GroupSet {
-    /// The sum of [`Group::units`].
+    /// Returns the sum of [`Group::units`].
     pub(super) fn units(&self) -> usize {
         match self {
             Self::Empty => 0,

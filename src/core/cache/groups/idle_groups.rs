@@ -1,10 +1,10 @@
-//! IdleGroups: the groups without streams, in the order in which their last stream left.
+//! IdleGroups: the groups without streams, ordered by the time when their last stream left.
 
 use std::collections::BTreeSet;
 
 use tokio::time::Instant;
 
-/// Groups without streams, which are kept for streams that resume.
+/// Groups without streams, which wait for streams that resume.
 #[derive(Default)]
 pub(super) struct IdleGroups {
     unlimited: Order,
@@ -23,7 +23,7 @@ pub(super) struct IdleGroup {
     /// When the last stream left.
     pub(super) since: Instant,
     pub(super) weight: usize,
-    /// 0 for a group that is not limited.
+    /// The units of a limited group; 0 for other groups.
     pub(super) limited_units: usize,
 }
 
@@ -58,13 +58,13 @@ impl IdleGroups {
         }
     }
 
-    /// When the last stream left the group that is idle for the longest time, and the group's id.
+    /// Returns the longest idle group: the time when its last stream left, and its ID.
     pub(super) fn oldest(&self) -> Option<(Instant, u64)> {
         let oldest = [self.unlimited.first(), self.limited.first()];
         oldest.into_iter().flatten().min().copied()
     }
 
-    /// The id of the limited group that is idle for the longest time.
+    /// Returns the ID of the longest idle group among the limited ones.
     pub(super) fn oldest_limited(&self) -> Option<u64> {
         self.limited.first().map(|(_, id)| *id)
     }

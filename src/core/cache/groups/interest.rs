@@ -1,10 +1,10 @@
-//! Interest: all groups of a cache, and the groups that a change concerns.
+//! Interest: all groups of a cache, and the search for the groups that need an event.
 //!
 //! The index finds a group by a condition that all objects of its selection meet: a key, a name,
 //! the value of a field or label, or the namespace. If a selection has several such conditions, the
 //! group is indexed by the one that the fewest groups have. If it has none, the group is checked
-//! for each change. The number of these groups is limited, and so is that of the groups that are
-//! found by a condition of too many others.
+//! for each change. The number of such groups is limited, together with the groups that share their
+//! condition with too many others.
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
@@ -26,28 +26,29 @@ use crate::mutation::Mutation;
 /// Maximum number of idle groups that are dropped in one critical section. A change drops no more,
 /// which limits its delay.
 pub(in crate::cache) const DROPPED_AT_ONCE: usize = 256;
-/// A group without streams is kept if it has less than this part of [`GroupLimits::idle_bytes`]. So a
-/// group that leaves takes the place of a limited number of others.
+/// A group without streams is removed at once if it has at least this part of
+/// [`GroupLimits::idle_bytes`]. So a group that becomes idle displaces a limited number of other
+/// idle groups.
 const IDLE_PARTS: usize = 256;
 
 /// All groups of the current epoch.
 #[derive(Default)]
 pub(in crate::cache) struct Interest {
     limits: GroupLimits,
-    /// How long a group without streams is kept.
+    /// How long a group may have no streams before it is removed.
     idle_age: Duration,
     ids: HashMap<HashedSelection, u64>,
     members: HashMap<u64, Member>,
     index: GroupIndex,
     idle: IdleGroups,
-    /// The units of all groups whose place is limited.
+    /// The units of all groups with a limited place.
     limited_units: usize,
     /// The queued events by log position, each with the ids of the groups that have it queued. Ids
     /// of removed groups stay until the event is the oldest.
     queue_order: VecDeque<(u64, Vec<u64>)>,
     /// Number of ids in `queue_order`.
     ordered: usize,
-    /// Number of events for which the queues of all groups have memory.
+    /// The capacities of all groups' queues together, in events.
     queued: usize,
     /// Number of streams that were refused since the start.
     refused: u64,
@@ -70,13 +71,14 @@ pub(in crate::cache) struct Joined {
     pub(in crate::cache) group: Arc<Group>,
     /// The part of [`GroupLimits::unindexed`] that the group has; 0 for a group that needs none.
     pub(in crate::cache) limited_units: usize,
-    /// The groups that gave way. Freeing their queues may take long.
+    /// The idle groups that were removed to make room. Freeing their queues may take long.
     pub(in crate::cache) replaced: Vec<Arc<Group>>,
 }
 
 /// The result of [`Interest::evict`].
 pub(in crate::cache) struct QueueEviction {
-    /// The number of groups whose queue was shortened; a group counts once for each event.
+    /// The number of queue entries that were visited: a group counts once for
+    /// each event in its queue.
     pub(in crate::cache) visited: usize,
     /// True if there is more to drop.
     pub(in crate::cache) has_more: bool,
@@ -100,21 +102,22 @@ impl Interest {
         }
     }
 
-    /// The number of streams that were refused since the start.
+    /// Returns the number of streams that were refused since the start.
     pub(in crate::cache) fn refused(&self) -> u64 {
         self.refused
     }
 
-    /// The number of groups that have streams.
+    /// Returns the number of groups that have streams.
     pub(in crate::cache) fn len(&self) -> usize {
         self.members.len() - self.idle.len()
     }
 
     /// Adds a stream to the group of `candidate`, which is created if necessary. Groups without
-    /// streams may give way; they are returned too, to be dropped outside of the locks.
+    /// streams may be removed to make room; they are returned too, so that the caller can drop them
+    /// outside of the locks.
     ///
-    /// Borrowing `log` means that the caller holds the state's lock, so the tip cannot move: the
-    /// writer offers a new group all events that it appends from then on.
+    /// Borrowing `log` means that the caller holds the state's lock, so the tip cannot move. The
+    /// writer offers a new group all events that are appended after this tip.
     pub(in crate::cache) fn join(
         &mut self,
         candidate: &Candidate,
@@ -135,8 +138,8 @@ impl Interest {
             });
         }
         let mut place = self.index.place_for(&candidate.sets, candidate.units);
-        // All watches of everything share one group, and those of a whole namespace share another one.
-        // Other clients must not keep them out.
+        // All watches of everything share one group, and all unfiltered watches of a namespace
+        // share another one. The limit must not refuse them because of other clients' selections.
         place.is_limited &= !selection.selection().is_unfiltered();
         let replaced = match place.is_limited {
             true => self.make_room_for(candidate)?,
@@ -166,7 +169,7 @@ impl Interest {
         })
     }
 
-    /// Adds a stream to `group`, which another stream keeps.
+    /// Adds a stream to `group`, which already has another stream.
     pub(in crate::cache) fn add_stream(&mut self, group: &Arc<Group>) {
         if let Some(member) = self.members.get_mut(&group.id) {
             member.streams += 1;
@@ -194,8 +197,8 @@ impl Interest {
         Ok(removed)
     }
 
-    /// Removes a stream from its group. The group stays for streams that resume, unless it is large.
-    /// If there are too many, returns the oldest groups, to be dropped outside of the lock.
+    /// Removes a stream from its group. The group stays for streams that resume, unless it is
+    /// large. If there are too many, returns the oldest groups, to be dropped outside of the lock.
     pub(in crate::cache) fn leave(&mut self, group: &Arc<Group>, now: Instant) -> Vec<Arc<Group>> {
         let mut removed = Vec::new();
         // A group of an earlier epoch is no longer a member.
@@ -248,8 +251,8 @@ impl Interest {
         Some(member.group)
     }
 
-    /// Queues `event`, at log position `position`, in all groups concerned, and adds these to
-    /// `to_wake`. Returns the units of the groups that were checked.
+    /// Queues `event`, at log position `position`, in all groups that need it, and adds these
+    /// groups to `to_wake`. Returns the units of the groups that were checked.
     pub(in crate::cache) fn publish(
         &mut self,
         position: u64,
@@ -274,11 +277,11 @@ impl Interest {
     }
 
     /// Drops the events before log position `first` from all queues, and more of the oldest events
-    /// if the queues take too much memory. Only streams that still need one of them are concerned.
-    /// Guarded by `model_needs_unrelated_changes_to_expire_no_watch`.
+    /// if the queues take too much memory. This affects only streams that still need one of the
+    /// dropped events. Guarded by `model_needs_unrelated_changes_to_expire_no_watch`.
     ///
-    /// Stops after about `at_once` groups. Queues may keep events that the log has dropped, so the
-    /// caller can unlock before it goes on.
+    /// Stops after about `at_once` groups. Queues may hold events that the log has dropped, so the
+    /// caller can release the lock before it calls this again.
     pub(in crate::cache) fn evict(&mut self, first: u64, at_once: usize) -> QueueEviction {
         if first > 0 && mutation::is_active(Mutation::EvictionExpiresAll) {
             self.groups().for_each(|group| drop(group.expire()));
@@ -311,9 +314,9 @@ impl Interest {
         }
     }
 
-    /// True if the queues take too much memory, even after the order of the queued events has released
-    /// what it does not use. Otherwise events would be dropped to make room for unused memory, which
-    /// dropping them does not release.
+    /// Returns true if the queues take too much memory, even after the order of the queued events
+    /// has released what it does not use. Otherwise events would be dropped because of unused
+    /// memory, and dropping events does not release that memory.
     fn exceeds_bytes(&mut self) -> bool {
         let limit = self.limits.queue_bytes;
         if self.queue_bytes() > limit {
@@ -325,7 +328,7 @@ impl Interest {
         self.queue_bytes() > limit
     }
 
-    /// The bytes that are allocated for all queues.
+    /// Returns the bytes that are allocated for all queues.
     pub(in crate::cache) fn queue_bytes(&self) -> usize {
         self.queued * QUEUED_EVENT_BYTES
             + self.ordered * size_of::<u64>()
@@ -359,7 +362,7 @@ impl Interest {
 // === impl Member ===
 
 impl Member {
-    /// The part of [`GroupLimits::unindexed`] that the group has.
+    /// Returns the part of [`GroupLimits::unindexed`] that the group has.
     fn limited_units(&self) -> usize {
         match self.place.is_limited {
             true => self.group.units,
@@ -367,7 +370,7 @@ impl Member {
         }
     }
 
-    /// The group as one without streams; `None` while there are streams.
+    /// Returns the group's entry in the list of idle groups, or `None` while the group has streams.
     fn idle(&self) -> Option<IdleGroup> {
         let since = self.idle_since?;
         Some(IdleGroup {

@@ -1,20 +1,21 @@
-//! GroupLimits: how many groups a cache keeps, and how much memory their queues take.
+//! GroupLimits: how many groups a cache may have, and how much memory their queues may take.
 
-/// Limits of the groups of one cache. All streams with the same selection share a group.
+/// Limits of the groups of one cache. All streams with equal selections share a group.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct GroupLimits {
     /// Maximum number of groups that no index finds, such as those of `app!=web`. Each of them is
-    /// tested for every change. A group with many conditions counts once per 16 of them. Groups that
-    /// are found by a condition of very many others, such as one namespace, count too. A watch that
-    /// needs one more group is refused, except a watch of all objects. Default is
+    /// tested for every change. A group with many conditions counts once per 16 of them. Groups
+    /// that are found by a condition of very many others, such as one namespace, count too. A watch
+    /// that needs one more group is refused, except a watch of all objects. Default is
     /// [`GroupLimits::DEFAULT_UNINDEXED`].
     pub unindexed: usize,
-    /// Maximum number of groups without streams. They are kept for the retention age, so that
-    /// streams that were cut find their events again without a search of the log. Default is
+    /// Maximum number of groups without streams. They stay for the retention age, so that streams
+    /// that were cut find their events again without a search of the log. Default is
     /// [`GroupLimits::DEFAULT_IDLE`].
     pub idle: usize,
     /// Maximum bytes of the selections of these groups, with their entries in the index. A group
-    /// with 1/256 of it is not kept. Default is [`GroupLimits::DEFAULT_IDLE_BYTES`].
+    /// with 1/256 of this limit or more does not stay. Default is
+    /// [`GroupLimits::DEFAULT_IDLE_BYTES`].
     pub idle_bytes: usize,
     /// Maximum bytes of all queues. Above it the oldest events leave the queues, but not the log;
     /// streams that still need them read the log. Default is [`GroupLimits::DEFAULT_QUEUE_BYTES`].

@@ -1,6 +1,6 @@
-//! Groups: streams with the same selection share a queue of the events that concern them.
+//! Groups: streams with equal selections share a queue of their events.
 //!
-//! `Interest` holds all groups of a cache. `GroupIndex` finds those that a change may concern,
+//! `Interest` holds all groups of a cache. `GroupIndex` finds the groups that may need a change,
 //! without a check of each group.
 
 mod candidate;

@@ -12,12 +12,12 @@ pub(in crate::cache) type Batch = VecDeque<(Arc<Event>, Option<EventType>)>;
 
 /// Upper limit of the bytes of a batch that has several events.
 ///
-/// A stream whose client reads nothing keeps its batch after the log has dropped the events, so the
-/// bytes of all such streams together must stay small.
+/// If a client reads nothing, its stream still holds its batch after the log has dropped the
+/// events. So the bytes of all such streams together must stay small.
 const MAX_BYTES: usize = 32 << 10;
 
-/// The number of the next events that a batch takes: at most `max`, and at most [`MAX_BYTES`] but
-/// always one. `events` returns the next events.
+/// Returns the number of the next events that a batch takes: at most `max`, and at most
+/// [`MAX_BYTES`] but always one. `events` returns the next events.
 pub(in crate::cache) fn batch_length<'a>(
     events: impl ExactSizeIterator<Item = &'a Arc<Event>>,
     max: usize,

@@ -4,9 +4,9 @@
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 
-/// The bytes of the events that logs have evicted while a client's stream, or the HTTP library, still
-/// holds them or one of their frames. Cheap to clone; caches with clones of one value count
-/// together.
+/// The bytes of the events that logs have evicted while a client's stream, or the HTTP
+/// library, still holds them or one of their frames. Cheap to clone; caches with clones of one
+/// value count together.
 #[derive(Clone, Debug, Default)]
 pub struct EvictedBytes(Arc<AtomicI64>);
 
@@ -33,7 +33,7 @@ const EVICTED: u64 = 1 << 63;
 // === impl EvictedBytes ===
 
 impl EvictedBytes {
-    /// The bytes now.
+    /// Returns the bytes now.
     pub fn get(&self) -> u64 {
         clamped(&self.0)
     }
@@ -49,12 +49,12 @@ impl LogBytes {
         }
     }
 
-    /// The bytes of the events that the log retains.
+    /// Returns the bytes of the events that the log retains.
     pub(in crate::cache) fn retained(&self) -> usize {
         usize::try_from(clamped(&self.retained)).unwrap_or(usize::MAX)
     }
 
-    /// The count that an event with `bits` in [`Charge::bytes`] is a part of.
+    /// Returns the count that an event with `bits` in [`Charge::bytes`] is a part of.
     fn count(&self, bits: u64) -> &AtomicI64 {
         match bits & EVICTED {
             0 => &self.retained,
@@ -63,7 +63,8 @@ impl LogBytes {
     }
 }
 
-/// A count, which is below zero for a moment if an event is evicted while a frame is added to it.
+/// Returns a count, which is below zero for a moment if an event is evicted while a
+/// frame is added to it.
 fn clamped(count: &AtomicI64) -> u64 {
     u64::try_from(count.load(Ordering::Relaxed)).unwrap_or(0)
 }

@@ -19,7 +19,8 @@ pub struct Event {
     pub object: Arc<Object>,
     /// The stored object before the change; `None` if there was none.
     pub previous: Option<Arc<Object>>,
-    /// The version at which watches get this event. It differs from the object's in a block.
+    /// The version that watches get for this event. In a block, it differs from
+    /// the object's version.
     pub resource_version: ResourceVersion,
     /// True for events in the block of a relist, which have the version applied before the relist.
     in_block: bool,
@@ -43,7 +44,7 @@ type Frames = [OnceLock<Bytes>; 3];
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum ChangePart {
     Whole,
-    /// Only that the object leaves the selections that it no longer matches.
+    /// Only the departure: the object leaves the selections that it no longer matches.
     Departure,
     /// The change without the departure, which is a separate event in the block.
     ExceptDeparture,
@@ -93,8 +94,8 @@ impl Event {
         }
     }
 
-    /// Creates the DELETED event for `object` whose deletion the upstream watch missed. It belongs
-    /// to the block and has resource version `at`.
+    /// Creates the DELETED event for a deletion of `object` that the upstream watch missed. The
+    /// event belongs to the block and has resource version `at`.
     pub(in crate::cache) fn implied_deletion(object: Arc<Object>, at: ResourceVersion) -> Self {
         let charge = Arc::new(Charge::new(OVERHEAD + object.size()));
         Self {
@@ -111,7 +112,7 @@ impl Event {
     }
 
     /// Creates the event of the block, at version `at`, that removes the object from the selections
-    /// that only `previous` matches. `None` if both objects match the same selections.
+    /// that only `previous` matches. Returns `None` if both objects match equal selections.
     pub(in crate::cache) fn implied_departure(
         object: &Arc<Object>,
         previous: &Arc<Object>,
@@ -134,25 +135,27 @@ impl Event {
         self
     }
 
-    /// True for an event from [`Event::implied_departure`]. Its change has a second event.
+    /// Returns true for an event from [`Event::implied_departure`]. The log has a second
+    /// event for the change.
     fn is_departure(&self) -> bool {
         self.part == ChangePart::Departure
     }
 
-    /// Bytes of the object that this change replaces or deletes in the store.
+    /// Returns the bytes of the object that this change replaces or deletes in the store.
     pub(in crate::cache) fn replaced_bytes(&self) -> u64 {
         let previous = self.previous.as_ref().filter(|_| !self.is_departure());
         previous.map_or(0, |previous| previous.size() as u64)
     }
 
-    /// True for a deletion that a relist implied, because no watch event showed it. The object is
-    /// then the last known state, which may not be the last one.
+    /// Returns true for a deletion that a relist implied, because no watch event showed the
+    /// deletion. [`Event::object`] is then the last state that the cache received, which may not be
+    /// the object's final state.
     pub fn is_final_state_unknown(&self) -> bool {
         self.in_block && self.event_type == EventType::Deleted
     }
 
-    /// The event type that this change has for a client that sees only the objects of `selection`;
-    /// `None` if the change does not concern that client. Guarded by
+    /// Returns the event type that this change has for a client that sees only the objects of
+    /// `selection`, or `None` if that client does not see the change. Guarded by
     /// `model_needs_the_previous_object`.
     pub fn verdict(&self, selection: &Selection) -> Option<EventType> {
         match (self.effect(selection), self.part) {
@@ -163,15 +166,17 @@ impl Event {
         }
     }
 
-    /// Like [`Event::verdict`], for a reader that does not track resource versions. If a relist finds
-    /// that an object has left a selection, the log has two events; this reader takes the deletion
-    /// from the second one.
+    /// Does what [`Event::verdict`] does, for a reader that does not track resource versions. If a
+    /// relist finds that an object has left a selection, the log has two events; this reader gets
+    /// the deletion from the second one.
     pub fn verdict_without_departures(&self, selection: &Selection) -> Option<EventType> {
         let effect = self.effect(selection);
         effect.filter(|_| !self.is_departure())
     }
 
-    /// What becomes of the object in `selection`; `None` if it is in it neither before nor after.
+    /// Returns how the change affects `selection`: whether the object enters it, leaves
+    /// it or changes in it. Returns `None` if the selection has the object neither before
+    /// nor after the change.
     fn effect(&self, selection: &Selection) -> Option<EventType> {
         let is_selected = |object: &Arc<Object>| selection.matches(object);
         let before = match &self.previous {
@@ -187,9 +192,9 @@ impl Event {
         }
     }
 
-    /// The object to send for this event with `verdict`: the one before the change if the object
-    /// only leaves a selection. Send it with [`Event::resource_version`], even if its own version
-    /// differs.
+    /// Returns the object to send for this event with `verdict`: the object before the change if it
+    /// only leaves a selection. Send the object with [`Event::resource_version`], even if its
+    /// version differs.
     pub fn object_for(&self, verdict: EventType) -> &Arc<Object> {
         let leaves = verdict == EventType::Deleted && self.event_type != EventType::Deleted;
         match &self.previous {
@@ -198,17 +203,17 @@ impl Event {
         }
     }
 
-    /// The frame of this event with `verdict`, encoded at most once.
+    /// Returns the frame of this event with `verdict`, encoded at most once.
     ///
-    /// If the upstream sent the event with the same type, its frame is returned. Otherwise the
-    /// `encode` of the first caller must encode [`Event::object_for`] with
-    /// [`Event::resource_version`]. Concurrent callers for the same verdict wait for it. Guarded by
-    /// `i6_an_event_is_encoded_at_most_once_per_verdict`.
+    /// If the upstream sent the event with this type, the upstream's frame is returned. Otherwise
+    /// the `encode` of the first caller must encode [`Event::object_for`] with
+    /// [`Event::resource_version`]. Concurrent callers with an equal verdict wait for that call.
+    /// Guarded by `i6_an_event_is_encoded_at_most_once_per_verdict`.
     pub fn frame(&self, verdict: EventType, encode: impl FnOnce() -> Bytes) -> Bytes {
         self.encoded_once(&self.frames[frame_index(verdict)], encode)
     }
 
-    /// The metadata-only frame of this event in `format`, encoded at most once per verdict.
+    /// Returns the metadata-only frame of this event in `format`, encoded at most once per verdict.
     pub fn metadata_frame(
         &self,
         format: WireFormat,
@@ -235,7 +240,7 @@ impl Event {
         frame.get_or_init(encode_and_charge).clone()
     }
 
-    /// The frame that the object's body is a slice of, if there is one.
+    /// Returns the frame that the object's body is a slice of, if there is one.
     pub(in crate::cache) fn backing_frame(&self) -> Option<&Bytes> {
         let body = self.object.body.as_ptr();
         let frames = self.frames.iter().filter_map(OnceLock::get);
@@ -244,10 +249,10 @@ impl Event {
             .find(|frame| frame.as_ptr_range().contains(&body))
     }
 
-    /// True if a client that starts at version `start` already has this event.
+    /// Returns true if a client that starts at version `start` already has this event.
     ///
     /// A client that starts at the version of a block may have been disconnected in the middle of
-    /// the block, so it gets the whole block again. Guarded by
+    /// the block, so it gets the complete block again. Guarded by
     /// `model_needs_the_block_repeated_at_its_version`.
     pub(in crate::cache) fn is_known_at(&self, start: ResourceVersion) -> bool {
         self.resource_version < start
@@ -269,7 +274,7 @@ impl Event {
 // === impl ChargedFrame ===
 
 impl ChargedFrame {
-    /// `frame`, which keeps `charge` alive.
+    /// Wraps `frame` in bytes that hold a reference to `charge`.
     fn bytes(frame: Bytes, charge: &Arc<Charge>) -> Bytes {
         Bytes::from_owner(Self {
             frame,

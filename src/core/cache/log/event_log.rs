@@ -1,7 +1,7 @@
-//! EventLog: the recent changes in order, and the resource versions from which a watch can start.
+//! EventLog: the recent changes in order, and the resource versions that a watch can start from.
 //!
-//! The log is limited by age and by bytes; the byte limit has priority. Each event has a position,
-//! which is the number of events before it in the same epoch.
+//! The log is limited by age and by bytes; the byte limit has priority. Each event has a position:
+//! the number of events before it in its epoch.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -22,7 +22,7 @@ pub(in crate::cache) struct EventLog {
     entries: VecDeque<Entry>,
     /// Position of the first entry, or of the next event if there are no entries.
     first: u64,
-    /// The oldest resource version after which all events are retained.
+    /// The log retains all events after this resource version.
     start: ResourceVersion,
     /// The recorded holes, by position. A hole is removed with its first event, or by age.
     holes: VecDeque<Hole>,
@@ -38,20 +38,22 @@ struct Entry {
     appended_at: Instant,
 }
 
-/// Events that are ready to be appended. Making this takes a while for a large relist, so it is made
-/// before the lock is taken. The bytes of events that are never appended are subtracted again.
+/// Events that are ready to be appended. Creating this takes a while for a large relist,
+/// so it is created before the lock is taken. The bytes of events that are never appended
+/// are subtracted again.
 pub(in crate::cache) struct NewEntries {
     events: Vec<Arc<Event>>,
-    /// Those of the log that the events will be appended to.
+    /// The byte counts of the log that the events will be appended to.
     bytes: Arc<LogBytes>,
 }
 
-/// Resource versions whose single events are unknown; [`crate::cache`] has the rules.
+/// A range of resource versions for which the log does not have the individual events, because a
+/// relist showed only their result. The docs of [`crate::cache`] have the rules.
 #[derive(Clone, Copy, Debug)]
 pub(in crate::cache) struct Hole {
     /// The resource version that was applied before the relist. It is not part of the hole.
     pub(in crate::cache) before: ResourceVersion,
-    /// The resource version at which the new list is complete. It is not part of the hole.
+    /// The resource version of the new list. It is not part of the hole.
     pub(in crate::cache) list: ResourceVersion,
     /// Position of the first event of the difference, or of the next event if nothing differed.
     position: u64,
@@ -95,12 +97,12 @@ impl EventLog {
         self.evicted_early
     }
 
-    /// The position of the oldest retained event, or of the next event if the log is empty.
+    /// Returns the position of the oldest retained event, or of the next event if the log is empty.
     pub(in crate::cache) fn first(&self) -> u64 {
         self.first
     }
 
-    /// The position that the next appended event will have.
+    /// Returns the position that the next appended event will have.
     pub(in crate::cache) fn tip(&self) -> u64 {
         self.first + self.entries.len() as u64
     }
@@ -113,7 +115,7 @@ impl EventLog {
         }
     }
 
-    /// Appends `entries`, whose age begins at `now`.
+    /// Appends `entries`. Their age counts from `now`.
     pub(in crate::cache) fn append(&mut self, mut entries: NewEntries, now: Instant) {
         let entry = |event| Entry {
             event,
@@ -137,7 +139,7 @@ impl EventLog {
         });
     }
 
-    /// The hole that `version` is strictly inside of, if there is one. Guarded by
+    /// Returns the hole that contains `version`, without its ends, if there is one. Guarded by
     /// `model_needs_starts_inside_a_hole_to_expire`.
     pub(in crate::cache) fn hole_around(&self, version: ResourceVersion) -> Option<&Hole> {
         if mutation::is_active(Mutation::HoleServed) {
@@ -147,7 +149,8 @@ impl EventLog {
         self.holes.iter().find(surrounds)
     }
 
-    /// The position of the first event that a client needs if it has seen everything up to `start`.
+    /// Returns the position of the first event that a client needs if it has seen
+    /// everything up to `start`.
     pub(in crate::cache) fn position_after(&self, start: ResourceVersion) -> Result<u64, Expired> {
         if let Some(expired) = self.expired(start) {
             return Err(expired);
@@ -156,7 +159,7 @@ impl EventLog {
         Ok(self.first + self.entries.partition_point(known) as u64)
     }
 
-    /// The reason why a watch cannot start at `requested`; `None` if it can.
+    /// Returns the reason why a watch cannot start at `requested`, or `None` if it can.
     pub(in crate::cache) fn expired(&self, requested: ResourceVersion) -> Option<Expired> {
         let oldest = match self.hole_around(requested) {
             Some(hole) => hole.list,
@@ -166,8 +169,8 @@ impl EventLog {
         Some(Expired { requested, oldest })
     }
 
-    /// The reason why a stream that waits for the future version `start` cannot continue, if a hole
-    /// was opened around `start`.
+    /// Returns the reason why a stream that waits for the future version `start` cannot continue,
+    /// if a hole was opened around `start`.
     pub(in crate::cache) fn expired_future_start(&self, start: ResourceVersion) -> Option<Expired> {
         let around = self.hole_around(start).map(|hole| hole.list);
         // The evicted hole was opened after the stream, when `start` was in the future. So the hole

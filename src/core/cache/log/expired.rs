@@ -6,9 +6,10 @@ use crate::api::ResourceVersion;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("too old resource version: {requested} ({oldest})")]
 pub struct Expired {
-    /// The version at which the watch should start, or the last one that an open watch reached.
+    /// The version that the watch should start from, or the last version that
+    /// an open watch reached.
     pub requested: ResourceVersion,
-    /// The oldest resource version at which a watch could start instead. Zero if the cache is not
+    /// The oldest resource version that a watch could start from instead. Zero if the cache is not
     /// ready; the server then forwards the watch instead of sending a 410.
     pub oldest: ResourceVersion,
 }

@@ -1,7 +1,7 @@
-//! The event log: the recent changes of one resource, in order, and how long they are kept.
+//! The event log: the recent changes of one resource, in order, and the rules for dropping them.
 //!
 //! [`Event`] is one change with its encoded frames. `EventLog` retains the events, records the
-//! holes between them, and decides from which resource versions a watch can start.
+//! holes between them, and decides which resource versions a watch can start from.
 
 mod batch;
 mod charge;

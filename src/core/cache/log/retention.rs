@@ -15,7 +15,7 @@ const STORES: usize = 4;
 #[derive(Clone, Copy, Debug)]
 pub(in crate::cache) struct Retention {
     pub(in crate::cache) age: Duration,
-    /// Number of newest events (and of newest holes) that are kept regardless of `age`.
+    /// Number of newest events (and of newest holes) that are retained regardless of `age`.
     pub(in crate::cache) events: usize,
     pub(in crate::cache) bytes: usize,
 }
@@ -23,7 +23,8 @@ pub(in crate::cache) struct Retention {
 // === impl Retention ===
 
 impl Retention {
-    /// The limits from `config`, or the default byte limit for a store of `store_bytes` bytes.
+    /// Returns the limits from `config`, or the default byte limit for a store of
+    /// `store_bytes` bytes.
     pub(in crate::cache) fn new(config: &Config, store_bytes: usize) -> Self {
         let default = || MIN_RETENTION_BYTES.max(store_bytes.saturating_mul(STORES));
         Self {

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use crate::api::ResourceVersion;
 use crate::cache::objects::store::Store;
 
-/// The current objects, and the resource version up to which all changes are applied to them.
+/// The current objects, and the resource version that they have reached.
 #[derive(Clone)]
 pub(in crate::cache) struct Content {
     pub(in crate::cache) store: Arc<Store>,

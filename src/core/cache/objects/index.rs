@@ -21,10 +21,10 @@ pub(super) struct Indexer {
 }
 
 /// Maps the values of one field or label to the keys of the objects. It holds only hashes of the
-/// values: two values with the same hash are harmless, because callers check each object anyway.
+/// values. Two values with one hash are harmless, because callers check each object anyway.
 #[derive(Clone, Debug, Default)]
 struct Index {
-    /// One entry for each object whose value is not common.
+    /// One entry for each object, except objects with a common value.
     entries: OrdSet<Entry>,
     /// The number of objects for each value that at least `MIN_COUNTED` objects have. A count stays
     /// until far fewer objects have the value.
@@ -98,14 +98,14 @@ impl Indexer {
         }
     }
 
-    /// From now on, leaves values that become common or rare to [`Indexer::settle`].
+    /// Defers the work for values that become common or rare, from now on, to [`Indexer::settle`].
     pub(super) fn defer(&mut self) {
         self.is_deferred = true;
     }
 
     /// Drops or adds entries of values that have become common or rare, after an examination of up
-    /// to `max` of them. Returns false if nothing is left to do. Call it again with the same `scan`,
-    /// which is `None` at first, and change nothing in between.
+    /// to `max` of them. Returns false if nothing is left to do. Call it again with the same
+    /// `scan`, which is `None` at first, and change nothing in between.
     pub(super) fn settle(
         &mut self,
         objects: &Objects,
@@ -147,7 +147,7 @@ impl Indexer {
         true
     }
 
-    /// The scan for a common value that too few of `objects` objects have.
+    /// Returns the scan for a common value that too few of `objects` objects have.
     fn next_scan(&self, objects: usize) -> Option<IndexScan> {
         self.indexes
             .iter()
@@ -166,7 +166,7 @@ impl Indexer {
             })
     }
 
-    /// True if [`Indexer::update`] has nothing to do when `object` replaces `previous`.
+    /// Returns true if [`Indexer::update`] has nothing to do when `object` replaces `previous`.
     pub(super) fn indexes_alike(&self, previous: &Object, object: &Object) -> bool {
         let mut functions = self.indexes.iter().map(|(function, _)| function);
         functions.all(|function| function.value_of(previous) == function.value_of(object))
@@ -204,7 +204,7 @@ impl Indexer {
         }
     }
 
-    /// The candidates of each index that can narrow down `selection`.
+    /// Returns the candidates of each index that can narrow down `selection`.
     pub(super) fn candidates<'a>(&'a self, selection: &Selection) -> Vec<Candidates<'a>> {
         let required = |(function, index): &'a (IndexFunction, Index)| {
             let value = hash(function.required_by(selection)?);
@@ -343,7 +343,8 @@ impl IndexFunction {
         }
     }
 
-    /// The value that `selection` requires for this field or label, if it requires exactly one.
+    /// Returns the value that `selection` requires for this field or label, if it
+    /// requires exactly one.
     fn required_by<'a>(&self, selection: &'a Selection) -> Option<&'a str> {
         match self {
             Self::Field(position) => {
@@ -380,7 +381,7 @@ impl Entry {
 // === impl Candidates ===
 
 impl<'a> Candidates<'a> {
-    /// The keys that are within `range`, in key order.
+    /// Returns the keys that are within `range`, in key order.
     pub(super) fn keys(
         &self,
         range: &KeyRange,

@@ -20,7 +20,8 @@ pub(super) struct KeyRange {
 // === impl KeyRange ===
 
 impl KeyRange {
-    /// The keys of `namespace` that are above `after`. Without a namespace, all keys above `after`.
+    /// Returns the keys of `namespace` that are above `after`. Without a namespace,
+    /// all keys above `after`.
     pub(super) fn new(namespace: Option<&str>, after: Option<&str>) -> Self {
         // '0' follows '/', so it ends the range of the keys that begin with "namespace/".
         let (first, to) = match namespace {

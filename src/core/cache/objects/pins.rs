@@ -1,4 +1,4 @@
-//! Pins: snapshots that are kept so that a client can get further pages of its list.
+//! Pins: snapshots that are held so that a client can get further pages of its list.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
@@ -12,8 +12,8 @@ use crate::cache::objects::snapshot::Snapshot;
 
 const MAX_PINNED: usize = 1024;
 
-/// The snapshots that are kept for reads at an exact resource version. A snapshot of which only a
-/// part is proven is kept for reads of the same selection.
+/// The snapshots for reads at an exact resource version. If only the objects of a selection are
+/// proven in a snapshot, only reads of that selection get it.
 #[derive(Default)]
 pub(in crate::cache) struct Pins {
     by_version: BTreeMap<ResourceVersion, Parts>,
@@ -27,7 +27,7 @@ pub(in crate::cache) struct Pins {
 /// The pins of one version.
 #[derive(Default)]
 struct Parts {
-    /// By the selection for which they are proven; `None` for all objects.
+    /// The pins by their proven selection; `None` for snapshots with all objects proven.
     pins: HashMap<Option<Arc<Selection>>, Pin>,
     /// The least of the snapshots' counters of replaced bytes.
     replaced_bytes: u64,
@@ -62,8 +62,8 @@ impl Pins {
         self.count += usize::from(replaced.is_none());
     }
 
-    /// A snapshot that was pinned at `version` less than `max_age` ago, and has all objects of
-    /// `selection` at this version.
+    /// Returns a snapshot that was pinned at `version` less than `max_age` ago, and has all objects
+    /// of `selection` at this version.
     pub(in crate::cache) fn get(
         &self,
         version: ResourceVersion,
@@ -84,8 +84,8 @@ impl Pins {
     }
 
     /// Removes and returns the snapshots that are too old, then those of the lowest versions until
-    /// the rest is within the limits. If there are too many, the oldest pin of the lowest version goes,
-    /// one at a time. `replaced_bytes` is the cache's current counter of replaced bytes.
+    /// the rest is within the limits. While there are too many, removes the oldest pin of the
+    /// lowest version. `replaced_bytes` is the cache's current counter of replaced bytes.
     pub(in crate::cache) fn evict(
         &mut self,
         retention: Retention,

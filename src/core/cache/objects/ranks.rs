@@ -75,7 +75,7 @@ impl Ranks {
         }
     }
 
-    /// The number of keys of `objects` in `range`.
+    /// Returns the number of keys of `objects` in `range`.
     pub(super) fn count(&self, range: &KeyRange, objects: &Objects) -> Count {
         let whole = Count {
             keys: objects.len(),
@@ -101,7 +101,7 @@ impl Ranks {
         }
     }
 
-    /// The number of keys of `objects` up to the bound `to`.
+    /// Returns the number of keys of `objects` up to the bound `to`.
     fn below(&self, to: Bound<&str>, objects: &Objects) -> Count {
         let chunks = self.chunks.range::<_, str>((Bound::Unbounded, to));
         let (mut keys, mut examined, mut last) = (0, 0, None);

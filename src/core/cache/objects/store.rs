@@ -43,7 +43,7 @@ impl Store {
         self.objects.len()
     }
 
-    /// Bytes of all objects, including their keys and parsed values.
+    /// Returns the number of bytes of all objects, including their keys and parsed values.
     pub(in crate::cache) fn bytes(&self) -> usize {
         self.bytes
     }
@@ -69,13 +69,13 @@ impl Store {
         previous
     }
 
-    /// True if `previous` and `object` have the same values in all indexes.
+    /// Returns true if `previous` and `object` have equal values in all indexes.
     pub(in crate::cache) fn indexes_alike(&self, previous: &Object, object: &Object) -> bool {
         self.indexer.indexes_alike(previous, object)
     }
 
-    /// Replaces the object with the same key by `object`, which all indexes have under the same
-    /// values. Takes some microseconds.
+    /// Replaces the object with the key of `object` by `object`. Both must have equal values in all
+    /// indexes. Takes some microseconds.
     pub(in crate::cache) fn replace(&mut self, object: Arc<Object>) -> Option<Arc<Object>> {
         let stored = self.objects.get_mut(&object.key)?;
         self.bytes += object.size();
@@ -91,14 +91,15 @@ impl Store {
         Some(removed)
     }
 
-    /// From now on, leaves the part of the indexes' work that may take many milliseconds to
-    /// [`Store::settle_indexes`]. Until then, the store must not be read by selections.
+    /// Defers the part of the indexes' work that may take many milliseconds, from now
+    /// on, to [`Store::settle_indexes`]. Until that has finished, the store must not
+    /// be read by selections.
     pub(in crate::cache) fn defer_indexes(&mut self) {
         self.indexer.defer();
     }
 
-    /// Does some of the work that was deferred, for up to `max` objects. Returns false if nothing is
-    /// left to do. Call it again with the same `scan`, which is `None` at first.
+    /// Does some of the deferred work, for up to `max` objects. Returns false if nothing is left to
+    /// do. Call it again with the same `scan`, which is `None` at first.
     pub(in crate::cache) fn settle_indexes(
         &mut self,
         scan: &mut Option<IndexScan>,
@@ -107,14 +108,14 @@ impl Store {
         self.indexer.settle(&self.objects, scan, max)
     }
 
-    /// The number of objects of `namespace`, or of all, with keys above `after`. It is found without
-    /// a walk over them.
+    /// Returns the number of objects of `namespace`, or of all, with keys above `after`. It is
+    /// found without a walk over them.
     pub(super) fn count(&self, namespace: Option<&str>, after: Option<&str>) -> Count {
         let range = KeyRange::new(namespace, after);
         self.ranks.count(&range, &self.objects)
     }
 
-    /// The objects that `selection` selects, with keys above `after`, in key order.
+    /// Returns the objects that `selection` selects, with keys above `after`, in key order.
     pub(in crate::cache) fn select<'a>(
         &'a self,
         selection: &'a Selection,
@@ -125,8 +126,8 @@ impl Store {
         selected.cloned()
     }
 
-    /// The objects that a list of `selection` must check, with keys above `after`, in key order.
-    /// They are found by key, index or key range, whichever gives the fewest.
+    /// Returns the objects that a list of `selection` must check, with keys above `after`, in key
+    /// order. They are found by key, index or key range, whichever gives the fewest.
     pub(super) fn candidates<'a>(
         &'a self,
         selection: &Selection,
@@ -146,7 +147,8 @@ impl Store {
         }
     }
 
-    /// The index that leaves the fewest objects to check. `None` if `range` alone leaves as few.
+    /// Returns the index that leaves the fewest objects to check. `None` if `range`
+    /// alone leaves as few.
     fn narrowest(&self, selection: &Selection, range: &KeyRange) -> Option<Candidates<'_>> {
         let candidates = self.indexer.candidates(selection);
         if candidates.is_empty() {
@@ -167,7 +169,7 @@ impl Store {
         self.narrowest(selection, &range).is_some()
     }
 
-    /// The only key that `selection` can select; `None` if it can select several keys.
+    /// Returns the only key that `selection` can select, or `None` if it can select several keys.
     fn only_key(&self, selection: &Selection, namespace: Option<&str>) -> Option<String> {
         let name = selection.name()?;
         match namespace {

@@ -1,7 +1,7 @@
 //! Dispatcher: wakes the streams of one thread from that thread.
 //!
 //! Waking a task on another thread needs a lock of that thread's runtime, and often a system call.
-//! So the writer wakes only one task per thread, and this task wakes the streams of its own thread.
+//! So the writer wakes only one task per thread, and this task wakes the streams of its thread.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -28,7 +28,8 @@ use crate::cache::wake::wake_list::{Inbox, WakeList};
 #[must_use = "no reader on this thread is woken unless it runs"]
 pub struct Dispatcher {
     inbox: Arc<Inbox>,
-    /// The lists taken from the inbox; empty between polls, and kept to reuse its memory.
+    /// The lists taken from the inbox. Empty between polls; the vector is reused to save
+    /// allocations.
     lists: Vec<Arc<WakeList>>,
     wakers: Vec<Waker>,
 }

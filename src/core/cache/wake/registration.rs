@@ -27,10 +27,10 @@ pub(in crate::cache) struct ReplacedWaker {
 // === impl Registration ===
 
 impl Registration {
-    /// Registers `waker` for one wake from `set`. A registration must use the same set each time.
+    /// Registers `waker` for one wake from `set`. All calls for one registration must pass one set.
     ///
-    /// After this call the reader must check its condition again, unless a lock keeps the condition
-    /// from changing. Otherwise it could miss the wake. Guarded by
+    /// After this call the reader must check its condition again, unless a lock prevents a change
+    /// of the condition. Otherwise it could miss the wake. Guarded by
     /// `an_event_before_the_waker_is_registered_is_not_missed`.
     pub(in crate::cache) fn register(&mut self, set: &WakeSet, waker: &Waker) -> ReplacedWaker {
         #[cfg(test)]

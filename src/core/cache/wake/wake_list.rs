@@ -1,5 +1,4 @@
-//! WakeList: the readers that wait for the same thing on the same thread, and the dispatcher's
-//! inbox.
+//! WakeList: the readers on one thread that are woken together, and the dispatcher's inbox.
 
 use std::cell::RefCell;
 use std::sync::Arc;
@@ -45,7 +44,7 @@ impl WakeList {
         }
     }
 
-    /// True if readers that wait on the current thread belong to this list.
+    /// Returns true if readers that wait on the current thread belong to this list.
     pub(super) fn is_local(&self) -> bool {
         Inbox::is_installed(self.inbox.as_ref())
     }
@@ -83,7 +82,8 @@ impl WakeList {
         }
     }
 
-    /// True if the dispatcher was dropped and no other reference exists, so no reader can register.
+    /// Returns true if the dispatcher was dropped and no other reference exists, so no
+    /// reader can register.
     pub(super) fn is_abandoned(self: &Arc<Self>) -> bool {
         Arc::strong_count(self) == 1 && self.inbox.as_ref().is_some_and(|inbox| inbox.is_closed())
     }
@@ -104,12 +104,12 @@ impl Inbox {
         inbox
     }
 
-    /// The inbox of the current thread's dispatcher, if the thread has one.
+    /// Returns the inbox of the current thread's dispatcher, if the thread has one.
     fn installed() -> Option<Arc<Self>> {
         INSTALLED.with(|installed| installed.borrow().clone())
     }
 
-    /// True if `inbox` is the inbox of the current thread, or if both are `None`.
+    /// Returns true if `inbox` is the inbox of the current thread, or if both are `None`.
     fn is_installed(inbox: Option<&Arc<Self>>) -> bool {
         INSTALLED.with(|installed| match (&*installed.borrow(), inbox) {
             (Some(installed), Some(inbox)) => Arc::ptr_eq(installed, inbox),

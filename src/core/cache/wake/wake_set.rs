@@ -1,4 +1,4 @@
-//! WakeSet: all readers that wait for the same thing, on any thread.
+//! WakeSet: all readers that are woken together, on any thread.
 
 use std::sync::Arc;
 use std::task::Waker;
@@ -30,14 +30,14 @@ impl WakeSet {
         self.lists.read().get(index).map(Arc::clone)
     }
 
-    /// The list for readers on the current thread, created if necessary.
+    /// Returns the list for readers on the current thread, created if necessary.
     pub(super) fn local(&self) -> Arc<WakeList> {
         if let Some(list) = self.lists.read().iter().find(|list| list.is_local()) {
             return Arc::clone(list);
         }
         let list = Arc::new(WakeList::new());
         let mut lists = self.lists.write();
-        // Replace an abandoned list in place: `notify` may be iterating by index at the same time.
+        // Replace an abandoned list in place: `notify` may be iterating by index concurrently.
         match lists.iter_mut().find(|list| list.is_abandoned()) {
             Some(abandoned) => *abandoned = Arc::clone(&list),
             None => {

@@ -27,24 +27,24 @@ impl InitialObjects {
         }
     }
 
-    /// The snapshot from which the objects are read.
+    /// Returns the snapshot that the objects are read from.
     pub fn snapshot(&self) -> &Snapshot {
         &self.snapshot
     }
 
-    /// The last key that was examined; `None` if none was.
+    /// Returns the last key that was examined, or `None` if none was.
     pub fn after(&self) -> Option<&ObjectKey> {
         self.after.as_ref()
     }
 
-    /// Continues after `key`, whose object and those before it the client gets from elsewhere. Only
-    /// for a stream that has not fetched any objects.
+    /// Continues after `key`, because the client gets the objects up to `key` from elsewhere. This
+    /// is only for a stream that has not fetched any objects.
     pub fn skip_to(&mut self, key: ObjectKey) {
         self.after = Some(key);
     }
 
-    /// The next fetched object; `None` if it has more than `room` bytes, or if another batch must be
-    /// fetched first.
+    /// Returns the next fetched object, or `None` if it has more than `room` bytes, or if another
+    /// batch must be fetched first.
     pub(super) fn take(&mut self, room: usize) -> Option<Arc<Object>> {
         let fits = |object: &mut Arc<Object>| object.body.len() <= room;
         self.fetched.pop_front_if(fits)

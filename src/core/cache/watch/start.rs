@@ -1,4 +1,4 @@
-//! Start: the position in the log at which a watch starts, or the reason why it cannot start.
+//! Start: the position in the log that a watch starts from, or the reason why it cannot start.
 
 use crate::api::ResourceVersion;
 use crate::cache::log::Expired;
@@ -7,7 +7,7 @@ use crate::cache::state::{SharedCache, State};
 use crate::mutation;
 use crate::mutation::Mutation;
 
-/// The point in the history at which a watch starts.
+/// The point in the history that a watch starts from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum WatchFrom {
     /// Delivers the current objects first, then the changes.
@@ -20,7 +20,7 @@ pub enum WatchFrom {
 
 /// A resource version of the current epoch, with its position in the log.
 pub(super) struct Start {
-    /// The version up to which the client has everything before the first change is delivered.
+    /// The client has everything up to this version before the first change is delivered.
     pub(super) version: ResourceVersion,
     /// The position in the log of the first event after `version`.
     pub(super) position: u64,
@@ -44,7 +44,7 @@ pub(in crate::cache) enum LogReach {
 // === impl WatchFrom ===
 
 impl WatchFrom {
-    /// The start, and the snapshot whose objects the watch delivers first, if it does.
+    /// Returns the start. If the watch delivers objects first, also returns their snapshot.
     pub(super) fn locate(
         self,
         shared: &SharedCache,
@@ -64,7 +64,7 @@ impl WatchFrom {
 // === impl Start ===
 
 impl Start {
-    /// The start of a client that has the objects of `snapshot`.
+    /// Returns the start of a client that has the objects of `snapshot`.
     pub(super) fn after_snapshot(state: &State, snapshot: &Snapshot) -> Result<Self, Expired> {
         let version = snapshot.resource_version;
         if snapshot.epoch != state.epoch {
@@ -73,7 +73,7 @@ impl Start {
         Self::after(state, version)
     }
 
-    /// The start of a client that has everything up to `version` of `epoch` from a bridge.
+    /// Returns the start of a client that has everything up to `version` of `epoch` from a bridge.
     pub(super) fn bridged(
         state: &State,
         epoch: u64,
@@ -88,7 +88,7 @@ impl Start {
         Self::after(state, version)
     }
 
-    /// The start of a client that sent `version`, which may belong to an earlier epoch.
+    /// Returns the start of a client that sent `version`, which may belong to an earlier epoch.
     fn resumed(state: &State, version: ResourceVersion) -> Result<Self, Expired> {
         let is_ahead = state.applied().is_some_and(|applied| version > applied);
         if is_ahead && version <= state.newest_earlier_version {
@@ -100,7 +100,7 @@ impl Start {
         Self::after(state, version)
     }
 
-    /// The start of a client that has everything up to `version` of the current epoch.
+    /// Returns the start of a client that has everything up to `version` of the current epoch.
     fn after(state: &State, version: ResourceVersion) -> Result<Self, Expired> {
         let applied = state.applied().ok_or(not_ready(version))?;
         Ok(Self {
@@ -114,7 +114,8 @@ impl Start {
 // === impl LogReach ===
 
 impl LogReach {
-    /// Whether a client of `epoch` that has everything up to `version` can continue from the log.
+    /// Returns whether a client of `epoch` that has everything up to `version` can
+    /// continue from the log.
     pub(in crate::cache) fn of(state: &State, epoch: u64, version: ResourceVersion) -> Self {
         if state.is_closed {
             return Self::Closed;
@@ -129,7 +130,8 @@ impl LogReach {
     }
 }
 
-/// True if the log lacks events after `version`, but the upstream may still have all of them.
+/// Returns true if the log lacks events after `version`, but the upstream may
+/// still have all of them.
 ///
 /// A version that the cache has not reached is not old: its watch waits. A version that an earlier
 /// epoch had reached may belong to another history, or to objects with other bytes, so its client

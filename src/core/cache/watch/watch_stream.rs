@@ -1,8 +1,8 @@
-//! WatchStream: delivers to one client the events that concern it, at the client's own speed.
+//! WatchStream: delivers the events of one selection to one client, at the client's speed.
 //!
-//! A stream is a position in its group's queue. Old and new events are read in the same way, so
-//! there is no switch between them at which an event could be lost, and a slow stream costs the
-//! writer nothing. A stream that needs older events than the queue has reads them from the log.
+//! A stream is a position in its group's queue. Old and new events are read alike, so no event can
+//! be lost in a switch from old to new events. A slow stream costs the writer nothing. A stream
+//! that needs older events than the queue has reads them from the log.
 
 use std::collections::VecDeque;
 use std::future::poll_fn;
@@ -28,7 +28,7 @@ use crate::mutation::Mutation;
 
 /// Maximum number of objects or events that a stream fetches in one step.
 const BATCH: usize = 64;
-/// Number of events for which an idle stream keeps memory allocated.
+/// An idle stream retains at most this capacity of its batch, in events.
 const IDLE_CAPACITY: usize = 8;
 /// Budget units of an object or event that the stream examines: it yields after 2,048 of them.
 const UNITS_PER_EXAMINED: usize = CoopBudget::UNITS / 2048;
@@ -46,10 +46,10 @@ pub struct WatchStream {
     /// The number, in the group's queue, of the next event to fetch; `None` while the stream reads
     /// the log, because the queue does not have all events from `position` on.
     number: Option<u64>,
-    /// A log position. The stream has fetched all events before it that concern its selection.
+    /// A log position. The stream has fetched all events of its selection before this position.
     position: u64,
     batch: Batch,
-    /// The resource version after which the stream delivers changes.
+    /// The stream delivers the changes after this resource version.
     start: ResourceVersion,
     /// True while the cache has not reached `start`.
     is_ahead: bool,
@@ -59,7 +59,7 @@ pub struct WatchStream {
     /// The highest resource version that the stream has reached, for [`Expired::requested`].
     seen: ResourceVersion,
     registration: Registration,
-    /// Limits the work between two yields. It outlives a poll, because one poll delivers one item,
+    /// Limits the work between two yields. The budget outlives a poll: one poll delivers one item,
     /// and the search for that item may have examined thousands of objects.
     budget: CoopBudget,
 }
@@ -73,11 +73,11 @@ enum Phase {
 /// One item that a watch delivers.
 #[derive(Debug)]
 pub enum WatchItem {
-    /// An object of the snapshot with which the watch begins.
+    /// An object of the snapshot that the watch begins with.
     Initial(Arc<Object>),
     /// All initial objects were delivered. Holds the snapshot's resource version.
     InitialEnd(ResourceVersion),
-    /// A change that concerns this watch's selection.
+    /// A change that a client with this watch's selection sees.
     Change {
         /// The change, shared by all streams.
         event: Arc<Event>,
@@ -193,8 +193,8 @@ impl WatchStream {
         }
     }
 
-    /// Removes the stream from [`Reader::watchers`](crate::cache::Reader::watchers), because it
-    /// serves no client. So it does not keep an informer from being idle.
+    /// Excludes the stream from [`Reader::watchers`](crate::cache::Reader::watchers), because it
+    /// serves no client. So the informer can become idle although the stream is open.
     #[must_use]
     pub fn uncounted(mut self) -> Self {
         if std::mem::replace(&mut self.is_counted, false) {
@@ -231,7 +231,7 @@ impl WatchStream {
         Poll::Pending
     }
 
-    /// Returns the next item if it was fetched already, without a lock, and if it is not an initial
+    /// Returns the next item without taking a lock, if it was fetched already and is not an initial
     /// object of more than `room` bytes. `None` does not mean that the cache has no more items.
     pub fn next_fetched(&mut self, room: usize) -> Option<WatchItem> {
         self.take(room)
@@ -242,19 +242,20 @@ impl WatchStream {
         poll_fn(|cx| self.poll_next(cx)).await
     }
 
-    /// The objects that the stream reports.
+    /// Returns the selection of the objects that the stream reports.
     pub(in crate::cache) fn selection(&self) -> &Selection {
         &self.group.selection
     }
 
-    /// The part of [`GroupLimits::unindexed`](crate::cache::GroupLimits::unindexed) that the
-    /// stream's selection has; 0 if it needs none.
+    /// Returns the part of [`GroupLimits::unindexed`](crate::cache::GroupLimits::unindexed) that
+    /// the stream's selection has, or 0 if it needs none.
     pub fn limited_units(&self) -> usize {
         self.limited_units
     }
 
-    /// The objects that the stream still has to deliver first, with their snapshot; `None` if it
-    /// delivers only changes. If they are revoked, the stream expires at its next read.
+    /// Returns the objects that the stream still has to deliver first, with their snapshot,
+    /// or `None` if it delivers only changes. If these objects are revoked, the stream
+    /// expires at its next read.
     pub fn initial_objects(&self) -> Option<Revocable<InitialObjects>> {
         match &self.phase {
             Phase::Initial(initial) => Some(initial.clone()),
@@ -262,15 +263,15 @@ impl WatchStream {
         }
     }
 
-    /// True if the stream still has initial objects to deliver, but expires at its next read, because
-    /// it can't deliver the changes after them. For a caller that delivers the objects in place of
-    /// the stream.
+    /// Returns true if the stream still has initial objects to deliver, but expires at its next
+    /// read, because it can't deliver the changes after them. A caller that delivers the objects in
+    /// place of the stream needs this.
     pub fn has_lost_start(&mut self) -> bool {
         matches!(self.phase, Phase::Initial(_)) && self.lost_start().is_some()
     }
 
-    /// The resource version for a bookmark that is sent now. `None` if the stream has not delivered
-    /// all applied changes, or if the version is not above the start.
+    /// Returns the resource version for a bookmark that is sent now. Returns `None` if the stream
+    /// has not delivered all applied changes, or if the version is not above the start.
     pub fn bookmark(&self) -> Option<ResourceVersion> {
         if !matches!(self.phase, Phase::Live) || !self.batch.is_empty() {
             return None;
@@ -289,16 +290,16 @@ impl WatchStream {
         (applied > self.start).then_some(applied)
     }
 
-    /// True if a hole was opened since the last call (or since the stream was opened).
+    /// Returns true if a hole was opened since the last call (or since the stream was opened).
     ///
-    /// A client whose last version is inside the hole cannot resume from that version, so it should
-    /// get a bookmark as soon as it has everything.
+    /// If a client's last version is inside the hole, the client cannot resume from that version.
+    /// So it should get a bookmark as soon as it has everything.
     pub fn has_hole_opened(&mut self) -> bool {
         let opened_holes = self.shared.opened_holes.load(Ordering::Acquire);
         std::mem::replace(&mut self.opened_holes, opened_holes) != opened_holes
     }
 
-    /// Takes the next item that concerns this client from the fetched batch, unless it is an initial
+    /// Takes the next item for this client from the fetched batch, unless the item is an initial
     /// object of more than `room` bytes.
     fn take(&mut self, room: usize) -> Option<WatchItem> {
         if let Phase::Initial(initial) = &mut self.phase {
@@ -342,8 +343,8 @@ impl WatchStream {
         FillOutcome::Item(WatchItem::InitialEnd(self.start))
     }
 
-    /// The reason why the stream can't deliver the changes after its snapshot, so that the remaining
-    /// objects would be useless; `None` if it can.
+    /// Returns the reason why the stream can't deliver the changes after its snapshot, so that the
+    /// remaining objects would be useless, or `None` if it can.
     fn lost_start(&mut self) -> Option<Expired> {
         let state = self.shared.state.read();
         if let Some(expired) = self.check_expired(&state) {
@@ -360,7 +361,8 @@ impl WatchStream {
             return FillOutcome::Expired(expired);
         }
         self.is_ahead &= state.applied() < Some(self.start);
-        // At the latest at the log's tip, the queue has everything from there on.
+        // The queue has everything from the log's tip on, so the stream leaves the log at the tip
+        // at the latest.
         self.number = self.group.number_at(self.position);
         if self.number.is_some() {
             return FillOutcome::Batch(0);
@@ -419,7 +421,7 @@ impl WatchStream {
         last
     }
 
-    /// The reason why this stream cannot continue; `None` if it can.
+    /// Returns the reason why this stream cannot continue, or `None` if it can.
     fn check_expired(&self, state: &State) -> Option<Expired> {
         if self.epoch != state.epoch {
             return Some(self.expired(state));

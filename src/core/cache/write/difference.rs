@@ -20,7 +20,7 @@ pub(super) struct Difference {
     /// The objects that are gone or were recreated with another uid, in key order.
     pub(super) deleted: Vec<Arc<Object>>,
     /// The new and changed objects in the order of their resource versions, each with the stored
-    /// object before the change. That is `None` for a new or recreated object.
+    /// object before the change, which is `None` for a new or recreated object.
     pub(super) changed: Vec<(Arc<Object>, Option<Arc<Object>>)>,
 }
 

@@ -1,5 +1,5 @@
-//! FrameBackedQueue: stored objects whose frames the log has evicted, and whose bodies are copied,
-//! because the copies take less memory than the frames.
+//! FrameBackedQueue: stored objects that still hold a frame that the log has evicted. Their bodies
+//! are copied, because the copies take less memory than the frames.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Weak};
@@ -11,15 +11,15 @@ use crate::cache::objects::Store;
 /// Maximum number of bodies that are copied during one change. It limits the delay of that change.
 const DETACHED_AT_ONCE: usize = 64;
 
-/// The objects whose bodies should be copied out of their frames, in the order of eviction.
+/// The objects with bodies that should be copied out of their frames, in the order of eviction.
 #[derive(Default)]
 pub(super) struct FrameBackedQueue(VecDeque<Weak<Object>>);
 
 // === impl FrameBackedQueue ===
 
 impl FrameBackedQueue {
-    /// Adds the objects of events that the log evicted, if their copied bodies would take less memory
-    /// than their frames.
+    /// Adds the objects of events that the log evicted, if their copied bodies would take less
+    /// memory than their frames.
     pub(super) fn extend(&mut self, evicted: &[Arc<Event>]) {
         let frame_backed = evicted.iter().filter(|event| {
             let frame = event.backing_frame();

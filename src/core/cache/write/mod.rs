@@ -1,8 +1,8 @@
 //! The writer: how changes and relists are turned into a new store and new events.
 //!
-//! [`Writer`] applies single changes. A [`Relist`] collects a new list, and [`Writer::replace`]
-//! appends its difference from the store to the log, or starts a new epoch. That may be much work,
-//! so [`Writer::replace_cooperatively`] lets other tasks run meanwhile.
+//! [`Writer`] applies individual changes. A [`Relist`] collects a new list, and [`Writer::replace`]
+//! appends its difference from the store to the log, or starts a new epoch. This may be much work,
+//! so [`Writer::replace_cooperatively`] yields to other tasks.
 
 mod difference;
 mod frame_backed_objects;

@@ -21,17 +21,17 @@ pub(super) const EVICTED: usize = CoopBudget::UNITS / 512;
 // === impl Pace ===
 
 impl Pace {
-    /// Never yields.
+    /// Creates a pace that never yields.
     pub(super) fn unlimited() -> Self {
         Self::with_scale(0)
     }
 
-    /// Yields several times per millisecond.
+    /// Creates a pace that yields several times per millisecond.
     pub(super) fn cooperative() -> Self {
         Self::with_scale(1)
     }
 
-    /// Yields after each piece of work.
+    /// Creates a pace that yields after each piece of work.
     #[cfg(test)]
     pub(in crate::cache) fn slowest() -> Self {
         Self::with_scale(CoopBudget::UNITS)
@@ -42,7 +42,8 @@ impl Pace {
         Self { budget, scale }
     }
 
-    /// How much of work that is usually done `at_once` may be done before the next yield.
+    /// Returns how many items may be processed before the next yield, if usually
+    /// `at_once` items are.
     pub(super) fn at_once(&self, at_once: usize) -> usize {
         match self.scale {
             0 | 1 => at_once,

@@ -14,8 +14,8 @@ use crate::concurrency::CoopBudget;
 
 /// A list that is being received, page by page or as the initial events of a watch-list.
 ///
-/// It holds the bytes of objects that differ from the store. For an object that is stored already,
-/// it holds only a key and a handle.
+/// It holds the bytes of the objects that differ from the store. For an object that is stored
+/// already, it holds only a key and a handle.
 pub struct Relist {
     base: Arc<Store>,
     items: HashMap<ObjectKey, Arc<Object>>,
@@ -23,7 +23,7 @@ pub struct Relist {
     pub(super) began: Instant,
 }
 
-/// Number of objects for which the indexes are settled before the relist may yield.
+/// After settling the indexes for this number of objects, the relist may yield.
 const SETTLED_AT_ONCE: usize = 256;
 
 // === impl Relist ===
@@ -40,8 +40,8 @@ impl Relist {
         self.insert(object, None);
     }
 
-    /// Adds an object whose body is a slice of `frame`, like [`Relist::add`]. The body is copied if
-    /// that takes less memory than keeping the whole frame.
+    /// Does what [`Relist::add`] does, for an object with a body that is a slice of `frame`. The
+    /// body is copied if the copy takes less memory than the frame.
     pub fn add_from_frame(&mut self, object: Object, frame: &[u8]) {
         self.insert(object, Some(frame.len()));
     }
@@ -65,12 +65,12 @@ impl Relist {
         self.items.remove(key);
     }
 
-    /// The number of objects in the list so far.
+    /// Returns the number of objects in the list so far.
     pub fn len(&self) -> usize {
         self.items.len()
     }
 
-    /// True if the list has no objects so far.
+    /// Returns true if the list has no objects so far.
     pub fn is_empty(&self) -> bool {
         self.items.is_empty()
     }
@@ -84,8 +84,8 @@ impl Relist {
         empty
     }
 
-    /// The difference between `before`, which is the state at `applied`, and this list, which is
-    /// complete at `list`. Cancel safe.
+    /// Returns the difference between `before`, which is the state at `applied`, and this list,
+    /// which is complete at `list`. Cancel safe.
     ///
     /// # Errors
     ///
@@ -144,7 +144,8 @@ impl Relist {
     }
 }
 
-/// True if watches need an event that changes `stored` to `listed`. An error if none can do so.
+/// Returns true if watches need an event that changes `stored` to `listed`. An
+/// error if none can do so.
 fn is_change(
     stored: Option<&Arc<Object>>,
     listed: &Arc<Object>,

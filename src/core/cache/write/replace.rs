@@ -1,10 +1,11 @@
 //! Replace: how a complete list becomes the content of the cache.
 //!
 //! A relist of a hundred thousand changed objects takes seconds of CPU time if many groups are
-//! checked for each event. So this code is asynchronous and yields to other tasks. It prepares the
-//! new store and all events first, and appends them in one critical section. Then it queues the
-//! events in the groups, little by little. Only this last part can be interrupted after readers have
-//! seen the new content; the writer records what is missing, and does it before the next change.
+//! checked for each event. So this code is asynchronous and yields to other tasks. It prepares
+//! the new store and all events first, and appends them in one critical section. Then it
+//! queues the events in the groups, little by little. Only this last part can be interrupted
+//! after readers have seen the new content; the writer records what is missing, and does it
+//! before the next change.
 
 use std::pin::pin;
 use std::sync::Arc;
@@ -41,15 +42,16 @@ impl Writer {
         }
     }
 
-    /// Makes the cache equal to `relist`, which is complete at `rv`, like [`Writer::replace`]. After
-    /// about a millisecond of work it yields to other tasks.
+    /// Makes the cache equal to `relist`, which is complete at `rv`, like [`Writer::replace`].
+    /// After about a millisecond of work it yields to other tasks.
     ///
     /// Readers see the content before, until all at once they see the new content and all events
     /// for it. After that, the streams get the events in order, a part at a time.
     ///
-    /// Cancel safe: the cache then has either the content before or the new content. If streams lack
-    /// a part of the events, the next change of this writer delivers it first. If the writer is
-    /// dropped instead, the streams end without them, and none gets a bookmark beyond what it has.
+    /// Cancel safe: the cache then has either the content before or the new content. If
+    /// streams lack a part of the events, the next change of this writer delivers it first.
+    /// If the writer is dropped instead, the streams end without them, and none gets a
+    /// bookmark beyond what it has.
     pub async fn replace_cooperatively(
         &mut self,
         relist: Relist,
@@ -160,10 +162,10 @@ impl Writer {
         }
     }
 
-    /// Queues the appended events, except the last `keep`, in the groups that they concern, and
-    /// wakes the streams of these groups now and then. In the end it wakes all streams if a hole was
-    /// opened: they may now send a bookmark, or must expire because the hole contains the future
-    /// version at which they start.
+    /// Queues the appended events, except the last `keep`, in the groups that need them, and wakes
+    /// the streams of these groups now and then. If a hole was opened, wakes all streams in the
+    /// end: a stream may now send a bookmark. If it starts at a future version inside the hole, it
+    /// must expire.
     async fn deliver(&mut self, keep: usize, pace: &mut Pace) {
         while self.unpublished.len() > keep {
             let checked = self.publish_slice(keep, pace.at_once(CHECKED_AT_ONCE));

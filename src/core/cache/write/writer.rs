@@ -28,7 +28,8 @@ use crate::mutation::Mutation;
 pub struct Writer {
     pub(super) shared: Arc<SharedCache>,
     reader: Reader,
-    /// The groups whose streams must be woken; empty between changes, and kept for its memory.
+    /// The groups with streams that must be woken. Empty between changes; the vector is reused to
+    /// save allocations.
     pub(super) to_wake: Vec<Arc<Group>>,
     pub(super) wakers: Vec<Waker>,
     /// Appended events that are not in the groups' queues yet, with their log positions. Empty
@@ -36,7 +37,8 @@ pub struct Writer {
     pub(super) unpublished: VecDeque<(u64, Arc<Event>)>,
     /// True if a relist has opened a hole and was interrupted before it woke all streams.
     pub(super) owes_wakes: bool,
-    /// Stored objects whose frames the log has evicted, and whose bodies are copied to save memory.
+    /// Stored objects that still hold a watch frame that the log has evicted. Their bodies will be
+    /// copied, so that the frames can be freed.
     pub(super) frame_backed: FrameBackedQueue,
     /// The number of changes since the last eviction, and its time.
     unevicted: usize,
@@ -52,30 +54,31 @@ pub struct Writer {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("resource version went back from {applied} to {received}")]
 pub struct WentBack {
-    /// The resource version up to which all changes are applied.
+    /// The cache has applied all changes up to this resource version.
     pub applied: ResourceVersion,
     /// The resource version that was received.
     pub received: ResourceVersion,
 }
 
-/// Number of groups and of wakers for which memory is kept between changes.
+/// The buffers for groups and wakers retain at most this capacity between changes.
 const IDLE_CAPACITY: usize = 4096;
 /// Aged events are evicted after this number of changes, or after a part of the retention age,
-/// whichever comes first. So most changes need none of the locks that this takes.
+/// whichever comes first. So most changes do not take the locks that an eviction needs.
 const EVICTED_TOGETHER: usize = 32;
 /// How many of these parts the retention age has.
 const EVICTIONS_PER_AGE: u32 = 64;
 /// Number of events that one critical section evicts. It limits the pause of readers.
 pub(super) const EVICTED_AT_ONCE: usize = 64;
-/// Number of critical sections in which a bookmark drops idle groups, some milliseconds in all. On a
-/// quiet resource only bookmarks arrive, and they delay no client.
+/// A bookmark drops idle groups in at most this number of critical sections, which
+/// take some milliseconds together. On a quiet resource only bookmarks arrive, and
+/// this work delays no client.
 const IDLE_SLICES_OF_BOOKMARK: usize = 16;
 /// Number of groups that are checked, or evicted from, in one critical section; about 70 ns each.
 pub(super) const CHECKED_AT_ONCE: usize = 1024;
 /// Number of stored objects that one critical section replaces.
 const DETACHED_IN_ONE_SECTION: usize = 8;
-/// Number of critical sections in which a dropped writer queues events of an interrupted relist,
-/// some milliseconds in all.
+/// A writer that is dropped queues the events of an interrupted relist in at most this number of
+/// critical sections, which take some milliseconds together.
 const SLICES_AT_DROP: usize = 64;
 
 /// What [`Writer::append`] leaves to its caller.
@@ -90,7 +93,8 @@ pub(super) struct Appended {
 /// What one critical section has evicted.
 pub(super) struct Evicted {
     pub(super) events: Vec<Arc<Event>>,
-    /// The number of groups whose queue was shortened; a group counts once for each event.
+    /// The number of queue entries that were visited: a group counts once for
+    /// each event in its queue.
     pub(super) queues: usize,
     pub(super) has_more_events: bool,
     pub(super) has_more_groups: bool,
@@ -120,7 +124,7 @@ impl Writer {
 
     /// Applies a change that was received from the upstream watch; `frame` is its watch frame.
     ///
-    /// An object that is stored already with the same bytes is skipped, because a resumed watch may
+    /// An object that is stored already with equal bytes is skipped, because a resumed watch may
     /// repeat it. A deletion of an object that is not stored only increases the applied version.
     ///
     /// # Errors
@@ -218,12 +222,13 @@ impl Writer {
         drop((evicted, pins));
     }
 
-    /// The version up to which all changes are applied; `None` while the cache is not ready.
+    /// Returns the applied version: the cache has all changes up to it. Returns `None` while the
+    /// cache is not ready.
     pub fn applied(&self) -> Option<ResourceVersion> {
         self.shared.state.read().applied()
     }
 
-    /// A reader of this cache, which can be cloned.
+    /// Returns a reader of this cache, which can be cloned.
     pub fn reader(&self) -> &Reader {
         &self.reader
     }
@@ -301,8 +306,8 @@ impl Writer {
         }
     }
 
-    /// Applies `update` to store and log in one critical section. Then queues the events in the
-    /// groups that they concern, and wakes the streams. Guarded by
+    /// Applies `update` to store and log in one critical section. Then queues each event in the
+    /// groups that need it, and wakes their streams. Guarded by
     /// `i1_the_log_tip_is_the_store_version` and `i1_the_wake_up_comes_after_both`.
     fn commit(&mut self, update: Update) {
         self.publish(0);
@@ -324,8 +329,8 @@ impl Writer {
         self.shared.wakes.notify(&mut self.wakers);
         self.publish(self.held_back());
         if opens_hole {
-            // Wake all streams: they may now send a bookmark, or must expire because the hole
-            // contains the future version at which they start.
+            // Wake all streams: a stream may now send a bookmark. If it starts at a future version
+            // inside the hole, it must expire.
             self.wake_all();
         }
         self.wake();
@@ -348,18 +353,18 @@ impl Writer {
         drop((appended.before, unpinned));
     }
 
-    /// True if enough changes or time have passed since the last eviction.
+    /// Returns true if enough changes or time have passed since the last eviction.
     fn is_eviction_due(&self, retention: Retention, now: Instant) -> bool {
         let interval = retention.age / EVICTIONS_PER_AGE;
         self.unevicted >= EVICTED_TOGETHER || now.duration_since(self.evicted_at) >= interval
     }
 
-    /// Room for `capacity` events of an update.
+    /// Returns an empty collection with room for `capacity` events of an update.
     pub(super) fn new_entries(&self, capacity: usize) -> NewEntries {
         self.shared.state.read().log.new_entries(capacity)
     }
 
-    /// Changes the objects and appends the events of `update`, which are `entries`, to the log.
+    /// Applies `update` to the objects, and appends its events, which are in `entries`, to the log.
     pub(super) fn append(
         &mut self,
         update: Update,
@@ -399,8 +404,8 @@ impl Writer {
         }
     }
 
-    /// Gives the next objects whose frames the log has evicted bodies of their own. No reader sees
-    /// a difference.
+    /// Copies the bodies of the next objects that still hold an evicted frame, so that the frame
+    /// can be freed. No reader sees a difference.
     pub(super) fn detach_bodies(&mut self) {
         if self.frame_backed.is_empty() || mutation::is_active(Mutation::FramesKept) {
             return;
@@ -411,7 +416,7 @@ impl Writer {
         };
         // Only this writer changes the objects, so they are still stored.
         for slice in detached.chunks(DETACHED_IN_ONE_SECTION) {
-            // The objects before are freed after the lock.
+            // The replaced objects are freed after the lock is released.
             let mut replaced = Vec::with_capacity(slice.len());
             let mut state = self.shared.state.write();
             let Some(content) = &mut state.content else {
@@ -427,8 +432,8 @@ impl Writer {
         }
     }
 
-    /// Queues the appended events, except the last `keep`, in the groups that they concern. It
-    /// unlocks now and then, so that streams can join and leave meanwhile.
+    /// Queues the appended events, except the last `keep`, in the groups that need them. Releases
+    /// the lock between slices, so that streams can join and leave.
     fn publish(&mut self, keep: usize) {
         while self.unpublished.len() > keep {
             self.publish_slice(keep, CHECKED_AT_ONCE);
@@ -438,8 +443,8 @@ impl Writer {
     /// Queues the next of the appended events, except the last `keep`, in one critical section that
     /// checks about `at_once` events and groups. Returns how many it has checked.
     ///
-    /// Streams read and join meanwhile. One that joins has perhaps read some of the events from the
-    /// log, and skips them in the queue. Guarded by
+    /// Between two slices, streams read and join. A stream that joins may have read some of the
+    /// events from the log already; it skips them in the queue. Guarded by
     /// `model_needs_events_read_from_the_log_to_be_skipped` and
     /// `model_needs_bookmarks_to_wait_for_the_queues`.
     pub(super) fn publish_slice(&mut self, keep: usize, at_once: usize) -> usize {
@@ -450,7 +455,7 @@ impl Writer {
             && let Some((position, event)) = self.unpublished.pop_front()
         {
             checked += 1 + interest.publish(position, &event, &mut self.to_wake);
-            // Evicting after each event keeps the queues within their limit.
+            // Evict after each event, so that the queues never exceed their limit.
             checked += interest.evict(0, usize::MAX).visited;
             let queued_to = position + 1;
             self.shared.queued_to.store(queued_to, Ordering::Release);
@@ -506,8 +511,8 @@ impl Writer {
         }
     }
 
-    /// The number of events that the next change leaves out of the groups' queues. Tests set it, to
-    /// let readers run between the append and the end of [`Writer::publish`].
+    /// Returns the number of events that the next change leaves out of the groups' queues. Tests
+    /// set it, to let readers run between the append and the end of [`Writer::publish`].
     pub(super) fn held_back(&self) -> usize {
         #[cfg(test)]
         return self.held_back;
@@ -537,8 +542,8 @@ impl Writer {
 
 impl Drop for Writer {
     fn drop(&mut self) {
-        // After an interrupted relist there may be too many. Then the streams end earlier, and their
-        // clients resume from the last event that they got.
+        // After an interrupted relist there may be too many. Then the streams end earlier, and
+        // their clients resume from the last event that they got.
         for _ in 0..SLICES_AT_DROP {
             self.publish_slice(0, CHECKED_AT_ONCE);
         }

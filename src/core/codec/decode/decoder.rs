@@ -53,8 +53,8 @@ impl Decoder {
         }
     }
 
-    /// The same decoder, which removes `metadata.managedFields` of the objects in lists and events if
-    /// `strips` is true. The frames of events are changed as well.
+    /// Sets whether the decoder removes `metadata.managedFields` from the objects in lists and
+    /// events. The frames of events are changed as well.
     #[must_use]
     pub fn stripping_managed_fields(mut self, strips: bool) -> Self {
         self.strips_managed_fields = strips;
@@ -120,7 +120,8 @@ impl Decoder {
         }
     }
 
-    /// Reads one complete watch frame. The object's body is a slice of the event's frame, not a copy.
+    /// Reads one complete watch frame. The object's body is a slice of the
+    /// event's frame, not a copy.
     ///
     /// # Errors
     ///
@@ -237,7 +238,7 @@ impl Decoder {
     }
 }
 
-/// The frame without the managed fields of its object.
+/// Returns the frame without the managed fields of its object.
 fn stripped_json(frame: Bytes) -> Result<Bytes, Error> {
     let object = json::raw_event(&frame)?.object;
     let range = match object.first() {
@@ -250,7 +251,7 @@ fn stripped_json(frame: Bytes) -> Result<Bytes, Error> {
     Ok([before, after].concat().into())
 }
 
-/// The frame without the managed fields of its object.
+/// Returns the frame without the managed fields of its object.
 fn stripped_protobuf(frame: Bytes) -> Result<Bytes, Error> {
     let event = protobuf::event(&frame)?;
     if change(event.event_type).is_none() {
@@ -264,7 +265,8 @@ fn stripped_protobuf(frame: Bytes) -> Result<Bytes, Error> {
     Ok(protobuf::frame(event.event_type, &[&object]).into())
 }
 
-/// The event type if it is a change of an object; `None` for other types, such as BOOKMARK.
+/// Returns the event type if it is a change of an object, or `None` for other
+/// types, such as BOOKMARK.
 fn change(event_type: &str) -> Option<EventType> {
     [EventType::Added, EventType::Modified, EventType::Deleted]
         .into_iter()

@@ -11,13 +11,13 @@ use crate::codec::Error;
 /// Size in bytes of the length before each protobuf message.
 const LENGTH_PREFIX: usize = 4;
 
-/// Bytes for which memory is kept between frames, so that most frames are put together in it.
+/// The buffer retains at most this capacity between frames. Most frames fit into it.
 const IDLE_CAPACITY: usize = 16 << 10;
 
 /// Splits a watch response into frames, independent of the boundaries of its chunks.
 ///
-/// Each frame is copied out of its chunks, so that an event in the cache does not keep a whole read
-/// buffer in memory.
+/// Each frame is copied out of its chunks, so that an event in the cache does not hold a complete
+/// read buffer in memory.
 #[derive(Debug)]
 pub struct FrameSplitter {
     format: WireFormat,
@@ -68,7 +68,7 @@ impl FrameSplitter {
         next.transpose()
     }
 
-    /// True if every pushed byte was returned in a frame or skipped as an empty line.
+    /// Returns true if every pushed byte was returned in a frame or skipped as an empty line.
     pub fn is_empty(&self) -> bool {
         self.chunks.is_empty() && self.partial.is_empty()
     }
@@ -137,7 +137,7 @@ impl FrameSplitter {
         } else {
             self.partial.extend_from_slice(&chunk[..length]);
             completes.then(|| {
-                // The cache may keep the frame for long, so it has no unused capacity.
+                // The cache may hold the frame for a long time, so it has no unused capacity.
                 let frame = Bytes::copy_from_slice(&self.partial);
                 self.partial.clear();
                 self.partial.shrink_to(IDLE_CAPACITY);

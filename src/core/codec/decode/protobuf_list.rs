@@ -86,7 +86,8 @@ impl ProtobufList {
         Some(field.whole.len())
     }
 
-    /// Reads a field of the list, of which `left` bytes are unread; `None` if incomplete.
+    /// Reads a field of the list, which has `left` unread bytes. Returns `None` if the
+    /// field is incomplete.
     fn read_list(
         &mut self,
         decoder: &Decoder,

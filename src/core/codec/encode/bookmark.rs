@@ -1,4 +1,4 @@
-//! Encodes BOOKMARK frames with the same members as the upstream's own bookmarks.
+//! Encodes BOOKMARK frames with the members of the upstream's bookmarks.
 
 use bytes::Bytes;
 
@@ -93,9 +93,9 @@ impl BookmarkTemplate {
 
     /// Makes the template for a PartialObjectMetadata in `format` from this template.
     ///
-    /// It keeps the metadata without its annotations, because the API server adds those to whole
-    /// objects only. Returns `None` if the minimal template is right: for sorted keys, and if the
-    /// two formats differ.
+    /// It has the metadata without annotations, because the API server adds annotations only to
+    /// bookmarks of complete objects. Returns `None` if the minimal template is right: for sorted
+    /// keys, and if the two formats differ.
     pub(super) fn partial(
         &self,
         format: WireFormat,

@@ -23,15 +23,15 @@ pub struct Encoder {
     pub(super) kind: Cow<'static, str>,
     pub(super) api_version: Cow<'static, str>,
     pub(super) list_kind: Cow<'static, str>,
-    /// True for JSON whose keys are sorted, so that bodies contain `kind` and `apiVersion`.
+    /// True for JSON with sorted keys: bodies contain `kind` and `apiVersion`.
     pub(super) is_embedded: bool,
     /// The text `{"kind":…,"apiVersion":…,`, which precedes the body of a built-in object. For
     /// metadata it ends with `"metadata":`.
     json_front: Bytes,
     bookmark: Option<Arc<BookmarkTemplate>>,
-    /// Set if the encoder produces PartialObjectMetadata; `None` for whole objects.
+    /// Set if the encoder produces PartialObjectMetadata; `None` for complete objects.
     pub(super) partial: Option<Partial>,
-    /// Set if the encoder produces Tables; `None` for whole objects and metadata.
+    /// Set if the encoder produces Tables; `None` for complete objects and metadata.
     pub(super) table: Option<Arc<TableView>>,
 }
 
@@ -40,7 +40,7 @@ pub struct Encoder {
 pub(super) struct Partial {
     /// The wire format of the cached objects.
     from: WireFormat,
-    /// The annotation that is left out, because the API server adds it to whole objects only.
+    /// The annotation that is left out, because the API server adds it only to complete objects.
     hidden: Option<&'static str>,
     pub(super) version: MetaVersion,
 }
@@ -93,7 +93,7 @@ impl Encoder {
         self
     }
 
-    /// Makes an encoder that encodes the same objects as PartialObjectMetadata in `format`.
+    /// Makes an encoder that encodes this encoder's objects as PartialObjectMetadata in `format`.
     ///
     /// Objects in JSON can be encoded in both formats, objects in protobuf only in protobuf.
     pub fn partial(&self, format: WireFormat, version: MetaVersion) -> Self {
@@ -114,9 +114,10 @@ impl Encoder {
         }
     }
 
-    /// Makes an encoder that encodes the same objects as Tables in JSON, with the rows of `view`.
+    /// Makes an encoder that encodes this encoder's objects as Tables in JSON,
+    /// with the rows of `view`.
     ///
-    /// If [`TableView::failure`] returns an error afterwards, what was encoded must not be sent.
+    /// If [`TableView::failure`] returns an error afterwards, the encoded bytes must not be sent.
     ///
     /// # Panics
     ///
@@ -133,12 +134,12 @@ impl Encoder {
         }
     }
 
-    /// The view of an encoder of Tables.
+    /// Returns the view, if the encoder produces Tables.
     pub fn table_view(&self) -> Option<&TableView> {
         self.table.as_deref()
     }
 
-    /// The wire format of the output.
+    /// Returns the wire format of the output.
     pub fn format(&self) -> WireFormat {
         self.format
     }
@@ -155,7 +156,8 @@ impl Encoder {
     /// Encodes a complete DELETED frame with `object` at `rv`, the version of its deletion.
     ///
     /// If the version in the object's body cannot be replaced, because the body is malformed, a
-    /// whole object keeps its version, and metadata is rebuilt from the known values.
+    /// complete object is sent with its old version, and metadata is rebuilt from the values that
+    /// the cache has.
     pub fn deleted_at(&self, object: &Object, rv: ResourceVersion) -> Bytes {
         if let Some(table) = &self.table {
             let row = table.deleted_row(object, self.row_kind(), rv);
@@ -178,8 +180,8 @@ impl Encoder {
         self.frame(EventType::Deleted, &body)
     }
 
-    /// The length of the row of `object` in a Table, and the work that it took to print it; `None` if
-    /// this does not encode Tables.
+    /// Returns the length of the row of `object` in a Table, and the work that was done to print
+    /// the row, or `None` if this encoder does not produce Tables.
     pub(super) fn row_length(&self, object: &Object) -> Option<(usize, Work)> {
         let row = self.row(object)?;
         // The length of a row that can't be printed doesn't matter: the list is not sent.
@@ -187,7 +189,7 @@ impl Encoder {
         Some((length, row.map_or(Work::Printed, |row| row.work())))
     }
 
-    /// The bytes of [`body_of`](Self::body_of), and the work that it took to make them.
+    /// Returns the bytes of [`body_of`](Self::body_of), and the work that was done to make them.
     #[doc(hidden)]
     pub fn made_body(&self, object: &Object) -> (Bytes, Work) {
         match self.row(object) {
@@ -198,7 +200,7 @@ impl Encoder {
         }
     }
 
-    /// The work to make the bytes of an object that is no row.
+    /// Returns the work to make the bytes of one object, if the encoder does not produce Tables.
     pub(crate) fn work(&self) -> Work {
         match self.partial {
             Some(_) => Work::Converted,
@@ -206,7 +208,8 @@ impl Encoder {
         }
     }
 
-    /// The object's bytes between the constant parts of an answer: its body, metadata or row.
+    /// Returns the bytes of the object between the constant parts of an answer: its
+    /// body, metadata or row.
     #[doc(hidden)]
     pub fn body_of<'a>(&self, object: &'a Object) -> Cow<'a, Bytes> {
         if let Some(row) = self.row(object) {
@@ -346,7 +349,8 @@ impl Encoder {
         parts
     }
 
-    /// The text before the body of a JSON object; empty if the body is a complete object.
+    /// Returns the text before the body of a JSON object. The text is empty if the body is a
+    /// complete object.
     pub(super) fn front_of(&self, body: &[u8]) -> Bytes {
         match body.first() {
             Some(b'{') if self.partial.is_none() => Bytes::new(),
@@ -354,7 +358,7 @@ impl Encoder {
         }
     }
 
-    /// The text after the body of a JSON object: a brace for metadata, otherwise empty.
+    /// Returns the text after the body of a JSON object: a brace for metadata, otherwise empty.
     pub(super) fn json_back(&self) -> &'static str {
         match self.partial {
             None => "",
@@ -362,8 +366,8 @@ impl Encoder {
         }
     }
 
-    /// The row of `object` in a Table; `Some(None)` if it can't be printed, and `None` if this does
-    /// not encode Tables.
+    /// Returns the row of `object` in a Table. Returns `Some(None)` if the object can't be printed,
+    /// and `None` if this encoder does not produce Tables.
     fn row<'a>(&'a self, object: &'a Object) -> Option<Option<Row<'a>>> {
         let table = self.table.as_ref()?;
         Some(table.row(object, self.row_kind()))

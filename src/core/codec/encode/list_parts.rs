@@ -16,7 +16,8 @@ const MAX_PREFIX: usize = 11;
 
 /// An iterator over the parts of a LIST body. The objects' bodies are not copied.
 ///
-/// A clone returns the remaining parts. Made by [`Encoder::list_parts`] and [`ListItems::finish`].
+/// A clone returns the remaining parts. [`Encoder::list_parts`] and [`ListItems::finish`] return
+/// this iterator.
 ///
 /// `B` returns the items' bodies. An empty body is not an item: it is returned as an empty part.
 #[derive(Clone, Debug)]
@@ -24,9 +25,9 @@ pub struct ListParts<B = std::vec::IntoIter<Bytes>> {
     head: Option<Bytes>,
     bodies: B,
     separators: Separators,
-    /// The body of the item whose separator was returned last; it is the next part.
+    /// The body of the current item, if its separator was returned already; it is the next part.
     body: Option<Bytes>,
-    /// Number of items whose body was not taken yet.
+    /// Number of items that `bodies` has not returned yet.
     left: usize,
     tail: Option<Bytes>,
     /// Length in bytes of the remaining parts.
@@ -40,7 +41,7 @@ pub struct ListParts<B = std::vec::IntoIter<Bytes>> {
 #[derive(Debug)]
 pub struct ListItems<'a> {
     encoder: &'a Encoder,
-    /// The bodies of all items; `None` if they are not kept.
+    /// The bodies of all items; `None` if only their lengths are counted.
     bodies: Option<Vec<Bytes>>,
     count: usize,
     /// Sum of the lengths of the bodies in bytes.
@@ -57,7 +58,7 @@ enum Separators {
     Json {
         /// The end of the previous item, a comma, and the start that an incomplete body lacks.
         open: Bytes,
-        /// Number of bytes of `open` that precede a body which starts with `{`.
+        /// Number of bytes of `open` before a body that starts with `{`.
         whole: usize,
         /// Number of bytes of `open` that are left out before the first item.
         skip: usize,
@@ -81,8 +82,8 @@ impl Encoder {
         list.finish(metadata, bodies.into_iter())
     }
 
-    /// Starts the body of a LIST without items. The rows of a Table are not kept, because they are
-    /// quickly made again.
+    /// Starts the body of a LIST, without items. The rows of a Table are not stored, because they
+    /// are quickly made again.
     pub fn list_items(&self) -> ListItems<'_> {
         ListItems {
             encoder: self,
@@ -107,7 +108,8 @@ impl Encoder {
         }
     }
 
-    /// The text before the body of a list item; not used for a whole object whose body is complete.
+    /// Returns the text before the body of a list item. It is not used for an object with a
+    /// complete body.
     fn item_front(&self) -> Bytes {
         if self.is_embedded || self.partial.is_some() {
             self.front_of(b"")
@@ -116,7 +118,7 @@ impl Encoder {
         }
     }
 
-    /// The text before and after the items of a JSON list.
+    /// Returns the text before and after the items of a JSON list.
     fn json_list_ends(&self, list: ListMetadata<'_>, is_empty: bool) -> (Bytes, Bytes) {
         if let Some(table) = &self.table {
             return table.list_ends(list, is_empty);
@@ -146,7 +148,7 @@ impl Encoder {
         if let Some(count) = count {
             metadata = metadata + "," + &count;
         }
-        // The API server repeats the selector only in lists of whole objects of built-in kinds.
+        // The API server repeats the selector only in lists of complete objects of built-in kinds.
         if let (Some(shard), None) = (shard, self.partial) {
             let selector = json::quoted(&shard.to_string());
             metadata = format!("{metadata},\"shardInfo\":{{\"selector\":{selector}}}");
@@ -164,7 +166,7 @@ impl Encoder {
         (head.into(), Bytes::from_static(close.as_bytes()))
     }
 
-    /// The bytes before and after a protobuf list's items, which have `items_length` bytes.
+    /// Returns the bytes before and after a protobuf list's items, which have `items_length` bytes.
     fn protobuf_list_ends(&self, list: ListMetadata<'_>, items_length: usize) -> (Bytes, Bytes) {
         let mut metadata = Vec::new();
         put_bytes(&mut metadata, 1, b"");
@@ -196,7 +198,8 @@ impl Encoder {
         (head.into(), Bytes::from_static(tail))
     }
 
-    /// The field number, 1 or 2, of a protobuf list's items; the metadata has the other number.
+    /// Returns the field number, 1 or 2, of a protobuf list's items; the metadata
+    /// has the other number.
     fn item_number(&self) -> u32 {
         match self.partial.map(|partial| partial.version) {
             Some(MetaVersion::V1Beta1) => 1,
@@ -227,33 +230,34 @@ impl ListItems<'_> {
         self.encoder.work()
     }
 
-    /// Drops the bodies of the added items. Those of further items are not kept either.
+    /// Drops the bodies of the added items, and stores none of further items.
     pub fn forget_bodies(&mut self) {
         self.bodies = None;
     }
 
-    /// Takes the bodies of the added items; `None` if they are not kept.
+    /// Takes the bodies of the added items, or returns `None` if they are not stored.
     pub fn take_bodies(&mut self) -> Option<Vec<Bytes>> {
         self.bodies.take()
     }
 
-    /// The bytes of the bodies that are kept; `None` if they are not kept.
+    /// Returns the number of bytes of the stored bodies, or `None` if bodies are not stored.
     pub fn kept(&self) -> Option<usize> {
         self.bodies.as_ref().map(|_| self.length)
     }
 
-    /// The number of items added.
+    /// Returns the number of items added.
     pub fn len(&self) -> usize {
         self.count
     }
 
-    /// True if no item was added.
+    /// Returns true if no item was added.
     pub fn is_empty(&self) -> bool {
         self.count == 0
     }
 
-    /// Encodes the list of the added items, in parts. `bodies` returns the bodies of exactly these
-    /// items, in the same order. If it ends before, the parts end without the list's end.
+    /// Encodes the list of the added items, in parts. `bodies` must return the bodies of exactly
+    /// these items, in the order of the items. If `bodies` ends too early, the parts end without
+    /// the end of the list.
     pub fn finish<B: Iterator<Item = Bytes>>(
         self,
         metadata: ListMetadata<'_>,
@@ -312,7 +316,7 @@ impl Separators {
 }
 
 impl<B: Iterator<Item = Bytes>> ListParts<B> {
-    /// The length in bytes of the remaining parts.
+    /// Returns the length in bytes of the remaining parts.
     pub fn length(&self) -> u64 {
         self.length
     }

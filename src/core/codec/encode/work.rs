@@ -14,8 +14,8 @@ pub enum Work {
 }
 
 impl Work {
-    /// Units of a task's budget that the work on `object` takes, where one unit is the work of sending
-    /// one byte (see `CoopBudget`).
+    /// Returns the units of a task's budget that the work on `object` takes, where one unit is the
+    /// work of sending one byte (see `CoopBudget`).
     pub fn units(self, object: &Object) -> usize {
         let per_byte = match self {
             Self::None => 0,

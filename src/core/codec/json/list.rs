@@ -32,8 +32,8 @@ pub(crate) fn list<'a>(
     }
 }
 
-/// The offset directly after the opening bracket of `items`, in a list of which `text` is the
-/// start. `None` if `text` ends before that bracket.
+/// Returns the offset directly after the opening bracket of `items` in `text`, which is the start
+/// of a list. Returns `None` if `text` ends before that bracket.
 pub(crate) fn items_start(text: &[u8]) -> Option<usize> {
     let mut scanner = Scanner::new(text);
     let mut members = scanner.object().ok()?;

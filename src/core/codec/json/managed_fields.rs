@@ -5,8 +5,8 @@ use std::ops::Range;
 use super::scanner::{Members, Scanner};
 use crate::codec::Error;
 
-/// The part of the text `object` that is its `metadata.managedFields`, with one of the commas beside it;
-/// `None` if the object has none.
+/// Returns the part of the text `object` that is its `metadata.managedFields`, with one of the
+/// commas beside it, or `None` if the object has none.
 ///
 /// # Errors
 ///

@@ -40,7 +40,7 @@ impl<'a> Scanner<'a> {
         self.at
     }
 
-    /// The text from offset `start` to the cursor.
+    /// Returns the text from offset `start` to the cursor.
     pub(crate) fn since(&self, start: usize) -> &'a [u8] {
         &self.text[start..self.at]
     }
@@ -198,7 +198,8 @@ impl<'a> Scanner<'a> {
     }
 }
 
-/// The index behind the closing quote of the string whose content starts at `at`, if it has one.
+/// Returns the index behind the closing quote of a string, if it has one. The content of the string
+/// starts at `at`.
 pub(super) fn string_end(text: &[u8], mut at: usize) -> Option<usize> {
     loop {
         let found = quote_or_backslash(text, at)?;
@@ -209,7 +210,7 @@ pub(super) fn string_end(text: &[u8], mut at: usize) -> Option<usize> {
     }
 }
 
-/// The index of the next quote or backslash at or after `at`.
+/// Returns the index of the next quote or backslash at or after `at`.
 ///
 /// Most strings are short, so the first 32 bytes are checked in words, without a call of memchr.
 fn quote_or_backslash(text: &[u8], mut at: usize) -> Option<usize> {

@@ -9,7 +9,7 @@ use crate::codec::Error;
 pub(crate) struct Text<'a>(pub(crate) &'a [u8]);
 
 impl<'a> Text<'a> {
-    /// True if the decoded text equals `other`.
+    /// Returns true if the decoded text equals `other`.
     pub(crate) fn is(self, other: &str) -> bool {
         // An escape sequence is longer than the character that it encodes.
         let may_be_escaped = self.0.len() > other.len() && self.0.contains(&b'\\');
@@ -36,7 +36,8 @@ impl<'a> Text<'a> {
     }
 }
 
-/// Decodes the escape sequence whose backslash precedes `text`. Returns the character and the rest.
+/// Decodes the escape sequence in `text`, which starts after the backslash. Returns the character
+/// and the rest.
 fn read_escape(text: &str) -> Result<(char, &str), Error> {
     const MALFORMED: Error = Error::Json {
         expected: "an escape sequence",
@@ -56,8 +57,8 @@ fn read_escape(text: &str) -> Result<(char, &str), Error> {
     Ok((character, characters.as_str()))
 }
 
-/// Decodes the escape sequence whose `\u` precedes `text`, together with a second `\u` if the two
-/// are a surrogate pair. Returns the character and the rest.
+/// Decodes the escape sequence in `text`, which starts after the `\u`, together with a second `\u`
+/// if the two are a surrogate pair. Returns the character and the rest.
 fn read_unicode_escape(text: &str) -> Option<(char, &str)> {
     let (unit, rest) = read_hex(text)?;
     if let Some(character) = char::from_u32(unit) {

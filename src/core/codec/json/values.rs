@@ -63,7 +63,8 @@ fn visit_array<'a>(
     Ok(())
 }
 
-/// The text that field selectors compare for a JSON value; `None` for null, objects and arrays.
+/// Returns the text that field selectors compare for a JSON value, or `None` for
+/// null, objects and arrays.
 fn scalar(text: &[u8]) -> Result<Option<Cow<'_, str>>, Error> {
     match text {
         [b'"', inside @ .., b'"'] => Ok(Some(Text(inside).unescape()?)),

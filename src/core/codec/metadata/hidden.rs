@@ -4,8 +4,8 @@ use crate::codec::Error;
 use crate::codec::json::Scanner;
 use crate::codec::protobuf::{ANNOTATIONS, Field, map_entry};
 
-/// The annotation, if any, that the API server adds to whole objects of this kind. The value is
-/// from an internal field, so a PartialObjectMetadata does not have the annotation.
+/// Returns the annotation, if any, that the API server adds to whole objects of this kind. The
+/// value is from an internal field, so a PartialObjectMetadata does not have the annotation.
 pub(crate) fn hidden_annotation(api_version: &str, kind: &str) -> Option<&'static str> {
     match (api_version, kind) {
         ("apps/v1", "DaemonSet") => Some("deprecated.daemonset.template.generation"),
@@ -13,7 +13,7 @@ pub(crate) fn hidden_annotation(api_version: &str, kind: &str) -> Option<&'stati
     }
 }
 
-/// True if `field` of ObjectMeta is the map entry of the annotation `hidden`.
+/// Returns true if `field` of ObjectMeta is the map entry of the annotation `hidden`.
 pub(super) fn is_hidden(field: &Field<'_>, hidden: &str) -> bool {
     let entry = || field.bytes().and_then(map_entry);
     field.number == ANNOTATIONS && entry().is_ok_and(|(key, _)| key == hidden)
@@ -44,7 +44,8 @@ pub(super) fn without_annotation(metadata: &[u8], hidden: &str) -> Result<Vec<u8
     Ok(output)
 }
 
-/// The encoded entries of the map at the scanner's position, except the entry with key `hidden`.
+/// Returns the encoded entries of the map at the scanner's position, except the
+/// entry with key `hidden`.
 fn other_entries<'a>(
     scanner: &mut Scanner<'_>,
     metadata: &'a [u8],

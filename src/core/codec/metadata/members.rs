@@ -3,8 +3,8 @@
 use crate::codec::Error;
 use crate::codec::json::Scanner;
 
-/// The fields of ObjectMeta in the order in which the API declares them. JSON that is encoded from
-/// the Go type has the same order.
+/// The fields of ObjectMeta in the order of their declarations in the API. JSON that is encoded
+/// from the Go type has this order.
 pub const OBJECT_META: [&str; 15] = [
     "name",
     "generateName",
@@ -40,7 +40,8 @@ pub(super) const MANAGED_FIELDS: [&str; 7] = [
     "subresource",
 ];
 
-/// The values of the members called `names`, in that order; `None` if absent or `object` is null.
+/// Returns the values of the members called `names`, in that order, or `None` if absent
+/// or `object` is null.
 pub(super) fn members<'a, const N: usize>(
     object: &'a [u8],
     names: &[&str; N],
@@ -60,7 +61,7 @@ pub(super) fn members<'a, const N: usize>(
     Ok(found)
 }
 
-/// The elements of a JSON array; empty if `array` is null.
+/// Returns the elements of a JSON array, or no elements if `array` is null.
 pub(super) fn elements(array: &[u8]) -> Result<Vec<&[u8]>, Error> {
     let mut found = Vec::new();
     let mut scanner = Scanner::new(array);

@@ -1,5 +1,5 @@
-//! Converts the JSON metadata of a custom resource into a protobuf ObjectMeta, with the same bytes
-//! as the API server's own conversion.
+//! Converts the JSON metadata of a custom resource into a protobuf ObjectMeta, byte for byte like
+//! the API server.
 //!
 //! Fields are ordered by number and map entries by key. A field that is not a pointer in Go is
 //! written even if it is empty. A text, number or time of the wrong type is treated as absent.
@@ -180,7 +180,7 @@ fn time(value: Value<'_>) -> Result<Vec<u8>, Error> {
     let mut message = Vec::new();
     if let Ok(time) = text(value)?.parse::<Timestamp>() {
         put_number(&mut message, 1, time.as_second().cast_unsigned());
-        // Nanoseconds are zero, because a time in JSON has whole seconds only.
+        // Nanoseconds are zero, because a time in JSON has no fraction of a second.
         put_number(&mut message, 2, 0);
     }
     Ok(message)

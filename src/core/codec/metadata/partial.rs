@@ -1,5 +1,5 @@
 //! The body of a PartialObjectMetadata: sliced from a cached object's body, converted from it, or
-//! rebuilt from the object's known values.
+//! rebuilt from the values that the cache has of the object.
 
 use std::borrow::Cow;
 
@@ -17,7 +17,7 @@ use crate::codec::protobuf::{Field, Fields, RESOURCE_VERSION, put_bytes};
 /// body in the format `from`.
 ///
 /// The annotation `hidden` is left out. If `at` is set, it replaces the resource version. In JSON
-/// the result is the value of `metadata`; in protobuf it is the whole message. The result is a
+/// the result is the value of `metadata`; in protobuf it is the complete message. The result is a
 /// slice of `body` if the metadata needs no change.
 pub(crate) fn partial_body(
     from: WireFormat,
@@ -58,8 +58,8 @@ pub(crate) fn partial_body(
     })
 }
 
-/// Makes the body of a PartialObjectMetadata from the object's known values: name, namespace, uid,
-/// and `at` as the resource version.
+/// Makes the body of a PartialObjectMetadata from the values that the cache has of the object:
+/// name, namespace, uid, and `at` as the resource version.
 ///
 /// Used if the object's metadata is so malformed that [`partial_body`] fails.
 pub(crate) fn bare_body(to: WireFormat, object: &Object, at: ResourceVersion) -> Bytes {
@@ -96,7 +96,7 @@ fn protobuf_body(
     Err(Error::Missing("metadata"))
 }
 
-/// A message whose only field is `metadata`, which is a field of `body`.
+/// Returns a message with only the field `metadata`, which is a field of `body`.
 fn protobuf_metadata(
     body: &Bytes,
     metadata: &Field<'_>,

@@ -6,7 +6,7 @@ use crate::api::ResourceVersion;
 use crate::codec::Error;
 use crate::codec::json::{Members, Scanner};
 
-/// The range of the value of `metadata` in a canonical JSON body (see `api::Object`).
+/// Returns the range of the value of `metadata` in a canonical JSON body (see `api::Object`).
 pub(crate) fn metadata(body: &[u8]) -> Result<Range<usize>, Error> {
     let mut scanner = Scanner::new(body);
     let mut members = match body.first() {

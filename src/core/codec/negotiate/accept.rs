@@ -6,7 +6,7 @@ use super::representation::{MetaVersion, Representation, View};
 use crate::api::WireFormat;
 use crate::codec::table::IncludeObject;
 
-/// A read verb, whose answer's representation is negotiated.
+/// A read verb. The representation of its answer is negotiated.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum ReadVerb {
     /// GET of one object.
@@ -20,16 +20,18 @@ pub enum ReadVerb {
 /// The result of content negotiation: the representation that a request is answered in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Negotiated {
-    /// Whole objects. The flag is true for indented JSON (`;pretty=1`), and never set for a watch.
+    /// Complete objects. The flag is true for indented JSON (`;pretty=1`), and
+    /// never set for a watch.
     Plain(WireFormat, bool),
     /// `PartialObjectMetadata`, or `PartialObjectMetadataList` for a LIST. The flag is true for
     /// indented JSON (`;pretty=1`), and never set for a watch.
     PartialObjectMetadata(WireFormat, MetaVersion, bool),
-    /// A Table in JSON. The flag is true for indented JSON (`;pretty=1`), and never set for a watch.
+    /// A Table in JSON. The flag is true for indented JSON (`;pretty=1`), and
+    /// never set for a watch.
     Table(MetaVersion, bool),
     /// A Table in YAML.
     YamlTable,
-    /// Whole objects in YAML.
+    /// Complete objects in YAML.
     Yaml,
     /// A representation that only the API server can produce, such as CBOR or metadata in YAML.
     Other,
@@ -38,8 +40,8 @@ pub enum Negotiated {
 }
 
 impl Negotiated {
-    /// The representation, if it can be produced from a cache; otherwise `None`. The rows of a Table
-    /// have the default object; the query parameter `includeObject` may ask for another one.
+    /// Returns the representation, or `None` if a cache cannot produce it. The rows of a Table have
+    /// the default object; the query parameter `includeObject` may ask for another one.
     pub fn representation(self) -> Option<Representation> {
         let (format, view, indent) = match self {
             Self::Plain(format, indent) => (format, View::Whole, indent),
@@ -70,7 +72,7 @@ enum Offer {
     Cbor,
 }
 
-/// All formats, in the order in which a wildcard clause tries them.
+/// All formats, in the order that a wildcard clause tries them.
 const OFFERS: [Offer; 4] = [Offer::Json, Offer::Yaml, Offer::Protobuf, Offer::Cbor];
 
 /// One clause of an Accept header.
@@ -125,8 +127,8 @@ pub(crate) fn negotiate_status(accept: Option<&str>) -> Negotiated {
         .unwrap_or(Negotiated::NotAcceptable)
 }
 
-/// True if the API server's router accepts the header. The router answers 406 before negotiation;
-/// it compares whole media types and supports no wildcard except `*/*`.
+/// Returns true if the API server's router accepts the header. The router answers 406 before
+/// negotiation; it compares complete media types and supports no wildcard except `*/*`.
 fn is_routed(header: &str) -> bool {
     header.split(',').any(|clause| {
         let media_type = clause.split(';').next().unwrap_or_default().trim();
@@ -134,7 +136,7 @@ fn is_routed(header: &str) -> bool {
     })
 }
 
-/// The header's clauses, sorted by quality and then by how specific the media type is.
+/// Returns the header's clauses, sorted by quality and then by how specific the media type is.
 fn clauses(header: &str) -> Vec<Clause<'_>> {
     let mut clauses: Vec<_> = header.split(',').filter_map(Clause::parse).collect();
     clauses.sort_by(|a, b| {
@@ -184,7 +186,7 @@ impl<'a> Clause<'a> {
         }
     }
 
-    /// The value of the last parameter called `name`.
+    /// Returns the value of the last parameter called `name`.
     fn parameter(&self, name: &str) -> Option<&'a str> {
         let mut found = self.parameters.iter().rev();
         found
@@ -202,7 +204,8 @@ impl<'a> Clause<'a> {
         })
     }
 
-    /// The result of this clause for `offer`; `None` if the clause's parameters exclude the offer.
+    /// Returns the result of this clause for `offer`, or `None` if the clause's
+    /// parameters exclude the offer.
     fn negotiate(
         &self,
         offer: Offer,

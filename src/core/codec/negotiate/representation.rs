@@ -18,7 +18,7 @@ pub struct Representation {
 /// The part of an object that an answer contains.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum View {
-    /// The whole object.
+    /// The complete object.
     Whole,
     /// The object's metadata, as a PartialObjectMetadata of this version.
     Metadata(MetaVersion),
@@ -37,14 +37,14 @@ pub enum MetaVersion {
 }
 
 impl View {
-    /// True for Tables.
+    /// Returns true for Tables.
     pub fn is_table(self) -> bool {
         matches!(self, Self::Table(..))
     }
 }
 
 impl Representation {
-    /// Whole objects in `format`, on one line.
+    /// Creates the representation of complete objects in `format`, on one line.
     pub fn plain(format: WireFormat) -> Self {
         Self {
             format,
@@ -55,7 +55,7 @@ impl Representation {
 }
 
 impl MetaVersion {
-    /// The group and version as text, as in `apiVersion`.
+    /// Returns the group and version as text, as in `apiVersion`.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::V1 => "meta.k8s.io/v1",

@@ -34,7 +34,7 @@ impl<'a> Fields<'a> {
         Self { message, at: 0 }
     }
 
-    /// The number of bytes of the message that were read.
+    /// Returns the number of bytes of the message that were read.
     pub(super) fn offset(&self) -> usize {
         self.at
     }

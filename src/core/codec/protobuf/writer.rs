@@ -80,7 +80,7 @@ fn put_varint(buffer: &mut Vec<u8>, mut value: u64) {
     buffer.push(value as u8);
 }
 
-/// The number of bytes that [`put_varint`] appends for `value`.
+/// Returns the number of bytes that [`put_varint`] appends for `value`.
 pub(crate) fn varint_length(value: u64) -> usize {
     let bits = 64 - (value | 1).leading_zeros() as usize;
     bits.div_ceil(7)
@@ -104,7 +104,7 @@ pub(crate) fn put_number(buffer: &mut Vec<u8>, number: u32, value: u64) {
     put_varint(buffer, value);
 }
 
-/// The bytes of an envelope before its content, which has `raw_length` bytes.
+/// Returns the bytes of an envelope before its content, which has `raw_length` bytes.
 pub(crate) fn envelope_start(api_version: &str, kind: &str, raw_length: usize) -> Vec<u8> {
     let mut type_meta = Vec::with_capacity(api_version.len() + kind.len() + 8);
     put_bytes(&mut type_meta, 1, api_version.as_bytes());

@@ -1,4 +1,4 @@
-//! The clock at which the ages in Tables end.
+//! The clock for the end times of the ages in Tables.
 
 use std::ops::RangeInclusive;
 use std::sync::Arc;
@@ -14,7 +14,7 @@ pub struct Clock {
 }
 
 impl Clock {
-    /// The time by this clock.
+    /// Returns the time by this clock.
     pub fn now(&self) -> SystemTime {
         let ahead = self.ahead.load(Ordering::Relaxed);
         let difference = Duration::from_millis(ahead.unsigned_abs());

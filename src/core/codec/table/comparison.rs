@@ -13,8 +13,8 @@ use super::printer::Printer;
 use super::writer::conditions;
 use crate::api::Object;
 
-/// The moments from `earliest` to `latest` at which the ages in `cells` change, and `earliest`. Every
-/// age changes at most once a second, when a whole number of seconds has passed since its time.
+/// Returns `earliest`, and the moments up to `latest` when an age in `cells` changes. An age
+/// changes at most once a second, when a full number of seconds has passed since its time.
 fn moments(cells: &[Cell], earliest: Moment, latest: Moment) -> Vec<Moment> {
     let mut moments = vec![earliest];
     for cell in cells {
@@ -29,16 +29,17 @@ fn moments(cells: &[Cell], earliest: Moment, latest: Moment) -> Vec<Moment> {
 }
 
 impl Printer {
-    /// True if the API server's Table has exactly this printer's columns.
+    /// Returns true if the API server's Table has exactly this printer's columns.
     pub fn has_columns_of(&self, table: &Value) -> bool {
         let columns = table["columnDefinitions"].clone();
         let columns = serde_json::from_value::<Vec<ColumnDefinition>>(columns);
         columns.is_ok_and(|columns| columns == self.columns())
     }
 
-    /// The name of the first column in which this printer differs from `row`, a row of the API
-    /// server's Table with the whole object; `None` if the row is equal at one of the times from
-    /// `earliest` to `latest`. The row's conditions count as a column `conditions`.
+    /// Returns the name of the first column that differs between this printer and `row`, a row of
+    /// the API server's Table with the complete object. Returns `None` if the row is equal at one
+    /// of the times from `earliest` to `latest`. The row's conditions count as a column
+    /// `conditions`.
     pub fn differing_column(
         &self,
         row: &Value,
@@ -74,8 +75,8 @@ impl Printer {
         differing.or_else(|| Some("cells".to_owned()))
     }
 
-    /// The cells of a cached object that don't depend on the time, as texts; an empty text for the
-    /// others. `None` if the object can't be printed.
+    /// Returns the cells of a cached object as texts, with an empty text for each cell that depends
+    /// on the time. Returns `None` if the object can't be printed.
     pub fn constant_cells(&self, object: &Object) -> Option<Vec<String>> {
         let document = Document::new(&object.body);
         let cells = self.unprinted(document.root()).into_iter();
@@ -107,7 +108,8 @@ mod tests {
         UNIX_EPOCH + Duration::from_secs(seconds)
     }
 
-    /// The API server's row of a pod that was created at second 100 and is read at second 107.
+    /// Returns the API server's row of a pod that was created at second 100 and
+    /// is read at second 107.
     fn row(cells: Value) -> Value {
         json!({
             "cells": cells,

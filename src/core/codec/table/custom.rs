@@ -20,7 +20,7 @@ pub(super) struct CustomColumn {
 }
 
 impl CustomColumn {
-    /// The columns after the name column, from one version of a CustomResourceDefinition.
+    /// Returns the columns after the name column, from one version of a CustomResourceDefinition.
     pub(super) fn of_version(version: &Value) -> Vec<Self> {
         let columns = version["additionalPrinterColumns"].as_array();
         match columns.map(Vec::as_slice).unwrap_or_default() {
@@ -47,7 +47,7 @@ impl CustomColumn {
         }
     }
 
-    /// The only column of resources whose definition has no columns: the age.
+    /// Returns the age column, which is the only column if the definition has none.
     fn age() -> Self {
         let created_at = &default_columns()[1];
         Self {
@@ -59,7 +59,7 @@ impl CustomColumn {
         }
     }
 
-    /// True if the column's path always finds the same values as in the API server.
+    /// Returns true if the column's path always finds the values that the API server finds.
     pub(super) fn is_supported(&self) -> bool {
         self.path.as_ref().is_some_and(JsonPath::is_exact)
     }
@@ -68,14 +68,14 @@ impl CustomColumn {
         self.definition.clone()
     }
 
-    /// The first value at the column's path, in the form for the column's type. Null if there is no
-    /// value or its type does not match.
+    /// Returns the first value at the column's path, in the form for the column's type. Null if
+    /// there is no value or its type does not match.
     pub(super) fn cell(&self, object: Part<'_>) -> Cell {
         let found = self.path.as_ref().and_then(|path| path.first(object));
         self.cell_with(found.as_ref())
     }
 
-    /// The same for an object that was parsed into a tree.
+    /// Does what [`CustomColumn::cell`] does, for an object that was parsed into a tree.
     pub(super) fn cell_in_tree(&self, object: &Value) -> Cell {
         let found = self.path.as_ref().and_then(|path| path.find(object).ok());
         self.cell_with(found.and_then(|values| values.first().copied()))
@@ -131,8 +131,8 @@ fn float(number: &Number) -> Value {
     }
 }
 
-/// The age of what happened at `time`. As at the API server, an empty text and `null` are the zero
-/// time, which has no age.
+/// Returns the age of what happened at `time`. As at the API server, an empty text and `null` are
+/// the zero time, which has no age.
 fn date(time: &str) -> Cell {
     match (time, Moment::parse(time)) {
         ("" | "null", _) => UNKNOWN.into(),
@@ -151,7 +151,7 @@ mod tests {
     use super::*;
     use crate::codec::table::part::Document;
 
-    /// The cell of `value` in a column of this type, in 2026, as JSON text.
+    /// Returns the cell of `value` in a column of this type, in 2026, as JSON text.
     fn cell(column_type: &str, value: &Value) -> String {
         let column = json!({ "name": "x", "type": column_type, "jsonPath": ".x" });
         let now = UNIX_EPOCH + Duration::from_secs(1_795_168_800);
@@ -196,7 +196,7 @@ mod tests {
             (-7, "-7"),
             ((1 << 53) - 1, "9007199254740991"),
             ((1 << 53) + 1, "9007199254740992"),
-            // The shortest digits that are the same float, as Go prints it.
+            // The shortest digits that parse to this float, as Go prints it.
             (i64::MAX, "9223372036854776000"),
             (i64::MIN, "-9223372036854776000"),
         ] {

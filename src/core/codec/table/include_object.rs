@@ -8,7 +8,7 @@ pub enum IncludeObject {
     /// Rows have the object's metadata, as a PartialObjectMetadata.
     #[default]
     Metadata,
-    /// Rows have the whole object.
+    /// Rows have the complete object.
     Object,
 }
 

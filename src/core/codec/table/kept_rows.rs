@@ -22,10 +22,10 @@ pub struct RowMemory {
 
 /// The printed rows of one cache, of one epoch, by one printer.
 ///
-/// In an epoch, the key and the version of an object determine its bytes. A row also remembers where
-/// its object's bytes are, so that even an object of another epoch gets no wrong row.
+/// In an epoch, the key and the version of an object determine its bytes. A row also has the
+/// address of its object's bytes, so that even an object of another epoch gets no wrong row.
 ///
-/// The rows are in slices, each with its own lock, so that cleaning stops no one for long.
+/// The rows are in slices, each with its own lock, so that cleaning delays readers only briefly.
 pub struct KeptRows {
     slices: [Mutex<HashMap<ObjectKey, KeptRow>>; KeptRows::SLICES],
     memory: Arc<RowMemory>,
@@ -36,7 +36,7 @@ struct KeptRow {
     row: Arc<PrintedRow>,
 }
 
-/// What distinguishes an object from all others with the same key.
+/// The properties that distinguish an object from all other objects with its key.
 #[derive(Clone, Copy, PartialEq, Eq)]
 struct Identity {
     resource_version: ResourceVersion,
@@ -45,7 +45,7 @@ struct Identity {
 }
 
 impl RowMemory {
-    /// Memory for at most `limit` bytes of rows.
+    /// Creates the memory for at most `limit` bytes of rows.
     pub fn new(limit: usize) -> Self {
         Self {
             used: AtomicUsize::new(0),
@@ -53,7 +53,7 @@ impl RowMemory {
         }
     }
 
-    /// The bytes of all rows.
+    /// Returns the number of bytes of all rows.
     pub fn used(&self) -> usize {
         self.used.load(Ordering::Relaxed)
     }
@@ -75,7 +75,7 @@ impl KeptRows {
     /// The number of slices.
     pub const SLICES: usize = 32;
 
-    /// No rows yet; those that are kept take part of `memory`.
+    /// Creates an empty store, which allocates its rows from `memory`.
     pub fn new(memory: Arc<RowMemory>) -> Self {
         Self {
             slices: Default::default(),
@@ -83,17 +83,17 @@ impl KeptRows {
         }
     }
 
-    /// The number of rows.
+    /// Returns the number of rows.
     pub fn len(&self) -> usize {
         self.slices.iter().map(|rows| rows.lock().len()).sum()
     }
 
-    /// True if no row is kept.
+    /// Returns true if there are no rows.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// Drops the rows of one slice for whose objects `is_current` is false.
+    /// Drops the rows of one slice that `is_current` returns false for.
     ///
     /// # Panics
     ///
@@ -109,15 +109,16 @@ impl KeptRows {
         };
         let removed: Vec<_> = rows.extract_if(is_old).collect();
         rows.shrink_to_fit();
-        // The rows are freed without the lock.
+        // The rows are freed after the lock is released.
         drop(rows);
         let bytes = removed.iter().map(|(_, kept)| kept.size()).sum();
         self.memory.release(bytes);
     }
 
-    /// The slice that has the row of `key`.
+    /// Returns the slice that has the row of `key`.
     fn slice(&self, key: &ObjectKey) -> &Mutex<HashMap<ObjectKey, KeptRow>> {
-        // A cheap hash: names differ at their end, and unequal slices only make cleaning less smooth.
+        // A cheap hash is enough: names differ at their end, and slices of unequal size only make
+        // cleaning less smooth.
         let end = key.as_str().bytes().rev().take(8);
         let hash = end.fold(0_usize, |hash, byte| {
             hash.wrapping_mul(31).wrapping_add(byte.into())
@@ -131,7 +132,7 @@ impl KeptRows {
         (kept.printed_from == Identity::of(object)).then(|| Arc::clone(&kept.row))
     }
 
-    /// Keeps the row of `object` instead of that of an older version, if there is memory for it.
+    /// Stores the row of `object` in place of a row of an older version, if there is memory for it.
     pub(super) fn keep(&self, object: &Object, row: &Arc<PrintedRow>) {
         let kept = KeptRow {
             printed_from: Identity::of(object),
@@ -214,7 +215,7 @@ mod tests {
         rows.keep(&first, &row("first"));
         assert_eq!(rows.get(&first), Some(row("first")));
         assert!(has(&rows, &first.clone()) && !has(&rows, &second));
-        // The same version with other bytes.
+        // An object of this version with other bytes.
         assert!(!has(&rows, &object("a", 1)));
         rows.keep(&second, &row("second"));
         rows.keep(&first, &row("first"));

@@ -1,8 +1,8 @@
 //! Prints Tables: the cells that a kube-apiserver computes from an object's JSON.
 //!
 //! All functions are pure: the current time, which ages depend on, is an argument. The expected
-//! cells were recorded from real API servers and are in `tests/golden/table`, with a folder for each
-//! minor version of Kubernetes.
+//! cells were recorded from real API servers and are in `tests/golden/table`, with a folder for
+//! each minor version of Kubernetes.
 
 mod cells;
 mod clock;

@@ -8,10 +8,10 @@ use serde_json::Value;
 use crate::codec::json;
 use crate::codec::json::{Scanner, Text};
 
-/// The text of an object, of which a row is printed.
+/// The text of an object that a row is printed from.
 ///
-/// Only what a printer reads is checked. If that is not JSON, the document is malformed, and the row
-/// must not be used.
+/// Only the parts that a printer reads are checked. If they are not JSON, the document is
+/// malformed, and the row must not be used.
 pub(super) struct Document<'a> {
     body: &'a [u8],
     is_malformed: Cell<bool>,
@@ -38,7 +38,7 @@ pub(super) struct Members<'a> {
 pub(super) struct Items<'a>(Members<'a>);
 
 impl<'a> Document<'a> {
-    /// The document with the canonical JSON body of an object (see `api::Object`).
+    /// Returns the document with the canonical JSON body of an object (see `api::Object`).
     pub(super) fn new(body: &'a [u8]) -> Self {
         Self {
             body,
@@ -46,7 +46,7 @@ impl<'a> Document<'a> {
         }
     }
 
-    /// The whole object.
+    /// Returns the complete object.
     pub(super) fn root(&self) -> Part<'_> {
         Part {
             text: self.body,
@@ -55,21 +55,22 @@ impl<'a> Document<'a> {
         }
     }
 
-    /// True if something that was read is not JSON.
+    /// Returns true if something that was read is not JSON.
     pub(super) fn is_malformed(&self) -> bool {
         self.is_malformed.get()
     }
 }
 
 impl<'a> Part<'a> {
-    /// The member `name` of an object; absent if there is none, or if this is no object.
+    /// Returns the member `name` of an object. The result is absent if there is no such member, or
+    /// if this is no object.
     pub(super) fn at(self, name: &str) -> Self {
         let mut members = self.members();
         let found = members.find_raw(|key| key.is(name));
         found.map_or(self.with(b""), |text| self.with(text))
     }
 
-    /// The members of an object with these names, which are found in one pass.
+    /// Returns the members of an object with these names, which are found in one pass.
     pub(super) fn all<const N: usize>(self, names: [&str; N]) -> [Self; N] {
         let mut found = [self.with(b""); N];
         let mut missing = N;
@@ -85,7 +86,7 @@ impl<'a> Part<'a> {
         found
     }
 
-    /// The members of an object, in their order; none if this is no object.
+    /// Returns the members of an object in their order, or no members if this is no object.
     pub(super) fn members(self) -> Members<'a> {
         let mut scanner = Scanner::new(self.text);
         let state = match (self.is_open, self.text.first()) {
@@ -100,7 +101,7 @@ impl<'a> Part<'a> {
         }
     }
 
-    /// The items of an array; none if this is no array.
+    /// Returns the items of an array, or no items if this is no array.
     pub(super) fn items(self) -> Items<'a> {
         let mut scanner = Scanner::new(self.text);
         let is_array = self.text.first() == Some(&b'[');
@@ -112,7 +113,7 @@ impl<'a> Part<'a> {
         })
     }
 
-    /// The text, without its quotes and escape sequences; `None` if this is no text.
+    /// Returns the text, without its quotes and escape sequences, or `None` if this is no text.
     pub(super) fn as_str(self) -> Option<Cow<'a, str>> {
         let text = self.quoted()?;
         let unescaped = text.unescape();
@@ -122,12 +123,12 @@ impl<'a> Part<'a> {
         unescaped.ok()
     }
 
-    /// The integer; `None` if this is no integer that fits.
+    /// Returns the integer, or `None` if this is no integer that fits.
     pub(super) fn as_i64(self) -> Option<i64> {
         self.number()?.parse().ok()
     }
 
-    /// The digits of a number as they are encoded; `None` if this is no number.
+    /// Returns the digits of a number as they are encoded, or `None` if this is no number.
     pub(super) fn number(self) -> Option<&'a str> {
         let is_number = matches!(self.text.first(), Some(b'-' | b'0'..=b'9'));
         let text = std::str::from_utf8(self.text).ok();
@@ -146,17 +147,17 @@ impl<'a> Part<'a> {
         self.quoted().is_some()
     }
 
-    /// True if the value is absent or null.
+    /// Returns true if the value is absent or null.
     pub(super) fn is_null(self) -> bool {
         matches!(self.text, b"" | b"null")
     }
 
-    /// True if the value is absent; null is not.
+    /// Returns true if the value is absent; null is not.
     pub(super) fn is_absent(self) -> bool {
         self.text.is_empty()
     }
 
-    /// The value as a tree; `None` if it is absent or malformed.
+    /// Returns the value as a tree, or `None` if it is absent or malformed.
     pub(super) fn tree(self) -> Option<Value> {
         if self.is_absent() {
             return None;
@@ -171,7 +172,7 @@ impl<'a> Part<'a> {
         parsed.ok()
     }
 
-    /// An absent value of the same document.
+    /// Creates an absent value of this document.
     pub(super) fn absent(self) -> Self {
         self.with(b"")
     }

@@ -1,4 +1,4 @@
-//! The row of an object as JSON text, in which only ages and the object are missing.
+//! The row of an object as JSON text, without its ages and the object.
 
 use std::ops::Range;
 use std::sync::LazyLock;
@@ -12,8 +12,8 @@ use crate::api::escape_as_go;
 /// [`INVALID`] as it is encoded in JSON.
 static ENCODED_INVALID: LazyLock<String> = LazyLock::new(|| escape_as_go(INVALID));
 
-/// The start of an object's row. It does not depend on the current time, so it can be kept as long
-/// as the object does not change.
+/// The start of an object's row. It does not depend on the current time, so it can be stored until
+/// the object changes.
 #[derive(Debug, PartialEq)]
 pub(super) struct PrintedRow {
     /// The row in JSON up to the value of `object`: the cells, and mostly no conditions.
@@ -26,8 +26,9 @@ pub(super) struct PrintedRow {
 }
 
 impl PrintedRow {
-    /// The row with these cells. `conditions` is the row's member of this name, with a comma before
-    /// it, or empty. `metadata` is the place in the object's body of what a row shows of it.
+    /// Returns the row with these cells. `conditions` is the row's member of this name,
+    /// with a comma before it, or empty. `metadata` is the place in the object's body of
+    /// what a row shows of it.
     pub(super) fn new(
         row: Vec<Cell>,
         conditions: &'static str,
@@ -73,13 +74,13 @@ impl PrintedRow {
         }
     }
 
-    /// The place of the metadata in the object's body, if a row shows exactly this text.
+    /// Returns the place of the metadata in the object's body, if a row shows exactly this text.
     pub(super) fn metadata(&self) -> Option<Range<usize>> {
         self.metadata
             .map(|(start, end)| start as usize..end as usize)
     }
 
-    /// The length of the text with its ages at `now`.
+    /// Returns the length of the text with its ages at `now`.
     pub(super) fn length(&self, now: SystemTime) -> usize {
         let now = Moment::from(now);
         let ages = self
@@ -103,7 +104,7 @@ impl PrintedRow {
         out.extend_from_slice(&text[from..]);
     }
 
-    /// The allocated bytes, including the row itself.
+    /// Returns the allocated bytes, including the row itself.
     pub(super) fn size(&self) -> usize {
         size_of::<Self>() + self.text.len() + size_of_val(&*self.times)
     }

@@ -20,8 +20,8 @@ const DEFINITION: &str = "CustomResourceDefinition";
 /// The kind of the aggregator's objects.
 const API_SERVICE: &str = "APIService";
 
-/// The number of custom columns, at most, for each of which the text of an object is searched. For
-/// more columns it is parsed into a tree once.
+/// Up to this number of custom columns, the text of an object is searched for each column. For more
+/// columns, the text is parsed into a tree once.
 const MAX_PASSES: usize = 16;
 
 /// Computes the rows of a Table for the objects of one kind.
@@ -29,11 +29,12 @@ const MAX_PASSES: usize = 16;
 pub struct Printer {
     columns: Arc<[ColumnDefinition]>,
     shape: Shape,
-    /// True if the API server encodes the rows of an empty list as `null`. It does so for the kinds
-    /// without a printer and for definitions, for which it allocates the slice with the first row.
+    /// True if the API server encodes the rows of an empty list as `null`. It does so
+    /// for kinds without a printer and for definitions, because it allocates their slice
+    /// only with the first row.
     has_null_rows: bool,
-    /// True if each event of a watch has the columns. The API server leaves them out after the first
-    /// one, but its aggregator does not.
+    /// True if each event of a watch has the columns. The API server leaves them out after the
+    /// first one, but its aggregator does not.
     repeats_columns: bool,
 }
 
@@ -45,16 +46,17 @@ enum Shape {
 }
 
 impl Printer {
-    /// The printer of a built-in kind for the newest known API server; `None` if this module does not
-    /// support the kind.
+    /// Returns the printer of a built-in kind for the newest supported API server, or `None` if
+    /// this module does not support the kind.
     pub fn built_in(api_version: &str, kind: &str) -> Option<Self> {
         Self::built_in_at(api_version, kind, u32::MAX)
     }
 
-    /// The printer of a built-in kind for API servers of version 1.`minor`, such as 37; `None` if this
-    /// module does not support the kind.
+    /// Returns the printer of a built-in kind for API servers of version 1.`minor`, such as 37, or
+    /// `None` if this module does not support the kind.
     ///
-    /// API servers from 1.34 on are known. Others print like the known one that is closest to them.
+    /// API servers from 1.34 on are supported. For other versions, the printer of the closest
+    /// supported version is returned.
     pub fn built_in_at(api_version: &str, kind: &str, minor: u32) -> Option<Self> {
         let (columns, cells) = kinds::built_in(api_version, kind, minor)?;
         let shape = Shape::BuiltIn(cells);
@@ -66,7 +68,7 @@ impl Printer {
         })
     }
 
-    /// The API server's printer for all other kinds; its columns are Name and Created At.
+    /// Returns the API server's printer for all other kinds; its columns are Name and Created At.
     pub fn fallback() -> Self {
         Self {
             columns: kinds::default_columns(),
@@ -76,10 +78,10 @@ impl Printer {
         }
     }
 
-    /// The printer of a custom resource, from its CustomResourceDefinition; `None` if the
-    /// definition does not have this version.
+    /// Returns the printer of a custom resource, from its CustomResourceDefinition, or `None` if
+    /// the definition does not have this version.
     ///
-    /// A column whose path cannot be parsed has null cells.
+    /// If the path of a column cannot be parsed, the column has null cells.
     pub fn custom(definition: &Value, version: &str) -> Option<Self> {
         let versions = definition["spec"]["versions"].as_array()?;
         let version = versions.iter().find(|found| found["name"] == version)?;
@@ -95,8 +97,8 @@ impl Printer {
         })
     }
 
-    /// True if the cells of all columns can be computed. Some paths of custom columns can't be
-    /// parsed; the API server does not accept some of them either.
+    /// Returns true if the cells of all columns can be computed. Some paths of custom columns can't
+    /// be parsed; the API server does not accept some of them either.
     pub fn is_complete(&self) -> bool {
         match &self.shape {
             Shape::BuiltIn(_) => true,
@@ -104,7 +106,7 @@ impl Printer {
         }
     }
 
-    /// True if both are the printers of custom resources, and print the same cells.
+    /// Returns true if both are printers of custom resources that print equal cells.
     pub fn is_same_custom(&self, other: &Self) -> bool {
         match (&self.shape, &other.shape) {
             (Shape::Custom(own), Shape::Custom(others)) => own == others,
@@ -112,7 +114,7 @@ impl Printer {
         }
     }
 
-    /// The definitions of all columns, in order.
+    /// Returns the definitions of all columns, in order.
     pub fn columns(&self) -> &[ColumnDefinition] {
         &self.columns
     }
@@ -128,10 +130,10 @@ impl Printer {
         cells.into_iter().map(|cell| cell.at(now)).collect()
     }
 
-    /// The cells of a bookmark, with ages at `now`.
+    /// Returns the cells of a bookmark, with ages at `now`.
     ///
-    /// The bookmark of a custom resource has a kind and a version, which columns may show. That of a
-    /// built-in kind has nothing that its cells depend on.
+    /// The bookmark of a custom resource has a kind and a version, which columns may show. That of
+    /// a built-in kind has nothing that its cells depend on.
     pub(super) fn bookmark_cells(&self, bookmark: &Bookmark, now: SystemTime) -> Vec<Value> {
         let object = match self.shape {
             Shape::BuiltIn(_) => None,
@@ -142,7 +144,7 @@ impl Printer {
         cells.map(|cell| cell.at(now.into())).collect()
     }
 
-    /// The cells of an object, one for each column.
+    /// Returns the cells of an object, one for each column.
     pub(super) fn unprinted(&self, object: Part<'_>) -> Vec<Cell> {
         match &self.shape {
             Shape::BuiltIn(cells) => cells(object),
@@ -160,12 +162,12 @@ impl Printer {
         }
     }
 
-    /// True if the API server encodes the rows of an empty list as `null`.
+    /// Returns true if the API server encodes the rows of an empty list as `null`.
     pub(super) fn has_null_rows(&self) -> bool {
         self.has_null_rows
     }
 
-    /// True if each event of a watch has the columns.
+    /// Returns true if each event of a watch has the columns.
     pub(super) fn repeats_columns(&self) -> bool {
         self.repeats_columns
     }

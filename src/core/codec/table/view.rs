@@ -27,14 +27,14 @@ const NO_ROW: &[u8] = b"{}";
 
 /// How one answer shows the objects of a cache as Tables.
 ///
-/// The rows of a cache are printed once per version of an object, and kept in [`KeptRows`].
+/// The row of an object is printed once for each version of the object, and stored in [`KeptRows`].
 #[derive(Debug)]
 pub struct TableView {
     printer: Printer,
     writer: TableWriter,
     kept: Arc<KeptRows>,
     clock: Clock,
-    /// The time at which ages end; `None` for the time at which a row is encoded.
+    /// The end time of ages; `None` if it is the time when a row is encoded.
     now: Option<OnceLock<SystemTime>>,
     has_sent_columns: AtomicBool,
     /// Units of a task's budget that printing has taken since [`TableView::take_work`] was called.
@@ -47,7 +47,7 @@ pub struct TableView {
 pub(crate) struct RowKind<'a> {
     pub(crate) kind: &'a str,
     pub(crate) api_version: &'a str,
-    /// The start of a whole object up to its body, which lacks it.
+    /// The text before the body of a complete object; the cached body lacks this text.
     pub(crate) front: &'a [u8],
 }
 
@@ -57,17 +57,17 @@ pub(crate) struct Row<'a> {
     now: SystemTime,
     /// The object in the row: before its text, its text and after it.
     object: (&'a [u8], Cow<'a, [u8]>, &'static [u8]),
-    /// True if the row was not kept, so that it was printed for this answer.
+    /// True if the row was printed for this answer, because it was not stored.
     is_new: bool,
 }
 
 impl TableView {
-    /// A view of the cache whose rows are `kept`; they must have been printed by `printer`. Ages end at
-    /// the time of `clock`.
+    /// Creates a view of the cache with the stored rows `kept`, which `printer` must have printed.
+    /// Ages end at the time of `clock`.
     ///
-    /// In a list, all ages end at the time when [`TableView::now`] was called first, or the first row
-    /// was encoded. In a watch, an age ends when its row is
-    /// encoded, so two encodings of one row may differ.
+    /// In a list, all ages end at the first call of [`TableView::now`], or when the first
+    /// row is encoded. In a watch, an age ends when its row is encoded, so two encodings
+    /// of one row may differ.
     pub fn new(
         printer: Printer,
         (version, include): (MetaVersion, IncludeObject),
@@ -87,7 +87,7 @@ impl TableView {
         }
     }
 
-    /// The time at which the ages of the next row end.
+    /// Returns the end time of the ages in the next row.
     pub fn now(&self) -> SystemTime {
         match &self.now {
             Some(now) => *now.get_or_init(|| self.clock.now()),
@@ -95,22 +95,26 @@ impl TableView {
         }
     }
 
-    /// Why an object could not be printed, so that what was encoded must not be sent.
+    /// Returns the error of the first object that could not be printed. If there is one, nothing
+    /// that was encoded may be sent.
     pub fn failure(&self) -> Option<&Error> {
         self.failure.get()
     }
 
-    /// Units of a task's budget that printing has taken since this was called last (see [`Work`]).
+    /// Returns the units of a task's budget that printing has taken since the last call of this
+    /// method (see [`Work`]).
     pub fn take_work(&self) -> usize {
         self.work.swap(0, Ordering::Relaxed)
     }
 
-    /// Units of a task's budget that printing has taken since [`TableView::take_work`] was called.
+    /// Returns the units of a task's budget that printing has taken since the last call of
+    /// [`TableView::take_work`].
     pub fn work(&self) -> usize {
         self.work.load(Ordering::Relaxed)
     }
 
-    /// The row of `object`; `None` if the object can't be printed, and the view has failed.
+    /// Returns the row of `object`. If the object can't be printed, records the failure of the view
+    /// and returns `None`.
     pub(crate) fn row<'a>(&self, object: &'a Object, kind: RowKind<'a>) -> Option<Row<'a>> {
         let row = match self.kept.get(object) {
             Some(kept) => self.row_of(kept, Cow::Borrowed(&object.body), kind),
@@ -129,8 +133,8 @@ impl TableView {
         self.checked(row)
     }
 
-    /// The row of a deleted object with the version `at` of its deletion; `None` if the object can't
-    /// be printed, and the view has failed.
+    /// Returns the row of a deleted object with `at`, the version of its deletion. If the object
+    /// can't be printed, records the failure of the view and returns `None`.
     pub(crate) fn deleted_row<'a>(
         &self,
         object: &Object,
@@ -201,7 +205,7 @@ impl TableView {
         row.inspect_err(|error| self.failed(error.clone())).ok()
     }
 
-    /// The text before and after the rows of a list.
+    /// Returns the text before and after the rows of a list.
     pub(crate) fn list_ends(&self, metadata: ListMetadata<'_>, is_empty: bool) -> (Bytes, Bytes) {
         let open = self.writer.open(metadata, true);
         if is_empty && self.printer.has_null_rows() {
@@ -210,8 +214,9 @@ impl TableView {
         ((open + "[").into(), Bytes::from_static(b"]}\n"))
     }
 
-    /// A complete watch frame with one row; `{}` if there is no row, because the view has failed. Only
-    /// a stream's first frame has the columns, unless the kind repeats them.
+    /// Returns a complete watch frame with one row. If there is no row because the view has failed,
+    /// the frame has `{}` in its place. Only a stream's first frame has the columns, unless the
+    /// kind repeats them.
     pub(crate) fn event(
         &self,
         event_type: EventType,
@@ -230,7 +235,8 @@ impl TableView {
         )
     }
 
-    /// A complete BOOKMARK frame with the content of `bookmark`, which is the frame of a plain watch.
+    /// Returns a complete BOOKMARK frame with the content of `bookmark`, which is the frame of a
+    /// plain watch.
     pub(crate) fn bookmark(&self, bookmark: &Bookmark) -> Bytes {
         let now = self.now();
         let cells = self.printer.bookmark_cells(bookmark, now);
@@ -269,7 +275,7 @@ impl TableView {
 }
 
 impl Row<'_> {
-    /// The work that it took to make the row.
+    /// Returns the work that was done to make the row.
     pub(crate) fn work(&self) -> Work {
         match &self.object {
             _ if self.is_new => Work::Printed,
@@ -278,7 +284,7 @@ impl Row<'_> {
         }
     }
 
-    /// The length of the row in bytes.
+    /// Returns the length of the row in bytes.
     pub(crate) fn length(&self) -> usize {
         let (front, text, back) = &self.object;
         let object = front.len() + text.len() + back.len();
@@ -295,7 +301,7 @@ impl Row<'_> {
         out.push(b'}');
     }
 
-    /// The encoded row.
+    /// Returns the encoded row.
     pub(crate) fn encoded(&self) -> Bytes {
         let mut row = Vec::with_capacity(self.length());
         self.put(&mut row);
@@ -304,7 +310,7 @@ impl Row<'_> {
 }
 
 impl PartialEq for TableView {
-    /// A view is equal only to itself: it belongs to one answer.
+    /// Returns true only for a view and itself, because a view belongs to one answer.
     fn eq(&self, other: &Self) -> bool {
         std::ptr::eq(self, other)
     }
@@ -312,7 +318,7 @@ impl PartialEq for TableView {
 
 impl Eq for TableView {}
 
-/// The place of the metadata in `body`, if a PartialObjectMetadata has exactly this text.
+/// Returns the place of the metadata in `body`, if a PartialObjectMetadata has this text unchanged.
 fn unchanged_metadata(body: &[u8], kind: RowKind<'_>) -> Result<Option<Range<usize>>, Error> {
     let place = metadata(body)?;
     let hidden = hidden_annotation(kind.api_version, kind.kind);
@@ -322,7 +328,7 @@ fn unchanged_metadata(body: &[u8], kind: RowKind<'_>) -> Result<Option<Range<usi
     Ok((!is_changed).then_some(place))
 }
 
-/// The metadata of `body` as a PartialObjectMetadata has it.
+/// Returns the metadata of `body` in the form of a PartialObjectMetadata.
 fn changed_metadata(body: &Bytes, kind: RowKind<'_>) -> Result<Bytes, Error> {
     let hidden = hidden_annotation(kind.api_version, kind.kind);
     partial_body(WireFormat::Json, WireFormat::Json, hidden, body, None)

@@ -75,7 +75,7 @@ impl TableWriter {
         Ok(row(cells, object.conditions()?, &printed))
     }
 
-    /// The object that a row contains besides its cells.
+    /// Returns the object that a row contains besides its cells.
     pub(super) fn include(&self) -> IncludeObject {
         self.include
     }
@@ -110,7 +110,7 @@ impl TableWriter {
         Ok(self.frame("BOOKMARK", bookmark.resource_version, &row))
     }
 
-    /// The row of a bookmark, whose cells are `cells`.
+    /// Returns the row of a bookmark, with the cells `cells`.
     pub(super) fn bookmark_row(
         &self,
         cells: &[Value],
@@ -138,7 +138,7 @@ impl TableWriter {
         frame
     }
 
-    /// A complete watch frame with one row, with or without the columns.
+    /// Returns a complete watch frame with one row, with or without the columns.
     fn event_frame(
         &self,
         event_type: &str,
@@ -149,7 +149,8 @@ impl TableWriter {
         (self.event_front(event_type, rv, has_columns) + row + EVENT_BACK).into()
     }
 
-    /// A watch frame up to its row, with or without the columns. [`EVENT_BACK`] follows the row.
+    /// Returns a watch frame up to its row, with or without the columns.
+    /// [`EVENT_BACK`] follows the row.
     pub(super) fn event_front(
         &self,
         event_type: &str,
@@ -165,7 +166,7 @@ impl TableWriter {
         format!("{open}[{rows}]}}")
     }
 
-    /// The start of a Table, up to the value of `rows`.
+    /// Returns the start of a Table, up to the value of `rows`.
     pub(super) fn open(&self, metadata: ListMetadata<'_>, has_columns: bool) -> String {
         let columns = if has_columns { &self.columns } else { "null" };
         let version = self.version.as_str();
@@ -186,7 +187,8 @@ impl TableWriter {
         String::from_utf8_lossy(self.partial_front()).into_owned() + metadata + "}"
     }
 
-    /// A PartialObjectMetadata up to the value of its metadata, after which only a brace follows.
+    /// Returns the text of a PartialObjectMetadata before the value of its metadata. After the
+    /// value, only a brace follows.
     pub(super) fn partial_front(&self) -> &'static [u8] {
         partial_front(self.version).as_bytes()
     }
@@ -210,8 +212,8 @@ impl<'a> RowObject<'a> {
         })
     }
 
-    /// The `conditions` member of a row, with a comma before it. Only rows of pods that succeeded
-    /// or failed have it; otherwise the text is empty.
+    /// Returns the `conditions` member of a row, with a comma before it. Only rows of pods that
+    /// succeeded or failed have it; otherwise the text is empty.
     fn conditions(&self) -> Result<&'static str, Error> {
         // The search for the words avoids parsing most pods, because most pods are running.
         let says = |word: &[u8]| self.body.windows(word.len()).any(|found| found == word);
@@ -223,7 +225,8 @@ impl<'a> RowObject<'a> {
         Ok(conditions(self.api_version, self.kind, document.root()))
     }
 
-    /// True if the body is a complete JSON object; the body of a built-in kind lacks its start.
+    /// Returns true if the body is a complete JSON object; the body of a built-in
+    /// kind lacks its start.
     fn is_whole(&self) -> bool {
         self.body.first() == Some(&b'{')
     }
@@ -256,8 +259,8 @@ impl<'a> RowObject<'a> {
     }
 }
 
-/// The member `conditions` of an object's row, with a comma before it. Only rows of pods that
-/// succeeded or failed have it; otherwise the text is empty.
+/// Returns the member `conditions` of an object's row, with a comma before it. Only rows of pods
+/// that succeeded or failed have it; otherwise the text is empty.
 pub(super) fn conditions(api_version: &str, kind: &str, object: Part<'_>) -> &'static str {
     if (api_version, kind) != ("v1", "Pod") {
         return "";

@@ -1,9 +1,9 @@
 //! Evidence that a cache may be wrong: verification lists that differ from it.
 //!
 //! A list of version *X* differs from the cache at an earlier version in some objects. Either the
-//! watch brings them up to *X*, or the cache is wrong. Which of the two is certain as soon as the
-//! cache has applied *X*: the event log shows what has become of each object. So the evidence is
-//! kept until then, even if no caller waits for a proof any more. It costs no call.
+//! events up to *X* explain the difference, or the cache is wrong. The event log shows which case
+//! applies as soon as the cache has applied *X*. So the evidence is stored until then, even if no
+//! caller waits for a proof any more. This costs no call.
 //!
 //! Guarded by `a_wrong_cache_is_found_after_its_last_reader_gave_up` and
 //! `a_list_that_the_watch_has_passed_finds_a_wrong_cache`.
@@ -20,22 +20,22 @@ use crate::api::{EventType, Object, ObjectKey, ResourceVersion, Selection};
 use crate::cache::{Event, Reader, Snapshot};
 use crate::concurrency::CoopBudget;
 
-/// At most this many objects of a difference are kept. One that the watch does not explain is enough
-/// to know that the cache is wrong.
+/// At most this many objects of a difference are stored. One object that the events do not explain
+/// proves that the cache is wrong.
 pub(super) const MAX_OBJECTS: usize = 256;
-/// At most this many selections of a cache have evidence at a time. With [`MAX_OBJECTS`] it limits the
-/// memory to some megabytes for each cache.
+/// At most this many selections of a cache have evidence at a time. Together with [`MAX_OBJECTS`],
+/// this limits the memory to some megabytes for each cache.
 const MAX_SELECTIONS: usize = 64;
 /// Budget units of an event that is read.
 const EVENT_UNITS: usize = CoopBudget::UNITS / 2048;
 
-/// The objects in which a verification list differs from a snapshot of an earlier version, or of its
-/// own.
+/// The objects that differ between a verification list and a snapshot of an earlier version, or of
+/// the list's version.
 pub(super) struct Difference {
     pub(super) request: ProofRequest,
     /// The version of the list.
     pub(super) version: ResourceVersion,
-    /// What the list has in place of the snapshot's objects; `None` if it has no such object.
+    /// The state of each differing object in the list; `None` if the list does not have the object.
     listed: HashMap<ObjectKey, Option<ObjectState>>,
     /// The snapshot's version.
     since: ResourceVersion,
@@ -58,12 +58,12 @@ pub(super) enum Verdict {
     Explained,
     /// The cache had other objects than the list at the list's version.
     CacheDiffers,
-    /// The cache was listed again meanwhile, or the log lacks a change.
+    /// The cache was listed again before it reached the list's version, or the log lacks a change.
     Unknown,
 }
 
-/// The differences of one cache that are not decided yet: the earliest one of each selection, because
-/// the cache reaches its version first. A later one would say the same.
+/// The undecided differences of one cache. There is one for each selection: the earliest, because
+/// the cache reaches its version first. A later difference would lead to an equal verdict.
 #[derive(Default)]
 pub(super) struct Evidence(Mutex<Kept>);
 
@@ -77,8 +77,8 @@ struct Kept {
 // === impl Difference ===
 
 impl Difference {
-    /// The difference between `snapshot` and a list of `request` at `version`. `objects` are the keys
-    /// of the differing objects with their states in the list, at most [`MAX_OBJECTS`].
+    /// Creates the difference between `snapshot` and a list of `request` at `version`. `objects`
+    /// are the keys of at most [`MAX_OBJECTS`] differing objects, with their states in the list.
     pub(super) fn new(
         request: ProofRequest,
         version: ResourceVersion,
@@ -96,13 +96,15 @@ impl Difference {
         }
     }
 
-    /// True if `snapshot` continues from the list that the differing snapshot continued from.
+    /// Returns true if `snapshot` and the snapshot of this difference continue from one
+    /// list of the reflector.
     pub(super) fn concerns(&self, snapshot: &Snapshot) -> bool {
         self.epoch == snapshot.epoch() && self.list_began == snapshot.list_began()
     }
 
-    /// The verdict, which is found once. The cache must have applied [`Difference::version`]. If it
-    /// differs, `report` is called with the keys of the objects and the newest snapshot. Cancel safe.
+    /// Returns the verdict, which is determined only once. The cache must have applied
+    /// [`Difference::version`]. If the verdict is [`Verdict::CacheDiffers`], calls `report` with
+    /// the keys of the objects and the newest snapshot. Cancel safe.
     pub(super) async fn verdict(
         &self,
         reader: &Reader,
@@ -125,10 +127,12 @@ impl Difference {
         *verdict.await
     }
 
-    /// The objects that are not as listed after the changes up to the list's version. `None` if the
-    /// log lacks one of these changes, or if all are explained but more than are kept may differ.
+    /// Returns the objects that differ from the list after the changes up to the list's version.
+    /// Returns `None` if the log lacks one of these changes. Also returns `None` if all stored
+    /// objects are explained, but there may be differing objects that were not stored.
     ///
-    /// Objects are compared one by one here, because both sides are known at the same version.
+    /// Individual objects may be compared here, because both sides are the states
+    /// at the list's version.
     async fn unexplained(&self, reader: &Reader) -> Option<Vec<&ObjectKey>> {
         let changes = reader.changes_between(self.epoch, self.since, self.version);
         let mut changes = changes.ok()?;
@@ -144,12 +148,13 @@ impl Difference {
             budget.charge(EVENT_UNITS);
             budget.proceed().await;
         }
-        // Of a difference with more objects than are kept, one that is not kept may be unexplained.
+        // If the difference has more objects than are stored, an object that is not stored may be
+        // unexplained.
         let is_known = !unexplained.is_empty() || self.listed.len() < MAX_OBJECTS;
         is_known.then(|| unexplained.into_iter().collect())
     }
 
-    /// What a list of the selection has of the event's object after the event.
+    /// Returns the state of the event's object in a list of the selection after the event.
     fn state_after(&self, event: &Event) -> Option<ObjectState> {
         let object = &event.object;
         let is_listed =
@@ -172,7 +177,8 @@ impl ObjectState {
 // === impl Evidence ===
 
 impl Evidence {
-    /// Keeps `difference`, unless there is an earlier one of the same selection and list of the cache.
+    /// Stores `difference`, unless there is an earlier difference of its selection and of its list
+    /// of the reflector.
     pub(super) fn keep(&self, difference: &Arc<Difference>) {
         let selection = &difference.request.selection;
         let differences = &mut self.0.lock().differences;
@@ -185,7 +191,7 @@ impl Evidence {
         }
     }
 
-    /// The differences that can be decided, now that the cache has reached `snapshot`.
+    /// Returns the differences that can be decided, now that the cache has reached `snapshot`.
     pub(super) fn decidable(&self, snapshot: &Snapshot) -> Vec<Arc<Difference>> {
         let kept = self.0.lock();
         let differences = kept.differences.values();
@@ -205,12 +211,13 @@ impl Evidence {
         }
     }
 
-    /// Returns true if the caller must decide the differences from now on, because no task does.
+    /// Returns true if no task decides the differences yet. The caller must then do so.
     pub(super) fn begin_following(&self) -> bool {
         !std::mem::replace(&mut self.0.lock().is_followed, true)
     }
 
-    /// Returns true if no differences are left. The caller then ends, and the next one begins.
+    /// Returns true if no differences are left. The caller must then stop; the next difference
+    /// starts a new task.
     pub(super) fn end_following(&self) -> bool {
         let mut kept = self.0.lock();
         kept.is_followed = !kept.differences.is_empty();

@@ -1,11 +1,11 @@
-//! Isolated selections: those of which the cache and the API server have different objects at the
-//! same version, also after a relist.
+//! Isolated selections: the cache and the API server have different objects of them at one version,
+//! even after a relist.
 //!
 //! No relist repairs such a difference. For example, a newer API server may fill a selectable field
-//! in another way than kubefan expects. Only the reads of this selection are forwarded; those of all
-//! others go on. Every few minutes one of its reads checks the cache again. Only an equal
-//! verification list ends the isolation: a version that the watch has reached says nothing about a
-//! selector that the two sides understand differently.
+//! in another way than kubefan expects. Only the reads of the isolated selection are forwarded; the
+//! cache answers all others. Every few minutes, a read of the selection checks the cache again.
+//! Only an equal verification list ends the isolation: a version that the watch has reached says
+//! nothing about a selector that the two sides understand differently.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -20,7 +20,7 @@ use crate::api::Selection;
 const CHECK_INTERVAL: Duration = Duration::from_secs(300);
 /// A selection that differed once, this long ago, is treated as one that never differed.
 const FORGOTTEN_AFTER: Duration = Duration::from_secs(600);
-/// Maximum number of selections of a cache that are remembered.
+/// Maximum number of selections of a cache that are stored here.
 const MAX_REMEMBERED: usize = 1024;
 
 /// The selections of one cache that differed from the API server.
@@ -29,7 +29,7 @@ pub(super) struct Isolation(Mutex<HashMap<Arc<Selection>, Difference>>);
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Difference {
-    /// The selection differed at this time. A list that begins later may repair that.
+    /// The selection differed at this time. A list that begins later may repair the difference.
     Once(Instant),
     /// A list that began after the first difference did not repair it. The next check is due at
     /// this time.
@@ -48,14 +48,14 @@ pub(super) enum Remedy {
 // === impl Isolation ===
 
 impl Isolation {
-    /// True if the reads of `selection` are forwarded.
+    /// Returns true if the reads of `selection` are forwarded.
     pub(super) fn contains(&self, selection: &Selection) -> bool {
         let differences = self.0.lock();
         matches!(differences.get(selection), Some(Difference::Lasting(_)))
     }
 
-    /// True if `selection` is isolated and must be checked now. The next check is then due some
-    /// minutes later, so that one read makes the check and the others are forwarded.
+    /// Returns true if `selection` is isolated and must be checked now. The next check is then due
+    /// some minutes later, so that only one read makes the check and the others are forwarded.
     pub(super) fn begin_check(&self, selection: &Selection) -> bool {
         let now = Instant::now();
         match self.0.lock().get_mut(selection) {
@@ -67,7 +67,8 @@ impl Isolation {
         }
     }
 
-    /// Records that `selection` differs in a cache whose list began at `list_began`.
+    /// Records that `selection` differs in a cache that continues from a list which began at
+    /// `list_began`.
     pub(super) fn differs(&self, selection: &Arc<Selection>, list_began: Instant) -> Remedy {
         let now = Instant::now();
         let mut differences = self.0.lock();
@@ -95,13 +96,13 @@ impl Isolation {
     }
 
     /// Records that a verification list of `selection` was equal to the cache. Returns true if this
-    /// ends its isolation.
+    /// ends the isolation of the selection.
     pub(super) fn equals(&self, selection: &Selection) -> bool {
         let ended = self.0.lock().remove(selection);
         matches!(ended, Some(Difference::Lasting(_)))
     }
 
-    /// The number of selections whose reads are forwarded.
+    /// Returns the number of isolated selections.
     pub(super) fn len(&self) -> usize {
         let differences = self.0.lock();
         let is_lasting = |difference: &&Difference| matches!(difference, Difference::Lasting(_));
@@ -112,7 +113,8 @@ impl Isolation {
 // === impl Difference ===
 
 impl Difference {
-    /// True if the difference may be forgotten: it was repaired, or no client reads the selection.
+    /// Returns true if the difference may be forgotten: it was repaired, or no client
+    /// reads the selection.
     fn is_old(self, now: Instant) -> bool {
         let since = match self {
             Self::Once(at) => at,

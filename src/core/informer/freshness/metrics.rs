@@ -18,7 +18,8 @@ pub struct FreshnessMetrics {
     pub by_informer_list: AtomicU64,
     /// Proofs that failed or timed out.
     pub unproven: AtomicU64,
-    /// Verification lists that showed that the cache differs from the API server at the same version.
+    /// Verification lists that showed that the cache differs from the API server
+    /// at the list's version.
     pub differing: AtomicU64,
 }
 

@@ -1,47 +1,50 @@
 //! Proofs of freshness: a snapshot of the cache and a resource version that are at least as fresh
 //! as a request.
 //!
-//! A LIST without a resource version must return every write that was acknowledged before it. The
-//! API server ensures this with etcd's progress notifications (KEP-2340), which a proxy does not
-//! get. So kubefan makes a small call to the API server, and compares the answer with the cache.
+//! A LIST without a resource version must return every write that was acknowledged before the LIST
+//! was sent. The API server ensures this with etcd's progress notifications (KEP-2340), which a
+//! proxy does not get. So kubefan makes a small call to the API server, and compares the answer
+//! with the cache.
 //!
-//! - **Proof.** A [`Proof`] is a *pair*: the snapshot carries the version for which it was proven.
-//!   A current version proves nothing about a snapshot taken earlier or later, because an object
-//!   may have been created and deleted in between.
+//! - **Proof.** A [`Proof`] is a *pair* of a snapshot and the version that the snapshot was proven
+//!   for. A current version proves nothing about a snapshot that was taken earlier or later,
+//!   because an object may have been created and deleted in between.
 //! - **Barrier.** The API server returns its current version. When the watch has reached it, the
 //!   newest snapshot is proven.
 //! - **Verification list.** On a quiet resource, the watch may not reach the barrier for a minute.
 //!   The API server then lists the metadata of the requested objects, at version *X*. If the cache
 //!   holds exactly these objects at these versions, the snapshot is proven for *X* and this scope.
-//!   If not, the whole sets are compared again after each event. When the watch has passed *X*, the
-//!   event log shows whether the cache had the list's objects at *X* (`evidence.rs`). If it had, the
-//!   newest snapshot is proven (`evidence_that_changes_explain_is_dropped`).
-//! - **Wrong cache.** A difference at *X* means that the cache is wrong: it is logged and relisted
-//!   (`a_list_contradicts_the_cache_only_at_the_same_version`), and proven by no barrier until then
-//!   (`a_wrong_cache_is_proven_by_no_barrier_until_it_is_relisted`). Evidence is kept until the cache
-//!   reaches *X*, even if no caller waits (`a_wrong_cache_is_found_after_its_last_reader_gave_up`).
-//!   If the relist does not repair the cache, `isolation.rs` isolates the selection: only its reads
-//!   are forwarded (`a_lasting_difference_isolates_one_selection`).
-//! - **Own list.** A list or watch-list that the cache's own reflector sent after a request was made
-//!   proves every later snapshot for this request, without a call. So the request that starts an
-//!   informer costs no second list.
+//!   If not, the complete sets are compared again after each event. When the watch has passed *X*,
+//!   the event log shows whether the cache had the list's objects at *X* (`evidence.rs`). If so,
+//!   the newest snapshot is proven (`evidence_that_changes_explain_is_dropped`).
+//! - **Wrong cache.** A difference at *X* means that the cache is wrong: the difference is logged,
+//!   and the cache is relisted (`a_list_contradicts_the_cache_only_at_the_same_version`). Until
+//!   then, no barrier proves the cache
+//!   (`a_wrong_cache_is_proven_by_no_barrier_until_it_is_relisted`). Evidence is stored until the
+//!   cache reaches *X*, even if no caller waits
+//!   (`a_wrong_cache_is_found_after_its_last_reader_gave_up`). If the relist does not repair the
+//!   cache, `isolation.rs` isolates the selection: only its reads are forwarded
+//!   (`a_lasting_difference_isolates_one_selection`).
+//! - **Own list.** If the cache's reflector sent a list or watch-list after a request was made,
+//!   that list proves every later snapshot for this request, without a call. So the request that
+//!   starts an informer costs no second list.
 //! - **Order.** `plan.rs` chooses the first call: a verification list for up to 500 objects, else a
 //!   barrier. `prover.rs` is the state machine that continues from there.
 //! - **Group commit.** Requests that arrive before a call starts share it, through
 //!   `concurrency::GroupCommit`. Several different scopes are listed side by side, or by one call
-//!   for the whole cache if that is cheaper.
-//! - **Small scopes** do not wait for slow calls: after half a second without a free call they are
-//!   listed by a call of their own (`a_small_scope_does_not_wait_for_slow_lists`).
+//!   for all objects of the cache if that is cheaper.
+//! - **Small scopes** do not wait for slow calls: after half a second without a free call they get
+//!   a separate call (`a_small_scope_does_not_wait_for_slow_lists`).
 //! - **Time limit.** `time_limit.rs`: 3 s, or as long as a direct list would take.
 //! - **Epochs.** Versions of different epochs are never compared. A consistent answer below the
 //!   version that was applied before the call means that etcd was restored.
-//! - **Lists in flight.** A list of the reflector that was in flight when a call was sent may belong to
-//!   an older history than the call's answer. If the cache continues from it, the proof starts again
-//!   (`a_list_that_was_in_flight_is_not_proven_by_an_earlier_version`).
+//! - **Lists in flight.** A list of the reflector that was in flight when a call was sent may
+//!   belong to an older history than the call's answer. If the cache continues from it, the proof
+//!   starts again (`a_list_that_was_in_flight_is_not_proven_by_an_earlier_version`).
 //! - **Policies.** A [`FreshnessPolicy`] can allow a resource's reads to be older, without a call.
 //!
 //! `consistent_answers_show_a_state_no_older_than_the_request` checks all of this with a random
-//! model. `the_model_notices_each_broken_rule` breaks the rules in turn (whole sets, epochs,
+//! model. `the_model_notices_each_broken_rule` breaks the rules in turn (complete sets, epochs,
 //! pairs, the time of a list, lists in flight) and expects a wrong answer.
 
 mod evidence;
@@ -91,7 +94,7 @@ const CALL_SPACING: CallSpacing = CallSpacing {
     after_large_group: Duration::from_millis(100),
 };
 
-/// How long a request of few objects waits for calls in flight before it gets a call of its own.
+/// How long a request of few objects waits for calls in flight before it gets a separate call.
 const PATIENCE: Duration = Duration::from_millis(500);
 
 /// Proves the freshness of one cache. Concurrent callers of [`Freshness::prove`] share calls.
@@ -106,15 +109,15 @@ pub struct Freshness<P> {
 struct Inner<P> {
     prover: Prover<P>,
     policy: ArcSwap<FreshnessPolicy>,
-    /// The last proof of the whole cache; used only with [`FreshnessPolicy::Bounded`].
+    /// The last proof of all objects of the cache; used only with [`FreshnessPolicy::Bounded`].
     recent_proof: RecentProof,
 }
 
 // === impl Freshness ===
 
 impl<P: FreshnessProbe> Freshness<P> {
-    /// Proofs for the cache of `reader`, by calls of `probe` in background tasks of `shutdown`. If
-    /// the cache differs from the API server, `relist` is used to repair it.
+    /// Creates the prover for the cache of `reader`. It calls `probe` in background tasks of
+    /// `shutdown`. If the cache differs from the API server, it requests a repair through `relist`.
     pub fn new(
         probe: P,
         reader: Reader,
@@ -142,7 +145,7 @@ impl<P: FreshnessProbe> Freshness<P> {
         self
     }
 
-    /// The counters of this cache's proofs.
+    /// Returns the counters of the proofs of this cache.
     pub fn metrics(&self) -> &FreshnessMetrics {
         &self.inner.prover.metrics
     }
@@ -152,19 +155,20 @@ impl<P: FreshnessProbe> Freshness<P> {
         self.inner.policy.store(Arc::new(policy));
     }
 
-    /// True if the cache and the API server lastingly have different objects of `selection`. All its
-    /// reads must then be forwarded. [`Freshness::prove`] checks now and then whether this has ended.
+    /// Returns true if the cache and the API server lastingly have different objects of
+    /// `selection`. Then all reads of `selection` must be forwarded. [`Freshness::prove`] checks
+    /// now and then whether this has ended.
     pub fn is_isolated(&self, selection: &Selection) -> bool {
         self.inner.prover.isolation.contains(selection)
     }
 
-    /// The number of isolated selections.
+    /// Returns the number of isolated selections.
     pub fn isolated_selections(&self) -> usize {
         self.inner.prover.isolation.len()
     }
 
-    /// A proof that the policy gives without a call to the API server; always `None` with
-    /// [`FreshnessPolicy::Strict`].
+    /// Returns a proof that the policy permits without a call to the API server, or `None` if there
+    /// is none. With [`FreshnessPolicy::Strict`], the result is always `None`.
     pub fn proof_by_policy(&self) -> Option<Proof> {
         let inner = &self.inner;
         let (snapshot, method) = match **inner.policy.load() {
@@ -181,19 +185,19 @@ impl<P: FreshnessProbe> Freshness<P> {
         Some(Proof { snapshot, method })
     }
 
-    /// A proven snapshot of the objects that `request` selects. It contains all writes that were
-    /// acknowledged before `asked_at`, or is as fresh as the policy requires. `asked_at` is the time
-    /// at which the client's request arrived, which may be before the cache was ready.
+    /// Returns a proven snapshot of the objects that `request` selects. It contains all writes that
+    /// were acknowledged before `asked_at`, or is as fresh as the policy requires. `asked_at` is
+    /// the arrival time of the client's request; the cache may have become ready later.
     ///
-    /// If several callers wait, or the last call to the API server was for many, the next one
-    /// starts at least `min_interval` after the last, so that more callers can share it. Cancel
-    /// safe.
+    /// If several callers wait, or the last call to the API server was for many callers, the next
+    /// call starts at least `min_interval` after the last one, so that more callers can share it.
+    /// Cancel safe.
     ///
     /// # Errors
     ///
-    /// [`ProofError`], after 3 s at the latest, or after the time that a direct list of the objects
-    /// would take if that is longer, but at most 30 s. [`ProofError::Isolated`] if the selection is
-    /// isolated, whatever the policy.
+    /// [`ProofError`] after 3 s at the latest. If a direct list of the objects would take longer,
+    /// this limit is longer too, up to 30 s. [`ProofError::Isolated`] if the selection is isolated,
+    /// with every policy.
     pub async fn prove(
         &self,
         request: ProofRequest,
@@ -214,21 +218,21 @@ impl<P: FreshnessProbe> Freshness<P> {
             return Err(ProofError::Isolated);
         }
         let proof = self.prove_by_call(request, min_interval).await;
-        // The proof may be of another kind than the equal list that ends an isolation.
+        // Only an equal list ends an isolation, and the proof may be of another kind.
         if self.is_isolated(&selection) {
             return Err(ProofError::Isolated);
         }
         proof
     }
 
-    /// A proof by calls to the API server, which concurrent callers share.
+    /// Returns a proof by calls to the API server, which concurrent callers share.
     async fn prove_by_call(
         &self,
         request: ProofRequest,
         min_interval: Duration,
     ) -> Result<Proof, ProofError> {
         let request = match **self.inner.policy.load() {
-            // A proof of the whole cache can be reused for any later request.
+            // A proof of all objects can be used again for any later request.
             FreshnessPolicy::Bounded(_) if !self.is_isolated(&request.selection) => {
                 ProofRequest::everything()
             }
@@ -239,7 +243,8 @@ impl<P: FreshnessProbe> Freshness<P> {
         proofs.of(&request)
     }
 
-    /// The result of the calls for `request`. One of few objects does not wait long for others.
+    /// Returns the result of the calls for `request`. A request of few objects does not wait long
+    /// for calls of other requests.
     async fn proofs(
         &self,
         request: &ProofRequest,
@@ -265,9 +270,10 @@ impl<P: FreshnessProbe> Freshness<P> {
         }
     }
 
-    /// A call to the API server. It runs in a background task: decoding a large list would delay the
-    /// other streams of a serving thread. The call ends when no caller waits any more, but the task
-    /// goes on while there is evidence that the cache may be wrong.
+    /// Returns a function that calls the API server. The call runs in a background task, because
+    /// decoding a large list would delay the other streams of a serving thread. The call is
+    /// cancelled when no caller waits any more, but the task continues while there is evidence that
+    /// the cache may be wrong.
     fn call(
         &self,
     ) -> impl FnOnce(HashSet<ProofRequest>) -> BoxFuture<'static, Result<Proofs, ProofError>> + use<P>
@@ -303,8 +309,8 @@ impl<P> fmt::Debug for Freshness<P> {
 // === impl Inner ===
 
 impl<P: FreshnessProbe> Inner<P> {
-    /// The newest snapshot, if the list from which it continues was sent after `asked_at`. A list
-    /// that was sent before proves nothing, even if its answer came later. Guarded by
+    /// Returns the newest snapshot, if the list that it continues was sent after `asked_at`. A list
+    /// that was sent before `asked_at` proves nothing, even if its answer came later. Guarded by
     /// `the_model_notices_each_broken_rule`.
     fn proof_by_informer_list(&self, asked_at: Instant) -> Option<Proof> {
         let snapshot = self.prover.reader.snapshot()?;
@@ -337,8 +343,8 @@ impl<P: FreshnessProbe> Inner<P> {
         proofs
     }
 
-    /// The result of `proofs` for `request`, within the time limit. A call that no caller waits for
-    /// any more is cancelled.
+    /// Returns the result of `proofs` for `request`, within the time limit. A call that no caller
+    /// waits for any more is cancelled.
     async fn in_time(
         &self,
         request: &ProofRequest,

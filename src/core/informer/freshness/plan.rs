@@ -1,4 +1,5 @@
-//! The choice of the calls of a proof: a barrier or none before, and which verification lists.
+//! The choice of the calls of a proof: whether a barrier is tried first, and which verification
+//! lists are sent.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -8,10 +9,11 @@ use crate::cache::Snapshot;
 use crate::concurrency::CoopBudget;
 use crate::upstream::Scope;
 
-/// For at most this many objects, the verification lists are sent without a barrier before.
+/// If a proof needs at most this many objects, its verification lists are sent at once, without
+/// trying a barrier first.
 const VERIFY_FIRST_LIMIT: usize = 500;
-/// At most this many objects are examined for each object of the cache to count those of several
-/// scopes. With more, the API server too would spend less on a list of everything.
+/// Counting the objects of several scopes examines at most this number of objects per object of the
+/// cache. If it would need more, a list of everything costs the API server less too.
 const MAX_EXAMINED_PER_OBJECT: usize = 4;
 /// Budget units of an object that is examined.
 const EXAMINED_UNITS: usize = CoopBudget::UNITS / 8192;
@@ -21,32 +23,32 @@ const EXAMINED_UNITS: usize = CoopBudget::UNITS / 8192;
 pub struct ProofRequest {
     /// The selection, for the comparison with snapshots.
     pub selection: Arc<Selection>,
-    /// The same selection as parameters of a LIST to the API server.
+    /// The selection as parameters of a LIST to the API server.
     pub scope: Scope,
 }
 
 /// The calls of a proof.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Plan {
-    /// The verification lists to send, concurrently. Either one for each request, or one for the
-    /// whole cache.
+    /// The verification lists, which are sent concurrently: either one for each request, or one for
+    /// all objects of the cache.
     pub(super) lists: Vec<ProofRequest>,
-    /// True if the lists cost so little that a barrier is not tried before.
+    /// True if the lists cost little enough to be sent without trying a barrier first.
     pub(super) is_cheap: bool,
 }
 
-/// What lists cost, as a number of objects.
+/// The costs of lists, as numbers of objects.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct ListCosts {
     /// The fixed cost of a list.
     pub(super) call: usize,
-    /// Lists of several scopes may cost the share `1 / whole_divisor` of a list of everything,
-    /// because everything is only one call and serves later requests too.
+    /// Lists of several scopes are sent if they cost at most `1 / whole_divisor` of a list of
+    /// everything, because that list is only one call and serves later requests too.
     pub(super) whole_divisor: usize,
 }
 
-/// The verification lists for `requests`, of objects that `cached` holds. Several requests are
-/// listed separately while that costs clearly less than a list of the whole cache, or if
+/// Returns the verification lists for `requests`; `cached` is a snapshot of the cache. Several
+/// requests are listed separately if this costs clearly less than a list of all objects, or if
 /// `may_list_whole` is false.
 pub(super) async fn plan(
     requests: HashSet<ProofRequest>,
@@ -75,15 +77,16 @@ pub(super) async fn plan(
     }
 }
 
-/// True if `request` selects so few objects of `cached` that their list costs the API server little.
+/// Returns true if `request` selects so few objects of `cached` that their list costs the API
+/// server little.
 pub(super) async fn is_small(request: &ProofRequest, cached: &Snapshot) -> bool {
     let requests = HashSet::from([request.clone()]);
     let objects = count_objects(&requests, cached, VERIFY_FIRST_LIMIT);
     objects.await.is_some()
 }
 
-/// The number of objects in `cached` that `requests` select; `None` if there are more than `limit`,
-/// or if counting them takes too long.
+/// Returns the number of objects in `cached` that `requests` select, or `None` if there are more
+/// than `limit`, or if counting them takes too long.
 async fn count_objects(
     requests: &HashSet<ProofRequest>,
     cached: &Snapshot,
@@ -118,9 +121,9 @@ impl Default for ListCosts {
 }
 
 impl ListCosts {
-    /// The most objects in `scopes` that are listed separately, of `whole` objects in the cache;
-    /// `None` if the calls alone cost more than a list of everything. A single scope is always
-    /// listed alone; its limit is the one for lists without a barrier.
+    /// Returns the maximum number of objects for which `scopes` scopes are listed separately, if
+    /// the cache has `whole` objects. Returns `None` if the calls alone cost too much. One scope is
+    /// always listed alone; its limit is the limit for lists without a barrier.
     fn most_scoped_objects(self, scopes: usize, whole: usize) -> Option<usize> {
         if scopes == 1 {
             return Some(VERIFY_FIRST_LIMIT);
@@ -133,7 +136,7 @@ impl ListCosts {
 // === impl ProofRequest ===
 
 impl ProofRequest {
-    /// A request for all objects of the cache.
+    /// Creates a request for all objects of the cache.
     pub(super) fn everything() -> Self {
         Self {
             selection: Arc::default(),

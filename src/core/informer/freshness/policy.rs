@@ -32,14 +32,15 @@ pub struct FreshnessPolicies {
 // === impl FreshnessPolicies ===
 
 impl FreshnessPolicies {
-    /// The policy that applies to `resource`.
+    /// Returns the policy that applies to `resource`.
     pub fn of(&self, resource: &GroupVersionResource) -> FreshnessPolicy {
         let mut named = self.named.iter().rev();
         let found = named.find(|(name, _)| is_name_of(name, resource));
         found.map_or(self.default, |(_, policy)| *policy)
     }
 
-    /// The names that are of no resource of `mapper`: mistakes, or resources that are not defined yet.
+    /// Returns the names that are of no resource of `mapper`: mistakes, or resources that are not
+    /// defined yet.
     pub fn unknown<'a>(&'a self, mapper: &RestMapper) -> impl Iterator<Item = &'a str> {
         let is_known = |name: &str| {
             let mut resources = mapper.resources();

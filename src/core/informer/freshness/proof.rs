@@ -10,21 +10,21 @@ use crate::upstream;
 /// A snapshot that is at least as fresh as the request, or as fresh as the policy requires.
 #[derive(Clone, Debug)]
 pub struct Proof {
-    /// The proven pair: the objects, and the resource version for which they were proven. Only the
-    /// requested objects are proven if the snapshot is not whole.
+    /// The proven pair of objects and resource version. If [`Snapshot::is_whole`] is false, only
+    /// the requested objects are proven.
     pub snapshot: Snapshot,
     /// How the snapshot was proven.
     pub method: ProofMethod,
 }
 
-/// The method by which a snapshot was proven.
+/// The method of a proof.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ProofMethod {
     /// The watch reached a version that the API server returned after the request.
     Barrier,
     /// The objects and their versions are equal to those that the API server listed.
     VerificationList,
-    /// No call: the list from which the cache continues was sent after the request was made.
+    /// No call: the list that the cache continues was sent after the request was made.
     InformerList,
     /// No call: an earlier proof is recent enough for
     /// [`Bounded`](super::FreshnessPolicy::Bounded).
@@ -43,11 +43,11 @@ pub enum ProofError {
     /// The call to the API server failed.
     #[error("the call to the API server that proves the cache fresh failed")]
     Upstream(#[source] Arc<upstream::Error>),
-    /// The API server's history is not the one that the cache had before the call: etcd was
-    /// restored, or a new epoch began.
+    /// The API server has another history than the cache had before the call: etcd was restored, or
+    /// a new epoch began.
     #[error("the API server has another history than the cache")]
     OtherHistory,
-    /// The cache and the verification list have the same version, but different objects.
+    /// The cache and the verification list have equal versions, but different objects.
     #[error("the cache differs from the API server")]
     CacheDiffers,
     /// The cache's objects of this selection differ lastingly from the API server's.
@@ -70,7 +70,7 @@ pub(super) enum Proofs {
 // === impl Proofs ===
 
 impl Proofs {
-    /// The proof for `request`, which was one of the requests.
+    /// Returns the proof for `request`, which was one of the requests.
     pub(super) fn of(&self, request: &ProofRequest) -> Result<Proof, ProofError> {
         match self {
             Self::Shared(proof) => Ok(proof.clone()),

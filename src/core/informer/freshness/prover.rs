@@ -24,14 +24,15 @@ use crate::mutation::Mutation;
 use crate::upstream::FreshnessProbe;
 use crate::{mutation, upstream};
 
-/// How long no verification list is sent to an API server that cannot list metadata alone.
+/// After the API server has shown that it cannot list metadata alone, no verification list is sent
+/// for this time.
 const LISTS_UNSUPPORTED_FOR: Duration = Duration::from_secs(300);
 /// If the watch does not reach a barrier within this time, a verification list is sent.
 const BARRIER_WAIT: Duration = Duration::from_millis(10);
 /// How many verification lists of one proof are sent concurrently.
 const CONCURRENT_LISTS: usize = 8;
-/// How long the verification list is sent first after the watch missed a barrier, which happens
-/// when only other resources change. Guarded by
+/// After the watch missed a barrier, verification lists are sent first for this time. The watch
+/// misses barriers when only other resources change. Guarded by
 /// `after_the_watch_misses_a_barrier_a_list_is_tried_first_for_a_while`.
 const SKIP_BARRIER_FOR: Duration = Duration::from_secs(10);
 
@@ -70,7 +71,7 @@ enum State {
         request: ProofRequest,
         barrier: Option<ResourceVersion>,
     },
-    /// The snapshot is compared with the verification list, again after each event.
+    /// The snapshot is compared with the verification list, and compared again after each event.
     Comparing {
         list: VerificationList,
         barrier: Option<ResourceVersion>,
@@ -78,8 +79,8 @@ enum State {
     /// The verification list failed or is not supported: the proof waits for the watch to reach the
     /// barrier.
     AwaitingBarrier { barrier: ResourceVersion },
-    /// The cache was listed again by a list that was in flight when the proof began, so the received
-    /// versions prove nothing. The proof starts again.
+    /// The cache was listed again by a list that was in flight when the proof began, so the
+    /// received versions prove nothing. The proof starts again.
     Overtaken,
 }
 
@@ -116,8 +117,8 @@ impl<P: FreshnessProbe> Prover<P> {
         }
     }
 
-    /// Snapshots of the objects that `requests` select, at least as fresh as this call. Has no time
-    /// limit.
+    /// Proves snapshots of the objects that `requests` select. They are at least as fresh as this
+    /// call. There is no time limit.
     pub(super) async fn prove(
         &self,
         requests: HashSet<ProofRequest>,
@@ -131,13 +132,14 @@ impl<P: FreshnessProbe> Prover<P> {
     }
 
     fn start(&self) -> Result<Start, ProofError> {
-        // In this order: a list that began later is of a state after the calls of this proof.
+        // Read the time before the snapshot: a list that begins after this time shows a state after
+        // the calls of this proof.
         let began = Instant::now();
         let snapshot = self.reader.snapshot().ok_or(ProofError::NotReady)?;
         Ok(Start { snapshot, began })
     }
 
-    /// Like [`Prover::prove`]; `None` if the proof has to start again.
+    /// Makes one attempt of [`Prover::prove`]. Returns `None` if the proof has to start again.
     async fn prove_from(
         &self,
         start: &Start,
@@ -148,7 +150,8 @@ impl<P: FreshnessProbe> Prover<P> {
             let proof = self.prove_by_barrier(start, barrier).await?;
             return Ok(proof.map(Proofs::Shared));
         }
-        // Only an equal list of its own ends the isolation of a selection.
+        // Isolated selections are listed separately: only an equal list of the
+        // selection ends its isolation.
         let (isolated, others) = self.split_isolated(requests);
         let may_list_whole = !self.isolation.contains(&Selection::default());
         let mut plan = plan(others, &start.snapshot, self.list_costs, may_list_whole).await;
@@ -179,7 +182,7 @@ impl<P: FreshnessProbe> Prover<P> {
         Ok(Some(Proofs::Scoped(Arc::new(lists.collect().await))))
     }
 
-    /// The requests for isolated selections, which this proof checks, and the others.
+    /// Returns the requests for isolated selections, which this proof checks, and the others.
     fn split_isolated(
         &self,
         requests: HashSet<ProofRequest>,
@@ -318,7 +321,7 @@ impl<P: FreshnessProbe> Prover<P> {
         Ok(ControlFlow::Continue(State::Comparing { list, barrier }))
     }
 
-    /// The proof by an equal list.
+    /// Returns the proof by an equal list.
     fn list_proof(
         &self,
         list: &VerificationList,
@@ -346,8 +349,8 @@ impl<P: FreshnessProbe> Prover<P> {
         }
     }
 
-    /// The proof by `snapshot`, which has passed the version of `list`, unless the event log shows that
-    /// the cache was wrong at this version.
+    /// Returns the proof of `snapshot`, which has passed the version of `list`. Fails if the event
+    /// log shows that the cache was wrong at the list's version.
     async fn prove_passed(
         &self,
         start: &Start,
@@ -361,7 +364,7 @@ impl<P: FreshnessProbe> Prover<P> {
         match self.decide(&difference).await {
             Verdict::CacheDiffers => Err(ProofError::CacheDiffers),
             Verdict::Explained if !self.is_overtaken(start, &snapshot) => {
-                // This selection is right even if another one is wrong.
+                // The cache is right in this selection, even if it is wrong in another one.
                 self.barrier_skipped.set_for(None);
                 let method = ProofMethod::Barrier;
                 Ok(done(Some(Proof { snapshot, method })))
@@ -376,8 +379,8 @@ impl<P: FreshnessProbe> Prover<P> {
 // === impl Prover: what the states share ===
 
 impl<P: FreshnessProbe> Prover<P> {
-    /// Waits until the watch has applied `barrier`; then the newest snapshot is proven. `None` if the
-    /// proof has to start again.
+    /// Waits until the watch has applied `barrier`; then the newest snapshot is proven. Returns
+    /// `None` if the proof has to start again.
     async fn prove_by_barrier(
         &self,
         start: &Start,
@@ -387,8 +390,8 @@ impl<P: FreshnessProbe> Prover<P> {
         self.barrier_proof(start, self.current(start)?).await
     }
 
-    /// The proof by `snapshot`, which has reached a version that was received since `start`, unless the
-    /// cache is known to be wrong. `None` if the proof has to start again.
+    /// Returns the proof of `snapshot`, which has reached a version that was received since
+    /// `start`. Fails if the cache was found wrong. Returns `None` if the proof has to start again.
     async fn barrier_proof(
         &self,
         start: &Start,
@@ -406,9 +409,9 @@ impl<P: FreshnessProbe> Prover<P> {
         Ok(Some(Proof { snapshot, method }))
     }
 
-    /// True if `snapshot` continues from a list that was in flight at `start`. Such a list may belong
-    /// to an older history than the versions that were received since, and only another call can show
-    /// this. Guarded by `the_model_notices_each_broken_rule`.
+    /// Returns true if `snapshot` continues from a list that was in flight at `start`. Such a list
+    /// may belong to an older history than the versions that were received since `start`, and only
+    /// another call can show this. Guarded by `the_model_notices_each_broken_rule`.
     fn is_overtaken(&self, start: &Start, snapshot: &Snapshot) -> bool {
         let list_began = snapshot.list_began();
         list_began != start.snapshot.list_began()
@@ -416,7 +419,8 @@ impl<P: FreshnessProbe> Prover<P> {
             && !mutation::is_active(Mutation::ListInFlightProven)
     }
 
-    /// Waits until the cache has applied `version`. The limit is far longer than the caller's own.
+    /// Waits until the cache has applied `version`. The time limit here is far longer than the
+    /// caller's limit.
     async fn wait_for(&self, version: ResourceVersion) -> Result<(), ProofError> {
         let far = Instant::now() + Duration::from_secs(3600);
         if self.reader.wait_for(version, far).await {
@@ -426,9 +430,9 @@ impl<P: FreshnessProbe> Prover<P> {
         }
     }
 
-    /// The newest snapshot, unless a new epoch began since `start`. Answers of the API server
-    /// since then may belong to the old history, and versions of two histories cannot be compared.
-    /// Guarded by `the_model_notices_each_broken_rule`.
+    /// Returns the newest snapshot. Fails if a new epoch began since `start`: answers of the API
+    /// server since then may belong to the old history, and versions of two histories cannot be
+    /// compared. Guarded by `the_model_notices_each_broken_rule`.
     fn current(&self, start: &Start) -> Result<Snapshot, ProofError> {
         let snapshot = self.reader.snapshot().ok_or(ProofError::NotReady)?;
         let is_same = snapshot.epoch() == start.snapshot.epoch();
@@ -459,7 +463,7 @@ impl<P: FreshnessProbe> Prover<P> {
     }
 }
 
-/// The flow after a proof, or after none because the proof was overtaken.
+/// Returns the flow that ends with `proof`, or continues as overtaken if there is no proof.
 fn done(proof: Option<Proof>) -> ControlFlow<Proof, State> {
     match proof {
         Some(proof) => ControlFlow::Break(proof),
@@ -471,7 +475,7 @@ fn upstream_error(error: upstream::Error) -> ProofError {
     ProofError::Upstream(Arc::new(error))
 }
 
-/// True if the error shows that the API server cannot list metadata alone for any scope.
+/// Returns true if the error shows that the API server cannot list metadata alone for any scope.
 fn is_metadata_unsupported(error: &upstream::Error) -> bool {
     match error {
         upstream::Error::MediaType { .. } => true,
@@ -489,7 +493,8 @@ impl VerificationList {
         self.expected.matches(snapshot, selection).await
     }
 
-    /// The list's difference from `snapshot`, which is an earlier one if it has the same cause.
+    /// Returns the difference between the list and `snapshot`. If there is an earlier difference
+    /// from a snapshot that continues the list of `snapshot`, returns that difference.
     async fn difference_from(&mut self, snapshot: &Snapshot) -> Arc<Difference> {
         let known = self.difference.take();
         let difference = match known.filter(|known| known.concerns(snapshot)) {

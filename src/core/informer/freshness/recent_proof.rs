@@ -1,6 +1,6 @@
-//! The last proof of a whole cache. With the policy `Bounded`, reads use it again until it is too
-//! old. It keeps no objects in memory: a read gets the cache's newest snapshot, or none. Guarded by
-//! `a_recent_proof_keeps_no_objects`.
+//! The last proof of all objects of a cache. With the policy `Bounded`, reads use the proof again
+//! until it is too old. It holds no objects in memory: a read gets the cache's newest snapshot, or
+//! none. Guarded by `a_recent_proof_keeps_no_objects`.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -11,29 +11,30 @@ use tokio::time::Instant;
 use crate::api::ResourceVersion;
 use crate::cache::{Reader, Snapshot};
 
-/// The last proof of the whole cache, if any.
+/// The last proof of all objects of the cache, if any.
 #[derive(Default)]
 pub(super) struct RecentProof {
     last: Mutex<Option<WholeProof>>,
 }
 
-/// A proof of the whole cache: it covers all objects, not only those that one reader selects.
+/// A proof of all objects of the cache, not only of those that one reader selects.
 #[derive(Clone, Copy)]
 struct WholeProof {
     /// When the proof was requested. It covers all changes before this moment.
     requested_at: Instant,
     epoch: u64,
     version: ResourceVersion,
-    /// The version that the cache had applied. It is below `version` if a list proved the objects for
-    /// a later version.
+    /// The version that the cache had applied. It is below `version` if a list proved the objects
+    /// for a later version.
     applied: ResourceVersion,
 }
 
 // === impl RecentProof ===
 
 impl RecentProof {
-    /// Remembers that `proven`, a proof of the whole cache, was requested at `requested_at`, unless
-    /// the last one has a higher version in the same epoch. `newest` is the cache's newest snapshot.
+    /// Stores that `proven`, a proof of all objects of the cache, was requested at
+    /// `requested_at`, unless the stored proof has a higher version in its epoch. `newest` is the
+    /// cache's newest snapshot.
     pub(super) fn remember(&self, requested_at: Instant, proven: &Snapshot, newest: &Snapshot) {
         let version = proven.resource_version();
         let applied = newest.resource_version();
@@ -55,10 +56,10 @@ impl RecentProof {
         }
     }
 
-    /// A snapshot of the cache of `reader` that contains all changes up to a moment at most `bound`
-    /// ago. `None` if no proof in the cache's epoch is that recent, or if the cache has changed since
-    /// then and has not reached the proven version: clients may have seen this version, and an older
-    /// one must not follow.
+    /// Returns a snapshot of the cache of `reader` that contains all changes up to a moment at most
+    /// `bound` ago. Returns `None` if the cache's epoch has no proof within `bound`. Also returns
+    /// `None` if the cache has changed since the proof, but has not reached the proven version:
+    /// clients may have seen this version, and must not get an older one afterwards.
     pub(super) fn within(&self, bound: Duration, reader: &Reader) -> Option<Snapshot> {
         let last = (*self.last.lock())?;
         let newest = reader.snapshot()?;

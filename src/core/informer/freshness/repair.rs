@@ -47,9 +47,9 @@ impl Repair {
         self.relist.request();
     }
 
-    /// Records that the content of `snapshot` is wrong. Requests a relist, or leaves that to
-    /// [`Repair::proceed`] if the last request was less than a minute ago. Nothing is recorded if a
-    /// later content is known to be wrong, which a relist has brought meanwhile.
+    /// Records that the content of `snapshot` is wrong. Requests a relist, or leaves the request to
+    /// [`Repair::proceed`] if the last one was less than a minute ago. Does nothing if the content
+    /// of a later relist was found wrong already.
     pub(super) fn begin(&self, snapshot: &Snapshot) {
         let state = &mut *self.state.lock();
         let content = (snapshot.epoch(), snapshot.list_began());
@@ -69,19 +69,20 @@ impl Repair {
         }
     }
 
-    /// True if the content of `snapshot` was found wrong: no relist has repaired it yet.
+    /// Returns true if the list that `snapshot` continues was found wrong. A
+    /// relist starts new content.
     pub(super) fn is_wrong(&self, snapshot: &Snapshot) -> bool {
         self.state.lock().is_wrong(snapshot)
     }
 
-    /// True if the content of `snapshot` is wrong, and the relist that may repair it is not requested
-    /// yet.
+    /// Returns true if the content of `snapshot` is wrong, and the relist that may repair it is not
+    /// requested yet.
     pub(super) fn owes_relist(&self, snapshot: &Snapshot) -> bool {
         self.state.lock().owes_relist(snapshot)
     }
 
-    /// Requests a relist that is still owed to the content of `snapshot`. Returns the time at which to
-    /// call this again, if the pause is not over yet.
+    /// Requests the relist for the wrong content of `snapshot`, if it was not requested yet. If the
+    /// pause is not over yet, returns its end, when the caller must call this again.
     pub(super) fn proceed(&self, snapshot: &Snapshot) -> Option<Instant> {
         let state = &mut *self.state.lock();
         if !state.owes_relist(snapshot) {
@@ -117,7 +118,8 @@ impl State {
         is_owed && self.is_wrong(snapshot)
     }
 
-    /// When the next relist may be requested; `None` if it may be now.
+    /// Returns the earliest time for the next request of a relist, or `None` if a relist may be
+    /// requested now.
     fn pause_end(&self) -> Option<Instant> {
         let end = self.requested_at? + RELIST_PAUSE;
         (end > Instant::now()).then_some(end)

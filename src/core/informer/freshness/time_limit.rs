@@ -17,7 +17,7 @@ const BYTES_PER_SECOND: usize = 20_000_000;
 /// Budget units of an object that is examined.
 const EXAMINED_UNITS: usize = CoopBudget::UNITS / 8192;
 
-/// The limit for a proof of the objects of `snapshot` that `selection` selects.
+/// Returns the limit for a proof of the objects of `snapshot` that `selection` selects.
 pub(super) async fn of(snapshot: &Snapshot, selection: &Selection) -> Duration {
     let mut budget = CoopBudget::new();
     let mut bytes = 0;
@@ -31,7 +31,7 @@ pub(super) async fn of(snapshot: &Snapshot, selection: &Selection) -> Duration {
     for_bytes(bytes)
 }
 
-/// The limit for a proof of objects with `bytes` in total.
+/// Returns the limit for a proof of objects with `bytes` in total.
 fn for_bytes(bytes: usize) -> Duration {
     let direct = Duration::from_millis((bytes / (BYTES_PER_SECOND / 1000)) as u64);
     direct.clamp(SHORTEST, LONGEST)
@@ -47,7 +47,7 @@ mod tests {
             (0, 3),
             (60_000_000, 3),
             (80_000_000, 4),
-            // 50,000 pods of 6.8 KiB, whose direct list was measured to take 5 to 8 s.
+            // 50,000 pods of 6.8 KiB. A direct list of them was measured to take 5 to 8 s.
             (50_000 * 6_800, 17),
             (600_000_000, 30),
             (usize::MAX, 30),

@@ -16,7 +16,7 @@ const OBJECT_UNITS: usize = CoopBudget::UNITS / 2048;
 pub(super) struct ExpectedObjects(HashMap<ObjectKey, Object>);
 
 impl ExpectedObjects {
-    /// The objects of `list`. Yields, because a list may have a hundred thousand.
+    /// Returns the objects of `list`. Yields, because a list may have a hundred thousand.
     pub(super) async fn new(list: ListPage) -> Self {
         let mut budget = CoopBudget::new();
         let mut objects = HashMap::with_capacity(list.items.len());
@@ -28,8 +28,8 @@ impl ExpectedObjects {
         Self(objects)
     }
 
-    /// The objects that only one side has, or that differ in uid or resource version, up to `max`, each
-    /// with its state in the list. Yields like [`ExpectedObjects::new`].
+    /// Returns the objects that only one side has, or that differ in uid or resource version, up to
+    /// `max`, each with its state in the list. Yields like [`ExpectedObjects::new`].
     pub(super) async fn differing(
         &self,
         snapshot: &Snapshot,
@@ -70,9 +70,10 @@ impl ExpectedObjects {
         })
     }
 
-    /// True if `snapshot` holds exactly these objects within `selection`. The comparison is always
-    /// of whole sets: a single key that one side lacks may be deleted already or not created yet.
-    /// Guarded by `the_model_notices_each_broken_rule`. Yields like [`ExpectedObjects::new`].
+    /// Returns true if `snapshot` holds exactly these objects within `selection`. The comparison is
+    /// always of complete sets: an individual key that one side lacks may be deleted already or not
+    /// created yet. Guarded by `the_model_notices_each_broken_rule`. Yields like
+    /// [`ExpectedObjects::new`].
     pub(super) async fn matches(&self, snapshot: &Snapshot, selection: &Selection) -> bool {
         if mutation::is_active(Mutation::MissingKeysIgnored) {
             let cached = snapshot.list(selection, None);

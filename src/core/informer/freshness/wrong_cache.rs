@@ -19,13 +19,14 @@ const LOGGED_KEYS: usize = 5;
 // === impl Prover ===
 
 impl<P: FreshnessProbe> Prover<P> {
-    /// True if the content of `snapshot` was found wrong, and no relist has repaired it yet.
+    /// Returns true if the content of `snapshot` was found wrong, and no relist
+    /// has repaired it yet.
     pub(super) fn is_wrong(&self, snapshot: &Snapshot) -> bool {
         self.repair.is_wrong(snapshot)
     }
 
-    /// Decides all evidence as soon as the cache has reached it, and requests the relists that are due,
-    /// until nothing is left to do. Returns at once if another task does this.
+    /// Decides all evidence as soon as the cache has reached it, and requests the relists that are
+    /// due, until nothing is left to do. Returns at once if another task does this.
     pub(super) async fn follow_evidence(&self) {
         if !self.evidence.begin_following() {
             return;
@@ -37,7 +38,8 @@ impl<P: FreshnessProbe> Prover<P> {
             self.decide_evidence(&snapshot).await;
             let relist_at = self.repair.proceed(&snapshot);
             if relist_at.is_none() && self.evidence.end_following() {
-                // Meanwhile a proof may have found the cache wrong, and left the relist to this task.
+                // Since the last check, a proof may have found the cache wrong, and left the relist
+                // to this task.
                 if !self.owes_relist() || !self.evidence.begin_following() {
                     return;
                 }
@@ -51,7 +53,8 @@ impl<P: FreshnessProbe> Prover<P> {
         }
     }
 
-    /// True if the newest content is wrong, and the relist that may repair it is not requested yet.
+    /// Returns true if the newest content is wrong, and the relist that may repair it is not
+    /// requested yet.
     fn owes_relist(&self) -> bool {
         let newest = self.reader.snapshot();
         newest.is_some_and(|newest| self.repair.owes_relist(&newest))
@@ -64,7 +67,7 @@ impl<P: FreshnessProbe> Prover<P> {
         }
     }
 
-    /// The verdict on `difference`, whose version the cache has reached.
+    /// Returns the verdict on `difference`. The cache must have reached its version.
     pub(super) async fn decide(&self, difference: &Arc<Difference>) -> Verdict {
         let report = |keys: &[&ObjectKey], snapshot: &Snapshot| {
             self.report_difference(difference, keys, snapshot);
@@ -74,8 +77,8 @@ impl<P: FreshnessProbe> Prover<P> {
         verdict
     }
 
-    /// Reports that the cache has other objects than a list, and requests a relist if one may repair
-    /// that. If a relist did not, the reads of this selection alone are forwarded.
+    /// Reports that the cache has other objects than a list, and requests a relist if one may
+    /// repair that. If a relist did not, the reads of this selection alone are forwarded.
     fn report_difference(&self, difference: &Difference, keys: &[&ObjectKey], snapshot: &Snapshot) {
         let request = &difference.request;
         let remedy = self

@@ -19,10 +19,10 @@ pub(super) struct DiscoverySnapshot {
 /// What is derived from discovery about one resource.
 #[derive(Clone)]
 pub(super) struct Details {
-    /// The minor version of the API server to which `fields` belong.
+    /// The minor version of the API server that `fields` belong to.
     server_minor: Option<u32>,
     pub(super) fields: Arc<SelectableFields>,
-    /// The rules to which the rest belongs.
+    /// The rules that the other fields belong to.
     rules: Arc<ResourceRules>,
     pub(super) is_forbidden: bool,
     pub(super) settings: Arc<CacheSettings>,
@@ -38,7 +38,8 @@ impl DiscoverySnapshot {
         }
     }
 
-    /// The details of `gvr` at an API server of the minor version `server_minor`, with `rules`.
+    /// Returns the details of `gvr` at an API server of the minor version
+    /// `server_minor`, with `rules`.
     pub(super) fn details_of(
         &self,
         gvr: &GroupVersionResource,
@@ -71,9 +72,9 @@ impl DiscoverySnapshot {
         found
     }
 
-    /// True if a cache of `gvr` can go on after the discovery `after`, once it was listed again:
-    /// its definition is the same one, and answers and selectors look alike. Otherwise its watches
-    /// end, as at the API server.
+    /// Returns true if a cache of `gvr` can continue with the discovery `after`, once it was listed
+    /// again. This requires that the UID of the definition, the kinds, the scope and the selectable
+    /// fields have not changed. Otherwise the watches of the cache end, as at the API server.
     pub(super) fn is_continued_by(
         &self,
         after: &Self,

@@ -1,11 +1,11 @@
-//! Relists custom resources whose watches the API server has ended early, if their objects may have
-//! another representation.
+//! Relists custom resources after the API server has ended their watches early, if their objects
+//! may have another representation.
 //!
-//! The API server ends the watches of a custom resource when its definition has changed, but also all
-//! watches when it stops. After a stop a resume is sufficient, and lists of all custom resources
-//! together would be a burden. So each watch is resumed, and the definition, as it is after the end,
-//! decides whether the resource is listed again as well. A change of the definition that is seen later
-//! causes a relist of its own.
+//! The API server ends the watches of a custom resource when its definition has changed, but also
+//! all watches when it stops. After a stop a resume is sufficient, and lists of all custom
+//! resources together would be a burden. So each watch is resumed. The definition, as it is after
+//! the end of the watch, decides whether the resource is listed again as well. A change of the
+//! definition that is seen later causes a separate relist.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -25,8 +25,8 @@ const SOON_AFTER_LIST: Duration = Duration::from_secs(3);
 /// Pause before the definitions are read again after a failure.
 const RETRY_PAUSE_MS: Range<u64> = 500..1500;
 
-/// Relists the informers of `informers` whose watches ended early, if necessary. Runs until the
-/// future is dropped.
+/// Relists each informer of `informers` after an early end of its watch, if necessary. Runs until
+/// the future is dropped.
 pub(super) async fn relist_after_early_ends(mapper: &LiveRestMapper, informers: &InformerSet) {
     let (sender, receiver) = mpsc::unbounded_channel();
     let examine = async {
@@ -50,7 +50,8 @@ pub(super) async fn relist_after_early_ends(mapper: &LiveRestMapper, informers: 
     tokio::join!(examine, relist_in_turn(receiver));
 }
 
-/// Relists one informer after another, with a pause after each, unless it was listed meanwhile.
+/// Relists one informer after another, with a pause after each. Skips an informer that was listed
+/// since its watch ended.
 async fn relist_in_turn(mut ended: mpsc::UnboundedReceiver<(Instant, Arc<Informer>)>) {
     while let Some((ended_at, informer)) = ended.recv().await {
         if was_listed_after(&informer, ended_at) {
@@ -65,7 +66,8 @@ async fn relist_in_turn(mut ended: mpsc::UnboundedReceiver<(Instant, Arc<Informe
 }
 
 /// Waits until the cache of the definitions is as new as this call, and returns true. Returns false
-/// if there is no such cache. A change that it then has was noticed, or is in the moment.
+/// if there is no such cache. Afterwards, every change in this cache was noticed, or will be
+/// noticed within a moment.
 async fn reads_definitions(informers: &InformerSet) -> bool {
     loop {
         let definitions = LiveRestMapper::definitions();
@@ -85,8 +87,8 @@ async fn reads_definitions(informers: &InformerSet) -> bool {
     }
 }
 
-/// True if the watch of `informer` that ended at `ended_at` may have been of another representation
-/// than the objects have now, as far as the definition shows.
+/// Returns true if the watch of `informer` that ended at `ended_at` may have been of another
+/// representation than the objects have now, as far as the definition shows.
 fn may_be_redefined(mapper: &LiveRestMapper, informer: &Informer, ended_at: Instant) -> bool {
     let snapshot = informer.reader().snapshot();
     let list_began = snapshot.map(|snapshot| snapshot.list_began());

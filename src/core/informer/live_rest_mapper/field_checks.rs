@@ -1,5 +1,5 @@
-//! Asks the API server which of the selectable fields that kubefan knows of built-in kinds it accepts.
-//! A field that it refuses is not answered from a cache.
+//! Asks the API server which of the selectable fields that kubefan knows of built-in kinds it
+//! accepts. A field that it refuses is not answered from a cache.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -31,12 +31,12 @@ pub(super) struct FieldChecks {
 struct Check {
     /// The API server's version at that time.
     version: Arc<String>,
-    /// When to check again at the same version; `None` if the API server has answered.
+    /// When to check again at this version; `None` if the API server has answered.
     retry_at: Option<Instant>,
 }
 
 impl FieldChecks {
-    /// `fields` of `gvr`, of which those that the API server has refused are marked as such.
+    /// Returns `fields` of `gvr`, and marks the fields that the API server has refused.
     pub(super) fn apply(
         &self,
         gvr: &GroupVersionResource,
@@ -51,8 +51,8 @@ impl FieldChecks {
         Arc::new(fields)
     }
 
-    /// Asks about the fields of the resource of `informer`, unless that was done at the `version` of
-    /// the API server.
+    /// Asks about the fields of the resource of `informer`, unless that was done at the `version`
+    /// of the API server.
     pub(super) async fn check(&self, client: &Client, informer: &Informer, version: &Arc<String>) {
         let gvr = &informer.resource().gvr;
         if !self.is_due(gvr, version, Instant::now()) {
@@ -109,8 +109,9 @@ impl FieldChecks {
     }
 }
 
-/// Those of the fields `labels` that are refused; `None` if it is not known. All are asked about
-/// together, and singly only if one is refused. `ask` says whether a selector is accepted.
+/// Returns the fields of `labels` that the API server refuses, or `None` if there was no clear
+/// answer. The first call of `ask` has all fields in one selector. Only if that is refused, each
+/// field is asked about separately. `ask` returns whether a selector is accepted.
 async fn refused_of<F: Future<Output = Option<bool>>>(
     labels: &[&str],
     ask: impl Fn(String) -> F,
@@ -129,7 +130,8 @@ async fn refused_of<F: Future<Output = Option<bool>>>(
     Some(refused)
 }
 
-/// Whether the API server accepts the selector of the LIST `path`; `None` if it is not known.
+/// Returns whether the API server accepts the selector of the LIST `path`, or `None` if there was
+/// no clear answer.
 async fn is_accepted(client: &Client, path: String) -> Option<bool> {
     match client.get_json::<IgnoredAny>(&path).await {
         Ok(_) => Some(true),

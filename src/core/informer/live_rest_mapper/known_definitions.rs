@@ -7,12 +7,12 @@ use crate::api::{ObjectKey, ResourceVersion, Selection};
 use crate::cache::Snapshot;
 use crate::upstream::Definition;
 
-/// What is decoded, by key, with the version at which it was.
+/// The decoded definitions by key, each with the resource version of its object.
 #[derive(Default)]
 pub(super) struct KnownDefinitions(HashMap<ObjectKey, (ResourceVersion, Arc<Definition>)>);
 
 impl KnownDefinitions {
-    /// All definitions of `snapshot`. `None` if one can't be decoded.
+    /// Returns all definitions of `snapshot`, or `None` if one can't be decoded.
     pub(super) fn of(&mut self, snapshot: &Snapshot) -> Option<Vec<Arc<Definition>>> {
         let before = std::mem::take(&mut self.0);
         for object in snapshot.list(&Selection::default(), None) {

@@ -9,11 +9,11 @@ use crate::upstream::{MappingError, PartialResource, RestMapper};
 /// A resource or kind that is not found causes a refresh of discovery in the background, as for
 /// [`LiveRestMapper::informer_spec`]; a later call may find it.
 impl LiveRestMapper {
-    /// Like [`RestMapper::resources_for`], of the current discovery.
+    /// Calls [`RestMapper::resources_for`] of the current mapper.
     ///
     /// # Errors
     ///
-    /// The same errors.
+    /// As for [`RestMapper::resources_for`].
     pub fn resources_for(
         &self,
         partial: &PartialResource,
@@ -21,11 +21,11 @@ impl LiveRestMapper {
         self.map(|mapper| mapper.resources_for(partial))
     }
 
-    /// Like [`RestMapper::resource_for`], of the current discovery.
+    /// Calls [`RestMapper::resource_for`] of the current mapper.
     ///
     /// # Errors
     ///
-    /// The same errors.
+    /// As for [`RestMapper::resource_for`].
     pub fn resource_for(
         &self,
         partial: &PartialResource,
@@ -33,11 +33,11 @@ impl LiveRestMapper {
         self.map(|mapper| mapper.resource_for(partial))
     }
 
-    /// Like [`RestMapper::kinds_for`], of the current discovery.
+    /// Calls [`RestMapper::kinds_for`] of the current mapper.
     ///
     /// # Errors
     ///
-    /// The same errors.
+    /// As for [`RestMapper::kinds_for`].
     pub fn kinds_for(
         &self,
         partial: &PartialResource,
@@ -45,20 +45,20 @@ impl LiveRestMapper {
         self.map(|mapper| mapper.kinds_for(partial))
     }
 
-    /// Like [`RestMapper::kind_for`], of the current discovery.
+    /// Calls [`RestMapper::kind_for`] of the current mapper.
     ///
     /// # Errors
     ///
-    /// The same errors.
+    /// As for [`RestMapper::kind_for`].
     pub fn kind_for(&self, partial: &PartialResource) -> Result<GroupVersionKind, MappingError> {
         self.map(|mapper| mapper.kind_for(partial))
     }
 
-    /// Like [`RestMapper::rest_mappings`], of the current discovery.
+    /// Calls [`RestMapper::rest_mappings`] of the current mapper.
     ///
     /// # Errors
     ///
-    /// The same errors.
+    /// As for [`RestMapper::rest_mappings`].
     pub fn rest_mappings(
         &self,
         group: &str,
@@ -68,11 +68,11 @@ impl LiveRestMapper {
         self.map(|mapper| mapper.rest_mappings(group, kind, versions))
     }
 
-    /// Like [`RestMapper::rest_mapping`], of the current discovery.
+    /// Calls [`RestMapper::rest_mapping`] of the current mapper.
     ///
     /// # Errors
     ///
-    /// The same errors.
+    /// As for [`RestMapper::rest_mapping`].
     pub fn rest_mapping(
         &self,
         group: &str,

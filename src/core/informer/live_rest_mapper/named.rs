@@ -1,4 +1,4 @@
-//! Resources that a program names itself, with the rights that it needs for them and no others.
+//! Resources that a program names. It needs only the rights for these resources.
 
 use std::time::Duration;
 
@@ -7,15 +7,17 @@ use crate::api::{GroupVersionResource, WireFormat};
 use crate::informer::{InformerSet, InformerSpec};
 use crate::upstream::{Discovery, NotCacheable};
 
-/// The first pause between two questions whether a resource is there; each one is twice as long.
+/// The first pause between two requests whether a resource exists; each further
+/// pause is twice as long.
 const FIRST_PAUSE: Duration = Duration::from_secs(1);
 /// The longest of these pauses.
 const LONGEST_PAUSE: Duration = Duration::from_secs(10);
 
 impl LiveRestMapper {
-    /// Like [`LiveRestMapper::known_informer_spec`], for a resource that the program names. Without a
-    /// right to read APIServices it counts as not aggregated: the program knows what it names. The proxy
-    /// must not use this, because its clients choose the resources.
+    /// Does what [`LiveRestMapper::spec_or_reason`] does, for a resource that the program names.
+    /// If kubefan may not read APIServices, the resource counts as not aggregated, because the
+    /// program is responsible for its choice. The proxy must not use this, because its clients
+    /// choose the resources.
     ///
     /// # Errors
     ///
@@ -34,7 +36,8 @@ impl LiveRestMapper {
                     return Err(NotCacheable::Never);
                 }
                 let spec = self.spec_of(&discovered, gvr, format);
-                // It is listed again when a watch ends early, as its definition may have changed.
+                // As a custom resource, it is listed again when a watch ends early, because its
+                // definition may have changed.
                 spec.map(|spec| InformerSpec {
                     custom: true,
                     ..spec
@@ -45,9 +48,9 @@ impl LiveRestMapper {
         .ok_or(NotCacheable::Unknown)
     }
 
-    /// Waits until discovery has the resource `gvr`. It asks for the resources of its group and version,
-    /// each second at first and then less often, at least every ten seconds. Errors are logged. Cancel
-    /// safe.
+    /// Waits until discovery has the resource `gvr`. Requests the resources of its group and
+    /// version, at first after one second, then less often, but at least every ten seconds. Errors
+    /// are logged. Cancel safe.
     #[doc(hidden)]
     pub async fn wait_for(&self, gvr: &GroupVersionResource, informers: &InformerSet) {
         let is_known = || self.with(|mapper| mapper.resource(gvr).is_some());

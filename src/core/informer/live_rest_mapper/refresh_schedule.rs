@@ -16,7 +16,7 @@ const AFTER_CHANGE: [Duration; 4] = [
     Duration::from_millis(7_300),
 ];
 
-/// The times at which discovery is due.
+/// The times when fetches of discovery are due.
 #[derive(Default)]
 pub(super) struct RefreshSchedule {
     due: BTreeSet<Instant>,
@@ -25,26 +25,26 @@ pub(super) struct RefreshSchedule {
 }
 
 impl RefreshSchedule {
-    /// Discovery is to be fetched once.
+    /// Schedules one fetch at `now`.
     pub(super) fn once(&mut self, now: Instant) {
         self.due.insert(now);
     }
 
-    /// A definition has changed. The fetches after the newest change serve earlier changes too, so
-    /// many changes cost few fetches.
+    /// Schedules the fetches after a change of a definition. The fetches after the newest change
+    /// serve earlier changes too. Therefore, a series of changes costs few fetches.
     pub(super) fn changed(&mut self, now: Instant) {
         let first = self.due.first().copied();
         self.due = AFTER_CHANGE.iter().map(|after| now + *after).collect();
         self.due.extend(first);
     }
 
-    /// When the next fetch may start; `None` if none is due.
+    /// Returns the time when the next fetch may start, or `None` if none is scheduled.
     pub(super) fn next(&self) -> Option<Instant> {
         let first = *self.due.first()?;
         Some(self.last.map_or(first, |last| first.max(last + SPACING)))
     }
 
-    /// A fetch starts. It serves all that is due by now.
+    /// Records that a fetch starts at `now`. It serves all fetches that are due by then.
     pub(super) fn begin(&mut self, now: Instant) {
         self.due.retain(|due| *due > now);
         self.last = Some(now);
@@ -55,7 +55,7 @@ impl RefreshSchedule {
 mod tests {
     use super::*;
 
-    /// The milliseconds at which fetches start, if definitions change at `changes`.
+    /// Returns the start times of fetches in milliseconds, if definitions change at `changes`.
     fn fetches(changes: &[u64]) -> Vec<u64> {
         let start = Instant::now();
         let mut schedule = RefreshSchedule::default();

@@ -2,39 +2,40 @@
 
 /// A version counts after this number of further polls in sequence that returned it.
 const SETTLED_POLLS: u32 = 3;
-/// Upper limit of that number. It doubles whenever a version that counted was followed by another one
-/// soon: behind a load balancer, servers of two versions may answer by turns for hours.
+/// Upper limit of the number of polls that are needed. This number doubles whenever a version that
+/// counted is soon followed by another one: behind a load balancer, servers of two versions may
+/// answer in turn for hours.
 const MAX_SETTLED_POLLS: u32 = 48;
-/// A version that was returned by this number of polls in sequence is followed by an upgrade, not by
-/// a turn of another server.
+/// A version that was returned by this number of polls in sequence is followed by an upgrade, not
+/// by a turn of another server.
 const STABLE_POLLS: u32 = 60;
 
 /// The versions that polls have returned.
 #[derive(Debug, Default)]
 pub(super) struct SeenVersions {
-    /// The version that the last poll returned; `None` before the first one.
+    /// The version that the last poll returned; `None` before the first poll.
     last: Option<String>,
     /// The number of polls in sequence that have returned `last`, without the first of them.
     repeated: u32,
-    /// The number of them after which `last` counts.
+    /// `last` counts when `repeated` has reached this number.
     needed: u32,
     /// The least minor version since a version counted.
     lowest_minor: Option<u32>,
 }
 
-/// What is known about the API server's version.
+/// The version of the API server, as polls have shown it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct CountingVersion {
     /// The version of all servers; `None` if several versions were seen, or if none was seen.
     pub(super) settled: Option<String>,
-    /// The least minor version of the servers, such as 36 of 1.36; `None` if it is not known of one
-    /// of them.
+    /// The least minor version of the servers, such as 36 of 1.36; `None` if one of them has no
+    /// minor version.
     pub(super) lowest_minor: Option<u32>,
 }
 
 impl SeenVersions {
-    /// Records that a poll has returned `version`, whose minor version is `minor`. Returns what
-    /// counts from now on.
+    /// Records that a poll has returned `version` with the minor version `minor`. Returns the
+    /// version that counts from now on.
     pub(super) fn polled(&mut self, version: &str, minor: Option<u32>) -> CountingVersion {
         match &self.last {
             None => self.lowest_minor = minor,
@@ -60,8 +61,8 @@ impl SeenVersions {
         }
     }
 
-    /// Like [`SeenVersions::polled`], for a poll that came before its minute. It counts only if another
-    /// version was returned; otherwise this returns `None`.
+    /// Does what [`SeenVersions::polled`] does, for a poll that came before its minute. Such a poll
+    /// counts only if it returned another version; otherwise returns `None`.
     pub(super) fn polled_early(
         &mut self,
         version: &str,
@@ -71,7 +72,7 @@ impl SeenVersions {
         is_other.then(|| self.polled(version, minor))
     }
 
-    /// The first version of all counts at once.
+    /// Returns true if the last version counts. The first version that is polled counts at once.
     fn is_settled(&self) -> bool {
         self.repeated >= self.needed
     }
@@ -81,7 +82,7 @@ impl SeenVersions {
 mod tests {
     use super::*;
 
-    /// What counts after each poll: a letter if it is the only version, else a dot.
+    /// Returns what counts after each poll: a letter if it is the only version, else a dot.
     fn settled(polls: &str) -> String {
         let mut seen = SeenVersions::default();
         let counting = polls.chars().map(|version| {
@@ -128,7 +129,7 @@ mod tests {
 
     #[test]
     fn servers_that_answer_by_turns_at_random_seldom_seem_to_be_one() {
-        // A linear congruential generator, whose high bits are random enough.
+        // A linear congruential generator; its high bits are random enough.
         let mut state = 7_u32;
         let polls: String = std::iter::repeat_with(|| {
             state = state.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);

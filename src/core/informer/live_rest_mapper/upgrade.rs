@@ -1,5 +1,5 @@
 //! Relists the caches after an upgrade of the API server, because another version may encode an
-//! object differently although its resource version is the same.
+//! object differently although its resource version has not changed.
 
 use std::ops::Range;
 use std::time::Duration;
@@ -13,7 +13,7 @@ use crate::upstream::{Client, PolledVersion};
 
 /// Interval of polls of the API server's version.
 const POLL_INTERVAL: Duration = Duration::from_secs(60);
-/// The shortest time after a poll at which a new connection causes another one.
+/// The shortest time from a poll to another poll that a new connection causes.
 const EARLY_POLL_PAUSE: Duration = Duration::from_secs(2);
 /// A new version counts after this number of polls in sequence that returned it. During a rolling
 /// upgrade, servers of both versions answer by turns.
@@ -36,8 +36,8 @@ struct ServerVersion {
 pub(super) enum Poll {
     /// A minute has passed.
     Regular,
-    /// A connection was opened, perhaps to an API server of another version. Such polls say nothing
-    /// about how long a version has been the same.
+    /// A connection was opened, perhaps to an API server of another version. Such polls prove
+    /// nothing about how long a version has been in use.
     Reconnected,
 }
 
@@ -77,8 +77,8 @@ async fn relist_all_after<T>(upgraded: &Notify, all: impl Fn() -> Vec<T>, relist
     }
 }
 
-/// Calls `poll` each [`POLL_INTERVAL`], and soon after `reconnected` completes. Passes the results to
-/// `on_poll`.
+/// Calls `poll` each [`POLL_INTERVAL`], and soon after `reconnected` completes. Passes the results
+/// to `on_poll`.
 async fn poll_regularly<T, P, R>(
     poll: impl Fn() -> P,
     reconnected: impl Fn() -> R,
@@ -122,7 +122,7 @@ async fn staggered<T>(items: Vec<T>, act: impl Fn(&T)) {
 // === impl ServerVersion ===
 
 impl ServerVersion {
-    /// True if the API server has settled on `polled` and had another version before.
+    /// Returns true if the API server has settled on `polled` and had another version before.
     fn has_changed(&mut self, polled: &str) -> bool {
         let Some(settled) = &self.settled else {
             self.settled = Some(polled.to_owned());
@@ -155,8 +155,8 @@ mod tests {
 
     use super::*;
 
-    /// The polls within `limit`, each with its second and its cause, of an API server to which
-    /// connections are opened when `opened` is notified. Each poll takes a second.
+    /// Returns the polls within `limit`, each with its second and its cause. Connections to the API
+    /// server are opened when `opened` is notified. Each poll takes a second.
     async fn polls(limit: u64, opened: &Notify) -> Vec<(u64, Poll)> {
         let start = Instant::now();
         let polls = RefCell::new(Vec::new());
@@ -180,7 +180,7 @@ mod tests {
                 sleep(Duration::from_secs(second)).await;
                 opened.notify_one();
             }
-            // Each poll opens a connection of its own.
+            // Each poll opens a separate connection.
             sleep(Duration::from_secs(51)).await;
             for _ in 0..4 {
                 sleep(Duration::from_secs(1)).await;

@@ -32,8 +32,8 @@ impl Default for BackoffConfig {
 /// Doubling waits with jitter. Each wait is uniform in [d, 2d), where d is the base, twice the
 /// base, four times the base, and so on up to the cap.
 ///
-/// Jitter never shortens a wait. So when a thousand proxies lose the same API server, their retries
-/// are spread over at least the time that each of them waits.
+/// Jitter never shortens a wait. So when a thousand proxies lose one API server, their retries are
+/// spread over at least the time that each of them waits.
 #[derive(Debug)]
 pub struct Backoff {
     config: BackoffConfig,
@@ -43,8 +43,8 @@ pub struct Backoff {
 }
 
 impl Backoff {
-    /// A backoff that starts at the base. The waits depend only on `config`, on the times of the
-    /// calls and on the seed of `rng`.
+    /// Creates a backoff that starts at the base. The waits depend only on `config`, on the times
+    /// of the calls and on the seed of `rng`.
     pub fn new(config: BackoffConfig, rng: StdRng) -> Self {
         Self {
             bound: config.base,
@@ -59,7 +59,7 @@ impl Backoff {
         self.bound = self.config.base;
     }
 
-    /// How long to wait before the next attempt.
+    /// Returns how long to wait before the next attempt.
     pub fn next_delay(&mut self) -> Duration {
         let now = Instant::now();
         let is_stale = |last: Instant| now.duration_since(last) >= self.config.reset_after;

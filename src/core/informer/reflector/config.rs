@@ -21,7 +21,7 @@ pub struct ReflectorConfig {
     pub list_timeout: Duration,
     /// True to relist after upstream ended a watch more than 5 s before its deadline. The API
     /// server does this when the schema of a custom resource changed; its objects may then have
-    /// other bytes at the same resource version. Default is false.
+    /// other bytes although their resource versions have not changed. Default is false.
     pub relist_on_early_end: bool,
     /// How long a ready cache stays in use while upstream answers 403, 404 or 406; after that, the
     /// reflector ends. Default is zero.

@@ -1,4 +1,4 @@
-//! The reasons for which a reflector ends.
+//! The reasons why a reflector ends.
 
 use crate::api::Status;
 

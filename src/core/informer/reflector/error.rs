@@ -45,8 +45,8 @@ pub enum Error {
 pub enum Cause {
     /// 410: upstream no longer has the requested history.
     Expired,
-    /// The reason `StorageReadError`: upstream cannot read an object, or has deleted one that it cannot
-    /// read.
+    /// The reason `StorageReadError`: upstream cannot read an object, or has deleted one that it
+    /// cannot read.
     StorageReadError,
     /// 504: the requested resource version is above upstream's current one.
     TooLarge,
@@ -85,7 +85,7 @@ pub enum Cause {
 }
 
 impl Error {
-    /// The kind of this error.
+    /// Returns the kind of this error.
     pub fn cause(&self) -> Cause {
         match self {
             Self::Upstream(error) => Cause::of(error),
@@ -99,7 +99,7 @@ impl Error {
         }
     }
 
-    /// The `Retry-After` of upstream's answer, if it has one.
+    /// Returns the `Retry-After` of upstream's answer, if it has one.
     pub fn retry_after(&self) -> Option<Duration> {
         match self {
             Self::Upstream(error) => error.retry_after(),
@@ -107,7 +107,8 @@ impl Error {
         }
     }
 
-    /// The end of the reflector, if this error is final: 403, 404 or 406, or 401 if it lasts.
+    /// Returns the end of the reflector, if this error is final: 403, 404 or
+    /// 406, or 401 if it lasts.
     pub(super) fn end(&self) -> Option<ReflectorEnd> {
         let end = match self.cause() {
             Cause::Forbidden | Cause::Unauthorized => ReflectorEnd::Forbidden,
@@ -123,7 +124,7 @@ impl Error {
 }
 
 impl From<Status> for Error {
-    /// The error of a watch that ended with an ERROR frame with this status.
+    /// Returns the error of a watch that ended with an ERROR frame with this status.
     fn from(status: Status) -> Self {
         Self::Upstream(upstream::Error::Answer {
             status: Box::new(status),
@@ -156,7 +157,7 @@ impl Cause {
         Self::RelistRequested,
     ];
 
-    /// The value of the metric label `cause`.
+    /// Returns the value of the metric label `cause`.
     pub fn name(self) -> &'static str {
         match self {
             Self::Expired => "expired",
@@ -181,8 +182,8 @@ impl Cause {
         }
     }
 
-    /// True if watches of a healthy upstream end by this cause too. Such an end is logged at debug
-    /// level if the retry needs no backoff.
+    /// Returns true if watches of a healthy upstream end by this cause too. Such an end is logged
+    /// at debug level if the retry needs no backoff.
     pub(super) fn is_routine(self) -> bool {
         matches!(
             self,

@@ -1,4 +1,5 @@
-//! The reflector's record of recent failures, on which backoff, logging and its end depend.
+//! The reflector's record of recent failures. It determines backoff, logging and
+//! the reflector's end.
 
 use std::ops::ControlFlow;
 use std::time::Duration;
@@ -21,8 +22,8 @@ const RETRY_AFTER_LIMIT: Duration = Duration::from_secs(60);
 /// answers so for a moment while it builds the watch cache of a resource that was redefined.
 /// Guarded by `a_429_is_waited_for_by_its_retry_after_before_it_counts`.
 const OBEYED_LIMIT: u32 = 10;
-/// After this many futile watches, the reflector relists instead of resuming at the same version.
-/// Guarded by `a_relist_skips_a_frame_that_can_never_be_decoded`.
+/// After this number of futile watches, the reflector relists instead of resuming once more at one
+/// version. Guarded by `a_relist_skips_a_frame_that_can_never_be_decoded`.
 const FUTILE_LIMIT: u32 = 4;
 
 /// The failures since the last success, and the backoff between retries.
@@ -39,15 +40,15 @@ pub(super) struct Failures {
     refused_since: Option<Instant>,
     /// When upstream began to answer 401; `None` after a success.
     unauthorized_since: Option<Instant>,
-    /// The cause of the last logged warning; `None` once a watch works again. Failures with the
-    /// same cause as the last warning are logged at debug level.
+    /// The cause of the last logged warning; `None` once a watch works again. Further failures with
+    /// this cause are logged at debug level.
     last_warned: Option<Cause>,
 }
 
 // === impl Failures ===
 
 impl Failures {
-    /// A record without failures. The jitter of the backoff depends on `rng`.
+    /// Creates a record without failures. The jitter of the backoff depends on `rng`.
     pub(super) fn new(config: &ReflectorConfig, rng: StdRng) -> Self {
         Self {
             relist_on_early_end: config.relist_on_early_end,
@@ -94,8 +95,8 @@ impl Failures {
     /// If the cache is ready, such answers must continue for `refusal_patience` first: an API
     /// server that is starting answers 403 until it has loaded its roles, and this must not end ten
     /// thousand watches. Guarded by `a_ready_cache_survives_a_short_refusal`. A 401 may have other
-    /// passing causes too, such as an expired token or a webhook that is down, so it has a limit of
-    /// its own. Guarded by `a_lasting_401_ends_the_reflector`.
+    /// temporary causes too, such as an expired token or a webhook that is down, so it has a
+    /// separate limit. Guarded by `a_lasting_401_ends_the_reflector`.
     pub(super) fn break_if_final(
         &mut self,
         error: Error,
@@ -116,7 +117,8 @@ impl Failures {
         }
     }
 
-    /// The recovery after a watch ended. If it could not be opened, `outcome` has no frames.
+    /// Returns the recovery after a watch ended. If it could not be opened,
+    /// `outcome` has no frames.
     pub(super) fn after_watch(&mut self, cause: Cause, outcome: &WatchOutcome) -> Recovery {
         let mut recovery = recovery::after_watch(cause, outcome, self.relist_on_early_end);
         if outcome.reached_useful_time {
@@ -133,8 +135,9 @@ impl Failures {
         recovery
     }
 
-    /// The wait after `error`: the next backoff, or `Retry-After` (at most a minute) if that is
-    /// longer. The first ten answers 429 with `Retry-After` are only waited for.
+    /// Returns the wait after `error`: the next backoff, or `Retry-After` (at most a minute) if it
+    /// is longer. For the first ten answers 429 with `Retry-After`, the wait is `Retry-After` and
+    /// the backoff does not grow.
     pub(super) fn next_delay(&mut self, error: &Error) -> Duration {
         let requested = error.retry_after().unwrap_or_default();
         let requested = requested.min(RETRY_AFTER_LIMIT);

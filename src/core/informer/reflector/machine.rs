@@ -57,7 +57,7 @@ pub(super) enum State<E> {
 /// The next state, or the end of the reflector.
 type Flow<L> = ControlFlow<ReflectorEnd, State<<L as ListerWatcher>::Events>>;
 
-/// Whether upstream supports watch-lists, as far as known.
+/// Whether upstream supports watch-lists, as far as calls have shown.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum WatchListSupport {
     /// No watch-list has worked or failed conclusively yet, so the next list tries one.
@@ -78,7 +78,7 @@ pub(super) struct Machine<L> {
     pub(super) hooks: Option<ResourceHooks>,
     /// Called after a watch that upstream ended early; `None` if nothing is to be called.
     pub(super) on_early_end: Option<Box<dyn Fn() + Send>>,
-    /// What is known about upstream's watch-lists.
+    /// What informers have learned about upstream's watch-lists.
     pub(super) watch_lists: WatchLists,
     lister_watcher: L,
     config: ReflectorConfig,
@@ -327,7 +327,8 @@ impl<L: ListerWatcher> Machine<L> {
         self.failures.break_if_final(error, is_ready)
     }
 
-    /// `object` as the transform stores it; in an error if it is stored as it was received.
+    /// Returns the result of the transform. If `object` is stored as it was received,
+    /// returns it as the error.
     fn transformed(&self, object: Object) -> Result<Object, Object> {
         match &self.hooks {
             Some(hooks) if hooks.has_transform() => hooks
@@ -415,7 +416,7 @@ impl<L: ListerWatcher> Machine<L> {
         }
         self.failures.report(recovery, during, error);
         if recovery.action == Action::NewEpoch {
-            // The content is dropped before any wait, because it is known to be wrong.
+            // The content is wrong, so it is dropped before any wait.
             increment(&self.metrics.epochs);
             self.writer.new_epoch(EpochCause::WentBack);
         }
@@ -449,7 +450,7 @@ impl<L: ListerWatcher> Machine<L> {
     }
 }
 
-/// The result of `call`, or [`Error::NoAnswer`] after `limit`.
+/// Returns the result of `call`, or [`Error::NoAnswer`] after `limit`.
 async fn with_timeout<T>(
     limit: Duration,
     call: impl Future<Output = Result<T, upstream::Error>>,

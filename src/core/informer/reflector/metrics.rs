@@ -47,7 +47,7 @@ pub(in crate::informer) struct RefusedLists {
 }
 
 impl RefusedLists {
-    /// The last error, if there were at least `count` in at least `time`.
+    /// Returns the last error, if there were at least `count` in at least `time`.
     pub(in crate::informer) fn lasting(&self, count: u32, time: Duration) -> Option<&str> {
         let is_lasting = self.count >= count && self.since.elapsed() >= time;
         is_lasting.then_some(&self.message)
@@ -55,14 +55,14 @@ impl RefusedLists {
 }
 
 impl ReflectorMetrics {
-    /// The lists since the last one that was completed; `None` if upstream has answered none of
-    /// them with an error.
+    /// Returns the lists since the last one that was completed, or `None` if upstream has answered
+    /// none of them with an error.
     pub(in crate::informer) fn refused_lists(&self) -> Option<RefusedLists> {
         self.refused_lists.lock().clone()
     }
 
-    /// Records that a list failed. Only an answer counts: a broken connection says nothing about the
-    /// resource.
+    /// Records that a list failed. Only an answer counts: a broken connection says nothing about
+    /// the resource.
     pub(super) fn list_failed(&self, error: &Error) {
         if !matches!(error, Error::Upstream(upstream::Error::Answer { .. })) {
             return;
@@ -82,7 +82,7 @@ impl ReflectorMetrics {
         self.refused_lists.lock().take();
     }
 
-    /// Each cause, with the number of watches and watch-lists that it ended.
+    /// Returns each cause, with the number of watches and watch-lists that it ended.
     pub fn watch_ends(&self) -> impl Iterator<Item = (Cause, u64)> {
         let counts = self.watch_ends.iter();
         let counts = counts.map(|count| count.load(Ordering::Relaxed));

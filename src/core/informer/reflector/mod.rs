@@ -1,4 +1,4 @@
-//! The reflector: the task that keeps one cache equal to one resource upstream.
+//! The reflector: the task that makes one cache follow one resource upstream.
 //!
 //! `machine.rs` is the state machine. Each step makes at most one call or takes one watch frame:
 //!
@@ -28,11 +28,11 @@
 //!   `the_old_history_is_not_served_while_the_new_one_is_fetched`).
 //! - **Relist requests.** A relist request is answered by a list that begins after it
 //!   (`a_relist_request_during_a_list_causes_another_list`).
-//! - **Early ends.** A watch that upstream ended early, as an API server does when a custom resource
-//!   was redefined or when the API server stops, is resumed. A hook is called, and may request a
-//!   relist (`an_early_end_is_reported_and_the_watch_is_resumed`).
-//! - **Watch-lists.** What one reflector learns about upstream's watch-lists holds for all that share
-//!   it (`reflectors_of_one_upstream_learn_from_each_other_that_it_has_no_watch_list`).
+//! - **Early ends.** A watch that upstream ended early, as an API server does when a custom
+//!   resource was redefined or when the API server stops, is resumed. A hook is called, and may
+//!   request a relist (`an_early_end_is_reported_and_the_watch_is_resumed`).
+//! - **Watch-lists.** What one reflector learns about upstream's watch-lists holds for all that
+//!   share it (`reflectors_of_one_upstream_learn_from_each_other_that_it_has_no_watch_list`).
 //! - **End.** 403, 404 and 406 end the reflector. A ready cache stays in use for some seconds
 //!   before (`a_ready_cache_survives_a_short_refusal`). The cache is closed when the reflector ends
 //!   (`a_final_answer_ends_the_reflector_and_closes_the_cache`).
@@ -73,7 +73,7 @@ use crate::informer::hooks::ResourceHooks;
 use crate::informer::{Hooks, WireShape};
 use crate::upstream::ListerWatcher;
 
-/// Keeps a cache equal to one resource upstream.
+/// Makes a cache follow one resource upstream.
 ///
 /// It guarantees to readers of the cache:
 ///
@@ -90,7 +90,7 @@ pub struct Reflector<L> {
 }
 
 impl<L: ListerWatcher> Reflector<L> {
-    /// A reflector that makes no call until [`Reflector::run`].
+    /// Creates a reflector that makes no call until [`Reflector::run`].
     pub fn new(
         lister_watcher: L,
         writer: Writer,
@@ -129,8 +129,8 @@ impl<L: ListerWatcher> Reflector<L> {
         self
     }
 
-    /// Makes the reflector call `on_early_end` when upstream has ended a watch cleanly, and more than
-    /// 5 s before its deadline. `on_early_end` may request a relist, and must not block.
+    /// Makes the reflector call `on_early_end` when upstream has ended a watch cleanly, and more
+    /// than 5 s before its deadline. `on_early_end` may request a relist, and must not block.
     #[must_use]
     pub(in crate::informer) fn with_early_end_hook(
         mut self,
@@ -140,14 +140,15 @@ impl<L: ListerWatcher> Reflector<L> {
         self
     }
 
-    /// Makes the reflector share with others of the same upstream what they learn about it.
+    /// Makes the reflector share what it learns about upstream with other
+    /// reflectors of this upstream.
     #[must_use]
     pub(in crate::informer) fn with_watch_lists(mut self, watch_lists: WatchLists) -> Self {
         self.machine.watch_lists = watch_lists;
         self
     }
 
-    /// The counters, which stay readable after the reflector has ended.
+    /// Returns the counters, which stay readable after the reflector has ended.
     pub fn metrics(&self) -> Arc<ReflectorMetrics> {
         Arc::clone(&self.machine.metrics)
     }

@@ -46,7 +46,7 @@ pub(super) enum WatchListProgress {
     Stream,
 }
 
-/// The recovery after a watch-list that failed before the end of its initial events.
+/// Returns the recovery after a watch-list that failed before the end of its initial events.
 pub(super) fn after_watch_list(cause: Cause, progress: WatchListProgress) -> Recovery {
     match (cause, progress) {
         (Cause::TooManyRequests | Cause::Unauthorized, _)
@@ -57,8 +57,8 @@ pub(super) fn after_watch_list(cause: Cause, progress: WatchListProgress) -> Rec
     }
 }
 
-/// True if the failure of a watch-list shows that upstream does not support watch-lists. `worked`
-/// is true if an earlier watch-list of this reflector worked.
+/// Returns true if the failure of a watch-list shows that upstream does not support watch-lists.
+/// `worked` is true if an earlier watch-list of this reflector worked.
 ///
 /// A 5xx answer, as an API server gives while it starts, and a broken connection show nothing:
 /// otherwise the reflector would use LISTs until it ends. Guarded by
@@ -83,7 +83,8 @@ pub(super) fn is_watch_list_unsupported(
     }
 }
 
-/// The recovery after a page of a LIST failed; `is_first_page` is true if no page came before it.
+/// Returns the recovery after a page of a LIST failed; `is_first_page` is true if no
+/// page came before it.
 pub(super) fn after_list(cause: Cause, is_first_page: bool) -> Recovery {
     match cause {
         Cause::Expired if !is_first_page => Action::ListWhole.at_once(),
@@ -91,7 +92,7 @@ pub(super) fn after_list(cause: Cause, is_first_page: bool) -> Recovery {
     }
 }
 
-/// The recovery after the barrier before a resumed watch failed, or showed a lower version.
+/// Returns the recovery after the barrier before a resumed watch failed, or showed a lower version.
 pub(super) fn after_proof(cause: Cause) -> Recovery {
     match cause {
         Cause::WentBack => Action::NewEpoch.at_once(),
@@ -101,7 +102,7 @@ pub(super) fn after_proof(cause: Cause) -> Recovery {
     }
 }
 
-/// The recovery after a watch ended. If it could not be opened, `outcome` has no frames.
+/// Returns the recovery after a watch ended. If it could not be opened, `outcome` has no frames.
 pub(super) fn after_watch(
     cause: Cause,
     outcome: &WatchOutcome,
@@ -137,8 +138,8 @@ pub(super) fn after_watch(
     }
 }
 
-/// True if each watch from the same version may fail in the same way, for example at a frame that
-/// cannot be decoded. Only a relist, which gives another start version, helps then.
+/// Returns true if each watch from this version may fail in this way again, for example at a frame
+/// that cannot be decoded. Only a relist, which gives another start version, helps then.
 pub(super) fn may_recur_from_same_start(cause: Cause, outcome: &WatchOutcome) -> bool {
     let may_recur = matches!(
         cause,

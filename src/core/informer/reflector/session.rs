@@ -65,7 +65,7 @@ impl<E> Session<E>
 where
     E: Stream<Item = Result<WatchEvent, upstream::Error>> + Unpin,
 {
-    /// A session of the watch `events`, which was opened just now with `timeout` as its
+    /// Creates a session of the watch `events`, which was opened just now with `timeout` as its
     /// `timeoutSeconds`.
     pub(super) fn new(events: E, timeout: Duration, follows_list: bool) -> Self {
         let now = Instant::now();
@@ -83,7 +83,7 @@ where
         }
     }
 
-    /// The next frame. Cancel safe.
+    /// Returns the next frame. Cancel safe.
     ///
     /// # Errors
     /// If the watch ended: also at a clean end, at an ERROR frame, and after `silence_limit`
@@ -130,7 +130,7 @@ where
         };
     }
 
-    /// The facts about the watch up to now.
+    /// Returns the facts about the watch up to now.
     pub(super) fn outcome(&self) -> WatchOutcome {
         WatchOutcome {
             reached_useful_time: self.following_since.elapsed() >= MIN_USEFUL_TIME,

@@ -14,7 +14,7 @@ pub struct Signals {
     pub relists: RelistRequests,
 }
 
-/// Makes one reflector relist. Clones belong to the same reflector.
+/// Makes one reflector relist. Clones belong to one reflector.
 #[derive(Clone, Debug)]
 pub struct RelistHandle(watch::Sender<()>);
 
@@ -22,7 +22,8 @@ pub struct RelistHandle(watch::Sender<()>);
 #[derive(Debug)]
 pub struct RelistRequests(watch::Receiver<()>);
 
-/// A handle for tasks that find out that a relist is necessary, and the receiver for the reflector.
+/// Returns a handle for tasks that find out that a relist is necessary, and the
+/// receiver for the reflector.
 pub fn relist_channel() -> (RelistHandle, RelistRequests) {
     let (sender, receiver) = watch::channel(());
     (RelistHandle(sender), RelistRequests(receiver))
@@ -38,7 +39,7 @@ impl fmt::Debug for Signals {
 
 impl RelistHandle {
     /// Requests a list that begins after this call. All requests before the next list begins are
-    /// answered by that list. The cache stays readable meanwhile.
+    /// answered by that list. The cache stays readable during the relist.
     pub fn request(&self) {
         self.0.send_replace(());
     }
@@ -53,7 +54,7 @@ impl RelistRequests {
         }
     }
 
-    /// True if a relist was requested after the last [`RelistRequests::acknowledge`].
+    /// Returns true if a relist was requested after the last [`RelistRequests::acknowledge`].
     pub(in crate::informer) fn is_requested(&self) -> bool {
         self.0.has_changed().unwrap_or(false)
     }

@@ -1,4 +1,4 @@
-//! What is known about the watch-lists of one upstream.
+//! What reflectors have learned about the watch-lists of one upstream.
 
 use tokio::sync::watch;
 
@@ -30,12 +30,12 @@ impl Default for WatchLists {
 }
 
 impl WatchLists {
-    /// True if watch-lists are known not to work.
+    /// Returns true if a reflector has found that watch-lists do not work.
     pub(super) fn fail(&self) -> bool {
         *self.0.borrow() == Known::Fail
     }
 
-    /// Completes when watch-lists are known not to work. Cancel safe.
+    /// Completes when a reflector has found that watch-lists do not work. Cancel safe.
     pub(super) async fn failing(&self) {
         let mut known = self.0.subscribe();
         let failing = known.wait_for(|known| *known == Known::Fail).await;
@@ -49,9 +49,9 @@ impl WatchLists {
         self.0.send_if_modified(is_news);
     }
 
-    /// Records that a watch-list has failed by `cause`, which showed that they are not supported. It
-    /// counts for others only if it does not depend on the resource, if it took long to show, and if
-    /// no watch-list has worked.
+    /// Records that a watch-list has failed by `cause`, which showed that they are not supported.
+    /// It counts for others only if it does not depend on the resource, if it took long to show,
+    /// and if no watch-list has worked.
     pub(super) fn failed(&self, cause: Cause) {
         let concerns_all = matches!(
             cause,
@@ -66,7 +66,7 @@ impl WatchLists {
         });
     }
 
-    /// Forgets what is known, because upstream may have become another one.
+    /// Forgets what reflectors have learned, because upstream may have been upgraded or replaced.
     pub(in crate::informer) fn forget(&self) {
         self.0.send_replace(Known::Nothing);
     }

@@ -17,7 +17,7 @@ pub(super) struct Key {
 // === impl Key ===
 
 impl Key {
-    /// The key of an informer of the objects of `scope`, of all shards.
+    /// Returns the key of an informer of the objects of `scope`, of all shards.
     pub(super) fn of(
         spec: &InformerSpec,
         scope: &Selection,

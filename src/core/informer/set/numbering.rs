@@ -10,8 +10,8 @@ use crate::informer::informer::OwnTransform;
 use crate::upstream::Scope;
 
 impl InformerSet {
-    /// The transform of `key`, if it has one, with the smallest number, from 1 on, that no running
-    /// informer like it has. The number may be taken by others when the guard is dropped.
+    /// Returns the transform of `key`, if it has one, with the smallest number, from 1 on, that no
+    /// running informer like it has. The number may be taken by others when the guard is dropped.
     pub(super) fn number(&self, key: &Key) -> Option<(OwnTransform, MutexGuard<'_, ()>)> {
         let id = key.transform?;
         let guard = self.inner.numbering.lock();

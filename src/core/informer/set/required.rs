@@ -49,7 +49,7 @@ impl InformerSet {
         self.inner.required.lock().extend(entries);
     }
 
-    /// All resources and formats that were passed to [`InformerSet::require`], each once.
+    /// Returns all resources and formats that were passed to [`InformerSet::require`], each once.
     pub fn required(&self) -> Vec<(GroupVersionResource, WireFormat)> {
         let required = self.inner.required.lock();
         let keys = required.iter().map(|entry| &entry.key);
@@ -68,9 +68,9 @@ impl InformerSet {
         }
     }
 
-    /// The required informers that readiness still waits for, and all informers whose watch is not
-    /// proven alive within [`Config::max_staleness`](crate::informer::Config::max_staleness), each with
-    /// the reason.
+    /// Returns the required informers that readiness still waits for, each with the reason. Also
+    /// returns all informers with a watch that was not proven alive within
+    /// [`Config::max_staleness`](crate::informer::Config::max_staleness).
     pub fn missing(&self) -> Vec<(GroupVersionResource, WireFormat, String)> {
         // If no resource can be listed, the cause is not one of them.
         let all = self.all();
@@ -84,10 +84,10 @@ impl InformerSet {
         missing.into_iter().chain(self.stale()).collect()
     }
 
-    /// The required informers for which readiness does not wait, because the API server lastingly
-    /// answers their lists with errors, each with the last one. A custom resource whose conversion
-    /// fails must not keep kubefan from serving the others. As of the last call of
-    /// [`InformerSet::missing`].
+    /// Returns the required informers that readiness does not wait for, because the API server
+    /// lastingly answers their lists with errors, each with its last error. If the conversion of a
+    /// custom resource fails, kubefan must still serve the other resources. The result is as of the
+    /// last call of [`InformerSet::missing`].
     pub fn left_out(&self) -> Vec<(GroupVersionResource, WireFormat, String)> {
         let required = self.inner.required.lock();
         let left_out = required.iter().filter_map(|entry| {
@@ -157,7 +157,7 @@ impl RequiredInformer {
         self.left_out = error.map(str::to_owned);
     }
 
-    /// The informer with `reason`, to be shown to people.
+    /// Returns the informer with `reason`, to be shown to people.
     fn because(&self, reason: String) -> (GroupVersionResource, WireFormat, String) {
         let reason = match self.key.scope.to_string() {
             scope if scope.is_empty() => reason,

@@ -3,7 +3,8 @@
 use crate::api::{FieldSelector, Selection};
 use crate::informer::InformerSpec;
 
-/// The part of `scope` in `namespace`; `None` if the scope or the read has only one namespace or none.
+/// Returns the part of `scope` in `namespace`, or `None` if the scope or the read has only one
+/// namespace or none.
 pub(super) fn part_in(scope: &Selection, namespace: Option<&str>) -> Option<Selection> {
     let namespace = namespace.filter(|_| scope.namespace.is_none())?;
     Some(Selection {
@@ -12,7 +13,7 @@ pub(super) fn part_in(scope: &Selection, namespace: Option<&str>) -> Option<Sele
     })
 }
 
-/// All objects of `namespace`, or of all namespaces.
+/// Returns all objects of `namespace`, or of all namespaces.
 pub(super) fn of_namespace(namespace: Option<&str>) -> Selection {
     Selection {
         namespace: namespace.map(str::to_owned),
@@ -20,7 +21,7 @@ pub(super) fn of_namespace(namespace: Option<&str>) -> Selection {
     }
 }
 
-/// The objects that the API server is asked for so that the cache has those of `selection`.
+/// Returns the objects that the API server is asked for so that the cache has those of `selection`.
 pub(super) fn upstream_scope(spec: &InformerSpec, selection: &Selection) -> Selection {
     let namespace = selection.single_namespace();
     let namespace = namespace.filter(|_| spec.resource.namespaced);

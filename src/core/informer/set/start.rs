@@ -18,7 +18,8 @@ use crate::informer::{
 use crate::shutdown::Phase;
 use crate::upstream::ResourceClient;
 
-/// Keeps a running informer registered in the set; dropping the guard removes the informer.
+/// The registration of a running informer in the set. Dropping this removes the
+/// informer from the set.
 struct RegistrationGuard {
     set: InformerSet,
     key: Key,
@@ -34,7 +35,7 @@ struct MadeInformer {
 // === impl InformerSet ===
 
 impl InformerSet {
-    /// The informer that is registered for these objects, or a new one.
+    /// Returns the informer that is registered for these objects, or a new one.
     pub(super) fn get_or_start_content(
         &self,
         spec: &InformerSpec,
@@ -72,17 +73,18 @@ impl InformerSet {
         Ok(registered)
     }
 
-    /// Adds the informer to the map, and returns it, or that with the same key which was added before.
+    /// Adds the informer to the map and returns it. If the map has an informer with its key
+    /// already, returns that one.
     ///
-    /// Only this is done under the map's lock. A runtime that is shutting down drops a task while it
-    /// is spawned, and so the [`RegistrationGuard`], which takes the same lock.
+    /// Nothing else is done under the map's lock. A runtime that is shutting down drops a task
+    /// while it is spawned, and with it the [`RegistrationGuard`], which takes that lock too.
     fn register(&self, made: &MadeInformer) -> Arc<Informer> {
         let RegistrationGuard { key, informer, .. } = &made.registration;
         let entry = self.inner.informers.entry(key.clone());
         Arc::clone(&entry.or_insert_with(|| Arc::clone(informer)))
     }
 
-    /// An informer that is neither registered nor running yet.
+    /// Creates an informer, but neither registers nor runs it.
     fn make(
         &self,
         key: Key,

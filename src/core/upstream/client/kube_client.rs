@@ -13,11 +13,12 @@ use crate::upstream::connect::stack::{MaybeSent, Stack};
 use crate::upstream::connect::transport::Stacks;
 use crate::upstream::connect::transport::replay::BrokenBody;
 
-/// What logs show in place of the API server's URL, which a `kube::Client` does not tell.
+/// What logs show in place of the API server's URL, which a `kube::Client` does not expose.
 const SERVER_TEXT: &str = "kube::Client";
 
 impl From<kube::Client> for Client {
-    /// A client that sends everything through `client`, with its credentials and its layers.
+    /// Creates a client that sends everything through `client`, with its
+    /// credentials and its layers.
     ///
     /// Its calls have the default of
     /// [`ClientConfig::answer_timeout`](crate::upstream::ClientConfig::answer_timeout). The body of
@@ -44,8 +45,8 @@ impl From<kube::Client> for Client {
 }
 
 impl Client {
-    /// This client as one of the crate `kube`, for example for the writes of a `kube::Api`. It
-    /// shares the connections, and renews the credentials like this client. It has no time limit
+    /// Returns this client as one of the crate `kube`, for example for the writes of a `kube::Api`.
+    /// It shares the connections, and renews the credentials like this client. It has no time limit
     /// for answers.
     ///
     /// A client that was made from a `kube::Client` returns that one.
@@ -87,7 +88,8 @@ async fn send(client: kube::Client, request: Request<Body>) -> Result<Response<B
     }
 }
 
-/// The error of a [`Stack`], which says whether the API server may have received the request.
+/// Returns the error of a [`Stack`], which says whether the API server may have
+/// received the request.
 fn classified(error: kube::Error) -> BoxError {
     match error {
         kube::Error::Auth(error) => Box::new(error),
@@ -97,7 +99,7 @@ fn classified(error: kube::Error) -> BoxError {
     }
 }
 
-/// True if no connection could be opened, or there are no credentials.
+/// Returns true if no connection could be opened, or there are no credentials.
 fn is_unsent(error: &BoxError) -> bool {
     let unconnected = error.downcast_ref::<hyper_util::client::legacy::Error>();
     unconnected.is_some_and(hyper_util::client::legacy::Error::is_connect)

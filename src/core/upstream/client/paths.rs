@@ -2,8 +2,8 @@
 
 use percent_encoding::percent_decode_str;
 
-/// True if `path` has a segment `.` or `..`, percent-encoded or not. An encoded slash separates
-/// segments too.
+/// Returns true if `path` has a segment `.` or `..`, percent-encoded or not. An encoded slash
+/// separates segments too.
 pub fn has_dot_segment(path: &str) -> bool {
     if !path.contains(['.', '%']) {
         return false;
@@ -14,8 +14,8 @@ pub fn has_dot_segment(path: &str) -> bool {
         .any(|segment| matches!(segment, "." | ".."))
 }
 
-/// True if a pod, service or node answers requests for `path`, through the API server's proxy. Its
-/// 401 concerns other credentials than kubefan's.
+/// Returns true if a pod, service or node answers requests for `path`, through the API server's
+/// proxy. A 401 from it refuses other credentials than kubefan's.
 pub(in crate::upstream) fn is_answered_by_backend(path: &str) -> bool {
     let segments: Vec<_> = path.split('/').collect();
     let is_proxy = |window: &[&str]| {

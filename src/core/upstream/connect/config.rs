@@ -3,7 +3,8 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-/// The sources of the API server's address and of kubefan's credentials, and the limit of its calls.
+/// The sources of the API server's address and of kubefan's credentials, and
+/// the limit of its calls.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ClientConfig {
     /// The kubeconfig file. If `None`, the files that `KUBECONFIG` lists; if it is unset,
@@ -16,15 +17,15 @@ pub struct ClientConfig {
     pub server: Option<String>,
     /// A file with a bearer token, in place of the kubeconfig's credentials.
     pub token_file: Option<PathBuf>,
-    /// Time in which the headers of an answer to one of kubefan's own calls must arrive. It does
-    /// not limit the requests of callers. Default is 10 s.
+    /// Time limit for the headers of an answer to one of kubefan's own calls. It does not limit the
+    /// requests of callers. Default is 10 s.
     pub answer_timeout: Duration,
-    /// How long an HTTP/2 connection may be silent before it is pinged, with or without requests. So
-    /// kubefan often knows that the API server is dead before a client's request needs it. Default
-    /// is 3 s.
+    /// How long an HTTP/2 connection may be silent before it is pinged, with or without requests.
+    /// So kubefan often knows that the API server is dead before a client's request needs it.
+    /// Default is 3 s.
     pub ping_interval: Duration,
-    /// Time in which a ping must be answered; otherwise the connection and its requests fail. Default
-    /// is 5 s.
+    /// Time limit for the answer to a ping; after it, the connection and its requests
+    /// fail. Default is 5 s.
     pub ping_timeout: Duration,
 }
 

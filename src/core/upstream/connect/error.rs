@@ -88,7 +88,8 @@ fn known_names(what: &str, known: &[String]) -> String {
     }
 }
 
-/// The messages of an error and its causes on one line; a message that is already there is skipped.
+/// Returns the messages of an error and its causes on one line; a message that is
+/// already there is skipped.
 pub(super) fn one_line(error: &(dyn std::error::Error + 'static)) -> String {
     let mut line = flatten(&error.to_string());
     let mut cause = error.source();
@@ -102,8 +103,8 @@ pub(super) fn one_line(error: &(dyn std::error::Error + 'static)) -> String {
     line
 }
 
-/// The problem with kubefan's credentials on one line, without the command, the environment and the
-/// output of an exec plugin or auth provider: they may contain secrets.
+/// Returns the problem with kubefan's credentials on one line, without the command, the environment
+/// and the output of an exec plugin or auth provider: they may contain secrets.
 pub(in crate::upstream) fn credentials_problem(error: &AuthError) -> String {
     match error {
         AuthError::AuthExecRun { out, .. } => format!("auth exec failed with {}", out.status),

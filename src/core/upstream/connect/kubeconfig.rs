@@ -32,8 +32,8 @@ pub(in crate::upstream) struct LoadedConfig {
     pub(in crate::upstream) pings: Pings,
 }
 
-/// Reads and validates the kubeconfig, service account, server and token file that `config` names. Blocks
-/// no thread of the runtime: a file may be a pipe.
+/// Reads and validates the kubeconfig, service account, server and token file that `config` names.
+/// Blocks no thread of the runtime: a file may be a pipe.
 pub(in crate::upstream) async fn load(config: &ClientConfig) -> Result<LoadedConfig, ConnectError> {
     let config = config.clone();
     let read = tokio::task::spawn_blocking(move || read(&config)).await;
@@ -138,7 +138,7 @@ impl LoadedConfig {
         })
     }
 
-    /// This configuration with the same credentials, but for the server `server`.
+    /// Returns this configuration with its credentials, but for the server `server`.
     fn with_server(mut self, origin: String, server: Uri) -> Result<Self, ConnectError> {
         // The tls-server-name belongs to the server in the kubeconfig, which is not used.
         self.config.tls_server_name = None;
@@ -180,8 +180,9 @@ impl LoadedConfig {
         })
     }
 
-    /// Makes both identities' connections, which share `health`, or a new one if that is `None`: then
-    /// the program starts. Waits for the exec plugin, if there is one. Dropping the future kills it.
+    /// Makes the connections of both identities. They share `health`, or a new health if `health`
+    /// is `None`, which means that the program starts. Waits for the exec plugin, if there is one.
+    /// Dropping the future kills it.
     pub(in crate::upstream) async fn stacks(
         mut self,
         health: Option<Arc<Health>>,
@@ -271,7 +272,7 @@ impl LoadedConfig {
         Transport::new(http1, http2, self.server().clone(), Arc::clone(health))
     }
 
-    /// Two connectors with the certificates in `config`: for HTTP/1.1, and for HTTP/2.
+    /// Returns two connectors with the certificates in `config`: for HTTP/1.1, and for HTTP/2.
     fn connectors(&self, config: &Config) -> Result<(Connector, Connector), kube::Error> {
         let server_name = match &config.tls_server_name {
             None => None,
@@ -282,7 +283,8 @@ impl LoadedConfig {
         };
         let service = |error: rustls::Error| kube::Error::Service(error.into());
         let verifier = server_certificate::verifier(config).map_err(service)?;
-        // The authorities that kube would use are not needed, and those of the system may be missing.
+        // The authorities that kube would use are not needed, and those of the
+        // system may be missing.
         let mut without_authorities = config.clone();
         without_authorities.root_cert = Some(Vec::new());
         without_authorities.root_cert_file = None;
@@ -336,7 +338,7 @@ fn from_kubeconfig(
     }
 }
 
-/// What to use in place of `provider`, unless it can be used.
+/// Returns the error message with an alternative to `provider`, or `None` if kubefan supports it.
 fn unsupported_provider(provider: &AuthProviderConfig) -> Option<String> {
     let advice = match provider.name.as_str() {
         "oidc" if provider.config.contains_key("id-token") => return None,
@@ -357,7 +359,8 @@ fn not_a_server(url: &str) -> String {
     format!("server {url:?} is not an http:// or https:// URL")
 }
 
-/// The name of the context to use and the name of its cluster, after checking that both exist.
+/// Returns the name of the context to use and the name of its cluster, after
+/// checking that both exist.
 fn choose_context(
     origin: &str,
     kubeconfig: &Kubeconfig,
@@ -407,8 +410,8 @@ fn read_error(path: &Path, error: KubeconfigError) -> ConnectError {
     }
 }
 
-/// The files that `KUBECONFIG` lists. Like kubectl, kubefan ignores missing files if at least one
-/// file exists. If none exists, all are returned, so that the error names one.
+/// Returns the files that `KUBECONFIG` lists. Like kubectl, kubefan ignores missing files if at
+/// least one file exists. If none exists, all are returned, so that the error names one.
 fn paths_from_env() -> Vec<PathBuf> {
     let Some(list) = std::env::var_os("KUBECONFIG") else {
         return Vec::new();

@@ -1,5 +1,5 @@
-//! Connections to an API server in the same process. They use no sockets, so tokio's paused clock
-//! does not advance while a request is being processed.
+//! Connections to an API server in this process. They use no sockets, so tokio's paused clock does
+//! not advance while a request is being processed.
 
 use std::sync::Arc;
 
@@ -14,8 +14,8 @@ use crate::upstream::connect::transport::dedicated::ConnectionOpener;
 use crate::upstream::connect::transport::health::{Health, Pings};
 use crate::upstream::connect::transport::{OwnConnections, Stacks, Transport};
 
-/// The connections of both identities to `server`, without credentials, which are opened by `dial`.
-/// They share `health`, or a new one if that is `None`.
+/// Makes the connections of both identities to `server`, without credentials; `dial` opens them.
+/// They share `health`, or a new health if `health` is `None`.
 pub(in crate::upstream) fn stacks(
     dial: &Dial,
     server: &Uri,

@@ -1,5 +1,5 @@
-//! Sends requests over one identity's connections: HTTP/1.1 or HTTP/2 for single requests, HTTP/2
-//! shared.
+//! Sends requests over one identity's connections: over HTTP/1.1 or HTTP/2 connections for one
+//! request each, or over shared HTTP/2 connections.
 
 pub(in crate::upstream) mod dedicated;
 pub(super) mod health;
@@ -33,17 +33,19 @@ use super::stack::{MaybeSent, Stack};
 use crate::body;
 use crate::body::{Body, BoxError, GuardedBody};
 
-/// Time after which an idle HTTP/1.1 connection is closed; the API server closes it after 90 s.
+/// An HTTP/1.1 connection is closed after it was idle for this time; the API server would
+/// close it after 90 s.
 const IDLE_TIMEOUT: Duration = Duration::from_secs(60);
-/// The maximum number of HTTP/2 connections on which a request is tried, including the first. The
-/// next one is tried only if the connection closed before any part of the request was sent.
+/// The maximum number of HTTP/2 connections that a request is tried on, including the first.
+/// Another connection is tried only if the last one closed before any part of the request was sent.
 const UNSENT_ATTEMPTS: u32 = 3;
 
-/// Time after the end of a connection by which the answers that it had are known.
+/// Wait after the end of a connection, until the answers that it received have been processed.
 const CLOSED_GRACE: Duration = Duration::from_secs(1);
 
-/// The most idle HTTP/1.1 connections of one identity. About as many requests use them at a time
-/// (the server limits those of callers). With fewer, each request would need a handshake.
+/// Maximum number of idle HTTP/1.1 connections of one identity. About this number of requests use
+/// them concurrently (the server limits the requests of callers). With a smaller number, each
+/// request would need a handshake.
 const MAX_IDLE: usize = 32;
 
 type Http1 = hyper_util::client::legacy::Client<Connector, Body>;
@@ -72,8 +74,8 @@ pub(in crate::upstream) enum Pool {
     Http2,
     /// An HTTP/1.1 connection that no other request uses until the response has ended.
     Http1,
-    /// An HTTP/2 connection that is opened for the request, or an HTTP/1.1 connection if the server
-    /// does not support HTTP/2.
+    /// An HTTP/2 connection that is opened only for this request, or an HTTP/1.1 connection if the
+    /// server does not support HTTP/2.
     OwnHttp2,
 }
 
@@ -95,7 +97,7 @@ struct FailedAttempt {
 }
 
 impl FailedAttempt {
-    /// A failure without a connection.
+    /// Creates a failure without a connection.
     fn not_connected(error: impl Into<BoxError>) -> Self {
         Self {
             error: error.into(),
@@ -104,7 +106,7 @@ impl FailedAttempt {
         }
     }
 
-    /// True if the connection ended because a ping was not answered.
+    /// Returns true if the connection ended because a ping was not answered.
     fn is_ping_timeout(&self) -> bool {
         let error = self.error.downcast_ref::<hyper::Error>();
         error.is_some_and(hyper::Error::is_timeout)
@@ -121,7 +123,7 @@ impl From<FailedAttempt> for BoxError {
 }
 
 impl Stacks {
-    /// Whether the API server responds, as these connections show.
+    /// Returns the health of the API server, or `None` if a `kube::Client` has the connections.
     pub(in crate::upstream) fn health(&self) -> Option<Arc<Health>> {
         self.own.as_ref().map(|own| Arc::clone(&own.health))
     }
@@ -147,8 +149,8 @@ impl Transport {
         }
     }
 
-    /// Makes a stack that adds the credentials in `config` to each request. They must not be those of an
-    /// exec plugin.
+    /// Makes a stack that adds the credentials in `config` to each request. They must not come from
+    /// an exec plugin.
     pub(super) fn with_credentials(self, config: &Config) -> Result<Stack, kube::Error> {
         let headers = config.extra_headers_layer()?;
         let transport = headers.layer(self);
@@ -163,15 +165,15 @@ impl Transport {
         })
     }
 
-    /// Sends a request over a dedicated connection, or over one of the pool's. Fails at once while
-    /// the API server does not respond.
+    /// Sends a request over a dedicated connection, or over a connection of the pool. Fails at once
+    /// while the API server does not respond.
     ///
     /// In the pool, a GET or HEAD without body and upgrade is sent a second time if its connection
     /// broke before the response, for example because the server was closing an idle connection.
-    /// The second attempt uses an HTTP/1.1 connection, because the API server closes a shared one,
-    /// with all its requests, when it refuses a caller (401). A request that needs an HTTP/2
-    /// connection of its own gets another one. There is no second attempt after an unanswered ping,
-    /// because it would wait for the same server.
+    /// The second attempt uses an HTTP/1.1 connection, because the API server closes a shared
+    /// connection, with all requests on it, when it refuses a caller (401). A request that needs a
+    /// separate HTTP/2 connection gets a new one. There is no second attempt after an unanswered
+    /// ping, because that attempt would wait for the silent server too.
     async fn send(self, mut request: Request<Body>) -> Result<Response<Body>, BoxError> {
         if let Some(dedicated) = request.extensions_mut().remove::<DedicatedConnection>() {
             return dedicated.send(request).await;
@@ -240,8 +242,9 @@ impl Transport {
             .inspect_err(|failed| self.note_timeout(failed))
     }
 
-    /// Sends a request over an HTTP/2 connection of its own; returns the request if HTTP/2 is not
-    /// supported. The response has the connection's [`LastRead`] as an extension.
+    /// Sends a request over a new HTTP/2 connection, which no other request uses. Returns
+    /// the request if HTTP/2 is not supported. The response has the connection's
+    /// [`LastRead`] as an extension.
     async fn attempt_own_http2(
         &self,
         request: Request<Body>,
@@ -279,8 +282,8 @@ impl Transport {
 
     /// Sends a request over HTTP/2. If the connection closed before the request was sent, or the
     /// server provably did not process the request and its body is small, tries again on another
-    /// one, up to [`UNSENT_ATTEMPTS`] times in total. Returns the request if the server does not
-    /// support HTTP/2, or if the request is still unsent after the last attempt.
+    /// connection, up to [`UNSENT_ATTEMPTS`] times in total. Returns the request if the server does
+    /// not support HTTP/2, or if the request is still unsent after the last attempt.
     async fn attempt_http2(
         &self,
         mut request: Request<Body>,
@@ -351,11 +354,12 @@ impl Transport {
     }
 }
 
-/// Completes when the connection that a request was sent on is closed, and the request was not sent on
-/// another one for some time after that. What arrived before is known by then.
+/// Completes some time after the connection of a request was closed, unless the request was
+/// sent on another connection by then. This time is long enough to process an answer that
+/// arrived before the end.
 ///
-/// hyper keeps a request that is sent while its connection ends in a queue that nothing reads
-/// (hyperium/hyper#4122), and its client waits for ever.
+/// This is a workaround for hyperium/hyper#4122: if a request is sent while its connection ends,
+/// hyper may leave the request in a queue that nothing reads, and the client would wait for ever.
 async fn closed(mut capture: CaptureConnection) {
     fn of(connected: Option<&Connected>) -> Option<LastRead> {
         let mut extras = Extensions::new();
@@ -376,7 +380,8 @@ async fn closed(mut capture: CaptureConnection) {
     }
 }
 
-/// A copy of `request` without extensions if the request may be sent twice, otherwise `None`.
+/// Returns a copy of `request` without extensions if the request may be sent
+/// twice, otherwise `None`.
 pub(in crate::upstream) fn repeatable_copy(request: &Request<Body>) -> Option<Request<Body>> {
     let safe = matches!(*request.method(), Method::GET | Method::HEAD)
         // An exec over WebSocket is a GET too, and sending it twice would run its command twice.

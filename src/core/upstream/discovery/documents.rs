@@ -11,7 +11,7 @@ use crate::api::{GroupVersionResource, Resource};
 #[derive(Clone, Default)]
 pub(super) struct DiscoveredResources {
     pub(super) resources: Vec<Resource>,
-    /// The group-versions whose resources could not be fetched.
+    /// The group-versions that resources could not be fetched for.
     pub(super) unknown: HashSet<GroupVersion>,
 }
 
@@ -242,7 +242,7 @@ impl ApiResourceDiscovery {
 }
 
 impl ApiGroupList {
-    /// All group-versions; each group's preferred version is before its other versions.
+    /// Returns all group-versions; each group's preferred version is before its other versions.
     pub(super) fn group_versions(self) -> Vec<GroupVersion> {
         let mut group_versions = Vec::new();
         for group in self.groups {
@@ -276,7 +276,7 @@ impl ApiResourceList {
 }
 
 impl CustomResourceDefinition {
-    /// The custom resource in each of its served versions.
+    /// Returns the custom resource in each of its served versions.
     pub(super) fn resources(self) -> Vec<(GroupVersionResource, CustomResource)> {
         let Self {
             metadata,

@@ -19,7 +19,7 @@ pub enum MappingError {
         group: String,
         /// The kind that was searched.
         kind: String,
-        /// The versions to which the search was limited; empty for all.
+        /// The versions that were searched; empty for all.
         versions: Vec<String>,
     },
     /// Several resources of one group and version have the name.
@@ -32,9 +32,9 @@ pub enum MappingError {
     },
 }
 
-/// A resource of which the group and the version may be unknown.
+/// A resource name, with or without its group and version.
 ///
-/// Made from a [`GroupVersionResource`], whose empty group or version then means any. The group may
+/// It is made from a [`GroupVersionResource`]. An empty group or version means any. The group may
 /// also be the beginning of a group's name, such as `storage` of `storage.k8s.io`, if no group of
 /// exactly this name has the resource. The resource may be the plural or the singular name.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -43,12 +43,12 @@ pub struct PartialResource(GroupVersionResource);
 // === impl PartialResource ===
 
 impl PartialResource {
-    /// The plural or singular `name` in any group and version.
+    /// Creates the partial resource for the plural or singular `name` in any group and version.
     pub fn named(name: &str) -> Self {
         GroupVersionResource::new("", "", name).into()
     }
 
-    /// True if `resource` has this name, and this version if there is one.
+    /// Returns true if `resource` has this name, and this version if there is one.
     fn is_name_of(&self, resource: &Resource) -> bool {
         let Self(wanted) = self;
         let names = [&resource.gvr.resource, &singular(resource)];
@@ -71,7 +71,7 @@ impl From<&GroupVersionResource> for PartialResource {
 }
 
 impl std::fmt::Display for PartialResource {
-    /// Prints the parts that are known, such as `deployments.apps`.
+    /// Prints the parts that are not empty, such as `deployments.apps`.
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let Self(wanted) = self;
         f.write_str(&wanted.resource)?;
@@ -86,8 +86,8 @@ impl std::fmt::Display for PartialResource {
 // === impl RestMapper ===
 
 impl RestMapper {
-    /// All resources that `partial` may mean: the core group's first, then in the API server's order
-    /// of groups, and each group's preferred version before its others.
+    /// Returns all resources that `partial` may mean: those of the core group first, then in the
+    /// API server's order of groups. In a group, the preferred version comes before the others.
     ///
     /// # Errors
     /// [`MappingError::NoResource`] if there is none.
@@ -99,11 +99,11 @@ impl RestMapper {
         Ok(found.iter().map(|found| found.gvr.clone()).collect())
     }
 
-    /// The first of [`RestMapper::resources_for`].
+    /// Returns the first result of [`RestMapper::resources_for`].
     ///
     /// # Errors
-    /// [`MappingError::NoResource`] if there is none, and [`MappingError::Ambiguous`] if the same
-    /// group and version has another one.
+    /// [`MappingError::NoResource`] if there is none, and [`MappingError::Ambiguous`] if the first
+    /// result's group and version has several.
     pub fn resource_for(
         &self,
         partial: &PartialResource,
@@ -113,7 +113,7 @@ impl RestMapper {
         Ok(first.gvr.clone())
     }
 
-    /// The kinds of the objects of [`RestMapper::resources_for`], each once.
+    /// Returns the kinds of the objects of [`RestMapper::resources_for`], each once.
     ///
     /// # Errors
     /// [`MappingError::NoResource`] if there is none.
@@ -126,19 +126,20 @@ impl RestMapper {
         Ok(kinds.filter(|kind| seen.insert(kind.clone())).collect())
     }
 
-    /// The first of [`RestMapper::kinds_for`].
+    /// Returns the first result of [`RestMapper::kinds_for`].
     ///
     /// # Errors
-    /// [`MappingError::NoResource`] if there is none, and [`MappingError::Ambiguous`] if the same
-    /// group and version has another one.
+    /// [`MappingError::NoResource`] if there is none, and [`MappingError::Ambiguous`] if the first
+    /// result's group and version has several.
     pub fn kind_for(&self, partial: &PartialResource) -> Result<GroupVersionKind, MappingError> {
         let found = self.matching(partial)?;
         let first = preferred(&found, || partial.to_string(), |found| &found.kind)?;
         Ok(first.gvk())
     }
 
-    /// The resources of the objects of `kind` in `group`: those of the group's preferred version
-    /// first, or in the order of `versions` if there are any, to which the result is then limited.
+    /// Returns the resources of the objects of `kind` in `group`. Without `versions`, those of the
+    /// group's preferred version come first. Otherwise, only resources of `versions` are returned,
+    /// in the order of `versions`.
     ///
     /// # Errors
     /// [`MappingError::NoKind`] if there is none.
@@ -184,11 +185,11 @@ impl RestMapper {
             .collect())
     }
 
-    /// The first of [`RestMapper::rest_mappings`].
+    /// Returns the first result of [`RestMapper::rest_mappings`].
     ///
     /// # Errors
-    /// [`MappingError::NoKind`] if there is none, and [`MappingError::Ambiguous`] if the same version
-    /// has several resources of this kind.
+    /// [`MappingError::NoKind`] if there is none, and [`MappingError::Ambiguous`] if the first
+    /// result's version has several resources of this kind.
     pub fn rest_mapping(
         &self,
         group: &str,
@@ -204,7 +205,7 @@ impl RestMapper {
         preferred(&found, name, |found| &found.gvr.resource).cloned()
     }
 
-    /// The resources that `partial` may mean, the preferred ones first.
+    /// Returns the resources that `partial` may mean, the preferred ones first.
     fn matching(&self, partial: &PartialResource) -> Result<Vec<&Arc<Resource>>, MappingError> {
         let group = &partial.0.group;
         let named = || self.resources().filter(|found| partial.is_name_of(found));
@@ -225,7 +226,8 @@ impl RestMapper {
     }
 }
 
-/// The first of `found`, unless another one in the same group and version has another `identity`.
+/// Returns the first resource in `found`, unless `found` has another one in its group and version
+/// with another `identity`.
 fn preferred<'a>(
     found: &[&'a Arc<Resource>],
     name: impl FnOnce() -> String,
@@ -246,7 +248,8 @@ fn preferred<'a>(
     }
 }
 
-/// The singular name of `resource`. Discovery of old servers has none; it is the kind then.
+/// Returns the singular name of `resource`. Old servers do not return it; then it is
+/// the kind in lower case.
 fn singular(resource: &Resource) -> String {
     match resource.singular.as_str() {
         "" => resource.kind.to_lowercase(),

@@ -36,7 +36,7 @@ const API_SERVICES: &str = "/apis/apiregistration.k8s.io/v1/apiservices";
 const DEFINITIONS: &str = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions";
 /// CustomResourceDefinitions per page; they contain schemas, so a page has some megabytes.
 const DEFINITIONS_PAGE: u32 = 100;
-/// The largest discovery document, in bytes, that is read.
+/// Maximum size in bytes of a discovery document that is read.
 const DOCUMENT_LIMIT: usize = 64 << 20;
 /// Number of group-versions fetched concurrently if discovery is not aggregated.
 const CONCURRENT_GROUP_VERSIONS: usize = 8;
@@ -73,9 +73,9 @@ impl Discovery {
     /// resources are missing, and [`RestMapper::changes`] does not report them as removed.
     ///
     /// `definitions` is called after the other documents have arrived, and returns all
-    /// CustomResourceDefinitions if the caller has them. They are fetched if it does not, or if one
-    /// of these documents has a resource that is neither built-in nor defined nor aggregated. Cancel
-    /// safe.
+    /// CustomResourceDefinitions if the caller has them. If it returns `None`, or if a document has
+    /// a resource that is neither built-in nor defined nor aggregated, the definitions are fetched.
+    /// Cancel safe.
     ///
     /// # Errors
     /// If the API server can't be reached or refuses discovery. It is not an error if kubefan may
@@ -104,7 +104,7 @@ impl Discovery {
         Ok(mapper)
     }
 
-    /// True if the API server has the resource `gvr` now.
+    /// Returns true if the API server has the resource `gvr` now.
     ///
     /// # Errors
     /// If the API server can't be reached, or refuses to say it.
@@ -174,8 +174,8 @@ async fn group_resources(
     }
 }
 
-/// Fetches the document at `path`, unless it is still the `known` one. A document with a tag becomes
-/// the known one.
+/// Fetches the document at `path`, unless the document in `known` is still current. An aggregated
+/// document with an `ETag` is stored in `known`.
 async fn document<Legacy: DeserializeOwned>(
     client: &Client,
     path: &str,
@@ -211,7 +211,7 @@ async fn document<Legacy: DeserializeOwned>(
     Ok(Document::Aggregated(resources))
 }
 
-/// True for the media type of aggregated discovery, with its parameters in any order.
+/// Returns true for the media type of aggregated discovery, with its parameters in any order.
 fn is_aggregated(content_type: &str) -> bool {
     let given: Vec<_> = content_type.split(';').map(str::trim).collect();
     AGGREGATED_MEDIA_TYPE
@@ -264,7 +264,7 @@ async fn legacy_group_version(
     }
 }
 
-/// The path of the resources of a group-version.
+/// Returns the path of the resources of a group-version.
 fn path_of((group, version): &GroupVersion) -> String {
     match group.as_str() {
         "" => format!("/api/{version}"),

@@ -1,4 +1,4 @@
-//! The resources of the API server, as an immutable value that is the result of one discovery.
+//! The resources of the API server: the immutable result of one discovery.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
@@ -7,8 +7,8 @@ use super::Definition;
 use super::suggestions::closest;
 use crate::api::{GroupVersionResource, Resource};
 
-/// The groups that the API server itself serves. If kubefan can't read APIServices, each other
-/// group may be aggregated, unless it is known to contain custom resources.
+/// The groups that the API server itself serves. If kubefan can't read APIServices, every other
+/// group may be aggregated, except groups of CustomResourceDefinitions.
 const BUILT_IN_GROUPS: [&str; 23] = [
     "",
     "admissionregistration.k8s.io",
@@ -83,15 +83,16 @@ pub enum NotCacheable {
     /// Several Events expire at one resource version, and their watches get no bookmarks.
     #[error("events can't be cached exactly")]
     Events,
-    /// The plural of the resource is `watch` or `proxy`. The API server reads the path of its list as
-    /// a deprecated one, which has this prefix, so it can't be listed in all namespaces.
+    /// The plural of the resource is `watch` or `proxy`. The API server would read the path of
+    /// its list as one of the deprecated paths with this prefix, so the resource can't be
+    /// listed in all namespaces.
     #[error("the API server reads its path as a deprecated one")]
     DeprecatedPath,
     /// An aggregated API server serves the resource, with resource versions of another history.
     #[error("it is served by an aggregated API server")]
     Aggregated,
     /// The resource may be aggregated: kubefan can't read APIServices, and the resource is neither
-    /// built-in nor known to be custom.
+    /// built-in nor has it a CustomResourceDefinition that kubefan can read.
     #[error("it may be served by an aggregated API server, because APIServices can't be read")]
     PerhapsAggregated,
     /// The operator does not want the resource to be held in memory.
@@ -109,13 +110,14 @@ pub struct DiscoveryChanges {
     pub added: Vec<GroupVersionResource>,
     /// The resources that only the old discovery has.
     pub removed: Vec<GroupVersionResource>,
-    /// The resources whose discovery entry (such as the verbs) or definition differs.
+    /// The resources with another discovery entry (such as the verbs) or another definition.
     pub changed: Vec<GroupVersionResource>,
 }
 
 impl RestMapper {
-    /// A mapper of `resources`, which are in the API server's order of preference. `aggregated` and
-    /// `custom` are `None` if kubefan can't read APIServices or CustomResourceDefinitions.
+    /// Creates a mapper of `resources`, which are in the API server's order of preference.
+    /// `aggregated` and `custom` are `None` if kubefan can't read APIServices or
+    /// CustomResourceDefinitions.
     pub(super) fn new(
         resources: Vec<Resource>,
         aggregated: Option<HashSet<GroupVersion>>,
@@ -145,8 +147,9 @@ impl RestMapper {
         self.custom = custom;
     }
 
-    /// True if the custom resources are not known, or if a resource is neither built-in nor
-    /// aggregated nor one of them. Its definition may be newer than those that are known.
+    /// Returns true if the definitions of custom resources were not read, or if a resource is
+    /// neither built-in nor aggregated nor one of the defined resources. The definition of such a
+    /// resource may be newer than the definitions that were read.
     pub(super) fn may_lack_definitions(&self) -> bool {
         let Some(custom) = &self.custom else {
             return true;
@@ -174,7 +177,7 @@ impl RestMapper {
         self
     }
 
-    /// Appends a resource; if there is already one with the same name, the first one remains.
+    /// Appends a resource, unless there is a resource with this group, version and name already.
     fn push(&mut self, resource: Arc<Resource>) {
         if !self.positions.contains_key(&resource.gvr) {
             let position = self.resources.len();
@@ -183,12 +186,13 @@ impl RestMapper {
         }
     }
 
-    /// The resource `gvr`; `None` if discovery did not return it.
+    /// Returns the resource `gvr`, or `None` if discovery did not return it.
     pub fn resource(&self, gvr: &GroupVersionResource) -> Option<&Arc<Resource>> {
         Some(&self.resources[*self.positions.get(gvr)?])
     }
 
-    /// All resources: the core group's first, and each group's preferred version before its others.
+    /// Returns all resources: those of the core group first, and those of each group's preferred
+    /// version before those of its other versions.
     pub fn resources(&self) -> impl Iterator<Item = &Arc<Resource>> {
         self.resources.iter()
     }
@@ -240,14 +244,14 @@ impl RestMapper {
         self.not_aggregated(gvr)
     }
 
-    /// True if the API server serves the resource `gvr` itself, as a built-in or a custom resource.
-    /// False if discovery did not return it, or if an aggregated API server may serve it.
+    /// Returns true if the API server serves the resource `gvr` itself, as a built-in or a custom
+    /// resource. False if discovery did not return it, or if an aggregated API server may serve it.
     pub fn is_native(&self, gvr: &GroupVersionResource) -> bool {
         self.positions.contains_key(gvr) && self.not_aggregated(gvr).is_ok()
     }
 
-    /// True if the API server serves the resources of `group` and `version` itself. False if
-    /// discovery returned none of them.
+    /// Returns true if the API server serves the resources of `group` and `version` itself. False
+    /// if discovery returned none of them.
     pub fn is_native_version(&self, group: &str, version: &str) -> bool {
         let mut known = self.positions.keys();
         let found = known.find(|gvr| gvr.group == group && gvr.version == version);
@@ -265,9 +269,9 @@ impl RestMapper {
         }
     }
 
-    /// True if `gvr` is a custom resource. If kubefan can't read CustomResourceDefinitions, these
-    /// are all resources that are neither built-in nor aggregated; if it can't read APIServices
-    /// either, the result is false.
+    /// Returns true if `gvr` is a custom resource. If kubefan can't read CustomResourceDefinitions,
+    /// these are all resources that are neither built-in nor aggregated; if it can't read
+    /// APIServices either, the result is false.
     pub fn is_custom(&self, gvr: &GroupVersionResource) -> bool {
         match (&self.custom, &self.aggregated) {
             (Some(custom), _) => custom.contains_key(gvr),
@@ -280,25 +284,28 @@ impl RestMapper {
         }
     }
 
-    /// The JSON paths, such as `.spec.color`, that field selectors on a custom resource may name;
-    /// `None` if the resource's CustomResourceDefinition is not known.
+    /// Returns the JSON paths, such as `.spec.color`, that field selectors on a custom resource may
+    /// name, or `None` if the mapper does not have the resource's CustomResourceDefinition.
     pub fn selectable_json_paths(&self, gvr: &GroupVersionResource) -> Option<&[String]> {
         Some(&self.custom_resource(gvr)?.selectable_json_paths)
     }
 
-    /// The kind of lists of `gvr`; `None` if unknown, or if it is the resource's kind plus `List`.
+    /// Returns the kind of lists of `gvr`. Returns `None` if it is the resource's kind plus `List`,
+    /// or if the mapper does not have the resource's CustomResourceDefinition.
     pub fn list_kind(&self, gvr: &GroupVersionResource) -> Option<&str> {
         self.custom_resource(gvr)?.list_kind.as_deref()
     }
 
-    /// The UID and generation of the CustomResourceDefinition of `gvr`, if it is known. If either
-    /// changes, the API server may encode the objects differently at the same resource version.
+    /// Returns the UID and generation of the CustomResourceDefinition of `gvr`, if the mapper has
+    /// it. If either changes, the API server may encode the objects differently although their
+    /// resource versions do not change.
     pub(crate) fn definition(&self, gvr: &GroupVersionResource) -> Option<(&str, i64)> {
         let (uid, generation) = &self.custom_resource(gvr)?.definition;
         Some((uid, *generation))
     }
 
-    /// The known resources that `definition` defines otherwise than this discovery knows.
+    /// Returns the discovered resources with another definition in `definition`
+    /// than in this mapper.
     pub(crate) fn redefined_by<'a>(
         &self,
         definition: &'a Definition,
@@ -310,19 +317,21 @@ impl RestMapper {
         redefined.map(|(gvr, _)| gvr)
     }
 
-    /// True if an aggregated API server is known to serve `gvr`.
+    /// Returns true if an aggregated API server serves `gvr`. Returns false if kubefan can't read
+    /// APIServices.
     pub(crate) fn is_aggregated(&self, gvr: &GroupVersionResource) -> bool {
         let aggregated = self.aggregated.as_ref();
         aggregated.is_some_and(|aggregated| aggregated.contains(&group_version(gvr)))
     }
 
-    /// The differences from `old` to `new`. A resource is not reported as added if `old` could not
-    /// fetch its group-version, nor as removed if `new` could not.
+    /// Returns the differences from `old` to `new`. A resource is not reported as added if `old`
+    /// could not fetch its group-version, nor as removed if `new` could not.
     pub fn changes(old: &Self, new: &Self) -> DiscoveryChanges {
         let (before, after) = (old.by_gvr(), new.by_gvr());
         let differs = |gvr: &GroupVersionResource| {
             let redefined = match (&old.custom, &new.custom) {
-                // The discovery documents may still have a resource whose definition was deleted.
+                // The discovery documents may still have a resource after its
+                // definition was deleted.
                 (Some(old), Some(new)) => old.get(gvr) != new.get(gvr),
                 // Definitions that one of the two discoveries could not read are not compared.
                 _ => false,
@@ -348,8 +357,8 @@ impl RestMapper {
         self.custom.as_ref()?.get(gvr)
     }
 
-    /// Pairs of a name that `find` accepts and the plural of the resource: short names, singulars,
-    /// plurals, and plurals with their group.
+    /// Returns pairs of a name that `find` accepts and the plural of the resource. The names are
+    /// short names, singulars, plurals, and plurals with their group.
     fn spellings(&self) -> impl Iterator<Item = (String, String)> {
         self.resources.iter().flat_map(|resource| {
             let plural = resource.gvr.resource.clone();
@@ -364,14 +373,14 @@ impl RestMapper {
 }
 
 impl DiscoveryChanges {
-    /// True if the two discoveries have the same resources.
+    /// Returns true if the two discoveries have equal resources.
     pub fn is_empty(&self) -> bool {
         self.added.is_empty() && self.removed.is_empty() && self.changed.is_empty()
     }
 }
 
-/// The resources in `these` that are missing in `others`, except in the group-versions `unknown`,
-/// which could not be fetched for `others`.
+/// Returns the resources in `these` that are missing in `others`, except in the group-versions
+/// `unknown`, which could not be fetched for `others`.
 fn missing(
     these: &ByGvr<'_>,
     others: &ByGvr<'_>,
@@ -386,7 +395,7 @@ fn group_version(gvr: &GroupVersionResource) -> GroupVersion {
     (gvr.group.clone(), gvr.version.clone())
 }
 
-/// True if `qualifier` is the group, or the version and group, of `resource`; or `None`.
+/// Returns true if `qualifier` is `None`, or is the group, or the version and group, of `resource`.
 fn is_in_group_version(resource: &Resource, qualifier: Option<&str>) -> bool {
     let Some(qualifier) = qualifier else {
         return true;

@@ -7,8 +7,9 @@ use strsim::levenshtein;
 /// The largest number of suggestions.
 const SUGGESTIONS: usize = 3;
 
-/// The suggestions with spellings similar to `name`, the most similar first. `pairs` are spellings
-/// and suggestions; a spelling may differ in one letter, or a third of the letters of `name`.
+/// Returns the suggestions with spellings similar to `name`, the most similar first.
+/// `pairs` are spellings and suggestions; a spelling may differ in one letter, or a third
+/// of the letters of `name`.
 #[doc(hidden)]
 pub fn closest(name: &str, pairs: impl Iterator<Item = (String, String)>) -> Vec<String> {
     let tolerated = (name.chars().count() / 3).max(1);

@@ -7,7 +7,7 @@ use serde::Deserialize;
 
 use crate::upstream::{Client, Error, Identity, answer, client};
 
-/// Largest answer, in bytes, that is read.
+/// Maximum size in bytes of an answer that is read.
 const VERSION_LIMIT: usize = 1 << 20;
 
 /// What the API server's answer to a request for its version shows.
@@ -15,8 +15,8 @@ const VERSION_LIMIT: usize = 1 << 20;
 pub struct PolledVersion {
     /// The version, such as `v1.36.2`.
     pub version: String,
-    /// Between how many milliseconds the API server's clock is ahead of this machine's. `None` if the
-    /// answer has no date.
+    /// Between how many milliseconds the API server's clock is ahead of this machine's. `None` if
+    /// the answer has no date.
     pub clock_ahead: Option<RangeInclusive<i64>>,
 }
 
@@ -47,8 +47,9 @@ impl PolledVersion {
     }
 }
 
-/// Between how many milliseconds a clock is ahead of this machine's if it showed `date`, which has
-/// whole seconds, at some time from `sent_at` to `received_at`.
+/// Returns by how many milliseconds, as a range, the API server's clock is ahead of this machine's
+/// clock. The API server's clock showed `date`, which has no fraction of a second, at some time
+/// from `sent_at` to `received_at`.
 fn clock_ahead(
     date: SystemTime,
     sent_at: SystemTime,
@@ -58,7 +59,7 @@ fn clock_ahead(
     difference(date, received_at)..=difference(next_second, sent_at)
 }
 
-/// The milliseconds from `earlier` to `later`, which may be negative.
+/// Returns the milliseconds from `earlier` to `later`, which may be negative.
 fn difference(later: SystemTime, earlier: SystemTime) -> i64 {
     let milliseconds = |duration: Duration| i64::try_from(duration.as_millis());
     match later.duration_since(earlier) {

@@ -1,8 +1,9 @@
-//! Separates the headers that concern one connection from those that are forwarded.
+//! Separates the headers for one connection from those that are forwarded.
 
 use http::{HeaderMap, HeaderName, HeaderValue, header};
 
-/// The headers that concern only one connection, by RFC 9110 §7.6.1 and older specifications.
+/// The hop-by-hop headers, which are only for one connection, by RFC 9110 §7.6.1 and older
+/// specifications.
 const HOP_BY_HOP: [HeaderName; 8] = [
     header::CONNECTION,
     HeaderName::from_static("keep-alive"),
@@ -20,8 +21,8 @@ const OTHER_CONNECTION_OPTIONS: [&str; 3] = ["close", "http2-settings", "trailer
 /// The API server's upgrade protocols for exec, attach, port-forward and WebSocket watches.
 const RELAYED_PROTOCOLS: [&str; 2] = ["websocket", "SPDY/3.1"];
 
-/// Removes the headers that concern only one connection, including those that `Connection` lists.
-/// `TE: trailers` stays, because HTTP/2 servers require it before they send trailers.
+/// Removes the hop-by-hop headers, including those that `Connection` lists. `TE: trailers` stays,
+/// because HTTP/2 servers require it before they send trailers.
 pub(super) fn remove_hop_by_hop(headers: &mut HeaderMap) {
     for name in connection_options(headers) {
         headers.remove(name);
@@ -40,22 +41,24 @@ pub(super) fn remove_hop_by_hop(headers: &mut HeaderMap) {
     }
 }
 
-/// True if `Connection` lists a header that is meant for the API server, such as `Accept` or
-/// `Impersonate-User`. A proxy would remove it, and change the request's meaning or identity.
+/// Returns true if `Connection` lists a header for the API server, such as `Accept` or
+/// `Impersonate-User`. Removing such a header would change the request's meaning or identity.
 pub fn connection_lists_end_to_end_header(headers: &HeaderMap) -> bool {
     connection_options(headers).iter().any(|option| {
         !HOP_BY_HOP.contains(option) && !OTHER_CONNECTION_OPTIONS.contains(&option.as_str())
     })
 }
 
-/// True if `headers` request an upgrade to a protocol that the API server supports. Other upgrades,
-/// such as `h2c`, are ignored, as HTTP allows: the request is then treated like any other.
+/// Returns true if `headers` request an upgrade to a protocol that the API server
+/// supports. Other upgrades, such as `h2c`, are ignored, as HTTP allows: the request is
+/// then treated like any other.
 pub fn is_upgrade(headers: &HeaderMap) -> bool {
     upgrade_protocol(headers).is_some()
 }
 
-/// The protocol to which a request asks to upgrade, or a response has upgraded; the first supported
-/// one if there are several. `Upgrade` is ignored unless `Connection` lists it.
+/// Returns the protocol of the upgrade that a request asks for, or that a response has accepted. If
+/// there are several protocols, returns the first supported one. `Upgrade` is ignored unless
+/// `Connection` lists it.
 pub(super) fn upgrade_protocol(headers: &HeaderMap) -> Option<HeaderValue> {
     let mut options = connection_options(headers).into_iter();
     options.find(|option| option == header::UPGRADE)?;
@@ -68,7 +71,7 @@ pub(super) fn upgrade_protocol(headers: &HeaderMap) -> Option<HeaderValue> {
         let mut relayed = RELAYED_PROTOCOLS.iter();
         relayed.any(|protocol| offer.eq_ignore_ascii_case(protocol))
     };
-    // The protocol keeps the client's upper and lower case.
+    // Upper and lower case of the protocol are the client's.
     let mut relayed = offers.filter(is_relayed);
     HeaderValue::from_str(relayed.next()?).ok()
 }
@@ -85,7 +88,7 @@ fn connection_options(headers: &HeaderMap) -> Vec<HeaderName> {
     values
         .filter_map(|value| value.to_str().ok())
         .flat_map(|value| value.split(','))
-        // `TE` is excluded because the caller removes it or keeps it depending on its value.
+        // `TE` is excluded because the caller removes it depending on its value.
         .filter(|option| !option.trim().eq_ignore_ascii_case("te"))
         .filter_map(|option| HeaderName::try_from(option.trim()).ok())
         .collect()

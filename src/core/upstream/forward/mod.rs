@@ -1,5 +1,5 @@
 //! Forwards the requests that kubefan does not answer from a cache. Bodies stream both ways, at the
-//! speed of the slower side. Only headers that concern the connection are changed.
+//! speed of the slower side. Only hop-by-hop headers are changed.
 
 mod headers;
 #[cfg(test)]
@@ -34,26 +34,26 @@ pub struct ForwardedResponse {
 }
 
 impl Forwarder {
-    /// A forwarder that uses the connections of `client`.
+    /// Creates a forwarder that uses the connections of `client`.
     pub fn new(client: Client) -> Self {
         Self { client }
     }
 
-    /// The client by which requests are forwarded.
+    /// Returns the client that forwards requests.
     pub fn client(&self) -> &Client {
         &self.client
     }
 
     /// Forwards `request` as `identity`, and returns when the answer's headers have arrived.
     ///
-    /// Headers that concern only one connection are dropped, and `Host` becomes the API server's
-    /// host. Everything else is forwarded unchanged, including path, query and trailers. A request
-    /// without the HTTP server's upgrade extension is forwarded without the upgrade. Dropping the
-    /// future or the response's body cancels the request.
+    /// Hop-by-hop headers are dropped, and `Host` becomes the API server's host. Everything else is
+    /// forwarded unchanged, including path, query and trailers. A request without the HTTP server's
+    /// upgrade extension is forwarded without the upgrade. Dropping the future or the response's
+    /// body cancels the request.
     ///
     /// # Errors
     /// If the API server can't be reached, or closes the connection without an answer.
-    /// [`Error::CredentialsRefused`] if it answers 401 to kubefan's own identity.
+    /// [`Error::CredentialsRefused`] if the API server answers 401 to kubefan's identity.
     /// [`Error::Request`] if `Connection` lists a header that is meant for the API server.
     pub async fn forward<B>(
         &self,
@@ -124,7 +124,8 @@ fn upgraded(mut response: Response<Body>, downstream: OnUpgrade) -> ForwardedRes
     }
 }
 
-/// The answer for the client: the status, end-to-end headers and body of the API server's answer.
+/// Returns the answer for the client: the status, end-to-end headers and body of the
+/// API server's answer.
 fn relayed(response: Response<Body>) -> Response<Body> {
     let (mut parts, body) = response.into_parts();
     remove_hop_by_hop(&mut parts.headers);

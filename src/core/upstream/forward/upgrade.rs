@@ -6,7 +6,7 @@ use hyper_util::rt::TokioIo;
 
 use crate::upstream::Error;
 
-/// The client's and the API server's connection, both of which are about to be upgraded.
+/// The client's and the API server's connections, which are about to be upgraded.
 #[derive(Debug)]
 pub struct PendingUpgrade {
     downstream: OnUpgrade,

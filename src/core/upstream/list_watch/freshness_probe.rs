@@ -18,7 +18,8 @@ pub struct Scope {
 }
 
 impl fmt::Display for Scope {
-    /// Such as `in NAMESPACE, labels app=web, fields spec.nodeName=n`; empty for all objects.
+    /// Prints the scope, such as `in NAMESPACE, labels app=web, fields spec.nodeName=n`. Prints
+    /// nothing for all objects.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let namespace = self.namespace.as_deref().unwrap_or_default();
         let parts = [
@@ -35,8 +36,8 @@ impl fmt::Display for Scope {
     }
 }
 
-/// Consistent reads of one resource: the API server answers each with a state that is at least as
-/// new as the moment at which the request was sent (KEP-2340).
+/// Consistent reads of one resource: the API server answers each read with a state that is at least
+/// as new as the moment when the request was sent (KEP-2340).
 pub trait FreshnessProbe: Send + Sync + 'static {
     /// Sends a barrier, which returns the API server's current resource version.
     fn barrier(&self) -> impl Future<Output = Result<ResourceVersion, Error>> + Send;

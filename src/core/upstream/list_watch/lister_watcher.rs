@@ -18,7 +18,7 @@ pub struct ListCall {
 }
 
 impl ListCall {
-    /// The request of [`ListerWatcher::barrier`].
+    /// Returns the request of [`ListerWatcher::barrier`].
     pub(super) fn barrier() -> Self {
         Self {
             limit: 1,
@@ -30,13 +30,13 @@ impl ListCall {
 /// A request for a WATCH with bookmarks.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct WatchCall {
-    /// The resource version or state at which the watch starts.
+    /// The resource version or state that the watch starts from.
     pub start: ResumePoint,
-    /// The time after which the API server ends the watch (`timeoutSeconds`).
+    /// The API server ends the watch after this time (`timeoutSeconds`).
     pub timeout: Duration,
 }
 
-/// The resource version or state at which a [`WatchCall`] starts.
+/// The resource version or state that a [`WatchCall`] starts from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ResumePoint {
     /// The watch is a watch-list: it starts with the most recent state as ADDED events and a

@@ -18,22 +18,22 @@ use crate::codec::Decoder;
 use crate::upstream::connect::connection::last_read::LastRead;
 use crate::upstream::{Client, Error, Identity, answer, client};
 
-/// The largest page of a list, in bytes, that is read.
+/// Maximum size in bytes of a page of a list that is read.
 const LIST_LIMIT: usize = 1 << 30;
 /// Time until the headers of a list without pages must arrive: older API servers encode all of it
 /// first. The API server itself gives up after 60 s.
 const WHOLE_LIST_TIMEOUT: Duration = Duration::from_secs(65);
-/// The longest verification list, in bytes, that is decoded without a separate thread; it takes
-/// about a millisecond.
+/// A verification list of at most this number of bytes is decoded without a separate thread, which
+/// takes about a millisecond.
 const MAX_INLINE_DECODE: usize = 64 << 10;
-/// Time for which a watch may outlast its `timeoutSeconds`.
+/// A watch may outlast its `timeoutSeconds` by this time.
 const WATCH_GRACE: Duration = Duration::from_secs(30);
 /// The `Accept` header of metadata lists; protobuf comes first, as it is a third of JSON's work.
 const METADATA_MEDIA_TYPES: &str = "application/vnd.kubernetes.protobuf;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1,\
                         application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1";
-/// The `Accept` header of a list whose items are metadata only.
+/// The `Accept` header of a list of metadata only.
 const METADATA_LIST: &str = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1";
-/// The `Accept` header of a watch whose objects are metadata only.
+/// The `Accept` header of a watch of metadata only.
 const METADATA_WATCH: &str = "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1";
 /// The characters that are escaped in a path segment: all but the unreserved ones of RFC 3986.
 const SEGMENT: &AsciiSet = &NON_ALPHANUMERIC
@@ -68,7 +68,8 @@ pub struct ResourceClient {
 }
 
 impl ResourceClient {
-    /// A client for `resource` in `namespace` (`None`: in all). `decoder` must decode `format`.
+    /// Creates a client for `resource` in `namespace` (`None`: in all). `decoder`
+    /// must decode `format`.
     pub fn new(
         client: Client,
         resource: Arc<Resource>,
@@ -104,8 +105,8 @@ impl ResourceClient {
         self
     }
 
-    /// This client, limited to the objects in `scope`, and without the recording of liveness. A
-    /// namespace of this client has priority, and its selectors remain.
+    /// Returns this client, limited to the objects in `scope`, and without the recording of
+    /// liveness. A namespace of this client has priority, and its selectors remain.
     #[must_use]
     pub fn in_scope(&self, scope: &Scope) -> Self {
         let namespace = self.scope.namespace.as_ref().or(scope.namespace.as_ref());
@@ -214,7 +215,7 @@ impl ListerWatcher for ResourceClient {
         Ok(WatchEvents::new(body, self.format, decoder, longest, open))
     }
 
-    /// Unlike a list, a barrier does not prove that a watch is alive.
+    /// Requests the current version. Unlike a list, a barrier does not prove that a watch is alive.
     async fn barrier(&self) -> Result<ResourceVersion, Error> {
         Ok(self.page(ListCall::barrier()).await?.resource_version)
     }
@@ -249,7 +250,7 @@ impl FreshnessProbe for ResourceClient {
         let body = answer::collect(response.into_body(), LIST_LIMIT).await?;
         let is_long = body.len() > MAX_INLINE_DECODE;
         let decode = move || Decoder::new(format, Arc::default()).list_without_bodies(&body);
-        // A long list would delay the watches that run on the same worker.
+        // Decoding a long list would delay the watches on this worker thread.
         let page = match is_long {
             true => spawn_blocking(decode)
                 .await

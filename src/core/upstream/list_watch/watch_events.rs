@@ -30,12 +30,12 @@ pub struct WatchEvents {
     decoder: Decoder,
     time_limit: Duration,
     overdue: Pin<Box<Sleep>>,
-    /// Keeps the watch's liveness up to date; `None` if it is not recorded.
+    /// Records the watch's liveness; `None` if it is not recorded.
     _open: Option<OpenWatch>,
 }
 
 impl WatchEvents {
-    /// A stream of the events in `body`, which must end within `time_limit`.
+    /// Creates a stream of the events in `body`, which must end within `time_limit`.
     pub(super) fn new(
         body: Body,
         format: WireFormat,
@@ -53,7 +53,7 @@ impl WatchEvents {
         }
     }
 
-    /// The next event, or `None` if the stream has ended.
+    /// Returns the next event, or `None` if the stream has ended.
     fn poll_event(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<WatchEvent, Error>>> {
         let decode = |error: crate::codec::Error| Error::Decode(error.into());
         loop {

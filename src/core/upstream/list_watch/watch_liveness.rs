@@ -8,8 +8,8 @@ use tokio::time::Instant;
 
 use crate::upstream::connect::connection::last_read::LastRead;
 
-/// The time at which the lists and watches of one [`ResourceClient`](super::ResourceClient) were
-/// last proven alive. Clones share it.
+/// The time when the lists and watches of one [`ResourceClient`](super::ResourceClient) were last
+/// proven alive. Clones share this time.
 #[derive(Clone, Debug, Default)]
 pub struct WatchLiveness(Arc<Mutex<Liveness>>);
 
@@ -21,7 +21,7 @@ struct Liveness {
     proven_at: Option<Instant>,
 }
 
-/// An open watch. Dropping it keeps the time of its last proof.
+/// An open watch. Dropping it records the time of its last proof.
 #[derive(Debug)]
 pub(super) struct OpenWatch {
     liveness: WatchLiveness,
@@ -31,9 +31,10 @@ pub(super) struct OpenWatch {
 // === impl WatchLiveness ===
 
 impl WatchLiveness {
-    /// Time since the API server last sent something on the open watch's connection: an event, a
-    /// bookmark, or over HTTP/2 the answer to a ping. While no watch is open, time since the last
-    /// one or the last list. `None` before the first answer to a list or watch.
+    /// Returns the time since the API server last sent something on the open watch's connection: an
+    /// event, a bookmark, or over HTTP/2 the answer to a ping. While no watch is open, this is the
+    /// time since the last proof by a list or a closed watch. Returns `None` before the first
+    /// answer to a list or watch.
     pub fn age(&self) -> Option<Duration> {
         let liveness = self.0.lock();
         let open = liveness.open.as_ref().map(LastRead::at);
@@ -58,7 +59,8 @@ impl WatchLiveness {
 // === impl OpenWatch ===
 
 impl Drop for OpenWatch {
-    /// Other requests may use the connection from now on, and their answers prove nothing.
+    /// Records the time of the watch's last proof. Other requests may use the connection from now
+    /// on, and their answers prove nothing about watches.
     fn drop(&mut self) {
         let mut liveness = self.liveness.0.lock();
         liveness.open = None;

@@ -1,4 +1,4 @@
-//! Which changes request which reconciles, and with which priority.
+//! Which changes request which reconciles, and the priorities of the requests.
 
 use std::time::Duration;
 
@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 use super::support::{Calls, Fake, controller, map, ms, shutdown, start};
 use crate::controller::{Controller, Predicate, Request};
 
-/// A secret in the namespace `n` with an owner.
+/// Returns a secret in the namespace `n` with an owner.
 fn owned(name: &str, owner: &str, kind: &str, api_version: &str, is_controller: bool) -> Value {
     json!({ "metadata": {
         "namespace": "n", "name": name,
@@ -23,7 +23,7 @@ fn owned(name: &str, owner: &str, kind: &str, api_version: &str, is_controller: 
     }})
 }
 
-/// The requests since the last call, after all that is to come.
+/// Returns the requests since the last call, after all that is to come.
 async fn settled(calls: &Calls, seen: &mut usize) -> Vec<String> {
     tokio::time::sleep(Duration::from_secs(40)).await;
     let names = calls.names();
@@ -44,7 +44,7 @@ async fn an_object_is_reconciled_after_each_change_of_it() {
     let key = ObjectKey::new(Some("n"), "a");
     maps.source.delete(&key).unwrap();
     assert_eq!(settled(&calls, &mut seen).await, ["n/a"]);
-    // What is lost while the watch is interrupted is found by the next list.
+    // The next list finds the changes that are missed while the watch is interrupted.
     maps.source.hold();
     maps.source.add(&map("b", 1)).unwrap();
     maps.source.expire();
@@ -80,7 +80,8 @@ async fn an_owner_is_reconciled_after_changes_of_what_it_controls() {
     add(owned("s3", "a", "ConfigMap", "example.com/v1", true));
     add(owned("s4", "a", "Deployment", "apps/v1", true));
     assert!(settled(&calls, &mut seen).await.is_empty());
-    // Another version of the group is the same resource. Both owners of a change are concerned.
+    // Only the group of the owner counts, not its version. A change of the owner
+    // requests both owners.
     let moved = owned("s1", "b", "ConfigMap", "v2", true);
     secrets.source.modify(&moved).unwrap();
     assert_eq!(settled(&calls, &mut seen).await, ["n/a", "n/b"]);

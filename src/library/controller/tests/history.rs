@@ -36,7 +36,7 @@ enum End {
     Panic,
 }
 
-/// Records what the reconciler saw of each object last when it ended well.
+/// Records the last state of each object that a successful reconcile saw.
 struct Recorder {
     lister: Lister<ConfigMap>,
     ends: Mutex<Vec<(u64, End)>>,
@@ -45,7 +45,7 @@ struct Recorder {
     overlaps: Arc<Mutex<Vec<Request>>>,
 }
 
-/// Removes a request from those that run, also after a panic.
+/// Removes a request from the running requests when it is dropped, also after a panic.
 struct Running<'a>(&'a Recorder, Request);
 
 impl Drop for Running<'_> {
@@ -133,8 +133,8 @@ async fn run(steps: &[Step], ends: Vec<(u64, End)>, workers: usize) {
     };
     let controller = controller(&maps).max_concurrent_reconciles(workers);
     let run = tokio::spawn(controller.run(recorder, std::future::pending()));
-    // The last state of each object that the controller can know: the first list has not those that
-    // were deleted before it.
+    // The last state of each object that the controller can have received. The first list does not
+    // have the objects that were deleted before it.
     let mut last = BTreeMap::new();
     maps.informer.synced().await;
     for (number, step) in steps.iter().enumerate() {
@@ -158,12 +158,13 @@ async fn run(steps: &[Step], ends: Vec<(u64, End)>, workers: usize) {
             Step::Expire => maps.source.expire(),
         }
     }
-    // Longer than any backoff of forty failures that are shared by four objects, and of the watch.
+    // Longer than any backoff of forty failures of four objects, and longer than the
+    // backoff of the watch.
     tokio::time::sleep(Duration::from_secs(100_000)).await;
     assert!(overlaps.lock().is_empty(), "{overlaps:?} ran twice at once");
     let seen = seen.lock().clone();
     for (name, version) in &last {
-        // An object that came and went while no watch was open was never known.
+        // The controller never received an object that came and went while no watch was open.
         let found = seen.get(name).cloned().unwrap_or_default();
         assert_eq!(&found, version, "{name} after {steps:?}");
     }

@@ -10,7 +10,7 @@ use super::support::{Calls, Fake, Outcome, controller, map, ms, start};
 use crate::controller::{Action, Metrics};
 use crate::work_queue;
 
-/// The waits between the reconciles so far.
+/// Returns the waits between the reconciles so far.
 fn waits(calls: &Calls) -> Vec<Duration> {
     let calls = calls.all();
     let pairs = calls.windows(2);
@@ -65,7 +65,7 @@ async fn a_requeue_waits_for_the_backoff_or_the_given_time() {
     maps.source.add(&map("a", 1)).unwrap();
     start(controller(&maps), &calls);
     calls.until(5).await;
-    // A requeue after a fixed time forgets the failures before.
+    // A requeue after a fixed time forgets the earlier failures.
     let minute = Duration::from_secs(60);
     assert_eq!(waits(&calls), [ms(5), ms(10), minute, ms(5)]);
 }

@@ -11,7 +11,7 @@ use tokio::time::Instant;
 use super::support::{Calls, Fake, Outcome, controller, map, ms, shutdown, start, start_until};
 use crate::controller::{Controller, Error, Predicate};
 
-/// A stop, and the future that completes at it.
+/// Returns a stop, and the future that completes at it.
 fn stop() -> (Arc<Notify>, impl Future<Output = ()> + Send + 'static) {
     let stop = Arc::new(Notify::new());
     let stopped = Arc::clone(&stop);

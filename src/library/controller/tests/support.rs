@@ -35,7 +35,7 @@ pub(crate) struct Calls(Arc<State>);
 #[derive(Default)]
 struct State {
     calls: Mutex<Vec<Call>>,
-    /// The next results per name; `Ok(Done)` when there are none.
+    /// The next results per name; `Ok(Done)` when none are left.
     results: Mutex<BTreeMap<String, Vec<Outcome>>>,
     changed: Notify,
     duration: Mutex<Duration>,
@@ -59,7 +59,7 @@ impl<K> Fake<K>
 where
     K: Resource<DynamicType = ()> + DeserializeOwned + Send + Sync + 'static,
 {
-    /// An informer of a source without objects.
+    /// Creates an informer of a source without objects.
     pub(crate) fn new() -> Self {
         let (source, shutdown) = (FakeSource::new(), shutdown());
         let config = shared_informer::Config::default();
@@ -94,13 +94,13 @@ impl Calls {
         self.0.calls.lock().clone()
     }
 
-    /// The names of the reconciled objects, in order.
+    /// Returns the names of the reconciled objects, in order.
     pub(crate) fn names(&self) -> Vec<String> {
         let calls = self.0.calls.lock();
         calls.iter().map(|call| call.request.to_string()).collect()
     }
 
-    /// The number of reconciles that run now.
+    /// Counts the reconciles that run now.
     pub(crate) fn running(&self) -> usize {
         let calls = self.0.calls.lock();
         calls.iter().filter(|call| !call.has_ended).count()
@@ -165,7 +165,7 @@ pub(crate) fn ms(milliseconds: u64) -> Duration {
     Duration::from_millis(milliseconds)
 }
 
-/// A controller of config maps with the name `test`.
+/// Returns a controller of config maps with the name `test`.
 pub(crate) fn controller(fake: &Fake<ConfigMap>) -> Controller<ConfigMap> {
     Controller::new("test", &fake.informer, shutdown())
 }
@@ -186,7 +186,7 @@ pub(crate) fn start_until(
     tokio::spawn(controller.run(calls.clone(), stop))
 }
 
-/// A config map in the namespace `n`, with a generation.
+/// Returns a config map in the namespace `n`, with a generation.
 pub(crate) fn map(name: &str, generation: i64) -> Value {
     json!({
         "apiVersion": "v1", "kind": "ConfigMap",

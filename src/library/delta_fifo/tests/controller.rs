@@ -25,7 +25,8 @@ fn key(name: &str) -> ObjectKey {
     ObjectKey::new(Some("default"), name)
 }
 
-/// What a controller processed, as `Added a@2`, with a mark for objects of the first list.
+/// The lines of what a controller processed, such as `Added a@2`, with a mark for
+/// objects of the first list.
 #[derive(Clone, Default)]
 struct Log {
     lines: Arc<Mutex<Vec<String>>>,

@@ -1,4 +1,4 @@
-//! The queue: which deltas each operation causes, and in which order they are popped.
+//! The queue: which deltas each operation causes, and their order.
 
 use futures_util::FutureExt;
 
@@ -30,7 +30,7 @@ fn process_all(fifo: &Fifo) -> Vec<Vec<Delta<Obj>>> {
     std::iter::from_fn(next).collect()
 }
 
-/// A queue that knows these objects and has an empty queue.
+/// Returns an empty queue that has already processed these objects.
 fn knowing(objects: &[Obj]) -> Fifo {
     let fifo = fifo();
     fifo.replace(objects.iter().copied());
@@ -38,7 +38,7 @@ fn knowing(objects: &[Obj]) -> Fifo {
     fifo
 }
 
-/// The same deltas in the order of their keys, for operations that queue in any order.
+/// Sorts the deltas by key, for operations that queue in any order.
 fn sorted(mut deltas: Vec<Vec<Delta<Obj>>>) -> Vec<Vec<Delta<Obj>>> {
     deltas.sort_by_key(|deltas| deltas[0].object().0);
     deltas
@@ -77,7 +77,7 @@ fn objects_are_popped_in_the_order_of_their_first_change() {
     }
     let keys: Vec<_> = process_all(&fifo).iter().map(|d| d[0].object().0).collect();
     assert_eq!(keys, ["a", "b", "c"]);
-    // A popped object that changes again is behind those that wait already.
+    // A popped object that changes again is queued behind the objects that are waiting already.
     fifo.add(("a", 6));
     fifo.add(("b", 7));
     let popped = pop(&fifo).unwrap();
@@ -160,7 +160,7 @@ fn an_object_that_is_known_queued_or_in_process_can_be_deleted() {
 
 #[test]
 fn a_list_replaces_all_objects_and_finds_what_vanished() {
-    // The last known state is that of the queue, then that in process, then the known one.
+    // The state that counts is the queued one, else the one in process, else the processed one.
     let fifo = knowing(&[("known", 1), ("in process", 1), ("queued", 1), ("stays", 1)]);
     fifo.update(("in process", 2));
     let popped = pop(&fifo).unwrap();
@@ -254,7 +254,7 @@ fn changes_that_failed_are_popped_again_before_later_ones() {
         vec![Added(("a", 1)), Updated(("a", 3))],
     ];
     assert_eq!(process_all(&fifo), expected, "behind other objects");
-    // Deletions become one also if the first one failed.
+    // Two deletions are merged even if the processing of the first one failed.
     fifo.delete_final_state_unknown(("a", 3));
     let popped = pop(&fifo).unwrap();
     fifo.add(("a", 4));
@@ -352,7 +352,7 @@ async fn several_consumers_share_what_one_operation_queues() {
     let consume = async || {
         let popped = fifo.pop().await.unwrap();
         let key = *popped.key();
-        // No consumer ends before all have popped one.
+        // No consumer ends before each has popped an object.
         tokio::task::yield_now().await;
         popped.done();
         key

@@ -26,7 +26,7 @@ enum Step {
     Relist,
     Resync,
     Pop,
-    /// The n-th of the changes in process succeed, fail, or are lost with their consumer.
+    /// The n-th of the changes in process succeeds, fails, or is lost with its consumer.
     Done(usize),
     Requeue(usize),
     Drop(usize),
@@ -53,7 +53,7 @@ struct Play<'a> {
     upstream: BTreeMap<u8, u32>,
     seen: BTreeMap<u8, u32>,
     in_process: Vec<Popped<'a, u8, Obj>>,
-    /// What a consumer knows from the deltas that it processed.
+    /// The objects according to the deltas that the consumers processed.
     processed: BTreeMap<u8, u32>,
     /// The newest version that was processed for each object.
     newest: BTreeMap<u8, u32>,

@@ -61,7 +61,7 @@ fn thing(name: &str, data: &str) -> Value {
     })
 }
 
-/// The cached objects that have the label `app=x`.
+/// Returns the cached objects that have the label `app=x`.
 fn cached(reader: &Reader) -> Vec<Value> {
     let selection = Selection {
         labels: LabelSelector::parse("app=x").expect("a selector"),
@@ -109,7 +109,7 @@ async fn objects_are_stored_as_the_transform_leaves_them() {
         assert_eq!(version, Some(watched.to_string().as_str()));
         assert_eq!(metrics.transform_failures.load(Ordering::Relaxed), 0);
 
-        // An object whose transform fails is stored as it is.
+        // If the transform of an object fails, the object is stored unchanged.
         for (failures, data) in [(1, "panic"), (2, "text")] {
             let changed = source.modify(&thing("watched", data)).expect("it exists");
             wait_for(&reader, changed).await;
@@ -148,7 +148,7 @@ async fn failures_are_reported_with_their_cause() {
         let added = source.add(&thing(&format!("thing-{n}"), ""));
         wait_for(&reader, added.expect("a new object")).await;
     }
-    // The end of a watch as planned is no failure.
+    // The planned end of a watch is no failure.
     let expected = [
         "things list transport",
         "things watch transport",

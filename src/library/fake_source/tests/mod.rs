@@ -38,7 +38,7 @@ fn after(version: u64) -> ResumePoint {
     ResumePoint::After(ResourceVersion(version))
 }
 
-/// The next event as text, such as `ADDED a@2`; `None` if there is none now.
+/// Returns the next event as text, such as `ADDED a@2`; `None` if there is none now.
 fn event(watch: &mut FakeWatch) -> Option<String> {
     let item = watch.next().now_or_never()?;
     Some(match item {

@@ -32,7 +32,7 @@ fn holder(store: &FakeStore) -> String {
     store.record().expect("a record").holder
 }
 
-/// How long `future` takes.
+/// Measures how long `future` takes.
 async fn time(future: impl Future<Output = ()>) -> Duration {
     let began = Instant::now();
     future.await;
@@ -68,9 +68,9 @@ async fn a_candidate_takes_the_lease_of_a_leader_that_died() {
     assert_eq!(b.status(), Status::Waiting { leader });
     drop(a);
     let waited = time(async { assert!(b.elected().await) }).await;
-    // The Lease is free 15 s after the candidate has seen the last renewal, which was up to 2 s ago. The
-    // candidate sees it at its next attempt, and takes the Lease at the first one after the 15 s. There
-    // are at most 4.4 s before each.
+    // The Lease is free 15 s after the candidate has seen the last renewal, which was up to 2 s
+    // ago. The candidate sees this renewal at its next attempt, and takes the Lease at the first
+    // attempt after the 15 s. Each of these attempts comes after at most 4.4 s.
     assert!(waited > 13 * SECOND && waited <= 24 * SECOND, "{waited:?}");
     let record = store.record().expect("a record");
     assert_eq!((record.holder.as_str(), record.transitions), ("b", 1));

@@ -13,7 +13,7 @@ use tokio::time::Instant;
 use crate::leader_election::machine::{Answer, Call, Machine, Next, Now, Timing};
 use crate::leader_election::{LeaseRecord, Stored};
 
-/// Milliseconds of the model's own clock, to which the candidates' clocks are relative.
+/// Milliseconds of the model's clock. The candidates' clocks are relative to it.
 type Time = u64;
 
 const CALL_LIMIT: Time = 5_000;
@@ -31,7 +31,7 @@ struct World {
     candidates: Vec<Candidate>,
     events: BTreeMap<(Time, u64), Event>,
     next_event: u64,
-    /// How often the leader has changed, so that a model in which nothing happens is noticed.
+    /// How often the leader has changed, to detect a model without any leader.
     leaders: usize,
     two_leaders: Option<Time>,
 }
@@ -40,7 +40,7 @@ struct Candidate {
     machine: Machine,
     /// How fast the clock runs.
     speed: f64,
-    /// The number of the call that is awaited; answers to others are ignored.
+    /// The number of the awaited call; answers to other calls are ignored.
     awaited: u64,
     lives: u64,
     was_leading: bool,
@@ -52,7 +52,7 @@ enum Event {
     Arrives(Sent),
     /// An answer reaches the candidate, or its time limit is over.
     Answered(Sent, Answer),
-    /// The process is replaced by another one.
+    /// Another process replaces this one.
     Restart(usize),
     Release(usize),
 }
@@ -99,7 +99,7 @@ impl World {
         world
     }
 
-    /// A random time of the faults, and a random candidate.
+    /// Returns a random time of the faults, and a random candidate.
     fn moment(&mut self) -> (Time, usize) {
         let index = self.random.random_range(0..self.candidates.len());
         (self.random.random_range(0..FAULTS_END), index)
@@ -110,7 +110,7 @@ impl World {
         self.events.insert((at, self.next_event), event);
     }
 
-    /// The time of a candidate's clock.
+    /// Returns the time of a candidate's clock.
     fn clock(&self, index: usize) -> Now {
         let elapsed = (self.now as f64 * self.candidates[index].speed) as u64;
         let since = i64::try_from(elapsed).expect("a short model");
@@ -120,7 +120,7 @@ impl World {
         }
     }
 
-    /// After how long something happens that takes `milliseconds` of a candidate's clock.
+    /// Converts `milliseconds` of a candidate's clock to the model's time.
     fn of_clock(&self, index: usize, milliseconds: Time) -> Time {
         (milliseconds as f64 / self.candidates[index].speed) as Time
     }
@@ -191,7 +191,7 @@ impl World {
         }
     }
 
-    /// How long a message or a process takes; `None` if the message is lost.
+    /// Returns how long a message or a process takes; `None` if the message is lost.
     fn delay(&mut self) -> Option<Time> {
         if self.now >= FAULTS_END {
             return Some(10);
@@ -242,7 +242,7 @@ impl World {
                     Some(_) => RETRY,
                     None => RETRY + self.random.random_range(0..RETRY * 12 / 10),
                 };
-                // A process that is paused comes late.
+                // A paused process comes late.
                 let pause = match self.random.random_range(0..20) {
                     0 if self.now < FAULTS_END => pause + self.random.random_range(0..20_000),
                     _ => pause,
@@ -264,7 +264,7 @@ impl World {
         self.add(self.now + pause, Event::Attempt(index, life));
     }
 
-    /// The candidate gives the lease back with its next attempts, whatever is in flight.
+    /// Makes the candidate give the Lease back in its next attempts, whatever is in flight.
     fn release(&mut self, index: usize) {
         self.candidates[index].machine.release();
     }
@@ -277,7 +277,7 @@ fn stored((record, version): &(LeaseRecord, u64)) -> Stored {
     }
 }
 
-/// The machine of a process; each one has a name of its own.
+/// Returns the machine of a process. Each process has a different name.
 fn machine(index: usize, life: u64) -> Machine {
     let timing = Timing {
         lease_duration: Duration::from_secs(15),

@@ -42,7 +42,7 @@ impl Test {
         self.machine.begin(self.now())
     }
 
-    /// An answer that comes at once.
+    /// Passes an answer that comes at once.
     fn answer(&mut self, answer: Answer) -> Next {
         self.machine.proceed(answer, self.now, self.now())
     }
@@ -76,7 +76,7 @@ fn stored(record: &LeaseRecord, version: &str) -> Stored {
     }
 }
 
-/// A record of `holder`, taken and renewed at `renewed` seconds.
+/// Returns a record of `holder`, taken and renewed at `renewed` seconds.
 fn held(holder: &str, renewed: u64, transitions: i32) -> LeaseRecord {
     let time = Some(wall(Duration::from_secs(renewed)));
     LeaseRecord {
@@ -113,7 +113,7 @@ fn a_lease_without_a_holder_is_taken_at_once() {
 #[test]
 fn a_lease_of_another_is_taken_when_it_was_seen_unchanged_for_its_duration() {
     let mut test = Test::new();
-    // The times in the record are long past: only what this process saw counts.
+    // The times in the record are long past: only the time when this process saw it counts.
     let old = held("other", 0, 2);
     test.now += 1_000 * SECOND;
     test.begin();
@@ -231,7 +231,7 @@ fn a_lease_that_was_taken_too_long_ago_does_not_count() {
     let answer = Answer::Written(stored(&record, "1"));
     assert_eq!(test.machine.proceed(answer, sent, test.now()), Next::Wait);
     assert_eq!(test.machine.leading_until(), None);
-    // It is its own, so the next attempt renews it.
+    // The Lease is held by this candidate, so the next attempt renews it.
     assert!(matches!(test.begin(), Call::Update(..)));
 }
 

@@ -48,7 +48,7 @@ impl FakeStore {
         self.0.lock().conflicts = updates;
     }
 
-    /// The calls so far, with the time at which they were made.
+    /// Returns the calls so far, with their times.
     pub(crate) fn calls(&self) -> Vec<(&'static str, Instant)> {
         self.0.lock().calls.clone()
     }

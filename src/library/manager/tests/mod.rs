@@ -28,7 +28,7 @@ fn config(identity: &str) -> Config {
     }
 }
 
-/// A manager with the controller `test` of config maps, as the candidate `identity`.
+/// Returns a manager with the controller `test` of config maps, as the candidate `identity`.
 fn manager(
     maps: &Fake<ConfigMap>,
     calls: &Calls,
@@ -300,7 +300,7 @@ async fn the_lease_is_kept_while_a_reconcile_cannot_be_stopped() {
         let (began, ended) = (began.clone(), Arc::clone(&ended));
         async move {
             began.send(()).expect("the test waits");
-            // It blocks its thread, so it reaches no await point.
+            // The reconcile blocks its thread, so it reaches no await point.
             ended.lock().recv().expect("the test ends it");
             Ok::<_, io::Error>(Action::Done)
         }

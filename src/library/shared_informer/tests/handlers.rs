@@ -1,4 +1,4 @@
-//! Scripted sequences: what handlers are told, and when.
+//! Scripted sequences: which calls handlers get, and when.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -136,7 +136,7 @@ async fn a_handler_that_was_left_behind_gets_the_difference() {
         let calls = take(&mut fast_calls, 1).await;
         assert!(calls[0].ends_with(&format!("~b{version}")), "{calls:?}");
     }
-    // The slow handler is called for the initial list, and then for what differs from it.
+    // The slow handler is called for the initial list, and then for the difference from it.
     permits.add_permits(1_000);
     let calls = take(&mut slow_calls, 5).await;
     assert_eq!(calls, ["*a3", "*b4", "*c5", "?a3", "b4~b49"]);
@@ -147,7 +147,7 @@ async fn a_handler_that_was_left_behind_gets_the_difference() {
     assert_eq!(slow_calls.recv().await, None);
 }
 
-/// A caller that gives up at each yield: the copy of many objects goes on where it was.
+/// A caller that cancels at each yield: the copy of many objects continues where it was.
 #[tokio::test(start_paused = true)]
 async fn a_cancelled_wait_for_the_next_change_loses_no_progress() {
     // The log has no room for the second list, so the handler copies it, too.
@@ -183,7 +183,7 @@ async fn a_cancelled_wait_for_the_next_change_loses_no_progress() {
     }
 }
 
-/// A handler that selects one object of many: looking at the others yields, too.
+/// A handler that selects one object of many: the test of the other objects yields, too.
 #[tokio::test(start_paused = true)]
 async fn a_narrow_selection_of_a_large_cache_yields() {
     let mut upstream = Upstream::new(Some(1300));
@@ -207,7 +207,7 @@ async fn a_narrow_selection_of_a_large_cache_yields() {
         tokio::task::yield_now().await;
     };
     assert!(text(&first).starts_with("*wanted"), "{}", text(&first));
-    // It looks at 4,096 objects between two yields.
+    // The handler tests 4,096 objects between two yields.
     assert!((4..=6).contains(&yields), "{yields}");
 }
 
@@ -237,7 +237,7 @@ async fn a_resync_repeats_all_objects_to_one_handler() {
     let (often, _permits, mut calls) = recorder(1_000);
     let (never, _permits, mut others) = recorder(1_000);
     let start = Instant::now();
-    // Too short an interval is as the shortest.
+    // An interval that is too short is raised to the shortest.
     let _often = informer.add_handler(often, Some(Duration::from_millis(1)));
     let mut never = informer.add_handler(never, None);
     assert!(never.synced().await);
@@ -280,7 +280,7 @@ async fn a_filtering_handler_learns_of_missed_deletions_of_what_it_accepts() {
     }
     let mut handler = informer.add_handler(Filtering::new(has_x, recorder), None);
     assert!(handler.synced().await);
-    // Only the relist tells of a and b. The handler never knew b.
+    // Only the relist shows that a and b are gone. The handler never received b.
     upstream.things.remove("a");
     upstream.things.remove("b");
     upstream.change("c", "y");
@@ -361,7 +361,7 @@ async fn an_object_that_the_cache_has_copied_is_not_decoded_again() {
         storage: Storage::Decoded,
         ..Config::default()
     });
-    // The log keeps one event. The change after its eviction copies the object out of the frame.
+    // The log holds one event. The change after its eviction copies the object out of the frame.
     let mut object = upstream.change("a", "x");
     let frame = Bytes::from([&object.body[..], &[b' '; 4096]].concat());
     object.body = frame.slice(..object.body.len());

@@ -14,14 +14,14 @@ use crate::shared_informer::{Change, Changes, Config, SharedInformer, Storage};
 const NAMES: [&str; 6] = ["a", "b", "c", "d", "e", "f"];
 const APPS: [&str; 3] = ["x", "y", BROKEN];
 
-/// A handler, and the objects that it knows.
+/// A handler, and the objects that it has received.
 struct Follower {
     changes: Changes<Thing>,
     known: BTreeMap<String, Arc<Thing>>,
 }
 
 impl Follower {
-    /// Reads the next change, and checks that it fits what the handler knows.
+    /// Reads the next change, and checks that it fits the objects that the handler has received.
     fn read(&mut self) -> bool {
         let Some(change) = next(&mut self.changes) else {
             return false;
@@ -110,7 +110,7 @@ impl World {
         }
     }
 
-    /// A change that only a list finds.
+    /// Makes a change that only a list finds.
     fn miss(&mut self) {
         let name = NAMES[self.rng.random_range(0..NAMES.len())];
         let app = APPS[self.rng.random_range(0..APPS.len())];
@@ -133,7 +133,7 @@ impl World {
         }
     }
 
-    /// The objects that an informer must show.
+    /// Returns the objects that an informer must show.
     fn expected(&self, selection: &Selection) -> BTreeMap<String, Arc<Thing>> {
         let things = self.upstream.things.iter();
         let selected = things.filter(|(_, thing)| {

@@ -1,4 +1,4 @@
-//! Tests of shared informers on a cache whose writer the test has.
+//! Tests of shared informers on a cache with a writer that the test holds.
 
 mod handlers;
 mod history;
@@ -48,7 +48,8 @@ struct Upstream {
 }
 
 impl Upstream {
-    /// A cache whose event log holds about `retention_bytes`, after its first list with no objects.
+    /// Creates a cache with an event log of about `retention_bytes`, after its first
+    /// list with no objects.
     fn new(retention_bytes: Option<usize>) -> Self {
         let (writer, _reader) = cache::cache(cache::Config {
             retention_bytes,
@@ -64,7 +65,7 @@ impl Upstream {
         upstream
     }
 
-    /// Goes on with another cache, which is not ready yet, and closes the one before.
+    /// Continues with another cache, which is not ready yet, and closes the previous cache.
     fn replace_cache(&mut self) -> Reader {
         let (writer, reader) = cache::cache(cache::Config::default());
         std::mem::replace(&mut self.writer, writer).close();
@@ -76,7 +77,7 @@ impl Upstream {
         SharedInformer::new(self.writer.reader().clone(), resource(), config, shutdown)
     }
 
-    /// Changes `name` in the model alone. A new object gets a uid of its own.
+    /// Changes `name` in the model alone. A new object gets a new uid.
     fn change(&mut self, name: &str, app: &str) -> Object {
         self.version += 1;
         let uid = match self.things.get(name) {
@@ -154,7 +155,7 @@ fn object(thing: &Thing) -> Object {
     Object::new(key, version, &values, body.into())
 }
 
-/// The objects with the label `app=app`.
+/// Selects the objects with the label `app=app`.
 fn with_app(app: &str) -> Selection {
     Selection {
         labels: LabelSelector::parse(&format!("app={app}")).expect("a selector"),
@@ -162,7 +163,7 @@ fn with_app(app: &str) -> Selection {
     }
 }
 
-/// The next change if there is one now.
+/// Returns the next change if there is one now.
 fn next(changes: &mut Changes<Thing>) -> Option<Change<Thing>> {
     let mut next = pin!(changes.next());
     let mut cx = Context::from_waker(Waker::noop());
@@ -175,8 +176,8 @@ fn next(changes: &mut Changes<Thing>) -> Option<Change<Thing>> {
     None
 }
 
-/// A change as text: `+` added (`*` at first), `~` updated, `-` deleted (`?` if it was missed), with
-/// the name and resource version.
+/// Returns a change as text: `+` added (`*` at first), `~` updated, `-` deleted (`?` if it was
+/// missed), with the name and resource version.
 fn text(change: &Change<Thing>) -> String {
     let name = |thing: &Thing| {
         let metadata = &thing.metadata;
@@ -196,7 +197,7 @@ fn text(change: &Change<Thing>) -> String {
     }
 }
 
-/// All changes that there are now, as text.
+/// Returns all changes that there are now, as text.
 fn all(changes: &mut Changes<Thing>) -> Vec<String> {
     std::iter::from_fn(|| next(changes))
         .map(|change| text(&change))

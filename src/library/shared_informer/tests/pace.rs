@@ -1,4 +1,4 @@
-//! What handlers keep in memory at any speed, and resyncs beside many changes.
+//! What handlers hold in memory at any speed, and resyncs beside many changes.
 
 use std::future::{Future, poll_fn};
 use std::pin::pin;
@@ -15,7 +15,7 @@ use super::{BROKEN, Thing, Upstream, all, next, text, with_app};
 use crate::shared_informer::view::STEP;
 use crate::shared_informer::{Config, SharedInformer, Storage};
 
-/// The present state of `name`, which this does not keep.
+/// Returns a weak reference to the present state of `name`.
 fn state_of(upstream: &Upstream, name: &str) -> Weak<Object> {
     let snapshot = upstream.writer.reader().snapshot().expect("is ready");
     let object = snapshot.get(&ObjectKey::new(Some("n"), name));
@@ -67,7 +67,7 @@ async fn a_handler_of_all_objects_frees_old_states_that_the_log_has_dropped() {
     upstream.put("a", "x");
     assert_eq!(all(&mut changes), ["*a3"]);
     let old = state_of(&upstream, "a");
-    // More objects than a handler keeps old states of in any case.
+    // More objects change than the number of old states that a handler may hold.
     for _ in 0..10 {
         for name in ["a", "b", "c", "d", "e"] {
             upstream.put(name, "x");
@@ -164,7 +164,8 @@ async fn streams_have_the_changes_or_only_the_objects() {
     assert!(objects.next().await.is_none());
 }
 
-/// An informer that keeps decoded things, and the number of those that could not be decoded.
+/// Returns an informer that stores decoded things, and the number of things that
+/// could not be decoded.
 fn counting(upstream: &Upstream) -> (SharedInformer<Thing>, Arc<AtomicUsize>) {
     let count = Arc::new(AtomicUsize::new(0));
     let counted = Arc::clone(&count);
@@ -221,6 +222,6 @@ async fn a_handler_yields_while_the_view_applies_many_changes() {
         polled
     });
     assert!(change.await.is_some());
-    // A lister that the handler reads then finds little to do.
+    // A lister that the handler reads then finds little to apply.
     assert!(applied.load(Ordering::Relaxed) > 900);
 }

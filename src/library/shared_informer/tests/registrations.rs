@@ -19,7 +19,7 @@ use crate::shared_informer::{
     Change, Config, EventHandler, HandlerFunctions, SharedInformer, Storage,
 };
 
-/// An informer whose tasks belong to the returned shutdown.
+/// Returns an informer, and the shutdown that its tasks belong to.
 fn informer(upstream: &Upstream) -> (SharedInformer<Thing>, Shutdown) {
     let shutdown = Shutdown::new(shutdown::Config::default());
     let reader = upstream.writer.reader().clone();
@@ -80,7 +80,7 @@ async fn a_removal_lets_the_call_in_progress_end() {
             assert_eq!(removed.now_or_never(), None);
             assert_eq!(calls.recv().await, Some("ends"));
         }
-        // It is not called for the other object.
+        // The handler is not called for the other object.
         assert_eq!(calls.recv().await, None);
     }
 }
@@ -131,7 +131,7 @@ async fn handlers_end_with_their_informer() {
     let mut early = informer.add_handler(handler(), None);
     assert!(early.synced().await);
     upstream.writer.close();
-    // One that is added later ends as well, without a call.
+    // A handler that is added later ends as well, without a call.
     let late = handler().on_add(|thing, _| panic!("{thing:?}"));
     let mut late = informer.add_handler(late, None);
     assert!(!late.synced().await);
@@ -173,7 +173,7 @@ async fn handlers_come_and_go_while_objects_change() {
     let mut dice = StdRng::seed_from_u64(TASKS);
     let began = Instant::now();
     while !tasks.iter().all(JoinHandle::is_finished) {
-        // Otherwise a handler that is not called any more would keep the test running.
+        // Otherwise the test would wait for ever for a handler that is not called any more.
         assert!(began.elapsed() < Duration::from_secs(60), "{counts:?}");
         let name = ["a", "b", "c", "d"][dice.random_range(0..4)];
         match dice.random_range(0..3) {
@@ -231,7 +231,7 @@ struct Counts {
     deletions: AtomicUsize,
 }
 
-/// A handler that knows the names of the objects.
+/// A handler that remembers the names of the objects.
 struct Known {
     names: BTreeSet<String>,
     counts: Arc<Counts>,
@@ -241,7 +241,7 @@ struct Known {
 impl Known {
     fn count(&self, calls: &AtomicUsize) {
         calls.fetch_add(1, Ordering::Relaxed);
-        // An error means that it is being removed.
+        // An error means that the handler is being removed.
         let _ = self.called.send(());
     }
 }

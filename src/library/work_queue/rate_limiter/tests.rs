@@ -10,7 +10,7 @@ fn ms(milliseconds: u64) -> Duration {
     Duration::from_millis(milliseconds)
 }
 
-/// The waits after `count` failures of `key`, in milliseconds.
+/// Returns the waits after `count` failures of `key`, in milliseconds.
 fn waits(
     limiter: &mut impl RateLimiter<&'static str>,
     key: &'static str,

@@ -1,11 +1,11 @@
-//! The backoff of single keys: adding a key neither ends it early, nor makes it longer.
+//! The backoff of one key: adding the key neither ends its backoff early, nor makes it longer.
 
 use std::time::Duration;
 
 use super::support::{Queue, after, ms, queue, run_all, take};
 use crate::work_queue::AddOptions;
 
-/// Runs the key `a`, which is ready, and lets it fail.
+/// Runs the ready key `a`, and lets it fail.
 fn fail(queue: &Queue) {
     let work = take(queue).expect("a ready key");
     assert_eq!(*work.key(), "a");
@@ -118,7 +118,7 @@ async fn a_key_that_is_forgotten_in_backoff_is_ready_at_once() {
     queue.forget(&"a");
     assert_eq!(run_all(&queue), ["a"]);
     assert!(after(&queue, 10_000).await.is_empty());
-    // The order in which a handler forgets and adds does not matter.
+    // The order of a handler's `forget` and `add` does not matter.
     queue.add("a");
     fail(&queue);
     queue.add("a");

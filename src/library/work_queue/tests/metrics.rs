@@ -12,7 +12,7 @@ fn queue(metrics: &Metrics, name: &str) -> Queue {
     })
 }
 
-/// The sample `workqueue_METRIC` of the queue `name`.
+/// Returns the sample `workqueue_METRIC` of the queue `name`.
 fn value(registry: &Registry, metric: &str, name: &str) -> f64 {
     let (_, text) = registry.render();
     let sample = format!("workqueue_{metric}{{name=\"{name}\"}} ");

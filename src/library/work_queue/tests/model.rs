@@ -98,7 +98,7 @@ impl Model {
         all.filter(|(key, request)| !self.running.contains(key) && request.due() <= self.now)
     }
 
-    /// The key to run next: no other ready key has a higher priority and age.
+    /// Returns the key to run next: no other ready key has a higher priority and age.
     fn next(&self) -> Option<u8> {
         let place = |request: &Request| {
             let age = (self.now - request.due()).as_nanos() as i128;
@@ -229,8 +229,9 @@ impl Play {
         true
     }
 
-    /// A key waits for one of a higher priority only if that one was due at most the difference
-    /// times the ageing after it, and never for one of a lower priority that was due later.
+    /// Checks that a key waits for a key of a higher priority only if that key was due at most the
+    /// difference of priorities times the ageing later, and never for a key of a lower priority
+    /// that was due later.
     fn check_starvation(&self, taken: &Request) {
         let nanoseconds = |duration: Duration| duration.as_nanos() as i128;
         for (key, waiting) in self.model.ready() {

@@ -12,7 +12,7 @@ pub(super) fn ms(milliseconds: u64) -> Duration {
     Duration::from_millis(milliseconds)
 }
 
-/// A queue whose backoff is 10 ms after the first failure, and doubles up to one second.
+/// Returns a queue with a backoff of 10 ms after the first failure, which doubles up to one second.
 pub(super) fn queue() -> Queue {
     WorkQueue::new(config())
 }
@@ -29,12 +29,12 @@ pub(super) fn take(queue: &Queue) -> Option<Work<&'static str>> {
     queue.get().now_or_never().flatten()
 }
 
-/// Takes the keys that are ready and ends their runs. Returns the keys in this order.
+/// Takes the keys that are ready and ends their runs. Returns the keys in the order of their runs.
 pub(super) fn run_all(queue: &Queue) -> Vec<&'static str> {
     std::iter::from_fn(|| take(queue).map(|work| *work.key())).collect()
 }
 
-/// Advances the clock, and returns the keys that are ready then, after running them.
+/// Advances the clock, runs the keys that are ready then, and returns them.
 pub(super) async fn after(queue: &Queue, milliseconds: u64) -> Vec<&'static str> {
     tokio::time::advance(ms(milliseconds)).await;
     run_all(queue)

@@ -15,7 +15,7 @@ use super::settings::Settings;
 use super::values::cached_resource;
 use super::values::units::without_types;
 
-/// Keys of earlier versions, with their names now.
+/// Keys of earlier versions, with their current names.
 const RENAMED: [(&str, &str); 1] = [("listen.insecure", "listen.insecureExposeToNetwork")];
 
 /// A configuration file that was read: its values, and the defaults for all other settings.
@@ -26,7 +26,7 @@ pub(super) struct File {
     pub(super) positions: BTreeMap<String, Option<Position>>,
 }
 
-/// Reads a file. A value with a mistake keeps its default and adds a problem to `problems`.
+/// Reads a file. For a value with a mistake, uses the default and adds a problem to `problems`.
 pub(super) fn read(path: &Path, problems: &mut Vec<Problem>) -> File {
     let mut reader = FileReader::new(path);
     match fs::read_to_string(path) {
@@ -55,8 +55,8 @@ pub(super) fn read(path: &Path, problems: &mut Vec<Problem>) -> File {
     file
 }
 
-/// Reads a file, one value after the other. Keys are checked against the defaults, which have every
-/// key. A value is checked by deserializing the settings with it.
+/// Reads a file, one value after the other. Keys are checked against the defaults, because these
+/// contain every key. A value is checked by deserializing the settings with it.
 struct FileReader<'a> {
     path: &'a Path,
     defaults: Value,
@@ -100,7 +100,7 @@ impl<'a> FileReader<'a> {
         let position = node::position_of(node);
         let known = self.defaults.pointer(pointer).cloned().unwrap_or_default();
         match (known, &node.value) {
-            // A key without a value keeps the default.
+            // A key without a value has the default.
             (_, Node::Scalar(Value::Null)) => {}
             (Value::Object(known), Node::Mapping(entries)) => {
                 let known: Vec<_> = known.keys().map(String::as_str).collect();
@@ -155,7 +155,7 @@ impl<'a> FileReader<'a> {
     ) {
         let mut valid = Vec::new();
         for element in elements {
-            // The position in the settings, which lack the elements with mistakes.
+            // The position in the settings, which do not contain the elements with mistakes.
             let index = valid.len();
             let place = node::position_of(element);
             self.positions
@@ -175,8 +175,9 @@ impl<'a> FileReader<'a> {
         self.positions.insert(dotted_key(pointer), position);
     }
 
-    /// Reads the element `index` of the list at `pointer`. It has keys, and each value is checked beside
-    /// the resource's name, which is required. `None` if the name is not right.
+    /// Reads the element `index` of the list at `pointer`. The element has keys, and each of its
+    /// values is checked together with the resource's name, which is required. Returns `None` if
+    /// the name is not valid.
     fn read_mapping(
         &mut self,
         (pointer, index): (&str, usize),
@@ -216,8 +217,8 @@ impl<'a> FileReader<'a> {
         Some(valid.into())
     }
 
-    /// Sets the list at `pointer` to the only element `keys`, if its type is right; otherwise reports a
-    /// problem with `place` and returns false.
+    /// Sets the list at `pointer` to the only element `keys`, if its type is right. Otherwise
+    /// reports a problem with `place` and returns false.
     fn set_element(
         &mut self,
         pointer: &str,
@@ -231,14 +232,14 @@ impl<'a> FileReader<'a> {
             .is_ok()
     }
 
-    /// Sets the value if its type is right; otherwise reports a problem and returns false.
+    /// Sets the value if its type is right. Otherwise reports a problem and returns false.
     fn set(&mut self, pointer: &str, position: Option<Position>, value: Value) -> bool {
         let set = self.try_set(pointer, value);
         set.map_err(|message| self.report_at(pointer, position, &message))
             .is_ok()
     }
 
-    /// Sets the value if its type is right; otherwise returns what is wrong.
+    /// Sets the value if its type is right. Otherwise returns what is wrong.
     fn try_set(&mut self, pointer: &str, value: Value) -> Result<(), String> {
         let mut candidate = self.accepted.clone();
         if let Some(setting) = candidate.pointer_mut(pointer) {
@@ -264,7 +265,7 @@ impl<'a> FileReader<'a> {
     }
 }
 
-/// The default settings as JSON, with every key.
+/// Returns the default settings as JSON, with every key.
 pub(super) fn defaults() -> Value {
     serde_json::to_value(Settings::default()).expect("the defaults are text and numbers")
 }
@@ -274,14 +275,15 @@ fn dotted_key(pointer: &str) -> String {
     pointer.trim_start_matches('/').replace('/', ".")
 }
 
-/// The message for a key that was given before, at `first`.
+/// Returns the message for a key that was already given, at `first`.
 fn given_twice(first: Option<Position>) -> String {
     let line = first.map_or(0, |first| first.line);
     format!("given twice, first on line {line}")
 }
 
-/// The message for an unknown key. It suggests similar keys, first among `known` (the keys that are
-/// valid there), then among all keys, or else lists `known`.
+/// Returns the message for an unknown key. It suggests similar keys, first among `known` (the keys
+/// that are valid at this place), then among all keys. If there are no similar keys, it lists
+/// `known`.
 fn unknown_key(defaults: &Value, key: &str, known: &[&str]) -> String {
     let here = known
         .iter()

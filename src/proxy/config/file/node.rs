@@ -1,4 +1,4 @@
-//! A YAML document as a tree in which each value has its line and column.
+//! A YAML document as a tree. Each value in it has its line and column.
 //!
 //! Deserializing directly into the settings would stop at the first mistake. With a tree, all
 //! mistakes can be reported.
@@ -20,11 +20,11 @@ pub(super) enum Node {
     /// Null, a boolean, a number or a string.
     Scalar(Value),
     Sequence(Vec<SpannedNode>),
-    /// Keys and values in the order of the file; a key may occur twice.
+    /// Keys and values in the order of the file. A key may occur twice.
     Mapping(Vec<(SpannedNode, SpannedNode)>),
 }
 
-/// Parses a YAML document; an empty document is null.
+/// Parses a YAML document. An empty document is null.
 ///
 /// # Errors
 ///
@@ -51,7 +51,7 @@ pub(super) fn parse(text: &str) -> Result<SpannedNode, (Option<Position>, String
     })
 }
 
-/// The position of a value in the file; `None` if the parser reports none.
+/// Returns the position of a value in the file; `None` if the parser reports none.
 pub(super) fn position_of(node: &SpannedNode) -> Option<Position> {
     position(&node.referenced)
 }
@@ -76,7 +76,7 @@ impl Node {
         }
     }
 
-    /// The node as the text of a key; a key that is not a string becomes its JSON text.
+    /// Returns the node as the text of a key. A key that is not a string becomes its JSON text.
     pub(super) fn to_key(&self) -> String {
         match self.to_value() {
             Value::String(text) => text,

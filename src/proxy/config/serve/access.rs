@@ -6,7 +6,7 @@ use crate::config::AuthMode;
 use crate::config::settings::Settings;
 use crate::identity;
 
-/// The settings of `identity`, for a listener with `tls`.
+/// Returns the settings of `identity`, for a listener with `tls`.
 pub(super) fn access(settings: &Settings, tls: &Tls) -> identity::Config {
     let (authentication, authorization) = (&settings.authentication, &settings.authorization);
     let mode = match authentication.mode {
@@ -35,7 +35,8 @@ pub(super) fn access(settings: &Settings, tls: &Tls) -> identity::Config {
 }
 
 impl Checker<'_> {
-    /// The authorities of client certificates, which are used only if callers are authenticated.
+    /// Returns the authorities of client certificates. They are used only if callers are
+    /// authenticated.
     pub(super) fn authorities(
         &mut self,
         access: &identity::Config,

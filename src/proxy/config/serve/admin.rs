@@ -19,16 +19,16 @@ const SELF_SIGNED: &str = "admin.tls.selfSigned";
 pub struct AdminConfig {
     /// Address for /livez, /readyz and /metrics.
     pub listen: SocketAddr,
-    /// Whether probes and scrapes connect with TLS, and with which certificate.
+    /// Whether probes and scrapes connect with TLS, and the certificate that they get.
     pub tls: AdminTls,
     /// How the callers of /metrics and /readyz?verbose are authenticated; `None` to answer all.
     pub access: Option<identity::Config>,
-    /// True if programs on other machines can read the metrics without credentials. The operator has
-    /// accepted this.
+    /// True if programs on other machines can read the metrics without credentials. The operator
+    /// has accepted this.
     pub is_exposed: bool,
 }
 
-/// Whether the admin listener serves TLS, and with which certificate.
+/// Whether the admin listener serves TLS, and the certificate that it serves.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum AdminTls {
     /// Plain HTTP.
@@ -47,7 +47,7 @@ pub enum AdminTls {
 }
 
 impl AdminConfig {
-    /// Plain HTTP on a free port of 127.0.0.1.
+    /// Returns a configuration with plain HTTP on a free port of 127.0.0.1.
     pub fn loopback() -> Self {
         Self {
             listen: SocketAddr::from(([127, 0, 0, 1], 0)),
@@ -59,8 +59,9 @@ impl AdminConfig {
 }
 
 impl Checker<'_> {
-    /// The admin listener beside a listener for clients with `clients_tls` and `clients`. Beyond
-    /// loopback it needs TLS, and authorizes what shows more than whether kubefan is ready.
+    /// Returns the admin listener beside a listener for clients with `clients_tls` and `clients`.
+    /// On an address that is not loopback, the admin listener needs TLS, and authorizes every
+    /// request that shows more than whether kubefan is ready.
     pub(super) fn admin(
         &mut self,
         clients_tls: &Tls,
@@ -134,8 +135,8 @@ impl Checker<'_> {
     }
 }
 
-/// How the callers of the admin listener are authenticated: as `clients`, or with their own tokens if
-/// clients are not authenticated, because kubefan needs no right for that.
+/// Returns how the callers of the admin listener are authenticated: like `clients`; or with their
+/// own tokens if clients are not authenticated, because kubefan needs no right for this.
 fn access(clients: &identity::Config) -> identity::Config {
     let mode = match clients.mode {
         identity::Mode::None => identity::Mode::Caller,

@@ -27,7 +27,7 @@ pub(super) enum ListenerCertificate {
 pub(super) type Mistake = (&'static str, String);
 
 impl CertificateKeys {
-    /// The certificate that settings with these values choose.
+    /// Returns the certificate that settings with these values choose.
     ///
     /// # Errors
     /// If a file is missing, or is set beside `self_signed`.

@@ -18,7 +18,8 @@ impl Checker<'_> {
         self.problems.push(self.sources.problem(key, message));
     }
 
-    /// Like [`Checker::report`], of an element of the setting's list, or of one of its keys.
+    /// Reports a problem like [`Checker::report`], with an element of the setting's list, or with
+    /// one of the element's keys.
     pub(super) fn report_in(
         &mut self,
         key: &'static str,

@@ -4,11 +4,11 @@
 pub(super) type Lookup<'a> = &'a dyn Fn(&str) -> Option<String>;
 
 /// Replaces each `$(NAME)` in `text` by the variable's value, and each `$$` by a dollar sign. Every
-/// other dollar sign stays as it is.
+/// other dollar sign is not changed.
 ///
 /// # Errors
 ///
-/// A message that names a variable that is not set. (Kubernetes would leave the reference as it is.)
+/// A message that names a variable that is not set. (Kubernetes would not change such a reference.)
 pub(super) fn expand(text: &str, lookup: Lookup<'_>) -> Result<String, String> {
     let mut expanded = String::with_capacity(text.len());
     let mut rest = text;

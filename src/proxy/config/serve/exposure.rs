@@ -1,4 +1,4 @@
-//! Who can reach the listener for clients, and what follows from that.
+//! How far the listener for clients can be reached, and the consequences.
 
 use std::net::SocketAddr;
 
@@ -7,10 +7,10 @@ use super::tls::Tls;
 use crate::identity;
 use crate::server::WebPageRules;
 
-/// Which programs can reach the listener for clients, and what follows from that.
+/// The consequences of how far the listener for clients can be reached.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Exposure {
-    /// What goes wrong if the address is used; `None` if nothing does.
+    /// The danger if the address is used; `None` if there is no danger.
     pub(super) danger: Option<&'static str>,
     pub(super) web_pages: WebPageRules,
 }

@@ -91,7 +91,7 @@ impl Checker<'_> {
     }
 }
 
-/// The most selections that no index finds, watched in one cache.
+/// Returns the upper limit of the selections without an index that watches of one cache may have.
 pub(super) fn max_unindexed(limits: &Limits) -> usize {
     match limits.max_unindexed_selectors {
         0 => usize::MAX,
@@ -99,7 +99,8 @@ pub(super) fn max_unindexed(limits: &Limits) -> usize {
     }
 }
 
-/// The limits of the client listener; `None` if a value is out of range, which is reported before.
+/// Returns the limits of the client listener; `None` if a value is out of range. Such a value has
+/// already been reported.
 pub(super) fn connections(settings: &Settings) -> Option<net::Config> {
     let limits = &settings.limits;
     let proxies = settings.listen.proxy_protocol_from.iter();

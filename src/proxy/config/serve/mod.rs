@@ -60,19 +60,19 @@ pub struct ServeConfig {
     pub threads: Option<NonZeroUsize>,
     /// The resources that are cached from the start.
     pub resources: Resources,
-    /// Which of their objects are cached, and how.
+    /// The rules that decide which objects of each resource are cached, and how.
     pub rules: ResourceRules,
     /// Whether Secrets are held in memory.
     pub cache_secrets: bool,
     /// The settings of the informers and their caches.
     pub informer: informer::Config,
-    /// Where audit events are written; `-` for standard output, `None` for no audit log.
+    /// The file for audit events; `-` for standard output, `None` for no audit log.
     pub audit_log: Option<PathBuf>,
-    /// Whether clients connect with TLS, and with which certificate.
+    /// Whether clients connect with TLS, and the certificate that they get.
     pub tls: Tls,
     /// How callers are authenticated and authorized.
     pub access: identity::Config,
-    /// Where the authorities of client certificates are from.
+    /// The sources of the authorities of client certificates.
     pub authorities: Option<identity::AuthoritySources>,
     /// The limits of the listener for clients and of its connections.
     pub connections: net::Config,
@@ -85,9 +85,9 @@ pub struct ServeConfig {
     pub shutdown: shutdown::Config,
 }
 
-/// Checks the settings against each other. `variable` looks up environment variables that they refer
-/// to. Adds what is wrong to `problems`, and returns `None` if there is any problem, also one from
-/// reading the file.
+/// Checks the settings against each other. `variable` looks up environment variables that the
+/// settings refer to. Adds all problems to `problems`, and returns `None` if there is any problem,
+/// even one from reading the file.
 pub(super) fn check(
     settings: &Settings,
     sources: &Sources,
@@ -178,7 +178,7 @@ pub(super) fn check(
     })
 }
 
-/// The number of cores that this process may use; the limit of its container counts too.
+/// Returns the number of cores that this process may use. The limit of its container counts too.
 fn cores() -> NonZeroUsize {
     std::thread::available_parallelism().unwrap_or(NonZeroUsize::MIN)
 }

@@ -13,7 +13,7 @@ const MAX_NAMESPACE: usize = 63;
 const NEVER: &str = "cache.never";
 
 impl Checker<'_> {
-    /// The rules of all resources. Reports what is wrong with them, as far as that does not depend on
+    /// Returns the rules of all resources. Reports the mistakes in them that can be found without
     /// the API server.
     pub(super) fn rules(&mut self, variable: Lookup<'_>) -> ResourceRules {
         let cache = &self.settings.cache;

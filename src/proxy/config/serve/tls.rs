@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use super::certificate::{CertificateKeys, ListenerCertificate};
 use super::checker::Checker;
 
-/// Whether clients connect with TLS, and with which certificate.
+/// Whether clients connect with TLS, and the certificate that they get.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Tls {
     /// Clients connect with plain HTTP.
@@ -62,8 +62,8 @@ impl Checker<'_> {
     }
 }
 
-/// The default of `--tls-dir`: `kubefan/tls` in the user's state directory (XDG Base Directory
-/// Specification). `None` if neither `XDG_STATE_HOME` nor `HOME` is set.
+/// Returns the default of `--tls-dir`: `kubefan/tls` in the user's state directory (XDG Base
+/// Directory Specification). `None` if neither `XDG_STATE_HOME` nor `HOME` is set.
 pub fn default_tls_dir() -> Option<PathBuf> {
     let directory = |name| std::env::var_os(name).filter(|value| !value.is_empty());
     let state = match directory("XDG_STATE_HOME") {

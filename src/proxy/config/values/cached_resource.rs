@@ -14,9 +14,9 @@ use super::units::{ByteSize, Period};
 /// A resource that is cached. In the file it is a name, or a mapping.
 #[derive(Clone, Debug, PartialEq)]
 pub(in crate::config) enum CachedResource {
-    /// The whole resource is cached from the start.
+    /// All objects of the resource are cached from the start.
     Named(String),
-    /// It is cached as the rule says.
+    /// The resource is cached according to the rule.
     Rule(Box<RuleSettings>),
 }
 
@@ -61,7 +61,7 @@ pub(in crate::config) struct RuleSettings {
     pub(in crate::config) strip_managed_fields: Option<bool>,
 }
 
-/// The keys of a mapping.
+/// Returns the keys of a mapping.
 pub(in crate::config) fn keys() -> Vec<String> {
     let schema = schemars::schema_for!(RuleSettings);
     let properties = schema.get("properties").and_then(|found| found.as_object());
@@ -74,7 +74,7 @@ pub(in crate::config) fn keys() -> Vec<String> {
 // === impl CachedResource ===
 
 impl CachedResource {
-    /// The name of the resource.
+    /// Returns the name of the resource.
     pub(in crate::config) fn name(&self) -> &str {
         match self {
             Self::Named(name) => name,
@@ -82,7 +82,7 @@ impl CachedResource {
         }
     }
 
-    /// True if the resource is cached before a client asks for it.
+    /// Returns true if the resource is cached before a client asks for it.
     pub(in crate::config) fn is_from_start(&self) -> bool {
         match self {
             Self::Named(_) => true,

@@ -22,7 +22,7 @@ pub struct FreshnessRule {
 // === impl FreshnessRule ===
 
 impl FreshnessRule {
-    /// The resource of the rule; `None` for all without a rule.
+    /// Returns the resource of the rule; `None` if the rule is for all resources without a rule.
     pub(in crate::config) fn resource(&self) -> Option<&str> {
         self.resource.as_deref()
     }
@@ -31,7 +31,7 @@ impl FreshnessRule {
         self.policy
     }
 
-    /// Combines `rules`; if two rules are for the same resource, the later one wins.
+    /// Combines `rules`. If two rules are for one resource, the later rule wins.
     pub(in crate::config) fn policies(rules: &[Self]) -> FreshnessPolicies {
         let mut policies = FreshnessPolicies::default();
         for rule in rules {

@@ -1,4 +1,4 @@
-//! Networks as text: `10.0.0.0/8`, or a single address.
+//! Networks as text: `10.0.0.0/8`, or one address.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -10,8 +10,8 @@ use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::de::Error;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
-/// A network of IPv4 or IPv6, written `10.0.0.0/8` or, for a single address, `10.0.0.1`. A network of
-/// IPv4 that is written as one of IPv6, such as `::ffff:10.0.0.0/104`, is the same as that of IPv4.
+/// A network of IPv4 or IPv6, written `10.0.0.0/8` or, for one address, `10.0.0.1`. A network of
+/// IPv4-mapped IPv6 addresses, such as `::ffff:10.0.0.0/104`, is equal to the IPv4 network.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Network(pub(in crate::config) IpNet);
 
@@ -29,9 +29,10 @@ impl FromStr for Network {
     }
 }
 
-/// The network of IPv4 if `network` is one, written as addresses of IPv6.
+/// Returns the IPv4 network if `network` is one that is written with IPv4-mapped IPv6 addresses;
+/// otherwise `network`.
 fn canonical(network: IpNet) -> IpNet {
-    /// The bits before an address of IPv4.
+    /// The number of bits before the IPv4 address in an IPv4-mapped IPv6 address.
     const MAPPED: u8 = 96;
     let address = network.addr().to_canonical();
     match network.prefix_len().checked_sub(MAPPED) {

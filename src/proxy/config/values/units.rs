@@ -73,7 +73,7 @@ pub fn parse_bytes(text: &str) -> Result<usize, String> {
 ///
 /// # Errors
 ///
-/// If the text is none, or one that is too large.
+/// If the text is not a number, or is too large a number.
 pub(in crate::config) fn parse_count<T: FromStr>(text: &str) -> Result<T, String> {
     text.parse()
         .map_err(|_| format!("expected {EXPECTED_COUNT}"))
@@ -83,13 +83,14 @@ pub(in crate::config) fn parse_count<T: FromStr>(text: &str) -> Result<T, String
 ///
 /// # Errors
 ///
-/// If the text is none, or one that is too large.
+/// If the text is not a number, or is too large a number.
 pub(in crate::config) fn parse_number<T: FromStr>(text: &str) -> Result<T, String> {
     text.parse()
         .map_err(|_| format!("expected {EXPECTED_NUMBER}"))
 }
 
-/// The same message of serde, with the numbers that a type can have in place of its name.
+/// Changes a message of serde: replaces the name of an integer type by the numbers that the setting
+/// may have.
 pub(in crate::config) fn without_types(message: &str) -> String {
     let Some((before, expected)) = message.split_once(", expected ") else {
         return message.to_owned();

@@ -1,11 +1,11 @@
 //! Counts the failed attempts of each source address, or each user.
 //!
-//! An address that fails too often gets 429 for credentials that kubefan does not know: neither a
-//! review nor a forwarded request is sent for them. Tokens that kubefan knows are not concerned,
-//! because a load balancer may give all clients the same address.
+//! An address that fails too often gets 429 for credentials that kubefan has not seen accepted:
+//! kubefan sends neither a review nor a forwarded request for them. Tokens that were accepted are
+//! not limited, because a load balancer may give all clients one address.
 //!
-//! A request counts once: when the API server refuses its token in a review, or else when it refuses
-//! the forwarded request.
+//! A request counts once: when the API server refuses its token in a review, or else when the API
+//! server refuses the forwarded request.
 
 use std::collections::HashMap;
 use std::hash::Hash;
@@ -15,7 +15,7 @@ use std::num::NonZeroU32;
 use parking_lot::Mutex;
 use tokio::time::Instant;
 
-/// The number of seconds whose failures an address may have at once.
+/// An address may have the failures of this many seconds at once.
 const BURST_SECONDS: f64 = 10.0;
 /// The number of addresses or users that are remembered, in each of two generations.
 const ADDRESSES: usize = 8_192;
@@ -25,20 +25,20 @@ const ADDRESSES: usize = 8_192;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(in crate::identity) struct Source(IpAddr);
 
-/// The failed attempts of the recent past, by what makes them.
+/// The failed attempts of the recent past, by their source.
 pub(in crate::identity) struct FailedAttempts<K> {
-    /// How many attempts of one may fail in a second, in the long run.
+    /// How many attempts of a source may fail per second, on average.
     per_second: f64,
     budgets: Mutex<Budgets<K>>,
 }
 
-/// What has a budget that is not full. If there are too many, the older half is forgotten.
+/// The budgets that are not full. If there are too many, the older half is forgotten.
 struct Budgets<K> {
     young: HashMap<K, Budget>,
     old: HashMap<K, Budget>,
 }
 
-/// How many attempts may still fail, at a moment. It refills with time.
+/// How many attempts may still fail, at a moment. The number grows with time.
 #[derive(Clone, Copy)]
 struct Budget {
     left: f64,
@@ -76,19 +76,20 @@ impl<K: Copy + Eq + Hash> FailedAttempts<K> {
         if budgets.young.len() >= ADDRESSES && !budgets.young.contains_key(&source) {
             budgets.old = std::mem::take(&mut budgets.young);
         }
-        // An address that goes on waits for one more second at most.
+        // An address that continues to fail waits for at most one more second.
         let left = left.max(-self.per_second);
         budgets.young.insert(source, Budget { left, at: now });
     }
 
-    /// Forgets the failed attempts of `source`: the API server has refused good credentials too.
+    /// Forgets the failed attempts of `source`, because the API server has also refused good
+    /// credentials.
     pub(in crate::identity) fn forgive(&self, source: K) {
         let mut budgets = self.budgets.lock();
         budgets.young.remove(&source);
         budgets.old.remove(&source);
     }
 
-    /// True if `source` has failed too often, and its next attempt must wait.
+    /// Returns true if `source` has failed too often, and its next attempt must wait.
     pub(in crate::identity) fn is_exhausted(&self, source: K) -> bool {
         self.budgets
             .lock()

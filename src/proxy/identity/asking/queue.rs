@@ -1,4 +1,4 @@
-//! Lets a few questions to the API server be in flight; the others wait in a bounded queue.
+//! Lets a few questions to the API server be in flight. The others wait in a bounded queue.
 
 use std::pin::pin;
 use std::time::Duration;
@@ -11,28 +11,29 @@ use tokio::time::timeout;
 /// How long a question may wait in the queue.
 const MAX_WAIT: Duration = Duration::from_secs(10);
 
-/// A queue of questions. Askers of kind `K` take turns, so one with many questions delays the
-/// others by one question each. A single one has at most half of the questions in flight, so that
-/// its slow answers do not delay the others. Clones share the queue.
+/// A queue of questions. Askers of kind `K` take turns, so an asker with many questions delays the
+/// others by one question each. One asker has at most half of the questions in flight, so that its
+/// slow answers do not delay the others. Clones share the queue.
 #[derive(Clone)]
 pub(in crate::identity) struct AskQueue<K: Asker> {
     queue: FairQueue<K>,
     metrics: QueueMetrics,
 }
 
-/// The numbers of questions in a queue, and of those that it refused.
+/// The number of questions that wait in a queue, and the number of those that it refused.
 #[derive(Clone)]
 pub(in crate::identity) struct QueueMetrics {
     pub(in crate::identity) waiting: IntGauge,
     pub(in crate::identity) refused: IntCounter,
 }
 
-/// Too many questions wait, in all or of this asker.
+/// Too many questions wait, either of all askers or of this one.
 #[derive(Debug, PartialEq, Eq)]
 pub(in crate::identity) struct Busy;
 
 impl<K: Asker> AskQueue<K> {
-    /// A queue that lets `in_flight` questions be sent concurrently, and holds `capacity` in all.
+    /// Creates a queue that lets `in_flight` questions be sent concurrently. At most `capacity`
+    /// questions may wait or be in flight.
     pub(in crate::identity) fn new(
         in_flight: usize,
         capacity: usize,
@@ -44,8 +45,8 @@ impl<K: Asker> AskQueue<K> {
         }
     }
 
-    /// Waits until a question of `asker` may be sent. It counts as in flight until the permit is
-    /// dropped. Cancel safe: the question then leaves the queue.
+    /// Waits until a question of `asker` may be sent. The question counts as in flight until the
+    /// permit is dropped. Cancel safe: the question then leaves the queue.
     ///
     /// # Errors
     /// [`Busy`], which is counted, if the queue is too full for this asker, or the question has
@@ -100,7 +101,7 @@ mod tests {
         let mut second = pin!(queue.admit("a"));
         assert!(futures_util::poll!(&mut second).is_pending());
         assert_eq!((metrics.waiting.get(), metrics.refused.get()), (1, 0));
-        // One asker may not wait for all.
+        // One asker may not take all places in the queue.
         assert_eq!(queue.admit("a").await.err(), Some(Busy));
         assert_eq!((metrics.waiting.get(), metrics.refused.get()), (1, 1));
         advance(MAX_WAIT).await;

@@ -1,4 +1,4 @@
-//! The API server's reviews: the user of a caller, and what it may do.
+//! The API server's reviews: the user of a caller, and what the user may do.
 
 use std::time::Duration;
 
@@ -18,8 +18,8 @@ use crate::identity::{Attributes, User};
 /// How long a review may take, from its request to the end of its answer.
 const REVIEW_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// Sends reviews to the API server. Each has an HTTP/1.1 connection to itself, so that no other
-/// request of a caller can delay it or close its connection.
+/// Sends reviews to the API server. Each review uses an HTTP/1.1 connection exclusively, so that no
+/// other request of a caller can delay the review or close its connection.
 pub(in crate::identity) struct Reviewer {
     client: Client,
     metrics: ReviewMetrics,
@@ -28,21 +28,22 @@ pub(in crate::identity) struct Reviewer {
 /// What happens to the connection of a review.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::identity) enum Connection {
-    /// A later review may use it.
+    /// The connection remains open, and a later review may use it.
     Kept,
-    /// It is closed, so the next review uses another one, perhaps to another API server.
+    /// The connection is closed, so the next review uses another connection, perhaps to another API
+    /// server.
     Closed,
 }
 
-/// The owner of a token, as the API server says.
+/// The API server's answer about the owner of a token.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(in crate::identity) enum TokenOwner {
     /// This user.
     User(User),
-    /// The API server does not accept the token now. It answers so for any error of an
-    /// authenticator too.
+    /// The API server does not accept the token now. It also gives this answer for any error of an
+    /// authenticator.
     Refused,
-    /// The API server accepts the token, but its owner may not ask for this.
+    /// The API server accepts the token, but its owner may not ask for its own name.
     MayNotAsk,
     /// There is no clear answer.
     Unclear,
@@ -50,7 +51,7 @@ pub(in crate::identity) enum TokenOwner {
     NoAnswer,
 }
 
-/// What the API server says about a user's right.
+/// The API server's answer about a user's right.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::identity) enum Judgement {
     /// The user has the right.
@@ -63,7 +64,7 @@ pub(in crate::identity) enum Judgement {
     Unclear,
     /// The API server can't be reached, or can't answer.
     NoAnswer,
-    /// The API server was not asked, because too many questions wait.
+    /// kubefan did not ask the API server, because too many questions wait.
     Busy,
 }
 
@@ -126,7 +127,7 @@ impl Reviewer {
         Self { client, metrics }
     }
 
-    /// Asks with the token itself for its owner.
+    /// Asks for the owner of a token, with the token itself.
     pub(in crate::identity) async fn self_review(
         &self,
         token: &Token,
@@ -145,7 +146,7 @@ impl Reviewer {
         }
     }
 
-    /// Asks with kubefan's rights the owner of a token.
+    /// Asks for the owner of a token, with kubefan's rights.
     pub(in crate::identity) async fn token_review(
         &self,
         token: &Token,
@@ -156,11 +157,11 @@ impl Reviewer {
         let answer = asked.await;
         match answer {
             Ok(status) if status.authenticated && !status.user.name.is_empty() => {
-                // The caller's requests need no connection of their own.
+                // The caller's requests need no separate connection any more.
                 self.client.note_accepted(token.secret());
                 TokenOwner::User(status.user)
             }
-            // The error is set for a wrong token too, so it does not show whether the answer is
+            // The error is also set for a wrong token, so it does not show whether the answer is
             // definite.
             Ok(status) if !status.authenticated => {
                 tracing::debug!(error = status.error, "a token was not accepted");
@@ -171,7 +172,7 @@ impl Reviewer {
         }
     }
 
-    /// Asks with the user's own token whether it has a right.
+    /// Asks with the user's token whether the user has a right.
     pub(in crate::identity) async fn self_access(
         &self,
         token: &Token,
@@ -253,14 +254,15 @@ fn judgement(answer: Result<AccessStatus, Error>) -> Judgement {
     }
 }
 
-/// True if the API server answered with `code`.
+/// Returns true if the API server answered with `code`.
 fn is(error: &Error, code: StatusCode) -> bool {
     error
         .status()
         .is_some_and(|status| status.code == code.as_u16())
 }
 
-/// True if the API server can't be reached, or can't answer. An overloaded one (429) can.
+/// Returns true if the API server can't be reached, or can't answer. An overloaded API server (429)
+/// can answer.
 fn is_outage(error: &Error) -> bool {
     match error {
         Error::Unreachable(_) | Error::Transport(_) | Error::InDoubt(_) | Error::Timeout(_) => true,

@@ -6,37 +6,42 @@ use crate::identity::User;
 use crate::identity::certificates::proof::Proof;
 use crate::identity::tokens::token::{Digest, Digester, Token};
 
-/// The caller of a request, as far as kubefan knows it.
+/// The caller of a request, as kubefan has identified it.
 #[derive(Clone, Debug)]
 pub enum Caller {
-    /// Callers are not authenticated, and this one has no credentials. kubefan answers it with its
-    /// own rights.
+    /// Callers are not authenticated, and this caller has no credentials. kubefan answers it with
+    /// kubefan's rights.
     Trusted,
-    /// Callers are not authenticated, and this one only says as whom it acts. Its requests are sent
-    /// with kubefan's identity, and the API server decides whether that may impersonate the user.
-    /// They are never answered from a cache, which has what kubefan may read.
+    /// Callers are not authenticated, and this caller has no credentials, but names a user to
+    /// impersonate. Its requests are sent with kubefan's identity, and the API server decides
+    /// whether kubefan may impersonate the user. The requests are never answered from a cache,
+    /// because a cache contains what kubefan may read.
     Impersonating,
-    /// The caller has no credentials, or some that only the API server can judge. The request is
-    /// forwarded with them and without an identity of kubefan's, and never answered from a cache.
+    /// The caller has no credentials, or credentials that only the API server can judge. The
+    /// request is forwarded with these credentials and without kubefan's identity. It is never
+    /// answered from a cache.
     Unknown,
-    /// The same for a caller with a token whose owner does not matter, because it acts as another user,
-    /// or which only the API server reads, because it is a WebSocket subprotocol.
+    /// The caller has a token, but kubefan does not use the token's owner as the caller's user: the
+    /// caller acts as another user, or only the API server reads the token, because it is a
+    /// WebSocket subprotocol. Requests are handled as those of [`Unknown`](Self::Unknown).
     Unnamed(Bearer),
-    /// The same for a caller whose token the API server refused a moment ago, which was counted.
+    /// The caller has a token that the API server refused a moment ago. The refusal was counted.
+    /// Requests are handled as those of [`Unknown`](Self::Unknown).
     Refused,
     /// The API server, or a certificate authority that it trusts, names the caller's user.
     Known(Arc<KnownCaller>),
 }
 
-/// A token of a caller whose user is not known.
+/// The token of a caller that kubefan has not identified.
 #[derive(Clone, Debug)]
 pub struct Bearer {
     pub(in crate::identity) token: Token,
-    /// The owner, whose share its requests have; `None` if kubefan has not asked.
+    /// The owner of the token. The requests count for the owner's share. `None` if kubefan has not
+    /// asked for the owner.
     pub(in crate::identity) owner: Option<Arc<KnownUser>>,
 }
 
-/// A caller whose user is known.
+/// A caller with an identified user.
 #[derive(Debug)]
 pub struct KnownCaller {
     pub(in crate::identity) user: Arc<KnownUser>,
@@ -45,20 +50,21 @@ pub struct KnownCaller {
     pub(in crate::identity) is_stale: bool,
 }
 
-/// With what a caller proved its identity, and so how its requests are forwarded.
+/// The proof of a caller's identity. It decides how the caller's requests are forwarded.
 #[derive(Clone, Debug)]
 pub(in crate::identity) enum Credential {
-    /// A token that the API server accepts: requests are forwarded with it.
+    /// A token that the API server accepts. Requests are forwarded with the token.
     Token(Token),
-    /// A certificate, or the word of an authenticating proxy. The API server never sees it, so
-    /// kubefan impersonates the user.
+    /// A certificate, or the headers of an authenticating proxy. The API server never sees this
+    /// proof, so kubefan impersonates the user.
     Certificate(Proof),
-    /// Nothing: the user is the anonymous one. Requests are forwarded as they are, and kubefan asks
-    /// with its own rights what the user may read.
+    /// No proof: the user is the anonymous one. Requests are forwarded as they are, and kubefan
+    /// asks with its own rights what the user may read.
     None,
 }
 
-/// A user with the digests by which its decisions are remembered, and its shares counted.
+/// A user with its digests. Decisions about the user are remembered by these digests, and its
+/// shares are counted by them.
 #[derive(Debug)]
 pub(in crate::identity) struct KnownUser {
     pub(in crate::identity) user: User,
@@ -66,11 +72,13 @@ pub(in crate::identity) struct KnownUser {
     pub(in crate::identity) digest: Digest,
     /// The digest of the name alone.
     pub(in crate::identity) name: Digest,
-    /// The digest of what all accounts of a namespace have in common; of the name for other users.
+    /// The digest of the group that all service accounts of a namespace have; for other users, the
+    /// digest of the name.
     pub(in crate::identity) tenant: Digest,
 }
 
-/// The user for which a question is asked, and the tenant that it belongs to. Both take turns.
+/// The user for whom a question is asked, and the user's tenant. Tenants take turns, and so do the
+/// users of a tenant.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(in crate::identity) struct Asker {
     pub(in crate::identity) tenant: Digest,
@@ -78,7 +86,8 @@ pub(in crate::identity) struct Asker {
 }
 
 impl KnownUser {
-    /// A user of whom only a token with this digest is known.
+    /// Creates a user from the digest of its token, if nothing else about the user has been found
+    /// out.
     pub(in crate::identity) fn unnamed(token: Digest) -> Self {
         Self {
             user: User::default(),
@@ -88,7 +97,8 @@ impl KnownUser {
         }
     }
 
-    /// `ignored_extra` are the keys of `extra` that no authorizer reads.
+    /// Creates a user with its digests. `ignored_extra` are the keys of `extra` that no authorizer
+    /// reads.
     pub(in crate::identity) fn new(
         user: User,
         digester: &Digester,
@@ -124,8 +134,9 @@ impl KnownUser {
 }
 
 impl Caller {
-    /// The key of the name of the user whose share the caller's requests have, also if they act as
-    /// another user; `None` if it is not known.
+    /// Returns the key of the name of a user. The caller's requests count for the share of this
+    /// user, even if the caller acts as another user. Returns `None` if the caller has not been
+    /// identified.
     pub fn name_key(&self) -> Option<UserKey> {
         match self {
             Self::Known(caller) => Some(caller.name_key()),
@@ -135,7 +146,7 @@ impl Caller {
     }
 }
 
-/// What identifies a user to the authorizers. It shows nothing about the user.
+/// A key that identifies a user to the authorizers. It reveals nothing about the user.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct UserKey(Digest);
 
@@ -162,18 +173,20 @@ impl KnownCaller {
         }
     }
 
-    /// The key of the caller's user; the same for all callers that the authorizers can't tell apart.
+    /// Returns the key of the caller's user. Callers that look alike to the authorizers have equal
+    /// keys.
     pub fn key(&self) -> UserKey {
         UserKey(self.user.digest)
     }
 
-    /// The key of the name of the caller's user. All tokens of a service account have the same, so
-    /// that a user with many tokens has no more than its share.
+    /// Returns the key of the name of the caller's user. All tokens of a service account have one
+    /// key, so that a user with many tokens has no more than its share.
     pub fn name_key(&self) -> UserKey {
         UserKey(self.user.name)
     }
 
-    /// The same user without credentials, so that kubefan asks about it with its own.
+    /// Returns a caller with this user and without credentials, so that kubefan asks about the user
+    /// with kubefan's credentials.
     pub(in crate::identity) fn without_credentials(&self) -> Self {
         Self {
             user: Arc::clone(&self.user),
@@ -182,12 +195,12 @@ impl KnownCaller {
         }
     }
 
-    /// The caller's user.
+    /// Returns the caller's user.
     pub fn user(&self) -> &User {
         &self.user.user
     }
 
-    /// True if kubefan has to impersonate the user to forward its requests.
+    /// Returns true if kubefan must impersonate the user to forward its requests.
     pub fn is_impersonated(&self) -> bool {
         matches!(self.credential, Credential::Certificate(_))
     }

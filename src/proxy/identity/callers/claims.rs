@@ -1,4 +1,4 @@
-//! The headers in which a request claims an identity.
+//! The headers of a request that claim an identity.
 
 use base64::Engine;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
@@ -9,14 +9,14 @@ use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 use crate::identity::User;
 use crate::identity::tokens::token::Token;
 
-/// Prefix of the subprotocol in which a WebSocket client that can't set headers sends its token.
+/// Prefix of the WebSocket subprotocol that contains the token of a client that can't set headers.
 const TOKEN_PROTOCOL: &str = "base64url.bearer.authorization.k8s.io.";
 
-/// Prefix of the headers in which a caller says as whom it acts.
+/// Prefix of the headers for impersonation, which name the user as whom a caller acts.
 const IMPERSONATE: &str = "impersonate-";
-/// Prefix of the headers in which an authenticating proxy names its caller.
+/// Prefix of the headers of an authenticating proxy, which name the proxy's caller.
 const REMOTE: &str = "x-remote-";
-/// Every user that is authenticated has this group; the API server adds it itself.
+/// The group of all authenticated users. The API server itself adds it.
 const AUTHENTICATED: &str = "system:authenticated";
 /// Prefix of the names of service accounts.
 const SERVICE_ACCOUNT: &str = "system:serviceaccount:";
@@ -32,17 +32,17 @@ const EXTRA_KEY: &AsciiSet = &NON_ALPHANUMERIC
     .remove(b'_')
     .remove(b'~');
 
-/// What a request says of its caller.
+/// The claims of a request about its caller.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::identity) enum Claims {
-    /// It carries credentials, or what a proxy adds for its callers.
+    /// The request contains credentials, or headers that a proxy adds for its callers.
     Credentials,
-    /// It has no credentials, and says as whom its sender acts.
+    /// The request contains no credentials, but names the user as whom its sender acts.
     Impersonation,
     None,
 }
 
-/// What the request with `headers` says of its caller.
+/// Returns the claims of a request with `headers` about its caller.
 pub(in crate::identity) fn of(headers: &HeaderMap) -> Claims {
     let has_credentials = headers.contains_key(AUTHORIZATION)
         || names_with_prefix(headers, REMOTE).next().is_some()
@@ -54,17 +54,17 @@ pub(in crate::identity) fn of(headers: &HeaderMap) -> Claims {
     }
 }
 
-/// True if the request carries credentials or claims of an identity.
+/// Returns true if the request contains credentials or claims of an identity.
 pub(crate) fn has_credentials(headers: &HeaderMap) -> bool {
     of(headers) != Claims::None
 }
 
-/// True if the request says as whom its sender acts.
+/// Returns true if the request names a user as whom its sender acts.
 pub(in crate::identity) fn has_impersonation(headers: &HeaderMap) -> bool {
     names_with_prefix(headers, IMPERSONATE).next().is_some()
 }
 
-/// True if a WebSocket subprotocol of the request is a token.
+/// Returns true if a WebSocket subprotocol of the request is a token.
 pub(in crate::identity) fn has_token_protocol(headers: &HeaderMap) -> bool {
     let protocols = headers.get_all(SEC_WEBSOCKET_PROTOCOL).iter();
     let mut protocols =
@@ -72,7 +72,7 @@ pub(in crate::identity) fn has_token_protocol(headers: &HeaderMap) -> bool {
     protocols.any(|protocol| is_token_protocol(protocol.trim_ascii()))
 }
 
-/// The token in a WebSocket subprotocol; `None` if there is none, or more than one.
+/// Returns the token in a WebSocket subprotocol; `None` if there is none, or more than one.
 pub(in crate::identity) fn token_of_protocol(headers: &HeaderMap) -> Option<Token> {
     let lines = headers.get_all(SEC_WEBSOCKET_PROTOCOL).iter();
     let protocols = lines.flat_map(|line| line.as_bytes().split(|byte| *byte == b','));
@@ -86,8 +86,9 @@ pub(in crate::identity) fn token_of_protocol(headers: &HeaderMap) -> Option<Toke
     token.filter(|_| second.is_none())
 }
 
-/// Marks the headers with secrets, so that they are not printed, and are in no table of an HTTP/2
-/// connection (HPACK), where a guess of another request could be compared with them.
+/// Marks the headers with secrets, so that they are not printed, and so that HTTP/2 connections do
+/// not add them to their tables (HPACK). An attacker's request could otherwise compare a guess with
+/// a table's entries.
 pub(in crate::identity) fn mark_sensitive(headers: &mut HeaderMap) {
     for name in [AUTHORIZATION, SEC_WEBSOCKET_PROTOCOL, COOKIE] {
         if let Entry::Occupied(mut entry) = headers.entry(name) {
@@ -96,18 +97,19 @@ pub(in crate::identity) fn mark_sensitive(headers: &mut HeaderMap) {
     }
 }
 
-/// Removes what only an authenticating proxy may say. It must happen before a request is forwarded
-/// with kubefan's credentials, because these may be such a proxy's.
+/// Removes the headers that only an authenticating proxy may send. This must happen before a
+/// request is forwarded with kubefan's credentials, because the API server may accept these
+/// credentials for an authenticating proxy.
 pub(in crate::identity) fn remove_remote(headers: &mut HeaderMap) {
     remove_with_prefix(headers, REMOTE);
 }
 
-/// The error of [`impersonate`]: a header would give another user than this one.
+/// The error of [`impersonate`]: in headers, the user would become a different one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("the user's name, groups or attributes do not fit in headers")]
 pub(crate) struct DoesNotFit;
 
-/// Replaces everything that claims an identity by the headers that impersonate `user`.
+/// Replaces all headers that claim an identity by headers that impersonate `user`.
 ///
 /// # Errors
 /// If the name is empty, or a part of the user has control characters or begins or ends with a
@@ -133,17 +135,17 @@ pub(crate) fn impersonate(headers: &mut HeaderMap, user: &User) -> Result<(), Do
     append("impersonate-user", &user.name)?;
     let groups = user.groups.iter().filter(|group| *group != AUTHENTICATED);
     if user.name.starts_with(NODE) && groups.clone().eq([NODES]) {
-        // By constrained impersonation (Kubernetes 1.36 and later) the API server adds the group of
-        // nodes, and permits nothing else beside a node's name. By the older verb `impersonate` it
-        // does not add the group, so the node has no rights.
+        // With constrained impersonation (Kubernetes 1.36 and later), the API server adds the group
+        // of nodes, and permits no other header beside a node's name. With the older verb
+        // `impersonate`, it does not add the group, so the node has no rights.
         return Ok(());
     }
     if !user.uid.is_empty() {
         append("impersonate-uid", &user.uid)?;
     }
     if user.name.starts_with(SERVICE_ACCOUNT) && groups.clone().next().is_none() {
-        // Without any group, the API server would add those of all service accounts, which this
-        // user does not have: an authenticating proxy has named only the account.
+        // Without any group, the API server would add the groups of all service accounts. This user
+        // does not have them: an authenticating proxy has named only the account.
         append("impersonate-group", AUTHENTICATED)?;
     }
     for group in groups {

@@ -1,4 +1,4 @@
-//! The callers of requests: what they claim, and what is known of them.
+//! The callers of requests: what they claim, and what kubefan has found out about them.
 
 pub(super) mod caller;
 pub(super) mod claims;

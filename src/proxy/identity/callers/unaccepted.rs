@@ -1,10 +1,10 @@
-//! Limits what is forwarded for callers that the API server has not accepted yet: those without
-//! credentials, and those whose token it does not know.
+//! Limits the requests that are forwarded for callers without accepted credentials: callers without
+//! any credentials, and callers with a token that the API server has not accepted yet.
 //!
-//! Each of their requests needs a connection of its own, because the API server closes an HTTP/2
-//! connection when it answers such a request. So a few are in flight at a time, and the others wait;
-//! source addresses take turns. Requests without a token can never be accepted, and cost their
-//! sender nothing, so an address may send as many of them as it may send wrong tokens.
+//! Each of these requests needs a separate connection, because the API server closes an HTTP/2
+//! connection when it answers such a request. So a few requests are in flight at a time, and the
+//! others wait. Source addresses take turns. Requests without a token can never be accepted, and
+//! cost their sender nothing, so an address may send as many of them as wrong tokens.
 
 use std::num::NonZeroU32;
 
@@ -20,12 +20,12 @@ use crate::identity::asking::failed_attempts::{FailedAttempts, Source};
 use crate::identity::asking::queue::{AskQueue, Busy, QueueMetrics};
 use crate::net::Peer;
 
-/// Requests in flight. A single address has half of them.
+/// The limit of requests in flight. One address may have half of them.
 const IN_FLIGHT: usize = 32;
-/// Requests that wait or are in flight.
+/// The limit of requests that wait or are in flight.
 const CAPACITY: usize = 64 * IN_FLIGHT;
 
-/// Requests for callers that the API server has not accepted yet.
+/// The requests of callers that the API server has not accepted yet.
 pub(in crate::identity) struct UnacceptedRequests {
     queue: AskQueue<Source>,
     anonymous: FailedAttempts<Source>,
@@ -36,26 +36,29 @@ pub(in crate::identity) struct UnacceptedRequests {
 #[derive(Clone)]
 pub(in crate::identity) struct UnacceptedMetrics {
     pub(in crate::identity) queue: QueueMetrics,
-    /// Requests without credentials that got 429 because their address sent too many.
+    /// Counts requests without credentials that got 429 because their address sent too many.
     pub(in crate::identity) limited: IntCounter,
 }
 
-/// The permission to forward one such request, until its answer was sent or dropped.
+/// The permission to forward one such request. It is valid until the request's answer was sent or
+/// dropped.
 pub struct UnacceptedPermit {
     _permit: Permit<Source>,
 }
 
 impl BodyGuard for UnacceptedPermit {}
 
-/// True if the API server takes the sender of a request with `headers` for the anonymous user. It
-/// reads no other credentials than tokens; a certificate never reaches it.
+/// Returns true if the API server takes the sender of a request with `headers` for the anonymous
+/// user. Tokens are the only credentials that the API server reads here; a certificate never
+/// reaches it.
 pub(crate) fn is_anonymous(headers: &HeaderMap) -> bool {
     let authorization = headers.get(AUTHORIZATION);
     authorization.and_then(bearer_token).is_none() && !claims::has_token_protocol(headers)
 }
 
 impl UnacceptedRequests {
-    /// `per_second` is how many requests without credentials an address may send, on average.
+    /// Creates the limits. `per_second` is how many requests without credentials an address may
+    /// send, on average.
     pub(in crate::identity) fn new(per_second: NonZeroU32, metrics: UnacceptedMetrics) -> Self {
         Self {
             queue: AskQueue::new(IN_FLIGHT, CAPACITY, metrics.queue),
@@ -64,7 +67,7 @@ impl UnacceptedRequests {
         }
     }
 
-    /// Waits until a request with `headers` of `peer` may be forwarded. Cancel safe.
+    /// Waits until a request of `peer` with `headers` may be forwarded. Cancel safe.
     ///
     /// # Errors
     /// [`Busy`] if the address sends too many.

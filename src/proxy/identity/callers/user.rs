@@ -11,7 +11,7 @@ pub struct User {
     /// The name, such as `jane` or `system:serviceaccount:default:builder`.
     #[serde(rename = "username")]
     pub name: String,
-    /// The unique identifier over time; empty if the user has none.
+    /// The UID, which identifies the user over time; empty if the user has none.
     pub uid: String,
     /// The groups of the user.
     pub groups: Vec<String>,
@@ -27,7 +27,7 @@ impl User {
     /// The group of users that are authenticated.
     pub(in crate::identity) const AUTHENTICATED: &str = "system:authenticated";
 
-    /// Bytes of memory that the user holds outside of itself.
+    /// Returns the bytes of memory that the user holds outside of itself.
     pub(in crate::identity) fn weight(&self) -> usize {
         /// The most entries of a node of a `BTreeMap`. Its nodes are half full at least.
         const NODE: usize = 11;
@@ -42,7 +42,7 @@ impl User {
         of(&self.name) + of(&self.uid) + of_all(&self.groups) + nodes + extra
     }
 
-    /// The user of requests without credentials.
+    /// Returns the user of requests without credentials.
     pub(in crate::identity) fn anonymous() -> Self {
         Self {
             name: Self::ANONYMOUS.to_owned(),
@@ -51,20 +51,20 @@ impl User {
         }
     }
 
-    /// True if the API server takes the user for one that is not authenticated.
+    /// Returns true if the API server treats the user as not authenticated.
     pub fn is_anonymous(&self) -> bool {
         let is_unauthenticated = |group: &String| group == Self::UNAUTHENTICATED;
         self.name == Self::ANONYMOUS || self.groups.iter().any(is_unauthenticated)
     }
 
-    /// The namespace of the service account that the user is; `None` for other users.
+    /// Returns the namespace of the service account; `None` if the user is no service account.
     pub(in crate::identity) fn service_account_namespace(&self) -> Option<&str> {
         let account = self.name.strip_prefix("system:serviceaccount:")?;
         account.split_once(':').map(|(namespace, _)| namespace)
     }
 
-    /// Adds the group of authenticated users, unless the user is anonymous or a group says whether
-    /// the user is authenticated. The API server does the same for each user.
+    /// Adds the group of authenticated users, as the API server does, unless the user is anonymous
+    /// or a group already shows whether the user is authenticated.
     pub(in crate::identity) fn add_authenticated_group(&mut self) {
         let is_known =
             |group: &String| group == Self::AUTHENTICATED || group == Self::UNAUTHENTICATED;

@@ -20,21 +20,21 @@ use super::users::{AuthoritiesError, CertificateAuthorities};
 /// Where the API server publishes its authorities.
 const PUBLISHED: &str =
     "/api/v1/namespaces/kube-system/configmaps/extension-apiserver-authentication";
-/// How often what the API server publishes is read again.
+/// How often kubefan reads again what the API server publishes.
 const INTERVAL: Duration = Duration::from_secs(60);
-/// How often it is read again at start if there is no clear answer, and the wait before each time. No
-/// caller is judged meanwhile.
+/// How often kubefan reads again at start if there is no clear answer, and how long it waits before
+/// each time. No caller is judged during this time.
 const START_ATTEMPTS: usize = 5;
 const START_PAUSE: Duration = Duration::from_secs(1);
 
-/// Where the authorities are from. A setting that is missing is what the API server publishes.
+/// The sources of the authorities. For a missing setting, what the API server publishes is used.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct AuthoritySources {
     /// File (PEM) with the authorities of client certificates.
     pub client_ca: Option<PathBuf>,
     /// File (PEM) with the authorities of authenticating proxies.
     pub request_header_ca: Option<PathBuf>,
-    /// The common names of authenticating proxies; any if this is empty. It is used only with
+    /// The common names of authenticating proxies; any name if this is empty. It is used only with
     /// `request_header_ca`.
     pub request_header_allowed_names: Vec<String>,
 }
@@ -53,12 +53,12 @@ pub enum SourceError {
     /// A file can't be read.
     #[error(transparent)]
     Read(#[from] ReadError),
-    /// A file is no bundle of authorities.
+    /// A file contains no bundle of authorities.
     #[error("{}: {source}", .path.display())]
     Authorities {
         /// The file.
         path: PathBuf,
-        /// What is wrong with it.
+        /// What is wrong with the file.
         source: AuthoritiesError,
     },
 }
@@ -73,7 +73,7 @@ pub struct AuthorityFiles {
 /// Called with the names of all authorities of client certificates when they change.
 type OnChange = dyn Fn(Vec<DistinguishedName>) + Send + Sync;
 
-/// Keeps the authorities equal to their sources.
+/// Updates the authorities when their sources change.
 struct Loader {
     sources: AuthoritySources,
     client: Client,
@@ -85,13 +85,13 @@ struct Loader {
 /// What the API server publishes about its own authentication.
 enum Published {
     Read(PublishedAuthentication),
-    /// It publishes nothing, because it accepts no client certificates.
+    /// The API server publishes nothing, because it accepts no client certificates.
     Missing,
-    /// kubefan may not read it.
+    /// kubefan may not read the ConfigMap.
     Forbidden,
-    /// It cannot be used. That was logged.
+    /// The ConfigMap cannot be used. That was logged.
     Malformed,
-    /// The API server has not said.
+    /// The API server has given no clear answer.
     Unknown,
 }
 
@@ -103,8 +103,8 @@ struct Inputs {
     published: PublishedAuthentication,
 }
 
-/// Loads the authorities into `current`, and keeps them equal to their sources in the background.
-/// `on_change` is called now, and after each change, with the names of the authorities.
+/// Loads the authorities into `current`, and updates them in the background when their sources
+/// change. Calls `on_change` with the names of the authorities, now and after each change.
 ///
 /// # Errors
 /// If what the API server publishes can't be used. It may be missing.
@@ -171,7 +171,7 @@ impl AuthoritySources {
 // === impl Loader ===
 
 impl Loader {
-    /// Changes the inputs, and uses the authorities in them. An error changes nothing.
+    /// Changes the inputs, and uses the authorities in them. Changes nothing if there is an error.
     fn update(&self, change: impl FnOnce(&mut Inputs)) -> Result<(), SourceError> {
         let mut inputs = self.inputs.lock();
         let mut changed = inputs.clone();
@@ -241,7 +241,7 @@ impl Loader {
         }
     }
 
-    /// Reads it again while the API server gives no clear answer, but not for long.
+    /// Reads what the API server publishes. If there is no clear answer, tries again a few times.
     async fn read_published_at_start(&self) -> Published {
         for _ in 0..START_ATTEMPTS {
             match self.read_published().await {
@@ -252,7 +252,7 @@ impl Loader {
         self.read_published().await
     }
 
-    /// Warns if certificates will be judged in another way than by the API server.
+    /// Warns if kubefan will judge certificates differently from the API server.
     fn warn_of_differences(&self, published: &Published) {
         let inputs = self.inputs.lock();
         let ignored = "a client certificate is ignored, unless a flag names its authority";
@@ -290,7 +290,7 @@ impl Loader {
         }
     }
 
-    /// Reads what the API server publishes again and again.
+    /// Reads repeatedly what the API server publishes.
     async fn follow_published(&self) {
         loop {
             tokio::time::sleep(INTERVAL).await;
@@ -314,7 +314,7 @@ impl Loader {
     }
 }
 
-/// The authorities in a file, or if there is none, in what the API server publishes.
+/// Returns the authorities in a file, or without a file, those that the API server publishes.
 fn bundle(
     path: &Option<PathBuf>,
     file: &Option<Vec<u8>>,

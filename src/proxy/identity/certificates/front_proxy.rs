@@ -1,4 +1,4 @@
-//! Users whom an authenticating proxy in front of kubefan names, such as kube-aggregator.
+//! Users that an authenticating proxy in front of kubefan names, such as kube-aggregator.
 
 use std::collections::BTreeMap;
 
@@ -9,7 +9,7 @@ use rustls::pki_types::{CertificateDer, UnixTime};
 use super::users::{CertificateAuthorities, CertificateError, CertificateMemo};
 use crate::identity::User;
 
-/// The headers in which a proxy names its caller.
+/// The headers that a proxy names its caller in.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RemoteHeaders {
     /// The headers of the user's name; the first one that is not empty counts.
@@ -28,34 +28,35 @@ pub struct RemoteHeaders {
 pub struct FrontProxy {
     /// The authorities of the proxies' certificates.
     pub authorities: CertificateAuthorities,
-    /// The common names that a proxy's certificate may have; any if this is empty.
+    /// The common names that a proxy's certificate may have; any name if this is empty.
     pub allowed_names: Vec<String>,
-    /// The headers in which they name their callers.
+    /// The headers that the proxies name their callers in.
     pub headers: RemoteHeaders,
 }
 
-/// Why a proxy may not name its caller, or failed to.
+/// Why the user that a proxy names is not used.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 #[non_exhaustive]
 pub enum FrontProxyError {
     /// The sender's certificate is not good for a proxy.
     #[error("not the certificate of an authenticating proxy")]
     Certificate(#[from] CertificateError),
-    /// The common name is none of the allowed ones.
+    /// The common name is not one of the allowed names.
     #[error("{name:?} is not the name of an authenticating proxy")]
     Name {
         /// The common name of the sender's certificate.
         name: String,
     },
     /// The sender is an authenticating proxy, but a header is not UTF-8. The request must not be
-    /// answered as one of the proxy's own.
+    /// answered as a request of the proxy itself.
     #[error("a header of an authenticating proxy is not UTF-8")]
     Header,
 }
 
 impl FrontProxy {
-    /// The user whom the headers name, with the group `system:authenticated` if the user is
-    /// authenticated. `None` if they name no user. `memo` belongs to the chain's connection.
+    /// Returns the user that the headers name, with the group `system:authenticated` if the user is
+    /// authenticated. Returns `None` if the headers name no user. `memo` belongs to the chain's
+    /// connection.
     ///
     /// # Errors
     /// If `chain` is not the certificate of a proxy, or a header is not UTF-8.
@@ -89,7 +90,7 @@ impl FrontProxy {
 }
 
 impl Default for RemoteHeaders {
-    /// The headers that kube-aggregator sends, which are usual everywhere.
+    /// Returns the headers that kube-aggregator sends. Most clusters use them.
     fn default() -> Self {
         let header = |name| vec![HeaderName::from_static(name)];
         Self {
@@ -102,7 +103,7 @@ impl Default for RemoteHeaders {
 }
 
 impl RemoteHeaders {
-    /// Removes all of them.
+    /// Removes all these headers from `headers`.
     pub(in crate::identity) fn remove_from(&self, headers: &mut HeaderMap) {
         let has_prefix = |name: &&HeaderName| {
             let mut prefixes = self.extra_prefixes.iter();
@@ -145,8 +146,8 @@ impl RemoteHeaders {
     }
 }
 
-/// The value of the first of these headers that is not empty; empty if there is none. As in Go, only
-/// the first value of a header counts.
+/// Returns the value of the first of these headers that is not empty; an empty string if there is
+/// none. As in Go, only the first value of a header counts.
 fn first(headers: &HeaderMap, names: &[HeaderName]) -> Result<String, FrontProxyError> {
     let values = names.iter().filter_map(|name| headers.get(name));
     let mut values = values.filter(|value| !value.is_empty());
@@ -154,7 +155,7 @@ fn first(headers: &HeaderMap, names: &[HeaderName]) -> Result<String, FrontProxy
     Ok(first.unwrap_or_default())
 }
 
-/// Decodes the key of an extra; one with an incomplete escape stays as it is, as in Go.
+/// Decodes the key of an extra. As in Go, a key with an incomplete escape is not changed.
 fn decode(key: &str) -> Result<String, FrontProxyError> {
     let is_escape = |rest: &str| {
         let digits = rest.as_bytes().get(..2);

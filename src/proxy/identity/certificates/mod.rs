@@ -1,4 +1,4 @@
-//! Client certificates: whom they name, by which authorities, and where these are from.
+//! Client certificates: their users, their authorities, and the sources of the authorities.
 
 pub(super) mod authorities;
 pub(super) mod front_proxy;

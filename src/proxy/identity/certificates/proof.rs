@@ -1,4 +1,4 @@
-//! The certificate that proves who a caller is.
+//! The certificate that proves the identity of a caller.
 
 use std::sync::Arc;
 
@@ -15,12 +15,12 @@ pub(in crate::identity) struct Proof {
     pub(in crate::identity) chain: CertificateChain,
     /// When the certificate of a user expires; `None` for a proxy.
     pub(in crate::identity) expiry: Option<Expiry>,
-    /// What the chain was verified with.
+    /// The authorities that verified the chain.
     pub(in crate::identity) authorities: Arc<Authorities>,
 }
 
 impl Proof {
-    /// True if it has named `user`, and would still do so at `now` by `authorities`.
+    /// Returns true if the proof has named `user`, and would still do so at `now` by `authorities`.
     pub(in crate::identity) fn is_accepted(
         &self,
         authorities: &Authorities,
@@ -38,7 +38,7 @@ impl Proof {
         }
     }
 
-    /// A proof by a chain of no certificates.
+    /// Creates a proof without certificates.
     #[cfg(test)]
     pub(in crate::identity) fn for_tests(expiry: Option<Expiry>) -> Self {
         Self {

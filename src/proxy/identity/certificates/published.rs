@@ -8,17 +8,17 @@ use serde::Deserialize;
 
 use super::front_proxy::RemoteHeaders;
 
-/// The CA bundles and names with which the API server authenticates its clients.
+/// The CA bundles and names that the API server uses to authenticate its clients.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct PublishedAuthentication {
     /// The authorities of client certificates, as PEM; `None` if the API server accepts none.
     pub client_ca: Option<String>,
     /// The authorities of authenticating proxies, as PEM; `None` if the API server accepts none.
     pub request_header_ca: Option<String>,
-    /// The common names of authenticating proxies; any if this is empty.
+    /// The common names of authenticating proxies; any name if this is empty.
     pub request_header_allowed_names: Vec<String>,
-    /// The headers in which authenticating proxies name their callers. Default are those of
-    /// kube-aggregator.
+    /// The headers in which authenticating proxies name their callers. The default is the headers
+    /// of kube-aggregator.
     pub remote_headers: RemoteHeaders,
 }
 
@@ -26,7 +26,7 @@ pub struct PublishedAuthentication {
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum PublishedError {
-    /// The bytes are no ConfigMap in JSON.
+    /// The bytes are not a ConfigMap in JSON.
     #[error("not a ConfigMap in JSON")]
     ConfigMap(#[source] serde_json::Error),
     /// A value is not a list of strings in JSON.
@@ -34,7 +34,7 @@ pub enum PublishedError {
     List {
         /// The key of the value.
         key: &'static str,
-        /// What is wrong with it.
+        /// What is wrong with the value.
         #[source]
         source: serde_json::Error,
     },
@@ -52,7 +52,8 @@ impl PublishedAuthentication {
     /// Reads the ConfigMap from its JSON.
     ///
     /// # Errors
-    /// If it is no ConfigMap, or a list in it is not one of strings in JSON, or of headers' names.
+    /// If the bytes are no ConfigMap, or one of its lists is not a list of strings in JSON, or not
+    /// a list of headers' names.
     pub fn from_config_map(json: &[u8]) -> Result<PublishedAuthentication, PublishedError> {
         let config_map = serde_json::from_slice(json);
         let ConfigMap { mut data } = config_map.map_err(PublishedError::ConfigMap)?;
@@ -95,7 +96,8 @@ impl Data {
         parsed.collect()
     }
 
-    /// The headers of authenticating proxies, if the API server publishes those of their users.
+    /// Returns the published headers of authenticating proxies; those of kube-aggregator if no
+    /// header for the user's name is published.
     fn remote_headers(&mut self) -> Result<RemoteHeaders, PublishedError> {
         let names = self.headers("requestheader-username-headers")?;
         if names.is_empty() {

@@ -1,7 +1,7 @@
-//! Files that are read again when they change, such as certificates that are renewed.
+//! Files that are read again when they change, such as renewed certificates.
 //!
-//! The contents are compared, not the times: Kubernetes replaces the files of a mounted Secret or
-//! ConfigMap by changing a symbolic link.
+//! kubefan compares the contents of the files, not their times: Kubernetes replaces the files of a
+//! mounted Secret or ConfigMap by changing a symbolic link.
 
 use std::error::Error;
 use std::io;
@@ -21,7 +21,7 @@ const INTERVAL: Duration = Duration::from_secs(10);
 #[derive(Debug)]
 pub struct WatchedFiles {
     files: Vec<(PathBuf, Vec<u8>)>,
-    /// The last error of reading, so that it is logged once.
+    /// The last error of reading. It is stored so that each error is logged once.
     failure: Option<String>,
 }
 
@@ -47,13 +47,14 @@ impl WatchedFiles {
         })
     }
 
-    /// What the files contained when they were last read, in the order of the paths.
+    /// Returns what the files contained when they were last read, in the order of the paths.
     pub fn contents(&self) -> impl Iterator<Item = &[u8]> {
         self.files.iter().map(|(_, content)| &**content)
     }
 
-    /// Reads the files every 10 seconds in a background task, and calls `apply` when one of them
-    /// has changed. If it fails, that is logged once, and it is called again after the next change.
+    /// Reads the files every 10 seconds in a background task, and calls `apply` when a file has
+    /// changed. An error of `apply` is logged once, and `apply` is called again after the next
+    /// change.
     pub fn watch<E: Into<Box<dyn Error + Send + Sync>>>(
         mut self,
         shutdown: &Shutdown,
@@ -72,7 +73,7 @@ impl WatchedFiles {
         })
     }
 
-    /// Reads the files again; true if one of them has changed.
+    /// Reads the files again. Returns true if a file has changed.
     async fn refresh(&mut self) -> bool {
         let read = contents(self.files.iter().map(|(path, _)| path)).await;
         let contents = match read {
@@ -160,7 +161,7 @@ mod tests {
         }
     }
 
-    /// Time passes, and nothing is applied.
+    /// Lets time pass, and checks that nothing is applied.
     async fn nothing_for(applied: &mut Applied, time: Duration) {
         let received = tokio::time::timeout(time, applied.recv()).await;
         assert!(received.is_err(), "{received:?}");

@@ -1,9 +1,9 @@
 //! The users of client certificates, as kube-apiserver derives them.
 //!
-//! A chain is verified once for each connection and CA bundle, because it is the same for all
-//! requests of a connection. Certificates expire meanwhile, so the result is kept until the next
-//! moment at which a certificate becomes valid or invalid. When the user expires is calculated for
-//! open watches alone, with a few more verifications.
+//! A chain is verified once for each connection and CA bundle, because all requests of a connection
+//! have one chain. Certificates can expire while a connection is open, so the result is remembered
+//! only until a certificate next becomes valid or invalid. When the user expires is calculated only
+//! for open watches, and takes a few more verifications.
 
 use std::collections::BTreeMap;
 use std::fmt::Write;
@@ -30,20 +30,20 @@ use crate::net::CertificateChain;
 
 /// The attribute of a subject that holds the UID.
 const UID: Oid<'static> = oid!(1.3.6.1.4.1.57683.2);
-/// The key in `extra` of what identifies the credential.
+/// The key in `extra` for what identifies the credential.
 const CREDENTIAL_ID: &str = "authentication.kubernetes.io/credential-id";
 /// How many times a chain is verified to find out when it expires. A client may send hundreds of
 /// certificates that begin and end at different times.
 const EXPIRY_STEPS: usize = 8;
 
-/// The authorities whose client certificates are accepted: one CA bundle. A changed bundle is a new
-/// value; clones share theirs.
+/// The authorities of accepted client certificates: one CA bundle. A changed bundle is a new value.
+/// Clones share one value.
 #[derive(Clone, Debug)]
 pub struct CertificateAuthorities {
     authorities: Arc<[Authority]>,
     /// Trusts all of the authorities.
     verifier: Arc<dyn ClientCertVerifier>,
-    /// Different for each value of the process.
+    /// A number that no other value of the process has.
     generation: u64,
 }
 
@@ -55,7 +55,7 @@ struct Authority {
     max_intermediates: Option<usize>,
 }
 
-/// The first and the last second at which a certificate is valid, in seconds since 1970.
+/// The validity of a certificate: its first and its last second, in seconds since 1970.
 #[derive(Clone, Copy, Debug)]
 struct Validity {
     first: u64,
@@ -71,28 +71,28 @@ pub struct CertifiedUser {
     pub(in crate::identity) expiry: Expiry,
 }
 
-/// When a certificate expires, calculated when it is needed first. Clones share it.
+/// When a certificate expires. It is calculated when it is first needed. Clones share the result.
 #[derive(Clone, Debug)]
 pub(in crate::identity) struct Expiry(Arc<LazyLock<Option<SystemTime>, Calculation>>);
 
 /// Calculates when a certificate expires.
 type Calculation = Box<dyn FnOnce() -> Option<SystemTime> + Send>;
 
-/// What is known of a connection's certificates; the requests of the connection share it.
+/// The results of verifying a connection's certificates. All requests of the connection share them.
 #[derive(Debug, Default)]
 pub struct CertificateMemo {
     pub(in crate::identity) user: Memo<CertifiedUser>,
     pub(in crate::identity) proxy: Memo<String>,
 }
 
-/// What one CA bundle makes of one chain.
+/// The result of verifying one chain with one CA bundle.
 #[derive(Debug)]
 pub(in crate::identity) struct Memo<T>(ArcSwapOption<Known<T>>);
 
 #[derive(Debug)]
 struct Known<T> {
     generation: u64,
-    /// The seconds since 1970 at which the result holds.
+    /// The period in which the result holds.
     holds: Validity,
     result: Result<Arc<T>, CertificateError>,
 }
@@ -143,7 +143,8 @@ pub enum CertificateError {
     /// The subject has an empty UID, or more than one.
     #[error("the subject of the client certificate must have one UID or none")]
     Uid,
-    /// The certificate is good, but names a user or a group that the API server assigns itself.
+    /// The certificate is good, but names a user or a group that only the API server itself
+    /// assigns.
     #[error("the client certificate must not name {name:?}")]
     Reserved {
         /// The name of the user or group.
@@ -188,12 +189,12 @@ impl CertificateAuthorities {
         })
     }
 
-    /// The names of the authorities, by which clients choose a certificate.
+    /// Returns the names of the authorities. Clients choose a certificate by these names.
     pub fn names(&self) -> Vec<DistinguishedName> {
         root_store(self.authorities.iter()).subjects()
     }
 
-    /// The user of `chain` at `now`. `memo` belongs to the chain's connection.
+    /// Returns the user of `chain` at `now`. `memo` belongs to the chain's connection.
     ///
     /// # Errors
     /// If the certificate has no user now.
@@ -211,7 +212,8 @@ impl CertificateAuthorities {
         })
     }
 
-    /// The common name of `chain`, if this bundle verifies it at `now`; it may be empty.
+    /// Returns the common name of `chain`, if this bundle verifies the chain at `now`. The name may
+    /// be empty.
     ///
     /// # Errors
     /// If the chain is not good now, or the name is not plain text.
@@ -226,8 +228,9 @@ impl CertificateAuthorities {
         })
     }
 
-    /// What `read` makes of the verified certificate of `chain`, and of the last second until which
-    /// it is certainly verified; calculated once while it holds.
+    /// Verifies `chain` and returns the result of `read`. Its arguments are the verified
+    /// certificate, and the last second until which the chain is certainly verified. While the
+    /// result in `memo` holds, returns that result instead.
     fn known<T>(
         &self,
         chain: &[CertificateDer<'static>],
@@ -257,9 +260,9 @@ impl CertificateAuthorities {
         result
     }
 
-    /// The moment from which `chain` is not verified any more, which is later than the second
-    /// `last`; an earlier one if that needs too many verifications. `None` if it is too far in the
-    /// future to represent.
+    /// Returns the first second after `last` in which `chain` is not verified any more. Returns an
+    /// earlier time if the exact time needs too many verifications, and `None` if the time is too
+    /// far in the future to represent.
     fn expiry(&self, chain: &[CertificateDer<'static>], mut last: u64) -> Option<SystemTime> {
         for _ in 0..EXPIRY_STEPS {
             let next = Duration::from_secs(last.checked_add(1)?);
@@ -276,8 +279,8 @@ impl CertificateAuthorities {
         UNIX_EPOCH.checked_add(Duration::from_secs(last.checked_add(1)?))
     }
 
-    /// Verifies the chain, and returns the client's own certificate. Ends `holds` before the next
-    /// moment at which the result could differ.
+    /// Verifies the chain, and returns the client's certificate. Ends `holds` before the result
+    /// could next differ.
     fn verify<'a>(
         &self,
         chain: &'a [CertificateDer<'static>],
@@ -328,8 +331,8 @@ impl CertificateAuthorities {
         Ok(own)
     }
 
-    /// The same for a certificate of X.509 version 1 or 2, which webpki does not read. An authority
-    /// itself must have issued it.
+    /// Verifies a certificate of X.509 version 1 or 2, which webpki does not read. An authority
+    /// itself must have issued the certificate.
     fn verify_without_extensions<'a>(
         &self,
         own: &'a CertificateDer<'static>,
@@ -363,12 +366,12 @@ impl CertificateAuthorities {
 
 fn root_store<'a>(authorities: impl Iterator<Item = &'a Authority>) -> RootCertStore {
     let mut store = RootCertStore::empty();
-    // Each of them could be added when the bundle was read.
+    // Each of these certificates could be added when the bundle was read.
     store.add_parsable_certificates(authorities.map(|authority| authority.certificate.clone()));
     store
 }
 
-/// A verifier that trusts the authorities; `None` if there are none.
+/// Returns a verifier that trusts the authorities; `None` if there are none.
 fn verifier<'a>(
     authorities: impl Iterator<Item = &'a Authority>,
 ) -> Option<Arc<dyn ClientCertVerifier>> {
@@ -391,9 +394,9 @@ fn parse(der: &[u8]) -> Option<X509Certificate<'_>> {
     rest.is_empty().then_some(certificate)
 }
 
-/// True if the certificate is one of an authority that may sign certificates of clients. As in Go,
-/// the purposes of an authority are a limit for what it signs; webpki does not look at those of
-/// trust anchors.
+/// Returns true if the certificate belongs to an authority that may sign certificates of clients.
+/// As in Go, the purposes of an authority limit what it may sign. webpki does not look at the
+/// purposes of trust anchors.
 fn may_sign(certificate: &X509Certificate<'_>) -> bool {
     let is_authority = match certificate.basic_constraints() {
         Ok(Some(constraints)) => constraints.value.ca,
@@ -419,7 +422,7 @@ fn max_intermediates(certificate: &X509Certificate<'_>) -> Option<usize> {
     usize::try_from(limit).ok()
 }
 
-/// The user of a verified certificate; `der` is the certificate.
+/// Returns the user of a verified certificate. `der` is the encoded certificate.
 fn user_of(der: &[u8], certificate: &X509Certificate<'_>) -> Result<User, CertificateError> {
     let name = common_name(certificate)?;
     if name.is_empty() {
@@ -445,7 +448,7 @@ fn user_of(der: &[u8], certificate: &X509Certificate<'_>) -> Result<User, Certif
     Ok(user)
 }
 
-/// The name or group of `user` that no certificate may have.
+/// Returns the name or group of `user` that no certificate may have, if there is one.
 fn reserved(user: &User) -> Option<&str> {
     let is_reserved = user.name.starts_with("system:serviceaccount:")
         || user.name == User::ANONYMOUS
@@ -457,13 +460,13 @@ fn reserved(user: &User) -> Option<&str> {
     groups.find(|group| *group == User::UNAUTHENTICATED)
 }
 
-/// The last common name, which is the one that Go takes; empty if there is none.
+/// Returns the last common name, as Go does; an empty string if there is none.
 fn common_name(certificate: &X509Certificate<'_>) -> Result<String, CertificateError> {
     let names = attributes(certificate, &OID_X509_COMMON_NAME)?;
     Ok(names.into_iter().next_back().unwrap_or_default())
 }
 
-/// The values of an attribute of the subject, in order.
+/// Returns the values of an attribute of the subject, in order.
 fn attributes(
     certificate: &X509Certificate<'_>,
     kind: &Oid<'static>,
@@ -495,10 +498,10 @@ impl Expiry {
         Expiry(Arc::new(LazyLock::new(Box::new(calculate))))
     }
 
-    /// The moment from which the certificate does not lead to an authority any more, because it or
-    /// one of those behind it has expired. It may be an earlier one, at which a certificate of the
-    /// chain or an authority becomes valid or invalid. `None` if it is too far in the future to
-    /// represent.
+    /// Returns the time when the certificate ceases to lead to an authority, because a certificate
+    /// of the path to the authority has expired. The result may be an earlier time when a
+    /// certificate of the chain, or an authority, becomes valid or invalid. Returns `None` if the
+    /// time is too far in the future to represent.
     ///
     /// The first call may verify the chain several times.
     pub(in crate::identity) fn at(&self) -> Option<SystemTime> {
@@ -521,7 +524,7 @@ impl Validity {
         (self.first..=self.last).contains(&second)
     }
 
-    /// Ends before the next second after `self.first` at which `other` begins or has ended.
+    /// Ends the validity before `other` next begins, or has ended, after `self.first`.
     fn end_before_change_of(&mut self, other: Validity) {
         for change in [other.first, other.last.saturating_add(1)] {
             if change > self.first {

@@ -34,7 +34,7 @@ impl Metrics {
         }
     }
 
-    /// Counts a question with `result`, after which `ended` watches end.
+    /// Counts a question with `result`. It ended `ended` watches.
     pub(super) fn asked(&self, result: &str, ended: usize) {
         self.questions.with_label_values(&[result]).inc();
         self.ended.inc_by(ended as u64);
@@ -73,7 +73,7 @@ pub(super) fn sample(register: &Register, samples: &mut Samples) {
 }
 
 impl Judgement {
-    /// The value of the metric label `result`.
+    /// Returns the value of the metric label `result`.
     pub(super) fn name(self) -> &'static str {
         match self {
             Self::Allowed => "allowed",
@@ -85,7 +85,7 @@ impl Judgement {
 }
 
 impl TokenCheck {
-    /// The value of the metric label `result`.
+    /// Returns the value of the metric label `result`.
     pub(super) fn name(&self) -> &'static str {
         match self {
             Self::User(_) | Self::Accepted => "accepted",

@@ -7,16 +7,16 @@
 //! register     which watches are open, by question; what answers do (no I/O)
 //! schedule     when a question is asked again
 //! queue        the order of the questions that are due
-//! turns        whose question is next (tenants and users take turns)
+//! turns        the order of tenants and users, which take turns
 //! pace         how many questions are asked per second
 //! metrics      counts
 //! ```
 //!
-//! Watches with the same user and attributes share a question. One task asks all of them. A watch
-//! ends only on a clear no, or if its token is refused twice; in an outage of the API server it
-//! goes on. If kubefan sees that a right is lost, because roles granted it and do not any more, its
-//! watches get no events until the API server has answered. So it does not matter how many questions
-//! wait.
+//! Watches with equal users and attributes share a question. One task asks all questions. A watch
+//! ends only on a clear no, or if its token is refused twice. In an outage of the API server the
+//! watch goes on. If kubefan sees that a right is lost, because roles granted it and do not any
+//! more, the watches with this right get no events until the API server has answered. So the length
+//! of the queue of questions does not matter.
 
 mod metrics;
 mod open_watch;
@@ -57,19 +57,19 @@ use crate::net::Abort;
 
 /// How many questions are in flight concurrently.
 const CONCURRENT: usize = 64;
-/// How many of them may be about the same tenant, and the same user. With answers after 100 ms, both
-/// are more than `reviews_per_second` permits by default.
+/// How many of them may be about one tenant, and how many about one user. If each answer takes 100
+/// ms, both numbers permit more questions than `reviews_per_second` does by default.
 const MOST_IN_FLIGHT: InFlight = InFlight {
     of_tenant: CONCURRENT / 4,
     of_user: CONCURRENT / 8,
 };
-/// How many seconds' questions may be asked at once.
+/// Questions may be asked in a burst that uses the rate of this time.
 const BURST: Duration = Duration::from_secs(2);
-/// How many questions are put into the queue under one lock after a change.
+/// How many questions are put into the queue while one lock is held after a change.
 const CHANGED_AT_ONCE: usize = 256;
-/// Of how many watches the certificates are verified before other tasks may run.
+/// The certificates of how many watches are verified before other tasks may run.
 const RECHECKED_AT_ONCE: usize = 16;
-/// How long a watch that must end may take before it is broken off.
+/// How long a watch may take to end before it is aborted.
 const END_PATIENCE: Duration = Duration::from_secs(1);
 
 /// The settings of [`OpenWatches`].
@@ -81,7 +81,7 @@ pub(super) struct Config {
     pub(super) reauthenticate: Duration,
     /// Highest number of questions per second, on average.
     pub(super) reviews_per_second: NonZeroU32,
-    /// Whether the right to all objects of a resource covers each of them.
+    /// Whether the right to read all objects of a resource covers each individual object.
     pub(super) names_covered: bool,
 }
 
@@ -89,23 +89,23 @@ pub(super) struct Config {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(super) struct MemberId(u64);
 
-/// Identifies the watches about which one question is asked.
+/// Identifies the group of watches that one question decides about.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 struct GroupId(u64);
 
 /// An answer of the API server that has not arrived.
 pub(super) type Asking<T> = Pin<Box<dyn Future<Output = T> + Send>>;
 
-/// Asks the API server, whatever is remembered.
+/// Asks the API server even if answers are remembered.
 pub(super) trait Reviews: Send + Sync + 'static {
-    /// May `caller` read this?
+    /// Asks whether `caller` may read what `attributes` describe.
     fn judge(&self, caller: &Arc<KnownCaller>, attributes: &Arc<Attributes>) -> Asking<Judgement>;
 
-    /// Whose is `token`?
+    /// Asks for the owner of `token`.
     fn check(&self, token: &Token) -> Asking<TokenCheck>;
 }
 
-/// All open watches of authenticated callers. Clones share them.
+/// All open watches of authenticated callers. Clones share the watches.
 #[derive(Clone)]
 pub(super) struct OpenWatches {
     inner: Arc<Inner>,
@@ -114,7 +114,7 @@ pub(super) struct OpenWatches {
 struct Inner {
     reviews: Box<dyn Reviews>,
     state: Mutex<State>,
-    /// Notified when the task has to look at the state before the time it waits for.
+    /// Notified when the task must look at the state sooner than planned.
     wake: Notify,
     metrics: Metrics,
     shutdown: Shutdown,
@@ -124,30 +124,31 @@ struct State {
     register: Register,
     pace: Pace,
     in_flight: usize,
-    /// True once a drain ends watches: those that get no events must not delay it.
+    /// True once a drain ends watches. Watches that get no events then end too, so that they do not
+    /// delay the drain.
     ends_held: bool,
-    /// When the task looks at the state next; `None` if it waits for a notification.
+    /// When the task next looks at the state; `None` if it waits for a notification.
     next_look: Option<Instant>,
-    /// Watches that must have ended at the given time.
+    /// Watches that must end by the given time.
     endings: VecDeque<(Instant, Ending)>,
 }
 
-/// What has to be done at a moment.
+/// The work to do at one moment.
 struct Work {
     /// The questions to ask.
     inquiries: Vec<Inquiry>,
     /// The number of watches that end without an answer, because their client certificates have
     /// expired, or because kubefan drains.
     ended: usize,
-    /// The watches that must have ended.
+    /// The watches that have not ended in time.
     over: Vec<Ending>,
-    /// When to look again.
+    /// When to look at the state again.
     next_look: Option<Instant>,
 }
 
 impl OpenWatches {
-    /// No watches. `reviews` are asked by a background task of `shutdown`. `recent` has each change
-    /// before it is reported here.
+    /// Creates an empty set of watches, and a background task of `shutdown` that asks `reviews`.
+    /// `recent` contains each change before it is reported here.
     pub(super) fn start(
         config: Config,
         reviews: impl Reviews,
@@ -179,9 +180,10 @@ impl OpenWatches {
         watches
     }
 
-    /// Judges the right of `caller` to what `attributes` describe, until the returned guard is
-    /// dropped; without them, only its token. `token` is the digest of the caller's token. The watch may have been allowed by an
-    /// answer from before a recent change. `abort` ends the watch if it is not polled.
+    /// Judges the right of `caller` to what `attributes` describe until the returned guard is
+    /// dropped. Without `attributes`, judges only the caller's token. `token` is the digest of that
+    /// token. The answer that allowed the watch may be from before a recent change. `abort` ends
+    /// the watch if it is not polled.
     pub(super) fn open(
         &self,
         caller: &Arc<KnownCaller>,
@@ -200,21 +202,22 @@ impl OpenWatches {
             abort,
         };
         let member = self.with(|state| {
-            // A change that is not seen under the lock finds the watch.
+            // A change that happens after the lock is taken finds the watch.
             state.register.open(opened, Instant::now())
         });
         OpenWatch::new(end, self.clone(), member)
     }
 
-    /// Judges rights again after a change `at` some moment: those of the users for whom `is_concerned`
-    /// is true, as `concern` says.
+    /// Judges rights again after a change `at` some moment: the rights of the users for whom
+    /// `is_concerned` returns true. `concern` returns how the change affects each right.
     pub(super) fn changed(
         &self,
         at: Instant,
         is_concerned: impl Fn(&User) -> bool,
         concern: impl Fn(&User, &Attributes) -> Concern,
     ) {
-        // This is decided without the lock, because each watch takes it when it opens and ends.
+        // The users are selected without the lock, because each watch takes the lock when it opens
+        // and ends.
         let (mut users, last) = self.inner.state.lock().register.users();
         users.retain(|user| is_concerned(&user.user));
         let mut concerned = Vec::new();
@@ -234,7 +237,7 @@ impl OpenWatches {
         }
     }
 
-    /// Asks about tokens with these digests at once: the API server has refused them.
+    /// Asks at once about the tokens with these digests, because the API server has refused them.
     pub(super) fn token_refused(&self, tokens: &[Digest]) {
         self.with(|state| {
             for token in tokens {
@@ -243,18 +246,19 @@ impl OpenWatches {
         });
     }
 
-    /// Asks again about the tokens that were issued for an object that was deleted `at` some moment.
+    /// Asks again about the tokens that were issued for an object that was deleted `at` some
+    /// moment.
     pub(super) fn deleted(&self, uid: &str, at: Instant) {
         self.with(|state| state.register.deleted(uid, at));
     }
 
-    /// Asks again about all tokens that were issued for objects, of which some were deleted `at` some
-    /// moment, but it is not known which.
+    /// Asks again about all tokens that were issued for objects, because objects with unknown UIDs
+    /// were deleted `at` some moment.
     pub(super) fn unknown_deleted(&self, at: Instant) {
         self.with(|state| state.register.unknown_deleted(at));
     }
 
-    /// Ends the watches of users with certificates for which `is_proven` is false.
+    /// Ends the watches of users with certificates that `is_proven` rejects.
     pub(super) async fn recheck(&self, is_proven: impl Fn(&KnownCaller) -> bool) {
         let certified = self.inner.state.lock().register.certified();
         for some in certified.chunks(RECHECKED_AT_ONCE) {
@@ -282,7 +286,8 @@ impl OpenWatches {
         self.inner.state.lock().register.close(member);
     }
 
-    /// Changes the state, and wakes the task if something is due before it looks.
+    /// Changes the state, and wakes the task if there is something to do before the task's next
+    /// look.
     fn with<T>(&self, change: impl FnOnce(&mut State) -> T) -> T {
         let mut state = self.inner.state.lock();
         let result = change(&mut state);
@@ -424,7 +429,7 @@ impl State {
         }
     }
 
-    /// When there is something to do.
+    /// Returns when there is the next thing to do; `None` if nothing is planned.
     fn next(&mut self) -> Option<Instant> {
         let ending = self.endings.front().map(|(at, _)| *at);
         let due = self.in_flight < CONCURRENT && self.register.queue.has_due();
@@ -444,7 +449,8 @@ impl State {
     }
 }
 
-/// The digest of the token of `caller`, made by `digest`; `None` if it has no token.
+/// Returns the digest of the token of `caller`, calculated by `digest`; `None` if the caller has no
+/// token.
 pub(super) fn token_digest(
     caller: &KnownCaller,
     digest: impl FnOnce(&Token) -> Digest,
@@ -455,8 +461,8 @@ pub(super) fn token_digest(
     }
 }
 
-/// When the certificate of `credential` expires, if it has one; `None` if it is too far in the
-/// future to represent.
+/// Returns when the certificate of `credential` expires; `None` without a certificate, or if the
+/// time is too far in the future to represent.
 fn expires_at(credential: &Credential) -> Option<Instant> {
     let Credential::Certificate(proof) = credential else {
         return None;

@@ -1,4 +1,4 @@
-//! What an open watch holds until it ends, and what ends it.
+//! The guard of an open watch, which ends the watch.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Weak};
@@ -10,13 +10,13 @@ use parking_lot::Mutex;
 use super::{MemberId, OpenWatches};
 use crate::net::Abort;
 
-/// Ends a body, or an upgraded connection, when its user loses the right to it. While it exists, the
-/// right is judged again and again.
+/// Ends a body, or an upgraded connection, when its user loses the right to it. While this guard
+/// exists, the right is judged repeatedly.
 pub struct OpenWatch {
     end: Arc<End>,
     watches: OpenWatches,
     member: MemberId,
-    /// The waker that `end` has. Comparing it costs less than handing it over at each poll.
+    /// The waker that `end` has. Comparing wakers costs less than storing one at each poll.
     registered: Option<Waker>,
 }
 
@@ -60,11 +60,12 @@ impl BodyGuard for OpenWatch {
                 return Poll::Pending;
             }
             let mut waker = self.end.waker.lock();
-            // `End::end` sets the flag under the same lock, so the waker cannot be missed.
+            // `End::end` sets the flag under this lock, so the waker cannot be missed.
             if !self.end.is_over.load(Ordering::Acquire) {
                 let replaced = waker.replace(cx.waker().clone());
                 drop(waker);
-                // Outside the lock: dropping a waker may drop a task, and so other watches.
+                // Dropped outside the lock, because dropping a waker may drop a task, and with it
+                // other watches.
                 drop(replaced);
                 self.registered = Some(cx.waker().clone());
                 return Poll::Pending;
@@ -74,7 +75,8 @@ impl BodyGuard for OpenWatch {
         Poll::Ready(())
     }
 
-    /// A hold wakes the watch that was polled before.
+    /// Returns true while the watch gets no events. The end of a hold wakes a watch that was polled
+    /// before.
     fn is_held(&self) -> bool {
         self.end.is_held()
     }
@@ -87,7 +89,7 @@ impl Drop for OpenWatch {
 }
 
 impl End {
-    /// Ends the watch at its next poll, and wakes it. `abort` is for a watch that is not polled.
+    /// Ends the watch at its next poll, and wakes it. `abort` is used if the watch is not polled.
     pub(super) fn end(self: &Arc<Self>, abort: Option<Abort>) -> Ending {
         let waker = {
             let mut waker = self.waker.lock();
@@ -103,7 +105,7 @@ impl End {
         }
     }
 
-    /// Holds the events of the watch back, or lets it have those that it has not had.
+    /// Holds back the events of the watch, or releases those that were held back.
     pub(super) fn hold(&self, is_held: bool) {
         let was_held = self.is_held.swap(is_held, Ordering::AcqRel);
         if was_held && !is_held {
@@ -120,8 +122,8 @@ impl End {
 }
 
 impl Ending {
-    /// Breaks the watch off if it has not ended. A client that opens no flow-control window, or
-    /// reads nothing, keeps its watch from being polled.
+    /// Aborts the watch if it has not ended, and returns whether it did. A watch is not polled if
+    /// its client opens no flow-control window, or reads nothing.
     pub(super) fn finish(self) -> bool {
         let is_open = |end: Arc<End>| !end.is_seen.load(Ordering::Acquire);
         match self.abort {

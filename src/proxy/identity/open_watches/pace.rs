@@ -14,7 +14,8 @@ pub(super) struct Pace {
 }
 
 impl Pace {
-    /// `rate` actions per second, and those of `burst` at once.
+    /// Creates a pace of `rate` actions per second. As many actions as `burst` permits may be done
+    /// at once.
     pub(super) fn new(rate: u32, burst: Duration) -> Self {
         Self {
             interval: Duration::from_secs(1) / rate.max(1),
@@ -23,7 +24,7 @@ impl Pace {
         }
     }
 
-    /// When the next action may be done; it may be past.
+    /// Returns when the next action may be done. The time may be in the past.
     pub(super) fn next(&self, now: Instant) -> Instant {
         let ahead = self.next.unwrap_or(now).saturating_duration_since(now);
         now + ahead.saturating_sub(self.burst)

@@ -1,9 +1,10 @@
-//! The order in which questions about open watches are asked.
+//! The order of the questions about open watches.
 //!
 //! Tenants take turns, and so do the users of a tenant. So neither a user with very many questions
-//! nor a namespace with very many accounts delays the questions of others. Each may have only some
-//! questions in flight, so that slow answers do not either. Of the questions of a user, those about
-//! all objects of a resource and namespace are asked first: a user can have any number of others.
+//! nor a namespace with very many accounts delays the questions of others. Each user and each
+//! tenant may have only a limited number of questions in flight, so that slow answers do not delay
+//! the others either. Of a user's questions, those about all objects of a resource and namespace
+//! are asked first, because a user can have any number of narrower ones.
 
 use std::collections::{BTreeSet, HashMap};
 
@@ -15,18 +16,18 @@ use super::turns::{CLASSES, Rota, Wanted};
 use crate::identity::callers::caller::Asker;
 use crate::identity::tokens::token::Digest;
 
-/// Every how many questions there is one whose tenant and user are next among all, however urgent
-/// the questions of others are. Otherwise a user could keep the others waiting by losing rights again
-/// and again.
+/// Every second question is asked for the tenant, and the user of the tenant, that have their turn
+/// among all, however urgent the questions of others are. Otherwise a user could make the others
+/// wait by losing rights again and again.
 const ANY_USER_OF: u32 = 2;
-/// Every how many questions such a one is also the user's oldest, however urgent its others are.
-/// Otherwise changes of roles could keep all regular questions waiting.
+/// Every fourth question is also the user's oldest one, however urgent the user's other questions
+/// are. Otherwise changes of roles could delay all regular questions without end.
 const OLDEST_OF: u32 = 4;
-/// Questions with the times at which they are due.
+/// Questions with the times when they are due.
 #[derive(Debug)]
 pub(super) struct Queue {
     places: HashMap<GroupId, Place>,
-    /// Those that are not known to be due, in the order of time.
+    /// The questions that were not yet found to be due, in the order of time.
     waiting: BTreeSet<(Instant, GroupId)>,
     /// Tenants with questions that are due or in flight.
     tenants: HashMap<Digest, Tenant>,
@@ -61,7 +62,7 @@ struct Tenant {
 /// The questions of one user.
 #[derive(Debug, Default)]
 struct Questions {
-    /// Those that are due, by class.
+    /// The questions that are due, by class.
     due: [BTreeSet<(Instant, GroupId)>; CLASSES],
     in_flight: usize,
 }
@@ -69,7 +70,7 @@ struct Questions {
 // === impl Queue ===
 
 impl Queue {
-    /// No questions.
+    /// Creates an empty queue.
     pub(super) fn new(limits: InFlight) -> Self {
         Self {
             places: HashMap::new(),
@@ -81,8 +82,9 @@ impl Queue {
         }
     }
 
-    /// Puts `group` into the queue, or to another place in it. Its question is asked for `asker`, and
-    /// is about a part of the objects of a resource and namespace if `is_narrow`.
+    /// Puts `group` into the queue, or moves it to another place there. The question of the group
+    /// is asked for `asker`. If `is_narrow`, the question is about only a part of the objects of a
+    /// resource and namespace.
     pub(super) fn set(
         &mut self,
         group: GroupId,
@@ -104,7 +106,7 @@ impl Queue {
         if self.waiting.remove(&(at, group)) {
             return;
         }
-        // The user keeps its turn for a while: its question may be back before.
+        // The user is not removed from the turns yet, because its question may soon be back.
         if let Some(tenant) = self.tenants.get_mut(&asker.tenant)
             && let Some(user) = tenant.users.get_mut(&asker.user)
         {
@@ -113,8 +115,9 @@ impl Queue {
         self.forget_idle(asker);
     }
 
-    /// Takes a group that is due: a most urgent one, or one of the tenant and user whose turn it is.
-    /// Its question is in flight until [`release`](Self::release) is called with the asker.
+    /// Takes a group that is due: a most urgent group, or a group of the tenant and user that have
+    /// their turn. The group's question is in flight until [`release`](Self::release) is called
+    /// with the asker.
     pub(super) fn take(&mut self, now: Instant) -> Option<(GroupId, Asker)> {
         self.find_due(now);
         let count = self.taken;
@@ -133,7 +136,7 @@ impl Queue {
         }?;
         let tenant = self.tenants.get_mut(&of_tenant)?;
         let of_user = tenant.first(wanted, limits)?;
-        // A user with urgent questions must not take the turns of the tenant's others.
+        // A user with urgent questions must not take the turns of the tenant's other users.
         let is_next = tenant.first(Wanted::Any, limits) == Some(of_user);
         let user = tenant.users.get_mut(&of_user)?;
         let (class, (at, group)) = user.next(is_last_of(OLDEST_OF))?;
@@ -154,13 +157,14 @@ impl Queue {
         Some((group, asker))
     }
 
-    /// A question of `asker` is not in flight any more.
+    /// Notes that a question of `asker` is not in flight any more.
     pub(super) fn release(&mut self, asker: Asker) {
         let Some(tenant) = self.tenants.get_mut(&asker.tenant) else {
             return;
         };
         tenant.in_flight -= 1;
-        // The user and the tenant had perhaps too many in flight, and so lost their turns.
+        // The user or the tenant may have had too many questions in flight, and so have lost its
+        // turn.
         if let Some(user) = tenant.users.get_mut(&asker.user) {
             user.in_flight -= 1;
             for class in user.classes() {
@@ -175,13 +179,13 @@ impl Queue {
         self.forget_idle(asker);
     }
 
-    /// When a group will be due next that was not found to be due; `None` if there is none. It may
-    /// be past.
+    /// Returns when the next group that was not yet found to be due will be due; `None` if there is
+    /// no such group. The time may be in the past.
     pub(super) fn next_waiting(&self) -> Option<Instant> {
         self.waiting.first().map(|(at, _)| *at)
     }
 
-    /// True if [`take`](Self::take) returns a group although none becomes due.
+    /// Returns true if [`take`](Self::take) returns a group even if no further group becomes due.
     pub(super) fn has_due(&mut self) -> bool {
         let (limits, tenants) = (self.limits, &mut self.tenants);
         let may_ask = |of: &Digest| {
@@ -191,7 +195,7 @@ impl Queue {
         self.turns.all.first(may_ask).is_some()
     }
 
-    /// Finds the groups that are due, and returns those that have become so.
+    /// Finds the groups that are due, and returns those that have become due since the last call.
     pub(super) fn find_due(&mut self, now: Instant) -> Vec<GroupId> {
         let mut found = Vec::new();
         while let Some(first) = self.waiting.first().filter(|(at, _)| *at <= now).copied() {
@@ -212,7 +216,7 @@ impl Queue {
         found
     }
 
-    /// Forgets a user, and its tenant, if it has no questions.
+    /// Forgets a user without questions, and its tenant if that was the tenant's last user.
     fn forget_idle(&mut self, asker: Asker) {
         if let Some(tenant) = self.tenants.get_mut(&asker.tenant) {
             if tenant
@@ -232,7 +236,7 @@ impl Queue {
 // === impl Tenant, Questions ===
 
 impl Tenant {
-    /// The user whose turn it is among those with a wanted question, if one may be asked.
+    /// Returns the first user, in the order of turns, that has a wanted question and may ask it.
     fn first(&mut self, wanted: Wanted, limits: InFlight) -> Option<Digest> {
         if self.in_flight >= limits.of_tenant {
             return None;
@@ -254,12 +258,13 @@ impl Questions {
         }
     }
 
-    /// The classes of the questions that are due.
+    /// Returns the classes of the questions that are due.
     fn classes(&self) -> impl Iterator<Item = usize> {
         (0..CLASSES).filter(|class| !self.due[*class].is_empty())
     }
 
-    /// The most urgent question, or the one that is due for longest if `is_oldest`, with its class.
+    /// Returns the most urgent question with its class. If `is_oldest`, returns the question that
+    /// has been due for the longest time instead.
     fn next(&self, is_oldest: bool) -> Option<(usize, (Instant, GroupId))> {
         let firsts = self.due.iter().map(BTreeSet::first).enumerate();
         let mut firsts = firsts.filter_map(|(class, first)| Some((class, *first?)));
@@ -290,7 +295,7 @@ mod tests {
         of_user: usize::MAX,
     };
 
-    /// A user that is a tenant of its own.
+    /// Returns a user that is also its tenant.
     fn user(number: u8) -> Asker {
         account(number, number)
     }
@@ -350,7 +355,7 @@ mod tests {
         for (many, few, at_most) in [
             // One user loses 30,000 rights, others one each.
             (Urgency::LikelyLost, Urgency::LikelyLost, 8),
-            // It does not help to lose more probably than others.
+            // A user gains nothing from rights that are more probably lost than those of others.
             (Urgency::LikelyLost, Urgency::Changed, 8),
             (Urgency::LikelyLost, Urgency::Regular, 8),
             (Urgency::Regular, Urgency::LikelyLost, 4),
@@ -409,7 +414,7 @@ mod tests {
         let later = start + Duration::from_secs(1);
         let mut queue = Queue::new(UNLIMITED);
         for id in 0..6_000 {
-            // They were due before.
+            // These questions were due before the other one.
             queue.set(GroupId(id), user(0), true, (start, Urgency::LikelyLost));
         }
         queue.set(GroupId(6_000), user(0), false, (later, Urgency::LikelyLost));
@@ -431,7 +436,8 @@ mod tests {
             let user = |number: u8| account(number / 2, number);
             let mut expected: HashMap<GroupId, u8> = HashMap::new();
             let mut in_flight = [0; 4];
-            // By user: how many questions of others were taken since it had one that was due.
+            // For each user, how many questions of others were taken while the user had a question
+            // that was due.
             let mut passed_over = [0; 4];
             for _ in 0..2_000 {
                 let group = GroupId(rng.random_range(0..200));
@@ -483,7 +489,7 @@ mod tests {
                                 true => *passed + 1,
                                 false => 0,
                             };
-                            // Each second question is of the tenant and user whose turn it is.
+                            // Each second question is of the tenant and user that have their turn.
                             assert!(*passed <= 2 * 4, "seed {seed}: {other} waits");
                         }
                     }

@@ -1,8 +1,8 @@
-//! Which watches are open, by the questions that decide about them. It decides without I/O;
+//! The open watches, by the questions that decide about them. The register decides without I/O;
 //! `mod.rs` asks the questions.
 //!
 //! ```text
-//! group       one question, and what is known of its answers
+//! group       one question, and its state
 //! membership  which questions decide about a watch
 //! answers     what answers and changes do to the watches
 //! unsettled   the changes a short time before a watch was opened
@@ -34,11 +34,12 @@ use crate::identity::rights::question::Question;
 use crate::identity::tokens::token::Digest;
 use crate::net::Abort;
 
-/// How often a token is asked about after its own `exp`. The API server accepts it a little longer.
+/// How long after its `exp` a token is asked about. The API server accepts a token a little longer
+/// than until its `exp`.
 const AFTER_EXPIRY: Duration = Duration::from_secs(10);
 /// Intervals are shortened by up to this share, so that questions spread over time.
 const JITTER: f64 = 0.2;
-/// How many members of a group are searched for one whose token was not refused.
+/// How many members of a group are searched for one with a token that was not refused.
 const SEARCHED: usize = 16;
 
 /// The open watches and the questions about them.
@@ -49,14 +50,14 @@ pub(super) struct Register {
     groups: HashMap<GroupId, Group>,
     rights: HashMap<Arc<Question>, GroupId>,
     tokens: HashMap<Digest, GroupId>,
-    /// The questions about tokens by the uids of the objects for which the tokens were issued.
+    /// The questions about tokens, by the UIDs of the objects that the tokens were issued for.
     by_uid: HashMap<String, BTreeSet<GroupId>>,
     /// The users with open watches, and the questions about their rights.
     users: HashMap<Digest, UserQuestions>,
-    /// The watches whose client certificates expire, in the order of time.
+    /// The watches with client certificates that expire, in the order of time.
     expiries: BTreeSet<(Instant, MemberId)>,
     pub(super) queue: Queue,
-    /// The questions whose watches get no events.
+    /// The questions with watches that get no events.
     held: BTreeSet<GroupId>,
     last_id: u64,
 }
@@ -66,7 +67,7 @@ pub(super) struct Opened {
     pub(super) caller: Arc<KnownCaller>,
     /// The digest of the caller's token, if it has one.
     pub(super) token: Option<Digest>,
-    /// What the watch reads, with its selectors; `None` if only its token is judged.
+    /// What the watch reads, with its selectors; `None` if only the caller's token is judged.
     pub(super) attributes: Option<Arc<Attributes>>,
     /// When the caller's certificate expires, if it has one.
     pub(super) expires_at: Option<Instant>,
@@ -78,8 +79,8 @@ struct Member {
     caller: Arc<KnownCaller>,
     right: Option<GroupId>,
     token: Option<GroupId>,
-    /// What is asked if the user may not read everything, whatever the selectors are, and perhaps the
-    /// name.
+    /// The attributes to ask about if the user may not read all objects that `right` asks about:
+    /// with the selectors of the watch, and with its name if it has one.
     narrower: Option<Arc<Attributes>>,
     opened_at: Instant,
     /// When the caller's certificate expires.
@@ -112,7 +113,7 @@ impl Register {
     }
 
     /// Adds a watch that was allowed just now. Its questions are asked again after recent changes,
-    /// as those of the watches that were open before.
+    /// like those of watches that were open before the changes.
     pub(super) fn open(&mut self, opened: Opened, now: Instant) -> MemberId {
         let id = MemberId(self.next_id());
         let unsettled = Unsettled::of(&opened, &self.recent);
@@ -172,7 +173,7 @@ impl Register {
         }
     }
 
-    /// The most urgent question that is due.
+    /// Takes the question that is next in the queue.
     pub(super) fn take(&mut self, now: Instant) -> Option<Inquiry> {
         let (id, asker) = self.queue.take(now)?;
         let group = self.groups.get_mut(&id)?;
@@ -197,7 +198,7 @@ impl Register {
         })
     }
 
-    /// Ends the watches whose client certificates have expired.
+    /// Ends the watches with client certificates that have expired.
     pub(super) fn expire(&mut self, now: Instant) -> Vec<Ending> {
         let mut endings = Vec::new();
         while let Some((_, id)) = self.expiries.first().filter(|(at, _)| *at <= now).copied() {
@@ -206,7 +207,7 @@ impl Register {
         endings
     }
 
-    /// The watches of users with certificates.
+    /// Returns the watches of users with certificates.
     pub(super) fn certified(&self) -> Vec<(MemberId, Arc<KnownCaller>)> {
         let members = self.members.iter();
         let certified = members.filter(|(_, member)| member.caller.is_impersonated());
@@ -215,35 +216,35 @@ impl Register {
             .collect()
     }
 
-    /// Ends those of these watches that are still open.
+    /// Ends those of the watches `members` that are still open.
     pub(super) fn revoke(&mut self, members: &[MemberId]) -> Vec<Ending> {
         let members = members.iter();
         members.filter_map(|id| self.end(*id)).collect()
     }
 
-    /// When the next client certificate expires.
+    /// Returns when the next client certificate expires.
     pub(super) fn next_expiry(&self) -> Option<Instant> {
         self.expiries.first().map(|(at, _)| *at)
     }
 
-    /// The number of open watches.
+    /// Returns the number of open watches.
     pub(super) fn watches(&self) -> usize {
         self.members.len()
     }
 
-    /// The number of questions about rights, and about tokens.
+    /// Returns the number of questions about rights, and about tokens.
     pub(super) fn questions(&self) -> (usize, usize) {
         (self.rights.len(), self.tokens.len())
     }
 
-    /// The users with open watches, and the question that began last.
+    /// Returns the users with open watches, and the highest identifier of a group so far.
     pub(super) fn users(&self) -> (Vec<Arc<KnownUser>>, GroupId) {
         let users = self.users.values();
         let users = users.map(|questions| Arc::clone(&questions.user));
         (users.collect(), GroupId(self.last_id))
     }
 
-    /// The questions about the rights of `user`.
+    /// Returns the questions about the rights of `user`.
     pub(super) fn rights_of(&self, user: &KnownUser) -> Vec<(GroupId, Arc<Question>)> {
         let questions = self.users.get(&user.digest);
         let groups = questions.into_iter().flat_map(|of| &of.groups);
@@ -254,15 +255,15 @@ impl Register {
         groups.filter_map(right).collect()
     }
 
-    /// The longest time since a question about a right was asked that has a clear answer.
+    /// Returns the age of the oldest last clear answer to a question about a right.
     pub(super) fn oldest_judgement(&self, now: Instant) -> Duration {
         let rights = self.rights.values().filter_map(|id| self.groups.get(id));
         let ages = rights.map(|group| now.saturating_duration_since(group.judged_at));
         ages.max().unwrap_or_default()
     }
 
-    /// Finds the questions that are due. The watches of those about a right that is probably lost get
-    /// no more events until there is an answer.
+    /// Finds the questions that are due. If a right is probably lost, the watches with this right
+    /// get no more events until its question has an answer.
     pub(super) fn find_due(&mut self, now: Instant) {
         for id in self.queue.find_due(now) {
             let group = self.groups.get(&id);
@@ -279,20 +280,20 @@ impl Register {
         self.revoke(&members)
     }
 
-    /// The number of watches that get no events.
+    /// Returns the number of watches that get no events.
     pub(super) fn held(&self) -> usize {
         let held = self.members.values();
         held.filter(|member| member.end.is_held()).count()
     }
 
-    /// Remembers whether a right is probably lost.
+    /// Remembers that a right is probably lost if `is_suspect`.
     fn suspect(&mut self, id: GroupId, is_suspect: bool) {
         if let Some(group) = self.groups.get_mut(&id) {
             group.is_suspect |= is_suspect;
         }
     }
 
-    /// Holds the events of a group's watches back, or lets them have these.
+    /// Begins or ends holding back the events of a group's watches.
     fn hold(&mut self, id: GroupId, is_held: bool) {
         let Some(group) = self.groups.get_mut(&id) else {
             return;
@@ -310,7 +311,8 @@ impl Register {
         }
     }
 
-    /// Holds the events of a watch back as long as one of its questions requires it.
+    /// Holds back the events of a watch if one of its questions requires it, and releases them
+    /// otherwise.
     fn update_hold(&self, id: MemberId) {
         if let Some(member) = self.members.get(&id) {
             let groups = [member.right, member.token].into_iter().flatten();
@@ -331,7 +333,7 @@ impl Register {
         Some(end.end(abort))
     }
 
-    /// Asks the question of a group several times after a change `at` some moment.
+    /// Schedules the question of a group several times after a change `at` some moment.
     fn ask_after(&mut self, id: GroupId, at: Instant, is_loss_likely: bool) {
         if let Some(group) = self.groups.get_mut(&id) {
             group.schedule.changed(at, is_loss_likely);
@@ -349,8 +351,8 @@ impl Register {
         }
     }
 
-    /// The caller with whose credentials a question about a right is asked: one whose token was not
-    /// refused, if there is one.
+    /// Returns the caller that a question about a right is asked for, with its credentials: a
+    /// caller with a token that was not refused, if there is one.
     fn asker(&self, group: &Group) -> Option<(Arc<KnownCaller>, Option<GroupId>)> {
         let is_good = |member: &&Member| {
             let token = member.token.and_then(|token| self.groups.get(&token));

@@ -1,38 +1,41 @@
-//! When a question about open watches is asked again. A pure function of times and answers.
+//! When a question about open watches is asked again, calculated from times and answers alone.
 
 use std::time::Duration;
 
 use tokio::time::Instant;
 
 /// How long after a change of rights a question is asked again. The API server's authorizer reads
-/// roles through caches of its own, so it may learn of a change later than kubefan.
+/// roles through its own caches, so it may learn of a change later than kubefan.
 const AFTER_CHANGE: &[Duration] = &seconds([0, 1, 5, 30]);
-/// The same for a right that is probably lost. A few more questions find the moment sooner. The API
-/// server may accept a token for ten seconds after the account was deleted, because it remembers it.
+/// How long after a change the question about a right that is probably lost is asked again. More
+/// questions find the moment of the loss sooner. The API server may accept a token for ten seconds
+/// after its account was deleted, because it remembers the token.
 const AFTER_LIKELY_LOSS: &[Duration] = &seconds([0, 1, 2, 3, 4, 5, 11, 30]);
 /// Least time between two equal questions.
 const LEAST_PAUSE: Duration = Duration::from_millis(250);
-/// The pause after a question without a clear answer. It doubles with each further one.
+/// The pause after a question without a clear answer. The pause doubles with each further such
+/// question.
 const FIRST_RETRY: Duration = Duration::from_secs(1);
-/// The longest such pause. Every second question is asked with the caller's own credentials, so it is
-/// half of the usual time between two.
+/// The longest pause after a question without a clear answer. Every second question is asked with
+/// the caller's credentials, so this is half of the usual time between two such questions.
 const LAST_RETRY: Duration = Duration::from_secs(30);
-/// After this number of questions in sequence without a clear answer, further ones are not urgent. Otherwise
-/// users whose questions are never answered would delay the others.
+/// After this number of questions in sequence without a clear answer, further questions are not
+/// urgent. Otherwise users with questions that are never answered would delay the others.
 const REPEATED: u32 = 2;
 
-/// Which of the questions that are due is asked first.
+/// How urgent a question is. Of the questions that are due, the most urgent one is asked first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(in crate::identity) enum Urgency {
     /// The right is probably lost.
     LikelyLost,
-    /// Roles or bindings have changed that concern it, or the answer was not clear.
+    /// Roles or bindings that may affect the right have changed, or the last answer was not clear.
     Changed,
-    /// It was not asked for a while, or has no clear answer again and again.
+    /// The question was not asked for a while, or has got no clear answer several times in
+    /// sequence.
     Regular,
 }
 
-/// When one question is asked again.
+/// Decides when one question is asked again.
 #[derive(Clone, Debug)]
 pub(super) struct Schedule {
     regular: Instant,
@@ -43,12 +46,12 @@ pub(super) struct Schedule {
     last_asked: Option<Instant>,
 }
 
-/// A change of rights after which the question is asked several times.
+/// A change of rights. The question is asked several times after it.
 #[derive(Clone, Copy, Debug)]
 struct Change {
     at: Instant,
     is_loss_likely: bool,
-    /// The number of waits that are over.
+    /// The number of waits after the change that have ended.
     done: usize,
 }
 
@@ -63,7 +66,7 @@ const fn seconds<const N: usize>(seconds: [u64; N]) -> [Duration; N] {
 }
 
 impl Schedule {
-    /// Asks at `regular`.
+    /// Creates a schedule that asks at `regular`.
     pub(super) fn new(regular: Instant) -> Self {
         Self {
             regular,
@@ -74,8 +77,9 @@ impl Schedule {
         }
     }
 
-    /// Asks several times after a change of rights `at` some moment; if it knows this change or a
-    /// later one, as many times as are left.
+    /// Schedules several questions after a change of rights `at` some moment. If the schedule
+    /// already has this change or a later one, schedules only the remaining questions after that
+    /// change.
     pub(super) fn changed(&mut self, at: Instant, is_loss_likely: bool) {
         let known = self.change.filter(|change| change.at >= at);
         let was_likely = self.change.is_some_and(|change| change.is_loss_likely);
@@ -86,7 +90,8 @@ impl Schedule {
         });
     }
 
-    /// Asks also after the last change after which `other` is asked, unless it knows a later one.
+    /// Schedules the remaining questions after the last change of `other`, unless this schedule has
+    /// a later change.
     pub(super) fn inherit(&mut self, other: &Self) {
         if let Some(change) = other.change
             && self.change.is_none_or(|own| own.at < change.at)
@@ -95,24 +100,24 @@ impl Schedule {
         }
     }
 
-    /// Asks at `at`, unless it is asked before.
+    /// Schedules a question at `at`, unless an earlier one is scheduled.
     pub(super) fn ask_by(&mut self, at: Instant) {
         self.retry = Some(self.retry.map_or(at, |retry| retry.min(at)));
     }
 
-    /// True if it is kubefan's turn to ask with its own credentials, because questions with those of
-    /// the caller have no clear answer: the API server refuses them, or answers late, if the caller
-    /// sends very many requests.
+    /// Returns true if it is kubefan's turn to ask with its own credentials, because questions with
+    /// the caller's credentials get no clear answer. If the caller sends very many requests, the
+    /// API server refuses such questions, or answers them late.
     pub(super) fn is_kubefans_turn(&self) -> bool {
         self.unanswered >= REPEATED && self.unanswered.is_multiple_of(2)
     }
 
-    /// True if no question was asked since the last change.
+    /// Returns true if no question was asked after the last change.
     pub(super) fn has_unasked_change(&self) -> bool {
         self.change.is_some_and(|change| change.done == 0)
     }
 
-    /// When the question is asked next, and how urgent it is then.
+    /// Returns when the question is next asked, and how urgent it is then.
     pub(super) fn next(&self) -> (Instant, Urgency) {
         let mut next = (self.regular, Urgency::Regular);
         let mut sooner = |at: Option<Instant>, urgency| {
@@ -126,8 +131,9 @@ impl Schedule {
         }
         let (at, mut urgency) = next;
         if let Some(change) = self.change.filter(|change| change.done == 0) {
-            // The change has happened, so a question that was due before is urgent too. It keeps its
-            // earlier time: otherwise repeated changes could keep the last of many questions waiting.
+            // The change has happened, so a question that was already due is urgent too. Its
+            // earlier time does not change: otherwise repeated changes could delay the last of many
+            // questions without end.
             urgency = urgency.min(change.urgency());
         }
         let earliest = self.last_asked.map(|asked| asked + LEAST_PAUSE);
@@ -138,29 +144,30 @@ impl Schedule {
         }
     }
 
-    /// True until the question was asked for the last time after a change of rights.
+    /// Returns true until the last question after a change of rights was asked.
     pub(super) fn is_changing(&self) -> bool {
         self.change.is_some()
     }
 
-    /// A question of `asked_at` has a clear answer. Without changes it is asked again at `regular`.
+    /// Notes that the question of `asked_at` has got a clear answer. Without changes, it is asked
+    /// again at `regular`.
     pub(super) fn answered(&mut self, asked_at: Instant, regular: Instant) {
         self.asked(asked_at);
         self.unanswered = 0;
         self.regular = regular;
     }
 
-    /// A question of `asked_at` has no clear answer at `now`.
+    /// Notes at `now` that the question of `asked_at` has got no clear answer.
     pub(super) fn unanswered(&mut self, asked_at: Instant, now: Instant) {
         self.asked(asked_at);
         let doubled = FIRST_RETRY.saturating_mul(1 << self.unanswered.min(6));
         self.unanswered = self.unanswered.saturating_add(1);
         self.retry = Some(now + doubled.min(LAST_RETRY));
-        // The retry is for the regular question too, which would otherwise remain due.
+        // The retry also replaces the regular question, which would otherwise remain due.
         self.regular = self.regular.max(now + LAST_RETRY);
     }
 
-    /// Counts the waits that a question of `asked_at` covers.
+    /// Notes a question of `asked_at`, and counts the waits that have ended by then.
     fn asked(&mut self, asked_at: Instant) {
         self.last_asked = Some(asked_at);
         self.retry = None;
@@ -187,7 +194,8 @@ impl Change {
         self.waits().get(self.done).map(|wait| self.at + *wait)
     }
 
-    /// What is left of the change after a question of `asked_at`.
+    /// Returns the rest of the change after a question of `asked_at`; `None` if all its waits have
+    /// ended.
     fn asked(mut self, asked_at: Instant) -> Option<Self> {
         while self.next()? <= asked_at {
             self.done += 1;
@@ -222,7 +230,7 @@ mod tests {
             until: 61_000,
         };
 
-        /// The milliseconds after the change at which a question is asked.
+        /// Returns the milliseconds after the change at which a question is asked.
         fn asked(&self) -> Vec<u64> {
             let start = Instant::now();
             let millis = Duration::from_millis;

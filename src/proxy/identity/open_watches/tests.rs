@@ -21,14 +21,14 @@ use crate::identity::tokens::token::Digester;
 const SECOND: Duration = Duration::from_secs(1);
 const MINUTE: Duration = Duration::from_secs(60);
 
-/// What the scripted API server says, and what it was asked.
+/// The answers of the scripted API server, and the questions that it was asked.
 #[derive(Default)]
 struct Script {
-    /// By user and resource; allowed if there is none.
+    /// The judgement for each user and resource; a right without an entry is allowed.
     rights: HashMap<(String, String), Judgement>,
-    /// What questions with users' own credentials are answered, whatever the rights are.
+    /// The answer to all questions with users' own credentials, whatever the rights are.
     with_token: Option<Judgement>,
-    /// By token; `Accepted` if there is none.
+    /// The answer about each token; `Accepted` for a token without an entry.
     tokens: HashMap<String, TokenCheck>,
     /// How long an answer takes.
     delay: Duration,
@@ -134,7 +134,7 @@ impl Scene {
         })
     }
 
-    /// A watch of `resource` by the user `name`, whose token is the same word.
+    /// Opens a watch of `resource` by the user `name`. The watch's token is `name` too.
     fn open(&self, name: &str, resource: &str) -> OpenWatch {
         self.open_with(name, name, resource, None)
     }
@@ -326,7 +326,7 @@ async fn a_token_must_be_refused_twice() {
 #[tokio::test(start_paused = true)]
 async fn a_watch_of_which_only_the_token_is_known_ends_with_it() {
     let scene = Scene::new();
-    // Another one of the same token has a user, whose rights do not matter here.
+    // Another watch with this token has a user, but the rights of this user do not matter here.
     let mut named = scene.open("u", "pods");
     let token = Token::new("u");
     let digest = scene.digester.digest(b"unnamed u");
@@ -438,7 +438,7 @@ async fn a_watch_ends_when_its_client_certificate_expires() {
     ];
     let mut long = [
         open(expiring(SystemTime::now() + 100_000 * SECOND)),
-        // As for users that an authenticating proxy names.
+        // Users that an authenticating proxy names have such a proof.
         open(Credential::Certificate(Proof::for_tests(None))),
     ];
     let closed = open(expiring(SystemTime::now() + 20 * SECOND));
@@ -618,7 +618,8 @@ async fn a_token_is_asked_about_soon_if_its_watch_opens_after_the_deletion_of_it
         let mut first = scene.open("u", "pods");
         let _other = scene.open("v", "pods");
         sleep(SECOND).await;
-        // The change is known, so this causes no question of its own.
+        // The question about the token is already asked after the change, so this watch adds no
+        // question.
         let _second = scene.open("u", "nodes");
         sleep(4 * MINUTE).await;
         let asked = scene.asked().into_iter();
@@ -633,8 +634,8 @@ async fn a_token_is_asked_about_soon_if_its_watch_opens_after_the_deletion_of_it
     }
 }
 
-/// A binding of `system:authenticated` is deleted, or a ClusterRole that others are aggregated into
-/// changes: each user of a thousand has a question of its own.
+/// Deletes a binding of `system:authenticated`, or changes a ClusterRole that others are aggregated
+/// into. Each of a thousand users has a separate question.
 #[tokio::test(start_paused = true)]
 async fn a_broad_change_is_judged_at_the_permitted_rate() {
     for lost in [1_000, 500] {
@@ -783,12 +784,12 @@ async fn a_right_that_is_granted_again_needs_no_answer() {
         scene.changed(|_| true, |_| Concern::LikelyLost);
         sleep(SECOND).await;
         assert!(watch.is_held());
-        // It is not known any more what the roles grant.
+        // kubefan does not see any more what the roles grant.
         scene.changed(|_| true, |_| Concern::Unclear);
         assert!(watch.is_held());
         scene.changed(|_| true, |_| Concern::Kept);
         assert!(gets_events(&mut watch));
-        // The body was not polled meanwhile, so it has the same waker.
+        // The body was not polled since, so its waker has not changed.
         assert!(watch.poll_end(&mut cx).is_pending());
         assert_eq!(woken.load(std::sync::atomic::Ordering::Relaxed), round);
     }
@@ -812,7 +813,7 @@ async fn a_drain_ends_the_watches_that_get_no_events() {
     sleep(SECOND).await;
     assert!(held.is_held());
     let shutdown = scene.watches.inner.shutdown.clone();
-    // As for the connection of the watch.
+    // The connection of the watch has such a hold.
     let _hold = shutdown.hold();
     let ending = shutdown.reached(Phase::EndWatches);
     tokio::spawn(async move { shutdown.drain().await });

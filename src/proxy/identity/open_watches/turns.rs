@@ -1,24 +1,24 @@
-//! The turns of those who have questions: tenants, or the users of a tenant.
+//! The turns of tenants, or of the users of a tenant, that have questions.
 
 use std::collections::{BTreeMap, HashMap};
 
 use crate::identity::tokens::token::Digest;
 
-/// How many tenants, or users of a tenant, may keep a turn without questions, besides as many as have
-/// some.
+/// How many tenants, or users of a tenant, may have a turn without questions, in addition to the
+/// number of those with questions.
 pub(super) const SPARE_TURNS: usize = 64;
-/// The number of classes: each urgency has one for the questions about all objects, and one for the
-/// others.
+/// The number of classes. Each urgency has one class for the questions about all objects, and one
+/// for the others.
 pub(super) const CLASSES: usize = 6;
 
-/// The turns of all, and of those with questions of each class.
+/// The turns of all tenants or users, and the turns of those with questions of each class.
 #[derive(Debug, Default)]
 pub(super) struct Rota {
     pub(super) all: Turns,
     pub(super) by_class: [Turns; CLASSES],
 }
 
-/// The classes of which a question is looked for: one, or all.
+/// The classes that are searched for a question: one, or all.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Wanted {
     Any,
@@ -43,19 +43,20 @@ impl Rota {
         }
     }
 
-    /// Adds one with a question of `class` as the last, unless it is there already.
+    /// Adds `one`, which has a question of `class`, at the end, unless it already has a turn.
     pub(super) fn enter(&mut self, one: Digest, class: usize) {
         self.all.enter(one);
         self.by_class[class].enter(one);
     }
 
-    /// Makes one the last that has had its turn with a question of `class`.
+    /// Moves `one` to the end after its turn with a question of `class`.
     pub(super) fn had(&mut self, one: Digest, class: usize) {
         self.all.had(one);
         self.by_class[class].had(one);
     }
 
-    /// Removes those that are not `known`, if they are many. `count` are known.
+    /// Removes the turns for which `is_known` returns false, if there are many. `count` is the
+    /// number of tenants or users for which it returns true.
     pub(super) fn retain(&mut self, count: usize, is_known: impl Fn(&Digest) -> bool) {
         for turns in self.by_class.iter_mut().chain([&mut self.all]) {
             if turns.order.len() > 2 * count + SPARE_TURNS {
@@ -68,7 +69,7 @@ impl Rota {
 // === impl Turns ===
 
 impl Turns {
-    /// Adds one as the last, unless it is there already.
+    /// Adds `one` at the end, unless it already has a turn.
     fn enter(&mut self, one: Digest) {
         if !self.places.contains_key(&one) {
             self.last += 1;
@@ -77,7 +78,7 @@ impl Turns {
         }
     }
 
-    /// The one whose turn it is. Removes those before it, which may ask nothing by `may_ask`.
+    /// Returns the first one that may ask a question by `may_ask`. Removes all before it.
     pub(super) fn first(&mut self, mut may_ask: impl FnMut(&Digest) -> bool) -> Option<Digest> {
         while let Some((place, one)) = self.order.first_key_value() {
             let (place, one) = (*place, *one);
@@ -90,7 +91,7 @@ impl Turns {
         None
     }
 
-    /// Makes one the last that has had its turn.
+    /// Moves `one` to the end after its turn.
     pub(super) fn had(&mut self, one: Digest) {
         if let Some(place) = self.places.remove(&one) {
             self.order.remove(&place);
@@ -98,7 +99,7 @@ impl Turns {
         self.enter(one);
     }
 
-    /// Removes all but those that are `known`.
+    /// Removes the turns for which `is_known` returns false.
     fn retain(&mut self, is_known: impl Fn(&Digest) -> bool) {
         self.order.retain(|_, one| is_known(one));
         self.places.retain(|one, _| is_known(one));

@@ -1,16 +1,16 @@
-//! Roles and bindings, which kubefan watches if it may, so that a lost right is noticed at once.
+//! Roles and bindings. kubefan watches them if it may, so that it notices a lost right at once.
 //!
 //! ```text
 //! module    what it does
-//! objects   roles and bindings, as far as they say something about rights
-//! policy    all of them; which users a change concerns, and what the roles allow
+//! objects   the parts of roles and bindings that rights depend on
+//! policy    all roles and bindings: which users a change affects, and what the roles allow
 //! replaced  roles and bindings before their last changes
-//! recent    the changes of the last 30 s, which remembered decisions must not precede
-//! watching  keeps the policy up to date, and reports changes
+//! recent    recent changes; remembered decisions from before them do not count
+//! watching  updates the policy, and reports changes
 //! ```
 //!
-//! Nothing here decides about a right. It only decides when, and in which order, the API server is
-//! asked again, and which watches get no events until it has answered.
+//! This module decides about no right. It only decides when and in what order kubefan asks the API
+//! server again, and which watches get no events until the API server has answered.
 
 mod objects;
 mod policy;

@@ -1,4 +1,4 @@
-//! Roles and bindings, as far as they say something about rights.
+//! The parts of roles and bindings that rights depend on.
 
 use kubefan_core::api::{GroupVersionResource, Object};
 use serde::Deserialize;
@@ -15,14 +15,14 @@ pub(super) enum Kind {
     Binding { namespaced: bool },
 }
 
-/// The name of a role or binding; the namespace is empty for those of the cluster.
+/// The name of a role or binding. The namespace is empty for ClusterRoles and ClusterRoleBindings.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) struct Name {
     pub(super) namespace: String,
     pub(super) name: String,
 }
 
-/// What a role allows.
+/// A rule of a role: what the role allows.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub(super) struct Rule {
@@ -34,7 +34,7 @@ pub(super) struct Rule {
     non_resource_urls: Vec<String>,
 }
 
-/// Which role users and groups have.
+/// The role that users and groups have.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Binding {
     pub(super) role: Name,
@@ -105,12 +105,13 @@ impl Name {
 }
 
 impl Rule {
-    /// The rules of a role; none if its bytes can't be read.
+    /// Returns the rules of a role; an empty list if the role's bytes can't be read.
     pub(super) fn of_role(object: &Object) -> Vec<Self> {
         read(object).map_or_else(Vec::new, |role: RoleBody| role.rules)
     }
 
-    /// True if the rule allows what `attributes` describe, as kube-apiserver's `RuleAllows` does.
+    /// Returns true if the rule allows what `attributes` describe, as kube-apiserver's `RuleAllows`
+    /// does.
     pub(super) fn allows(&self, attributes: &Attributes) -> bool {
         if !attributes.path.is_empty() {
             return has(&self.verbs, &attributes.verb) && self.has_path(&attributes.path);
@@ -144,7 +145,7 @@ impl Rule {
 }
 
 impl Binding {
-    /// The binding; `None` if its bytes can't be read.
+    /// Returns the binding; `None` if its bytes can't be read.
     pub(super) fn of(object: &Object) -> Option<Self> {
         let body: BindingBody = read(object)?;
         let namespace = match body.role_ref.kind.as_str() {
@@ -165,14 +166,15 @@ impl Binding {
 }
 
 impl Subject {
-    /// `user` and its groups.
+    /// Returns `user` and its groups as subjects.
     pub(super) fn all_of(user: &User) -> impl Iterator<Item = Self> {
         let groups = user.groups.iter().cloned().map(Self::Group);
         groups.chain([Self::User(user.name.clone())])
     }
 
-    /// The subject of a binding in `of_binding`, which is empty for one of the cluster. As for
-    /// kube-apiserver, it is also the namespace of a service account without one.
+    /// Returns the subject of a binding in the namespace `of_binding`, which is empty for a
+    /// ClusterRoleBinding. As for kube-apiserver, this is also the namespace of a service account
+    /// without a namespace.
     fn of(subject: SubjectBody, of_binding: &str) -> Option<Self> {
         let SubjectBody {
             kind,
@@ -207,7 +209,7 @@ fn has(listed: &[String], value: &str) -> bool {
     listed.iter().any(|listed| listed == "*" || listed == value)
 }
 
-/// The API server encodes a role without rules as `"rules": null`.
+/// Reads `null` as an empty list. The API server encodes a role without rules as `"rules": null`.
 fn null_is_empty<'de, D, T>(deserializer: D) -> Result<Vec<T>, D::Error>
 where
     D: serde::Deserializer<'de>,

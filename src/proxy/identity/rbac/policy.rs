@@ -1,4 +1,4 @@
-//! All roles and bindings: which users a change concerns, and what the roles allow.
+//! All roles and bindings: which users a change affects, and what the roles allow.
 
 use std::collections::{HashMap, HashSet};
 
@@ -8,10 +8,10 @@ use super::objects::{Binding, Kind, Name, Rule, Subject};
 use super::replaced::Replaced;
 use crate::identity::{Attributes, User};
 
-/// The group whose members the API server never refuses.
+/// The group that the API server never refuses anything.
 const MASTERS: &str = "system:masters";
 
-/// All roles and bindings, as kubefan knows them.
+/// All roles and bindings that kubefan has read.
 #[derive(Debug, Default)]
 pub(super) struct Policy {
     roles: HashMap<Name, Vec<Rule>>,
@@ -21,13 +21,14 @@ pub(super) struct Policy {
     replaced: Replaced,
 }
 
-/// The users and groups whose rights may have changed, each with the namespace of the change; the
-/// namespace is empty for the whole cluster.
+/// The users and groups with rights that may have changed, each with the namespace of the change.
+/// The namespace is empty for a change in all namespaces.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Concerned(pub(super) HashSet<(Subject, String)>);
 
 impl Policy {
-    /// Adds or replaces a role or binding. Returns whose rights may have changed.
+    /// Adds or replaces a role or binding. Returns the users and groups with rights that may have
+    /// changed.
     pub(super) fn set(&mut self, kind: Kind, object: &Object) -> Concerned {
         let name = Name::of(object);
         match kind {
@@ -49,7 +50,7 @@ impl Policy {
         }
     }
 
-    /// Removes a role or binding. Returns whose rights may have changed.
+    /// Removes a role or binding. Returns the users and groups with rights that may have changed.
     pub(super) fn remove(&mut self, kind: Kind, name: &Name) -> Concerned {
         match kind {
             Kind::Role { .. } => match self.roles.remove(name) {
@@ -63,7 +64,7 @@ impl Policy {
         }
     }
 
-    /// The names of all objects of a kind.
+    /// Returns the names of all objects of a kind.
     pub(super) fn names(&self, kind: Kind) -> HashSet<Name> {
         let is_of_kind = |name: &&Name, namespaced: bool| name.namespace.is_empty() != namespaced;
         match kind {
@@ -84,7 +85,7 @@ impl Policy {
         }
     }
 
-    /// True if the roles allow `user` what `attributes` describe.
+    /// Returns true if the roles allow `user` what `attributes` describe.
     pub(super) fn allows(&self, user: &User, attributes: &Attributes) -> bool {
         if user.groups.iter().any(|group| group == MASTERS) {
             return true;
@@ -101,8 +102,8 @@ impl Policy {
         })
     }
 
-    /// True if the roles allowed that a short time ago, or still do: with any of the roles and bindings
-    /// since.
+    /// Returns true if the roles allow `user` what `attributes` describe, or did a short time ago,
+    /// with any combination of the current and the replaced roles and bindings.
     pub(super) fn allowed(&self, user: &User, attributes: &Attributes) -> bool {
         let allows = |(namespace, role): (&String, &Name)| {
             let is_here = namespace.is_empty() || *namespace == attributes.namespace;
@@ -165,7 +166,7 @@ impl Concerned {
             .extend(subjects.map(|subject| (subject, name.namespace.clone())));
     }
 
-    /// The users and groups, wherever their rights may have changed.
+    /// Returns the users and groups, without the namespaces of the changes.
     pub(super) fn subjects(&self) -> HashSet<&Subject> {
         self.0.iter().map(|(subject, _)| subject).collect()
     }
@@ -338,7 +339,7 @@ mod tests {
             let (user, other) = (user("u", &[]), user("v", &[]));
             assert!(!policy.allows(&user, &watch("a", "pods")), "{changes:?}");
             assert!(policy.allowed(&user, &watch("a", "pods")), "{changes:?}");
-            // These were never granted.
+            // These rights were never granted.
             assert!(!policy.allowed(&user, &watch("b", "pods")), "{changes:?}");
             assert!(
                 !policy.allowed(&user, &watch("a", "secrets")),

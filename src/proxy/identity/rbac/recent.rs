@@ -1,5 +1,5 @@
-//! Recent changes of roles. For 30 s the API server may still answer as before them, so what it
-//! answers in this time counts for a second.
+//! Recent changes of roles. For 30 s after a change, the API server may still answer as before it.
+//! So its answers in this time count for only a second.
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -13,19 +13,19 @@ use super::policy::Concerned;
 use crate::identity::User;
 use crate::identity::asking::settling::{COUNTS_FOR, SETTLED, earliest};
 
-/// Upper limit of the subjects that are remembered. Of the oldest, only the time is kept, as that of a
-/// change that concerns all users.
+/// Upper limit of the remembered subjects. Of older subjects, only the time of the last change is
+/// remembered, and this change then counts for all users.
 const MAX_SUBJECTS: usize = 10_000;
 
-/// The users and groups whose roles changed a short time ago.
+/// The users and groups with roles that changed a short time ago.
 #[derive(Debug)]
 pub(in crate::identity) struct RecentChanges {
     started: Instant,
-    /// When the last change is settled, in milliseconds after `started`; 0 if there was none. So most
-    /// requests take no lock.
+    /// When the last change is settled, in milliseconds after `started`; 0 if there was no change.
+    /// Because of this number, most requests take no lock.
     settled_ms: AtomicU64,
-    /// How long changes are remembered: until all answers from before them, and from the time in
-    /// which they were not settled, have expired.
+    /// How long changes are remembered: until all answers that the API server gave before a change
+    /// was settled have expired.
     kept_for: Duration,
     changes: RwLock<Changes>,
 }
@@ -34,13 +34,15 @@ pub(in crate::identity) struct RecentChanges {
 struct Changes {
     users: ByName,
     groups: ByName,
-    /// The same, oldest first, and also those with a later change since.
+    /// The changes in `users` and `groups`, oldest first, including those that a later change has
+    /// replaced.
     in_order: VecDeque<(Instant, Subject, String)>,
-    /// When subjects last changed that are not known any more, so that all users are concerned.
+    /// When a subject that is not remembered any more last changed. This change counts for all
+    /// users.
     all: Option<Instant>,
 }
 
-/// By the name of a user or group, and by the namespace of the change.
+/// The times of changes, by the name of a user or group, and by the namespace of the change.
 type ByName = HashMap<String, HashMap<String, Instant>>;
 
 impl Default for RecentChanges {
@@ -50,7 +52,7 @@ impl Default for RecentChanges {
 }
 
 impl RecentChanges {
-    /// No changes. `longest` is how long an answer may count.
+    /// Creates an empty register of changes. `longest` is how long an answer may count.
     pub(in crate::identity) fn of_answers(longest: Duration) -> Self {
         Self {
             started: Instant::now(),
@@ -60,7 +62,7 @@ impl RecentChanges {
         }
     }
 
-    /// Adds a change at `now`. Forgets those that need not be kept.
+    /// Adds a change at `now`. Forgets the changes that are too old.
     pub(super) fn add(&self, concerned: &Concerned, now: Instant) {
         let mut changes = self.changes.write();
         for (subject, namespace) in &concerned.0 {
@@ -78,20 +80,21 @@ impl RecentChanges {
         self.add(&Concerned([subject].into()), now);
     }
 
-    /// True if something changed a short time ago.
+    /// Returns true if a change is not settled yet.
     pub(in crate::identity) fn has_any(&self) -> bool {
         let settled = self.settled_ms.load(Ordering::Acquire);
         settled > 0 && self.millis(Instant::now()) < settled
     }
 
-    /// True if a change is remembered, although it may be settled.
+    /// Returns true if a change is remembered, even if it is settled.
     fn keeps_any(&self) -> bool {
         let settled = self.settled_ms.load(Ordering::Acquire);
         let kept_for = self.kept_for.saturating_sub(SETTLED).as_millis() as u64;
         settled > 0 && self.millis(Instant::now()) < settled.saturating_add(kept_for)
     }
 
-    /// The last change of the rights of `user` in `namespace` (empty: in all) that is not settled.
+    /// Returns the last change of the rights of `user` in `namespace` (empty: in all) that is not
+    /// settled.
     pub(in crate::identity) fn last(&self, user: &User, namespace: &str) -> Option<Instant> {
         if !self.has_any() {
             return None;
@@ -100,8 +103,9 @@ impl RecentChanges {
         (last.elapsed() < SETTLED).then_some(last)
     }
 
-    /// The moment before which a decision about `user` in `namespace` must not have been asked for if
-    /// it counts in an outage: when the last remembered change of its rights was settled.
+    /// Returns the moment before which a decision about `user` in `namespace` must not have been
+    /// asked for, if it is to count in an outage. At this moment the last remembered change of the
+    /// user's rights was settled.
     pub(in crate::identity) fn settled(&self, user: &User, namespace: &str) -> Option<Instant> {
         let last = self.changes.read().last(user, namespace)?;
         Some(last + SETTLED)
@@ -116,8 +120,9 @@ impl RecentChanges {
         at.saturating_duration_since(self.started).as_millis() as u64
     }
 
-    /// The moment before which a decision about `user` in `namespace`, for a request of `since`, must
-    /// not have been asked for. `None` if its roles have not changed.
+    /// Returns the moment before which a decision about `user` in `namespace` must not have been
+    /// asked for, for a request of `since`. Returns `None` if no change of the user's roles is
+    /// remembered.
     pub(in crate::identity) fn earliest(
         &self,
         user: &User,
@@ -155,8 +160,8 @@ impl Changes {
         }
     }
 
-    /// Forgets the changes that are older than `age`, and the subjects of the oldest if there are too
-    /// many.
+    /// Forgets the changes that are older than `age`, and the subjects of the oldest changes if
+    /// there are too many.
     fn forget(&mut self, now: Instant, age: Duration) {
         let is_recent = |at: &Instant| now.saturating_duration_since(*at) < age;
         self.all = self.all.filter(is_recent);
@@ -171,7 +176,8 @@ impl Changes {
         }
     }
 
-    /// Removes the change of a subject at `at`. False if it has changed again since.
+    /// Removes the change of a subject at `at`. Returns false if the subject has changed again
+    /// since.
     fn remove(&mut self, subject: &Subject, namespace: &str, at: Instant) -> bool {
         let (by_name, name) = self.of(subject);
         let Some(namespaces) = by_name.get_mut(name) else {
@@ -283,7 +289,7 @@ mod tests {
         assert_eq!(recent.changes.read().users.len(), MAX_SUBJECTS);
     }
 
-    /// With `authorization.stale`, changes are remembered for long.
+    /// With `authorization.stale`, changes are remembered for a long time.
     #[tokio::test(start_paused = true)]
     async fn what_is_remembered_is_bounded_and_steady_changes_concern_no_other_user() {
         let recent = RecentChanges::of_answers(Duration::from_secs(3_600));
@@ -292,7 +298,7 @@ mod tests {
             for of_second in 0..10 {
                 recent.add(&of_user(format!("{number}-{of_second}")), Instant::now());
             }
-            // This one changes all the time.
+            // The roles of this user change all the time.
             recent.add(&of_user("often".to_owned()), Instant::now());
             advance(Duration::from_secs(1)).await;
         }

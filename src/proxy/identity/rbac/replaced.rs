@@ -1,6 +1,6 @@
-//! Roles and bindings of the last seconds that were changed or deleted. They show whether a change
-//! has taken a right, or whether the roles did not grant it before either, as those of node agents,
-//! whose rights are not in roles.
+//! Roles and bindings that were changed or deleted in the last seconds. They show whether a change
+//! has taken a right away, or whether the roles did not grant the right before either. The latter
+//! applies to node agents, because their rights are not in roles.
 
 use std::collections::{HashMap, VecDeque};
 use std::time::Duration;
@@ -9,20 +9,21 @@ use tokio::time::Instant;
 
 use super::objects::{Binding, Name, Rule, Subject};
 
-/// How long they are known. The watches of roles and of bindings are not in step, so what was deleted
-/// together may be noticed one after the other.
+/// How long replaced roles and bindings are remembered. The watches of roles and of bindings are
+/// independent, so kubefan may notice deletions one after the other, although they were made
+/// together.
 const KNOWN_FOR: Duration = Duration::from_secs(5);
-/// Upper limit of the replaced roles and bindings. Of more, the oldest are forgotten: what they
-/// granted is asked about, but not first.
+/// Upper limit of the replaced roles and bindings that are remembered. If there are more, the
+/// oldest are forgotten. The rights that these granted are asked about, but not first.
 const MAX_KNOWN: usize = 1_000;
 
 /// Roles and bindings before their last changes.
 #[derive(Debug, Default)]
 pub(super) struct Replaced {
     roles: HashMap<Name, Vec<Vec<Rule>>>,
-    /// The roles that subjects had, and the namespace of the binding.
+    /// The roles that subjects had, each with the namespace of the binding.
     bound: HashMap<Subject, Vec<(String, Name)>>,
-    /// Oldest first, as in the maps.
+    /// The replaced roles and bindings, oldest first. The lists in the maps have this order too.
     in_order: VecDeque<(Instant, Old)>,
 }
 
@@ -47,12 +48,12 @@ impl Replaced {
         self.add(Old::Binding(binding.subjects.clone()));
     }
 
-    /// The rules that a role had.
+    /// Returns the rules that a role had.
     pub(super) fn rules(&self, role: &Name) -> impl Iterator<Item = &Rule> {
         self.roles.get(role).into_iter().flatten().flatten()
     }
 
-    /// The roles that a subject had, and the namespaces of the bindings.
+    /// Returns the roles that a subject had, and the namespaces of the bindings.
     pub(super) fn bound(&self, subject: &Subject) -> impl Iterator<Item = &(String, Name)> {
         self.bound.get(subject).into_iter().flatten()
     }
@@ -80,7 +81,7 @@ impl Replaced {
     }
 }
 
-/// Removes the first value of `key`, which is the oldest.
+/// Removes the first value of `key`. It is the oldest.
 fn forget_first<K: std::hash::Hash + Eq, V>(all: &mut HashMap<K, Vec<V>>, key: &K) {
     if let Some(values) = all.get_mut(key) {
         values.drain(..1);

@@ -22,12 +22,12 @@ use crate::identity::open_watches::{Concern, OpenWatches};
 const MAX_SILENCE: Duration = Duration::from_secs(30);
 /// How long kubefan waits before it tries again to watch roles or bindings.
 const RETRY: Duration = Duration::from_secs(60);
-/// The same after a watch that has ended, for example because its resource was deleted.
+/// How long kubefan waits after a watch has ended, for example because its resource was deleted.
 const RESTART: Duration = Duration::from_secs(2);
 /// The most changes that are reported together.
 const BATCH: usize = 1_000;
 
-/// Watches roles and bindings. Clones share what is known.
+/// Watches roles and bindings. Clones share the policy.
 #[derive(Clone)]
 pub(in crate::identity) struct RoleWatch {
     inner: Arc<Inner>,
@@ -41,25 +41,25 @@ struct Inner {
     rest_mapper: Arc<LiveRestMapper>,
 }
 
-/// What is known of roles and bindings.
+/// The policy, and the sources of its roles and bindings.
 #[derive(Default)]
 struct Known {
     policy: Policy,
     sources: [Source; Kind::ALL.len()],
 }
 
-/// Where the roles or bindings of one kind are from.
+/// The source of the roles or bindings of one kind.
 #[derive(Default)]
 struct Source {
-    /// True once all of them were read.
+    /// True once all objects of the kind were read.
     is_filled: bool,
-    /// Set while they are kept up to date.
+    /// Set while the source follows changes.
     informer: Option<Arc<Informer>>,
 }
 
 impl RoleWatch {
-    /// Starts to watch all roles and bindings, as far as kubefan may. Each change is added to
-    /// `recent`, and the rights that it concerns are judged again for `open_watches`.
+    /// Starts to watch all roles and bindings that kubefan may watch. Adds each change to `recent`,
+    /// and judges the rights again that the change affects, for `open_watches`.
     pub(in crate::identity) fn start(
         recent: Arc<RecentChanges>,
         open_watches: OpenWatches,
@@ -122,7 +122,8 @@ impl RoleWatch {
         }
     }
 
-    /// Follows the objects of `informer` until it ends. Returns false if it was never ready.
+    /// Follows the objects of `informer` until it ends. Returns false if the informer was never
+    /// ready.
     async fn follow(&self, index: usize, informer: &Arc<Informer>) -> bool {
         if !informer.reader().ready().await {
             return false;
@@ -147,7 +148,7 @@ impl RoleWatch {
                         let is_deleted = event.event_type == EventType::Deleted;
                         concerned.extend(self.change(index, &event.object, is_deleted));
                     }
-                    // The stream ends now, and is opened again.
+                    // The stream ends after this item, and is opened again.
                     WatchItem::Expired(_) => {}
                 }
                 taken += 1;
@@ -161,8 +162,8 @@ impl RoleWatch {
         true
     }
 
-    /// Replaces all roles or bindings of a kind. Returns whose rights may have changed: none if they
-    /// are read for the first time.
+    /// Replaces all roles or bindings of a kind. Returns the users and groups with rights that may
+    /// have changed; an empty set if the objects are read for the first time.
     fn fill(&self, index: usize, informer: &Arc<Informer>, objects: &[Arc<Object>]) -> Concerned {
         let kind = Kind::ALL[index];
         let mut known = self.inner.known.lock();
@@ -192,7 +193,7 @@ impl RoleWatch {
         }
     }
 
-    /// Makes all rights be judged again that may have changed just now.
+    /// Has all rights judged again that may have changed just now.
     fn report(&self, concerned: &Concerned) {
         if concerned.is_empty() {
             return;
@@ -223,7 +224,7 @@ impl RoleWatch {
 }
 
 impl Known {
-    /// The number of kinds whose watch was proven alive a short time ago.
+    /// Returns the number of kinds with a watch that was proven alive a short time ago.
     fn alive(&self) -> usize {
         let is_alive = |source: &&Source| {
             let age = source.informer.as_ref().and_then(|informer| {

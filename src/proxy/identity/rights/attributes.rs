@@ -1,13 +1,14 @@
-//! The attributes of a read by which the API server authorizes it.
+//! The attributes of a read. The API server authorizes the read by them.
 
 use kubefan_core::api::{LabelOperator, LabelSelector, RawFieldSelector};
 use serde::Serialize;
 use serde_json::{Value, json};
 
-/// Largest weight, in bytes, of conditions that are part of a question: some hundred. Only a selector
-/// that is meant to do harm has more.
+/// Largest weight, in bytes, of the conditions in a question: some hundred conditions. Only a
+/// selector with harmful intent has more.
 const MAX_SELECTOR: usize = 16 << 10;
-/// Largest weight, in bytes, of attributes that are remembered. No name in Kubernetes is that long.
+/// Largest weight, in bytes, of attributes that are remembered. All names in Kubernetes are
+/// shorter.
 const MAX_KEPT: usize = 4 << 10;
 
 /// The attributes of a read: `ResourceAttributes` of `authorization.k8s.io/v1`.
@@ -27,12 +28,12 @@ pub struct Attributes {
     pub subresource: String,
     /// The namespace; empty for all namespaces and for cluster-scoped resources.
     pub namespace: String,
-    /// The object's name; empty for all.
+    /// The object's name; empty for all objects.
     pub name: String,
-    /// The path of a read of no resource, such as `/apis`; empty for resources.
+    /// The path of a read that names no resource, such as `/apis`; empty for resources.
     #[serde(skip)]
     pub path: String,
-    /// The conditions on fields; empty if there are none, or if they are not part of the question.
+    /// The conditions on fields; empty if there are none, or if the question leaves them out.
     #[serde(skip_serializing_if = "Selector::is_empty")]
     pub field_selector: Selector,
     /// The conditions on labels, as `field_selector`.
@@ -40,7 +41,7 @@ pub struct Attributes {
     pub label_selector: Selector,
 }
 
-/// Conditions, all of which hold for the objects that are read.
+/// Conditions. All of them hold for each object that is read.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash, Serialize)]
 pub struct Selector {
     requirements: Vec<Requirement>,
@@ -56,7 +57,7 @@ struct Requirement {
 }
 
 impl Attributes {
-    /// The attributes of a GET of `path`, which names no resource.
+    /// Returns the attributes of a GET of `path`, which names no resource.
     pub fn of_path(path: &str) -> Self {
         Self {
             verb: "get".to_owned(),
@@ -65,7 +66,7 @@ impl Attributes {
         }
     }
 
-    /// The part of a review's `spec` that says what is read.
+    /// Returns the part of a review's `spec` that describes the read, and its key.
     pub(in crate::identity) fn of_spec(&self) -> (&'static str, Value) {
         match self.path.is_empty() {
             true => ("resourceAttributes", json!(self)),
@@ -76,8 +77,8 @@ impl Attributes {
         }
     }
 
-    /// Adds the conditions of a request's selectors, as far as they can be parsed, a review can
-    /// express them, and they are not very many. A condition that is left out makes the question more
+    /// Adds the conditions of a request's selectors that can be parsed and that a review can
+    /// express, unless there are very many. Leaving out a condition makes the question more
     /// general, so that a yes still covers the read.
     #[must_use]
     pub fn with_selectors(mut self, fields: Option<&str>, labels: Option<&str>) -> Self {
@@ -94,7 +95,7 @@ impl Attributes {
         self
     }
 
-    /// The same attributes for all objects, whatever their fields and labels.
+    /// Returns these attributes for all objects, whatever the objects' fields and labels.
     #[must_use]
     pub fn without_selectors(&self) -> Self {
         Self {
@@ -111,8 +112,9 @@ impl Attributes {
         }
     }
 
-    /// The same attributes without selectors, and without a name if `names_covered`; `None` if that is
-    /// the same question. A yes to it covers these attributes.
+    /// Returns these attributes without selectors, and without a name if `names_covered`. A yes for
+    /// the result covers these attributes. Returns `None` if the result would be equal to these
+    /// attributes.
     pub(in crate::identity) fn more_general(&self, names_covered: bool) -> Option<Self> {
         let is_name_covered = names_covered && !self.name.is_empty();
         (is_name_covered || self.has_selectors()).then(|| {
@@ -124,7 +126,7 @@ impl Attributes {
         })
     }
 
-    /// Bytes of memory that the attributes hold outside of themselves.
+    /// Returns the bytes of memory that the attributes hold outside of themselves.
     pub fn weight(&self) -> usize {
         self.weight_of_names() + self.field_selector.weight() + self.label_selector.weight()
     }
@@ -143,22 +145,23 @@ impl Attributes {
         texts.into_iter().map(String::len).sum()
     }
 
-    /// True if the attributes are short enough to be remembered.
+    /// Returns true if the attributes are short enough to be remembered.
     pub(in crate::identity) fn may_be_kept(&self) -> bool {
         self.weight() <= MAX_KEPT
     }
 
-    /// True if they are too long even without selectors.
+    /// Returns true if the attributes are too long even without selectors.
     pub(in crate::identity) fn has_long_names(&self) -> bool {
         self.weight_of_names() > MAX_KEPT
     }
 
-    /// True if they describe one object, or a part of those of a resource and namespace.
+    /// Returns true if the attributes describe one object, or a part of the objects of a resource
+    /// and namespace.
     pub(in crate::identity) fn is_narrow(&self) -> bool {
         !self.name.is_empty() || self.has_selectors()
     }
 
-    /// True if the attributes have a condition on fields or labels.
+    /// Returns true if the attributes have a condition on fields or labels.
     pub fn has_selectors(&self) -> bool {
         !self.field_selector.is_empty() || !self.label_selector.is_empty()
     }
@@ -197,7 +200,7 @@ impl Selector {
                 LabelOperator::NotIn(values) => ("NotIn", values),
                 LabelOperator::Exists => ("Exists", Vec::new()),
                 LabelOperator::DoesNotExist => ("DoesNotExist", Vec::new()),
-                // A review has no operators for these.
+                // A review has no operators for these conditions.
                 LabelOperator::GreaterThan(_) | LabelOperator::LessThan(_) => return None,
             };
             Some(Requirement {

@@ -17,10 +17,10 @@ use crate::identity::tokens::authenticator::{Authenticator, Owner};
 use crate::identity::tokens::token::Digest;
 use crate::identity::{Attributes, Config};
 
-/// The number of decisions that are remembered.
+/// The number of remembered decisions.
 const DECISIONS: usize = 100_000;
 /// The group of node agents. The node authorizer's decisions change with every pod that is bound to
-/// a node, so a denial is not remembered.
+/// a node, so a node's denial is not remembered.
 const NODES: &str = "system:nodes";
 
 /// Whether kubefan may answer a read itself.
@@ -28,20 +28,21 @@ const NODES: &str = "system:nodes";
 pub enum Verdict {
     /// The API server lets the caller read this.
     Allowed,
-    /// It did when it was last asked, longer ago than decisions are remembered; now it does not
-    /// answer.
+    /// The API server does not answer now. It last allowed this longer ago than decisions are
+    /// remembered.
     Stale,
-    /// It does not, or it has not said so. The request is forwarded, so that it answers itself.
+    /// The API server does not let the caller read this, or has given no clear answer. The request
+    /// is forwarded, so that the API server itself answers it.
     NotAllowed,
-    /// The API server was not asked, because too many questions wait. The client has to try again:
-    /// if all these requests were forwarded, the API server would have even more to do.
+    /// kubefan did not ask the API server, because too many questions wait. The client must try
+    /// again: if all these requests were forwarded, the API server would have even more to do.
     Busy,
 }
 
-/// What follows a no.
+/// What happens after a no.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Denial {
-    /// A question about less may get a yes.
+    /// A narrower question may get a yes.
     IsAskedAgain,
     /// The request is forwarded.
     IsFinal,
@@ -53,12 +54,12 @@ pub(in crate::identity) struct Authorizer {
     /// Learns which tokens the API server accepts.
     authenticator: Arc<Authenticator>,
     decisions: Answers<Question, Judgement>,
-    /// Users take turns, so that one with many questions does not delay the others.
+    /// Users take turns, so that a user with many questions does not delay the others.
     queue: AskQueue<Digest>,
-    /// Denials of users. About one with too many, nothing is asked: its requests are forwarded anyway,
-    /// and each question would come on top.
+    /// Denials of users. If a user has too many denials, kubefan asks no questions about it: the
+    /// user's requests are forwarded anyway, and each question would be an additional request.
     denied: FailedAttempts<Digest>,
-    /// True to ask with kubefan's rights also for callers with a token.
+    /// True to ask with kubefan's rights even if the caller has a token.
     delegated: bool,
     /// True if a yes without a name covers all names.
     names_covered: bool,
@@ -67,12 +68,13 @@ pub(in crate::identity) struct Authorizer {
     denied_for: Duration,
     /// How long a yes counts while the API server does not answer.
     stale_for: Duration,
-    /// Decisions must be later than these changes of roles.
+    /// Recent changes of roles. A decision counts only if it was asked for after these changes.
     recent: Arc<RecentChanges>,
 }
 
 impl Question {
-    /// Bytes that are kept for the question and its answer, which holds nothing outside of itself.
+    /// Returns the bytes that are stored for the question and its answer. The answer holds nothing
+    /// outside of itself.
     fn weight(&self) -> usize {
         let attributes = size_of::<Attributes>() + 2 * size_of::<usize>();
         Answers::<Self, Judgement>::ENTRY_BYTES + attributes + self.attributes.weight()
@@ -111,18 +113,19 @@ impl Authorizer {
         }
     }
 
-    /// The bytes of the remembered decisions, and their upper limit.
+    /// Returns the bytes of the remembered decisions, and their upper limit.
     pub(in crate::identity) fn decision_bytes(&self) -> (usize, usize) {
         (self.decisions.weight(), self.decision_bytes)
     }
 
-    /// Whether `caller` may read what `attributes` describe.
+    /// Returns whether `caller` may read what `attributes` describe.
     ///
-    /// The first question has no selectors: selectors can only narrow what is read, so a yes covers
-    /// all of them. After a no the question is asked with them, because node agents may read only
-    /// what belongs to their node. The same applies to names, if the operator says so.
+    /// The first question has no selectors. Selectors can only narrow a read, so a yes covers all
+    /// selectors. After a no, the question is asked with the selectors, because node agents may
+    /// read only what belongs to their node. The names of objects are left out in this way too, if
+    /// the operator has configured it.
     ///
-    /// Nothing is asked about names that are longer than any name can be.
+    /// Asks nothing about names that are longer than any name can be.
     pub(in crate::identity) async fn may_read(
         self: &Arc<Self>,
         caller: &Arc<KnownCaller>,
@@ -148,9 +151,9 @@ impl Authorizer {
         }
     }
 
-    /// True if the last decision on this read was a yes that may count if the API server does not
-    /// answer: it is not too old, and the user's roles have not changed since, as far as kubefan
-    /// knows.
+    /// Returns true if the last decision on this read was a yes that may count if the API server
+    /// does not answer. Conditions: the decision is not too old, and kubefan has seen no change of
+    /// the user's roles since.
     pub(in crate::identity) fn was_allowed(
         &self,
         caller: &KnownCaller,
@@ -168,7 +171,7 @@ impl Authorizer {
         })
     }
 
-    /// The remembered decision, if there is one. It asks nothing.
+    /// Returns the remembered decision, if there is one, without asking the API server.
     pub(in crate::identity) fn known(
         &self,
         caller: &KnownCaller,
@@ -188,9 +191,10 @@ impl Authorizer {
         known.map(Verdict::of)
     }
 
-    /// True if the API server lets `caller` read this and all other objects of the resource, and that
-    /// covers the one that `attributes` name. Asks it, unless it answered a short time ago. A no is
-    /// not remembered for nodes, so it would be asked each time; they have no such rights.
+    /// Returns true if the API server lets `caller` read all objects of the resource, and this
+    /// covers the object that `attributes` name. Asks the API server unless it answered a short
+    /// time ago. Returns false for nodes: they have no such rights, and because their denials are
+    /// not remembered, each call would ask.
     pub(in crate::identity) async fn may_read_all_names(
         self: &Arc<Self>,
         caller: &Arc<KnownCaller>,
@@ -208,14 +212,14 @@ impl Authorizer {
         }
     }
 
-    /// The attributes of all names, if a yes for them covers the name in `attributes`.
+    /// Returns the attributes of all names, if a yes for them covers the name in `attributes`.
     fn without_covered_name(&self, attributes: &Attributes) -> Option<Attributes> {
         let has_name = self.names_covered && !attributes.name.is_empty();
         has_name.then(|| attributes.more_general(true)).flatten()
     }
 
-    /// Remembers that the API server has answered a read of `caller` that it received after
-    /// `asked_at`, and so has authorized it.
+    /// Remembers that the API server has authorized a read of `caller`, because it has answered the
+    /// read, which it received after `asked_at`.
     pub(in crate::identity) fn learn(
         &self,
         caller: &KnownCaller,
@@ -310,9 +314,9 @@ impl Authorizer {
         judgement.unwrap_or(Judgement::Unclear)
     }
 
-    /// The moment before which a decision for a request of `since` must not have been asked for: its
-    /// user's roles have changed since, or a short time ago, and the API server may have judged by
-    /// the old ones.
+    /// Returns the moment before which a decision must not have been asked for, for a request of
+    /// `since`. There is one if the user's roles have changed since, or so shortly before that the
+    /// API server may have judged by the old roles.
     fn earliest(
         &self,
         judgement: Judgement,
@@ -329,7 +333,7 @@ impl Authorizer {
         }
     }
 
-    /// Asks the API server, whatever is remembered, and remembers a definite answer.
+    /// Asks the API server even if a decision is remembered, and remembers a definite answer.
     pub(in crate::identity) async fn judge_again(
         &self,
         caller: &KnownCaller,
@@ -349,7 +353,7 @@ impl Authorizer {
         judgement
     }
 
-    /// Asks the API server, whatever is remembered.
+    /// Asks the API server even if a decision is remembered.
     async fn ask(&self, caller: &KnownCaller, attributes: &Attributes) -> Judgement {
         match &caller.credential {
             Credential::Token(token) if !self.delegated => {
@@ -366,9 +370,10 @@ impl Authorizer {
         }
     }
 
-    /// `verdict` about a read of `caller`, if a yes may be shared with the other tokens of its user. If
-    /// decisions are asked for with tokens, each shows that this one is good. So the caller's must
-    /// have been accepted within the time for which a yes counts.
+    /// Returns `verdict` about a read of `caller`, if a yes may be shared with the other tokens of
+    /// its user. If decisions are asked for with tokens, each decision shows that its token is
+    /// good. So the API server must have accepted the caller's token within the time for which a
+    /// yes counts.
     pub(in crate::identity) async fn proven(
         &self,
         caller: &KnownCaller,
@@ -392,7 +397,7 @@ impl Authorizer {
         }
     }
 
-    /// How long a denial is remembered.
+    /// Returns how long a denial of `caller` is remembered.
     pub(in crate::identity) fn denied_for(&self, caller: &KnownCaller) -> Duration {
         let mut groups = caller.user().groups.iter();
         match groups.any(|group| group == NODES) {

@@ -1,4 +1,4 @@
-//! What the API server's authorizers are asked.
+//! A question for the API server's authorizers.
 
 use std::sync::Arc;
 

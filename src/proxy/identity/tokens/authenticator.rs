@@ -1,4 +1,4 @@
-//! The user of a request.
+//! The authentication of tokens.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -18,14 +18,14 @@ use crate::identity::callers::caller::KnownUser;
 use crate::identity::metrics::Metrics;
 use crate::identity::{Config, User};
 
-/// The number of tokens whose owners are remembered. A token that is not remembered costs a question.
+/// The number of tokens with remembered owners. For any other token, kubefan asks the API server.
 const TOKENS: usize = 100_000;
-/// How long a refused token is not asked about again. The API server refuses a valid token too while
-/// one of its authenticators fails.
+/// How long kubefan does not ask again about a refused token. The API server also refuses a valid
+/// token while one of its authenticators fails.
 const REFUSED_FOR: Duration = Duration::from_secs(1);
-/// How long refusals of a token that was good do not count as wrong credentials. While one of the
-/// API server's authenticators fails, it refuses good tokens, and so their addresses must not be
-/// limited.
+/// For how long after a token was good its refusals do not count as wrong credentials. While one of
+/// the API server's authenticators fails, the API server refuses good tokens, and the addresses
+/// that send them must not be limited.
 const WAS_GOOD_FOR: Duration = Duration::from_secs(600);
 
 /// Finds out the owners of tokens, and remembers them.
@@ -34,46 +34,51 @@ pub(in crate::identity) struct Authenticator {
     digester: Digester,
     owners: Answers<Digest, Owner>,
     token_bytes: usize,
-    /// Addresses take turns, so that one which sends many new tokens does not delay the others.
+    /// Addresses take turns, so that an address that sends many new tokens does not delay the
+    /// others.
     queue: AskQueue<Source>,
     failed: FailedAttempts<Source>,
     metrics: Metrics,
-    /// True to ask with kubefan's rights (TokenReview), false to ask with the token.
+    /// True to ask with kubefan's rights (TokenReview), false to ask with the token
+    /// (SelfSubjectReview).
     delegated: bool,
     remembered_for: Duration,
     /// How long an owner counts while the API server does not answer.
     stale_for: Duration,
     /// The keys of `User::extra` that no authorizer reads.
     ignored_extra: Vec<String>,
-    /// Remembered owners must be later than these deletions.
+    /// The deletions of objects for which tokens were issued. An owner counts only if the API
+    /// server was asked for it after these deletions.
     deleted: Arc<DeletedObjects>,
 }
 
-/// The owner of a token, as far as kubefan knows.
+/// The owner of a token, according to the last answer of the API server.
 #[derive(Clone, Debug)]
 pub(in crate::identity) enum Owner {
     User(Arc<KnownUser>),
-    /// It was when the API server was last asked, longer ago than owners are remembered; now it does
-    /// not answer.
+    /// The API server does not answer now. It last named this owner longer ago than owners are
+    /// remembered.
     Stale(Arc<KnownUser>),
-    /// The API server does not accept the token. It did until `good_until`, if it ever did.
+    /// The API server does not accept the token. It accepted the token until `good_until`, if it
+    /// ever did.
     Refused {
         good_until: Option<Instant>,
     },
     Unknown,
     /// The API server does not answer.
     NoAnswer,
-    /// It was not asked: too many questions wait, or the sender's address failed too often.
+    /// kubefan did not ask the API server: too many questions wait, or the sender's address failed
+    /// too often.
     Busy,
 }
 
-/// Bytes that are kept for a token, besides its owner.
+/// Returns the bytes that are stored for a token, without its owner.
 fn weight_of_token(_: &Digest) -> usize {
     Answers::<Digest, Owner>::ENTRY_BYTES
 }
 
 impl Owner {
-    /// Bytes that are kept for the owner of a token.
+    /// Returns the bytes that are stored for the owner of a token.
     fn weight(&self) -> usize {
         match self {
             Self::User(known) | Self::Stale(known) => {
@@ -83,8 +88,8 @@ impl Owner {
         }
     }
 
-    /// How long it is of use, after it has expired, that this was the owner of a token.
-    /// `stale_for` is how long it counts if the API server does not answer.
+    /// Returns how long an owner is of use after it has expired. `stale_for` is how long an owner
+    /// counts if the API server does not answer.
     fn useful_for(&self, stale_for: Duration) -> Duration {
         match self {
             Self::User(_) => WAS_GOOD_FOR.max(stale_for),
@@ -128,13 +133,13 @@ impl Authenticator {
         }
     }
 
-    /// The bytes of the remembered owners of tokens, and their upper limit.
+    /// Returns the bytes of the remembered owners of tokens, and the upper limit of these bytes.
     pub(in crate::identity) fn token_bytes(&self) -> (usize, usize) {
         (self.owners.weight(), self.token_bytes)
     }
 
-    /// The owner of `token`, which was sent from `source`. Asks the API server unless it did so a
-    /// short time ago.
+    /// Returns the owner of `token`, which was sent from `source`. Asks the API server unless
+    /// kubefan did so a short time ago.
     pub(in crate::identity) async fn owner(
         self: &Arc<Self>,
         token: &Token,
@@ -146,7 +151,7 @@ impl Authenticator {
         if let Some(owner @ Owner::User(_)) = self.owners.known(&digest, earliest) {
             return owner;
         }
-        // A token that was good before is probably good now, wherever it comes from.
+        // A token that was good before is probably good now, whichever address sends it.
         let was_good = self.good_until(&digest).is_some();
         if !was_good && self.is_limited(source) {
             return Owner::Busy;
@@ -159,11 +164,11 @@ impl Authenticator {
         };
         let owner = self.owners.get(&digest, earliest, ask).await;
         if let Some(Owner::Refused { good_until: None }) = owner {
-            // The refusal of a question was counted when it arrived, even if its asker had left.
+            // A refusal was counted when it arrived, even if the caller that asked had left.
             if !is_asker.load(Ordering::Relaxed) {
                 self.failed.count(source);
             }
-            // Others may have failed meanwhile, also with the same token.
+            // Other requests of this source may have failed since, even with an equal token.
             if self.is_limited(source) {
                 return Owner::Busy;
             }
@@ -174,8 +179,9 @@ impl Authenticator {
         }
     }
 
-    /// The last owner of a token, if it may count although the API server does not answer: it is not
-    /// too old, the token has not expired, and nothing was deleted since for which it was issued.
+    /// Returns the last owner of a token as stale, if it may count although the API server does not
+    /// answer. Conditions: the owner is not too old, the token has not expired, and no object for
+    /// which the token was issued was deleted since.
     fn last_owner(&self, token: &Token, digest: &Digest) -> Owner {
         let deleted = |owner: &Owner| match owner {
             Owner::User(user) => self.deleted.settled(&user.user),
@@ -188,9 +194,9 @@ impl Authenticator {
         }
     }
 
-    /// The owner of `token` if the API server has accepted it `within` this time. Asks the API server
-    /// otherwise, when `asker` may ask in `queue`. It may be the last one of which kubefan knows, if the
-    /// API server does not answer.
+    /// Returns the owner of `token` if the API server has accepted the token within the time
+    /// `within`. Otherwise asks the API server, when `asker` may ask in `queue`. If the API server
+    /// does not answer, the result may be the last owner that it named.
     pub(in crate::identity) async fn owner_within(
         self: &Arc<Self>,
         token: &Token,
@@ -217,14 +223,16 @@ impl Authenticator {
         }
     }
 
-    /// The API server has accepted `token` in a request that it received after `asked_at`.
+    /// Notes that the API server has accepted `token` in a request that it received after
+    /// `asked_at`.
     pub(in crate::identity) fn accepted(&self, token: &Token, asked_at: Instant) {
         let digest = self.digest(token);
         self.owners
             .confirm(&digest, asked_at, |owner| matches!(owner, Owner::User(_)));
     }
 
-    /// Asks again for the owner of `token` when it is needed next: the API server has refused it.
+    /// Makes kubefan ask again for the owner of `token` when it is next needed, because the API
+    /// server has refused the token.
     pub(in crate::identity) fn doubt(&self, token: &Token) {
         let digest = self.digest(token);
         let good_until = self.good_until(&digest);
@@ -233,8 +241,8 @@ impl Authenticator {
             .learn(&digest, owner, Instant::now(), Duration::ZERO);
     }
 
-    /// Until when a token was good, as far as kubefan knows; `None` if it never was, or not for a
-    /// long time.
+    /// Returns until when a token was good, according to the remembered answer. Returns `None` if
+    /// the token never was good, or not for [`WAS_GOOD_FOR`].
     fn good_until(&self, digest: &Digest) -> Option<Instant> {
         let until = match self.owners.last(digest)? {
             (Owner::User(_), until) => Some(until.min(Instant::now())),
@@ -249,7 +257,8 @@ impl Authenticator {
         self.failed.count(source);
     }
 
-    /// True if credentials of `source` that kubefan does not know must wait, which is counted.
+    /// Returns true, and counts it, if credentials of `source` that kubefan has not seen accepted
+    /// must wait.
     pub(in crate::identity) fn is_limited(&self, source: Source) -> bool {
         let is_limited = self.failed.is_exhausted(source);
         if is_limited {
@@ -258,9 +267,9 @@ impl Authenticator {
         is_limited
     }
 
-    /// The moment before which the API server must not have been asked for `owner`, for a request of
-    /// `since`: the object for which its token was issued was deleted since, or a short time ago,
-    /// and the API server may not have noticed it.
+    /// Returns the moment before which the API server must not have been asked for `owner`, for a
+    /// request of `since`. There is one if an object for which the owner's token was issued was
+    /// deleted since, or so shortly before that the API server may not have noticed it.
     fn earliest(&self, owner: &Owner, since: Instant) -> Option<Instant> {
         match owner {
             Owner::User(user) => self.deleted.earliest_owner(&user.user, since),
@@ -272,11 +281,11 @@ impl Authenticator {
         }
     }
 
-    /// Asks the API server for the owner of `token`, whatever is remembered, and remembers a
+    /// Asks the API server for the owner of `token` even if one is remembered, and remembers a
     /// definite answer.
     pub(in crate::identity) async fn check_again(&self, token: &Token) -> TokenCheck {
         let asked_at = Instant::now();
-        // A second refusal may end watches, so it must not come over the same connection.
+        // A second refusal may end watches, so it must not come over the connection of the first.
         let owner = self.review(token, Connection::Closed).await;
         let digest = self.digest(token);
         match owner {
@@ -298,18 +307,18 @@ impl Authenticator {
         }
     }
 
-    /// The digest by which the owner of `token` is remembered.
+    /// Returns the digest by which the owner of `token` is remembered.
     pub(in crate::identity) fn digest(&self, token: &Token) -> Digest {
         self.digester.digest(token.secret().as_bytes())
     }
 
-    /// Another one for a token whose owner does not matter.
+    /// Returns another digest for `token`, used if its owner does not matter.
     pub(in crate::identity) fn digest_unnamed(&self, token: &Token) -> Digest {
         let text = format!("unnamed {}", token.secret());
         self.digester.digest(text.as_bytes())
     }
 
-    /// Both digests of `token`.
+    /// Returns both digests of `token`.
     pub(in crate::identity) fn digests(&self, token: &Token) -> [Digest; 2] {
         [self.digest(token), self.digest_unnamed(token)]
     }
@@ -321,7 +330,7 @@ impl Authenticator {
         }
     }
 
-    /// How long the owner of `token` is remembered.
+    /// Returns how long the owner of `token` is remembered.
     fn validity(&self, token: &Token) -> Duration {
         let expires_in = token.expires_in(SystemTime::now());
         expires_in.map_or(self.remembered_for, |left| left.min(self.remembered_for))
@@ -338,8 +347,8 @@ impl Authenticator {
         self.ask_admitted(token, Some(source)).await
     }
 
-    /// Asks the API server for the owner of `token`. What the answer says about the address that it
-    /// was sent from is counted for `source`.
+    /// Asks the API server for the owner of `token`. If the answer shows that the token was good or
+    /// wrong, counts this for `source`, the address that sent the token.
     async fn ask_admitted(&self, token: &Token, source: Option<Source>) -> Answer<Owner> {
         let digest = self.digest(token);
         match self.review(token, Connection::Kept).await {
@@ -366,7 +375,7 @@ impl Authenticator {
         }
     }
 
-    /// `user` with its digest.
+    /// Returns `user` with its digests.
     pub(in crate::identity) fn known(&self, user: User) -> Arc<KnownUser> {
         Arc::new(KnownUser::new(user, &self.digester, &self.ignored_extra))
     }

@@ -1,5 +1,6 @@
-//! The ServiceAccounts and pods that were deleted a short time ago. For 30 s the API server may still
-//! accept the tokens that were issued for them, so what it answers in this time counts for a second.
+//! The ServiceAccounts and pods that were deleted a short time ago. For 30 s after a deletion, the
+//! API server may still accept the tokens that were issued for the object. So its answers in this
+//! time count for only a second.
 
 use std::collections::hash_map::Entry;
 use std::collections::{HashMap, VecDeque};
@@ -13,24 +14,25 @@ use tokio::time::Instant;
 use crate::identity::User;
 use crate::identity::asking::settling::{COUNTS_FOR, SETTLED, earliest};
 
-/// The key in `extra` of the uid of the pod for which a token was issued.
+/// The key in `extra` for the UID of the pod that a token was issued for.
 const POD_UID: &str = "authentication.kubernetes.io/pod-uid";
-/// Upper limit of the objects that are remembered: 7 MiB. Of the oldest, only the time is kept.
+/// Upper limit of the remembered objects: 7 MiB. Of older objects, only the time of the last
+/// deletion is remembered.
 const MAX_OBJECTS: usize = 100_000;
-/// How long the owner of a token counts while it is not known which objects were deleted. It is as
-/// long as the API server remembers tokens itself, and long enough that not all tokens are asked about
+/// How long the owner of a token counts after deletions of unknown objects. The API server itself
+/// remembers tokens for as long. The time is long enough that kubefan does not ask about all tokens
 /// each second.
 const OWNERS_COUNT_FOR: Duration = Duration::from_secs(10);
 
-/// The objects that were deleted a short time ago, as far as tokens may have been issued for them.
+/// The objects that were deleted a short time ago, and that tokens may have been issued for.
 #[derive(Debug)]
 pub(in crate::identity) struct DeletedObjects {
     started: Instant,
-    /// When the last deletion is forgotten, in milliseconds after `started`; 0 if there was none. So
-    /// requests take no lock if nothing is remembered.
+    /// When the last deletion is forgotten, in milliseconds after `started`; 0 if there was no
+    /// deletion. Because of this number, requests take no lock if no deletion is remembered.
     kept_until_ms: AtomicU64,
-    /// How long deletions are remembered: until all answers from before them, and from the time in
-    /// which they were not settled, have expired.
+    /// How long deletions are remembered: until all answers that the API server gave before a
+    /// deletion was settled have expired.
     kept_for: Duration,
     hasher: RandomState,
     deleted: RwLock<Deleted>,
@@ -40,14 +42,14 @@ pub(in crate::identity) struct DeletedObjects {
 struct Deleted {
     /// When objects were deleted, by the hashes of their uids.
     at: HashMap<u64, Instant>,
-    /// The same, oldest first.
+    /// The deletions in `at`, oldest first.
     in_order: VecDeque<(Instant, u64)>,
-    /// When objects were last deleted of which the uids are not known.
+    /// The time of the last deletion of an object with an unknown UID.
     unknown: Option<Instant>,
 }
 
 impl DeletedObjects {
-    /// No deletions. `longest` is how long an answer may count.
+    /// Creates an empty register of deletions. `longest` is how long an answer may count.
     pub(in crate::identity) fn of_answers(longest: Duration) -> Self {
         Self {
             started: Instant::now(),
@@ -58,22 +60,22 @@ impl DeletedObjects {
         }
     }
 
-    /// Adds the deletion of the object with this uid.
+    /// Adds the deletion of the object with this UID.
     pub(in crate::identity) fn add(&self, uid: &str, now: Instant) {
         let uid = self.hasher.hash_one(uid);
         self.deleted.write().add(uid, now, self.kept_for);
         self.keep(now);
     }
 
-    /// Adds that some objects were deleted, but not which.
+    /// Adds the deletion of objects with unknown UIDs.
     pub(in crate::identity) fn add_unknown(&self, now: Instant) {
         self.deleted.write().unknown = Some(now);
         self.keep(now);
     }
 
-    /// The moment before which the API server must not have been asked for the owner of a token of
-    /// `user`, for a request of `since`. `None` if nothing was deleted for which the token was
-    /// issued.
+    /// Returns the moment before which the API server must not have been asked for the owner of a
+    /// token of `user`, for a request of `since`. Returns `None` if no object for which the token
+    /// was issued was deleted.
     pub(in crate::identity) fn earliest_owner(
         &self,
         user: &User,
@@ -87,15 +89,16 @@ impl DeletedObjects {
         known.max(unknown.map(|last| earliest(last, since, OWNERS_COUNT_FOR)))
     }
 
-    /// The moment at or after which an owner must have been asked for to count in an outage: when the
-    /// last deletion of an object for which a token of `user` may have been issued was settled.
+    /// Returns the moment before which an owner must not have been asked for, if it is to count in
+    /// an outage. At this moment the last deletion of an object for which a token of `user` may
+    /// have been issued was settled.
     pub(in crate::identity) fn settled(&self, user: &User) -> Option<Instant> {
         let (known, unknown) = self.last(user);
         known.max(unknown).map(|last| last + SETTLED)
     }
 
-    /// When objects were last deleted for which a token of `user` was issued, and when some of which
-    /// the uids are not known, as far as that is not settled.
+    /// Returns when an object for which a token of `user` was issued was last deleted, and when an
+    /// object with an unknown UID was. Leaves out deletions that are settled.
     pub(in crate::identity) fn unsettled(&self, user: &User) -> (Option<Instant>, Option<Instant>) {
         if !self.keeps_any() {
             return (None, None);
@@ -105,8 +108,8 @@ impl DeletedObjects {
         (known.filter(is_recent), unknown.filter(is_recent))
     }
 
-    /// When the objects were last deleted for which a token of `user` was issued, and when some of
-    /// which the uids are not known.
+    /// Returns when an object for which a token of `user` was issued was last deleted, and when an
+    /// object with an unknown UID was.
     fn last(&self, user: &User) -> (Option<Instant>, Option<Instant>) {
         let deleted = self.deleted.read();
         let mut last = (None, None);
@@ -122,7 +125,7 @@ impl DeletedObjects {
         self.kept_until_ms.fetch_max(until, Ordering::AcqRel);
     }
 
-    /// True if a deletion is remembered.
+    /// Returns true if a deletion is remembered.
     fn keeps_any(&self) -> bool {
         let until = self.kept_until_ms.load(Ordering::Acquire);
         until > 0 && self.millis(Instant::now()) < until
@@ -136,7 +139,7 @@ impl DeletedObjects {
 impl Deleted {
     /// Adds a deletion, and forgets those that are older than `age`.
     fn add(&mut self, uid: u64, now: Instant, age: Duration) {
-        // No object is deleted twice, but several caches may report the same deletion.
+        // No object is deleted twice, but several caches may report one deletion.
         if let Entry::Vacant(entry) = self.at.entry(uid) {
             entry.insert(now);
             self.in_order.push_back((now, uid));
@@ -156,8 +159,8 @@ impl Deleted {
     }
 }
 
-/// The uids of the objects without which a token of `user` is not good: its ServiceAccount, and the
-/// pod for which it was issued.
+/// Returns the UIDs of the objects that must exist for a token of `user` to be good: its
+/// ServiceAccount, and the pod for which it was issued.
 pub(in crate::identity) fn uids_of(user: &User) -> impl Iterator<Item = &str> {
     let pods = user.extra.get(POD_UID).into_iter().flatten();
     let all = pods.map(String::as_str).chain([user.uid.as_str()]);
@@ -172,7 +175,7 @@ mod tests {
 
     const SECOND: Duration = Duration::from_secs(1);
 
-    /// The owner of a token of the account, and of the pod if there is one.
+    /// Returns the owner of a token of the account, and of the pod if there is one.
     fn owner(account: &str, pod: Option<&str>) -> User {
         let pod = pod.map(|pod| (POD_UID.to_owned(), vec![pod.to_owned()]));
         User {
@@ -196,7 +199,8 @@ mod tests {
             assert_eq!(earliest(), concerned(at + SECOND), "{uid}");
             // Another cache reports it too.
             deleted.add(uid, Instant::now());
-            // An owner that was asked for before the deletion, or shortly after it, never counts again.
+            // An owner that was asked for before the deletion, or shortly after it, never counts
+            // again.
             advance(SETTLED).await;
             assert_eq!(earliest(), concerned(at + SETTLED), "{uid}");
             advance(2 * SETTLED).await;
@@ -244,7 +248,7 @@ mod tests {
         assert_eq!(deleted.deleted.read().in_order.len(), 1);
     }
 
-    /// With `authorization.stale`, deletions are remembered for long.
+    /// With `authorization.stale`, deletions are remembered for a long time.
     #[tokio::test(start_paused = true)]
     async fn what_is_remembered_is_bounded_and_steady_deletions_concern_no_other_token() {
         let deleted = DeletedObjects::of_answers(Duration::from_secs(3_600));

@@ -1,5 +1,5 @@
 //! Notices deleted ServiceAccounts and pods in the caches that kubefan has for its clients. The
-//! tokens that were issued for them are not good any more.
+//! tokens that were issued for the deleted objects are not good any more.
 
 use std::sync::{Arc, Weak};
 use std::time::Duration;
@@ -17,7 +17,7 @@ use crate::identity::open_watches::OpenWatches;
 
 /// How often kubefan looks for new caches.
 const SEARCH: Duration = Duration::from_secs(1);
-/// The resources of the core group for which tokens are issued.
+/// The resources of the core group that tokens are issued for.
 const RESOURCES: [&str; 2] = ["serviceaccounts", "pods"];
 
 /// Follows the caches of ServiceAccounts and pods.
@@ -30,8 +30,8 @@ pub(in crate::identity) struct Deletions {
 }
 
 impl Deletions {
-    /// Follows the caches of `informers`. A deleted object is added to `deleted`, and the tokens for
-    /// it are asked about for `open_watches`.
+    /// Follows the caches of `informers`. Adds each deleted object to `deleted`, and asks about the
+    /// tokens that were issued for it, for `open_watches`.
     pub(in crate::identity) fn start(
         deleted: Arc<DeletedObjects>,
         open_watches: OpenWatches,
@@ -72,7 +72,8 @@ impl Deletions {
         }
     }
 
-    /// Follows the deletions in a cache, those since its first list included, until it is closed.
+    /// Follows the deletions in a cache until the cache is closed. Includes the deletions since the
+    /// cache's first list.
     async fn follow(&self, cache: &Reader) {
         let mut beginning = beginning(cache);
         while cache.ready().await {
@@ -81,7 +82,7 @@ impl Deletions {
             let Ok(changes) = cache.watch(start.unwrap_or(WatchFrom::Tip), everything) else {
                 continue;
             };
-            // The cache may still become idle and be dropped.
+            // The cache can still become idle and be dropped.
             let mut changes = changes.uncounted();
             self.followed.inc();
             // After the watch has begun, so that no later deletion is missed.
@@ -102,7 +103,7 @@ impl Deletions {
         let is_deleted = event.event_type == EventType::Deleted;
         let deleted = is_deleted.then_some(&event.object);
         let is_other = |previous: &&Arc<Object>| previous.uid() != event.object.uid();
-        // An object with a new uid has replaced another one.
+        // An object with a new UID has replaced an older object.
         let replaced = event.previous.as_ref().filter(is_other);
         for object in deleted.into_iter().chain(replaced) {
             let (uid, now) = (object.uid(), Instant::now());
@@ -111,8 +112,8 @@ impl Deletions {
         }
     }
 
-    /// Objects may have been deleted unnoticed, because the cache began anew or dropped events that
-    /// were not read yet. All tokens that were issued for objects are asked about.
+    /// Asks about all tokens that were issued for objects, because objects may have been deleted
+    /// unnoticed: the cache began anew, or dropped events that were not read yet.
     fn unknown(&self) {
         tracing::debug!("deleted accounts or pods may have been missed, so all tokens are judged");
         let now = Instant::now();
@@ -121,8 +122,8 @@ impl Deletions {
     }
 }
 
-/// Where a watch of all changes since the first list of `cache` starts; `None` if the cache does not
-/// have all of them.
+/// Returns the start of a watch of all changes since the first list of `cache`; `None` if the cache
+/// does not have all of these changes.
 fn beginning(cache: &Reader) -> Option<WatchFrom> {
     let stats = cache.stats();
     let has_all = stats.epochs == 0 && stats.events == stats.log_events as u64;
@@ -191,9 +192,9 @@ mod tests {
     }
 
     impl Scene {
-        /// A cache that begins with one account, with the uid `a`, and has been written to with
-        /// `write` before it is followed. The tokens of `a` and `b`, and one that was issued for no
-        /// object, have open watches.
+        /// Creates a cache that begins with one account, with the UID `a`, and writes to it with
+        /// `write` before the cache is followed. The tokens of `a` and `b`, and one token that was
+        /// issued for no object, have open watches.
         async fn after(write: impl FnOnce(&mut Writer)) -> Self {
             let (mut writer, reader) = cache::cache(cache::Config {
                 retention_age: Duration::ZERO,
@@ -249,7 +250,8 @@ mod tests {
             }
         }
 
-        /// The tokens that are asked about at once, and the uids of which no remembered owner counts.
+        /// Returns the tokens that are asked about at once, and the UIDs without a remembered owner
+        /// that counts.
         async fn noticed(&self) -> (Vec<String>, Vec<&'static str>) {
             for _ in 0..100 {
                 tokio::task::yield_now().await;
@@ -322,7 +324,7 @@ mod tests {
     async fn after_a_new_epoch_all_tokens_of_objects_are_asked_about() {
         let mut scene = Scene::after(|_| ()).await;
         scene.writer.new_epoch(EpochCause::WentBack);
-        // Nothing is known while there is no new list.
+        // No change is noticed while there is no new list.
         assert_eq!(scene.noticed().await, (vec![], vec![]));
         let list = scene.writer.relist();
         scene.writer.replace(list, ResourceVersion(3));

@@ -1,4 +1,4 @@
-//! Bearer tokens: whose they are, and which of them are not good any more.
+//! Bearer tokens: their owners, and which tokens are not good any more.
 
 pub(super) mod authenticator;
 pub(super) mod deleted_objects;

@@ -27,11 +27,11 @@ pub(crate) enum Authorization {
     Token(Token),
     /// Another kind of credentials.
     Other,
-    /// There is more than one such header, of which the API server would read only the first.
+    /// There is more than one such header. The API server would read only the first.
     Repeated,
 }
 
-/// A keyed hash. It shows neither the secret nor which two secrets are similar.
+/// A keyed hash. It reveals neither the secret nor whether two secrets are similar.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Digest([u8; 32]);
 
@@ -42,13 +42,13 @@ impl Digest {
     }
 }
 
-/// Makes digests with a random key that never leaves the process.
+/// Creates digests with a random key that never leaves the process.
 pub(in crate::identity) struct Digester {
     key: hmac::Key,
 }
 
 impl Authorization {
-    /// Reads the header as the API server does.
+    /// Reads the `Authorization` header in the way of the API server.
     pub(crate) fn of(headers: &HeaderMap) -> Self {
         let mut lines = headers.get_all(AUTHORIZATION).iter();
         let Some(line) = lines.next() else {
@@ -66,13 +66,13 @@ impl Authorization {
 }
 
 impl Token {
-    /// A token that was not sent as a header; `None` if it can't be.
+    /// Returns a token that was not sent in a header; `None` if it can't be sent in one.
     pub(in crate::identity) fn from_text(text: &str) -> Option<Self> {
         let is_token = !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_graphic());
         is_token.then(|| Self { text: text.into() })
     }
 
-    /// The header that carries the token, marked as sensitive.
+    /// Returns the header that carries the token, marked as sensitive.
     ///
     /// # Panics
     /// Never: the token is from a header.
@@ -83,14 +83,14 @@ impl Token {
         header
     }
 
-    /// The token itself, for a TokenReview.
+    /// Returns the token itself, for a TokenReview.
     pub(in crate::identity) fn secret(&self) -> &str {
         &self.text
     }
 
-    /// How long the token is valid from `now` on, by its own claim `exp` (RFC 7519); `None` if it
-    /// is not a JWT or has no such claim. The signature is not checked, so the claim may only
-    /// shorten what the API server says.
+    /// Returns how long the token is valid after `now`, according to its claim `exp` (RFC 7519);
+    /// `None` if the token is not a JWT or has no such claim. The signature is not checked, so the
+    /// claim may only shorten the validity that the API server has confirmed.
     pub(in crate::identity) fn expires_in(&self, now: SystemTime) -> Option<Duration> {
         #[derive(Deserialize)]
         struct Claims {
@@ -117,6 +117,8 @@ impl fmt::Debug for Token {
 }
 
 impl Digester {
+    /// Creates a digester with a new random key.
+    ///
     /// # Panics
     /// If the operating system has no random numbers.
     pub(in crate::identity) fn new() -> Self {
@@ -127,7 +129,7 @@ impl Digester {
         }
     }
 
-    /// The digest of `secret`.
+    /// Returns the digest of `secret`.
     pub(in crate::identity) fn digest(&self, secret: &[u8]) -> Digest {
         let tag = hmac::sign(&self.key, secret);
         let bytes = tag.as_ref().try_into();

@@ -1,17 +1,17 @@
-//! What the API server says about a token that is checked again.
+//! The API server's answer about a token that is checked again.
 
 use std::sync::Arc;
 
 use crate::identity::callers::caller::KnownUser;
 
-/// What the API server says about a token that is used by open watches.
+/// The API server's answer about a token that open watches use.
 #[derive(Clone, Debug)]
 pub(in crate::identity) enum TokenCheck {
-    /// It belongs to this user.
+    /// The token belongs to this user.
     User(Arc<KnownUser>),
-    /// It is accepted, but its owner may not ask for its own name.
+    /// The token is accepted, but its owner may not ask for its own name.
     Accepted,
-    /// It is not accepted.
+    /// The token is not accepted.
     Refused,
     /// There is no clear answer.
     Unclear,

@@ -19,7 +19,7 @@ const HTTP2_PREFACE: &[u8; 24] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 /// How often the kernel repeats a keepalive probe.
 const KEEPALIVE_INTERVAL: Duration = Duration::from_secs(15);
 
-/// The first bytes of a connection, which were read to detect its protocol.
+/// The first bytes of a connection. They were read to detect its protocol.
 #[derive(Debug, Default)]
 pub(in crate::net) struct FirstBytes {
     bytes: [u8; HTTP2_PREFACE.len()],
@@ -28,8 +28,8 @@ pub(in crate::net) struct FirstBytes {
     replayed: usize,
 }
 
-/// A socket that owns its slot, whichever task it is passed to: an upgraded connection counts as
-/// open until it is closed. Reads begin with the bytes that were read before.
+/// A socket that owns its slot, whichever task has the socket: an upgraded connection counts as
+/// open until it is closed. Reads begin with the bytes that were read to detect the protocol.
 #[derive(Debug)]
 pub(in crate::net) struct ClientSocket<I> {
     first: FirstBytes,
@@ -37,8 +37,8 @@ pub(in crate::net) struct ClientSocket<I> {
     slot: ConnectionSlot,
 }
 
-/// Sets the options of an accepted socket. The kernel asks the peer's kernel whether the connection
-/// is still open after `keepalive` without traffic. It closes the connection if the peer
+/// Sets the options of an accepted socket. After `keepalive` without traffic, the kernel asks the
+/// peer's kernel whether the connection is still open. The kernel closes the connection if the peer
 /// acknowledges nothing, or accepts no more bytes, for `write_timeout`.
 ///
 /// # Errors
@@ -57,8 +57,8 @@ pub(in crate::net) fn set_options(
     socket.set_tcp_user_timeout(Some(write_timeout))
 }
 
-/// Waits for the first byte of a connection that must begin with TLS. If it begins with HTTP, sends
-/// the answer of kube-apiserver, which clients show.
+/// Waits for the first byte of a connection that must begin with TLS. If the connection begins with
+/// HTTP, sends the answer that kube-apiserver sends, because clients show it.
 ///
 /// # Errors
 /// If the peer speaks HTTP without TLS, or the connection fails.
@@ -67,12 +67,12 @@ pub(in crate::net) async fn refuse_plain_http(stream: &mut TcpStream) -> io::Res
         b"HTTP/1.0 400 Bad Request\r\n\r\nClient sent an HTTP request to an HTTPS server.\n";
     let mut first = [0];
     let count = stream.peek(&mut first).await?;
-    // A method begins with a letter, and TLS with a byte that is not a letter.
+    // An HTTP method begins with a letter, and TLS with a byte that is not a letter.
     if count == 0 || !first[0].is_ascii_uppercase() {
         return Ok(());
     }
     stream.write_all(ANSWER).await?;
-    // The peer would lose the answer if bytes were left to be read when the connection is closed.
+    // The peer would lose the answer if there were unread bytes when the connection is closed.
     let mut request = [0; 4 << 10];
     stream.try_read(&mut request).ok();
     Err(io::Error::new(
@@ -81,7 +81,7 @@ pub(in crate::net) async fn refuse_plain_http(stream: &mut TcpStream) -> io::Res
     ))
 }
 
-/// Reads until it is known whether a connection begins with the preface of HTTP/2. Returns the
+/// Reads until it is clear whether a connection begins with the preface of HTTP/2. Returns the
 /// bytes, and whether they are the preface.
 ///
 /// # Errors

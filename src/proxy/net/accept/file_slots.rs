@@ -1,22 +1,22 @@
-//! The slots of a listener: how many connections may be open, and second files of their requests.
+//! The slots of a listener. They limit the open connections and the second files of their requests.
 
 use std::sync::Arc;
 
 use prometheus::IntGauge;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
-/// The part of the slots, as a divisor, that only connections of clients may have.
+/// The share of the slots, as a divisor, that only connections of clients may have.
 const RESERVED_SHARE: usize = 4;
 
-/// The slots of a listener, some of which are left for connections of clients.
+/// The slots of a listener. Some of them are only for connections of clients.
 #[derive(Clone, Debug)]
 pub struct FileSlots {
     slots: Arc<Semaphore>,
     reserved: usize,
 }
 
-/// A slot under the limit of open connections for the second file of a client's request: a connection
-/// to another server, as that of an upgraded connection.
+/// A slot under the limit of open connections for the second file of a client's request: a
+/// connection to another server, for example for an upgraded connection.
 #[derive(Debug)]
 pub struct FileSlot {
     _permit: OwnedSemaphorePermit,
@@ -26,7 +26,8 @@ pub struct FileSlot {
 #[derive(Debug)]
 pub struct NoFileSlot;
 
-/// A connection's slot under the limit of open connections, which also counts in the gauge.
+/// A connection's slot under the limit of open connections. The gauge of open connections counts
+/// it.
 #[derive(Debug)]
 pub(in crate::net) struct ConnectionSlot {
     open: IntGauge,
@@ -37,8 +38,10 @@ pub(in crate::net) struct ConnectionSlot {
 // === impl FileSlots ===
 
 impl FileSlots {
+    /// Takes a slot, and leaves free those that are only for connections of clients.
+    ///
     /// # Errors
-    /// [`NoFileSlot`] if no more slots are free than connections of clients need.
+    /// [`NoFileSlot`] if no other slots are free.
     pub(in crate::net) fn take(&self) -> Result<FileSlot, NoFileSlot> {
         if self.slots.available_permits() <= self.reserved {
             return Err(NoFileSlot);
@@ -52,7 +55,7 @@ impl FileSlots {
 // === impl ConnectionSlot ===
 
 impl ConnectionSlot {
-    /// The slot of `permit`, one of `limit`.
+    /// Returns the slot of `permit`, one of `limit`.
     pub(in crate::net) fn take(
         open: IntGauge,
         permit: OwnedSemaphorePermit,

@@ -1,4 +1,4 @@
-//! The accept loop. Each connection gets a task, which a drain waits for.
+//! The accept loop. Each connection gets a task, and a drain waits for these tasks.
 
 use std::future::Future;
 use std::io;
@@ -48,8 +48,8 @@ struct Context {
     shutdown: Shutdown,
 }
 
-/// A connection after its PROXY header and its TLS handshake, if there are any, and the address of
-/// its client.
+/// A connection after its PROXY header and its TLS handshake, as far as it has them, and the
+/// address of its client.
 type Begun<I> = (Handshaken<I>, SocketAddr);
 
 /// Why a connection could not be opened.
@@ -59,17 +59,17 @@ struct OpenError {
     error: io::Error,
 }
 
-/// A connection that was accepted and is not open yet.
+/// A connection that was accepted, but is not open yet.
 struct Accepted {
     address: SocketAddr,
     slot: ConnectionSlot,
     opening: Opening,
-    /// What the connection's streams are charged to; `None` without a ledger.
+    /// The account that the connection's streams are charged to; `None` without a ledger.
     account: Option<Arc<Account>>,
 }
 
 impl Listener {
-    /// A listener without TLS; `name` is its label in metrics and logs.
+    /// Creates a listener without TLS. `name` is its label in metrics and logs.
     pub fn new(
         name: &'static str,
         socket: TcpListener,
@@ -92,7 +92,8 @@ impl Listener {
         }
     }
 
-    /// Accepts only TLS connections from now on. The handshake offers HTTP/2 if it is served.
+    /// Accepts only TLS connections from now on. The handshake offers HTTP/2 if the listener serves
+    /// it.
     pub fn with_tls(mut self, acceptor: Acceptor) -> Listener {
         self.tls = Some(match self.context.config.http2 {
             true => acceptor,
@@ -101,7 +102,7 @@ impl Listener {
         self
     }
 
-    /// Serves connections on `threads`, in turn, instead of where [`Listener::serve`] runs.
+    /// Serves connections on `threads`, in turn, and not on the thread of [`Listener::serve`].
     pub fn on_threads(mut self, threads: Arc<ServingThreads>) -> Listener {
         self.threads = Some(threads);
         self
@@ -113,7 +114,7 @@ impl Listener {
         self
     }
 
-    /// The address that the socket is bound to.
+    /// Returns the address that the socket is bound to.
     ///
     /// # Errors
     /// If the system can't report the address.
@@ -121,8 +122,8 @@ impl Listener {
         self.socket.local_addr()
     }
 
-    /// Accepts connections until [`Phase::StopAccepting`]; then closes the socket. Open connections
-    /// continue until they end.
+    /// Accepts connections until [`Phase::StopAccepting`], and then closes the socket. Open
+    /// connections continue until they end.
     pub async fn serve<B: ResponseBody>(self, service: impl HttpService<B>) {
         let slots = Arc::new(Semaphore::new(self.context.config.max_connections.get()));
         let openings = PendingOpenings::new(self.context.config.max_pending_openings.get());
@@ -165,7 +166,7 @@ impl Listener {
         }
     }
 
-    /// The next connection, once there is a free slot for it. Cancel safe.
+    /// Accepts the next connection, once there is a free slot for it. Cancel safe.
     async fn accept(&self, slots: &Arc<Semaphore>) -> (ConnectionSlot, TcpStream, SocketAddr) {
         let permit = slots
             .clone()
@@ -264,8 +265,8 @@ impl Context {
         }
     }
 
-    /// The address of the client of `stream`, whose other end has `address`: that, or the one in the
-    /// PROXY header, which is read if the other end is a load balancer.
+    /// Returns the address of the client of `stream`. If `address`, the other end of `stream`, is a
+    /// load balancer's, reads the PROXY header and returns the address in it.
     async fn client_of(
         &self,
         mut stream: TcpStream,
@@ -285,9 +286,9 @@ impl Context {
         }
     }
 
-    /// Opens a connection: `begin` returns its stream, and its protocol if TLS has chosen one;
-    /// otherwise the first bytes show the protocol. Returns the address of its client, too; `None` if
-    /// the connection could not be opened.
+    /// Opens a connection. `begin` returns its stream, and its protocol if TLS has chosen one;
+    /// otherwise the first bytes show the protocol. Also returns the address of the client. Returns
+    /// `None` if the connection could not be opened.
     async fn open<I: Transport + Send + 'static, B: ResponseBody>(
         &self,
         accepted: Accepted,
@@ -321,14 +322,15 @@ impl Context {
         };
         let opened = tokio::select! {
             biased;
-            // First, because a connection whose first bytes have arrived gets an answer in a drain.
+            // Polled first, because a connection with first bytes that have arrived gets an answer
+            // in a drain.
             opened = opened => opened,
             () = &mut opening => {
                 Err(io::Error::other("too many connections are being opened").into())
             }
-            // The peer has sent too little to detect the protocol, so no request. A handshake is
-            // broken off too, like those that wait in the kernel's queue: attackers could otherwise
-            // prolong each drain.
+            // The peer has sent too little to detect the protocol, and so no request. Handshakes
+            // are also aborted, like connections in the kernel's accept queue: otherwise attackers
+            // could prolong each drain.
             () = stop.clone() => return None,
         };
         let ((handshaken, client), first, protocol) = self.record_opening(address, opened)?;
@@ -342,7 +344,7 @@ impl Context {
         let stop = async move {
             match lifetime {
                 None => stop.await,
-                // Any end of the wait stops the connection.
+                // The connection is stopped, whatever ends the wait.
                 Some(lifetime) => drop(timeout(lifetime.serving, stop).await),
             }
         };
@@ -360,7 +362,7 @@ impl Context {
         Some((Box::pin(limited), client))
     }
 
-    /// Counts and logs the result of opening a connection; `None` if it failed.
+    /// Counts and logs the result of opening a connection. Returns `None` if opening failed.
     fn record_opening<I>(
         &self,
         address: SocketAddr,

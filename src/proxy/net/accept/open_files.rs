@@ -1,4 +1,4 @@
-//! How many connections fit under the system's limit of open files.
+//! The number of connections that fit under the system's limit of open files.
 
 use std::fs;
 use std::num::NonZeroUsize;
@@ -11,8 +11,8 @@ use crate::net::Config;
 /// bridges, other connections to the API server, and the admin listener.
 const RESERVED: usize = 320;
 
-/// The number of files that this process may have open; `None` if there is no limit, or if the
-/// system does not report it.
+/// Returns the number of files that this process may have open; `None` if there is no limit, or if
+/// the system does not report it.
 pub fn open_files_limit() -> Option<usize> {
     parse(&fs::read_to_string("/proc/self/limits").ok()?)
 }
@@ -25,11 +25,13 @@ fn parse(limits: &str) -> Option<usize> {
 }
 
 impl Config {
-    /// This configuration with fewer connections, if `open_files` files are too few for as many.
-    /// Otherwise each attempt to accept one would fail, and so would connections to the API server.
+    /// Returns this configuration with fewer connections, if `open_files` files are too few for the
+    /// configured number. Otherwise each attempt to accept a connection would fail, and so would
+    /// connections to the API server.
     ///
-    /// At most half of the connections may be pending. Otherwise pending ones could have all slots,
-    /// and none would be accepted in favour of which the oldest is closed.
+    /// At most half of the connections may be pending. Otherwise pending connections could take all
+    /// slots. Then no connection would be accepted any more, and the oldest pending one would not
+    /// be closed in favour of a new one.
     pub fn within_open_files(self, open_files: Option<usize>) -> Config {
         let at_least_one = |count| NonZeroUsize::new(count).unwrap_or(NonZeroUsize::MIN);
         let fitting = open_files.map(|files| files.saturating_sub(RESERVED).max(files / 2));

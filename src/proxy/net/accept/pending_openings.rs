@@ -10,8 +10,8 @@ use parking_lot::Mutex;
 use tokio::sync::oneshot;
 
 /// The connections of a listener that are being opened. If there are too many, the oldest is closed
-/// for each new one: a client that completes its handshake needs only milliseconds, so it gets
-/// through although others open thousands of connections and send nothing.
+/// for each new one. A client that completes its handshake needs only milliseconds, so its
+/// connection opens even if others open thousands of connections and send nothing.
 #[derive(Clone, Debug)]
 pub(super) struct PendingOpenings {
     inner: Arc<Mutex<Inner>>,
@@ -21,13 +21,13 @@ pub(super) struct PendingOpenings {
 struct Inner {
     limit: usize,
     next: u64,
-    /// A sender for each connection, in the order in which they were accepted. Dropping it closes
+    /// A sender for each connection, in the order of their acceptance. Dropping the sender closes
     /// the connection.
     pending: BTreeMap<u64, oneshot::Sender<()>>,
 }
 
-/// A connection that is being opened. As a future, it completes when the connection must be closed
-/// in favour of newer ones. Drop it when the connection is open.
+/// A connection that is being opened. As a future, this completes when the connection must be
+/// closed in favour of newer ones. It must be dropped when the connection is open.
 #[derive(Debug)]
 pub(super) struct Opening {
     openings: PendingOpenings,
@@ -49,7 +49,7 @@ impl PendingOpenings {
         }
     }
 
-    /// Adds a connection; closes the oldest one if there are too many now.
+    /// Adds a connection. Closes the oldest connection if there are too many now.
     pub(super) fn begin(&self) -> Opening {
         let (open, closed) = oneshot::channel();
         let mut inner = self.inner.lock();

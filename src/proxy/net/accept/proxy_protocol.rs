@@ -1,5 +1,5 @@
-//! The PROXY protocol, versions 1 and 2: load balancers that pass bytes on begin each connection with
-//! a header that has the client's address.
+//! The PROXY protocol, versions 1 and 2. A load balancer that forwards bytes begins each connection
+//! with a header that contains the client's address.
 //!
 //! <https://www.haproxy.org/download/3.2/doc/proxy-protocol.txt>
 
@@ -15,19 +15,21 @@ use tokio::net::TcpStream;
 const SIGNATURE_V1: &[u8] = b"PROXY ";
 /// The first bytes of a header of version 2.
 const SIGNATURE_V2: &[u8] = b"\r\n\r\n\0\r\nQUIT\n";
-/// The longest header of version 1, by its specification.
+/// The longest header of version 1, according to the specification.
 const MAX_V1: usize = 107;
-/// Length of the first part of a header of version 2. It ends with the length of the rest.
+/// Length of the first part of a header of version 2. Its last bytes are the length of the rest.
 const START_V2: usize = 16;
-/// The longest header of version 2 that is accepted. The addresses take at most 216 bytes, and what
-/// some load balancers add, such as a name or a client certificate, a few kilobytes.
+/// The longest header of version 2 that is accepted. The addresses take at most 216 bytes. Further
+/// information that some load balancers add, such as a name or a client certificate, takes a few
+/// kilobytes.
 const MAX_V2: usize = 8 << 10;
 
-/// Networks of load balancers that begin each connection with a PROXY header. Others have none.
+/// Networks of load balancers that begin each connection with a PROXY header. Connections from
+/// other addresses have no header.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ProxyNetworks(Vec<IpNet>);
 
-/// Why a connection of a load balancer was closed: its header.
+/// Why a connection of a load balancer was closed because of its header.
 #[derive(Debug, thiserror::Error)]
 enum HeaderError {
     #[error("the connection does not begin with a PROXY header")]
@@ -39,21 +41,22 @@ enum HeaderError {
 }
 
 impl ProxyNetworks {
-    /// The load balancers have addresses in `networks`.
+    /// Creates the set of load balancers with addresses in `networks`.
     pub fn new(networks: Vec<IpNet>) -> ProxyNetworks {
         ProxyNetworks(networks)
     }
 
-    /// True if a connection from `address` must begin with a header. The address of an IPv4 peer may
-    /// be written as one of IPv6.
+    /// Returns true if a connection from `address` must begin with a header. The address of an IPv4
+    /// peer may be an IPv4-mapped IPv6 address.
     pub(in crate::net) fn contains(&self, address: IpAddr) -> bool {
         let address = address.to_canonical();
         self.0.iter().any(|network| network.contains(&address))
     }
 }
 
-/// Reads the header at the start of `stream`, and no byte behind it. Returns the client's address;
-/// `None` if the load balancer speaks for itself, as in health checks, or does not know the address.
+/// Reads the header at the start of `stream`, and no byte after it. Returns the client's address.
+/// Returns `None` if the load balancer has opened the connection for itself, as for health checks,
+/// or does not have the address.
 ///
 /// # Errors
 /// If the header is missing, malformed or too long, or the connection fails.
@@ -61,7 +64,7 @@ pub(in crate::net) async fn read_header(stream: &mut TcpStream) -> io::Result<Op
     let mut header = Vec::new();
     loop {
         let mut peeked = [0; 512];
-        // What is peeked may belong to TLS or HTTP, which read from the socket themselves.
+        // The peeked bytes may belong to TLS or HTTP, which read from the socket themselves.
         let count = stream.peek(&mut peeked).await?;
         if count == 0 {
             return Err(io::ErrorKind::UnexpectedEof.into());
@@ -77,7 +80,8 @@ pub(in crate::net) async fn read_header(stream: &mut TcpStream) -> io::Result<Op
     }
 }
 
-/// The length of the header with which `bytes` begin; `None` if they are too few to know it.
+/// Returns the length of the header at the start of `bytes`; `None` if there are too few bytes to
+/// determine it.
 fn length(bytes: &[u8]) -> Result<Option<usize>, HeaderError> {
     let begins_with = |signature: &[u8]| {
         let shorter = signature.len().min(bytes.len());
@@ -104,7 +108,7 @@ fn length(bytes: &[u8]) -> Result<Option<usize>, HeaderError> {
     }
 }
 
-/// The client's address in the complete `header`, if it has one.
+/// Returns the client's address in the complete `header`, if it has one.
 fn client(header: &[u8]) -> Result<Option<SocketAddr>, HeaderError> {
     let parsed = ProxyHeader::parse(header, ParseConfig::default());
     let (parsed, length) = parsed.map_err(|_| HeaderError::Malformed)?;
@@ -127,7 +131,7 @@ mod tests {
 
     use super::*;
 
-    /// A header of version 2 with this command and family, and these addresses.
+    /// Returns a header of version 2 with this command and family, and these addresses.
     fn v2(command: u8, family: u8, addresses: &[u8]) -> Vec<u8> {
         let mut header = SIGNATURE_V2.to_vec();
         header.extend([command, family]);
@@ -154,8 +158,8 @@ mod tests {
         addresses
     }
 
-    /// What is read from a socket whose peer sends `bytes` in parts of this length and closes it, and
-    /// the bytes behind the header.
+    /// Returns what is read from a socket, and the bytes after the header. The peer of the socket
+    /// sends `bytes` in parts of this length, and closes the socket.
     async fn read(bytes: &[u8], part: usize) -> (io::Result<Option<SocketAddr>>, Vec<u8>) {
         let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
         let address = listener.local_addr().expect("an address");

@@ -1,8 +1,7 @@
 //! The threads that serve connections.
 //!
-//! Each thread runs a single-threaded runtime. So everything of a connection stays on one core, its
-//! tasks run in the order in which they were woken, and the output of its streams goes into one
-//! write.
+//! Each thread runs a current-thread runtime. So all work of a connection stays on one core, its
+//! tasks run in the order of their wake-ups, and the output of its streams goes into one write.
 
 use std::future::Future;
 use std::num::NonZeroUsize;
@@ -13,8 +12,8 @@ use std::{io, thread};
 use tokio::runtime::{Builder, Handle, Runtime};
 use tokio::sync::watch;
 
-/// Threads that serve connections. Dropping this value ends them, with all tasks that still run
-/// there.
+/// Threads that serve connections. Dropping this value ends them, and all tasks that still run on
+/// them.
 #[derive(Debug)]
 pub struct ServingThreads {
     runtimes: Vec<Handle>,
@@ -23,7 +22,8 @@ pub struct ServingThreads {
 }
 
 impl ServingThreads {
-    /// Starts `count` threads. Each thread also runs the future that `companion` returns there.
+    /// Starts `count` threads. Each thread also runs the future that `companion` returns on this
+    /// thread.
     ///
     /// # Errors
     /// If the system can't create a thread or a runtime.
@@ -37,7 +37,7 @@ impl ServingThreads {
             let handle = runtime.handle().clone();
             let mut is_alive = is_alive.clone();
             let end = async move {
-                // `changed` fails when the sender has been dropped; that ends the thread.
+                // `changed` fails when the sender has been dropped. This ends the thread.
                 while is_alive.changed().await.is_ok() {}
             };
             thread::Builder::new()
@@ -53,7 +53,7 @@ impl ServingThreads {
         })
     }
 
-    /// The runtime for the next connection; the threads take turns.
+    /// Returns the runtime for the next connection. The threads take turns.
     pub(in crate::net) fn next_runtime(&self) -> &Handle {
         let next = self.next.fetch_add(1, Ordering::Relaxed);
         &self.runtimes[next % self.runtimes.len()]
@@ -74,6 +74,6 @@ fn run<F: Future<Output = ()>>(
             () = companion => end.await,
         }
     });
-    // Connections that are still open after the grace period are not waited for.
+    // This does not wait for connections that are still open after the grace period.
     runtime.shutdown_background();
 }

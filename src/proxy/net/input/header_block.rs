@@ -1,15 +1,15 @@
 //! Measures the header block of an HTTP/2 request while it arrives.
 //!
-//! The HTTP library keeps the decoded fields of a block until its last frame has arrived. A field of
-//! one byte, which refers to the table of known fields (RFC 7541, 6.1), takes a hundred bytes then.
-//! So fields are counted, and the bytes of their strings. Nothing is decoded.
+//! The HTTP library stores the decoded fields of a block until the block's last frame has arrived.
+//! A field of one byte, which refers to a table of fields (RFC 7541, 6.1), takes a hundred bytes
+//! then. So the fields are counted, and the bytes of their strings. Nothing is decoded.
 
-/// Bytes that the HTTP library keeps of a field, without its strings.
+/// Bytes that the HTTP library stores for a field, without its strings.
 const FIELD_BYTES: u64 = 104;
-/// The least bytes of a field by which the limit of all fields counts (RFC 9113, 6.5.2). Beyond the
-/// limit, the library keeps no more fields.
+/// A field counts with at least this many bytes in the limit of all fields (RFC 9113, 6.5.2).
+/// Beyond the limit, the library stores no more fields.
 const LEAST_COUNTED: u64 = 32;
-/// A character has this many bits or more in Huffman's code.
+/// A character has at least this many bits in the Huffman code.
 const BITS_OF_CHARACTER: u64 = 5;
 const BITS_OF_BYTE: u64 = 8;
 
@@ -18,33 +18,35 @@ const BITS_OF_BYTE: u64 = 8;
 pub(super) struct HeaderBlock {
     fields: u64,
     max_fields: u64,
-    /// The bits of the characters of all strings, if each has as few as it may have in Huffman's code.
+    /// The bits of the characters of all strings, if each character has as few bits as the Huffman
+    /// code permits.
     string_bits: u64,
     next: Next,
-    /// Strings that follow the integer that is being read.
+    /// The number of strings that follow the integer that is being read.
     strings: u8,
 }
 
-/// What the next byte is.
+/// The meaning of the next byte.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Next {
-    /// The first one of a field.
+    /// The first byte of a field.
     Field,
-    /// The rest of the index of a known field, or of a new size of the table.
+    /// The rest of the index of a field in the table, or of a new size of the table.
     Index,
-    /// The first one of a string's length.
+    /// The first byte of a string's length.
     Length,
-    /// The rest of the length of a string: what is known of it, how far the next seven bits are
+    /// The rest of the length of a string: the length so far, how far the next seven bits are
     /// shifted, and whether the string is compressed.
     RestOfLength(u64, u32, bool),
-    /// A byte of a string: how many bytes of the string are left, and whether it is compressed.
+    /// A byte of a string: how many bytes of the string are left, and whether the string is
+    /// compressed.
     String(u64, bool),
 }
 
 // === impl HeaderBlock ===
 
 impl HeaderBlock {
-    /// A block of which nothing has arrived; the fields may count `max_bytes`.
+    /// Creates an empty block. Its fields may count `max_bytes`.
     pub(super) fn new(max_bytes: u32) -> Self {
         Self {
             fields: 0,
@@ -55,12 +57,12 @@ impl HeaderBlock {
         }
     }
 
-    /// About how many bytes the HTTP library holds of the block.
+    /// Returns about how many bytes the HTTP library holds for the block.
     pub(super) fn held(&self) -> u64 {
         self.fields.min(self.max_fields) * FIELD_BYTES + self.string_bits / BITS_OF_CHARACTER
     }
 
-    /// Takes note of `data`, which continues the block. An invalid block may be measured in any way,
+    /// Measures `data`, which continues the block. An invalid block may be measured wrongly,
     /// because it ends the connection.
     pub(super) fn receive(&mut self, mut data: &[u8]) {
         while let Some((first, rest)) = data.split_first() {
@@ -105,18 +107,19 @@ impl HeaderBlock {
                     self.begin_string(length, is_compressed);
                 }
             }
-            // Its bytes are taken together, by `receive`.
+            // `receive` takes the bytes of a string together.
             Next::String(..) => {}
         }
     }
 
-    /// The first byte of a field has its kind and the first bits of an index (RFC 7541, 6). A field
-    /// that is not known has one string, or two if its name is not known either.
+    /// Reads the first byte of a field: the field's kind and the first bits of an index (RFC 7541,
+    /// 6). Without an index of the complete field, one string follows, or two if the name has no
+    /// index either.
     fn begin_field(&mut self, byte: u8) {
         let (index_bits, has_value) = match byte {
             0x80.. => (0x7f, false),
             0x40.. => (0x3f, true),
-            // A new size of the table, which is no field.
+            // A new size of the table. It is not a field.
             0x20.. => (0x1f, false),
             _ => (0x0f, true),
         };
@@ -140,7 +143,7 @@ impl HeaderBlock {
         }
     }
 
-    /// A string has `left` more bytes.
+    /// Begins, or continues, a string with `left` more bytes.
     fn begin_string(&mut self, left: u64, is_compressed: bool) {
         if left > 0 {
             self.next = Next::String(left, is_compressed);
@@ -155,7 +158,7 @@ impl HeaderBlock {
 mod tests {
     use super::*;
 
-    /// A length, of a string that is compressed or not.
+    /// Returns the bytes of a string's length. The string is compressed or not.
     fn length(bytes: usize, is_compressed: bool) -> Vec<u8> {
         let flag = if is_compressed { 0x80 } else { 0 };
         if bytes < 0x7f {

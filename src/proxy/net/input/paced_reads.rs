@@ -1,11 +1,11 @@
-//! Decides when the socket of an HTTP/2 connection is read, so that its requests leave time to those
-//! of other connections.
+//! Decides when the socket of an HTTP/2 connection is read, so that its requests leave time for the
+//! requests of other connections.
 //!
 //! One read from the socket can bring hundreds of requests, and one poll of the connection reads
-//! until the socket is empty. A client that resets its streams at once can send any number of them
-//! (RFC 9113 §5.1.2 does not count closed streams), and each is a task that the other connections'
-//! tasks wait for. So a poll reads no more when it has started some requests, and a peer that resets
-//! streams too fast is read later.
+//! until the socket is empty. A client that resets its streams at once can send any number of
+//! requests (RFC 9113 §5.1.2 does not count closed streams). Each request is a task, and the tasks
+//! of other connections wait for it. So a poll does not read any more after it has started some
+//! requests, and the socket of a peer that resets streams too fast is read later.
 
 use std::future::Future;
 use std::io;
@@ -21,18 +21,19 @@ use tokio::time::{Sleep, sleep};
 use super::received_frames::ControlFrames;
 use super::resets::PeerLimit;
 
-/// Number of requests after which one poll of a connection reads no more. A read may bring more.
+/// The number of requests after which one poll of a connection does not read any more. One read may
+/// bring more requests.
 const MAX_STARTS: usize = 32;
 
 /// The number of control frames that take about as long as one request.
 const CONTROLS_PER_START: u32 = 16;
 
-/// The number of requests that a connection has started in the current poll. Control frames count as
-/// a part of one.
+/// The number of requests that a connection has started in the current poll. A control frame counts
+/// as a part of a request.
 #[derive(Debug, Default)]
 pub(in crate::net) struct Starts(AtomicUsize);
 
-/// A transport that is not read while too many requests were started or reset.
+/// A transport that is not read while too many requests have been started or reset.
 pub(in crate::net) struct PacedReads<I> {
     io: I,
     starts: Arc<Starts>,
@@ -44,18 +45,18 @@ pub(in crate::net) struct PacedReads<I> {
 // === impl Starts ===
 
 impl Starts {
-    /// A request was started.
+    /// Counts a request that was started.
     pub(in crate::net) fn record(&self) {
         self.0.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// Control frames were received.
+    /// Counts control frames that were received.
     pub(super) fn record_control(&self, control: ControlFrames) {
         let starts = (control.updates + control.others) / CONTROLS_PER_START;
         self.0.fetch_add(starts as usize, Ordering::Relaxed);
     }
 
-    /// A poll of the connection has ended.
+    /// Resets the counts when a poll of the connection has ended.
     pub(in crate::net) fn renew(&self) {
         self.0.store(0, Ordering::Relaxed);
     }
@@ -104,7 +105,7 @@ impl<I: AsyncRead + Unpin> AsyncRead for PacedReads<I> {
         buffer: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
         if self.starts.are_too_many() {
-            // The next poll goes on, after the tasks that are ready now.
+            // The next poll continues, after the tasks that are ready now.
             cx.waker().wake_by_ref();
             return Poll::Pending;
         }
@@ -163,7 +164,7 @@ mod tests {
         (io, starts, resets)
     }
 
-    /// The number of bytes that were read, at most one.
+    /// Returns the number of bytes that were read, at most one.
     fn read(io: &mut PacedReads<&'static [u8]>) -> Poll<usize> {
         let mut byte = [0];
         let mut buffer = ReadBuf::new(&mut byte);

@@ -1,8 +1,8 @@
-//! Measures what a connection has received and nothing has read: the unfinished head of a request,
-//! and the bodies of requests.
+//! Measures what a connection has received, but not yet read: the unfinished head of a request, and
+//! the bodies of requests.
 //!
-//! The HTTP library keeps both, before there is a request that could be charged or refused. So they
-//! are measured, in the [`Buffers`] of the connection's account.
+//! The HTTP library holds these bytes before there is a request that could be charged or refused.
+//! So they are measured, in the [`Buffers`] of the connection's account.
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -23,7 +23,7 @@ use crate::ledger::{Buffer, Buffers};
 use crate::net::Protocol;
 use crate::net::config::{CONNECTION_WINDOW, STREAM_WINDOW};
 
-/// What a connection has received. Clones share it.
+/// The measure of what a connection has received. Clones share it.
 #[derive(Clone, Debug)]
 pub(in crate::net) struct Received {
     buffers: Arc<Buffers>,
@@ -37,12 +37,12 @@ enum ByProtocol {
     Http2(Arc<AtomicUsize>),
 }
 
-/// Takes note of what is read from a connection's socket.
+/// Measures what is read from a connection's socket.
 #[derive(Debug)]
 pub(in crate::net) struct Reads {
     received: Received,
     frames: ReceivedFrames,
-    /// Over HTTP/2, what its control frames count in.
+    /// Over HTTP/2, the counters of control frames.
     pacing: Option<(Arc<Starts>, Arc<PeerLimit>)>,
 }
 
@@ -58,7 +58,7 @@ pub struct RequestBody {
     open: Option<Open>,
 }
 
-/// What the body of a request is measured by until it has ended.
+/// The measure of a request's body until the body has ended.
 #[derive(Debug)]
 enum Open {
     Http1(InProgress),
@@ -72,7 +72,7 @@ struct OpenBody(Arc<AtomicUsize>, Arc<Buffers>);
 // === impl Received ===
 
 impl Received {
-    /// A connection that has received nothing.
+    /// Creates the measure of a connection that has received nothing.
     pub(in crate::net) fn new(buffers: Arc<Buffers>, protocol: Protocol) -> Self {
         let by_protocol = match protocol {
             Protocol::Http1 => ByProtocol::Http1(Arc::default()),
@@ -84,7 +84,7 @@ impl Received {
         }
     }
 
-    /// What takes note of the reads. Heads may have `max_header_bytes`.
+    /// Returns the measure of the connection's reads. A head may have `max_header_bytes`.
     pub(in crate::net) fn reads(&self, max_header_bytes: u32) -> Reads {
         Reads {
             received: self.clone(),
@@ -93,7 +93,8 @@ impl Received {
         }
     }
 
-    /// Begins a request, whose head is complete. Its answer owns the second value.
+    /// Begins a request with a complete head. The second value must live as long as the request's
+    /// answer.
     pub(in crate::net) fn begin_request(
         &self,
         request: Request<Incoming>,
@@ -120,7 +121,7 @@ impl Received {
         }
     }
 
-    /// The connection has ended, or is not HTTP any more.
+    /// Notes that the connection has ended, or is not HTTP any more.
     pub(in crate::net) fn end_connection(&self) {
         if let ByProtocol::Http1(received) = &self.by_protocol {
             received.lock().end_connection();
@@ -129,9 +130,9 @@ impl Received {
         self.buffers.set(Buffer::Upload, 0);
     }
 
-    /// Corrects the count of uploads over HTTP/2. To be called when all requests that were read have
-    /// begun. Data that arrives after its body was dropped is counted, although the library drops it; but
-    /// the open bodies hold no more than their windows permit.
+    /// Corrects the count of uploads over HTTP/2. Must be called when all requests that were read
+    /// have begun. Data that arrives after its body was dropped is counted, although the library
+    /// drops it. But the open bodies hold no more than their windows permit.
     pub(in crate::net) fn settle(&self) {
         let ByProtocol::Http2(open) = &self.by_protocol else {
             return;
@@ -143,9 +144,9 @@ impl Received {
     }
 }
 
-/// Upper limit of the count for `open` bodies of an HTTP/2 connection. Frames of at least
-/// [`DATA_FRAME_BYTES`] count at most twice their data. The library accepts a few thousand shorter frames,
-/// which add at most half of the connection's window.
+/// Returns the upper limit of the count for `open` bodies of an HTTP/2 connection. Frames of at
+/// least [`DATA_FRAME_BYTES`] count at most twice their data. The library accepts a few thousand
+/// shorter frames, which add at most half of the connection's window.
 fn most_of_bodies(open: u64) -> u64 {
     let connection = u64::from(CONNECTION_WINDOW);
     match open.saturating_mul(u64::from(STREAM_WINDOW)) {
@@ -163,13 +164,13 @@ fn publish(received: &ReceivedBytes, buffers: &Buffers) {
 // === impl Reads ===
 
 impl Reads {
-    /// The same, whose control frames are counted in `starts` and `limit`.
+    /// Counts control frames in `starts` and `limit` from now on.
     pub(in crate::net) fn paced(mut self, starts: &Arc<Starts>, limit: &Arc<PeerLimit>) -> Self {
         self.pacing = Some((Arc::clone(starts), Arc::clone(limit)));
         self
     }
 
-    /// The HTTP library has read `data`.
+    /// Measures `data`, which the HTTP library has read.
     pub(in crate::net) fn receive(&mut self, data: &[u8]) {
         let buffers = &self.received.buffers;
         match &self.received.by_protocol {
@@ -227,7 +228,7 @@ impl Drop for InProgress {
 // === impl Open ===
 
 impl Open {
-    /// A frame of a body with `count` bytes of data was taken.
+    /// Notes that a frame of a body with `count` bytes of data was taken.
     fn take(&self, count: u64) {
         match self {
             Self::Http1(InProgress(received, buffers)) => {
@@ -285,8 +286,9 @@ impl Body for RequestBody {
 }
 
 impl Drop for RequestBody {
-    /// Over HTTP/2 the frames that have arrived are taken, to know how many bytes they have. They would
-    /// be dropped with the body. Over HTTP/1.1 the next read shows what is left.
+    /// Over HTTP/2, takes the frames that have arrived, to subtract their bytes. Otherwise these
+    /// frames would be dropped uncounted with the body. Over HTTP/1.1, the next read shows what is
+    /// left.
     fn drop(&mut self) {
         let mut cx = Context::from_waker(Waker::noop());
         while matches!(self.open, Some(Open::Http2(_)))

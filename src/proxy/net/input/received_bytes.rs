@@ -1,24 +1,26 @@
-//! Measures the unfinished head and the body in what an HTTP/1.1 client sends.
+//! Measures the unfinished head and the body in the bytes that an HTTP/1.1 client sends.
 //!
-//! The HTTP library reads the socket for a head until the head is complete. It reads for a body only
-//! when it has passed on everything before. So what it holds is known without a look at the bytes.
+//! The HTTP library reads the socket for a head until the head is complete. It reads for a body
+//! only when it has passed on all earlier bytes. So the number of bytes that the library holds can
+//! be calculated without a look at the bytes.
 
 use http::Request;
 
-/// The memory for reads that a connection has anyway.
+/// The read buffer that a connection has in any case.
 const USUAL_BUFFER: u64 = 16 << 10;
 
-/// What an HTTP/1.1 connection has received and what was taken of it.
+/// How much an HTTP/1.1 connection has received, and how much of this was taken.
 #[derive(Debug, Default)]
 pub(super) struct ReceivedBytes {
     /// Bytes that the HTTP library holds.
     held: u64,
-    /// The most bytes that the library has held at a time, if they are more than usual: it keeps the
-    /// memory for later reads.
+    /// The most bytes that the library has held at a time, if they are more than usual: the library
+    /// retains this memory for later reads.
     most: u64,
     /// Bytes of the last read.
     last_read: u64,
-    /// Bodies and answers of requests that have not ended. If there are none, the library reads a head.
+    /// The number of bodies and answers that have not ended. If there are none, the library reads a
+    /// head.
     in_progress: usize,
     /// True if the connection has ended, or is not HTTP any more.
     has_ended: bool,
@@ -27,7 +29,8 @@ pub(super) struct ReceivedBytes {
 // === impl ReceivedBytes ===
 
 impl ReceivedBytes {
-    /// The bytes that are held of an unfinished head, and those of a body and what follows it.
+    /// Returns the bytes that are held for an unfinished head, and those that are held for a body
+    /// and what follows it.
     pub(super) fn held(&self) -> (u64, u64) {
         match (self.has_ended, self.in_progress) {
             (true, _) => (0, 0),
@@ -36,7 +39,7 @@ impl ReceivedBytes {
         }
     }
 
-    /// The HTTP library has read `count` bytes.
+    /// Notes that the HTTP library has read `count` bytes.
     pub(super) fn read(&mut self, count: u64) {
         self.last_read = count;
         self.held = match self.in_progress {
@@ -48,8 +51,8 @@ impl ReceivedBytes {
         }
     }
 
-    /// A request begins, whose head has `head` bytes. Its last byte was in the last read, unless the
-    /// client has sent several requests together.
+    /// Begins a request with a head of `head` bytes. The head's last byte was in the last read,
+    /// unless the client has sent several requests together.
     pub(super) fn begin_request(&mut self, head: u64) {
         self.held = match self.in_progress {
             0 => self.held.saturating_sub(head).min(self.last_read),
@@ -57,28 +60,28 @@ impl ReceivedBytes {
         };
     }
 
-    /// A part of a request's body was taken.
+    /// Notes that `count` bytes of a request's body were taken.
     pub(super) fn take(&mut self, count: u64) {
         self.held = self.held.saturating_sub(count);
     }
 
-    /// The body of a request, or its answer, begins.
+    /// Begins the body of a request, or an answer.
     pub(super) fn begin(&mut self) {
         self.in_progress += 1;
     }
 
-    /// The body of a request, or its answer, has ended.
+    /// Ends the body of a request, or an answer.
     pub(super) fn end(&mut self) {
         self.in_progress = self.in_progress.saturating_sub(1);
     }
 
-    /// The connection has ended, or is not HTTP any more.
+    /// Notes that the connection has ended, or is not HTTP any more.
     pub(super) fn end_connection(&mut self) {
         self.has_ended = true;
     }
 }
 
-/// The length of the head of `request`, as common clients write it.
+/// Returns the length of the head of `request` in the form that common clients send.
 pub(super) fn length_of_head<B>(request: &Request<B>) -> u64 {
     /// Spaces and the end of the line: `GET /path HTTP/1.1`.
     const REQUEST_LINE: usize = " ".len() + " HTTP/1.1\r\n".len();
@@ -108,7 +111,7 @@ mod tests {
     #[test]
     fn what_the_http_library_holds_is_known_from_its_reads() {
         use Step::*;
-        // Steps, and what is held of a head and of a body after each of them.
+        // Steps, and after each step, the bytes that are held of a head and of a body.
         let rows: [&[(Step, u64, u64)]; 6] = [
             // A head in two reads, and the next one behind it.
             &[
@@ -119,7 +122,7 @@ mod tests {
                 (End, 0, 0),
                 (Read(70), 70, 0),
             ],
-            // A body whose first part comes with the head.
+            // A body with a first part that arrives with the head.
             &[
                 (Read(100), 100, 0),
                 (Request(60), 40, 0),
@@ -142,7 +145,7 @@ mod tests {
                 (Read(10), 0, 10),
                 (Take(20), 0, 0),
             ],
-            // The memory of a long head is kept for later reads.
+            // The library retains the memory of a long head for later reads.
             &[
                 (Read(16_384), 16_384, 0),
                 (Read(100_000), 116_384, 0),

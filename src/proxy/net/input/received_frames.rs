@@ -8,7 +8,7 @@ use super::header_block::HeaderBlock;
 const FRAME_HEAD: usize = 9;
 /// Length of the preface (RFC 9113, 3.4).
 const PREFACE: usize = 24;
-/// Bytes that the HTTP library keeps of a frame of a body, besides its data.
+/// Bytes that the HTTP library stores for a frame of a body, in addition to its data.
 pub(super) const DATA_FRAME_BYTES: u64 = 256;
 
 const DATA: u8 = 0;
@@ -23,7 +23,7 @@ const PRIORITY: u8 = 0x20;
 /// Bytes of the priority in a HEADERS frame.
 const PRIORITY_BYTES: usize = 5;
 
-/// What an HTTP/2 connection has received, in any parts.
+/// What an HTTP/2 connection has received, however the data was divided.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct ReceivedFrames {
     /// The beginning of the next frame.
@@ -31,7 +31,7 @@ pub(super) struct ReceivedFrames {
     /// The number of bytes of `head` that have arrived.
     arrived: usize,
     payload: Payload,
-    /// The header block of a request whose last frame has not arrived.
+    /// The header block of a request, until its last frame has arrived.
     block: Option<HeaderBlock>,
     max_header_bytes: u32,
     /// What has arrived since the last [`take_control`](Self::take_control).
@@ -41,9 +41,9 @@ pub(super) struct ReceivedFrames {
 /// The number of frames that belong to no request.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct ControlFrames {
-    /// Those that open a flow-control window.
+    /// Frames that open a flow-control window.
     pub(super) updates: u32,
-    /// PING, SETTINGS, PRIORITY, GOAWAY and unknown ones.
+    /// PING, SETTINGS, PRIORITY, GOAWAY and unknown frames.
     pub(super) others: u32,
 }
 
@@ -53,17 +53,17 @@ struct Payload {
     kind: Kind,
     /// True if the next byte is the length of the padding.
     is_padded: bool,
-    /// Bytes of the priority that follow.
+    /// The number of bytes of the priority that are still to come.
     priority: usize,
-    /// Bytes of the content that follow.
+    /// The number of bytes of the content that are still to come.
     content: usize,
-    /// Bytes of the padding that follow.
+    /// The number of bytes of the padding that are still to come.
     padding: usize,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Kind {
-    /// A part of a header block; the last one or not.
+    /// A part of a header block, and whether it is the last part.
     Head {
         is_last: bool,
     },
@@ -75,7 +75,8 @@ enum Kind {
 // === impl ReceivedFrames ===
 
 impl ReceivedFrames {
-    /// A connection that has received nothing. Heads may have `max_header_bytes`.
+    /// Creates the measure of a connection that has received nothing. Heads may have
+    /// `max_header_bytes`.
     pub(super) fn new(max_header_bytes: u32) -> Self {
         Self {
             head: [0; FRAME_HEAD],
@@ -91,18 +92,18 @@ impl ReceivedFrames {
         }
     }
 
-    /// The control frames that have arrived since the last call.
+    /// Returns the control frames that have arrived since the last call.
     pub(super) fn take_control(&mut self) -> ControlFrames {
         std::mem::take(&mut self.control)
     }
 
-    /// About how many bytes the HTTP library holds of an unfinished head.
+    /// Returns about how many bytes the HTTP library holds of an unfinished head.
     pub(super) fn unfinished_head(&self) -> u64 {
         self.block.as_ref().map_or(0, HeaderBlock::held)
     }
 
-    /// Takes note of `data`, which was received. Returns about how many bytes the HTTP library holds
-    /// for the frames of bodies in it.
+    /// Measures `data`, which was received. Returns about how many bytes the HTTP library holds for
+    /// the frames of bodies in it.
     pub(super) fn receive(&mut self, mut data: &[u8]) -> u64 {
         let mut held = 0;
         while !data.is_empty() {
@@ -130,7 +131,7 @@ impl ReceivedFrames {
         held
     }
 
-    /// Returns what the HTTP library keeps of the new frame, besides its data.
+    /// Returns the bytes that the HTTP library stores for the new frame, in addition to its data.
     fn begin_frame(&mut self) -> u64 {
         let [a, b, c, kind, flags, ..] = self.head;
         let length = u32::from_be_bytes([0, a, b, c]) as usize;
@@ -195,8 +196,8 @@ impl Payload {
         !self.is_padded && self.priority + self.content + self.padding == 0
     }
 
-    /// Takes the beginning of `data`, which is not empty, as a part of the payload. Returns the bytes
-    /// of it that are content, and what follows in `data`.
+    /// Takes the beginning of `data`, which is not empty, as a part of the payload. Returns the
+    /// bytes of this part that are content, and the rest of `data`.
     fn take<'a>(&mut self, data: &'a [u8]) -> (&'a [u8], &'a [u8]) {
         if std::mem::take(&mut self.is_padded) {
             self.padding = usize::from(data[0]).min(self.content);

@@ -1,17 +1,17 @@
-//! Counts how fast an HTTP/2 peer makes work that is no answer: it resets streams before it takes a
-//! part of their answers' bodies, or sends control frames.
+//! Counts how fast an HTTP/2 peer causes work without an answer: it resets streams before it takes
+//! a part of their answers' bodies, or sends control frames.
 //!
 //! Such a stream does not count in the limit of concurrent streams any more, but its request was
-//! parsed and started. So a peer that opens and resets streams in turn ("rapid reset",
+//! parsed and started. So a peer that repeatedly opens and resets streams ("rapid reset",
 //! CVE-2023-44487) could cause any amount of work. `h2` limits only resets of streams that the
 //! server has not accepted yet, and hyper accepts streams at once.
 //!
-//! A PING or SETTINGS frame needs an answer, and counts like a reset. A WINDOW_UPDATE needs none, and
-//! a peer that receives much sends many: it counts a tenth, and not at all for each KiB that was
-//! sent to the peer.
+//! A PING or SETTINGS frame needs an answer, and counts like a reset. A WINDOW_UPDATE frame needs
+//! no answer, and a peer that receives much data sends many of them. So it counts as a tenth of a
+//! reset, and for each KiB that was sent to the peer, one WINDOW_UPDATE does not count at all.
 //!
-//! The socket of a peer that is too fast is read later. The peer is not sent away, because it could
-//! connect again and would get a new budget at once.
+//! The socket of a peer that is too fast is read later. The connection is not closed, because the
+//! peer could connect again and would at once get a new budget.
 
 use std::num::NonZeroU32;
 use std::sync::Arc;
@@ -23,22 +23,22 @@ use tokio::time::Instant;
 
 use super::received_frames::ControlFrames;
 
-/// What a WINDOW_UPDATE counts.
+/// The cost of a WINDOW_UPDATE, in resets.
 const UPDATE_COST: f64 = 0.1;
-/// Bytes sent to the peer for each of which it may send a WINDOW_UPDATE.
+/// For each time that this many bytes were sent to the peer, it may send one WINDOW_UPDATE.
 const BYTES_PER_UPDATE: usize = 1024;
 
-/// The resets of a connection's unanswered streams, and its control frames.
+/// Limits the resets of a connection's unanswered streams, and its control frames.
 #[derive(Debug)]
 pub(in crate::net) struct PeerLimit {
     budget: Mutex<Budget>,
-    /// False if there is no need to look at the budget.
+    /// False if the budget need not be checked.
     is_exceeded: AtomicBool,
-    /// Bytes that were sent since the last control frame.
+    /// Bytes that were sent to the peer, minus those that its WINDOW_UPDATE frames have used up.
     sent: AtomicUsize,
 }
 
-/// How many resets are allowed now: a token bucket. Its level is negative when there were too many.
+/// How many resets are allowed now: a token bucket. Its level is negative after too many resets.
 #[derive(Debug)]
 struct Budget {
     capacity: f64,
@@ -47,14 +47,14 @@ struct Budget {
     updated: Instant,
 }
 
-/// A request without an answer. If it is dropped, its peer has reset the stream.
+/// A request without an answer. If this value is dropped, the peer has reset the stream.
 #[derive(Debug)]
 pub(in crate::net) struct Unanswered(Option<Arc<PeerLimit>>);
 
 // === impl PeerLimit ===
 
 impl PeerLimit {
-    /// Allows `burst` resets at once, and `per_second` resets over time.
+    /// Allows `burst` resets at once, and `per_second` resets on average.
     pub(in crate::net) fn new(burst: NonZeroU32, per_second: NonZeroU32) -> PeerLimit {
         let budget = Budget {
             capacity: f64::from(burst.get()),
@@ -69,7 +69,7 @@ impl PeerLimit {
         }
     }
 
-    /// How long the socket must not be read; `None` if it may be read now.
+    /// Returns how long the socket must not be read; `None` if it may be read now.
     pub(in crate::net) fn pause(&self) -> Option<Duration> {
         if !self.is_exceeded.load(Ordering::Relaxed) {
             return None;
@@ -84,7 +84,7 @@ impl PeerLimit {
         self.spend(1.0);
     }
 
-    /// The peer has sent control frames.
+    /// Counts control frames that the peer has sent.
     pub(super) fn record_control(&self, control: ControlFrames) {
         let due = control.updates as usize * BYTES_PER_UPDATE;
         let before = self
@@ -92,12 +92,12 @@ impl PeerLimit {
             .fetch_update(Ordering::Relaxed, Ordering::Relaxed, |sent| {
                 Some(sent.saturating_sub(due))
             });
-        // What is left counts for later updates.
+        // The rest of the bytes counts for later WINDOW_UPDATE frames.
         let unpaid = due.saturating_sub(before.unwrap_or_default()) / BYTES_PER_UPDATE;
         self.spend(f64::from(control.others) + unpaid as f64 * UPDATE_COST);
     }
 
-    /// `bytes` were sent to the peer.
+    /// Notes that `bytes` were sent to the peer.
     pub(in crate::net) fn record_sent(&self, bytes: usize) {
         self.sent.fetch_add(bytes, Ordering::Relaxed);
     }
@@ -125,14 +125,15 @@ impl Budget {
         self.updated = now;
     }
 
-    /// Takes the cost of a reset, or several, at the time `now`. Returns true if it was too much.
+    /// Takes the cost of one or more resets at `now`. Returns true if the cost was too high.
     fn take(&mut self, now: Instant, cost: f64) -> bool {
         self.refill(now);
         self.left -= cost;
         self.is_overdrawn()
     }
 
-    /// The time from `now` on until the budget is no longer overdrawn; `None` if it is not.
+    /// Returns how long the budget will still be overdrawn after `now`; `None` if it is not
+    /// overdrawn.
     fn pause(&mut self, now: Instant) -> Option<Duration> {
         self.refill(now);
         self.is_overdrawn()
@@ -143,12 +144,12 @@ impl Budget {
 // === impl Unanswered ===
 
 impl Unanswered {
-    /// A new request; without a limit its reset is not counted.
+    /// Begins a request. Without a limit, its reset is not counted.
     pub(in crate::net) fn new(limit: Option<Arc<PeerLimit>>) -> Unanswered {
         Unanswered(limit)
     }
 
-    /// The request has an answer, of which the peer takes a part.
+    /// Notes that the peer takes a part of the request's answer.
     pub(in crate::net) fn answer(&mut self) {
         self.0 = None;
     }

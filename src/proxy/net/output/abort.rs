@@ -12,8 +12,8 @@ use tokio::task::AbortHandle;
 use crate::ledger::Account;
 
 /// Ends the answer to a request: its HTTP/2 stream is reset, or its HTTP/1.1 connection is closed.
-/// It is an extension of every request whose connection has an account. Clones end the same answer.
-/// An answer that has ended already is not concerned, nor is the next one on its connection.
+/// This is an extension of every request on a connection with an account. Clones end one answer. It
+/// affects neither an answer that has already ended nor the next answer on the connection.
 ///
 /// A body can end its answer with an error, but only when it is polled. The HTTP library does not
 /// poll the body of a client that opens no flow-control window, or takes nothing from its socket.
@@ -22,50 +22,51 @@ pub struct Abort(Target);
 
 #[derive(Clone)]
 enum Target {
-    /// The task of an HTTP/2 stream, which is known as soon as it is spawned.
+    /// The task of an HTTP/2 stream. It is set as soon as the task is spawned.
     Stream(Arc<OnceLock<AbortHandle>>),
     /// An answer on an HTTP/1.1 connection.
     Connection(Arc<Account>, Answer),
 }
 
-/// Whether an answer on an HTTP/1.1 connection has ended. Its end and its abortion exclude each
-/// other: a client that has seen the end may send its next request on the connection.
+/// Whether an answer on an HTTP/1.1 connection has ended. An answer either ends or is aborted,
+/// never both: a client that has seen the end may send its next request on the connection.
 #[derive(Clone, Debug, Default)]
 pub(in crate::net) struct Answer(Arc<AtomicU8>);
 
-/// It is being sent.
+/// The answer is being sent.
 const OPEN: u8 = 0;
-/// The HTTP library has taken all of it.
+/// The HTTP library has taken the complete answer.
 const ENDED: u8 = 1;
-/// Its connection is being closed.
+/// The answer's connection is being closed.
 const ABORTED: u8 = 2;
 
 /// Runs the streams of an HTTP/2 connection, each in a task that its [`Abort`] can end.
 #[derive(Clone, Debug, Default)]
 pub(in crate::net) struct StreamExecutor {
-    /// The one of the request that has just been passed to the service. hyper calls the service for
-    /// a request, and then at once the executor with the request's stream.
+    /// The task of the request that has just been passed to the service. For a request, hyper calls
+    /// the service, and then at once the executor with the request's stream.
     next: Arc<Mutex<Option<Arc<OnceLock<AbortHandle>>>>>,
 }
 
 // === impl Abort ===
 
 impl Abort {
-    /// Ends the HTTP/1.1 connection of `account`, for an answer that never ends.
+    /// Creates an abort that ends the HTTP/1.1 connection of `account`, for an answer that never
+    /// ends.
     #[cfg(test)]
     pub(crate) fn of_connection(account: Arc<Account>) -> Self {
         Self::of_answer(account, Answer::default())
     }
 
-    /// Ends the HTTP/1.1 connection of `account`, unless `answer` has ended.
+    /// Creates an abort that ends the HTTP/1.1 connection of `account`, unless `answer` has ended.
     pub(in crate::net) fn of_answer(account: Arc<Account>, answer: Answer) -> Self {
         Self(Target::Connection(account, answer))
     }
 
-    /// Ends the answer, unless the HTTP library has taken all of it already.
+    /// Ends the answer, unless the HTTP library has already taken it completely.
     pub fn abort(&self) {
         match &self.0 {
-            // The task drops the stream. That resets it, and drops what is buffered for it.
+            // The task drops the stream. This resets the stream, and drops what is buffered for it.
             Target::Stream(task) => {
                 if let Some(task) = task.get() {
                     task.abort();
@@ -92,7 +93,7 @@ impl fmt::Debug for Target {
 // === impl Answer ===
 
 impl Answer {
-    /// Ends the answer. Returns false if it was aborted before.
+    /// Ends the answer. Returns false if the answer was already aborted.
     pub(in crate::net) fn end(&self) -> bool {
         self.leave_open(ENDED) || self.0.load(Ordering::Acquire) == ENDED
     }
@@ -108,7 +109,7 @@ impl Answer {
 // === impl StreamExecutor ===
 
 impl StreamExecutor {
-    /// What ends the next stream that is executed.
+    /// Returns the abort of the next stream that is executed.
     pub(in crate::net) fn abort_of_next(&self) -> Abort {
         let task = Arc::default();
         *self.next.lock() = Some(Arc::clone(&task));
@@ -127,7 +128,7 @@ where
     fn execute(&self, stream: F) {
         let task = tokio::spawn(stream);
         if let Some(next) = self.next.lock().take() {
-            // Set only here, and each is taken only once.
+            // The handle is set only here, and each cell is taken only once.
             let _ = next.set(task.abort_handle());
         }
     }

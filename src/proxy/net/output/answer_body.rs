@@ -1,4 +1,4 @@
-//! The body of an answer, with what lasts until the client has it.
+//! The body of an answer, with the values that must live until the client has the answer.
 
 use std::pin::Pin;
 use std::task::{Context, Poll};
@@ -10,15 +10,16 @@ use crate::net::input::received::InProgress;
 use crate::net::input::resets::Unanswered;
 
 /// The body of an answer. The request counts as answered when the body is first polled: a reset
-/// before that drops the body as it is. So a peer that gets the head, but opens no window for the
-/// body, and then resets the stream, has reset an unanswered request: it can do that at any rate.
+/// before this drops the body unpolled. If a peer gets the head, but opens no window for the body,
+/// and then resets the stream, this counts as the reset of an unanswered request. Otherwise a peer
+/// could cause such work at any rate.
 #[derive(Debug)]
 pub(in crate::net) struct AnswerBody<B> {
     body: B,
     unanswered: Unanswered,
-    /// Over HTTP/1.1 what an [`Abort`](crate::net::Abort) ends.
+    /// Over HTTP/1.1, the state that an [`Abort`](crate::net::Abort) changes.
     answer: Option<Answer>,
-    /// Over HTTP/1.1 the note that no head is read until the answer has ended.
+    /// Over HTTP/1.1, notes that no head is read until the answer has ended.
     _in_progress: Option<InProgress>,
 }
 
@@ -30,7 +31,7 @@ impl<B: Body> AnswerBody<B> {
         in_progress: Option<InProgress>,
     ) -> AnswerBody<B> {
         if body.is_end_stream() {
-            // The head is the whole answer, and the body is not polled.
+            // The head is the complete answer, and the body is not polled.
             unanswered.answer();
         }
         AnswerBody {
@@ -53,7 +54,8 @@ impl<B: Body + Unpin> Body for AnswerBody<B> {
         self.unanswered.answer();
         let polled = Pin::new(&mut self.body).poll_frame(cx);
         match (&polled, &self.answer) {
-            // Its connection is closed at once. The client must not see a clean end before.
+            // The answer was aborted, and its connection will be closed at once. Until then, the
+            // client must not see a clean end.
             (Poll::Ready(None), Some(answer)) if !answer.end() => Poll::Pending,
             _ => polled,
         }

@@ -1,8 +1,9 @@
 //! Gathers the output of an HTTP/2 connection and sends it in one write.
 //!
 //! The `h2` crate flushes after every DATA frame, so an event for many streams would cost one
-//! system call per stream. Here frames are gathered while the connection is polled, and written
-//! once after that. Only for HTTP/2: after an upgrade of HTTP/1.1 nothing would flush them.
+//! system call per stream. This module gathers frames while the connection is polled, and writes
+//! them once afterwards. It is only for HTTP/2: after an upgrade of HTTP/1.1 nothing would flush
+//! the frames.
 
 use std::cell::Cell;
 use std::future::Future;
@@ -19,7 +20,8 @@ use tokio::task::yield_now;
 use crate::ledger::{Buffer, Buffers};
 use crate::net::Transport;
 
-/// From this many bytes on, a write does not wait for more output, which would take more memory.
+/// From this many bytes on, a write does not wait for more output, because that would take more
+/// memory.
 const FLUSH_THRESHOLD: usize = 64 << 10;
 
 thread_local! {
@@ -30,7 +32,7 @@ thread_local! {
 /// The end that the HTTP/2 connection reads from and writes to.
 pub(in crate::net) struct CoalescedIo<I>(Arc<Mutex<Inner<I>>>);
 
-/// The other end of a [`CoalescedIo`], which writes the gathered bytes to the socket.
+/// Writes the bytes that a [`CoalescedIo`] has gathered to the socket.
 pub(in crate::net) struct Flusher<I>(Arc<Mutex<Inner<I>>>);
 
 struct Inner<I> {
@@ -39,9 +41,9 @@ struct Inner<I> {
     /// Bytes of `gathered` that were last published in `buffers`.
     published: usize,
     gathered: Vec<u8>,
-    /// Number of bytes of `gathered` that are already written.
+    /// The number of bytes of `gathered` that are already written.
     written: usize,
-    /// Bytes that `io` has buffered since everything was last written.
+    /// The bytes that `io` has buffered since all output was last written.
     taken: usize,
     /// True if the task has yielded since the first byte was gathered.
     has_yielded: bool,
@@ -49,8 +51,8 @@ struct Inner<I> {
     is_flushed: bool,
 }
 
-/// Returns both ends of `io`, which must not be used in any other way. What waits to be written is
-/// published in `buffers`.
+/// Returns both ends of `io`. `io` must not be used in any other way. The bytes that wait to be
+/// written are published in `buffers`.
 pub(in crate::net) fn coalesce<I>(io: I, buffers: Arc<Buffers>) -> (CoalescedIo<I>, Flusher<I>) {
     let inner = Arc::new(Mutex::new(Inner {
         io,
@@ -68,13 +70,15 @@ pub(in crate::net) fn coalesce<I>(io: I, buffers: Arc<Buffers>) -> (CoalescedIo<
 // === impl Flusher ===
 
 impl<I: Transport> Flusher<I> {
-    /// Writes what the connection has written since the last call. Its task must call this function
-    /// after each poll of the connection that was pending. An error makes the connection unusable.
+    /// Writes what the connection has written since the last call. The connection's task must call
+    /// this after each poll of the connection that was pending. An error makes the connection
+    /// unusable.
     pub(in crate::net) fn poll_flush(&self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         let mut inner = self.0.lock();
         let waiting = inner.gathered.len() + inner.taken;
         if waiting > 0 && waiting < FLUSH_THRESHOLD && !inner.has_yielded {
-            // Yield once before the write: other streams that the same event woke may add output.
+            // Yields once before the write, because other streams that one event woke may add
+            // output.
             inner.has_yielded = true;
             return pin!(yield_now()).poll(cx).map(Ok);
         }
@@ -112,8 +116,8 @@ impl<I: Transport> Inner<I> {
         Poll::Ready(Ok(taken))
     }
 
-    /// Publishes the memory of the gathered bytes. It is returned when all of them were written, so
-    /// there is usually nothing to publish.
+    /// Publishes the memory of the gathered bytes. The memory is returned when all bytes were
+    /// written, so there is usually nothing to publish.
     fn publish(&mut self) {
         let held = self.gathered.capacity();
         if held != self.published {
@@ -126,7 +130,7 @@ impl<I: Transport> Inner<I> {
         self.gathered.len() >= I::GATHER_SIZE
     }
 
-    /// Passes gathered bytes to the buffer of `io`. Returns true if it has taken some.
+    /// Passes gathered bytes to the buffer of `io`. Returns true if `io` has taken some.
     fn pass_to_io(&mut self) -> io::Result<bool> {
         let taken = self.io.buffer(&self.gathered[self.written..])?;
         if taken == 0 {

@@ -1,4 +1,4 @@
-//! What a connection sends, and how an answer ends whose client does not take it.
+//! The output of a connection, and the end of answers that a client does not take.
 
 pub(super) mod abort;
 pub(super) mod answer_body;

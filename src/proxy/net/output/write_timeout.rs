@@ -1,4 +1,4 @@
-//! Ends connections whose peer reads nothing for a long time.
+//! Ends connections with a peer that reads nothing for a long time.
 
 use std::io;
 use std::io::IoSlice;
@@ -13,18 +13,19 @@ use tokio::time::{Sleep, sleep};
 
 use crate::net::Transport;
 
-/// A socket on which a write fails if the peer takes no byte for `limit`.
+/// A socket with a limit for writes: a write fails if the peer takes no byte for `limit`.
 pub(in crate::net) struct WriteTimeout<I> {
     io: I,
     limit: Duration,
     is_upgraded: Arc<AtomicBool>,
-    /// True if the kernel does not limit stalls any more either.
+    /// True if the kernel does not limit stalls any more.
     allows_stalls: bool,
     /// Runs while a write waits; `None` otherwise.
     timer: Option<Pin<Box<Sleep>>>,
 }
 
-/// A connection, upgraded or not, on which a write fails if the peer takes no byte for `limit`.
+/// Limits the writes of a connection, upgraded or not: a write fails if the peer takes no byte for
+/// `limit`.
 pub fn limit_stalls<I: Transport + Send>(
     io: I,
     limit: Duration,
@@ -32,8 +33,9 @@ pub fn limit_stalls<I: Transport + Send>(
     WriteTimeout::new(io, limit).0
 }
 
-/// Switches off the timeout of a [`WriteTimeout`] when its connection has been upgraded: the peer
-/// may pause for any time, such as while a person pages through the output of exec.
+/// Turns off the timeout of a [`WriteTimeout`] when its connection has been upgraded. The peer of
+/// an upgraded connection may pause for any time, for example while a person reads the output of
+/// exec in a pager.
 pub(in crate::net) struct UpgradeFlag(Arc<AtomicBool>);
 
 impl UpgradeFlag {
@@ -58,9 +60,9 @@ impl<I> WriteTimeout<I> {
 }
 
 impl<I: Transport> WriteTimeout<I> {
-    /// Lifts the kernel's limit once the connection is upgraded. It must not wait for a write that
-    /// is pending: output that fits into the socket's buffer is never pending, but the kernel ends
-    /// the connection if the peer does not read it.
+    /// Removes the kernel's limit once the connection is upgraded. This must not wait for a pending
+    /// write: output that fits into the socket's buffer is never pending, but the kernel would end
+    /// the connection if the peer does not read the output.
     fn lift_after_upgrade(&mut self) -> io::Result<()> {
         if !self.allows_stalls && self.is_upgraded.load(Ordering::Relaxed) {
             self.io.allow_stalls()?;

@@ -388,7 +388,8 @@ async fn an_answer_is_completed_after_the_time_in_which_its_connection_takes_req
     let server = Server::start(config, None).await;
     let mut client = http1_on(server.connect().await).await;
     let response = soon(client.send_request(get("/stream"))).await.unwrap();
-    // The idle connection is younger, so the time of both is over when it has ended.
+    // The idle connection is newer. So when its serving time has ended, that of the first
+    // connection has ended too.
     let mut idle = server.connect().await;
     assert_eq!(soon(idle.read(&mut [0; 1])).await.unwrap(), 0);
     server.send_chunk("metrics");
@@ -445,7 +446,7 @@ async fn over_http1_unfinished_heads_and_bodies_are_measured() {
     client.write_all(b"\r\n\r\n").await.unwrap();
     let mut answer = [0; 12];
     soon(client.read_exact(&mut answer)).await.unwrap();
-    // The library keeps the memory for the next head.
+    // The library retains the memory for the next head.
     measured(&server, "head", (head.len() + 4) as u64).await;
     drop(client);
     measured(&server, "head", 0).await;

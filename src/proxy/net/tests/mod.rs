@@ -181,7 +181,7 @@ async fn answer(
     })
 }
 
-/// What `/kept` keeps on its connection for `/abort-kept`.
+/// Returns where `/kept` stores its abort on the connection for `/abort-kept`.
 fn kept_abort(request: &Request<RequestBody>) -> &parking_lot::Mutex<Option<Abort>> {
     let connection = request.extensions().get::<ClientConnection>();
     connection.unwrap().memo()
@@ -274,7 +274,7 @@ async fn a_preface_in_two_parts_is_still_http2() {
 
 #[tokio::test]
 async fn an_aborted_answer_is_reset_whatever_its_client_has_read() {
-    // A window of one byte lets h2 keep the rest of a chunk in its own buffer.
+    // With a window of one byte, h2 holds the rest of a chunk in its own buffer.
     for window in [0, 1, 65_535] {
         let server = Server::plain().await;
         let io = TokioIo::new(server.connect().await);

@@ -23,8 +23,8 @@ use crate::net::{CertificateChain, Error, Protocol, TlsFiles, Transport};
 const HTTP1: &[u8] = b"http/1.1";
 const HTTP2: &[u8] = b"h2";
 
-/// Does the server's side of TLS handshakes; offers HTTP/2 and HTTP/1.1. Clones are cheap, and a
-/// reload of one applies to all of them: connections that are accepted later use the new files.
+/// Does the server's side of TLS handshakes. Offers HTTP/2 and HTTP/1.1. Clones are cheap. A reload
+/// of one clone applies to all of them: connections that are accepted later use the new files.
 #[derive(Clone)]
 pub struct Acceptor {
     shared: Arc<Shared>,
@@ -34,13 +34,13 @@ pub struct Acceptor {
 
 struct Shared {
     config: ArcSwap<ServerConfig>,
-    /// What `config` was made from. Locked while it is replaced.
+    /// The parts that `config` was made from. They are locked while `config` is replaced.
     parts: Mutex<Parts>,
 }
 
 struct Parts {
     server: Arc<dyn ResolvesServerCert>,
-    /// The authorities whose names are sent to clients; `None` to request no certificates.
+    /// The names of these authorities are sent to clients; `None` to request no certificates.
     client_authorities: Option<Vec<DistinguishedName>>,
 }
 
@@ -63,8 +63,8 @@ impl Acceptor {
         Ok(Self::with_certificate(read_server_certificate(files)?))
     }
 
-    /// Uses a new self-signed certificate for `names`, DNS names or IP addresses, that is in no file.
-    /// So clients cannot verify it. Asks no client for a certificate.
+    /// Uses a new self-signed certificate for `names`, DNS names or IP addresses. The certificate
+    /// is in no file, so clients cannot verify it. Asks no client for a certificate.
     ///
     /// # Errors
     /// If a name is invalid, or no random key can be generated.
@@ -90,7 +90,7 @@ impl Acceptor {
         }
     }
 
-    /// A clone that offers only HTTP/1.1.
+    /// Creates a clone that offers only HTTP/1.1.
     pub(in crate::net) fn without_http2(&self) -> Acceptor {
         Acceptor {
             shared: Arc::clone(&self.shared),
@@ -101,20 +101,21 @@ impl Acceptor {
     /// Reads the server's certificate and key again, for connections that are accepted later.
     ///
     /// # Errors
-    /// As [`Acceptor::from_files`]; the old certificate stays in use then.
+    /// As [`Acceptor::from_files`]. The old certificate then remains in use.
     pub fn reload(&self, files: &TlsFiles) -> Result<(), Error> {
         let server = read_server_certificate(files)?;
         self.shared.update(|parts| parts.server = server);
         Ok(())
     }
 
-    /// Asks clients for a certificate from now on, and names the authorities whose certificates are
-    /// accepted; no name means any. Clients such as browsers choose their certificate by it.
+    /// Asks clients for a certificate from now on, and sends the names of the accepted authorities;
+    /// without names, any authority is accepted. Clients such as browsers choose their certificate
+    /// by these names.
     ///
     /// A client without a certificate is served too. The handshake checks that the client has the
-    /// key of its certificate, and nothing else: [`Peer::certificates`](crate::net::Peer) may have
-    /// been issued by anyone. If it can't check that, the chain is empty. From now on, no TLS session
-    /// can be resumed.
+    /// key of its certificate, and nothing else: anyone may have issued the certificates in
+    /// [`Peer::certificates`](crate::net::Peer). If the handshake can't check this, the chain is
+    /// empty. From now on, no TLS session can be resumed.
     pub fn request_client_certificates(&self, authorities: Vec<DistinguishedName>) {
         self.shared
             .update(|parts| parts.client_authorities = Some(authorities));
@@ -187,7 +188,8 @@ impl Parts {
 }
 
 impl Transport for TlsStream<TcpStream> {
-    /// One TLS record, so that gathered bytes are still in the CPU's cache when they are encrypted.
+    /// The length of a TLS record, so that gathered bytes are still in the CPU's cache when they
+    /// are encrypted.
     const GATHER_SIZE: usize = 16 << 10;
 
     /// Encrypts the bytes into the buffer of rustls.
@@ -196,8 +198,8 @@ impl Transport for TlsStream<TcpStream> {
     }
 
     fn waiting(&mut self) -> usize {
-        // All packets have been processed when they were read, so this only returns the sizes. After an
-        // error the connection ends.
+        // All packets were processed when they were read, so this only returns the sizes. After an
+        // error, the connection ends.
         let state = self.get_mut().1.process_new_packets();
         state.map_or(0, |state| state.tls_bytes_to_write())
     }

@@ -1,10 +1,10 @@
-//! AnyCertificate: asks clients for a certificate, and accepts every one that the client has the
-//! key of.
+//! AnyCertificate: asks clients for a certificate, and accepts every certificate that the client
+//! has the key of.
 //!
-//! kube-apiserver does the same. It answers 401 if a certificate is not good, and a client with a
-//! bad certificate and a good token is served. So `identity` verifies the chain for each request.
-//! For the same reason a certificate whose key can't be used does not end the handshake:
-//! [`proven`] drops it afterwards.
+//! This is how kube-apiserver works. It answers 401 if a certificate is not good, but it serves a
+//! client with a bad certificate and a good token. So `identity` verifies the chain for each
+//! request. For this reason, a certificate with an unusable key does not end the handshake:
+//! [`proven`] drops the certificate afterwards.
 
 use std::sync::Arc;
 
@@ -20,12 +20,12 @@ use rustls::{
 use crate::net::CertificateChain;
 use crate::net::tls::public_key::PublicKey;
 
-/// Limit of a chain in bytes, because each connection keeps its chain, also those of unknown
-/// clients. Three certificates with RSA keys of 4,096 bits have about 6 KiB.
+/// Limit of a chain in bytes. It exists because each connection stores its chain, even if its
+/// client is not authenticated. Three certificates with RSA keys of 4,096 bits have about 6 KiB.
 pub(super) const MAX_CHAIN: usize = 32 << 10;
 
 /// A verifier that accepts every chain. It checks the signature of the handshake if the chain's
-/// first certificate has a [`PublicKey`]; [`proven`] drops all others.
+/// first certificate has a [`PublicKey`]. [`proven`] drops all other chains.
 #[derive(Debug)]
 pub(super) struct AnyCertificate {
     authorities: Vec<DistinguishedName>,
@@ -103,8 +103,9 @@ impl ClientCertVerifier for AnyCertificate {
     }
 }
 
-/// The chain whose key the client has proven to have, after a handshake with an [`AnyCertificate`].
-/// Empty if the signature could not be checked: then nothing is proven.
+/// Returns the chain of a client after a handshake with an [`AnyCertificate`]: the client has
+/// proven that it has the key of the first certificate. Returns an empty chain if the signature
+/// could not be checked, because nothing is proven then.
 pub(super) fn proven(chain: &[CertificateDer<'static>]) -> CertificateChain {
     match chain.first().and_then(|own| PublicKey::of(own)) {
         Some(_) => chain.into(),

@@ -21,7 +21,7 @@ pub struct TlsFiles {
     pub key: PathBuf,
 }
 
-/// The cryptography of all TLS here.
+/// Returns the provider of the cryptography of all TLS in this crate.
 pub(in crate::net) fn crypto_provider() -> Arc<CryptoProvider> {
     Arc::new(aws_lc_rs::default_provider())
 }

@@ -6,22 +6,23 @@ use x509_parser::asn1_rs::Any;
 use x509_parser::prelude::{FromDer, X509Certificate};
 use x509_parser::public_key::PublicKey as Parsed;
 
-/// The sizes of RSA keys, in bits, of which signatures can be checked.
+/// The sizes, in bits, of the RSA keys that signatures can be checked with.
 const RSA_SIZES: std::ops::RangeInclusive<usize> = 2048..=8192;
 
-/// A public key of which signatures can be checked.
+/// A public key that signatures can be checked with.
 #[derive(Clone, Copy, Debug)]
 pub struct PublicKey<'a> {
-    /// The whole SubjectPublicKeyInfo.
+    /// The complete SubjectPublicKeyInfo.
     info: &'a [u8],
-    /// The contents of its AlgorithmIdentifier.
+    /// The contents of the AlgorithmIdentifier in `info`.
     algorithm: &'a [u8],
     key: &'a [u8],
 }
 
 impl<'a> PublicKey<'a> {
-    /// The key of the certificate `der`. `None` if the certificate can't be parsed, or if signatures
-    /// of such a key can't be checked: its algorithm is not supported, or its size.
+    /// Returns the key of the certificate `der`. Returns `None` if the certificate can't be parsed,
+    /// or if signatures can't be checked with its key, because the key's algorithm or size is not
+    /// supported.
     pub fn of(der: &'a [u8]) -> Option<PublicKey<'a>> {
         let (rest, certificate) = X509Certificate::from_der(der).ok()?;
         if !rest.is_empty() {
@@ -49,12 +50,12 @@ impl<'a> PublicKey<'a> {
         all.any(|algorithm| key.fits(*algorithm)).then_some(key)
     }
 
-    /// The SubjectPublicKeyInfo.
+    /// Returns the SubjectPublicKeyInfo.
     pub(super) fn info(&self) -> SubjectPublicKeyInfoDer<'a> {
         SubjectPublicKeyInfoDer::from(self.info)
     }
 
-    /// True if the owner of the key has signed `message` by one of `algorithms`.
+    /// Returns true if the owner of the key has signed `message` with one of `algorithms`.
     pub fn has_signed(
         &self,
         message: &[u8],

@@ -34,7 +34,7 @@ const RENEW_BEFORE: Duration = DAY.saturating_mul(30);
 const PUBLIC_MODE: u32 = 0o644;
 const SECRET_MODE: u32 = 0o600;
 
-/// The directory of the files, and the names for which the server's certificate is valid.
+/// The directory of the files, and the names that the server's certificate is valid for.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SelfSigned {
     /// Directory of `ca.crt`, `ca.key`, `tls.crt` and `tls.key`; created with mode 0700 if missing.
@@ -43,23 +43,23 @@ pub struct SelfSigned {
     pub names: Vec<String>,
 }
 
-/// The files that [`SelfSigned::ensure`] has created or found usable.
+/// The files that [`SelfSigned::ensure`] has created, or has found and can use.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SelfSignedFiles {
-    /// The CA's certificate, which clients have to trust.
+    /// The CA's certificate. Clients have to trust it.
     pub ca_certificate: PathBuf,
     /// The server's certificate and key.
     pub server: TlsFiles,
 }
 
-/// A certificate authority whose key is known, so that it can sign.
+/// A certificate authority with its key, which can sign.
 struct Authority {
     certificate: CertificateDer<'static>,
     issuer: Issuer<'static, KeyPair>,
 }
 
 impl SelfSigned {
-    /// Reuses the files on disk if they are valid for another 30 days, and creates the others.
+    /// Reuses the files on disk that are valid for another 30 days, and creates the others.
     ///
     /// # Errors
     /// If a name is invalid, a file can't be read or written, or a file that kubefan did not create
@@ -130,8 +130,8 @@ impl SelfSigned {
             }
             return issue_authority(None, &key_path, certificate_path, now);
         }
-        // kubefan writes the CA's key first. A server's file without it was made by another
-        // program.
+        // kubefan writes the CA's key first. So if a server's file exists without this key, another
+        // program made it.
         if let Some(path) = [&files.server.certificate, &files.server.key]
             .into_iter()
             .find(|path| key.is_none() && path.exists())
@@ -187,8 +187,8 @@ fn issue_authority(
     })
 }
 
-/// The parameters of the CA's certificate. They differ between calls only in the dates, which
-/// signing does not use. So the key alone is enough to continue an authority.
+/// Returns the parameters of the CA's certificate. They differ between calls only in the dates, and
+/// signing does not use the dates. So the key alone is enough to go on signing for an authority.
 fn ca_params(now: SystemTime) -> CertificateParams {
     let mut params = CertificateParams::default();
     params.distinguished_name = distinguished_name(CA_NAME);
@@ -201,7 +201,7 @@ fn ca_params(now: SystemTime) -> CertificateParams {
 
 // === Checks ===
 
-/// True if a client that trusts `ca` accepts the files under each of `names`.
+/// Returns true if a client that trusts `ca` accepts the server with `files` under each of `names`.
 fn is_usable(
     files: &TlsFiles,
     ca: &CertificateDer<'static>,
@@ -215,9 +215,10 @@ fn is_usable(
     names.iter().all(verified) && Acceptor::from_files(files).is_ok()
 }
 
-/// True if the CA's certificate is valid and does not expire soon.
+/// Returns true if the CA's certificate is valid and does not expire soon.
 fn remains_valid(ca: &CertificateDer<'static>, now: SystemTime) -> bool {
-    // The verifier checks the dates before it rejects a CA certificate that is used as a server's.
+    // The verifier checks the dates first. It then always rejects a CA certificate that is used for
+    // a server.
     let dummy_name = ServerName::try_from("localhost").expect("localhost is a DNS name");
     !matches!(
         verify(ca, ca, &dummy_name, now),
@@ -250,7 +251,8 @@ fn verify(
         .map(drop)
 }
 
-/// Whether the subject of `ca` is the one that [`ca_params`] sets; `None` if it can't be parsed.
+/// Returns whether the subject of `ca` is the subject that [`ca_params`] sets; `None` if `ca` can't
+/// be parsed.
 fn has_kubefan_subject(ca: &CertificateDer<'static>) -> Option<bool> {
     let mut roots = RootCertStore::empty();
     roots.add(ca.clone()).ok()?;
@@ -261,7 +263,7 @@ fn has_kubefan_subject(ca: &CertificateDer<'static>) -> Option<bool> {
 fn is_key_of(key: &KeyPair, ca: &CertificateDer<'static>) -> bool {
     let mut roots = RootCertStore::empty();
     let info = key.subject_public_key_info();
-    // The store keeps the info of the key without the head of its ASN.1 sequence.
+    // The store contains the key's info without the head of its ASN.1 sequence.
     roots.add(ca.clone()).is_ok() && info.ends_with(&roots.roots[0].subject_public_key_info)
 }
 

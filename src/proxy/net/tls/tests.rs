@@ -231,7 +231,7 @@ async fn a_certificate_that_can_not_be_used_ends_no_connection() {
             let connector = connector(&files, &client, version);
             let (accepted, _stream) = connect(&acceptor, &connector).await;
             let found = accepted.expect(name).certificates.expect(name);
-            // Of what is not proven nothing is presented.
+            // If the key is not proven, no certificate is presented.
             let expected = if is_proven { &chain[..] } else { &[] };
             assert_eq!(*found, *expected, "{name} {version:?}");
         }
@@ -304,7 +304,7 @@ async fn new_connections_use_reloaded_files_and_bad_files_change_nothing() {
         stream.get_ref().1.peer_certificates().unwrap()[0].clone()
     };
     let first = presented().await;
-    // The same authority issues a certificate for more names.
+    // The authority issues another certificate, for more names.
     let self_signed = SelfSigned {
         directory: directory.path().join("tls"),
         names: vec!["localhost".to_owned(), "kubefan".to_owned()],

@@ -1,5 +1,5 @@
-//! Certificates that prove nothing: a client's that identifies no user, and a server's that no client
-//! knows.
+//! Certificates that prove nothing: a client's certificate that identifies no user, and a server's
+//! certificate that no client trusts.
 
 use std::time::SystemTime;
 
@@ -12,7 +12,7 @@ use crate::net::tls::files::crypto_provider;
 use crate::net::tls::made::{CLOCK_SKEW, DAY, distinguished_name};
 
 /// Creates a client certificate and its key, both PEM. The certificate is self-signed, so every
-/// server that verifies client certificates rejects it. It is valid for ten years.
+/// server that verifies client certificates rejects it. The certificate is valid for ten years.
 ///
 /// # Errors
 /// If no random key can be generated.
@@ -25,7 +25,7 @@ pub fn throwaway_client_certificate() -> Result<(String, String), Error> {
 }
 
 /// Creates a self-signed certificate for a server with `names`, DNS names or IP addresses, and its
-/// key. It is valid for ten years, so that a process need not replace it.
+/// key. The certificate is valid for ten years, so that a process need not replace it.
 ///
 /// # Errors
 /// If a name is invalid, or no random key can be generated.

@@ -6,14 +6,14 @@ use kubefan_core::api::Status;
 use crate::identity::{AccessControl, Attributes, Caller, Verdict};
 use crate::net::{ClientConnection, Peer};
 
-/// The path that a caller must be allowed to get. `/readyz?verbose` needs the right to this path too,
-/// because it shows what the metrics show, and every user may get `/readyz` of the API server.
+/// The path that a caller must be allowed to get. `/readyz?verbose` needs the right to this path
+/// too: it shows what the metrics show, and every user may get `/readyz` of the API server.
 const PATH: &str = "/metrics";
 
 /// Checks that the caller of `request` may get [`PATH`].
 ///
 /// # Errors
-/// The Status with which the request is refused.
+/// The Status of the refusal.
 pub(super) async fn authorize<B: Send>(
     access: &AccessControl,
     request: &mut Request<B>,

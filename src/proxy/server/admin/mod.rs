@@ -20,8 +20,8 @@ use super::filters::{WebPageRules, refusal_reason};
 use super::startup::{Started, Startup, Waiting};
 use crate::ledger::sample_kept;
 
-/// The answer to a request for metrics or details that needs an authorized caller, before the API
-/// server has answered.
+/// The answer to a request for metrics or details that needs an authorized caller, if the API
+/// server has not answered yet.
 const CLOSED: &str = "waiting for the API server, which decides who may read this\n";
 
 /// What the listener serves, as text for people.
@@ -45,11 +45,11 @@ pub struct Admin {
 }
 
 impl Admin {
-    /// The service for an admin listener. Readiness depends on `startup`, its informers and
-    /// `shutdown`. A scrape renders `registry`, to which the metrics of each informer are added.
+    /// Creates the service for an admin listener. Readiness depends on `startup`, its informers and
+    /// `shutdown`. A scrape renders `registry`, with the metrics of each informer added.
     ///
     /// If `is_guarded`, `/metrics` and `/readyz?verbose` are answered only for callers that may get
-    /// `/metrics` of the API server, so for no caller before `startup` is finished.
+    /// `/metrics` of the API server. So no caller gets them before `startup` is finished.
     pub fn new(startup: Startup, registry: Registry, shutdown: Shutdown, is_guarded: bool) -> Self {
         let scraped = startup.clone();
         registry.on_scrape(move |samples| {
@@ -66,8 +66,9 @@ impl Admin {
         }
     }
 
-    /// Answers `/metrics` and `/readyz?verbose` only to requests that are not from a foreign web page
-    /// by these rules. By default the listener has a local name only.
+    /// Sets the rules for web pages: `/metrics` and `/readyz?verbose` are answered only if the
+    /// request is not from a foreign web page by these rules. By default the listener has a local
+    /// name only.
     pub fn with_web_pages(mut self, rules: WebPageRules) -> Self {
         self.web_pages = rules;
         self
@@ -124,7 +125,7 @@ impl Admin {
         })
     }
 
-    /// The refusal of a request for metrics or details, unless its caller may read them.
+    /// Refuses a request for metrics or details, unless its caller may read them.
     async fn authorize<B: Send>(&self, request: &mut Request<B>) -> Result<(), Response<Body>> {
         let Some(Started { admin_access, .. }) = self.startup.started() else {
             return Err(rescue::plain_text(StatusCode::SERVICE_UNAVAILABLE, CLOSED));
@@ -138,9 +139,8 @@ impl Admin {
         })
     }
 
-    /// Answers `/readyz`: 503 if [`InformerSet::missing`] names an informer, or a drain has begun, else
-    /// 200.
-    /// If `is_verbose`, the answer lists all informers.
+    /// Answers `/readyz`: 503 if [`InformerSet::missing`] names an informer or a drain has begun,
+    /// and 200 otherwise. If `is_verbose`, the answer lists all informers.
     fn ready(&self, set: &InformerSet, is_verbose: bool) -> Response<Body> {
         let mut informers = set.all();
         informers.sort_by_key(display_name);
@@ -214,7 +214,7 @@ impl Admin {
     }
 }
 
-/// Adds the metrics of each informer, and those of what informers share.
+/// Adds the metrics of each informer, and the metrics that informers share.
 fn sample(informers: &InformerSet, samples: &mut Samples) {
     informers.sample(samples);
     let queues = informers.all();
@@ -242,8 +242,8 @@ fn starting(waiting: &Waiting, is_verbose: bool) -> Response<Body> {
     rescue::plain_text(StatusCode::SERVICE_UNAVAILABLE, text)
 }
 
-/// The informer's name in the verbose answer, such as `pods.v1 json` or `pods.v1 json in NAMESPACE, labels
-/// app=web`.
+/// Returns the informer's name in the verbose answer, such as `pods.v1 json` or `pods.v1 json in
+/// NAMESPACE, labels app=web`.
 fn display_name(informer: &Arc<Informer>) -> String {
     let gvr = &informer.resource().gvr;
     let format = informer.format().name();
@@ -260,7 +260,7 @@ mod tests {
 
     const LOCAL: (&str, &str) = ("host", "127.0.0.1:8002");
 
-    /// The status of the answer to a GET of `path`.
+    /// Returns the status of the answer to a GET of `path`.
     async fn status(admin: &Admin, path: &str, headers: &[(&'static str, &str)]) -> u16 {
         let mut request = Request::get(path).body(()).expect("a request");
         let head: &mut HeaderMap = request.headers_mut();

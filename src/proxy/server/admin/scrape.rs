@@ -1,4 +1,4 @@
-//! Renders the metrics for all scrapes that wait at the same time.
+//! Renders the metrics once for all scrapes that wait concurrently.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -8,7 +8,8 @@ use kubefan_core::telemetry::Registry;
 use tokio::sync::Mutex;
 use tokio::time::{Instant, sleep_until};
 
-/// The shortest time between the starts of two renderings, because each visits every cache.
+/// The shortest time between the starts of two renderings, because each rendering visits every
+/// cache.
 const MIN_INTERVAL: Duration = Duration::from_secs(1);
 
 /// The metrics of a registry, rendered at most once per second. Cheap to clone.
@@ -34,8 +35,8 @@ impl SharedScrapes {
         }
     }
 
-    /// The metrics at a time after this call. Calls that follow a rendering too soon wait for the
-    /// next one, and share it. Cancel safe.
+    /// Returns the metrics at a time after this call. Calls that follow a rendering too soon wait
+    /// for the next rendering, and share it. Cancel safe.
     pub(super) async fn scrape(&self) -> Scrape {
         let arrived = Instant::now();
         let mut last = self.last.lock().await;

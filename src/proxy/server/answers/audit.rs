@@ -1,6 +1,6 @@
-//! Audit events of the requests that a cache answered, or a 403 that kubefan repeats, as the API
-//! server writes them at the level Metadata (`audit.k8s.io/v1`). Forwarded requests are in the API
-//! server's own audit log, with the same audit ID.
+//! Audit events of the requests that kubefan answers itself, from a cache or by repeating a 403.
+//! They are written like those of the API server at the level Metadata (`audit.k8s.io/v1`).
+//! Forwarded requests are in the API server's own audit log, with an equal audit ID.
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -19,23 +19,24 @@ use crate::server::request::RequestInfo;
 
 /// Longest User-Agent, in bytes, that is written in full, as by the API server.
 const MAX_USER_AGENT: usize = 1024;
-/// What the API server writes after the beginning of a longer one.
+/// The text that the API server writes after the beginning of a longer User-Agent.
 const TRUNCATED: &str = "...TRUNCATED";
-/// The most source addresses in an event. Clients can send any number of them; the last ones, which
-/// are those of proxies, are kept.
+/// The most source addresses in an event. Clients can send any number of addresses. An event has
+/// the last ones, because those are the addresses of proxies.
 const MAX_SOURCE_IPS: usize = 64;
 
 /// Annotation that distinguishes these events from the API server's.
 const ANSWERED_BY: &str = "kubefan/answered-by";
 
-/// A request of which an event is written if kubefan answers it itself.
+/// A request that gets an audit event if kubefan answers it itself.
 #[derive(Clone)]
 pub(in crate::server) struct AuditedRequest {
     log: Arc<AuditLog>,
     event: Event,
 }
 
-/// An answer of kubefan's own. Its body owns the value, and an event is written when the body is dropped.
+/// An answer that kubefan gives itself. Its body owns this value, and an event is written when the
+/// body is dropped.
 pub(in crate::server) struct AuditedAnswer {
     request: AuditedRequest,
 }
@@ -97,17 +98,17 @@ struct ResponseStatus {
     code: u16,
 }
 
-/// What kubefan answers a request with itself.
+/// The source of an answer that kubefan gives itself.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::server) enum AnsweredBy {
     /// A cache.
     Cache,
-    /// The API server's 403 for the same read of the same user, some seconds ago.
+    /// The API server's 403 for an equal read of this user, some seconds ago.
     KeptRefusal,
 }
 
-/// `response`, which kubefan gives to `request` itself; with the events of the audit log, if there is
-/// one.
+/// Returns `response`, which kubefan gives to `request` itself. If there is an audit log, the
+/// events of the answer are written to it.
 pub(in crate::server) fn audited(
     request: &mut Request<Body>,
     response: Response<Body>,
@@ -119,7 +120,7 @@ pub(in crate::server) fn audited(
 }
 
 impl AuditedRequest {
-    /// The facts of `request` by `caller`. The request has its audit ID.
+    /// Collects the facts of `request` by `caller`. The request has its audit ID.
     pub(in crate::server) fn new(
         log: &Arc<AuditLog>,
         request: &Request<Body>,
@@ -167,7 +168,7 @@ impl AuditedRequest {
         }
     }
 
-    /// The answer, which begins with `status`. The start of a watch is an event of its own.
+    /// Returns the answer, which begins with `status`. The start of a watch gets a separate event.
     fn answered(mut self, status: StatusCode, by: AnsweredBy) -> AuditedAnswer {
         self.event.response_status.code = status.as_u16();
         self.event.annotations.insert(ANSWERED_BY, by.name());
@@ -187,7 +188,7 @@ impl AuditedRequest {
 }
 
 impl AnsweredBy {
-    /// The value of the annotation.
+    /// Returns the value of the annotation.
     fn name(self) -> &'static str {
         match self {
             Self::Cache => "cache",
@@ -230,7 +231,7 @@ impl EventUser {
     }
 }
 
-/// A User-Agent as the API server writes it. It is plain ASCII.
+/// Shortens a User-Agent as the API server does. The User-Agent is plain ASCII.
 fn truncated(mut user_agent: String) -> String {
     if user_agent.len() > MAX_USER_AGENT {
         user_agent.truncate(MAX_USER_AGENT);
@@ -239,13 +240,14 @@ fn truncated(mut user_agent: String) -> String {
     user_agent
 }
 
-/// The time in the format of Kubernetes' `MicroTime`.
+/// Returns the time in the format of Kubernetes' `MicroTime`.
 fn now() -> String {
     format!("{:.6}", Timestamp::now())
 }
 
-/// The addresses from which the request came, as the API server finds them: those that proxies
-/// name, and then the one of the connection, which alone is sure.
+/// Returns the addresses from which the request came, as the API server finds them: first the
+/// addresses that proxies name, and then the address of the connection. Only the address of the
+/// connection is reliable.
 fn source_ips(headers: &HeaderMap, peer: Option<IpAddr>) -> Vec<IpAddr> {
     let named = |name: &str| {
         let value = headers.get(name).and_then(|value| value.to_str().ok());

@@ -10,19 +10,19 @@ use crate::server::limits::in_flight::Seat;
 use crate::server::limits::shares::{RequestShare, SelectionShare};
 use crate::server::upstream::forward::Right;
 
-/// What an answer holds until its body is dropped. It is one guard, so that a watch passes through
-/// only one more body for all of it.
+/// What an answer holds until its body is dropped. All of it is one guard, so that the events of a
+/// watch pass through only one more body.
 #[derive(Default)]
 pub(in crate::server) struct Held {
     /// The seat of a GET or LIST.
     pub(in crate::server) seat: Option<Seat>,
-    /// The place among the requests of its user.
+    /// The place among the requests of the user.
     pub(in crate::server) request: Option<RequestShare>,
-    /// The place among the selections without an index that its user watches.
+    /// The place among the selections without an index that the user watches.
     pub(in crate::server) selection: Option<SelectionShare>,
-    /// What is charged for the selection.
+    /// The charge for the selection.
     pub(in crate::server) memory: Option<Charge>,
-    /// Ends the body when its user has lost the right to it.
+    /// Ends the body when the user has lost the right to it.
     pub(in crate::server) right: Option<Right>,
 }
 

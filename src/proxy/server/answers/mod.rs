@@ -1,5 +1,5 @@
-//! What every answer gets: the response of an error, what it holds until it was sent, its outcome, and
-//! its audit event.
+//! What every answer gets: the response of an error, what it holds until it was sent, its outcome,
+//! and its audit event.
 
 pub(super) mod audit;
 pub(super) mod held;

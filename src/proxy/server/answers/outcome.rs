@@ -1,4 +1,4 @@
-//! How a request was answered, for metrics and the log.
+//! Records how a request was answered, for metrics and the log.
 
 use kubefan_core::api::GroupVersionResource;
 
@@ -7,18 +7,19 @@ use crate::server::decide::Reason;
 /// How a request was answered. The server attaches it to the response; the trace filter removes it.
 #[derive(Clone, Debug)]
 pub struct RequestOutcome {
-    /// The request's verb; `other` if the verb has no metric label of its own.
+    /// The request's verb; `other` if there is no metric label for the verb.
     pub verb: &'static str,
-    /// API group; empty for the core group, and if discovery does not know the resource.
+    /// API group; empty for the core group, and if discovery has no such resource.
     pub group: String,
-    /// Resource; empty if discovery does not know it, so that clients can't create label values.
+    /// Resource; empty if discovery has no such resource, so that clients can't create label
+    /// values.
     pub resource: String,
     /// Whether a cache or the API server answered, or kubefan refused.
     pub outcome: Outcome,
 }
 
 /// Marks the answer to a long-running request: a watch, or a connection to a pod. Its client may
-/// read as slowly as it likes.
+/// read arbitrarily slowly.
 #[derive(Clone, Copy, Debug)]
 pub(in crate::server) struct LongRunning;
 
@@ -29,12 +30,12 @@ pub enum Outcome {
     Cache,
     /// The request was forwarded to the API server for this reason, whether or not it answered.
     Forwarded(Reason),
-    /// kubefan refused the request itself.
+    /// kubefan refused the request itself, or repeated an earlier 403 of the API server.
     Rejected,
 }
 
 impl RequestOutcome {
-    /// The outcome of a request with `verb`; `known` is its resource if discovery knows it.
+    /// Creates the outcome of a request with `verb`. `known` is its resource if discovery has it.
     pub(in crate::server) fn new(
         verb: &str,
         known: Option<GroupVersionResource>,
@@ -64,7 +65,7 @@ impl Default for RequestOutcome {
 }
 
 impl Outcome {
-    /// The value of the metric label `outcome`.
+    /// Returns the value of the metric label `outcome`.
     pub fn name(self) -> &'static str {
         match self {
             Self::Cache => "cache",
@@ -73,7 +74,8 @@ impl Outcome {
         }
     }
 
-    /// The value of the metric label `reason`: why the request was forwarded; empty if it was not.
+    /// Returns the value of the metric label `reason`: why the request was forwarded. It is empty
+    /// if the request was not forwarded.
     pub fn reason(self) -> &'static str {
         match self {
             Self::Forwarded(reason) => reason.name(),
@@ -82,7 +84,7 @@ impl Outcome {
     }
 }
 
-/// The metric label for `verb`.
+/// Returns the metric label for `verb`.
 fn verb_label(verb: &str) -> &'static str {
     const KNOWN: [&str; 10] = [
         "get",

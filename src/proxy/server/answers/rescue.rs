@@ -15,9 +15,9 @@ use tokio::time::Instant;
 /// The shortest time between two log lines about errors of one class.
 const LOG_INTERVAL: Duration = Duration::from_secs(10);
 
-/// When the API server has been unreachable for this long, a 503 has no `Retry-After`, so that clients
-/// fail at once. Before that they repeat their requests, client-go up to ten times, and so survive a
-/// restart of the API server.
+/// When the API server has been unreachable for this long, a 503 has no `Retry-After`, so that
+/// clients fail at once. Before that they repeat their requests, client-go up to ten times, and so
+/// survive a restart of the API server.
 const LASTING_OUTAGE: Duration = Duration::from_secs(10);
 
 /// The parts of a request that determine how a refusal is encoded. They are copied from every
@@ -30,7 +30,7 @@ pub(in crate::server) struct Refusal {
 }
 
 impl Refusal {
-    /// Copies these parts from `request`.
+    /// Copies the parts from `request`.
     pub(in crate::server) fn of(request: &Request<Body>) -> Self {
         // The API server reads only the first line of a repeated header.
         let header = |name: HeaderName| request.headers().get(name).cloned();
@@ -41,7 +41,7 @@ impl Refusal {
         }
     }
 
-    /// The response that carries `status`, in a format that the request accepts.
+    /// Returns the response with `status`, in a format that the request accepts.
     pub(in crate::server) fn respond(&self, status: &Status) -> Response<Body> {
         respond(status, self.format())
     }
@@ -58,7 +58,7 @@ impl Refusal {
     }
 }
 
-/// The response that carries `status`, encoded in `format`.
+/// Returns the response with `status`, encoded in `format`.
 pub fn respond(status: &Status, format: impl Into<StatusFormat>) -> Response<Body> {
     let format = format.into();
     let mut response = answer(format.media_type(), body::full(format.body(status)));
@@ -78,7 +78,7 @@ pub fn respond(status: &Status, format: impl Into<StatusFormat>) -> Response<Bod
     response
 }
 
-/// A 200 response with the headers that every answer of the API server has.
+/// Returns a 200 response with the headers that every answer of the API server has.
 pub fn answer(content_type: &'static str, body: Body) -> Response<Body> {
     let mut response = Response::new(body);
     let headers = response.headers_mut();
@@ -104,13 +104,13 @@ struct LogLimit {
 /// Why a forwarded request has no answer.
 #[derive(Debug)]
 pub(in crate::server) struct FailedForward {
-    /// What the client gets.
+    /// The Status for the client.
     pub(in crate::server) status: Status,
     /// True if the API server can't be reached, or does not answer.
     pub(in crate::server) is_outage: bool,
 }
 
-/// What a client may know about the failure of its forwarded request.
+/// The kind of a failure, as far as the client may learn about it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum FailureClass {
     Request,
@@ -123,9 +123,9 @@ enum FailureClass {
 }
 
 impl FailureLog {
-    /// What a client gets if its request could not be forwarded, and no request has reached the API
-    /// server for the time `unreachable_for`. The Status contains a fixed sentence, because the error
-    /// itself describes kubefan's side of the connection; only the log gets it.
+    /// Returns what a client gets if its request could not be forwarded. No request has reached the
+    /// API server for the time `unreachable_for`. The Status contains a fixed sentence. The error
+    /// describes kubefan's side of the connection, so only the log gets it.
     pub(in crate::server) fn forwarding_failed(
         &self,
         error: &upstream::Error,
@@ -158,7 +158,7 @@ impl From<Status> for FailedForward {
 }
 
 impl LogLimit {
-    /// The number of errors that were not logged since the last that was, if one may be logged now.
+    /// Returns the number of errors since the last logged one, if an error may be logged now.
     fn admit(&mut self, now: Instant) -> Option<u64> {
         let is_early = |last| now < last + LOG_INTERVAL;
         if self.last.is_some_and(is_early) {
@@ -185,7 +185,7 @@ impl FailureClass {
         }
     }
 
-    /// A Status without `Retry-After`: a write must not be repeated by clients if it may have been
+    /// Returns a Status without `Retry-After`: clients must not repeat a write that may have been
     /// executed.
     fn status(self) -> Status {
         let (code, reason) = match self {
@@ -222,7 +222,7 @@ impl FailureClass {
     }
 }
 
-/// The messages of `error` and its causes.
+/// Returns the messages of `error` and its causes.
 fn with_causes(error: &upstream::Error) -> String {
     let mut causes = vec![error.to_string()];
     let mut source = error.source();
@@ -233,13 +233,13 @@ fn with_causes(error: &upstream::Error) -> String {
     causes.join(": ")
 }
 
-/// The Status for a client whose forwarded answer broke off before any of it was sent on.
+/// Returns the Status for a client if its forwarded answer broke off before any of it was sent on.
 pub(in crate::server) fn broken_off() -> Status {
     FailureClass::Broken.status()
 }
 
-/// The 429 for a request that would exceed the limit of requests in flight, in kube-apiserver's
-/// words. It is plain text in every case, as there.
+/// Returns the 429 for a request that would exceed the limit of requests in flight, with
+/// kube-apiserver's text. It is plain text in every case, as at kube-apiserver.
 pub(in crate::server) fn too_many_requests() -> Response<Body> {
     let text = "Too many requests, please try again later.\n";
     let mut response = plain_text(StatusCode::TOO_MANY_REQUESTS, text);
@@ -251,7 +251,7 @@ pub(in crate::server) fn too_many_requests() -> Response<Body> {
     response
 }
 
-/// A plain-text response.
+/// Returns a plain-text response.
 pub fn plain_text(code: StatusCode, text: impl Into<Bytes>) -> Response<Body> {
     let mut response = answer("text/plain; charset=utf-8", body::full(text));
     *response.status_mut() = code;

@@ -21,9 +21,10 @@ const RETRY_PAUSE: Duration = Duration::from_millis(5);
 /// Returns the informer for `read`, after its first list. If the read needs a resource version that
 /// the cache has not reached, this function also waits a moment for it.
 ///
-/// A GET starts no informer, and neither does any read unless `may_start` is true. A consistent LIST
-/// waits for the first list even if it is forwarded in the end: its answer is then at least as new as
-/// the cache's first state, so a watch that starts from the answer finds its start in the event log.
+/// A GET starts no informer, and neither does any read unless `may_start` is true. A consistent
+/// LIST waits for the first list even if it is forwarded in the end: its answer is then at least as
+/// new as the cache's first state, so a watch that starts from the answer finds its start in the
+/// event log.
 ///
 /// # Errors
 ///
@@ -48,7 +49,7 @@ pub(super) async fn acquire(
     Ok(informer)
 }
 
-/// Like [`acquire`], but starts no informer, and waits for no first list.
+/// Does the work of [`acquire`], but starts no informer, and waits for no first list.
 ///
 /// # Errors
 ///
@@ -63,8 +64,8 @@ pub(super) async fn acquire_ready(
     Ok(informer)
 }
 
-/// The miss for `read` if its informer has not completed its first list in time. Only a consistent
-/// LIST is forwarded: a forwarded WATCH would stay with the API server for a long time.
+/// Returns the miss for `read` if its informer has not completed its first list in time. Only a
+/// consistent LIST is forwarded: a forwarded WATCH would stay with the API server for a long time.
 fn not_synced(informers: &InformerSet, read: &Read) -> Miss {
     match (&read.plan, read.need) {
         (Plan::List { .. }, Need::MostRecent) => {
@@ -86,8 +87,8 @@ async fn synced_informer(
 ) -> Result<Arc<Informer>, Miss> {
     let spec = &read.spec;
     loop {
-        // The resource's definition, and so the meaning of selectors, may have changed by now, or the
-        // rules may have.
+        // The resource's definition may have changed by now, and with it the meaning of selectors.
+        // The rules may have changed, too.
         let current = rest_mapper.spec_or_reason(&spec.resource.gvr, spec.format);
         let current = current.map_err(Reason::from)?;
         let is_permitted = current.settings.scopes().contains(&read.scope);
@@ -101,7 +102,7 @@ async fn synced_informer(
         let informer = informer.map_err(|refused| match refused {
             StartError::Forbidden => Reason::Forbidden,
             StartError::NotAcceptable => Reason::NoSuchFormat,
-            // Discovery still has the resource, so this is over when discovery is right again.
+            // Discovery still has the resource, so this ends when discovery is up to date again.
             StartError::Gone => Reason::NotCached,
             StartError::ShuttingDown => Reason::ShuttingDown,
         })?;

@@ -1,4 +1,4 @@
-//! Reads of a source of truth, such as the simulator's store, by the same code as reads of a cache.
+//! Reads a source of truth, such as the simulator's store, by the code that reads caches.
 
 use std::sync::Arc;
 
@@ -13,8 +13,9 @@ use crate::server::decide::{Need, plan};
 use crate::server::deliver::Delivery;
 use crate::server::request::RequestInfo;
 
-/// Answers the `get`, `list` or `watch` that `info` and `query` describe from `collection`, which
-/// is a source of truth: its current state is always the most recent one and needs no proof.
+/// Answers the `get`, `list` or `watch` that `info` and `query` describe from `collection`. The
+/// collection is a source of truth: its current state is always the most recent one and needs no
+/// proof.
 ///
 /// # Errors
 ///

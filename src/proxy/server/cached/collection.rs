@@ -15,23 +15,24 @@ use tokio::sync::watch;
 
 /// One resource's objects in one wire format, and everything that is needed to read them.
 pub trait Collection: Send + Sync {
-    /// The reader of the cache that holds the objects and their recent history.
+    /// Returns the reader of the cache that holds the objects and their recent history.
     fn reader(&self) -> &Reader;
 
-    /// The encoder of the resource's objects, lists and events. Each collection has its own, and
-    /// replaces it only when the encoding changes, so its pointer can identify the collection.
+    /// Returns the encoder of the resource's objects, lists and events. No two collections have a
+    /// common encoder, and a collection replaces its encoder only when the encoding changes. So the
+    /// pointer can identify the collection.
     fn encoder(&self) -> Arc<Encoder>;
 
-    /// The resource whose objects the collection has.
+    /// Returns the resource of the objects.
     fn resource(&self) -> &Arc<Resource>;
 
-    /// The fields that field selectors can use.
+    /// Returns the fields that field selectors can use.
     fn fields(&self) -> &Arc<SelectableFields>;
 
-    /// The wire format in which the objects are stored.
+    /// Returns the wire format of the stored objects.
     fn format(&self) -> WireFormat;
 
-    /// The encoder for `representation`: of whole objects, or of their metadata only.
+    /// Returns the encoder for `representation`: of complete objects, or of their metadata only.
     fn encoder_for(&self, representation: Representation) -> Arc<Encoder> {
         let encoder = self.encoder();
         match representation.view {
@@ -41,8 +42,8 @@ pub trait Collection: Send + Sync {
         }
     }
 
-    /// What a list shows besides the objects if they are printed as rows of a Table; otherwise, and
-    /// by default, `None`.
+    /// Returns what a list shows besides the objects, if it prints them as rows of a Table. The
+    /// default is `None`, for collections that print no rows.
     fn printed(&self) -> Option<PrintedList> {
         None
     }
@@ -51,12 +52,14 @@ pub trait Collection: Send + Sync {
     /// forwarded. The default does nothing.
     fn cannot_print(&self) {}
 
-    /// What ends a watch of this collection before its time. `None`, the default, if nothing does.
+    /// Returns what ends a watch of this collection before its time. `None`, the default, if
+    /// nothing does.
     fn watch_end(&self) -> Option<CollectionEnd> {
         None
     }
 
-    /// The informer spec by which reads are planned; by default that of a built-in resource.
+    /// Returns the informer spec for planning reads. The default is the spec of a built-in
+    /// resource.
     fn spec(&self) -> InformerSpec {
         InformerSpec {
             resource: Arc::clone(self.resource()),
@@ -68,8 +71,8 @@ pub trait Collection: Send + Sync {
         }
     }
 
-    /// A watch that gets the history before the event log from upstream. `None`, the default, if
-    /// there is no such history; the client then gets 410. Askers take turns.
+    /// Opens a watch that gets the history before the event log from upstream. Returns `None`, the
+    /// default, if there is no such history; the client then gets 410. Askers take turns.
     ///
     /// # Errors
     ///
@@ -93,12 +96,13 @@ pub struct CollectionEnd {
     ended: Pin<Box<dyn Future<Output = ()> + Send>>,
 }
 
-/// What two lists of the same objects as Tables must have in common to be equal.
+/// What two lists of equal objects must have in common to be equal Tables.
 #[derive(Clone, Debug)]
 pub struct PrintedList {
-    /// The rows, compared by pointer; they are those of one printer.
+    /// The rows, compared by pointer; all of them come from one printer.
     pub rows: Arc<KeptRows>,
-    /// The second in which the ages of the list end. They may be those of an earlier list in it.
+    /// The time to which the ages in the list are computed, in seconds since 1970. The list may
+    /// show ages that were computed earlier in this second.
     pub second: u64,
 }
 

@@ -30,18 +30,20 @@ use crate::server::deliver::{Delivery, over_websocket, with_proof_header};
 use crate::server::request::{Handshake, RequestInfo};
 use crate::server::service::{Inner, Server, holder, within};
 
-/// If a read has waited for longer, its right is looked up again before it is answered: the decision may
-/// have expired, or the caller's roles may have changed. That asks the API server only if so.
+/// If a read has waited for longer than this, its right is looked up again before the read is
+/// answered. The decision may have expired, or the caller's roles may have changed. The API server
+/// is asked only in these cases.
 const VERDICT_COUNTS_FOR: Duration = Duration::from_secs(1);
 
-/// Bytes of a selection that are not charged by themselves: the charge for the request covers them.
+/// Bytes of a selection that are not charged separately, because the charge for the request covers
+/// them.
 const FREE_SELECTION: usize = 512;
 
 /// The first minor version of the API server that compresses watch-lists by default.
 const WATCH_LIST_GZIP_SINCE: u32 = 37;
 
-/// How the caller may read, the informer, what is read of its cache, and the proof that the cache is
-/// fresh.
+/// The decision about the caller's right, the informer, the collection that is read, and the proof
+/// that the cache is fresh.
 type Prepared = (Verdict, Arc<Informer>, Arc<dyn Collection>, ProofResult);
 
 impl Server {
@@ -128,15 +130,15 @@ impl Server {
             .await
     }
 
-    /// True if the API server compresses watch-lists, as those of this minor version and later ones
-    /// do by default. Behind an older one a client may not expect it.
+    /// Returns true if the API server compresses watch-lists by default. The clients of an older
+    /// API server may not expect compressed ones.
     fn compresses_watch_lists(&self) -> bool {
         let minor = self.inner.rest_mapper.server_minor();
         minor.is_some_and(|minor| minor >= WATCH_LIST_GZIP_SINCE)
     }
 
-    /// Refuses the request with `status` if `caller` may do `read`. Otherwise the API server refuses
-    /// it.
+    /// Refuses the request with `status` if `caller` may do `read`. Otherwise the API server
+    /// refuses it.
     pub(in crate::server) async fn reject_authorized(
         &self,
         request: Request<Body>,
@@ -157,8 +159,8 @@ impl Server {
             .await
     }
 
-    /// Answers a request that a cache does not answer, because of `miss`. Its caller may read
-    /// according to `verdict`, if that is known.
+    /// Answers a request that a cache does not answer, because of `miss`. `verdict` is the decision
+    /// about the caller's right, if there is one.
     async fn answer_miss(
         &self,
         mut request: Request<Body>,
@@ -223,7 +225,7 @@ impl Server {
     /// Returns how `caller` may read.
     ///
     /// # Errors
-    /// A [`Miss`] if a cache must not answer it.
+    /// A [`Miss`] if a cache must not answer the caller.
     async fn may_read(
         &self,
         info: &RequestInfo,
@@ -238,8 +240,8 @@ impl Server {
     }
 }
 
-/// Charges what `read` selects to the account of the client's connection, until the read is answered and
-/// the body dropped. A selector may have thousands of conditions.
+/// Charges what `read` selects to the account of the client's connection, until the read is
+/// answered and the body dropped. A selector may have thousands of conditions.
 fn charge_selection(request: &Request<Body>, read: &Read) -> Result<Option<Charge>, Short> {
     let selection = match &read.plan {
         Plan::Get { .. } => return Ok(None),
@@ -252,8 +254,8 @@ fn charge_selection(request: &Request<Body>, read: &Read) -> Result<Option<Charg
     charge.transpose()
 }
 
-/// Answers `read` from the cache of the informer, which was proven fresh if the read needs it. The
-/// collection shows its objects in the form that the client asks for.
+/// Answers `read` from the cache of the informer. If the read needs a fresh cache, `proof` has
+/// shown that it is. The collection shows its objects in the form that the client asks for.
 async fn cached(
     read: &Read,
     (informer, collection): (Arc<Informer>, Arc<dyn Collection>),

@@ -18,24 +18,24 @@ pub(crate) type CacheAnswer = Result<Response<Body>, Miss>;
 pub enum Miss {
     /// The request is forwarded to the API server for this reason.
     Forward(Reason),
-    /// The request is forwarded for this reason. The semaphore limits how many of these requests are
-    /// forwarded concurrently.
+    /// The request is forwarded for this reason. The semaphore limits how many of these requests
+    /// are forwarded concurrently.
     ForwardLimited(Reason, Arc<Semaphore>),
-    /// The cache knows that the object does not exist; the client gets this Status, a 404.
+    /// The cache shows that the object does not exist; the client gets this Status, a 404.
     Absent(Box<Status>),
     /// The request can't be answered now; the client gets this Status.
     Reject(Box<Status>),
 }
 
 impl Miss {
-    /// The miss of a LIST for which the cache of `informer` could not be proven fresh: it is
+    /// Returns the miss of a LIST if the cache of `informer` could not be proven fresh. The LIST is
     /// forwarded if the informer has a free permit.
     pub(in crate::server) fn without_proof(informer: &Informer) -> Self {
         Self::ForwardLimited(Reason::Unproven, Arc::clone(informer.unproven_permits()))
     }
 
-    /// The miss of a LIST or WATCH of a selection in which the cache of `informer` is wrong. Its
-    /// permits are not those of other selections.
+    /// Returns the miss of a LIST or WATCH if the cache of `informer` is wrong in its selection.
+    /// Its permits are separate from those of other selections.
     pub(in crate::server) fn of_isolated(plan: &Plan, informer: &Informer) -> Self {
         let permits = match plan {
             Plan::Watch { .. } => informer.isolated_watch_permits(),

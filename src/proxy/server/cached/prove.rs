@@ -8,18 +8,19 @@ use tokio::time::Instant;
 
 use crate::server::decide::{Need, Plan, Read};
 
-/// How long the proof for a watch may wait after the previous one began if several callers wait,
-/// so that watches share calls to the API server: after a restart, hundreds of informers open
-/// watches and are in no hurry.
+/// How long the proof for a watch may wait after the previous proof began, if several callers wait.
+/// Watches then share calls to the API server: after a restart, hundreds of informers open watches,
+/// and this short wait does not matter to them.
 const WATCH_BATCH_WAIT: Duration = Duration::from_millis(300);
 
-/// The proof that a read needs, `None` if it needs none or can't get one, or why the cache could not
-/// be proven fresh enough.
+/// The proof that a read needs, or `None` if the read needs no proof or can't get one. The error
+/// says why the cache could not be proven fresh enough.
 pub(super) type ProofResult = Result<Option<Proof>, ProofError>;
 
-/// Returns the proof that `read`, which arrived at `asked_at`, needs. A GET of the most recent state
-/// gets a proof only if the resource's freshness policy gives one without a call: otherwise the API
-/// server is asked for the object itself. The result of `share` is held while the read waits.
+/// Returns the proof that `read`, which arrived at `asked_at`, needs. A GET of the most recent
+/// state gets a proof only if the resource's freshness policy gives one without a call: otherwise
+/// the API server is asked for the object itself. The result of `share` is held while the read
+/// waits.
 ///
 /// # Errors
 ///
@@ -40,7 +41,8 @@ pub(super) async fn prove<S>(
     };
     match read.need {
         Need::MostRecent => {}
-        // The cache is wrong in this selection at every version, until a proof finds it equal again.
+        // The cache is wrong in this selection at every version, until a proof finds the selection
+        // equal again.
         _ if informer.is_isolated(&proof_request.selection) => {}
         // The version may belong to a change of another resource, which this watch does not report.
         Need::NotOlderThan(needed) if informer.reader().applied() < Some(needed) => {}

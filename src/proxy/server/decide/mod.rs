@@ -1,7 +1,7 @@
 //! Decides whether a cache answers a request or kubefan forwards it. This is the product's riskiest
 //! rule, so it is made of pure functions with tables of test cases.
 //!
-//! The decision depends only on the request and on what discovery already knows.
+//! The decision depends only on the request and on the results of discovery.
 
 mod plan;
 mod reason;
@@ -25,13 +25,13 @@ const PLAIN_CALLS: &str = "kubefan does not read this CEL expression; send plain
                            shardRange(object.metadata.uid, '0x0000000000000000', \
                            '0x8000000000000000'), joined by ||";
 
-/// What the server does with a request.
+/// How the server handles a request.
 #[derive(Debug)]
 pub(crate) enum Decision {
     /// kubefan refuses the request with this Status.
     Reject(Status),
-    /// If the caller may do this read, kubefan refuses the request with this Status. Otherwise the API
-    /// server refuses it.
+    /// If the caller may do this read, kubefan refuses the request with this Status. Otherwise the
+    /// API server refuses it.
     RejectAuthorized(Read, Box<Status>),
     /// The request is forwarded to the API server for this reason.
     Forward(Reason),
@@ -39,9 +39,9 @@ pub(crate) enum Decision {
     Read(Read),
 }
 
-/// The resources that discovery knows.
+/// The resources that discovery has found.
 pub(crate) trait KnownResources {
-    /// The spec of an informer of `gvr` in `format`, or why there is none.
+    /// Returns the spec of an informer of `gvr` in `format`, or why there is none.
     fn spec(
         &self,
         gvr: &GroupVersionResource,
@@ -49,14 +49,15 @@ pub(crate) trait KnownResources {
     ) -> Result<InformerSpec, NotCacheable>;
 }
 
-/// Decides what the server does with the request that `facts` describe.
+/// Decides how the server handles the request that `facts` describe.
 pub(crate) fn decide(facts: &Facts<'_>, known: &impl KnownResources) -> Decision {
     if facts.connection_lists_others {
         return Decision::Reject(Status::bad_request(
             "kubefan does not accept a Connection header that lists a header for the API server",
         ));
     }
-    // An API server would perhaps delete more, although kubefan's lists show that shards are served.
+    // An API server would perhaps delete more objects, although kubefan's lists show that shards
+    // are served.
     if facts.shard_selectors.serves(facts.info) && facts.info.verb == "deletecollection" {
         return Decision::Reject(Status::bad_request(
             "kubefan does not forward the deletion of a collection with a shardSelector: an API \
@@ -90,16 +91,16 @@ fn of_shard(read: Read, facts: &Facts<'_>) -> Decision {
     }
 }
 
-/// The answer to a LIST or WATCH whose `shardSelector` is not parsed.
+/// Returns the answer to a LIST or WATCH with a `shardSelector` that kubefan can't parse.
 fn refused_selector(error: &ShardSelectorError) -> Status {
     match error {
         ShardSelectorError::Invalid(problem) => Status::invalid_shard_selector(problem),
-        // An API server may read it, but perhaps ignores it.
+        // An API server may parse the selector, but perhaps ignores it.
         ShardSelectorError::NotRead => Status::unserved_shard("shard_selector", Some(PLAIN_CALLS)),
     }
 }
 
-/// Plans the read that `facts` describe; the error says why a cache can't answer it.
+/// Plans the read that `facts` describe. The error says why a cache can't answer it.
 fn read(facts: &Facts<'_>, known: &impl KnownResources) -> Result<Read, Reason> {
     let verb = verb(facts)?;
     let gvr = facts.info.gvr().ok_or(NotCacheable::Unknown);
@@ -146,7 +147,7 @@ fn representation(
         (_, None) => return Err(Reason::MediaType),
     };
     let info = facts.info;
-    // In autoscaling/v1, a whole object has other annotations than an answer of metadata only.
+    // In autoscaling/v1, a complete object has other annotations than an answer of metadata only.
     let is_autoscaler = info.resource == "horizontalpodautoscalers"
         && (info.group.as_str(), info.version.as_str()) == ("autoscaling", "v1");
     match representation.view {
@@ -170,7 +171,7 @@ fn representation(
     })
 }
 
-/// The object that each row of a Table contains besides its cells.
+/// Returns which object each row of a Table contains besides its cells.
 fn include_object(query: &str) -> Result<IncludeObject, Reason> {
     let query = Query::parse(query);
     IncludeObject::parse(query.first("includeObject")).map_err(|_| Reason::Malformed)

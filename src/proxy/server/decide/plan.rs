@@ -22,10 +22,10 @@ pub(crate) struct Read {
     pub spec: InformerSpec,
     /// The namespace that the request names; `None` for all namespaces, and for cluster scope.
     pub namespace: Option<String>,
-    /// The objects of the cache that answers. It has all objects that are read, or the one that a GET
-    /// names if it has it at all.
+    /// The objects of the cache that answers. This cache has all objects that are read. For a GET,
+    /// the named object is in this cache or in none.
     pub scope: Arc<Selection>,
-    /// How the answer shows objects: wire format, whole or metadata only, indented or not.
+    /// How the answer shows objects: wire format, complete or metadata only, indented or not.
     pub representation: Representation,
     pub need: Need,
     /// What is read: one object, a list, or changes.
@@ -59,8 +59,8 @@ pub(crate) enum Plan {
     List {
         /// The objects to list.
         selection: Arc<Selection>,
-        /// The objects that must be up to date: the same, of all shards; or all objects, for the
-        /// first page of a shard.
+        /// The objects that must be up to date: the listed ones, but of all shards. For a list of a
+        /// shard with a limit, all objects.
         proof_request: ProofRequest,
         page: Page,
     },
@@ -68,7 +68,7 @@ pub(crate) enum Plan {
     Watch {
         /// The objects to watch.
         selection: Arc<Selection>,
-        /// The objects that must be up to date: the same, of all shards.
+        /// The objects that must be up to date: the watched ones, but of all shards.
         proof_request: ProofRequest,
         /// Where the stream begins: with a snapshot, at the log's tip, or after a resource version.
         from: WatchFrom,
@@ -98,7 +98,7 @@ pub(crate) struct WatchTerms {
 }
 
 impl Read {
-    /// The same read, of the objects in `shard` only. A GET stays as it is.
+    /// Restricts the read to the objects in `shard`. A GET stays as it is.
     pub(crate) fn of_shard(mut self, shard: ShardSelector) -> Self {
         match &mut self.plan {
             Plan::Get { .. } => {}
@@ -108,8 +108,8 @@ impl Read {
                 page,
             } => {
                 Arc::make_mut(selection).shard = Some(shard);
-                // No API server continues the list of a shard. A snapshot is kept for its next pages
-                // only if it is proven as a whole.
+                // No API server continues the list of a shard. A snapshot is only pinned for the
+                // next pages if all of it is proven.
                 if page.limit.is_some() {
                     *proof_request = ProofRequest::default();
                 }
@@ -119,13 +119,14 @@ impl Read {
         self
     }
 
-    /// True if the read is of a shard, which no API server answers instead of the cache.
+    /// Returns true if the read is of a shard. No API server answers such a read instead of the
+    /// cache.
     pub(crate) fn is_of_shard(&self) -> bool {
         let selection = self.selection();
         selection.is_some_and(|selection| selection.shard.is_some())
     }
 
-    /// The objects that the client gets; `None` for a GET.
+    /// Returns the selection of the objects that the client gets; `None` for a GET.
     pub(crate) fn selection(&self) -> Option<&Arc<Selection>> {
         match &self.plan {
             Plan::Get { .. } => None,
@@ -133,8 +134,9 @@ impl Read {
         }
     }
 
-    /// True if the read may start an informer: a GET may not, nor a read of a later page. Nor a read
-    /// of an exact version, except of a shard: a new cache rarely has the version.
+    /// Returns true if the read may start an informer. A GET may not, and neither may a list of a
+    /// later page. A read of an exact version may only if it is of a shard, because a new cache
+    /// rarely has the version.
     pub(crate) fn may_start_informer(&self) -> bool {
         match (&self.plan, self.need) {
             (Plan::Get { .. }, _) => false,
@@ -144,8 +146,8 @@ impl Read {
         }
     }
 
-    /// How long the head of the answer may take if a cache answers: at most `limit`, or less if the
-    /// client asks for it. `None` for a WATCH, which is long-running.
+    /// Returns how long the head of the answer may take if a cache answers: at most `limit`, or
+    /// less if the client asks for it. `None` for a WATCH, which is long-running.
     pub(crate) fn time_to_head(&self, limit: Duration) -> Option<Duration> {
         match self.plan {
             Plan::Watch { .. } => None,
@@ -198,7 +200,7 @@ pub(crate) fn plan(
     })
 }
 
-/// The namespace that the request names, if any. A request that names a namespace for a
+/// Returns the namespace that the request names, if any. A request that names a namespace for a
 /// cluster-scoped resource is forwarded.
 fn namespace(spec: &InformerSpec, info: &RequestInfo) -> Result<Option<String>, Reason> {
     if info.namespace.is_empty() {
@@ -317,9 +319,10 @@ fn plan_watch(
     ))
 }
 
-/// The key after which the next page begins. The token of a list of all namespaces begins with a
-/// namespace, with one exception: if a field selector requires one namespace, the API server's token
-/// for the second page is only a name. (With it, the API server itself returns wrong objects.)
+/// Returns the key after which the next page begins. The token of a list of all namespaces begins
+/// with a namespace, with one exception: if a field selector requires one namespace, the API
+/// server's token for the second page is only a name. (With this token, the API server itself
+/// returns wrong objects.)
 fn start_key(token: &ContinueToken, selection: &Selection) -> String {
     let has_namespace = token.start.contains('/');
     token.start_key(match has_namespace {
@@ -336,8 +339,9 @@ fn need(consistency: Consistency) -> Need {
     }
 }
 
-/// The objects that `options` select. A field that kubefan does not know is an error, so that the
-/// request is forwarded: the API server may know it in another version or a new definition.
+/// Returns the objects that `options` select. Fails for a field that kubefan does not recognize, so
+/// that the request is forwarded: the API server may support the field in another version or a new
+/// definition.
 fn proof_request(
     options: &ListOptions,
     spec: &InformerSpec,

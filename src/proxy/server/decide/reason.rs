@@ -5,14 +5,14 @@ use kubefan_core::upstream::NotCacheable;
 /// Why a request is forwarded. [`Reason::name`] gives the metric label.
 ///
 /// `decide` returns the reasons up to `ShardSelector`, which depend on the request alone, and
-/// `PastState` for a `continue` token that kubefan did not issue. `OutOfScope` is also returned after
-/// `decide`, for a GET of an object that the cache does not have. The others depend on the state of
-/// the cache, and are returned by the stages after `decide`.
+/// `PastState` for a `continue` token that kubefan did not issue. `OutOfScope` is also returned
+/// after `decide`, for a GET of an object that the cache does not have. The others depend on the
+/// state of the cache, and are returned by the stages after `decide`.
 ///
-/// `docs/reasons.md` has the documentation of each reason, and what to do about it.
+/// `docs/reasons.md` documents each reason, and says what to do about it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Reason {
-    /// The request carries an identity of its own, for which only the API server can answer.
+    /// The request acts with an identity that only the API server can check.
     CallerIdentity,
     /// The request is an upgrade: exec, attach, port-forward, or a WebSocket handshake that only
     /// the API server can refuse in its own words.
@@ -25,19 +25,20 @@ pub enum Reason {
     EmptySegment,
     /// The path names a subresource.
     Subresource,
-    /// The path has the deprecated form `/proxy/…` or `/watch/…`, or the plural of the resource is one
-    /// of these words.
+    /// The path has the deprecated form `/proxy/…` or `/watch/…`, or the plural of the resource is
+    /// one of these words.
     DeprecatedPath,
     /// The `Accept` header asks for a Table that kubefan does not print: of this kind, of this
     /// version of the API server, or in YAML.
     Table,
-    /// The `Accept` header asks for a Table, and kubefan's were not yet compared with those of the
-    /// API server.
+    /// The `Accept` header asks for a Table. kubefan has not yet compared the Tables that it prints
+    /// of this kind with those of the API server.
     TableUnchecked,
-    /// The `Accept` header asks for a Table, and kubefan's differed from that of the API server.
+    /// The `Accept` header asks for a Table of a kind that kubefan has printed differently from the
+    /// API server in a comparison, or for which it could not print an object.
     TableDiffers,
     /// The `Accept` header asks for metadata only, in the rarely used version `v1beta1`, or of
-    /// autoscaling/v1 HorizontalPodAutoscalers, whose whole objects have other annotations.
+    /// autoscaling/v1 HorizontalPodAutoscalers: their complete objects have other annotations.
     PartialMetadata,
     /// The `Accept` header asks for YAML, CBOR, or only for media types that are not served.
     MediaType,
@@ -45,8 +46,8 @@ pub enum Reason {
     Malformed,
     /// The API server has no such resource, as after a mistake in its name.
     Unknown,
-    /// The path names a namespace for a resource that has none, or no namespace for an object that is
-    /// in one, or a name that no object can have.
+    /// The path names a namespace for a resource that has none, or no namespace for an object that
+    /// is in one, or a name that no object can have.
     WrongPath,
     /// The API server can't both list and watch the resource.
     NotWatchable,
@@ -58,23 +59,23 @@ pub enum Reason {
     Secrets,
     /// The configuration says that the resource is never cached.
     Never,
-    /// A field selector uses a field that is not known to be selectable.
+    /// A field selector uses a field that kubefan does not recognize as selectable.
     UnknownField,
-    /// The configuration limits which objects of the resource are cached, and the request may select
-    /// others.
+    /// The configuration limits which objects of the resource are cached, and the request may
+    /// select others.
     OutOfScope,
     /// The request has a `shardSelector`, and kubefan does not serve shards.
     ShardSelector,
     /// No informer that could answer is ready, and this request starts none; or the resource's
     /// definition has just changed.
     NotCached,
-    /// The API server does not let the caller read this, or has not said so.
+    /// The API server does not let the caller read this, or has given no clear answer.
     NotAuthorized,
     /// kubefan's identity may not list and watch the resource.
     Forbidden,
     /// The API server does not serve the resource in this format.
     NoSuchFormat,
-    /// The request is for the most recent state of one object, for which the API server is asked.
+    /// The request is for the most recent state of one object. The API server is asked for it.
     Consistent,
     /// The request is for the most recent state, and the cache could not be proven to have it.
     Unproven,
@@ -91,7 +92,7 @@ pub enum Reason {
 // === impl Reason ===
 
 impl Reason {
-    /// The value of the metric label `reason`.
+    /// Returns the value of the metric label `reason`.
     pub fn name(self) -> &'static str {
         match self {
             Self::CallerIdentity => "caller_identity",

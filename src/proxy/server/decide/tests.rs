@@ -12,7 +12,7 @@ use kubefan_core::upstream::NotCacheable;
 use super::*;
 use crate::server::request::RequestInfo;
 
-/// A cluster in which discovery knows a few built-in resources and one custom resource, `widgets`.
+/// A cluster with a few built-in resources and one custom resource, `widgets`, in its discovery.
 #[derive(Default)]
 struct Cluster {
     /// Which objects of each resource are cached.
@@ -310,8 +310,8 @@ fn ambiguous_paths_are_always_refused() {
     }
 }
 
-/// Requests with an identity, and upgrades other than a WebSocket watch, are forwarded even if a
-/// cache could answer the same request without them.
+/// Requests with an identity, and upgrades other than a WebSocket watch, are forwarded. A cache
+/// could answer these requests without the identity or the upgrade.
 #[test]
 fn identity_and_upgrade_are_forwarded() {
     let (list, watch) = ("/api/v1/pods", "/api/v1/pods?watch=1");
@@ -537,7 +537,8 @@ fn selectors_are_kept_as_the_client_wrote_them() {
     assert_eq!(proof_request.selection.labels.to_string(), "a,b");
 }
 
-/// The URL with the parameter `shardSelector`, and what is decided if kubefan forwards or serves it.
+/// Each row: a URL with the parameter `shardSelector`, and what is decided if kubefan forwards or
+/// serves it.
 #[test]
 fn shards_are_forwarded_or_served() {
     let shard = "shardRange(object.metadata.uid,'0x0000000000000000','0x8000000000000000')";
@@ -744,7 +745,7 @@ fn a_table_has_the_object_that_the_query_asks_for() {
     assert_eq!(reason(&decision), Some(Reason::Malformed));
 }
 
-/// The settings of pods with a rule of these namespaces and selectors.
+/// Returns the settings of pods with a rule of these namespaces and selectors.
 fn settings_of(namespaces: &[&str], labels: &str, fields: &str) -> Arc<CacheSettings> {
     let rule = ResourceRule {
         resource: "pods".to_owned(),
@@ -760,8 +761,8 @@ fn settings_of(namespaces: &[&str], labels: &str, fields: &str) -> Arc<CacheSett
     Arc::new(settings.expect("the rule fits"))
 }
 
-/// Each row: namespaces and selectors of a rule for pods, a request, and the objects of the cache that
-/// answers it, or the reason why it is forwarded.
+/// Each row: namespaces and selectors of a rule for pods, a request, and the objects of the cache
+/// that answers it, or the reason why it is forwarded.
 #[test]
 fn a_cache_of_some_objects_answers_only_what_it_has() {
     type Rule<'a> = (&'a [&'a str], &'a str, &'a str);

@@ -1,4 +1,4 @@
-//! ChunkSize: how many bytes of a body are passed to the HTTP library together.
+//! ChunkSize: decides how many bytes of a body are passed to the HTTP library together.
 
 /// Size, in bytes, of a body's first chunks.
 pub(super) const FIRST: usize = 4 << 10;
@@ -7,8 +7,9 @@ pub(super) const LARGEST: usize = 64 << 10;
 
 /// The size of the next chunk of a body. It grows as the reader takes chunks.
 ///
-/// The HTTP library takes a chunk before it has room for it, and nothing can take it back. So a
-/// reader that takes nothing must cost little, and one that has taken much may cost more.
+/// The HTTP library takes a chunk before it has room for the chunk, and the chunk can't be taken
+/// back. So a reader that takes nothing must cost little, and a reader that has taken much may cost
+/// more.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct ChunkSize {
     /// Bytes that were passed on.
@@ -16,12 +17,12 @@ pub(super) struct ChunkSize {
 }
 
 impl ChunkSize {
-    /// The size of the next chunk: half of what was sent, within the limits.
+    /// Returns the size of the next chunk: half of what was sent, within the limits.
     pub(super) fn next(self) -> usize {
         (self.sent / 2).clamp(FIRST, LARGEST)
     }
 
-    /// `bytes` more were passed on.
+    /// Records that `bytes` more were passed on.
     pub(super) fn record(&mut self, bytes: usize) {
         self.sent = self.sent.saturating_add(bytes);
     }

@@ -13,7 +13,7 @@ use kubefan_core::concurrency::CoopBudget;
 
 use super::chunk_size::ChunkSize;
 
-/// Longest answer, in bytes, that is sent uncompressed; the API server has the same threshold.
+/// Longest answer, in bytes, that is sent uncompressed, as at the API server.
 pub(crate) const GZIP_THRESHOLD: u64 = 128 << 10;
 /// Number of bytes that are indented together. Deeply nested JSON becomes many times longer.
 const INDENTED_PIECE: usize = 512;
@@ -24,7 +24,8 @@ pub(crate) struct Chunks<P> {
     parts: P,
     /// Indents JSON for people while it is sent; `None` if the parts are sent unchanged.
     indenter: Option<Indented>,
-    /// Bytes that are left to send. Of indented JSON, which is longer, this is the lower bound.
+    /// Bytes that are left to send. Indented JSON is longer, so for indented JSON this is a lower
+    /// bound.
     left: u64,
 }
 
@@ -34,7 +35,7 @@ struct Indented {
     indenter: Indenter,
     /// The rest of a part, which is not indented yet.
     rest: Bytes,
-    /// Bytes of indented JSON that are left to send, if that is known.
+    /// Bytes of indented JSON that are left to send; `None` if their number was not determined.
     left: Option<u64>,
     size: ChunkSize,
 }
@@ -51,7 +52,7 @@ impl<P> Chunks<P>
 where
     P: Iterator<Item = Bytes> + Send + Unpin + 'static,
 {
-    /// A body of `parts`, which have `length` bytes in total.
+    /// Creates a body of `parts`, which have `length` bytes in total.
     pub(crate) fn new(parts: P, length: u64) -> Self {
         Self {
             parts,
@@ -70,14 +71,14 @@ where
         }
     }
 
-    /// True if the answer is longer than [`GZIP_THRESHOLD`]. Shorter JSON is indented twice, so that
-    /// its length is known.
+    /// Returns true if the answer is longer than [`GZIP_THRESHOLD`]. Shorter JSON is indented
+    /// twice, to determine its length before it is sent.
     pub(crate) fn is_long(&self) -> bool {
         self.left > GZIP_THRESHOLD
     }
 
-    /// The body of a response. JSON is indented while it is sent, so that a reader that takes nothing
-    /// keeps one chunk in memory.
+    /// Returns the body of a response. JSON is indented while it is sent, so if the reader takes
+    /// nothing, only one chunk is in memory.
     pub(crate) fn boxed(mut self) -> Body
     where
         P: Clone,
@@ -91,7 +92,8 @@ where
         body::boxed(YieldingBody::new(self))
     }
 
-    /// The body of a response, with short parts copied together (but not those of indented JSON).
+    /// Returns the body of a response, with short parts copied together (but not those of indented
+    /// JSON).
     pub(crate) fn gathered(self) -> Body
     where
         P: Clone,
@@ -128,7 +130,7 @@ where
 }
 
 impl Indented {
-    /// The next chunk of the indented `parts`.
+    /// Returns the next chunk of the indented `parts`.
     fn next(&mut self, parts: &mut impl Iterator<Item = Bytes>) -> Option<Bytes> {
         let size = self.size.next();
         let mut printed = Vec::with_capacity(size);
@@ -188,7 +190,7 @@ impl<P> GatheredChunks<P>
 where
     P: Iterator<Item = Bytes>,
 {
-    /// The next chunk; empty if the next part is.
+    /// Returns the next chunk, which is empty if the next part is empty.
     fn gather(&mut self) -> Option<Bytes> {
         let first = self.pending.take().or_else(|| self.chunks.next())?;
         let size = self.size.next();
@@ -214,7 +216,8 @@ where
     }
 }
 
-/// A frame with `chunk`, or pending and woken if it is empty: then the parts need more time.
+/// Returns a frame with `chunk`. An empty `chunk` means that the parts need more time. The poll is
+/// then pending, and the task is woken at once, so that other tasks can run in between.
 fn frame_or_yield(
     chunk: Option<Bytes>,
     cx: &mut Context<'_>,

@@ -19,11 +19,12 @@ use super::chunk_size::ChunkSize;
 use crate::ledger::{Account, Charge, Held, Hold, MinimumRate, Pace, SnapshotAge};
 use crate::net::Abort;
 
-/// How long a reader takes nothing until the API server is assumed to have sent all that it may.
+/// After a reader has taken nothing for this time, the API server is assumed to have sent all that
+/// it may send.
 const STALL: Duration = Duration::from_secs(1);
 
-/// A body whose chunks start small and grow, and are charged to the connection of its reader until
-/// the HTTP library has sent or dropped them.
+/// A body in chunks that start small and grow. They are charged to the connection of the reader
+/// until the HTTP library has sent or dropped them.
 ///
 /// If the ledger drops the rest of the body, the reader gets an error: over HTTP/2 its stream is
 /// reset, over HTTP/1.1 the connection ends before the end of the body.
@@ -34,11 +35,11 @@ pub(crate) struct HeldBody {
     _hold: Hold,
 }
 
-/// What a [`HeldBody`] is made for.
+/// The reader of a [`HeldBody`], with the charges and limits for it.
 pub(crate) struct Holder<'a> {
     /// The account of the reader's connection.
     pub account: &'a Arc<Account>,
-    /// What the stream is charged for, whatever its body holds.
+    /// The charge for the stream, independent of its body.
     pub stream: Charge,
     /// The charge for chunks, of at least [`HeldBody::FIRST_CHARGE`] bytes.
     pub chunks: Charge,
@@ -47,13 +48,13 @@ pub(crate) struct Holder<'a> {
     /// The number of bytes that the API server may have sent while the reader takes nothing; 0 if
     /// the answer is from a cache.
     pub window: u64,
-    /// False if the reader may be as slow as it likes.
+    /// False if the reader may be arbitrarily slow.
     pub has_minimum_rate: bool,
     /// Ends the answer if the HTTP library does not poll the body; `None` if nothing can.
     pub abort: Option<Abort>,
 }
 
-/// What waits for the reader.
+/// The rest of a body, and the state of its reader.
 struct Waiting {
     body: Body,
     /// The rest of a frame that was longer than a chunk, or had no room.
@@ -68,8 +69,8 @@ struct Waiting {
     abort: Option<Abort>,
 }
 
-/// What is charged for a body and its chunks. The HTTP library may hold chunks when it has dropped
-/// the body already, so they own this too.
+/// The charges of a body and its chunks. The HTTP library may hold chunks after it has dropped the
+/// body, so the chunks own the charges too.
 struct Charges {
     _stream: Charge,
     /// Not less than the bytes of the chunks that the HTTP library holds.
@@ -156,7 +157,7 @@ impl Waiting {
         };
         self.pace.take(Instant::now());
         let bytes = match length < self.rest.len() {
-            // A slice would keep the whole allocation, which the ledger could not drop.
+            // A slice would hold the complete allocation, and the ledger could not drop that.
             true => Bytes::copy_from_slice(&self.rest.split_to(length)),
             false => std::mem::take(&mut self.rest),
         };
@@ -169,8 +170,9 @@ impl Waiting {
 }
 
 impl Charges {
-    /// Takes room for a chunk of `wanted` bytes, or for a smaller one if memory is short. Pending
-    /// if there is not even room for a small one until the HTTP library has sent others.
+    /// Takes room for a chunk of `wanted` bytes, or for a smaller chunk if memory is short. If
+    /// there is not even room for a small one, the poll is pending until the HTTP library has sent
+    /// other chunks.
     fn poll_take(&self, wanted: usize, cx: &Context<'_>) -> Poll<usize> {
         let least = wanted.min(chunk_size::FIRST);
         let mut length = self.grow(wanted);
@@ -186,7 +188,7 @@ impl Charges {
         Poll::Ready(length)
     }
 
-    /// The room for a chunk of up to `wanted` bytes, after more was charged if necessary.
+    /// Returns the room for a chunk of up to `wanted` bytes. Charges more bytes if necessary.
     fn grow(&self, wanted: usize) -> usize {
         let taken = self.taken.load(Ordering::Acquire);
         let mut charge = self.chunks.lock();
@@ -215,13 +217,13 @@ impl Drop for Taken {
 
 impl Held for Revocable<Waiting> {
     fn revoke(&self) {
-        // The task is taken together with the body: a reader that polls between the two would wait
-        // for a body that is gone.
+        // The task is taken together with the body. A reader that polls between the two steps would
+        // wait for a body that is gone.
         let Some(mut waiting) = self.take() else {
             return;
         };
         let (task, abort) = (waiting.task.take(), waiting.abort.take());
-        // Dropped first, so that the request's seat is free before its reader is woken.
+        // The body is dropped first, so that the request's seat is free before its reader is woken.
         drop(waiting);
         // The reader waits for the body, or the HTTP library for the client.
         if let Some(task) = task {
@@ -255,7 +257,7 @@ impl Held for Revocable<Waiting> {
 impl Drop for HeldBody {
     fn drop(&mut self) {
         // A sweep may have found the body before. It must not end an answer that is complete: over
-        // HTTP/1.1 it would end the next one.
+        // HTTP/1.1 that would end the next answer.
         drop(self.waiting.take());
     }
 }

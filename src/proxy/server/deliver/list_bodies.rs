@@ -11,10 +11,10 @@ use kubefan_core::concurrency::CoopBudget;
 
 use crate::ledger::{Account, Charge, Kind};
 
-/// Number of objects of a snapshot that are examined before a list without an item for so long lets
-/// other tasks run.
+/// Number of objects of a snapshot that are examined together. If none of them is an item of the
+/// list, other tasks run before the next objects are examined.
 const MAX_EXAMINED: usize = 4 << 10;
-/// Largest number of whole objects whose bodies are collected before the list is sent.
+/// Largest number of complete objects whose bodies are collected before the list is sent.
 const MAX_COLLECTED: usize = 64;
 /// Bytes that are charged together for converted bodies.
 const CHARGED_AT_ONCE: usize = 64 << 10;
@@ -25,11 +25,11 @@ const FETCHED_FIRST: usize = 4;
 
 /// The bodies of a list's items. A clone returns the remaining ones.
 ///
-/// Returns an empty body, which is not an item, if it examined many objects and found no item, or if
-/// it has printed many rows, so that other tasks can run.
+/// Returns an empty body, which is not an item, if it examined many objects and found no item, or
+/// if it has printed many rows, so that other tasks can run.
 #[derive(Clone)]
 pub(crate) enum ListBodies {
-    /// The bodies of a list that is short or was converted, and what is charged for them.
+    /// The bodies of a list that is short or was converted, and their charge.
     Collected {
         bodies: vec::IntoIter<Bytes>,
         _charge: Option<Arc<Charge>>,
@@ -40,16 +40,16 @@ pub(crate) enum ListBodies {
 
 /// The memory for the bodies of a list that are collected before it is sent.
 ///
-/// Bodies of whole objects are the cache's, so those of a long list are fetched again while it is
-/// sent. Bodies that are converted are made twice otherwise, so they are collected as long as the
-/// ledger permits.
+/// Bodies of complete objects belong to the cache, so those of a long list are fetched again while
+/// the list is sent. Converted bodies would have to be made a second time, so they are collected if
+/// the ledger permits that.
 pub(crate) struct RoomForBodies {
     is_converted: bool,
     account: Option<Arc<Account>>,
     charge: Option<Charge>,
 }
 
-/// A position in a snapshot, from which the bodies of a list's items are fetched.
+/// A position in a snapshot. The bodies of a list's items are fetched from this position on.
 #[derive(Clone)]
 pub(crate) struct Cursor {
     snapshot: Snapshot,
@@ -59,7 +59,8 @@ pub(crate) struct Cursor {
     after: Option<Position>,
     fetched: vec::IntoIter<Bytes>,
     batch: usize,
-    /// True if the last bodies took so much work that other tasks must run before the next ones.
+    /// True if other tasks must run before the next bodies are fetched, because the last bodies
+    /// took much work.
     must_pause: bool,
 }
 
@@ -70,7 +71,8 @@ enum Position {
 }
 
 impl ListBodies {
-    /// The bodies of the objects that `selection` selects in `snapshot`, with keys above `after`.
+    /// Returns the bodies of the objects that `selection` selects in `snapshot`, with keys above
+    /// `after`.
     pub(crate) fn from_snapshot(
         snapshot: &Snapshot,
         selection: &Arc<Selection>,
@@ -90,8 +92,8 @@ impl ListBodies {
 }
 
 impl RoomForBodies {
-    /// Room for a list of the client with this account; converted bodies of a client without
-    /// account are always collected.
+    /// Creates the room for a list of the client with `account`. Converted bodies of a client
+    /// without account are always collected.
     pub(super) fn new(is_converted: bool, account: Option<Arc<Account>>) -> Self {
         Self {
             is_converted,
@@ -100,7 +102,7 @@ impl RoomForBodies {
         }
     }
 
-    /// True if `count` bodies of `bytes` in total can be collected.
+    /// Returns true if `count` bodies of `bytes` in total can be collected.
     pub(crate) fn fits(&mut self, count: usize, bytes: usize) -> bool {
         if !self.is_converted {
             return count <= MAX_COLLECTED;
@@ -123,7 +125,7 @@ impl RoomForBodies {
         granted.is_ok()
     }
 
-    /// The collected bodies, for which there was room.
+    /// Returns `bodies`, which fit into the room, together with their charge.
     pub(crate) fn holding(self, bodies: Vec<Bytes>) -> ListBodies {
         ListBodies::Collected {
             bodies: bodies.into_iter(),
@@ -211,8 +213,8 @@ mod tests {
 
     const OBJECTS: usize = 3 * MAX_EXAMINED;
 
-    /// A snapshot whose objects have the label `app=rare` if their number is in `rare`, and the
-    /// indexed label `half` with the value 0 or 1.
+    /// Makes a snapshot. Its objects have the label `app=rare` if their number is in `rare`, and
+    /// all have the indexed label `half` with the value 0 or 1.
     fn snapshot(rare: &[usize]) -> Snapshot {
         let (mut writer, reader) = cache::cache(cache::Config {
             indexed_labels: vec!["half".to_owned()],

@@ -1,4 +1,4 @@
-//! Merges the frames of a burst into one buffer, which watches share that send the same burst.
+//! Merges the frames of a burst into one buffer. Watches that send an equal burst share the buffer.
 
 use std::cell::RefCell;
 use std::collections::VecDeque;
@@ -18,7 +18,7 @@ pub(crate) struct Burst {
     length: usize,
     merged: Vec<Bytes>,
     whole: Bytes,
-    /// What is charged for `whole` while a watch sends it.
+    /// The charge for `whole` while a watch sends it.
     charge: Weak<Charge>,
 }
 
@@ -33,12 +33,13 @@ thread_local! {
     static BURST: RefCell<Burst> = RefCell::default();
 }
 
-/// Merges `first` and the frames that `next` returns into one buffer of up to `limit` bytes, at most
-/// [`MAX_MERGED`]. `next` gets the bytes that are left in the buffer. Returns the buffer and the
-/// number of frames in it; those that are left are appended to `leftover`, which must be empty.
+/// Merges `first` and the frames that `next` returns into one buffer of up to `limit` bytes, at
+/// most [`MAX_MERGED`]. `next` gets the number of bytes that are free in the buffer. Returns the
+/// buffer and the number of frames in it. Frames that do not fit are appended to `leftover`, which
+/// must be empty.
 ///
-/// Watches on one thread that are equally far behind get the same buffer, copied once. It is
-/// charged once, to the `account` of the first of them. If memory is short, nothing is merged.
+/// Watches on one thread that are equally far behind get one buffer, copied once. It is charged
+/// once, to the `account` of the first of them. If memory is short, nothing is merged.
 pub(crate) fn merge(
     first: Bytes,
     next: impl FnMut(usize) -> Option<Bytes>,
@@ -90,7 +91,7 @@ impl Burst {
         (frame, count)
     }
 
-    /// All frames in one buffer; `None` if the ledger refuses the memory for it.
+    /// Returns all frames in one buffer, or `None` if the ledger refuses the memory for it.
     fn whole(&mut self, account: Option<&Arc<Account>>) -> Option<Bytes> {
         let is_new = !are_same_slices(&self.frames, &self.merged);
         let charge = match account {
@@ -128,8 +129,8 @@ impl AsRef<[u8]> for Sent {
     }
 }
 
-/// True if both have the same slices of memory. `Burst` holds its last frames, so no other bytes
-/// can have their addresses.
+/// Returns true if both have equal slices of memory, by address. `Burst` holds its last frames, so
+/// no other bytes can have their addresses.
 fn are_same_slices(frames: &[Bytes], others: &[Bytes]) -> bool {
     let address = |frame: &Bytes| (frame.as_ptr(), frame.len());
     frames.iter().map(address).eq(others.iter().map(address))

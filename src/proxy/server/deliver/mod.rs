@@ -39,7 +39,7 @@ use super::decide::WatchTerms;
 use crate::ledger::{Account, Held, Hold, SnapshotAge};
 use crate::net::ClientConnection;
 
-/// Header that names the method by which the cache was proven to have the most recent state.
+/// Header that names the method of the proof that the cache had the most recent state.
 const PROOF: HeaderName = HeaderName::from_static("x-kubefan-proof");
 
 /// How the answer to a read is encoded and sent.
@@ -49,12 +49,12 @@ pub(super) struct Delivery<'a> {
     gzip_cache: Option<&'a GzipCache>,
     /// Compresses the initial events of watches; `None` if the client does not get them as gzip.
     initial_chunks: Option<&'a InitialChunkCache>,
-    /// True for HTTP/2, in which sending a frame costs as much as copying some KiB.
+    /// True for HTTP/2, where sending a frame costs as much as copying some KiB.
     is_http2: bool,
-    /// Whether each event of a watch is a frame of its own, even if several events are waiting.
-    /// Over a WebSocket each event is one message.
+    /// Whether each event of a watch is sent in a separate frame, even if several events are
+    /// waiting. Over a WebSocket each event is one message.
     pub(super) one_event_per_frame: bool,
-    /// For which the few places of bridges are shared.
+    /// The client as an asker of bridges: askers share the few places of bridges.
     pub(super) asker: AskerId,
     /// The account of the client's connection; `None` in the simulator.
     account: Option<Arc<Account>>,
@@ -70,7 +70,7 @@ impl Held for Revocable<InitialObjects> {
 }
 
 impl<'a> Delivery<'a> {
-    /// The delivery of the answer to `request`.
+    /// Creates the delivery of the answer to `request`.
     pub(super) fn of(
         request: &Request<Body>,
         representation: Representation,
@@ -89,22 +89,22 @@ impl<'a> Delivery<'a> {
         }
     }
 
-    /// The same delivery, which also compresses a watch-list if the client accepts gzip. A watch
-    /// over a WebSocket is never compressed.
+    /// Also compresses a watch-list if the client accepts gzip. A watch over a WebSocket is never
+    /// compressed.
     pub(super) fn compressing_watch_lists(mut self, chunks: &'a InitialChunkCache) -> Self {
         let is_possible = self.gzip_cache.is_some() && !self.one_event_per_frame;
         self.initial_chunks = is_possible.then_some(chunks);
         self
     }
 
-    /// The same delivery to `asker`.
+    /// Sets the asker of bridges.
     pub(super) fn to(mut self, asker: AskerId) -> Self {
         self.asker = asker;
         self
     }
 
-    /// A delivery without compression. Each part of the answer, and each watch event, is sent as a
-    /// frame of its own.
+    /// Creates a delivery without compression. Each part of the answer, and each watch event, is
+    /// sent in a separate frame.
     pub(super) fn plain(representation: Representation) -> Self {
         Self {
             representation,
@@ -118,7 +118,7 @@ impl<'a> Delivery<'a> {
         }
     }
 
-    /// A body of `parts`, which have `length` bytes in total. It is indented if the client
+    /// Creates a body of `parts`, which have `length` bytes in total. It is indented if the client
     /// requested indented JSON.
     pub(super) fn chunks<P>(&self, parts: P, length: u64) -> Chunks<P>
     where
@@ -132,8 +132,8 @@ impl<'a> Delivery<'a> {
         }
     }
 
-    /// The response whose body is `chunks`. For HTTP/2 and of Tables, whose rows are short, short parts
-    /// are copied into one frame.
+    /// Returns the response with the body `chunks`. Short parts are copied into one frame for
+    /// HTTP/2, and for Tables, because their rows are short.
     pub(super) fn answer<P>(&self, chunks: Chunks<P>) -> Response<Body>
     where
         P: Iterator<Item = Bytes> + Clone + Send + Unpin + 'static,
@@ -146,18 +146,19 @@ impl<'a> Delivery<'a> {
         })
     }
 
-    /// True if the client accepts gzip, so that it can share compressed lists with other clients.
+    /// Returns true if the client accepts gzip, so that it can share compressed lists with other
+    /// clients.
     pub(super) fn shares_lists(&self) -> bool {
         self.gzip_cache.is_some()
     }
 
-    /// The compressed list of `key`, if another client asked for it recently.
+    /// Returns the compressed list of `key`, if another client asked for it recently.
     pub(super) fn shared_list(&self, key: &ListKey) -> Option<SharedList> {
         self.gzip_cache?.get(key, self.account.as_ref())
     }
 
-    /// The response with the list in `chunks`. If the client accepts gzip, a long list with a `key`
-    /// is compressed once, and all requests with an equal key share the result.
+    /// Returns the response with the list in `chunks`. If the client accepts gzip, a long list with
+    /// a `key` is compressed once, and all requests with an equal key share the result.
     pub(super) fn list(
         &self,
         key: Option<ListKey>,
@@ -177,7 +178,7 @@ impl<'a> Delivery<'a> {
         }
     }
 
-    /// The response with `body`, which is gzip already.
+    /// Returns the response with `body`, which is gzip already.
     pub(super) fn compressed(&self, body: Body) -> Response<Body> {
         with_gzip_headers(self.response(body))
     }
@@ -187,7 +188,7 @@ impl<'a> Delivery<'a> {
         self.connection.as_ref()?.turn().await
     }
 
-    /// The memory for the bodies of a list that are collected before it is sent.
+    /// Returns the memory for the bodies of a list that are collected before the list is sent.
     pub(super) fn room_for_bodies(&self) -> RoomForBodies {
         let is_converted = self.representation.view != View::Whole;
         RoomForBodies::new(is_converted, self.account.clone())
@@ -203,11 +204,12 @@ impl<'a> Delivery<'a> {
         Some(account.hold(initial, Some(snapshot)))
     }
 
-    /// The response to a WATCH with `terms`, with the events of `stream`.
+    /// Returns the response to a WATCH with `terms`, with the events of `stream`.
     ///
-    /// A watch-list is compressed as by the API server: if the client accepts gzip, the whole
-    /// watch, however short it is. `start` has its initial objects, and what all watches have in
-    /// common that share their compressed events; `None` if there are none to share.
+    /// A watch-list is compressed as by the API server: if the client accepts gzip, all of the
+    /// watch is compressed, however short it is. `start` has the initial objects, and the key that
+    /// is equal for all watches that share their compressed events. `start` is `None` if there is
+    /// nothing to share.
     pub(super) fn watch(
         &self,
         stream: WatchBody,
@@ -226,7 +228,7 @@ impl<'a> Delivery<'a> {
         with_gzip_headers(self.watch_response(body::boxed(YieldingBody::new(stream))))
     }
 
-    /// The response to a WATCH with `terms` whose only event is `frame`.
+    /// Returns the response to a WATCH with `terms`. `frame` is its only event.
     pub(super) fn watch_error(&self, frame: Bytes, terms: WatchTerms) -> Response<Body> {
         if self.initial_chunks_for(terms).is_some() {
             match compressed_event(frame.clone()) {
@@ -237,7 +239,7 @@ impl<'a> Delivery<'a> {
         self.watch_response(body::full(frame))
     }
 
-    /// The chunks of initial events, if a watch with `terms` is compressed.
+    /// Returns the chunks of initial events, if a watch with `terms` is compressed.
     pub(super) fn initial_chunks_for(&self, terms: WatchTerms) -> Option<&'a InitialChunkCache> {
         self.initial_chunks.filter(|_| terms.initial_events_end)
     }

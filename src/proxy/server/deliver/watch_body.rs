@@ -1,4 +1,5 @@
-//! The body of a WATCH from a cache: encodes the events of a stream, adds bookmarks, ends in time.
+//! The body of a WATCH from a cache: encodes the events of a stream, adds bookmarks, and ends in
+//! time.
 
 mod bookmarks;
 
@@ -34,13 +35,15 @@ use crate::server::decide::WatchTerms;
 const COUNT_BATCH: u64 = 64;
 /// Upper limit of `timeoutSeconds`: a year, because clocks can't represent arbitrarily late times.
 const MAX_TIMEOUT: Duration = Duration::from_secs(365 * 24 * 3600);
-/// Longest event of one watch, in bytes, that is not charged by itself: bursts of them are.
+/// Longest event of one watch, in bytes, that is not charged individually; bursts of such events
+/// are charged.
 pub(super) const FREE_FRAME: usize = 4 << 10;
 
 /// Streams the frames of a watch until the deadline, the end of the cache, or the process's drain.
 ///
-/// The body ends cleanly in all three cases, at the drain with a bookmark. If events that the client
-/// has not received were dropped from the event log, it gets an ERROR frame (410) before the end.
+/// The body ends cleanly in all three cases, and at the drain with a bookmark. If events that the
+/// client has not received were dropped from the event log, the client gets an ERROR frame (410)
+/// before the end.
 pub(crate) struct WatchBody {
     state: State,
     collection: Arc<dyn Collection>,
@@ -58,14 +61,14 @@ pub(crate) struct WatchBody {
     one_event_per_frame: bool,
     /// Frames that were fetched but did not fit into the last burst.
     leftover: VecDeque<Bytes>,
-    /// What is charged for large ones of them that no other client shares.
+    /// The charge for the large frames in `leftover` that no other client shares.
     leftover_charge: Option<Charge>,
-    /// What printing rows of a Table may take before other tasks run.
+    /// Limits the work of printing rows of a Table before other tasks run.
     printing: CoopBudget,
     /// The size of the next burst: a client that reads nothing gets a small one.
     size: ChunkSize,
     drain: WatchEnd,
-    /// Registers the initial objects at the ledger, until all were fetched.
+    /// The ledger's registration of the initial objects, until all were fetched.
     hold: Option<Hold>,
     /// True until all initial objects were sent.
     has_initial: bool,
@@ -100,7 +103,7 @@ enum State {
 // === impl WatchBody ===
 
 impl WatchBody {
-    /// The body of a watch with the events of `source`.
+    /// Creates the body of a watch with the events of `source`.
     pub(crate) fn new(
         collection: Arc<dyn Collection>,
         source: WatchSource,
@@ -147,13 +150,13 @@ impl WatchBody {
         }
     }
 
-    /// Keeps `hold` until all initial objects were fetched.
+    /// Holds `hold` until all initial objects were fetched.
     pub(crate) fn holding(mut self, hold: Option<Hold>) -> Self {
         self.hold = hold;
         self
     }
 
-    /// Charges what the watch holds to `account`.
+    /// Charges the memory of the watch to `account`.
     pub(crate) fn charged_to(mut self, account: Option<Arc<Account>>) -> Self {
         self.account = account;
         self
@@ -198,9 +201,9 @@ impl WatchBody {
         }
     }
 
-    /// The frame to send for `item` of a bridge; the last item changes the state. The client gets a
-    /// bookmark at the version at which it continues from the cache: if it is disconnected after
-    /// that, it can resume without a bridge.
+    /// Returns the frame to send for `item` of a bridge; the last item changes the state. When the
+    /// bridge ends, the client gets a bookmark at the version at which it continues from the cache.
+    /// If it is disconnected after the bookmark, it can resume without a bridge.
     fn bridge_frame(&mut self, item: Option<BridgeItem>) -> Option<Bytes> {
         match item {
             Some(BridgeItem::Change(event)) => Some(self.change_frame(&event, event.event_type)),
@@ -231,8 +234,8 @@ impl WatchBody {
         }
     }
 
-    /// `frame`, charged if it is large and no other client shares it. `None` if the ledger refuses
-    /// it; then the watch expires.
+    /// Returns `frame`, charged if it is large and no other client shares it. Returns `None` and
+    /// expires the watch if the ledger refuses the charge.
     fn charged(&mut self, frame: Bytes) -> Option<Bytes> {
         match self.charge(frame.len()) {
             Ok(None) => Some(frame),
@@ -247,8 +250,8 @@ impl WatchBody {
         }
     }
 
-    /// Charges what is left of a burst like [`WatchBody::charged`]: it waits as long as the client
-    /// does. The watch expires if the ledger refuses it.
+    /// Charges the large frames that are left of a burst, like [`WatchBody::charged`]: they stay in
+    /// memory until the client reads on. Expires the watch if the ledger refuses the charge.
     fn charge_leftover(&mut self) {
         let is_large = |length: &usize| *length > FREE_FRAME;
         let large = self.leftover.iter().map(Bytes::len).filter(is_large).sum();
@@ -258,8 +261,8 @@ impl WatchBody {
         }
     }
 
-    /// Charges `length` bytes of frames if they are many and no other client shares them: initial
-    /// events, and events that are encoded for each watch.
+    /// Charges `length` bytes of frames if they are many and no other client shares them. Not
+    /// shared are initial events, and events that are encoded for each watch.
     fn charge(&self, length: usize) -> Result<Option<Charge>, Short> {
         let is_own = self.has_initial || !has_shared_frames(self.representation.view);
         let account = self.account.as_ref();
@@ -268,8 +271,8 @@ impl WatchBody {
         charge.transpose()
     }
 
-    /// Ends the watch with a 410, because there is no memory for its next event. The client must not
-    /// take the end for that of the initial events.
+    /// Ends the watch with a 410, because there is no memory for its next event. The client must
+    /// not take this end for the end of the initial events.
     pub(super) fn expire(&mut self) {
         let expired = Expired {
             requested: ResourceVersion::ZERO,
@@ -286,11 +289,11 @@ impl WatchBody {
         self.leftover_charge = None;
     }
 
-    /// The next frame of an event that the stream has already fetched. `None` says nothing about
-    /// the cache: the connection polls the body again if it can send more.
+    /// Returns the next frame of an event that the stream has already fetched. `None` does not mean
+    /// that the cache has no more events: the connection polls the body again if it can send more.
     ///
-    /// An initial object that does not fit into `room` bytes is not encoded before the client has
-    /// taken those before it.
+    /// An initial object that does not fit into `room` bytes is encoded only after the client has
+    /// taken the objects before it.
     fn fetched_frame(&mut self, room: usize) -> Option<Bytes> {
         let State::Streaming(stream) = &mut self.state else {
             return None;
@@ -303,7 +306,8 @@ impl WatchBody {
         self.item_frame(item)
     }
 
-    /// The same, unless so many rows were printed for this burst that other tasks must run first.
+    /// Returns what [`WatchBody::fetched_frame`] returns, or `None` if other tasks must run first
+    /// because this burst has printed many rows.
     fn next_of_burst(&mut self, room: usize) -> Option<Bytes> {
         let work = self.encoder.table_view().map_or(0, TableView::work);
         match work < CoopBudget::UNITS {
@@ -312,7 +316,7 @@ impl WatchBody {
         }
     }
 
-    /// The next frame to send, merged from as many waiting events as fit.
+    /// Returns the next frame to send, merged from as many waiting events as fit.
     fn poll_burst(&mut self, cx: &mut Context<'_>) -> Poll<Option<Bytes>> {
         loop {
             if let Some(view) = self.encoder.table_view() {
@@ -350,9 +354,10 @@ impl WatchBody {
         }
     }
 
-    /// `first` and the events that are waiting after it, as many as fit, and their number.
+    /// Merges `first` with as many of the events that wait after it as fit. Returns the frame and
+    /// the number of its events.
     fn burst(&mut self, first: Bytes) -> (Bytes, usize) {
-        // Those that are left of the last burst come before newer ones.
+        // Frames that are left of the last burst come before newer ones.
         let mut leftover = std::mem::take(&mut self.leftover);
         let account = self.account.take();
         let mut rest = VecDeque::new();
@@ -365,8 +370,8 @@ impl WatchBody {
         burst
     }
 
-    /// True if the watch must end, even if events are waiting. Cheap, as it is checked for every
-    /// frame.
+    /// Returns true if the watch must end, even if events are waiting. This check is cheap, because
+    /// it precedes every frame.
     pub(super) fn is_over(&mut self, cx: &mut Context<'_>) -> bool {
         if Pin::new(&mut self.drain).poll(cx).is_ready() {
             return true;
@@ -374,9 +379,9 @@ impl WatchBody {
         self.has_alarm_fired(cx) && Instant::now() >= self.deadline
     }
 
-    /// Ends the watch. Its last event is a bookmark if the process ends and the client has received
-    /// everything: the client resumes at another instance, which may not have the events after its
-    /// version.
+    /// Ends the watch. If the process ends and the client has received everything, the last event
+    /// is a bookmark. The client resumes at another instance, which may not have the events after
+    /// the version that the client had before.
     fn end(&mut self, cx: &mut Context<'_>) {
         let is_draining = Pin::new(&mut self.drain).poll(cx).is_ready();
         let has_fetched_all = self.leftover.is_empty();
@@ -393,7 +398,8 @@ impl WatchBody {
         };
     }
 
-    /// True if the watch has initial events that would be useless, because it expires after them.
+    /// Returns true if the watch has initial events that would be useless, because it expires after
+    /// them.
     pub(super) fn has_lost_start(&mut self) -> bool {
         match &mut self.state {
             State::Streaming(stream) => stream.has_lost_start(),
@@ -401,7 +407,7 @@ impl WatchBody {
         }
     }
 
-    /// True if the alarm has fired. Otherwise the alarm is going to wake `cx`.
+    /// Returns true if the alarm has fired. Otherwise the alarm is going to wake `cx`.
     fn has_alarm_fired(&mut self, cx: &mut Context<'_>) -> bool {
         let is_set = |waker: &Waker| waker.will_wake(cx.waker());
         if self.alarm_waker.as_ref().is_some_and(is_set) {
@@ -411,8 +417,8 @@ impl WatchBody {
         self.alarm.as_mut().poll(cx).is_ready()
     }
 
-    /// A bookmark frame if one is due and the client has received everything before it; `None` at
-    /// the deadline. Otherwise pending, with the alarm set.
+    /// Returns a bookmark frame if one is due and the client has received everything before it, and
+    /// `None` at the deadline. Otherwise the poll is pending, and the alarm is set.
     fn poll_alarms(&mut self, cx: &mut Context<'_>) -> Poll<Option<Bytes>> {
         loop {
             let has_alarm_fired = self.has_alarm_fired(cx);
@@ -447,8 +453,8 @@ impl WatchBody {
         }
     }
 
-    /// Adds the sent events to the collection's counter: once per wake and not for each frame,
-    /// because all watches of a resource share the counter.
+    /// Adds the sent events to the collection's counter. This is done once per wake and not for
+    /// each frame, because all watches of a resource share the counter.
     fn count(&mut self) {
         match std::mem::take(&mut self.uncounted) {
             0 => {}
@@ -457,14 +463,14 @@ impl WatchBody {
     }
 
     fn bookmark_frame(&self, at: ResourceVersion, initial_events_end: bool) -> Bytes {
-        // The collection's current encoder: it imitates the upstream's bookmarks, of which the
-        // first may have arrived after the start of the watch.
+        // This is the collection's current encoder, because it imitates the upstream's bookmarks,
+        // and the first bookmark may have arrived after the start of the watch.
         let encoder = self.collection.encoder_for(self.representation);
         encoder.bookmark(at, initial_events_end)
     }
 
-    /// `frame`, or an ERROR event as the last one if a row of it could not be printed. Then the client
-    /// starts again, and is forwarded.
+    /// Returns `frame`. If one of its rows could not be printed, ends the watch and returns an
+    /// ERROR event instead. The client then starts again, and its request is forwarded.
     fn unless_unprinted(&mut self, frame: Bytes) -> Bytes {
         let view = self.encoder.table_view();
         let Some(error) = view.and_then(TableView::failure) else {
@@ -479,7 +485,8 @@ impl WatchBody {
         last
     }
 
-    /// The frame of `event` with `verdict`, encoded once for all clients of this representation.
+    /// Returns the frame of `event` with `verdict`. Most frames are encoded once for all clients of
+    /// this representation.
     fn change_frame(&self, event: &Event, verdict: EventType) -> Bytes {
         let encode = || encode_change(&self.encoder, event, verdict);
         match self.representation.view {
@@ -529,9 +536,9 @@ impl Drop for WatchBody {
     }
 }
 
-/// True if all watches that send an event get the same frame. Almost no client uses v1beta1, so
-/// events don't keep a frame for it. Only the first row of a Table comes with the columns, and ages
-/// depend on the time.
+/// Returns true if all watches that send an event get an equal frame. This is false for v1beta1
+/// metadata: almost no client uses it, so events store no frame for it. It is false for a Table:
+/// only its first row comes with the columns, and ages depend on the time.
 fn has_shared_frames(view: View) -> bool {
     match view {
         View::Whole | View::Metadata(MetaVersion::V1) => true,
@@ -552,7 +559,7 @@ fn expired_frame(encoder: &Encoder, expired: Expired) -> Bytes {
     encoder.error(&Status::expired_watch(expired.requested, expired.oldest))
 }
 
-/// The items of `bridged` as a stream, whose last item is the last one of `bridged`.
+/// Returns the items of `bridged` as a stream. It ends after the last item of `bridged`.
 fn items_of(bridged: BridgedWatch) -> Pin<Box<dyn Stream<Item = BridgeItem> + Send>> {
     Box::pin(stream::unfold(Some(bridged), |bridged| async {
         let mut bridged = bridged?;

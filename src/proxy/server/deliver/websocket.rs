@@ -1,4 +1,4 @@
-//! A WATCH over a WebSocket: the same stream of events, with each event in a message of its own.
+//! A WATCH over a WebSocket: the usual stream of events, with each event in a separate message.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -29,14 +29,14 @@ use crate::server::request::Handshake;
 const READ_BUFFER: usize = 1 << 10;
 /// Size, in bytes, of the buffer in which messages are written together.
 const WRITE_BUFFER: usize = 16 << 10;
-/// Bytes that a watch over a WebSocket holds: both buffers, a message of up to `WRITE_BUFFER` and the
-/// task.
+/// Bytes that a watch over a WebSocket holds: both buffers, a message of up to `WRITE_BUFFER` and
+/// the task.
 const WEBSOCKET_BYTES: u64 = 48 << 10;
 /// Longest message, in bytes, that a client may send. All its messages are ignored.
 const MAX_RECEIVED: usize = 1 << 20;
 /// How long the server waits for the client's close message after the end of the watch.
 const CLOSE_WAIT: Duration = Duration::from_secs(1);
-/// How long after its deadline a watch may last whose client reads nothing.
+/// How long after its deadline a watch may last if its client reads nothing.
 const STUCK_WAIT: Duration = Duration::from_secs(5);
 /// Upper limit of `timeoutSeconds`: a year, because clocks can't represent arbitrarily late times.
 const MAX_TIMEOUT_SECONDS: u64 = 365 * 24 * 3600;
@@ -55,9 +55,9 @@ trait Connection: AsyncRead + AsyncWrite + Send + Unpin {}
 
 impl<T: AsyncRead + AsyncWrite + Send + Unpin> Connection for T {}
 
-/// Upgrades the connection of `request`, and sends the body of `watch` over it in a task, which ends
-/// if the client takes no byte for `write_timeout`. Returns the response that grants the upgrade, or
-/// `watch` itself if the connection can't be upgraded.
+/// Upgrades the connection of `request`, and sends the body of `watch` over it in a task. The task
+/// ends if the client takes no byte for `write_timeout`. Returns the response that grants the
+/// upgrade, or `watch` itself if the connection can't be upgraded, or a 429 if memory is short.
 pub(crate) fn over_websocket(
     handshake: Handshake,
     request: &mut Request<Body>,
@@ -95,7 +95,7 @@ pub(crate) fn over_websocket(
 }
 
 impl Framing {
-    /// The framing of a watch whose answer has these headers.
+    /// Returns the framing of a watch. `headers` are those of its answer.
     fn of(headers: &HeaderMap) -> Self {
         let binary = WireFormat::Protobuf.watch_media_type();
         match headers.get(header::CONTENT_TYPE) {
@@ -146,8 +146,8 @@ fn until_stuck(
     }
 }
 
-/// Sends all `events`, then closes the WebSocket; ends early if the client closes it, if it reads
-/// nothing for `write_timeout`, or if there is no memory for its next event.
+/// Sends all `events`, then closes the WebSocket. Ends early if the client closes the WebSocket, if
+/// the client reads nothing for `write_timeout`, or if there is no memory for the next event.
 async fn send(
     connection: impl Transport + Send,
     mut events: Body,
@@ -270,7 +270,7 @@ mod tests {
         assert_eq!(&binary.into_data()[..], b"abc");
     }
 
-    /// A body with `count` events, which then ends, or stays open if `ends` is false.
+    /// Makes a body with `count` events. Then it ends, or stays open if `ends` is false.
     fn events(count: usize, ends: bool) -> Body {
         let event =
             |_| Ok::<_, std::io::Error>(http_body::Frame::data(Bytes::from_static(b"{}\n")));

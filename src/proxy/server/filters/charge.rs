@@ -20,10 +20,10 @@ use crate::server::deliver::{HeldBody, Holder, OwnCompressor};
 /// Bytes of a request's task, its state in the HTTP library, and the head of its answer.
 const STREAM_BYTES: u64 = 12 << 10;
 /// Bytes of an open watch: its task, its state in the HTTP library, and its position in the cache.
-/// Events are the cache's, and bursts and initial events are charged while they are sent.
+/// Events belong to the cache, and bursts and initial events are charged while they are sent.
 const WATCH_BYTES: u64 = 4 << 10;
-/// Largest body of a request, in bytes, that is charged. What sends the request to the API server
-/// keeps no longer ones.
+/// Largest body of a request, in bytes, that is charged. Longer bodies are not held while the
+/// request is sent to the API server.
 const MAX_REQUEST_BODY: u64 = 256 << 10;
 
 /// The layer that adds [`ChargeToLedger`].
@@ -37,7 +37,7 @@ pub(crate) struct ChargeToLedger<S> {
     inner: S,
 }
 
-/// Charged until the body was sent or dropped.
+/// The charge ends when the body was sent or dropped.
 impl BodyGuard for Charge {}
 
 impl<S> Layer<S> for ChargeLayer {
@@ -84,7 +84,7 @@ where
     }
 }
 
-/// Bytes of all names and values.
+/// Returns the bytes of all names and values.
 fn size(headers: &HeaderMap) -> usize {
     let bytes = headers
         .iter()
@@ -92,8 +92,8 @@ fn size(headers: &HeaderMap) -> usize {
     bytes.sum()
 }
 
-/// The charge of a request's body, which may be kept until the API server has answered; `None` if
-/// there is no body, or if its length is unknown, so that it is streamed.
+/// Charges a request's body, which may be held until the API server has answered. Returns `None` if
+/// there is no body, or if the body is streamed because it is long or has an unknown length.
 fn charge_body(account: &Arc<Account>, body: &Body) -> Result<Option<Charge>, Short> {
     let length = body.size_hint().exact();
     let kept = length.filter(|length| (1..=MAX_REQUEST_BODY).contains(length));
@@ -101,7 +101,7 @@ fn charge_body(account: &Arc<Account>, body: &Body) -> Result<Option<Charge>, Sh
         .transpose()
 }
 
-/// The charges of a request whose head has `head` bytes, and of the first chunks of its answer.
+/// Charges a request with a head of `head` bytes, and the first chunks of its answer.
 fn charges_of(account: &Arc<Account>, head: u64) -> Result<(Charge, Charge), Short> {
     let stream = account.charge(Kind::Stream, STREAM_BYTES + head)?;
     let chunks = account.charge(Kind::Body, HeldBody::FIRST_CHARGE)?;
@@ -123,7 +123,7 @@ fn charged(
     let outcome = outcome.map(|outcome| outcome.outcome);
     let is_forwarded = matches!(outcome, Some(Outcome::Forwarded(_)));
     if is_watch && !is_forwarded && response.status().is_success() {
-        // The head of the request is not kept.
+        // The head of the request is not held.
         drop((stream, chunks));
         return match account.charge(Kind::Watch, WATCH_BYTES) {
             Ok(watch) => guarded(response, Some(watch)),

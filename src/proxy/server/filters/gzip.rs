@@ -20,8 +20,9 @@ use crate::server::deliver::{
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct GzipLayer;
 
-/// Compresses answers that are known to be long. A watch is not compressed here: `Delivery::watch`
-/// decides that. A forwarded answer keeps the encoding that the API server chose.
+/// Compresses answers of more than [`GZIP_THRESHOLD`] bytes. A watch is not compressed here,
+/// because `Delivery::watch` decides about it. A forwarded answer retains the encoding that the API
+/// server chose.
 #[derive(Clone, Debug)]
 pub(crate) struct Compress<S> {
     inner: S,

@@ -1,4 +1,4 @@
-//! The layers that every request passes first, one file each.
+//! The layers that every request passes first, with one file for each.
 
 mod charge;
 mod gzip;

@@ -67,7 +67,7 @@ pub(crate) struct TraceLayer {
 }
 
 impl TraceLayer {
-    /// A layer that counts requests in `metrics`.
+    /// Creates a layer that counts requests in `metrics`.
     pub(crate) fn new(metrics: RequestMetrics) -> Self {
         Self { metrics }
     }
@@ -133,7 +133,8 @@ where
     }
 }
 
-/// The query for the log. Those of programs behind the API server's proxy may contain their secrets.
+/// Returns the query for the log. For programs behind the API server's proxy it is empty, because
+/// their queries may contain secrets.
 fn printable_query(uri: &Uri) -> &str {
     // The API server decodes the path before it reads it.
     let path = percent_decode_str(uri.path()).decode_utf8_lossy();
@@ -143,15 +144,15 @@ fn printable_query(uri: &Uri) -> &str {
     }
 }
 
-/// The audit ID that the client sent, or a new one. It is set in the request, so that the API
-/// server gets it too if the request is forwarded.
+/// Returns the audit ID that the client sent, or a new one. It is set in the request, so that the
+/// API server gets it too if the request is forwarded.
 fn audit_id(request: &mut Request<Body>) -> HeaderValue {
     let new_id = || {
         HeaderValue::try_from(uuid::Uuid::new_v4().to_string()).expect("a UUID is a header value")
     };
     match request.headers_mut().entry(AUDIT_ID) {
         Entry::Occupied(sent) if !sent.get().is_empty() => sent.get().clone(),
-        // An empty one counts as none, as at the API server.
+        // An empty ID counts as none, as at the API server.
         Entry::Occupied(mut empty) => {
             let new_id = new_id();
             empty.insert(new_id.clone());

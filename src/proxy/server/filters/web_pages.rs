@@ -3,19 +3,20 @@
 //! A browser sends what a page asks for, wherever the page is from, and may add a client
 //! certificate. It can reach listeners that the page's author cannot. The headers `Host`, `Origin`
 //! and `Sec-Fetch-Site` show that a request was caused by a web page. Upgrades are checked as well,
-//! because the same-origin policy does not cover WebSockets. kube-apiserver checks none of this; its
-//! users do not browse with certificates, and its listener has no rights of its own.
+//! because the same-origin policy does not cover WebSockets. kube-apiserver checks none of this;
+//! its users do not browse with certificates, and its listener has no rights of its own.
 //!
 //! - On a loopback listener without authenticated callers, or without TLS, `Host` must be local. A
-//!   page that binds its own name to the listener's address is of the same origin for the browser,
-//!   but its name is in `Host`. With TLS the browser finds that the certificate has another name.
-//!   Elsewhere a request of HTTP/1.0 may have none, such as the check of a load balancer: browsers
-//!   always send it.
+//!   page that binds its own name to the listener's address has the listener's origin for the
+//!   browser, but its name is in `Host`. With TLS the browser finds that the certificate has
+//!   another name. On other listeners an HTTP/1.0 request may lack `Host`, such as the check of a
+//!   load balancer: browsers always send it.
 //! - `Origin` must be the request's own host.
 //! - A request with a bearer token in `Authorization` passes if callers are authenticated. A page
-//!   that knows a token needs no browser, and a browser lets a page add the header only after a
-//!   preflight request, which is refused. Proxies of dashboards send such requests with the `Origin`
-//!   of their users. A token in a WebSocket subprotocol does not count: pages may add that.
+//!   that has a token needs no browser, and a browser lets a page add the header only after a
+//!   preflight request, which is refused. Proxies of dashboards send such requests with the
+//!   `Origin` of their users. A token in a WebSocket subprotocol does not count: pages may add
+//!   that.
 
 use std::convert::Infallible;
 use std::task::{Context, Poll};
@@ -30,13 +31,13 @@ use tower::{Layer, Service};
 
 use crate::server::answers::rescue::Refusal;
 
-/// What can be known of a listener's callers, and so which requests may be from a web page.
+/// The properties of a listener that decide which requests may be from a web page.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct WebPageRules {
-    /// True if clients know the listener by a local name only. Default is true.
+    /// True if clients reach the listener by a local name only. Default is true.
     pub has_local_name: bool,
-    /// True if callers are authenticated, so that a bearer token shows that its sender is no foreign
-    /// page. Default is false.
+    /// True if callers are authenticated, so that a bearer token shows that its sender is no
+    /// foreign page. Default is false.
     pub are_callers_authenticated: bool,
 }
 
@@ -104,7 +105,7 @@ where
     }
 }
 
-/// Why a foreign web page may have caused the request; `None` if no header indicates it.
+/// Returns why a foreign web page may have caused the request; `None` if no header indicates that.
 pub(crate) fn refusal_reason(
     rules: WebPageRules,
     version: Version,
@@ -146,8 +147,8 @@ pub(crate) fn refusal_reason(
     Some(format!("the request comes from another site ({site:?})"))
 }
 
-/// The host and port that the request is for: in the URI in HTTP/2, in exactly one `Host` header in
-/// HTTP/1.1. `None` if it is missing or ambiguous.
+/// Returns the host and port that the request is for. HTTP/2 has them in the URI, and HTTP/1.1 in
+/// exactly one `Host` header. Returns `None` if they are missing or ambiguous.
 fn authority(uri: &Uri, headers: &HeaderMap) -> Option<Authority> {
     let mut hosts = headers.get_all(HOST).iter();
     match (uri.authority(), hosts.next(), hosts.next()) {
@@ -160,8 +161,8 @@ fn authority(uri: &Uri, headers: &HeaderMap) -> Option<Authority> {
     }
 }
 
-/// True if the request has exactly one `Authorization` header, with a bearer token. Browsers add
-/// other kinds of credentials to the requests of foreign pages themselves.
+/// Returns true if the request has exactly one `Authorization` header, with a bearer token.
+/// Browsers add other kinds of credentials to the requests of foreign pages themselves.
 fn has_bearer_token(headers: &HeaderMap) -> bool {
     let mut values = headers.get_all(AUTHORIZATION).iter();
     let (Some(value), None) = (values.next(), values.next()) else {

@@ -1,4 +1,4 @@
-//! Budgets: how many bytes the request path may keep of what several clients share.
+//! Budgets: limit the bytes that the request path may hold to share them between clients.
 
 use kubefan_core::telemetry::Registry;
 
@@ -7,11 +7,11 @@ use crate::ledger::{Budget, Limits};
 /// The budgets of the request path. Clones share the counts.
 #[derive(Clone, Debug)]
 pub(in crate::server) struct Budgets {
-    /// Compressed lists, including those that slow clients have not read yet. Beyond it, each client's
-    /// list is compressed separately.
+    /// Compressed lists, including those that slow clients have not read yet. Beyond this budget,
+    /// the list of each client is compressed separately.
     pub(in crate::server) lists: Budget,
-    /// Compressed chunks of initial events. Those beyond it are compressed for each watch that comes
-    /// later.
+    /// Compressed chunks of initial events. Chunks beyond this budget are compressed again for each
+    /// later watch.
     pub(in crate::server) chunks: Budget,
     /// Printed rows of Tables. Others are printed for each answer.
     pub(in crate::server) rows: Budget,
@@ -41,7 +41,7 @@ impl Budgets {
         budgets
     }
 
-    /// Budgets that no metric shows.
+    /// Creates budgets that no metric shows.
     pub(in crate::server) fn within(memory: &Limits) -> Self {
         const MIB: usize = 1 << 20;
         Self {

@@ -1,10 +1,11 @@
-//! Limits the read-only requests in flight, and shares their seats between users, or between
-//! connections if their users are not known.
+//! Limits the read-only requests in flight. Shares their seats between users, and between
+//! connections for callers with an undetermined user.
 //!
 //! GETs and LISTs hold memory until their client has read the answer: a snapshot, a chunk of it, or
-//! what the API server has sent so far. So each holds a seat from the moment when its answer is
-//! made or forwarded until its body was sent or dropped. A read that only waits for a cache, a proof
-//! or the permit of a long read holds none, and neither do long-running requests and writes.
+//! what the API server has sent so far. So each of them holds a seat, from the moment when its
+//! answer is made or forwarded until its body was sent or dropped. A read that only waits for a
+//! cache, a proof or the permit of a long read holds no seat. Long-running requests and writes hold
+//! none either.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -22,7 +23,7 @@ use crate::server::request::RequestInfo;
 const LONG_RUNNING_VERBS: [&str; 2] = ["watch", "proxy"];
 /// The subresources of long-running requests, as in kube-apiserver.
 const LONG_RUNNING_SUBRESOURCES: [&str; 5] = ["attach", "exec", "proxy", "log", "portforward"];
-/// The path of kube-apiserver's profilers, whose requests run as long as they profile.
+/// The path of kube-apiserver's profilers. Their requests run as long as they profile.
 const PROFILER_PREFIX: &str = "/debug/pprof/";
 
 /// Metrics of the read-only requests in flight.
@@ -35,10 +36,10 @@ pub(in crate::server) struct InFlightMetrics {
 /// What seats are shared between.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(in crate::server) enum Holder {
-    /// All requests of a user, on whatever connections. A connection of an authenticating proxy has
+    /// All requests of a user, on any connection. A connection of an authenticating proxy has
     /// requests of many users.
     User(UserKey),
-    /// The requests of callers on a connection that kubefan does not know.
+    /// The requests on a connection from callers with an undetermined user.
     Connection(ClientConnection),
 }
 
@@ -70,27 +71,29 @@ pub(in crate::server) struct Seat {
     is_taken: bool,
 }
 
-/// The request needs a seat, and its holder can't have another one now.
+/// The request needs a seat, and its holder can't have one more now.
 #[derive(Debug, PartialEq, Eq)]
 pub(in crate::server) struct TooManyRequests;
 
-/// Whether a holder of `held` seats may take one more while `total` of `limit` seats
-/// are taken; no limit if it is 0.
+/// Returns true if a holder of `held` seats may take one more while `total` of `limit` seats are
+/// taken. There is no limit if `limit` is 0.
 ///
-/// It may hold as many seats as are free. So one busy holder gets half of the seats, and each of `n`
-/// gets 1/(n+1) of them; the rest is free for holders that become busy. A holder without a seat
-/// always gets one, so the total exceeds the limit by at most the number of holders.
+/// A holder may have as many seats as are free. So one busy holder gets half of the seats, and each
+/// of `n` busy holders gets 1/(n+1) of them. The rest is free for holders that become busy. A
+/// holder without a seat always gets one, so the total exceeds the limit by at most the number of
+/// holders.
 fn may_take(held: usize, total: usize, limit: usize) -> bool {
     limit == 0 || held == 0 || held < limit.saturating_sub(total)
 }
 
-/// True if the request of `info` reads and is not long-running, as kube-apiserver defines both.
+/// Returns true if the request of `info` reads and is not long-running, as kube-apiserver defines
+/// both.
 fn needs_seat(info: &RequestInfo) -> bool {
     matches!(info.verb.as_str(), "get" | "list" | "watch") && !is_long_running(info)
 }
 
-/// The rule of kube-apiserver's `BasicLongRunningRequestCheck`, with the verbs and subresources
-/// that kube-apiserver configures.
+/// Returns true if the request of `info` is long-running by kube-apiserver's
+/// `BasicLongRunningRequestCheck`, with the verbs and subresources that kube-apiserver configures.
 pub(in crate::server) fn is_long_running(info: &RequestInfo) -> bool {
     let subresource = info.subresource.as_str();
     LONG_RUNNING_VERBS.contains(&info.verb.as_str())
@@ -101,7 +104,7 @@ pub(in crate::server) fn is_long_running(info: &RequestInfo) -> bool {
 // === impl Holder ===
 
 impl Holder {
-    /// The holder of the seats for the requests of `caller` on `connection`.
+    /// Returns the holder of the seats for the requests of `caller` on `connection`.
     pub(in crate::server) fn of(caller: &Caller, connection: &ClientConnection) -> Self {
         match caller.name_key() {
             Some(user) => Self::User(user),
@@ -113,7 +116,7 @@ impl Holder {
 // === impl InFlight ===
 
 impl InFlight {
-    /// Seats for `limit` requests; no limit if it is 0.
+    /// Creates the seats for `limit` requests. There is no limit if `limit` is 0.
     pub(in crate::server) fn new(limit: usize, metrics: InFlightMetrics) -> Self {
         let inner = Inner {
             limit: AtomicUsize::new(limit),
@@ -130,7 +133,8 @@ impl InFlight {
         self.inner.limit.store(limit, Ordering::Relaxed);
     }
 
-    /// Takes a seat of `holder` for the request of `info`; `None` if the request needs none.
+    /// Takes a seat of `holder` for the request of `info`. Returns `None` if the request needs no
+    /// seat.
     ///
     /// # Errors
     ///
@@ -156,7 +160,7 @@ impl InFlight {
 // === impl TakenSeats ===
 
 impl TakenSeats {
-    /// Takes a seat for `holder` if it may have one more; returns whether it may.
+    /// Takes a seat for `holder` if it may have one more. Returns whether it has taken one.
     fn take(&mut self, holder: &Holder, limit: usize) -> bool {
         let held = self.by_holder.get(holder).copied();
         let held = held.unwrap_or_default();
@@ -183,7 +187,8 @@ impl TakenSeats {
 // === impl Seat ===
 
 impl Seat {
-    /// Waits without the seat, and takes one again. Cancel safe: the request has no seat then.
+    /// Gives up the seat during `wait`, and then takes a seat again. Cancel safe: after a
+    /// cancellation the request has no seat.
     ///
     /// # Errors
     ///

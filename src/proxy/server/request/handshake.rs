@@ -1,8 +1,8 @@
 //! WebSocket handshakes of clients.
 //!
 //! kubefan grants only handshakes that the API server would grant. All others are forwarded, so
-//! that the API server refuses them in its own words. Only HTTP/1.1: neither kubefan nor the API
-//! server supports WebSockets over HTTP/2.
+//! that the API server refuses them in its own words. This applies to HTTP/1.1 only: neither
+//! kubefan nor the API server supports WebSockets over HTTP/2.
 
 use http::{HeaderMap, HeaderName, HeaderValue, Request, Response, StatusCode, Uri, header};
 use hyper::upgrade::OnUpgrade;
@@ -18,9 +18,9 @@ pub(crate) struct Handshake {
 }
 
 impl Handshake {
-    /// The handshake in `headers`; `None` if there is none that the API server would grant.
+    /// Returns the handshake in `headers`; `None` if there is none that the API server would grant.
     ///
-    /// The API server requires an `Origin`, and grants a single subprotocol of any name.
+    /// The API server requires an `Origin`, and grants one subprotocol of any name.
     fn of(headers: &HeaderMap) -> Option<Self> {
         let first = |name: HeaderName| headers.get(name)?.to_str().ok();
         let is_handshake = first(header::UPGRADE)?.eq_ignore_ascii_case("websocket")
@@ -44,13 +44,13 @@ impl Handshake {
         })
     }
 
-    /// The handshake of `request`; `None` also if its connection can't be upgraded.
+    /// Returns the handshake of `request`. Also returns `None` if its connection can't be upgraded.
     pub(crate) fn of_upgradable(request: &Request<Body>) -> Option<Self> {
         request.extensions().get::<OnUpgrade>()?;
         Self::of(request.headers())
     }
 
-    /// The response (101) that grants the handshake.
+    /// Returns the response (101) that grants the handshake.
     pub(crate) fn into_response(self) -> Response<Body> {
         let mut response = Response::new(body::empty());
         *response.status_mut() = StatusCode::SWITCHING_PROTOCOLS;

@@ -15,7 +15,7 @@ pub struct RequestInfo {
     /// `get`, `list`, `watch`, `create`, …; the lower-case method for non-resource requests;
     /// empty for a method that has no verb.
     pub verb: String,
-    /// The whole path, percent-decoded.
+    /// The path, percent-decoded.
     pub path: String,
     /// API group; empty for the core group.
     pub group: String,
@@ -37,8 +37,8 @@ pub struct RequestInfo {
     pub field_selector: Option<String>,
     /// The parameter `labelSelector` as the client wrote it; `None` for verbs that don't select.
     pub label_selector: Option<String>,
-    /// The parameter `shardSelector` as the client wrote it; `None` if it is empty, and for verbs that
-    /// don't select. The API server's authorizers do not get it.
+    /// The parameter `shardSelector` as the client wrote it; `None` if it is empty, and for verbs
+    /// that don't select. The API server's authorizers do not get it.
     pub shard_selector: Option<String>,
 }
 
@@ -63,13 +63,13 @@ impl RequestInfo {
         info
     }
 
-    /// The request's resource; `None` for a non-resource request.
+    /// Returns the request's resource; `None` for a non-resource request.
     pub fn gvr(&self) -> Option<GroupVersionResource> {
         self.is_resource_request
             .then(|| GroupVersionResource::new(&self.group, &self.version, &self.resource))
     }
 
-    /// True if a node, pod or service behind the API server may answer the request.
+    /// Returns true if a node, pod or service behind the API server may answer the request.
     pub(in crate::server) fn is_proxied(&self) -> bool {
         self.is_resource_request && self.path.split('/').any(|segment| segment == "proxy")
     }
@@ -147,7 +147,7 @@ impl RequestInfo {
     }
 }
 
-/// True if `name` can be an object's name in a path. The empty name passes too.
+/// Returns true if `name` can be an object's name in a path. The empty name passes too.
 fn is_path_segment(name: &str) -> bool {
     !matches!(name, "." | "..") && !name.contains(['/', '%'])
 }

@@ -35,14 +35,14 @@ pub(crate) struct Facts<'a> {
     pub is_websocket: bool,
     /// True if only the API server can judge the caller's identity.
     pub is_unknown_caller: bool,
-    /// True if the `Connection` header lists a header that is not about the connection.
+    /// True if the `Connection` header lists a header that does not belong to the connection.
     pub connection_lists_others: bool,
     /// What kubefan does with a `shardSelector`.
     pub shard_selectors: ShardSelectors,
 }
 
 impl<'a> Facts<'a> {
-    /// The facts about `request`, whose method and URL were parsed into `info`.
+    /// Collects the facts about `request`. Its method and URL were parsed into `info`.
     pub(super) fn of(
         request: &'a Request<Body>,
         info: &'a RequestInfo,

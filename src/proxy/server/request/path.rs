@@ -6,10 +6,10 @@ use percent_encoding::percent_decode_str;
 /// The spelling of a path.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum PathForm {
-    /// All programs read the path in the same way.
+    /// All programs read the path alike.
     Plain,
-    /// The path has an empty segment (`//`); the API server's router and request info disagree on
-    /// it.
+    /// The path has an empty segment (`//`). The API server's router and its request info disagree
+    /// about such a path.
     EmptySegment,
     /// The path has a segment `.` or `..`, encoded or not. A proxy in between may resolve it.
     DotSegment,
@@ -18,8 +18,8 @@ pub(crate) enum PathForm {
 }
 
 impl PathForm {
-    /// The spelling of `path`, as written in the request line. The part after `/proxy/` belongs to
-    /// a server that is reached through the API server, and may have encoded slashes.
+    /// Returns the spelling of `path`, as written in the request line. The part after `/proxy/`
+    /// belongs to a server behind the API server, and may have encoded slashes.
     pub(crate) fn of(path: &str) -> Self {
         if !path.contains(['%', '.']) && !path.contains("//") {
             return Self::Plain;
@@ -43,8 +43,8 @@ impl PathForm {
     }
 }
 
-/// Index of the first segment of the path that is passed on to a node, pod or service behind the
-/// API server; `None` if the path is not proxied.
+/// Returns the index of the first segment of the path that is passed on to a node, pod or service
+/// behind the API server; `None` if the path is not proxied.
 fn first_proxied_segment(segments: &[&str]) -> Option<usize> {
     match segments {
         ["api", _, "nodes", _, "proxy", ..] => Some(5),

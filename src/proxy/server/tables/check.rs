@@ -15,11 +15,11 @@ use serde_json::Value;
 use super::sample::varied;
 use super::state::{Outcome, SAMPLE};
 
-/// The objects, at most, among which those to compare are chosen.
+/// The largest number of objects from which the compared objects are chosen.
 const MAX_EXAMINED: usize = 5_000;
-/// The longest Table, in bytes, that is read: that of one object.
+/// The longest Table, in bytes, that is read: enough for a Table of one object.
 const TABLE_LIMIT: usize = 16 << 20;
-/// How much longer an answer may take for its ages to be compared.
+/// The longest time that an answer may take. The ages of a slower answer can't be compared.
 const MAX_DURATION: Duration = Duration::from_secs(10);
 /// The `Date` header has whole seconds, and is written shortly after the ages.
 const CLOCK_STEP: Duration = Duration::from_secs(1);
@@ -32,7 +32,7 @@ pub(super) struct Comparison<'a> {
     pub(super) client: &'a Client,
     pub(super) gvr: &'a GroupVersionResource,
     pub(super) printer: &'a Printer,
-    /// The objects of the cache; kubefan may have no right to read others.
+    /// The objects of the cache; kubefan may have no right to read other objects.
     pub(super) scope: &'a Scope,
     pub(super) snapshot: Snapshot,
 }
@@ -45,8 +45,9 @@ struct Answer {
 }
 
 impl Comparison<'_> {
-    /// Compares the columns, the order of the first rows, and the rows of some objects with different
-    /// cells. Each row is compared with what kubefan prints of the object in the same answer.
+    /// Compares the columns, the order of the first rows, and the rows of some objects with
+    /// different cells. Each row is compared with the row that kubefan prints for the object in the
+    /// API server's answer.
     pub(super) async fn run(&self) -> Outcome {
         let objects = self.snapshot.len();
         let Some(keys) = self.keys().await else {
@@ -77,7 +78,7 @@ impl Comparison<'_> {
             if !self.printer.has_columns_of(&answer.table) {
                 return Outcome::OtherColumns;
             }
-            // The object may have been deleted since.
+            // The object may have been deleted after it was chosen.
             for row in answer.table["rows"].as_array().into_iter().flatten() {
                 if let Some(column) =
                     self.printer
@@ -95,7 +96,8 @@ impl Comparison<'_> {
         Outcome::Equal { compared, objects }
     }
 
-    /// The keys of the objects to compare. `None` if kubefan can't print one.
+    /// Returns the keys of the objects to compare, or `None` if kubefan can't print one of the
+    /// examined objects.
     async fn keys(&self) -> Option<Vec<ObjectKey>> {
         let mut budget = CoopBudget::new();
         let mut keys = Vec::new();
@@ -119,7 +121,8 @@ impl Comparison<'_> {
         Some(chosen.into_iter().map(|row| keys[row].clone()).collect())
     }
 
-    /// A query with `parameters` for the objects of the scope, or only for the one called `name`.
+    /// Returns a query with `parameters` for the objects of the scope, or only for the object
+    /// `name`.
     fn query(&self, parameters: &[(&str, &str)], name: Option<&str>) -> String {
         let by_name = name.map(|name| format!("metadata.name={}", escape_field_value(name)));
         let of_scope = Some(self.scope.field_selector.clone());
@@ -135,8 +138,8 @@ impl Comparison<'_> {
         query.finish()
     }
 
-    /// The API server's Table of the collection in `namespace` with `query`; `None` if there is none
-    /// that can be compared.
+    /// Returns the API server's Table of the collection in `namespace` with `query`, or `None` if
+    /// it gave none that can be compared.
     async fn table(&self, namespace: Option<&str>, query: &str) -> Option<Answer> {
         let path = self.gvr.path(namespace);
         let mut request = Request::new(body::empty());
@@ -171,7 +174,8 @@ impl Comparison<'_> {
     }
 }
 
-/// True if the rows of a Table are in the order of the objects' keys, as kubefan's are.
+/// Returns true if the rows of a Table are in the order of the objects' keys, like the rows of
+/// kubefan.
 fn is_in_order(table: &Value) -> bool {
     let rows = table["rows"].as_array().into_iter().flatten();
     let keys = rows.map(|row| {

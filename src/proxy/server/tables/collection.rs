@@ -1,4 +1,4 @@
-//! The collection of an informer, whose objects are shown as Tables.
+//! The collection of an informer that shows the objects as Tables.
 
 use std::sync::Arc;
 use std::time::UNIX_EPOCH;
@@ -27,11 +27,11 @@ pub(super) struct TableCollection {
 }
 
 impl TableCollection {
-    /// The collection of `informer`, whose rows are printed by `printer` and `kept`. Ages
-    /// end at the time of `clock`.
+    /// Creates the collection of `informer`. `printer` prints the rows, and `kept` stores them.
+    /// Ages end at the time of `clock`.
     ///
-    /// All ages of a GET or LIST end at the same moment, after its proof. In a WATCH, which has an `end`, ages end
-    /// when an event is encoded.
+    /// All ages of a GET or LIST end at one moment, after its proof. A WATCH has an `end`. Its ages
+    /// end when an event is encoded.
     pub(super) fn new(
         informer: Arc<Informer>,
         (kind, printer): (Arc<Kind>, Printer),

@@ -1,4 +1,4 @@
-//! One kind of objects whose Tables kubefan may print.
+//! One kind of objects, and the state of printing its Tables.
 
 use std::sync::{Arc, Weak};
 
@@ -12,10 +12,11 @@ use tokio::time::Instant;
 
 use super::state::{Outcome, State};
 
-/// The minor versions of the API server, such as 37 for 1.37, on which the tests compare every cell.
+/// The minor versions of the API server, such as 37 for 1.37, on which the tests compare every
+/// cell.
 pub(super) const TESTED_MINORS: [u32; 4] = [34, 35, 36, 37];
 
-/// A kind for one version of the API server, and one definition if it is of a custom resource.
+/// A kind at one version of the API server. For a custom resource, also at one definition.
 pub(super) struct Kind {
     /// The version of the API server, such as `v1.37.1`.
     pub(super) server_version: Arc<String>,
@@ -56,7 +57,7 @@ impl Kind {
         }
     }
 
-    /// True if the kind prints the same cells as `printer`, which is of the same custom resource.
+    /// Returns true if the kind and `printer` print equal cells. Both are of one custom resource.
     pub(super) fn has_printer_like(&self, printer: Option<&Printer>) -> bool {
         match (&self.printer, printer) {
             (Some(own), Some(other)) => own.is_same_custom(other),
@@ -64,8 +65,8 @@ impl Kind {
         }
     }
 
-    /// Changes when watches that are opened after this call must end. A watch calls it before it is
-    /// admitted.
+    /// Returns a receiver that changes when watches that are opened after this call must end. A
+    /// watch calls this before it is admitted.
     pub(super) fn watch_end(&self) -> watch::Receiver<()> {
         self.watch_end.subscribe()
     }
@@ -79,14 +80,14 @@ impl Kind {
         }
     }
 
-    /// Records that an object could not be printed. The kind is forwarded from then on, and the open
-    /// watches end.
+    /// Records that an object could not be printed. The kind is forwarded from then on, and the
+    /// open watches end.
     pub(super) fn cannot_print(&self) {
         self.state.lock().cannot_print();
         self.end_watches();
     }
 
-    /// Ends the open watches, and prints nothing any more: the kind was replaced.
+    /// Ends the open watches and stops printing, because the kind was replaced.
     pub(super) fn retire(&self) {
         self.state.lock().retire();
         self.end_watches();
@@ -96,7 +97,7 @@ impl Kind {
         self.watch_end.send_replace(());
     }
 
-    /// The rows of the cache of `informer` in `epoch`.
+    /// Returns the rows of the cache of `informer` in `epoch`.
     pub(super) fn rows(
         &self,
         informer: &Arc<Informer>,
@@ -124,7 +125,7 @@ impl Kind {
 
     /// Drops the rows of objects that have changed, and of caches that have ended.
     ///
-    /// Answers that are printed meanwhile wait for a slice of the rows at most.
+    /// An answer that is printed during this call waits for at most one slice of the rows.
     pub(super) async fn forget_old_rows(&self) {
         let caches = self.caches.lock().clone();
         for cache in caches {
@@ -148,8 +149,8 @@ impl Kind {
     }
 }
 
-/// The minor version in a version of the API server such as `v1.37.1`; `None` if it is not one of
-/// [`TESTED_MINORS`].
+/// Returns the minor version in a version of the API server such as `v1.37.1`. Returns `None` if it
+/// is not one of [`TESTED_MINORS`].
 pub(super) fn tested_minor(server_version: &str) -> Option<u32> {
     let minor = LiveRestMapper::minor_of(server_version);
     minor.filter(|minor| TESTED_MINORS.contains(minor))
@@ -188,7 +189,7 @@ mod tests {
             assert!(end.poll_end(&mut cx).is_pending());
             change(&kind);
             assert_eq!(end.poll_end(&mut cx).is_ready(), is_over, "{at}");
-            // A later watch is admitted or not, but does not end because of what was before.
+            // A later watch is admitted or not, but earlier changes do not end it.
             let mut later = CollectionEnd::new(kind.watch_end());
             assert!(later.poll_end(&mut cx).is_pending());
         }
@@ -216,8 +217,9 @@ mod tests {
         }
     }
 
-    /// The minors on which `every_table_cell_equals_the_api_servers`, the other tests of Tables and
-    /// the differential tests were seen to pass. Add one only after running them.
+    /// Compares the tested minors with the modules of the upstream suite. Add a minor only after
+    /// `every_table_cell_equals_the_api_servers`, the other tests of Tables and the differential
+    /// tests have passed on it.
     #[test]
     fn the_tested_versions_are_those_of_the_upstream_suite() {
         let tests = concat!(env!("CARGO_MANIFEST_DIR"), "/../../tests/upstream");

@@ -36,7 +36,7 @@ use crate::ledger::Budget;
 
 /// How often rows of changed objects are dropped.
 const CLEAN_INTERVAL: Duration = Duration::from_secs(60);
-/// The second of two reads within this time starts the informer.
+/// If two reads of a resource arrive within this time, the second one starts the informer.
 const SECOND_READ: Duration = Duration::from_secs(60);
 
 /// Metrics of Tables that kubefan prints.
@@ -45,7 +45,7 @@ pub(super) struct TableMetrics {
     checks: IntCounterVec,
 }
 
-/// The kinds whose Tables kubefan prints. Cheap to clone.
+/// The kinds that kubefan prints as Tables. Cheap to clone.
 #[derive(Clone)]
 pub(super) struct Tables {
     inner: Arc<Inner>,
@@ -56,10 +56,10 @@ struct Inner {
     informers: InformerSet,
     rest_mapper: Arc<LiveRestMapper>,
     kinds: Mutex<HashMap<GroupVersionResource, Arc<Kind>>>,
-    /// When a Table of a resource without a ready informer was last asked for.
+    /// When a Table was last requested of a resource without a ready informer.
     cold_reads: Mutex<HashMap<GroupVersionResource, Instant>>,
     memory: Arc<RowMemory>,
-    /// The limit of `memory`. Its count is that of the last minute.
+    /// The limit of `memory`. Its number of used bytes is updated once a minute.
     budget: Budget,
     metrics: TableMetrics,
     shutdown: Shutdown,
@@ -80,8 +80,8 @@ impl TableMetrics {
 }
 
 impl Tables {
-    /// Tables of the objects in `informers`, compared with those that `client` gets. Printed rows
-    /// are kept within the budget.
+    /// Prints Tables of the objects in `informers`, and compares them with Tables that `client`
+    /// gets. Printed rows are stored within the budget.
     pub(super) fn new(
         client: Client,
         informers: InformerSet,
@@ -104,8 +104,8 @@ impl Tables {
         Self { inner }
     }
 
-    /// Drops old rows regularly, and kinds whose definition or API server has changed. Runs until the
-    /// future is dropped.
+    /// Regularly drops old rows, and kinds if their definition or their API server has changed.
+    /// Runs until the future is dropped.
     pub(super) async fn clean(self) {
         loop {
             sleep(CLEAN_INTERVAL).await;
@@ -122,8 +122,8 @@ impl Tables {
         }
     }
 
-    /// Replaces the kind of `gvr` if the API server prints it in another way now. Reads do that too,
-    /// but a kind may have open watches and no reads.
+    /// Replaces the kind of `gvr` if the API server now prints it in another way. Reads do that
+    /// too, but a kind may have open watches and no reads.
     fn retire_if_outdated(&self, gvr: &GroupVersionResource) {
         let rest_mapper = &self.inner.rest_mapper;
         let spec = rest_mapper.known_informer_spec(gvr, WireFormat::Json);
@@ -135,9 +135,9 @@ impl Tables {
         }
     }
 
-    /// Records a Table read for which no informer is ready. The second one within a minute starts
-    /// the informer, but does not wait for it: the API server answers at once. Reads for which no
-    /// informer would be started otherwise do not count.
+    /// Records a Table read that found no ready informer. The second such read within a minute
+    /// starts the informer, but does not wait for it, because the API server answers at once. Reads
+    /// that may not start an informer do not count.
     pub(super) fn missed(&self, read: &Read) {
         if !read.may_start_informer() {
             return;
@@ -161,7 +161,7 @@ impl Tables {
         self.kind(spec).is_ok()
     }
 
-    /// The collection of `informer` that shows the objects of `read` as rows.
+    /// Returns the collection of `informer` that shows the objects of `read` as rows.
     ///
     /// # Errors
     ///
@@ -178,7 +178,7 @@ impl Tables {
         let snapshot = informer.reader().snapshot().ok_or(Reason::NotCached)?;
         let epoch = snapshot.epoch();
         let is_watch = matches!(read.plan, Plan::Watch { .. });
-        // Before the admission, so that a watch sees whatever ends it later.
+        // This precedes the admission, so that the watch sees everything that ends it later.
         let end = is_watch.then(|| kind.watch_end());
         let (admission, must_check) = {
             let mut state = kind.state.lock();
@@ -209,7 +209,7 @@ impl Tables {
         )))
     }
 
-    /// The kind of the objects of `spec`, as the API server prints it now, and its printer.
+    /// Returns the kind of the objects of `spec`, as the API server prints it now, and its printer.
     ///
     /// # Errors
     ///
@@ -239,8 +239,8 @@ impl Tables {
                     is_current(kind) && (is_known || kind.has_printer_like(printer.as_ref()))
                 };
                 match kinds.get(gvr).filter(is_same) {
-                    // Another thread was faster, or the definition has changed in something else
-                    // than its columns.
+                    // Another thread was faster, or the definition has changed in parts other than
+                    // its columns.
                     Some(known) => {
                         *known.definition.lock() = version;
                         Arc::clone(known)
@@ -262,8 +262,8 @@ impl Tables {
         Ok((kind, printer))
     }
 
-    /// The CustomResourceDefinition of `gvr` in the cache; `None` if there is no ready cache of
-    /// definitions.
+    /// Returns the CustomResourceDefinition of `gvr` from the cache. Returns `None` if no ready
+    /// cache has it.
     fn definition(&self, gvr: &GroupVersionResource) -> Option<Arc<Object>> {
         let definitions = LiveRestMapper::definitions();
         let rest_mapper = &self.inner.rest_mapper;
@@ -314,8 +314,8 @@ impl Tables {
     }
 }
 
-/// The printer of the kind of `spec` for API servers of version 1.`minor`; `definition` is that of a
-/// custom resource. `None` if kubefan does not print the kind.
+/// Returns the printer of the kind of `spec` for API servers of version 1.`minor`. `definition`
+/// defines a custom resource. Returns `None` if kubefan does not print the kind.
 fn printer(spec: &InformerSpec, minor: u32, definition: Option<&Object>) -> Option<Printer> {
     let gvr = &spec.resource.gvr;
     if !spec.custom {

@@ -1,4 +1,4 @@
-//! Chooses the objects whose rows are compared.
+//! Chooses the objects for a comparison of rows.
 
 use std::collections::{HashMap, HashSet};
 
@@ -9,8 +9,8 @@ use rand::seq::SliceRandom;
 /// cells. The others, and which of several similar rows is chosen, depend on `random`, so that
 /// repeated comparisons examine other rows.
 ///
-/// A column in which more than half of the rows have a value of their own, such as names and
-/// addresses, says nothing about how different two rows are.
+/// A column with many different values, such as names or addresses, says nothing about the
+/// difference of two rows. Many are more than half of the number of rows.
 pub(super) fn varied(rows: &[Vec<String>], count: usize, random: &mut impl Rng) -> Vec<usize> {
     let columns = rows.iter().map(Vec::len).max().unwrap_or_default();
     let is_category: Vec<bool> = (0..columns)

@@ -1,20 +1,20 @@
-//! Whether kubefan may print the Tables of a kind: a state machine without I/O.
+//! Decides whether kubefan may print the Tables of a kind: a state machine without I/O.
 
 use std::time::Duration;
 
 use tokio::time::Instant;
 
-/// The number of objects, at most, of which a check compares the rows.
+/// The largest number of objects that a check compares.
 pub(super) const SAMPLE: usize = 20;
 /// The number of Tables after which a kind is checked again.
 const TABLES_PER_CHECK: u64 = 1_000;
-/// The pause after a check to which the API server gave no answer.
+/// The pause after a check without an answer of the API server.
 const RETRY: Duration = Duration::from_secs(10);
 /// The pause after a check that found other columns than the definition of the resource has. The
-/// API server takes a moment to apply a change of the definition.
+/// API server applies a change of the definition with a short delay.
 const DEFINITION_RETRY: Duration = Duration::from_secs(30);
 
-/// What kubefan knows about its Tables of one kind.
+/// The results of the checks of one kind, and when the next check is due.
 #[derive(Debug)]
 pub(super) struct State {
     verdict: Verdict,
@@ -33,7 +33,7 @@ enum Verdict {
     Equal { compared: usize, objects: usize },
     /// Something differed.
     Differs,
-    /// An object could not be printed. No check changes that.
+    /// An object could not be printed. No later check changes this verdict.
     Unprintable,
     /// Another kind is printed in place of this one.
     Retired,
@@ -74,14 +74,16 @@ impl State {
         }
     }
 
-    /// How a Table of a cache with `objects` is answered, and whether the caller must begin a check.
+    /// Decides how a Table of a cache with `objects` is answered, and whether the caller must begin
+    /// a check.
     pub(super) fn admit(&mut self, objects: usize, now: Instant) -> (Admission, bool) {
         let (admission, is_due) = match self.verdict {
             Verdict::Unknown => (Admission::Unchecked, true),
             Verdict::Differs => (Admission::Differs, self.not_before.is_some()),
             Verdict::Unprintable => (Admission::Differs, false),
             Verdict::Retired => (Admission::Unchecked, false),
-            // Columns alone say little about cells, and a watch of no objects prints later ones.
+            // Columns alone say little about cells. A watch that begins without objects may print
+            // rows later.
             Verdict::Equal { compared: 0, .. } => (Admission::Unchecked, objects > 0),
             Verdict::Equal {
                 compared,
@@ -99,8 +101,8 @@ impl State {
         (admission, begins)
     }
 
-    /// Records what the check found that [`State::admit`] asked for. `is_custom` is true for a custom
-    /// resource.
+    /// Records the result of the check that [`State::admit`] asked for. `is_custom` is true for a
+    /// custom resource.
     pub(super) fn checked(&mut self, outcome: &Outcome, is_custom: bool, now: Instant) {
         self.is_checking = false;
         self.not_before = None;

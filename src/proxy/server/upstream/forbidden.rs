@@ -1,8 +1,9 @@
-//! Keeps the API server's 403 for a read, so that a client that repeats it costs no further calls.
+//! Repeats the API server's 403 for a read, so that a client that repeats the read costs no further
+//! calls.
 //!
-//! The answer is kept for as long as a denial is remembered, for the same user and the same request
-//! only. So a client gets exactly what the API server would answer, with other values of the
-//! headers `Audit-Id` and `Date`.
+//! A 403 is stored for as long as a denial is remembered, and is repeated only for an equal request
+//! of the user that got it. So a client gets exactly what the API server would answer, except for
+//! the values of the headers `Audit-Id` and `Date`.
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
@@ -24,14 +25,14 @@ use crate::server::answers::rescue;
 
 /// Upper limit, in bytes, of a request's target and headers together with its answer.
 const MAX_ENTRY: usize = 16 << 10;
-/// What is kept for one user has at most this part, as a divisor, of the budget.
+/// The answers of one user have at most the budget divided by this number.
 const USER_SHARE: usize = 16;
 /// How long a 403 that has begun may take to arrive.
 const BODY_TIMEOUT: Duration = Duration::from_secs(10);
-/// The header that identifies a single request.
+/// The header that identifies one request.
 const AUDIT_ID: HeaderName = HeaderName::from_static("audit-id");
 
-/// The 403s of the last seconds.
+/// The 403s of the last few seconds.
 pub(in crate::server) struct ForbiddenAnswers {
     kept: Mutex<Kept>,
     budget: Budget,
@@ -40,14 +41,14 @@ pub(in crate::server) struct ForbiddenAnswers {
 #[derive(Default)]
 struct Kept {
     answers: HashMap<Arc<ForbiddenRead>, Answer>,
-    /// All reads in `answers`, in the order in which they were kept. They are kept for about the
-    /// same time, so they end in this order.
+    /// All reads in `answers`, in the order in which they were stored. All answers are stored for
+    /// about as long, so they expire in this order.
     order: VecDeque<Arc<ForbiddenRead>>,
     bytes: usize,
     bytes_of_user: HashMap<UserKey, usize>,
 }
 
-/// A read that a user may not do: all of the request that may change the text of a 403.
+/// A read that a user may not do: all parts of the request that may change the text of a 403.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(in crate::server) struct ForbiddenRead {
     user: UserKey,
@@ -55,7 +56,8 @@ pub(in crate::server) struct ForbiddenRead {
     /// Path and query as the client sent them.
     target: String,
     accept: Vec<HeaderValue>,
-    /// People get indented JSON.
+    /// The API server indents JSON for programs such as curl and browsers, which it recognizes by
+    /// this header.
     user_agent: Option<HeaderValue>,
 }
 
@@ -66,7 +68,7 @@ struct Answer {
 }
 
 impl ForbiddenRead {
-    /// `None` if the request asks for an upgrade, or is too long to be kept.
+    /// Returns `None` if the request asks for an upgrade, or is too long to be stored.
     pub(in crate::server) fn of(request: &Request<Body>, caller: &KnownCaller) -> Option<Self> {
         if upstream::is_upgrade(request.headers()) {
             return None;
@@ -90,7 +92,7 @@ impl ForbiddenRead {
 }
 
 impl ForbiddenAnswers {
-    /// No answers yet, and never more than `budget`.
+    /// Creates an empty store of at most `budget`.
     pub(in crate::server) fn new(budget: Budget) -> Self {
         Self {
             kept: Mutex::default(),
@@ -98,7 +100,7 @@ impl ForbiddenAnswers {
         }
     }
 
-    /// The kept answer to `read`.
+    /// Returns the stored answer to `read`, if it has not expired.
     pub(in crate::server) fn answer(&self, read: &ForbiddenRead) -> Option<Response<Body>> {
         let kept = self.kept.lock();
         let answer = kept.answers.get(read)?;
@@ -111,7 +113,7 @@ impl ForbiddenAnswers {
         Some(response)
     }
 
-    /// Returns `response`, and keeps it for `keep_for` from `asked_at` on if it is a short 403.
+    /// Returns `response`. If it is a short 403, also stores it until `keep_for` after `asked_at`.
     ///
     /// # Errors
     /// The Status for the client, if the API server broke off the 403.
@@ -124,7 +126,7 @@ impl ForbiddenAnswers {
     ) -> Result<Response<Body>, Status> {
         let length = response.headers().get(CONTENT_LENGTH);
         let length = length.and_then(|length| length.to_str().ok()?.parse().ok());
-        // The answer to a HEAD has the length of a body that it lacks.
+        // The answer to a HEAD announces the length of a body that it does not have.
         let has_body = read.method != Method::HEAD;
         let is_short = has_body && length.is_some_and(|length: usize| length <= MAX_ENTRY);
         let is_forbidden = response.status() == StatusCode::FORBIDDEN;
@@ -153,7 +155,7 @@ impl ForbiddenAnswers {
     }
 }
 
-/// The bytes of a short body; `None` if it breaks off or is longer than announced.
+/// Reads a short body. Returns `None` if it breaks off or is longer than [`MAX_ENTRY`].
 async fn read_short(mut body: Body) -> Option<Bytes> {
     let mut bytes = BytesMut::new();
     while let Some(frame) = body.frame().await {
@@ -181,7 +183,7 @@ impl Kept {
         }
         let read = Arc::new(read);
         if self.answers.get(&read).is_some_and(|kept| kept.until > now) {
-            // Another request got the same answer at the same time.
+            // A concurrent request got an equal answer.
             return;
         }
         self.remove(&read);

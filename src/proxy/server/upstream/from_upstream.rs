@@ -25,7 +25,7 @@ use crate::server::request::RequestInfo;
 use crate::server::service::{Server, within};
 
 /// How long after a client's deadline kubefan still waits for a forwarded answer. The API server
-/// began to count later, so its own timeout Status may arrive in this time.
+/// begins to measure the time later, so its own timeout Status may arrive in this time.
 const UPSTREAM_SLACK: Duration = Duration::from_millis(500);
 
 impl Server {

@@ -1,4 +1,4 @@
-//! What follows for a connection when a request on it has no good credentials.
+//! Decides what happens to a connection after a request on it without good credentials.
 
 use http::{HeaderMap, Request, StatusCode, Version};
 use kubefan_core::api::Status;
@@ -9,33 +9,33 @@ use crate::net::{ClientConnection, Peer};
 use crate::server::limits::shares::TooMany;
 use crate::server::request::RequestInfo;
 
-/// Requests of callers that the API server has not accepted, on one HTTP/2 connection. The API server
-/// takes as many streams on one.
+/// Upper limit of the requests on one HTTP/2 connection from callers that the API server has not
+/// accepted. The API server allows this number of streams on one connection.
 const MAX_UNACCEPTED: usize = 100;
 
-/// A request of the anonymous user, or one whose sender only the API server can authenticate.
+/// A request of the anonymous user, or one with a sender that only the API server can authenticate.
 pub(in crate::server) struct JudgedUpstream {
     /// True if the API server takes the sender for the anonymous user.
     is_anonymous: bool,
     /// True if a refusal of its credentials has to be counted.
     is_counted: bool,
-    /// True if a pod or service behind the API server may answer.
+    /// True if the answer may come from a pod or service behind the API server.
     is_proxied: bool,
-    /// The connection, if it is one of HTTP/2.
+    /// The connection, if it is an HTTP/2 connection.
     http2: Option<ClientConnection>,
     counted: Option<Counted>,
 }
 
-/// A request that counts among those of its HTTP/2 connection whose senders the API server has not
-/// accepted. It does not count any more when it is dropped, unless it was refused, or nothing in it
-/// can be accepted.
+/// A request that counts as one that the API server has not accepted, on its HTTP/2 connection.
+/// When it is dropped, it does not count any more, unless it was refused, or nothing in it can be
+/// accepted.
 struct Counted {
     connection: ClientConnection,
     counts_for_ever: bool,
 }
 
-/// kubefan itself refuses `request` with `status`. After a 401, its HTTP/2 connection is closed as
-/// after one of the API server.
+/// Reacts to a refusal of `request` by kubefan itself, with `status`. After a 401, the HTTP/2
+/// connection of the request is closed, as after a 401 of the API server.
 pub(in crate::server) fn refused(request: &Request<Body>, status: &Status) {
     if status.code == StatusCode::UNAUTHORIZED.as_u16()
         && let Some(connection) = http2_connection(request)
@@ -50,12 +50,14 @@ fn http2_connection(request: &Request<Body>) -> Option<&ClientConnection> {
 }
 
 impl JudgedUpstream {
-    /// `None` if kubefan knows the caller's user, or does not ask for credentials. `has_accepted` tells
-    /// whether the API server has accepted the credentials in a request's headers before.
+    /// Returns `None` if kubefan has determined a user other than the anonymous one, or does not
+    /// ask for credentials. `has_accepted` returns whether the API server has accepted the
+    /// credentials in a request's headers before.
     ///
     /// # Errors
-    /// [`TooMany`] if the request's connection has too many that are not accepted: more are not worth
-    /// the API server's work, which would answer no more of them on one connection.
+    /// [`TooMany`] if the connection has too many requests that are not accepted. More of them are
+    /// not worth the API server's work, which would itself answer no more of them on one
+    /// connection.
     pub(in crate::server) fn of(
         request: &Request<Body>,
         info: &RequestInfo,
@@ -82,9 +84,9 @@ impl JudgedUpstream {
         }))
     }
 
-    /// Closes an HTTP/2 connection after its other answers if the request has no credentials, or the
-    /// API server did not accept them. The API server does the same: otherwise one connection would
-    /// be enough for any number of such requests.
+    /// Closes an HTTP/2 connection after its other answers if the request has no credentials, or if
+    /// the API server did not accept them. The API server closes such connections too: otherwise
+    /// one connection would be enough for any number of such requests.
     pub(in crate::server) fn answered(
         self,
         status: StatusCode,

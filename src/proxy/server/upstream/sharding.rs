@@ -1,17 +1,17 @@
-//! Shards: what kubefan does with requests that have a `shardSelector`.
+//! Shards: decides how requests with a `shardSelector` are refused instead of forwarded.
 //!
-//! An API server whose feature gate ShardedListAndWatch is off ignores the parameter and answers
-//! with all objects. So a kubefan that serves shards relays no such answer: a LIST or WATCH of a
-//! shard is answered from a cache, or refused. It is forwarded only if the API server will probably
-//! refuse it, and then only a refusal is relayed.
+//! If the feature gate ShardedListAndWatch of an API server is off, it ignores the parameter and
+//! answers with all objects. So a kubefan that serves shards relays no such answer: a LIST or WATCH
+//! of a shard is answered from a cache, or refused. It is forwarded only if the API server will
+//! probably refuse it, and then only a refusal is relayed.
 
 use http::StatusCode;
 use kubefan_core::api::Status;
 
 use crate::server::decide::Reason;
 
-/// The answer to a LIST or WATCH of a shard that would be forwarded for `reason`; `None` if the API
-/// server will probably refuse it in its own words.
+/// Returns the answer to a LIST or WATCH of a shard that would be forwarded for `reason`; `None` if
+/// the API server will probably refuse the request in its own words.
 pub(super) fn refusal(reason: Reason) -> Option<Status> {
     match reason {
         Reason::CallerIdentity
@@ -27,8 +27,8 @@ pub(super) fn refusal(reason: Reason) -> Option<Status> {
     }
 }
 
-/// The Status to send instead of the API server's answer with `code` to a request of a shard that
-/// was forwarded for `reason`; `None` if the answer is a refusal.
+/// Returns the Status to send instead of the API server's answer with `code`. The request was of a
+/// shard, and forwarded for `reason`. Returns `None` if the answer is a refusal.
 pub(super) fn replacement_of(code: StatusCode, reason: Reason) -> Option<Status> {
     let is_refusal = code.is_client_error() || code.is_server_error();
     (!is_refusal).then(|| unserved(reason))
@@ -38,8 +38,8 @@ fn unserved(reason: Reason) -> Status {
     Status::unserved_shard(reason.name(), advice(reason))
 }
 
-/// What a client must change so that a cache can answer it; `None` if the same request may be
-/// answered later.
+/// Returns what a client must change so that a cache can answer it; `None` if an unchanged request
+/// may be answered later.
 fn advice(reason: Reason) -> Option<&'static str> {
     match reason {
         Reason::MediaType

@@ -1,4 +1,5 @@
-//! The changes of the demo's cluster, and the comparison of what its clients' watches show with it.
+//! The changes of the demo's cluster, and the comparison of the cluster with
+//! what the clients' watches show.
 
 use std::collections::HashMap;
 use std::time::{Duration, SystemTime};
@@ -16,8 +17,7 @@ use crate::workload::{Operation, Workload};
 const TICK: Duration = Duration::from_millis(20);
 /// The time from one comparison to the next.
 const ROUND: Duration = Duration::from_secs(2);
-/// The time before a comparison in which the cluster does not change, so that events in flight do
-/// not count as missing.
+/// The time without changes before a comparison, so that events in flight do not count as missing.
 const STILL: Duration = Duration::from_millis(500);
 
 /// How many watches show exactly the objects of the cluster.

@@ -1,11 +1,11 @@
-//! The text of the demo's screen and of its lines, from the numbers.
+//! Formats the demo's counts as a screen or as lines.
 
 use std::time::Duration;
 
 use crate::app::Totals;
 use crate::load::times;
 
-/// What does not change while a demo runs.
+/// The facts about a demo that do not change while it runs.
 #[derive(Clone, Debug)]
 pub(super) struct Facts {
     pub(super) nodes: usize,
@@ -22,7 +22,7 @@ pub(super) struct Facts {
 }
 
 impl Facts {
-    /// The screen after `running`; no line of it is longer than 80 columns with the usual names.
+    /// Returns the screen after `running`. No line is longer than 80 columns with the usual names.
     pub(super) fn screen(&self, totals: &Totals, running: Duration) -> Vec<String> {
         let title = format!("kubefan demo: {}", self.cluster());
         let clock = format!(
@@ -53,7 +53,7 @@ impl Facts {
         lines
     }
 
-    /// What is printed once if there is no screen.
+    /// Returns the text to print once if there is no screen.
     pub(super) fn introduction(&self) -> String {
         format!(
             "kubefan demo: {}, and {}\n\n\
@@ -78,7 +78,7 @@ impl Facts {
         )
     }
 
-    /// The line that is printed every few seconds if there is no screen.
+    /// Returns the line to print every few seconds if there is no screen.
     pub(super) fn line(&self, totals: &Totals) -> String {
         let (got, served) = (&totals.got, &totals.served);
         let mut line = format!(
@@ -152,7 +152,7 @@ impl Facts {
         ]
     }
 
-    /// Commands to try, of which the cache answers the first.
+    /// Returns commands to try. The cache answers the first of them.
     fn suggestions(&self) -> [String; 5] {
         let kubectl = format!("  kubectl --kubeconfig {}", self.kubeconfig);
         [
@@ -191,7 +191,7 @@ fn unnoticed(totals: &Totals) -> String {
     format!("{ended} ended, {refused} refused and sent again")
 }
 
-/// A count with its noun: `1 watch`, `2 watches`, `1,000 events`.
+/// Formats a count with its noun: `1 watch`, `2 watches`, `1,000 events`.
 fn count(count: u64, noun: &str) -> String {
     let ending = match (count, noun.ends_with("ch")) {
         (1, _) => "",
@@ -201,7 +201,7 @@ fn count(count: u64, noun: &str) -> String {
     format!("{} {noun}{ending}", number(count))
 }
 
-/// A number with commas between its thousands.
+/// Formats a number with commas between its thousands.
 fn number(number: u64) -> String {
     let digits = number.to_string();
     let mut text = String::new();
@@ -222,7 +222,7 @@ fn bytes(bytes: u64) -> String {
     }
 }
 
-/// A duration as minutes and seconds.
+/// Formats a duration as minutes and seconds.
 fn clock(running: Duration) -> String {
     let seconds = running.as_secs();
     format!("{}:{:02}", seconds / 60, seconds % 60)
@@ -309,7 +309,7 @@ mod tests {
         }
     }
 
-    /// README.md shows the screen, with other numbers.
+    /// Checks that README.md shows the screen, with other numbers.
     #[test]
     fn the_readme_shows_the_screen() {
         let readme = concat!(env!("CARGO_MANIFEST_DIR"), "/../../README.md");

@@ -1,4 +1,5 @@
-//! The terminal of the demo: a screen that is drawn again and again, and single keys.
+//! The terminal of the demo: a screen that is drawn again and again, and
+//! keys that are read one by one.
 
 use std::io::{IsTerminal, Read};
 
@@ -15,14 +16,14 @@ const TOP: &str = "\x1b[H";
 const CLEAR_RIGHT: &str = "\x1b[K";
 const CLEAR_BELOW: &str = "\x1b[J";
 
-/// The terminal that standard input and output are. Dropping it restores its modes.
+/// The terminal of standard input and output. Dropping this value restores the terminal's modes.
 pub(super) struct Terminal {
     before: Termios,
 }
 
 impl Terminal {
-    /// Takes the terminal; `None` if standard input or output is none, or if this process is in its
-    /// background.
+    /// Takes the terminal; `None` if standard input or output is not a terminal, or if this process
+    /// is in the background of the terminal.
     pub(super) fn open() -> Option<Self> {
         let input = std::io::stdin();
         if !input.is_terminal() || !std::io::stdout().is_terminal() {
@@ -43,7 +44,7 @@ impl Terminal {
         Some(Self { before })
     }
 
-    /// Starts to read keys, on a thread of its own that ends with the process.
+    /// Starts a thread that reads keys until the process ends.
     ///
     /// # Errors
     ///
@@ -63,8 +64,8 @@ impl Terminal {
         Ok(keys)
     }
 
-    /// Draws `lines` from the top of the screen, over everything that is there, such as a line of
-    /// the log. What does not fit is cut off.
+    /// Draws `lines` from the top of the screen, over its present content, such as a line of the
+    /// log. What does not fit is cut off.
     pub(super) fn draw(&self, lines: &[String]) {
         let (columns, rows) = tcgetwinsize(std::io::stdout()).map_or((80, 24), |size| {
             (size.ws_col.max(1).into(), size.ws_row.max(2).into())
@@ -82,7 +83,8 @@ impl Drop for Terminal {
     }
 }
 
-/// The text that draws `lines` on a screen of this size; the cursor is below them afterwards.
+/// Returns the text that draws `lines` on a screen of this size. The text
+/// leaves the cursor below the lines.
 fn drawing(lines: &[String], columns: usize, rows: usize) -> String {
     let mut text = TOP.to_owned();
     for line in lines.iter().take(rows - 1) {

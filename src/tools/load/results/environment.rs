@@ -21,7 +21,7 @@ pub struct Environment {
 }
 
 impl Environment {
-    /// That of this process, now.
+    /// Returns the environment of this process, with the current time as its start.
     pub(crate) fn of_process() -> Self {
         let kernel = |name: &str| {
             let text = fs::read_to_string(format!("/proc/sys/kernel/{name}"));
@@ -39,7 +39,7 @@ impl Environment {
         }
     }
 
-    /// The names and values of all parts.
+    /// Returns the names and values of all parts.
     pub(crate) fn rows(&self) -> [(&'static str, String); 3] {
         let cores = match self.cores {
             1 => "1 core".to_owned(),
@@ -56,7 +56,7 @@ impl Environment {
     }
 }
 
-/// A word of a command line, quoted for a shell if necessary.
+/// Quotes a word of a command line for a shell, if necessary.
 fn quoted(word: &str) -> String {
     let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-_./:=,@%+".contains(&byte);
     match !word.is_empty() && word.bytes().all(is_plain) {

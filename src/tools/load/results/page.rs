@@ -1,4 +1,4 @@
-//! The report as a single HTML page that loads nothing from other places.
+//! The report as an HTML page that loads nothing from other places.
 
 use std::fmt::Write as _;
 
@@ -33,7 +33,7 @@ path.s0 { stroke: var(--s0); } path.s1 { stroke: var(--s1); stroke-dasharray: 6 
 .key { overflow-wrap: anywhere; margin-right: 1rem; } .legend { margin: 0 0 .5rem; color: var(--dim); } footer { margin: 2rem 0; } .bad { color: var(--bad); font-weight: 600; }
 ";
 
-/// Formats the whole report as an HTML page.
+/// Formats the report as an HTML page.
 pub fn page(report: &Report) -> String {
     let names = report.names();
     let title = format!("Watch load test of {}", names.join(" and "));
@@ -114,8 +114,8 @@ fn problems(report: &Report) -> String {
     text
 }
 
-/// The table with one column for each run. If only one run has a row, the other run's cell is
-/// empty.
+/// Formats the summary as a table with one column for each run. If only one run has a row, the
+/// other run's cell is empty.
 fn summary(report: &Report, names: &[String]) -> String {
     let columns: Vec<_> = report.runs.iter().map(rows).collect();
     let mut order: Vec<&str> = Vec::new();
@@ -176,7 +176,7 @@ fn latency_table(report: &Report, names: &[String]) -> String {
     text
 }
 
-/// When, where and how the test was started.
+/// Formats when, where and how the test was started.
 fn environment(report: &Report) -> String {
     let mut text = "<h2>The test</h2><div class=\"wide\"><table>".to_owned();
     for (name, value) in report.environment.rows() {
@@ -186,7 +186,7 @@ fn environment(report: &Report) -> String {
     text
 }
 
-/// A diagram with its heading and legend, as HTML.
+/// Formats a diagram with its heading and legend as HTML.
 fn section(plot: &Plot<'_>) -> String {
     let (heading, legend) = (escape(plot.title), plot.legend());
     let svg = plot.svg();

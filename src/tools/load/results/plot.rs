@@ -10,8 +10,8 @@ const TOP: f64 = 12.0;
 const BOTTOM: f64 = 36.0;
 /// The approximate maximum number of points of a drawn line; more would not be visible.
 const POINTS: usize = 400;
-/// The factor by which a linear y axis extends beyond the largest value, so that no line touches
-/// the frame.
+/// The ratio of the upper end of a linear y axis to the largest value, so
+/// that no line touches the frame.
 const HEADROOM: f64 = 1.04;
 /// The maximum number of decades of a logarithmic axis; smaller values are drawn at its lower end.
 const DECADES: i32 = 4;
@@ -117,7 +117,8 @@ impl Plot<'_> {
         svg
     }
 
-    /// The names of the lines in their colours, as HTML; empty if there is only one line.
+    /// Formats the names of the lines in their colours as HTML. Returns an empty
+    /// text if there is only one line.
     pub(crate) fn legend(&self) -> String {
         if self.lines.len() < 2 {
             return String::new();
@@ -132,7 +133,7 @@ impl Plot<'_> {
     }
 }
 
-/// A line's name after a sample of its colour, as HTML.
+/// Formats a line's name after a sample of its colour, as HTML.
 pub(crate) fn key(index: usize, name: &str) -> String {
     format!("<span class=\"key s{index}\">{}</span>", escape(name))
 }
@@ -180,8 +181,8 @@ impl Range {
         Self { scale, low, high }
     }
 
-    /// The position of a value on the axis, from 0 to 1; values outside of the range are drawn at
-    /// its ends.
+    /// Returns the position of a value on the axis, from 0 to 1. Values outside of the range are
+    /// drawn at the ends of the axis.
     fn position(self, value: f64) -> f64 {
         let position = match self.scale {
             Scale::Logarithmic => {
@@ -232,12 +233,12 @@ impl Range {
     }
 }
 
-/// The number of nines of a share, such as 2 for 0.99.
+/// Returns the number of nines of a share, such as 2 for 0.99.
 fn nines(share: f64) -> f64 {
     -(1.0 - share).log10()
 }
 
-/// The multiples 1, 2 and 5 of the powers of ten between `low` and `high`.
+/// Returns the multiples 1, 2 and 5 of the powers of ten between `low` and `high`.
 fn marks(low: f64, high: f64) -> impl Iterator<Item = f64> {
     // The casts are safe: the logarithms of an axis's ends are small.
     let (first, last) = (low.log10().floor() as i32, high.log10().ceil() as i32);

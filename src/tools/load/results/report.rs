@@ -52,8 +52,8 @@ pub struct Run {
     pub server: Option<Usage>,
     /// The reason why `server` is `None`.
     pub server_unknown: Option<String>,
-    /// The CPU time and memory of the server that took the writes, if that is not the watched one.
-    /// If it is, `server` contains the cost of the writes.
+    /// The CPU time and memory of the server that took the writes, if that is not the watched
+    /// server. If the watched server took the writes, `server` includes their cost.
     pub write_server: Option<Usage>,
     /// The reason why `write_server` is `None`, if another server took the writes.
     pub write_server_unknown: Option<String>,
@@ -77,13 +77,13 @@ pub struct Run {
 /// The settings of a run.
 #[derive(Clone, Debug, Serialize)]
 pub struct Settings {
-    /// The watched server's name: that of the command line, or its URL.
+    /// The watched server's name: the name from the command line, or the server's URL.
     pub name: String,
     /// The watched server's URL.
     pub server: String,
     /// The version that the watched server reports; kubefan reports the API server's version.
     pub server_version: String,
-    /// The URL of the server on which objects were created and changed.
+    /// The URL of the server where objects were created and changed.
     pub write_server: String,
     /// The plural name of the resource, such as `configmaps`.
     pub resource: String,
@@ -99,8 +99,7 @@ pub struct Settings {
     pub protocol: String,
     /// The wire format of watches and lists: `json` or `protobuf`.
     pub format: String,
-    /// The watchers' selector, in which `{i}` represents the watcher's number; `None` if there was
-    /// none.
+    /// The watchers' selector, with `{i}` for the watcher's number; `None` if there was none.
     pub selector: Option<String>,
     /// True if watchers got the initial objects as a watch-list.
     pub watch_list: bool,
@@ -176,7 +175,7 @@ pub struct Watches {
     pub retries: u64,
     /// The number of slow watchers, which did not read, that opened a watch.
     pub slow: u64,
-    /// The number of slow watchers whose watches the server ended.
+    /// The number of slow watchers that lost their watch because the server ended it.
     pub slow_ended: u64,
 }
 
@@ -229,8 +228,8 @@ impl Report {
         }
     }
 
-    /// The names of the runs: the servers' names, followed by the number of the run if both runs
-    /// have the same one.
+    /// Returns the names of the runs: the servers' names, followed by the number of the run
+    /// if both servers have one name.
     pub(crate) fn names(&self) -> Vec<String> {
         let names: Vec<_> = self.runs.iter().map(|run| &run.settings.name).collect();
         let name = |(index, name): (usize, &&String)| {
@@ -243,7 +242,8 @@ impl Report {
         names.iter().enumerate().map(name).collect()
     }
 
-    /// The delivery errors of all runs together; empty if every event was delivered correctly.
+    /// Returns the delivery errors of all runs together; empty if every
+    /// event was delivered correctly.
     pub fn delivery_errors(&self) -> DeliveryErrors {
         let mut all = DeliveryErrors::default();
         for run in &self.runs {
@@ -252,8 +252,8 @@ impl Report {
         all
     }
 
-    /// The number of scheduled writes that were never acknowledged, in all runs that were not
-    /// interrupted.
+    /// Returns the number of scheduled writes that were never acknowledged, in all
+    /// runs that were not interrupted.
     pub fn given_up(&self) -> u64 {
         let whole = self.runs.iter().filter(|run| !run.interrupted);
         whole.map(|run| run.writes.given_up).sum()
@@ -272,12 +272,12 @@ impl Report {
 // === impl Run ===
 
 impl Run {
-    /// True if the watched server took the writes too.
+    /// Returns true if the watched server took the writes too.
     pub(crate) fn has_writes(&self) -> bool {
         self.settings.write_server == self.settings.server
     }
 
-    /// The CPU time in microseconds per delivered event of all servers that took part.
+    /// Returns the CPU time per delivered event, in microseconds, of all servers that took part.
     pub(crate) fn cpu_per_event_with_writes(&self) -> Option<f64> {
         let watched = self.server.as_ref()?.cpu_microseconds_per_event;
         match self.has_writes() {
@@ -286,7 +286,7 @@ impl Run {
         }
     }
 
-    /// Events that were delivered for each write.
+    /// Returns the number of delivered events per write.
     pub(crate) fn events_per_write(&self) -> f64 {
         self.events.delivered as f64 / self.writes.acknowledged.max(1) as f64
     }
@@ -328,7 +328,7 @@ impl Report {
 
 #[cfg(test)]
 impl Usage {
-    /// A usage of this CPU time per event, of one event.
+    /// Creates a usage of this CPU time per event, with one event.
     pub(crate) fn for_tests(cpu_microseconds_per_event: f64) -> Self {
         Self {
             cpu_seconds: cpu_microseconds_per_event / 1e6,
@@ -369,7 +369,7 @@ impl Settings {
 
 #[cfg(test)]
 impl Run {
-    /// A run with one write, one watcher and one delivered event.
+    /// Creates a run with one write, one watcher and one delivered event.
     pub(crate) fn for_tests(server: &str) -> Self {
         Self {
             settings: Settings::for_tests(server),

@@ -6,11 +6,11 @@ use super::report::{Events, Ratios, Report, Run, Settings};
 use super::times::times;
 use crate::load::histogram::Latency;
 
-/// With fewer events per write, the CPU time of a server is mostly that of the writes, or of being
-/// idle.
+/// The minimum number of events per write to measure fan-out. With fewer events, a server spends
+/// most of its CPU time on the writes or on being idle.
 const FEW_EVENTS: f64 = 50.0;
 
-/// Formats the whole report as text.
+/// Formats the report as text.
 pub fn table(report: &Report) -> String {
     let mut text = "\n".to_owned();
     for (name, value) in report.environment.rows() {
@@ -55,7 +55,7 @@ pub fn table(report: &Report) -> String {
     text
 }
 
-/// What the comparison has shown, in one sentence; `None` without a comparison.
+/// Returns the result of the comparison in one sentence; `None` without a comparison.
 pub(crate) fn comparison(report: &Report) -> Option<String> {
     let names = report.names();
     let ratios = report.ratios.as_ref()?;
@@ -84,7 +84,7 @@ pub(crate) fn comparison(report: &Report) -> Option<String> {
     }
 }
 
-/// The names and values of a run's summary, which is everything except the latencies.
+/// Returns the names and values of a run's summary, except the latencies.
 pub(crate) fn rows(run: &Run) -> Vec<(&'static str, String)> {
     let settings = &run.settings;
     let server = match settings.name == settings.server {
@@ -189,7 +189,7 @@ fn events(events: &Events) -> [(&'static str, String); 2] {
     ]
 }
 
-/// The rows that only some runs have.
+/// Returns the rows that only some runs have.
 fn exceptions(run: &Run) -> Vec<(&'static str, String)> {
     let settings = &run.settings;
     let mut rows = Vec::new();
@@ -234,7 +234,8 @@ fn exceptions(run: &Run) -> Vec<(&'static str, String)> {
     rows
 }
 
-/// The rows for the CPU time and memory of the server, and for the CPU time of the load test.
+/// Returns the rows for the CPU time and memory of the server, and for
+/// the CPU time of the load test.
 fn usage(run: &Run) -> Vec<(&'static str, String)> {
     let mut rows = Vec::new();
     match (&run.server, &run.server_unknown) {
@@ -276,7 +277,8 @@ fn usage(run: &Run) -> Vec<(&'static str, String)> {
     rows
 }
 
-/// The rows for the CPU time of the server that took the writes, if that is not the watched one.
+/// Returns the rows for the CPU time of the server that took the writes, if
+/// that is not the watched server.
 fn write_usage(run: &Run) -> Vec<(&'static str, String)> {
     let mut rows = Vec::new();
     match (&run.write_server, &run.write_server_unknown) {
@@ -303,7 +305,8 @@ fn write_usage(run: &Run) -> Vec<(&'static str, String)> {
     rows
 }
 
-/// A warning if writes had so few events each that a server's CPU time is not that of its fan-out.
+/// Returns a warning if the writes had so few events each that a server's CPU time does
+/// not show the cost of fan-out.
 fn few_events(run: &Run) -> String {
     let events = run.events_per_write();
     match events < FEW_EVENTS {
@@ -312,7 +315,7 @@ fn few_events(run: &Run) -> String {
     }
 }
 
-/// The names and summaries of all latencies of a run.
+/// Returns the names and summaries of all latencies of a run.
 pub(crate) fn latencies(run: &Run) -> Vec<(&'static str, Latency)> {
     let events = &run.events;
     // Without a schedule, a write is due when it is sent.
@@ -335,7 +338,7 @@ pub(crate) fn latencies(run: &Run) -> Vec<(&'static str, Latency)> {
     latencies
 }
 
-/// The names of all ratios that are known, and the ratios in words.
+/// Returns the names of all ratios that could be computed, with the ratios in words.
 pub(crate) fn ratio_rows(ratios: &Ratios) -> Vec<(&'static str, String)> {
     let all = [
         ("events per second", ratios.events_per_second),

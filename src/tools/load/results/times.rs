@@ -1,7 +1,7 @@
 //! How one number compares with another, in words.
 
-/// How `first` compares with `second`: `12x less`, `1.3x more`, `the same`; `-` if one of them is 0
-/// or not a number.
+/// Formats the comparison of `first` with `second`: `12x less`, `1.3x more`, `the same`; `-` if one
+/// of them is 0 or not a number.
 pub fn times(first: f64, second: f64) -> String {
     let is_positive = |number: f64| number.is_finite() && number > 0.0;
     if !is_positive(first) || !is_positive(second) {

@@ -20,8 +20,8 @@ use crate::load::watch::receivers::{ReceiverStats, Receivers};
 use crate::load::write::schedule::Schedule;
 use crate::load::write::writer::{WriteJob, WriteStats, write};
 
-/// The interval at which the progress of the writes is checked; other phases are checked five times
-/// as often.
+/// The interval between checks of the writes' progress; other phases
+/// are checked five times as often.
 const TICK: Duration = Duration::from_millis(50);
 /// If no event arrives for this time after the last write, the outstanding events count as missed.
 const MAX_SILENCE: Duration = Duration::from_secs(10);
@@ -29,8 +29,8 @@ const MAX_SILENCE: Duration = Duration::from_secs(10);
 const MAX_SILENCE_AFTER_SIGNAL: Duration = Duration::from_secs(2);
 /// The longest wait for outstanding events after a signal, even if events still arrive.
 const MAX_DRAIN_AFTER_SIGNAL: Duration = Duration::from_secs(8);
-/// The time for which the watches stay open after the last expected event, so that duplicates of it
-/// are noticed.
+/// The time that the watches stay open after the last expected event, so that
+/// duplicates of it are noticed.
 const DUPLICATE_WAIT: Duration = Duration::from_millis(250);
 
 /// Everything that the measured phases of a run need.
@@ -47,11 +47,11 @@ pub(super) struct Measurement<'a> {
 /// The sources of the servers' CPU time and memory.
 pub(super) struct Sources {
     watched: UsageSource,
-    /// That of the server that takes the writes; `None` if it is the watched server.
+    /// The source of the server that takes the writes; `None` if it is the watched server.
     written: Option<UsageSource>,
 }
 
-/// The servers' figures at one moment, from the same sources.
+/// The figures at one moment of the servers in [`Sources`].
 struct Samples {
     watched: Result<Sample, String>,
     written: Option<Result<Sample, String>>,
@@ -272,7 +272,7 @@ impl Measurement<'_> {
     }
 }
 
-/// The usage between three samples, if there are all of them.
+/// Computes the usage between three samples. Fails if one of them is missing.
 fn usage(
     before: Result<Sample, String>,
     idle: Result<Sample, String>,

@@ -30,7 +30,7 @@ use crate::load::write::objects::Objects;
 use crate::load::write::schedule::Schedule;
 use crate::load::write::writer::WriteJob;
 
-/// The flag that names the second server, with which the first is compared.
+/// The flag that names the second server; the first server is compared with it.
 const COMPARE_FLAG: &str = "--compare";
 /// An estimate of the open files besides the connections.
 const OTHER_FILES: u64 = 64;
@@ -51,7 +51,7 @@ pub async fn run(
     shutdown: &Shutdown,
 ) -> Result<Report, Error> {
     if let Some(compared) = &config.compared {
-        // Report a second server that is not reachable before the first run, which takes long.
+        // Report an unreachable second server before the first run, because that run takes long.
         tokio::select! {
             connected = target::connect(&compared.client, COMPARE_FLAG) => drop(connected?),
             () = shutdown.draining() => return Err(Error::Interrupted),

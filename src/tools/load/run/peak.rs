@@ -36,7 +36,8 @@ impl MemoryPeak {
         Ok(Self(seen))
     }
 
-    /// The largest sample in bytes, or 0 if there was no sample; call it after [`RunState::stop`].
+    /// Returns the largest sample in bytes, or 0 if there was no sample. Call
+    /// it after [`RunState::stop`].
     pub(super) async fn finish(self) -> io::Result<u64> {
         self.0.await.map_err(io::Error::other)
     }
@@ -67,8 +68,8 @@ async fn sample_peak(run_state: &RunState) -> u64 {
     peak
 }
 
-/// Finds the source of the server's figures, with a new client whose connections belong to this
-/// thread.
+/// Finds the source of the server's figures. Uses a new client, so that its
+/// connections belong to this thread.
 async fn source(run_state: &RunState) -> Result<UsageSource, Error> {
     let watched = &run_state.config.watched;
     let client = Client::connect(watched.client.clone()).await?;

@@ -15,7 +15,7 @@ use crate::load::watch::watcher::WatcherStats;
 use crate::load::write::schedule::Rate;
 use crate::load::write::writer::WriteStats;
 
-/// The settings of the run for the report, including the names and versions of the servers.
+/// Returns the settings of the run for the report, including the names and versions of the servers.
 pub(super) fn settings(
     config: &Config,
     client: &Client,
@@ -112,7 +112,7 @@ pub(super) fn summarize(
     }
 }
 
-/// The times from each watcher's request until it had received all objects that it selects.
+/// Returns the times from each watcher's request until it had received all objects that it selects.
 fn sync_times(watchers: &[WatcherStats]) -> Histogram {
     let mut sync_times = Histogram::default();
     for after in watchers.iter().filter_map(|watcher| watcher.synced_after) {

@@ -23,9 +23,10 @@ const NAMESPACES: &str = "/api/v1/namespaces";
 /// account first.
 const NAMESPACE_READY: Duration = Duration::from_secs(10);
 const PAUSE: Duration = Duration::from_millis(200);
-/// The time limit of the whole cleanup.
+/// The time limit of the cleanup.
 const CLEANUP: Duration = Duration::from_secs(30);
-/// The time after which a request without an answer has either been executed or never will be.
+/// The time limit for a late execution: a request without an answer that has not been
+/// executed by then never will be.
 const IN_DOUBT_TIME: Duration = Duration::from_secs(3);
 /// The number of objects that are created concurrently.
 const CREATIONS: usize = 16;
@@ -107,7 +108,7 @@ impl TestNamespace {
         Ok(())
     }
 
-    /// The URL path of the collection that holds the objects.
+    /// Returns the URL path of the collection that holds the objects.
     pub(super) fn path(&self) -> String {
         self.resource.gvr.path(Some(&self.name))
     }
@@ -244,8 +245,8 @@ impl TestNamespace {
         }
     }
 
-    /// After a creation without an answer, waits for the namespace and returns whether this run
-    /// created it.
+    /// Waits for a namespace after a creation without an answer. Returns whether
+    /// this run created the namespace.
     async fn has_appeared(&self) -> Result<bool, Error> {
         let from = Instant::now();
         let path = format!("{NAMESPACES}/{}", self.name);
@@ -280,7 +281,7 @@ enum Failure {
 }
 
 impl Failure {
-    /// True if the server may have executed the request although it failed.
+    /// Returns true if the server may have executed the request although it failed.
     fn is_in_doubt(&self) -> bool {
         match self {
             Self::Path(_) | Self::Server(upstream::Error::Request(_)) => false,
@@ -331,7 +332,7 @@ async fn delete_once(client: &Client, path: &str) -> Result<(), Failure> {
         .map_err(|error| Failure::Server(upstream::Error::Transport(error)))
 }
 
-/// True if a retry may succeed.
+/// Returns true if a retry may succeed.
 fn is_passing(error: &upstream::Error) -> bool {
     match error {
         upstream::Error::Unreachable(_) => !error.is_connection_refused(),

@@ -2,8 +2,8 @@
 
 use serde::Serialize;
 
-/// The maximum number of gaps that a checker keeps, in order to distinguish a late event from a
-/// duplicate.
+/// The maximum number of gaps that a checker remembers, in order to distinguish
+/// a late event from a duplicate.
 const MAX_GAPS: usize = 256;
 
 /// How an event that a watcher received relates to the events before it.
@@ -45,8 +45,8 @@ pub(crate) struct SelectedObjects {
     pub(crate) objects: u32,
 }
 
-/// Checks one watcher: keeps which writes its events have shown so far, and counts the events that
-/// were missed, duplicated, out of order or unwanted.
+/// Checks one watcher: remembers which writes its events have shown so far, and counts the events
+/// that were missed, duplicated, out of order or unwanted.
 #[derive(Debug)]
 pub(crate) struct Checker {
     selected_objects: SelectedObjects,
@@ -74,7 +74,7 @@ pub(crate) struct ObjectWrites {
 // === impl DeliveryErrors ===
 
 impl DeliveryErrors {
-    /// True if there were no errors.
+    /// Returns true if there were no errors.
     pub fn is_empty(&self) -> bool {
         *self == Self::default()
     }
@@ -120,7 +120,7 @@ impl Checker {
         }
     }
 
-    /// True if the watcher has received every object that it selects.
+    /// Returns true if the watcher has received every object that it selects.
     pub(crate) fn has_seen_all(&self) -> bool {
         self.unseen == 0
     }
@@ -185,8 +185,8 @@ impl Checker {
         self.last_version = 0;
     }
 
-    /// All errors. Adds to the errors counted so far the acknowledged writes that never arrived,
-    /// and the events beyond the last write of their object.
+    /// Returns all errors: those counted so far, the acknowledged writes that never arrived, and
+    /// the events beyond the last write of their object.
     pub(crate) fn finish(&self, writes: &[ObjectWrites]) -> DeliveryErrors {
         let mut errors = self.errors;
         for (position, next) in self.next.iter().enumerate() {

@@ -23,7 +23,7 @@ pub enum FrameType {
     Deleted,
     /// A bookmark, which carries the version that the watch has reached.
     Bookmark,
-    /// An error, after which the watch ends.
+    /// An error; the watch ends after it.
     Error,
     /// Any other type, or a malformed frame.
     Unknown,
@@ -97,17 +97,17 @@ impl FrameCutter {
         Ok(())
     }
 
-    /// The number of buffered bytes of a frame that is not complete yet.
+    /// Counts the buffered bytes of an incomplete frame.
     pub fn unfinished(&self) -> usize {
         self.partial.len()
     }
 
-    /// The number of bytes at the start of `chunk` that are known to belong to the partial frame.
+    /// Counts the bytes at the start of `chunk` that certainly belong to the partial frame.
     fn missing_bytes(&self, chunk: &[u8]) -> usize {
         let missing = match self.format {
             WireFormat::Json => memchr(b'\n', chunk).map_or(chunk.len(), |at| at + 1),
             WireFormat::Protobuf => {
-                // Before the length is complete, only its own bytes are known to be missing.
+                // Before the length is complete, only its own missing bytes are certain.
                 let length = message_length(&self.partial).unwrap_or(LENGTH_PREFIX);
                 length - self.partial.len()
             }
@@ -115,7 +115,7 @@ impl FrameCutter {
         missing.min(chunk.len())
     }
 
-    /// True if the partial frame is complete.
+    /// Returns true if the partial frame is complete.
     fn is_partial_complete(&self) -> Result<bool, FrameTooLong> {
         match self.format {
             WireFormat::Json => Ok(self.partial.ends_with(b"\n")),
@@ -123,7 +123,8 @@ impl FrameCutter {
         }
     }
 
-    /// The length of the first frame in `bytes`, in bytes; `None` if it is not complete.
+    /// Returns the length of the first frame in `bytes`, in bytes; `None`
+    /// if the frame is not complete.
     fn frame_length(&self, bytes: &[u8]) -> Result<Option<usize>, FrameTooLong> {
         let length = match self.format {
             WireFormat::Json => memchr(b'\n', bytes).map(|at| at + 1),
@@ -141,8 +142,8 @@ impl FrameCutter {
     }
 }
 
-/// The length of a protobuf message, in bytes, including the length field before it; `None` if the
-/// length field is incomplete.
+/// Returns the length of a protobuf message, in bytes, including the length field before it; `None`
+/// if the length field is incomplete.
 fn message_length(bytes: &[u8]) -> Option<usize> {
     let prefix = bytes.first_chunk::<LENGTH_PREFIX>()?;
     Some(u32::from_be_bytes(*prefix) as usize + LENGTH_PREFIX)
@@ -151,7 +152,8 @@ fn message_length(bytes: &[u8]) -> Option<usize> {
 // === impl FrameType ===
 
 impl FrameType {
-    /// The event type of a complete frame; compares only the first letter of the type's name.
+    /// Returns the event type of a complete frame. Compares only the
+    /// first letter of the type's name.
     pub fn of(format: WireFormat, frame: &[u8]) -> Self {
         let at = match format {
             WireFormat::Json => frame.strip_prefix(b"{\"type\":\""),
@@ -179,8 +181,8 @@ impl VersionFinder {
         }
     }
 
-    /// The resource version of the object in `frame`; `None` if there is none or it is not a
-    /// number.
+    /// Returns the resource version of the object in `frame`; `None` if there is no
+    /// version or it is not a number.
     pub fn find(&self, frame: &[u8]) -> Option<u64> {
         let digits = match self.format {
             WireFormat::Json => {
@@ -201,7 +203,7 @@ impl VersionFinder {
     }
 }
 
-/// The content of the first length-delimited field `number` of a protobuf message.
+/// Returns the content of the first length-delimited field `number` of a protobuf message.
 fn field(mut message: &[u8], number: u64) -> Option<&[u8]> {
     loop {
         let tag = varint(&mut message)?;

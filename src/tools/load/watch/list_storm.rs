@@ -145,8 +145,8 @@ async fn list_on(run_state: Arc<RunState>) -> ListStats {
     }
 }
 
-/// Reads a whole list and discards it. Returns the duration in nanoseconds and the bytes of the
-/// body.
+/// Reads a list to its end and discards it. Returns the duration in
+/// nanoseconds and the bytes of the body.
 async fn list(run_state: &RunState, slot: &Slot) -> Result<(u64, u64), Error> {
     let path = format!("{}?resourceVersion=0", run_state.collection);
     let accept = run_state.config.format.media_type();

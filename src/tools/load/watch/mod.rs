@@ -1,5 +1,5 @@
 //! The reading clients of a load test: the receiving threads with their watchers, the check of
-//! every event, and the clients that list at the same time.
+//! every event, and the clients that list during the test.
 
 pub(super) mod checker;
 pub(super) mod frames;

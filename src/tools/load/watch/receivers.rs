@@ -42,7 +42,7 @@ pub(crate) struct ReceiverStats {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct SlowWatchers {
     pub(crate) opened: u64,
-    /// The number of slow watchers whose watches the server had ended.
+    /// The number of slow watchers that had lost their watch because the server ended it.
     pub(crate) ended: u64,
 }
 

@@ -12,7 +12,7 @@ pub(crate) struct Slot {
 }
 
 impl Slot {
-    /// Creates a slot whose connection will use `version`; opens nothing yet.
+    /// Creates a slot for a connection of `version`; opens nothing yet.
     pub(super) fn new(version: HttpVersion) -> Self {
         Self {
             version,

@@ -5,7 +5,7 @@ use crate::load::histogram::Histogram;
 /// Counts and latencies of what all watchers of a thread received.
 #[derive(Debug)]
 pub(crate) struct Tally {
-    /// Latencies from the time at which a write was due until its event was received.
+    /// Latencies from the time when a write was due until its event was received.
     pub(crate) latency_from_schedule: Histogram,
     /// Latencies from a write's acknowledgement until its event was received; zero if the event
     /// came first.
@@ -80,8 +80,8 @@ impl Tally {
         }
     }
 
-    /// The throughput as points: the start of each step of the timeline in seconds since the first
-    /// write, and the events per second during the step.
+    /// Returns the throughput as points: the start of each step of the timeline in seconds since
+    /// the first write, and the events per second during the step.
     pub(crate) fn throughput(&self) -> Vec<(f64, f64)> {
         let step = self.step as f64 / 1e9;
         let points = self.timeline.iter().enumerate();

@@ -171,7 +171,8 @@ async fn attempt(context: &WatcherContext, slot: &Slot, path: &str) -> Result<(B
     // This cannot fail, because the semaphore is never closed.
     let _permit = context.opening_permits.acquire().await;
     let run_state = &context.run_state;
-    // Taken after the permit is acquired: the wait for it must not count as latency of the server.
+    // The time is taken after the permit is acquired: the wait for the permit must not
+    // count as latency of the server.
     let requested_at = run_state.clock.now();
     let connection = slot.connection(run_state).await?;
     let request = request(Method::GET, path, run_state.accept(), empty());
@@ -283,8 +284,8 @@ impl Watcher {
         self.is_initial = true;
     }
 
-    /// Stores the version from which to resume; ignored during the initial objects, whose versions
-    /// are in no order.
+    /// Stores the version to resume from. Ignores it during the initial objects, because their
+    /// versions are in no order.
     fn resume_from(&mut self, version: Option<u64>) {
         if !self.is_initial {
             self.last_version = version.or(self.last_version);
@@ -334,7 +335,7 @@ impl Watcher {
                 self.is_initial = false;
                 self.mark_synced(now);
             }
-            // A watch that is not a watch-list gets its first bookmark after the initial objects.
+            // Without a watch-list, the first bookmark comes after the initial objects.
             self.is_initial &= run_state.config.watch_list;
             self.resume_from(version);
             return;

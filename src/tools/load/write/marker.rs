@@ -1,5 +1,5 @@
-//! The marker: a text in each object that identifies the object's last write. It is found in the
-//! bytes of a frame of any format, without parsing the object.
+//! The marker: a text in each object that identifies the object's last write. A search finds the
+//! marker in the bytes of a frame of any format, without parsing the object.
 
 use memchr::memmem::Finder;
 
@@ -15,7 +15,7 @@ pub(crate) struct Marker {
     pub(crate) sequence: u32,
     /// The number of the write among all writes of the run, from 0, modulo 2^32.
     pub(crate) number: u32,
-    /// The time at which the write was due, in nanoseconds of the run's clock.
+    /// The time when the write was due, in nanoseconds of the run's clock.
     pub(crate) scheduled: u64,
 }
 
@@ -24,7 +24,7 @@ pub(crate) struct MarkerFinder {
     prefix: Finder<'static>,
 }
 
-/// The first characters of all markers of a run.
+/// Returns the first characters of all markers of a run.
 fn prefix(run: &str) -> String {
     format!("kubefan-load/{run}:")
 }

@@ -14,7 +14,7 @@ pub(crate) const LOAD_TEST: &str = "kubefan-load";
 pub(crate) const RUN_LABEL: &str = "kubefan-load/run";
 /// The annotation that holds the marker and that every write changes.
 const MARKER_ANNOTATION: &str = "kubefan-load/write";
-/// The annotation with which objects are filled up to their size if their kind has no `data`.
+/// The annotation that fills up objects to their size if their kind has no `data`.
 const FILLER_ANNOTATION: &str = "kubefan-load/filler";
 /// The image of the pods. It does not exist, and is never pulled: no scheduler has the name that
 /// the pods ask for.
@@ -56,8 +56,8 @@ impl Objects {
         self
     }
 
-    /// The attribute and the value by which a watcher selects object `number`; `None` without a
-    /// selector.
+    /// Returns the attribute and the value that make a watcher select object
+    /// `number`; `None` without a selector.
     fn selected(&self, number: u32) -> Option<(Attribute<'_>, String)> {
         let selector = self.selector.as_ref()?;
         // `max(1)` avoids a division by zero; a load test has at least one watcher.
@@ -74,7 +74,7 @@ impl Objects {
         }
     }
 
-    /// The manifest with which object `number` is created.
+    /// Returns the manifest to create object `number` with.
     pub(crate) fn object(&self, number: u32) -> Value {
         let mut object = json!({
             "apiVersion": self.api_version,
@@ -121,8 +121,8 @@ impl Objects {
         object
     }
 
-    /// An object that has the size of the run's objects without filler. It has no marker, so
-    /// watchers do not count it as an object of the run.
+    /// Returns an object that has the size of the run's objects without filler. It has no marker,
+    /// so watchers do not count it as an object of the run.
     pub(crate) fn probe(&self) -> Value {
         let mut object = self.clone().with_filler(0).object(0);
         let metadata = &mut object["metadata"];
@@ -133,7 +133,7 @@ impl Objects {
         object
     }
 
-    /// The JSON merge patch of a write, which sets the marker.
+    /// Returns the JSON merge patch of a write, which sets the marker.
     pub(crate) fn patch(&self, marker: Marker) -> String {
         let marker = marker.to_text(&self.run);
         format!(r#"{{"metadata":{{"annotations":{{"{MARKER_ANNOTATION}":"{marker}"}}}}}}"#)
@@ -149,13 +149,13 @@ impl Objects {
         marker.to_text(&self.run)
     }
 
-    /// The label selector that matches all objects of the run.
+    /// Returns the label selector that matches all objects of the run.
     pub(crate) fn label_selector(&self) -> String {
         format!("{RUN_LABEL}={}", self.run)
     }
 }
 
-/// The resources whose objects the template fills with more than metadata, for error messages.
+/// The resources that have a template with more than metadata, for error messages.
 pub(crate) const WITH_TEMPLATE: &str =
     "configmaps, secrets, pods, leases, services, endpointslices";
 

@@ -48,7 +48,7 @@ impl Schedule {
         self.objects.min(MAX_WRITERS)
     }
 
-    /// The `index`th write of `writer`.
+    /// Returns the `index`th write of `writer`.
     pub(crate) fn write(&self, writer: u32, index: u32) -> ScheduledWrite {
         let writers = self.writers();
         let own = (writer..self.objects).step_by(writers as usize).len();
@@ -62,8 +62,8 @@ impl Schedule {
         }
     }
 
-    /// When write `number` is due, measured from the first write; `None` if the rate is
-    /// [`Rate::Max`].
+    /// Returns the time when write `number` is due, measured from the first write; `None`
+    /// if the rate is [`Rate::Max`].
     pub(crate) fn due(&self, number: u64) -> Option<Duration> {
         match self.rate {
             Rate::PerSecond(rate) => Some(Duration::from_secs_f64(number as f64 / rate)),
@@ -71,7 +71,7 @@ impl Schedule {
         }
     }
 
-    /// The number of all writes; `None` if the rate is [`Rate::Max`].
+    /// Returns the number of all writes; `None` if the rate is [`Rate::Max`].
     pub(crate) fn writes(&self) -> Option<u64> {
         match self.rate {
             Rate::PerSecond(rate) => Some((rate * self.duration.as_secs_f64()).ceil() as u64),
@@ -79,8 +79,8 @@ impl Schedule {
         }
     }
 
-    /// The number of writes that the writer of write `number` still has to send, including write
-    /// `number`. It is 1 if the rate is [`Rate::Max`].
+    /// Returns the number of writes that the writer of write `number` still has to send, including
+    /// write `number`. It is 1 if the rate is [`Rate::Max`].
     pub(crate) fn remaining_from(&self, number: u64) -> u64 {
         let writes = self.writes().unwrap_or(number + 1);
         writes
@@ -113,7 +113,7 @@ mod tests {
                     let before = last.insert(write.object, (writer, write.sequence));
                     let expected = before.map_or(1, |(_, sequence)| sequence + 1);
                     assert_eq!(write.sequence, expected, "{write:?}");
-                    // If two writers changed the same object, one could overtake the other.
+                    // If two writers changed one object, one writer could overtake the other.
                     assert!(before.is_none_or(|(other, _)| other == writer));
                 }
             }

@@ -50,15 +50,15 @@ pub(crate) struct WriteStats {
     pub(crate) retries: u64,
     /// The number of scheduled writes that were never acknowledged.
     pub(crate) given_up: u64,
-    /// Latencies from the time at which a write was sent until it was acknowledged.
+    /// Latencies from the time when a write was sent until it was acknowledged.
     pub(crate) latency: Histogram,
-    /// Delays from the time at which a write was due until a writer began to send it.
+    /// Delays from the time when a write was due until a writer began to send it.
     pub(crate) lateness: Histogram,
     /// The time of the last acknowledgement, in nanoseconds since the start of the writing phase.
     pub(crate) last_acknowledged: u64,
 }
 
-/// Runs the whole schedule; returns when the last write is acknowledged or given up.
+/// Runs the schedule to its end. Returns when the last write is acknowledged or given up.
 pub(crate) async fn write(job: WriteJob, shutdown: &Shutdown) -> WriteStats {
     let start = job.run_state.start_measuring();
     let writers = job.schedule.writers();
@@ -185,9 +185,9 @@ impl WriteJob {
         part
     }
 
-    /// Sends a write until it is acknowledged. A retry has the same content, so that the write
-    /// changes the object at most once. Returns false if the write was given up; its outcome is
-    /// then unknown.
+    /// Sends a write until it is acknowledged. A retry has equal content, so that the
+    /// write changes the object at most once. Returns false if the write was given up;
+    /// its outcome is then unknown.
     async fn write_one(
         &self,
         write: ScheduledWrite,

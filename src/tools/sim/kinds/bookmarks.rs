@@ -1,5 +1,5 @@
 //! Templates for bookmarks. The API server encodes the object of a bookmark as an empty object of
-//! its kind, in which some fields are always present.
+//! its kind, and some fields of that object are always present.
 
 use bytes::Bytes;
 use kubefan_core::api::WireFormat;
@@ -59,7 +59,8 @@ const EMPTY: &[(&str, &str)] = &[
     ),
 ];
 
-/// The bookmark template of `kind`; `None` if an empty object of the kind has only metadata.
+/// Returns the bookmark template of `kind`; `None` if an empty object
+/// of the kind has only metadata.
 ///
 /// # Panics
 ///

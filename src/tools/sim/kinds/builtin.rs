@@ -23,8 +23,8 @@ pub(crate) struct Kind {
 }
 
 impl Kind {
-    /// The annotation that whole objects have but the metadata in Tables lacks, because the API
-    /// server does not store it as an annotation.
+    /// Returns the annotation that the objects themselves have but that the metadata in Tables
+    /// lacks, because the API server does not store it as an annotation.
     pub(crate) fn hidden_annotation(&self) -> Option<&'static str> {
         let is_daemon_set = !self.is_custom && self.resource.kind == "DaemonSet";
         is_daemon_set.then_some("deprecated.daemonset.template.generation")
@@ -111,8 +111,8 @@ const BUILTIN: &[Row] = &[
     ),
 ];
 
-/// The paths of the fields by which Events can be selected. A field's name in a selector is its
-/// path, without a trailing `.component`.
+/// The paths of the fields that can select Events. A field's name in a selector is its path,
+/// without a trailing `.component`.
 const EVENT_FIELDS: &[&str] = &[
     "involvedObject.kind",
     "involvedObject.namespace",
@@ -127,17 +127,17 @@ const EVENT_FIELDS: &[&str] = &[
     "type",
 ];
 
-/// The resource `customresourcedefinitions`.
+/// Returns the resource `customresourcedefinitions`.
 pub(crate) fn definitions() -> GroupVersionResource {
     GroupVersionResource::new("apiextensions.k8s.io", "v1", "customresourcedefinitions")
 }
 
-/// The resource `namespaces`.
+/// Returns the resource `namespaces`.
 pub(crate) fn namespaces() -> GroupVersionResource {
     GroupVersionResource::new("", "v1", "namespaces")
 }
 
-/// The built-in kinds that the simulator serves.
+/// Returns the built-in kinds that the simulator serves.
 pub(crate) fn builtin() -> impl Iterator<Item = Kind> {
     BUILTIN.iter().map(kind)
 }
@@ -176,7 +176,7 @@ fn kind(&(group, version, plural, kind, short_names, flags): &Row) -> Kind {
     }
 }
 
-/// The verbs that every kind supports.
+/// Returns the verbs that every kind supports.
 pub(crate) fn all_verbs() -> Vec<String> {
     VERBS.map(str::to_owned).to_vec()
 }

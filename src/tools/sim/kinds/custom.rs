@@ -12,7 +12,8 @@ use super::builtin;
 use super::builtin::Kind;
 use crate::sim::metadata;
 
-/// The kind that a CustomResourceDefinition defines; `None` if the definition is incomplete.
+/// Returns the kind that a CustomResourceDefinition defines; `None` if
+/// the definition is incomplete.
 pub(crate) fn kind(definition: &Value) -> Option<Kind> {
     let spec = &definition["spec"];
     let names = &spec["names"];

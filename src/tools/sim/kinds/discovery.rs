@@ -26,13 +26,13 @@ const REVIEWS: &[(&str, &str, &str)] = &[
     ),
 ];
 
-/// 501 for the document of OpenAPI v2.
+/// Creates the 501 for the document of OpenAPI v2.
 pub(crate) fn no_openapi_v2() -> Status {
     let message = "the simulated API server has OpenAPI v3 only";
     Status::failure(501, "NotImplemented", message)
 }
 
-/// True if the simulator answers reviews of this group.
+/// Returns true if the simulator answers reviews of this group.
 pub(crate) fn has_reviews(group: &str) -> bool {
     reviews(group).next().is_some()
 }
@@ -97,7 +97,7 @@ fn reviews(group: &str) -> impl Iterator<Item = (&'static str, &'static str)> {
     of_group.map(|(_, resource, kind)| (*resource, *kind))
 }
 
-/// The versions of a group, sorted; reviews have the version `v1`.
+/// Returns the versions of a group, sorted; reviews have the version `v1`.
 fn versions<'a>(group: &str, kinds: &[&'a Kind]) -> Vec<&'a str> {
     let versions = kinds.iter().map(|kind| kind.resource.gvr.version.as_str());
     let mut versions: Vec<&str> = versions.collect();
@@ -258,7 +258,7 @@ fn aggregated_review((resource, kind): (&str, &str)) -> Value {
     })
 }
 
-/// All API versions, in the form of their paths.
+/// Returns all API versions, in the form of their paths.
 fn group_versions(groups: &Groups<'_>) -> impl Iterator<Item = String> {
     groups.iter().flat_map(|(group, kinds)| {
         let root = if group.is_empty() { "api" } else { "apis" };

@@ -1,4 +1,4 @@
-//! The simulator's OpenAPI v3 documents, and which fields of an object they describe.
+//! The simulator's OpenAPI v3 documents, and the fields of objects that these documents describe.
 //!
 //! `schemas.json` has the schemas of the built-in kinds as kube-apiserver serves them. The test
 //! `record_the_schemas` writes it. The schema of a custom resource is the one in its definition.
@@ -17,10 +17,11 @@ static SCHEMAS: LazyLock<Map<String, Value>> = LazyLock::new(|| {
 
 /// The schema that describes the metadata of all objects.
 const OBJECT_META: &str = "io.k8s.apimachinery.pkg.apis.meta.v1.ObjectMeta";
-/// A schema whose fields `apiVersion`, `kind` and `metadata` are described as those of all objects.
+/// A schema with the descriptions of `apiVersion`, `kind` and `metadata` that all objects share.
 const ANY_OBJECT: &str = "io.k8s.api.core.v1.ConfigMap";
 
-/// The index of the documents of `group_versions`, each in the form `api/v1` or `apis/apps/v1`.
+/// Returns the index of the documents of `group_versions`, each in the
+/// form `api/v1` or `apis/apps/v1`.
 pub(crate) fn index(group_versions: impl Iterator<Item = String>) -> Value {
     let entry = |path: String| {
         let url = format!("/openapi/v3/{path}");
@@ -29,7 +30,7 @@ pub(crate) fn index(group_versions: impl Iterator<Item = String>) -> Value {
     json!({ "paths": group_versions.map(entry).collect::<Map<_, _>>() })
 }
 
-/// The document of one API version, whose kinds are `kinds`.
+/// Returns the document of one API version that has the kinds `kinds`.
 pub(crate) fn document<'a>(kinds: impl Iterator<Item = &'a Kind>) -> Value {
     let mut paths = Map::new();
     let mut schemas = Map::new();
@@ -45,7 +46,8 @@ pub(crate) fn document<'a>(kinds: impl Iterator<Item = &'a Kind>) -> Value {
     })
 }
 
-/// The paths by which kubectl finds the schema of a kind, and sees that the server validates writes.
+/// Adds the paths that lead kubectl to the schema of a kind, and that show
+/// that the server validates writes.
 fn add_paths(paths: &mut Map<String, Value>, kind: &Kind) {
     let resource = &kind.resource;
     let parameter = |name: &str| json!({"name": name, "in": "query", "schema": {"type": "string"}});
@@ -129,15 +131,15 @@ fn add_references(schema: &Value, names: &mut BTreeSet<String>) {
     }
 }
 
-/// The name of the schema that `schema` refers to.
+/// Returns the name of the schema that `schema` refers to.
 fn reference(schema: &Value) -> Option<&str> {
     schema["$ref"].as_str()?.rsplit('/').next()
 }
 
 // === The fields of an object ===
 
-/// Removes the fields of `object` that its kind does not have, as the API server does when it decodes
-/// the object, and returns their paths, such as `spec.containers[0].imagee`.
+/// Removes the fields of `object` that its kind does not have, as the API server does when it
+/// decodes the object, and returns their paths, such as `spec.containers[0].imagee`.
 pub(crate) fn remove_unknown_fields(kind: &Kind, object: &mut Value) -> Vec<String> {
     let mut removed = Vec::new();
     let (schema, is_custom) = match &kind.schema {
@@ -216,7 +218,7 @@ impl Walk {
     }
 }
 
-/// The schema that `schema` is, or refers to.
+/// Returns `schema`, or the schema that it refers to.
 fn resolved(schema: &Value) -> &Value {
     let name = reference(schema).or_else(|| reference(schema["allOf"].get(0)?));
     name.and_then(|name| SCHEMAS.get(name)).unwrap_or(schema)

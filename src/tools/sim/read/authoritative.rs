@@ -24,7 +24,7 @@ const FUTURE_WAIT: Duration = Duration::from_secs(3);
 ///
 /// # Errors
 ///
-/// The Status with which to answer the request.
+/// The Status to answer the request with.
 pub(super) async fn read(
     collection: &Arc<dyn Collection>,
     representation: Representation,
@@ -35,7 +35,7 @@ pub(super) async fn read(
     let reader = collection.reader();
     match info.verb.as_str() {
         "get" | "watch" => {}
-        // Keep the snapshot, because the client may later ask for exactly its version.
+        // Pin the snapshot, because the client may later ask for exactly its version.
         "list" => reader
             .snapshot()
             .iter()
@@ -59,7 +59,8 @@ pub(super) async fn read(
     })
 }
 
-/// The Status for a request that kubefan would forward to the API server because of `reason`.
+/// Returns the Status for a request that kubefan would forward to the
+/// API server because of `reason`.
 fn status_for(
     reason: Reason,
     collection: &Arc<dyn Collection>,

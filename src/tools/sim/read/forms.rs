@@ -1,4 +1,4 @@
-//! The forms of answers: whole objects, Tables, or metadata only. All of them are JSON.
+//! The forms of answers: complete objects, Tables, or metadata only. All of them are JSON.
 
 use std::pin::Pin;
 use std::task::{Context, Poll};
@@ -19,7 +19,7 @@ use crate::sim::refusal;
 /// The maximum length of a frame in bytes; longer than any object that the simulator accepts.
 const FRAME_LIMIT: usize = 64 << 20;
 
-/// The media types that a real API server also supports.
+/// The media types that a real API server supports and the simulator does not.
 const NOT_SIMULATED: [&str; 3] = [
     "application/yaml",
     "application/vnd.kubernetes.protobuf",
@@ -29,7 +29,7 @@ const NOT_SIMULATED: [&str; 3] = [
 /// The form of an answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Form {
-    /// Whole objects; indented if the flag is true.
+    /// Complete objects; indented if the flag is true.
     Whole(bool),
     /// A Table with one row per object.
     Table,
@@ -38,8 +38,8 @@ pub(crate) enum Form {
 }
 
 impl Form {
-    /// The representation that the serving code must produce for this form. Tables are converted
-    /// from whole objects.
+    /// Returns the representation that the serving code must produce for this form. Tables are
+    /// converted from complete objects.
     pub(crate) fn representation(self) -> Representation {
         let plain = Representation::plain(WireFormat::Json);
         match self {
@@ -62,14 +62,14 @@ pub(crate) trait Converter: Send {
     fn event(&mut self, plain: Bytes) -> Result<Bytes, codec::Error>;
 }
 
-/// The body of a watch, whose frames are converted one by one.
+/// The body of a watch that converts its frames one by one.
 struct ConvertedBody<C> {
     body: Body,
     splitter: FrameSplitter,
     converter: C,
 }
 
-/// The verb, which decides which forms a client can ask for.
+/// Converts the name of a verb. The verb decides which forms a client can ask for.
 pub(crate) fn read_verb(verb: &str) -> ReadVerb {
     match verb {
         "watch" => ReadVerb::Watch,
@@ -78,7 +78,7 @@ pub(crate) fn read_verb(verb: &str) -> ReadVerb {
     }
 }
 
-/// The form that `accept` asks for.
+/// Chooses the form that `accept` asks for.
 ///
 /// # Errors
 ///
@@ -106,8 +106,8 @@ pub(crate) fn negotiate(accept: &str, verb: ReadVerb, kind: &Kind) -> Result<For
     }
 }
 
-/// The refusal if the client asks for a list as the metadata of an object, or for an object as the
-/// metadata of a list.
+/// Returns the refusal if the client asks for a list as the metadata of an object, or for an object
+/// as the metadata of a list.
 fn wrong_kind(accept: &str, verb: ReadVerb, kind: &Kind) -> Option<Status> {
     let accepts = |name: &str| {
         let mut parameters = accept.split([',', ';']).map(str::trim);
@@ -133,7 +133,7 @@ fn wrong_kind(accept: &str, verb: ReadVerb, kind: &Kind) -> Option<Status> {
     })
 }
 
-/// The Go type of the objects or lists of `resource` in the API server's code.
+/// Returns the Go type of the objects or lists of `resource` in the API server's code.
 fn go_type(resource: &Resource, is_custom: bool, is_list: bool) -> String {
     let group = resource.gvr.group.split('.').next().unwrap_or_default();
     let (package, name) = match (is_custom, group) {
@@ -145,8 +145,8 @@ fn go_type(resource: &Resource, is_custom: bool, is_list: bool) -> String {
     format!("*{package}.{name}{list}")
 }
 
-/// True if errors are encoded as indented JSON, which is the case if every clause of `Accept` asks
-/// for a conversion (`as=`).
+/// Returns true if errors are encoded as indented JSON: if every clause of `Accept`
+/// asks for a conversion (`as=`).
 pub(crate) fn indents_errors(accept: &str) -> bool {
     !accept.is_empty() && accept.split(',').all(|clause| clause.contains("as="))
 }

@@ -61,7 +61,7 @@ impl Simulator {
         }
     }
 
-    /// Reads the objects. If a Table is needed, the answer still contains whole objects.
+    /// Reads the objects. If a Table is needed, the answer still contains complete objects.
     async fn read_objects(
         &self,
         served_kind: &Arc<ServedKind>,
@@ -104,7 +104,7 @@ impl Simulator {
         })
     }
 
-    /// The printer for the Table rows of `resource`.
+    /// Returns the printer for the Table rows of `resource`.
     fn printer(&self, resource: &Resource) -> Printer {
         let gvr = &resource.gvr;
         let custom = || {
@@ -116,7 +116,7 @@ impl Simulator {
             .unwrap_or_else(Printer::fallback)
     }
 
-    /// The kind to read from. Refuses kinds and subresources that are not served.
+    /// Returns the kind to read from. Refuses kinds and subresources that are not served.
     fn served_kind(&self, info: &RequestInfo) -> Result<Arc<ServedKind>, Status> {
         let gvr = info.gvr().ok_or_else(Status::path_not_found)?;
         let served_kind = self
@@ -134,7 +134,8 @@ impl Simulator {
     }
 }
 
-/// The reason why no object can have the name in the path of a GET; `None` if the name is possible.
+/// Returns the reason why no object can have the name in the path of a GET;
+/// `None` if the name is possible.
 fn invalid_name_reason(info: &RequestInfo) -> Option<&'static str> {
     match info.name.as_str() {
         "." => Some("be '.'"),
@@ -146,8 +147,8 @@ fn invalid_name_reason(info: &RequestInfo) -> Option<&'static str> {
     .filter(|_| info.verb == "get")
 }
 
-/// The query of a request. If the request uses a deprecated `/watch/` path with a name, the name is
-/// added as a field selector.
+/// Returns the query of a request. If the request uses a deprecated `/watch/` path with a name, the
+/// query selects that name with a field selector.
 fn without_deprecated_path<'a>(info: &RequestInfo, query: &'a str) -> Result<Cow<'a, str>, Status> {
     let name = info.name.as_str();
     if !info.watch_path || name.is_empty() {

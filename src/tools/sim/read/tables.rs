@@ -53,7 +53,7 @@ impl Table {
         })
     }
 
-    /// The converter from plain answers to this Table.
+    /// Returns the converter from plain answers to this Table.
     pub(crate) fn row_converter(
         &self,
         kind: &Kind,

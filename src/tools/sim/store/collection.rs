@@ -1,5 +1,5 @@
-//! The objects of one kind: a cache whose writer applies clients' requests instead of an upstream's
-//! events.
+//! The objects of one kind, in a cache. The cache's writer applies clients' requests
+//! instead of an upstream's events.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -17,11 +17,11 @@ use serde_json::Value;
 use crate::sim::kinds::{Kind, bookmarks};
 use crate::sim::print;
 
-/// The age up to which events are kept, as in the API server, unless the history is compacted.
+/// The maximum age of stored events, as in the API server. A compaction drops younger events too.
 const RETENTION_AGE: Duration = Duration::from_secs(300);
 const RETENTION_EVENTS: usize = 1024;
 
-/// A kind with everything that is needed to read its objects.
+/// A kind, and what is needed to read its objects.
 pub(crate) struct ServedKind {
     pub(crate) kind: Kind,
     reader: Reader,
@@ -36,7 +36,7 @@ pub(crate) struct Collection {
 }
 
 impl Collection {
-    /// Creates an empty collection whose version is `revision`.
+    /// Creates an empty collection at the version `revision`.
     pub(crate) fn new(kind: Kind, revision: ResourceVersion) -> Self {
         let (mut writer, reader) = cache::cache(cache::Config {
             field_count: kind.fields.fields.len(),
@@ -66,13 +66,13 @@ impl Collection {
         }
     }
 
-    /// The current object at `key`; `None` if there is none.
+    /// Returns the current object at `key`; `None` if there is none.
     pub(crate) fn get(&self, key: &ObjectKey) -> Option<Value> {
         let snapshot = self.served_kind.reader.snapshot()?;
         self.value(&*snapshot.get(key)?)
     }
 
-    /// The keys of all objects that match `selection`.
+    /// Returns the keys of all objects that match `selection`.
     pub(crate) fn keys(&self, selection: &Selection) -> Vec<ObjectKey> {
         let Some(snapshot) = self.served_kind.reader.snapshot() else {
             return Vec::new();
@@ -95,7 +95,8 @@ impl Collection {
         applied.map_err(|error| failed(error.to_string()))
     }
 
-    /// Moves the collection's version to `revision`, up to which it has no further changes.
+    /// Records that the collection has no further changes up to `revision`, and moves the
+    /// collection's version there.
     pub(crate) fn catch_up(&mut self, revision: ResourceVersion) {
         // This cannot fail: the store's revision only grows, and `restore` starts a new epoch.
         let _ = self.writer.bookmark(revision);
@@ -107,7 +108,7 @@ impl Collection {
         self.writer.forget_history();
     }
 
-    /// Starts a new epoch with the same objects, all at the version `revision`.
+    /// Starts a new epoch with the present objects, all at the version `revision`.
     pub(crate) fn restore(&mut self, revision: ResourceVersion) {
         let objects: Vec<Value> = self
             .keys(&Selection::default())
@@ -132,7 +133,8 @@ impl Collection {
 }
 
 impl ServedKind {
-    /// The keys and versions of the objects that a field selector selects; empty selects all.
+    /// Returns the keys and versions of the objects that a field
+    /// selector selects; empty selects all.
     ///
     /// # Errors
     ///

@@ -49,8 +49,8 @@ impl Store {
         change(&mut self.state.lock())
     }
 
-    /// The kind `gvr` for reading, at the version of the newest change of any kind; `None` if it is
-    /// not served.
+    /// Returns the kind `gvr` for reading, at the version of the newest change of any kind; `None`
+    /// if the kind is not served.
     pub(crate) fn served_kind(&self, gvr: &GroupVersionResource) -> Option<Arc<ServedKind>> {
         let mut state = self.state.lock();
         let revision = ResourceVersion(state.revision);
@@ -59,7 +59,7 @@ impl Store {
         Some(Arc::clone(&collection.served_kind))
     }
 
-    /// True if `group` has a built-in kind.
+    /// Returns true if `group` has a built-in kind.
     pub(crate) fn has_builtin(&self, group: &str) -> bool {
         let state = self.state.lock();
         let mut all = state.collections.iter();
@@ -69,7 +69,7 @@ impl Store {
         })
     }
 
-    /// All served kinds, ordered by group.
+    /// Returns all served kinds, ordered by group.
     pub(crate) fn kinds(&self) -> Vec<Kind> {
         let state = self.state.lock();
         let collections = state.collections.values();
@@ -116,7 +116,8 @@ pub(crate) struct WriteTarget {
 pub(crate) struct WriteOptions {
     /// True to check the write and return its result without storing it.
     pub(crate) dry_run: bool,
-    /// True to keep the status, the uid and the creation time that a new object already has.
+    /// True to store a new object with the status, the uid and the
+    /// creation time that it already has.
     pub(crate) keep_status: bool,
 }
 
@@ -148,7 +149,7 @@ impl WriteTarget {
 // === impl State ===
 
 impl State {
-    /// The kind of `target`.
+    /// Returns the kind of `target`.
     ///
     /// # Errors
     ///
@@ -164,7 +165,7 @@ impl State {
         }
     }
 
-    /// The current state of the object `target`.
+    /// Returns the current state of the object `target`.
     ///
     /// # Errors
     ///
@@ -175,7 +176,7 @@ impl State {
         object.ok_or_else(|| Status::not_found(&target.gvr, &target.name))
     }
 
-    /// The version of the newest change of any kind.
+    /// Returns the version of the newest change of any kind.
     pub(crate) fn revision(&self) -> ResourceVersion {
         ResourceVersion(self.revision)
     }

@@ -44,8 +44,8 @@ async fn watch(simulator: &Simulator, query: &str) -> Body {
     response.into_body()
 }
 
-/// The next bytes of a watch: `Ok(None)` at a clean end, `Ok(Some(Err(())))` if the connection
-/// broke, and `Err(())` if nothing arrives for ten minutes.
+/// Returns the next bytes of a watch: `Ok(None)` at a clean end, `Ok(Some(Err(())))` if the
+/// connection broke, and `Err(())` if nothing arrives for ten minutes.
 async fn next(body: &mut Body) -> Result<Option<Result<Bytes, ()>>, ()> {
     let frame = timeout(Duration::from_secs(600), body.frame()).await;
     let frame = frame.map_err(|_| ())?;
@@ -402,7 +402,8 @@ async fn a_body_beyond_the_limit_is_refused() {
     assert_eq!(refused.code, 413);
 }
 
-/// The API server's objects may change while it is cut off, as in a cluster with several.
+/// Checks that the API server's objects may change while it is cut off, as in a
+/// cluster with several API servers.
 #[tokio::test(start_paused = true)]
 async fn a_server_that_is_away_refuses_everything_and_comes_back() {
     let simulator = simulator();

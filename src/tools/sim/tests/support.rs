@@ -14,7 +14,7 @@ pub(super) fn simulator() -> Simulator {
     Simulator::new(Shutdown::new(shutdown::Config::default()))
 }
 
-/// A response whose body is parsed as JSON; null if it is not JSON.
+/// A response with its body parsed as JSON; null if it is not JSON.
 #[derive(Debug)]
 pub(super) struct Answer {
     pub(super) code: u16,

@@ -61,7 +61,7 @@ fn namespace(object: &mut Value) {
     set(object, "status", "phase", "Active");
 }
 
-/// The QoS class of a pod, derived from its containers' requests and limits.
+/// Returns the QoS class of a pod, derived from its containers' requests and limits.
 fn quality_of_service(spec: &Value) -> &'static str {
     let all = ["containers", "initContainers"].map(|key| spec[key].as_array());
     let all: Vec<_> = all.into_iter().flatten().flatten().collect();

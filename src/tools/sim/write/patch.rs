@@ -19,7 +19,7 @@ pub(crate) enum PatchFormat {
 }
 
 impl PatchFormat {
-    /// The patch format of a content type.
+    /// Returns the patch format of a content type.
     ///
     /// # Errors
     ///
@@ -86,8 +86,8 @@ pub(crate) fn apply(
     Ok(patched)
 }
 
-/// True for groups of built-in kinds. A real API server does not support strategic merge patches
-/// for custom resources either.
+/// Returns true for groups of built-in kinds. A real API server does not support strategic merge
+/// patches for custom resources either.
 fn resource_has_strategies(resource: &Resource) -> bool {
     let group = resource.gvr.group.as_str();
     !group.contains('.') || group.ends_with(".k8s.io")

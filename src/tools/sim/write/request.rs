@@ -39,7 +39,7 @@ impl Simulator {
     ///
     /// # Errors
     ///
-    /// The Status with which the API server would refuse the request.
+    /// The Status that the API server would refuse the request with.
     pub(crate) fn write(&self, write: &WriteRequest<'_>, query: &str) -> Result<Written, Status> {
         let info = write.info;
         if info.verb == "create"
@@ -89,7 +89,7 @@ impl Simulator {
         })
     }
 
-    /// The object in the body of `write`, without fields that its kind does not have.
+    /// Returns the object in the body of `write`, without fields that its kind does not have.
     fn known_object(
         &self,
         write: &WriteRequest<'_>,
@@ -249,8 +249,8 @@ impl<'a> WriteRequest<'a> {
         })
     }
 
-    /// The preconditions and options in the body of a DELETE, combined with `options` from the
-    /// query.
+    /// Returns the preconditions and options in the body of a DELETE, combined
+    /// with `options` from the query.
     fn delete_options(
         &self,
         mut options: WriteOptions,

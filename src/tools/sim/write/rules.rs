@@ -14,12 +14,12 @@ pub(crate) enum ObjectPart {
     Main,
     /// Only the status.
     Status,
-    /// The whole object including its status; not available to clients.
+    /// The object with its status; not available to clients.
     Whole,
 }
 
-/// The object to store for an update: `part` of it comes from `object`, and everything that a
-/// client cannot change comes from `current`.
+/// Returns the object to store for an update. `part` of it comes from `object`, and everything that
+/// a client cannot change comes from `current`.
 pub(super) fn merged(
     kind: &Kind,
     current: &Value,
@@ -121,7 +121,7 @@ pub(super) fn check_namespace(target: &WriteTarget, object: &mut Value) -> Resul
     }
 }
 
-/// The name of a new object: `metadata.name`, or one that is generated from `generateName`.
+/// Returns the name of a new object: `metadata.name`, or one that is generated from `generateName`.
 pub(super) fn name_for(resource: &Resource, object: &mut Value) -> Result<String, Status> {
     let name = metadata::text(object, "name").to_owned();
     if !name.is_empty() {
@@ -148,7 +148,7 @@ pub(super) fn counts_generations(kind: &Kind) -> bool {
     kind.is_custom || (kind.has_status && is_counted) || kind.resource.kind == "EndpointSlice"
 }
 
-/// True for kinds whose DELETE returns the deleted object instead of a Status.
+/// Returns true for kinds with a DELETE that returns the deleted object instead of a Status.
 pub(super) fn returns_deleted_object(kind: &Kind) -> bool {
     let kinds = ["Pod", "Service", "ServiceAccount", "PersistentVolumeClaim"];
     !kind.is_custom && kinds.contains(&kind.resource.kind.as_str())

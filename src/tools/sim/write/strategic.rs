@@ -167,7 +167,7 @@ impl Merger {
         Ok(())
     }
 
-    /// Merges a patch into the list `name`, whose items have the key `by`.
+    /// Merges a patch into the list `name`, using `by` as the key of its items.
     fn list(
         &self,
         list: &mut Vec<Value>,

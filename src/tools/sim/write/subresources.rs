@@ -1,5 +1,5 @@
-//! The `scale` subresource, and the reviews with which clients ask about their own identity and
-//! permissions.
+//! The `scale` subresource, and the reviews that clients use to ask about
+//! their identity and permissions.
 
 use kubefan_core::api::Status;
 use serde_json::{Value, json};
@@ -9,7 +9,7 @@ use crate::sim::store::{State, WriteOptions, WriteTarget};
 use crate::sim::{metadata, refusal};
 
 impl State {
-    /// The Scale of the object `target`.
+    /// Returns the Scale of the object `target`.
     ///
     /// # Errors
     ///
@@ -93,7 +93,7 @@ fn scale_of(object: &Value) -> Value {
     })
 }
 
-/// The answer to a review: every client may do everything and has the same name.
+/// Answers a review: every client may do everything, and all clients have one name.
 ///
 /// # Errors
 ///

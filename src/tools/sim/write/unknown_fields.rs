@@ -1,21 +1,23 @@
-//! What happens to fields that a kind does not have: `fieldValidation` of a write.
+//! The handling of fields that a kind does not have, as the parameter
+//! `fieldValidation` of a write asks.
 
 use kubefan_core::api::{Query, Status};
 
 use crate::sim::kinds::Kind;
 
-/// What a write with unknown fields gets. They are removed in any case.
+/// The answer to a write with unknown fields. The fields are removed in any case.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum FieldValidation {
     Ignore,
-    /// A `Warning` header for each of them.
+    /// A `Warning` header for each unknown field.
     Warn,
     /// An error.
     Strict,
 }
 
 impl FieldValidation {
-    /// The value in the query of a write with `verb`; `Warn` if there is none, as in the API server.
+    /// Returns the value in the query of a write with `verb`; `Warn` if there
+    /// is none, as in the API server.
     ///
     /// # Errors
     ///
@@ -40,12 +42,12 @@ impl FieldValidation {
         }
     }
 
-    /// The texts of the `Warning` headers for the fields at `paths`. `refuse` makes the error from
-    /// the message of a strict decoder.
+    /// Returns the texts of the `Warning` headers for the fields at `paths`. `refuse` makes the
+    /// error from the message of a strict decoder.
     ///
     /// # Errors
     ///
-    /// If there are unknown fields, and none may be.
+    /// If there are unknown fields, and the request allows none.
     pub(super) fn judge(
         self,
         paths: &[String],
@@ -66,14 +68,14 @@ impl FieldValidation {
     }
 }
 
-/// 400 for a body that is not an object of `kind`.
+/// Creates the 400 for a body that is not an object of `kind`.
 pub(super) fn undecodable(kind: &Kind, error: &str) -> Status {
     let (name, version) = (&kind.resource.kind, &kind.resource.gvr.version);
     let message = format!("{name} in version \"{version}\" cannot be handled as a {name}: {error}");
     Status::bad_request(message)
 }
 
-/// 422 for a patch whose result is not an object of the kind.
+/// Creates the 422 for a patch if its result is not an object of the kind.
 pub(super) fn unpatchable(patched: &str, error: &str) -> Status {
     let quoted = serde_json::Value::from(patched);
     let message = format!(" \"\" is invalid: patch: Invalid value: {quoted}: {error}");

@@ -147,7 +147,8 @@ impl State {
             .map(|_| ())
     }
 
-    /// Deletes the object `target`. If it has finalizers, only sets its `deletionTimestamp`.
+    /// Deletes the object `target`. If the object has finalizers, only
+    /// sets its `deletionTimestamp`.
     ///
     /// # Errors
     ///

@@ -28,17 +28,17 @@ const STEP: Duration = Duration::from_secs(600);
 #[derive(Clone, Default)]
 struct Log(Arc<Mutex<Vec<(Method, Uri, StatusCode)>>>);
 
-/// How many watches of a resource were opened.
+/// The number of opened watches of a resource.
 #[derive(Clone, Copy, Debug, PartialEq)]
 struct Watches {
-    /// Those that begin with all objects.
+    /// Watches that begin with all objects.
     listing: usize,
-    /// Those that continue at a resource version.
+    /// Watches that continue at a resource version.
     resumed: usize,
 }
 
 impl Log {
-    /// A client of `server` whose requests are logged.
+    /// Returns a client of `server` that logs its requests.
     fn client(&self, server: &ApiServer) -> kube::Client {
         let (client, log) = (server.kube_client(), self.clone());
         let service = service_fn(move |request: HttpRequest<Body>| {
@@ -53,7 +53,7 @@ impl Log {
         kube::Client::new(service, "default")
     }
 
-    /// The requests that were answered with 500.
+    /// Returns the requests that were answered with 500.
     fn failed(&self) -> Vec<String> {
         let log = self.0.lock();
         let failed = log
@@ -64,7 +64,7 @@ impl Log {
             .collect()
     }
 
-    /// The watches of config maps, and those of secrets.
+    /// Returns the watches of config maps, and those of secrets.
     fn watches(&self) -> [Watches; 2] {
         ["/api/v1/configmaps", "/api/v1/secrets"].map(|path| {
             let log = self.0.lock();
@@ -100,7 +100,7 @@ async fn a_controller_keeps_its_objects_through_faults() {
     let secrets = factory.informer::<Secret>(Config::default());
     let mut secrets = secrets.expect("an informer").changes();
     let lister = maps.lister();
-    // Each config map gets a secret with the same data.
+    // Each config map gets a secret with a copy of its data.
     let reconcile = move |request: Request| {
         let namespace = request.namespace.clone().unwrap_or_default();
         let found = lister.get(Some(&namespace), &request.name);

@@ -21,7 +21,7 @@ use crate::simulator::ApiServer;
 
 const MINUTE: Duration = Duration::from_secs(60);
 
-/// A factory, and the parts that it does not show.
+/// A factory, and the parts that the factory does not expose.
 struct Started {
     factory: Factory,
     informers: InformerSet,
@@ -44,7 +44,7 @@ async fn start(client: kube::Client, config: informer::Config) -> Started {
 }
 
 impl Started {
-    /// The running caches of config maps. The factory has one of definitions, too.
+    /// Returns the running caches of config maps. The factory also has a cache of definitions.
     fn caches(&self) -> Vec<Arc<Informer>> {
         let mut all = self.informers.all();
         all.retain(|informer| informer.resource().gvr == maps());
@@ -56,7 +56,7 @@ fn maps() -> GroupVersionResource {
     GroupVersionResource::new("", "v1", "configmaps")
 }
 
-/// A client of `server` that gets 403 for config maps while the value is true.
+/// Returns a client of `server` that gets 403 for config maps while the value is true.
 fn forbidding(server: &ApiServer, is_forbidden: &Arc<Mutex<bool>>) -> kube::Client {
     let (client, is_forbidden) = (server.kube_client(), Arc::clone(is_forbidden));
     let service = service_fn(move |request: Request<Body>| {
@@ -75,7 +75,7 @@ fn forbidding(server: &ApiServer, is_forbidden: &Arc<Mutex<bool>>) -> kube::Clie
     kube::Client::new(service, "default")
 }
 
-/// The next change, as the name of the object with `+`, `~` or `-`.
+/// Returns the next change, as the name of the object with `+`, `~` or `-`.
 async fn next(changes: &mut Changes<ConfigMap>) -> String {
     let change = timeout(10 * MINUTE, changes.next()).await;
     let change = change.expect("in time").expect("the informer runs");
@@ -111,7 +111,7 @@ async fn there_is_one_informer_of_a_type_and_selection() {
     let again = again.expect("an informer");
     let exists = IndexError::Exists("none".to_owned());
     assert_eq!(again.add_index("none", |_| Vec::new()), Err(exists));
-    // Another selection is another informer, of the same cache.
+    // A different selection makes a different informer, which uses the existing cache.
     let narrow = factory.informer::<ConfigMap>(Config {
         selection: Selection {
             namespace: Some("default".to_owned()),
@@ -126,7 +126,7 @@ async fn there_is_one_informer_of_a_type_and_selection() {
     assert!(factory.wait_for_cache_sync().await);
     assert!(first.has_synced() && again.has_synced() && narrow.has_synced());
     assert_eq!(started.caches().len(), 1);
-    // After its last user an informer is forgotten.
+    // A factory forgets an informer after the informer's last user.
     drop((first, again));
     let new = factory.informer::<ConfigMap>(Config::default());
     new.expect("an informer")
@@ -185,7 +185,7 @@ async fn a_reason_not_to_start_is_told_once() {
             .await
             .expect("in time")
     );
-    // The same reason is reported again, because the informer was ready in between.
+    // The reason is reported again, because the informer was ready in between.
     *is_forbidden.lock() = true;
     started.informers.stop(&maps());
     sleep(10 * MINUTE).await;

@@ -6,7 +6,7 @@ mod server;
 
 use k8s_openapi::api::core::v1::ConfigMap;
 
-/// A config map in the namespace `default`.
+/// Returns a config map in the namespace `default`.
 fn map(name: &str, value: &str) -> ConfigMap {
     let mut map = ConfigMap::default();
     map.metadata.namespace = Some("default".to_owned());

@@ -9,7 +9,7 @@ use crate::workload::cluster::{
 };
 use crate::workload::{names, perform, records};
 
-/// The numbers of replicas from which each deployment's number is picked.
+/// The numbers of replicas to pick each deployment's number from.
 const REPLICAS: [usize; 12] = [1, 2, 2, 2, 3, 3, 3, 4, 5, 6, 8, 12];
 
 impl Builder<'_> {
@@ -153,7 +153,8 @@ impl Builder<'_> {
             repository: format!("registry.example.com/{namespace}/{name}"),
             port: if name == "proxy" { 15001 } else { 8080 },
             environment: turned.take(variables).map(fill).collect(),
-            // Never a whole core or gibibyte, for which Kubernetes uses other units.
+            // Never an integral number of cores or gibibytes, because Kubernetes
+            // uses other units for them.
             millicores: 50 * self.dice.between(1, 19) as u32,
             mebibytes: 64 * self.dice.between(1, 15) as u32,
         }

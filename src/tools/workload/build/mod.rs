@@ -182,7 +182,7 @@ impl Builder<'_> {
     }
 }
 
-/// The word for `index`. After all words have been used once, a number is appended.
+/// Returns the word for `index`. After all words have been used once, a number is appended.
 fn numbered(words: &[&str], index: usize) -> String {
     let word = words[index % words.len()];
     match index / words.len() {

@@ -4,10 +4,10 @@ use serde_json::{Map, Value};
 
 /// The members of `metadata` that have a field manager.
 const METADATA: [&str; 4] = ["annotations", "generateName", "labels", "ownerReferences"];
-/// The top-level members that are not managed, or whose fields are recorded separately.
+/// The top-level members that are not managed, or that have separate records for their fields.
 const UNMANAGED: [&str; 4] = ["apiVersion", "kind", "metadata", "status"];
 
-/// The `fieldsV1` of an object, without its status.
+/// Returns the `fieldsV1` of an object, without its status.
 pub(super) fn of_object(object: &Map<String, Value>, metadata: &Map<String, Value>) -> Value {
     let mut fields = Map::new();
     let owned = metadata
@@ -27,7 +27,7 @@ pub(super) fn of_object(object: &Map<String, Value>, metadata: &Map<String, Valu
     Value::Object(fields)
 }
 
-/// The `fieldsV1` of a spec or status.
+/// Returns the `fieldsV1` of a spec or status.
 pub(super) fn of_part(part: &Value) -> Value {
     let fields = part.as_object().map(|part| fields_of(part.iter()));
     Value::Object(fields.unwrap_or_default())
@@ -54,7 +54,7 @@ fn of_value(key: &str, value: &Value) -> Value {
     Value::Object(fields)
 }
 
-/// The `fieldsV1` entry of a list item: the merge key and the item's fields.
+/// Returns the `fieldsV1` entry of a list item: the merge key and the item's fields.
 fn item_of(keys: &[&str], item: &Value) -> (String, Value) {
     let mut name = String::from("k:{");
     for (i, key) in keys.iter().enumerate() {
@@ -81,7 +81,7 @@ fn literal(value: &Value) -> String {
     }
 }
 
-/// True for maps whose members have no entries of their own.
+/// Returns true for maps with members that have no separate entries.
 fn is_atomic(key: &str) -> bool {
     matches!(
         key,
@@ -89,8 +89,8 @@ fn is_atomic(key: &str) -> bool {
     )
 }
 
-/// The merge keys that identify the items of a list; `None` if the items have no entries of their
-/// own.
+/// Returns the merge keys that identify the items of a list; `None` if the
+/// items have no separate entries.
 fn merge_keys(key: &str) -> Option<&'static [&'static str]> {
     Some(match key {
         "containers" | "env" | "volumes" => &["name"],

@@ -38,7 +38,7 @@ impl Cluster {
         Some((self.target(id)?, object))
     }
 
-    /// The path of an object; `None` if its record does not exist.
+    /// Returns the path of an object; `None` if its record does not exist.
     pub(super) fn target(&self, id: Id) -> Option<ObjectPath> {
         let identity = self.identity(id)?;
         let (group, resource) = match id {

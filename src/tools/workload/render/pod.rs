@@ -275,7 +275,7 @@ fn requests(container: &Container) -> Value {
     })
 }
 
-/// An invented image digest: 64 hexadecimal digits, derived from the image's name with FNV-1a.
+/// Invents an image digest: 64 hexadecimal digits, derived from the image's name with FNV-1a.
 fn digest(image: &str) -> String {
     let mut hash = 0xcbf2_9ce4_8422_2325_u64;
     let mut digest = String::new();

@@ -4,7 +4,7 @@ use serde_json::{Value, json};
 
 use crate::workload::cluster::{Container, Template};
 
-/// The spec of a pod before scheduling, with defaults.
+/// Returns the spec of a pod before scheduling, with defaults.
 pub(super) fn pod_spec(template: &Template, tag: &str) -> Value {
     let containers = template.containers.iter();
     let containers: Vec<_> = containers
@@ -35,7 +35,7 @@ pub(super) fn pod_spec(template: &Template, tag: &str) -> Value {
     spec
 }
 
-/// The pod template of a deployment, replica set, daemon set or job.
+/// Returns the pod template of a deployment, replica set, daemon set or job.
 pub(super) fn pod_template(template: &Template, tag: &str, labels: Value) -> Value {
     let mut rendered = json!({"metadata": {}});
     rendered["metadata"]["labels"] = labels;

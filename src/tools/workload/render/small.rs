@@ -60,7 +60,7 @@ pub(super) fn config_map(map: &ConfigMap) -> Value {
     draft.finish()
 }
 
-/// A text in the form of a certificate, which is not a real one.
+/// Returns a text in the form of a certificate. The text is not a real certificate.
 fn certificate() -> String {
     let line = "RXhhbXBsZSBvbmx5LCBub3QgYSBjZXJ0aWZpY2F0ZS4g".repeat(2);
     let lines = vec![&line[..64]; CERTIFICATE].join("\n");

@@ -124,7 +124,8 @@ fn endpoints_are_the_ready_pods() {
     assert_eq!(endpoints, replicas.sum::<u64>());
 }
 
-/// Every object survives a round trip through the Rust type of its kind, so no field is misspelt.
+/// Checks that every object survives a round trip through the Rust type of its
+/// kind, so no field is misspelt.
 #[test]
 fn every_object_parses_as_its_kubernetes_type() {
     let mut workload = workload(5, 120, 7);

@@ -23,7 +23,7 @@ pub(super) fn workload(nodes: usize, pods: usize, seed: u64) -> Workload {
     })
 }
 
-/// The next operations, at a rate of 20 per second.
+/// Returns the next operations, at a rate of 20 per second.
 pub(super) fn churn(workload: &mut Workload) -> impl Iterator<Item = Operation> {
     (1..).map(|i| workload.churn(start() + STEP * i))
 }

@@ -14,7 +14,7 @@ use serde_json::Value;
 use crate::support::clients::connector::Connector;
 use crate::support::clients::frames::{Format, List, WatchReader, decode_list};
 
-/// A complete response: the head and the whole body.
+/// A complete response: the head and the body.
 #[derive(Debug)]
 pub(crate) struct Answer {
     pub(crate) status: StatusCode,
@@ -31,7 +31,7 @@ pub(crate) struct Client {
 }
 
 impl Answer {
-    /// The body as JSON.
+    /// Returns the body as JSON.
     ///
     /// # Panics
     /// Panics if the body is not JSON.
@@ -43,7 +43,7 @@ impl Answer {
         self.headers.get(name).and_then(|value| value.to_str().ok())
     }
 
-    /// The seconds in the header `Retry-After`.
+    /// Returns the seconds in the header `Retry-After`.
     pub(crate) fn retry_seconds(&self) -> Option<u32> {
         self.header("retry-after")?.parse().ok()
     }
@@ -77,20 +77,21 @@ impl fmt::Debug for Client {
 }
 
 impl Client {
-    /// A client for HTTP/1.1, or HTTP/2 if ALPN selects it. `server` is a URL without a path.
+    /// Creates a client for HTTP/1.1, or HTTP/2 if ALPN selects it.
+    /// `server` is a URL without a path.
     pub(crate) fn new(server: &str, connector: Connector) -> Self {
         Self::built(server, connector, false, true)
     }
 
-    /// A client for HTTP/2 only: with prior knowledge, or over TLS that offers only h2.
+    /// Creates a client for HTTP/2 only: with prior knowledge, or over TLS that offers only h2.
     pub(crate) fn http2(server: &str, connector: Connector) -> Self {
         Self::built(server, connector, true, true)
     }
 
-    /// A client for HTTP/2 only, with a connection of its own for each request.
+    /// Creates a client for HTTP/2 only that opens a new connection for each request.
     ///
-    /// On shared ones, a request that is sent while the server closes the connection may wait for
-    /// ever in the client (hyperium/hyper#4122).
+    /// On shared connections, a request that is sent while the server closes the connection may
+    /// wait for ever in the client (hyperium/hyper#4122).
     pub(crate) fn http2_unshared(server: &str, connector: Connector) -> Self {
         Self::built(server, connector, true, false)
     }
@@ -109,7 +110,7 @@ impl Client {
         }
     }
 
-    /// A copy of the client that adds one more header to every request.
+    /// Copies the client, and adds one more header to every request of the copy.
     pub(crate) fn with(&self, name: &'static str, value: &str) -> Self {
         let mut client = self.clone();
         client
@@ -118,7 +119,7 @@ impl Client {
         client
     }
 
-    /// A copy of the client that authenticates with this bearer token.
+    /// Copies the client, and authenticates the copy with this bearer token.
     pub(crate) fn as_token(&self, token: &str) -> Self {
         self.with("authorization", &format!("Bearer {token}"))
     }
@@ -143,7 +144,7 @@ impl Client {
         self.http.request(request).await
     }
 
-    /// Sends a request and reads the whole response; an error is a text with all causes.
+    /// Sends a request and reads the response to its end. An error is a text with all causes.
     pub(crate) async fn try_send(
         &self,
         method: Method,
@@ -167,7 +168,7 @@ impl Client {
         })
     }
 
-    /// Sends a request and reads the whole response.
+    /// Sends a request and reads the response to its end.
     ///
     /// # Panics
     /// Panics if the connection fails before the response is complete.
@@ -258,7 +259,7 @@ impl Client {
         self.watch_as(path, format, &format.accept_watch()).await
     }
 
-    /// Opens a watch with the given `Accept` header, for which the server answers in `format`.
+    /// Opens a watch with the given `Accept` header; the server must answer it in `format`.
     pub(crate) async fn watch_accepting(
         &self,
         path: &str,
@@ -297,7 +298,7 @@ impl Client {
     }
 }
 
-/// The message of an error followed by the messages of its causes, outermost first.
+/// Returns the message of an error followed by the messages of its causes, outermost first.
 pub(crate) fn chain(error: &dyn std::error::Error) -> String {
     let mut text = error.to_string();
     let mut source = error.source();

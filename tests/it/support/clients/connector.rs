@@ -46,8 +46,8 @@ impl Connector {
         Self { tls: None }
     }
 
-    /// A connector for TLS that trusts only `authority` (PEM), presents the client certificate
-    /// `identity` if there is one, and offers `protocols` in this order by ALPN.
+    /// Creates a connector for TLS that trusts only `authority` (PEM), presents the client
+    /// certificate `identity` if there is one, and offers `protocols` in this order by ALPN.
     pub(crate) fn tls(authority: &str, identity: Option<&Identity>, protocols: &[&str]) -> Self {
         let mut roots = RootCertStore::empty();
         for certificate in CertificateDer::pem_slice_iter(authority.as_bytes()) {
@@ -82,8 +82,8 @@ impl Connector {
         }
     }
 
-    /// A connector for TLS that does not verify the server's certificate, as a kubelet's probes, and
-    /// offers HTTP/2 and HTTP/1.1.
+    /// Creates a connector for TLS that does not verify the server's certificate, like a kubelet's
+    /// probes, and offers HTTP/2 and HTTP/1.1.
     pub(crate) fn unverified() -> Self {
         let mut config = ClientConfig::builder_with_provider(Arc::new(default_provider()))
             .with_safe_default_protocol_versions()
@@ -97,7 +97,8 @@ impl Connector {
         }
     }
 
-    /// A connection to `server`, a URL with an IPv4 address and a port, from the address `from`.
+    /// Opens a connection to `server`, a URL with an IPv4 address and a
+    /// port, from the address `from`.
     pub(crate) async fn dial(&self, server: &str, from: Ipv4Addr) -> io::Result<Box<dyn Io>> {
         let uri: Uri = server.parse().map_err(io::Error::other)?;
         let host = uri.host().unwrap_or_default().to_owned();

@@ -15,12 +15,12 @@ pub(crate) struct Fold {
     /// Descriptions of events that a correct watch never sends.
     pub(crate) faults: Vec<String>,
     pub(crate) synced: bool,
-    /// True while ADDED events may be initial events, whose versions need not be in order.
+    /// True while ADDED events may be initial events; their versions need not be in order.
     initial: bool,
 }
 
 impl Fold {
-    /// The state after a list.
+    /// Returns the state after a list.
     pub(crate) fn of(list: &List) -> Self {
         let mut fold = Self::default();
         fold.restart(list);
@@ -39,12 +39,12 @@ impl Fold {
         self.synced = true;
     }
 
-    /// True if the client has the object `key`.
+    /// Returns true if the client has the object `key`.
     pub(crate) fn has(&self, key: &str) -> bool {
         self.state.contains_key(key)
     }
 
-    /// Drops the objects and the version after an ERROR event; keeps errors and faults.
+    /// Drops the objects and the version after an ERROR event, but not the errors and faults.
     pub(crate) fn forget(&mut self) {
         self.state.clear();
         self.resource_version.clear();
@@ -111,7 +111,7 @@ impl Fold {
         self.resource_version = resource_version.to_owned();
     }
 
-    /// The resourceVersion from which a watch resumes; empty if there is none.
+    /// Returns the resourceVersion to resume a watch from; empty if there is none.
     pub(crate) fn resource_version(&self) -> &str {
         &self.resource_version
     }

@@ -43,7 +43,7 @@ fn accept(media_type: String) -> HeaderMap {
     headers
 }
 
-/// An object of a list or a watch event, in the form in which tests compare objects.
+/// An object of a list or a watch event, as tests compare objects.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Item {
     /// `namespace/name`, or `name` for an object without a namespace.
@@ -129,7 +129,8 @@ impl WatchReader {
         }
     }
 
-    /// Reads the next event; `Ok(None)` if the stream ended properly after a whole frame.
+    /// Reads the next event. Returns `Ok(None)` if the stream ended
+    /// properly after a complete frame.
     ///
     /// # Errors
     /// The connection broke, or the stream ended inside a frame.
@@ -264,8 +265,8 @@ pub(crate) fn split_watch(mut body: &[u8]) -> Vec<(bool, Vec<u8>)> {
     frames
 }
 
-/// The fields of a protobuf bookmark without its resourceVersion: the fields of the envelope, of
-/// the metadata, and of the rest of the object, in order.
+/// Returns the fields of a protobuf bookmark without its resourceVersion: the fields of the
+/// envelope, of the metadata, and of the rest of the object, in order.
 pub(crate) fn bookmark_fields(frame: &[u8]) -> Vec<Vec<(u64, Bytes)>> {
     let kept = |message: &[u8], without: u64| -> Vec<(u64, Bytes)> {
         let kept = fields(message).filter(|(number, _)| *number != without);
@@ -322,8 +323,8 @@ fn text(value: &Value) -> String {
     value.as_str().unwrap_or_default().to_owned()
 }
 
-/// The object's bytes inside the envelope: `k8s\0`, then a runtime.Unknown whose field 2 is the
-/// object.
+/// Returns the object's bytes inside the envelope. The envelope is `k8s\0` and a runtime.Unknown,
+/// and field 2 of the runtime.Unknown is the object.
 fn unknown_raw(envelope: &[u8]) -> Vec<u8> {
     let unknown = envelope
         .strip_prefix(MAGIC)
@@ -340,7 +341,7 @@ fn string_field(message: &[u8], wanted: u64) -> String {
     String::from_utf8(bytes_field(message, wanted)).expect("text")
 }
 
-/// The code of a protobuf Status, which is its field 6.
+/// Returns the code of a protobuf Status, which is its field 6.
 fn code_field(status: &[u8]) -> i64 {
     let mut rest = status;
     while !rest.is_empty() {
@@ -355,7 +356,7 @@ fn code_field(status: &[u8]) -> i64 {
     0
 }
 
-/// The length-delimited fields of a protobuf message, in order.
+/// Returns the length-delimited fields of a protobuf message, in order.
 fn fields(message: &[u8]) -> impl Iterator<Item = (u64, &[u8])> {
     let mut rest = message;
     std::iter::from_fn(move || {

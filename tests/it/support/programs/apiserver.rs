@@ -47,7 +47,7 @@ pub(crate) struct ApiServer {
     directory: TempDir,
 }
 
-/// The API server that is shared by all tests that neither restart nor restore it.
+/// Returns the API server that all tests share that neither restart nor restore it.
 ///
 /// # Panics
 /// Panics if there are no binaries, or if the server does not start.
@@ -69,7 +69,7 @@ pub(crate) fn shared() -> &'static ApiServer {
     })
 }
 
-/// An API server for one test, which may restart, restore or compact it.
+/// Starts an API server for one test, which may restart, restore or compact it.
 ///
 /// # Panics
 /// Panics in the same cases as [`shared`].
@@ -77,7 +77,7 @@ pub(crate) async fn private() -> ApiServer {
     private_with(&[]).await
 }
 
-/// An API server for one test with additional flags.
+/// Starts an API server for one test with additional flags.
 ///
 /// # Panics
 /// Panics in the same cases as [`shared`].
@@ -85,7 +85,7 @@ pub(crate) async fn private_with(flags: &[&str]) -> ApiServer {
     private_with_tokens("", flags).await
 }
 
-/// Like [`private_with`], with the users of further lines of the file with tokens.
+/// Starts an API server like [`private_with`]. `tokens` are further lines for its file with tokens.
 ///
 /// # Panics
 /// Panics in the same cases as [`shared`].
@@ -93,7 +93,7 @@ pub(crate) async fn private_with_tokens(tokens: &str, flags: &[&str]) -> ApiServ
     ApiServer::start(Assets::find(), tokens, flags).await
 }
 
-/// The minor version of Kubernetes 1 of the API server's binary, such as 37.
+/// Returns the minor version of Kubernetes 1 of the API server's binary, such as 37.
 ///
 /// # Panics
 /// Panics if there are no binaries.
@@ -184,8 +184,8 @@ impl ApiServer {
         *self.apiserver.lock() = Some(self.spawn(command, "kube-apiserver.log"));
     }
 
-    /// The command line of a kube-apiserver with this server's certificates and users, for the
-    /// given etcd and port.
+    /// Returns the command line of a kube-apiserver with this server's certificates and users, for
+    /// the given etcd and port.
     pub(super) fn serving(&self, etcd: &str, port: u16) -> Command {
         let file = |flag: &str, name: &str| format!("--{flag}={}", self.file(name).display());
         let mut command = Command::new(self.assets.kube_apiserver());
@@ -269,7 +269,7 @@ impl ApiServer {
         Ok(())
     }
 
-    /// The minor version of Kubernetes 1, such as 37.
+    /// Returns the minor version of Kubernetes 1, such as 37.
     pub(crate) fn minor(&self) -> u32 {
         minor()
     }
@@ -294,32 +294,32 @@ impl ApiServer {
         format!("http://127.0.0.1:{}", self.etcd_ports[0])
     }
 
-    /// The certificate of the certificate authority, in PEM.
+    /// Returns the certificate of the certificate authority, in PEM.
     pub(crate) fn authority(&self) -> &str {
         &self.authority.certificate
     }
 
-    /// A client certificate that the server accepts, for a user in one group.
+    /// Issues a client certificate that the server accepts, for a user in one group.
     pub(crate) fn certificate(&self, user: &str, group: &str) -> Identity {
         self.authority.client(user, group)
     }
 
-    /// A client certificate of X.509 version 1 that the server accepts.
+    /// Issues a client certificate of X.509 version 1 that the server accepts.
     pub(crate) fn certificate_of_version_1(&self, user: &str, group: &str) -> Identity {
         self.authority.client_of_version_1(user, group)
     }
 
-    /// The same as [`ApiServer::certificate`], valid until `end`.
+    /// Issues a certificate like [`ApiServer::certificate`] that is valid until `end`.
     pub(crate) fn certificate_until(&self, user: &str, group: &str, end: SystemTime) -> Identity {
         self.authority.client_until(user, group, end)
     }
 
-    /// The server's directory, which is removed when the server is dropped.
+    /// Returns the server's directory, which is removed when the server is dropped.
     pub(crate) fn directory(&self) -> &Path {
         self.directory.path()
     }
 
-    /// A client without credentials.
+    /// Creates a client without credentials.
     pub(crate) fn anonymous(&self) -> Client {
         Client::new(
             &self.url(),
@@ -327,13 +327,13 @@ impl ApiServer {
         )
     }
 
-    /// A client that authenticates as an admin.
+    /// Creates a client that authenticates as an admin.
     pub(crate) fn client(&self) -> Client {
         self.anonymous().as_token(ADMIN)
     }
 
-    /// The path of the kubeconfig of a user: `admin` or `reader` with a token, or `certificate`, an
-    /// admin with a client certificate.
+    /// Returns the path of the kubeconfig of a user: `admin` or `reader` with a token, or
+    /// `certificate`, an admin with a client certificate.
     pub(crate) fn kubeconfig(&self, user: &str) -> PathBuf {
         self.file(user)
     }
@@ -457,12 +457,12 @@ impl ApiServer {
         revision.parse().expect("a number")
     }
 
-    /// The sum of this server's metric `name` over all series with these labels.
+    /// Returns the sum of this server's metric `name` over all series with these labels.
     pub(crate) async fn metric(&self, name: &str, labels: &[(&str, &str)]) -> f64 {
         metric(&self.client(), name, labels).await
     }
 
-    /// True if the API server compresses watch-lists by default, as 1.37 and newer do.
+    /// Returns true if the API server compresses watch-lists by default, as 1.37 and newer do.
     pub(crate) fn compresses_watch_lists(&self) -> bool {
         self.minor() >= 37
     }
@@ -481,7 +481,7 @@ impl ApiServer {
         .await;
     }
 
-    /// The number of watches of a resource that are open at this API server.
+    /// Returns the number of open watches of a resource at this API server.
     pub(crate) async fn open_watches(&self, resource: &str) -> f64 {
         open_watches(&self.client(), resource).await
     }
@@ -493,7 +493,7 @@ impl ApiServer {
     }
 }
 
-/// The sum of a server's metric `name` over all series with these labels.
+/// Returns the sum of a server's metric `name` over all series with these labels.
 pub(crate) async fn metric(client: &Client, name: &str, labels: &[(&str, &str)]) -> f64 {
     let answer = client.get("/metrics").await.ok();
     let text = String::from_utf8_lossy(&answer.body);
@@ -518,8 +518,8 @@ pub(super) async fn open_watches(client: &Client, resource: &str) -> f64 {
     metric(client, "apiserver_longrunning_requests", &labels).await
 }
 
-/// A port that is free. No other call of this process returns it soon, and the kernel gives it to no
-/// socket that asks for any port, because it is below those that it chooses from.
+/// Finds a free port. No other call of this process returns the port soon. The kernel gives the
+/// port to no socket that asks for any port, because it chooses higher ports for such sockets.
 pub(crate) fn free_port() -> u16 {
     const FIRST: u16 = 20_000;
     const COUNT: u16 = 12_000;

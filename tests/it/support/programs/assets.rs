@@ -16,8 +16,9 @@ pub(crate) struct Assets {
 }
 
 impl Assets {
-    /// Takes the servers from the directory in `KUBEBUILDER_ASSETS`, and the helpers from that in
-    /// `KUBEFAN_TEST_ASSETS`. If only one of them is set, its directory has all programs.
+    /// Takes the servers from the directory in `KUBEBUILDER_ASSETS`, and the
+    /// helpers from the directory in `KUBEFAN_TEST_ASSETS`. If only one of them is
+    /// set, its directory has all programs.
     ///
     /// # Panics
     /// Panics if a program is missing. The message says what to do.
@@ -41,7 +42,7 @@ impl Assets {
         self.servers.join("kube-apiserver")
     }
 
-    /// The minor version of Kubernetes 1 that kube-apiserver says it has, such as 37.
+    /// Returns the minor version of Kubernetes 1 that kube-apiserver prints, such as 37.
     pub(super) fn minor(&self) -> u32 {
         let output = Command::new(self.kube_apiserver())
             .arg("--version")
@@ -62,8 +63,10 @@ impl Assets {
         self.servers.join("kubectl")
     }
 
+    /// Returns the path of kube-controller-manager.
+    ///
     /// # Panics
-    /// Panics if it is missing: a directory in `KUBEBUILDER_ASSETS` need not have it.
+    /// Panics if the program is missing: a directory in `KUBEBUILDER_ASSETS` need not have it.
     pub(crate) fn kube_controller_manager(&self) -> PathBuf {
         let program = self.servers.join("kube-controller-manager");
         require(&program);

@@ -55,14 +55,14 @@ impl Authority {
         self.issue(&client_params(user, group))
     }
 
-    /// The same, valid until `end`.
+    /// Issues a certificate like [`Authority::client`] that is valid until `end`.
     pub(crate) fn client_until(&self, user: &str, group: &str, end: SystemTime) -> Identity {
         let mut params = client_params(user, group);
         params.not_after = end.into();
         self.issue(&params)
     }
 
-    /// A client certificate of X.509 version 1, as `openssl x509 -req` makes it.
+    /// Issues a client certificate of X.509 version 1, as `openssl x509 -req` makes it.
     pub(crate) fn client_of_version_1(&self, user: &str, group: &str) -> Identity {
         let identity = self.client(user, group);
         let certificate = CertificateDer::from_pem_slice(identity.certificate.as_bytes());
@@ -86,7 +86,7 @@ impl Authority {
     }
 }
 
-/// The certificate `der` without its version and its extensions.
+/// Returns the certificate `der` without its version and its extensions.
 fn without_extensions(der: &[u8], sign: impl FnOnce(&[u8]) -> Vec<u8>) -> Vec<u8> {
     let (whole, _) = value(der);
     let (body, after_body) = value(whole);
@@ -99,7 +99,7 @@ fn without_extensions(der: &[u8], sign: impl FnOnce(&[u8]) -> Vec<u8>) -> Vec<u8
     encoded(0x30, &[&body, algorithm, &signature])
 }
 
-/// The contents of the first value in `der`, and what follows it.
+/// Splits `der` after its first value. Returns the contents of that value, and the rest.
 fn value(der: &[u8]) -> (&[u8], &[u8]) {
     let (start, length) = match usize::from(der[1]) {
         short @ ..=0x7f => (2, short),
@@ -109,7 +109,7 @@ fn value(der: &[u8]) -> (&[u8], &[u8]) {
     der[start..].split_at(length)
 }
 
-/// The DER of a value with this tag.
+/// Returns the DER of a value with this tag.
 fn encoded(tag: u8, parts: &[&[u8]]) -> Vec<u8> {
     let content = parts.concat();
     let length = u16::try_from(content.len()).expect("a short certificate");

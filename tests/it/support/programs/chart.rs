@@ -10,7 +10,7 @@ use tempfile::TempDir;
 
 use crate::repository::root;
 
-/// The namespace in which the tests install the chart.
+/// The namespace for the chart in the tests.
 pub(crate) const NAMESPACE: &str = "kubefan";
 
 const REMEDY: &str = "there is no helm; set KUBEFAN_DEPLOY_TOOLS to the directory that \
@@ -23,7 +23,7 @@ pub(crate) struct Tools {
 }
 
 impl Tools {
-    /// The programs in the directory that `KUBEFAN_DEPLOY_TOOLS` names.
+    /// Finds the programs in the directory that `KUBEFAN_DEPLOY_TOOLS` names.
     ///
     /// # Panics
     /// Panics if there is no helm. The message says what to do.
@@ -47,8 +47,8 @@ impl Tools {
             .unwrap_or_else(|error| panic!("{program}: {error}"))
     }
 
-    /// What `helm template` prints for the chart with these values, as release and namespace
-    /// `kubefan`, with Helm 4 (`helm`) or 3 (`helm3`).
+    /// Returns what `helm template` prints for the chart with these values, as release and
+    /// namespace `kubefan`, with Helm 4 (`helm`) or 3 (`helm3`).
     ///
     /// # Errors
     /// What helm prints if it fails.
@@ -61,7 +61,7 @@ impl Tools {
         succeeded(&self.run(helm, &arguments))
     }
 
-    /// As [`Tools::render`] of Helm 4, for values as text.
+    /// Renders like [`Tools::render`] with Helm 4, for values as text.
     ///
     /// # Errors
     /// What helm prints if it fails.
@@ -71,7 +71,7 @@ impl Tools {
     }
 }
 
-/// The standard output of a program that has succeeded.
+/// Returns the standard output of a program that has succeeded.
 ///
 /// # Errors
 /// All its output if it has failed.
@@ -89,12 +89,12 @@ fn file_with(directory: &TempDir, text: &str) -> PathBuf {
     path
 }
 
-/// The chart's folder.
+/// Returns the chart's folder.
 pub(crate) fn chart() -> PathBuf {
     root().join("deploy/helm/kubefan")
 }
 
-/// The objects in the YAML documents of a text.
+/// Returns the objects in the YAML documents of a text.
 pub(crate) fn objects(text: &str) -> Vec<Value> {
     let documents = text.split("\n---\n");
     let parse = |document: &str| -> Value {

@@ -12,11 +12,11 @@ use super::process::Process;
 use crate::repository::root;
 use crate::support::poll::within;
 
-/// Time in which a line must be printed, and in which the program must end.
+/// The time limit for a line to be printed, and for the program to end.
 const LIMIT: Duration = Duration::from_secs(60);
 
-/// Builds the example `name` with the profile of this test, unless it is up to date, and returns its
-/// path.
+/// Builds the example `name` with the profile of this test, unless it is up
+/// to date, and returns its path.
 pub(crate) fn built(name: &str) -> PathBuf {
     let mut build = Command::new(env!("CARGO"));
     build.args(["build", "--quiet", "--example", name]);
@@ -69,7 +69,7 @@ impl Example {
         .await
     }
 
-    /// Sends the signal `name`, and returns the status with which the example exits.
+    /// Sends the signal `name`, and returns the exit status of the example.
     pub(crate) fn end(mut self, name: &str) -> ExitStatus {
         self.process.signal(name);
         self.process.wait(LIMIT).expect("it ends in time")

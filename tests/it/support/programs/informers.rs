@@ -30,7 +30,7 @@ impl Informers {
         Self::spawn(command(assets, kubeconfig, arguments)).await
     }
 
-    /// Like [`Informers::start`], without the LISTs of the detector.
+    /// Starts the informers like [`Informers::start`], without the LISTs of the detector.
     pub(crate) async fn start_plainly(
         assets: &Assets,
         kubeconfig: &Path,
@@ -60,8 +60,8 @@ impl Informers {
         informers
     }
 
-    /// Sends a command (`dump`, `errors`, `requests`, `service` or `settle MILLISECONDS`; to a manager
-    /// `report`), and returns the answer.
+    /// Sends a command (`dump`, `errors`, `requests`, `service` or `settle MILLISECONDS`; to a
+    /// manager `report`), and returns the answer.
     pub(crate) async fn send_command(&mut self, command: &str) -> Value {
         let line = format!("{command}\n");
         self.stdin

@@ -76,7 +76,7 @@ impl Kubectl {
     }
 
     /// Runs a command that does not end by itself until it has printed this many lines. After the
-    /// first line it runs the kubectl command `meanwhile`.
+    /// first line, runs the kubectl command `meanwhile`.
     pub(crate) async fn run_for_lines(
         &self,
         arguments: &[String],

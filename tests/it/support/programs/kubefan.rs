@@ -21,7 +21,8 @@ use crate::support::programs::{kubeconfig, process};
 const START: Duration = Duration::from_secs(20);
 const DRAIN: Duration = Duration::from_secs(20);
 
-/// The path of the binary under test: the one of this build, or the one in `KUBEFAN_TEST_BINARY`.
+/// Returns the path of the binary under test: the binary of this build, or the
+/// path in `KUBEFAN_TEST_BINARY`.
 pub(crate) fn binary() -> OsString {
     env::var_os("KUBEFAN_TEST_BINARY").unwrap_or_else(|| env!("CARGO_BIN_EXE_kubefan").into())
 }
@@ -52,7 +53,7 @@ pub(crate) fn run(arguments: &[&str]) -> ExitedProgram {
     run_with_environment(&[], arguments)
 }
 
-/// The same with these environment variables.
+/// Runs `kubefan` like [`run`], with these environment variables.
 pub(crate) fn run_with_environment(
     variables: &[(&str, &str)],
     arguments: &[&str],
@@ -72,8 +73,8 @@ pub(crate) fn run_with_environment(
     }
 }
 
-/// A client of the admin listener at `url`. Over TLS it does not verify the certificate, and sends a
-/// token with the right to read metrics.
+/// Creates a client of the admin listener at `url`. Over TLS the client does not verify the
+/// certificate, and sends a token with the right to read metrics.
 pub(crate) fn admin_client(url: &str) -> Client {
     match url.starts_with("https:") {
         true => Client::new(url, Connector::unverified()).as_token(ADMIN),
@@ -93,7 +94,7 @@ pub(crate) fn start_in(command: &mut Command, directory: &Path) -> Process {
     Process::start(command, Some(directory))
 }
 
-/// The URLs of the listeners for clients and of the admin listener in a log.
+/// Finds the URLs of the listeners for clients and of the admin listener in a log.
 pub(crate) fn listening(log: &str) -> Option<(String, String)> {
     let line = log.lines().find(|line| line.contains(" listening "))?;
     let value = |name: &str| {
@@ -114,7 +115,7 @@ impl Kubefan {
         Self::start_with_environment(kubeconfig, flags, &[]).await
     }
 
-    /// Like [`Kubefan::start_with`], with environment variables.
+    /// Starts kubefan like [`Kubefan::start_with`], with environment variables.
     pub(crate) async fn start_with_environment(
         kubeconfig: &Path,
         flags: &[&str],
@@ -125,8 +126,8 @@ impl Kubefan {
         kubefan
     }
 
-    /// Starts kubefan, and waits until its listeners accept connections. [`Kubefan::ready`] waits for the
-    /// rest.
+    /// Starts kubefan, and waits until its listeners accept connections.
+    /// [`Kubefan::ready`] waits for the rest.
     pub(crate) async fn start_waiting(kubeconfig: &Path, flags: &[&str]) -> Self {
         let mut kubefan = Self::launch(kubeconfig, flags, &[]);
         (kubefan.url, kubefan.admin) = eventually("kubefan's listeners", START, async || {
@@ -201,34 +202,35 @@ impl Kubefan {
         &self.url
     }
 
-    /// A plain HTTP/1.1 client without credentials.
+    /// Creates a plain HTTP/1.1 client without credentials.
     pub(crate) fn client(&self) -> Client {
         Client::new(&self.url, Connector::plain())
     }
 
-    /// Everything that kubefan has written to stderr so far.
+    /// Returns Everything that kubefan has written to stderr so far.
     pub(crate) fn log(&self) -> String {
         fs::read_to_string(self.directory.path().join("stderr")).unwrap_or_default()
     }
 
-    /// The path of a file in the directory that is removed with this value.
+    /// Returns the path of a file in the directory that is removed with this value.
     pub(crate) fn file(&self, name: &str) -> PathBuf {
         self.directory.path().join(name)
     }
 
-    /// Writes a kubeconfig whose server is this kubefan, and returns its path.
+    /// Writes a kubeconfig for this kubefan, and returns the path of the file.
     pub(crate) fn kubeconfig(&self, user: &User<'_>) -> PathBuf {
         self.kubeconfig_named("config", user)
     }
 
-    /// Like [`Kubefan::kubeconfig`], for one of several users.
+    /// Writes a kubeconfig like [`Kubefan::kubeconfig`], for one of several users.
     pub(crate) fn kubeconfig_named(&self, name: &str, user: &User<'_>) -> PathBuf {
         let path = self.file(name);
         kubeconfig::write(&path, &self.url, self.authority().as_deref(), user);
         path
     }
 
-    /// The CA of `--tls-self-signed`, if kubefan was started with it and without `--tls-dir`.
+    /// Returns the CA of `--tls-self-signed`, if kubefan was started
+    /// with it and without `--tls-dir`.
     pub(crate) fn authority(&self) -> Option<String> {
         fs::read_to_string(self.file(".local/state/kubefan/tls/ca.crt")).ok()
     }
@@ -237,23 +239,24 @@ impl Kubefan {
         self.process.id()
     }
 
-    /// The URL of the admin listener.
+    /// Returns the URL of the admin listener.
     pub(crate) fn admin_url(&self) -> &str {
         &self.admin
     }
 
-    /// A client of the admin listener.
+    /// Creates a client of the admin listener.
     pub(crate) fn admin(&self) -> Client {
         admin_client(&self.admin)
     }
 
-    /// The text of the admin listener's `/metrics`.
+    /// Returns the text of the admin listener's `/metrics`.
     pub(crate) async fn metrics(&self) -> String {
         let answer = self.admin().get("/metrics").await.ok();
         String::from_utf8_lossy(&answer.body).into_owned()
     }
 
-    /// The CPU time that the process has used so far, in seconds, with a resolution of 0.01.
+    /// Returns the CPU time that the process has used so far, in
+    /// seconds, with a resolution of 0.01.
     pub(crate) fn cpu(&self) -> f64 {
         process::cpu(self.process.id())
     }

@@ -19,7 +19,7 @@ kill -KILL "$1" 2>/dev/null
 const PAUSE: Duration = Duration::from_millis(10);
 const PATIENCE: Duration = Duration::from_secs(5);
 
-/// The CPU time that a process has used so far, in seconds, with a resolution of 0.01.
+/// Returns the CPU time that a process has used so far, in seconds, with a resolution of 0.01.
 pub(crate) fn cpu(id: u32) -> f64 {
     let stat = fs::read_to_string(format!("/proc/{id}/stat")).expect("a running process");
     // Fields 12 and 13 after the process name, which may contain spaces: user and system ticks.
@@ -29,7 +29,7 @@ pub(crate) fn cpu(id: u32) -> f64 {
     ticks.sum::<f64>() / 100.0
 }
 
-/// The number of files that a process has open.
+/// Counts the open files of a process.
 pub(crate) fn open_files(id: u32) -> usize {
     let files = fs::read_dir(format!("/proc/{id}/fd"));
     files.expect("a running process").count()

@@ -1,4 +1,4 @@
-//! A second kube-apiserver on the etcd of another one.
+//! A second kube-apiserver on the etcd of another kube-apiserver.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -15,7 +15,8 @@ use crate::support::programs::kubeconfig;
 use crate::support::programs::kubeconfig::User;
 use crate::support::programs::process::Process;
 
-/// A running kube-apiserver with another one's certificates; it ends when this is dropped.
+/// A running kube-apiserver with the certificates of another kube-apiserver. The process
+/// ends when this value is dropped.
 #[derive(Debug)]
 pub(crate) struct Sibling {
     process: Process,
@@ -65,13 +66,13 @@ impl Sibling {
         self.port
     }
 
-    /// A client that authenticates as an admin.
+    /// Creates a client that authenticates as an admin.
     pub(crate) fn client(&self) -> Client {
         let connector = Connector::tls(&self.authority, None, &["http/1.1"]);
         Client::new(&self.url(), connector).as_token(ADMIN)
     }
 
-    /// The number of watches of a resource that are open at this API server.
+    /// Returns the number of open watches of a resource at this API server.
     pub(crate) async fn open_watches(&self, resource: &str) -> f64 {
         open_watches(&self.client(), resource).await
     }

@@ -55,7 +55,7 @@ impl Sim {
         }
     }
 
-    /// A plain HTTP/1.1 client.
+    /// Creates a plain HTTP/1.1 client.
     pub(crate) fn client(&self) -> Client {
         Client::new(&self.url, Connector::plain())
     }
@@ -67,7 +67,7 @@ impl Sim {
         client.send(method, path, &none, bytes::Bytes::new()).await
     }
 
-    /// Writes a kubeconfig whose server is this simulator, and returns its path.
+    /// Writes a kubeconfig for this simulator, and returns the path of the file.
     pub(crate) fn kubeconfig(&self) -> PathBuf {
         let path = self.directory.path().join("config");
         kubeconfig::write(&path, &self.url, None, &User::Anonymous);

@@ -31,7 +31,7 @@ impl Balancer {
         Self::start_at(0, ports).await
     }
 
-    /// Like [`Balancer::start`], listening on `port`.
+    /// Starts a balancer like [`Balancer::start`] that listens on `port`.
     pub(crate) async fn start_at(port: u16, ports: &[u16]) -> Self {
         let state = Arc::new(BalancerState {
             ports: Mutex::new(ports.to_vec()),
@@ -57,12 +57,12 @@ impl Balancer {
         self.state.cuts.send_modify(|cuts| *cuts += 1);
     }
 
-    /// The ports of the servers that get new connections.
+    /// Returns the ports of the servers that get new connections.
     pub(crate) fn ports(&self) -> Vec<u16> {
         self.state.ports.lock().clone()
     }
 
-    /// Sends new connections to servers that listen on these ports. Those that are open stay.
+    /// Sends new connections to servers that listen on these ports. Open connections stay open.
     pub(crate) fn send_to(&self, ports: &[u16]) {
         *self.state.ports.lock() = ports.to_vec();
     }

@@ -41,7 +41,7 @@ pub(crate) enum RequestKind {
     Other,
 }
 
-/// The position in a watch's bytes at which the proxy breaks the connection.
+/// The position in a watch's bytes where the proxy breaks the connection.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum CutPoint {
     /// Immediately; between two frames if no frame is in flight.
@@ -67,8 +67,8 @@ struct Control {
     counts: Mutex<BTreeMap<(RequestKind, String), u32>>,
 }
 
-/// For each kind of request, a part of the path and how many of the next requests whose path
-/// contains it get the fault.
+/// For each kind of request, a part of the path and the number of the next requests that get the
+/// fault if their path contains this part.
 type PlannedFaults = BTreeMap<RequestKind, (String, u32)>;
 
 #[derive(Debug, Default)]
@@ -79,7 +79,7 @@ struct FaultPlan {
     /// The delay of each request other than a watch.
     slowness: Duration,
     missing_features: Vec<MissingFeature>,
-    /// For each path, the number of whole LISTs in flight now, and the highest number so far.
+    /// For each path, the number of complete LISTs in flight now, and the highest number so far.
     whole_lists: BTreeMap<String, (u32, u32)>,
 }
 
@@ -111,8 +111,8 @@ impl FaultProxy {
         });
     }
 
-    /// Answers the next `count` requests of a kind whose path contains `part` with 410: LISTs with
-    /// that status, watches with an ERROR event.
+    /// Answers the next `count` requests of a kind with 410 if their path contains `part`: LISTs
+    /// with the status 410, watches with an ERROR event.
     pub(crate) fn expire(&self, kind: RequestKind, part: &str, count: u32) {
         self.control
             .plan
@@ -121,7 +121,7 @@ impl FaultProxy {
             .insert(kind, (part.to_owned(), count));
     }
 
-    /// Answers the next `count` requests of a kind whose path contains `part` with 429.
+    /// Answers the next `count` requests of a kind with 429 if their path contains `part`.
     pub(crate) fn refuse(&self, kind: RequestKind, part: &str, count: u32) {
         self.control
             .plan
@@ -145,8 +145,8 @@ impl FaultProxy {
         self.control.plan.lock().missing_features = unknown.to_vec();
     }
 
-    /// The highest number of LISTs of a collection that were in flight concurrently. LISTs of
-    /// metadata and LISTs with `limit=1` are not counted.
+    /// Returns the highest number of LISTs of a collection that were in flight concurrently. LISTs
+    /// of metadata and LISTs with `limit=1` are not counted.
     pub(crate) fn most_concurrent_whole_lists(&self, path: &str) -> u32 {
         let plan = self.control.plan.lock();
         plan.whole_lists.get(path).map_or(0, |(_, most)| *most)
@@ -157,7 +157,7 @@ impl FaultProxy {
         self.control.is_silent.send_replace(is_silent);
     }
 
-    /// The number of requests of a kind so far whose path contains `part`.
+    /// Counts the requests of a kind so far that have a path with `part` in it.
     pub(crate) fn count(&self, kind: RequestKind, part: &str) -> u32 {
         let counts = self.control.counts.lock();
         let matching = counts
@@ -255,7 +255,7 @@ impl Control {
     }
 }
 
-/// True for a LIST that asks for whole objects and has no `limit=1`.
+/// Returns true for a LIST that asks for complete objects and has no `limit=1`.
 fn is_whole(parts: &Parts) -> bool {
     let accept = parts
         .headers
@@ -308,7 +308,7 @@ struct FaultyBody {
     silence_end: Option<Pin<Box<dyn Future<Output = ()> + Send>>>,
     control: Arc<Control>,
     /// What has arrived and is not due yet. The delays do not add up, because frames that arrive
-    /// meanwhile wait beside each other.
+    /// during a delay wait beside each other.
     held: VecDeque<(Instant, Arrival)>,
     timer: Pin<Box<Sleep>>,
     is_over: bool,

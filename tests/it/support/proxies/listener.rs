@@ -24,7 +24,7 @@ impl Listener {
         Self::start_at(0, serve).await
     }
 
-    /// Like [`Listener::start`], on `port`; 0 is any free port.
+    /// Starts a listener like [`Listener::start`] on `port`; 0 is any free port.
     pub(crate) async fn start_at<F, S>(port: u16, serve: F) -> Self
     where
         F: FnMut(usize, TcpStream) -> S + Send + 'static,

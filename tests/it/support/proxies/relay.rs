@@ -12,7 +12,7 @@ use crate::support::clients::client::{Client, chain};
 /// Headers that belong to the connection and are not forwarded.
 const HOP_BY_HOP: [&str; 4] = ["host", "connection", "content-length", "transfer-encoding"];
 
-/// The whole body of a request; empty if the client broke off.
+/// Reads the body of a request to its end. Returns an empty body if the client broke off.
 pub(super) async fn collect_body(body: Incoming) -> Bytes {
     let body = body.collect().await.map(|body| body.to_bytes());
     body.unwrap_or_default()
@@ -32,7 +32,7 @@ pub(super) async fn forward_request(
     sent.await.map_err(|error| chain(&error))
 }
 
-/// An answer's body as a stream, unchanged.
+/// Returns an answer's body as a stream, unchanged.
 pub(super) fn forwarded_body(body: Incoming) -> UnsyncBoxBody<Bytes, String> {
     body.map_err(|error| error.to_string()).boxed_unsync()
 }

@@ -8,7 +8,7 @@ use http_body_util::{BodyExt, Full};
 /// A response of a proxy: made here, or forwarded from the upstream.
 pub(super) type Reply = Response<UnsyncBoxBody<Bytes, String>>;
 
-/// A reply with this body and the content type JSON.
+/// Creates a reply with this body and the content type JSON.
 pub(super) fn plain(status: StatusCode, text: &str) -> Reply {
     let body = Full::new(Bytes::copy_from_slice(text.as_bytes()));
     let mut reply = Response::new(body.map_err(|never| match never {}).boxed_unsync());
@@ -19,7 +19,7 @@ pub(super) fn plain(status: StatusCode, text: &str) -> Reply {
     reply
 }
 
-/// A 429 that asks the client to retry after a second.
+/// Creates a 429 that asks the client to retry after a second.
 pub(super) fn too_many_requests() -> Reply {
     let status = r#"{"kind":"Status","apiVersion":"v1","metadata":{},"status":"Failure","message":"too many requests","reason":"TooManyRequests","details":{"retryAfterSeconds":1},"code":429}"#;
     let mut reply = plain(StatusCode::TOO_MANY_REQUESTS, status);
@@ -29,7 +29,7 @@ pub(super) fn too_many_requests() -> Reply {
     reply
 }
 
-/// A 401, as for credentials that no authenticator accepts.
+/// Creates a 401, as for credentials that no authenticator accepts.
 pub(super) fn unauthorized() -> Reply {
     let status = r#"{"kind":"Status","apiVersion":"v1","metadata":{},"status":"Failure","message":"Unauthorized","reason":"Unauthorized","code":401}"#;
     plain(StatusCode::UNAUTHORIZED, status)
@@ -37,12 +37,12 @@ pub(super) fn unauthorized() -> Reply {
 
 const EXPIRED: &str = r#"{"kind":"Status","apiVersion":"v1","metadata":{},"status":"Failure","message":"too old resource version: 1 (2)","reason":"Expired","code":410}"#;
 
-/// The answer to an expired LIST: a 410 with a Status.
+/// Creates the answer to an expired LIST: a 410 with a Status.
 pub(super) fn expired_list() -> Reply {
     plain(StatusCode::GONE, EXPIRED)
 }
 
-/// The answer to an expired watch: an ERROR event with code 410, in the requested format.
+/// Creates the answer to an expired watch: an ERROR event with code 410, in the requested format.
 pub(super) fn expired_watch(headers: &HeaderMap) -> Reply {
     let accept = headers
         .get("accept")
@@ -63,7 +63,7 @@ pub(super) fn expired_watch(headers: &HeaderMap) -> Reply {
     reply.map(|_| body.map_err(|never| match never {}).boxed_unsync())
 }
 
-/// A protobuf frame with an ERROR event with code 410, preceded by its length.
+/// Encodes a protobuf frame with an ERROR event with code 410, preceded by its length.
 fn expired_frame() -> Vec<u8> {
     // Fields of Status: 2 is status, 3 message, 4 reason, 6 code (410 is the varint 9a 03).
     let mut status = field(2, b"Failure");
@@ -85,7 +85,7 @@ fn expired_frame() -> Vec<u8> {
     frame
 }
 
-/// A length-delimited protobuf field of fewer than 16,384 bytes.
+/// Encodes a length-delimited protobuf field of fewer than 16,384 bytes.
 fn field(number: u8, bytes: &[u8]) -> Vec<u8> {
     let mut field = vec![number << 3 | 2];
     let length = bytes.len();

@@ -1,6 +1,7 @@
 //! A proxy that records each request, and handles it as a test decides.
 //!
-//! It speaks plain HTTP/1.1 and HTTP/2 on loopback. It can change only watches and documents in JSON.
+//! It speaks plain HTTP/1.1 and HTTP/2 on loopback. It can change only
+//! watches and documents in JSON.
 
 use std::sync::Arc;
 use std::{fmt, io, mem};
@@ -46,7 +47,8 @@ pub(crate) struct SeenRequest {
     pub(crate) at: Instant,
 }
 
-/// Maps a line, which is a frame of a watch, to the lines that are sent instead; `None` ends the answer.
+/// Maps a line, which is a frame of a watch, to the lines that are sent
+/// instead; `None` ends the answer.
 pub(crate) type Change = Box<dyn FnMut(Vec<u8>) -> Option<Vec<Vec<u8>>> + Send>;
 
 /// How the proxy handles a request.
@@ -101,7 +103,7 @@ impl ScriptedProxy {
         self.listener.http_url()
     }
 
-    /// All requests that were received so far, in order.
+    /// Returns all requests so far, in the order of their arrival.
     pub(crate) fn seen(&self) -> Vec<SeenRequest> {
         self.control.seen.lock().clone()
     }
@@ -114,13 +116,13 @@ impl fmt::Debug for Control {
 }
 
 impl SeenRequest {
-    /// The value of a query parameter; empty if the request does not have it.
+    /// Returns the value of a query parameter; empty if the request does not have it.
     pub(crate) fn query(&self, name: &str) -> &str {
         let found = self.query.iter().find(|(key, _)| key == name);
         found.map_or("", |(_, value)| value)
     }
 
-    /// The value of a header; empty if the request does not have it.
+    /// Returns the value of a header; empty if the request does not have it.
     pub(crate) fn header(&self, name: &str) -> &str {
         let found = self.headers.get(name);
         found
@@ -214,7 +216,7 @@ impl Control {
     }
 }
 
-/// A body with the lines of `body` after `change` was applied to each.
+/// Returns a body with the lines of `body` after `change` was applied to each of them.
 fn changed(
     body: Incoming,
     change: Change,

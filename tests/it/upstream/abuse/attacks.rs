@@ -29,12 +29,12 @@ async fn connections(server: SocketAddr, count: usize, window: u32) -> Vec<Http2
         .collect()
 }
 
-/// No attack, to show what the machine alone causes.
+/// Makes no attack, to show what the machine alone causes.
 pub(super) async fn none(_: &Scene) {
     sleep(DURATION).await;
 }
 
-/// LISTs of 5,000 pods whose bodies have no window, 20,000 in all.
+/// Sends LISTs of 5,000 pods with bodies that have no window, 20,000 in all.
 pub(super) async fn closed_window_lists(scene: &Scene) {
     let mut attackers = connections(scene.target(), scaled(20), 0).await;
     let path = format!("{}?resourceVersion=0", scene.path);
@@ -45,8 +45,8 @@ pub(super) async fn closed_window_lists(scene: &Scene) {
     sleep(DURATION).await;
 }
 
-/// 50,000 watches, each with a selector that no index finds, while config maps change. Half of them
-/// are of the namespace of the changes.
+/// Opens 50,000 watches, each with a selector that no index finds, while config maps change. Half
+/// of the watches are of the namespace of the changes.
 pub(super) async fn unindexed_watches(scene: &Scene) {
     let mut attackers = connections(scene.target(), scaled(50), OPEN_WINDOW).await;
     for (number, attacker) in attackers.iter_mut().enumerate() {
@@ -71,7 +71,7 @@ pub(super) async fn unindexed_watches(scene: &Scene) {
     }
 }
 
-/// 5,000 watches of a node's pods each are cut, and resume at once when 7,500 pods have changed.
+/// Cuts 5,000 watches of a node's pods each. They resume at once when 7,500 pods have changed.
 pub(super) async fn resumed_node_watches(scene: &Scene) {
     const WRITERS: usize = 16;
     let client = scene.server.client();
@@ -163,7 +163,7 @@ pub(super) async fn resets(scene: &Scene) {
     join_all(attacking).await;
 }
 
-/// LISTs over HTTP/1.1 whose readers take one byte and then nothing.
+/// Sends LISTs over HTTP/1.1 with readers that take one byte and then nothing.
 pub(super) async fn slow_readers(scene: &Scene) {
     let mut open = Vec::new();
     for _ in 0..scaled(2_000) {
@@ -183,7 +183,7 @@ pub(super) async fn slow_readers(scene: &Scene) {
     sleep(DURATION).await;
 }
 
-/// Watches with a header list of 240 KB each, of which all but the first cost the client 60 bytes.
+/// Opens watches with a header list of 240 KB each. All but the first cost the client 60 bytes.
 pub(super) async fn full_header_blocks(scene: &Scene) {
     let mut attackers = connections(scene.target(), scaled(20), 0).await;
     let path = format!("{}?watch=1", scene.path);

@@ -1,7 +1,7 @@
 //! Hostile clients, and an honest client-go client beside them.
 //!
-//! Each attack runs against one kubefan. A second one, the twin, has the same API server and is not
-//! attacked. The program `informers probe` runs against both, so that the load of the machine
+//! Each attack runs against one kubefan. A second kubefan, the twin, shares the API server and is
+//! not attacked. The program `informers probe` runs against both, so that the load of the machine
 //! affects both alike. Run it with a release build on a machine that is otherwise idle:
 //!
 //! ```sh
@@ -20,7 +20,7 @@ mod scene;
 use relist::ChangedUnseen;
 use scene::{Connections, Scene};
 
-/// The memory limit of the kubefan that is attacked.
+/// The memory limit of the attacked kubefan.
 const MEMORY_LIMIT: &str = "256Mi";
 const MEMORY_LIMIT_BYTES: u64 = 256 << 20;
 

@@ -1,4 +1,4 @@
-//! A relist that finds very many differences, while many streams are open on the same cache.
+//! A relist that finds very many differences, while many streams are open on one cache.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -29,7 +29,7 @@ const DURATION: Duration = Duration::from_secs(15);
 const RELIST: Duration = Duration::from_secs(120);
 const COLLECTION: &str = "/apis/coordination.k8s.io/v1";
 
-/// Objects that the kubefan that is attacked has in its cache as they were before they changed.
+/// Objects that the attacked kubefan has in its cache as they were before they changed.
 pub(super) struct ChangedUnseen {
     namespaces: Vec<String>,
     /// The version of the cache.
@@ -71,7 +71,7 @@ impl ChangedUnseen {
             let reader = kubefan.client();
             let all = retry(async || reader.get(&cached).await).await.json();
             let all = all["items"].as_array().map_or(0, Vec::len);
-            // The API server has a lease of its own.
+            // The API server has a further lease for itself.
             assert!(all >= count * per_namespace, "{all} leases");
         }
         let proxy = scene.victims_upstream();

@@ -21,7 +21,8 @@ use crate::support::proxies::fault_proxy::FaultProxy;
 use crate::support::settings::setting;
 
 const SAMPLE: Duration = Duration::from_millis(100);
-/// The longest time after an attack until the memory is released. Events are kept for 75 seconds.
+/// The time limit after an attack for the memory to be released. Events
+/// are remembered for 75 seconds.
 const RECOVERY: Duration = Duration::from_secs(120);
 /// Waits below this are not compared with the twin's, because the scheduler alone causes them.
 const NOISE: f64 = 25.0;
@@ -38,7 +39,8 @@ pub(super) struct Scene {
     pub(super) twin: Kubefan,
     honest: Informers,
     twins: Informers,
-    /// What is between the API server and the kubefan that is attacked, and its twin.
+    /// The proxies between the API server and the attacked kubefan, and between
+    /// the API server and the twin.
     proxies: Option<[FaultProxy; 2]>,
 }
 
@@ -63,7 +65,7 @@ pub(super) struct Row {
 }
 
 impl Scene {
-    /// Starts all programs; `flags` are those of the kubefan that is attacked.
+    /// Starts all programs; `flags` are the flags of the attacked kubefan.
     pub(super) async fn start(flags: &[&str], connections: Connections) -> Self {
         let tls = connections == Connections::Tls;
         let server = private_with(&["--allow-privileged=true"]).await;
@@ -137,7 +139,7 @@ impl Scene {
         }
     }
 
-    /// What is between the API server and the kubefan that is attacked.
+    /// Returns the proxy between the API server and the attacked kubefan.
     ///
     /// # Panics
     /// If the scene has no fault proxies.
@@ -146,7 +148,7 @@ impl Scene {
         victims
     }
 
-    /// The address of the kubefan that is attacked.
+    /// Returns the address of the attacked kubefan.
     pub(super) fn target(&self) -> SocketAddr {
         let (_, address) = self.victim.url().split_once("://").expect("a scheme");
         address.parse().expect("an address")
@@ -200,8 +202,8 @@ impl Scene {
     }
 }
 
-/// The most memory that may be resident after an attack, when `before` was resident before it. The
-/// allocator keeps some free pages.
+/// Returns the most memory that may be resident after an attack, when `before` was resident before
+/// it. The allocator does not return some free pages.
 fn idle(before: u64) -> u64 {
     before + before / 5 + (32 << 20)
 }
@@ -256,18 +258,18 @@ impl fmt::Display for Row {
     }
 }
 
-/// A part of a number, by `KUBEFAN_SCALE`; at least 1.
+/// Scales a number by `KUBEFAN_SCALE`; returns at least 1.
 pub(super) fn scaled(number: usize) -> usize {
     let scale: f64 = setting("KUBEFAN_SCALE", 1.0);
     ((number as f64 * scale) as usize).max(1)
 }
 
-/// True if the attack `name` is to run, by `KUBEFAN_ATTACKS`.
+/// Returns true if the attack `name` is to run, by `KUBEFAN_ATTACKS`.
 pub(super) fn is_chosen(name: &str) -> bool {
     name.contains(&setting("KUBEFAN_ATTACKS", String::new()))
 }
 
-/// The resident memory of a process, in bytes.
+/// Returns the resident memory of a process, in bytes.
 fn resident(pid: u32) -> u64 {
     let status = fs::read_to_string(format!("/proc/{pid}/status")).expect("a running process");
     let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"));

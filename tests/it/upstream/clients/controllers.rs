@@ -39,7 +39,7 @@ enum Credentials {
     None,
     /// With a client certificate, over TLS.
     Certificate,
-    /// With a token, over TLS. Each controller writes with a token of its own service account.
+    /// With a token, over TLS. Each controller writes with a token of a separate service account.
     Tokens,
 }
 
@@ -95,7 +95,7 @@ async fn controllers_do_their_work(start_mode: StartMode, credentials: Credentia
     if credentials == Credentials::Tokens {
         let labels = [("kind", "SelfSubjectReview")];
         let reviewed = metric(&kubefan.admin(), "kubefan_reviews_total", &labels).await;
-        // The manager's, and those of the controllers.
+        // The tokens of the manager and of its controllers.
         assert!(reviewed > 5.0, "{reviewed} questions about tokens");
     }
 }
@@ -205,7 +205,7 @@ impl ControllerManager {
         }
     }
 
-    /// The last lines of the log, for a failure message. Panics if the program has ended.
+    /// Returns the last lines of the log, for a failure message. Panics if the program has ended.
     fn state(&self) -> String {
         let log = fs::read_to_string(&self.log).unwrap_or_default();
         let lines: Vec<&str> = log.lines().rev().take(15).collect();
@@ -230,7 +230,7 @@ impl ControllerManager {
     }
 }
 
-/// A namespace in which the controllers work, and a client that reads it at the API server.
+/// A namespace where the controllers work, and a client that reads it at the API server.
 struct Cluster {
     client: Client,
     namespace: String,
@@ -446,7 +446,7 @@ async fn client_gos_detector_finds_watch_lists_consistent() {
     define_widgets(server).await;
     let namespace = server.namespace("detector").await;
     let kubefan = Kubefan::start(server, &[]).await;
-    // A watch list of the most recent state needs a proof; one of any version does not.
+    // A watch-list of the most recent state needs a proof; a watch-list of any version does not.
     let mut starts = 0;
     for version in ["", "0"] {
         let output = restart_under_churn(server, &kubefan, &namespace, version).await;
@@ -457,7 +457,7 @@ async fn client_gos_detector_finds_watch_lists_consistent() {
         assert_eq!(started.len(), 7, "{output}");
         for (source, count) in started {
             assert!(count.as_u64() >= Some(2), "{source}: {output}");
-            // The detector compared each start with a LIST at the same version.
+            // The detector compared each start with a LIST at the version of the start.
             assert_eq!(&output["comparisons"][source], count, "{source}: {output}");
         }
         println!("version {version:?}: {}", output["comparisons"]);

@@ -1,5 +1,5 @@
-//! Informers of client-go and kube-rs that watch through kubefan reach the same state as a LIST at
-//! the API server.
+//! Informers of client-go and kube-rs that watch through kubefan reach the
+//! state of a LIST at the API server.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -84,7 +84,7 @@ async fn shared_informers_fold_what_a_list_shows() {
         );
     }
     let metrics = secure.metrics().await;
-    // client-go checks a watch-list by a LIST of the same version, which may be past by then.
+    // client-go checks a watch-list by a LIST of its version, which may be past by then.
     let lines = metrics.lines();
     let lines = lines.filter(|line| !line.contains("reason=\"past_state\""));
     let metrics = lines.collect::<Vec<_>>().join("\n");

@@ -1,4 +1,4 @@
-//! kubectl behaves the same with kubefan and with the API server.
+//! Compares kubectl's behaviour with kubefan and with the API server.
 
 use std::fs;
 use std::path::Path;
@@ -20,7 +20,7 @@ use crate::support::programs::kubectl::{CommandOutput, Kubectl};
 use crate::support::programs::kubefan::Kubefan;
 use crate::support::proxies::listener::Listener;
 
-/// A parsed line of tests/kubectl/commands.txt, whose header explains the parts.
+/// A parsed line of tests/kubectl/commands.txt. The header of that file explains the parts.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 struct Line {
     stop_after: Option<usize>,
@@ -31,8 +31,8 @@ struct Line {
 
 const CERTIFIED: &str = "with a certificate";
 
-/// kubectl sends its own token or certificate over TLS to one kubefan, and nothing over plain HTTP to
-/// another.
+/// kubectl sends its token or certificate over TLS to one kubefan, and nothing over
+/// plain HTTP to another kubefan.
 #[tokio::test(flavor = "multi_thread")]
 #[cfg_attr(not(apiserver), ignore = "needs kube-apiserver: see CONTRIBUTING.md")]
 async fn every_command_prints_the_same_through_kubefan() {
@@ -84,7 +84,8 @@ async fn every_command_prints_the_same_through_kubefan() {
     }
 }
 
-/// A server that kubectl talks to, and a namespace there with the same objects as others.
+/// A server that kubectl talks to, and a namespace there with objects
+/// like those at the other places.
 struct Place {
     kubectl: Kubectl,
     url: String,
@@ -145,7 +146,7 @@ fn comparable(output: &CommandOutput, line: &Line, names: &[(&str, &str)]) -> St
     format!("exit {code}\n{stdout}\nstderr: {stderr}")
 }
 
-/// The commands of the list, without its comments.
+/// Returns the commands of the list, without its comments.
 fn commands(list: &str) -> impl Iterator<Item = &str> {
     let texts = list.lines().map(str::trim);
     texts.filter(|text| !text.is_empty() && !text.starts_with('#'))

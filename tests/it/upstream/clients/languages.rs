@@ -84,7 +84,7 @@ async fn python_and_javascript_read_with_their_own_credentials() {
     }
 }
 
-/// The lines that the program prints; `meanwhile` runs after the first one.
+/// Returns the lines that the program prints. Runs `meanwhile` after the first line.
 async fn output(
     interpreter: &Path,
     program: &Path,

@@ -127,7 +127,7 @@ async fn unproven_reads_are_forwarded_a_few_concurrently() {
         assert!(matches!(answer.retry_seconds(), Some(1..=5)), "{answer}");
         assert_eq!(answer.json()["reason"], "TooManyRequests");
     }
-    // A watch gets the error in its stream, as from an API server whose watch cache is late.
+    // A watch gets the error in its stream, as from an API server with a late watch cache.
     let watch = client.get(&format!("{}?{WATCH_LIST}", faulty.path)).await;
     assert_eq!(watch.status, 200);
     let error = watch.json();

@@ -90,7 +90,7 @@ async fn reads_follow_writes_even_when_events_are_late() {
                 .ok();
         }
         faulty.proxy.delay_watches(Duration::from_millis(delay));
-        // Events of another namespace are before those of the reads in the same upstream watch.
+        // Events of another namespace precede those of the reads in one upstream watch.
         let other = json!({ "metadata": { "name": "other" } });
         server.client().create(&others, &other).await.ok();
         for number in 0..10 {
@@ -126,7 +126,7 @@ async fn cached_reads_cause_no_upstream_requests() {
     assert_eq!(cost(&faulty) - before, 0);
 }
 
-/// Starts a kubefan behind a fault proxy, whose cache already has twenty objects.
+/// Starts a kubefan behind a fault proxy, and fills its cache with twenty objects.
 async fn filled(server: &'static ApiServer) -> FaultyUpstream {
     let faulty = FaultyUpstream::start(server).await;
     for number in 0..20 {
@@ -199,7 +199,7 @@ async fn a_future_version_is_too_large_only_after_the_wait() {
         (504, 504)
     );
     assert_eq!(through.header("retry-after"), direct.header("retry-after"));
-    // A version that is reached while the request waits is served.
+    // A version that the cache reaches while the request waits is served.
     let read = async {
         let soon = client
             .get(&format!("{}?resourceVersion={}", faulty.path, now + 1))

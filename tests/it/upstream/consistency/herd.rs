@@ -1,6 +1,6 @@
 //! Many concurrent clients: informers that start together, and readers of a slow API server.
 //!
-//! The tests whose name starts with `long_` are run by hand:
+//! Tests with names that start with `long_` are run by hand:
 //!
 //! ```sh
 //! KUBEFAN_TEST_BINARY=target/dist/kubefan \

@@ -1,7 +1,7 @@
 //! Clients write and read one resource through two kubefans, and a checker decides whether their
 //! reads are linearizable.
 //!
-//! The test whose name starts with `long_` is run by hand, with `KUBEFAN_CLIENTS` clients for
+//! The test with a name that starts with `long_` is run by hand, with `KUBEFAN_CLIENTS` clients for
 //! `KUBEFAN_SECONDS` seconds:
 //!
 //! ```sh
@@ -183,7 +183,8 @@ impl Participant {
     }
 }
 
-/// The number in a register's object, which is searched as text and so works for both formats.
+/// Returns the number in a register's object. Searches the object as text,
+/// which works for both formats.
 fn number(body: &[u8]) -> State {
     let at = memmem::find(body, NUMBER.as_bytes()).expect("a number") + NUMBER.len();
     let digits = std::str::from_utf8(&body[at..at + DIGITS]).expect("digits");

@@ -1,7 +1,7 @@
 //! A read of the most recent state shows an earlier write, even if watches are late, if the read
 //! goes to another kubefan or another API server, and if the API server is an older version.
 //!
-//! The tests whose name starts with `long_` are run by hand:
+//! Tests with names that start with `long_` are run by hand:
 //!
 //! ```sh
 //! cargo test --test it own_writes -- --ignored --nocapture --test-threads=1
@@ -39,7 +39,7 @@ const WATCH_LIST: &str =
     "watch=1&sendInitialEvents=true&resourceVersionMatch=NotOlderThan&allowWatchBookmarks=true";
 /// The deadline of a read including its retries.
 const READ: Duration = Duration::from_secs(60);
-/// A lag of an API server's watch cache that is long enough to be observed reliably.
+/// A lag of an API server's watch cache, long enough to be observed reliably.
 const LAG: Duration = Duration::from_secs(3);
 /// The time between two background changes.
 const CHANGE_INTERVAL: Duration = Duration::from_millis(50);
@@ -334,7 +334,7 @@ async fn long_a_write_through_one_replica_is_seen_through_the_other() {
 }
 
 /// Two API servers, one of them with a lagging watch cache, a balancer in front of both, and a
-/// kubefan whose upstream is the balancer.
+/// kubefan with the balancer as its upstream.
 struct BalancedServers {
     lagging: LaggingEtcd,
     sibling: Sibling,
@@ -383,7 +383,7 @@ impl BalancedServers {
     }
 
     /// Makes kubefan watch at one API server, and send all further requests to the API server
-    /// `requests`, or to both in turn if that is `None`.
+    /// `requests`, or to both in turn if `requests` is `None`.
     async fn assign(&self, watches: usize, requests: Option<usize>) {
         self.balancer.prefer(Some(watches));
         self.balancer.cut();
@@ -398,8 +398,9 @@ impl BalancedServers {
     }
 }
 
-/// Sends three times `rounds` writes to one API server, and reads each through a kubefan that is
-/// connected to this one and to another one, whose cache lags by up to `latest` milliseconds.
+/// Sends three times `rounds` writes to one API server. Reads each write through a kubefan
+/// that is connected to this API server and to another API server, with a watch cache that
+/// lags by up to `latest` milliseconds.
 async fn balanced(server: &ApiServer, rounds: u32, latest: u64) -> Tally {
     let mut dice = dice();
     let balanced = BalancedServers::start(server).await;

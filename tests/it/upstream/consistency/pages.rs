@@ -1,4 +1,4 @@
-//! Pages of a list of which only a part of the cache is proven: all come from the cache.
+//! Pages of a list, when only a part of the cache is proven: all pages come from the cache.
 
 use std::collections::BTreeSet;
 
@@ -17,7 +17,7 @@ use crate::support::proxies::fault_proxy::RequestKind;
 const TABLE: HeaderValue = HeaderValue::from_static("application/json;as=Table;v=v1;g=meta.k8s.io");
 const OBJECTS: usize = 1_200;
 
-/// A page of a Table, and whether it begins with a proof of kubefan's.
+/// Reads a page of a Table. Returns the page, and whether the answer has a proof by kubefan.
 async fn page(client: &Client, path: &str) -> (Value, bool) {
     let accept = HeaderMap::from_iter([(ACCEPT, TABLE)]);
     let answer = client.send(Method::GET, path, &accept, Bytes::new());
@@ -32,8 +32,8 @@ async fn renew(client: &Client, leases: &str) {
     client.merge(&format!("{leases}/lease"), &spec).await.ok();
 }
 
-/// `kubectl get configmaps -n NAMESPACE`, while no ConfigMap changes and other resources do: the
-/// version for which the namespace is proven is above that of the cache.
+/// Reads the pages of `kubectl get configmaps -n NAMESPACE`, while no ConfigMap changes and other
+/// resources do. The version of the namespace's proof is above the version of the cache.
 #[tokio::test(flavor = "multi_thread")]
 #[cfg_attr(not(apiserver), ignore = "needs kube-apiserver: see CONTRIBUTING.md")]
 async fn later_pages_of_one_namespace_are_not_forwarded() {

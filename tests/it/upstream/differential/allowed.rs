@@ -80,8 +80,8 @@ const HEADERS: [(&str, AllowedDifference, &str); 9] = [
     ),
 ];
 
-/// The comparable text of an answer: status, headers and body, with the allowed differences masked.
-/// `is_own` is true if kubefan did not forward the request.
+/// Returns the comparable text of an answer: status, headers and body, with the allowed differences
+/// masked. `is_own` is true if kubefan did not forward the request.
 pub(super) fn comparable(target: &str, is_watch: bool, is_own: bool, answer: &Answer) -> String {
     let mut headers = Vec::new();
     for (name, value) in &answer.headers {
@@ -128,7 +128,7 @@ pub(super) fn body(target: &str, is_watch: bool, answer: &Answer) -> String {
     }
 }
 
-/// The versions that the list of a request for `target` may have.
+/// Returns the versions that the list of a request for `target` may have.
 fn version_of_list(target: &str) -> ListVersion {
     // Discovery's lists have no resourceVersion.
     let path = target.split('?').next().unwrap_or_default();
@@ -141,7 +141,7 @@ fn version_of_list(target: &str) -> ListVersion {
     ListVersion::NotBelow(clients.parse().unwrap_or_default())
 }
 
-/// True if the request determines the exact resourceVersion of its list.
+/// Returns true if the request determines the exact resourceVersion of its list.
 fn is_pinned(target: &str) -> bool {
     let of = |name| parameter(target, name).unwrap_or_default();
     let is_past = !matches!(of("resourceVersion"), "" | "0");
@@ -196,7 +196,7 @@ mod tests {
             shown("/api/v1/x", &list(7, 6))
         );
         // The version 7 is too old for the first request, and differs from the exact version that
-        // the others determine.
+        // the other requests determine.
         for pinned in [
             "/api/v1/x?resourceVersion=8",
             "/api/v1/x?resourceVersion=7&limit=1",

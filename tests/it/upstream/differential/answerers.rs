@@ -4,7 +4,7 @@ use std::collections::HashMap;
 
 use serde_json::Value;
 
-/// For each audit id in the log: `cache`, `rejected`, or the reason for forwarding.
+/// Returns for each audit id in the log: `cache`, `rejected`, or the reason for forwarding.
 pub(super) fn answerers(log: &str) -> HashMap<String, String> {
     let lines = log
         .lines()

@@ -1,5 +1,5 @@
 //! The cluster of the differential tests: a real API server with objects of every kind that has
-//! field selectors, and a kubefan whose caches were running before the objects were created.
+//! field selectors, and a kubefan. Its caches were running before the objects were created.
 
 use std::collections::{BTreeSet, HashMap};
 use std::time::Duration;
@@ -122,8 +122,8 @@ impl Fixture {
         }
     }
 
-    /// Reads Tables of a collection until kubefan has compared its own with those of the API server.
-    /// A proof shows that a cache has answered.
+    /// Reads Tables of a collection until kubefan has compared its own with those of the API
+    /// server. A proof shows that a cache has answered.
     async fn prints(&self, collection: &str) {
         let accept = HeaderMap::from_iter([(ACCEPT, TABLE)]);
         eventually(collection, STEP, async || {
@@ -137,8 +137,8 @@ impl Fixture {
         .await;
     }
 
-    /// A client of the API server for a case. A case with credentials gets a new client, because
-    /// an HTTP/2 connection is closed when credentials are refused.
+    /// Returns a client of the API server for a case. A case with credentials gets a new client,
+    /// because an HTTP/2 connection is closed when credentials are refused.
     pub(super) fn direct(&self, case: &Case<'_>) -> Client {
         match case.row.has_header("authorization") {
             true => admin_of(&self.server, case.protocol),
@@ -146,17 +146,18 @@ impl Fixture {
         }
     }
 
-    /// A client of the API server over HTTP/1.1.
+    /// Returns a client of the API server over HTTP/1.1.
     pub(super) fn admin(&self) -> &Client {
         &self.direct[0]
     }
 
-    /// The resourceVersion after kubefan's caches were filled and before the objects were created.
+    /// Returns the resourceVersion after kubefan's caches were filled and
+    /// before the objects were created.
     pub(super) fn before(&self) -> &str {
         &self.before
     }
 
-    /// Waits until kubefan's caches of a collection have the same objects as the API server.
+    /// Waits until kubefan's caches of a collection and the API server have equal objects.
     pub(super) async fn catches_up(&self, collection: &str) {
         for format in [Format::Json, Format::Protobuf] {
             caught_up(self.admin(), &self.through[0], collection, format).await;
@@ -167,8 +168,8 @@ impl Fixture {
         &self.through[protocol as usize]
     }
 
-    /// A client of kubefan for a case. Cases with credentials get new ones, as those of
-    /// [`direct`](Self::direct).
+    /// Returns a client of kubefan for a case. Cases with credentials get new clients, like those
+    /// of [`direct`](Self::direct).
     pub(super) fn through_for(&self, case: &Case<'_>) -> Client {
         match case.row.has_header("authorization") {
             true => reader_of(&self.kubefan, case.protocol),
@@ -212,7 +213,7 @@ impl Fixture {
         filled
     }
 
-    /// Reads the first page of a collection from both servers, once for each format. kubefan keeps
+    /// Reads the first page of a collection from both servers, once for each format. kubefan pins
     /// the page's snapshot, so that later requests can continue from it.
     async fn page(&self, collection: &str, requested_format: RequestedFormat) -> Page {
         let is_protobuf = matches!(
@@ -255,7 +256,7 @@ impl Fixture {
     }
 }
 
-/// True for the collections whose Tables kubefan prints.
+/// Returns true for the collections with Tables that kubefan prints.
 fn is_printed(collection: &str) -> bool {
     let resource = collection.rsplit('/').next().unwrap_or_default();
     table::PRINTED.contains(&resource)
@@ -283,7 +284,7 @@ fn token_of(answer: &Answer) -> String {
     }
 }
 
-/// The resourceVersion and the start key inside a continue token.
+/// Returns the resourceVersion and the start key inside a continue token.
 pub(super) fn parts(token: &str) -> (Value, String) {
     let decoded = URL_SAFE_NO_PAD.decode(token).unwrap_or_default();
     let value: Value = serde_json::from_slice(&decoded).unwrap_or_default();
@@ -313,7 +314,7 @@ async fn caught_up(direct: &Client, through: &Client, collection: &str, format: 
     .await;
 }
 
-/// The cluster-wide collections in which the entries create objects.
+/// Returns the cluster-wide collections for the objects that the entries create.
 fn collections(entries: &[Entry]) -> BTreeSet<String> {
     let made = entries
         .iter()

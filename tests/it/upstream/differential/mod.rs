@@ -27,7 +27,7 @@ use crate::support::clients::client::{Answer, Client};
 use crate::support::clients::frames::{Format, decode_list};
 use crate::support::poll::within;
 
-/// The comparable text of the body of an answer that is not a watch.
+/// Returns the comparable text of the body of an answer that is not a watch.
 pub(crate) fn comparable_body(target: &str, answer: &Answer) -> String {
     allowed::body(target, false, answer)
 }
@@ -48,7 +48,7 @@ const TABLES: [&str; 10] = [
     "recorded.txt",
     "shards.txt",
 ];
-/// The tables whose requests are sent after etcd was compacted.
+/// The tables with requests that are sent after etcd was compacted.
 const COMPACTED: [&str; 1] = ["compacted.txt"];
 
 /// A case and its two answers: from the API server directly and through kubefan.
@@ -203,7 +203,7 @@ impl ComparedCase<'_> {
     }
 }
 
-/// Both texts from shortly before their first difference.
+/// Returns both texts from shortly before their first difference.
 fn difference(wanted: &str, got: &str) -> String {
     let same = wanted
         .chars()

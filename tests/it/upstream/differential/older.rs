@@ -3,7 +3,7 @@
 use crate::upstream::differential::table;
 use crate::upstream::differential::table::Row;
 
-/// The first minor version of Kubernetes 1 whose API server has shards.
+/// The first minor version of Kubernetes 1 with shards in the API server.
 const SHARDS: u32 = 36;
 /// The first minor version that serves PodCertificateRequests in the version of the tables.
 const POD_CERTIFICATES: u32 = 35;
@@ -40,8 +40,8 @@ const DIFFERENCES: [Difference; 4] = [
     },
 ];
 
-/// Flags that enable shards, and kinds with field selectors that an API server of this minor version
-/// does not serve by default.
+/// Flags that enable shards, and kinds with field selectors that an API server of this minor
+/// version does not serve by default.
 pub(super) fn server_flags(minor: u32) -> Vec<String> {
     let mut gates = vec!["ClusterTrustBundle=true", "PodCertificateRequest=true"];
     let mut resources = vec!["certificates.k8s.io/v1beta1/clustertrustbundles=true"];
@@ -57,13 +57,13 @@ pub(super) fn server_flags(minor: u32) -> Vec<String> {
     ]
 }
 
-/// True if an API server of this minor version serves the collection of `path`.
+/// Returns true if an API server of this minor version serves the collection of `path`.
 pub(super) fn is_served(path: &str, minor: u32) -> bool {
     minor >= POD_CERTIFICATES || !is_pod_certificate(path)
 }
 
-/// The rows that an API server of this minor version answers as the newest one, and why the others
-/// are left out.
+/// Returns the rows that an API server of this minor version answers as the newest version does,
+/// and why the other rows are left out.
 pub(super) fn without_differences(mut rows: Vec<Row>, minor: u32) -> (Vec<Row>, Vec<String>) {
     let mut left_out = Vec::new();
     for difference in DIFFERENCES.iter().filter(|known| minor <= known.until) {

@@ -1,5 +1,5 @@
-//! Reads whole lists page by page: all pages from kubefan's cache, and alternating between kubefan
-//! and the API server, which accept each other's continue tokens.
+//! Reads complete lists page by page: all pages from kubefan's cache, and alternating between
+//! kubefan and the API server, which accept each other's continue tokens.
 
 use http::HeaderMap;
 use serde_json::{Value, json};
@@ -27,7 +27,7 @@ const SELECTORS: [&str; 4] = [
     "&fieldSelector=metadata.name!%3Dcm2",
 ];
 
-/// The parameters of a walk: a list that is read page by page.
+/// The parameters of a walk: a list in pages.
 struct PageWalk<'a> {
     collection: &'a str,
     selector: &'a str,
@@ -47,7 +47,7 @@ struct WalkedList {
     pages: usize,
 }
 
-/// Walks every collection with every selector and page size, and compares the items with a whole
+/// Walks every collection with every selector and page size, and compares the items with a complete
 /// list. Returns the audit ids of the pages that must be answered from the cache.
 pub(super) async fn all(fixture: &Fixture) -> Vec<String> {
     let through = fixture.through(Protocol::Http1);
@@ -89,7 +89,8 @@ pub(super) async fn all(fixture: &Fixture) -> Vec<String> {
 }
 
 impl PageWalk<'_> {
-    /// Reads all pages: the first with `NotOlderThan`, the others at the first one's version.
+    /// Reads all pages: the first page with `NotOlderThan`, and the other pages at
+    /// the version of the first page.
     async fn walk(&self, fixture: &Fixture, ids: &mut Vec<String>) -> WalkedList {
         let first = format!(
             "{}?limit={}{}&resourceVersion={}&resourceVersionMatch=NotOlderThan",
@@ -152,15 +153,15 @@ fn token_in(answer: &Answer, format: Format) -> Option<String> {
     (!token.is_empty()).then_some(token)
 }
 
-/// A token without the slash before its start key, as etcd's own lists spell it.
+/// Encodes a token without the slash before its start key, as etcd's own lists spell it.
 fn bare(token_: &str) -> String {
     let (version, start) = parts(token_);
     token(&version, start.trim_start_matches('/'))
 }
 
-/// Case 35: a cluster-wide list in pages, with a field selector for one namespace. The API server
-/// loses the objects after the first page or repeats objects, because it applies the namespace as a
-/// prefix to the first page only. kubefan's cache returns every object exactly once.
+/// Reads case 35: a cluster-wide list in pages, with a field selector for one namespace. The API
+/// server loses the objects after the first page or repeats objects, because it applies the
+/// namespace as a prefix to the first page only. kubefan's cache returns every object exactly once.
 pub(super) async fn of_one_namespace(fixture: &Fixture) -> Vec<String> {
     let mut cached = Vec::new();
     for namespace in ["a", "a-b", "suite"] {
@@ -200,7 +201,8 @@ pub(super) async fn of_one_namespace(fixture: &Fixture) -> Vec<String> {
     cached
 }
 
-/// Case 23: the second page shows the state of the first one, regardless of changes in between.
+/// Reads case 23: the second page shows the state of the first page,
+/// regardless of changes in between.
 pub(super) async fn of_a_state_that_passed(fixture: &Fixture) -> Vec<String> {
     let (through, direct) = (fixture.through(Protocol::Http1), fixture.admin());
     let path = "/api/v1/namespaces/a/configmaps";
@@ -235,8 +237,8 @@ pub(super) async fn of_a_state_that_passed(fixture: &Fixture) -> Vec<String> {
     cached
 }
 
-/// Case 28, after a compaction: the 410 for an old token contains a new token, with which both
-/// servers return the rest of the list in its current state.
+/// Reads case 28, after a compaction: the 410 for an old token contains a new token. With the new
+/// token, both servers return the rest of the list in its current state.
 pub(super) async fn after_a_compaction(fixture: &Fixture) {
     let (through, direct) = (fixture.through(Protocol::Http1), fixture.admin());
     let path = "/apis/suite.kubefan.io/v1/planets";

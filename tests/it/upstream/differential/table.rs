@@ -7,7 +7,7 @@ use http::{HeaderMap, HeaderName, HeaderValue, Method};
 
 const PROTOBUF: &str = "application/vnd.kubernetes.protobuf";
 const TABLE: &str = "application/json;as=Table;v=v1;g=meta.k8s.io,application/json;as=Table;v=v1beta1;g=meta.k8s.io,application/json";
-/// The resources whose Tables kubefan prints, and that the tests' cluster has.
+/// The resources in the tests' cluster with Tables that kubefan prints.
 pub(super) const PRINTED: [&str; 15] = [
     "configmaps",
     "pods",
@@ -58,7 +58,7 @@ pub(super) struct Row {
     pub(super) status: Option<u16>,
     pub(super) items: Option<usize>,
     pub(super) method: Method,
-    /// Path and query, whose placeholders such as `{rv}` are not yet replaced.
+    /// Path and query; placeholders such as `{rv}` are not yet replaced.
     pub(super) target: String,
     headers: Vec<(String, String)>,
 }
@@ -71,7 +71,7 @@ pub(super) struct Case<'a> {
     pub(super) requested_format: RequestedFormat,
 }
 
-/// The text of a file in tests/differential.
+/// Reads a file in tests/differential.
 pub(super) fn file(name: &str) -> String {
     let path = folder().join(name);
     fs::read_to_string(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
@@ -189,7 +189,7 @@ fn encoded(target: &str) -> String {
     text
 }
 
-/// The cases of the rows: each row over HTTP/1.1 and over HTTP/2, in each of its formats.
+/// Returns the cases of the rows: each row over HTTP/1.1 and over HTTP/2, in each of its formats.
 pub(super) fn cases(rows: &[Row]) -> Vec<Case<'_>> {
     let protocols = [Protocol::Http1, Protocol::Http2];
     let of = |row| {
@@ -211,22 +211,22 @@ fn of_protocol(row: &Row, protocol: Protocol) -> impl Iterator<Item = Case<'_>> 
 }
 
 impl Row {
-    /// The path of the target, without the query.
+    /// Returns the path of the target, without the query.
     pub(super) fn path(&self) -> &str {
         self.target.split('?').next().unwrap_or_default()
     }
 
-    /// True if the row sets this header.
+    /// Returns true if the row sets this header.
     pub(super) fn has_header(&self, name: &str) -> bool {
         self.headers.iter().any(|(header, _)| header == name)
     }
 
-    /// The first value of a query parameter.
+    /// Returns the first value of a query parameter.
     pub(super) fn parameter(&self, name: &str) -> Option<&str> {
         parameter(&self.target, name)
     }
 
-    /// True if the path names an object, not a collection.
+    /// Returns true if the path names an object, not a collection.
     fn is_object(&self) -> bool {
         let segments: Vec<&str> = self.path().trim_matches('/').split('/').collect();
         match segments.as_slice() {
@@ -239,7 +239,7 @@ impl Row {
         }
     }
 
-    /// True if a successful answer is a stream of events.
+    /// Returns true if a successful answer is a stream of events.
     pub(super) fn is_watch(&self) -> bool {
         let is_true = |value: &str| !matches!(value.to_lowercase().as_str(), "0" | "false");
         self.path().contains("/watch/")
@@ -247,7 +247,8 @@ impl Row {
     }
 }
 
-/// The first value of a query parameter of `target`. A parameter without `=` has an empty value.
+/// Returns the first value of a query parameter of `target`. A parameter
+/// without `=` has an empty value.
 pub(super) fn parameter<'a>(target: &'a str, name: &str) -> Option<&'a str> {
     let (_, query) = target.split_once('?')?;
     let mut pairs = query
@@ -256,8 +257,9 @@ pub(super) fn parameter<'a>(target: &'a str, name: &str) -> Option<&'a str> {
     pairs.find(|(key, _)| *key == name).map(|(_, value)| value)
 }
 
-/// The watch `target` with a `timeoutSeconds` of 10 instead of 1 to 9. `None` if it has another
-/// timeout, or if it waits for a future version, because its answer depends on the timeout.
+/// Gives the watch `target` a `timeoutSeconds` of 10 instead of 1 to 9. `None` if
+/// the watch has another timeout, or if it waits for a future version, because its
+/// answer then depends on the timeout.
 pub(super) fn with_more_time(target: &str) -> Option<String> {
     let seconds: u32 = parameter(target, "timeoutSeconds")?.parse().ok()?;
     let waits_for_the_future = target.contains("resourceVersion=99999999");
@@ -267,7 +269,8 @@ pub(super) fn with_more_time(target: &str) -> Option<String> {
 }
 
 impl Case<'_> {
-    /// The request's headers. The row's headers override defaults; an empty value removes one.
+    /// Returns the request's headers. The row's headers override
+    /// defaults; an empty value removes one.
     pub(super) fn headers(&self, number: usize) -> HeaderMap {
         let mut headers = HeaderMap::new();
         headers.insert("user-agent", HeaderValue::from_static("kubefan-it"));
@@ -308,7 +311,7 @@ impl Case<'_> {
         }
     }
 
-    /// The location, protocol, format and request of the case, for messages.
+    /// Returns the location, protocol, format and request of the case, for messages.
     pub(super) fn name(&self) -> String {
         let Row {
             location,

@@ -1,5 +1,5 @@
-//! Changes of the definitions of custom resources, and of the server that has them, while kubefan has
-//! their caches and clients' watches.
+//! Changes of the definitions of custom resources, and of the server that has them, while kubefan
+//! has their caches and clients' watches.
 
 use std::time::Duration;
 
@@ -23,7 +23,7 @@ const CRDS: &str = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions";
 const SERVICES: &str = "/apis/apiregistration.k8s.io/v1/apiservices";
 const SOON: Duration = Duration::from_secs(60);
 
-/// A definition of `things` in a group of its own.
+/// Creates a definition of `things` in the API group `group`.
 fn things(group: &str) -> Value {
     json!({
         "apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition",
@@ -60,7 +60,7 @@ fn named(group: &str, kind: &str, name: &str) -> Value {
     })
 }
 
-/// The answer as it is compared: its status, and a list without its resource version.
+/// Returns the comparable parts of an answer: its status, and a list without its resource version.
 fn comparable(answer: &Answer) -> (u16, Value) {
     let mut body: Value = serde_json::from_slice(&answer.body).unwrap_or_default();
     if let Some(metadata) = body["metadata"].as_object_mut() {
@@ -70,7 +70,7 @@ fn comparable(answer: &Answer) -> (u16, Value) {
     (status, if status == 200 { body } else { Value::Null })
 }
 
-/// The answer to a read, after those that ask for patience.
+/// Reads `path` again while the answer is 429, and returns the first other answer.
 async fn answer(client: &Client, path: &str) -> (u16, Value) {
     let answer = eventually(path, SOON, async || {
         let answer = client.get(path).await;
@@ -88,7 +88,7 @@ async fn answer(client: &Client, path: &str) -> (u16, Value) {
 #[cfg_attr(not(apiserver), ignore = "needs kube-apiserver: see CONTRIBUTING.md")]
 async fn proven_lists_and_watches_follow_many_changes_of_a_definition() {
     const CHANGES: i64 = 10;
-    /// Far less than a wait whose backoff has grown with each change.
+    /// Far less than a wait with a backoff that has grown with each change.
     const LIMIT: Duration = Duration::from_secs(8);
     const PAUSE: Duration = Duration::from_secs(2);
     let server = shared();
@@ -143,7 +143,8 @@ async fn proven_lists_and_watches_follow_many_changes_of_a_definition() {
     assert!(slowest < LIMIT, "{slowest:?}");
 }
 
-/// The field `spec.size` of the object `one`. The others were written with the default of their time.
+/// Returns the field `spec.size` of the object `one`. The other objects were written with the
+/// default at the time of their creation.
 fn size_of_one(list: &Value) -> i64 {
     let mut items = list["items"].as_array().into_iter().flatten();
     let one = items.find(|item| item["metadata"]["name"] == "one");
@@ -236,8 +237,8 @@ const CHANGES: [Change; 9] = [
     },
 ];
 
-/// Each change is followed by a list from the cache, a proven list, a watch that is opened after it,
-/// and by a watch that was open before, as at the API server.
+/// Each change is followed by a list from the cache, a proven list, a watch that is opened after
+/// the change, and a watch that was open before, as at the API server.
 #[tokio::test(flavor = "multi_thread")]
 #[cfg_attr(not(apiserver), ignore = "needs kube-apiserver: see CONTRIBUTING.md")]
 async fn changes_of_definitions_show_as_at_the_api_server() {
@@ -259,7 +260,7 @@ async fn follow_change(change: &Change, direct: &Client, client: &Client) {
     define(direct, &before).await;
     let namespaced = format!("/apis/{group}/v1/namespaces/default/things");
     create_patiently(direct, &namespaced, &named(group, "Thing", "one")).await;
-    // Lists of all namespaces have the same path in either scope.
+    // Lists of all namespaces have one path in either scope.
     let all = format!("/apis/{group}/v1/things");
     let open = format!("{all}?watch=1&resourceVersion=0&timeoutSeconds=300");
     let mut watches = Vec::new();
@@ -307,7 +308,7 @@ async fn follow_change(change: &Change, direct: &Client, client: &Client) {
     })
     .await;
 
-    // A proven list that begins now, and one from the cache.
+    // A proven list that begins now, and a list from the cache.
     let shown = answer(direct, &list).await;
     assert_eq!(answer(client, &list).await, shown, "{row}: a proven list");
     let cached = format!("{all}?{}&resourceVersion=0", change.query);
@@ -334,14 +335,14 @@ async fn follow_change(change: &Change, direct: &Client, client: &Client) {
         ends.push(within(row, SOON, ends_or_has(watch, "late")).await);
     }
     println!("{row}: open watches: {ends:?}");
-    // A watch may end at any time. One that the API server ends must not show what came later.
+    // A watch may end at any time. A watch that the API server ends must not show what came later.
     assert!(
         ends[1] == End::Ended || ends[0] == End::HasLate || !change.is_recreated,
         "{row}"
     );
 }
 
-/// Whether the API server shows the change of this row.
+/// Checks whether the API server shows the change of this row.
 fn is_shown(row: &str, now: &(u16, Value)) -> Result<(), String> {
     let item = &now.1["items"][0];
     let is_shown = match row {
@@ -351,7 +352,7 @@ fn is_shown(row: &str, now: &(u16, Value)) -> Result<(), String> {
         "other-kind" => now.1["kind"] == "ObjectBag",
         "other-scope" => item["metadata"].get("namespace").is_none(),
         "selectable-fields" => now.1["items"][0]["spec"]["color"] == "red",
-        // The list does not show the others.
+        // The list does not show the changes of the other rows.
         _ => true,
     };
     let is_shown = is_shown && now.0 == 200 && item.is_object();
@@ -425,8 +426,8 @@ async fn a_custom_resource_that_becomes_aggregated_is_not_cached_any_more() {
     .await;
 }
 
-/// The watches of all resources end when an API server stops. Those of custom resources could as
-/// well have ended because of a change of their definitions.
+/// The watches of all resources end when an API server stops. The watches of custom resources could
+/// also have ended because of a change of their definitions.
 #[tokio::test(flavor = "multi_thread")]
 #[cfg_attr(not(apiserver), ignore = "needs kube-apiserver: see CONTRIBUTING.md")]
 async fn custom_resources_resume_after_an_api_server_has_stopped() {

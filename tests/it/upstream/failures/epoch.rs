@@ -150,9 +150,10 @@ async fn a_restored_etcd_leaves_no_client_with_an_old_object() {
     all_reach("the new history", &server, &watchers).await;
 }
 
-/// While kubefan is suspended, etcd is restored, and its version passes the one that kubefan has
-/// applied. So the barrier before the watch is resumed shows no restore. Reads find the wrong objects at
-/// the latest by a proof that fails and the next bookmark, and no client need ask again.
+/// While kubefan is suspended, etcd is restored, and etcd's version passes the version that
+/// kubefan has applied. So the barrier before the watch is resumed shows no restore. Reads
+/// find the wrong objects at the latest when a proof fails and the next bookmark arrives,
+/// and no client must ask again.
 #[tokio::test(flavor = "multi_thread")]
 #[cfg_attr(not(apiserver), ignore = "needs kube-apiserver: see CONTRIBUTING.md")]
 async fn a_restored_etcd_that_has_passed_the_cache_is_found() {
@@ -195,7 +196,8 @@ async fn a_restored_etcd_that_has_passed_the_cache_is_found() {
     .await;
     let unproven = async || metric(&kubefan.admin(), "kubefan_freshness_unproven_total", &[]).await;
     let unproven_before = unproven().await;
-    // One proof that fails is enough, if its list is answered in time. Of three, at least one should be.
+    // One proof that fails is enough, if its list is answered in time. Of three
+    // lists, at least one should be.
     eventually("proofs that fail", RECOVERY, async || {
         client.get(PATH).await;
         match unproven().await >= unproven_before + 3.0 {

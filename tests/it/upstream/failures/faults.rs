@@ -218,7 +218,7 @@ async fn hole_case(faulty: &FaultyUpstream, format: Format) {
         }
     }
 
-    // The log has only the difference of the relist. A bridge has the single events.
+    // The log has only the difference of the relist. A bridge has the events one by one.
     let mut stream = open(&client, &faulty.path, &inside, format).await;
     let mut bridged = Vec::new();
     loop {

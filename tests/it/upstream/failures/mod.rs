@@ -1,5 +1,5 @@
-//! Failures of the upstream, of etcd, of kubefan itself and of other clients, and what a client sees
-//! of them.
+//! Failures of the upstream, of etcd, of kubefan itself and of other clients,
+//! and what a client sees of them.
 
 mod definitions;
 mod epoch;

@@ -30,7 +30,7 @@ pub(super) const SELECTORS: [&str; 4] = [
 ];
 const WATCHERS: usize = 200;
 
-/// A kubefan that always has the same address.
+/// A kubefan with an address that never changes.
 pub(super) struct Restartable {
     port: u16,
     pub(super) kubefan: Kubefan,
@@ -79,7 +79,8 @@ pub(super) fn write(client: Client, path: String) -> JoinHandle<()> {
                 },
                 "data": { "round": round.to_string() },
             });
-            // An object that exists is changed or deleted; the answers to the others do not matter.
+            // An existing object is changed or deleted. The answers to the
+            // other requests do not matter.
             if round % 7 == 3 {
                 client.delete(&format!("{path}/{name}")).await;
             } else if client.create(&path, &object).await.status != 201 {
@@ -89,13 +90,13 @@ pub(super) fn write(client: Client, path: String) -> JoinHandle<()> {
     })
 }
 
-/// The milliseconds since 1970, as text.
+/// Returns the milliseconds since 1970, as text.
 fn milliseconds() -> String {
     let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
     now.expect("a time after 1970").as_millis().to_string()
 }
 
-/// The sum of the samples of a metric whose line contains `label`.
+/// Sums up the samples of a metric that have `label` in their line.
 pub(super) async fn metric(kubefan: &Kubefan, name: &str, label: &str) -> f64 {
     let text = kubefan.metrics().await;
     let lines = text
@@ -206,7 +207,7 @@ async fn informers_resume_after_a_restart_without_a_list() {
             "--resources",
             "configmaps",
         ];
-        // Without client-go's detector, whose LISTs would be counted below.
+        // Without client-go's detector, because its LISTs would be counted below.
         let program = Informers::start_plainly(server.assets(), &through, &flags).await;
         programs.push((mode, program));
     }

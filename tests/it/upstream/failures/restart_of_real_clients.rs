@@ -29,7 +29,7 @@ use crate::support::proxies::balancer::Balancer;
 use crate::support::settings::setting;
 
 const LIMIT: Duration = Duration::from_secs(60);
-/// The same objects in protobuf and in JSON.
+/// The config maps of a namespace, read in protobuf and in JSON.
 pub(super) const RESOURCES: &str = "configmaps:typed,configmaps:json";
 pub(super) const FORMATS: usize = 2;
 /// How many writes of the manager show that clients are at work.
@@ -43,9 +43,10 @@ async fn clients_survive_a_restart() {
     survive(6, Duration::ZERO).await;
 }
 
-/// 504 informers. kubefan is away for `KUBEFAN_AWAY` seconds (0), and client-go then waits longer
-/// before it connects again, as it does after the API server was away for as long. Without other
-/// load, the informers are current at most 3 s later than those.
+/// Checks 504 informers. kubefan is away for `KUBEFAN_AWAY` seconds (0). client-go then waits
+/// longer before it connects again, as after an equally long absence of the API server.
+/// Without other load, the informers are current at most 3 s later than informers that lost
+/// the API server for that time.
 #[tokio::test(flavor = "multi_thread")]
 #[ignore = "by hand"]
 async fn long_five_hundred_clients_survive_a_restart() {
@@ -55,8 +56,8 @@ async fn long_five_hundred_clients_survive_a_restart() {
     assert!(through < control + limit, "{through:?}, {control:?}");
 }
 
-/// All clients of the namespace: informers that are connected to the API server, and the same
-/// informers, a manager and two `kubectl get --watch` that are connected to kubefan.
+/// All clients of the namespace: informers that are connected to the API server, and, connected to
+/// kubefan, equal informers, a manager and two `kubectl get --watch`.
 struct Clients {
     direct: Informers,
     /// The informers that are connected to the API server through `relay`, which is away when
@@ -106,8 +107,9 @@ impl Clients {
         .await;
     }
 
-    /// Waits until all informers have the state of those that are connected to the API server, with
-    /// the object `last`. Returns when those of kubefan and those of the relay had it.
+    /// Waits until all informers have the state of the informers that are connected to the
+    /// API server, with the object `last`. Returns when kubefan's informers and the
+    /// relay's informers had this state.
     async fn informers_are_current(&mut self, last: &str) -> [Instant; 2] {
         let mut current = [None; 2];
         eventually("current informers", LIMIT, async || {
@@ -157,7 +159,7 @@ impl Clients {
         .await;
     }
 
-    /// The lists and watch-lists of the informers and of the manager so far.
+    /// Returns the lists and watch-lists of the informers and of the manager so far.
     async fn lists(&mut self) -> [u64; 4] {
         let report = self.informers.send_command("errors").await;
         let requests = report["requests"].as_object().expect("counts");
@@ -177,9 +179,9 @@ impl Clients {
         ]
     }
 
-    /// Checks that each informer has seen as many additions, changes and deletions as the informer
-    /// with the same selection that is connected to the API server, and that no client has seen
-    /// 410, a stale read, or a write that a stale read misled.
+    /// Checks that each informer has seen as many additions, changes and deletions as the directly
+    /// connected informer with an equal selection. Checks that no client has seen 410, a stale
+    /// read, or a write that a stale read misled.
     async fn have_lost_nothing(&mut self) {
         eventually("the same events", LIMIT, async || {
             let wanted = self.direct.send_command("errors").await;
@@ -213,8 +215,8 @@ impl Clients {
     }
 }
 
-/// Passes connections on to the API server. Until kubefan is ready again, connections to it are refused,
-/// as those to a killed kubefan: clients wait differently after other errors.
+/// Passes connections on to the API server. Until kubefan is ready again, connections to the relay
+/// are refused, like connections to a killed kubefan: clients wait differently after other errors.
 struct Relay {
     port: u16,
     balancer: Option<Balancer>,
@@ -267,7 +269,8 @@ async fn start_informers(
     Informers::start_plainly(server.assets(), kubeconfig, &flags).await
 }
 
-/// Compares what each informer reports with the report of the informer whose name has no number.
+/// Compares what each informer reports with the report of the informer
+/// of that name without a number.
 pub(super) fn each_equals(wanted: &Value, got: &Value) -> Result<(), String> {
     let wanted: BTreeMap<_, _> = wanted.as_object().expect("informers").iter().collect();
     for (name, got) in got.as_object().expect("informers") {
@@ -280,8 +283,8 @@ pub(super) fn each_equals(wanted: &Value, got: &Value) -> Result<(), String> {
     Ok(())
 }
 
-/// `kubectl get configmaps --watch`, with an output for which kubectl does not ask for a Table,
-/// because the first Tables after a start are forwarded. kubectl ends with its connection, and is then started again.
+/// A `kubectl get configmaps --watch`. It has an output that needs no Table, because the first
+/// Tables after a start are forwarded. kubectl ends with its connection, and is then started again.
 #[derive(Debug)]
 struct KubectlWatch {
     printed: Arc<Mutex<Vec<String>>>,
@@ -348,7 +351,7 @@ pub(super) async fn create_last(server: &ApiServer, path: &str) -> String {
 
 /// Kills kubefan and starts it again after `pause`, with `copies` informers of each selection and
 /// format. Returns the times from kubefan's readiness until all its informers were current, and
-/// until those of the relay were.
+/// until the relay's informers were.
 async fn survive(copies: usize, pause: Duration) -> [Duration; 2] {
     let server = private().await;
     let namespace = server.namespace("restart").await;
@@ -357,7 +360,7 @@ async fn survive(copies: usize, pause: Duration) -> [Duration; 2] {
     let directory = tempfile::tempdir().expect("a temporary directory");
     let through = directory.path().join("config");
     kubeconfig::write(&through, running.kubefan.url(), None, &User::Anonymous);
-    // All informers start with an empty namespace, so they must see the same events.
+    // All informers start with an empty namespace, so they must see equal events.
     let mut clients = Clients::start(&server, &through, &namespace, copies).await;
     let writer = write(server.client(), path.clone());
     let elsewhere = write_elsewhere(&server).await;
@@ -402,8 +405,8 @@ async fn survive(copies: usize, pause: Duration) -> [Duration; 2] {
     // version a second bridge.
     let kinds = kinds as f64;
     assert!(bridges > 0.0 && bridges <= 3.0 * (kinds + 1.0), "{bridges}");
-    // One watch for each wire format, beside those of the informers that are connected to the API server,
-    // directly or through the relay.
+    // One watch for each wire format, beside the watches of the informers that are connected to the
+    // API server, directly or through the relay.
     let open = server.open_watches("configmaps").await;
     drop((clients, running));
     eventually(

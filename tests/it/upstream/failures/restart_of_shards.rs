@@ -18,7 +18,7 @@ use crate::upstream::reads::shards::quarters;
 
 const LIMIT: Duration = Duration::from_secs(60);
 const BRIDGED: &str = "kubefan_bridged_watches_total";
-/// So many objects that no shard is empty.
+/// The number of objects, large enough that no shard is empty.
 const OBJECTS: u32 = 40;
 
 #[tokio::test(flavor = "multi_thread")]
@@ -118,7 +118,7 @@ async fn compare(server: &'static ApiServer, mode: &str, resource: &str) {
     }
 }
 
-/// One informer of all objects, and four with a shard each.
+/// One informer of all objects, and four informers with a shard each.
 struct Sharded<'a> {
     informers: Informers,
     resource: &'a str,
@@ -159,7 +159,8 @@ impl Sharded<'_> {
         .await;
     }
 
-    /// What concerns the informer of all objects, and what concerns those of the shards.
+    /// Splits a report into the values of the informer of all objects, and
+    /// those of the informers of shards.
     fn split<'a>(&self, report: &'a Value) -> (Vec<&'a Value>, Vec<&'a Value>) {
         let report = report.as_object().expect("informers");
         let (one, four): (Vec<_>, Vec<_>) = report
@@ -171,7 +172,7 @@ impl Sharded<'_> {
     }
 }
 
-/// The numbers of events of each type that the informers have seen together.
+/// Sums up the numbers of events of each type that all informers have seen.
 fn counts(events: &[&Value]) -> BTreeMap<String, u64> {
     let events = events.iter().flat_map(|of_one| of_one.as_object());
     let mut sums = BTreeMap::new();
@@ -181,7 +182,7 @@ fn counts(events: &[&Value]) -> BTreeMap<String, u64> {
     sums
 }
 
-/// The objects of a dump with their states, sorted by key.
+/// Returns the objects of a dump with their states, sorted by key.
 fn objects(dump: &Value) -> Vec<(String, String)> {
     let objects = dump.as_object().expect("objects").iter();
     let mut objects: Vec<_> = objects

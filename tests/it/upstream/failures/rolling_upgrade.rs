@@ -1,5 +1,5 @@
-//! Two replicas of kubefan behind a load balancer are replaced one after the other, under informers of
-//! client-go and writes. The long form is run by hand, with the release binary:
+//! Two replicas of kubefan behind a load balancer are replaced one after the other, under informers
+//! of client-go and writes. The long form is run by hand, with the release binary:
 //!
 //! ```sh
 //! KUBEFAN_TEST_BINARY=target/dist/kubefan \
@@ -32,9 +32,9 @@ use crate::support::proxies::balancer::Balancer;
 const LIMIT: Duration = Duration::from_secs(60);
 /// How often the load balancer probes the replicas.
 const PROBE: Duration = Duration::from_millis(200);
-/// The longest time for which a client may be without service.
+/// The longest time that a client may be without service.
 const OUTAGE: u64 = 2_000;
-/// The same beside other tests, which use the same CPUs.
+/// The limit beside other tests, which share the CPUs.
 const OUTAGE_BESIDE_TESTS: u64 = 10_000;
 /// How long a pod has by default to end.
 const TERMINATION: Duration = Duration::from_secs(30);
@@ -136,7 +136,7 @@ impl Replicas {
         .await;
     }
 
-    /// A kubeconfig for clients.
+    /// Writes a kubeconfig for clients, and returns its path.
     fn client(&self) -> PathBuf {
         let authority = fs::read_to_string(self.directory.path().join("tls/ca.crt"));
         let authority = authority.expect("a CA");
@@ -188,7 +188,7 @@ async fn informers(
     Informers::start_plainly(server.assets(), config, &flags).await
 }
 
-/// The lists and watch-lists that the informers have sent.
+/// Counts the lists and watch-lists that the informers have sent.
 async fn lists(informers: &mut Informers) -> u64 {
     let report = informers.send_command("errors").await;
     let requests = report["requests"].as_object().expect("counts");
@@ -199,7 +199,8 @@ async fn lists(informers: &mut Informers) -> u64 {
     counts.sum()
 }
 
-/// The replicas' watch-lists of ConfigMaps so far, by the audit log, and their other full lists.
+/// Returns the replicas' watch-lists of ConfigMaps so far, by the audit
+/// log, and their other full lists.
 fn initial_lists(audit: &Path) -> (usize, Vec<String>) {
     let log = fs::read_to_string(audit).expect("an audit log");
     let complete = log.rsplit_once('\n').map_or("", |(complete, _)| complete);
@@ -236,7 +237,7 @@ async fn upgrade(copies: usize) {
     let replicas = Replicas::start(&server).await;
     let old = [replicas.add().await, replicas.add().await];
 
-    // All informers start with an empty namespace, so they must see the same events.
+    // All informers start with an empty namespace, so they must see equal events.
     let through = replicas.client();
     let mut direct = informers(&server, &server.kubeconfig("admin"), &namespace, 1, &[]).await;
     let mut all = [

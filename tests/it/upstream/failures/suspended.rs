@@ -1,4 +1,4 @@
-//! An API server that is suspended (SIGSTOP): it closes no connection and answers nothing.
+//! A suspended API server (SIGSTOP): it closes no connection and answers nothing.
 
 use std::time::Duration;
 
@@ -20,8 +20,8 @@ const DETECTION: Duration = Duration::from_secs(12);
 const AT_ONCE: Duration = Duration::from_secs(2);
 const RECOVERY: Duration = Duration::from_secs(60);
 
-/// The answers to a GET, a LIST of the most recent state, discovery and a write, sent concurrently,
-/// and the time of the slowest.
+/// Sends a GET, a LIST of the most recent state, a discovery request and a write concurrently.
+/// Returns the answers, and the time of the slowest request.
 async fn needs_the_api_server(client: &Client, path: &str) -> ([Answer; 4], Duration) {
     let started = Instant::now();
     let headers = HeaderMap::new();

@@ -1,5 +1,5 @@
-//! What attacks cost the API server, kubefan and honest clients, beside the same attacks made on the
-//! API server itself.
+//! What attacks cost the API server, kubefan and honest clients, beside equal
+//! attacks on the API server itself.
 //!
 //! The long form runs each attack for a minute. Run it with a release build on a machine that is
 //! otherwise idle:
@@ -35,8 +35,8 @@ use crate::support::programs::process;
 const STREAMS: usize = 900;
 /// Requests without accepted credentials that the API server answers on one HTTP/2 connection.
 const ANSWERED: usize = 100;
-/// Files that kubefan may open for unknown callers: connections for 32 requests and 64 reviews, and as
-/// many idle ones as there may be, for callers and for itself.
+/// Files that kubefan may open for unknown callers: connections for 32 requests and 64 reviews, and
+/// as many idle ones as there may be, for callers and for itself.
 const FILES: usize = 32 + 64 + 2 * 32;
 const LIMIT: Duration = Duration::from_secs(20);
 /// How long an attacker waits for the answers of a connection.
@@ -51,7 +51,7 @@ const ATTACKS: [(&str, Option<&str>); 3] = [
     ("a wrong token", Some("Bearer wrong-token")),
 ];
 
-/// A server that is attacked, and an honest client of it.
+/// A server under attack, and an honest client of it.
 struct Target {
     url: String,
     connector: Connector,
@@ -184,7 +184,7 @@ async fn compare(mode: &str, time: Duration, is_long: bool) {
             cost.cpu <= 1.2 * twin.cpu + 0.2,
             "{mode}, {name}: {cost:?} {twin:?}"
         );
-        // One is the attacker's.
+        // One of the files is the attacker's connection.
         assert!(cost.files <= idle + FILES + 1, "{mode}, {name}: {cost:?}");
         let noise = Duration::from_millis(25);
         let most = match is_long {

@@ -1,6 +1,6 @@
 //! Requests of users that try to read more than they may. The oracle is the API server: through
-//! kubefan no user sees a secret that it does not see directly, and gets no other status, except that
-//! kubefan may refuse what it will not interpret or forward (400 or 403).
+//! kubefan no user sees a secret that it does not see directly, and gets no other status, except
+//! that kubefan may refuse what it will not interpret or forward (400 or 403).
 
 use std::fs;
 use std::net::Ipv4Addr;
@@ -26,16 +26,16 @@ const LIMIT: Duration = Duration::from_secs(20);
 const ADMIN: &str = "Authorization: Bearer admin-token";
 const READER: &str = "Authorization: Bearer ns-reader-token";
 
-/// An API server with a secret in the namespace `closed`, and kubefans whose own identity is an
-/// admin with a client certificate, so that a request which is sent by mistake with kubefan's
+/// An API server with a secret in the namespace `closed`, and kubefans with the identity of an
+/// admin with a client certificate. So a request that is sent by mistake with kubefan's
 /// identity may read everything.
 struct Scene {
     server: ApiServer,
-    /// One for each way to authenticate callers.
+    /// One kubefan for each way to authenticate callers.
     targets: Vec<Target>,
 }
 
-/// A kubefan that is attacked.
+/// A kubefan under attack.
 struct Target {
     mode: &'static str,
     kubefan: Kubefan,
@@ -66,7 +66,7 @@ impl Target {
         }
     }
 
-    /// The honest user reads the secret that others may not read.
+    /// Checks that the honest user can read the secret that others may not read.
     async fn serves_the_honest(&self) {
         let path = "/api/v1/namespaces/closed/secrets?resourceVersion=0";
         let answer = timeout(LIMIT, self.honest.get(path)).await;
@@ -81,7 +81,7 @@ impl Scene {
         Self::start_with(flags, &[]).await
     }
 
-    /// kubefans with `flags`, and an API server with `server_flags`.
+    /// Starts kubefans with `flags`, and an API server with `server_flags`.
     async fn start_with(flags: &[&str], server_flags: &[&str]) -> Self {
         let server = private_with_tokens(TOKENS, server_flags).await;
         let admin = server.client();
@@ -108,14 +108,14 @@ impl Scene {
         Self { server, targets }
     }
 
-    /// The API server's URL and a connector for it.
+    /// Returns the API server's URL and a connector for it.
     fn direct(&self, has_certificate: bool, protocol: &str) -> (String, Connector) {
         let authority = self.server.authority();
         let connector = self.connector(authority, has_certificate, protocol);
         (self.server.url(), connector)
     }
 
-    /// The same for a kubefan.
+    /// Returns the URL of a kubefan and a connector for it.
     fn through(
         &self,
         target: &Target,
@@ -136,7 +136,7 @@ impl Scene {
     }
 
     /// Sends `bytes` to all servers on new connections. The attack has failed if kubefan's answers
-    /// have the marker only if the direct ones do, and the first status is equal or 400.
+    /// have the marker only if the direct answers have it, and the first status is equal or 400.
     async fn attack(&self, name: &str, has_certificate: bool, bytes: &str) {
         let (url, connector) = self.direct(has_certificate, "http/1.1");
         let direct = exchange(&url, &connector, bytes).await;
@@ -148,7 +148,7 @@ impl Scene {
         }
     }
 
-    /// The same with a GET over HTTP/2.
+    /// Sends a GET over HTTP/2 to all servers, and checks the answers like [`Scene::attack`].
     async fn attack_http2(&self, name: &str, has_certificate: bool, path: &str, headers: &[&str]) {
         let mut all = HeaderMap::new();
         for line in headers {
@@ -195,7 +195,7 @@ fn failed(name: &str, ours: &str, direct: &str) {
     );
 }
 
-/// Everything that a server answers to `bytes` until it closes the connection.
+/// Returns everything that a server answers to `bytes` until it closes the connection.
 async fn exchange(url: &str, connector: &Connector, bytes: &str) -> String {
     let dialed = connector.dial(url, Ipv4Addr::LOCALHOST).await;
     let mut stream = dialed.expect("a connection");
@@ -211,7 +211,7 @@ fn status_of(answer: &str) -> &str {
     answer.split(' ').nth(1).unwrap_or("none")
 }
 
-/// A GET of `target` on a connection that ends after the answer.
+/// Formats a GET of `target` on a connection that ends after the answer.
 fn get(target: &str, headers: &[&str]) -> String {
     let headers: String = headers.iter().map(|line| format!("{line}\r\n")).collect();
     format!("GET {target} HTTP/1.1\r\nHost: 127.0.0.1\r\nConnection: close\r\n{headers}\r\n")
@@ -407,8 +407,8 @@ async fn no_header_gives_another_identity() {
     }
 }
 
-/// A user with a certificate would be impersonated, so a request that names another one must not be
-/// sent at all.
+/// A user with a certificate would be impersonated, so a request that names another
+/// user must not be sent at all.
 #[tokio::test(flavor = "multi_thread")]
 #[cfg_attr(not(apiserver), ignore = "needs kube-apiserver: see CONTRIBUTING.md")]
 async fn impersonation_with_a_certificate_is_refused_before_anything_is_sent() {
@@ -461,7 +461,7 @@ async fn impersonation_with_a_certificate_is_refused_before_anything_is_sent() {
                     assert_eq!(answer.status, 403, "{} {headers:?} {path}", target.mode);
                 }
             }
-            // This one is sent, and is in the log before its answer.
+            // This request is sent, and is in the log before its answer.
             let own = "/api/v1/namespaces/open/secrets/sent";
             assert_eq!(client.get(own).await.status, 404);
         }
@@ -576,7 +576,7 @@ async fn a_certificate_of_a_replaced_authority_ends_with_it() {
     let file_flag = file.to_str().expect("a path").to_owned();
     let scene = Scene::start(&["--client-ca-file", &file_flag]).await;
     let target = &scene.targets[0];
-    // The client keeps TLS sessions, and resumes them where the server lets it.
+    // The client remembers TLS sessions, and resumes them where the server lets it.
     let of = |authority: &Authority| {
         let certificate = authority.client("certified", "any");
         Connector::tls(&target.authority, Some(&certificate), &["http/1.1"])

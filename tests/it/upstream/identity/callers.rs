@@ -20,7 +20,7 @@ use crate::support::programs::kubefan::{Kubefan, run};
 
 const LIMIT: Duration = Duration::from_secs(20);
 
-/// A client of `kubefan` without a token.
+/// Creates a client of `kubefan` without a token.
 fn client(kubefan: &Kubefan, certificate: Option<&Identity>, protocol: &str) -> Client {
     let authority = kubefan.authority().expect("kubefan serves TLS");
     let connector = Connector::tls(&authority, certificate, &[protocol]);
@@ -211,7 +211,7 @@ async fn foreign_web_pages_cannot_use_the_certificates_of_their_readers() {
         (&[foreign, protocol], 403),
         // Only a program that knows a token can send it.
         (&[foreign, cross_site, token], 200),
-        // The name by which clients know this machine is not checked.
+        // The name that clients have for this machine is not checked.
         (&[("host", "kubefan.example")], 200),
     ] {
         let mut client = browser.clone();
@@ -259,7 +259,7 @@ rules:
 - level: None
 ";
 
-/// The events of a file by their audit IDs and stages.
+/// Returns the events of a file by their audit IDs and stages.
 fn events(text: &str) -> BTreeMap<(String, String), Value> {
     let lines = text.split_inclusive('\n');
     let whole = lines.filter(|line| line.ends_with('\n'));
@@ -271,7 +271,7 @@ fn events(text: &str) -> BTreeMap<(String, String), Value> {
     parsed.map(|event| (key(&event), event)).collect()
 }
 
-/// An event without what must differ between kubefan's and the API server's.
+/// Removes from an event what must differ between kubefan's and the API server's events.
 fn comparable(mut event: Value) -> Value {
     let fields = event.as_object_mut().expect("an object");
     for name in ["requestReceivedTimestamp", "stageTimestamp"] {
@@ -360,7 +360,7 @@ async fn compare_events(
     let proxies = [("x-forwarded-for", "192.0.2.1, 192.0.2.2")];
     send(&through, "proxied-ours", &paths[0].1, &proxies).await;
     send(&direct, "proxied-theirs", &paths[0].1, &proxies).await;
-    // It is forwarded, so it is in the log of the API server only.
+    // The read is forwarded, so it is in the log of the API server only.
     let consistent = format!("{maps}/{known}");
     send(&through, "forwarded", &consistent, &proxies).await;
 
@@ -480,7 +480,8 @@ async fn a_refusal_of_a_certified_user_names_the_right_that_kubefan_lacks() {
     }
 }
 
-/// A certificate of X.509 version 1 is as good as any other, and never ends a connection.
+/// A certificate of X.509 version 1 is accepted like any other
+/// certificate, and never ends a connection.
 #[tokio::test(flavor = "multi_thread")]
 #[cfg_attr(not(apiserver), ignore = "needs kube-apiserver: see CONTRIBUTING.md")]
 async fn certificates_of_version_1_are_accepted_as_by_the_api_server() {
@@ -506,8 +507,8 @@ async fn certificates_of_version_1_are_accepted_as_by_the_api_server() {
     }
 }
 
-/// Without authentication each client has kubefan's rights, the right to impersonate included; what it
-/// reads is never what a cache has.
+/// Without authentication each client has kubefan's rights, the right to impersonate included; what
+/// it reads is never what a cache has.
 #[tokio::test(flavor = "multi_thread")]
 #[cfg_attr(not(apiserver), ignore = "needs kube-apiserver: see CONTRIBUTING.md")]
 async fn a_plain_kubefan_acts_as_the_user_that_a_client_names() {

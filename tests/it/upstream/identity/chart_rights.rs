@@ -1,5 +1,5 @@
-//! In each mode kubefan works with exactly the rights, the configuration and the certificate that the
-//! chart installs: by the API server's audit log it is refused nothing, and needs every right.
+//! In each mode kubefan works with exactly the rights, the configuration and the certificate that
+//! the chart installs: by the API server's audit log it is refused nothing, and needs every right.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -22,7 +22,8 @@ use crate::support::programs::kubefan::Kubefan;
 const KUBEFAN: &str = "/api/v1/namespaces/kubefan";
 const ROLES: [&str; 2] = ["kubefan", "kubefan-cache"];
 
-/// The chart's values for each mode without client certificates, and whether the callers send tokens.
+/// The chart's values for each mode without client certificates, and
+/// whether the callers send tokens.
 const MODES: [(&str, &str, bool); 5] = [
     ("caller", "{}", true),
     (
@@ -151,7 +152,7 @@ async fn impersonate(server: &ApiServer, tools: &Tools) {
     read_all(server, "certificates", &kubefan, &users[0]).await;
 }
 
-/// The certificate of the chart's CA in the clients' ConfigMap.
+/// Returns the certificate of the chart's CA in the clients' ConfigMap.
 async fn authority(server: &ApiServer) -> Option<String> {
     let path = format!("{KUBEFAN}/configmaps/kubefan-client");
     let map = server.client().get(&path).await.ok().json();
@@ -211,8 +212,8 @@ async fn read_all(server: &ApiServer, mode: &str, kubefan: &Kubefan, client: &Cl
     assert_eq!(answered, count, "{mode}: reads that the caches answered");
 }
 
-/// Writes the configuration and the certificate that the chart has installed, and returns the path of
-/// the former.
+/// Writes the configuration and the certificate that the chart has installed, and
+/// returns the path of the former.
 async fn configuration(server: &ApiServer, directory: &Path) -> PathBuf {
     let read = async |path: &str| server.client().get(&format!("{KUBEFAN}/{path}")).await;
     let map = read("configmaps/kubefan").await.ok().json();

@@ -36,8 +36,8 @@ fn user(name: &str) -> Value {
     json!({"apiGroup": "rbac.authorization.k8s.io", "kind": "User", "name": name})
 }
 
-/// A namespace with one ConfigMap, and the paths of two watches of it: one that a cache answers, and
-/// one that is forwarded.
+/// Creates a namespace with one ConfigMap. Returns the paths of two watches of it: a cache answers
+/// the first, and the second is forwarded.
 async fn maps(server: &ApiServer) -> [String; 2] {
     let namespace = server.namespace("credentials").await;
     let maps = format!("/api/v1/namespaces/{namespace}/configmaps");
@@ -102,7 +102,7 @@ async fn a_watch_ends_when_its_client_certificate_expires() {
     let clients = certified(&kubefan, &short);
     let short = open(&clients, &paths).await;
     let left = expiry.duration_since(SystemTime::now());
-    // Certificates have whole seconds, of which the last counts.
+    // The end of a certificate has a resolution of a second, and the last second counts.
     let earliest = Instant::now() + left.expect("it is valid") - Duration::from_secs(1);
     for watch in short {
         let ended = watch.ended().await;
@@ -254,7 +254,7 @@ async fn watches_of_which_only_the_token_is_known_end_with_it() {
     is_ready(&kubefan, 3).await;
 }
 
-/// A service account that may watch ConfigMaps, and its metadata.
+/// Creates a service account that may watch ConfigMaps, and returns its metadata.
 async fn account(server: &ApiServer, namespace: &str, name: &str) -> Value {
     let accounts = format!("/api/v1/namespaces/{namespace}/serviceaccounts");
     let account = json!({"metadata": {"name": name}});
@@ -347,7 +347,8 @@ async fn a_watch_ends_when_the_pod_of_its_token_is_deleted() {
     assert!(watches[0].0.iter().all(Observed::is_open));
 }
 
-/// kubefan at a proxy before the API server, which does with requests of callers what `choose` says.
+/// Starts kubefan behind a proxy to the API server. The proxy does with requests
+/// of callers what `choose` says.
 async fn behind_proxy(
     server: &ApiServer,
     choose: impl Fn(&SeenRequest) -> RequestAction + Send + Sync + 'static,

@@ -1,4 +1,4 @@
-//! What one user may have at a time, on all its connections. Others are not touched.
+//! The limits of one user at a time, on all its connections. Other users are not affected.
 
 use std::fs;
 use std::io::ErrorKind;
@@ -17,7 +17,7 @@ use crate::support::poll::{eventually, within};
 use crate::support::programs::apiserver::{ApiServer, metric, private_with_tokens};
 use crate::support::programs::kubefan::Kubefan;
 
-/// Two tokens of one user, and one of another.
+/// Two tokens of one user, and one token of another user.
 const TOKENS: &str = "one-token,one,1\nagain-token,one,1\nother-token,other,2\n";
 const MAPS: &str = "/api/v1/namespaces/default/configmaps";
 /// How long a proof may take.
@@ -48,7 +48,7 @@ fn is_too_many(answer: &Answer) {
     assert!(matches!(answer.retry_seconds(), Some(1..=5)), "{answer}");
 }
 
-/// The connection of a write that has no body yet.
+/// Opens a connection, and sends a write without its body.
 async fn half_a_write(kubefan: &Kubefan) -> TcpStream {
     let address = kubefan.url().trim_start_matches("http://");
     let mut write = TcpStream::connect(address).await.expect("a connection");
@@ -109,7 +109,7 @@ async fn the_watches_and_streams_of_a_user_are_limited_on_all_its_connections() 
     for _ in 0..5 {
         one.get(&format!("{MAPS}?resourceVersion=0")).await.ok();
     }
-    // A write whose body never arrives is the third stream.
+    // A write with a body that never arrives is the third stream.
     let write = eventually("the third stream", LIMIT, async || {
         let write = half_a_write(&kubefan).await;
         let refused = again.get(MAPS).await.is(429)?;
@@ -147,7 +147,7 @@ async fn the_watches_and_streams_of_a_user_are_limited_on_all_its_connections() 
 async fn reads_of_a_user_wait_for_proofs_of_a_limited_number_of_scopes() {
     let server = private_with_tokens(TOKENS, &[]).await;
     allow(&server).await;
-    // What is remembered must outlast the time in which the API server does not answer.
+    // Remembered tokens and decisions must outlast the time when the API server does not answer.
     let file = tempfile::NamedTempFile::new().expect("a file");
     let ttl = "authentication:\n  tokenTtl: 10m\nauthorization:\n  allowedTtl: 10m\n";
     fs::write(&file, ttl).expect("room");
@@ -191,7 +191,7 @@ async fn reads_of_a_user_wait_for_proofs_of_a_limited_number_of_scopes() {
     assert_eq!(refused.status, 429, "{refused}");
     assert_eq!(refused.json()["reason"], "TooManyRequests", "{refused}");
     assert!(matches!(refused.retry_seconds(), Some(1..=5)), "{refused}");
-    // The same scope, and another user, wait.
+    // A further read of the first scope waits, and so does another user's read of the second scope.
     let short = Duration::from_millis(200);
     assert!(timeout(short, again.get(&path)).await.is_err());
     assert!(timeout(short, other.get(&further)).await.is_err());
@@ -199,8 +199,8 @@ async fn reads_of_a_user_wait_for_proofs_of_a_limited_number_of_scopes() {
     server.resume();
     let first = within("the first read", LIMIT, waiting).await;
     let first = first.expect("no panic");
-    // It is forwarded, or refused with 429, if the API server was suspended for longer than a proof
-    // may take.
+    // The first read is forwarded, or refused with 429, if the API server was suspended for
+    // longer than a proof may take.
     assert!([200, 429].contains(&first.status.as_u16()), "{first}");
     for client in [&one, &other] {
         answers(client, &further, 200).await;

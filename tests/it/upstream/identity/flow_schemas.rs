@@ -32,7 +32,7 @@ const WITHOUT: &str =
 /// Values of the chart with the FlowSchemas.
 const WITH: &str = "config: {authentication: {clientCertificates: true}}";
 
-/// The names of all FlowSchemas, by uid.
+/// Returns the names of all FlowSchemas, by uid.
 async fn schemas(server: &ApiServer) -> BTreeMap<String, String> {
     let list = server.client().get(SCHEMAS).await.ok().json();
     let text = |value: &Value| value.as_str().expect("a text").to_owned();
@@ -43,7 +43,7 @@ async fn schemas(server: &ApiServer) -> BTreeMap<String, String> {
         .collect()
 }
 
-/// How many requests the API server has dispatched by a FlowSchema.
+/// Returns how many requests the API server has dispatched by a FlowSchema.
 async fn dispatched(server: &ApiServer, schema: &str) -> f64 {
     let name = "apiserver_flowcontrol_dispatched_requests_total";
     server.metric(name, &[("flow_schema", schema)]).await
@@ -141,7 +141,7 @@ async fn each_kind_of_call_matches_its_flow_schema() {
         .await;
     }
 
-    // The same calls, as kubefan makes them.
+    // The calls from above, as kubefan makes them.
     let everything = ["kubefan", "kubefan-reviews", "service-accounts"];
     let mut before = Vec::new();
     for schema in everything {
@@ -179,7 +179,7 @@ async fn each_kind_of_call_matches_its_flow_schema() {
 struct Times(Vec<u128>);
 
 impl Times {
-    /// The median, the 99th percentile and the maximum.
+    /// Returns the median, the 99th percentile and the maximum.
     fn summary(&mut self) -> [u128; 3] {
         self.0.sort_unstable();
         let at = |part: usize| {
@@ -199,7 +199,7 @@ struct Measured {
     flood: u64,
 }
 
-/// The tokens of three service accounts, which may read ConfigMaps.
+/// Creates three service accounts, which may read ConfigMaps, and returns their tokens.
 async fn accounts(server: &ApiServer) -> [String; 3] {
     let names = ["flood", "asker", "prover"];
     let mut tokens = Vec::new();
@@ -241,7 +241,7 @@ async fn measure(server: &ApiServer, tokens: &[String; 3], number: usize) -> Mea
                 return;
             }
             let outcome = match attacker % 3 {
-                // Reviews of the same kind as kubefan's, without kubefan's own limits.
+                // Reviews of the kind that kubefan sends, without kubefan's own limits.
                 0 => {
                     let name = format!("{attacker}-{request}");
                     let what = json!({"verb": "get", "resource": "pods", "name": name});
@@ -290,7 +290,7 @@ async fn measure(server: &ApiServer, tokens: &[String; 3], number: usize) -> Mea
         times
     };
     let honest = async {
-        // Each namespace needs a decision of its own.
+        // Each namespace needs a separate decision.
         let elsewhere =
             |number| format!("/api/v1/namespaces/n{number}/configmaps?resourceVersion=0");
         let proven = |_| MAPS.to_owned();

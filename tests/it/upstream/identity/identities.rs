@@ -36,7 +36,7 @@ impl TestUser {
         }
     }
 
-    /// `client` with the user's token, if it has one.
+    /// Returns `client` with the user's token, if it has one.
     pub(super) fn authenticated(&self, client: &Client) -> Client {
         match &self.token {
             Some(token) => client.as_token(token),
@@ -155,7 +155,7 @@ getter-token,getter,5
 grouped-token,grouped,6,\"readers,others\"
 ";
 
-/// Binds `subject` to a new role with `rules`, in a namespace or in the whole cluster.
+/// Binds `subject` to a new role with `rules`, in a namespace or in the cluster.
 pub(super) async fn grant(
     admin: &Client,
     namespace: Option<&str>,
@@ -181,8 +181,8 @@ pub(super) async fn grant(
         .ok();
 }
 
-/// A token of the service account with this metadata until `expiry`, signed with the API server's
-/// key.
+/// Creates a token of the service account with this metadata until `expiry`,
+/// signed with the API server's key.
 pub(super) fn signed_token(
     server: &ApiServer,
     namespace: &str,

@@ -137,7 +137,8 @@ async fn clients_behind_a_load_balancer_are_audited_and_limited_by_their_own_add
     let (refused, limited) = (count(401), count(429));
     println!("{refused} wrong tokens got 401 and {limited} got 429 in {seconds:.1} s");
     assert_eq!(refused + limited, CONNECTIONS * TOKENS);
-    // A thousand may fail at once, and a hundred more each second. Each connection has sent one more.
+    // A thousand may fail at once, and a hundred more each second. Each
+    // connection has sent one more.
     let most = 1_000.0 + 100.0 * seconds + CONNECTIONS as f64;
     assert!(refused as f64 <= most, "{refused} in {seconds} s");
     assert!(refused > 0 && limited > 0);

@@ -64,7 +64,7 @@ fn collection(resource: &str, base: &str, namespaced: bool) -> String {
 /// The role with the resources that kubefan caches.
 const CACHE_ROLE: &str = "kubefan-cache";
 
-/// All accesses to one resource.
+/// Returns all accesses to one resource.
 fn accesses((resource, base, namespaced): (&str, &str, bool)) -> Vec<Access> {
     let list = collection(resource, base, namespaced);
     let everywhere = format!("{base}/{resource}");
@@ -177,7 +177,7 @@ async fn create_objects(server: &ApiServer) {
     }
 }
 
-/// The part of an answer that must be equal.
+/// Returns the part of an answer that must be equal.
 fn comparable(access: &Access, answer: &Answer) -> String {
     let status = answer.status.as_u16();
     if !answer.status.is_success() {
@@ -228,8 +228,8 @@ async fn send(client: &Client, access: &Access) -> String {
             let (method, body) = (access.method.clone(), body.clone());
             match client.try_send(method, &access.path, &headers, body).await {
                 Ok(answer) => return answer,
-                // kubefan may close an HTTP/2 connection, for example after a 401. hyper has not sent
-                // the requests that it reports with one of these errors.
+                // kubefan may close an HTTP/2 connection, for example after a 401. hyper has not
+                // sent the requests that it reports with one of these errors.
                 Err(error) if UNSENT.iter().any(|unsent| error.contains(unsent)) => {
                     println!("{client:?}, {}: sent again after {error}", access.path);
                 }
@@ -243,7 +243,7 @@ async fn send(client: &Client, access: &Access) -> String {
     }
 }
 
-/// The answers to all accesses by one user, in order.
+/// Sends all accesses by one user, and returns the answers in order.
 async fn answers(client: &Client, accesses: &[Access]) -> Vec<String> {
     let sent = accesses.iter().map(|access| send(client, access));
     stream::iter(sent).buffered(accesses.len()).collect().await
@@ -254,8 +254,8 @@ async fn answers_from_cache(kubefan: &Kubefan) -> f64 {
     metric(&kubefan.admin(), "kubefan_requests_total", &labels).await
 }
 
-/// A kubeconfig of a service account with exactly the rights that the chart gives kubefan in this mode
-/// with client certificates, and for caching the resources that the test reads.
+/// Writes a kubeconfig of a service account with exactly the rights that the chart gives kubefan in
+/// this mode with client certificates, and for caching the resources that the test reads.
 async fn shipped_rights(server: &ApiServer, tools: &Tools, mode: &str) -> PathBuf {
     let cached = RESOURCES.map(|(resource, base, _)| match base.strip_prefix("/apis/") {
         Some(version) => format!("{resource}.{}", version.split('/').next().expect("a group")),
@@ -273,8 +273,8 @@ async fn shipped_rights(server: &ApiServer, tools: &Tools, mode: &str) -> PathBu
     shipped::kubeconfig(server, &format!("kubefan-{mode}")).await
 }
 
-/// Checks that kubefan was refused nothing since the last check, and needed all rights of its roles,
-/// except those to impersonate, which the audit log does not show.
+/// Checks that kubefan was refused nothing since the last check, and needed all rights of its
+/// roles, except those to impersonate, which the audit log does not show.
 async fn check_rights(server: &ApiServer, mode: &str, own: &mut OwnRequests) {
     let delegated = (mode == "delegated").then_some("system:auth-delegator");
     let roles = [CACHE_ROLE, "kubefan"].into_iter().chain(delegated);
@@ -321,7 +321,8 @@ async fn compare(
         for protocol in ["http/1.1", "h2"] {
             let connector = Connector::tls(&authority, user.certificate.as_ref(), &[protocol]);
             let client = match protocol {
-                // kubefan closes an HTTP/2 connection after a 401, or a request without credentials.
+                // kubefan closes an HTTP/2 connection after a 401, or a
+                // request without credentials.
                 "h2" if REFUSED.contains(&user.name) => {
                     Client::http2_unshared(kubefan.url(), connector)
                 }

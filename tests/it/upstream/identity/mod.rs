@@ -1,4 +1,4 @@
-//! Callers with identities of their own: what each may read, through kubefan and directly.
+//! Callers with separate identities: what each may read, through kubefan and directly.
 
 mod attack_costs;
 mod attacks;

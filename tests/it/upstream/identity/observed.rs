@@ -1,4 +1,4 @@
-//! Open watches of which a task reads all events until their end.
+//! Open watches with a task that reads all their events.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -62,7 +62,7 @@ impl Observed {
         !self.task.is_finished()
     }
 
-    /// The moment at which the watch ended.
+    /// Waits until the watch has ended, and returns the moment of its end.
     ///
     /// # Panics
     /// If it does not end, or ends with an ERROR event or a broken stream.
@@ -70,7 +70,7 @@ impl Observed {
         self.ended_within(LIMIT).await
     }
 
-    /// The same for a watch that ends within `limit`.
+    /// Waits like [`Observed::ended`] for a watch that ends within `limit`.
     ///
     /// # Panics
     /// As [`Observed::ended`].
@@ -100,7 +100,7 @@ async fn read(mut reader: WatchReader, count: Arc<AtomicUsize>) -> Result<Instan
     }
 }
 
-/// Opens a watch whose stream takes `window` bytes, and reads nothing of it.
+/// Opens a watch with a stream that takes `window` bytes, and reads nothing of it.
 pub(super) async fn unread(url: &str, token: &str, path: &str, window: u32) -> Response<Incoming> {
     let address = url.trim_start_matches("http://");
     let stream = TcpStream::connect(address).await.expect("a connection");

@@ -39,9 +39,9 @@ async fn open_watches(kubefan: &Kubefan, expected: f64) {
 /// How kubefan learns that a right was lost.
 #[derive(Clone, Copy, Debug)]
 enum Notice {
-    /// It may not watch roles, so it asks again regularly.
+    /// kubefan may not watch roles, so it asks again regularly.
     Timer,
-    /// It watches roles and bindings.
+    /// kubefan watches roles and bindings.
     Event,
 }
 
@@ -99,7 +99,7 @@ async fn ends_in_mode(server: &ApiServer, mode: &str, notice: Notice, namespace:
         let map = json!({"metadata": {"name": name}, "data": {"text": "x".repeat(length)}});
         server.client().create(&maps, &map).await.ok();
     };
-    // Several events, so that a closed window keeps the rest waiting.
+    // Several events, so that the later events wait for a closed window.
     for name in ["a", "b", "c"] {
         create(name, 100_000).await;
     }

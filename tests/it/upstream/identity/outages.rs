@@ -114,9 +114,9 @@ async fn permissions_count_in_an_outage_only_as_long_as_the_operator_says() {
     for (kubefan, user) in [
         // The operator did not allow it.
         (&strict, "reader-a"),
-        // Its last decision was a no.
+        // The last decision about this user was a denial.
         (&lenient, "loser"),
-        // There is no decision about it.
+        // There is no decision about this user.
         (&lenient, "new"),
     ] {
         for path in [&list, &get, &watch] {

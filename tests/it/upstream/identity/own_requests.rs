@@ -27,7 +27,8 @@ pub(super) type Right = (String, String, String);
 /// The API group of a rule for paths, such as `/metrics`, in the set of rights.
 const NON_RESOURCE: &str = "nonResourceURLs";
 
-/// What kubefan has used: its own rights with the answers' status codes, and those to impersonate.
+/// What kubefan has used: its own rights with the answers' status codes,
+/// and its rights to impersonate.
 #[derive(Default)]
 struct Used {
     own: BTreeMap<Right, BTreeSet<u64>>,
@@ -53,7 +54,7 @@ impl OwnRequests {
         self.directory.path().join(name)
     }
 
-    /// The flags of the API server.
+    /// Returns the flags of the API server.
     pub(super) fn flags(&self) -> [String; 3] {
         [
             format!("--audit-policy-file={}", self.file("policy").display()),
@@ -62,7 +63,7 @@ impl OwnRequests {
         ]
     }
 
-    /// What kubefan has used since the last call.
+    /// Returns what kubefan has used since the last call.
     fn since_last(&mut self) -> Used {
         let log = fs::read_to_string(self.file("log")).expect("an audit log");
         // The last line may not be complete.
@@ -131,7 +132,7 @@ impl Used {
     }
 }
 
-/// The rights of constrained impersonation that the API server has required for a request.
+/// Returns the rights of constrained impersonation that the API server has required for a request.
 fn impersonation(event: &Value) -> Vec<Right> {
     let verb = text(&event["authenticationMetadata"]["impersonationConstraint"]);
     let mode = verb
@@ -166,7 +167,7 @@ fn impersonation(event: &Value) -> Vec<Right> {
         .collect()
 }
 
-/// The rights that ClusterRoles give.
+/// Returns the rights that ClusterRoles give.
 pub(super) async fn rights(server: &ApiServer, roles: &[&str]) -> BTreeSet<Right> {
     let mut rights = BTreeSet::new();
     for role in roles {

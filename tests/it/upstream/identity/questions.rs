@@ -19,7 +19,7 @@ use crate::support::settings::setting;
 
 const CALLER: [&str; 2] = ["--auth", "caller"];
 
-/// The memory of kubefan in the machine, in MiB.
+/// Returns the resident memory of kubefan, in MiB.
 fn resident(kubefan: &Kubefan) -> u64 {
     let status = format!("/proc/{}/status", kubefan.pid());
     let status = fs::read_to_string(status).expect("it runs");
@@ -28,7 +28,7 @@ fn resident(kubefan: &Kubefan) -> u64 {
     kib.parse::<u64>().expect("a number") / 1024
 }
 
-/// A namespace with some ConfigMaps, which the reader may get, list and watch.
+/// Creates a namespace with some ConfigMaps, which the reader may get, list and watch.
 async fn maps(server: &ApiServer, name: &str, count: usize) -> String {
     let namespace = server.namespace(name).await;
     let verbs = ["get", "list", "watch"];
@@ -117,7 +117,7 @@ async fn reads_by_name_cost_no_calls_if_names_are_covered() {
         // Another verb is another right.
         let path = "/api/v1/namespaces/default/configmaps/any?resourceVersion=0";
         assert_eq!(reader.get(path).await.status, 403);
-        // Watches of single objects share a question.
+        // Watches of one object each share a question.
         let mut watches = Vec::new();
         for number in 0..count {
             let one = format!("fieldSelector=metadata.name%3Dmap-{number}");
@@ -131,7 +131,7 @@ async fn reads_by_name_cost_no_calls_if_names_are_covered() {
     }
 }
 
-/// The number of kubefan's caches of what the test reads.
+/// Counts kubefan's caches of the resources that the test reads.
 async fn caches(kubefan: &Kubefan) -> usize {
     let metrics = kubefan.metrics().await;
     let read = ["configmaps", "services", "deployments", "replicasets"];
@@ -174,7 +174,7 @@ async fn reads_by_name_and_reads_without_rights_start_no_cache() {
         assert_eq!(answer.status, status, "{path}: {answer}");
         assert_eq!(caches(&kubefan).await, 0, "{path}");
     }
-    // The same without a name starts one.
+    // A read without a name starts a cache.
     reader.get(&format!("{maps}?resourceVersion=0")).await.ok();
     assert_eq!(caches(&kubefan).await, 1);
 }

@@ -1,4 +1,4 @@
-//! What a caller gets that is refused: the API server's own answers.
+//! The answers to refused callers: they are the API server's answers.
 
 use std::fs;
 use std::time::Duration;
@@ -35,8 +35,8 @@ async fn kubefan(server: &ApiServer, flags: &[&str]) -> (Kubefan, String) {
     (kubefan, authority.expect("kubefan's CA"))
 }
 
-/// The parts of an answer that must be the API server's: all but the headers that it makes anew for
-/// each request.
+/// Returns the parts of an answer that must be the API server's: all but the headers that the API
+/// server makes anew for each request.
 fn own(answer: &Answer) -> (StatusCode, Bytes, Vec<(String, String)>) {
     let headers = answer.headers.iter();
     let headers = headers.map(|(name, value)| {

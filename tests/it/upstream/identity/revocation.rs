@@ -1,4 +1,4 @@
-//! Many users with many open watches, of which one user loses its right.
+//! Many users with many open watches. One of these users loses its right.
 //!
 //! The outage of a minute is run by hand, in each mode:
 //!
@@ -7,13 +7,13 @@
 //!     cargo test --test it an_outage_of_etcd_ends_no_watch -- --nocapture
 //! ```
 //!
-//! So is what a silent watch of roles means, which takes a minute:
+//! The test of a silent watch of roles is run by hand too, and takes a minute:
 //!
 //! ```sh
 //! cargo test --test it silent_watches_of_roles -- --ignored --nocapture
 //! ```
 //!
-//! So is the cost of 10,000 watches in which nothing happens, which takes four minutes:
+//! The measurement of 10,000 watches without events is run by hand too, and takes four minutes:
 //!
 //! ```sh
 //! cargo test --release --test it ten_thousand_idle_watches -- --ignored --nocapture
@@ -46,10 +46,10 @@ use crate::support::proxies::lagging_etcd::LaggingEtcd;
 use crate::support::settings::setting;
 
 const USERS: usize = 10;
-/// Watches of each user. Half of them are of one object each, so that their questions differ. Half of
-/// the others have a label selector, so that they are asked about again with it.
+/// Watches of each user. Half of them are of one object each, so that their questions differ. Half
+/// of the others have a label selector, so that kubefan asks about them again with the selector.
 const WATCHES: usize = 100;
-/// Watches of the first user whose clients read nothing.
+/// Watches of the first user with clients that read nothing.
 const UNREAD: usize = 5;
 /// How long a watch may go on after the API server has learnt that its user lost the right.
 const MOST: Duration = Duration::from_secs(2);
@@ -160,8 +160,8 @@ async fn watches_roles(kubefan: &Kubefan) {
     .await;
 }
 
-/// Takes the right from the first user. All its watches end, and no others. Returns how long it took
-/// until the last ended that is read, and until the last of all ended.
+/// Takes the right from the first user. All watches of this user end, and no others. Returns the
+/// time until the last watch that is read has ended, and the time until all watches have ended.
 async fn revoke(scene: &Scene, kubefan: &Kubefan, mut watches: Watches) -> [Duration; 2] {
     let all = USERS * WATCHES + UNREAD;
     has_open(kubefan, all).await;
@@ -194,7 +194,7 @@ async fn one_of_ten_users_loses_its_right_to_a_hundred_watches() {
     assert!(read < MOST && all < MOST, "{read:?}, {all:?}");
 }
 
-/// A kubeconfig of the admin for a server at `url`.
+/// Writes a kubeconfig of the admin for a server at `url`.
 fn kubeconfig_of(scene: &Scene, url: &str, directory: &TempDir) -> std::path::PathBuf {
     let path = directory.path().join("config");
     let authority = Some(scene.server.authority());

@@ -32,8 +32,8 @@ pub(super) fn install(server: &ApiServer, tools: &Tools, values: &str) {
     );
 }
 
-/// Creates kubefan's namespace, service account, roles and bindings as the chart describes them with
-/// these values, and nothing else, so that the lists of other objects do not change.
+/// Creates kubefan's namespace, service account, roles and bindings as the chart describes them
+/// with these values, and nothing else, so that the lists of other objects do not change.
 pub(super) async fn grant_rights(server: &ApiServer, tools: &Tools, values: &str) {
     let namespace = json!({"metadata": {"name": NAMESPACE}});
     server
@@ -76,13 +76,13 @@ pub(super) fn helm(server: &ApiServer, tools: &Tools, arguments: &[&str]) -> Str
     succeeded(&ended).unwrap_or_else(|error| panic!("{arguments:?}: {error}"))
 }
 
-/// A token of kubefan's service account, or of another one in its namespace.
+/// Creates a token of kubefan's service account, or of another account in its namespace.
 pub(super) async fn token(server: &ApiServer, account: &str) -> String {
     let token = kubectl(server, NAMESPACE, &["create", "token", account]).await;
     token.trim().to_owned()
 }
 
-/// A kubeconfig of kubefan's service account; `name` distinguishes the file from others.
+/// Writes a kubeconfig of kubefan's service account. `name` distinguishes the file from others.
 pub(super) async fn kubeconfig(server: &ApiServer, name: &str) -> PathBuf {
     let token = token(server, "kubefan").await;
     let path = server.directory().join(name);

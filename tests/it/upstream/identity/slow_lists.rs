@@ -17,7 +17,8 @@ use crate::support::programs::kubeconfig::User;
 use crate::support::programs::kubefan::Kubefan;
 use crate::support::proxies::scripted_proxy::{RequestAction, ScriptedProxy, SeenRequest};
 
-/// How long a read waits: longer than a removed right counts, and shorter than reads wait for a cache.
+/// How long a read waits: longer than a removed right counts, and
+/// shorter than reads wait for a cache.
 const WAIT: Duration = Duration::from_millis(1_200);
 const BINDING: &str = "/apis/rbac.authorization.k8s.io/v1/clusterrolebindings/reader";
 

@@ -43,7 +43,7 @@ async fn reviews(kubefan: &Kubefan, kind: &str) -> f64 {
     metric(&kubefan.admin(), "kubefan_reviews_total", &labels).await
 }
 
-/// A connection of its own from a local address.
+/// A separate connection from a local address.
 struct Connection {
     requests: http1::SendRequest<Empty<Bytes>>,
 }
@@ -74,7 +74,7 @@ impl Connection {
     }
 }
 
-/// A part of a number, by `KUBEFAN_SCALE`, whose default is 0.1 here; at least 1.
+/// Scales a number by `KUBEFAN_SCALE`, with 0.1 as its default here; returns at least 1.
 fn scaled(number: usize) -> usize {
     let scale: f64 = setting("KUBEFAN_SCALE", 0.1);
     ((number as f64 * scale) as usize).max(1)
@@ -109,7 +109,7 @@ async fn ten_thousand_wrong_tokens_delay_no_honest_client() {
         join_all(attackers).await;
         is_over.store(true, Ordering::Relaxed);
     };
-    // From the attackers' address, as if behind the same load balancer.
+    // These requests come from the attackers' address, as if behind one load balancer with them.
     let known = async {
         let mut slowest = Duration::ZERO;
         let mut answers = 0;

@@ -149,7 +149,8 @@ async fn logs_and_commands_end_when_their_user_loses_the_right() {
     }
 }
 
-/// kubectl opens a WebSocket by a GET. The API server asks for the right to `create` it, too.
+/// kubectl opens a WebSocket by a GET. The API server requires the right
+/// to `create` the command, too.
 #[tokio::test(flavor = "multi_thread")]
 #[cfg_attr(not(apiserver), ignore = "needs kube-apiserver: see CONTRIBUTING.md")]
 async fn a_command_over_a_websocket_ends_when_its_user_may_not_create_it_any_more() {
@@ -169,7 +170,7 @@ async fn a_command_over_a_websocket_ends_when_its_user_may_not_create_it_any_mor
     let command = Stream::open(&server, &kubefan, "creator", &exec, "true").await;
     let follow = ["logs", "--follow", "pod"];
     let mut log = Stream::open(&server, &kubefan, "creator", &follow, "true").await;
-    // Both rights to the command, and that to the log.
+    // Both rights to the command, and the right to the log.
     has(&kubefan, "kubefan_open_watches", 3.0).await;
     let binding = format!("{BINDINGS}/create");
     server.client().delete(&binding).await.ok();

@@ -1,7 +1,9 @@
-//! Attacks on bounds: a tenant tries to keep what it has lost, or what others need, by holding very
-//! much. Beside it an honest client reads through kubefan, and its twin directly.
+//! Attacks on bounds: a tenant opens very many watches, or has very many users. So it tries to read
+//! on after it has lost its right, or to take resources that others need. Beside the tenant, an
+//! honest client reads through kubefan, and a twin of that client reads directly.
 //!
-//! The long forms take minutes, and hold as much as was needed to keep a watch for two minutes:
+//! The long forms take minutes. They hold as much as was needed to keep
+//! a watch open for two minutes:
 //!
 //! ```sh
 //! cargo test --release --test it -- stretched --ignored --nocapture --test-threads 1
@@ -28,7 +30,7 @@ const BINDINGS: &str = "/apis/rbac.authorization.k8s.io/v1/clusterrolebindings";
 const MAPS: &str = "/api/v1/namespaces/default/configmaps";
 /// How long events may reach a watch after its right was removed.
 const MOST: Duration = Duration::from_secs(2);
-/// The same beside other tests.
+/// How long events may reach such a watch beside other tests.
 const GENEROUS: Duration = Duration::from_secs(8);
 
 /// Users that read ConfigMaps.
@@ -67,8 +69,8 @@ fn through(kubefan: &Kubefan, token: &str) -> Client {
     Client::http2_unshared(kubefan.url(), Connector::plain()).as_token(token)
 }
 
-/// Opens a watch of `path`, and returns when the last event has reached it, and when it has ended; it
-/// need not end within the time of the test.
+/// Opens a watch of `path`, and returns when the last event has reached it, and when it has ended;
+/// it need not end within the time of the test.
 async fn last_event(client: Client, path: String, is_over: &AtomicBool) -> (Option<Instant>, bool) {
     let opened = within(&path, LIMIT, client.watch(&path, Format::Json)).await;
     let mut reader = opened.unwrap_or_else(|error| panic!("{error}"));
@@ -103,7 +105,7 @@ async fn change(admin: &Client, is_over: &AtomicBool) {
     }
 }
 
-/// The 99th percentile of the times that reads take until `is_over`.
+/// Measures the 99th percentile of the times that reads take until `is_over`.
 async fn p99(client: &Client, is_over: &AtomicBool) -> Duration {
     let mut times = Vec::new();
     while !is_over.load(Ordering::Relaxed) || times.is_empty() {
@@ -116,7 +118,7 @@ async fn p99(client: &Client, is_over: &AtomicBool) -> Duration {
     times[(times.len() * 99 / 100).min(times.len() - 1)]
 }
 
-/// Opens watches of single objects by the user `many`, on few connections, and keeps them open.
+/// Opens watches of one object each by the user `many`, on few connections, and leaves them open.
 async fn single_watches(kubefan: &Kubefan, count: usize) -> Vec<impl Sized> {
     let clients: Vec<Client> = (0..8).map(|_| through(kubefan, "many-token")).collect();
     let opened = (0..count).map(|number| {
@@ -131,7 +133,8 @@ async fn single_watches(kubefan: &Kubefan, count: usize) -> Vec<impl Sized> {
     stream::iter(opened).buffer_unordered(64).collect().await
 }
 
-/// A user holds `count` watches of single objects and one of the namespace, and loses the right.
+/// Lets a user hold `count` watches of one object each and one watch of the
+/// namespace, and takes the user's right.
 async fn many_watches(count: usize, most: Duration) {
     let (server, kubefan) = started(TOKENS).await;
     let held = single_watches(&kubefan, count).await;
@@ -188,7 +191,7 @@ async fn a_user_with_thousands_of_watches_keeps_none_of_a_right_that_it_lost() {
     many_watches(5_657, MOST).await;
 }
 
-/// A tenant's group of `count` users loses its right, and then another user does.
+/// Takes the right of a tenant's group of `count` users, and then the right of another user.
 async fn many_accounts(count: usize, most: Duration) {
     let mut tokens = TOKENS.to_owned();
     for number in 0..count {
@@ -297,7 +300,7 @@ async fn a_user_with_many_old_watches_does_not_take_the_places_of_bridges() {
         let mut slowest = Duration::ZERO;
         for round in 0..5 {
             sleep(Duration::from_secs(1)).await;
-            // A selection of its own each time, so that no bridge has its events.
+            // A new selection each time, so that no bridge has its events.
             let path =
                 format!("{MAPS}?watch=1&resourceVersion={old}&labelSelector=round%21%3Dr{round}");
             let began = Instant::now();
@@ -317,7 +320,7 @@ async fn a_user_with_many_old_watches_does_not_take_the_places_of_bridges() {
     println!("the first event of another user's watch within {slowest:.2?}");
 }
 
-/// A token of the service account `agent` that is good as long as a new secret exists.
+/// Creates a token of the service account `agent` that is valid as long as a new secret exists.
 async fn token_of_secret(admin: &Client, secret: &str) -> String {
     let base = "/api/v1/namespaces/default";
     let object = json!({"metadata": {"name": secret}});
@@ -349,7 +352,7 @@ async fn a_revoked_token_lives_no_longer_because_its_user_has_another() {
         token_of_secret(&admin, "revoked").await,
         token_of_secret(&admin, "live").await,
     ];
-    // Both tokens have the same decisions, as old ones of a Secret have by default.
+    // Both tokens share their decisions, as old tokens of a Secret do by default.
     let file = tempfile::NamedTempFile::new().expect("a file");
     let config =
         "authorization:\n  ignoreExtra:\n    - authentication.kubernetes.io/credential-id\n";

@@ -1,5 +1,5 @@
-//! The admin listener beyond loopback: probes need no credentials, and metrics need a token of a user
-//! that may get the API server's own.
+//! The admin listener beyond loopback: probes need no credentials, and metrics need a token of a
+//! user that may get the API server's own.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -20,7 +20,8 @@ const LIMIT: Duration = Duration::from_secs(20);
 const RBAC: &str = "/apis/rbac.authorization.k8s.io/v1";
 const DETAILS: [&str; 2] = ["/metrics", "/readyz?verbose"];
 
-/// A token of a new service account. If `may_scrape`, it has the right of `rbac-metrics.yaml`.
+/// Creates a service account, and returns a token of it. If `may_scrape`, the account has the
+/// right of `rbac-metrics.yaml`.
 async fn account(server: &ApiServer, namespace: &str, name: &str, may_scrape: bool) -> String {
     let admin = server.client();
     let accounts = format!("/api/v1/namespaces/{namespace}/serviceaccounts");
@@ -52,7 +53,7 @@ async fn account(server: &ApiServer, namespace: &str, name: &str, may_scrape: bo
     token.as_str().expect("a token").to_owned()
 }
 
-/// A kubeconfig with a token of a service account that has no rights but those of everyone.
+/// Writes a kubeconfig with a token of a service account that has only the rights of all users.
 async fn without_rights(server: &ApiServer, namespace: &str) -> PathBuf {
     let token = account(server, namespace, "kubefan", false).await;
     let path = server.directory().join(format!("{namespace}-kubefan"));
@@ -113,7 +114,7 @@ async fn metrics_need_a_token_with_the_right_and_probes_need_none() {
             let words = direct.json()["message"].take();
             let words = words.as_str().expect("a message");
             assert!(answer.to_string().contains(words), "{answer}, not {words}");
-            // The API server's authorizer learns of a new role through a cache of its own.
+            // The API server's authorizer learns of a new role through a separate cache.
             eventually("the right", LIMIT, async || {
                 let answer = caller.as_token(&scraper).get(path).await.is(200)?;
                 match answer.to_string().contains("serving") || path == "/metrics" {
@@ -131,7 +132,7 @@ async fn metrics_need_a_token_with_the_right_and_probes_need_none() {
     }
 }
 
-/// The answer to a request without TLS.
+/// Sends a request without TLS, and returns the answer.
 async fn plain_http(url: &str) -> String {
     let address = url.strip_prefix("https://").expect("a URL");
     let mut stream = TcpStream::connect(address).await.expect("a connection");
@@ -158,7 +159,7 @@ async fn an_operator_may_let_everyone_read_the_metrics() {
     assert!(kubefan.log().contains(warning), "{}", kubefan.log());
 }
 
-/// A scraper with a client certificate, which kubefan asks for on this listener too.
+/// Checks a scraper with a client certificate, which kubefan asks for on this listener too.
 #[tokio::test(flavor = "multi_thread")]
 #[cfg_attr(not(apiserver), ignore = "needs kube-apiserver: see CONTRIBUTING.md")]
 async fn a_client_certificate_may_have_the_right_too() {

@@ -19,7 +19,7 @@ use crate::support::programs::kubefan::binary;
 /// The kinds that only the CRDs of other projects define.
 const FOREIGN: [&str; 2] = ["Certificate", "ServiceMonitor"];
 
-/// The chart's files of values, one for each mode, and its examples.
+/// Returns the chart's files of values, one for each mode, and its examples.
 fn modes() -> Vec<PathBuf> {
     let files = ["ci", "examples"].into_iter().flat_map(|folder| {
         let entries = fs::read_dir(chart().join(folder)).expect("a folder");
@@ -45,7 +45,7 @@ fn text<'a>(object: &'a Value, pointer: &str) -> &'a str {
         .unwrap_or_default()
 }
 
-/// The objects by kind and name, without the random parts of a certificate.
+/// Returns the objects by kind and name, without the random parts of a certificate.
 fn comparable(rendered: &str) -> BTreeMap<String, Value> {
     let mut objects = objects(rendered);
     for object in &mut objects {
@@ -291,7 +291,7 @@ impl Key {
     }
 }
 
-/// The keys of values.yaml in order, without those in lists.
+/// Returns the keys of values.yaml in order, without the keys in lists.
 fn keys(text: &str, values: &Value) -> Vec<Key> {
     let (mut path, mut keys) = (Vec::new(), Vec::new());
     let mut description = String::new();
@@ -314,8 +314,8 @@ fn keys(text: &str, values: &Value) -> Vec<Key> {
     keys
 }
 
-/// The table of the values with their defaults and descriptions. A value without a description is part
-/// of one above it.
+/// Formats the table of the values with their defaults and descriptions. A value without a
+/// description is part of a value above it.
 fn table(text: &str, values: &Value) -> String {
     let (described, others): (Vec<_>, Vec<_>) = keys(text, values)
         .into_iter()
@@ -341,7 +341,8 @@ fn table(text: &str, values: &Value) -> String {
 
 // === the API server ===
 
-/// Schemas for kubeconform, made from the API server's OpenAPI, in which objects have no other fields.
+/// Creates schemas for kubeconform from the API server's OpenAPI. The schemas allow
+/// no further fields in objects.
 async fn schemas(server: &ApiServer) -> TempDir {
     let directory = tempfile::tempdir().expect("a temporary directory");
     let admin = server.client();

@@ -40,7 +40,7 @@ fn sidecar(name: &str) -> PathBuf {
     root().join("deploy/sidecar").join(name)
 }
 
-/// The YAML documents of a file.
+/// Parses the YAML documents of a file.
 fn documents(path: &Path) -> Vec<Value> {
     let parse = |text: &str| {
         serde_saphyr::from_str(text).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
@@ -52,7 +52,7 @@ fn deployment() -> Value {
     documents(&sidecar("deployment.yaml")).remove(0)
 }
 
-/// The pod that the Deployment's template describes.
+/// Returns the pod that the Deployment's template describes.
 fn pod() -> Value {
     let template = &deployment()["spec"]["template"];
     json!({
@@ -65,7 +65,7 @@ fn pod() -> Value {
     })
 }
 
-/// The container named `kubefan` of the pod.
+/// Returns the container named `kubefan` of the pod.
 fn container() -> Value {
     let pod = pod();
     let sidecars = pod["spec"]["initContainers"].as_array().expect("sidecars");
@@ -80,7 +80,7 @@ fn strings(list: &Value) -> Vec<String> {
         .collect()
 }
 
-/// The flags of the sidecar's container, with a free port for the admin listener.
+/// Returns the flags of the sidecar's container, with a free port for the admin listener.
 fn flags() -> Vec<String> {
     let mut flags = strings(&container()["args"]);
     assert_eq!(flags.remove(0), "serve");
@@ -89,7 +89,7 @@ fn flags() -> Vec<String> {
     flags
 }
 
-/// The (API group, resource, verb) of every permission in the example's ClusterRoles.
+/// Returns the (API group, resource, verb) of every permission in the example's ClusterRoles.
 fn rights() -> BTreeSet<(String, String, String)> {
     let mut rights = BTreeSet::new();
     let roles = documents(&sidecar("rbac.yaml"));
@@ -107,7 +107,7 @@ fn rights() -> BTreeSet<(String, String, String)> {
     rights
 }
 
-/// The instructions of the Dockerfile with their arguments, in order.
+/// Returns the instructions of the Dockerfile with their arguments, in order.
 fn instructions() -> Vec<(String, String)> {
     let text = read(&root().join("deploy/Dockerfile"));
     let lines: Vec<&str> = text.lines().filter(|line| !line.starts_with('#')).collect();
@@ -125,7 +125,7 @@ fn all_of(name: &str) -> Vec<String> {
     named.map(|(_, rest)| rest).collect()
 }
 
-/// The paths that the Dockerfile copies from the checkout.
+/// Returns the paths that the Dockerfile copies from the checkout.
 fn copied() -> Vec<String> {
     let copies = all_of("COPY")
         .into_iter()
@@ -224,7 +224,8 @@ fn the_image_copies_whole_packages() {
     assert_eq!(targets_in(copy.path()), targets_in(root()));
 }
 
-/// The names and kinds of the targets of a workspace's packages. Checks that libraries and binaries have sources.
+/// Returns the names and kinds of the targets of a workspace's packages. Checks that
+/// libraries and binaries have sources.
 fn targets_in(package: &Path) -> BTreeSet<(String, Vec<String>)> {
     let metadata = Command::new(env!("CARGO"))
         .args(["metadata", "--offline", "--no-deps", "--format-version=1"])
@@ -273,7 +274,7 @@ fn sources_include_only_what_the_image_copies() {
     assert!(seen > 50, "only {seen} source files were found");
 }
 
-/// The file in a tar archive.
+/// Extracts a file from a tar archive.
 fn in_tar(archive: &Path, name: &str) -> Vec<u8> {
     let tar = Command::new("tar")
         .arg("-xOf")
@@ -501,8 +502,8 @@ async fn the_api_server_accepts_the_clients() {
     }
 }
 
-/// A directory with the manifests but without kustomization.yaml, which `kubectl apply -f` would
-/// treat as a manifest.
+/// Creates a directory with the manifests but without kustomization.yaml, which `kubectl apply -f`
+/// would treat as a manifest.
 fn plain_manifests() -> TempDir {
     let directory = tempfile::tempdir().expect("a temporary directory");
     for name in strings(&documents(&sidecar("kustomization.yaml"))[0]["resources"]) {
@@ -534,8 +535,8 @@ async fn the_pod_keeps_the_restricted_standard() {
     assert_eq!(client[0]["name"], "kubeconfig");
 }
 
-/// A kubectl of an admin for the example's namespace, after the namespace and the RBAC manifests
-/// were applied once.
+/// Returns a kubectl of an admin for the example's namespace, after the namespace and the RBAC
+/// manifests were applied once.
 async fn example(server: &ApiServer) -> Kubectl {
     static APPLIED: OnceCell<()> = OnceCell::const_new();
     let kubectl = Kubectl::new(server.assets(), &server.kubeconfig("admin"), NAMESPACE);
@@ -574,7 +575,7 @@ async fn start(kubeconfig: &Path, flags: &[String]) -> Kubefan {
     Kubefan::start_with(kubeconfig, &flags).await
 }
 
-/// The status and body with which the admin listener answers a kubelet's probe of `path`.
+/// Returns the status and body of the admin listener's answer to a kubelet's probe of `path`.
 async fn probe(kubefan: &Kubefan, path: &str) -> (u16, String) {
     assert!(kubefan.admin_url().starts_with("https:"), "{kubefan:?}");
     let client = Client::new(kubefan.admin_url(), Connector::unverified());
@@ -589,7 +590,7 @@ async fn probe(kubefan: &Kubefan, path: &str) -> (u16, String) {
     (answer.status.as_u16(), text)
 }
 
-/// The (outcome, reason) pairs in kubefan's metrics for a verb and a resource.
+/// Returns the (outcome, reason) pairs in kubefan's metrics for a verb and a resource.
 async fn outcomes(kubefan: &Kubefan, verb: &str, resource: &str) -> BTreeSet<(String, String)> {
     let text = kubefan.metrics().await;
     let label = |line: &str, name: &str| {

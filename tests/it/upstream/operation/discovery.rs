@@ -44,7 +44,7 @@ async fn a_new_definition_is_learnt_without_listing_all_again() {
     let fetches = || faulty.proxy.count(RequestKind::Other, "/apis");
     let before = (lists(), fetches());
     direct.create(CRDS, &definition).await.ok();
-    // Its selectable field shows that kubefan knows the definition.
+    // A selector on the definition's selectable field shows that kubefan has read the definition.
     let selected = format!("{SPROCKETS}?fieldSelector=spec.teeth%3D7");
     eventually("sprockets from the cache", SOON, async || {
         let answer = client.get(&selected).await;
@@ -58,7 +58,7 @@ async fn a_new_definition_is_learnt_without_listing_all_again() {
         (fetched >= 4).then_some(()).ok_or(fetched)
     })
     .await;
-    // Other tests define resources too, whose document may once arrive before the definition.
+    // Other tests define resources too, and their documents may once arrive before the definition.
     let listed = lists() - before.0;
     assert!(listed <= 2, "the definitions were listed {listed} times");
     direct
@@ -72,8 +72,8 @@ async fn a_new_definition_is_learnt_without_listing_all_again() {
     assert!(!faulty.kubefan.log().contains("cannot decode"));
 }
 
-/// Creates definitions one after the other while kubefan serves them, and counts what it lists and
-/// fetches to know them.
+/// Creates definitions one after the other while kubefan serves them, and counts
+/// kubefan's lists and fetches for them.
 #[tokio::test(flavor = "multi_thread")]
 #[cfg_attr(not(apiserver), ignore = "needs kube-apiserver: see CONTRIBUTING.md")]
 async fn many_new_definitions_cost_few_lists_and_fetches() {
@@ -129,12 +129,12 @@ async fn many_new_definitions_cost_few_lists_and_fetches() {
     }
     let (after, took) = (counted(), start.elapsed().as_millis());
     let [definitions, services, fetches] = std::array::from_fn(|kind| after[kind] - before[kind]);
-    // Other tests define resources too, whose documents may arrive before the definition.
+    // Other tests define resources too, and their documents may arrive before the definition.
     assert!(
         definitions <= 4 || definitions < fetches,
         "the definitions were listed {definitions} times in {fetches} fetches"
     );
-    // They are few and short, so they are listed once for each fetch.
+    // The definitions are few and short, so they are listed once for each fetch.
     assert!(
         services <= fetches,
         "the API services were listed {services} times in {fetches} fetches"

@@ -1,5 +1,5 @@
-//! A running kubefan applies a changed configuration after SIGHUP, and when the mounted file changes. A file
-//! with mistakes changes nothing.
+//! A running kubefan applies a changed configuration after SIGHUP, and when the mounted file
+//! changes. A file with mistakes changes nothing.
 
 use std::fs;
 use std::os::unix::fs::symlink;
@@ -38,7 +38,7 @@ async fn logged(kubefan: &Kubefan, text: &str) {
     .await;
 }
 
-/// The numbers of LISTs that the cache answered, and that were forwarded.
+/// Returns the numbers of LISTs that the cache answered, and that were forwarded.
 async fn lists(kubefan: &Kubefan) -> [f64; 2] {
     let metrics = kubefan.metrics().await;
     ["cache", "forwarded"].map(|outcome| request_count(&metrics, outcome, "list"))
@@ -64,7 +64,8 @@ async fn a_changed_configuration_is_applied_and_a_wrong_one_is_not() {
     let path = "/api/v1/configmaps?watch=1&fieldSelector=metadata.name%3Dnosuch";
     let mut watch = client.watch(path, Format::Json).await.expect("a stream");
 
-    // SIGHUP. The cache of a resource that is not cached any more goes, and its watches end cleanly.
+    // SIGHUP. The cache of a resource that must not be cached any more ends,
+    // and its watches end cleanly.
     let text = "cache: {resources: [services], never: [configmaps, nodez]}\nlog: {verbosity: 1}\n";
     mount(mounted.path(), "2", text);
     kubefan.signal("HUP");

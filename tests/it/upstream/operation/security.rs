@@ -63,7 +63,7 @@ async fn a_web_page_gets_nothing() {
             403,
             "{upgrading:?}"
         );
-        // The same-origin policy does not cover WebSockets, over which a page could run commands.
+        // The same-origin policy does not cover WebSockets, so a page could run commands over them.
         for stream in [
             "exec?command=sh&stdin=true",
             "attach",
@@ -108,7 +108,7 @@ async fn a_proxied_page_has_no_rights() {
         let answer = client.get(path).await;
         answer.header("content-security-policy").map(str::to_owned)
     };
-    // Without scripts, and with an origin of its own (`Origin: null`), which is refused.
+    // Without scripts, and with a separate origin (`Origin: null`), which is refused.
     for proxied in [
         "/api/v1/namespaces/kube-system/services/any/proxy/",
         "/api/v1/namespaces/kube-system/pods/any/proxy/index.html",

@@ -1,4 +1,5 @@
-//! kubefan starts before the API server does, and serves as soon as there is one. Nothing is restarted.
+//! kubefan starts before the API server does, and serves as soon as there
+//! is one. Nothing is restarted.
 
 use std::fs;
 use std::time::Duration;
@@ -58,7 +59,7 @@ async fn kubectl_works_when_the_api_server_starts_after_kubefan() {
     assert!(log.contains("the API server has answered"), "{log}");
 }
 
-/// A client that has connected, with its certificate, before the authorities were known.
+/// Checks a client that connected with its certificate before kubefan had read the authorities.
 #[tokio::test(flavor = "multi_thread")]
 #[cfg_attr(not(apiserver), ignore = "needs kube-apiserver: see CONTRIBUTING.md")]
 async fn a_certificate_on_a_connection_from_before_the_start_is_judged_after_it() {
@@ -87,7 +88,7 @@ async fn a_certificate_on_a_connection_from_before_the_start_is_judged_after_it(
     assert!([401, 403].contains(&status.as_u16()), "{status}");
 }
 
-/// The credentials are wrong at first, and corrected in the kubeconfig while kubefan waits.
+/// Corrects wrong credentials in the kubeconfig while kubefan waits.
 #[tokio::test(flavor = "multi_thread")]
 #[cfg_attr(not(apiserver), ignore = "needs kube-apiserver: see CONTRIBUTING.md")]
 async fn refused_credentials_are_waited_for() {

@@ -53,7 +53,8 @@ impl KubeStateMetrics {
         }
     }
 
-    /// How often it has listed and opened watches so far, and how often that failed.
+    /// Returns how often kube-state-metrics has listed and opened watches so far, and how
+    /// often these requests failed.
     async fn lists_and_watches(&self) -> Result<[f64; 2], String> {
         let nothing = (http::HeaderMap::new(), bytes::Bytes::new());
         let answer = self
@@ -78,7 +79,8 @@ impl KubeStateMetrics {
         }))
     }
 
-    /// Waits until it has opened all its watches; returns how often it has listed and watched.
+    /// Waits until kube-state-metrics has opened all its watches. Returns how
+    /// often it has listed and watched.
     async fn has_started(&self) -> [f64; 2] {
         let mut before = eventually("kube-state-metrics", START, async || {
             match self.lists_and_watches().await? {
@@ -98,7 +100,7 @@ impl KubeStateMetrics {
     }
 }
 
-/// The LISTs and the watch-lists that the API server has answered so far.
+/// Counts the LISTs and the watch-lists that the API server has answered so far.
 async fn upstream(server: &ApiServer) -> [f64; 2] {
     [
         server

@@ -1,5 +1,5 @@
-//! Measurements of reads of the most recent state, directly and through kubefan in the same run.
-//! They print tables and assert nothing about time, so they are run by hand:
+//! Measurements of reads of the most recent state, directly and through kubefan in one run. They
+//! print tables and assert nothing about time, so they are run by hand:
 //!
 //! ```sh
 //! KUBEFAN_TEST_BINARY=target/dist/kubefan \
@@ -36,7 +36,7 @@ const BETWEEN_WRITES: Duration = Duration::from_millis(10);
 const WATCH_LIST: &str =
     "watch=1&sendInitialEvents=true&resourceVersionMatch=NotOlderThan&allowWatchBookmarks=true";
 
-/// The number of pods in a large LIST: `KUBEFAN_PODS`, or 5,000.
+/// Returns the number of pods in a large LIST: `KUBEFAN_PODS`, or 5,000.
 pub(super) fn many() -> usize {
     environment("KUBEFAN_PODS", 5_000)
 }
@@ -143,14 +143,14 @@ impl Setting {
         took
     }
 
-    /// A kubectl for the API server, and one for kubefan.
+    /// Returns a kubectl for the API server, and one for kubefan.
     pub(super) fn kubectls(&self) -> [Kubectl; 2] {
         let through = self.kubefan.kubeconfig(&User::Anonymous);
         [self.server.kubeconfig("admin"), through]
             .map(|kubeconfig| Kubectl::new(self.server.assets(), &kubeconfig, "default"))
     }
 
-    /// The CPU time that the API server and kubefan have used so far, in seconds.
+    /// Returns the CPU time that the API server and kubefan have used so far, in seconds.
     pub(super) async fn cpu(&self) -> [f64; 2] {
         let server = self.server.metric("process_cpu_seconds_total", &[]).await;
         [server, self.kubefan.cpu()]

@@ -1,4 +1,4 @@
-//! What many node agents cost the API server, directly and through one kubefan in the same run. It
+//! What many node agents cost the API server, directly and through one kubefan in one run. It
 //! prints a table and asserts nothing about time, so it is run by hand:
 //!
 //! ```sh
@@ -40,8 +40,8 @@ const AGENTS_PER_SECOND: u32 = 100;
 /// How long a watch that was refused waits until it is opened again.
 const REOPEN: Duration = Duration::from_secs(1);
 const START: Duration = Duration::from_secs(600);
-/// Writes per second: to a pod, of which one agent hears; to an EndpointSlice and to a ConfigMap, of
-/// which all agents hear.
+/// Writes per second: to a pod, for one agent; to an EndpointSlice and
+/// to a ConfigMap, for all agents.
 const POD_WRITES: u64 = 40;
 const SLICE_WRITES: u64 = 2;
 const CONFIG_WRITES: u64 = 1;

@@ -22,7 +22,7 @@ struct Row {
     figures: &'static [Figure],
 }
 
-/// A figure that is computed from a report of `kubefan load`.
+/// A figure from a report of `kubefan load`.
 #[derive(Clone, Copy)]
 struct Figure {
     name: &'static str,
@@ -310,7 +310,8 @@ fn shown(figure: Figure, run: &Value) -> String {
     }
 }
 
-/// The rows whose description contains the value of `KUBEFAN_ROWS`; all rows if it is not set.
+/// Returns the rows with a description that contains the value of
+/// `KUBEFAN_ROWS`; all rows if it is not set.
 fn wanted(rows: &'static [Row]) -> impl Iterator<Item = &'static Row> {
     let part = env::var("KUBEFAN_ROWS").unwrap_or_default();
     rows.iter().filter(move |row| row.what.contains(&part))

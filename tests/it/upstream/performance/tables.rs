@@ -1,4 +1,4 @@
-//! Measures the Tables that `kubectl get pods -A` asks for, directly and through kubefan in the same
+//! Measures the Tables that `kubectl get pods -A` asks for, directly and through kubefan in one
 //! run. It asserts nothing about time, so it is run by hand:
 //!
 //! ```sh
@@ -38,7 +38,7 @@ async fn cost(setting: &Setting, client: &Client, path: &str, reads: usize) -> C
     [took, cpu[0], cpu[1]].map(|seconds| seconds * 1e3 / reads as f64)
 }
 
-/// The same of a command of kubectl, whose own time is part of the latency.
+/// Measures the cost of a command of kubectl. The time of kubectl itself is part of the latency.
 async fn cost_of_kubectl(setting: &Setting, kubectl: &Kubectl, command: &str, runs: usize) -> Cost {
     let arguments: Vec<_> = command.split(' ').map(str::to_owned).collect();
     // The first run also fetches the discovery documents.

@@ -31,9 +31,9 @@ const SOON: Duration = Duration::from_secs(30);
 const PREFETCH: Duration = Duration::from_secs(10);
 /// How fast a command fails that the API server would have to answer.
 const FAST: Duration = Duration::from_secs(5);
-/// Requests at the same time for one document.
+/// The number of concurrent requests for one document.
 const AT_ONCE: usize = 50;
-/// Calls for one document that kubefan makes at the same time.
+/// The number of concurrent calls for one document that kubefan makes.
 const IN_FLIGHT: usize = 2;
 /// The `User-Agent` of this test's requests, which the proxy counts separately from kubefan's own.
 const PROBE: &str = "kubefan-it-probe";
@@ -67,7 +67,7 @@ async fn get(client: &Client, path: &str, lines: &[(&'static str, &str)]) -> Ans
     client.send(Method::GET, path, &headers, Bytes::new()).await
 }
 
-/// The parts of an answer that do not differ from request to request.
+/// Returns the parts of an answer that do not differ from request to request.
 fn shown(answer: &Answer) -> (u16, Vec<(String, String)>, Bytes) {
     let varying = |name: &str| {
         ["audit-id", "date", "expires", "last-modified"].contains(&name)
@@ -206,7 +206,7 @@ async fn kubectl_starts_while_the_api_server_is_away() {
     }
     server.stop();
     outage_is_noticed(&kubefan.client()).await;
-    // It has no documents of its own.
+    // This kubectl has cached no documents.
     let offline = kubectl(&server, &kubefan);
     for (command, expected) in [
         ("api-resources", "deployments"),
@@ -306,7 +306,7 @@ async fn authenticated_callers_use_kubectl_while_the_api_server_is_away() {
     }
     server.stop();
     outage_is_noticed(&as_reader).await;
-    // It has no documents of its own.
+    // This kubectl has cached no documents.
     let offline = kubectl(&of_reader);
     for (command, expected) in commands {
         let output = run(&offline, command).await;
@@ -322,13 +322,13 @@ async fn authenticated_callers_use_kubectl_while_the_api_server_is_away() {
     ] {
         fails_fast(&offline, command, UNREACHABLE).await;
     }
-    // Another user has read nothing before, whatever its rights are. kubectl shows no server's reason
-    // why there is no discovery.
+    // Another user has read nothing before, whatever its rights are. kubectl shows no server's
+    // reason why there is no discovery.
     let message = "unable to handle the request";
     fails_fast(&kubectl(&of_admin), "get pods", message).await;
 }
 
-/// A kubefan behind a proxy.
+/// Starts a kubefan behind a proxy.
 async fn behind(proxy: &ScriptedProxy, directory: &TempDir) -> Kubefan {
     let config = directory.path().join("config");
     kubeconfig::write(&config, proxy.url(), None, &User::Anonymous);
@@ -395,8 +395,8 @@ async fn concurrent_requests_for_a_document_share_those_to_the_api_server() {
         assert_eq!(answer.status, 200, "{answer}");
         assert!(answer.body == known.body, "another body");
     }
-    // Those that were held, and one for all that came after them. The last client may have come when
-    // that one was sent already.
+    // The calls that were held, and one call for all requests after them. The last request may have
+    // come when that call was sent already.
     let seen = seen();
     let expected = IN_FLIGHT + 2..=IN_FLIGHT + 3;
     assert!(expected.contains(&seen.len()), "{seen:?}");

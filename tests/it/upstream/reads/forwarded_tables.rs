@@ -1,5 +1,5 @@
-//! Kinds whose rows depend on other objects or whose lists have an order of their own: the API server
-//! answers them all, and kubefan never prints them, not even after many reads.
+//! Kinds with rows that depend on other objects, or with lists in a special order: the API server
+//! answers all of them, and kubefan never prints them, not even after many reads.
 
 use serde_json::{Value, json};
 
@@ -21,7 +21,7 @@ const DEFAULT: &str = "storageclass.kubernetes.io/is-default-class";
 const WATCH_LIST: &str = "?watch=1&sendInitialEvents=true&resourceVersionMatch=NotOlderThan\
                           &allowWatchBookmarks=true&timeoutSeconds=600";
 
-/// An answer without ages and versions. The initial events of a watch have no order.
+/// Formats an answer without ages and versions. The initial events of a watch have no order.
 fn shown(answer: &Answer) -> Vec<String> {
     let text = String::from_utf8_lossy(&answer.body);
     let mut lines: Vec<_> = text
@@ -61,7 +61,8 @@ async fn rows_that_depend_on_other_objects_are_the_api_servers() {
             "provisioner": "example.com/disks",
         })
     };
-    // By the times of creation, which have whole seconds, the last one is the newest.
+    // The times of creation have a resolution of a second. By these times,
+    // the last object is the newest.
     direct.create(CLASSES, &class("first", "true")).await.ok();
     let created = async |name: &str| {
         let class = direct.get(&format!("{CLASSES}/{name}")).await.ok().json();
@@ -123,7 +124,7 @@ async fn rows_that_depend_on_other_objects_are_the_api_servers() {
         let list = table(&through, &format!("{CLASSES}{query}")).await;
         list.json()["rows"].to_string().matches("(default)").count()
     };
-    // What makes the kind one that kubefan can't print: since 1.37 a row depends on those before it.
+    // The reason why kubefan can't print the kind: since 1.37, a row depends on the rows before it.
     let (of_list, of_object) = if server.minor() >= 37 { (1, 0) } else { (2, 1) };
     assert_eq!(marked("?resourceVersion=0").await, of_list);
     for name in ["first", "second"] {

@@ -1,4 +1,4 @@
-//! kubefan compresses the same answers as the API server, with equal contents.
+//! Checks that kubefan compresses the answers that the API server compresses, with equal contents.
 
 use std::io::Read;
 use std::time::Duration;
@@ -149,7 +149,8 @@ impl CompressedWatch {
         }
     }
 
-    /// All text up to now, once `part` has arrived and what has arrived is complete.
+    /// Returns all text up to now, once `part` has arrived and the
+    /// compressed data so far is complete.
     async fn text_with(&mut self, part: &str) -> String {
         loop {
             let mut text = String::new();

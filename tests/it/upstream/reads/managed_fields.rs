@@ -1,5 +1,5 @@
-//! With `--strip-managed-fields`, answers from caches are those of the API server without the field, and
-//! writes keep it.
+//! With `--strip-managed-fields`, answers from caches are those of the API server without the
+//! field, and writes preserve the field.
 
 use std::time::Duration;
 
@@ -77,7 +77,7 @@ async fn answers_from_caches_lack_managed_fields_and_nothing_else() {
         "{metrics}"
     );
 
-    // Events, those of deletions too, and in both formats.
+    // Events, including deletions, in both formats.
     let list = direct.list(&path, Format::Json).await;
     let watch = format!("{path}?watch=1&resourceVersion={}", list.resource_version);
     let open =

@@ -1,4 +1,5 @@
-//! Custom resources with odd columns have the same Tables through kubefan as directly.
+//! Compares Tables of custom resources with odd columns through kubefan
+//! with those of the API server.
 
 use std::time::Duration;
 
@@ -19,7 +20,7 @@ const DEFINITIONS: &str = "/apis/apiextensions.k8s.io/v1/customresourcedefinitio
 const GROUP: &str = "odd.kubefan.test";
 const STEP: Duration = Duration::from_secs(60);
 
-/// Paths that kubefan evaluates. Each is a column of every type, and a definition of its own.
+/// Paths that kubefan evaluates. Each path is a column of every type, in a separate definition.
 const PATHS: [&str; 30] = [
     ".spec.value",
     ".spec['value']",
@@ -52,8 +53,8 @@ const PATHS: [&str; 30] = [
     ".kind",
     ".apiVersion",
 ];
-/// Paths that only the API server evaluates, so kubefan forwards the Tables. It finds the members of
-/// an object in random order, so two of its answers may differ.
+/// Paths that only the API server evaluates, so kubefan forwards the Tables. It finds the members
+/// of an object in random order, so two of its answers may differ.
 const FORWARDED: [&str; 5] = [
     ".spec.*",
     "..v",
@@ -97,7 +98,7 @@ fn values() -> Vec<Value> {
     ]
 }
 
-/// A column of each type, of which all but the first are shown only in wide output.
+/// Returns a column of each type. All but the first column are shown only in wide output.
 fn columns(path: &str) -> Value {
     let column = |(priority, kind): (usize, &str)| {
         let description = format!("As a {kind} of {path}");
@@ -167,7 +168,7 @@ async fn define(direct: &Client, number: usize, path: &str) -> Option<String> {
     Some(collection)
 }
 
-/// The events of a watch without ages, in order. A bookmark is without its version.
+/// Returns the events of a watch without ages, in order. A bookmark is without its version.
 fn events(answer: &Answer) -> Vec<String> {
     let text = String::from_utf8_lossy(&answer.body);
     let events = text.lines().filter_map(|line| {

@@ -18,8 +18,8 @@ use crate::support::programs::kubeconfig::User;
 use crate::support::programs::kubefan::Kubefan;
 use crate::support::proxies::scripted_proxy::{RequestAction, ScriptedProxy, SeenRequest};
 
-/// Further attempts of a read, because kubefan forwards what it cannot prove in time, and the API server
-/// changes some objects after they were created.
+/// Further attempts of a read, because kubefan forwards what it cannot prove in time, and the API
+/// server changes some objects after they were created.
 pub(super) const RETRIES: usize = 2;
 pub(super) const LIMIT: Duration = Duration::from_secs(60);
 /// The header of the API server's own answers that names the flow schema of the request. kubefan's
@@ -34,15 +34,15 @@ pub(super) async fn table(client: &Client, path: &str) -> Answer {
     answer.await.ok()
 }
 
-/// Like [`table`], from the cache or from the API server, as `cached` says.
+/// Reads a Table like [`table`], from the cache or from the API server, as `cached` says.
 pub(super) async fn table_from(client: &Client, path: &str, cached: bool) -> Answer {
     let answer = answered_from(cached, async || table(client, path).await).await;
     assert_eq!(is_cached(&answer), cached, "{path}");
     answer
 }
 
-/// The answer to `read`, which is repeated if it is not from the cache, or not from the API server, as
-/// `cached` says.
+/// Returns the answer to `read`. Repeats the read while the answer is not from the cache, or not
+/// from the API server, as `cached` says.
 pub(super) async fn answered_from(cached: bool, read: impl AsyncFn() -> Answer) -> Answer {
     let mut answer = read().await;
     for _ in 0..RETRIES {
@@ -53,7 +53,8 @@ pub(super) async fn answered_from(cached: bool, read: impl AsyncFn() -> Answer) 
     answer
 }
 
-/// The answer to a watch-list until its initial events have ended. There are no other bookmarks before.
+/// Reads the answer to a watch-list until its initial events have ended. There
+/// are no other bookmarks before.
 pub(super) async fn initial_events(client: &Client, path: &str) -> Answer {
     let accept = HeaderMap::from_iter([(ACCEPT, TABLE)]);
     let opened = client.open(Method::GET, path, &accept, Bytes::new()).await;
@@ -76,7 +77,7 @@ pub(super) async fn initial_events(client: &Client, path: &str) -> Answer {
     answer.ok()
 }
 
-/// True if a stream of whole events ends with a bookmark.
+/// Returns true if a stream of complete events ends with a bookmark.
 fn has_bookmark(stream: &[u8]) -> bool {
     let Some(lines) = stream.strip_suffix(b"\n") else {
         return false;
@@ -98,18 +99,18 @@ pub(super) async fn printed(client: &Client, path: &str) -> Answer {
     .await
 }
 
-/// True if an answer comes from kubefan's cache.
+/// Returns true if an answer comes from kubefan's cache.
 pub(super) fn is_cached(answer: &Answer) -> bool {
     answer.header(SCHEDULED_BY).is_none()
 }
 
-/// True for an event that is a bookmark at any time, not the one that ends the initial events.
+/// Returns true for a bookmark, except the bookmark that ends the initial events.
 pub(super) fn is_later_bookmark(event: &Value) -> bool {
     let metadata = &event["object"]["rows"][0]["object"]["metadata"];
     event["type"] == "BOOKMARK" && metadata["annotations"].is_null()
 }
 
-/// The number of requests that were forwarded for this reason.
+/// Returns the number of requests that were forwarded for this reason.
 pub(super) async fn forwarded(kubefan: &Kubefan, reason: &str) -> f64 {
     metric(
         kubefan,
@@ -119,7 +120,7 @@ pub(super) async fn forwarded(kubefan: &Kubefan, reason: &str) -> f64 {
     .await
 }
 
-/// The sum of a metric over all its labels that contain `label`.
+/// Returns the sum of a metric over all its labels that contain `label`.
 pub(super) async fn metric(kubefan: &Kubefan, name: &str, label: &str) -> f64 {
     let metrics = kubefan.metrics().await;
     let lines = metrics.lines().filter(|line| line.contains(label));
@@ -140,7 +141,7 @@ async fn the_second_table_starts_the_cache_and_none_waits_for_it() {
     server.client().create(&path, &service).await.ok();
     let kubefan = Kubefan::start(server, &[]).await;
     let client = kubefan.client();
-    // Before the API server's version is known, even the second one starts nothing.
+    // Before kubefan has read the API server's version, even the second Table starts nothing.
     eventually("an informer", LIMIT, async || {
         table(&client, &path).await;
         let informers = metric(&kubefan, "kubefan_cache_objects", "\"services\"").await;
@@ -168,8 +169,8 @@ async fn the_second_table_starts_the_cache_and_none_waits_for_it() {
     assert_eq!(classes, 0.0);
 }
 
-/// The API server's Tables with other cells of pods, and other columns of ConfigMaps, if kubefan
-/// asks for them itself.
+/// Changes the API server's Tables, if kubefan asks for them itself: other cells of pods,
+/// and other columns of ConfigMaps.
 fn with_other_cells(seen: &SeenRequest) -> RequestAction {
     let is_check = seen.query("fieldSelector").starts_with("metadata.name=")
         && seen.query("includeObject") == "Object";

@@ -1,5 +1,5 @@
-//! Metadata-only and indented answers are answered from the cache, as kubefan's metrics show. Those in
-//! CBOR are the API server's.
+//! Metadata-only and indented answers are answered from the cache, as kubefan's metrics show.
+//! Answers in CBOR are the API server's.
 
 use std::time::Duration;
 
@@ -102,7 +102,7 @@ async fn a_watch_list_in_cbor_is_the_api_servers() {
     }
 }
 
-/// The bytes without their order: in CBOR, the API server encodes the keys of maps in random order.
+/// Sorts the bytes: in CBOR, the API server encodes the keys of maps in random order.
 fn sorted(body: &Bytes) -> Vec<u8> {
     let mut bytes = body.to_vec();
     bytes.sort_unstable();

@@ -1,5 +1,6 @@
-//! Caches of some objects of a resource, as the configuration limits them: reads that select only cached
-//! objects are answered, all others are forwarded, and both are answered as by the API server.
+//! Caches of some objects of a resource, as the configuration limits them: reads that
+//! select only cached objects are answered, all others are forwarded, and both are
+//! answered as by the API server.
 
 use std::fs;
 use std::time::Duration;
@@ -16,7 +17,7 @@ use crate::support::programs::kubefan::Kubefan;
 
 const STEP: Duration = Duration::from_secs(60);
 
-/// A kubefan with this text as its configuration file. Its environment has `NODE_NAME`.
+/// Starts a kubefan with this text as its configuration file. Its environment has `NODE_NAME`.
 async fn kubefan(server: &ApiServer, user: &str, text: &str, node: &str) -> Kubefan {
     let directory = tempfile::tempdir().expect("a temporary directory");
     let path = directory.path().join("kubefan.yaml");
@@ -27,7 +28,8 @@ async fn kubefan(server: &ApiServer, user: &str, text: &str, node: &str) -> Kube
     Kubefan::start_with_environment(&kubeconfig, &["--config", path], &environment).await
 }
 
-/// Sends the GET to both, and checks that the answers are the same, and which side gave kubefan's.
+/// Sends the GET to both, and checks that the answers are equal, and
+/// which side gave kubefan's answer.
 async fn same(direct: &Client, kubefan: &Kubefan, verb: &str, path: &str, expected: &str) {
     let count = async || {
         let metrics = kubefan.metrics().await;
@@ -160,7 +162,8 @@ async fn a_node_caches_its_pods_and_forwards_reads_of_others() {
     }
 }
 
-/// The reader may read only config maps of one namespace, so nothing else is asked of the API server.
+/// The reader may read only config maps of one namespace, so nothing
+/// else is asked of the API server.
 #[tokio::test(flavor = "multi_thread")]
 #[cfg_attr(not(apiserver), ignore = "needs kube-apiserver: see CONTRIBUTING.md")]
 async fn watches_of_a_scope_get_what_enters_and_leaves_it_as_directly() {

@@ -1,6 +1,6 @@
 //! Lists and watches with a `shardSelector`, in front of an API server that ignores the parameter:
-//! no client may get objects of other shards. The differential suite compares the answers with those
-//! of an API server that supports it.
+//! no client may get objects of other shards. The differential suite compares the answers with
+//! those of an API server that supports it.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -30,7 +30,7 @@ const BOUNDS: [&str; 5] = [
     "0x10000000000000000",
 ];
 
-/// The parameter for each quarter of the hashes of uids.
+/// Returns the parameter for each quarter of the hashes of uids.
 pub(crate) fn quarters() -> Vec<String> {
     let bounds = BOUNDS.windows(2);
     let quarter = |bounds: &[&str]| {
@@ -88,7 +88,7 @@ async fn four_shards_have_each_object_once() {
             let keys = list.items.iter().map(|item| &item.key);
             assert!(keys.eq(&added), "{quarter}: {added:?}");
             watched.extend(added);
-            // By default the API server answers, and this one ignores the selector.
+            // By default the API server answers, and this API server ignores the selector.
             let list = direct.list(&format!("{path}?{quarter}"), format).await;
             assert_eq!(list.items.len(), OBJECTS, "{quarter}");
         }
@@ -99,7 +99,7 @@ async fn four_shards_have_each_object_once() {
     assert!(metrics.contains("reason=\"shard_selector\""), "{metrics}");
 }
 
-/// What no cache can answer is refused, and only refusals of the API server are relayed.
+/// Requests that no cache can answer are refused, and only refusals of the API server are relayed.
 #[tokio::test(flavor = "multi_thread")]
 #[cfg_attr(not(apiserver), ignore = "needs kube-apiserver: see CONTRIBUTING.md")]
 async fn no_answer_has_the_objects_of_other_shards() {
@@ -176,7 +176,7 @@ async fn no_answer_has_the_objects_of_other_shards() {
         let headers: Vec<_> = header.into_iter().collect();
         let answer = send(&client, Method::GET, &target, &headers).await;
         assert_eq!(answer.status, status, "{target} {headers:?}: {answer}");
-        // The client is told to wait only if that can help.
+        // The answer asks the client to wait only if that can help.
         let can_wait = target.contains("resourceVersion=999999999");
         let seconds = answer.retry_seconds();
         assert_eq!(seconds.is_some(), can_wait, "{target}: {answer}");

@@ -68,7 +68,7 @@ async fn with_a_new_version() -> NewVersion {
     let version = direct.get("/version").await.ok().json();
     let version = version["gitVersion"].as_str().expect("a version");
     let from = format!("\"gitVersion\": \"{version}\"");
-    // A later patch of the same minor version, of the same length.
+    // A later patch of this minor version, with a text of equal length.
     let patch = if version.ends_with('8') { '9' } else { '8' };
     let mut other = from.clone();
     other.replace_range(other.len() - 2..other.len() - 1, &patch.to_string());
@@ -155,7 +155,7 @@ fn definition(column: &str, path: &str) -> Value {
     } })
 }
 
-/// The second column of a Table and its cells.
+/// Returns the second column of a Table and its cells.
 fn second_column(table: &Value) -> (String, Vec<Value>) {
     let name = table["columnDefinitions"][1]["name"].as_str();
     let rows = table["rows"].as_array().expect("rows").iter();
@@ -207,7 +207,7 @@ async fn other_columns_of_a_definition_are_compared_before_they_are_printed() {
             // The API server may answer 429 while it follows the definition.
             let answer = answer.get(path).await.is(200)?;
             let (found, values) = second_column(&answer.json());
-            // Whoever answers, the cells are those of the columns.
+            // The cells are those of the columns, no matter which server answers.
             let of = if ["Old", ""].contains(&found.as_str()) {
                 "a"
             } else {

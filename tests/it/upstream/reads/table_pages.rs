@@ -1,4 +1,4 @@
-//! Tables of long lists are the same page by page through kubefan as directly.
+//! Compares the pages of Tables of long lists through kubefan with those of the API server.
 
 use std::io::Read;
 
@@ -24,7 +24,8 @@ const WRITERS: usize = 32;
 const NOT_OLDER: &str = "&resourceVersion=1&resourceVersionMatch=NotOlderThan";
 const WIDGETS: &str = "/apis/example.kubefan.io/v1/namespaces";
 
-/// The pages of a list, without ages and versions: a continue token is replaced by its start key.
+/// Reads the pages of a list. Returns them without ages and versions: a continue token
+/// is replaced by its start key.
 async fn pages(client: &Client, first: &str, cached: bool) -> Vec<String> {
     let (mut pages, mut version) = (Vec::new(), None);
     let mut target = first.to_owned();
@@ -57,7 +58,7 @@ async fn pages(client: &Client, first: &str, cached: bool) -> Vec<String> {
     }
 }
 
-/// Compares the whole Table, which is long enough to be compressed.
+/// Compares the complete Table, which is long enough to be compressed.
 async fn compressed_alike(direct: &Client, through: &Client, path: &str) {
     let target = format!("{path}?resourceVersion=0&includeObject=Object");
     let texts = [direct, through].map(async |client| {

@@ -1,6 +1,6 @@
-//! Tables of objects in many states are the same through kubefan as directly: in lists, pages, GETs
-//! and watches, with every object that a row can contain, for every selection and resource version.
-//! kubefan must answer them from its cache.
+//! Compares Tables of objects in many states through kubefan with those of the API server: in
+//! lists, pages, GETs and watches, with every object that a row can contain, for every selection
+//! and resource version. kubefan must answer them from its cache.
 
 use futures::future::join_all;
 use futures::{StreamExt, stream};
@@ -18,7 +18,7 @@ use crate::support::programs::kubefan::Kubefan;
 const INCLUDES: [&str; 3] = ["None", "Metadata", "Object"];
 /// Collections at once; each waits for a cache and for a comparison.
 const AT_ONCE: usize = 6;
-/// The collections whose Tables are forwarded, because the resource is never cached.
+/// The collections with forwarded Tables, because the resource is never cached.
 const FORWARDED: [&str; 1] = ["events"];
 
 #[tokio::test(flavor = "multi_thread")]
@@ -90,7 +90,7 @@ async fn compare(direct: &Client, through: &Client, path: String) -> (usize, Vec
     (rows, differences.collect())
 }
 
-/// The collection in all namespaces; `None` if that of `path` is in none.
+/// Returns the path of the collection in all namespaces; `None` if `path` is not in a namespace.
 fn of_all_namespaces(path: &str) -> Option<String> {
     let (root, rest) = path.split_once("/namespaces/")?;
     let (_, resource) = rest.split_once('/')?;
@@ -112,7 +112,7 @@ async fn label_two(direct: &Client, path: &str) {
     }
 }
 
-/// The queries for a collection and its objects, and whether a cache can answer them.
+/// Returns the queries for a collection and its objects, and whether a cache can answer them.
 async fn reads(direct: &Client, path: &str) -> Vec<(String, bool)> {
     let list = table(direct, path).await.json();
     let version = list["metadata"]["resourceVersion"].as_str();
@@ -225,14 +225,14 @@ async fn difference_at_a_version(
         if is_cached(&got) {
             return (texts[0].matches("\"cells\":").count(), None);
         }
-        // The cache may have reached another version meanwhile.
+        // The cache may have reached another version in the meantime.
         problem = Some(format!("{target}: answered by the API server"));
     }
     (0, problem)
 }
 
-/// The Tables in an answer, without the versions and tokens of lists, and without ages. In a watch,
-/// the initial events may be in another order.
+/// Returns the Tables in an answer, without the versions and tokens of lists, and without ages. In
+/// a watch, the initial events may be in another order.
 fn shown(answer: &Answer) -> String {
     let text = String::from_utf8_lossy(&answer.body);
     let mut lines: Vec<_> = text.lines().filter_map(without_list_metadata).collect();
@@ -242,7 +242,7 @@ fn shown(answer: &Answer) -> String {
     mask_ages(&lines.join("\n"))
 }
 
-/// `None` for a bookmark that may come or not.
+/// Removes the metadata of a list from a line. Returns `None` for a bookmark that may come or not.
 fn without_list_metadata(line: &str) -> Option<String> {
     let mut value: Value = serde_json::from_str(line).expect("JSON");
     if is_later_bookmark(&value) {
@@ -252,7 +252,7 @@ fn without_list_metadata(line: &str) -> Option<String> {
     if is_event {
         let is_bookmark = value["type"] == "BOOKMARK";
         let table = &mut value["object"];
-        // An API server sends the columns again if another stream needs them for the same event.
+        // An API server sends the columns again if another stream needs them for this event.
         table["columnDefinitions"] = Value::Null;
         if is_bookmark {
             table["metadata"] = Value::Null;
@@ -271,7 +271,7 @@ fn without_list_metadata(line: &str) -> Option<String> {
     Some(value.to_string())
 }
 
-/// Both texts from shortly before their first difference.
+/// Returns both texts from shortly before their first difference.
 fn difference(target: &str, wanted: &str, got: &str) -> String {
     let same = wanted
         .chars()

@@ -1,5 +1,5 @@
-//! Open watches of Tables get the same events from kubefan's cache as from the API server: of objects
-//! that appear, change, leave a selection, come back and disappear.
+//! Compares the events of open watches of Tables from kubefan's cache with those from the API
+//! server: of objects that appear, change, leave a selection, come back and disappear.
 
 use bytes::{Bytes, BytesMut};
 use futures::future::join_all;
@@ -23,7 +23,7 @@ const INCLUDES: [&str; 4] = [
     "&includeObject=Metadata",
     "&includeObject=Object",
 ];
-/// The object whose deletion is the last event of every watch.
+/// The object with the deletion that is the last event of every watch.
 const LAST: &str = "followed";
 
 /// A collection, a body for its objects, and the status that makes a field selector match.
@@ -60,7 +60,7 @@ impl TableWatch {
         }
     }
 
-    /// The next event. Only the first one has columns.
+    /// Returns the next event. Only the first event has columns.
     async fn next(&mut self) -> Value {
         loop {
             if let Some(end) = self.buffer.iter().position(|byte| *byte == b'\n') {
@@ -95,8 +95,8 @@ impl TableWatch {
     }
 }
 
-/// An event without ages and columns: an API server sends the columns again if another stream needs
-/// them for the same event. A bookmark is also without its version.
+/// Formats an event without ages and columns: an API server sends the columns again if another
+/// stream needs them for this event. A bookmark is also without its version.
 fn shown(mut event: Value) -> String {
     let is_bookmark = event["type"] == "BOOKMARK";
     let table = &mut event["object"];
@@ -275,13 +275,13 @@ async fn open_watches_of_tables_get_the_same_events() {
     assert!(!metrics.contains("result=\"different\""), "{metrics}");
 }
 
-/// How often the last object leaves a selection or is deleted.
+/// Counts how often the last object leaves a selection or is deleted.
 fn deletions(selector: &str) -> usize {
     let may_leave = selector.contains("labelSelector") || selector.contains("phase");
     1 + usize::from(may_leave)
 }
 
-/// How many objects a watch begins with.
+/// Returns how many objects a watch begins with.
 fn initial_events(path: &str, selector: &str, start: &str) -> usize {
     let is_later = start.starts_with("&resourceVersion=") && start != "&resourceVersion=0";
     match selector {

@@ -1,7 +1,7 @@
 //! Compares kubefan's Table cells with the API server's, for objects in many states.
 //!
 //! With `KUBEFAN_WRITE_GOLDEN=1` the API server's answers are written to the folder of its minor
-//! version in tests/golden/table, whose files the unit tests of `codec::table` read.
+//! version in tests/golden/table. The unit tests of `codec::table` read these files.
 
 use std::fs;
 use std::io::ErrorKind;
@@ -24,7 +24,8 @@ const BOOKMARK: &str = "?watch=true&allowWatchBookmarks=true&sendInitialEvents=t
                         &resourceVersionMatch=NotOlderThan&timeoutSeconds=1\
                         &fieldSelector=metadata.name%3Dnobody";
 
-/// The label of the many roles and bindings that an API server creates itself. They are not recorded.
+/// The label of the many roles and bindings that an API server creates
+/// itself. They are not recorded.
 const BOOTSTRAP: &str = "kubernetes.io/bootstrapping";
 
 /// The API server's Table of a resource with `includeObject=Object`, the time of the request, and
@@ -60,7 +61,7 @@ async fn every_table_cell_equals_the_api_servers() {
     assert!(count == 0, "{count} of {rows}:\n{}", differences.join("\n"));
 }
 
-/// The first minor version whose Tables of the kinds in newest_states.json are compared.
+/// The first minor version with Tables of the kinds in newest_states.json that are compared.
 const NEWEST_MINOR: u32 = 37;
 
 /// Creates the objects of states.json, more_states.json and, if the API server has their kinds,
@@ -90,7 +91,7 @@ pub(super) async fn create_states(client: &Client, namespace: &str) -> Vec<Strin
 }
 
 /// Reads a collection's Table. Repeats the request until it takes place within one second of the
-/// clock, so that the ages in the Table are known.
+/// clock, so that the test can predict the ages in the Table.
 async fn table_of(client: &Client, path: &str) -> Answer {
     let mut headers = HeaderMap::new();
     headers.insert("accept", HeaderValue::from_static(TABLE));
@@ -180,8 +181,8 @@ fn same(left: &Value, right: &Value) -> bool {
     }
 }
 
-/// The folder for the golden files of a minor version, without the files of a kind that is no longer
-/// recorded.
+/// Empties the folder for the golden files of a minor version, so that no file of a kind remains
+/// that is no longer recorded. Returns the folder's path.
 fn empty_folder(minor: u32) -> PathBuf {
     let tables = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/golden/table");
     let folder = tables.join(format!("1.{minor}"));

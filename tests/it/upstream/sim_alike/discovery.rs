@@ -123,8 +123,8 @@ async fn unknown_fields_are_answered_alike() {
     assert!(differences.is_empty(), "{}", differences.join("\n"));
 }
 
-/// Writes the schemas of the simulator's built-in kinds as the API server has them. Run this when the
-/// tests move to another version of Kubernetes.
+/// Writes the schemas of the simulator's built-in kinds as the API server has them. Run this when
+/// the tests move to another version of Kubernetes.
 #[tokio::test(flavor = "multi_thread")]
 #[ignore = "changes a source file"]
 async fn record_the_schemas() {
@@ -175,7 +175,7 @@ fn record(
     }
 }
 
-/// The names of the schemas that `schema` refers to.
+/// Returns the names of the schemas that `schema` refers to.
 fn references(schema: &Value) -> Vec<String> {
     match schema {
         Value::Object(fields) => fields
@@ -193,7 +193,7 @@ fn references(schema: &Value) -> Vec<String> {
     }
 }
 
-/// The parts of `got` that are not in `whole`, as texts.
+/// Returns the parts of `got` that `whole` does not have, as texts.
 fn excess(got: &Value, whole: &Value, place: &str) -> Vec<String> {
     match (got, whole) {
         (Value::Object(got), Value::Object(whole)) => got

@@ -121,8 +121,8 @@ impl Pair {
         }
     }
 
-    /// Changes objects so that they enter and leave every selector. At the end it creates objects
-    /// whose names start with `last-`, of which every selector matches one.
+    /// Changes objects so that they enter and leave every selector. At the end, creates objects
+    /// with names that start with `last-`. Every selector matches one of them.
     async fn change(&mut self) {
         let maps = self.path("configmaps");
         self.create("configmaps", colored("second", "blue")).await;
@@ -185,7 +185,8 @@ fn widget(name: &str, color: &str) -> Value {
     })
 }
 
-/// The frames of a stream up to the first one with an object whose name starts with `last-`.
+/// Returns the frames of a stream up to the first frame with an object that has
+/// a name starting with `last-`.
 async fn up_to_the_last(mut body: Incoming) -> Vec<u8> {
     let mut text = Vec::new();
     loop {

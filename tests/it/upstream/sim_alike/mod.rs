@@ -1,5 +1,5 @@
-//! Compares the simulator's answers with the API server's byte by byte: both servers have the same
-//! objects and get the same requests.
+//! Compares the simulator's answers with the API server's byte by byte: both servers have equal
+//! objects and get equal requests.
 //!
 //! The requests are in tests/golden/requests.txt and tests/golden/sim.txt. Intended differences are
 //! in tests/golden/sim-differences.txt.
@@ -56,7 +56,8 @@ struct Case {
 struct Difference {
     status: u16,
     text: String,
-    /// A line of requests.txt or sim.txt if it begins with a method; otherwise a part of one.
+    /// A line of requests.txt or sim.txt if it begins with a method;
+    /// otherwise a part of such a line.
     request: String,
 }
 
@@ -88,8 +89,8 @@ async fn every_read_is_answered_as_by_the_api_server() {
     report(&cases, &results, &differences);
 }
 
-/// Prints one line per case. Fails if a case differs in a way that is not intended, if one of the
-/// intended `differences` occurs in no case, or if there are too few cases.
+/// Prints one line per case. Fails if a case differs in an unintended way, if one of the intended
+/// `differences` occurs in no case, or if there are too few cases.
 fn report(cases: &[Case], results: &[CaseResult], differences: &[Difference]) {
     let mut met = vec![false; differences.len()];
     let mut wrong = Vec::new();
@@ -171,7 +172,7 @@ async fn compare_case(
     }
 }
 
-/// Both texts from shortly before their first difference.
+/// Returns both texts from shortly before their first difference.
 fn difference(wanted: &str, got: &str) -> String {
     let same = wanted.chars().zip(got.chars()).take_while(|(a, b)| a == b);
     let from = same.count().saturating_sub(120);
@@ -209,7 +210,7 @@ fn lines(text: &str) -> impl Iterator<Item = &str> {
     lines.filter(|line| !line.is_empty() && !line.starts_with('#'))
 }
 
-/// Parses sim-differences.txt, whose lines are `STATUS | part of the answer | request`.
+/// Parses sim-differences.txt. Its lines are `STATUS | part of the answer | request`.
 fn differences() -> Vec<Difference> {
     let text = text("sim-differences.txt");
     let parse = |line: &str| {
@@ -224,7 +225,8 @@ fn differences() -> Vec<Difference> {
     lines(&text).map(parse).collect()
 }
 
-/// The cases of requests.txt and sim.txt. A line with `{each}` becomes one case for each kind.
+/// Returns the cases of requests.txt and sim.txt. A line with `{each}`
+/// becomes one case for each kind.
 fn cases(twins: &Twins) -> Vec<Case> {
     let (shared, own) = (text("requests.txt"), text("sim.txt"));
     let mut cases = Vec::new();
@@ -241,7 +243,7 @@ fn cases(twins: &Twins) -> Vec<Case> {
     cases
 }
 
-/// The placeholders in braces and their values for one of the servers.
+/// Returns the placeholders in braces and their values for one of the servers.
 async fn fillings(twins: &Twins, client: &Client, before: &str) -> Vec<(&'static str, String)> {
     let list = client.get("/api/v1/configmaps?limit=1").await.ok().json();
     let now = list["metadata"]["resourceVersion"].as_str();

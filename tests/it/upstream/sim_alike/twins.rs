@@ -1,4 +1,4 @@
-//! An API server and a simulator with the same objects.
+//! An API server and a simulator with equal objects.
 
 use serde_json::{Value, json};
 
@@ -37,15 +37,16 @@ pub(super) struct Twins {
     pub(super) namespace: String,
     /// The namespace with the objects of tests/golden/table/states.json except the Services.
     pub(super) states: String,
-    /// The namespace with the Services of states.json. They are separate because the API server
-    /// creates Events for them at any time.
+    /// The namespace with the Services of states.json. The Services are separate because the API
+    /// server creates Events for them at any time.
     pub(super) services: String,
     pub(super) kinds: Vec<Kind>,
     _sim: Sim,
 }
 
 impl Kind {
-    /// The path of the kind's objects in `namespace`; of all its objects if it is cluster-scoped.
+    /// Returns the path of the kind's objects in `namespace`; of all its objects
+    /// if the kind is cluster-scoped.
     pub(super) fn collection(&self, namespace: &str) -> String {
         match self.namespaced {
             true => format!("{}/namespaces/{namespace}/{}", self.root, self.plural),
@@ -53,7 +54,7 @@ impl Kind {
         }
     }
 
-    /// The path of the kind's objects in all namespaces.
+    /// Returns the path of the kind's objects in all namespaces.
     pub(super) fn everywhere(&self) -> String {
         format!("{}/{}", self.root, self.plural)
     }
@@ -156,8 +157,8 @@ impl Twins {
                     let own = |object: &Value| object["metadata"][what].as_str().map(str::to_owned);
                     let (own, other) = (own(twin), own(&simulated));
                     let (own, other) = own.zip(other).expect("both have it");
-                    // The common name of a uid is the object's name; that of a version is the API
-                    // server's version.
+                    // The common name of a uid is the object's name. The common name of a version
+                    // is the API server's version.
                     let common = match what {
                         "uid" => format!("uid of {namespace}/{name}"),
                         _ => format!("version {own}"),
@@ -169,8 +170,8 @@ impl Twins {
         }
     }
 
-    /// The current versions of the API server and of the simulator. Every kind is listed once, so
-    /// that reads at these versions can be served later.
+    /// Returns the current versions of the API server and of the simulator. Lists every kind once,
+    /// so that reads at these versions can be served later.
     pub(super) async fn versions(&self) -> (String, String) {
         let version = async |client: &Client| {
             let mut first = None;
@@ -185,7 +186,7 @@ impl Twins {
         (version(&self.real).await, version(&self.simulated).await)
     }
 
-    /// Changes, deletes and creates the same objects in the same order at both servers.
+    /// Makes equal changes, deletions and creations in one order at both servers.
     pub(super) async fn make_some_changes(&mut self) {
         for kind in self.kinds.clone() {
             let path = format!("{}/{}", kind.home, kind.one);
@@ -233,7 +234,7 @@ async fn items(client: &Client, path: &str) -> Vec<Value> {
     std::mem::take(items)
 }
 
-/// The object without the metadata that a server sets itself.
+/// Returns the object without the metadata that a server sets itself.
 pub(super) fn as_new(object: &Value) -> Value {
     let mut object = object.clone();
     let metadata = object["metadata"].as_object_mut().expect("metadata");
@@ -274,7 +275,7 @@ async fn create_states(client: &Client, namespace: &str, services: &str) {
     }
 }
 
-/// The kinds in the simulator's discovery that can be listed.
+/// Returns the kinds in the simulator's discovery that can be listed.
 async fn kinds(simulated: &Client) -> Vec<Kind> {
     let client = simulated.with("accept", AGGREGATED);
     let mut kinds = Vec::new();

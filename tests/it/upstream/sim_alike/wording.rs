@@ -1,5 +1,5 @@
-//! Converts answers to comparable text, in which the API server's and the simulator's versions and
-//! uids of the same object are replaced by a common name.
+//! Converts answers to comparable text: a common name replaces the API server's and the simulator's
+//! versions and uids of one object.
 
 use std::collections::HashMap;
 
@@ -18,8 +18,8 @@ impl Names {
         self.known.insert(own.to_owned(), common.to_owned());
     }
 
-    /// The comparable text of a body. A version without a common name, such as a deletion's, is
-    /// replaced by its index among the unknown versions of the body.
+    /// Returns the comparable text of a body. A version without a common name, such as a
+    /// deletion's, is replaced by its index among the unknown versions of the body.
     pub(super) fn body(&self, body: &[u8], watch: bool) -> String {
         let Ok(text) = std::str::from_utf8(body) else {
             return if watch {
@@ -98,7 +98,7 @@ fn next_name(text: &str) -> Option<(&str, &str, &str, &str)> {
 }
 
 /// Removes the column definitions of Tables. An API server sends a stream's column definitions
-/// again if another stream needs them for the same event.
+/// again if another stream needs them for the event.
 pub(super) fn without_columns(text: &str) -> String {
     const KEY: &str = "\"columnDefinitions\":";
     let mut result = String::new();
@@ -130,7 +130,7 @@ fn without_managed_fields(text: &str) -> String {
     result + rest
 }
 
-/// The length in bytes of the JSON list at the start of `text`.
+/// Returns the length in bytes of the JSON list at the start of `text`.
 fn list_length(text: &str) -> usize {
     let (mut depth, mut in_text, mut escaped) = (0, false, false);
     for (at, byte) in text.bytes().enumerate() {

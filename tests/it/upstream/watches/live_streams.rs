@@ -30,7 +30,7 @@ async fn live_streams_are_alike_to_the_byte() {
     }
 }
 
-/// Compares watches of whole objects in `formats`, and metadata-only watches in both formats.
+/// Compares watches of complete objects in `formats`, and metadata-only watches in both formats.
 async fn live_streams_are_alike(
     server: &ApiServer,
     kubefan: &Kubefan,

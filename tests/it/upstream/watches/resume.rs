@@ -1,5 +1,5 @@
-//! A client that resumes a watch, at the same kubefan or at another one, gets exactly the remaining
-//! events. It may resume after any event, including DELETED, and after a bookmark.
+//! A client that resumes a watch, at its first kubefan or at another kubefan, gets exactly the
+//! remaining events. It may resume after any event, including DELETED, and after a bookmark.
 
 use std::time::Duration;
 

@@ -127,8 +127,8 @@ struct Setting {
     version: String,
 }
 
-/// Starts a kubefan, and creates three ConfigMaps, of which one is changed and one is deleted.
-/// kubefan's caches have all these changes.
+/// Starts a kubefan, and creates three ConfigMaps. Then changes one of them, and deletes another
+/// one. kubefan's caches have all these changes.
 async fn setting(server: &ApiServer, flags: &[&str]) -> Setting {
     let kubefan = Kubefan::start(server, flags).await;
     let namespace = server.namespace("websocket").await;

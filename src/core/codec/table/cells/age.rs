@@ -57,12 +57,13 @@ impl Moment {
         value.as_str().and_then(|text| Self::parse(&text))
     }
 
-    /// True for the first moment of year 1, which is Go's time without a value.
+    /// Returns true for the first moment of year 1, which is Go's time without a value.
     pub(in crate::codec::table) fn is_zero(self) -> bool {
         self.0 == days_since_1970(1, 1, 1) * DAY * NANOSECONDS
     }
 
-    /// The moments from `earliest` on that are a whole number of seconds from this one, without end.
+    /// Returns the moments from `earliest` on that are a whole number of seconds from this one,
+    /// without end.
     pub(in crate::codec::table) fn seconds_from(
         self,
         earliest: Self,
@@ -71,7 +72,7 @@ impl Moment {
         (0..).map(move |second| Self(earliest.0 + fraction + second * NANOSECONDS))
     }
 
-    /// The time from this moment to `now`, such as `5m`.
+    /// Returns the time from this moment to `now`, such as `5m`.
     pub(in crate::codec::table) fn age_at(self, now: Self) -> Age {
         duration(self, now)
     }

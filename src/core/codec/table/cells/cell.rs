@@ -7,7 +7,7 @@ use serde_json::Value;
 use super::age::{Moment, UNKNOWN};
 use crate::codec::table::part::Part;
 
-/// A cell of an object's row. It does not depend on the current time, so it can be kept.
+/// A cell of an object's row. It does not depend on the current time, so it can be stored.
 #[derive(Clone, Debug, PartialEq)]
 pub(in crate::codec::table) enum Cell {
     Text(String),
@@ -22,13 +22,14 @@ pub(in crate::codec::table) enum Cell {
 }
 
 impl Cell {
-    /// The age of what was created at `time`; `<unknown>` if that is no valid time.
+    /// Returns the age of an object that was created at `time`, or `<unknown>` if
+    /// `time` is no valid time.
     pub(in crate::codec::table) fn age(time: Part<'_>) -> Self {
         let moment = Moment::of(time).filter(|moment| !moment.is_zero());
         moment.map_or_else(|| UNKNOWN.into(), Self::from)
     }
 
-    /// The value of the cell at `now`.
+    /// Returns the value of the cell at `now`.
     pub(in crate::codec::table) fn at(self, now: Moment) -> Value {
         match self {
             Self::Text(text) => text.into(),
@@ -43,7 +44,7 @@ impl Cell {
 }
 
 impl From<Moment> for Cell {
-    /// The time since the moment.
+    /// Returns the time since the moment.
     fn from(since: Moment) -> Self {
         Self::Since {
             before: String::new(),

@@ -12,22 +12,22 @@ pub(in crate::codec::table) const UNSET: &str = "<unset>";
 /// The number of texts that [`shortened`] shows.
 pub(in crate::codec::table) const SHORTENED: usize = 3;
 
-/// The text of a value; empty if the value is absent or not text.
+/// Returns the text of a value, or an empty text if the value is absent or not text.
 pub(in crate::codec::table) fn text(value: Part<'_>) -> Cow<'_, str> {
     value.as_str().unwrap_or_default()
 }
 
-/// The integer of a value; 0 if the value is absent or not an integer.
+/// Returns the integer of a value, or 0 if the value is absent or not an integer.
 pub(in crate::codec::table) fn number(value: Part<'_>) -> i64 {
     value.as_i64().unwrap_or_default()
 }
 
-/// The items of a value; empty if the value is absent or not an array.
+/// Returns the items of a value, or no items if the value is absent or not an array.
 pub(in crate::codec::table) fn list(value: Part<'_>) -> Vec<Part<'_>> {
     value.items().collect()
 }
 
-/// The number of members of a value; 0 if the value is absent or not an object.
+/// Returns the number of members of a value, or 0 if the value is absent or not an object.
 pub(in crate::codec::table) fn count(value: Part<'_>) -> usize {
     value.members().count()
 }
@@ -48,12 +48,12 @@ pub(in crate::codec::table) fn name(object: Part<'_>) -> Cell {
     text(object.at("metadata").at("name")).into()
 }
 
-/// The cell with the object's age.
+/// Returns the cell with the object's age.
 pub(in crate::codec::table) fn age_of(object: Part<'_>) -> Cell {
     Cell::age(object.at("metadata").at("creationTimestamp"))
 }
 
-/// True if the object has a deletion timestamp.
+/// Returns true if the object has a deletion timestamp.
 pub(in crate::codec::table) fn is_deleted(object: Part<'_>) -> bool {
     object.at("metadata").at("deletionTimestamp").is_string()
 }
@@ -81,8 +81,8 @@ pub(in crate::codec::table) fn shortened(
     }
 }
 
-/// Formats a map of texts as `a=1,b=2`; `<none>` if it is empty. The API server sorts these texts, not
-/// the keys: `a.b=2` comes before `a=1`.
+/// Formats a map of texts as `a=1,b=2`; `<none>` if it is empty. The API server sorts these texts,
+/// not the keys: `a.b=2` comes before `a=1`.
 pub(in crate::codec::table) fn pairs(map: Part<'_>) -> String {
     let pairs = map.members();
     let pairs = pairs.map(|(key, value)| format!("{key}={}", text(value)));

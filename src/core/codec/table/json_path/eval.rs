@@ -24,8 +24,8 @@ impl JsonPath {
         Self::find_in(object, &self.0)
     }
 
-    /// The first value at the path; `None` if there is none, or if a value on the path has the wrong
-    /// type. Only the value at the leading fields of the path becomes a tree.
+    /// Returns the first value at the path, or `None` if there is none, or if a value on the path
+    /// has the wrong type. Only the value at the leading fields of the path becomes a tree.
     pub(in crate::codec::table) fn first(&self, object: Part<'_>) -> Option<Value> {
         let (mut at, mut steps) = (object, self.0.as_slice());
         while let [Step::Field(name), rest @ ..] = steps {
@@ -122,7 +122,7 @@ impl Condition {
 }
 
 impl Operator {
-    /// Compares two values of the same type. Values of different types, including an integer and a
+    /// Compares two values of one type. Values of different types, including an integer and a
     /// float, are a mismatch, as is an order comparison of booleans.
     fn holds(self, left: &Value, right: &Value) -> Result<bool, Mismatch> {
         let order = match (left, right) {

@@ -4,8 +4,8 @@
 
 use serde_json::Value;
 
-/// The longest path that is parsed, in bytes. Users of the API server choose the paths, and parsing
-/// takes time for each byte at each level.
+/// Maximum length in bytes of a path that is parsed. Users of the API server choose the paths, and
+/// parsing takes time for each byte at each level.
 const MAX_LENGTH: usize = 1 << 10;
 /// How many brackets may be nested in each other, as each level takes room on the stack.
 const MAX_DEPTH: usize = 8;
@@ -91,8 +91,8 @@ impl JsonPath {
             }
             let (field, after) = field(rest.strip_prefix('.')?);
             match field.as_str() {
-                // The dot adds no step if a bracket follows it, as in `.[0]`, or if it is the whole
-                // path `.`, which selects the object itself.
+                // The dot adds no step if a bracket follows it, as in `.[0]`, or if the complete
+                // path is `.`, which selects the object itself.
                 "" if after.starts_with('[') || (after.is_empty() && steps.is_empty()) => {}
                 "" => return None,
                 "*" => steps.push(Step::Wildcard),
@@ -103,7 +103,8 @@ impl JsonPath {
         Some(Self(steps))
     }
 
-    /// True if the path always finds the same values in the same order as in the API server.
+    /// Returns true if the path always finds the values that the API server finds, in the API
+    /// server's order.
     ///
     /// The API server finds the members of an object by a wildcard in random order. A slice of
     /// several lists ends at the first empty one, and a union takes its steps one after another for
@@ -158,7 +159,7 @@ fn field(text: &str) -> (String, &str) {
     (name, "")
 }
 
-/// Splits a text, whose opening bracket was removed, at the matching closing bracket.
+/// Splits a text after a removed opening bracket, at the matching closing bracket.
 fn bracket(text: &str) -> Option<(&str, &str)> {
     let mut quote = None;
     let mut depth = 0;
@@ -179,7 +180,7 @@ fn bracket(text: &str) -> Option<(&str, &str)> {
     None
 }
 
-/// The steps of the text in a bracket, which is the bracket at `depth`.
+/// Returns the steps of the text in a bracket, which is the bracket at `depth`.
 fn subscript(inner: &str, depth: usize) -> Option<Vec<Step>> {
     if let Some(condition) = inner.strip_prefix("?(") {
         let condition = condition_of(condition.strip_suffix(')')?, depth)?;
@@ -199,8 +200,8 @@ fn subscript(inner: &str, depth: usize) -> Option<Vec<Step>> {
     }
 }
 
-/// The path that a quoted key means: the API server reads `['a.b']` like `.a.b`. `None` if the text
-/// is not in single quotes.
+/// Returns the path for a quoted key: the API server reads `['a.b']` like `.a.b`. Returns `None` if
+/// the text is not in single quotes.
 fn key(text: &str, depth: usize) -> Option<Option<JsonPath>> {
     let key = text.strip_prefix('\'')?.strip_suffix('\'')?;
     let path = JsonPath::parse_nested(&format!(".{key}"), depth);

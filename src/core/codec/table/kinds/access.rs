@@ -9,7 +9,7 @@ use crate::codec::table::part::Part;
 /// The cell for a limit of a disruption budget that is not set.
 const NOT_SET: &str = "N/A";
 
-/// The cells of a RoleBinding or ClusterRoleBinding.
+/// Returns the cells of a RoleBinding or ClusterRoleBinding.
 pub(super) fn role_binding(binding: Part<'_>) -> Vec<Cell> {
     let role = binding.at("roleRef");
     let subjects = list(binding.at("subjects"));
@@ -84,7 +84,7 @@ pub(super) fn runtime_class(class: Part<'_>) -> Vec<Cell> {
     vec![name(class), text(class.at("handler")).into(), age_of(class)]
 }
 
-/// The cells of a MutatingWebhookConfiguration or ValidatingWebhookConfiguration.
+/// Returns the cells of a MutatingWebhookConfiguration or ValidatingWebhookConfiguration.
 pub(super) fn webhook_configuration(configuration: Part<'_>) -> Vec<Cell> {
     vec![
         name(configuration),

@@ -43,7 +43,7 @@ fn metrics(specs: &[Part<'_>], statuses: &[Part<'_>]) -> String {
     }
 }
 
-/// The current value of a metric and its target.
+/// Returns the current value of a metric and its target.
 fn metric(spec: Part<'_>, status: Part<'_>) -> String {
     let kind = text(spec.at("type"));
     let kind = &*kind;
@@ -94,7 +94,7 @@ fn metric(spec: Part<'_>, status: Part<'_>) -> String {
     }
 }
 
-/// The text of a quantity; Go prints `<nil>` if it is absent.
+/// Returns the text of a quantity; Go prints `<nil>` if it is absent.
 fn quantity(value: Part<'_>) -> String {
     value.as_str().unwrap_or("<nil>".into()).into_owned()
 }

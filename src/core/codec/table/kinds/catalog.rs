@@ -215,8 +215,9 @@ const NEWER_KINDS: &[(u32, &str, &str)] = &[
     (37, "apiregistration.k8s.io/v1", "APIService"),
 ];
 
-/// The kinds that older API servers print with other cells: the last such minor version, apiVersion,
-/// kind, and the function that computes these cells. Entries of a kind are in ascending order.
+/// The kinds that older API servers print with other cells: the last such minor
+/// version, apiVersion, kind, and the function that computes these cells. Entries of a
+/// kind are in ascending order.
 const OLDER_KINDS: &[(u32, &str, &str, Cells)] = &[
     (34, "v1", "Pod", pod::cells_until_34),
     (
@@ -268,8 +269,8 @@ fn share(kinds: HashMap<String, Vec<ColumnDefinition>>) -> Columns {
         .collect()
 }
 
-/// The columns and the cell function of a kind for API servers of version 1.`minor`; `None` if the
-/// kind is not supported there.
+/// Returns the columns and the cell function of a kind for API servers of version 1.`minor`, or
+/// `None` if the kind is not supported there.
 pub(crate) fn built_in(
     api_version: &str,
     kind: &str,
@@ -304,7 +305,7 @@ pub(crate) fn printed(minor: u32) -> impl Iterator<Item = (&'static str, &'stati
     kinds.filter(move |(version, kind)| is_supported(version, kind, minor))
 }
 
-/// The columns for kinds without a printer in the API server: Name and Created At.
+/// Returns the columns for kinds without a printer in the API server: Name and Created At.
 pub(crate) fn default_columns() -> Arc<[ColumnDefinition]> {
     COLUMNS[DEFAULT].clone()
 }

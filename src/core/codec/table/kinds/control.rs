@@ -51,7 +51,7 @@ fn admission_policy(policy: Part<'_>, rules: &str) -> Vec<Cell> {
     ]
 }
 
-/// The cells of a binding of a policy that validates or mutates.
+/// Returns the cells of a binding of a policy that validates or mutates.
 pub(super) fn admission_policy_binding(binding: Part<'_>) -> Vec<Cell> {
     let spec = binding.at("spec");
     let [param, namespace, selector] = spec.at("paramRef").all(["name", "namespace", "selector"]);
@@ -68,7 +68,7 @@ pub(super) fn admission_policy_binding(binding: Part<'_>) -> Vec<Cell> {
     ]
 }
 
-/// A label selector as Go prints the struct.
+/// Returns a label selector as Go prints the struct.
 fn label_selector(selector: Part<'_>) -> String {
     let labels: BTreeMap<_, _> = selector.at("matchLabels").members().collect();
     let labels = labels.into_iter();

@@ -7,13 +7,13 @@ use crate::codec::table::part::Part;
 /// Go's zero time, which the API server prints for an absent creation time.
 const ZERO_TIME: &str = "0001-01-01T00:00:00Z";
 
-/// The cells Name and Created At, for kinds without a printer in the API server.
+/// Returns the cells Name and Created At, for kinds without a printer in the API server.
 pub(crate) fn created_at(object: Part<'_>) -> Vec<Cell> {
     let created = text(object.at("metadata").at("creationTimestamp"));
     vec![name(object), or(created, ZERO_TIME).into()]
 }
 
-/// The served versions are sorted by name, and the stored one is marked.
+/// Returns the served versions are sorted by name, and the stored one is marked.
 pub(super) fn custom_resource_definition(definition: Part<'_>) -> Vec<Cell> {
     let (spec, names) = (definition.at("spec"), definition.at("spec").at("names"));
     let versions = spec.at("versions").items();
@@ -105,7 +105,7 @@ pub(super) fn event(event: Part<'_>) -> Vec<Cell> {
     ]
 }
 
-/// The first of the times that is set; otherwise the last one.
+/// Returns the first time that is set, or the last time if none is set.
 fn first_set<const N: usize>(times: [Part<'_>; N]) -> Part<'_> {
     let set = times.into_iter().find(|time| time.is_string());
     set.unwrap_or(times[N - 1])
@@ -119,7 +119,8 @@ fn target(involved: Part<'_>) -> String {
     }
 }
 
-/// The reporter of an event: from `source` (older clients) or the `reporting` fields (newer ones).
+/// Returns the reporter of an event: from `source` (older clients) or the `reporting`
+/// fields (newer ones).
 fn source(event: Part<'_>) -> String {
     let source = event.at("source");
     let component = or(

@@ -4,7 +4,7 @@ use crate::codec::table::cells::cell::Cell;
 use crate::codec::table::cells::value::{age_of, is_deleted, joined, name, text};
 use crate::codec::table::part::Part;
 
-/// The cells of a DeviceClass or ResourceClaimTemplate.
+/// Returns the cells of a DeviceClass or ResourceClaimTemplate.
 pub(super) fn name_and_age(object: Part<'_>) -> Vec<Cell> {
     vec![name(object), age_of(object)]
 }

@@ -51,7 +51,7 @@ fn external_ip(service: Part<'_>) -> String {
     }
 }
 
-/// The addresses of a service's load balancers, sorted and without duplicates.
+/// Returns the addresses of a service's load balancers, sorted and without duplicates.
 fn load_balancers(service: Part<'_>) -> String {
     let points = service
         .at("status")
@@ -74,13 +74,13 @@ pub(super) fn endpoints(endpoints: Part<'_>) -> Vec<Cell> {
     vec![name(endpoints), shown.into(), age_of(endpoints)]
 }
 
-/// The number of a subset's addresses with each of its ports.
+/// Returns the number of a subset's addresses with each of its ports.
 fn addresses_of(subset: Part<'_>) -> usize {
     let [addresses, ports] = subset.all(["addresses", "ports"]);
     addresses.items().count() * ports.items().count().max(1)
 }
 
-/// The first of a subset's addresses with each of its ports. There may be millions.
+/// Returns the first of a subset's addresses with each of its ports. There may be millions.
 fn subset(subset: Part<'_>) -> Vec<String> {
     let [addresses, ports] = subset.all(["addresses", "ports"]);
     let addresses = || addresses.items().map(|address| text(address.at("ip")));
@@ -139,8 +139,8 @@ pub(super) fn ingress(ingress: Part<'_>) -> Vec<Cell> {
     ]
 }
 
-/// The first three hosts of an ingress, and the number of its rules after the third one if there is
-/// any rule after these hosts.
+/// Returns the first three hosts of an ingress, and the number of its rules after the third one if
+/// there is any rule after these hosts.
 fn hosts(rules: &[Part<'_>]) -> String {
     const SHOWN: usize = 3;
     let hosts = rules.iter().enumerate();

@@ -58,7 +58,8 @@ fn status(node: Part<'_>) -> String {
     }
 }
 
-/// A node's roles: suffixes of `node-role.kubernetes.io/…` labels, values of `kubernetes.io/role`.
+/// Returns a node's roles: suffixes of `node-role.kubernetes.io/…` labels, values of
+/// `kubernetes.io/role`.
 fn roles(node: Part<'_>) -> String {
     let labels = node.at("metadata").at("labels").members();
     let roles =

@@ -21,7 +21,7 @@ struct Summary {
     restarts: Restarts,
 }
 
-/// How the reason of a pod is found of which one container has completed.
+/// How the reason of a pod with a completed container is found.
 #[derive(Clone, Copy, PartialEq)]
 enum Completion {
     /// The reason of a container that has failed is shown instead, if there is one.
@@ -76,7 +76,8 @@ struct Status<'a> {
     is_gated: bool,
     /// True if a condition Ready is true.
     is_ready: bool,
-    /// The types of which the first condition is true. There may be many readiness gates, too.
+    /// The types of conditions for which the first condition is true. There may be many
+    /// readiness gates, too.
     conditions: HashSet<Cow<'a, str>>,
     init_containers: Part<'a>,
     containers: Vec<Part<'a>>,
@@ -269,7 +270,8 @@ impl Restarts {
     }
 }
 
-/// The reason for a container's termination; its signal or exit code if there is no reason.
+/// Returns the reason for a container's termination, or its signal or exit code
+/// if there is no reason.
 fn end_reason(terminated: Part<'_>) -> String {
     let reason = text(terminated.at("reason"));
     match (&*reason, number(terminated.at("signal"))) {
@@ -279,7 +281,7 @@ fn end_reason(terminated: Part<'_>) -> String {
     }
 }
 
-/// True if an init container is a sidecar, which continues to run with the main containers.
+/// Returns true if an init container is a sidecar, which continues to run with the main containers.
 fn is_sidecar(container: Part<'_>) -> bool {
     container.at("restartPolicy") == "Always"
 }

@@ -115,7 +115,7 @@ fn phase(object: Part<'_>) -> Cell {
     }
 }
 
-/// The storage class of a volume or claim; an annotation of old versions has priority.
+/// Returns the storage class of a volume or claim; an annotation of old versions has priority.
 fn class(object: Part<'_>) -> Cow<'_, str> {
     let old = object
         .at("metadata")

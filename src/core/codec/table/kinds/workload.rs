@@ -199,7 +199,7 @@ fn ready(spec: Part<'_>, status: Part<'_>) -> String {
     format!("{}/{}", number(ready), number(wanted))
 }
 
-/// Two cells: the names and the images of the containers in a pod template.
+/// Returns two cells: the names and the images of the containers in a pod template.
 fn containers(template: Part<'_>) -> [Cell; 2] {
     let containers = list(template.at("spec").at("containers"));
     let all = |field: &str| joined(containers.iter().map(|container| text(container.at(field))));

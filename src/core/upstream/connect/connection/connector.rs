@@ -80,7 +80,7 @@ impl TlsSettings {
         }
     }
 
-    /// These settings with an ALPN offer of HTTP/2 first, then HTTP/1.1.
+    /// Returns these settings with an ALPN offer of HTTP/2 first, then HTTP/1.1.
     pub(in crate::upstream) fn with_http2(&self) -> Self {
         let mut config = rustls::ClientConfig::clone(&self.config);
         config.alpn_protocols = vec![ALPN_HTTP2.to_vec(), b"http/1.1".to_vec()];
@@ -102,7 +102,7 @@ impl TlsSettings {
 }
 
 impl Connector {
-    /// A connector that connects through `proxy`, or directly if that is `None`.
+    /// Creates a connector that connects through `proxy`, or directly if that is `None`.
     pub(in crate::upstream::connect) fn new(tls: TlsSettings, proxy: Option<&Intercept>) -> Self {
         let route = match proxy {
             None => Route::Direct(route::tcp()),
@@ -115,7 +115,7 @@ impl Connector {
         }
     }
 
-    /// A connector whose connections are opened by `dial`.
+    /// Creates a connector; `dial` opens its connections.
     #[cfg(any(test, feature = "test-support"))]
     pub(in crate::upstream) fn in_memory(tls: TlsSettings, dial: Dial) -> Self {
         Self {
@@ -125,7 +125,7 @@ impl Connector {
         }
     }
 
-    /// The executor of the runtime on which the connector's connections run.
+    /// Returns the executor of the runtime for the connector's connections.
     pub(in crate::upstream) fn executor(&self) -> RuntimeExecutor {
         self.executor.clone()
     }
@@ -212,7 +212,8 @@ impl ConnectionStream {
         }
     }
 
-    /// The time at which the peer last sent bytes, also after the stream was given away.
+    /// Returns the time when the peer last sent bytes. It is updated even after the
+    /// stream was given away.
     pub(in crate::upstream::connect) fn last_read(&self) -> &LastRead {
         self.io.inner().last_read()
     }

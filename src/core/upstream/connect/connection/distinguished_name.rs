@@ -14,7 +14,7 @@ const ATTRIBUTES: [(&[u8], &str); 3] = [
     (&[0x55, 0x04, 0x0b], "OU"),
 ];
 
-/// The common name and organization in `name`, the content of a `Name` in DER, such as
+/// Returns the common name and organization in `name`, the content of a `Name` in DER, such as
 /// `"CN=kubernetes"`, in quotes.
 pub(super) fn text(name: &[u8]) -> String {
     let mut shown = Vec::new();
@@ -35,15 +35,15 @@ pub(super) fn text(name: &[u8]) -> String {
     format!("{text:?}")
 }
 
-/// The contents of the elements with `tag` that `bytes` consist of.
+/// Returns the contents of the elements with `tag` that `bytes` consist of.
 fn elements(mut bytes: &[u8], tag: u8) -> impl Iterator<Item = &[u8]> {
     std::iter::from_fn(move || next(&mut bytes))
         .filter(move |(found, _)| *found == tag)
         .map(|(_, content)| content)
 }
 
-/// Takes the next element from `bytes`: its tag and its content. `None` if there is none, or if it is
-/// malformed.
+/// Takes the next element from `bytes`: its tag and its content. `None` if there is none, or if it
+/// is malformed.
 fn next<'a>(bytes: &mut &'a [u8]) -> Option<(u8, &'a [u8])> {
     let (&[tag, first], rest) = bytes.split_first_chunk()?;
     let (length, rest) = match first {

@@ -1,5 +1,5 @@
-//! The time at which the peer of a connection last sent bytes, which proves that it still runs, and
-//! the end of the connection.
+//! The time of the last bytes from the peer of a connection, which prove that the peer still runs,
+//! and the end of the connection.
 
 use std::io;
 use std::pin::Pin;
@@ -12,7 +12,7 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::sync::watch;
 use tokio::time::Instant;
 
-/// The time of a connection's last received bytes. Clones belong to the same connection.
+/// The time of a connection's last received bytes. Clones share it.
 #[derive(Clone, Debug)]
 pub(in crate::upstream) struct LastRead(Arc<ReadTime>);
 
@@ -67,13 +67,13 @@ impl LastRead {
         let _ = is_closed.wait_for(|is_closed| *is_closed).await;
     }
 
-    /// True if both belong to the same connection.
+    /// Returns true if both belong to one connection.
     pub(in crate::upstream::connect) fn is_of_same_connection(&self, other: &Self) -> bool {
         Arc::ptr_eq(&self.0, &other.0)
     }
 
-    /// When bytes were last received; the time at which the connection was opened if there were
-    /// none.
+    /// Returns the time when bytes were last received, or when the connection was
+    /// opened if there were none.
     pub(in crate::upstream) fn at(&self) -> Instant {
         let after = self.0.last_read_ms.load(Ordering::Relaxed);
         self.0.opened + Duration::from_millis(after)

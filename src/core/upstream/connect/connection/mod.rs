@@ -1,4 +1,4 @@
-//! Opens single connections to the API server, and notes what they receive.
+//! Opens individual connections to the API server, and records when they receive bytes.
 
 pub(in crate::upstream) mod connector;
 mod distinguished_name;

@@ -7,16 +7,16 @@ use http::Uri;
 use hyper_util::client::legacy::connect::HttpConnector;
 use hyper_util::client::proxy::matcher::{Intercept, Matcher};
 
-/// Time in which a connection must be opened, including DNS, TCP, proxy and TLS.
+/// Time limit for opening a connection, including DNS, TCP, proxy and TLS.
 pub(in crate::upstream) const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
-/// Time without traffic after which TCP sends a keep-alive probe.
+/// After this time without traffic, TCP sends a keep-alive probe.
 const KEEPALIVE_IDLE: Duration = Duration::from_secs(30);
 const KEEPALIVE_INTERVAL: Duration = Duration::from_secs(10);
 const KEEPALIVE_PROBES: u32 = 3;
-/// Time after which TCP closes the connection if sent bytes are not acknowledged.
+/// TCP closes the connection if sent bytes are not acknowledged for this time.
 const UNACKNOWLEDGED_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// The proxy for `server`; `None` to connect directly.
+/// Returns the proxy for `server`, or `None` to connect directly.
 ///
 /// The kubeconfig's `proxy-url` has priority and ignores `NO_PROXY`. Otherwise `HTTPS_PROXY`,
 /// `HTTP_PROXY` and `NO_PROXY` decide; as in Go, they never apply to loopback addresses. The kube
@@ -32,7 +32,7 @@ pub(in crate::upstream::connect) fn proxy(
     }
 }
 
-/// The connector that opens TCP connections to the API server or to its proxy.
+/// Returns the connector that opens TCP connections to the API server or to its proxy.
 pub(in crate::upstream::connect) fn tcp() -> HttpConnector {
     let mut tcp = HttpConnector::new();
     tcp.enforce_http(false);
@@ -50,7 +50,8 @@ fn is_loopback(server: &Uri) -> bool {
     host == "localhost" || host.parse().is_ok_and(|ip: IpAddr| ip.is_loopback())
 }
 
-/// The host of `uri`, without the brackets of an IPv6 address; empty if the URI has no host.
+/// Returns the host of `uri`, without the brackets of an IPv6 address. Returns an empty text if the
+/// URI has no host.
 pub(in crate::upstream::connect) fn host(uri: &Uri) -> &str {
     let host = uri.host().unwrap_or_default();
     host.strip_prefix('[')

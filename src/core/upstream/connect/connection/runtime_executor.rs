@@ -1,5 +1,5 @@
-//! The runtime on which connections to the API server run. It is not the one whose request opened
-//! the connection, because other threads' requests use the connection too.
+//! The runtime that runs connections to the API server. It is not the runtime of the request that
+//! opened the connection, because other threads' requests use the connection too.
 
 use std::future::Future;
 
@@ -7,12 +7,12 @@ use hyper::rt::Executor;
 use tokio::runtime::Handle;
 use tokio::task::JoinError;
 
-/// Runs futures on the runtime on which a connector was made.
+/// Runs futures on the runtime that created the connector.
 #[derive(Clone)]
 pub(in crate::upstream) struct RuntimeExecutor(Handle);
 
 impl RuntimeExecutor {
-    /// An executor for the current runtime.
+    /// Creates an executor for the current runtime.
     ///
     /// # Panics
     /// If called outside of a tokio runtime.

@@ -76,7 +76,7 @@ struct Unverified {
     provider: Arc<CryptoProvider>,
 }
 
-/// The verifier of the server's certificate that `config` asks for.
+/// Returns the verifier of the server's certificate that `config` asks for.
 ///
 /// # Errors
 /// If its certificate authorities can't be used.
@@ -101,7 +101,7 @@ pub(in crate::upstream::connect) fn verifier(
     Ok(Arc::new(Verifier { authorities }))
 }
 
-/// The error of a handshake, in plain words if it is known.
+/// Returns the error of a handshake, in plain words if it is known.
 pub(super) fn explain(error: io::Error) -> BoxError {
     match error.get_ref().and_then(|error| error.downcast_ref()) {
         Some(Error::InvalidCertificate(CertificateError::Other(OtherError(cause)))) => {
@@ -116,7 +116,7 @@ pub(super) fn explain(error: io::Error) -> BoxError {
 }
 
 impl ServerCertificateError {
-    /// True if waiting does not help.
+    /// Returns true if waiting does not help.
     pub(in crate::upstream) fn is_lasting(&self) -> bool {
         match self {
             Self::UnknownIssuer { .. } | Self::OtherName { .. } => true,
@@ -186,7 +186,7 @@ fn read(path: &PathBuf) -> Result<Arc<Trusted>, BoxError> {
 // === impl Verifier ===
 
 impl Verifier {
-    /// The error that says what is wrong with `certificate`.
+    /// Returns the error that says what is wrong with `certificate`.
     fn explained(error: Error, certificate: &CertificateDer<'_>, names: &str) -> Error {
         let Error::InvalidCertificate(problem) = &error else {
             return error;

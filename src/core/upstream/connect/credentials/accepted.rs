@@ -1,7 +1,7 @@
 //! The callers' credentials that the API server has accepted.
 //!
-//! The API server closes an HTTP/2 connection, with all its requests, when it answers 401 on it, and
-//! when it answers an anonymous request on it. So only requests with accepted credentials share
+//! The API server closes an HTTP/2 connection, with all its requests, when it answers 401 on it,
+//! and when it answers an anonymous request on it. So only requests with accepted credentials share
 //! connections.
 
 use std::collections::HashSet;
@@ -21,7 +21,8 @@ pub(in crate::upstream) struct AcceptedCredentials {
     generations: Mutex<Generations>,
 }
 
-/// A full young generation becomes the old one, whose members are forgotten unless they were used.
+/// When the young generation is full, it becomes the old generation. The previous old generation is
+/// then forgotten, except members that were used.
 #[derive(Default)]
 struct Generations {
     young: HashSet<u64>,
@@ -32,9 +33,9 @@ struct Generations {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::upstream) struct Digest(u64);
 
-/// The token that the API server reads in the header `Authorization`: it splits it at single spaces,
-/// and ignores what follows the token. `None` if it reads none, and so takes the sender for the
-/// anonymous user.
+/// Returns the token that the API server reads in the header `Authorization`: the API server splits
+/// the header at each space, and ignores the part after the token. Returns `None` if the API server
+/// reads no token, and so takes the sender for the anonymous user.
 pub fn bearer_token(authorization: &HeaderValue) -> Option<&str> {
     let mut parts = authorization.to_str().ok()?.trim().split(' ');
     let (scheme, token) = (parts.next()?, parts.next()?);
@@ -42,22 +43,22 @@ pub fn bearer_token(authorization: &HeaderValue) -> Option<&str> {
 }
 
 impl AcceptedCredentials {
-    /// The digest of the token in `headers`, if there is one. Other credentials are none: the API
-    /// server takes their owner for the anonymous user.
+    /// Returns the digest of the token in `headers`, if there is one. Other credentials are none:
+    /// the API server takes their owner for the anonymous user.
     pub(in crate::upstream) fn digest(&self, headers: &HeaderMap) -> Option<Digest> {
         // The API server reads only the first line.
         let token = bearer_token(headers.get(AUTHORIZATION)?)?;
         Some(self.digest_of(token))
     }
 
-    /// The digest of a token.
+    /// Returns the digest of a token.
     pub(in crate::upstream) fn digest_of(&self, token: &str) -> Digest {
         let mut hasher = self.hasher.build_hasher();
         hasher.write(token.as_bytes());
         Digest(hasher.finish())
     }
 
-    /// True if the API server accepted the credentials when they were last used.
+    /// Returns true if the API server accepted the credentials when they were last used.
     pub(in crate::upstream) fn contains(&self, Digest(digest): Digest) -> bool {
         let mut generations = self.generations.lock();
         if generations.young.contains(&digest) {

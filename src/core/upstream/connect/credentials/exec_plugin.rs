@@ -29,8 +29,8 @@ const SAID_LIMIT: u64 = 16 << 10;
 /// When a plugin runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::upstream::connect) enum Occasion {
-    /// The program starts: what the plugin says goes to the program's standard error, and the plugin
-    /// may ask for input if it is a terminal.
+    /// The program starts: what the plugin says goes to the program's standard error, and the
+    /// plugin may ask for input if it is a terminal.
     Start,
     /// Later: what the plugin says is logged, and there is no input.
     Renewal,
@@ -50,8 +50,8 @@ pub(in crate::upstream::connect) struct Credential {
     pub(in crate::upstream::connect) expires_at: Option<Timestamp>,
 }
 
-/// Why a plugin has given no credentials. The text has neither the command nor its environment nor its
-/// output, which may contain secrets.
+/// Why a plugin has given no credentials. The text has neither the command nor its environment nor
+/// its output, which may contain secrets.
 #[derive(Clone, Debug, thiserror::Error)]
 pub(in crate::upstream) enum PluginError {
     #[error("it has no command")]
@@ -97,7 +97,7 @@ impl ExecPlugin {
         is_used.then_some(Self { config })
     }
 
-    /// The plugin's name for logs and operators.
+    /// Returns the plugin's name for logs and operators.
     pub(in crate::upstream::connect) fn name(&self) -> &str {
         self.config.command.as_deref().unwrap_or_default()
     }
@@ -173,7 +173,8 @@ impl ExecPlugin {
         Ok(command)
     }
 
-    /// Whether the plugin may ask for input. Later than at the start nothing would show its question.
+    /// Returns whether the plugin may ask for input. Later than at the start nothing
+    /// would show its question.
     fn is_interactive(&self, occasion: Occasion) -> Result<bool, PluginError> {
         let is_terminal = io::stdin().is_terminal();
         match self.config.interactive_mode {
@@ -199,7 +200,7 @@ impl ExecPlugin {
     }
 }
 
-/// The exit status and the output of `child`, whose standard error is logged if it is a pipe.
+/// Returns the exit status and the output of `child`. Its standard error is logged if it is a pipe.
 async fn end_of(child: &mut Child, name: &str) -> io::Result<(ExitStatus, Vec<u8>)> {
     let (stdout, stderr) = (child.stdout.take(), child.stderr.take());
     let output = async {
@@ -218,7 +219,7 @@ async fn end_of(child: &mut Child, name: &str) -> io::Result<(ExitStatus, Vec<u8
     Ok((status?, output?))
 }
 
-/// Logs each line of `said`, and reads the rest of what is too much.
+/// Logs the lines of `said` up to a limit of bytes, and discards the rest.
 async fn log_lines(mut said: impl AsyncRead + Unpin, name: &str) {
     let mut lines = BufReader::new((&mut said).take(SAID_LIMIT)).split(b'\n');
     while let Ok(Some(line)) = lines.next_segment().await {
@@ -226,11 +227,12 @@ async fn log_lines(mut said: impl AsyncRead + Unpin, name: &str) {
         tracing::info!("exec plugin {name}: {:?}", line.trim_end());
     }
     drop(lines);
-    // A plugin whose pipe is full would wait for ever. Its end is noticed elsewhere.
+    // Read the rest, because a plugin with a full pipe would wait for ever. `end_of` waits for the
+    // end of the plugin.
     let _ = tokio::io::copy(&mut said, &mut tokio::io::sink()).await;
 }
 
-/// The credential in the output of a plugin, which is JSON or YAML.
+/// Returns the credential in the output of a plugin, which is JSON or YAML.
 fn credential(output: &[u8]) -> Result<Credential, PluginError> {
     let parsed: Result<ExecCredential, _> = serde_saphyr::from_slice(output);
     // The parser's message may show a token.

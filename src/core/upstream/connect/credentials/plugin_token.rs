@@ -21,8 +21,8 @@ use crate::upstream::connect::stack::Stack;
 
 /// How long before its expiry a token is renewed.
 const RENEWAL: Duration = Duration::from_secs(60);
-/// How long after a run the plugin is not run again. It may have failed, or all its tokens may expire
-/// soon, or the clocks may differ.
+/// How long after a run the plugin is not run again. It may have failed, or all its tokens may
+/// expire soon, or the clocks may differ.
 const PAUSE: Duration = Duration::from_secs(10);
 
 /// Adds the token of an exec plugin to requests. Clones share the token.
@@ -58,7 +58,7 @@ pub(in crate::upstream::connect) struct PluginTokenService {
 }
 
 impl Token {
-    /// True if the token expires within `time`.
+    /// Returns true if the token expires within `time`.
     fn expires_within(&self, time: Duration) -> bool {
         let latest = self.expires_at.and_then(|at| at.checked_sub(time).ok());
         latest.is_some_and(|latest| latest <= Timestamp::now())
@@ -66,7 +66,7 @@ impl Token {
 }
 
 impl PluginToken {
-    /// The token `header`, which `plugin` has printed, and its later ones.
+    /// Returns the token `header`, which `plugin` has printed, and its later ones.
     pub(in crate::upstream::connect) fn new(
         plugin: ExecPlugin,
         header: HeaderValue,
@@ -80,15 +80,15 @@ impl PluginToken {
         }
     }
 
-    /// The `Authorization` header, if the plugin need not run for it.
+    /// Returns the `Authorization` header, if the plugin need not run for it.
     fn fresh(&self) -> Option<HeaderValue> {
         let token = self.current.load();
         (!token.expires_within(RENEWAL)).then(|| token.header.clone())
     }
 
-    /// The `Authorization` header. Runs the plugin if the token expires soon. A run that has begun
-    /// continues if the future is dropped, because it may take longer than each of the requests that
-    /// wait for it.
+    /// Returns the `Authorization` header. Runs the plugin if the token expires soon. A run that
+    /// has begun continues if the future is dropped, because it may take longer than each of the
+    /// requests that wait for it.
     async fn header(&self) -> Result<HeaderValue, PluginError> {
         let mut last = Arc::clone(&self.last).lock_owned().await;
         if let Some(header) = self.fresh() {
@@ -119,7 +119,7 @@ impl PluginToken {
         self.after(renewed.await.unwrap_or(Ok(())))
     }
 
-    /// The `Authorization` header after a run with this outcome.
+    /// Returns the `Authorization` header after a run with this outcome.
     fn after(&self, outcome: Result<(), PluginError>) -> Result<HeaderValue, PluginError> {
         let token = self.current.load();
         match outcome {
@@ -198,8 +198,8 @@ mod tests {
     use super::*;
     use crate::body;
 
-    /// A stack that answers with the token it gets, which `plugin` renews because it expires `after`
-    /// now.
+    /// Returns a stack that answers with the token it gets, which `plugin` renews because it
+    /// expires `after` now.
     fn stack(folder: &Path, after: Duration, script: &str) -> PluginTokenService {
         let exec = json!({
             "command": "/bin/sh",

@@ -15,7 +15,7 @@ use parking_lot::Mutex;
 use tokio::time::Instant;
 use tower::{Layer, Service};
 
-/// Time for which a token is used before the file is read again.
+/// A token is used for this time before the file is read again.
 const REREAD_INTERVAL: Duration = Duration::from_secs(10);
 
 /// Adds the token in a file to requests. Clones share the token that was read last.
@@ -45,8 +45,8 @@ impl TokenFile {
         })
     }
 
-    /// The `Authorization` header with the current token. If the file can no longer be read or is
-    /// empty, the last token stays in use: some programs get a token only when they start.
+    /// Returns the `Authorization` header with the current token. If the file can no longer be read
+    /// or is empty, the last token stays in use: some programs get a token only when they start.
     fn header(&self) -> HeaderValue {
         let mut last = self.cached.lock();
         let (header, at) = &mut *last;

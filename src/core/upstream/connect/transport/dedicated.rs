@@ -63,7 +63,7 @@ impl ConnectionOpener {
         &self.server
     }
 
-    /// The executor of the runtime on which shared connections run.
+    /// Returns the executor of the runtime for shared connections.
     pub(in crate::upstream) fn executor(&self) -> RuntimeExecutor {
         self.http2.executor()
     }
@@ -118,7 +118,7 @@ fn spawn<E: std::error::Error>(connection: impl Future<Output = Result<(), E>> +
 // === impl DedicatedConnection ===
 
 impl DedicatedConnection {
-    /// True if no more requests can be sent over the connection.
+    /// Returns true if no more requests can be sent over the connection.
     pub fn is_closed(&self) -> bool {
         match &*self.0 {
             // The lock is held while a request is sent, so the connection is still open then.
@@ -127,7 +127,7 @@ impl DedicatedConnection {
         }
     }
 
-    /// Sends a request whose URI is absolute, and waits for the response's headers.
+    /// Sends a request with an absolute URI, and waits for the response's headers.
     pub(in crate::upstream) async fn send(
         self,
         mut request: Request<Body>,

@@ -1,7 +1,7 @@
 //! Whether the API server responds, as its answers to HTTP/2 pings and its handshakes show.
 //!
-//! A server that is stopped, or behind a broken network, closes no connection, so requests would
-//! wait for it until their own limits. Instead, they fail at once until a probe has succeeded.
+//! If a server is stopped, or its network is broken, it closes no connection, and requests would
+//! wait until their time limits. Instead, requests fail at once until a probe has succeeded.
 
 use std::sync::{Arc, Weak};
 use std::time::Duration;
@@ -15,7 +15,7 @@ use super::dedicated::ConnectionOpener;
 use crate::body::BoxError;
 use crate::upstream::connect::config::ClientConfig;
 
-/// Time in which a probe must have opened a connection, handshakes included.
+/// Time limit for a probe to open a connection, including handshakes.
 pub(super) const PROBE_TIMEOUT: Duration = Duration::from_secs(5);
 /// Wait after a failed probe.
 pub(super) const PROBE_PAUSE: Duration = Duration::from_secs(1);
@@ -44,13 +44,14 @@ pub(in crate::upstream) struct Health {
 enum State {
     Responding,
     /// A connection fell silent, and the first probe has not ended. If several API servers share an
-    /// address, the others may still respond.
+    /// address, another one may still respond.
     Suspect,
     /// A probe failed, and none has succeeded since.
     Dead,
 }
 
-/// The error of a request that is not sent, or no longer waits, because the API server is silent.
+/// The error of a request that was not sent, or that stopped waiting, because the
+/// API server is silent.
 #[derive(Debug, thiserror::Error)]
 #[error("it does not respond to pings and handshakes")]
 pub(super) struct NotResponding;
@@ -63,15 +64,15 @@ impl Pings {
         }
     }
 
-    /// How long the connection of a server that answers pings is never silent.
+    /// Returns the longest time that a connection can be silent if its server answers pings.
     pub(in crate::upstream::connect) fn longest_silence(self) -> Duration {
         self.interval.max(self.timeout)
     }
 }
 
 impl Health {
-    /// The health of a server that responds, and whose connections are pinged as `pings` says.
-    /// `prober` opens the connections of probes.
+    /// Creates the health of a server that responds. Its connections are pinged at the times in
+    /// `pings`; `prober` opens the connections of probes.
     pub(in crate::upstream) fn new(prober: ConnectionOpener, pings: Pings) -> Self {
         Self {
             pings,
@@ -81,7 +82,7 @@ impl Health {
         }
     }
 
-    /// When connections are pinged.
+    /// Returns the interval and the timeout of pings.
     pub(super) fn pings(&self) -> Pings {
         self.pings
     }
@@ -91,21 +92,21 @@ impl Health {
         self.opened.notify_one();
     }
 
-    /// Completes when a connection was opened since this completed last. One task at a time may wait.
-    /// Cancel safe.
+    /// Completes when a connection was opened since this method last completed. One task at a time
+    /// may wait. Cancel safe.
     pub(in crate::upstream) async fn wait_for_connection(&self) {
         self.opened.notified().await;
     }
 
-    /// Uses `prober` for later probes. The server may have new certificates when it responds again,
-    /// which the opener of an earlier kubeconfig would reject for ever.
+    /// Uses `prober` for later probes. When the server responds again, it may have new
+    /// certificates, which the opener of an earlier kubeconfig would reject for ever.
     pub(in crate::upstream) fn probe_with(&self, prober: ConnectionOpener) {
         let replaced = std::mem::replace(&mut *self.prober.lock(), prober);
-        // Outside the lock, because an opener may hold functions of a program.
+        // Dropped outside of the lock, because an opener may hold functions of a program.
         drop(replaced);
     }
 
-    /// Fails from the moment at which a connection fell silent until a probe has succeeded.
+    /// Fails if a connection fell silent and no probe has succeeded since.
     pub(super) fn check(&self) -> Result<(), NotResponding> {
         match *self.state.borrow() {
             State::Responding => Ok(()),
@@ -113,13 +114,13 @@ impl Health {
         }
     }
 
-    /// True unless a connection fell silent and no probe has succeeded since.
+    /// Returns true unless a connection fell silent and no probe has succeeded since.
     pub(in crate::upstream) fn is_responding(&self) -> bool {
         self.check().is_ok()
     }
 
-    /// Completes with the error for waiting requests when a probe has failed: then not just one
-    /// connection is silent. Cancel safe.
+    /// Completes with the error for waiting requests when a probe has failed, which shows that the
+    /// silence is not limited to one connection. Cancel safe.
     pub(super) async fn dead(&self) -> NotResponding {
         let mut state = self.state.subscribe();
         match state.wait_for(|state| *state == State::Dead).await {
@@ -171,7 +172,7 @@ async fn probe(health: Weak<Health>) {
     tracing::info!(%server, "the API server responds again");
 }
 
-/// True if `error` or one of its causes is an I/O timeout, such as that of a handshake.
+/// Returns true if `error` or one of its causes is an I/O timeout, such as that of a handshake.
 pub(super) fn is_timeout(error: &BoxError) -> bool {
     let mut cause: Option<&(dyn std::error::Error + 'static)> = Some(error.as_ref());
     while let Some(error) = cause {

@@ -61,7 +61,7 @@ pub(super) struct Http2Pool {
 pub(super) struct StreamPermit {
     connections: Arc<ConnectionSet>,
     connection: u64,
-    /// True if the whole response was received. Otherwise the request is cancelled.
+    /// True if the complete response was received. Otherwise the request is cancelled.
     has_ended: bool,
 }
 
@@ -80,7 +80,7 @@ struct Opened {
     ended: oneshot::Receiver<()>,
 }
 
-/// A connection for a single request, which stays open until this is dropped.
+/// A connection for one request. It stays open until this is dropped.
 pub(super) struct OwnConnection {
     sender: Option<SendRequest<Body>>,
     ended: oneshot::Receiver<()>,
@@ -106,7 +106,8 @@ struct PooledConnection {
 }
 
 impl Http2Pool {
-    /// A pool for `server`; it stays empty for plain http, which has no ALPN to choose HTTP/2.
+    /// Creates a pool for `server`; it stays empty for plain http, which has no
+    /// ALPN to choose HTTP/2.
     pub(super) fn new(connector: Connector, server: Uri, health: Arc<Health>) -> Self {
         let plain = server.scheme() != Some(&http::uri::Scheme::HTTPS);
         Self {
@@ -119,7 +120,8 @@ impl Http2Pool {
         }
     }
 
-    /// A stream on an open or new connection; `None` if the server supports only HTTP/1.1.
+    /// Returns a stream on an open or new connection, or `None` if the server
+    /// supports only HTTP/1.1.
     pub(super) async fn acquire(
         &self,
     ) -> Result<Option<(SendRequest<Body>, StreamPermit)>, BoxError> {
@@ -145,7 +147,7 @@ impl Http2Pool {
         }
     }
 
-    /// Opens a connection for a single request; `None` if the server supports only HTTP/1.1.
+    /// Opens a connection for one request. Returns `None` if the server supports only HTTP/1.1.
     pub(super) async fn open_own(&self) -> Result<Option<OwnConnection>, BoxError> {
         if self.http1_only.load(Ordering::Relaxed) {
             return Ok(None);
@@ -164,8 +166,8 @@ impl Http2Pool {
     /// Opens a connection, and returns when the server's settings have arrived. When the connection
     /// takes no more requests, the pool drops its sender.
     ///
-    /// A request that is sent at that moment may stay in hyper's queue, and fails only when all senders
-    /// of the connection are dropped (hyperium/hyper#4122).
+    /// A request that is sent at that moment may stay in hyper's queue, and fails only when all
+    /// senders of the connection are dropped (hyperium/hyper#4122).
     async fn open(&self) -> Result<Option<Opened>, BoxError> {
         let stream = self.connector.clone().oneshot(self.server.clone()).await?;
         self.health.connection_opened();
@@ -240,7 +242,8 @@ impl Http2Pool {
 }
 
 impl ConnectionSet {
-    /// A stream on the first connection that is not full, so that later ones become idle.
+    /// Returns a stream on the first connection that is not full, so that later
+    /// connections become idle.
     fn acquire(self: &Arc<Self>) -> Option<(SendRequest<Body>, StreamPermit)> {
         let mut state = self.0.lock();
         state.forget_closed();
@@ -277,9 +280,9 @@ impl ConnectionSet {
         }
     }
 
-    /// Frees a stream of connection `id`. Removes the connection if `is_cancelled` requests have used
-    /// it up, or if it is idle now and the others have at least `SPARE_STREAMS` free streams. A
-    /// removed connection is closed when its requests have ended.
+    /// Frees a stream of connection `id`. Removes the connection if `is_cancelled` requests have
+    /// used it up, or if it is idle now and the others have at least `SPARE_STREAMS` free streams.
+    /// A removed connection is closed when its requests have ended.
     fn release(&self, id: u64, is_cancelled: bool) {
         let mut state = self.0.lock();
         let Some(index) = state
@@ -339,8 +342,8 @@ impl OwnConnection {
 }
 
 impl PooledConnection {
-    /// How many more requests the connection may carry. A limit of 0 is not obeyed, because such a
-    /// server could not be used at all.
+    /// Returns how many more requests the connection may carry. A limit of 0 is not obeyed, because
+    /// such a server could not be used at all.
     fn free_streams(&self) -> usize {
         let allowed = self.opened.streams.load(Ordering::Relaxed);
         let streams = allowed.clamp(1, STREAMS_PER_CONNECTION);

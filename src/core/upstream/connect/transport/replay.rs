@@ -9,7 +9,7 @@ use http_body_util::{BodyExt, Full};
 use crate::body;
 use crate::body::{Body, BoxError};
 
-/// The largest body, in bytes, that is kept in memory. Most objects are far smaller.
+/// Maximum size in bytes of a body that is copied to memory. Most objects are far smaller.
 const BODY_LIMIT: u64 = 256 << 10;
 
 /// The error of a request that was not sent, because its sender broke off the body.
@@ -17,7 +17,7 @@ const BODY_LIMIT: u64 = 256 << 10;
 #[error("the body of the request broke off")]
 pub(in crate::upstream) struct BrokenBody(#[source] pub(in crate::upstream) BoxError);
 
-/// A request whose whole body is in memory.
+/// A request with its complete body in memory.
 pub(super) struct Replay {
     head: Parts,
     body: Bytes,
@@ -48,7 +48,7 @@ impl Replay {
         }))
     }
 
-    /// A copy of the request.
+    /// Returns a copy of the request.
     pub(super) fn request(&self) -> Request<Body> {
         let full = Full::new(self.body.clone());
         let body = match self.trailers.clone() {
@@ -61,10 +61,10 @@ impl Replay {
     }
 }
 
-/// True if the API server provably did not process the request that failed with `error`: it refused
-/// the stream, or closes the connection and has named an earlier request as the last processed one
-/// (RFC 9113, sections 8.7 and 6.8). Requests that a server with `--goaway-chance` lets begin while
-/// it closes their connection end this way.
+/// Returns true if the API server provably did not process the request that failed with `error`: it
+/// refused the stream, or closes the connection and has named an earlier request as the last
+/// processed one (RFC 9113, sections 8.7 and 6.8). Requests that a server with `--goaway-chance`
+/// lets begin while it closes their connection end this way.
 pub(super) fn is_unprocessed(error: &BoxError) -> bool {
     let mut cause: Option<&(dyn std::error::Error + 'static)> = Some(error.as_ref());
     while let Some(error) = cause {

@@ -7,21 +7,21 @@ use parking_lot::{Mutex, RwLock};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::Instant;
 
-/// How many callers may ask the same question concurrently, after an answer that was not definite.
+/// How many callers may ask equal questions concurrently, after answers that were not definite.
 pub(super) const MAX_ASKERS: usize = 8;
 
 pub(super) struct Entry<V> {
     pub(super) known: RwLock<Option<Known<V>>>,
-    /// How much more the entry weighs with an answer.
+    /// Returns how much more the entry weighs with an answer.
     weight_of: fn(&V) -> usize,
     pub(super) weight: Weight,
-    /// A caller that asks has a permit.
+    /// A semaphore with a permit for each caller that may ask.
     pub(super) asking: Arc<Semaphore>,
-    /// The number of permits of `asking`, those of callers included.
+    /// The number of permits of `asking`, including those that callers hold.
     askers: Mutex<usize>,
 }
 
-/// The weight of one entry, which counts in its shard's until it is dropped.
+/// The weight of one entry. It counts in the weight of the entry's shard until it is dropped.
 pub(super) struct Weight {
     of_shard: Arc<AtomicUsize>,
     of_question: usize,
@@ -86,7 +86,8 @@ impl<V: Clone> Entry<V> {
         }
     }
 
-    /// The valid answer. `earliest` is the moment before which it must not have been asked for.
+    /// Returns the answer if it is valid. For its value, `earliest` returns the moment before which
+    /// it must not have been asked for.
     pub(super) fn known(&self, earliest: impl FnOnce(&V) -> Option<Instant>) -> Option<V> {
         let known = self.known.read();
         let known = known
@@ -95,7 +96,7 @@ impl<V: Clone> Entry<V> {
         known.is_current(earliest).then(|| known.value.clone())
     }
 
-    /// Remembers `answer`, unless the remembered one is of a later question.
+    /// Remembers `answer`, unless the remembered answer was asked for later.
     pub(super) fn remember(&self, answer: Known<V>) {
         let mut known = self.known.write();
         let is_newer = |known: &Known<V>| known.asked_at > answer.asked_at;
@@ -105,7 +106,7 @@ impl<V: Clone> Entry<V> {
         }
     }
 
-    /// Ends a `turn` after an answer that is not definite. One more caller may ask.
+    /// Ends a `turn` after an answer that is not definite. One more caller may ask then.
     pub(super) fn widen(&self, turn: OwnedSemaphorePermit) {
         let mut askers = self.askers.lock();
         if *askers < MAX_ASKERS {
@@ -115,7 +116,7 @@ impl<V: Clone> Entry<V> {
         drop(turn);
     }
 
-    /// Ends a `turn` after a definite answer. Later, one caller asks.
+    /// Ends a `turn` after a definite answer. From then on, one caller asks at a time.
     pub(super) fn narrow(&self, turn: OwnedSemaphorePermit) {
         let mut askers = self.askers.lock();
         if *askers > 1 {

@@ -1,4 +1,5 @@
-//! Remembers definite answers to questions, and limits how many callers ask the same question.
+//! Remembers definite answers to questions, and limits how many callers concurrently ask equal
+//! questions.
 
 mod entry;
 mod shard;
@@ -14,23 +15,24 @@ use shard::{Shard, UsefulFor, Weights};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot};
 use tokio::time::Instant;
 
-/// The number of parts in which answers are kept. Each has a lock of its own, and room is made in
-/// one of them at a time, so that making room is never a long pause.
+/// The number of shards into which answers are divided. Each shard has its own lock. Room is made
+/// in one shard at a time, so that making room never causes a long pause.
 const SHARDS: usize = 64;
-/// How often a caller asks if each answer is too old when it arrives.
+/// How often one call asks at most, if each answer is already too old when it arrives.
 const MAX_ATTEMPTS: usize = 3;
 
 /// The answer to a question that was asked.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(in crate::identity) enum Answer<V> {
-    /// It holds for all callers with the same question, for this long.
+    /// An answer that holds for all callers with an equal question, for this long.
     Definite(V, Duration),
-    /// It holds only for the caller that asked. The next caller asks again.
+    /// An answer that holds only for the caller that asked. The next caller asks again.
     OfAsker(V),
 }
 
-/// Definite answers by question. Callers with the same question wait for one of them, which asks it.
-/// After each answer that is not definite, one more of them may ask at the same time, up to eight.
+/// Definite answers by question. Of the callers with equal questions, one asks, and the others wait
+/// for its answer. After each answer that is not definite, one more of these callers may ask
+/// concurrently, up to eight.
 pub(in crate::identity) struct Answers<Q, V> {
     shards: Box<[Shard<Q, V>]>,
     /// How long an answer is of use after it has expired.
@@ -45,7 +47,8 @@ where
     Q: Clone + Eq + Hash + Send + Sync + 'static,
     V: Clone + Send + Sync + 'static,
 {
-    /// No answers. Above about `capacity` entries, those that expire first are dropped.
+    /// Creates an empty cache of answers. Above about `capacity` entries, those that expire first
+    /// are dropped.
     pub(in crate::identity) fn new(capacity: usize, shutdown: Shutdown) -> Self {
         let shard = || Shard {
             entries: RwLock::default(),
@@ -62,8 +65,8 @@ where
         }
     }
 
-    /// The same, with answers that are of use for some time after they have expired, and are kept
-    /// longer.
+    /// Sets how long answers are of use after they have expired. Room is made first at the cost of
+    /// the answers that are of use for the shortest time.
     #[must_use]
     pub(in crate::identity) fn useful_for(
         self,
@@ -75,15 +78,17 @@ where
         }
     }
 
-    /// Bytes of an entry, without what its question and its answer hold outside of themselves: the
-    /// entry, what it points to, and its part of a table that is between half and completely full.
+    /// The bytes of an entry, without what its question and its answer hold outside of themselves:
+    /// the entry, what it points to, and its part of a table that is between half and completely
+    /// full.
     pub(in crate::identity) const ENTRY_BYTES: usize = 2 * size_of::<(Q, Arc<Entry<V>>)>()
         + size_of::<Entry<V>>()
         + size_of::<Semaphore>()
         + 4 * size_of::<usize>();
 
-    /// The same, with entries of about `max_weight` bytes in all; `weights` are how many are kept for
-    /// a question and for an answer. Above, those that expire first are dropped.
+    /// Limits all entries together to about `max_weight` bytes. `weights` returns the bytes that
+    /// are stored for a question and for an answer. Above the limit, the entries that expire first
+    /// are dropped.
     #[must_use]
     pub(in crate::identity) fn weighed(
         mut self,
@@ -96,13 +101,13 @@ where
         Self { weights, ..self }
     }
 
-    /// The weight of all entries.
+    /// Returns the weight of all entries.
     pub(in crate::identity) fn weight(&self) -> usize {
         self.shards.iter().map(Shard::weight).sum()
     }
 
-    /// The valid answer to `question`, if there is one. `earliest` is the moment before which an
-    /// answer with this value must not have been asked for.
+    /// Returns the valid answer to `question`, if there is one. For an answer's value, `earliest`
+    /// returns the moment before which the answer must not have been asked for.
     pub(in crate::identity) fn known(
         &self,
         question: &Q,
@@ -112,8 +117,8 @@ where
         entries.get(question)?.known(earliest)
     }
 
-    /// The last definite answer to `question`, even if it is not valid any more, and until when it is
-    /// or was valid.
+    /// Returns the last definite answer to `question`, even if it is not valid any more, and until
+    /// when it is or was valid.
     pub(in crate::identity) fn last(&self, question: &Q) -> Option<(V, Instant)> {
         let entries = self.shard(question).entries.read();
         let known = entries.get(question)?.known.read();
@@ -121,8 +126,8 @@ where
         known.as_ref().map(last)
     }
 
-    /// The last definite answer to `question` if it was asked for within `age`, even if it is not
-    /// valid any more. `earliest` is as in [`known`](Self::known).
+    /// Returns the last definite answer to `question` if it was asked for within `age`, even if it
+    /// is not valid any more. `earliest` is as in [`known`](Self::known).
     pub(in crate::identity) fn last_within(
         &self,
         question: &Q,
@@ -137,16 +142,16 @@ where
         known.is_current(earliest).then(|| known.value.clone())
     }
 
-    /// The valid answer to `question`, or the one that `ask` returns.
+    /// Returns the valid answer to `question`, or the one that `ask` returns.
     ///
-    /// `earliest` is the moment before which an answer with this value must not have been asked for;
-    /// it may become later with time. It also holds for the answer to a question for which this
-    /// call waits, its own included: an answer that is too old when it arrives is asked for again,
-    /// three times at most.
+    /// For an answer's value, `earliest` returns the moment before which the answer must not have
+    /// been asked for; the moment may become later with time. `earliest` also applies to the
+    /// answers that this call waits for, including the answer to its own question. An answer that
+    /// is too old when it arrives is asked for again; this call asks three times at most.
     ///
-    /// Callers with equal questions wait for each other. `ask` runs in a task of its own, so a
-    /// caller that leaves cancels nothing. Cancel safe. Returns `None` if kubefan shuts
-    /// down before the answer, or if all answers were too old.
+    /// Callers with equal questions wait for each other. `ask` runs in a separate task, so that a
+    /// caller that leaves cancels nothing. Cancel safe. Returns `None` if kubefan shuts down before
+    /// the answer arrives, or if all answers were too old.
     pub(in crate::identity) async fn get<F>(
         &self,
         question: &Q,
@@ -178,7 +183,7 @@ where
         None
     }
 
-    /// Waits for the answer `asked` in a task of its own, and remembers it if it is definite.
+    /// Waits for the answer `asked` in a separate task, and remembers the answer if it is definite.
     fn asked(
         &self,
         entry: Arc<Entry<V>>,
@@ -216,8 +221,8 @@ where
         answer
     }
 
-    /// Remembers an answer that was learnt in another way, for a question of `asked_at`; not if the
-    /// answer to a later question is remembered.
+    /// Remembers an answer to `question` that was learnt in another way, as if it had been asked
+    /// for at `asked_at`. Does nothing if the remembered answer was asked for later.
     pub(in crate::identity) fn learn(
         &self,
         question: &Q,
@@ -232,8 +237,8 @@ where
         });
     }
 
-    /// The remembered answer to `question` was still right at `asked_at`, if `is_such` is true of it.
-    /// It expires as before.
+    /// Notes that the remembered answer to `question` was still right at `asked_at`, if `is_such`
+    /// returns true for it. The answer expires as before.
     pub(in crate::identity) fn confirm(
         &self,
         question: &Q,
@@ -249,7 +254,7 @@ where
         }
     }
 
-    /// Forgets the answer to `question` if `is_wrong` is true of it.
+    /// Forgets the answer to `question` if `is_wrong` returns true for it.
     pub(in crate::identity) fn forget(&self, question: &Q, is_wrong: impl FnOnce(&V) -> bool) {
         if let Some(entry) = self.shard(question).entries.read().get(question) {
             let mut known = entry.known.write();
@@ -260,7 +265,7 @@ where
         }
     }
 
-    /// The number of entries, also of those whose answer has expired.
+    /// Returns the number of entries, including those with an expired answer.
     #[cfg(test)]
     pub(in crate::identity) fn len(&self) -> usize {
         let shards = self.shards.iter();
@@ -274,7 +279,7 @@ where
 
     fn shard(&self, question: &Q) -> &Shard<Q, V> {
         let hash = self.hasher.hash_one(question);
-        // The hash has no pattern, so its lowest bits are as good as any.
+        // The hash has no pattern, so its lowest bits are as good as any others.
         let index = hash as usize % self.shards.len();
         &self.shards[index]
     }
@@ -363,8 +368,8 @@ mod tests {
         assert_eq!(last(7 * VALIDITY, Instant::now()), None);
     }
 
-    /// Random callers of one question, of which the answer changes now and then. An answer takes up
-    /// to two seconds, and shows what was true when it was asked for.
+    /// Simulates random callers of one question with an answer that changes now and then. An answer
+    /// takes up to two seconds, and shows what was true when it was asked for.
     #[tokio::test(start_paused = true)]
     async fn no_caller_gets_an_answer_that_was_asked_for_before_a_change() {
         let millis = Duration::from_millis;

@@ -1,4 +1,4 @@
-//! A part of the answers, with a lock and a limit of its own.
+//! A shard of the answers, with its own lock and its own limits.
 
 use std::collections::HashMap;
 use std::hash::Hash;
@@ -11,7 +11,8 @@ use tokio::time::Instant;
 
 use super::entry::{Entry, Known, Weight};
 
-/// How many bytes are kept for a question, and how many more for its answer.
+/// Functions that return how many bytes are stored for a question, and how many more for its
+/// answer.
 pub(super) type Weights<Q, V> = (fn(&Q) -> usize, fn(&V) -> usize);
 
 pub(super) type UsefulFor<V> = dyn Fn(&V) -> Duration + Send + Sync;
@@ -20,7 +21,7 @@ pub(super) struct Shard<Q, V> {
     pub(super) entries: RwLock<Entries<Q, V>>,
     /// The number of entries above which the least useful ones are dropped.
     pub(super) capacity: usize,
-    /// The same for the weight of all entries.
+    /// The weight of all entries above which the least useful ones are dropped.
     pub(super) max_weight: usize,
     /// The weight of all entries.
     pub(super) weight: Arc<AtomicUsize>,
@@ -29,7 +30,8 @@ pub(super) struct Shard<Q, V> {
 type Entries<Q, V> = HashMap<Q, Arc<Entry<V>>>;
 
 impl<Q: Eq + Hash, V: Clone> Shard<Q, V> {
-    /// `useful_for` is how long an answer is of use after it has expired.
+    /// Returns the entry of `question`, and adds one if there is none. `useful_for` returns how
+    /// long an answer is of use after it has expired.
     pub(super) fn entry(
         &self,
         question: &Q,
@@ -57,9 +59,10 @@ impl<Q: Eq + Hash, V: Clone> Shard<Q, V> {
         self.weight.load(Ordering::Relaxed)
     }
 
-    /// Drops the entries that are not of use any more, and of the others those that are of use for
-    /// the shortest time, until an eighth is free; not those that a caller waits for. So it is called
-    /// again only after as many questions as an eighth of the capacity.
+    /// Drops entries until an eighth of the capacity is free: first the entries that are not of use
+    /// any more, then those that will be of use for the shortest time. Does not drop entries that a
+    /// caller waits for. So it is called again only after as many new questions as an eighth of the
+    /// capacity.
     fn make_room(&self, entries: &mut Entries<Q, V>, useful_for: &UsefulFor<V>) {
         let useful_until = |entry: &Entry<V>| {
             let known = entry.known.read();
@@ -77,7 +80,8 @@ impl<Q: Eq + Hash, V: Clone> Shard<Q, V> {
             if count <= self.capacity / 8 * 7 && left <= self.max_weight / 8 * 7 {
                 break;
             }
-            // An entry that a caller waits for may be in no map any more, or become heavier now.
+            // An entry that a caller waits for may not be in the map any more, or may just become
+            // heavier.
             (count, left) = (count - 1, left.saturating_sub(weight));
             end = end.max(useful_until);
         }

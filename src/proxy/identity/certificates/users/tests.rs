@@ -44,7 +44,7 @@ impl Ca {
         }
     }
 
-    /// An authority whose certificate is signed by this one.
+    /// Creates an authority with a certificate that this authority signs.
     fn intermediate(&self, name: &str, change: impl FnOnce(&mut CertificateParams)) -> Ca {
         let (params, key) = (Ca::params(name, change), KeyPair::generate().unwrap());
         let certificate = params.signed_by(&key, &self.issuer).unwrap();
@@ -78,7 +78,8 @@ impl Ca {
         names: &[&str],
         groups: &[&str],
     ) -> CertificateDer<'static> {
-        // rcgen writes each type once, but does not know that these are the same.
+        // rcgen writes each type once, but does not detect that a custom type is equal to a named
+        // one.
         let names_of = [DnType::CommonName, DnType::CustomDnType(vec![2, 5, 4, 3])];
         let groups_of = [
             DnType::OrganizationName,
@@ -463,7 +464,7 @@ fn the_expiry_is_calculated_when_it_is_needed_and_with_few_verifications() {
     let authorities = ca.authorities();
     let certified = authorities.user(&chain, &CertificateMemo::default(), NOW);
     let expiry = certified.unwrap().expiry.clone();
-    // What is needed for the calculation is kept until it is made.
+    // The chain is held until the expiry is calculated.
     assert_eq!(Arc::strong_count(&chain), 2);
     let steps = EXPIRY_STEPS as i64;
     assert_eq!(expiry.at(), Some(date(10 * (steps + 1) + 1)));

@@ -1,6 +1,7 @@
 //! Certificates of X.509 versions 1 and 2, which have no extensions.
 //!
-//! `openssl x509 -req` makes them if it is given no extensions, and kube-apiserver accepts them.
+//! `openssl x509 -req` creates such certificates if it is given no extensions, and kube-apiserver
+//! accepts them.
 
 use rustls::crypto::aws_lc_rs::default_provider;
 use rustls::pki_types::SignatureVerificationAlgorithm;
@@ -14,15 +15,16 @@ use crate::net::PublicKey;
 pub(super) struct IssuedWithoutExtensions<'a> {
     /// The name of the issuer, in DER.
     issuer: &'a [u8],
-    /// What the issuer has signed.
+    /// The bytes that the issuer has signed.
     signed: &'a [u8],
     signature: &'a [u8],
-    /// By which the issuer may have signed it.
+    /// The algorithms that the issuer may have used for the signature.
     algorithms: Vec<&'static dyn SignatureVerificationAlgorithm>,
 }
 
 impl<'a> IssuedWithoutExtensions<'a> {
-    /// `certificate` is `der`, parsed. `None` if it has extensions, or names two algorithms.
+    /// Reads the issuer and the signature of `certificate`, which is `der`, parsed. Returns `None`
+    /// if the certificate has extensions, or names two different algorithms.
     pub(super) fn of(
         der: &'a [u8],
         certificate: &'a X509Certificate<'_>,
@@ -46,8 +48,9 @@ impl<'a> IssuedWithoutExtensions<'a> {
         })
     }
 
-    /// True if the owner of the certificate `authority` has issued it. An authority with limits for
-    /// names must not: without extensions, no name can be compared with them.
+    /// Returns true if the owner of the certificate `authority` has issued this certificate. An
+    /// authority with name constraints must not issue it: without extensions, no name can be
+    /// compared with the constraints.
     pub(super) fn is_by(&self, authority: &[u8]) -> bool {
         let Some(parsed) = parse(authority) else {
             return false;

@@ -1,4 +1,4 @@
-//! What the API server's answers, and changes of roles, do to open watches.
+//! The effects that the API server's answers, and changes of roles, have on open watches.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -14,13 +14,14 @@ use crate::identity::open_watches::open_watch::Ending;
 use crate::identity::tokens::token::Digest;
 use crate::identity::tokens::token_check::TokenCheck;
 
-/// A token is not good if the API server answers 401 twice, this long apart. It answers 401 too
-/// while one of its authenticators fails.
+/// A token is not good if the API server answers 401 twice, with at least this time between. The
+/// API server also answers 401 while one of its authenticators fails.
 const BETWEEN_REFUSALS: Duration = Duration::from_secs(2);
 
 impl Register {
-    /// Applies what the API server said about a right when it was asked at `asked_at`, with a token
-    /// if there is one. Returns the watches that end.
+    /// Applies the API server's answer to the question about a right that was asked at `asked_at`.
+    /// The question was asked with the token of the group `token`, if there is one. Returns the
+    /// watches that end.
     pub(in crate::identity::open_watches) fn judged(
         &mut self,
         id: GroupId,
@@ -52,7 +53,8 @@ impl Register {
         Vec::new()
     }
 
-    /// Applies what the API server said about a token at `asked_at`. Returns the watches that end.
+    /// Applies the API server's answer about a token that was asked about at `asked_at`. Returns
+    /// the watches that end.
     pub(in crate::identity::open_watches) fn checked(
         &mut self,
         id: GroupId,
@@ -85,7 +87,7 @@ impl Register {
         Vec::new()
     }
 
-    /// Asks again about these rights, which a change at `at` concerns.
+    /// Asks again about these rights, which a change at `at` affects.
     pub(in crate::identity::open_watches) fn changed(
         &mut self,
         at: Instant,
@@ -106,8 +108,8 @@ impl Register {
         }
     }
 
-    /// Asks again about the rights of `user` whose questions began after `last`: watches may have
-    /// moved to them while it was decided which a change at `at` concerns.
+    /// Asks again about the rights of `user` that have groups newer than `last`. While it was
+    /// decided which rights the change at `at` affects, watches may have moved to these groups.
     pub(in crate::identity::open_watches) fn changed_since(
         &mut self,
         at: Instant,
@@ -122,7 +124,7 @@ impl Register {
         }
     }
 
-    /// Asks again about the tokens that were issued for the object with this uid, which was deleted
+    /// Asks again about the tokens that were issued for the object with this UID, which was deleted
     /// `at` some moment.
     pub(in crate::identity::open_watches) fn deleted(&mut self, uid: &str, at: Instant) {
         for id in self.by_uid.get(uid).cloned().unwrap_or_default() {
@@ -131,8 +133,8 @@ impl Register {
         }
     }
 
-    /// Asks again about all tokens that were issued for objects, of which some were deleted `at` some
-    /// moment.
+    /// Asks again about all tokens that were issued for objects, because some objects were deleted
+    /// `at` some moment.
     pub(in crate::identity::open_watches) fn unknown_deleted(&mut self, at: Instant) {
         let all: BTreeSet<GroupId> = self.by_uid.values().flatten().copied().collect();
         for id in all {
@@ -140,15 +142,14 @@ impl Register {
         }
     }
 
-    /// A right is lost, as far as kubefan sees: its watches get no events until the API server is
-    /// asked.
+    /// Marks a right as probably lost. Its watches get no events until the API server has answered.
     fn lost(&mut self, id: GroupId) {
         self.suspect(id, true);
         self.hold(id, true);
     }
 
-    /// The API server has said yes. The watches get events again, unless the question is due again
-    /// because the right is probably lost: the yes may be from before the change, or late.
+    /// Applies a yes of the API server. The watches get events again, unless the right is probably
+    /// lost and its question is due again: then the yes may be from before the change, or late.
     fn kept(&mut self, id: GroupId, now: Instant) {
         let Some(group) = self.groups.get_mut(&id) else {
             return;
@@ -159,9 +160,10 @@ impl Register {
         self.hold(id, is_held);
     }
 
-    /// The user did not have the right at `asked_at`. Watches that it may have by their selectors
-    /// are asked about with them; the others end. Those that were opened later were allowed later,
-    /// so they are asked about again.
+    /// Applies a no of the API server to the question of `asked_at`. Watches that the user may
+    /// still have because of their selectors move to a question with these selectors. The others
+    /// end. Watches that were opened after `asked_at` were allowed later, so their question is
+    /// asked again.
     fn denied(&mut self, id: GroupId, asked_at: Instant, now: Instant) -> Vec<Ending> {
         let group = self.groups.get_mut(&id).expect("the group was just found");
         group.schedule.answered(asked_at, now);
@@ -182,7 +184,7 @@ impl Register {
         endings
     }
 
-    /// The API server has refused a token in another request.
+    /// Asks about a token that the API server has refused in another request.
     pub(in crate::identity::open_watches) fn token_refused(
         &mut self,
         token: &Digest,
@@ -193,7 +195,7 @@ impl Register {
         }
     }
 
-    /// A token was refused when a right was asked about with it. Asks about the token itself.
+    /// Asks about a token that was refused in a question about a right.
     fn doubt(&mut self, id: GroupId, now: Instant) {
         if let Some(group) = self.groups.get_mut(&id)
             && group.refused_at.is_none()
@@ -203,7 +205,8 @@ impl Register {
         }
     }
 
-    /// A token was refused when it was used at `asked_at`. The second time, its watches end.
+    /// Applies the refusal of a token that was used at `asked_at`. After the second refusal, the
+    /// token's watches end.
     fn refused(&mut self, id: GroupId, asked_at: Instant) -> Vec<Ending> {
         let Some(group) = self.groups.get_mut(&id) else {
             return Vec::new();

@@ -1,4 +1,4 @@
-//! One question about open watches, and what is known of its answers.
+//! One question about open watches, and its state.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -12,7 +12,7 @@ use crate::identity::open_watches::{GroupId, MemberId};
 use crate::identity::rights::question::Question;
 use crate::identity::tokens::token::{Digest, Token};
 
-/// The watches about which one question is asked.
+/// The watches that one question decides about.
 pub(super) struct Group {
     pub(super) subject: Subject,
     /// The user that the question is about.
@@ -25,45 +25,48 @@ pub(super) struct Group {
     pub(super) judged_at: Instant,
     /// When the first of two refusals was asked for.
     pub(super) refused_at: Option<Instant>,
-    /// True after a change by which the right is lost, as far as kubefan sees: it is held back
-    /// whenever its question is due, until that has an answer.
+    /// True after a change that probably took the right away. The events of the watches are then
+    /// held back whenever the question is due, until it has an answer.
     pub(super) is_suspect: bool,
     /// True while the watches get no events.
     pub(super) is_held: bool,
 }
 
 pub(super) enum Subject {
-    /// May the user read this?
+    /// Asks whether the user may read this.
     Right(Arc<Question>),
-    /// Is the token still good, and whose is it?
+    /// Asks whether the token is still good, and for its owner.
     Token(Digest, Token, Arc<KnownUser>),
 }
 
 /// A question that must be asked now.
 pub(in crate::identity::open_watches) struct Inquiry {
     pub(in crate::identity::open_watches) group: GroupId,
-    /// The user that the question is about. The question is in flight until it is released.
+    /// The asker for whom the question is asked. The question is in flight until the asker is
+    /// released.
     pub(in crate::identity::open_watches) asker: Asker,
     pub(in crate::identity::open_watches) about: About,
 }
 
 pub(in crate::identity::open_watches) enum About {
-    /// May the caller read this? The last is the group of its token, if that is asked with.
+    /// Asks whether the caller may read this. The last field is the group of the caller's token, if
+    /// kubefan asks with this token.
     Right(Arc<KnownCaller>, Arc<Attributes>, Option<GroupId>),
-    /// Who is the owner of the token?
+    /// Asks for the owner of the token.
     Token(Token),
 }
 
-/// How a change of roles concerns a right. The first is asked about first.
+/// How a change of roles affects a right. The rights of the first variant are asked about first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(in crate::identity) enum Concern {
-    /// The roles granted it before the change, and do not any more, as far as kubefan sees.
+    /// The roles granted the right before the change, and do not any more, as far as kubefan sees.
     LikelyLost,
-    /// The roles do not grant it, and did not before; or kubefan does not see all of them.
+    /// The roles do not grant the right, and did not before; or kubefan does not see all of the
+    /// roles.
     Unclear,
-    /// The roles still grant it, as far as kubefan sees.
+    /// The roles still grant the right, as far as kubefan sees.
     Kept,
-    /// Not at all.
+    /// The change does not affect the right.
     None,
 }
 
@@ -82,7 +85,8 @@ impl Group {
         }
     }
 
-    /// True if the question is about one object, or a part of those of a resource and namespace.
+    /// Returns true if the question is about one object, or about a part of the objects of a
+    /// resource and namespace.
     pub(super) fn is_narrow(&self) -> bool {
         match &self.subject {
             Subject::Right(question) => question.attributes.is_narrow(),

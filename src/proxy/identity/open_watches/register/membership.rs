@@ -1,4 +1,4 @@
-//! Which questions decide about a watch: watches with equal questions are members of one group.
+//! The membership of watches in groups: watches with equal questions are members of one group.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -16,7 +16,7 @@ use crate::identity::tokens::deleted_objects::uids_of;
 use crate::identity::tokens::token::{Digest, Token};
 
 impl Register {
-    /// The token of a watch has another user now: its groups may have changed.
+    /// Sets the user of a watch, because the owner of its token has changed, such as its groups.
     pub(super) fn set_user(&mut self, id: MemberId, user: &Arc<KnownUser>, now: Instant) {
         let Some(member) = self.members.get_mut(&id) else {
             return;
@@ -38,8 +38,9 @@ impl Register {
         }
     }
 
-    /// Moves a watch to another question about a right, which is asked at once, and after the changes
-    /// after which the old one is asked. A change may also concern only the watch's new user.
+    /// Moves a watch to another question about a right. The new question is asked at once, and
+    /// after the changes that the old question is still asked about. It is also asked after recent
+    /// changes that affect only the watch's new user.
     pub(super) fn move_right(&mut self, id: MemberId, attributes: Arc<Attributes>, now: Instant) {
         let member = &self.members[&id];
         let Some(old) = member.right else {
@@ -140,7 +141,7 @@ impl Register {
         }
     }
 
-    /// Removes a watch from a group, and the group if it was the last.
+    /// Removes a watch from a group, and removes the group if the watch was its last.
     pub(super) fn leave(&mut self, id: GroupId, member: MemberId) {
         let Some(group) = self.groups.get_mut(&id) else {
             return;

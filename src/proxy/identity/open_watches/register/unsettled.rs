@@ -1,5 +1,5 @@
-//! The changes a short time before a watch was opened. The answer that allowed it may be from
-//! before them.
+//! The changes a short time before a watch was opened. The answer that allowed the watch may be
+//! from before these changes.
 
 use std::sync::Arc;
 
@@ -9,7 +9,7 @@ use super::Opened;
 use crate::identity::rbac::RecentChanges;
 use crate::identity::tokens::deleted_objects::DeletedObjects;
 
-/// The changes a short time ago.
+/// The registers of recent changes.
 #[derive(Clone)]
 pub(in crate::identity) struct Recent {
     pub(in crate::identity) roles: Arc<RecentChanges>,
@@ -18,10 +18,10 @@ pub(in crate::identity) struct Recent {
 
 /// The changes a short time before a watch was opened.
 pub(super) struct Unsettled {
-    /// When the user's roles changed last.
+    /// When the user's roles last changed.
     pub(super) roles: Option<Instant>,
-    /// When objects were deleted for which its token was issued, and when some of which the uids are
-    /// not known.
+    /// When an object for which the caller's token was issued was last deleted, and when an object
+    /// with an unknown UID was.
     pub(super) deleted: (Option<Instant>, Option<Instant>),
 }
 

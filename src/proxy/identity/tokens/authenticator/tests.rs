@@ -139,7 +139,7 @@ async fn the_owner_of_a_deleted_account_never_counts_again() {
 async fn a_token_was_good_for_ten_minutes_after_its_last_good_answer() {
     for (age, was_good) in [(650, true), (670, false)] {
         let scene = Scene::new(Duration::ZERO);
-        // It is good for 60 s.
+        // The token is good for 60 s.
         assert!(matches!(scene.owner("token").await, Owner::User(_)));
         advance(age * SECOND).await;
         scene.says(Says::Wrong);
@@ -163,7 +163,7 @@ async fn wrong_tokens_do_not_displace_good_ones() {
     for token in &good {
         assert!(matches!(scene.owner(token).await, Owner::User(_)));
     }
-    // They are not used for a while.
+    // The tokens are not used for a while.
     advance(300 * SECOND).await;
     for number in 0..2 * TOKENS {
         let digest = scene.authenticator.digest(&Token::new(&number.to_string()));

@@ -47,7 +47,7 @@ fn a_head_is_unfinished_until_the_last_byte_of_its_last_frame() {
             0,
         ),
         (frame(CONTINUATION, END_HEADERS, &[0x82]), 0, 0),
-        // The same flag means nothing here.
+        // The payload of a PING frame is no header block.
         (frame(6, 0, &[0x82; 8]), 0, 0),
     ];
     let mut frames = connection();

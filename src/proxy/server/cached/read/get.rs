@@ -8,8 +8,8 @@ use crate::server::cached::miss::{CacheAnswer, Miss};
 use crate::server::decide::{Read, Reason};
 use crate::server::deliver::Delivery;
 
-/// Answers with the object `name` in `snapshot`. If the snapshot does not have it although it exists,
-/// `is_in_scope` is false.
+/// Answers with the object `name` in `snapshot`. `is_in_scope` is false if the object may exist
+/// although the snapshot does not have it.
 ///
 /// # Errors
 ///

@@ -15,7 +15,7 @@ use crate::server::deliver::{Delivery, ListBodies, ListKey, RoomForBodies};
 
 /// Units of a task's budget that one item of a list costs; about half a microsecond.
 const ITEM_UNITS: usize = 1 << 10;
-/// Units that an object costs that is only tested or counted.
+/// Units that an object costs if it is only tested or counted.
 const VISIT_UNITS: usize = ITEM_UNITS / 16;
 
 /// Answers with a page of the objects that `selection` selects in `snapshot`. Between objects of a
@@ -43,7 +43,7 @@ pub(super) async fn list(
     let key = delivery
         .shares_lists()
         .then(|| list_key(read, collection, snapshot, selection, page));
-    // The answer keeps the snapshot, or objects of it, until the client has read it.
+    // The answer holds the snapshot, or objects of it, until the client has read it.
     let age = snapshot_age(collection.reader(), snapshot);
     if let Some(found) = key.as_ref().and_then(|key| delivery.shared_list(key)) {
         pin(found.has_more);
@@ -84,11 +84,11 @@ fn list_key(
     }
 }
 
-/// The text of the page, and whether it names a next page.
+/// Returns the text of the page, and whether it names a next page.
 ///
-/// The objects of a long page are examined twice unless there is room for their bodies: here for the
-/// length of the page, and again while it is sent. So a client that does not read costs a position
-/// in the snapshot, not a list.
+/// The objects of a long page are examined twice unless there is room for their bodies: here for
+/// the length of the page, and again while the page is sent. So a client that does not read costs a
+/// position in the snapshot instead of a list.
 async fn parts(
     encoder: &Arc<Encoder>,
     snapshot: &Snapshot,
@@ -131,7 +131,7 @@ async fn parts(
         let namespace = selection.namespace.as_deref();
         ContinueToken::after(&last.key, namespace, snapshot.resource_version()).encode()
     });
-    // Like the API server, which counts the rest only of lists without selectors.
+    // The API server, too, counts the rest only of lists without selectors.
     let counted = following.filter(|_| selection.is_unfiltered());
     let remaining = counted.map(|last| {
         let namespace = selection.namespace.as_deref();

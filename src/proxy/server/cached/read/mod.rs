@@ -22,8 +22,8 @@ use crate::ledger::SnapshotAge;
 use crate::server::decide::{Need, Plan, Read, Reason};
 use crate::server::deliver::Delivery;
 
-/// Longest text, in bytes, of a selection for which the snapshot of a list is pinned. The next pages
-/// of a list with a longer one are forwarded.
+/// Longest text, in bytes, of a selection that a pinned snapshot of a list stores. The next pages
+/// of a list with a longer selection are forwarded.
 const MAX_PINNED_SELECTION: usize = 512;
 
 /// Answers `read` from `collection`. A read of the most recent state is answered only from the
@@ -52,7 +52,7 @@ pub(super) async fn read(
         } => {
             let snapshot = snapshot_for(read, proof, collection.reader())?;
             // The next pages must show exactly this state, so the snapshot is pinned at its
-            // version. If only a part of the objects is proven, the pin keeps the selection.
+            // version. If only a part of the objects is proven, the pin also stores the selection.
             let can_page = snapshot.is_whole() || has_short_selectors(&proof_request.scope);
             let collection = collection.as_ref();
             let list = list::list(
@@ -73,7 +73,7 @@ pub(super) async fn read(
     }
 }
 
-/// The answer to `read` if the cache of `informer` could not be proven fresh.
+/// Returns the answer to `read` if the cache of `informer` could not be proven fresh.
 ///
 /// # Errors
 ///
@@ -95,15 +95,16 @@ pub(super) fn without_proof(
     }
 }
 
-/// True if a pin may keep the selection that is `scope` in the API server's syntax.
+/// Returns true if a pin may store the selection; `scope` is the selection in the API server's
+/// syntax.
 fn has_short_selectors(scope: &Scope) -> bool {
     let namespace = scope.namespace.as_deref().unwrap_or_default();
     let texts = [namespace, &scope.label_selector, &scope.field_selector];
     texts.map(str::len).iter().sum::<usize>() <= MAX_PINNED_SELECTION
 }
 
-/// Checks that all rows of `collection` that `encoder` has encoded are printed, if it encodes Tables.
-/// Otherwise the Tables of the collection are forwarded from then on.
+/// Checks that all rows were printed that `encoder` has encoded for `collection`, if it encodes
+/// Tables. If one was not, all later Tables of the collection are forwarded.
 fn check_printed(collection: &dyn Collection, encoder: &Encoder) -> Result<(), Reason> {
     match encoder.table_view().and_then(TableView::failure) {
         None => Ok(()),
@@ -115,7 +116,7 @@ fn check_printed(collection: &dyn Collection, encoder: &Encoder) -> Result<(), R
     }
 }
 
-/// The age of `snapshot`, from which the ledger can see what it costs.
+/// Returns the age of `snapshot`. From the age, the ledger finds out what the snapshot costs.
 fn snapshot_age(reader: &Reader, snapshot: &Snapshot) -> SnapshotAge {
     SnapshotAge::new(
         Arc::clone(reader.replaced_bytes()),
@@ -123,18 +124,20 @@ fn snapshot_age(reader: &Reader, snapshot: &Snapshot) -> SnapshotAge {
     )
 }
 
-/// The snapshot that meets the need of `read`; for the most recent state only the one of `proof`.
+/// Returns the snapshot that meets the need of `read`. For the most recent state this is only the
+/// snapshot of `proof`.
 fn snapshot_for(read: &Read, proof: Option<&Proof>, reader: &Reader) -> Result<Snapshot, Reason> {
     let proven = proof.map(|proof| proof.snapshot.clone());
     let need = read.need;
     match need {
         Need::MostRecent => proven.ok_or(Reason::Consistent),
         Need::At(version) => {
-            // Read before the snapshot: the cache may reach the version in between.
+            // This is read before the snapshot, because the cache may reach the version in between.
             let is_ahead = reader.applied() < Some(version);
             let selection = read.selection().cloned().unwrap_or_default();
             let snapshot = reader.snapshot_at(version, &selection);
-            // No API server answers for a shard, so its client must learn that it can try again.
+            // No API server answers for a shard, so this error must show its client that it can try
+            // again.
             snapshot.ok_or(match is_ahead && read.is_of_shard() {
                 true => Reason::AheadOfCache,
                 false => Reason::PastState,

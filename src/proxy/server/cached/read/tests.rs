@@ -49,7 +49,7 @@ impl Collection for Pods {
     }
 }
 
-/// A cache at `version` of the two pods `n/a` and `n/b`.
+/// Makes a cache at `version` of the two pods `n/a` and `n/b`.
 pub(in crate::server) fn cache_at(version: u64) -> (Writer, Reader) {
     let (mut writer, reader) = cache(Config::default());
     let mut relist = writer.relist();
@@ -66,7 +66,7 @@ pub(in crate::server) fn cache_at(version: u64) -> (Writer, Reader) {
     (writer, reader)
 }
 
-/// A list with the parameters `query`, of a shard that has all objects.
+/// Plans a list with the parameters `query`, of a shard that has all objects.
 pub(in crate::server) fn list_of_shard(query: &str) -> Read {
     let all = "shardRange(object.metadata.uid, '0x0000000000000000', '0x10000000000000000')";
     list(query).of_shard(ShardSelector::parse(all).expect("a selector"))
@@ -118,15 +118,15 @@ enum Answered {
     Neither,
 }
 
-/// The API server continues a list whose snapshot is not kept. It cannot continue that of a shard, so
-/// the first page of a shard needs a proof of all objects.
+/// The API server continues a list if its snapshot is no longer pinned. It cannot continue the list
+/// of a shard, so the first page of a shard needs a proof of all objects.
 #[tokio::test]
 async fn a_snapshot_is_kept_for_the_next_pages_of_what_is_proven() {
     let long: Vec<_> = (0..300).map(|number| format!("!b{number}")).collect();
     let long = long.join(",");
     let (short, long) = ("!a", long.as_str());
-    // Each row: what is listed, its label selector, what is proven at its version, and the lists of which
-    // the next page can be answered.
+    // Each row: what is listed, its label selector, what is proven at its version, and the lists
+    // with a next page that can be answered.
     for (listed, labels, proven, answered) in [
         (Listed::Shard, short, Proven::Everything, Answered::Each),
         (Listed::All, short, Proven::Everything, Answered::Each),
@@ -189,7 +189,7 @@ fn pods(reader: &Reader) -> Arc<dyn Collection> {
     })
 }
 
-/// The list that answers `planned`; `None` if the API server must answer.
+/// Returns the list that answers `planned`; `None` if the API server must answer.
 async fn answer(
     planned: &Read,
     pods: &Arc<dyn Collection>,

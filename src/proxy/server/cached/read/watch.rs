@@ -20,10 +20,9 @@ use crate::server::limits::shares::LimitedUnits;
 /// needs `proof`.
 ///
 /// # Errors
-///
 /// A [`Miss`] if the cache can't start the stream, for example with 429 if clients watch too many
-/// selectors that no index answers. A start before the event log is not an error: the client gets
-/// the events from a bridge, or 410 in the stream, as from the API server.
+/// selectors without an index. A start before the event log is not an error: the client gets the
+/// events from a bridge, or 410 in the stream, as from the API server.
 pub(super) fn watch(
     read: &Read,
     ((selection, scope), from, terms): ((&Arc<Selection>, &Scope), WatchFrom, WatchTerms),
@@ -97,8 +96,9 @@ pub(super) fn watch(
     Ok(guarded(answer, collection.watch_end()))
 }
 
-/// The initial objects, and what all watches have in common that share their compressed events.
-/// `None` if the watch is not compressed, or has events of its own: the rows of a Table have ages.
+/// Returns the initial objects, and the key that is equal for all watches that share their
+/// compressed events. Returns `None` if the watch is not compressed, or if no other watch can have
+/// its events: the rows of a Table have ages.
 fn shared_start(
     read: &Read,
     selection: &Arc<Selection>,
@@ -127,9 +127,10 @@ fn shared_start(
     Some((key?, initial.clone()))
 }
 
-/// The answer to a WATCH whose cache could not be proven fresh: an error in the stream (504), as
-/// from an API server whose cache is too old. If the API server could not be asked, the client gets
-/// 429 instead, so that it waits before it tries again; after a 504 in the stream it would not.
+/// Returns the answer to a WATCH if its cache could not be proven fresh. It is an error in the
+/// stream (504), as from an API server if its cache is too old. If the API server could not be
+/// asked, the client gets 429 instead, so that it waits before it tries again. After a 504 in the
+/// stream it would not wait.
 ///
 /// # Errors
 ///

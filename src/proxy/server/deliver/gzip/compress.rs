@@ -1,4 +1,4 @@
-//! Gzip: decides whether a client gets it, and compresses a body while it is sent.
+//! Gzip: decides whether a client gets gzip, and compresses a body while it is sent.
 
 use std::io;
 use std::io::Write;
@@ -24,8 +24,8 @@ const OUTPUT_CHUNK: usize = 16 << 10;
 /// The gzip header: deflate, no name, no time, fastest compression, unknown operating system.
 pub(super) const HEADER: [u8; 10] = [0x1f, 0x8b, 8, 0, 0, 0, 0, 0, 4, 0xff];
 
-/// True if the first `Accept-Encoding` header lists the bare word `gzip`; with a quality, such as
-/// `gzip;q=1.0`, it does not count. The answer to a HEAD is never compressed.
+/// Returns true if the first `Accept-Encoding` header lists the bare word `gzip`. The word with a
+/// quality, such as `gzip;q=1.0`, does not count. The answer to a HEAD is never compressed.
 pub(crate) fn client_accepts_gzip<B>(request: &Request<B>) -> bool {
     *request.method() != Method::HEAD && accepts_gzip(request.headers())
 }
@@ -37,7 +37,7 @@ fn accepts_gzip(headers: &HeaderMap) -> bool {
     codings.any(|coding| coding.trim_ascii() == b"gzip")
 }
 
-/// Sets the headers of `response`, whose body is already gzip.
+/// Sets the headers of `response`. Its body is gzip already.
 pub(crate) fn with_gzip_headers(mut response: Response<Body>) -> Response<Body> {
     let headers = response.headers_mut();
     headers.remove(header::CONTENT_LENGTH);
@@ -55,7 +55,7 @@ pub(crate) struct GzipWriter {
     output: usize,
 }
 
-/// Marks a response with a compressor of its own, which it does not share with other clients.
+/// Marks a response that has a separate compressor, which it does not share with other clients.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct OwnCompressor;
 
@@ -75,14 +75,15 @@ pub(crate) struct GzipBody {
 }
 
 impl GzipWriter {
-    /// A writer at the start of a text, which returns `output` or more compressed bytes together.
+    /// Creates a writer at the start of a text. It returns `output` or more compressed bytes
+    /// together.
     pub(crate) fn new(output: usize) -> Self {
         let mut buffer = Vec::with_capacity(output);
         buffer.extend_from_slice(&HEADER);
         Self::with(buffer, Crc::new(), output)
     }
 
-    /// A writer that continues a text whose first part has the checksum `crc`.
+    /// Creates a writer that continues a text. `crc` is the checksum of the part before.
     pub(crate) fn resume(crc: &Crc) -> Self {
         Self::with(
             Vec::with_capacity(OUTPUT_CHUNK),
@@ -109,22 +110,22 @@ impl GzipWriter {
         self.deflate.write_all(bytes)
     }
 
-    /// The compressed bytes, once there are enough; `None` before.
+    /// Returns the compressed bytes if there are enough of them, and `None` otherwise.
     pub(crate) fn output(&mut self) -> Option<Bytes> {
         let buffer = self.deflate.get_mut();
         if buffer.len() < self.output {
             return None;
         }
-        // The copy has no spare capacity, so that a cache may keep it.
+        // The copy has no spare capacity, because a cache may store it.
         let output = Bytes::copy_from_slice(buffer);
         buffer.clear();
         Some(output)
     }
 
-    /// Stops in the middle of the text. Returns the last compressed bytes, and the checksum with
-    /// which [`GzipWriter::resume`] continues.
+    /// Stops in the middle of the text. Returns the last compressed bytes, and the checksum for
+    /// [`GzipWriter::resume`].
     pub(crate) fn cut(mut self) -> io::Result<(Bytes, Crc)> {
-        // The flush makes the output end at a whole byte.
+        // The flush makes the output end at a byte boundary.
         self.deflate.flush()?;
         let rest = std::mem::take(self.deflate.get_mut());
         Ok((rest.into(), self.crc))
@@ -147,12 +148,12 @@ fn clone_crc(crc: &Crc) -> Crc {
 }
 
 impl GzipBody {
-    /// A body that compresses `body`.
+    /// Creates a body that compresses `body`.
     pub(crate) fn new(body: Body) -> Self {
         Self::with(body, GzipWriter::new(OUTPUT_CHUNK))
     }
 
-    /// A body that compresses `body` with `writer`.
+    /// Creates a body that compresses `body` with `writer`.
     pub(crate) fn with(body: Body, writer: GzipWriter) -> Self {
         Self {
             body,
@@ -290,7 +291,7 @@ mod tests {
     fn yields_to_other_tasks() {
         let parts = body::full(vec![b'a'; BUDGET_CHECK_BYTES * 10]);
         let mut gzip = GzipBody::new(parts);
-        // This body is so regular that its first turn yields no whole chunk.
+        // This body is so regular that its first turn yields no complete chunk.
         assert!(gzip.frame().now_or_never().is_none());
     }
 

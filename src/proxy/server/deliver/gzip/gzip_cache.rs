@@ -2,9 +2,9 @@
 //! that serve no connections.
 //!
 //! The text of a list consists of shared slices of its snapshot, so sending it again costs almost
-//! nothing; compressing it costs more than everything else together. The compressed list is
-//! therefore sent to all clients that wait for it, and kept for a few seconds: many clients that
-//! restart at the same time cost one compression.
+//! nothing. Compressing it costs more than all other work. The compressed list is therefore sent to
+//! all clients that wait for it, and cached for a few seconds: many clients that restart together
+//! cost one compression.
 
 #![expect(
     clippy::mutable_key_type,
@@ -39,14 +39,14 @@ use crate::server::deliver::list_bodies::ListBodies;
 
 /// Upper limit of the number of cached lists.
 const MAX_LISTS: usize = 256;
-/// How long a list is kept after its last use, if several clients have used it.
+/// How long a list stays in the cache after its last use, if several clients have used it.
 const SHARED_TTL: Duration = Duration::from_secs(5);
-/// How long a list is kept if only one client has used it. Clients often restart together, so
-/// another client may request the same list within this second.
+/// How long a list stays in the cache if only one client has used it. Clients often restart
+/// together, so another client may request an equal list within this second.
 const UNSHARED_TTL: Duration = Duration::from_secs(1);
 /// Bytes that are compressed between two checks whether a client still reads the list.
 const READER_CHECK_BYTES: usize = 64 << 10;
-/// Size, in bytes, of the compressed chunks that are kept and sent.
+/// Size, in bytes, of the compressed chunks that are stored and sent.
 const OUTPUT_CHUNK: usize = 64 << 10;
 
 /// Metrics of lists that are sent as gzip.
@@ -79,7 +79,7 @@ struct CachedList {
     has_more: bool,
 }
 
-/// Everything that two requests must have in common to get the same list.
+/// Everything that two requests must have in common to share a list.
 #[derive(Clone)]
 pub(crate) struct ListKey {
     /// The collection's encoder, compared by pointer; it is replaced when the encoding changes.
@@ -155,7 +155,7 @@ impl GzipCacheMetrics {
 // === impl GzipCache ===
 
 impl GzipCache {
-    /// An empty cache of at most `budget`. Lists are compressed by tasks of `shutdown`.
+    /// Creates an empty cache of at most `budget`. Lists are compressed by tasks of `shutdown`.
     pub(crate) fn new(budget: Budget, metrics: GzipCacheMetrics, shutdown: Shutdown) -> Self {
         Self::with_limits((budget, MAX_LISTS), metrics, shutdown)
     }
@@ -165,7 +165,7 @@ impl GzipCache {
         metrics: GzipCacheMetrics,
         shutdown: Shutdown,
     ) -> Self {
-        // Only half of the cores compress, because clients are served meanwhile.
+        // Only half of the cores compress, so that the others can serve clients.
         let threads = available_parallelism().map_or(1, |threads| threads.get().div_ceil(2));
         Self {
             inner: Arc::new(Inner {
@@ -179,13 +179,14 @@ impl GzipCache {
         }
     }
 
-    /// The list of `key`, if another client has asked for it recently, for the client of `account`.
+    /// Returns the list of `key` if another client has recently asked for it. Its body is for the
+    /// client of `account`.
     pub(crate) fn get(&self, key: &ListKey, account: Option<&Arc<Account>>) -> Option<SharedList> {
         self.inner.find(&mut self.inner.cached.lock(), key, account)
     }
 
-    /// The list of `key`, as gzip, for the client of `account`. Starts to compress `chunks` unless
-    /// the cache already has the list.
+    /// Returns the list of `key` as gzip, for the client of `account`. Starts to compress `chunks`
+    /// unless the cache already has the list.
     pub(crate) fn compress(
         &self,
         key: ListKey,
@@ -287,7 +288,7 @@ impl Inner {
         is_abandoned
     }
 
-    /// Removes `stream` from the cache when no client has asked for it for long enough.
+    /// Removes `stream` from the cache after no client has asked for it for some time.
     async fn expire(&self, key: &ListKey, stream: &Weak<GzipStream>) {
         let ended = Instant::now();
         while let Some(until) = self.expiry_of(key, stream, ended) {
@@ -295,8 +296,8 @@ impl Inner {
         }
     }
 
-    /// The time until which `stream`, whose compression ended at `ended`, is kept. If that time has
-    /// passed, removes it and returns `None`.
+    /// Returns the time until which `stream` stays in the cache; its compression ended at `ended`.
+    /// If this time has passed, removes the stream and returns `None`.
     fn expiry_of(
         &self,
         key: &ListKey,
@@ -320,7 +321,7 @@ impl Inner {
     }
 }
 
-/// Removes `stream` from the cache, but not a newer list with the same key.
+/// Removes `stream` from the cache, but not a newer list with an equal key.
 fn forget(cached: &mut HashMap<ListKey, CachedList>, key: &ListKey, stream: &Arc<GzipStream>) {
     let entry = cached.get(key);
     if entry.is_some_and(|list| Arc::ptr_eq(&list.stream, stream)) {

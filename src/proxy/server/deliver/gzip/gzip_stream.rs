@@ -1,4 +1,4 @@
-//! One gzip text that is compressed once for several clients. Each client reads it from the start,
+//! A gzip text that is compressed once for several clients. Each client reads it from the start,
 //! even while it is still being compressed.
 
 use std::collections::BTreeMap;
@@ -40,9 +40,9 @@ struct Progress {
 /// How a stream ended.
 #[derive(Clone)]
 pub(super) enum StreamEnd {
-    /// The whole text was compressed.
+    /// All of the text was compressed.
     Complete,
-    /// The text became too long to keep: each reader compresses the rest for itself.
+    /// There was no memory for more of the text: each reader compresses the rest for itself.
     Cut(Arc<Remainder>),
     /// The compression was aborted.
     Failed,
@@ -56,12 +56,12 @@ pub(super) struct Remainder {
     pub crc: Crc,
 }
 
-/// The error of a body whose compression was aborted.
+/// The error of a body if its compression was aborted.
 #[derive(Debug, thiserror::Error)]
 #[error("compression of the answer was aborted")]
 struct CompressionAborted;
 
-/// The body by which one client reads a stream.
+/// The body that sends a stream to one client.
 pub(super) struct GzipStreamBody {
     stream: Arc<GzipStream>,
     reader: u64,
@@ -69,7 +69,7 @@ pub(super) struct GzipStreamBody {
     sent: usize,
     /// Compresses the rest of the text; `None` until the end of a stream that was cut.
     remainder: Option<GzipBody>,
-    /// The account of the client's connection, to which the compressor is charged.
+    /// The account of the client's connection. A compressor of the body is charged to it.
     account: Option<Arc<Account>>,
     charge: Option<Charge>,
 }
@@ -77,7 +77,7 @@ pub(super) struct GzipStreamBody {
 // === impl GzipStream ===
 
 impl GzipStream {
-    /// An empty stream, which counts its bytes in `bytes_held`.
+    /// Creates an empty stream, which counts its bytes in `bytes_held`.
     pub(super) fn new(bytes_held: IntGauge) -> Self {
         Self {
             progress: Mutex::default(),
@@ -85,8 +85,8 @@ impl GzipStream {
         }
     }
 
-    /// A body that reads the stream from the start. If the stream is cut, the body needs a
-    /// compressor of its own; if the ledger refuses it, the body fails.
+    /// Returns a body that reads the stream from the start. If the stream is cut, the body needs a
+    /// separate compressor. If the ledger refuses the memory for it, the body fails.
     pub(super) fn new_reader(self: &Arc<Self>, account: Option<Arc<Account>>) -> GzipStreamBody {
         let mut progress = self.progress.lock();
         progress.readers += 1;
@@ -101,12 +101,12 @@ impl GzipStream {
         }
     }
 
-    /// True if a client is reading the stream.
+    /// Returns true if a client is reading the stream.
     pub(super) fn has_readers(&self) -> bool {
         self.progress.lock().readers > 0
     }
 
-    /// True if nothing more will be added to the stream.
+    /// Returns true if nothing more will be added to the stream.
     pub(super) fn has_ended(&self) -> bool {
         self.progress.lock().end.is_some()
     }
@@ -147,7 +147,7 @@ impl Drop for GzipStream {
 // === impl GzipStreamBody ===
 
 impl GzipStreamBody {
-    /// The next chunk, or how the stream ended if there are no more chunks.
+    /// Returns the next chunk, or how the stream ended if there are no more chunks.
     fn next(&mut self, cx: &Context<'_>) -> Poll<Result<Bytes, StreamEnd>> {
         let mut progress = self.stream.progress.lock();
         if let Some(chunk) = progress.chunks.get(self.sent) {

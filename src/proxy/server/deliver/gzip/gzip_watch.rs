@@ -19,8 +19,8 @@ use crate::ledger::{Account, Short};
 use crate::server::deliver::watch_body::WatchBody;
 
 /// Sends a watch as gzip, in complete members. The initial events are compressed once for all
-/// watches that begin with the same objects, and a later chunk once for all watches of a thread
-/// that send it.
+/// watches that begin with equal objects. A later chunk is compressed once for all watches of a
+/// thread that send it.
 pub(crate) struct GzipWatchBody {
     watch: WatchBody,
     /// The initial events that are not sent yet; `None` if `watch` sends all that is left.
@@ -31,7 +31,7 @@ pub(crate) struct GzipWatchBody {
     budget: CoopBudget,
 }
 
-/// The body of a watch whose only event is `frame`, as gzip.
+/// Compresses the body of a watch; `frame` is its only event.
 ///
 /// # Errors
 ///
@@ -42,9 +42,9 @@ pub(crate) fn compressed_event(frame: Bytes) -> io::Result<Bytes> {
 }
 
 impl GzipWatchBody {
-    /// The events of `watch` as gzip, charged to `account`; `watch` itself must not be charged to
-    /// it. The initial events are those of `initial`, if it is given, and `watch` does not send
-    /// them.
+    /// Creates the body that sends the events of `watch` as gzip, charged to `account`; `watch`
+    /// itself must not be charged to the account. If `initial` is given, it has the initial events,
+    /// and `watch` does not send them.
     pub(crate) fn new(
         watch: WatchBody,
         initial: Option<InitialEvents>,
@@ -59,7 +59,7 @@ impl GzipWatchBody {
         }
     }
 
-    /// The next compressed chunk; `None` after the last event.
+    /// Returns the next compressed chunk; `None` after the last event.
     fn poll_member(
         &mut self,
         cx: &mut Context<'_>,
@@ -73,7 +73,7 @@ impl GzipWatchBody {
                 self.budget.charge(member.len());
                 return Poll::Ready(Ok(Some(member)));
             }
-            // Initial events whose changes can't follow would be useless.
+            // Initial events are useless if the changes after them can't follow.
             if self.initial.is_some() && (self.watch.is_over(cx) || self.watch.has_lost_start()) {
                 self.initial = None;
             }

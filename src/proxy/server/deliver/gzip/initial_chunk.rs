@@ -1,5 +1,5 @@
-//! Chunks of the initial events of a watch, each of which is compressed once for all watches that
-//! begin with the same objects.
+//! Chunks of the initial events of a watch. Each chunk is compressed once for all watches that
+//! begin with equal objects.
 
 use std::io;
 use std::sync::Arc;
@@ -17,14 +17,15 @@ use super::member::{Members, SharedMember};
 
 /// Number of bytes before compression at which a chunk ends.
 const CHUNK: usize = 64 << 10;
-/// Maximum number of objects that are examined for one chunk. A selector that no index answers may
+/// Maximum number of objects that are examined for one chunk. A selector without an index may
 /// select few of them.
 pub(super) const MAX_EXAMINED: usize = 2048;
 /// Units of a task's budget that an examined object costs.
 const EXAMINED_UNITS: usize = CoopBudget::UNITS / MAX_EXAMINED;
 
-/// A chunk that is being made. Each watch that waits for it advances it, so that it does not depend
-/// on the client that asked for it first. It ends its work when no watch waits any more.
+/// A chunk that is being made. Each watch that waits for the chunk advances it, so the chunk does
+/// not depend on the client that asked for it first. When no watch waits any more, the work is
+/// dropped.
 pub(super) type MakingChunk = Shared<BoxFuture<'static, Result<Arc<InitialChunk>, Arc<io::Error>>>>;
 
 /// The compressed events of successive objects of a snapshot.
@@ -53,9 +54,10 @@ struct Selected {
 }
 
 impl Selected {
-    /// Selects from the objects of `snapshot` with keys above `after`. Where a chunk ends depends on
-    /// the indexes of the snapshot too: they decide which objects are examined. The watch goes on
-    /// from there, so chunks of snapshots with equal objects can follow each other without a gap.
+    /// Selects from the objects of `snapshot` with keys above `after`. The end of a chunk also
+    /// depends on the indexes of the snapshot, because they decide which objects are examined. A
+    /// watch continues after the last examined object, so chunks of snapshots with equal objects
+    /// can follow each other without a gap.
     fn of(
         snapshot: &Snapshot,
         after: Option<&ObjectKey>,
@@ -90,8 +92,8 @@ impl Selected {
 }
 
 impl InitialChunk {
-    /// The chunk of the objects of `snapshot` with keys above `after`. Yields by the work that it
-    /// has done, so that other clients of the thread are served meanwhile.
+    /// Makes the chunk of the objects of `snapshot` with keys above `after`. Yields after a certain
+    /// amount of work, so that the thread can serve other clients.
     pub(super) async fn make(
         snapshot: Snapshot,
         after: Option<ObjectKey>,
@@ -119,12 +121,12 @@ impl InitialChunk {
         })
     }
 
-    /// The units of a task's budget that making the chunk has cost.
+    /// Returns the units of a task's budget that making the chunk has cost.
     pub(super) fn units(&self) -> usize {
         self.length * BYTE_UNITS + self.examined * EXAMINED_UNITS
     }
 
-    /// A chunk with one event.
+    /// Makes a chunk with one event.
     #[cfg(test)]
     pub(super) fn for_test(member: SharedMember) -> Self {
         Self {
@@ -137,7 +139,7 @@ impl InitialChunk {
         }
     }
 
-    /// The number of bytes that the chunk occupies.
+    /// Returns the number of bytes that the chunk occupies.
     pub(super) fn bytes(&self) -> usize {
         let key = self.last.as_ref().map_or(0, |key| key.as_str().len());
         size_of::<Self>() + key + self.member.as_ref().map_or(0, SharedMember::len)

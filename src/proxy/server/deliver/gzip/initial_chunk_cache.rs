@@ -1,5 +1,5 @@
-//! Keeps the compressed chunks of initial events for some seconds: many watches that start together
-//! cost one compression.
+//! Caches the compressed chunks of initial events for some seconds, so that the start of many
+//! watches costs one compression.
 
 use std::collections::{BTreeMap, HashMap};
 use std::future::Future;
@@ -20,9 +20,10 @@ use super::gzip_cache::ListKey;
 use super::initial_chunk::{InitialChunk, MakingChunk};
 use crate::ledger::Budget;
 
-/// Upper limit of the number of snapshots and selections whose chunks are kept.
+/// Upper limit of the number of snapshots and selections with cached chunks.
 const MAX_STARTS: usize = 256;
-/// How long chunks are kept after a watch has read one of the same snapshot and selection.
+/// How long chunks stay in the cache after a watch has last read one of their snapshot and
+/// selection.
 const TTL: Duration = Duration::from_secs(5);
 /// How often chunks that are not used any more are dropped.
 const EXPIRY_PERIOD: Duration = Duration::from_secs(1);
@@ -52,13 +53,13 @@ struct State {
     starts: HashMap<Arc<ListKey>, Start>,
     /// The bytes of all chunks.
     bytes: usize,
-    /// True while a task drops what is not used any more.
+    /// True while a task drops chunks that are not used any more.
     is_expiring: bool,
 }
 
-/// The chunks of one snapshot and selection, each by the key after which it begins (`None`: the first
-/// one). A position in the sequence would not do: equal objects can have other indexes, by which
-/// chunks end elsewhere.
+/// The chunks of one snapshot and selection, each by the key after which it begins (`None`: the
+/// first one). Positions in the sequence can't identify chunks: snapshots with equal objects can
+/// have other indexes, and their chunks then end elsewhere.
 struct Start {
     slots: BTreeMap<Option<ObjectKey>, Slot>,
     last_used: Instant,
@@ -66,16 +67,16 @@ struct Start {
 
 /// The place of one chunk.
 enum Slot {
-    /// Watches that need the chunk at the same time make it once. They keep the work, so that it
-    /// ends, and frees its snapshot, when none of them is left.
+    /// Watches that need the chunk concurrently make it once. The watches own the work. When none
+    /// of them is left, the work ends and frees its snapshot.
     Making(WeakShared<BoxFuture<'static, Result<Arc<InitialChunk>, Arc<io::Error>>>>),
     Made(Arc<InitialChunk>),
 }
 
-/// What a watch finds that needs a chunk.
+/// What a watch that needs a chunk finds.
 pub(super) enum Found {
     Made(Arc<InitialChunk>),
-    /// Another watch has asked for the chunk before.
+    /// Another watch asked for the chunk earlier.
     Making(MakingChunk),
     /// This watch is the first one.
     New(MakingChunk),
@@ -101,7 +102,8 @@ impl InitialChunkMetrics {
 // === impl InitialChunkCache ===
 
 impl InitialChunkCache {
-    /// An empty cache of at most `budget`, which a task of `shutdown` cleans while it is not empty.
+    /// Creates an empty cache of at most `budget`. A task of `shutdown` cleans it while it is not
+    /// empty.
     pub(crate) fn new(budget: Budget, metrics: InitialChunkMetrics, shutdown: Shutdown) -> Self {
         Self::with_limits((budget, MAX_STARTS), metrics, shutdown)
     }
@@ -123,8 +125,9 @@ impl InitialChunkCache {
         }
     }
 
-    /// The chunk of the watches with `key` that begins after the object `after`. `make` makes it,
-    /// unless it was made or is being made. The work takes place while one of the watches polls it.
+    /// Returns the chunk of the watches with `key` that begins after the object `after`. If no
+    /// watch has made it or is making it, `make` makes it. The work advances while one of the
+    /// watches polls it.
     pub(super) fn chunk<F>(
         &self,
         key: &Arc<ListKey>,
@@ -178,7 +181,7 @@ impl InitialChunkCache {
 }
 
 impl Inner {
-    /// The work `made`, after which the chunk is kept.
+    /// Returns the work `made`, extended so that the chunk is stored at the end.
     fn making<F>(
         self: &Arc<Self>,
         key: &Arc<ListKey>,
@@ -197,14 +200,14 @@ impl Inner {
         making.boxed().shared()
     }
 
-    /// Keeps a new chunk for other watches, and drops others until the limit is kept.
+    /// Stores a new chunk for other watches, and drops others until the limit is met.
     fn keep(&self, key: &Arc<ListKey>, after: &Option<ObjectKey>, chunk: &Arc<InitialChunk>) {
         self.metrics.chunks.with_label_values(&["compressed"]).inc();
         let mut dropped = Vec::new();
         let mut state = self.state.lock();
         let start = state.starts.get_mut(key);
         let slot = start.and_then(|start| start.slots.get_mut(after));
-        // The slot may have been dropped meanwhile.
+        // The slot may have been dropped while the chunk was made.
         let Some(slot) = slot else { return };
         let before = std::mem::replace(slot, Slot::Made(Arc::clone(chunk)));
         state.bytes += chunk.bytes();
@@ -251,15 +254,15 @@ impl State {
         oldest.map(|(key, _)| Arc::clone(key))
     }
 
-    /// Removes the snapshot and selection that was not used for the longest time, with its chunks.
+    /// Removes the least recently used snapshot and selection, with its chunks.
     fn drop_oldest(&mut self) -> Option<Start> {
         let oldest = self.oldest().and_then(|key| self.starts.remove(&key))?;
         self.bytes -= oldest.bytes();
         Some(oldest)
     }
 
-    /// Removes the first chunk of the snapshot and selection that was not used for the longest time:
-    /// most watches have read it.
+    /// Removes the first chunk of the least recently used snapshot and selection: most watches have
+    /// read this chunk.
     fn drop_chunk(&mut self) -> Option<Slot> {
         let key = self.oldest()?;
         let start = self.starts.get_mut(&key)?;
@@ -294,7 +297,7 @@ impl Start {
 // === impl Slot ===
 
 impl Slot {
-    /// The bytes that are counted in `State::bytes`.
+    /// Returns the bytes that are counted in `State::bytes`.
     fn bytes(&self) -> usize {
         match self {
             Self::Making(_) => 0,

@@ -1,7 +1,8 @@
-//! The initial events of a watch, which it reads as chunks that it shares with other watches.
+//! The initial events of a watch. The watch reads them as chunks, which it shares with other
+//! watches.
 //!
 //! A watch is a position in a snapshot: the key after which its next chunk begins. So a slow client
-//! holds no chunk, and one that comes late finds those that are still kept.
+//! holds no chunk, and a client that comes late finds the chunks that are still in the cache.
 
 use std::io;
 use std::sync::Arc;
@@ -17,7 +18,7 @@ use super::initial_chunk::{InitialChunk, MakingChunk};
 use super::initial_chunk_cache::{Found, InitialChunkCache};
 use crate::server::cached::collection::Collection;
 
-/// The initial events of one watch, which it reads as compressed chunks.
+/// The initial events of one watch, in compressed chunks.
 pub(crate) struct InitialEvents {
     cache: InitialChunkCache,
     key: Arc<ListKey>,
@@ -37,7 +38,8 @@ pub(super) enum NextChunk {
 }
 
 impl InitialEvents {
-    /// The events of all `objects` of `collection`. Watches with an equal `key` have the same ones.
+    /// Creates the events of all `objects` of `collection`. Watches with an equal `key` have equal
+    /// events.
     pub(crate) fn new(
         cache: InitialChunkCache,
         key: ListKey,
@@ -54,8 +56,8 @@ impl InitialEvents {
         }
     }
 
-    /// The next chunk. There is none after the last one. Pending while another thread works on it,
-    /// or if other tasks must run first.
+    /// Returns the next chunk. There is none after the last chunk. Pending while another thread
+    /// works on the chunk, or if other tasks must run first.
     ///
     /// # Errors
     ///
@@ -84,7 +86,7 @@ impl InitialEvents {
         }
     }
 
-    /// The chunk that follows, or the work that makes it; `None` if the objects were revoked.
+    /// Returns the next chunk, or the work that makes it; `None` if the objects were revoked.
     fn find(&self) -> Option<Found> {
         let position = |objects: &mut InitialObjects| {
             let after = objects.after().cloned();

@@ -1,9 +1,9 @@
-//! Members: complete gzip texts. A compressed watch is a sequence of them, one for each chunk of
+//! Members: complete gzip texts. A compressed watch is a sequence of members, one for each chunk of
 //! its body, as at the API server.
 //!
-//! So the state of the compressor is not kept between two chunks: a thread has one for all watches.
-//! Watches that send the same chunk share its member, and a body that ends after any member is
-//! complete.
+//! The compressor therefore has no state between two chunks: one compressor per thread serves all
+//! watches. Watches that send an equal chunk share its member, and a body that ends after any
+//! member is complete.
 
 use std::cell::RefCell;
 use std::collections::VecDeque;
@@ -23,13 +23,12 @@ use super::compress::{BYTE_UNITS, HEADER, LEVEL};
 use crate::ledger::{Account, Charge, Kind, Short};
 use crate::server::deliver::watch_body::FREE_FRAME;
 
-/// Largest capacity, in bytes, of the buffer that a thread keeps for its next member.
+/// Largest capacity, in bytes, of the buffer that a thread reuses for its next member.
 const KEPT_CAPACITY: usize = 64 << 10;
-/// Number of members that a thread keeps: watches of several formats may get the same event by
-/// turns.
+/// Number of members that a thread remembers: watches of several formats may get an event by turns.
 const KEPT_MEMBERS: usize = 4;
-/// Upper limit of the bytes of the texts whose members a thread keeps. They are not charged, because
-/// this is little for a thread.
+/// Upper limit of the bytes of the remembered texts of a thread. They are not charged, because this
+/// is little for a thread.
 const KEPT_TEXTS: usize = 256 << 10;
 /// Length, in bytes, of the pieces in which a long text is compressed.
 const PIECE: usize = 64 << 10;
@@ -37,7 +36,7 @@ const PIECE: usize = 64 << 10;
 pub(super) const LONGEST_AT_ONCE: usize = 2 * PIECE;
 
 /// Compressed bytes that several watches send. They are charged once, to the first of these
-/// watches, for as long as one of them sends the bytes.
+/// watches, until all of them have sent the bytes.
 #[derive(Clone)]
 pub(super) struct SharedMember {
     gzip: Bytes,
@@ -50,20 +49,20 @@ struct Charged {
     _charge: Arc<Charge>,
 }
 
-/// A long text that is being compressed. Each watch that waits for it advances it, and it ends its
-/// work when none waits any more.
+/// The compression of a long text. Each watch that waits for the result advances it. When no watch
+/// waits any more, the work is dropped.
 pub(super) type CompressingText = Shared<BoxFuture<'static, Result<LongMember, Arc<io::Error>>>>;
 
 /// A long text and its members.
 #[derive(Clone)]
 pub(super) struct LongMember {
     pub(super) member: SharedMember,
-    /// Kept so that no other bytes can have its address.
+    /// Held so that no other bytes can have its address.
     _text: Bytes,
 }
 
-/// A text that is compressed in pieces, each of which becomes a member, so that other tasks can run
-/// in between.
+/// A text that is compressed in pieces, so that other tasks can run in between. Each piece becomes
+/// a member.
 pub(super) struct Members {
     /// What is left of the text.
     parts: VecDeque<Bytes>,
@@ -81,12 +80,12 @@ struct MemberWriter {
 /// The last members of a thread.
 #[derive(Default)]
 struct LastMembers {
-    /// The texts and their members, the newest last. Because the texts are kept, no other bytes can
+    /// The texts and their members, the newest last. Because the texts are held, no other bytes can
     /// have their addresses.
     members: VecDeque<(Bytes, SharedMember)>,
 }
 
-/// The last long text of a thread, as long as a watch waits for it.
+/// The last long text of a thread. Its compression can be joined while a watch waits for it.
 struct LastLong {
     address: (usize, usize),
     compressing: WeakShared<BoxFuture<'static, Result<LongMember, Arc<io::Error>>>>,
@@ -98,7 +97,7 @@ thread_local! {
     static LAST_LONG: RefCell<Option<LastLong>> = const { RefCell::new(None) };
 }
 
-/// The member whose text is `parts`.
+/// Compresses `parts` into one member.
 ///
 /// # Errors
 ///
@@ -115,8 +114,8 @@ fn gzip(parts: &[Bytes]) -> io::Result<Bytes> {
     Ok(gzip)
 }
 
-/// The member whose text is `text`, and true if it was compressed now. If this thread has
-/// compressed the same slice of memory recently, it returns the same member. `text` has at most
+/// Returns the member of `text`, and true if it was compressed now. If this thread has recently
+/// compressed the slice at this address, the member is that of the earlier call. `text` has at most
 /// [`LONGEST_AT_ONCE`] bytes.
 ///
 /// # Errors
@@ -131,8 +130,8 @@ pub(super) fn compressed_once(text: &Bytes) -> io::Result<(SharedMember, bool)> 
     Ok((member, true))
 }
 
-/// The work that compresses the long `text`, which all watches of this thread share that need it at
-/// the same time. It yields by the work that it has done.
+/// Returns the compression of the long `text`. Watches of this thread that need the text
+/// concurrently share the compression, which yields to other tasks after a certain amount of work.
 pub(super) fn compressing(text: Bytes) -> CompressingText {
     let address = (text.as_ptr().addr(), text.len());
     LAST_LONG.with_borrow_mut(|last| {
@@ -166,7 +165,7 @@ async fn compressed_in_pieces(text: Bytes) -> Result<LongMember, Arc<io::Error>>
 // === impl Members ===
 
 impl Members {
-    /// The text `parts`, of which nothing is compressed yet.
+    /// Creates the members of the text `parts`; nothing of it is compressed yet.
     pub(super) fn of(parts: Vec<Bytes>) -> Self {
         Self {
             left: parts.iter().map(Bytes::len).sum(),
@@ -175,12 +174,12 @@ impl Members {
         }
     }
 
-    /// True if the whole text is compressed.
+    /// Returns true if all of the text is compressed.
     pub(super) fn is_complete(&self) -> bool {
         self.left == 0
     }
 
-    /// Compresses the next piece, and returns its length before that.
+    /// Compresses the next piece, and returns the length that it had uncompressed.
     ///
     /// # Errors
     ///
@@ -206,7 +205,7 @@ impl Members {
         Ok(length)
     }
 
-    /// The members of all pieces together.
+    /// Returns the members of all pieces, joined to one sequence.
     pub(super) fn finish(mut self) -> SharedMember {
         SharedMember::new(match self.gzip.len() {
             1 => self.gzip.swap_remove(0),
@@ -223,7 +222,7 @@ impl SharedMember {
         Self { gzip, charge }
     }
 
-    /// The compressed bytes. If there are many, they are charged until they were sent: to
+    /// Returns the compressed bytes. If there are many, they are charged until they were sent: to
     /// `account`, unless another watch is sending them too.
     ///
     /// # Errors
@@ -244,7 +243,7 @@ impl SharedMember {
         Ok(Bytes::from_owner(Charged { gzip, _charge }))
     }
 
-    /// The number of compressed bytes.
+    /// Returns the number of compressed bytes.
     pub(super) fn len(&self) -> usize {
         self.gzip.len()
     }
@@ -300,7 +299,7 @@ impl LastMembers {
         found.map(|(_, member)| member.clone())
     }
 
-    /// Keeps a member. Drops the oldest ones until the limits are kept.
+    /// Remembers a member, and drops the oldest ones until the limits are met.
     fn keep(&mut self, text: Bytes, member: SharedMember) {
         self.members.push_back((text, member));
         let length = |members: &VecDeque<(Bytes, _)>| {
@@ -387,7 +386,7 @@ mod tests {
         let equal = Bytes::copy_from_slice(&texts[0]);
         assert!(compressed_once(&equal).expect("no failure").1);
         assert!(compressed_once(&texts[0].slice(1..)).expect("no failure").1);
-        // Long texts leave no room for others, and a text that is too long is not kept.
+        // Long texts leave no room for others, and a text that is too long is not remembered.
         let long = [noise(LONGEST_AT_ONCE), noise(LONGEST_AT_ONCE)];
         for round in 0..2 {
             for text in &long {

@@ -1,5 +1,5 @@
-//! Gzip: bodies compressed while they are sent, lists compressed once for several clients, and
-//! watches, whose initial events are compressed once for several clients.
+//! Gzip: bodies that are compressed while they are sent, lists that are compressed once for several
+//! clients, and watches with initial events that are compressed once for several clients.
 
 mod compress;
 mod gzip_cache;

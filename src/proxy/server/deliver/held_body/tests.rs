@@ -16,7 +16,7 @@ fn ledger() -> Ledger {
     Ledger::new(Limits::new(Some(1 << 30), None, RATE))
 }
 
-/// A body of `length` bytes in frames of `frame` bytes, which keeps `alive` as long as it exists.
+/// Makes a body of `length` bytes in frames of `frame` bytes. The body holds `alive`.
 fn body(length: usize, frame: usize, alive: &Arc<()>) -> Body {
     let frames = (0..length.div_ceil(frame)).map(move |number| {
         let bytes = vec![b'x'; frame.min(length - number * frame)];

@@ -1,4 +1,4 @@
-//! When a watch sends its bookmarks and when it ends, with some jitter.
+//! Decides when a watch sends its bookmarks and when it ends, with some jitter.
 
 use std::time::Duration;
 
@@ -11,12 +11,12 @@ const BOOKMARK_PERIOD: Duration = Duration::from_secs(60);
 const LAST_BOOKMARK: Duration = Duration::from_secs(2);
 /// Pause until the next attempt if a bookmark is due but can't be sent yet.
 const BOOKMARK_RETRY: Duration = Duration::from_secs(1);
-/// A watch without `timeoutSeconds` ends after a random time between this and twice this.
+/// Shortest duration of a watch without `timeoutSeconds`. The longest duration is twice as long.
 const MIN_TIMEOUT: Duration = Duration::from_secs(1800);
 
 /// The next bookmark of a watch.
 pub(super) struct Bookmarks {
-    /// When it is due.
+    /// The time at which the bookmark is due.
     pub(super) due: Instant,
     /// True after a relist: the client gets a bookmark once it has received everything, because it
     /// could not resume from a version inside the hole. Guarded by `a_relist_is_sent_at_once`.
@@ -35,7 +35,7 @@ impl Bookmarks {
         bookmarks
     }
 
-    /// Sets the time of the next bookmark; `was_sent` says whether the due one has been sent.
+    /// Sets the time of the next bookmark. `was_sent` says whether the due bookmark has been sent.
     pub(super) fn schedule(&mut self, was_sent: bool, deadline: Instant) {
         let now = Instant::now();
         let last = deadline.checked_sub(LAST_BOOKMARK);
@@ -52,7 +52,7 @@ impl Bookmarks {
     }
 }
 
-/// The duration of a watch without `timeoutSeconds`.
+/// Returns the duration of a watch without `timeoutSeconds`.
 pub(super) fn random_timeout() -> Duration {
     MIN_TIMEOUT.mul_f64(jitter(2.0))
 }
@@ -61,7 +61,7 @@ fn jittered(period: Duration) -> Duration {
     period.mul_f64(jitter(1.02))
 }
 
-/// A random factor, uniformly distributed from 1 to `limit`.
+/// Returns a random factor, uniformly distributed from 1 to `limit`.
 fn jitter(limit: f64) -> f64 {
     match is_jitter_disabled() {
         true => f64::midpoint(1.0, limit),

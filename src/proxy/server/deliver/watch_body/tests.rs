@@ -38,7 +38,7 @@ pub(in crate::server::deliver) struct TestCollection {
 }
 
 impl TestCollection {
-    /// A collection that is shown as Tables.
+    /// Makes a collection that is shown as Tables.
     pub(in crate::server::deliver) fn of_tables() -> Arc<Self> {
         let kept = Arc::new(KeptRows::new(Arc::new(RowMemory::new(0))));
         let shown = (MetaVersion::V1, IncludeObject::None);
@@ -50,7 +50,7 @@ impl TestCollection {
         collection
     }
 
-    /// A watch of later changes, shown as a Table.
+    /// Opens a watch of later changes, shown as a Table.
     fn watch_table(self: &Arc<Self>, account: &Arc<Account>) -> WatchBody {
         self.watch_table_from(WatchFrom::Tip, account)
     }
@@ -131,7 +131,8 @@ impl TestCollection {
         self.watch_source(source, terms, one_event_per_frame)
     }
 
-    /// A watch after `version`, which is older than the log, and the writer of its bridge.
+    /// Opens a watch after `version`, which is older than the log. Returns it with the writer of
+    /// its bridge.
     fn watch_bridged(
         self: &Arc<Self>,
         version: u64,
@@ -227,7 +228,8 @@ struct Watch {
 }
 
 impl Watch {
-    /// The next frame, and the seconds from the start of the watch until then; `None` at the end.
+    /// Returns the next frame, and the seconds from the start of the watch until then; `None` at
+    /// the end.
     async fn next(&mut self) -> (f64, Option<String>) {
         let frame = self.body.frame().await;
         let text = frame.map(|frame| {
@@ -237,8 +239,8 @@ impl Watch {
         (self.started.elapsed().as_secs_f64(), text)
     }
 
-    /// All events until the end, such as `2: BOOKMARK 11`, `3: ADDED 12` and `4: end`. The first
-    /// number is the time since the start of the watch in whole seconds.
+    /// Returns all events until the end, such as `2: BOOKMARK 11`, `3: ADDED 12` and `4: end`. The
+    /// first number is the time since the start of the watch, rounded to seconds.
     async fn all(mut self) -> Vec<String> {
         let mut seen = Vec::new();
         loop {
@@ -310,7 +312,7 @@ async fn the_last_event_before_the_end_of_the_process_is_a_bookmark() {
     }
 }
 
-/// A client must not get a bookmark instead of what it has not received.
+/// A client must not get a bookmark in place of events that it has not received.
 #[tokio::test(start_paused = true)]
 async fn a_watch_that_ends_within_its_events_has_no_bookmark() {
     let collection = TestCollection::new();
@@ -674,7 +676,7 @@ async fn a_large_initial_event_after_a_small_one_is_not_encoded_before_there_is_
     }
 }
 
-/// The length of a row is known only when it was printed.
+/// The length of a row is not determined before the row is printed.
 #[tokio::test(start_paused = true)]
 async fn a_large_row_that_waits_for_the_next_burst_is_charged() {
     const LENGTH: usize = 100 << 10;

@@ -65,7 +65,7 @@ fn a_holder_may_have_as_many_seats_as_are_free() {
     }
 }
 
-/// Half of them users, half of them connections.
+/// Makes `count` holders: half of them users, half of them connections.
 fn holders(count: usize) -> Vec<Holder> {
     let holder = |number: usize| match number % 2 {
         0 => Holder::User(UserKey::for_tests(number as u8)),
@@ -77,8 +77,8 @@ fn holders(count: usize) -> Vec<Holder> {
 proptest! {
     #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
 
-    /// Holders take and release seats at random: the counts are exact, the total is bounded, and
-    /// one without a seat is never refused.
+    /// Holders take and release seats at random. The counts are exact, the total is bounded, and a
+    /// holder without a seat is never refused.
     #[test]
     fn the_total_is_bounded_and_no_holder_starves(
         limit in 1_usize..40,

@@ -1,4 +1,4 @@
-//! Numbers by key, and the values that count in them.
+//! Counts by key, and the values that are counted.
 
 use std::collections::HashMap;
 use std::hash::Hash;
@@ -6,21 +6,21 @@ use std::sync::Arc;
 
 use parking_lot::Mutex;
 
-/// What is asked for would be more than the limit.
+/// The requested amount would exceed the limit.
 #[derive(Debug, PartialEq, Eq)]
 pub(in crate::server) struct TooMany;
 
-/// A number for each key. Keys with number 0 have no entry. Clones are the same numbers.
+/// A number for each key. Keys with number 0 have no entry. Clones share the numbers.
 pub(super) struct Counts<K>(Arc<Mutex<HashMap<K, usize>>>);
 
-/// One of the number of a key, until it is dropped.
+/// Counts as one in the number of a key, until it is dropped.
 pub(super) struct Counted<K: Hash + Eq> {
     counts: Counts<K>,
     key: K,
 }
 
-/// Sets of values, one for each owner. A value may be in a set several times. Owners without a value
-/// have no entry. Clones are the same sets.
+/// Sets of values, one for each owner. A value may be in a set several times. Owners without a
+/// value have no entry. Clones share the sets.
 pub(super) struct Distinct<O, V>(Arc<Mutex<HashMap<O, Set<V>>>>);
 
 /// The values of one owner, and how often each is in the set.

@@ -1,5 +1,5 @@
-//! What each user holds of something that few can have at a time, so that one user does not take
-//! all of it. Callers that kubefan does not authenticate are not concerned.
+//! Counts what each user holds of limited resources, so that one user does not take all of them.
+//! Callers that kubefan does not authenticate are not counted.
 
 mod counts;
 mod limits;
@@ -27,23 +27,23 @@ use crate::identity::{Caller, UserKey};
 use crate::server::decide::{Plan, Read};
 use crate::server::request::RequestInfo;
 
-/// The shares of all users. Clones are the same shares.
+/// The shares of all users. A clone refers to the original's shares.
 #[derive(Clone)]
 pub(in crate::server) struct Shares {
     limits: Arc<ArcSwap<UserLimits>>,
-    /// How many units of selections of a cache that no index finds one user may watch.
+    /// The units of a cache's limit for selections without an index that one user may take.
     max_units: usize,
     requests: Requests,
-    /// Permits of a semaphore, which is identified by its address.
+    /// Permits of semaphores. The number in the key is the address of the semaphore.
     permits: Counts<(UserKey, usize)>,
-    /// Watched selections that no index finds, of the caches of one resource.
+    /// Watched selections that no index finds, of all caches of a resource.
     selections: Distinct<(UserKey, GroupVersionResource, WireFormat), HashedSelection>,
     /// Scopes for which reads wait for a proof.
     proof_scopes: Distinct<UserKey, ProofScope>,
     metrics: ShareMetrics,
 }
 
-/// The requests in progress of each user. Users without one have no entry.
+/// The requests in progress of each user. Users without requests have no entry.
 type Requests = Arc<Mutex<HashMap<UserKey, InProgress>>>;
 
 /// The requests of a user that are in progress.
@@ -77,7 +77,8 @@ pub(in crate::server) struct PermitShare {
 pub(in crate::server) type SelectionShare =
     DistinctShare<(UserKey, GroupVersionResource, WireFormat), HashedSelection>;
 
-/// What the selection of an answered watch has of the cache's limit, as an extension of the answer.
+/// The units of the cache's limit that the selection of an answered watch takes, as an extension of
+/// the answer.
 #[derive(Clone, Copy, Debug)]
 pub(in crate::server) struct LimitedUnits(pub(in crate::server) usize);
 
@@ -90,7 +91,7 @@ pub(in crate::server) struct ShareMetrics {
     refused: IntCounterVec,
 }
 
-/// A limit of one user, as its name in the metric.
+/// A limit of one user.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Limit {
     Streams,
@@ -102,8 +103,8 @@ enum Limit {
 // === impl Shares ===
 
 impl Shares {
-    /// A user may have as much as `limits` permit, and watch half of the selections without an index
-    /// that a cache can have: `max_unindexed`.
+    /// Creates the shares. A user may have as much as `limits` permit, and watch half of
+    /// `max_unindexed`, the selections without an index that a cache can have.
     pub(in crate::server) fn new(
         limits: UserLimits,
         max_unindexed: usize,
@@ -120,15 +121,16 @@ impl Shares {
         }
     }
 
-    /// Changes the limits. What users hold already stays theirs.
+    /// Changes the limits. Users lose nothing that they already hold.
     pub(in crate::server) fn set_limits(&self, limits: UserLimits) {
         self.limits.store(Arc::new(limits));
     }
 
-    /// The share of `caller` for the request of `info`; `None` if the caller is not known.
+    /// Counts the request of `info` for the user of `caller` and returns its share, or `None` if
+    /// kubefan has not determined the user.
     ///
-    /// # Errors
-    /// [`TooMany`], which is also counted, if the user has too many requests or watches in progress.
+    /// # Errors [`TooMany`], which is also counted, if the user has too many requests or watches in
+    /// progress.
     pub(in crate::server) fn request(
         &self,
         caller: &Caller,
@@ -153,8 +155,9 @@ impl Shares {
         }))
     }
 
-    /// The share of `caller` if it takes a permit of `limit`; `None` if the caller is not known. A
-    /// user may have as many permits as are left, and one of them in any case.
+    /// Counts a permit of `limit` for the user of `caller` and returns its share, or `None` if
+    /// kubefan has not determined the user. A user may have as many permits as are left, and one in
+    /// any case.
     pub(in crate::server) fn permit(
         &self,
         caller: &Caller,
@@ -163,15 +166,15 @@ impl Shares {
         let Some(user) = caller.name_key() else {
             return Ok(None);
         };
-        // Others may take permits meanwhile. Then the semaphore has none left for this user.
+        // Others may take permits after this. Then the semaphore has none left for this user.
         let left = limit.available_permits();
         let key = (user, Arc::as_ptr(limit) as usize);
         let counted = self.permits.add(key, |held| held == 0 || held < left);
         counted.map(|_counted| Some(PermitShare { _counted }))
     }
 
-    /// The share of `caller` for a watch as in `read`, which a cache has answered with `answer`; `None`
-    /// if it needs none.
+    /// Counts the watch of `read` for the user of `caller` and returns its share, or `None` if it
+    /// needs none. A cache has answered the watch with `answer`.
     ///
     /// # Errors
     /// A 429 if the user watches too many selections without an index.
@@ -208,8 +211,8 @@ impl Shares {
             .add(of_user, (selection, units), self.max_units)
     }
 
-    /// The share of `caller` while `read` waits for the proof of `request`; `None` if the caller is
-    /// not known.
+    /// Counts `read` for the user of `caller` while it waits for the proof of `request`, and
+    /// returns its share. Returns `None` if kubefan has not authenticated the caller.
     ///
     /// # Errors
     /// A 429 if reads of the user wait for proofs of too many different scopes.
@@ -243,10 +246,10 @@ impl Shares {
     }
 }
 
-/// Adds a request to those `of_user`.
+/// Adds a request to the requests `of_user`.
 ///
 /// # Errors
-/// The limit that it would exceed.
+/// The limit that the request would exceed.
 fn add_request(
     of_user: Entry<'_, UserKey, InProgress>,
     is_watch: bool,

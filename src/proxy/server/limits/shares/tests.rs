@@ -6,7 +6,7 @@ use super::*;
 use crate::identity::KnownCaller;
 
 impl Shares {
-    /// Shares with these limits, and metrics that are not rendered.
+    /// Creates shares with these limits, and with metrics that are not rendered.
     pub(in crate::server) fn for_tests(limits: UserLimits, max_unindexed: usize) -> Self {
         Self::new(limits, max_unindexed, ShareMetrics::new(&Registry::new()))
     }

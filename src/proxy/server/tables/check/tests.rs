@@ -1,4 +1,4 @@
-//! Comparisons with an API server in memory, whose Tables the tests choose.
+//! Tests comparisons with an API server in memory. The tests choose its Tables.
 
 use std::convert::Infallible;
 use std::sync::Arc;
@@ -27,7 +27,7 @@ enum Fault {
     Failure,
 }
 
-/// An API server with pods, of which the one with the name `b` has failed.
+/// An API server with pods. The pod with the name `b` has failed.
 struct Upstream {
     client: Client,
     queries: Arc<Mutex<Vec<String>>>,

@@ -1,15 +1,15 @@
-//! Whether a request accepts a document that was sent for another `Accept` header.
+//! Decides whether a request accepts a document that was sent for another `Accept` header.
 
 use http::{HeaderMap, HeaderValue, header};
 
-/// What the API server sends to those that accept everything.
+/// The media type that the API server sends to clients that accept everything.
 const DEFAULT: &str = "application/json";
 
 /// A media type with its parameters, in the order of their names.
 struct MediaType {
     name: String,
     parameters: Vec<(String, String)>,
-    /// True unless it is excluded by `q=0`.
+    /// True unless the media type is excluded by `q=0`.
     is_accepted: bool,
 }
 
@@ -33,7 +33,8 @@ impl MediaType {
         parsed
     }
 
-    /// True if a client that accepts this media type can read a document of the type `other`.
+    /// Returns true if a client that accepts this media type can read a document of the type
+    /// `other`.
     fn includes(&self, other: &Self) -> bool {
         let is_of_name = match self.name.as_str() {
             "*/*" | "application/*" => other.name == DEFAULT,
@@ -43,8 +44,8 @@ impl MediaType {
     }
 }
 
-/// The place in the `Accept` header of the first media type that a document with `headers` has;
-/// `None` if the request accepts it in no form.
+/// Returns the place of the first media type in the `Accept` header that matches a document with
+/// `headers`; `None` if the request does not accept the document.
 pub(super) fn place_in(
     accept: Option<&HeaderValue>,
     accept_encoding: Option<&HeaderValue>,

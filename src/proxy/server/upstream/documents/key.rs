@@ -1,4 +1,4 @@
-//! Which requests are for a remembered document, and what its representation depends on.
+//! Finds out which document a request is for, and what its representation depends on.
 
 use http::{HeaderMap, HeaderName, HeaderValue, Method, Request, header};
 use kubefan_core::api::should_indent;
@@ -10,9 +10,9 @@ use crate::server::request::RequestInfo;
 
 /// Longest URL and longest header, in bytes, of a request for a remembered document.
 const MAX_TEXT: usize = 512;
-/// A request with one of these headers wants something else than the whole document, or gets headers
-/// that no other may get. `If-Modified-Since` is not among them: kubectl sends it for documents without
-/// an `ETag`, and a server may ignore it.
+/// A request with one of these headers wants something other than the complete document, or gets
+/// headers that no other request may get. `If-Modified-Since` is not in this list: kubectl sends it
+/// for documents without an `ETag`, and a server may ignore it.
 const UNUSUAL_HEADERS: [HeaderName; 5] = [
     header::RANGE,
     header::IF_RANGE,
@@ -20,7 +20,8 @@ const UNUSUAL_HEADERS: [HeaderName; 5] = [
     header::IF_UNMODIFIED_SINCE,
     header::ORIGIN,
 ];
-/// The media types in which the API server has these documents. Others are its to refuse.
+/// The media types in which the API server has these documents. The API server itself refuses other
+/// media types.
 const MEDIA_TYPES: [&str; 13] = [
     "*/*",
     "application/*",
@@ -46,11 +47,11 @@ pub(super) struct DocumentKey {
     path: String,
     accept: Option<HeaderValue>,
     accept_encoding: Option<HeaderValue>,
-    /// People get indented JSON.
+    /// True if JSON is indented, as for curl and browsers.
     is_indented: bool,
 }
 
-/// The parameter `hash`, with which clients ask for a certain version of an OpenAPI v3 document.
+/// The parameter `hash`. With it, clients ask for a certain version of an OpenAPI v3 document.
 pub(super) type VersionHash = Option<String>;
 
 /// What a path names, if it is a document of the API server.
@@ -58,14 +59,15 @@ pub(super) type VersionHash = Option<String>;
 enum DocumentPath<'a> {
     /// The API server itself has the document.
     Own,
-    /// The server of this group and version has it, which may be an aggregated one.
+    /// The server of this group and version has the document. It may be an aggregated server.
     OfGroupVersion(&'a str, &'a str),
 }
 
 impl DocumentKey {
-    /// The document and the version that `request` asks for. `None` for other requests, and for those that only the
-    /// API server understands. `is_native(group, version)` says whether the API server itself serves
-    /// these resources: an aggregated one may answer by any header of the request.
+    /// Returns the document and the version that `request` asks for. Returns `None` for other
+    /// requests, and for requests that only the API server understands. `is_native(group, version)`
+    /// says whether the API server itself serves these resources: an aggregated server may evaluate
+    /// any header of the request.
     pub(super) fn of(
         request: &Request<Body>,
         info: &RequestInfo,
@@ -86,7 +88,7 @@ impl DocumentKey {
         };
         let accept = only(headers, &header::ACCEPT)?;
         let accept_encoding = only(headers, &header::ACCEPT_ENCODING)?;
-        // People's programs get indented JSON.
+        // JSON is indented for programs such as curl and browsers.
         let user_agent = headers.get(header::USER_AGENT);
         let user_agent = user_agent.and_then(|value| value.to_str().ok());
         let is_understood = accept.as_ref().is_none_or(is_known);
@@ -101,24 +103,26 @@ impl DocumentKey {
         Some((key, hash))
     }
 
-    /// The path of the document.
+    /// Returns the path of the document.
     pub(super) fn path(&self) -> &str {
         &self.path
     }
 
-    /// True for the index of OpenAPI v3.
+    /// Returns true for the index of OpenAPI v3.
     pub(super) fn is_openapi_index(&self) -> bool {
         self.path == OPENAPI_V3
     }
 
-    /// True if the request is for a document of OpenAPI v3, not the index, and accepts `format` only.
+    /// Returns true if the request is for a document of OpenAPI v3, not the index, and accepts
+    /// `format` only.
     pub(super) fn is_openapi_in(&self, format: &HeaderValue) -> bool {
         let is_document = self.path.starts_with(OPENAPI_V3) && !self.is_openapi_index();
         is_document && self.accept.as_ref() == Some(format)
     }
 
-    /// How much a request with this key likes the document of `other`, which has `headers`: less is
-    /// better. `None` if it is another document, or in a form that the request does not accept.
+    /// Returns how well the document of `other`, which has `headers`, fits a request with this key:
+    /// less is better. Returns `None` if it is another document, or has a form that the request
+    /// does not accept.
     pub(super) fn place_of(&self, other: &Self, headers: &HeaderMap) -> Option<(usize, bool)> {
         if self.path != other.path {
             return None;
@@ -128,7 +132,7 @@ impl DocumentKey {
         Some((place, self.is_indented != other.is_indented))
     }
 
-    /// The bytes that the key holds.
+    /// Returns the bytes that the key holds.
     pub(super) fn len(&self) -> usize {
         let values = self.accept.iter().chain(&self.accept_encoding);
         self.path.len() + values.map(HeaderValue::len).sum::<usize>()
@@ -156,14 +160,15 @@ impl<'a> DocumentPath<'a> {
     }
 }
 
-/// True if the API server reads the segment as it is.
+/// Returns true if the API server reads the segment unchanged.
 fn is_plain(segment: &str) -> bool {
     let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-._".contains(&byte);
     !segment.is_empty() && segment != "." && segment != ".." && segment.bytes().all(is_plain)
 }
 
-/// The parameter `hash`, which only documents of OpenAPI v3 have. `None` if there are other
-/// parameters than this and `timeout`, which these documents ignore, or if the URL is long.
+/// Returns the parameter `hash`, which only documents of OpenAPI v3 have. The outer `None` means
+/// that the URL is long, or has parameters other than `hash` and `timeout`. These documents ignore
+/// `timeout`.
 fn version_hash(path: &str, query: Option<&str>) -> Option<VersionHash> {
     let query = query.unwrap_or_default();
     let mut found = None;
@@ -179,8 +184,7 @@ fn version_hash(path: &str, query: Option<&str>) -> Option<VersionHash> {
     (path.len() + query.len() <= MAX_TEXT).then_some(found)
 }
 
-/// The value of a header that occurs at most once and is short. The outer `None` means that it is
-/// not so.
+/// Returns the value of a header. The outer `None` means that the header is repeated or long.
 #[expect(clippy::option_option, reason = "a missing header is not a wrong one")]
 fn only(headers: &HeaderMap, name: &HeaderName) -> Option<Option<HeaderValue>> {
     let mut values = headers.get_all(name).iter();
@@ -189,7 +193,7 @@ fn only(headers: &HeaderMap, name: &HeaderName) -> Option<Option<HeaderValue>> {
     (is_short && values.next().is_none()).then(|| first.cloned())
 }
 
-/// True if all media types of an `Accept` header are among those that these documents have.
+/// Returns true if all media types of an `Accept` header are in [`MEDIA_TYPES`].
 fn is_known(accept: &HeaderValue) -> bool {
     let Ok(text) = accept.to_str() else {
         return false;

@@ -14,7 +14,8 @@ use crate::ledger::Budget;
 
 /// Upper limit of the number of documents: Kubernetes has about 200.
 const MAX_DOCUMENTS: usize = 1_000;
-/// Bytes of a document without its body and the texts of its key: mostly the table of its headers.
+/// Bytes of a document without its body and the texts of its key, mostly for the table of its
+/// headers.
 const OVERHEAD: usize = 2 << 10;
 /// A body of fewer bytes is copied, because it may be a part of a larger buffer.
 const COPIED: usize = 64 << 10;
@@ -29,23 +30,23 @@ const DESCRIPTION: [HeaderName; 8] = [
     header::LAST_MODIFIED,
     header::VARY,
 ];
-/// The longest document that is remembered has this part, as a divisor, of the budget: 16 MiB of
-/// the largest one. The longest one of Kubernetes itself has 5 MB.
+/// The longest document that is remembered has the budget divided by this number: 16 MiB of the
+/// largest budget. The longest document of Kubernetes itself has 5 MB.
 const DOCUMENT_SHARE: usize = 4;
 
 /// A document that the API server sent.
 #[derive(Debug)]
 pub(super) struct Document {
-    /// The headers that describe it.
+    /// The headers that describe the document.
     pub(super) headers: HeaderMap,
     pub(super) body: Bytes,
-    /// The version that its request was for.
+    /// The version that the request for the document named.
     hash: VersionHash,
 }
 
-/// The newest documents, by their representation. Those that were not used for the longest time
-/// make room for others, first those of the user with the most bytes: by variants of `Accept`, one
-/// user could else push out what the others read.
+/// The newest documents, by their representation. If there is no room for a new document, the user
+/// with the most bytes loses its least recently used documents. Otherwise one user could displace
+/// the documents that others read, by varying `Accept`.
 #[derive(Debug)]
 pub(super) struct Memory {
     inner: Mutex<Inner>,
@@ -64,17 +65,18 @@ struct Inner {
 struct Entry {
     document: Arc<Document>,
     last_used: u64,
-    /// The user that was sent the first such document; `None` for kubefan.
+    /// The user that got the first document with this key; `None` for kubefan.
     user: Option<UserKey>,
 }
 
 impl Document {
-    /// The document of an answer with `headers` and `body` to a request for the version `hash`.
+    /// Makes a document of the `headers` and `body` of an answer. The request was for the version
+    /// `hash`.
     pub(super) fn new(headers: &HeaderMap, body: Bytes, hash: VersionHash) -> Self {
         let mut description = HeaderMap::new();
         for name in DESCRIPTION {
             for value in headers.get_all(&name) {
-                // A copy, because the value may be a part of a larger buffer.
+                // The value is copied, because it may be a part of a larger buffer.
                 let copy = HeaderValue::from_bytes(value.as_bytes());
                 description.append(&name, copy.expect("it is a header's value"));
             }
@@ -90,19 +92,19 @@ impl Document {
         }
     }
 
-    /// What the API server compares with `If-None-Match`.
+    /// Returns the value that the API server compares with `If-None-Match`.
     pub(super) fn etag(&self) -> Option<&HeaderValue> {
         self.headers.get(header::ETAG)
     }
 
-    /// The bytes that it takes, with its key.
+    /// Returns the bytes of the document and of its key.
     fn len(&self, key: &DocumentKey) -> usize {
         OVERHEAD + key.len() + self.body.len()
     }
 }
 
 impl Memory {
-    /// An empty memory of at most `budget`.
+    /// Creates an empty memory of at most `budget`.
     pub(super) fn new(budget: Budget) -> Self {
         Self {
             inner: Mutex::default(),
@@ -110,12 +112,12 @@ impl Memory {
         }
     }
 
-    /// Longest document, in bytes, that is remembered.
+    /// Returns the length, in bytes, of the longest document that is remembered.
     pub(super) fn max_document(&self) -> usize {
         self.budget.limit() / DOCUMENT_SHARE
     }
 
-    /// The newest document for `key`, if it was sent for the version `hash`.
+    /// Returns the newest document for `key`, if it was sent for the version `hash`.
     pub(super) fn get(&self, key: &DocumentKey, hash: &VersionHash) -> Option<Arc<Document>> {
         let mut inner = self.inner.lock();
         inner.clock += 1;
@@ -128,8 +130,8 @@ impl Memory {
         Some(Arc::clone(&entry.document))
     }
 
-    /// The newest document for `key`, or else one of the same path and version that was sent for other
-    /// headers, if a request with those of `key` accepts it.
+    /// Returns the newest document for `key`. If there is none, returns a document of this path and
+    /// version that was sent for other headers, if a request with the headers of `key` accepts it.
     pub(super) fn acceptable(
         &self,
         key: &DocumentKey,
@@ -149,8 +151,8 @@ impl Memory {
         Some(Arc::clone(&best.document))
     }
 
-    /// Remembers `document` and returns true, or returns false if there is only room for it if others
-    /// are forgotten.
+    /// Remembers `document` and returns true. If there is only room for it after other documents
+    /// are forgotten, does nothing and returns false.
     pub(super) fn put_if_room(&self, key: DocumentKey, document: Document) -> bool {
         let mut inner = self.inner.lock();
         let replaced = inner.documents.get(&key);
@@ -165,7 +167,7 @@ impl Memory {
         has_room
     }
 
-    /// Remembers `document`, which `user` was sent, and forgets others if there is no room for all.
+    /// Remembers `document`, which `user` got, and forgets others if there is no room for all.
     pub(super) fn put(&self, key: DocumentKey, document: Document, user: Option<UserKey>) {
         let mut inner = self.inner.lock();
         inner.put(key, document, user);
@@ -194,9 +196,10 @@ impl Inner {
         }
     }
 
-    /// Of the user with the largest share, the document that was not used for the longest time.
+    /// Returns the least recently used document of the user with the largest share.
     fn next_to_forget(&self, limit: usize) -> Option<DocumentKey> {
-        // A user may have many bytes or many documents, so each document counts more than its bytes.
+        // A user may have many bytes or many documents, so each document counts more than its
+        // bytes.
         let of_each = limit / MAX_DOCUMENTS;
         let mut shares = HashMap::<_, usize>::new();
         for (key, entry) in &self.documents {

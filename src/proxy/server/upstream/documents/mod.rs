@@ -1,16 +1,16 @@
 //! Discovery, OpenAPI and `/version`: documents that change rarely, and that many clients read.
 //!
 //! Each request for a document is forwarded with the credentials of its caller, so the API server
-//! decides who reads what. If kubefan has the document, the request also has its `ETag` in
-//! `If-None-Match`: after a 304 the client gets the document from memory, and the API server has
-//! neither rendered nor compressed nor sent it.
+//! decides which callers read the document. If kubefan has the document, the request also has its
+//! `ETag` in `If-None-Match`. After a 304 the client gets the document from memory, and the API
+//! server has neither rendered nor compressed nor sent it.
 //!
 //! Only if the API server does not answer, clients get documents from memory without it, with a
-//! `Warning`: all if callers are not authenticated, otherwise those that the API server let the
-//! same user read while it answered, for as long as its decisions count. So `kubectl` starts in an
-//! outage, and can read what the caches have. The documents of OpenAPI v3 are many, and a client
-//! reads only those that it needs, so kubefan fetches all of them (`prefetch`) after their index
-//! was read.
+//! `Warning`. If callers are not authenticated, they get all documents. Otherwise they get those
+//! that the API server let their user read while it answered, for as long as its decisions count.
+//! So `kubectl` starts in an outage, and can read what the caches have. OpenAPI v3 has many
+//! documents, and a client reads only those that it needs, so kubefan fetches all of them
+//! (`prefetch`) after their index was read.
 
 mod acceptable;
 mod key;
@@ -47,15 +47,16 @@ const OUTDATED: HeaderValue = HeaderValue::from_static(
     r#"299 - "kubefan: the API server does not answer; this document is the last one that it sent""#,
 );
 
-/// What a load balancer answers if no API server does, and an API server that shuts down.
+/// The status that an API server answers while it shuts down, and a load balancer if no API server
+/// answers.
 const UNAVAILABLE: [StatusCode; 3] = [
     StatusCode::BAD_GATEWAY,
     StatusCode::SERVICE_UNAVAILABLE,
     StatusCode::GATEWAY_TIMEOUT,
 ];
 
-/// Number of documents that are received to be remembered at a time. What was received of them is
-/// kept beside what their clients hold.
+/// Number of documents that are received to be remembered at a time. Their received bytes are in
+/// memory in addition to what their clients hold.
 const MAX_RECEIVING: usize = 8;
 
 /// Headers of a 304 that do not belong to the document.
@@ -74,7 +75,7 @@ pub(in crate::server) struct Documents {
 struct Inner {
     memory: Memory,
     prefetch: Prefetch,
-    /// What callers could read while the API server answered.
+    /// Remembers what callers could read while the API server answered.
     access: AccessControl,
     /// Whether the API server itself serves the resources of a group and version.
     is_native: Box<IsNative>,
@@ -89,11 +90,11 @@ type IsNative = dyn Fn(&str, &str) -> bool + Send + Sync;
 pub(in crate::server) struct DocumentRequest {
     key: DocumentKey,
     hash: VersionHash,
-    /// The account of the client's connection, to which a copy is charged while it is received.
+    /// The account of the client's connection. A copy is charged to it while it is received.
     account: Option<Arc<Account>>,
-    /// What the client itself sent as `If-None-Match`.
+    /// The `If-None-Match` that the client itself sent.
     condition: Option<HeaderValue>,
-    /// The document whose `ETag` kubefan has added to the request.
+    /// The document that kubefan has offered to the API server by its `ETag`.
     offered: Option<Arc<Document>>,
     asked_at: Instant,
 }
@@ -105,7 +106,7 @@ pub(in crate::server) struct DocumentMetrics {
     fetched: IntCounter,
 }
 
-/// Who had the bytes of a document that a client got.
+/// Where the bytes of a document that a client got came from.
 #[derive(Clone, Copy)]
 enum Source {
     /// The API server sent them.
@@ -116,10 +117,10 @@ enum Source {
     Outage,
 }
 
-/// A body that is remembered once it was received completely.
+/// A body that is remembered when all of it was received.
 struct RememberedBody {
     body: Body,
-    /// `None` once it is remembered, or if it is too long.
+    /// `None` when it is remembered, or if it is too long.
     receiving: Option<Receiving>,
 }
 
@@ -138,8 +139,8 @@ struct Receiving {
 // === impl Documents ===
 
 impl Documents {
-    /// Remembers documents within the budget, and fetches those of OpenAPI v3 through `forwarder`. `access` remembers
-    /// who may read them.
+    /// Creates the documents, which are remembered within the budget. Those of OpenAPI v3 are
+    /// fetched through `forwarder`. `access` remembers which callers may read them.
     /// `is_native(group, version)` is true if the API server itself serves these resources.
     pub(in crate::server) fn new(
         access: AccessControl,
@@ -161,8 +162,8 @@ impl Documents {
         }
     }
 
-    /// The document that `request` is for, if it is for one. Adds the `ETag` of the remembered
-    /// document to the request.
+    /// Returns the document that `request` asks for, if it asks for one. Adds the `ETag` of the
+    /// remembered document to the request.
     pub(in crate::server) fn request(
         &self,
         request: &mut Request<Body>,
@@ -189,13 +190,14 @@ impl Documents {
         })
     }
 
-    /// The answer to `request`, whose forwarding had the result `forwarded`. It is remembered
-    /// unless `caller` is unknown. If the API server did not answer, it is taken from memory if the
-    /// caller has kubefan's rights, or could read the same path when it was last answered. Then a
-    /// document that was sent for other headers will do, if the request accepts its type.
+    /// Returns the answer to `request`; `forwarded` is the result of forwarding it. A document is
+    /// remembered if the caller is authenticated or has kubefan's rights. If the API server did not
+    /// answer, the document is taken from memory. This requires that the caller has kubefan's
+    /// rights, or could read the path when the API server last answered. A document that was sent
+    /// for other headers will then do, if the request accepts its type.
     ///
     /// # Errors
-    /// That of `forwarded`.
+    /// The error of `forwarded`.
     pub(in crate::server) fn answer(
         &self,
         request: DocumentRequest,
@@ -242,8 +244,8 @@ impl Documents {
         }
     }
 
-    /// Remembers whether the API server's answer with `status` shows that `caller` may read the
-    /// path, or does not accept its credentials.
+    /// Evaluates the `status` of the API server's answer: remembers whether `caller` may read the
+    /// path, or that its credentials were not accepted.
     fn learn(&self, request: &DocumentRequest, caller: &Caller, status: StatusCode) {
         let Caller::Known(caller) = caller else {
             return;
@@ -252,7 +254,7 @@ impl Documents {
         let was_allowed = match status {
             StatusCode::OK | StatusCode::NOT_MODIFIED => true,
             StatusCode::FORBIDDEN => false,
-            // This says nothing about the user, who may have another token.
+            // This is no decision about the user, because the user may have another token.
             StatusCode::UNAUTHORIZED => return access.not_accepted(caller),
             _ => return,
         };
@@ -271,8 +273,8 @@ impl Documents {
         }
     }
 
-    /// The same response, which is remembered when all of it was received, unless many others are
-    /// being received.
+    /// Returns `response` with a body that is remembered when all of it was received. The body
+    /// stays as it is if many others are being received.
     fn remembering(
         &self,
         request: DocumentRequest,
@@ -314,7 +316,7 @@ impl Documents {
     }
 }
 
-/// `document` as the answer to a request whose 304 had `headers`.
+/// Makes `document` the answer to a request. `headers` are those of the 304 to this request.
 fn confirmed(document: &Document, headers: &HeaderMap) -> Response<Body> {
     let mut response = Response::new(body::full(document.body.clone()));
     let merged = response.headers_mut();
@@ -331,8 +333,8 @@ fn confirmed(document: &Document, headers: &HeaderMap) -> Response<Body> {
     response
 }
 
-/// `document` as the answer to a request that the API server did not answer. It is a 304 if the
-/// client has the same one.
+/// Makes `document` the answer to a request that the API server did not answer. The answer is a 304
+/// if the client has the document already.
 fn outdated(document: &Document, condition: Option<&HeaderValue>) -> Response<Body> {
     let mut response = Response::new(body::full(document.body.clone()));
     *response.headers_mut() = document.headers.clone();
@@ -349,8 +351,8 @@ fn outdated(document: &Document, condition: Option<&HeaderValue>) -> Response<Bo
     response
 }
 
-/// True if `condition`, a value of `If-None-Match`, names `etag`. The comparison is the weak one of
-/// RFC 9110, section 8.8.3.2.
+/// Returns true if `condition`, a value of `If-None-Match`, names `etag`. The comparison is the
+/// weak one of RFC 9110, section 8.8.3.2.
 fn has_tag(condition: &HeaderValue, etag: &HeaderValue) -> bool {
     let (Ok(condition), Ok(etag)) = (condition.to_str(), etag.to_str()) else {
         return false;
@@ -385,7 +387,8 @@ impl DocumentMetrics {
 // === impl RememberedBody ===
 
 impl Receiving {
-    /// Adds a chunk. False if the document is too long to be remembered, or if there is no memory.
+    /// Adds a chunk. Returns false if the document is too long to be remembered, or if there is no
+    /// memory for it.
     fn add(&mut self, chunk: &Bytes) -> bool {
         self.length += chunk.len();
         self.chunks.push(chunk.clone());
@@ -443,7 +446,7 @@ impl http_body::Body for RememberedBody {
     }
 
     fn is_end_stream(&self) -> bool {
-        // Not before the end was seen here.
+        // The end must be seen by `poll_frame` first, which remembers the document.
         self.receiving.is_none() && self.body.is_end_stream()
     }
 

@@ -22,11 +22,12 @@ use crate::server::request::RequestInfo;
 const PAUSE: Duration = Duration::from_secs(5);
 /// The longest time for one document.
 const TIMEOUT: Duration = Duration::from_secs(10);
-/// The format in which `kubectl explain` reads documents, and what Go's clients send with it.
+/// The format in which `kubectl explain` reads documents.
 const JSON: HeaderValue = HeaderValue::from_static("application/json");
-/// The format in which kubectl reads them to check objects.
+/// The format in which kubectl reads documents to check objects.
 const PROTOBUF: HeaderValue =
     HeaderValue::from_static("application/com.github.proto-openapi.spec.v3@v1.0+protobuf");
+/// The encoding that Go's clients accept.
 const GZIP: HeaderValue = HeaderValue::from_static("gzip");
 
 /// Fetches documents in the background, with kubefan's identity.
@@ -70,8 +71,8 @@ impl Prefetch {
         }
     }
 
-    /// Starts to fetch what is missing in `documents` if the API server has just answered a request
-    /// for their index, or for the first one of them in protobuf.
+    /// Starts to fetch the documents that are missing in `documents`, if the API server has just
+    /// answered a request for their index, or the first request for a document in protobuf.
     pub(super) fn after(&self, documents: &Documents, key: &DocumentKey) {
         let mut state = self.state.lock();
         let is_first = !state.needs_protobuf && key.is_openapi_in(&PROTOBUF);
@@ -105,7 +106,7 @@ impl Prefetch {
         }
     }
 
-    /// The formats of the next run; `None` if no run is due.
+    /// Returns the formats of the next run; `None` if no run is due.
     fn next_run(&self) -> Option<Vec<HeaderValue>> {
         let mut state = self.state.lock();
         if !std::mem::take(&mut state.is_due) {
@@ -144,7 +145,7 @@ impl Prefetch {
                         }
                     }
                     Ok(None) => {}
-                    // The others may be answered. The next run tries this one again.
+                    // The other documents may be answered. The next run tries this document again.
                     Err(error) => tracing::debug!(%error, "fetching a document failed"),
                 }
             }
@@ -152,8 +153,8 @@ impl Prefetch {
         Ok(())
     }
 
-    /// Headers and body, of at most `most` bytes, of the answer to `request`; `None` unless its
-    /// status is 200.
+    /// Returns the headers and the body of the answer to `request`; `None` unless its status is
+    /// 200. The body may have at most `most` bytes.
     async fn fetch(
         &self,
         request: Request<Body>,
@@ -171,7 +172,8 @@ impl Prefetch {
 }
 
 impl Documents {
-    /// The document of `request` if it is not remembered.
+    /// Returns the key and version of the document that `request` asks for, if it is not
+    /// remembered.
     fn missing(&self, request: &Request<Body>) -> Option<(DocumentKey, VersionHash)> {
         let info = RequestInfo::parse(request.method(), request.uri().path(), "");
         let inner = &self.inner;
@@ -181,7 +183,7 @@ impl Documents {
     }
 }
 
-/// A GET of `target`. A malformed one has no document.
+/// Makes a GET of `target`. No document matches a malformed target.
 fn request(target: &str, accept: &HeaderValue) -> Request<Body> {
     let mut request = Request::new(body::empty());
     *request.uri_mut() = target.parse().unwrap_or_default();

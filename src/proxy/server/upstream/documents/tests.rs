@@ -78,7 +78,7 @@ async fn text(response: Response<Body>) -> String {
     String::from_utf8(body.to_bytes().to_vec()).expect("text")
 }
 
-/// The API server's first answer, which is read to its end.
+/// Returns the API server's first answer, which is read to its end.
 async fn remembered(documents: &Documents) {
     let (_, document) = asked(documents, None);
     let lines = [

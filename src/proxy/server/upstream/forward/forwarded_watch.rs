@@ -1,4 +1,4 @@
-//! When a forwarded request ends that has no end of its own.
+//! Ends forwarded requests that would otherwise have no end.
 
 use std::pin::Pin;
 use std::task::{Context, Poll};
@@ -15,12 +15,12 @@ pub(super) struct ForwardedWatch {
     pub(super) end: Option<WatchEnd>,
     /// Set if the caller's right is judged again.
     pub(super) right: Option<Right>,
-    /// Set if the caller's right to create the connection is judged again, too.
+    /// Set if the caller's right to create the connection is also judged again.
     pub(super) to_create: Option<RightToCreate>,
     pub(super) _permit: Option<OwnedSemaphorePermit>,
 }
 
-/// A forwarded watch is ended cleanly during a drain, and when the right to it is lost, like a watch
+/// A forwarded watch ends cleanly during a drain, and when the right to it is lost, like a watch
 /// from a cache.
 impl BodyGuard for ForwardedWatch {
     fn poll_end(&mut self, cx: &mut Context<'_>) -> Poll<()> {

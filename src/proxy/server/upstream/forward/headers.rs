@@ -1,4 +1,4 @@
-//! The headers of a forwarded request that say who sends it.
+//! Sets the headers of a forwarded request that identify its sender.
 
 use std::net::IpAddr;
 
@@ -8,10 +8,11 @@ use kubefan_core::upstream::Identity;
 
 use crate::identity::{Caller, impersonate};
 
-/// The addresses of a request's client and of the proxies before this one.
+/// The addresses of a request's client and of the proxies before kubefan.
 const FORWARDED_FOR: HeaderName = HeaderName::from_static("x-forwarded-for");
 
-/// Adds to `headers` what identifies `caller`, and returns whose credentials the request needs.
+/// Adds the headers that identify `caller` to `headers`. Returns the identity that the request is
+/// sent with.
 ///
 /// # Errors
 /// A 403 if the caller's user cannot be impersonated.
@@ -29,8 +30,8 @@ pub(super) fn prepare(headers: &mut HeaderMap, caller: &Caller) -> Result<Identi
     }
 }
 
-/// Appends the client's address to those of the proxies before it, as Go's reverse proxy does. The
-/// API server's audit log has all of them as `sourceIPs`.
+/// Appends the client's address to the addresses of the proxies before it, as Go's reverse proxy
+/// does. The API server's audit log has all of them as `sourceIPs`.
 pub(super) fn append_forwarded_for(headers: &mut HeaderMap, address: IpAddr) {
     let mut all = Vec::new();
     for line in headers.get_all(FORWARDED_FOR) {

@@ -1,4 +1,4 @@
-//! Remembers the reads whose answer was too long to be shared, and limits their calls.
+//! Remembers the reads that had an answer too long to be shared, and limits their calls.
 
 use std::collections::HashMap;
 use std::collections::hash_map::RandomState;
@@ -12,19 +12,19 @@ use tokio::time::Instant;
 
 use super::read_key::ReadKey;
 
-/// Upper limit of concurrent calls for one long read, if its callers bring no limit of their own.
+/// Upper limit of concurrent calls for one long read, for callers without another limit.
 const MAX_CALLS: usize = 2;
 /// How long a read is remembered after an answer to it was too long.
 const MEMORY: Duration = Duration::from_secs(60);
 /// Upper limit of remembered reads.
 const MAX_READS: usize = 1024;
 
-/// The reads whose answers are known to be too long to be shared. Without this memory, each group
-/// of callers would receive the beginning of a long answer only to learn its length again.
+/// The reads that had an answer too long to be shared. Without this memory, each group of callers
+/// would receive the beginning of a long answer only to find out its length again.
 #[derive(Debug, Default)]
 pub(super) struct LongReads {
-    /// By the hash of the read's key, because a key may be long. If two reads have the same hash,
-    /// the second one is not shared either, which does no harm.
+    /// By the hash of the read's key, because a key may be long. If another read has an equal hash,
+    /// it is not shared either, which does no harm.
     reads: Mutex<HashMap<u64, LongRead>>,
     hasher: RandomState,
 }
@@ -36,14 +36,14 @@ struct LongRead {
 }
 
 impl LongReads {
-    /// The permits for calls of the read `key`, if it is known to be long.
+    /// Returns the permits for calls of the read `key`, if the read is remembered as long.
     pub(super) fn permits(&self, key: &ReadKey) -> Option<Arc<Semaphore>> {
         let reads = self.reads.lock();
         let read = reads.get(&self.hasher.hash_one(key))?;
         (Instant::now() < read.expires_at).then(|| Arc::clone(&read.permits))
     }
 
-    /// Remembers that the answer to the read `key` is long; returns the permits for its calls.
+    /// Remembers that the answer to the read `key` is long. Returns the permits for its calls.
     pub(super) fn remember(&self, key: &ReadKey) -> Arc<Semaphore> {
         let hash = self.hasher.hash_one(key);
         let expires_at = Instant::now() + MEMORY;

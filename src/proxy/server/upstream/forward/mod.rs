@@ -43,7 +43,7 @@ use crate::server::request::RequestInfo;
 /// the page's author lacks. `filters/web_pages.rs` refuses all that such a page still requests.
 const SANDBOX: HeaderValue = HeaderValue::from_static("sandbox");
 
-/// Forwards requests. Identical reads that wait at the same time share a call.
+/// Forwards requests. Identical reads that wait concurrently share a call.
 pub(in crate::server) struct Forwarding {
     access: AccessControl,
     forwarder: Forwarder,
@@ -60,13 +60,14 @@ pub(in crate::server) struct ForwardedWith<'a> {
     pub(in crate::server) limit: Option<Arc<Semaphore>>,
     /// The place among the requests of its user. An upgraded connection holds it until it ends.
     pub(in crate::server) share: Option<RequestShare>,
-    /// The request has none while it waits for its turn among reads with long answers.
+    /// The seat of the request. The request gives it up while it waits for its turn among reads
+    /// with long answers.
     pub(in crate::server) seat: Option<&'a mut Seat>,
 }
 
 impl Forwarding {
-    /// Forwards through `forwarder`. Forwarded watches end when `shutdown` ends watches, and when
-    /// `access` finds that their callers have lost the right.
+    /// Creates the forwarding through `forwarder`. Forwarded watches end when `shutdown` ends
+    /// watches, and when `access` finds that their callers have lost the right.
     pub(in crate::server) fn new(
         access: AccessControl,
         forwarder: Forwarder,
@@ -83,10 +84,11 @@ impl Forwarding {
         }
     }
 
-    /// The API server's answer to `request`. It is sent with the credentials of `caller`, or as
-    /// kubefan: if callers are not authenticated and it has none, and if it has proven its identity
-    /// only to kubefan, which then impersonates it. If `is_native` is true, the API server itself has
-    /// the objects or the document, so that reads can be shared.
+    /// Returns the API server's answer to `request`. The request is sent with the credentials of
+    /// `caller`, or with kubefan's identity in two cases: if callers are not authenticated and the
+    /// caller has no credentials, and if the caller has proven its identity only to kubefan, which
+    /// then impersonates the caller. If `is_native` is true, the API server itself has the objects
+    /// or the document, so reads can be shared.
     ///
     /// # Errors
     ///
@@ -138,14 +140,15 @@ impl Forwarding {
         })
     }
 
-    /// True if the API server has accepted the credentials in `headers`, so that their requests need no
-    /// connection to themselves.
+    /// Returns true if the API server has accepted the credentials in `headers`, so that requests
+    /// with these credentials need no separate connection.
     pub(in crate::server) fn has_accepted(&self, headers: &HeaderMap) -> bool {
         self.forwarder.client().has_accepted(headers)
     }
 
     /// Waits for the permission to forward a request, if the API server has not accepted its caller
-    /// yet. Then the request needs a connection to itself, whose buffers are charged.
+    /// yet. The request then needs a separate connection, and the buffers of this connection are
+    /// charged.
     async fn admit_unaccepted(
         &self,
         headers: &HeaderMap,
@@ -162,7 +165,7 @@ impl Forwarding {
         admitted.await.map(Some)
     }
 
-    /// Forwards a read with a permit of `limit`, of which the caller may have only a share.
+    /// Forwards a read with a permit of `limit`. The caller may have only a share of the permits.
     async fn forward_limited(
         &self,
         request: Request<Body>,
@@ -190,11 +193,12 @@ impl Forwarding {
         Ok(guarded(response, permit_share))
     }
 
-    /// Judges the right of `caller` again while the request lasts, if it may last without an end; also
-    /// if a cache answers it. What is kept for this is charged to `account`.
+    /// Judges the right of `caller` again while the request lasts, if the request may last without
+    /// an end. This includes requests that a cache answers. The memory for this is charged to
+    /// `account`.
     ///
     /// # Errors
-    /// If the account has no room for it.
+    /// If the account has no room for this memory.
     pub(in crate::server) fn keep_judging(
         &self,
         info: &RequestInfo,
@@ -208,8 +212,8 @@ impl Forwarding {
         }
     }
 
-    /// Forwards any request, streaming both ways; a watch until a drain ends it, or until its caller
-    /// has lost the right to it. A watch holds its `permit`, if it needs one, until it ends.
+    /// Forwards any request, streaming both ways. A watch ends at a drain, or when its caller has
+    /// lost the right to it. If a watch needs a `permit`, it holds the permit until it ends.
     async fn forward_unshared(
         &self,
         request: Request<Body>,
@@ -238,7 +242,7 @@ impl Forwarding {
         let forwarded = self.forwarder.forward(request, identity).await;
         let forwarded = forwarded.map_err(|error| ForwardError::Upstream(Arc::new(error)))?;
         let status = forwarded.response.status();
-        // A refusal is passed on whole, although the user lacks the right.
+        // A refusal is passed on unchanged, although the user lacks the right.
         let has_begun = status.is_success() || status == StatusCode::SWITCHING_PROTOCOLS;
         let judge = || self.keep_judging(info, caller, abort.as_ref(), account.as_ref());
         let Ok(right) = has_begun.then(judge).transpose() else {
@@ -307,7 +311,7 @@ mod tests {
         Ok(granted.body(Empty::new()).expect("a response"))
     }
 
-    /// A client's connection that `forwarding` serves, with `account`.
+    /// Opens a client's connection with `account`, which `forwarding` serves.
     fn connect(forwarding: &Arc<Forwarding>, account: &Arc<Account>) -> DuplexStream {
         let (near, far) = duplex(64 << 10);
         let (forwarding, account) = (Arc::clone(forwarding), Arc::clone(account));

@@ -1,6 +1,6 @@
 //! Bodies of forwarded lists that hold a permit. The permit is released when the API server has
-//! sent everything, and also when the client reads too slowly: the list is then broken off, so that
-//! a few clients that stop reading do not block all others.
+//! sent everything, and also when the client reads too slowly. In the second case the list is
+//! broken off, so that a few clients that stop reading do not block all others.
 
 use std::pin::Pin;
 use std::sync::{Arc, Weak};
@@ -20,12 +20,12 @@ use tokio::time::{Instant, sleep_until};
 /// The longest time that the client may leave received bytes unread.
 const STALL_LIMIT: Duration = Duration::from_secs(10);
 
-/// The error of a body whose client read too slowly, or which took too long in all.
+/// The error of a body that was read too slowly, or took too long in all.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("the list was broken off: it was read too slowly")]
 struct BrokenOff;
 
-/// A body with a permit, which a background task takes away when its time is over.
+/// A body with a permit. A background task takes the permit away when the time of the body is over.
 struct PermitBody {
     transfer: Arc<Mutex<Option<Transfer>>>,
     has_ended: bool,
@@ -41,8 +41,8 @@ struct Transfer {
     waker: Option<Waker>,
 }
 
-/// Makes the body of `response` hold `permit` until the API server has sent it. The body is broken
-/// off at `deadline`, or if the client leaves it unread for 10 s.
+/// Makes the body of `response` hold `permit` until the API server has sent all of it. The body is
+/// broken off at `deadline`, or if the client leaves it unread for 10 s.
 pub(super) fn with_permit(
     response: Response<Body>,
     permit: OwnedSemaphorePermit,
@@ -65,7 +65,7 @@ pub(super) fn with_permit(
     })
 }
 
-/// Drops the transfer, and with it the permit, when its time is over.
+/// Drops the transfer together with its permit when its time is over.
 async fn break_off_when_due(transfer: Weak<Mutex<Option<Transfer>>>) {
     loop {
         let next = {
@@ -95,7 +95,7 @@ async fn break_off_when_due(transfer: Weak<Mutex<Option<Transfer>>>) {
 // === impl Transfer ===
 
 impl Transfer {
-    /// When the transfer is broken off, unless the client reads on.
+    /// Returns the time at which the transfer is broken off, unless the client reads on.
     fn due(&self) -> Instant {
         let since = self.unread_since.unwrap_or_else(Instant::now);
         self.deadline.min(since + STALL_LIMIT)
@@ -163,7 +163,7 @@ mod tests {
 
     const DEADLINE: Duration = Duration::from_secs(60);
 
-    /// A body of `chunks` that never ends, and the semaphore whose only permit it holds.
+    /// Returns a body of `chunks` that never ends, and a semaphore. The body holds its only permit.
     fn endless(chunks: usize) -> (Body, Arc<Semaphore>) {
         let frames = stream::repeat_with(|| Ok::<_, Infallible>(Frame::data(Bytes::from("x"))));
         let frames = frames.take(chunks).chain(stream::pending());

@@ -8,7 +8,7 @@ use kubefan_core::{body, upstream};
 
 use crate::server::request::RequestInfo;
 
-/// Request headers on which the answer to a URL depends. A shared call has no other header.
+/// Request headers on which the answer to a URL depends. A shared call has no other headers.
 const VARYING_HEADERS: [HeaderName; 5] = [
     header::ACCEPT,
     header::ACCEPT_ENCODING,
@@ -17,7 +17,7 @@ const VARYING_HEADERS: [HeaderName; 5] = [
     header::USER_AGENT,
     header::IF_NONE_MATCH,
 ];
-/// The header with the ID under which the API server's audit log has a request.
+/// The header with the ID of a request in the API server's audit log.
 pub(super) const AUDIT_ID: HeaderName = HeaderName::from_static("audit-id");
 /// The answer to a request with one of these headers is not shared.
 const UNSHAREABLE_HEADERS: [HeaderName; 5] = [
@@ -36,12 +36,12 @@ pub(super) struct ReadKey {
 }
 
 impl ReadKey {
-    /// The key of `request`; `None` if its answer can't be shared: it is not a GET or LIST of whole
-    /// objects or of a document (but a log, for example), it has a body, or a header that makes its
-    /// answer unique.
+    /// Returns the key of `request`. Returns `None` if its answer can't be shared: it is not a GET
+    /// or LIST of complete objects or of a document (but of a log, for example), or has a body, or
+    /// has a header that makes its answer unique.
     ///
     /// The caller checks that the API server itself has the objects or the document. An aggregated
-    /// one may answer by any header of the request.
+    /// server may evaluate any header of the request.
     pub(super) fn of(request: &Request<Body>, info: &RequestInfo) -> Option<Self> {
         let headers = request.headers();
         let is_of_objects = matches!(info.verb.as_str(), "get" | "list");
@@ -60,8 +60,9 @@ impl ReadKey {
         })
     }
 
-    /// The request for all callers with this key, or for a single one whose `audit_id` it gets. It
-    /// has no other headers than those of the key, because they belong to one caller (`Cookie`).
+    /// Makes the request for all callers with this key, or for one caller with this `audit_id`. It
+    /// has no headers other than those of the key, because other headers belong to one caller
+    /// (`Cookie`).
     pub(super) fn request(&self, audit_id: Option<HeaderValue>) -> Request<Body> {
         let mut request = Request::new(body::empty());
         *request.uri_mut() = self.path_and_query.clone().into();

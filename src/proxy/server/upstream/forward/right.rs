@@ -1,4 +1,4 @@
-//! The right to a request without an end. It is judged again while the request lasts.
+//! The right to a request without an end, which is judged again while the request lasts.
 
 use std::future::{pending, poll_fn};
 use std::sync::Arc;
@@ -16,11 +16,11 @@ use crate::server::request::RequestInfo;
 
 /// Bytes of attributes that the charge of a watch includes.
 const INCLUDED: usize = 1 << 10;
-/// The connections to pods for which the API server needs the right to `create` them, too, if a client
-/// opens one by a GET (Kubernetes 1.35 and later).
+/// The connections to pods that also require the right to `create` them if a client opens one by a
+/// GET (Kubernetes 1.35 and later).
 const CREATED: [&str; 3] = ["attach", "exec", "portforward"];
-/// The pauses between the questions about the right to `create`, until one is answered with yes: a
-/// question may fail.
+/// The pauses between the questions about the right to `create`. They are repeated until one is
+/// answered with yes, because a question may fail.
 const ASK_AGAIN_AFTER: [Duration; 3] = [
     Duration::from_secs(1),
     Duration::from_secs(5),
@@ -30,7 +30,7 @@ const ASK_AGAIN_AFTER: [Duration; 3] = [
 /// Ends its owner when the caller has lost the right.
 pub(in crate::server) struct Right {
     watch: OpenWatch,
-    /// For attributes with long names or selectors, which are kept as long as the right.
+    /// The charge for attributes with long names or selectors, which are held as long as the right.
     _charge: Option<Charge>,
 }
 
@@ -42,8 +42,8 @@ pub(super) struct RightToCreate {
 }
 
 impl Right {
-    /// The right of `caller` to the request that `info` describes. `None` if kubefan knows neither the
-    /// caller's user nor its token.
+    /// Returns the right of `caller` to the request that `info` describes. Returns `None` if
+    /// kubefan has neither the caller's user nor its token.
     ///
     /// # Errors
     /// If the account has no room for the attributes.
@@ -81,7 +81,8 @@ impl BodyGuard for Right {
 }
 
 impl RightToCreate {
-    /// `None` if the request that `info` describes needs no such right, or its caller is not known.
+    /// Returns `None` if the request that `info` describes needs no such right, or if kubefan has
+    /// not determined the user of its caller.
     pub(super) fn of(access: &AccessControl, info: &RequestInfo, caller: &Caller) -> Option<Self> {
         let Caller::Known(caller) = caller else {
             return None;
@@ -98,8 +99,8 @@ impl RightToCreate {
         })
     }
 
-    /// Waits until the caller has lost the right. If it did not have it soon after the connection was
-    /// opened, the API server did not ask for it, and nothing is waited for.
+    /// Waits until the caller has lost the right. If the caller did not have the right soon after
+    /// the connection was opened, the API server did not require it, and this never completes.
     pub(super) async fn lost(self) {
         let Self {
             access,
@@ -116,7 +117,7 @@ impl RightToCreate {
     }
 }
 
-/// True if one of several questions, which `ask` asks, is answered with yes.
+/// Calls `ask` up to four times, with pauses. Returns true as soon as an answer is yes.
 async fn is_allowed<F: Future<Output = Verdict>>(ask: impl Fn() -> F) -> bool {
     for pause in ASK_AGAIN_AFTER {
         if ask().await == Verdict::Allowed {

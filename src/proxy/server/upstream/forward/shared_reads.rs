@@ -1,12 +1,12 @@
-//! Shares forwarded reads: identical reads that wait at the same time get the answer of one call to
-//! the API server, which is sent after all of them have arrived.
+//! Shares forwarded reads: identical reads that wait concurrently get the answer of one call to the
+//! API server, which is sent after all of them have arrived.
 //!
-//! So each client gets a state that is at least as new as its request, and a thousand clients that
-//! read one object at the same time cost etcd only a few reads.
+//! Each client therefore gets a state that is at least as new as its request, and a thousand
+//! clients that read one object concurrently cost etcd only a few reads.
 //!
-//! A shared answer is read completely, up to a limit. A longer one goes to one of its callers, as
-//! it arrives. The others, and all callers of this read during the next minute, make calls of their
-//! own, of which only a few are made concurrently.
+//! A shared answer is read completely, up to a limit. A longer answer is streamed to one of its
+//! callers. The others, and all callers of this read during the next minute, make separate calls,
+//! and only a few of these calls are made concurrently.
 
 #![expect(
     clippy::mutable_key_type,
@@ -42,14 +42,14 @@ use super::read_key::{AUDIT_ID, ReadKey};
 use crate::ledger::{Account, Charge, Kind};
 use crate::server::limits::in_flight::{Seat, TooManyRequests};
 
-/// Longest answer, in bytes, that is shared. A shared answer is kept in memory as a whole.
+/// Longest answer, in bytes, that is shared. All of a shared answer is held in memory.
 const MAX_SHARED_BYTES: usize = 16 << 20;
-/// Length, in bytes, of the chunks in which the received part of a long answer is sent on. A client
-/// that reads slowly must not take longer for one than it may leave bytes unread.
+/// Length, in bytes, of the chunks in which the received part of a long answer is sent on. A slow
+/// client must be able to read one chunk within the time for which it may leave bytes unread.
 const CHUNK: usize = 64 << 10;
 /// Longest time for a call and its answer. The API server itself breaks off a LIST after 60 s.
 const CALL_TIMEOUT: Duration = Duration::from_secs(65);
-/// How long a caller of a long read waits for one of its permits.
+/// How long a caller of a long read waits for one of the permits of the read.
 const PERMIT_WAIT: Duration = Duration::from_secs(30);
 
 /// Forwards reads with kubefan's identity; identical reads share a call. Cheap to clone.
@@ -66,7 +66,7 @@ struct Inner {
     next_caller: AtomicU64,
 }
 
-/// Calls to the API server, and what was learned from their answers. Cheap to clone.
+/// Makes calls to the API server, and remembers which reads have long answers. Cheap to clone.
 #[derive(Clone)]
 struct Calls {
     forwarder: Forwarder,
@@ -79,8 +79,8 @@ struct Calls {
 pub(super) enum ForwardError {
     /// The cache is not proven fresh, and its limit allows no more concurrent reads without proof.
     TooManyUnproven,
-    /// The answer is long, and too many callers already wait for such answers, or the connection has
-    /// no seat left after the wait.
+    /// The answer is long, and too many callers already wait for such answers, or the connection
+    /// has no seat left after the wait.
     TooManyLong,
     /// The API server can't be reached, or broke off its answer.
     Upstream(Arc<Error>),
@@ -92,18 +92,18 @@ type Group = GroupCommit<Caller, CallResult>;
 #[derive(Clone)]
 struct Caller {
     number: u64,
-    /// If set, a call for this caller alone needs a permit.
+    /// If set, a call for only this caller needs a permit.
     limit: Option<Arc<Semaphore>>,
     audit_id: Option<HeaderValue>,
-    /// The account of the caller's connection, to which a shared answer may be charged.
+    /// The account of the caller's connection. A shared answer may be charged to it.
     account: Option<Arc<Account>>,
 }
 
 /// The result of a call.
 #[derive(Clone)]
 enum CallResult {
-    /// An answer that is streamed to one caller, because there is only one or because it is too long
-    /// to be shared. Then the other callers make calls of their own.
+    /// An answer that is streamed to one caller, because there is only one or because the answer is
+    /// too long to be shared. In the second case the other callers make separate calls.
     Streamed(Arc<Mutex<Option<Response<Body>>>>),
     Buffered {
         status: StatusCode,
@@ -119,7 +119,7 @@ enum Beginning {
     Part(Bytes, Body),
 }
 
-/// What is charged for the answer that is being read, until it is dropped.
+/// The charge for the answer that is being read, until this value is dropped.
 pub(in crate::server) struct Room {
     /// The account of one of the callers; `None` in tests and in the simulator.
     account: Option<Arc<Account>>,
@@ -142,7 +142,7 @@ struct GroupMembership<'a> {
 // === impl SharedReads ===
 
 impl SharedReads {
-    /// Forwards through `forwarder`.
+    /// Creates the shared reads. Calls are made through `forwarder`.
     pub(super) fn new(forwarder: Forwarder, shutdown: Shutdown) -> Self {
         let calls = Calls {
             forwarder,
@@ -159,11 +159,12 @@ impl SharedReads {
         }
     }
 
-    /// The answer to the read `key`, from a call to the API server that is sent after this function
-    /// was called. If all callers of the call have a `limit`, it needs a permit of one of them, and
-    /// fails instead of waiting if there is none. A caller that waits for a permit of a long read
-    /// has no `seat` meanwhile. An answer that several callers share is charged to the `account` of
-    /// one of them; without memory for it, it counts as too long to be shared. Cancel safe.
+    /// Returns the answer to the read `key`, from a call to the API server that is sent after this
+    /// function was called. If all callers of the call have a `limit`, the call needs a permit of
+    /// one of these limits, and fails instead of waiting if no permit is free. While a caller waits
+    /// for a permit of a long read, it has no `seat`. An answer that several callers share is
+    /// charged to the `account` of one of them; if there is no memory for the answer, it counts as
+    /// too long to be shared. Cancel safe.
     ///
     /// # Errors
     ///
@@ -206,8 +207,8 @@ impl SharedReads {
         }
     }
 
-    /// Sends the request for one caller, which has a permit. The answer keeps the permit until the
-    /// API server has sent it, but not if its client reads too slowly.
+    /// Sends the request for one caller, which has a permit. The answer holds the permit until the
+    /// API server has sent all of it, but not if the client reads too slowly.
     ///
     /// # Errors
     ///
@@ -282,8 +283,8 @@ impl Calls {
         }))
     }
 
-    /// Reads an answer for several callers completely. If it is too long, one caller gets what was
-    /// read of it and the rest.
+    /// Reads an answer for several callers completely. If it is too long, one caller gets the part
+    /// that was read, followed by the rest.
     async fn share(
         &self,
         key: &ReadKey,
@@ -293,7 +294,7 @@ impl Calls {
         room: Room,
     ) -> Result<CallResult, ForwardError> {
         let (mut parts, body) = response.into_parts();
-        // Each caller's own audit ID is set later.
+        // The audit ID of each caller is set later.
         parts.headers.remove(AUDIT_ID);
         match in_time(deadline, beginning(body, room)).await? {
             Beginning::Whole(body) => Ok(CallResult::Buffered {
@@ -317,8 +318,9 @@ impl Calls {
     }
 
     /// Makes a call for one caller of a long read, with a permit of the caller's limit. A caller
-    /// without a limit waits for one of `permits`, which are for all calls of this read. Its `seat`
-    /// is free for other requests of its connection until then: a long wait holds no memory.
+    /// without a limit waits for one of `permits`, which are for all calls of this read. During the
+    /// wait its `seat` is free for other requests of its connection, because a long wait holds no
+    /// memory.
     async fn call_alone(
         &self,
         key: &ReadKey,
@@ -369,8 +371,8 @@ impl Calls {
     }
 }
 
-/// A permit for a call that serves `callers`; `None` if it needs none because one of them has no
-/// limit.
+/// Returns a permit for a call that serves `callers`, or `None` if the call needs none because one
+/// of them has no limit.
 fn permit_for(callers: &HashSet<Caller>) -> Result<Option<OwnedSemaphorePermit>, ForwardError> {
     let limits: Option<Vec<_>> = callers.iter().map(|caller| caller.limit.clone()).collect();
     let Some(limits) = limits else {
@@ -408,7 +410,7 @@ async fn beginning(mut body: Body, mut room: Room) -> Result<Beginning, Error> {
     Ok(Beginning::Whole(room.holding(received)))
 }
 
-/// The body of which `received` was read and `rest` was not.
+/// Returns a body that sends `received` and then `rest`.
 fn rejoined(mut received: Bytes, rest: Body) -> Body {
     let chunks = iter::from_fn(move || {
         let chunk = received.split_to(CHUNK.min(received.len()));
@@ -435,7 +437,7 @@ impl Room {
         }
     }
 
-    /// True if `bytes` are charged.
+    /// Charges `bytes` in total. Returns false if there is no memory for them.
     pub(in crate::server) fn fits(&mut self, bytes: usize) -> bool {
         let bytes = bytes as u64;
         match (&mut self.charge, &self.account) {
@@ -448,7 +450,7 @@ impl Room {
         }
     }
 
-    /// What was read, which stays charged until its last clone is dropped.
+    /// Returns the bytes that were read. They stay charged until their last clone is dropped.
     fn holding(self, received: BytesMut) -> Bytes {
         let bytes = received.freeze();
         match self.charge {
@@ -495,7 +497,7 @@ impl GroupMembership<'_> {
 impl Drop for GroupMembership<'_> {
     fn drop(&mut self) {
         self.group = None;
-        // `remove_if` holds the lock of the entry, so no caller can join at the same time.
+        // `remove_if` holds the lock of the entry, so no caller can join during the call.
         self.reads
             .remove_if(&self.key, |_, group| Arc::strong_count(group) == 1);
     }

@@ -17,8 +17,8 @@ use crate::server::request::RequestInfo;
 /// task.
 const CONNECTION_BYTES: u64 = 48 << 10;
 
-/// What a request holds that has a connection to the API server to itself, because the API server has
-/// not accepted its caller yet.
+/// What a request holds if the API server has not accepted its caller yet. Such a request has a
+/// separate connection to the API server.
 pub(super) struct Unaccepted {
     permit: Option<UnacceptedPermit>,
     connection: Option<ClientConnection>,
@@ -49,8 +49,8 @@ impl Unaccepted {
         })
     }
 
-    /// The API server has accepted the caller of a request that may last. Others need the permit, and
-    /// the connection to the API server counts as one of a client.
+    /// Lets a request last after the API server has accepted its caller. Its permit is free for
+    /// other requests, and its connection to the API server counts like a client's connection.
     fn stay_open(&mut self) -> Result<(), NoFileSlot> {
         let connection = self.connection.as_ref();
         let file = connection.map(ClientConnection::take_file).transpose()?;
@@ -60,7 +60,8 @@ impl Unaccepted {
     }
 }
 
-/// Makes the body of `response` own what its request holds if its caller was not accepted before.
+/// Makes the body of `response` own `unaccepted`, which its request holds if its caller was not
+/// accepted before.
 pub(super) fn held_until_end(
     response: Response<Body>,
     mut unaccepted: Option<Unaccepted>,

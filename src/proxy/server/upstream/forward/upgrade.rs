@@ -14,8 +14,8 @@ use crate::ledger::{Account, Charge, closed};
 use crate::net::FileSlot;
 use crate::server::limits::shares::RequestShare;
 
-/// Bytes that an upgraded connection holds: the buffers in which bytes are copied both ways, those
-/// of both connections, and the task.
+/// Bytes that an upgraded connection holds: the buffers for copying bytes both ways, the buffers of
+/// both connections, and the task.
 pub(super) const UPGRADE_BYTES: u64 = 48 << 10;
 
 /// What an upgraded connection holds until it ends.
@@ -25,9 +25,9 @@ pub(super) struct HeldByUpgrade {
     pub(super) _file: Option<FileSlot>,
 }
 
-/// Copies bytes between both sides of an upgraded connection, in a task of `shutdown` that owns `held`. A
-/// drain ends a watch at its scheduled moment; exec and similar upgrades may use the whole grace period.
-/// Both end when the right to them is lost.
+/// Copies bytes between both sides of an upgraded connection, in a task of `shutdown` that owns
+/// `held`. A drain ends a watch at its scheduled moment; exec and similar upgrades may use the
+/// complete grace period. All upgrades end when the right to them is lost.
 pub(super) fn join_upgrade(
     shutdown: &Shutdown,
     upgrade: PendingUpgrade,

@@ -26,8 +26,8 @@ const WRITE_TIMEOUT: Duration = net::Config::DEFAULT_WRITE_TIMEOUT;
 
 pub(super) type CheckResult = Result<(), String>;
 
-/// The path and the selectors of a client's lists and watches. `selects` is the same selection as a
-/// function, to compute what the client should have.
+/// The path and the selectors of a client's lists and watches. `selects` applies these selectors as
+/// a function, to compute what the client should have.
 pub(super) struct Subscription {
     path: &'static str,
     query: &'static str,
@@ -78,7 +78,7 @@ pub(super) const SUBSCRIPTIONS: [Subscription; 7] = [
     },
 ];
 
-/// How the client corrupts every third event. The property must detect each of these.
+/// How the client corrupts every third event. The property must detect each kind of corruption.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Tamper {
     Drop,
@@ -115,8 +115,8 @@ pub(super) struct Testbed {
     pub(super) counts: Counts,
 }
 
-/// What happened in all scenarios. Tests check that it was enough: the property also holds if
-/// nothing happens.
+/// The counts of all scenarios. Tests check that enough happened, because the property
+/// also holds if nothing happens.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Counts {
     pub(super) cases: u64,
@@ -146,7 +146,7 @@ pub(super) struct Client {
     held_back: Option<Value>,
 }
 
-/// The objects that a client has, and the revision from which it would resume a watch.
+/// The objects that a client has, and the revision to resume a watch from.
 #[derive(Clone)]
 struct ClientState {
     view: View,
@@ -161,8 +161,8 @@ struct Stream {
     last_frame: Instant,
     /// When the client last took something from the connection, or found it empty.
     last_taken: Instant,
-    /// True if the client took nothing for so long that kubefan may have closed the connection. What
-    /// arrived before that can still be read.
+    /// True if the client took nothing for [`WRITE_TIMEOUT`], so that kubefan may have closed the
+    /// connection. What arrived before that can still be read.
     was_abandoned: bool,
     /// For a watch-list, the initial objects received so far, and the oldest revision that they may
     /// show; `None` after the initial events, and for other watches.
@@ -191,7 +191,7 @@ fn key(object: &Value) -> String {
     format!("{}/{}", text("namespace"), text("name"))
 }
 
-/// The keys and versions of the objects, for messages.
+/// Lists the keys and versions of the objects, for messages.
 fn brief(view: &View) -> String {
     let entries = view.iter().map(|(key, object)| {
         let version = &object["metadata"]["resourceVersion"];
@@ -230,7 +230,8 @@ impl Testbed {
         self.trace.push(what());
     }
 
-    /// Records that a replica's cache returned the state at `at`; it must not go back.
+    /// Records that a replica's cache returned the state at `at`. Fails if the cache
+    /// went back to an older state.
     fn record_shown(&mut self, replica: usize, at: Revision) -> CheckResult {
         let shown = &mut self.shown[replica];
         if at < *shown {
@@ -291,7 +292,7 @@ impl Client {
         self
     }
 
-    /// Closes the watch; the client keeps its objects and its version.
+    /// Closes the watch. The client remembers its objects and its version.
     pub(super) fn cut(&mut self) {
         self.stream = None;
         self.held_back = None;
@@ -555,7 +556,8 @@ impl Client {
         self.read(testbed, usize::MAX).await
     }
 
-    /// Whether the client has exactly the objects that its selectors match in the current state.
+    /// Returns whether the client has exactly the objects that its
+    /// selectors match in the current state.
     pub(super) fn is_current(&self, testbed: &Testbed) -> bool {
         let now = self
             .subscription
@@ -741,8 +743,8 @@ impl Client {
         if testbed.cluster.revision_of(version) != Some(at) {
             return violation("has a version that is not in the client's history");
         }
-        // The deletions that a relist implies all have the version at which the upstream watch was
-        // lost, which the client may have seen before.
+        // The deletions that a relist implies all have one version: the version of the collection
+        // when the upstream watch was lost. The client may have seen that version before.
         let is_deletion = event_type == "DELETED";
         if version < known.at.version || (version == known.at.version && !is_deletion) {
             return violation("is out of order");

@@ -92,7 +92,8 @@ impl Cluster {
         Some(Revision { history, version })
     }
 
-    /// The revision `behind` versions before the current one, but not before the current history.
+    /// Returns the revision `behind` versions before the current one, but
+    /// not before the current history.
     pub(super) fn earlier(&self, behind: u64) -> Revision {
         let now = self.now();
         let first = self.histories[now.history].first;
@@ -149,7 +150,7 @@ impl Cluster {
         }
     }
 
-    /// Changes an object of another resource: the version grows, and the pods stay the same.
+    /// Changes an object of another resource: the version grows, and the pods do not change.
     pub(super) fn tick(&mut self) {
         let map = json!({
             "kind": "ConfigMap", "apiVersion": "v1",
@@ -160,7 +161,7 @@ impl Cluster {
         self.commit(|_| {});
     }
 
-    /// Restores a backup: a new history begins at half the current version, with the same pods.
+    /// Restores a backup: a new history begins at half the current version, with the present pods.
     pub(super) fn restore_backup(&mut self) {
         let version = self.simulator.restore_backup().0;
         let mut state = self.state(self.now()).clone();

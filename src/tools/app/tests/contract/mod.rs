@@ -39,8 +39,8 @@ const CLIENTS: usize = 3;
 const RECOVERY: Duration = Duration::from_secs(300);
 /// Number of scenarios with all faults; with this many, every planted bug is detected.
 const FAULTY_CASES: u64 = 80;
-/// Seeds of scenarios with all faults in which a client takes nothing for as long as kubefan waits for
-/// it, so that kubefan may break the connection.
+/// Seeds of scenarios with all faults and a client that stops reading for as long as kubefan waits
+/// for it, so that kubefan may break the connection.
 const IDLE_CLIENTS: [u64; 2] = [5088, 5948];
 /// How many of the last lines of the trace a failure shows.
 const TRACE: usize = 60;
@@ -155,8 +155,8 @@ fn restarts() -> BoxedStrategy<Fault> {
     select(vec![0_usize, 1]).prop_map(Fault::Restart).boxed()
 }
 
-/// `fault` changes the history of the API server. kubefan notices that only when it opens a watch
-/// again, so faults that break watches are mixed in.
+/// Injects `fault`, which changes the history of the API server. kubefan notices the change only
+/// when it opens a watch again, so faults that break watches are mixed in.
 fn history_faults(fault: Fault) -> BoxedStrategy<Fault> {
     prop_oneof![2 => Just(fault), 1 => Just(Fault::Watches(WatchFault::Drop)), 1 => link_faults()]
         .boxed()
@@ -387,7 +387,7 @@ impl ContractRun {
         }
     }
 
-    /// Restarts a replica. Its clients lose their watches, and keep what they have seen.
+    /// Restarts a replica. Its clients lose their watches, and remember what they have seen.
     async fn restart(&mut self, replica: usize) {
         let replica = replica % self.testbed.replicas.len();
         for client in &mut self.clients {
@@ -440,7 +440,7 @@ impl ContractRun {
     }
 }
 
-/// Runs `test` on paused time, so that the same scenario has the same result.
+/// Runs `test` on paused time, so that a scenario has one result in every run.
 fn on_paused_time<T>(test: impl Future<Output = T>) -> T {
     without_jitter();
     let runtime = tokio::runtime::Builder::new_current_thread()
@@ -548,7 +548,7 @@ fn one_replica_honours_the_contract() {
     assert!(counts.changes > counts.cases * 5, "{counts:?}");
     assert!(counts.resumed > counts.cases * 2, "{counts:?}");
     assert!(counts.bookmarks > 0, "{counts:?}");
-    // Clients that do not read for long fall behind a small log. Those that arrive with a version
+    // Clients that do not read for long fall behind a small log. Clients that arrive with a version
     // from before the cache's first list are bridged.
     assert!(counts.expired > 0, "{counts:?}");
 }
@@ -604,9 +604,10 @@ fn the_contract_property_detects_planted_bugs() {
     }
 }
 
-/// While replica 0 cannot reach the simulator, pod 0 stops matching the client's selector, pod 1 is
-/// created, and pod 0 changes again. Replica 0 then relists, and the client reads only some of the
-/// resulting events before it resumes at replica 1. It must not miss that pod 0 left.
+/// Checks that a client does not miss that pod 0 left its selection. While replica 0 cannot
+/// reach the simulator, pod 0 stops matching the client's selector, pod 1 is created, and pod 0
+/// changes again. Replica 0 then relists, and the client reads only some of the resulting events
+/// before it resumes at replica 1.
 #[test]
 fn unseen_departures_from_a_selection_are_sent_before_other_changes() {
     let client = |action| Op::Client { client: 0, action };
@@ -652,9 +653,9 @@ fn unseen_departures_from_a_selection_are_sent_before_other_changes() {
     without.expect_err("the rule is needed");
 }
 
-/// Clients of every subscription, some of which have an older version than others, return after a
-/// restart of kubefan. While it was down, objects changed, and they change while clients catch up.
-/// Within three seconds every client has the current state, and none got 410.
+/// Lets clients of every subscription return after a restart of kubefan, some with an older version
+/// than others. While kubefan was down, objects changed, and objects change while clients catch up.
+/// Within three seconds every client must have the current state, and none may have got 410.
 fn resume_after_a_restart(changes: usize) -> CheckResult {
     let spec = |client| ClientSpec {
         subscription: client % SUBSCRIPTIONS.len(),

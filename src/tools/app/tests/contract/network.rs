@@ -33,7 +33,7 @@ use crate::sim::Simulator;
 const UPSTREAM_BUFFER: usize = 16 << 10;
 const CLIENT_BUFFER: usize = 256;
 
-/// The pause before another attempt if discovery fails.
+/// The pause before another attempt after a failed discovery.
 const DISCOVERY_PAUSE: Duration = Duration::from_secs(1);
 
 /// The network path to a server, which tests can cut.

@@ -19,7 +19,7 @@ fn encoder() -> Arc<Encoder> {
     Arc::new(Encoder::new(WireFormat::Json, "Pod", "v1"))
 }
 
-/// A list at `version` of `count` pods of 10 KiB each, which hardly compress.
+/// Makes a list at `version` of `count` pods of 10 KiB each, which hardly compress.
 fn chunks(encoder: &Encoder, version: u64, count: usize) -> Chunks<ListParts<ListBodies>> {
     let mut state = 7_u32;
     let noise = std::iter::repeat_with(|| {
@@ -92,7 +92,7 @@ async fn decoded(body: Body) -> Vec<u8> {
     plain
 }
 
-/// Waits until `condition` holds, which depends on the thread that compresses.
+/// Waits until `condition` holds. It depends on the thread that compresses.
 async fn until(condition: impl Fn() -> bool) {
     while !condition() {
         tokio::task::yield_now().await;
@@ -340,7 +340,7 @@ async fn a_compressor_for_the_rest_of_a_list_is_charged_to_its_reader() {
         assert_eq!(charged >= OwnCompressor::BYTES, fits, "{charged}");
         let mut unpacked = Vec::new();
         let decoded = GzDecoder::new(&read[..]).read_to_end(&mut unpacked);
-        // What a client has got of a list that failed is not a whole list.
+        // The received part of a list that failed is not a complete list.
         assert_eq!(decoded.is_ok(), fits);
         assert_eq!(unpacked == text, fits);
         drop((body, account));

@@ -32,7 +32,7 @@ fn cache() -> InitialChunkCache {
     InitialChunkCache::new(Budget::for_tests(32 << 20), metrics, shutdown)
 }
 
-/// A collection of `count` objects with the resource version 20.
+/// Makes a collection of `count` objects with the resource version 20.
 fn collection(count: usize) -> Arc<TestCollection> {
     let collection = TestCollection::new();
     fill(&collection, count);
@@ -133,7 +133,7 @@ async fn the_text_is_that_of_a_plain_watch_and_ends_after_whole_events() {
         let mut body = gzip(&collection, &cache(), None).0;
         let mut expected = plain(&collection, View::Whole).0;
         collection.add("later", 21);
-        // Both end at the same time.
+        // Both end together.
         let (expected, chunks) = tokio::join!(frames(&mut expected), frames(&mut body));
         let expected = String::from_utf8(expected.concat()).expect("JSON");
         let mut sent = Vec::new();
@@ -161,7 +161,7 @@ async fn watches_of_one_snapshot_send_the_same_chunks() {
             assert_eq!(chunk.as_ptr(), shared.as_ptr());
         }
     }
-    // Another snapshot has chunks of its own.
+    // Another snapshot has separate chunks.
     collection.add("more", 21);
     let mut later = gzip(&collection, &cache, None).0;
     let later = frame(&mut later).await.expect("a chunk");

@@ -1,4 +1,4 @@
-//! Tests which chunks are kept, and for how long.
+//! Tests which chunks stay in the cache, and for how long.
 
 use std::future::{pending, poll_fn};
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -61,12 +61,12 @@ fn chunk() -> io::Result<InitialChunk> {
     Ok(InitialChunk::for_test(member))
 }
 
-/// The name of the object after which the chunk `number` begins in these tests.
+/// Returns the name of the object after which the chunk `number` begins in these tests.
 fn after(number: usize) -> Option<ObjectKey> {
     (number > 0).then(|| ObjectKey::new(None, &number.to_string()))
 }
 
-/// True if the chunk was made now.
+/// Returns true if the chunk was made now.
 fn read(cache: &InitialChunkCache, key: &Arc<ListKey>, number: usize) -> bool {
     let (making, is_new) = match cache.chunk(key, after(number), || async { chunk() }) {
         Found::Made(_) => return false,
@@ -164,7 +164,7 @@ async fn chunks_are_kept_for_seconds_after_their_last_use() {
         assert!(!read(&cache, &one, 0));
     }
     tokio::task::yield_now().await;
-    // Chunks of the same objects are kept together.
+    // Chunks of one snapshot and selection stay in the cache together.
     assert!(!read(&cache, &one, 1));
     assert_eq!(bytes(&cache), 2 * each);
     assert!(read(&cache, &other, 0));
@@ -223,11 +223,12 @@ async fn a_chunk_that_could_not_be_made_is_made_by_the_next_watch() {
 /// Number of objects. One in [`DIVISOR`] is selected: so few that an index finds them.
 const OBJECTS: usize = 5_000;
 const DIVISOR: usize = 25;
-/// Length of the names. A chunk of the selected objects is full after about 150 of them, and without
-/// an index it ends earlier, because enough objects were examined.
+/// Length of the names. A chunk of the selected objects is full after about 150 of them, and
+/// without an index it ends earlier, because enough objects were examined.
 const NAME: usize = 360;
 
-/// The same objects in each store, of which a watch with the selection of [`key_of_rare`] begins.
+/// Returns the initial objects of a watch of a new store. All stores have equal objects. The
+/// selection of [`key_of_rare`] has some of them.
 fn objects(indexed_labels: Vec<String>) -> Revocable<InitialObjects> {
     let (mut writer, reader) = cache::cache(cache::Config {
         indexed_labels,
@@ -255,7 +256,7 @@ fn key_of_rare(encoder: &Arc<Encoder>) -> ListKey {
     key_of("rare", encoder)
 }
 
-/// The key of the objects whose label `app` has this value.
+/// Returns the key of the objects with this value of the label `app`.
 fn key_of(app: &str, encoder: &Arc<Encoder>) -> ListKey {
     let requirement = LabelRequirement {
         key: "app".to_owned(),
@@ -293,7 +294,8 @@ async fn chunks_of_a_snapshot_with_other_indexes_leave_no_gap() {
         let shown = Arc::clone(&collection) as Arc<dyn Collection>;
         InitialEvents::new(cache.clone(), key.clone(), objects.clone(), shown)
     };
-    // The first chunk does not fit together with the second one, which is therefore kept alone.
+    // The first chunk does not fit together with the second one, so only the second one stays in
+    // the cache.
     let first = next(&mut watch(&roomy(), &objects(vec!["app".to_owned()]))).await;
     let cache = chunk_cache(first.bytes(), 2);
     let mut with_index = watch(&cache, &indexed);

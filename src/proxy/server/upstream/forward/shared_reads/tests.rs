@@ -1,4 +1,4 @@
-//! Shared reads against an API server in memory, whose answers the tests control.
+//! Tests shared reads with an API server in memory. The tests control its answers.
 
 use std::convert::Infallible;
 
@@ -58,7 +58,7 @@ impl Upstream {
         Self { calls, reads }
     }
 
-    /// The next `count` requests to the API server.
+    /// Returns the next `count` requests to the API server.
     async fn calls(&mut self, count: usize) -> Vec<Call> {
         let mut calls = Vec::new();
         while calls.len() < count {
@@ -67,7 +67,7 @@ impl Upstream {
         calls
     }
 
-    /// Starts `count` reads of the same list in their own tasks.
+    /// Starts `count` reads of one list in separate tasks.
     fn read(&self, count: usize, limit: Option<&Arc<Semaphore>>) -> Vec<Reading> {
         self.read_as(count, limit, None)
     }
@@ -110,7 +110,7 @@ fn long_list() -> Bytes {
     Bytes::from(vec![b'x'; MAX_SHARED_BYTES + 1])
 }
 
-/// A body of `bytes` of unknown length, like the API server's.
+/// Returns a body of `bytes` with unknown length, like the API server's.
 fn streamed(bytes: Bytes) -> Body {
     let chunks = (0..bytes.len()).step_by(1 << 20);
     let chunks: Vec<_> = chunks
@@ -129,7 +129,7 @@ fn answer_all(calls: Vec<Call>, list: &Bytes) {
     }
 }
 
-/// The answers, and the number of readers that got no permit.
+/// Returns the answers, and the number of readers that got no permit.
 fn partition(answers: Vec<Result<Response<Body>, ForwardError>>) -> (Vec<Response<Body>>, usize) {
     let mut responses = Vec::new();
     let mut refused = 0;
@@ -333,7 +333,7 @@ async fn the_others_are_served_when_the_first_caller_leaves() {
     assert_eq!(partition(answers(served).await).0.len(), 4);
 }
 
-/// The charges of `ledger` for shared answers.
+/// Returns the charges of `ledger` for shared answers.
 fn charged(ledger: &Ledger) -> u64 {
     let usage = ledger.usage();
     let shared = usage.iter().find(|(kind, _)| *kind == "shared");
