@@ -1,7 +1,6 @@
 //! Creates and updates a ConfigMap `kubefan-example` in each Namespace with the label
-//! `kubefan-example=true`. The data of the ConfigMap are the namespace's labels, with `/` in keys
-//! replaced by `.`. If several copies of the program run, only the holder of the Lease
-//! `default/kubefan-example` acts. SIGTERM or Ctrl-C ends the program.
+//! `kubefan-example=true`. Its data are the namespace's labels, with `/` in keys replaced by `.`. Of
+//! several copies, the holder of the Lease `default/kubefan-example` acts. Ctrl-C ends the program.
 
 use std::sync::Arc;
 
@@ -66,8 +65,7 @@ async fn main() -> Result<(), Failure> {
 async fn reconcile(state: Arc<State>, request: Request) -> Result<Action, Failure> {
     let found = state.maps.get(Some(&request.name), NAME)?;
     let namespace = state.namespaces.get(None, &request.name)?;
-    // Everything in a namespace that is being deleted will be deleted, and nothing can be created
-    // in it.
+    // Nothing can be created in a namespace that is being deleted.
     let Some(namespace) = namespace.filter(|it| it.metadata.deletion_timestamp.is_none()) else {
         return Ok(Action::Done);
     };
