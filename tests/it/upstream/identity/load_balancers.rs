@@ -18,6 +18,8 @@ use crate::support::programs::kubefan::Kubefan;
 /// The connections of an attacker, and the wrong tokens on each.
 const CONNECTIONS: usize = 8;
 const TOKENS: usize = 500;
+/// The longest time until the answers on a connection: the API server checks a thousand tokens.
+const ANSWERED: Duration = Duration::from_secs(120);
 const PODS: &str = "/api/v1/namespaces/default/pods?resourceVersion=0";
 
 /// Sends the GETs of `path` with these tokens on one connection of a client at `source`; returns
@@ -42,7 +44,10 @@ async fn gets(kubefan: &Kubefan, source: &str, path: &str, tokens: &[String]) ->
     let mut answers = Vec::new();
     let send = async { write.write_all(requests.as_bytes()).await.expect("room") };
     let receive = read.read_to_end(&mut answers);
-    let (_, received) = within("the answers", LIMIT, async { tokio::join!(send, receive) }).await;
+    let (_, received) = within("the answers", ANSWERED, async {
+        tokio::join!(send, receive)
+    })
+    .await;
     received.expect("answers");
     let text = String::from_utf8_lossy(&answers);
     let statuses = text.match_indices("HTTP/1.1 ");
