@@ -29,7 +29,7 @@ impl EventType {
 /// One decoded page of a LIST.
 #[derive(Debug, PartialEq, Eq)]
 pub struct ListPage {
-    /// The list's resource version. All pages of a list have one version.
+    /// The list's resource version. It is the same on all pages of the list.
     pub resource_version: ResourceVersion,
     /// The `continue` token for the next page; `None` on the last page.
     pub continue_token: Option<String>,

@@ -15,7 +15,7 @@
 //! # Groups and wakes
 //!
 //! All streams with equal selections form a *group*, which has a queue of the events that its
-//! clients see. For each change, an index finds the groups that may need it, and the writer
+//! clients see. For each change, an index finds the groups that may be affected, and the writer
 //! determines the *verdict* (ADDED, MODIFIED, DELETED or none) once per group, not once per
 //! stream. A stream that has reached the end of its group's queue has everything that was
 //! queued. A stream that needs older events than the queue has reads them from the log. A group

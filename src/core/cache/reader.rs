@@ -200,7 +200,8 @@ impl Reader {
     }
 
     /// Makes the cache remember its last content when a new epoch begins or when it is closed, for
-    /// [`Reader::last_snapshot`]. This lasts until the cache has new content, or no reader is left.
+    /// [`Reader::last_snapshot`]. The cache then holds this content until it has new content, or no
+    /// reader is left.
     pub fn keep_lost(&self) {
         self.shared.keeps_lost.store(true, Ordering::Relaxed);
     }

@@ -8,8 +8,8 @@ use tokio::task::yield_now;
 
 /// The work that a task may do before it yields. A full budget is a fraction of a millisecond.
 ///
-/// One unit is the work of sending one byte. Other work is charged as many units as bytes
-/// could be sent in its time. Counting is cheaper than reading the clock, and gives an equal
+/// One unit is the work of sending one byte. Other work is charged as many units as bytes could be
+/// sent in the time that it takes. Counting is cheaper than reading the clock, and gives the same
 /// result in every test run.
 #[derive(Debug, Default)]
 pub struct CoopBudget {

@@ -21,8 +21,8 @@ pub trait Asker: Clone + Eq + Hash + Send + 'static {}
 
 impl<K: Clone + Eq + Hash + Send + 'static> Asker for K {}
 
-/// Identifies an asker where its type can't be named. Two askers have one ID with a
-/// probability of 2^-64.
+/// Identifies an asker where its type can't be named. Two askers have the same ID
+/// with a probability of 2^-64.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct AskerId(u64);
 

@@ -240,7 +240,7 @@ impl Informer {
     ///
     /// After a change of the resource's definition, the snapshot comes from a list that began
     /// later. A proof could not detect the old representation: it compares versions, and both
-    /// representations of an object have one version. Guarded by
+    /// representations of an object have the same version. Guarded by
     /// `proven_lists_and_watches_follow_many_changes_of_a_definition`.
     ///
     /// # Errors

@@ -329,7 +329,7 @@ impl LiveRestMapper {
     }
 
     /// Returns the resource of CustomResourceDefinitions. [`LiveRestMapper::run`] pins an informer
-    /// of it if the API server permits that.
+    /// of it if the API server and the rules permit that.
     pub fn definitions() -> GroupVersionResource {
         GroupVersionResource::new("apiextensions.k8s.io", "v1", "customresourcedefinitions")
     }

@@ -62,7 +62,8 @@ struct Inner {
     informers: DashMap<Key, Arc<Informer>>,
     refusals: DashMap<Key, (StartError, Instant)>,
     required: Mutex<Vec<RequiredInformer>>,
-    /// Held while an informer with a transform starts, so that no two informers get one number.
+    /// Held while an informer with a transform starts, so that no two informers get the same
+    /// number.
     numbering: Mutex<()>,
     bridge_limits: Arc<BridgeLimits>,
     evicted: EvictedBytes,

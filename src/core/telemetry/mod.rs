@@ -28,8 +28,8 @@ pub const SECONDS_BUCKETS: &[f64] = &[
     0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0,
 ];
 /// Libraries of kubefan with a lower log level: at level debug, h2 alone logs more than all of
-/// kubefan. A name also matches longer names, such as `hyper` those of `hyper_util`. All other
-/// targets have the log's level, because a program that uses kubefan may have any.
+/// kubefan. A name also matches longer names: `hyper` also matches `hyper_util`. All other targets
+/// have the log's level, because a program that uses kubefan may have any.
 const QUIET_LIBRARIES: [&str; 8] = [
     "h2",
     "hyper",

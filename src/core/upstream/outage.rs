@@ -22,7 +22,7 @@ impl Outage {
             Err(Error::Unreachable(_)) => {
                 self.since.lock().get_or_insert_with(Instant::now);
             }
-            // The server was reached, or the error is only of this request.
+            // The server was reached, or the error says nothing about the server.
             Err(_) => {}
         }
     }

@@ -18,7 +18,7 @@ use crate::shared_informer::{Change, SharedInformer};
 use crate::work_queue::{AddOptions, WorkQueue};
 
 /// The priority of requests for the objects of the first list and of a resync. All other requests
-/// have priority 0. A request has its priority also when it is requeued.
+/// have priority 0. A request that is requeued has its old priority.
 pub const LOW_PRIORITY: i32 = -100;
 
 /// The changes of one resource that a controller watches.

@@ -146,7 +146,7 @@ impl Scheme {
     }
 
     /// Decodes the JSON of an object as the type that is registered for `gvk`. This is for objects
-    /// without `apiVersion` and `kind`, for example in the items of a list.
+    /// without `apiVersion` and `kind`, for example the items of a list.
     ///
     /// # Errors
     /// [`Error::UnknownKind`] if no type is registered for `gvk`, and [`Error::Decode`] if the

@@ -19,7 +19,7 @@ const API_SERVER: &str = "the API server";
 const CREDENTIALS: &str = "the credentials that the kubeconfig names";
 /// How long discovery may take in one attempt.
 const DISCOVERY_TIMEOUT: Duration = Duration::from_secs(15);
-/// The pauses between attempts. All kubefans of a cluster may wait for one API server.
+/// The pauses between attempts. All kubefans of a cluster may wait for the same API server.
 const BACKOFF: BackoffConfig = BackoffConfig {
     base: Duration::from_millis(250),
     cap: Duration::from_secs(4),
@@ -33,14 +33,14 @@ const READINESS_TIMEOUT: Duration = Duration::from_secs(15);
 /// How long kubefan waits for an API server that does not report that it is ready. It may never do
 /// so because of something that kubefan does not need.
 const READY_TIMEOUT: Duration = Duration::from_secs(60);
-/// How often kubefan logs that it still waits for an unchanged reason.
+/// How often kubefan logs that it still waits for the same reason.
 const LOG_INTERVAL: Duration = Duration::from_secs(60);
 
 /// A wait for the API server that has lasted for more than one attempt.
 struct Wait {
     since: Instant,
     backoff: Backoff,
-    /// When the API server began not to report that it is ready.
+    /// The time since which the API server has not reported that it is ready.
     unready_since: Option<Instant>,
     logged: Option<(Instant, String)>,
 }

@@ -198,8 +198,8 @@ impl Live {
         informers.set_config(&config.informer);
         informers.require_none();
         mapper.apply_rules(informers);
-        // All replicas read one file. A resource that they may not list must not make all of them
-        // unready.
+        // All replicas read the same file. A resource that they may not list must not make all of
+        // them unready.
         require_configured(Requirement::IfAllowed, required, mapper, informers);
         self.server.set_limits(&config.requests);
         Ok(())

@@ -27,7 +27,8 @@ pub(super) fn resources_to_cache(
 }
 
 /// Requires that `found`, the resources that are cached from the start, are cached, and starts
-/// their informers: one for JSON, and one for protobuf unless it is a custom resource.
+/// their informers: for each resource one for JSON, and one for protobuf unless the resource is a
+/// custom one.
 pub(super) fn require_configured(
     need: Requirement,
     found: Vec<GroupVersionResource>,

@@ -62,7 +62,7 @@ impl AccessControl {
     /// Creates an access control that asks the API server of `client`.
     ///
     /// # Panics
-    /// If it is called twice with one `registry`, unless callers are not authenticated.
+    /// If it is called twice with the same `registry`, unless callers are not authenticated.
     pub fn new(
         config: &Config,
         client: Client,
@@ -171,7 +171,7 @@ impl AccessControl {
     /// if callers are not authenticated.
     ///
     /// # Panics
-    /// If it is called twice with one `registry`, unless callers are not authenticated.
+    /// If it is called twice with the same `registry`, unless callers are not authenticated.
     pub fn watch_roles(
         &self,
         informers: &InformerSet,

@@ -33,8 +33,8 @@ pub struct Config {
     /// Whether a request without credentials may read from a cache what the user `system:anonymous`
     /// may read. Default is false.
     pub anonymous: bool,
-    /// How long the owner of a token is remembered, unless the token expires before. Default is 60
-    /// s.
+    /// How long the owner of a token is remembered, unless the token itself expires earlier.
+    /// Default is 60 s.
     pub token_ttl: Duration,
     /// How long a yes of the authorizers is remembered. Default is 10 s.
     pub allowed_ttl: Duration,

@@ -179,8 +179,9 @@ impl Account {
         &self.buffers
     }
 
-    /// Returns ready when the connection must be closed. The caller stores in `is_registered`
-    /// whether the task of `cx` will be woken then. Each call must come from one task.
+    /// Returns ready when the connection must be closed. `is_registered` notes whether the task of
+    /// `cx` will be woken then. The caller sets it to false before the first call, and passes it to
+    /// all calls, which must come from the same task.
     pub fn poll_close(&self, cx: &Context<'_>, is_registered: &mut bool) -> Poll<()> {
         if !std::mem::replace(is_registered, true) {
             self.task.register(cx.waker());

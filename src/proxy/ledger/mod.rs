@@ -324,14 +324,14 @@ impl Ledger {
     ///
     /// Closes at most one connection for its charges. Closes the connection with the largest charge
     /// if a charge of an account within its fair share was refused since the last sweep. Also
-    /// closes it if any charges were refused since the last sweep and also before the last sweep
-    /// (`was_short`), and there was nothing to drop. Otherwise, if charges and events together
-    /// exceed the limit, and events alone a quarter of it, closes the connection with the largest
-    /// charge for watches.
+    /// closes it if any charge was refused since the last sweep, another one between the last sweep
+    /// and the one before it (`was_short`), and there was nothing to drop. Otherwise, if charges
+    /// and events together exceed the limit, and events alone a quarter of it, closes the
+    /// connection with the largest charge for watches.
     ///
     /// Finally closes the connections with the largest buffers until the other buffers fit into the
-    /// room that is left of three quarters of the limit by charges and the other measured memory.
-    /// This room is at most half of the limit and at least a quarter.
+    /// room that charges and the other measured memory leave of three quarters of the limit. This
+    /// room is at most half of the limit and at least a quarter.
     pub fn sweep(&self, now: Instant, was_short: &mut bool) -> Swept {
         let shared = &self.shared;
         let mut swept = Swept::default();
@@ -347,7 +347,7 @@ impl Ledger {
         }
         let dropped = self.drop_measured(&holdings, now);
         swept.memory = dropped;
-        // A connection that is being closed holds its memory for a moment.
+        // A connection that is being closed holds its memory for a moment longer.
         accounts.retain(|account| !account.is_closing());
         let is_short = shared.was_short.swap(false, Ordering::Relaxed);
         let is_unfair = shared.was_unfair.swap(false, Ordering::Relaxed);

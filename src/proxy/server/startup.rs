@@ -1,8 +1,8 @@
 //! Startup: answers requests before the API server has answered kubefan.
 //!
-//! The listeners are open before the API server has answered. Until then kubefan has neither the
-//! authorities of client certificates nor the rights of callers. So kubefan judges and forwards no
-//! request. Each request gets a 503 that makes the client repeat it.
+//! The listeners are open before the API server has answered. Until then kubefan has no authorities
+//! of client certificates, and can't find out what a caller may read. So kubefan judges and
+//! forwards no request. Each request gets a 503 that makes the client repeat it.
 
 use std::convert::Infallible;
 use std::sync::{Arc, OnceLock};

@@ -50,7 +50,7 @@ impl DemoConfig {
         self.later_port(2)
     }
 
-    /// Returns the address that injects faults into the simulated API server.
+    /// Returns the address for injecting faults into the simulated API server.
     pub fn fault_listen(&self) -> SocketAddr {
         self.later_port(3)
     }

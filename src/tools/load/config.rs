@@ -13,7 +13,7 @@ use super::write::schedule::Rate;
 pub struct Config {
     /// The server that the test watches.
     pub watched: TargetServer,
-    /// A second server, which is tested in an equal run after the first; `None` to test one server.
+    /// A second server, which is tested in the same way after the first; `None` to test one server.
     pub compared: Option<TargetServer>,
     /// The server where objects are created and changed; `None` for the watched server.
     pub written: Option<TargetServer>,

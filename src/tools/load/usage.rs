@@ -19,8 +19,8 @@ const TICKS_PER_SECOND: f64 = 100.0;
 const LIMIT: Duration = Duration::from_secs(5);
 /// The maximum size of a metrics response, in bytes.
 const METRICS_LIMIT: usize = 64 << 20;
-/// The response header that identifies kubefan. kubefan forwards `/metrics`, so that path would
-/// return the API server's metrics, and the load test must not use it.
+/// The response header that identifies kubefan. kubefan forwards `/metrics`, so the answer would be
+/// the API server's metrics, and the load test must not use this path.
 const KUBEFAN_HEADER: &str = "x-kubefan-proof";
 
 /// The CPU time and memory of the server at one moment.

@@ -219,8 +219,8 @@ current-context: simulator
         self.simulator.compact()
     }
 
-    /// Restores an old backup: sets the resource version to half its value, ends all watches, and
-    /// returns the new version. The objects stay.
+    /// Does what restoring an old backup does: sets the resource version to half its value, ends
+    /// all watches, and returns the new version. The objects stay.
     pub fn restore_backup(&self) -> ResourceVersion {
         self.simulator.restore_backup()
     }

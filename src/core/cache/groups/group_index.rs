@@ -1,4 +1,4 @@
-//! GroupIndex: finds the groups that may need a change.
+//! GroupIndex: finds the groups that a change may affect.
 
 use std::collections::HashMap;
 use std::sync::Arc;

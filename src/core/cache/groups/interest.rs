@@ -77,8 +77,8 @@ pub(in crate::cache) struct Joined {
 
 /// The result of [`Interest::evict`].
 pub(in crate::cache) struct QueueEviction {
-    /// The number of queue entries that were visited: a group counts once for
-    /// each event in its queue.
+    /// The number of queue entries that were visited: a group counts once for each event that left
+    /// its queue.
     pub(in crate::cache) visited: usize,
     /// True if there is more to drop.
     pub(in crate::cache) has_more: bool,

@@ -1,6 +1,6 @@
 //! Groups: streams with equal selections share a queue of their events.
 //!
-//! `Interest` holds all groups of a cache. `GroupIndex` finds the groups that may need a change,
+//! `Interest` holds all groups of a cache. `GroupIndex` finds the groups that a change may affect,
 //! without a check of each group.
 
 mod candidate;

@@ -42,9 +42,9 @@ impl Snapshot {
         self.epoch
     }
 
-    /// Returns a moment before the request for the last list was sent. The snapshot contains all
-    /// writes that the API server had acknowledged by this moment, because that list showed the
-    /// most recent state.
+    /// Returns a moment before the list that the snapshot continues was requested. The snapshot
+    /// contains all writes that the API server had acknowledged by this moment, because that list
+    /// showed the most recent state.
     pub fn list_began(&self) -> Instant {
         self.list_began
     }
@@ -57,7 +57,7 @@ impl Snapshot {
     }
 
     /// Returns true if the cache surely had the objects of `earlier` at all versions up to that of
-    /// this snapshot: both snapshots continue from one list, and no change was applied in between.
+    /// this snapshot: both continue from the same list, and no change was applied in between.
     pub fn has_no_change_since(&self, earlier: &Self) -> bool {
         Arc::ptr_eq(&self.store, &earlier.store) && self.list_began == earlier.list_began
     }

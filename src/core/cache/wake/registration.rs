@@ -27,7 +27,8 @@ pub(in crate::cache) struct ReplacedWaker {
 // === impl Registration ===
 
 impl Registration {
-    /// Registers `waker` for one wake from `set`. All calls for one registration must pass one set.
+    /// Registers `waker` for one wake from `set`. All calls for one registration must pass the same
+    /// set.
     ///
     /// After this call the reader must check its condition again, unless a lock prevents a change
     /// of the condition. Otherwise it could miss the wake. Guarded by

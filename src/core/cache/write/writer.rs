@@ -93,8 +93,8 @@ pub(super) struct Appended {
 /// What one critical section has evicted.
 pub(super) struct Evicted {
     pub(super) events: Vec<Arc<Event>>,
-    /// The number of queue entries that were visited: a group counts once for
-    /// each event in its queue.
+    /// The number of queue entries that were visited: a group counts once for each event that left
+    /// its queue.
     pub(super) queues: usize,
     pub(super) has_more_events: bool,
     pub(super) has_more_groups: bool,

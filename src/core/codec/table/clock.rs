@@ -1,4 +1,4 @@
-//! The clock for the end times of the ages in Tables.
+//! The clock that gives the present time for the ages in Tables.
 
 use std::ops::RangeInclusive;
 use std::sync::Arc;

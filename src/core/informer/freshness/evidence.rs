@@ -96,8 +96,8 @@ impl Difference {
         }
     }
 
-    /// Returns true if `snapshot` and the snapshot of this difference continue from one
-    /// list of the reflector.
+    /// Returns true if `snapshot` and the snapshot of this difference continue from the same list
+    /// of the reflector.
     pub(super) fn concerns(&self, snapshot: &Snapshot) -> bool {
         self.epoch == snapshot.epoch() && self.list_began == snapshot.list_began()
     }
@@ -177,8 +177,8 @@ impl ObjectState {
 // === impl Evidence ===
 
 impl Evidence {
-    /// Stores `difference`, unless there is an earlier difference of its selection and of its list
-    /// of the reflector.
+    /// Stores `difference`, unless there is an earlier difference of the same selection, from the
+    /// same list of the reflector.
     pub(super) fn keep(&self, difference: &Arc<Difference>) {
         let selection = &difference.request.selection;
         let differences = &mut self.0.lock().differences;

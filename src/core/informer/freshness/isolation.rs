@@ -1,5 +1,5 @@
-//! Isolated selections: the cache and the API server have different objects of them at one version,
-//! even after a relist.
+//! Isolated selections: at the same version, the cache and the API server have different objects of
+//! such a selection, even after a relist.
 //!
 //! No relist repairs such a difference. For example, a newer API server may fill a selectable field
 //! in another way than kubefan expects. Only the reads of the isolated selection are forwarded; the

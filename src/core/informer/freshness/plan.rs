@@ -13,7 +13,7 @@ use crate::upstream::Scope;
 /// trying a barrier first.
 const VERIFY_FIRST_LIMIT: usize = 500;
 /// Counting the objects of several scopes examines at most this number of objects per object of the
-/// cache. If it would need more, a list of everything costs the API server less too.
+/// cache. If more would be needed, a list of everything costs the API server less too.
 const MAX_EXAMINED_PER_OBJECT: usize = 4;
 /// Budget units of an object that is examined.
 const EXAMINED_UNITS: usize = CoopBudget::UNITS / 8192;

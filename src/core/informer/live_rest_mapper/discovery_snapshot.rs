@@ -22,7 +22,7 @@ pub(super) struct Details {
     /// The minor version of the API server that `fields` belong to.
     server_minor: Option<u32>,
     pub(super) fields: Arc<SelectableFields>,
-    /// The rules that the other fields belong to.
+    /// The rules that `is_forbidden` and `settings` belong to.
     rules: Arc<ResourceRules>,
     pub(super) is_forbidden: bool,
     pub(super) settings: Arc<CacheSettings>,

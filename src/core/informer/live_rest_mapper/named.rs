@@ -49,8 +49,8 @@ impl LiveRestMapper {
     }
 
     /// Waits until discovery has the resource `gvr`. Requests the resources of its group and
-    /// version, at first after one second, then less often, but at least every ten seconds. Errors
-    /// are logged. Cancel safe.
+    /// version at once, again after a second, and then less often, but at least every ten seconds.
+    /// Errors are logged. Cancel safe.
     #[doc(hidden)]
     pub async fn wait_for(&self, gvr: &GroupVersionResource, informers: &InformerSet) {
         let is_known = || self.with(|mapper| mapper.resource(gvr).is_some());

@@ -22,8 +22,8 @@ const RETRY_AFTER_LIMIT: Duration = Duration::from_secs(60);
 /// answers so for a moment while it builds the watch cache of a resource that was redefined.
 /// Guarded by `a_429_is_waited_for_by_its_retry_after_before_it_counts`.
 const OBEYED_LIMIT: u32 = 10;
-/// After this number of futile watches, the reflector relists instead of resuming once more at one
-/// version. Guarded by `a_relist_skips_a_frame_that_can_never_be_decoded`.
+/// After this number of futile watches, the reflector relists instead of resuming once more from
+/// the same version. Guarded by `a_relist_skips_a_frame_that_can_never_be_decoded`.
 const FUTILE_LIMIT: u32 = 4;
 
 /// The failures since the last success, and the backoff between retries.

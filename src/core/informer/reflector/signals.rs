@@ -14,7 +14,7 @@ pub struct Signals {
     pub relists: RelistRequests,
 }
 
-/// Makes one reflector relist. Clones belong to one reflector.
+/// Makes one reflector relist. Clones belong to the same reflector.
 #[derive(Clone, Debug)]
 pub struct RelistHandle(watch::Sender<()>);
 

@@ -11,7 +11,7 @@ use crate::api::{GroupVersionResource, Resource};
 #[derive(Clone, Default)]
 pub(super) struct DiscoveredResources {
     pub(super) resources: Vec<Resource>,
-    /// The group-versions that resources could not be fetched for.
+    /// The group-versions with resources that could not be fetched.
     pub(super) unknown: HashSet<GroupVersion>,
 }
 

@@ -91,8 +91,8 @@ pub enum NotCacheable {
     /// An aggregated API server serves the resource, with resource versions of another history.
     #[error("it is served by an aggregated API server")]
     Aggregated,
-    /// The resource may be aggregated: kubefan can't read APIServices, and the resource is neither
-    /// built-in nor has it a CustomResourceDefinition that kubefan can read.
+    /// The resource may be aggregated: kubefan can't read APIServices, and the resource is not
+    /// built-in and has no CustomResourceDefinition that kubefan can read.
     #[error("it may be served by an aggregated API server, because APIServices can't be read")]
     PerhapsAggregated,
     /// The operator does not want the resource to be held in memory.
@@ -304,8 +304,8 @@ impl RestMapper {
         Some((uid, *generation))
     }
 
-    /// Returns the discovered resources with another definition in `definition`
-    /// than in this mapper.
+    /// Returns the resources of this mapper that `definition` defines in another way than this
+    /// mapper does.
     pub(crate) fn redefined_by<'a>(
         &self,
         definition: &'a Definition,

@@ -15,8 +15,8 @@ const VERSION_LIMIT: usize = 1 << 20;
 pub struct PolledVersion {
     /// The version, such as `v1.36.2`.
     pub version: String,
-    /// Between how many milliseconds the API server's clock is ahead of this machine's. `None` if
-    /// the answer has no date.
+    /// By how many milliseconds, as a range, the API server's clock is ahead of this machine's.
+    /// `None` if the answer has no date.
     pub clock_ahead: Option<RangeInclusive<i64>>,
 }
 

@@ -71,7 +71,7 @@ pub(super) fn upgrade_protocol(headers: &HeaderMap) -> Option<HeaderValue> {
         let mut relayed = RELAYED_PROTOCOLS.iter();
         relayed.any(|protocol| offer.eq_ignore_ascii_case(protocol))
     };
-    // Upper and lower case of the protocol are the client's.
+    // The protocol is returned in the upper and lower case that the client used.
     let mut relayed = offers.filter(is_relayed);
     HeaderValue::from_str(relayed.next()?).ok()
 }

@@ -23,8 +23,8 @@ const LIST_LIMIT: usize = 1 << 30;
 /// Time until the headers of a list without pages must arrive: older API servers encode all of it
 /// first. The API server itself gives up after 60 s.
 const WHOLE_LIST_TIMEOUT: Duration = Duration::from_secs(65);
-/// A verification list of at most this number of bytes is decoded without a separate thread, which
-/// takes about a millisecond.
+/// A verification list of at most this number of bytes is decoded without a separate thread,
+/// because decoding it takes only about a millisecond.
 const MAX_INLINE_DECODE: usize = 64 << 10;
 /// A watch may outlast its `timeoutSeconds` by this time.
 const WATCH_GRACE: Duration = Duration::from_secs(30);

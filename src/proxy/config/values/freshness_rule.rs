@@ -31,7 +31,7 @@ impl FreshnessRule {
         self.policy
     }
 
-    /// Combines `rules`. If two rules are for one resource, the later rule wins.
+    /// Combines `rules`. If two rules are for the same resource, the later rule wins.
     pub(in crate::config) fn policies(rules: &[Self]) -> FreshnessPolicies {
         let mut policies = FreshnessPolicies::default();
         for rule in rules {

@@ -2,7 +2,7 @@
 //!
 //! An address that fails too often gets 429 for credentials that kubefan has not seen accepted:
 //! kubefan sends neither a review nor a forwarded request for them. Tokens that were accepted are
-//! not limited, because a load balancer may give all clients one address.
+//! not limited, because a load balancer may give all clients the same address.
 //!
 //! A request counts once: when the API server refuses its token in a review, or else when the API
 //! server refuses the forwarded request.

@@ -179,8 +179,8 @@ impl KnownCaller {
         UserKey(self.user.digest)
     }
 
-    /// Returns the key of the name of the caller's user. All tokens of a service account have one
-    /// key, so that a user with many tokens has no more than its share.
+    /// Returns the key of the name of the caller's user. All tokens of a service account have the
+    /// same key, so that a user with many tokens has no more than its share.
     pub fn name_key(&self) -> UserKey {
         UserKey(self.user.name)
     }

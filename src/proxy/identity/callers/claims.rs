@@ -104,7 +104,7 @@ pub(in crate::identity) fn remove_remote(headers: &mut HeaderMap) {
     remove_with_prefix(headers, REMOTE);
 }
 
-/// The error of [`impersonate`]: in headers, the user would become a different one.
+/// The error of [`impersonate`]: headers can't name exactly this user.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("the user's name, groups or attributes do not fit in headers")]
 pub(crate) struct DoesNotFit;

@@ -4,7 +4,7 @@
 //! Each of these requests needs a separate connection, because the API server closes an HTTP/2
 //! connection when it answers such a request. So a few requests are in flight at a time, and the
 //! others wait. Source addresses take turns. Requests without a token can never be accepted, and
-//! cost their sender nothing, so an address may send as many of them as wrong tokens.
+//! cost their sender nothing, so an address may send as many of them as it may send wrong tokens.
 
 use std::num::NonZeroU32;
 

@@ -1,9 +1,9 @@
 //! The users of client certificates, as kube-apiserver derives them.
 //!
 //! A chain is verified once for each connection and CA bundle, because all requests of a connection
-//! have one chain. Certificates can expire while a connection is open, so the result is remembered
-//! only until a certificate next becomes valid or invalid. When the user expires is calculated only
-//! for open watches, and takes a few more verifications.
+//! have the same chain. Certificates can expire while a connection is open, so the result is
+//! remembered only until a certificate next becomes valid or invalid. When the user expires is
+//! calculated only for open watches, and takes a few more verifications.
 
 use std::collections::BTreeMap;
 use std::fmt::Write;
@@ -228,7 +228,7 @@ impl CertificateAuthorities {
         })
     }
 
-    /// Verifies `chain` and returns the result of `read`. Its arguments are the verified
+    /// Verifies `chain` and returns the result of `read`. The arguments of `read` are the verified
     /// certificate, and the last second until which the chain is certainly verified. While the
     /// result in `memo` holds, returns that result instead.
     fn known<T>(
@@ -499,7 +499,7 @@ impl Expiry {
     }
 
     /// Returns the time when the certificate ceases to lead to an authority, because a certificate
-    /// of the path to the authority has expired. The result may be an earlier time when a
+    /// of the path to the authority has expired. The result may also be an earlier time, at which a
     /// certificate of the chain, or an authority, becomes valid or invalid. Returns `None` if the
     /// time is too far in the future to represent.
     ///
@@ -524,7 +524,8 @@ impl Validity {
         (self.first..=self.last).contains(&second)
     }
 
-    /// Ends the validity before `other` next begins, or has ended, after `self.first`.
+    /// Ends the validity before the next second after `self.first` in which `other` begins or has
+    /// ended.
     fn end_before_change_of(&mut self, other: Validity) {
         for change in [other.first, other.last.saturating_add(1)] {
             if change > self.first {

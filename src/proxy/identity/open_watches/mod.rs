@@ -57,17 +57,17 @@ use crate::net::Abort;
 
 /// How many questions are in flight concurrently.
 const CONCURRENT: usize = 64;
-/// How many of them may be about one tenant, and how many about one user. If each answer takes 100
-/// ms, both numbers permit more questions than `reviews_per_second` does by default.
+/// How many of them may be about one tenant, and how many about one user. If answers take 100 ms,
+/// both numbers permit more questions than `reviews_per_second` does by default.
 const MOST_IN_FLIGHT: InFlight = InFlight {
     of_tenant: CONCURRENT / 4,
     of_user: CONCURRENT / 8,
 };
-/// Questions may be asked in a burst that uses the rate of this time.
+/// The questions that the rate permits in this time may be asked at once.
 const BURST: Duration = Duration::from_secs(2);
 /// How many questions are put into the queue while one lock is held after a change.
 const CHANGED_AT_ONCE: usize = 256;
-/// The certificates of how many watches are verified before other tasks may run.
+/// The number of watches whose certificates are verified before other tasks may run.
 const RECHECKED_AT_ONCE: usize = 16;
 /// How long a watch may take to end before it is aborted.
 const END_PATIENCE: Duration = Duration::from_secs(1);
@@ -429,7 +429,7 @@ impl State {
         }
     }
 
-    /// Returns when there is the next thing to do; `None` if nothing is planned.
+    /// Returns when something must next be done; `None` if nothing is planned.
     fn next(&mut self) -> Option<Instant> {
         let ending = self.endings.front().map(|(at, _)| *at);
         let due = self.in_flight < CONCURRENT && self.register.queue.has_due();

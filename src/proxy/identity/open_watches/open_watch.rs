@@ -122,8 +122,8 @@ impl End {
 }
 
 impl Ending {
-    /// Aborts the watch if it has not ended, and returns whether it did. A watch is not polled if
-    /// its client opens no flow-control window, or reads nothing.
+    /// Aborts the watch if it has not ended. Returns true if it was aborted. A watch is not polled
+    /// if its client opens no flow-control window, or reads nothing.
     pub(super) fn finish(self) -> bool {
         let is_open = |end: Arc<End>| !end.is_seen.load(Ordering::Acquire);
         match self.abort {

@@ -34,8 +34,8 @@ use crate::identity::rights::question::Question;
 use crate::identity::tokens::token::Digest;
 use crate::net::Abort;
 
-/// How long after its `exp` a token is asked about. The API server accepts a token a little longer
-/// than until its `exp`.
+/// The time between two questions about a token after its `exp`. The API server still accepts the
+/// token for a short time after its `exp`.
 const AFTER_EXPIRY: Duration = Duration::from_secs(10);
 /// Intervals are shortened by up to this share, so that questions spread over time.
 const JITTER: f64 = 0.2;
@@ -255,7 +255,7 @@ impl Register {
         groups.filter_map(right).collect()
     }
 
-    /// Returns the age of the oldest last clear answer to a question about a right.
+    /// Returns the longest time for which a question about a right has had no new clear answer.
     pub(super) fn oldest_judgement(&self, now: Instant) -> Duration {
         let rights = self.rights.values().filter_map(|id| self.groups.get(id));
         let ages = rights.map(|group| now.saturating_duration_since(group.judged_at));

@@ -168,7 +168,7 @@ impl Authenticator {
             if !is_asker.load(Ordering::Relaxed) {
                 self.failed.count(source);
             }
-            // Other requests of this source may have failed since, even with an equal token.
+            // Other requests of this source may have failed since, even with the same token.
             if self.is_limited(source) {
                 return Owner::Busy;
             }
@@ -242,7 +242,7 @@ impl Authenticator {
     }
 
     /// Returns until when a token was good, according to the remembered answer. Returns `None` if
-    /// the token never was good, or not for [`WAS_GOOD_FOR`].
+    /// the token was never good, or has not been good for [`WAS_GOOD_FOR`].
     fn good_until(&self, digest: &Digest) -> Option<Instant> {
         let until = match self.owners.last(digest)? {
             (Owner::User(_), until) => Some(until.min(Instant::now())),
@@ -257,7 +257,7 @@ impl Authenticator {
         self.failed.count(source);
     }
 
-    /// Returns true, and counts it, if credentials of `source` that kubefan has not seen accepted
+    /// Returns true, and counts this, if credentials of `source` that kubefan has not seen accepted
     /// must wait.
     pub(in crate::identity) fn is_limited(&self, source: Source) -> bool {
         let is_limited = self.failed.is_exhausted(source);

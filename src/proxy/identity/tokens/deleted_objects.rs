@@ -139,7 +139,7 @@ impl DeletedObjects {
 impl Deleted {
     /// Adds a deletion, and forgets those that are older than `age`.
     fn add(&mut self, uid: u64, now: Instant, age: Duration) {
-        // No object is deleted twice, but several caches may report one deletion.
+        // No object is deleted twice, but several caches may report the same deletion.
         if let Entry::Vacant(entry) = self.at.entry(uid) {
             entry.insert(now);
             self.in_order.push_back((now, uid));

@@ -48,7 +48,7 @@ pub(in crate::identity) struct Digester {
 }
 
 impl Authorization {
-    /// Reads the `Authorization` header in the way of the API server.
+    /// Reads the `Authorization` header as the API server does.
     pub(crate) fn of(headers: &HeaderMap) -> Self {
         let mut lines = headers.get_all(AUTHORIZATION).iter();
         let Some(line) = lines.next() else {

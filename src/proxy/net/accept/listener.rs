@@ -265,8 +265,9 @@ impl Context {
         }
     }
 
-    /// Returns the address of the client of `stream`. If `address`, the other end of `stream`, is a
-    /// load balancer's, reads the PROXY header and returns the address in it.
+    /// Returns the address of the client of `stream`. It is `address`, the other end of `stream`,
+    /// unless that is a load balancer's: then reads the PROXY header, and returns the address in
+    /// it.
     async fn client_of(
         &self,
         mut stream: TcpStream,

@@ -1,5 +1,5 @@
-//! Measures what a connection has received, but not yet read: the unfinished head of a request, and
-//! the bodies of requests.
+//! Measures what a connection has received, but nothing has read yet: the unfinished head of a
+//! request, and the bodies of requests.
 //!
 //! The HTTP library holds these bytes before there is a request that could be charged or refused.
 //! So they are measured, in the [`Buffers`] of the connection's account.

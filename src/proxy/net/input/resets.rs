@@ -25,7 +25,7 @@ use super::received_frames::ControlFrames;
 
 /// The cost of a WINDOW_UPDATE, in resets.
 const UPDATE_COST: f64 = 0.1;
-/// For each time that this many bytes were sent to the peer, it may send one WINDOW_UPDATE.
+/// The number of bytes sent to the peer for which it may send one WINDOW_UPDATE without cost.
 const BYTES_PER_UPDATE: usize = 1024;
 
 /// Limits the resets of a connection's unanswered streams, and its control frames.

@@ -32,7 +32,7 @@ thread_local! {
 /// The end that the HTTP/2 connection reads from and writes to.
 pub(in crate::net) struct CoalescedIo<I>(Arc<Mutex<Inner<I>>>);
 
-/// Writes the bytes that a [`CoalescedIo`] has gathered to the socket.
+/// Writes to the socket what a [`CoalescedIo`] has gathered.
 pub(in crate::net) struct Flusher<I>(Arc<Mutex<Inner<I>>>);
 
 struct Inner<I> {
@@ -77,7 +77,7 @@ impl<I: Transport> Flusher<I> {
         let mut inner = self.0.lock();
         let waiting = inner.gathered.len() + inner.taken;
         if waiting > 0 && waiting < FLUSH_THRESHOLD && !inner.has_yielded {
-            // Yields once before the write, because other streams that one event woke may add
+            // Yields once before the write, because other streams that the same event woke may add
             // output.
             inner.has_yielded = true;
             return pin!(yield_now()).poll(cx).map(Ok);

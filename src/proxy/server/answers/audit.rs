@@ -1,6 +1,6 @@
 //! Audit events of the requests that kubefan answers itself, from a cache or by repeating a 403.
 //! They are written like those of the API server at the level Metadata (`audit.k8s.io/v1`).
-//! Forwarded requests are in the API server's own audit log, with an equal audit ID.
+//! Forwarded requests are in the API server's own audit log, with the same audit ID.
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -103,7 +103,7 @@ struct ResponseStatus {
 pub(in crate::server) enum AnsweredBy {
     /// A cache.
     Cache,
-    /// The API server's 403 for an equal read of this user, some seconds ago.
+    /// The API server's 403 for the same read of this user, some seconds ago.
     KeptRefusal,
 }
 

@@ -18,8 +18,8 @@ pub trait Collection: Send + Sync {
     /// Returns the reader of the cache that holds the objects and their recent history.
     fn reader(&self) -> &Reader;
 
-    /// Returns the encoder of the resource's objects, lists and events. No two collections have a
-    /// common encoder, and a collection replaces its encoder only when the encoding changes. So the
+    /// Returns the encoder of the resource's objects, lists and events. No two collections share an
+    /// encoder, and a collection replaces its encoder only when the encoding changes. So the
     /// pointer can identify the collection.
     fn encoder(&self) -> Arc<Encoder>;
 

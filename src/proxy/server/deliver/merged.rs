@@ -1,4 +1,4 @@
-//! Merges the frames of a burst into one buffer. Watches that send an equal burst share the buffer.
+//! Merges the frames of a burst into one buffer. Watches that send the same burst share the buffer.
 
 use std::cell::RefCell;
 use std::collections::VecDeque;
@@ -38,8 +38,8 @@ thread_local! {
 /// buffer and the number of frames in it. Frames that do not fit are appended to `leftover`, which
 /// must be empty.
 ///
-/// Watches on one thread that are equally far behind get one buffer, copied once. It is charged
-/// once, to the `account` of the first of them. If memory is short, nothing is merged.
+/// Watches on one thread that are equally far behind get the same buffer, copied once. It is
+/// charged once, to the `account` of the first of them. If memory is short, nothing is merged.
 pub(crate) fn merge(
     first: Bytes,
     next: impl FnMut(usize) -> Option<Bytes>,
@@ -129,8 +129,8 @@ impl AsRef<[u8]> for Sent {
     }
 }
 
-/// Returns true if both have equal slices of memory, by address. `Burst` holds its last frames, so
-/// no other bytes can have their addresses.
+/// Returns true if both have the same slices of memory: equal addresses and lengths. `Burst` holds
+/// its last frames, so no other bytes can have their addresses.
 fn are_same_slices(frames: &[Bytes], others: &[Bytes]) -> bool {
     let address = |frame: &Bytes| (frame.as_ptr(), frame.len());
     frames.iter().map(address).eq(others.iter().map(address))

@@ -536,7 +536,7 @@ impl Drop for WatchBody {
     }
 }
 
-/// Returns true if all watches that send an event get an equal frame. This is false for v1beta1
+/// Returns true if all watches that send an event get the same frame. This is false for v1beta1
 /// metadata: almost no client uses it, so events store no frame for it. It is false for a Table:
 /// only its first row comes with the columns, and ages depend on the time.
 fn has_shared_frames(view: View) -> bool {

@@ -6,7 +6,7 @@ use percent_encoding::percent_decode_str;
 /// The spelling of a path.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum PathForm {
-    /// All programs read the path alike.
+    /// All programs read the path in the same way.
     Plain,
     /// The path has an empty segment (`//`). The API server's router and its request info disagree
     /// about such a path.

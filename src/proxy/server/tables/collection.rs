@@ -30,8 +30,8 @@ impl TableCollection {
     /// Creates the collection of `informer`. `printer` prints the rows, and `kept` stores them.
     /// Ages end at the time of `clock`.
     ///
-    /// All ages of a GET or LIST end at one moment, after its proof. A WATCH has an `end`. Its ages
-    /// end when an event is encoded.
+    /// All ages of a GET or LIST end at the same moment, after its proof. A WATCH has an `end`. Its
+    /// ages end when an event is encoded.
     pub(super) fn new(
         informer: Arc<Informer>,
         (kind, printer): (Arc<Kind>, Printer),

@@ -57,7 +57,8 @@ impl Kind {
         }
     }
 
-    /// Returns true if the kind and `printer` print equal cells. Both are of one custom resource.
+    /// Returns true if the kind and `printer` print equal cells. Both are of the same custom
+    /// resource.
     pub(super) fn has_printer_like(&self, printer: Option<&Printer>) -> bool {
         match (&self.printer, printer) {
             (Some(own), Some(other)) => own.is_same_custom(other),

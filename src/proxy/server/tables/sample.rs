@@ -9,8 +9,8 @@ use rand::seq::SliceRandom;
 /// cells. The others, and which of several similar rows is chosen, depend on `random`, so that
 /// repeated comparisons examine other rows.
 ///
-/// A column with many different values, such as names or addresses, says nothing about the
-/// difference of two rows. Many are more than half of the number of rows.
+/// A column with more different values than half of the number of rows, such as names or addresses,
+/// says nothing about how different two rows are.
 pub(super) fn varied(rows: &[Vec<String>], count: usize, random: &mut impl Rng) -> Vec<usize> {
     let columns = rows.iter().map(Vec::len).max().unwrap_or_default();
     let is_category: Vec<bool> = (0..columns)

@@ -25,7 +25,7 @@ use crate::server::answers::rescue;
 
 /// Upper limit, in bytes, of a request's target and headers together with its answer.
 const MAX_ENTRY: usize = 16 << 10;
-/// The answers of one user have at most the budget divided by this number.
+/// The upper limit of the bytes of all answers to one user is the budget divided by this number.
 const USER_SHARE: usize = 16;
 /// How long a 403 that has begun may take to arrive.
 const BODY_TIMEOUT: Duration = Duration::from_secs(10);
@@ -183,7 +183,7 @@ impl Kept {
         }
         let read = Arc::new(read);
         if self.answers.get(&read).is_some_and(|kept| kept.until > now) {
-            // A concurrent request got an equal answer.
+            // A concurrent request got the same answer.
             return;
         }
         self.remove(&read);

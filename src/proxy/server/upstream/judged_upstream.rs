@@ -55,8 +55,8 @@ impl JudgedUpstream {
     /// credentials in a request's headers before.
     ///
     /// # Errors
-    /// [`TooMany`] if the connection has too many requests that are not accepted. More of them are
-    /// not worth the API server's work, which would itself answer no more of them on one
+    /// [`TooMany`] if the connection has too many requests that are not accepted. Further ones are
+    /// not forwarded, because the API server itself would not answer more of them on one
     /// connection.
     pub(in crate::server) fn of(
         request: &Request<Body>,

@@ -228,8 +228,8 @@ impl Report {
         }
     }
 
-    /// Returns the names of the runs: the servers' names, followed by the number of the run
-    /// if both servers have one name.
+    /// Returns the names of the runs: the servers' names, followed by the number of the run if both
+    /// servers have the same name.
     pub(crate) fn names(&self) -> Vec<String> {
         let names: Vec<_> = self.runs.iter().map(|run| &run.settings.name).collect();
         let name = |(index, name): (usize, &&String)| {

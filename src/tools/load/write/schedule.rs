@@ -113,7 +113,7 @@ mod tests {
                     let before = last.insert(write.object, (writer, write.sequence));
                     let expected = before.map_or(1, |(_, sequence)| sequence + 1);
                     assert_eq!(write.sequence, expected, "{write:?}");
-                    // If two writers changed one object, one writer could overtake the other.
+                    // If two writers changed the same object, one writer could overtake the other.
                     assert!(before.is_none_or(|(other, _)| other == writer));
                 }
             }

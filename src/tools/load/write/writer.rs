@@ -185,9 +185,9 @@ impl WriteJob {
         part
     }
 
-    /// Sends a write until it is acknowledged. A retry has equal content, so that the
-    /// write changes the object at most once. Returns false if the write was given up;
-    /// its outcome is then unknown.
+    /// Sends a write until it is acknowledged. A retry has the same content, so that the write
+    /// changes the object at most once. Returns false if the write was given up; its outcome is
+    /// then unknown.
     async fn write_one(
         &self,
         write: ScheduledWrite,

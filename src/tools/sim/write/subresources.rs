@@ -93,7 +93,7 @@ fn scale_of(object: &Value) -> Value {
     })
 }
 
-/// Answers a review: every client may do everything, and all clients have one name.
+/// Answers a review: every client may do everything, and all clients have the same name.
 ///
 /// # Errors
 ///

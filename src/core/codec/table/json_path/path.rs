@@ -159,7 +159,7 @@ fn field(text: &str) -> (String, &str) {
     (name, "")
 }
 
-/// Splits a text after a removed opening bracket, at the matching closing bracket.
+/// Splits a text that begins after an opening bracket at the matching closing bracket.
 fn bracket(text: &str) -> Option<(&str, &str)> {
     let mut quote = None;
     let mut depth = 0;

@@ -13,7 +13,8 @@ pub(crate) fn created_at(object: Part<'_>) -> Vec<Cell> {
     vec![name(object), or(created, ZERO_TIME).into()]
 }
 
-/// Returns the served versions are sorted by name, and the stored one is marked.
+/// Returns the cells of a CustomResourceDefinition. The served versions are sorted by name, and the
+/// stored one is marked.
 pub(super) fn custom_resource_definition(definition: Part<'_>) -> Vec<Cell> {
     let (spec, names) = (definition.at("spec"), definition.at("spec").at("names"));
     let versions = spec.at("versions").items();

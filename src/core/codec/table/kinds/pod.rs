@@ -76,7 +76,7 @@ struct Status<'a> {
     is_gated: bool,
     /// True if a condition Ready is true.
     is_ready: bool,
-    /// The types of conditions for which the first condition is true. There may be many
+    /// The condition types for which the first condition of that type is true. There may be many
     /// readiness gates, too.
     conditions: HashSet<Cow<'a, str>>,
     init_containers: Part<'a>,

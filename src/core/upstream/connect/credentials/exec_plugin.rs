@@ -173,8 +173,8 @@ impl ExecPlugin {
         Ok(command)
     }
 
-    /// Returns whether the plugin may ask for input. Later than at the start nothing
-    /// would show its question.
+    /// Returns whether the plugin may ask for input. After the start, nothing would show its
+    /// question.
     fn is_interactive(&self, occasion: Occasion) -> Result<bool, PluginError> {
         let is_terminal = io::stdin().is_terminal();
         match self.config.interactive_mode {

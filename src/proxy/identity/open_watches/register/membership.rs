@@ -16,7 +16,8 @@ use crate::identity::tokens::deleted_objects::uids_of;
 use crate::identity::tokens::token::{Digest, Token};
 
 impl Register {
-    /// Sets the user of a watch, because the owner of its token has changed, such as its groups.
+    /// Sets the user of a watch, because the owner of its token has changed, for example the
+    /// owner's groups.
     pub(super) fn set_user(&mut self, id: MemberId, user: &Arc<KnownUser>, now: Instant) {
         let Some(member) = self.members.get_mut(&id) else {
             return;

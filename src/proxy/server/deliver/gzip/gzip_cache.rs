@@ -42,7 +42,7 @@ const MAX_LISTS: usize = 256;
 /// How long a list stays in the cache after its last use, if several clients have used it.
 const SHARED_TTL: Duration = Duration::from_secs(5);
 /// How long a list stays in the cache if only one client has used it. Clients often restart
-/// together, so another client may request an equal list within this second.
+/// together, so another client may request the same list within this second.
 const UNSHARED_TTL: Duration = Duration::from_secs(1);
 /// Bytes that are compressed between two checks whether a client still reads the list.
 const READER_CHECK_BYTES: usize = 64 << 10;

@@ -42,7 +42,7 @@ struct Progress {
 pub(super) enum StreamEnd {
     /// All of the text was compressed.
     Complete,
-    /// There was no memory for more of the text: each reader compresses the rest for itself.
+    /// The cache had no room for more of the text: each reader compresses the rest for itself.
     Cut(Arc<Remainder>),
     /// The compression was aborted.
     Failed,

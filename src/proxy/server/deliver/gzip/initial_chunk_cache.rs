@@ -22,7 +22,7 @@ use crate::ledger::Budget;
 
 /// Upper limit of the number of snapshots and selections with cached chunks.
 const MAX_STARTS: usize = 256;
-/// How long chunks stay in the cache after a watch has last read one of their snapshot and
+/// How long chunks stay in the cache after a watch has last read a chunk of the same snapshot and
 /// selection.
 const TTL: Duration = Duration::from_secs(5);
 /// How often chunks that are not used any more are dropped.

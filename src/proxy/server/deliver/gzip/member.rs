@@ -2,7 +2,7 @@
 //! its body, as at the API server.
 //!
 //! The compressor therefore has no state between two chunks: one compressor per thread serves all
-//! watches. Watches that send an equal chunk share its member, and a body that ends after any
+//! watches. Watches that send the same chunk share its member, and a body that ends after any
 //! member is complete.
 
 use std::cell::RefCell;

@@ -129,7 +129,8 @@ impl Shares {
     /// Counts the request of `info` for the user of `caller` and returns its share, or `None` if
     /// kubefan has not determined the user.
     ///
-    /// # Errors [`TooMany`], which is also counted, if the user has too many requests or watches in
+    /// # Errors
+    /// [`TooMany`], which is also counted, if the user has too many requests or watches in
     /// progress.
     pub(in crate::server) fn request(
         &self,

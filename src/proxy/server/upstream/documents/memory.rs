@@ -30,8 +30,8 @@ const DESCRIPTION: [HeaderName; 8] = [
     header::LAST_MODIFIED,
     header::VARY,
 ];
-/// The longest document that is remembered has the budget divided by this number: 16 MiB of the
-/// largest budget. The longest document of Kubernetes itself has 5 MB.
+/// The length of the longest document that is remembered is the budget divided by this: 16 MiB for
+/// the largest budget. The longest document of Kubernetes itself has 5 MB.
 const DOCUMENT_SHARE: usize = 4;
 
 /// A document that the API server sent.

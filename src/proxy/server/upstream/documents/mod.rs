@@ -47,8 +47,8 @@ const OUTDATED: HeaderValue = HeaderValue::from_static(
     r#"299 - "kubefan: the API server does not answer; this document is the last one that it sent""#,
 );
 
-/// The status that an API server answers while it shuts down, and a load balancer if no API server
-/// answers.
+/// The statuses that an API server answers with while it shuts down, and a load balancer if no API
+/// server answers.
 const UNAVAILABLE: [StatusCode; 3] = [
     StatusCode::BAD_GATEWAY,
     StatusCode::SERVICE_UNAVAILABLE,

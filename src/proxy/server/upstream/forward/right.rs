@@ -19,8 +19,8 @@ const INCLUDED: usize = 1 << 10;
 /// The connections to pods that also require the right to `create` them if a client opens one by a
 /// GET (Kubernetes 1.35 and later).
 const CREATED: [&str; 3] = ["attach", "exec", "portforward"];
-/// The pauses between the questions about the right to `create`. They are repeated until one is
-/// answered with yes, because a question may fail.
+/// The pauses between the questions about the right to `create`. kubefan asks again after each of
+/// them, until an answer is yes, because a question may fail.
 const ASK_AGAIN_AFTER: [Duration; 3] = [
     Duration::from_secs(1),
     Duration::from_secs(5),

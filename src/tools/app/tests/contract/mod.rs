@@ -440,7 +440,7 @@ impl ContractRun {
     }
 }
 
-/// Runs `test` on paused time, so that a scenario has one result in every run.
+/// Runs `test` on paused time, so that a scenario has the same result in every run.
 fn on_paused_time<T>(test: impl Future<Output = T>) -> T {
     without_jitter();
     let runtime = tokio::runtime::Builder::new_current_thread()
