@@ -1,6 +1,6 @@
 //! Mutations: deliberate bugs that tests switch on, to show that the random models notice them.
 //!
-//! In builds without tests, [`is_active`] is a constant `false`.
+//! In builds without tests, `is_active` is a constant `false`.
 
 /// A deliberate bug: each variant switches off one rule.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -32,7 +32,7 @@ impl<K: DeserializeOwned + Send + Sync + 'static> SharedInformer<K> {
     ///
     /// # Panics
     ///
-    /// With [`Storage::Decoded`], outside of a tokio runtime.
+    /// With [`Storage::Decoded`](super::Storage::Decoded), outside of a tokio runtime.
     pub fn new(
         reader: Reader,
         resource: Arc<Resource>,
