@@ -3,6 +3,7 @@
 //! The crate is part of the program `kubefan` and of its tools. Any version may change it. Each room may
 //! use those above it:
 //!
+//! - [`limit`]: the limits for which a request gets 429.
 //! - [`ledger`]: the memory that is held for readers and callers.
 //! - [`net`]: listeners, TLS and connections.
 //! - [`identity`]: who a caller is, and what it may read.
@@ -20,6 +21,7 @@ mod audit;
 pub mod config;
 pub mod identity;
 pub mod ledger;
+pub mod limit;
 pub mod net;
 pub mod process;
 pub mod server;

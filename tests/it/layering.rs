@@ -41,7 +41,7 @@ pub(crate) const CRATES: &[(&str, &[&str])] = &[
     (
         "proxy",
         &[
-            "ledger", "net", "identity", "audit", "server", "config", "app", "process",
+            "limit", "ledger", "net", "identity", "audit", "server", "config", "app", "process",
         ],
     ),
     (

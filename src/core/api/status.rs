@@ -232,44 +232,8 @@ impl Status {
             .with_details(retry_after(retry_after_seconds))
     }
 
-    /// Returns a 429 for a read of the most recent state: the cache's freshness can't be proven,
-    /// and too many such reads already wait for the API server.
-    pub fn too_many_consistent_reads() -> Self {
-        let message = "the cache could not be proven up to date, and too many reads of the most \
-                       recent state wait for the API server, please try again later";
-        Self::failure(429, "TooManyRequests", message).with_details(try_again_later())
-    }
-
-    /// Returns a 429 for a watch with a selector that no index answers, if clients already watch
-    /// too many such selectors of the resource.
-    pub fn too_many_watched_selectors() -> Self {
-        let message = "clients already watch too many different selectors of this resource that \
-                       every change must be tested against, please try again later";
-        Self::failure(429, "TooManyRequests", message).with_details(try_again_later())
-    }
-
-    /// Returns a 429 for a request that needs a review of its sender or of the sender's rights, if
-    /// too many other reviews wait for the API server, or if the sender's address sent too many
-    /// wrong credentials.
-    pub fn too_many_reviews() -> Self {
-        let message = "too many requests wait for their authentication or authorization, please \
-                       try again later";
-        Self::failure(429, "TooManyRequests", message).with_details(try_again_later())
-    }
-
-    /// Returns a 429 for a request of a caller that the API server has not accepted yet,
-    /// if too many such requests are being forwarded, or if the caller's address or
-    /// connection sends too many.
-    pub fn too_many_unaccepted() -> Self {
-        let message = "too many requests without credentials, or with new ones, wait for the API \
-                       server, please try again later";
-        Self::failure(429, "TooManyRequests", message).with_details(try_again_later())
-    }
-
-    /// Returns a 429 for a read with a long answer, while other long answers are being sent.
-    pub fn too_many_long_reads() -> Self {
-        let message = "too many reads with a long answer wait for the API server, please try \
-                       again later";
+    /// Returns a 429. Its `Retry-After` is a random number of seconds from 1 to 5.
+    pub fn too_many_requests(message: impl Into<String>) -> Self {
         Self::failure(429, "TooManyRequests", message).with_details(try_again_later())
     }
 
@@ -284,10 +248,9 @@ impl Status {
             "kubefan answers a shardSelector only from a cache, and none can answer this request \
              ({reason}): {advised}"
         );
-        let status = Self::failure(429, "TooManyRequests", message);
         match advice {
-            Some(_) => status,
-            None => status.with_details(try_again_later()),
+            Some(_) => Self::failure(429, "TooManyRequests", message),
+            None => Self::too_many_requests(message),
         }
     }
 

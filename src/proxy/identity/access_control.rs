@@ -33,6 +33,7 @@ use super::tokens::deleted_objects::DeletedObjects;
 use super::tokens::deletions::Deletions;
 use super::tokens::token::{Authorization, Token};
 use super::{Attributes, Bearer, Caller, Config, KnownCaller, Mode, User, Verdict, open_watches};
+use crate::limit::Limit;
 use crate::net::{Abort, ClientConnection, Peer};
 
 /// Finds out the user of a caller, and what the user may read. Clones are cheap and share what is
@@ -242,7 +243,7 @@ impl AccessControl {
         let source = Source::of(peer.address.ip());
         let unknown = |token: Option<Token>| {
             if claims::has_credentials(headers) && inner.authenticator.is_limited(source) {
-                return Err(Status::too_many_reviews());
+                return Err(Limit::Reviews.status());
             }
             let unnamed = |token| Caller::Unnamed(Bearer { token, owner: None });
             Ok(token.map_or(Caller::Unknown, unnamed))
@@ -279,7 +280,7 @@ impl AccessControl {
                 }
                 return Ok(Caller::Refused);
             }
-            Owner::Busy => return Err(Status::too_many_reviews()),
+            Owner::Busy => return Err(Limit::Reviews.status()),
         };
         if claims::has_impersonation(headers) {
             // The requests count for the share of the token's owner, whatever user they act as.
@@ -316,7 +317,7 @@ impl AccessControl {
         peer: &Peer,
     ) -> Result<UnacceptedPermit, Status> {
         let admitted = self.unaccepted.admit(headers, peer).await;
-        admitted.map_err(|Busy| Status::too_many_unaccepted())
+        admitted.map_err(|Busy| Limit::UnacceptedCallers.status())
     }
 
     /// Counts that the API server answered 401 to a forwarded request of `peer`. An address that

@@ -27,7 +27,7 @@ use crate::net::output::abort::{Answer, StreamExecutor};
 use crate::net::output::answer_body::AnswerBody;
 use crate::net::output::coalesce::coalesce;
 use crate::net::output::write_timeout::WriteTimeout;
-use crate::net::{Abort, ClientConnection, Config, Peer, Protocol, Transport};
+use crate::net::{Abort, ClientConnection, ClientHandle, Config, Peer, Protocol, Transport};
 
 /// Any error of a body or a service.
 pub type BoxError = Box<dyn Error + Send + Sync>;
@@ -61,8 +61,8 @@ pub type ConnectionFuture = Pin<Box<dyn Future<Output = Result<(), BoxError>> + 
 struct ClosedForMemory;
 
 /// Serves the requests of a connection until the connection ends or is upgraded. With `account`,
-/// each request has the account and an [`Abort`] as extensions, and the connection ends if the
-/// ledger closes the account. The bytes in the connection's buffers are measured in the account.
+/// the connection ends if the ledger closes the account. Each request has a [`ClientHandle`] as an
+/// extension. The bytes in the connection's buffers are measured in the account.
 ///
 /// When `stop` completes, or [`ClientConnection::finish`] is called, an idle connection is closed,
 /// and a busy one is closed after its last response. A request that has arrived by then is
@@ -111,19 +111,19 @@ where
         let (mut request, in_progress) = received.begin_request(request);
         let upgradeable = (protocol == Protocol::Http1).then(|| received.clone());
         let mut current = None;
-        if let Some(account) = &charged {
-            let abort = match protocol {
-                Protocol::Http1 => {
-                    let answer = current.insert(Answer::default()).clone();
-                    Abort::of_answer(Arc::clone(account), answer)
-                }
-                Protocol::Http2 => streams.abort_of_next(),
-            };
-            request.extensions_mut().insert(abort);
-            request.extensions_mut().insert(Arc::clone(account));
-        }
-        request.extensions_mut().insert(client_connection.clone());
-        request.extensions_mut().insert(peer.clone());
+        let abort = charged.as_ref().map(|account| match protocol {
+            Protocol::Http1 => {
+                let answer = current.insert(Answer::default()).clone();
+                Abort::of_answer(Arc::clone(account), answer)
+            }
+            Protocol::Http2 => streams.abort_of_next(),
+        });
+        request.extensions_mut().insert(ClientHandle {
+            peer: peer.clone(),
+            connection: client_connection.clone(),
+            account: charged.clone(),
+            abort,
+        });
         started.record();
         let unanswered = Unanswered::new(counted.clone());
         let answer = service.clone().oneshot(request);

@@ -2,11 +2,11 @@
 //!
 //! A [`Listener`] accepts the connections of a bound socket. Each connection has a separate task,
 //! which ends with the connection. The task runs on one of the [`ServingThreads`], if there are
-//! any. Each request reaches the service with its [`Peer`], its [`ClientConnection`] and its
-//! [`Abort`] as extensions.
+//! any. Each request reaches the service with its [`ClientHandle`] as an extension.
 
 mod accept;
 mod client_connection;
+mod client_handle;
 mod config;
 mod connection;
 mod error;
@@ -24,6 +24,7 @@ pub use accept::open_files::open_files_limit;
 pub use accept::proxy_protocol::ProxyNetworks;
 pub use accept::serving::ServingThreads;
 pub use client_connection::ClientConnection;
+pub use client_handle::ClientHandle;
 pub use config::{Config, Lifetime};
 pub use connection::{BoxError, ConnectionFuture, HttpService, ResponseBody, serve_connection};
 pub use error::Error;

@@ -14,7 +14,7 @@ use crate::identity::{AccessControl, Attributes, Caller, KnownCaller, Verdict};
 /// Returns the attributes of the read that `info` describes.
 pub(super) fn attributes(info: &RequestInfo) -> Attributes {
     let attributes = Attributes {
-        verb: info.verb.clone(),
+        verb: info.verb.as_str().to_owned(),
         group: info.group.clone(),
         version: info.version.clone(),
         resource: info.resource.clone(),
@@ -51,9 +51,7 @@ pub(super) async fn verdict(
     let caller = match caller {
         Caller::Trusted => return Verdict::Allowed,
         Caller::Known(caller) => caller,
-        Caller::Impersonating | Caller::Unknown | Caller::Unnamed(_) | Caller::Refused => {
-            return Verdict::NotAllowed;
-        }
+        _ => return Verdict::NotAllowed,
     };
     let attributes = attributes(info);
     match read.plan {
@@ -62,6 +60,19 @@ pub(super) async fn verdict(
             .await
             .unwrap_or(Verdict::NotAllowed),
         _ => access.may_read(caller, &attributes).await,
+    }
+}
+
+/// Forgets what is remembered for the token of `caller` if the API server's answer to its request
+/// has `status` 401.
+pub(super) fn learn_token(
+    access: &AccessControl,
+    caller: &KnownCaller,
+    info: &RequestInfo,
+    status: StatusCode,
+) {
+    if status == StatusCode::UNAUTHORIZED && !info.is_proxied() {
+        access.not_accepted(caller);
     }
 }
 
@@ -86,9 +97,6 @@ impl Rights<'_> {
         mut response: Response<Body>,
         asked_at: Instant,
     ) -> Result<Response<Body>, Status> {
-        if response.status() == StatusCode::UNAUTHORIZED && !info.is_proxied() {
-            self.access.not_accepted(caller);
-        }
         if let Some(read) = denied {
             let keep_for = self.access.denied_for(caller);
             let kept = self.forbidden.keep(read, response, asked_at, keep_for);
@@ -107,8 +115,7 @@ impl Rights<'_> {
 /// Returns true if the API server's answer with `status` shows that it has authorized the GET that
 /// `info` describes.
 fn is_proof(info: &RequestInfo, status: StatusCode) -> bool {
-    let is_get = info.verb == "get" && !info.name.is_empty() && info.subresource.is_empty();
-    is_get && status == StatusCode::OK
+    info.is_get_of_object() && status == StatusCode::OK
 }
 
 #[cfg(test)]

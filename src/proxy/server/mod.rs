@@ -6,7 +6,7 @@
 //!
 //! ```text
 //! module      gets                         returns
-//! filters/    the request                  the answer of the stages below, counted and logged
+//! filters/    the `Exchange`               the `Answer` of the stages below, counted and logged
 //!                                          (trace), compressed (gzip), or a 500 if one of them
 //!                                          panicked (recover); a 403 if a foreign web page may
 //!                                          have sent the request (web_pages)
@@ -38,7 +38,7 @@
 //! forward/    the request                  the API server's answer; identical reads share a call
 //!
 //! for every error of a stage:
-//! rescue      a Status                     the response in a format that the client accepts
+//! rescue      a `Refused`                  the response in a format that the client accepts
 //!
 //! for every answer of a cache:
 //! audit       the request, the caller      an event for the audit log, if there is one
@@ -46,12 +46,13 @@
 //! for every request:
 //! judged_upstream  the answer's status     nothing; counts wrong credentials, and closes HTTP/2
 //!                                          connections on which they, or none, are sent
-//! outcome     the way that was taken       `RequestOutcome`, attached to the response for trace
+//! outcome     the way that was taken       `Outcome`, a field of the `Answer`, for trace
 //! ```
 //!
-//! `service` passes a request through the stages up to the decision, `from_cache` through the
-//! stages for Read, and `from_upstream` through the stages for Forward. `held` has everything that
-//! an answer holds until it was sent.
+//! `service` passes a request through the stages up to the decision, [`cached`]'s `Caches` through
+//! the stages for Read, and [`upstream`]'s `Upstream` through the stages for Forward. What a stage
+//! finds out is a field of the `Exchange`, or a return value. `held` has everything that an answer
+//! holds until it was sent.
 //!
 //! `acquire`, `prove` and `read/` are in `cached/`; `forbidden`, `documents/`, `forward/` and
 //! `judged_upstream` in `upstream/`; `in_flight` and `shares` in `limits/`; `rescue`, `audit` and
@@ -64,9 +65,10 @@
 //!
 //! # Errors
 //!
-//! Stages return errors as values: a [`Reason`] to forward, a [`Miss`], or a Status. [`Server`]
-//! turns a miss into a forwarded request or a Status. Only `rescue` turns a Status into a response
-//! and formats an upstream error; no other stage builds an error response. There is one exception:
+//! Stages return errors as values: a [`Reason`] to forward, a [`Miss`], or a [`Refused`], which is a
+//! Status or a [`Limit`](crate::limit::Limit). [`Server`] forwards the request, or refuses it. Only
+//! `rescue` turns a Status or a limit into a response and formats an upstream error; no other stage
+//! builds an error response. There is one exception:
 //! a WATCH that has started, or that must fail like a started one, gets its error as an ERROR event
 //! in its stream (`cached/read/watch.rs`, `deliver/watch_body.rs`). Services never return an error
 //! to `net`: their error type is [`Infallible`](std::convert::Infallible).
@@ -97,8 +99,8 @@ mod tables;
 mod upstream;
 
 pub use admin::Admin;
-pub use answers::outcome::{Outcome, RequestOutcome};
-pub use answers::rescue::{answer, plain_text, respond};
+pub use answers::outcome::Outcome;
+pub use answers::rescue::{Refused, answer, plain_text, respond};
 pub use cached::authoritative::read_authoritative;
 pub use cached::collection::Collection;
 pub use cached::miss::Miss;
@@ -114,6 +116,6 @@ pub use kubefan_core::body::boxed;
 /// A body with all bytes in memory.
 pub use kubefan_core::body::full;
 pub use limits::shares::UserLimits;
-pub use request::{RequestInfo, ShardSelectors};
+pub use request::{RequestInfo, ShardSelectors, Verb};
 pub use service::{Server, with_filters};
 pub use startup::Startup;

@@ -12,31 +12,31 @@ use kubefan_core::body::Body;
 use kubefan_core::informer::{InformerSet, InformerSpec, LiveRestMapper};
 use kubefan_core::shutdown::Shutdown;
 use kubefan_core::upstream::{Forwarder, NotCacheable};
-use tokio::time::{Instant, timeout_at};
-use tower::{Service, ServiceBuilder, service_fn};
+use tokio::time::{Instant, timeout};
+use tower::{Service, service_fn};
 
+use super::answers::answer::Answer;
 use super::answers::audit::AuditedRequest;
-use super::answers::outcome::{LongRunning, Outcome, RequestOutcome};
-use super::answers::rescue;
-use super::answers::rescue::Refusal;
+use super::answers::outcome::Outcome;
+use super::cached::from_cache::Caches;
+use super::cached::miss::Miss;
 use super::config::{Config, Metrics};
 use super::decide::{Decision, KnownResources, Reason, decide};
 use super::deliver::{GzipCache, InitialChunkCache};
-use super::filters::{
-    ChargeLayer, GzipLayer, RecoverLayer, RequestMetrics, TraceLayer, WebPageRules, WebPagesLayer,
-};
-use super::limits::in_flight::{Holder, InFlight, Seat, TooManyRequests, is_long_running};
-use super::limits::shares::{Shares, TooMany};
-use super::request::{Facts, Handshake, RequestInfo, ShardSelectors};
+use super::filters::{RequestMetrics, WebPageRules, answer_through_filters};
+use super::limits::in_flight::InFlight;
+use super::limits::shares::Shares;
+use super::request::{Exchange, Facts, Handshake, ShardSelectors};
 use super::tables::Tables;
 use super::upstream::documents::Documents;
 use super::upstream::forbidden::ForbiddenAnswers;
 use super::upstream::forward::Forwarding;
+use super::upstream::from_upstream::{Forward, Upstream};
 use super::upstream::judged_upstream;
 use super::upstream::judged_upstream::JudgedUpstream;
 use crate::audit::AuditLog;
-use crate::identity::{AccessControl, Caller};
-use crate::net::{ClientConnection, Peer, RequestBody};
+use crate::identity::AccessControl;
+use crate::net::RequestBody;
 
 /// The service that answers clients' requests. Cheap to clone.
 #[derive(Clone)]
@@ -46,26 +46,15 @@ pub struct Server {
 
 /// What all clones of a [`Server`] share.
 pub(super) struct Inner {
-    pub(super) access: AccessControl,
-    pub(super) documents: Documents,
     pub(super) informers: InformerSet,
-    pub(super) rest_mapper: Arc<LiveRestMapper>,
-    pub(super) forwarding: Forwarding,
-    pub(super) forbidden: ForbiddenAnswers,
-    pub(super) gzip_cache: GzipCache,
-    pub(super) initial_chunks: InitialChunkCache,
-    pub(super) in_flight: InFlight,
-    pub(super) shares: Shares,
-    pub(super) tables: Tables,
-    pub(super) request_timeout: Duration,
-    /// How long a client of a WebSocket may take no byte.
-    pub(super) write_timeout: Duration,
-    pub(super) max_url_bytes: usize,
-    pub(super) shard_selectors: ShardSelectors,
+    caches: Caches,
+    upstream: Upstream,
+    shard_selectors: ShardSelectors,
+    request_timeout: Duration,
+    max_url_bytes: usize,
     pub(super) web_pages: WebPageRules,
     pub(super) metrics: RequestMetrics,
-    pub(super) audit: Option<Arc<AuditLog>>,
-    pub(super) shutdown: Shutdown,
+    audit: Option<Arc<AuditLog>>,
 }
 
 impl Server {
@@ -80,13 +69,15 @@ impl Server {
         metrics: Metrics,
         shutdown: Shutdown,
     ) -> Self {
+        let in_flight = InFlight::new(config.max_requests_inflight, metrics.in_flight);
         let unindexed = config.max_unindexed_selectors;
         let shares = Shares::new(config.users, unindexed, metrics.shares);
+        let budgets = metrics.budgets;
         let tables = Tables::new(
             forwarder.client().clone(),
             informers.clone(),
             Arc::clone(&rest_mapper),
-            (metrics.tables, metrics.budgets.rows),
+            (metrics.tables, budgets.rows),
             shutdown.clone(),
         );
         shutdown.spawn_background(tables.clone().clean());
@@ -95,38 +86,49 @@ impl Server {
             access.clone(),
             forwarder.clone(),
             move |group, version| mapper.with(|known| known.is_native_version(group, version)),
-            (metrics.documents, metrics.budgets.documents),
+            (metrics.documents, budgets.documents),
             shutdown.clone(),
         );
-        let forwarding =
-            Forwarding::new(access.clone(), forwarder, shares.clone(), shutdown.clone());
-        let inner = Inner {
-            access,
+        let upstream = Upstream {
             documents,
-            informers,
-            rest_mapper,
-            forwarding,
-            forbidden: ForbiddenAnswers::new(metrics.budgets.forbidden),
-            gzip_cache: GzipCache::new(metrics.budgets.lists, metrics.gzip_cache, shutdown.clone()),
-            initial_chunks: InitialChunkCache::new(
-                metrics.budgets.chunks,
-                metrics.initial_chunks,
+            forwarding: Forwarding::new(
+                access.clone(),
+                forwarder,
+                shares.clone(),
                 shutdown.clone(),
             ),
-            in_flight: InFlight::new(config.max_requests_inflight, metrics.in_flight),
-            shares,
+            forbidden: ForbiddenAnswers::new(budgets.forbidden),
+            access: access.clone(),
+            in_flight: in_flight.clone(),
+            rest_mapper: Arc::clone(&rest_mapper),
+            shard_selectors: config.shard_selectors,
+        };
+        let (lists, chunks) = (metrics.gzip_cache, metrics.initial_chunks);
+        let caches = Caches {
+            access,
+            informers: informers.clone(),
+            rest_mapper,
             tables,
+            gzip_cache: GzipCache::new(budgets.lists, lists, shutdown.clone()),
+            initial_chunks: InitialChunkCache::new(budgets.chunks, chunks, shutdown.clone()),
+            in_flight,
+            shares,
             request_timeout: config.request_timeout,
             write_timeout: config.write_timeout,
-            max_url_bytes: config.max_url_bytes,
-            shard_selectors: config.shard_selectors,
-            web_pages: config.web_pages,
-            metrics: metrics.requests,
-            audit: None,
             shutdown,
         };
         Self {
-            inner: Arc::new(inner),
+            inner: Arc::new(Inner {
+                informers,
+                caches,
+                upstream,
+                shard_selectors: config.shard_selectors,
+                request_timeout: config.request_timeout,
+                max_url_bytes: config.max_url_bytes,
+                web_pages: config.web_pages,
+                metrics: metrics.requests,
+                audit: None,
+            }),
         }
     }
 
@@ -144,147 +146,138 @@ impl Server {
     /// Applies the limits in `config` that can change while requests are served: the limits of
     /// requests in flight, and the limits of users.
     pub fn set_limits(&self, config: &Config) {
-        self.inner.in_flight.set_limit(config.max_requests_inflight);
-        self.inner.shares.set_limits(config.users);
+        let Caches {
+            in_flight, shares, ..
+        } = &self.inner.caches;
+        in_flight.set_limit(config.max_requests_inflight);
+        shares.set_limits(config.users);
     }
 
     /// Answers a request that has passed the filters.
-    pub(super) async fn answer(&self, mut request: Request<Body>) -> Response<Body> {
-        let url = request.uri().path_and_query();
+    pub(super) async fn answer(&self, exchange: Exchange) -> Answer {
+        let url = exchange.request.uri().path_and_query();
         let url_bytes = url.map_or(0, |url| url.as_str().len());
-        if url_bytes > self.inner.max_url_bytes {
-            let status = Status::url_too_long(self.inner.max_url_bytes);
-            return Refusal::of(&request).respond(&status);
+        let max_bytes = self.inner.max_url_bytes;
+        if url_bytes > max_bytes {
+            return exchange.refuse(Status::url_too_long(max_bytes));
         }
-        let query = request.uri().query().unwrap_or_default();
-        let info = RequestInfo::parse(request.method(), request.uri().path(), query);
-        let peer = request.extensions().get::<Peer>().cloned();
-        let peer = peer.expect("net adds it to every request");
-        let deadline = Instant::now().checked_add(self.inner.request_timeout);
-        let caller = within(deadline, self.caller(&mut request, &peer)).await;
-        let caller = caller.unwrap_or_else(|| Err(Status::timeout()));
-        let (response, outcome) = match caller {
-            Ok(caller) => {
-                if let Some(log) = &self.inner.audit {
-                    let audited = AuditedRequest::new(log, &request, &info, &caller);
-                    request.extensions_mut().insert(audited);
-                }
-                self.answer_judged(request, &info, &caller, &peer).await
-            }
-            Err(status) => {
-                judged_upstream::refused(&request, &status);
-                (Refusal::of(&request).respond(&status), Outcome::Rejected)
-            }
-        };
-        self.with_outcome(response, &info, outcome)
-    }
-
-    /// Answers a request of `caller`, which came from `peer`. If only the API server can judge the
-    /// credentials of the caller, its answer decides what happens to the connection.
-    async fn answer_judged(
-        &self,
-        request: Request<Body>,
-        info: &RequestInfo,
-        caller: &Caller,
-        peer: &Peer,
-    ) -> (Response<Body>, Outcome) {
-        let has_accepted = |headers: &_| self.inner.forwarding.has_accepted(headers);
-        let Ok(judged) = JudgedUpstream::of(&request, info, caller, has_accepted) else {
-            let response = Refusal::of(&request).respond(&Status::too_many_unaccepted());
-            return (response, Outcome::Rejected);
-        };
-        let (response, outcome) = self.answer_caller(request, info, caller).await;
-        if let Some(judged) = judged {
-            judged.answered(response.status(), &self.inner.access, peer);
-        }
-        (response, outcome)
-    }
-
-    async fn caller(&self, request: &mut Request<Body>, peer: &Peer) -> Result<Caller, Status> {
-        let connection = request.extensions().get::<ClientConnection>().cloned();
-        let connection = connection.expect("net adds it to every request");
-        let access = &self.inner.access;
-        access
-            .caller(request.headers_mut(), &connection, peer)
-            .await
-    }
-
-    /// Answers a request of `caller`, unless the caller has too many requests in progress.
-    async fn answer_caller(
-        &self,
-        mut request: Request<Body>,
-        info: &RequestInfo,
-        caller: &Caller,
-    ) -> (Response<Body>, Outcome) {
-        match self.inner.shares.request(caller, info) {
-            Ok(None) => {}
-            // The answer takes the share.
-            Ok(Some(share)) => drop(request.extensions_mut().insert(share)),
-            Err(TooMany) => return (rescue::too_many_requests(), Outcome::Rejected),
-        }
-        let handshake = Handshake::of_upgradable(&request);
-        let shards = self.inner.shard_selectors;
-        let facts = Facts::of(&request, info, caller, handshake.as_ref(), shards);
-        match decide(&facts, self.inner.rest_mapper.as_ref()) {
-            Decision::Reject(status) => {
-                let refusal = Refusal::of(&request);
-                (refusal.respond(&status), Outcome::Rejected)
-            }
-            Decision::RejectAuthorized(read, status) => {
-                self.reject_authorized(request, info, caller, &read, *status)
-                    .await
-            }
-            Decision::Forward(reason) => {
-                let forwarded = self.forward(request, info, caller, reason, None, None);
-                let (response, outcome) = forwarded.await;
-                // Nothing is looked up for a caller that may not read.
-                if reason == Reason::Unknown
-                    && is_authorized(response.status())
-                    && let Some(gvr) = info.gvr()
-                {
-                    self.inner.rest_mapper.refresh_unless_known(&gvr);
-                }
-                (response, outcome)
-            }
-            Decision::Read(read) => self.read(request, info, caller, handshake, &read).await,
-        }
-    }
-
-    /// Takes a seat for `request` under the limit of requests in flight, if it needs one.
-    pub(super) fn seat(
-        &self,
-        request: &Request<Body>,
-        info: &RequestInfo,
-        caller: &Caller,
-    ) -> Result<Option<Seat>, TooManyRequests> {
-        self.inner.in_flight.take(info, &holder(request, caller))
-    }
-
-    /// Returns true if discovery has the resource of the request that `info` describes.
-    pub(super) fn is_known(&self, info: &RequestInfo) -> bool {
-        let mapper = &self.inner.rest_mapper;
-        let is_known = |gvr| mapper.with(|mapper| mapper.resource(&gvr).is_some());
-        info.gvr().is_some_and(is_known)
-    }
-
-    fn with_outcome(
-        &self,
-        mut response: Response<Body>,
-        info: &RequestInfo,
-        outcome: Outcome,
-    ) -> Response<Body> {
-        if !matches!(outcome, Outcome::Forwarded(_)) {
+        let gvr = exchange.info.gvr();
+        let mut answer = self.answer_unjudged(exchange).await;
+        if !matches!(answer.outcome, Outcome::Forwarded(_)) {
             // Forwarded answers have the API server's warnings already; all others get them here.
             let warnings = self.inner.informers.warnings();
-            warnings.add(|| info.gvr(), response.headers_mut());
+            warnings.add(|| gvr.clone(), answer.response.headers_mut());
         }
-        let known = info.gvr().filter(|_| self.is_known(info));
-        let request_outcome = RequestOutcome::new(&info.verb, known, outcome);
-        response.extensions_mut().insert(request_outcome);
-        if is_long_running(info) {
-            response.extensions_mut().insert(LongRunning);
+        answer.resource = gvr.filter(|gvr| self.is_known(gvr));
+        answer
+    }
+
+    /// Finds the caller, and answers its request. If only the API server can judge the credentials
+    /// of the caller, its answer decides what happens to the connection.
+    async fn answer_unjudged(&self, mut exchange: Exchange) -> Answer {
+        let access = &self.inner.caches.access;
+        let client = exchange.client.clone();
+        let headers = exchange.request.headers_mut();
+        let caller = access.caller(headers, &client.connection, &client.peer);
+        let caller = timeout(self.inner.request_timeout, caller).await;
+        match caller.unwrap_or_else(|_| Err(Status::timeout())) {
+            Ok(caller) => exchange.caller = caller,
+            Err(status) => {
+                judged_upstream::refused(&exchange, &status);
+                return exchange.refuse(status);
+            }
         }
-        response
+        if let Some(log) = &self.inner.audit {
+            let address = client.peer.address.ip();
+            let Exchange {
+                request,
+                info,
+                caller,
+                ..
+            } = &exchange;
+            exchange.audited = Some(AuditedRequest::new(log, request, info, caller, address));
+        }
+        let has_accepted = |headers: &_| self.inner.upstream.forwarding.has_accepted(headers);
+        let judged = match JudgedUpstream::of(&exchange, has_accepted) {
+            Ok(judged) => judged,
+            Err(limit) => return exchange.refuse(limit),
+        };
+        let answer = self.answer_caller(exchange).await;
+        if let Some(judged) = judged {
+            judged.answered(answer.response.status(), access);
+        }
+        answer
+    }
+
+    /// Answers a request whose caller was found, unless the caller has too many in progress.
+    async fn answer_caller(&self, mut exchange: Exchange) -> Answer {
+        let Inner {
+            caches,
+            shard_selectors,
+            ..
+        } = self.inner.as_ref();
+        match caches.shares.request(&exchange.caller, &exchange.info) {
+            Ok(share) => exchange.share = share,
+            Err(limit) => return exchange.refuse(limit),
+        }
+        let handshake = Handshake::of_upgradable(&exchange.request);
+        let facts = Facts::of(&exchange, handshake.as_ref(), *shard_selectors);
+        let (read, status) = match decide(&facts, caches.rest_mapper.as_ref()) {
+            Decision::Reject(status) => return exchange.refuse(status),
+            Decision::Forward(reason) => return self.forward(exchange, reason).await,
+            Decision::Read(read) => (read, None),
+            Decision::RejectAuthorized(read, status) => (read, Some(status)),
+        };
+        let deadline = read
+            .timeout
+            .and_then(|time| Instant::now().checked_add(time));
+        let miss = match status {
+            Some(status) => {
+                let Exchange { info, caller, .. } = &exchange;
+                caches.refuse(info, caller, &read, *status).await
+            }
+            None => match caches.read(&mut exchange, handshake, &read).await {
+                Ok(answer) => return answer,
+                Err(miss) => miss,
+            },
+        };
+        let (reason, limit) = match miss {
+            Miss::Absent(status) => return exchange.refuse(*status),
+            Miss::Reject(refused) => return exchange.refuse(refused),
+            Miss::Forward(reason) => (reason, None),
+            Miss::ForwardLimited(reason, limit) => (reason, Some(limit)),
+        };
+        let forward = Forward {
+            reason,
+            limit,
+            deadline,
+        };
+        self.inner.upstream.forward(exchange, forward).await
+    }
+
+    /// Forwards a request that no cache could answer.
+    async fn forward(&self, exchange: Exchange, reason: Reason) -> Answer {
+        let gvr = exchange.info.gvr();
+        let forward = Forward {
+            reason,
+            limit: None,
+            deadline: None,
+        };
+        let answer = self.inner.upstream.forward(exchange, forward).await;
+        // Nothing is looked up for a caller that may not read.
+        if reason == Reason::Unknown
+            && is_authorized(answer.response.status())
+            && let Some(gvr) = gvr
+        {
+            self.inner.caches.rest_mapper.refresh_unless_known(&gvr);
+        }
+        answer
+    }
+
+    /// Returns true if discovery has the resource.
+    fn is_known(&self, gvr: &GroupVersionResource) -> bool {
+        let mapper = &self.inner.caches.rest_mapper;
+        mapper.with(|mapper| mapper.resource(gvr).is_some())
     }
 }
 
@@ -304,23 +297,6 @@ fn is_authorized(status: StatusCode) -> bool {
     status.is_success() || status == StatusCode::NOT_FOUND
 }
 
-/// Returns the output of `future`, or `None` if `deadline` passes first.
-pub(super) async fn within<T>(
-    deadline: Option<Instant>,
-    future: impl Future<Output = T>,
-) -> Option<T> {
-    match deadline {
-        None => Some(future.await),
-        Some(deadline) => timeout_at(deadline, future).await.ok(),
-    }
-}
-
-/// Returns the holder for `request` of `caller`. Limited resources are shared among holders.
-pub(super) fn holder(request: &Request<Body>, caller: &Caller) -> Holder {
-    let connection = request.extensions().get::<ClientConnection>();
-    Holder::of(caller, connection.expect("net adds it to every request"))
-}
-
 /// Wraps `handler` in the filters that every request passes: trace, charge, gzip, recover, web
 /// pages (with `web_pages`).
 pub fn with_filters<H, F>(
@@ -335,17 +311,33 @@ where
     H: Fn(Request<Body>) -> F + Clone + Send + 'static,
     F: Future<Output = Response<Body>> + Send + 'static,
 {
-    ServiceBuilder::new()
-        .map_request(|request: Request<RequestBody>| request.map(body::boxed))
-        .layer(TraceLayer::new(metrics))
-        .layer(ChargeLayer)
-        .layer(GzipLayer)
-        .layer(RecoverLayer)
-        .layer(WebPagesLayer::new(web_pages))
-        .service(service_fn(move |request| {
-            let answer = handler(request);
-            async move { Ok::<_, Infallible>(answer.await) }
-        }))
+    filtered(metrics, web_pages, move |exchange: Exchange| {
+        let response = handler(exchange.request);
+        async move { Answer::from(response.await) }
+    })
+}
+
+/// Does what [`with_filters`] does, for a handler of exchanges.
+pub(super) fn filtered<H, F>(
+    metrics: RequestMetrics,
+    web_pages: WebPageRules,
+    handler: H,
+) -> impl Service<Request<RequestBody>, Response = Response<Body>, Error = Infallible, Future: Send>
++ Clone
++ Send
++ 'static
+where
+    H: Fn(Exchange) -> F + Clone + Send + 'static,
+    F: Future<Output = Answer> + Send + 'static,
+{
+    service_fn(move |request: Request<RequestBody>| {
+        let (metrics, handler) = (metrics.clone(), handler.clone());
+        // The future is boxed, because the stream holds its memory while its body is sent.
+        Box::pin(async move {
+            let exchange = Exchange::of(request.map(body::boxed));
+            Ok(answer_through_filters(exchange, &metrics, web_pages, handler).await)
+        })
+    })
 }
 
 #[cfg(test)]

@@ -13,11 +13,10 @@ use kubefan_core::body::Body;
 use parking_lot::Mutex;
 use tower::Service;
 
-use super::answers::outcome::{Outcome, RequestOutcome};
-use super::answers::rescue::Refusal;
+use super::answers::answer::Answer;
 use super::filters::{RequestMetrics, WebPageRules};
-use super::request::RequestInfo;
-use super::service::{Server, with_filters};
+use super::request::Exchange;
+use super::service::{Server, filtered};
 use crate::identity::AccessControl;
 use crate::net::RequestBody;
 
@@ -116,28 +115,22 @@ impl Startup {
     > + Clone
     + Send
     + 'static {
-        with_filters(metrics, web_pages, move |request| {
+        filtered(metrics, web_pages, move |exchange| {
             let startup = self.clone();
-            // The future is boxed, because the stream holds its memory while its body is sent.
-            Box::pin(async move {
+            async move {
                 match startup.started() {
-                    Some(started) => started.server.answer(request).await,
-                    None => startup.refuse(&request),
+                    Some(started) => started.server.answer(exchange).await,
+                    None => startup.refuse(&exchange),
                 }
-            })
+            }
         })
     }
 
     /// Returns the answer to a request that arrived too early. It says nothing about the API
     /// server.
-    fn refuse(&self, request: &Request<Body>) -> Response<Body> {
+    fn refuse(&self, exchange: &Exchange) -> Answer {
         let Waiting { what, .. } = self.waiting();
         let status = Status::unreachable(format!("kubefan is starting: waiting for {what}"));
-        let mut response = Refusal::of(request).respond(&status);
-        let query = request.uri().query().unwrap_or_default();
-        let info = RequestInfo::parse(request.method(), request.uri().path(), query);
-        let outcome = RequestOutcome::new(&info.verb, None, Outcome::Rejected);
-        response.extensions_mut().insert(outcome);
-        response
+        exchange.refuse(status)
     }
 }

@@ -5,7 +5,7 @@ use futures_util::future::BoxFuture;
 use http::{HeaderMap, HeaderValue, Method, Request, Response, StatusCode, header};
 use kubefan_core::api::{Status, WireFormat};
 use kubefan_proxy::server;
-use kubefan_proxy::server::{Body, RequestInfo};
+use kubefan_proxy::server::{Body, RequestInfo, Verb};
 
 use super::faults::RequestFault;
 use super::kinds::discovery;
@@ -37,7 +37,7 @@ impl Simulator {
             None if info.is_resource_request => self.resource(&info, &query, request).await,
             None => self.non_resource(&info, &query, &headers).await,
         };
-        let is_watch = info.verb == "watch";
+        let is_watch = info.verb == Verb::Watch;
         let mut response = match answer {
             Ok(response) if is_watch => {
                 let faults = &self.faults;
@@ -109,7 +109,7 @@ impl Simulator {
         if !self.has_path(info) {
             return Ok(refusal::page_not_found());
         }
-        let is_read = matches!(info.verb.as_str(), "get" | "list" | "watch");
+        let is_read = matches!(info.verb, Verb::Get | Verb::List | Verb::Watch);
         if is_read && info.subresource != "scale" {
             return self.read(info, query, &parts.method, &parts.headers).await;
         }
@@ -141,7 +141,7 @@ impl Simulator {
         let gvr = info.gvr();
         let served_kind = gvr.as_ref().and_then(|gvr| self.store.served_kind(gvr));
         match served_kind {
-            Some(served_kind) => !served_kind.kind.is_custom || info.verb != "proxy",
+            Some(served_kind) => !served_kind.kind.is_custom || info.verb != Verb::Proxy,
             None => self.has_builtin(&info.group),
         }
     }

@@ -49,7 +49,14 @@ impl GetOptions {
     /// # Errors
     /// If `export` is true, which is no longer supported, or the resource version is not a number.
     pub fn parse(query: &str) -> Result<Self, Malformed> {
-        let query = Query::parse(query);
+        Self::from_query(&Query::parse(query))
+    }
+
+    /// Does what [`GetOptions::parse`] does, for a query that was already split into parameters.
+    ///
+    /// # Errors
+    /// As for [`GetOptions::parse`].
+    pub fn from_query(query: &Query) -> Result<Self, Malformed> {
         if query.flag("export") == Some(true) {
             return Err(Malformed::new("export", "it is no longer supported"));
         }

@@ -138,11 +138,8 @@ proptest! {
 
 #[test]
 fn clients_that_were_refused_together_do_not_return_together() {
-    let refusals: [fn() -> Status; 5] = [
-        Status::too_many_consistent_reads,
-        Status::too_many_watched_selectors,
-        Status::too_many_reviews,
-        Status::too_many_long_reads,
+    let refusals: [fn() -> Status; 2] = [
+        || Status::too_many_requests("busy"),
         || Status::unserved_shard("not_cached", None),
     ];
     for refusal in refusals {

@@ -32,8 +32,8 @@ use tower::service_fn;
 use crate::ledger::{Ledger, Limits};
 use crate::net::tls::files::{crypto_provider, read_certificates};
 use crate::net::{
-    Abort, Acceptor, ClientConnection, Config, Error, Listener, Metrics, Peer, Protocol,
-    RequestBody, SelfSigned, ServingThreads, TlsFiles, serve_connection,
+    Abort, Acceptor, ClientHandle, Config, Error, Listener, Metrics, Peer, Protocol, RequestBody,
+    SelfSigned, ServingThreads, TlsFiles, serve_connection,
 };
 
 mod limits;
@@ -114,7 +114,7 @@ async fn answer(
     let text = |text: String| text.map_err(|never| match never {}).boxed_unsync();
     Ok(match request.uri().path() {
         "/peer" => {
-            let peer = request.extensions().get::<Peer>().unwrap();
+            let peer = &client_of(&request).peer;
             let version = request.version();
             let body = format!("{version:?} {} {}", peer.address, peer.tls);
             response.body(text(body)).unwrap()
@@ -132,12 +132,11 @@ async fn answer(
             response.body(text(length.to_string())).unwrap()
         }
         "/finish" => {
-            let connection = request.extensions().get::<ClientConnection>().unwrap();
-            connection.finish();
+            client_of(&request).connection.finish();
             response.body(text("finished".to_owned())).unwrap()
         }
         "/aborted" => {
-            let abort = request.extensions().get::<Abort>().unwrap().clone();
+            let abort = client_of(&request).abort.clone().unwrap();
             let mut chunks = stream.lock().await.take().unwrap();
             tasks.spawn(async move {
                 chunks.next().await;
@@ -150,7 +149,7 @@ async fn answer(
                 .unwrap()
         }
         "/kept" => {
-            let abort = request.extensions().get::<Abort>().unwrap().clone();
+            let abort = client_of(&request).abort.clone().unwrap();
             *kept_abort(&request).lock() = Some(abort);
             response.body(text("kept".to_owned())).unwrap()
         }
@@ -183,8 +182,11 @@ async fn answer(
 
 /// Returns where `/kept` stores its abort on the connection for `/abort-kept`.
 fn kept_abort(request: &Request<RequestBody>) -> &parking_lot::Mutex<Option<Abort>> {
-    let connection = request.extensions().get::<ClientConnection>();
-    connection.unwrap().memo()
+    client_of(request).connection.memo()
+}
+
+fn client_of(request: &Request<RequestBody>) -> &ClientHandle {
+    request.extensions().get().unwrap()
 }
 
 fn get(path: &str) -> Request<Empty<Bytes>> {

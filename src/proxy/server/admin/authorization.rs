@@ -4,7 +4,8 @@ use http::Request;
 use kubefan_core::api::Status;
 
 use crate::identity::{AccessControl, Attributes, Caller, Verdict};
-use crate::net::{ClientConnection, Peer};
+use crate::limit::Limit;
+use crate::net::ClientHandle;
 
 /// The path that a caller must be allowed to get. `/readyz?verbose` needs the right to this path
 /// too: it shows what the metrics show, and every user may get `/readyz` of the API server.
@@ -18,26 +19,16 @@ pub(super) async fn authorize<B: Send>(
     access: &AccessControl,
     request: &mut Request<B>,
 ) -> Result<(), Status> {
-    let connection = request.extensions().get::<ClientConnection>().cloned();
-    let peer = request.extensions().get::<Peer>().cloned();
-    let (Some(connection), Some(peer)) = (connection, peer) else {
+    let client = request.extensions().get::<ClientHandle>().cloned();
+    let client = client.ok_or_else(unauthorized)?;
+    let caller = access.caller(request.headers_mut(), &client.connection, &client.peer);
+    let Caller::Known(caller) = caller.await? else {
         return Err(unauthorized());
-    };
-    let caller = access.caller(request.headers_mut(), &connection, &peer);
-    let caller = match caller.await? {
-        Caller::Known(caller) => caller,
-        Caller::Trusted
-        | Caller::Impersonating
-        | Caller::Unknown
-        | Caller::Unnamed(_)
-        | Caller::Refused => {
-            return Err(unauthorized());
-        }
     };
     match access.may_read(&caller, &Attributes::of_path(PATH)).await {
         Verdict::Allowed | Verdict::Stale => Ok(()),
         Verdict::NotAllowed => Err(forbidden(&caller.user().name)),
-        Verdict::Busy => Err(Status::too_many_reviews()),
+        Verdict::Busy => Err(Limit::Reviews.status()),
     }
 }
 

@@ -14,7 +14,6 @@ use serde::Serialize;
 
 use crate::audit::AuditLog;
 use crate::identity::{Caller, User};
-use crate::net::Peer;
 use crate::server::request::RequestInfo;
 
 /// Longest User-Agent, in bytes, that is written in full, as by the API server.
@@ -107,32 +106,32 @@ pub(in crate::server) enum AnsweredBy {
     KeptRefusal,
 }
 
-/// Returns `response`, which kubefan gives to `request` itself. If there is an audit log, the
-/// events of the answer are written to it.
+/// Returns `response`, which kubefan gives to a request itself. If the request is `audited`, the
+/// events of the answer are written to the audit log.
 pub(in crate::server) fn audited(
-    request: &mut Request<Body>,
+    audited: Option<AuditedRequest>,
     response: Response<Body>,
     by: AnsweredBy,
 ) -> Response<Body> {
-    let audited = request.extensions_mut().remove::<AuditedRequest>();
     let audited = audited.map(|request| request.answered(response.status(), by));
     guarded(response, audited)
 }
 
 impl AuditedRequest {
-    /// Collects the facts of `request` by `caller`. The request has its audit ID.
+    /// Collects the facts of a request of `caller`, which came from `address`. The request has its
+    /// audit ID.
     pub(in crate::server) fn new(
         log: &Arc<AuditLog>,
         request: &Request<Body>,
         info: &RequestInfo,
         caller: &Caller,
+        address: IpAddr,
     ) -> Self {
         let header = |name: &str| {
             let value = request.headers().get(name);
             let text = value.and_then(|value| value.to_str().ok());
             text.unwrap_or_default().to_owned()
         };
-        let peer = request.extensions().get::<Peer>();
         let event = Event {
             kind: "Event",
             api_version: "audit.k8s.io/v1",
@@ -143,9 +142,9 @@ impl AuditedRequest {
                 .uri()
                 .path_and_query()
                 .map_or_else(String::new, ToString::to_string),
-            verb: info.verb.clone(),
+            verb: info.verb.as_str().to_owned(),
             user: EventUser::of(caller),
-            source_ips: source_ips(request.headers(), peer.map(|peer| peer.address.ip())),
+            source_ips: source_ips(request.headers(), address),
             user_agent: truncated(header(USER_AGENT.as_str())),
             object_ref: ObjectReference {
                 resource: info.resource.clone(),
@@ -222,11 +221,7 @@ impl EventUser {
                     extra,
                 }
             }
-            Caller::Trusted
-            | Caller::Impersonating
-            | Caller::Unknown
-            | Caller::Unnamed(_)
-            | Caller::Refused => Self::default(),
+            _ => Self::default(),
         }
     }
 }
@@ -248,7 +243,7 @@ fn now() -> String {
 /// Returns the addresses from which the request came, as the API server finds them: first the
 /// addresses that proxies name, and then the address of the connection. Only the address of the
 /// connection is reliable.
-fn source_ips(headers: &HeaderMap, peer: Option<IpAddr>) -> Vec<IpAddr> {
+fn source_ips(headers: &HeaderMap, peer: IpAddr) -> Vec<IpAddr> {
     let named = |name: &str| {
         let value = headers.get(name).and_then(|value| value.to_str().ok());
         let addresses = value.unwrap_or_default().split(',');
@@ -261,8 +256,10 @@ fn source_ips(headers: &HeaderMap, peer: Option<IpAddr>) -> Vec<IpAddr> {
     {
         all.push(real);
     }
-    let peer = peer.map(|peer| peer.to_canonical());
-    all.extend(peer.filter(|peer| all.last() != Some(peer)));
+    let peer = peer.to_canonical();
+    if all.last() != Some(&peer) {
+        all.push(peer);
+    }
     all.split_off(all.len().saturating_sub(MAX_SOURCE_IPS))
 }
 
@@ -293,7 +290,7 @@ mod tests {
                 map.append(*name, value.parse().expect("a header value"));
             }
             let peer = "::ffff:10.0.0.9".parse().expect("an address");
-            let found: Vec<String> = source_ips(&map, Some(peer))
+            let found: Vec<String> = source_ips(&map, peer)
                 .iter()
                 .map(ToString::to_string)
                 .collect();
@@ -314,7 +311,7 @@ mod tests {
             forwarded.parse().expect("a header value"),
         );
         let peer: IpAddr = "10.0.0.9".parse().expect("an address");
-        let found = source_ips(&map, Some(peer));
+        let found = source_ips(&map, peer);
         assert_eq!((found.len(), found.last()), (MAX_SOURCE_IPS, Some(&peer)));
     }
 

@@ -12,6 +12,10 @@ use kubefan_core::{body, upstream};
 use parking_lot::Mutex;
 use tokio::time::Instant;
 
+use crate::ledger::Short;
+use crate::limit::Limit;
+use crate::net::NoFileSlot;
+
 /// The shortest time between two log lines about errors of one class.
 const LOG_INTERVAL: Duration = Duration::from_secs(10);
 
@@ -20,16 +24,16 @@ const LOG_INTERVAL: Duration = Duration::from_secs(10);
 /// survive a restart of the API server.
 const LASTING_OUTAGE: Duration = Duration::from_secs(10);
 
-/// The parts of a request that determine how a refusal is encoded. They are copied from every
-/// request, because the request is consumed before it is refused, and parsed only for a refusal.
+/// The parts of a request that determine how an error is encoded. They are copied from every
+/// request, because the request is consumed before it fails, and parsed only for an error.
 #[derive(Clone, Debug)]
-pub(in crate::server) struct Refusal {
+pub(in crate::server) struct ErrorFormat {
     accept: Option<HeaderValue>,
     user_agent: Option<HeaderValue>,
     uri: Uri,
 }
 
-impl Refusal {
+impl ErrorFormat {
     /// Copies the parts from `request`.
     pub(in crate::server) fn of(request: &Request<Body>) -> Self {
         // The API server reads only the first line of a repeated header.
@@ -46,6 +50,15 @@ impl Refusal {
         respond(status, self.format())
     }
 
+    /// Returns the response to a request that kubefan refuses.
+    pub(in crate::server) fn refuse(&self, refused: &Refused) -> Response<Body> {
+        match refused {
+            Refused::Limit(limit) if limit.is_plain_text() => plain_refusal(&limit.status()),
+            Refused::Limit(limit) => self.respond(&limit.status()),
+            Refused::Status(status) => self.respond(status),
+        }
+    }
+
     fn format(&self) -> StatusFormat {
         let text = |value: &Option<HeaderValue>| -> Option<String> {
             Some(value.as_ref()?.to_str().ok()?.to_owned())
@@ -55,6 +68,49 @@ impl Refusal {
             let query = Query::parse(self.uri.query().unwrap_or_default());
             should_indent(pretty_parameter(&query), accepted, &user_agent)
         })
+    }
+}
+
+/// Why kubefan refuses a request itself.
+#[derive(Clone, Debug)]
+pub enum Refused {
+    /// The request would exceed this limit.
+    Limit(Limit),
+    /// Any other reason, as the client gets it.
+    Status(Box<Status>),
+}
+
+impl Refused {
+    /// Returns the Status for the client.
+    pub fn status(self) -> Status {
+        match self {
+            Self::Limit(limit) => limit.status(),
+            Self::Status(status) => *status,
+        }
+    }
+}
+
+impl From<Limit> for Refused {
+    fn from(limit: Limit) -> Self {
+        Self::Limit(limit)
+    }
+}
+
+impl From<Short> for Refused {
+    fn from(_: Short) -> Self {
+        Self::Limit(Limit::Memory)
+    }
+}
+
+impl From<NoFileSlot> for Refused {
+    fn from(_: NoFileSlot) -> Self {
+        Self::Limit(Limit::Files)
+    }
+}
+
+impl From<Status> for Refused {
+    fn from(status: Status) -> Self {
+        Self::Status(Box::new(status))
     }
 }
 
@@ -104,8 +160,8 @@ struct LogLimit {
 /// Why a forwarded request has no answer.
 #[derive(Debug)]
 pub(in crate::server) struct FailedForward {
-    /// The Status for the client.
-    pub(in crate::server) status: Status,
+    /// What the client gets.
+    pub(in crate::server) refused: Refused,
     /// True if the API server can't be reached, or does not answer.
     pub(in crate::server) is_outage: bool,
 }
@@ -138,20 +194,22 @@ impl FailureLog {
             tracing::warn!(error, suppressed, "request could not be forwarded");
         }
         let is_lasting = unreachable_for.is_some_and(|outage| outage >= LASTING_OUTAGE);
+        let status = match class {
+            FailureClass::Unreachable if !is_lasting => Status::unreachable(class.message()),
+            _ => class.status(),
+        };
         FailedForward {
-            status: match class {
-                FailureClass::Unreachable if !is_lasting => Status::unreachable(class.message()),
-                _ => class.status(),
-            },
+            refused: status.into(),
             is_outage: class.is_outage(),
         }
     }
 }
 
-impl From<Status> for FailedForward {
-    fn from(status: Status) -> Self {
+impl FailedForward {
+    /// Returns the failure of a request that kubefan refused.
+    pub(in crate::server) fn refused(refused: impl Into<Refused>) -> Self {
         Self {
-            status,
+            refused: refused.into(),
             is_outage: false,
         }
     }
@@ -238,14 +296,16 @@ pub(in crate::server) fn broken_off() -> Status {
     FailureClass::Broken.status()
 }
 
-/// Returns the 429 for a request that would exceed the limit of requests in flight, with
-/// kube-apiserver's text. It is plain text in every case, as at kube-apiserver.
-pub(in crate::server) fn too_many_requests() -> Response<Body> {
-    let text = "Too many requests, please try again later.\n";
+/// Returns `status`, a 429, as plain text in every case, as kube-apiserver's own limit does.
+fn plain_refusal(status: &Status) -> Response<Body> {
+    let text = format!("{}\n", status.message);
     let mut response = plain_text(StatusCode::TOO_MANY_REQUESTS, text);
     let headers = response.headers_mut();
-    let seconds = Status::random_retry_seconds();
-    headers.insert(header::RETRY_AFTER, seconds.into());
+    headers.extend(
+        status
+            .retry_after()
+            .map(|seconds| (header::RETRY_AFTER, seconds.into())),
+    );
     let nosniff = HeaderValue::from_static("nosniff");
     headers.insert(header::X_CONTENT_TYPE_OPTIONS, nosniff);
     response
@@ -310,7 +370,8 @@ mod tests {
                 (Some(LASTING_OUTAGE - second), false),
                 (Some(LASTING_OUTAGE), true),
             ] {
-                let FailedForward { status, is_outage } = log.forwarding_failed(&error, outage);
+                let FailedForward { refused, is_outage } = log.forwarding_failed(&error, outage);
+                let status = refused.status();
                 assert_eq!((status.code, status.message.as_str()), (code, message));
                 let may_retry = is_unreachable && !is_lasting;
                 assert_eq!(status.retry_after().is_some(), may_retry, "{message}");

@@ -2,12 +2,15 @@
 
 use std::sync::Arc;
 
+use http::Response;
+use kubefan_core::api::Query;
+use kubefan_core::body::Body;
 use kubefan_core::codec::Representation;
 use kubefan_core::informer::{Proof, ProofMethod};
 use kubefan_core::shutdown::Shutdown;
 
 use super::collection::Collection;
-use super::miss::CacheAnswer;
+use super::miss::Miss;
 use super::read;
 use crate::server::decide::{Need, plan};
 use crate::server::deliver::Delivery;
@@ -19,15 +22,20 @@ use crate::server::request::RequestInfo;
 ///
 /// # Errors
 ///
-/// A [`Miss`](crate::server::Miss) if the collection can't answer.
+/// A [`Miss`] if the collection can't answer.
 pub async fn read_authoritative(
     collection: &Arc<dyn Collection>,
     representation: Representation,
     info: &RequestInfo,
     query: &str,
     shutdown: &Shutdown,
-) -> CacheAnswer {
-    let read = plan(collection.spec(), representation, info, query)?;
+) -> Result<Response<Body>, Miss> {
+    let read = plan(
+        collection.spec(),
+        representation,
+        info,
+        &Query::parse(query),
+    )?;
     let newest = collection.reader().snapshot();
     let proof = newest
         .filter(|_| read.need == Need::MostRecent)
@@ -36,5 +44,6 @@ pub async fn read_authoritative(
             method: ProofMethod::Any,
         });
     let delivery = Delivery::plain(representation);
-    read::read(&read, collection, proof.as_ref(), &delivery, shutdown).await
+    let answer = read::read(&read, collection, proof.as_ref(), &delivery, shutdown).await?;
+    Ok(answer.response)
 }

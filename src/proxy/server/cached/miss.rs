@@ -2,16 +2,16 @@
 
 use std::sync::Arc;
 
-use http::Response;
 use kubefan_core::api::Status;
-use kubefan_core::body::Body;
 use kubefan_core::informer::Informer;
 use tokio::sync::Semaphore;
 
+use crate::server::answers::answer::Answer;
+use crate::server::answers::rescue::Refused;
 use crate::server::decide::{Plan, Reason};
 
 /// The answer of a cache, or why there is none.
-pub(crate) type CacheAnswer = Result<Response<Body>, Miss>;
+pub(in crate::server) type CacheAnswer = Result<Answer, Miss>;
 
 /// Why a cache gave no answer.
 #[derive(Debug)]
@@ -23,8 +23,8 @@ pub enum Miss {
     ForwardLimited(Reason, Arc<Semaphore>),
     /// The cache shows that the object does not exist; the client gets this Status, a 404.
     Absent(Box<Status>),
-    /// The request can't be answered now; the client gets this Status.
-    Reject(Box<Status>),
+    /// The request can't be answered now; kubefan refuses it.
+    Reject(Refused),
 }
 
 impl Miss {
@@ -45,9 +45,9 @@ impl Miss {
     }
 }
 
-impl From<Status> for Miss {
-    fn from(status: Status) -> Self {
-        Self::Reject(Box::new(status))
+impl<R: Into<Refused>> From<R> for Miss {
+    fn from(refused: R) -> Self {
+        Self::Reject(refused.into())
     }
 }
 

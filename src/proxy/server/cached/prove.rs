@@ -2,10 +2,10 @@
 
 use std::time::Duration;
 
-use kubefan_core::api::Status;
 use kubefan_core::informer::{Informer, Proof, ProofError, ProofRequest};
 use tokio::time::Instant;
 
+use crate::limit::Limit;
 use crate::server::decide::{Need, Plan, Read};
 
 /// How long the proof for a watch may wait after the previous proof began, if several callers wait.
@@ -29,8 +29,8 @@ pub(super) async fn prove<S>(
     read: &Read,
     asked_at: Instant,
     informer: &Informer,
-    share: impl FnOnce(&ProofRequest) -> Result<S, Status>,
-) -> Result<ProofResult, Status> {
+    share: impl FnOnce(&ProofRequest) -> Result<S, Limit>,
+) -> Result<ProofResult, Limit> {
     let (proof_request, min_interval) = match &read.plan {
         Plan::Get { .. } if read.need == Need::MostRecent => {
             return Ok(Ok(informer.proof_by_policy()));

@@ -18,7 +18,7 @@ use kubefan_core::upstream::NotCacheable;
 pub(crate) use plan::{Need, Page, Plan, Read, WatchTerms, plan};
 pub use reason::Reason;
 
-use crate::server::request::{Facts, PathForm, ShardSelectors};
+use crate::server::request::{Facts, PathForm, ShardSelectors, Verb};
 
 /// What a client must send if kubefan does not read its `shardSelector`.
 const PLAIN_CALLS: &str = "kubefan does not read this CEL expression; send plain calls like \
@@ -58,7 +58,7 @@ pub(crate) fn decide(facts: &Facts<'_>, known: &impl KnownResources) -> Decision
     }
     // An API server would perhaps delete more objects, although kubefan's lists show that shards
     // are served.
-    if facts.shard_selectors.serves(facts.info) && facts.info.verb == "deletecollection" {
+    if facts.shard_selectors.serves(facts.info) && facts.info.verb == Verb::DeleteCollection {
         return Decision::Reject(Status::bad_request(
             "kubefan does not forward the deletion of a collection with a shardSelector: an API \
              server without the feature gate ShardedListAndWatch would delete all of it",
@@ -118,19 +118,19 @@ fn read(facts: &Facts<'_>, known: &impl KnownResources) -> Result<Read, Reason> 
 
 fn verb(facts: &Facts<'_>) -> Result<ReadVerb, Reason> {
     let info = facts.info;
-    let is_websocket_watch = facts.is_websocket && info.verb == "watch";
-    Err(match info.verb.as_str() {
+    let is_websocket_watch = facts.is_websocket && info.verb == Verb::Watch;
+    Err(match info.verb {
         _ if facts.is_unknown_caller => Reason::CallerIdentity,
         _ if facts.is_upgrade && !is_websocket_watch => Reason::Upgrade,
         _ if *facts.method != http::Method::GET => Reason::NotGet,
         _ if facts.path == PathForm::EmptySegment => Reason::EmptySegment,
         _ if !info.is_resource_request => Reason::NonResource,
-        "proxy" => Reason::DeprecatedPath,
+        Verb::Proxy => Reason::DeprecatedPath,
         _ if info.watch_path => Reason::DeprecatedPath,
         _ if !info.subresource.is_empty() => Reason::Subresource,
-        "get" => return Ok(ReadVerb::Get),
-        "list" => return Ok(ReadVerb::List),
-        "watch" => return Ok(ReadVerb::Watch),
+        Verb::Get => return Ok(ReadVerb::Get),
+        Verb::List => return Ok(ReadVerb::List),
+        Verb::Watch => return Ok(ReadVerb::Watch),
         _ => Reason::NonResource,
     })
 }
@@ -160,7 +160,7 @@ fn representation(
         view => view,
     };
     let is_pretty = || {
-        let parameter = pretty_parameter(&Query::parse(facts.query));
+        let parameter = pretty_parameter(facts.query);
         should_indent(parameter, representation.indent, facts.user_agent)
     };
     let can_indent = representation.format == WireFormat::Json && verb != ReadVerb::Watch;
@@ -172,8 +172,7 @@ fn representation(
 }
 
 /// Returns which object each row of a Table contains besides its cells.
-fn include_object(query: &str) -> Result<IncludeObject, Reason> {
-    let query = Query::parse(query);
+fn include_object(query: &Query) -> Result<IncludeObject, Reason> {
     IncludeObject::parse(query.first("includeObject")).map_err(|_| Reason::Malformed)
 }
 

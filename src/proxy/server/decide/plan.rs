@@ -13,7 +13,7 @@ use kubefan_core::informer::{InformerSpec, ProofRequest};
 use kubefan_core::upstream::Scope;
 
 use super::reason::Reason;
-use crate::server::request::RequestInfo;
+use crate::server::request::{RequestInfo, Verb};
 
 /// A read that a cache may answer, with all its parameters.
 #[derive(Clone, Debug)]
@@ -167,12 +167,12 @@ pub(crate) fn plan(
     spec: InformerSpec,
     representation: Representation,
     info: &RequestInfo,
-    query: &str,
+    query: &Query,
 ) -> Result<Read, Reason> {
     let namespace = namespace(&spec, info)?;
-    let (need, plan) = match info.verb.as_str() {
-        "get" => plan_get(&spec, namespace.as_deref(), info, query)?,
-        "list" => plan_list(&spec, namespace.as_deref(), query)?,
+    let (need, plan) = match info.verb {
+        Verb::Get => plan_get(&spec, namespace.as_deref(), info, query)?,
+        Verb::List => plan_list(&spec, namespace.as_deref(), query)?,
         _ => plan_watch(&spec, namespace.as_deref(), query)?,
     };
     let scope = match &plan {
@@ -186,7 +186,7 @@ pub(crate) fn plan(
     let timeout = match plan {
         Plan::Watch { .. } => None,
         Plan::Get { .. } | Plan::List { .. } => {
-            request_timeout(&Query::parse(query)).map_err(|_| Reason::Malformed)?
+            request_timeout(query).map_err(|_| Reason::Malformed)?
         }
     };
     Ok(Read {
@@ -215,7 +215,7 @@ fn namespace(spec: &InformerSpec, info: &RequestInfo) -> Result<Option<String>, 
     let gvr = &spec.resource.gvr;
     let is_own = gvr.group.is_empty()
         && gvr.resource == "namespaces"
-        && info.verb == "get"
+        && info.verb == Verb::Get
         && info.path.matches("/namespaces/").count() == 1;
     if is_own {
         Ok(None)
@@ -228,9 +228,9 @@ fn plan_get(
     spec: &InformerSpec,
     namespace: Option<&str>,
     info: &RequestInfo,
-    query: &str,
+    query: &Query,
 ) -> Result<(Need, Plan), Reason> {
-    let options = GetOptions::parse(query).map_err(|_| Reason::Malformed)?;
+    let options = GetOptions::from_query(query).map_err(|_| Reason::Malformed)?;
     let name = info.name.as_str();
     // Forward names and scopes that no object can have: the API server words the error.
     let is_possible = name
@@ -248,9 +248,9 @@ fn plan_get(
 fn plan_list(
     spec: &InformerSpec,
     namespace: Option<&str>,
-    query: &str,
+    query: &Query,
 ) -> Result<(Need, Plan), Reason> {
-    let options = ListOptions::parse(query).map_err(|_| Reason::Malformed)?;
+    let options = ListOptions::from_query(query).map_err(|_| Reason::Malformed)?;
     let request = options.validate_list().map_err(|_| Reason::Malformed)?;
     let proof_request = proof_request(&options, spec, namespace, query)?;
     let first = |limit| Page { after: None, limit };
@@ -290,9 +290,9 @@ fn plan_list(
 fn plan_watch(
     spec: &InformerSpec,
     namespace: Option<&str>,
-    query: &str,
+    query: &Query,
 ) -> Result<(Need, Plan), Reason> {
-    let options = ListOptions::parse(query).map_err(|_| Reason::Malformed)?;
+    let options = ListOptions::from_query(query).map_err(|_| Reason::Malformed)?;
     let request = options.validate_watch().map_err(|_| Reason::Malformed)?;
     let proof_request = proof_request(&options, spec, namespace, query)?;
     let any = Need::NotOlderThan(ResourceVersion::ZERO);
@@ -346,11 +346,10 @@ fn proof_request(
     options: &ListOptions,
     spec: &InformerSpec,
     namespace: Option<&str>,
-    query: &str,
+    query: &Query,
 ) -> Result<ProofRequest, Reason> {
     let selection = options.selection(namespace, &spec.fields);
     let selection = selection.map_err(|_| Reason::UnknownField)?;
-    let query = Query::parse(query);
     Ok(ProofRequest {
         scope: Scope {
             namespace: namespace.map(str::to_owned),

@@ -94,11 +94,12 @@ fn decision_with(url: &str, attributes: &RequestAttributes<'_>) -> Decision {
 
 fn decision_in(cluster: &Cluster, url: &str, attributes: &RequestAttributes<'_>) -> Decision {
     let (path, query) = url.split_once('?').unwrap_or((url, ""));
-    let info = RequestInfo::parse(&attributes.method, path, query);
+    let query = Query::parse(query);
+    let info = RequestInfo::of(&attributes.method, path, &query);
     let facts = Facts {
         method: &attributes.method,
         info: &info,
-        query,
+        query: &query,
         path: PathForm::of(path),
         accept: Some(attributes.accept),
         user_agent: attributes.user_agent,

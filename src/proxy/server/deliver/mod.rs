@@ -19,7 +19,7 @@ pub(crate) use gzip::{
 };
 use gzip::{GzipWatchBody, InitialEvents, compressed_event};
 pub(crate) use held_body::{HeldBody, Holder};
-use http::{HeaderName, HeaderValue, Request, Response, Version};
+use http::{HeaderName, HeaderValue, Response, Version};
 use kubefan_core::body;
 use kubefan_core::body::{Body, YieldingBody};
 use kubefan_core::cache::InitialObjects;
@@ -31,11 +31,13 @@ use tokio::sync::SemaphorePermit;
 #[cfg(any(test, feature = "test-support"))]
 pub use watch_body::without_jitter;
 pub(crate) use watch_body::{WatchBody, WatchSource};
-pub(crate) use websocket::over_websocket;
+pub(super) use websocket::over_websocket;
 
+use super::answers::answer::Answer;
 use super::answers::rescue;
 use super::cached::collection::Collection;
 use super::decide::WatchTerms;
+use super::request::Exchange;
 use crate::ledger::{Account, Held, Hold, SnapshotAge};
 use crate::net::ClientConnection;
 
@@ -70,22 +72,22 @@ impl Held for Revocable<InitialObjects> {
 }
 
 impl<'a> Delivery<'a> {
-    /// Creates the delivery of the answer to `request`.
+    /// Creates the delivery of the answer to `exchange`.
     pub(super) fn of(
-        request: &Request<Body>,
+        exchange: &Exchange,
         representation: Representation,
         is_websocket: bool,
         gzip_cache: &'a GzipCache,
     ) -> Self {
         Self {
             representation,
-            gzip_cache: client_accepts_gzip(request).then_some(gzip_cache),
+            gzip_cache: client_accepts_gzip(&exchange.request).then_some(gzip_cache),
             initial_chunks: None,
-            is_http2: request.version() == Version::HTTP_2,
+            is_http2: exchange.request.version() == Version::HTTP_2,
             one_event_per_frame: is_websocket,
-            asker: AskerId::of(&()),
-            account: request.extensions().get().cloned(),
-            connection: request.extensions().get().cloned(),
+            asker: AskerId::of(&exchange.holder()),
+            account: exchange.client.account.clone(),
+            connection: Some(exchange.client.connection.clone()),
         }
     }
 
@@ -94,12 +96,6 @@ impl<'a> Delivery<'a> {
     pub(super) fn compressing_watch_lists(mut self, chunks: &'a InitialChunkCache) -> Self {
         let is_possible = self.gzip_cache.is_some() && !self.one_event_per_frame;
         self.initial_chunks = is_possible.then_some(chunks);
-        self
-    }
-
-    /// Sets the asker of bridges.
-    pub(super) fn to(mut self, asker: AskerId) -> Self {
-        self.asker = asker;
         self
     }
 
@@ -157,24 +153,23 @@ impl<'a> Delivery<'a> {
         self.gzip_cache?.get(key, self.account.as_ref())
     }
 
-    /// Returns the response with the list in `chunks`. If the client accepts gzip, a long list with
+    /// Returns the answer with the list in `chunks`. If the client accepts gzip, a long list with
     /// a `key` is compressed once, and all requests with an equal key share the result.
     pub(super) fn list(
         &self,
         key: Option<ListKey>,
         chunks: Chunks<ListParts<ListBodies>>,
         has_more: bool,
-    ) -> Response<Body> {
+    ) -> Answer {
         match (self.gzip_cache, key) {
             (Some(gzip_cache), Some(key)) if chunks.is_long() => {
                 let list = gzip_cache.compress(key, chunks, has_more, self.account.as_ref());
-                let mut response = self.compressed(list.body);
-                if let Some(compressor) = list.compressor {
-                    response.extensions_mut().insert(compressor);
+                Answer {
+                    compressor: list.compressor,
+                    ..self.compressed(list.body).into()
                 }
-                response
             }
-            _ => self.answer(chunks),
+            _ => self.answer(chunks).into(),
         }
     }
 

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use futures_util::{FutureExt, SinkExt, StreamExt};
-use http::{HeaderMap, Request, Response, header};
+use http::{HeaderMap, Response, header};
 use http_body_util::BodyExt;
 use hyper::upgrade::OnUpgrade;
 use hyper_util::rt::TokioIo;
@@ -22,8 +22,7 @@ use tokio_tungstenite::{WebSocketStream, tungstenite};
 
 use crate::ledger::{Account, Charge, Kind, Short, closed};
 use crate::net::{Transport, limit_stalls};
-use crate::server::answers::rescue;
-use crate::server::request::Handshake;
+use crate::server::request::{Exchange, Handshake};
 
 /// Size, in bytes, of the buffer for reading from the client, which usually sends nothing.
 const READ_BUFFER: usize = 1 << 10;
@@ -55,27 +54,26 @@ trait Connection: AsyncRead + AsyncWrite + Send + Unpin {}
 
 impl<T: AsyncRead + AsyncWrite + Send + Unpin> Connection for T {}
 
-/// Upgrades the connection of `request`, and sends the body of `watch` over it in a task. The task
+/// Upgrades the connection of `exchange`, and sends the body of `watch` over it in a task. The task
 /// ends if the client takes no byte for `write_timeout`. Returns the response that grants the
-/// upgrade, or `watch` itself if the connection can't be upgraded, or a 429 if memory is short.
-pub(crate) fn over_websocket(
+/// upgrade, or `watch` itself if the connection can't be upgraded.
+///
+/// # Errors
+/// If memory is short.
+pub(in crate::server) fn over_websocket(
     handshake: Handshake,
-    request: &mut Request<Body>,
+    exchange: &mut Exchange,
     watch: Response<Body>,
     write_timeout: Duration,
     shutdown: &Shutdown,
-) -> Response<Body> {
-    let Some(upgrade) = request.extensions_mut().remove::<OnUpgrade>() else {
-        return watch;
+) -> Result<Response<Body>, Short> {
+    let Some(upgrade) = exchange.request.extensions_mut().remove::<OnUpgrade>() else {
+        return Ok(watch);
     };
-    let account = request.extensions().get::<Arc<Account>>().cloned();
+    let account = exchange.client.account.clone();
     let payer = account.clone();
-    let charge = account.as_ref();
-    let charge = charge.map(|account| account.charge(Kind::WebSocket, WEBSOCKET_BYTES));
-    let Ok(charge) = charge.transpose() else {
-        return rescue::too_many_requests();
-    };
-    let until_stuck = until_stuck(request.uri().query(), shutdown);
+    let charge = exchange.client.charge(Kind::WebSocket, WEBSOCKET_BYTES)?;
+    let until_stuck = until_stuck(&exchange.query, shutdown);
     let framing = Framing::of(watch.headers());
     let events = watch.into_body();
     shutdown.spawn(async move {
@@ -91,7 +89,7 @@ pub(crate) fn over_websocket(
         }
         drop(charge);
     });
-    handshake.into_response()
+    Ok(handshake.into_response())
 }
 
 impl Framing {
@@ -121,11 +119,7 @@ impl Framing {
 /// Completes when a watch must be dropped because its client reads nothing: shortly after
 /// `timeoutSeconds`, or when the drain is done. The stream of events ends by itself, but such a
 /// client would never receive its end.
-fn until_stuck(
-    query: Option<&str>,
-    shutdown: &Shutdown,
-) -> impl Future<Output = ()> + Send + 'static {
-    let query = Query::parse(query.unwrap_or_default());
+fn until_stuck(query: &Query, shutdown: &Shutdown) -> impl Future<Output = ()> + Send + 'static {
     let seconds = query.first("timeoutSeconds").unwrap_or_default();
     let seconds = seconds.parse().ok().filter(|seconds| *seconds > 0);
     let deadline = seconds.map(|seconds: u64| {
@@ -355,7 +349,7 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn a_client_that_reads_nothing_is_dropped_after_the_deadline() {
         let shutdown = Shutdown::new(shutdown::Config::default());
-        let until_stuck = until_stuck(Some("watch=1&timeoutSeconds=30"), &shutdown);
+        let until_stuck = until_stuck(&Query::parse("watch=1&timeoutSeconds=30"), &shutdown);
         let (_client, server) = duplex(64);
         let started = Instant::now();
         tokio::select! {

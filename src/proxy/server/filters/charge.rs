@@ -1,21 +1,18 @@
 //! Charges each request and its answer to the ledger, and refuses requests if memory is short.
 
-use std::convert::Infallible;
 use std::sync::Arc;
-use std::task::{Context, Poll};
 
-use http::{HeaderMap, Request, Response};
+use http::HeaderMap;
 use http_body::Body as _;
 use kubefan_core::body::{Body, BodyGuard, guarded};
 use kubefan_core::{body, upstream};
-use tower::{Layer, Service};
 
-use super::AnswerFuture;
-use crate::ledger::{Account, Charge, Kind, Short, SnapshotAge};
+use crate::ledger::{Account, Charge, Kind, Short};
 use crate::net::Abort;
-use crate::server::answers::outcome::{LongRunning, Outcome, RequestOutcome};
-use crate::server::answers::rescue;
+use crate::server::answers::answer::Answer;
+use crate::server::answers::outcome::Outcome;
 use crate::server::deliver::{HeldBody, Holder, OwnCompressor};
+use crate::server::request::{Exchange, Verb};
 
 /// Bytes of a request's task, its state in the HTTP library, and the head of its answer.
 const STREAM_BYTES: u64 = 12 << 10;
@@ -26,62 +23,44 @@ const WATCH_BYTES: u64 = 4 << 10;
 /// request is sent to the API server.
 const MAX_REQUEST_BODY: u64 = 256 << 10;
 
-/// The layer that adds [`ChargeToLedger`].
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct ChargeLayer;
-
-/// Charges each request, and what its answer holds until the client has read it, to the account of
-/// its connection. Without an account, as in the simulator, it does nothing.
-#[derive(Clone, Debug)]
-pub(crate) struct ChargeToLedger<S> {
-    inner: S,
+/// What the charge for an answer depends on.
+#[derive(Clone, Copy)]
+struct Requested {
+    is_watch: bool,
+    is_long_running: bool,
 }
 
 /// The charge ends when the body was sent or dropped.
 impl BodyGuard for Charge {}
 
-impl<S> Layer<S> for ChargeLayer {
-    type Service = ChargeToLedger<S>;
-
-    fn layer(&self, inner: S) -> ChargeToLedger<S> {
-        ChargeToLedger { inner }
-    }
-}
-
-impl<S> Service<Request<Body>> for ChargeToLedger<S>
+/// Charges the request, and what its answer holds until the client has read it, to the account of
+/// its connection. Without an account, as in the simulator, it does nothing.
+pub(super) async fn charge<F>(exchange: Exchange, next: impl FnOnce(Exchange) -> F) -> Answer
 where
-    S: Service<Request<Body>, Response = Response<Body>, Error = Infallible>,
-    S::Future: Send + 'static,
+    F: Future<Output = Answer>,
 {
-    type Response = Response<Body>;
-    type Error = Infallible;
-    type Future = AnswerFuture;
-
-    fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), Infallible>> {
-        self.inner.poll_ready(cx)
-    }
-
-    fn call(&mut self, request: Request<Body>) -> Self::Future {
-        let Some(account) = request.extensions().get::<Arc<Account>>().cloned() else {
-            return Box::pin(self.inner.call(request));
-        };
-        let head = request.uri().path_and_query();
-        let head = head.map_or(0, |target| target.as_str().len()) + size(request.headers());
-        let abort = request.extensions().get::<Abort>().cloned();
-        let charges = charge_body(&account, request.body());
-        let charges = charges.and_then(|body| Ok((body, charges_of(&account, head as u64)?)));
-        match charges {
-            Ok((body, charges)) => {
-                let answer: AnswerFuture = Box::pin(self.inner.call(request));
-                Box::pin(async move {
-                    let answer = answer.await?;
-                    drop(body);
-                    Ok(charged(answer, &account, charges, abort))
-                })
-            }
-            Err(_) => Box::pin(async { Ok(rescue::too_many_requests()) }),
-        }
-    }
+    let Some(account) = exchange.client.account.clone() else {
+        return next(exchange).await;
+    };
+    let abort = exchange.client.abort.clone();
+    let requested = Requested {
+        is_watch: exchange.info.verb == Verb::Watch,
+        is_long_running: exchange.info.is_long_running(),
+    };
+    let request = &exchange.request;
+    let head = request.uri().path_and_query();
+    let head = head.map_or(0, |target| target.as_str().len()) + size(request.headers());
+    let charges = charge_body(&account, request.body());
+    let charges = charges.and_then(|body| Ok((body, charges_of(&account, head as u64)?)));
+    let (body, charges) = match charges {
+        Ok(charges) => charges,
+        Err(short) => return exchange.refuse(short),
+    };
+    let errors = exchange.errors.clone();
+    let answer = next(exchange).await;
+    drop(body);
+    charged(answer, &account, charges, requested, abort)
+        .unwrap_or_else(|short| errors.refuse(&short.into()).into())
 }
 
 /// Returns the bytes of all names and values.
@@ -108,94 +87,85 @@ fn charges_of(account: &Arc<Account>, head: u64) -> Result<(Charge, Charge), Sho
     Ok((stream, chunks))
 }
 
-/// Makes the body of `response` own the charges.
+/// Makes the body of `answer` own the charges.
+///
+/// # Errors
+/// If the account has no room for what the answer holds.
 fn charged(
-    mut response: Response<Body>,
+    answer: Answer,
     account: &Arc<Account>,
     (stream, chunks): (Charge, Charge),
+    requested: Requested,
     abort: Option<Abort>,
-) -> Response<Body> {
-    let snapshot = response.extensions_mut().remove::<SnapshotAge>();
-    let compressor = response.extensions_mut().remove::<OwnCompressor>();
-    let is_long_running = response.extensions_mut().remove::<LongRunning>().is_some();
-    let outcome = response.extensions().get::<RequestOutcome>();
-    let is_watch = outcome.is_some_and(|outcome| outcome.verb == "watch");
-    let outcome = outcome.map(|outcome| outcome.outcome);
-    let is_forwarded = matches!(outcome, Some(Outcome::Forwarded(_)));
-    if is_watch && !is_forwarded && response.status().is_success() {
+) -> Result<Answer, Short> {
+    let is_forwarded = matches!(answer.outcome, Outcome::Forwarded(_));
+    if requested.is_watch && !is_forwarded && answer.response.status().is_success() {
         // The head of the request is not held.
         drop((stream, chunks));
-        return match account.charge(Kind::Watch, WATCH_BYTES) {
-            Ok(watch) => guarded(response, Some(watch)),
-            Err(_) => rescue::too_many_requests(),
-        };
+        let watch = account.charge(Kind::Watch, WATCH_BYTES)?;
+        return Ok(answer.map(|response| guarded(response, Some(watch))));
     }
-    let gzip = compressor.map(|_| account.charge(Kind::Gzip, OwnCompressor::BYTES));
-    let Ok(gzip) = gzip.transpose() else {
-        return rescue::too_many_requests();
-    };
+    let gzip = answer.compressor.as_ref();
+    let gzip = gzip.map(|_| account.charge(Kind::Gzip, OwnCompressor::BYTES));
+    let gzip = gzip.transpose()?;
     // The charge ends when the ledger drops the compressor with the body.
-    let response = guarded(response, gzip);
-    if response.body().is_end_stream() {
-        return guarded(response, Some(stream));
+    let mut answer = answer.map(|response| guarded(response, gzip));
+    if answer.response.body().is_end_stream() {
+        return Ok(answer.map(|response| guarded(response, Some(stream))));
     }
-    let length = response.body().size_hint().upper();
+    let length = answer.response.body().size_hint().upper();
     let window = length.unwrap_or(u64::MAX).min(upstream::STREAM_WINDOW);
     let holder = Holder {
         account,
         stream,
         chunks,
-        snapshot,
+        snapshot: answer.snapshot.take(),
         window: if is_forwarded { window } else { 0 },
-        has_minimum_rate: !is_long_running,
+        has_minimum_rate: !requested.is_long_running,
         abort,
     };
-    response.map(|body| body::boxed(HeldBody::new(body, holder)))
+    Ok(answer.map(|response| response.map(|body| body::boxed(HeldBody::new(body, holder)))))
 }
 
 #[cfg(test)]
 mod tests {
     use bytes::Bytes;
     use futures_util::FutureExt;
-    use http::StatusCode;
+    use http::{Request, Response, StatusCode};
     use http_body_util::BodyExt;
-    use tower::{ServiceExt, service_fn};
 
     use super::*;
     use crate::ledger::{Ledger, Limits};
+    use crate::net::ClientHandle;
 
-    /// Answers with a body of 100 KiB, to a request with this verb and outcome.
-    fn answer(
-        verb: &'static str,
-        outcome: Outcome,
-        extension: Option<OwnCompressor>,
-    ) -> Response<Body> {
-        let mut response = Response::new(body::full(vec![b'x'; 100 << 10]));
-        let outcome = RequestOutcome {
-            verb,
-            outcome,
-            ..RequestOutcome::default()
-        };
-        response.extensions_mut().insert(outcome);
-        if let Some(compressor) = extension {
-            response.extensions_mut().insert(compressor);
-        }
-        response
+    const PODS: &str = "/api/v1/pods";
+    const WATCH: &str = "/api/v1/pods?watch=1";
+
+    /// A request on a connection of `account`.
+    fn exchange(account: Option<&Arc<Account>>, path: &str, body: Body) -> Exchange {
+        let mut request = Request::new(body);
+        *request.uri_mut() = path.parse().expect("a URI");
+        let client = ClientHandle::for_tests(account.cloned());
+        request.extensions_mut().insert(client);
+        Exchange::of(request)
     }
 
+    /// Sends a GET of `path`, and gets an answer of 100 KiB with this outcome.
     async fn send(
-        account: &Arc<Account>,
-        verb: &'static str,
+        account: Option<&Arc<Account>>,
+        path: &str,
         outcome: Outcome,
         compressor: Option<OwnCompressor>,
     ) -> Response<Body> {
-        let handler = service_fn(move |_: Request<Body>| async move {
-            Ok::<_, Infallible>(answer(verb, outcome, compressor))
-        });
-        let mut request = Request::new(body::empty());
-        request.extensions_mut().insert(Arc::clone(account));
-        let answered = ChargeLayer.layer(handler).oneshot(request).await;
-        answered.unwrap_or_else(|error| match error {})
+        let next = |_| async {
+            let response = Response::new(body::full(vec![b'x'; 100 << 10]));
+            Answer {
+                compressor,
+                ..Answer::from(response).with_outcome(outcome)
+            }
+        };
+        let answer = charge(exchange(account, path, body::empty()), next);
+        answer.await.response
     }
 
     fn used(ledger: &Ledger, kind: Kind) -> u64 {
@@ -209,28 +179,28 @@ mod tests {
         let limits = Limits::new(Some(64 << 20), Some(1 << 20), 0);
         let ledger = Ledger::new(limits);
         let account = ledger.open_account();
-        for (verb, outcome, compressor, kind) in [
-            ("list", Outcome::Cache, None, Kind::Body),
-            ("watch", Outcome::Cache, None, Kind::Watch),
-            ("list", Outcome::Cache, Some(OwnCompressor), Kind::Gzip),
+        for (path, outcome, compressor, kind) in [
+            (PODS, Outcome::Cache, None, Kind::Body),
+            (WATCH, Outcome::Cache, None, Kind::Watch),
+            (PODS, Outcome::Cache, Some(OwnCompressor), Kind::Gzip),
         ] {
             let mut unread = Vec::new();
             let refused = loop {
-                let response = send(&account, verb, outcome, compressor).await;
+                let response = send(Some(&account), path, outcome, compressor).await;
                 if response.status() != StatusCode::OK {
                     break response;
                 }
                 unread.push(response);
-                assert!(unread.len() < 1_000, "{verb} is never refused");
+                assert!(unread.len() < 1_000, "{path} is never refused");
             };
             assert_eq!(refused.status(), StatusCode::TOO_MANY_REQUESTS);
             assert!(used(&ledger, kind) > 0, "{kind:?}");
             assert!(!unread.is_empty(), "{kind:?}");
             let other = ledger.open_account();
-            let served = send(&other, verb, outcome, compressor).await;
+            let served = send(Some(&other), path, outcome, compressor).await;
             assert_eq!(served.status(), StatusCode::OK);
             drop((unread, served));
-            let again = send(&account, verb, outcome, compressor).await;
+            let again = send(Some(&account), path, outcome, compressor).await;
             let bytes = again.into_body().collect().await.expect("no error");
             assert_eq!(bytes.to_bytes(), Bytes::from(vec![b'x'; 100 << 10]));
             assert_eq!(used(&ledger, kind), 0, "{kind:?}");
@@ -247,18 +217,14 @@ mod tests {
         let account = ledger.open_account();
         let (answers, _) = tokio::sync::broadcast::channel::<()>(1);
         let sent = |length: usize| {
-            let answer = answers.subscribe();
-            let handler = service_fn(move |request: Request<Body>| {
-                let mut answer = answer.resubscribe();
-                async move {
-                    drop(request);
-                    answer.recv().await.ok();
-                    Ok::<_, Infallible>(Response::new(body::empty()))
-                }
-            });
-            let mut request = Request::new(body::full(vec![b'x'; length]));
-            request.extensions_mut().insert(Arc::clone(&account));
-            tokio::spawn(ChargeLayer.layer(handler).oneshot(request))
+            let mut answer = answers.subscribe();
+            let body = body::full(vec![b'x'; length]);
+            let write = exchange(Some(&account), PODS, body);
+            tokio::spawn(charge(write, move |exchange| async move {
+                drop(exchange);
+                answer.recv().await.ok();
+                Answer::from(Response::new(body::empty()))
+            }))
         };
         let mut writes: Vec<_> = (0..2).map(|_| sent(MAX_REQUEST_BODY as usize)).collect();
         // A longer body is streamed.
@@ -270,13 +236,11 @@ mod tests {
         writes.push(sent(MAX_REQUEST_BODY as usize));
         writes.push(sent(MAX_REQUEST_BODY as usize));
         let refused = writes.pop().expect("five").await.expect("no panic");
-        let status = refused.unwrap_or_else(|error| match error {}).status();
-        assert_eq!(status, StatusCode::TOO_MANY_REQUESTS);
+        assert_eq!(refused.response.status(), StatusCode::TOO_MANY_REQUESTS);
         answers.send(()).expect("they wait");
         for write in writes {
             let answered = write.await.expect("no panic");
-            let answered = answered.unwrap_or_else(|error| match error {});
-            assert_eq!(answered.status(), StatusCode::OK);
+            assert_eq!(answered.response.status(), StatusCode::OK);
         }
         assert_eq!(used(&ledger, Kind::Request), 0);
         drop(account);
@@ -289,16 +253,9 @@ mod tests {
         let ledger = Ledger::new(limits);
         let account = ledger.open_account();
         let forwarded = Outcome::Forwarded(crate::server::Reason::Unknown);
-        let short = send(&account, "get", forwarded, None).await;
-        let handler = service_fn(move |_: Request<Body>| async move {
-            let mut log = answer("get", forwarded, None);
-            log.extensions_mut().insert(LongRunning);
-            Ok::<_, Infallible>(log)
-        });
-        let mut request = Request::new(body::empty());
-        request.extensions_mut().insert(Arc::clone(&account));
-        let log = ChargeLayer.layer(handler).oneshot(request).await;
-        let log = log.unwrap_or_else(|error| match error {});
+        let pod = "/api/v1/namespaces/n/pods/p";
+        let short = send(Some(&account), pod, forwarded, None).await;
+        let log = send(Some(&account), &format!("{pod}/log"), forwarded, None).await;
         tokio::time::advance(std::time::Duration::from_secs(60)).await;
         let swept = ledger.sweep(tokio::time::Instant::now(), &mut false);
         assert_eq!(swept.slow, 1);
@@ -308,15 +265,7 @@ mod tests {
 
     #[tokio::test]
     async fn without_an_account_nothing_is_charged() {
-        let handler = service_fn(|_: Request<Body>| async {
-            Ok::<_, Infallible>(answer("list", Outcome::Cache, None))
-        });
-        let request = Request::new(body::empty());
-        let mut response = ChargeLayer
-            .layer(handler)
-            .oneshot(request)
-            .await
-            .expect("infallible");
+        let mut response = send(None, PODS, Outcome::Cache, None).await;
         let whole = response.body_mut().frame().now_or_never().flatten();
         let whole = whole.expect("a frame").expect("no error");
         assert_eq!(whole.data_ref().map(Bytes::len), Some(100 << 10));

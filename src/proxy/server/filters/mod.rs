@@ -1,4 +1,4 @@
-//! The layers that every request passes first, with one file for each.
+//! What every request passes first, with one file for each filter. A filter calls the next one.
 
 mod charge;
 mod gzip;
@@ -6,19 +6,30 @@ mod recover;
 mod trace;
 mod web_pages;
 
-use std::convert::Infallible;
 use std::future::Future;
-use std::pin::Pin;
 
-pub(super) use charge::ChargeLayer;
-pub(super) use gzip::GzipLayer;
 use http::Response;
 use kubefan_core::body::Body;
-pub(super) use recover::RecoverLayer;
 pub use trace::RequestMetrics;
-pub(super) use trace::TraceLayer;
 pub use web_pages::WebPageRules;
-pub(super) use web_pages::{WebPagesLayer, refusal_reason};
+pub(super) use web_pages::refusal_reason;
 
-/// The future of a layer that changes or inspects the answer.
-type AnswerFuture = Pin<Box<dyn Future<Output = Result<Response<Body>, Infallible>> + Send>>;
+use super::answers::answer::Answer;
+use super::request::Exchange;
+
+/// Passes `exchange` through all filters to `handler`, and returns the response for the client.
+pub(super) async fn answer_through_filters<F>(
+    exchange: Exchange,
+    metrics: &RequestMetrics,
+    web_pages: WebPageRules,
+    handler: impl FnOnce(Exchange) -> F,
+) -> Response<Body>
+where
+    F: Future<Output = Answer>,
+{
+    let own_pages = |exchange| web_pages::refuse_foreign(exchange, web_pages, handler);
+    let recovering = |exchange| recover::recover(exchange, own_pages);
+    let compressing = |exchange| gzip::compress(exchange, recovering);
+    let charging = |exchange| charge::charge(exchange, compressing);
+    trace::trace(exchange, metrics, charging).await
+}

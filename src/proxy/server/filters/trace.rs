@@ -1,8 +1,5 @@
 //! Counts, times and logs every request, and gives it an audit ID.
 
-use std::convert::Infallible;
-use std::task::{Context, Poll};
-
 use http::header::Entry;
 use http::{HeaderValue, Request, Response, Uri};
 use kubefan_core::body::Body;
@@ -10,10 +7,9 @@ use kubefan_core::telemetry::{Registry, SECONDS_BUCKETS};
 use percent_encoding::percent_decode_str;
 use prometheus::{HistogramVec, IntCounterVec};
 use tokio::time::Instant;
-use tower::{Layer, Service};
 
-use super::AnswerFuture;
-use crate::server::answers::outcome::RequestOutcome;
+use crate::server::answers::answer::Answer;
+use crate::server::request::Exchange;
 
 const AUDIT_ID: &str = "audit-id";
 
@@ -43,94 +39,58 @@ impl RequestMetrics {
         }
     }
 
-    fn observe(&self, request_outcome: &RequestOutcome, code: http::StatusCode, started: Instant) {
-        let outcome = request_outcome.outcome.name();
+    fn observe(&self, verb: &str, answer: &Answer, started: Instant) {
+        let outcome = answer.outcome.name();
+        let (group, resource) = match &answer.resource {
+            Some(gvr) => (gvr.group.as_str(), gvr.resource.as_str()),
+            None => ("", ""),
+        };
+        let code = answer.response.status();
         let labels = [
-            request_outcome.verb,
-            &request_outcome.group,
-            &request_outcome.resource,
+            verb,
+            group,
+            resource,
             outcome,
-            request_outcome.outcome.reason(),
+            answer.outcome.reason(),
             code.as_str(),
         ];
         self.requests.with_label_values(&labels).inc();
         self.seconds
-            .with_label_values(&[request_outcome.verb, outcome])
+            .with_label_values(&[verb, outcome])
             .observe(started.elapsed().as_secs_f64());
     }
 }
 
-/// The layer that adds [`Trace`].
-#[derive(Clone)]
-pub(crate) struct TraceLayer {
-    metrics: RequestMetrics,
-}
-
-impl TraceLayer {
-    /// Creates a layer that counts requests in `metrics`.
-    pub(crate) fn new(metrics: RequestMetrics) -> Self {
-        Self { metrics }
-    }
-}
-
-/// Counts, times and logs every request, and gives it an audit ID.
-#[derive(Clone)]
-pub(crate) struct Trace<S> {
-    inner: S,
-    metrics: RequestMetrics,
-}
-
-impl<S> Layer<S> for TraceLayer {
-    type Service = Trace<S>;
-
-    fn layer(&self, inner: S) -> Trace<S> {
-        Trace {
-            inner,
-            metrics: self.metrics.clone(),
-        }
-    }
-}
-
-impl<S> Service<Request<Body>> for Trace<S>
+/// Counts, times and logs the request, and gives it an audit ID.
+pub(super) async fn trace<F>(
+    mut exchange: Exchange,
+    metrics: &RequestMetrics,
+    next: impl FnOnce(Exchange) -> F,
+) -> Response<Body>
 where
-    S: Service<Request<Body>, Response = Response<Body>, Error = Infallible>,
-    S::Future: Send + 'static,
+    F: Future<Output = Answer>,
 {
-    type Response = Response<Body>;
-    type Error = Infallible;
-    type Future = AnswerFuture;
-
-    fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), Infallible>> {
-        self.inner.poll_ready(cx)
-    }
-
-    fn call(&mut self, mut request: Request<Body>) -> Self::Future {
-        let started = Instant::now();
-        let metrics = self.metrics.clone();
-        let audit_id = audit_id(&mut request);
-        let method = request.method().clone();
-        let uri = request.uri().clone();
-        let answer: AnswerFuture = Box::pin(self.inner.call(request));
-        Box::pin(async move {
-            let mut response = answer.await?;
-            let request_outcome = response.extensions_mut().remove::<RequestOutcome>();
-            let request_outcome = request_outcome.unwrap_or_default();
-            metrics.observe(&request_outcome, response.status(), started);
-            tracing::debug!(
-                %method,
-                path = uri.path(),
-                query = printable_query(&uri),
-                code = response.status().as_u16(),
-                outcome = request_outcome.outcome.name(),
-                reason = request_outcome.outcome.reason(),
-                milliseconds = started.elapsed().as_millis() as u64,
-                audit_id = audit_id.to_str().unwrap_or_default(),
-                "request"
-            );
-            response.headers_mut().entry(AUDIT_ID).or_insert(audit_id);
-            Ok(response)
-        })
-    }
+    let started = Instant::now();
+    let audit_id = audit_id(&mut exchange.request);
+    let method = exchange.request.method().clone();
+    let uri = exchange.request.uri().clone();
+    let verb = exchange.info.verb.label();
+    let answer = next(exchange).await;
+    metrics.observe(verb, &answer, started);
+    let mut response = answer.response;
+    tracing::debug!(
+        %method,
+        path = uri.path(),
+        query = printable_query(&uri),
+        code = response.status().as_u16(),
+        outcome = answer.outcome.name(),
+        reason = answer.outcome.reason(),
+        milliseconds = started.elapsed().as_millis() as u64,
+        audit_id = audit_id.to_str().unwrap_or_default(),
+        "request"
+    );
+    response.headers_mut().entry(AUDIT_ID).or_insert(audit_id);
+    response
 }
 
 /// Returns the query for the log. For programs behind the API server's proxy it is empty, because

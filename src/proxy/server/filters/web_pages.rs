@@ -18,18 +18,13 @@
 //!   `Origin` of their users. A token in a WebSocket subprotocol does not count: pages may add
 //!   that.
 
-use std::convert::Infallible;
-use std::task::{Context, Poll};
-
-use futures_util::future::{Either, Ready, ready};
 use http::header::{AUTHORIZATION, HOST, ORIGIN};
 use http::uri::Authority;
-use http::{HeaderMap, Request, Response, Uri, Version};
+use http::{HeaderMap, Uri, Version};
 use kubefan_core::api::Status;
-use kubefan_core::body::Body;
-use tower::{Layer, Service};
 
-use crate::server::answers::rescue::Refusal;
+use crate::server::answers::answer::Answer;
+use crate::server::request::Exchange;
 
 /// The properties of a listener that decide which requests may be from a web page.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -41,19 +36,6 @@ pub struct WebPageRules {
     pub are_callers_authenticated: bool,
 }
 
-/// The layer that adds [`WebPages`].
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct WebPagesLayer {
-    rules: WebPageRules,
-}
-
-/// Answers 403 to requests that a foreign web page may have caused.
-#[derive(Clone, Debug)]
-pub(crate) struct WebPages<S> {
-    inner: S,
-    rules: WebPageRules,
-}
-
 impl Default for WebPageRules {
     fn default() -> Self {
         Self {
@@ -63,44 +45,22 @@ impl Default for WebPageRules {
     }
 }
 
-impl WebPagesLayer {
-    pub(crate) fn new(rules: WebPageRules) -> Self {
-        Self { rules }
-    }
-}
-
-impl<S> Layer<S> for WebPagesLayer {
-    type Service = WebPages<S>;
-
-    fn layer(&self, inner: S) -> WebPages<S> {
-        WebPages {
-            inner,
-            rules: self.rules,
-        }
-    }
-}
-
-impl<S> Service<Request<Body>> for WebPages<S>
+/// Refuses requests that a foreign web page may have caused.
+pub(super) async fn refuse_foreign<F>(
+    exchange: Exchange,
+    rules: WebPageRules,
+    next: impl FnOnce(Exchange) -> F,
+) -> Answer
 where
-    S: Service<Request<Body>, Response = Response<Body>, Error = Infallible>,
+    F: Future<Output = Answer>,
 {
-    type Response = Response<Body>;
-    type Error = Infallible;
-    type Future = Either<S::Future, Ready<Result<Response<Body>, Infallible>>>;
-
-    fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), Infallible>> {
-        self.inner.poll_ready(cx)
-    }
-
-    fn call(&mut self, request: Request<Body>) -> Self::Future {
-        let (parts, version) = ((request.uri(), request.headers()), request.version());
-        match refusal_reason(self.rules, version, parts) {
-            None => Either::Left(self.inner.call(request)),
-            Some(reason) => {
-                let status = Status::failure(403, "Forbidden", format!("forbidden: {reason}"));
-                let refusal = Refusal::of(&request);
-                Either::Right(ready(Ok(refusal.respond(&status))))
-            }
+    let request = &exchange.request;
+    let head = (request.uri(), request.headers());
+    match refusal_reason(rules, request.version(), head) {
+        None => next(exchange).await,
+        Some(reason) => {
+            let message = format!("forbidden: {reason}");
+            exchange.refuse(Status::failure(403, "Forbidden", message))
         }
     }
 }

@@ -7,24 +7,17 @@
 //! cache, a proof or the permit of a long read holds no seat. Long-running requests and writes hold
 //! none either.
 
-use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use kubefan_core::telemetry::Registry;
-use parking_lot::Mutex;
 use prometheus::{IntCounter, IntGauge};
 
+use super::counts::{Counted, Counts};
 use crate::identity::{Caller, UserKey};
+use crate::limit::Limit;
 use crate::net::ClientConnection;
 use crate::server::request::RequestInfo;
-
-/// The verbs of long-running requests, as in kube-apiserver.
-const LONG_RUNNING_VERBS: [&str; 2] = ["watch", "proxy"];
-/// The subresources of long-running requests, as in kube-apiserver.
-const LONG_RUNNING_SUBRESOURCES: [&str; 5] = ["attach", "exec", "proxy", "log", "portforward"];
-/// The path of kube-apiserver's profilers. Their requests run as long as they profile.
-const PROFILER_PREFIX: &str = "/debug/pprof/";
 
 /// Metrics of the read-only requests in flight.
 #[derive(Clone)]
@@ -52,28 +45,17 @@ pub(in crate::server) struct InFlight {
 struct Inner {
     /// Number of seats; 0 for no limit.
     limit: AtomicUsize,
-    taken: Mutex<TakenSeats>,
+    taken: Counts<Holder>,
     metrics: InFlightMetrics,
-}
-
-/// The seats that are taken. Holders without a seat have no entry.
-#[derive(Default)]
-struct TakenSeats {
-    total: usize,
-    by_holder: HashMap<Holder, usize>,
 }
 
 /// The seat of one request, which is free again when this value is dropped.
 pub(in crate::server) struct Seat {
     in_flight: InFlight,
     holder: Holder,
-    /// False while the request waits without its seat.
-    is_taken: bool,
+    /// `None` while the request waits without its seat.
+    taken: Option<Counted<Holder>>,
 }
-
-/// The request needs a seat, and its holder can't have one more now.
-#[derive(Debug, PartialEq, Eq)]
-pub(in crate::server) struct TooManyRequests;
 
 /// Returns true if a holder of `held` seats may take one more while `total` of `limit` seats are
 /// taken. There is no limit if `limit` is 0.
@@ -89,16 +71,7 @@ fn may_take(held: usize, total: usize, limit: usize) -> bool {
 /// Returns true if the request of `info` reads and is not long-running, as kube-apiserver defines
 /// both.
 fn needs_seat(info: &RequestInfo) -> bool {
-    matches!(info.verb.as_str(), "get" | "list" | "watch") && !is_long_running(info)
-}
-
-/// Returns true if the request of `info` is long-running by kube-apiserver's
-/// `BasicLongRunningRequestCheck`, with the verbs and subresources that kube-apiserver configures.
-pub(in crate::server) fn is_long_running(info: &RequestInfo) -> bool {
-    let subresource = info.subresource.as_str();
-    LONG_RUNNING_VERBS.contains(&info.verb.as_str())
-        || info.is_resource_request && LONG_RUNNING_SUBRESOURCES.contains(&subresource)
-        || !info.is_resource_request && info.path.starts_with(PROFILER_PREFIX)
+    info.verb.is_read() && !info.is_long_running()
 }
 
 // === impl Holder ===
@@ -120,7 +93,7 @@ impl InFlight {
     pub(in crate::server) fn new(limit: usize, metrics: InFlightMetrics) -> Self {
         let inner = Inner {
             limit: AtomicUsize::new(limit),
-            taken: Mutex::default(),
+            taken: Counts::default(),
             metrics,
         };
         Self {
@@ -138,49 +111,22 @@ impl InFlight {
     ///
     /// # Errors
     ///
-    /// [`TooManyRequests`], which is also counted, if the holder can't have another seat now.
+    /// [`Limit::RequestsInFlight`], which is also counted, if the holder can't have another seat now.
     pub(in crate::server) fn take(
         &self,
         info: &RequestInfo,
         holder: &Holder,
-    ) -> Result<Option<Seat>, TooManyRequests> {
+    ) -> Result<Option<Seat>, Limit> {
         if !needs_seat(info) {
             return Ok(None);
         }
         let mut seat = Seat {
             in_flight: self.clone(),
             holder: holder.clone(),
-            is_taken: false,
+            taken: None,
         };
         seat.take()?;
         Ok(Some(seat))
-    }
-}
-
-// === impl TakenSeats ===
-
-impl TakenSeats {
-    /// Takes a seat for `holder` if it may have one more. Returns whether it has taken one.
-    fn take(&mut self, holder: &Holder, limit: usize) -> bool {
-        let held = self.by_holder.get(holder).copied();
-        let held = held.unwrap_or_default();
-        let may_take = may_take(held, self.total, limit);
-        if may_take {
-            self.total += 1;
-            self.by_holder.insert(holder.clone(), held + 1);
-        }
-        may_take
-    }
-
-    fn release(&mut self, holder: &Holder) {
-        let Some(held) = self.by_holder.get_mut(holder) else {
-            return;
-        };
-        self.total -= 1;
-        *held -= 1;
-        if *held == 0 {
-            self.by_holder.remove(holder);
-        }
     }
 }
 
@@ -192,37 +138,33 @@ impl Seat {
     ///
     /// # Errors
     ///
-    /// [`TooManyRequests`], which is also counted, if the holder can't have a seat after `wait`.
+    /// [`Limit::RequestsInFlight`], which is also counted, if the holder can't have a seat after `wait`.
     pub(in crate::server) async fn free_during<T>(
         &mut self,
         wait: impl Future<Output = T>,
-    ) -> Result<T, TooManyRequests> {
+    ) -> Result<T, Limit> {
         self.release();
         let output = wait.await;
         self.take()?;
         Ok(output)
     }
 
-    fn take(&mut self) -> Result<(), TooManyRequests> {
+    fn take(&mut self) -> Result<(), Limit> {
         let inner = &self.in_flight.inner;
-        let taken = {
-            let limit = inner.limit.load(Ordering::Relaxed);
-            inner.taken.lock().take(&self.holder, limit)
-        };
-        if !taken {
+        let limit = inner.limit.load(Ordering::Relaxed);
+        let may_take = |held, total| may_take(held, total, limit);
+        self.taken = inner.taken.add(self.holder.clone(), may_take);
+        if self.taken.is_none() {
             inner.metrics.rejected.inc();
-            return Err(TooManyRequests);
+            return Err(Limit::RequestsInFlight);
         }
         inner.metrics.seats.inc();
-        self.is_taken = true;
         Ok(())
     }
 
     fn release(&mut self) {
-        if std::mem::take(&mut self.is_taken) {
-            let inner = &self.in_flight.inner;
-            inner.taken.lock().release(&self.holder);
-            inner.metrics.seats.dec();
+        if self.taken.take().is_some() {
+            self.in_flight.inner.metrics.seats.dec();
         }
     }
 }

@@ -2,5 +2,6 @@
 //! clients share.
 
 pub(super) mod budgets;
+mod counts;
 pub(super) mod in_flight;
 pub(super) mod shares;

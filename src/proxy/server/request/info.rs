@@ -7,14 +7,20 @@ use http::Method;
 use kubefan_core::api::{GroupVersionResource, ListOptions, Query, RawFieldSelector};
 use percent_encoding::percent_decode_str;
 
+use super::Verb;
+
+/// The subresources of long-running requests, as in kube-apiserver.
+const LONG_RUNNING_SUBRESOURCES: [&str; 5] = ["attach", "exec", "proxy", "log", "portforward"];
+/// The path of kube-apiserver's profilers. Their requests run as long as they profile.
+const PROFILER_PREFIX: &str = "/debug/pprof/";
+
 /// What a request reads or writes. The API server authorizes it by most of this.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct RequestInfo {
     /// False for paths such as `/healthz` or `/apis/apps/v1`; then only `verb` and `path` are set.
     pub is_resource_request: bool,
-    /// `get`, `list`, `watch`, `create`, …; the lower-case method for non-resource requests;
-    /// empty for a method that has no verb.
-    pub verb: String,
+    /// What the request does. For non-resource requests it is the method.
+    pub verb: Verb,
     /// The path, percent-decoded.
     pub path: String,
     /// API group; empty for the core group.
@@ -48,18 +54,23 @@ impl RequestInfo {
     /// A deprecated path without a resource (`/api/v1/watch`) counts as a non-resource request: it
     /// is forwarded, and the API server refuses it.
     pub fn parse(method: &Method, path: &str, query: &str) -> Self {
+        Self::of(method, path, &Query::parse(query))
+    }
+
+    /// Does what [`RequestInfo::parse`] does, for a query that was already split into parameters.
+    pub(in crate::server) fn of(method: &Method, path: &str, query: &Query) -> Self {
         let path = percent_decode_str(path).decode_utf8_lossy().into_owned();
         let segments = split_path(&path);
         let resource_request = Self::of_resource(method, &segments);
         let Some(mut info) = resource_request else {
             return Self {
-                verb: method.as_str().to_lowercase(),
+                verb: Verb::named(&method.as_str().to_lowercase()),
                 path,
                 ..Self::default()
             };
         };
         info.path = path;
-        info.read_query(&Query::parse(query));
+        info.read_query(query);
         info
     }
 
@@ -72,6 +83,21 @@ impl RequestInfo {
     /// Returns true if a node, pod or service behind the API server may answer the request.
     pub(in crate::server) fn is_proxied(&self) -> bool {
         self.is_resource_request && self.path.split('/').any(|segment| segment == "proxy")
+    }
+
+    /// Returns true if the request is long-running by kube-apiserver's
+    /// `BasicLongRunningRequestCheck`, with the verbs and subresources that kube-apiserver
+    /// configures.
+    pub(in crate::server) fn is_long_running(&self) -> bool {
+        matches!(self.verb, Verb::Watch | Verb::Proxy)
+            || self.is_resource_request
+                && LONG_RUNNING_SUBRESOURCES.contains(&self.subresource.as_str())
+            || !self.is_resource_request && self.path.starts_with(PROFILER_PREFIX)
+    }
+
+    /// Returns true for a GET of an object, but not of a subresource.
+    pub(in crate::server) fn is_get_of_object(&self) -> bool {
+        self.verb == Verb::Get && !self.name.is_empty() && self.subresource.is_empty()
     }
 
     fn of_resource(method: &Method, segments: &[&str]) -> Option<Self> {
@@ -95,7 +121,7 @@ impl RequestInfo {
         let has_subresource = special_verb != Some("proxy");
         Some(Self {
             is_resource_request: true,
-            verb: special_verb.unwrap_or_else(|| verb_of(method)).to_owned(),
+            verb: Verb::named(special_verb.unwrap_or_else(|| verb_of(method))),
             group: group.to_owned(),
             version: version.to_owned(),
             resource: part(0),
@@ -113,14 +139,14 @@ impl RequestInfo {
     }
 
     fn read_query(&mut self, query: &Query) {
-        let special = self.watch_path || self.verb == "proxy";
-        if self.name.is_empty() && self.verb == "get" {
+        let special = self.watch_path || self.verb == Verb::Proxy;
+        if self.name.is_empty() && self.verb == Verb::Get {
             self.read_list_options(query);
         }
-        if self.name.is_empty() && self.verb == "delete" {
-            self.verb = "deletecollection".to_owned();
+        if self.name.is_empty() && self.verb == Verb::Delete {
+            self.verb = Verb::DeleteCollection;
         }
-        let selects = matches!(self.verb.as_str(), "list" | "watch" | "deletecollection");
+        let selects = matches!(self.verb, Verb::List | Verb::Watch | Verb::DeleteCollection);
         if selects {
             let shard = query.first("shardSelector").map(str::to_owned);
             self.shard_selector = shard.filter(|shard| !shard.is_empty());
@@ -134,7 +160,7 @@ impl RequestInfo {
     /// Sets the verb to `list` or `watch`, and the name that `metadata.name=` requires.
     fn read_list_options(&mut self, query: &Query) {
         let is_watch = query.flag("watch").unwrap_or(false);
-        self.verb = if is_watch { "watch" } else { "list" }.to_owned();
+        self.verb = if is_watch { Verb::Watch } else { Verb::List };
         // Invalid options give no name; the request is forwarded.
         let fields = ListOptions::from_query(query).map(|options| options.fields);
         let name = fields

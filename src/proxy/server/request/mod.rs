@@ -1,17 +1,21 @@
 //! Parses a request into the facts that decide how it is answered.
 
+mod exchange;
 mod handshake;
 mod info;
 mod path;
 mod shard_selectors;
+mod verb;
 
+pub(in crate::server) use exchange::Exchange;
 pub(crate) use handshake::Handshake;
-use http::{HeaderMap, HeaderName, Method, Request, header};
+use http::{HeaderMap, HeaderName, Method, header};
 pub use info::RequestInfo;
-use kubefan_core::body::Body;
+use kubefan_core::api::Query;
 use kubefan_core::upstream;
 pub(crate) use path::PathForm;
 pub use shard_selectors::ShardSelectors;
+pub use verb::Verb;
 
 use crate::identity::Caller;
 
@@ -21,8 +25,8 @@ pub(crate) struct Facts<'a> {
     pub method: &'a Method,
     /// Verb, resource and name, parsed from method and URL.
     pub info: &'a RequestInfo,
-    /// The query string after `?`; empty if there is none.
-    pub query: &'a str,
+    /// The parameters of the query string.
+    pub query: &'a Query,
     /// How the path is spelled.
     pub path: PathForm,
     /// The first `Accept` header, the only one that the API server reads; `None` if there is none.
@@ -42,26 +46,25 @@ pub(crate) struct Facts<'a> {
 }
 
 impl<'a> Facts<'a> {
-    /// Collects the facts about `request`. Its method and URL were parsed into `info`.
+    /// Collects the facts about the request of `exchange`.
     pub(super) fn of(
-        request: &'a Request<Body>,
-        info: &'a RequestInfo,
-        caller: &Caller,
+        exchange: &'a Exchange,
         handshake: Option<&Handshake>,
         shard_selectors: ShardSelectors,
     ) -> Self {
+        let request = &exchange.request;
         let headers = request.headers();
         Self {
             method: request.method(),
-            info,
-            query: request.uri().query().unwrap_or_default(),
+            info: &exchange.info,
+            query: &exchange.query,
             path: PathForm::of(request.uri().path()),
             accept: first(headers, header::ACCEPT),
             user_agent: first(headers, header::USER_AGENT).unwrap_or_default(),
             is_upgrade: upstream::is_upgrade(headers),
             is_websocket: handshake.is_some(),
             is_unknown_caller: matches!(
-                caller,
+                exchange.caller,
                 Caller::Impersonating | Caller::Unknown | Caller::Unnamed(_) | Caller::Refused
             ),
             connection_lists_others: upstream::connection_lists_end_to_end_header(headers),

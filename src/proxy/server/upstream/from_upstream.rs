@@ -3,108 +3,173 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use http::{Request, Response};
+use http::Response;
 use kubefan_core::api::Status;
 use kubefan_core::body::Body;
+use kubefan_core::informer::LiveRestMapper;
 use tokio::sync::Semaphore;
-use tokio::time::Instant;
+use tokio::time::{Instant, timeout_at};
 
-use super::forbidden::ForbiddenRead;
-use super::forward::ForwardedWith;
+use super::documents::Documents;
+use super::forbidden::{ForbiddenAnswers, ForbiddenRead};
+use super::forward::{ForwardedWith, Forwarding};
 use super::sharding;
-use crate::identity::Caller;
-use crate::server::access::Rights;
+use crate::identity::{AccessControl, Caller};
+use crate::limit::Limit;
+use crate::server::access::{Rights, learn_token};
+use crate::server::answers::answer::Answer;
 use crate::server::answers::audit::{AnsweredBy, audited};
 use crate::server::answers::held::Held;
 use crate::server::answers::outcome::Outcome;
-use crate::server::answers::rescue;
-use crate::server::answers::rescue::Refusal;
+use crate::server::answers::rescue::FailedForward;
 use crate::server::decide::Reason;
-use crate::server::limits::shares::RequestShare;
-use crate::server::request::RequestInfo;
-use crate::server::service::{Server, within};
+use crate::server::limits::in_flight::{InFlight, Seat};
+use crate::server::request::{Exchange, ShardSelectors};
 
 /// How long after a client's deadline kubefan still waits for a forwarded answer. The API server
 /// begins to measure the time later, so its own timeout Status may arrive in this time.
 const UPSTREAM_SLACK: Duration = Duration::from_millis(500);
 
-impl Server {
-    /// Forwards the request, and answers with a timeout shortly after `deadline`. If `limit` is set
-    /// and has no free permit, the answer is 429 and the request is not forwarded.
+/// The API server, and what requests that are forwarded to it need.
+pub(in crate::server) struct Upstream {
+    pub(in crate::server) access: AccessControl,
+    pub(in crate::server) documents: Documents,
+    pub(in crate::server) forwarding: Forwarding,
+    pub(in crate::server) forbidden: ForbiddenAnswers,
+    pub(in crate::server) in_flight: InFlight,
+    pub(in crate::server) rest_mapper: Arc<LiveRestMapper>,
+    pub(in crate::server) shard_selectors: ShardSelectors,
+}
+
+/// Why a request is forwarded, and what limits the wait for its answer.
+pub(in crate::server) struct Forward {
+    pub(in crate::server) reason: Reason,
+    /// If it is set and has no free permit, the answer is 429 and the request is not forwarded.
+    pub(in crate::server) limit: Option<Arc<Semaphore>>,
+    /// The client's deadline. Shortly after it, the answer is a timeout.
+    pub(in crate::server) deadline: Option<Instant>,
+}
+
+impl Upstream {
+    /// Forwards the request, and returns the API server's answer.
     pub(in crate::server) async fn forward(
         &self,
-        mut request: Request<Body>,
-        info: &RequestInfo,
-        caller: &Caller,
-        reason: Reason,
-        limit: Option<Arc<Semaphore>>,
-        deadline: Option<Instant>,
-    ) -> (Response<Body>, Outcome) {
-        let serves_shard = self.inner.shard_selectors.serves(info);
-        if serves_shard && let Some(status) = sharding::refusal(reason) {
-            return (Refusal::of(&request).respond(&status), Outcome::Rejected);
+        mut exchange: Exchange,
+        forward: Forward,
+    ) -> Answer {
+        let outcome = Outcome::Forwarded(forward.reason);
+        let answer = match exchange.info.verb.is_read() {
+            true => self.forward_read(&mut exchange, forward).await,
+            false => Ok(self.forward_write(&mut exchange).await),
+        };
+        match answer {
+            Ok(response) => Answer::from(response).with_outcome(outcome),
+            Err(refused) => refused,
         }
-        let denied = match (caller, reason) {
-            (Caller::Known(caller), Reason::NotAuthorized) => ForbiddenRead::of(&request, caller),
-            _ => None,
-        };
-        let kept = denied
-            .as_ref()
-            .and_then(|read| self.inner.forbidden.answer(read));
-        if let Some(kept) = kept {
-            let answer = audited(&mut request, kept, AnsweredBy::KeptRefusal);
-            return (answer, Outcome::Rejected);
+    }
+
+    /// Forwards a request that is no GET, LIST or WATCH.
+    async fn forward_write(&self, exchange: &mut Exchange) -> Response<Body> {
+        let with = ForwardedWith::default();
+        let forwarded = self.forwarding.forward(exchange, false, with).await;
+        let response = forwarded.unwrap_or_else(|failed| exchange.errors.refuse(&failed.refused));
+        if let Caller::Known(caller) = &exchange.caller
+            && self.is_native(exchange)
+        {
+            learn_token(&self.access, caller, &exchange.info, response.status());
         }
-        let share = request.extensions_mut().remove::<RequestShare>();
-        let Ok(mut seat) = self.seat(&request, info, caller) else {
-            return (rescue::too_many_requests(), Outcome::Rejected);
-        };
-        let refusal = Refusal::of(&request);
-        let deadline = deadline.map(|deadline| deadline + UPSTREAM_SLACK);
-        let is_native = info.gvr().is_some_and(|gvr| {
-            let rest_mapper = &self.inner.rest_mapper;
-            rest_mapper.with(|mapper| mapper.is_native(&gvr))
-        });
-        let documents = &self.inner.documents;
-        let document = documents.request(&mut request, info);
-        let asked_at = Instant::now();
-        let forwarding = &self.inner.forwarding;
-        let held = ForwardedWith {
-            limit,
-            share: share.clone(),
-            seat: seat.as_mut(),
-        };
-        let may_share = is_native || document.is_some();
-        let forwarded = forwarding.forward(request, info, caller, may_share, held);
-        let forwarded = within(deadline, forwarded).await;
-        let forwarded = forwarded.unwrap_or_else(|| Err(Status::timeout().into()));
-        let forwarded = match document {
-            Some(document) => documents.answer(document, forwarded, caller),
-            None => forwarded,
-        };
-        let response = forwarded.unwrap_or_else(|failed| refusal.respond(&failed.status));
-        let response = match caller {
-            Caller::Known(caller) if is_native => {
-                let rights = Rights {
-                    access: &self.inner.access,
-                    forbidden: &self.inner.forbidden,
-                };
-                let kept = rights.learn(caller, info, denied, response, asked_at);
-                let kept = kept.await;
-                kept.unwrap_or_else(|status| refusal.respond(&status))
-            }
-            _ => response,
-        };
-        let replacement = || sharding::replacement_of(response.status(), reason);
-        let response = match serves_shard.then(replacement).flatten() {
-            Some(status) => refusal.respond(&status),
-            None => response,
-        };
         let held = Held {
-            seat,
-            request: share,
+            request: exchange.share.take(),
             ..Held::default()
         };
-        (held.by(response), Outcome::Forwarded(reason))
+        held.by(response)
+    }
+
+    /// Forwards a GET, LIST or WATCH.
+    ///
+    /// # Errors
+    /// kubefan's own answer, if it does not forward the read.
+    async fn forward_read(
+        &self,
+        exchange: &mut Exchange,
+        forward: Forward,
+    ) -> Result<Response<Body>, Answer> {
+        let reason = forward.reason;
+        let serves_shard = self.shard_selectors.serves(&exchange.info);
+        if serves_shard && let Some(status) = sharding::refusal(reason) {
+            return Err(exchange.refuse(status));
+        }
+        let denied = match (&exchange.caller, reason) {
+            (Caller::Known(caller), Reason::NotAuthorized) => {
+                ForbiddenRead::of(&exchange.request, caller)
+            }
+            _ => None,
+        };
+        let kept = denied.as_ref();
+        if let Some(kept) = kept.and_then(|read| self.forbidden.answer(read)) {
+            let answer = audited(exchange.audited.take(), kept, AnsweredBy::KeptRefusal);
+            return Err(answer.into());
+        }
+        let seat = self.in_flight.take(&exchange.info, &exchange.holder());
+        let mut seat = seat.map_err(|limit: Limit| exchange.refuse(limit))?;
+        let asked_at = Instant::now();
+        let forwarded = self.forwarded(exchange, forward, seat.as_mut()).await;
+        let mut response =
+            forwarded.unwrap_or_else(|failed| exchange.errors.refuse(&failed.refused));
+        if let Caller::Known(caller) = &exchange.caller
+            && self.is_native(exchange)
+        {
+            learn_token(&self.access, caller, &exchange.info, response.status());
+            let rights = Rights {
+                access: &self.access,
+                forbidden: &self.forbidden,
+            };
+            let learned = rights.learn(caller, &exchange.info, denied, response, asked_at);
+            response = learned
+                .await
+                .unwrap_or_else(|status| exchange.errors.respond(&status));
+        }
+        let replacement = || sharding::replacement_of(response.status(), reason);
+        if let Some(status) = serves_shard.then(replacement).flatten() {
+            response = exchange.errors.respond(&status);
+        }
+        let held = Held {
+            seat,
+            request: exchange.share.take(),
+            ..Held::default()
+        };
+        Ok(held.by(response))
+    }
+
+    /// Returns the API server's answer, or the document in memory that it stands for.
+    async fn forwarded(
+        &self,
+        exchange: &mut Exchange,
+        forward: Forward,
+        seat: Option<&mut Seat>,
+    ) -> Result<Response<Body>, FailedForward> {
+        let document = self.documents.request(exchange);
+        let may_share = self.is_native(exchange) || document.is_some();
+        let with = ForwardedWith {
+            limit: forward.limit,
+            seat,
+        };
+        let forwarded = self.forwarding.forward(exchange, may_share, with);
+        let forwarded = match forward.deadline {
+            None => forwarded.await,
+            Some(deadline) => timeout_at(deadline + UPSTREAM_SLACK, forwarded)
+                .await
+                .unwrap_or_else(|_| Err(FailedForward::refused(Status::timeout()))),
+        };
+        match document {
+            Some(document) => self.documents.answer(document, forwarded, &exchange.caller),
+            None => forwarded,
+        }
+    }
+
+    /// Returns true if the API server itself serves the resource of the request.
+    fn is_native(&self, exchange: &Exchange) -> bool {
+        let gvr = exchange.info.gvr();
+        gvr.is_some_and(|gvr| self.rest_mapper.with(|mapper| mapper.is_native(&gvr)))
     }
 }

@@ -1,13 +1,12 @@
 //! Decides what happens to a connection after a request on it without good credentials.
 
-use http::{HeaderMap, Request, StatusCode, Version};
+use http::{HeaderMap, StatusCode, Version};
 use kubefan_core::api::Status;
-use kubefan_core::body::Body;
 
 use crate::identity::{AccessControl, Caller, has_credentials, is_anonymous};
+use crate::limit::Limit;
 use crate::net::{ClientConnection, Peer};
-use crate::server::limits::shares::TooMany;
-use crate::server::request::RequestInfo;
+use crate::server::request::Exchange;
 
 /// Upper limit of the requests on one HTTP/2 connection from callers that the API server has not
 /// accepted. The API server allows this number of streams on one connection.
@@ -21,6 +20,7 @@ pub(in crate::server) struct JudgedUpstream {
     is_counted: bool,
     /// True if the answer may come from a pod or service behind the API server.
     is_proxied: bool,
+    peer: Peer,
     /// The connection, if it is an HTTP/2 connection.
     http2: Option<ClientConnection>,
     counted: Option<Counted>,
@@ -34,19 +34,19 @@ struct Counted {
     counts_for_ever: bool,
 }
 
-/// Reacts to a refusal of `request` by kubefan itself, with `status`. After a 401, the HTTP/2
+/// Reacts to a refusal of the request by kubefan itself, with `status`. After a 401, the HTTP/2
 /// connection of the request is closed, as after a 401 of the API server.
-pub(in crate::server) fn refused(request: &Request<Body>, status: &Status) {
+pub(in crate::server) fn refused(exchange: &Exchange, status: &Status) {
     if status.code == StatusCode::UNAUTHORIZED.as_u16()
-        && let Some(connection) = http2_connection(request)
+        && let Some(connection) = http2_connection(exchange)
     {
         connection.finish();
     }
 }
 
-fn http2_connection(request: &Request<Body>) -> Option<&ClientConnection> {
-    let connection = request.extensions().get::<ClientConnection>();
-    connection.filter(|_| request.version() == Version::HTTP_2)
+fn http2_connection(exchange: &Exchange) -> Option<&ClientConnection> {
+    let is_http2 = exchange.request.version() == Version::HTTP_2;
+    is_http2.then_some(&exchange.client.connection)
 }
 
 impl JudgedUpstream {
@@ -55,30 +55,29 @@ impl JudgedUpstream {
     /// credentials in a request's headers before.
     ///
     /// # Errors
-    /// [`TooMany`] if the connection has too many requests that are not accepted. Further ones are
-    /// not forwarded, because the API server itself would not answer more of them on one
-    /// connection.
+    /// [`Limit::UnacceptedCallers`] if the connection has too many requests that are not accepted.
+    /// Further ones are not forwarded, because the API server itself would not answer more of them
+    /// on one connection.
     pub(in crate::server) fn of(
-        request: &Request<Body>,
-        info: &RequestInfo,
-        caller: &Caller,
+        exchange: &Exchange,
         has_accepted: impl FnOnce(&HeaderMap) -> bool,
-    ) -> Result<Option<Self>, TooMany> {
-        let headers = request.headers();
-        let is_counted = match caller {
+    ) -> Result<Option<Self>, Limit> {
+        let headers = exchange.request.headers();
+        let is_counted = match &exchange.caller {
             Caller::Trusted | Caller::Impersonating => return Ok(None),
             Caller::Known(caller) if !caller.user().is_anonymous() => return Ok(None),
             Caller::Known(_) | Caller::Refused => false,
             Caller::Unknown | Caller::Unnamed(_) => has_credentials(headers),
         };
         let is_anonymous = is_anonymous(headers);
-        let http2 = http2_connection(request);
+        let http2 = http2_connection(exchange);
         let unaccepted = http2.filter(|_| is_anonymous || !has_accepted(headers));
         let counted = unaccepted.map(|connection| Counted::of(connection, is_anonymous));
         Ok(Some(Self {
             is_anonymous,
             is_counted,
-            is_proxied: info.is_proxied(),
+            is_proxied: exchange.info.is_proxied(),
+            peer: exchange.client.peer.clone(),
             counted: counted.transpose()?,
             http2: http2.cloned(),
         }))
@@ -87,15 +86,10 @@ impl JudgedUpstream {
     /// Closes an HTTP/2 connection after its other answers if the request has no credentials, or if
     /// the API server did not accept them. The API server closes such connections too: otherwise
     /// one connection would be enough for any number of such requests.
-    pub(in crate::server) fn answered(
-        self,
-        status: StatusCode,
-        access: &AccessControl,
-        peer: &Peer,
-    ) {
+    pub(in crate::server) fn answered(self, status: StatusCode, access: &AccessControl) {
         let is_refused = status == StatusCode::UNAUTHORIZED && !self.is_proxied;
         if is_refused && self.is_counted {
-            access.refused(peer);
+            access.refused(&self.peer);
         }
         if let Some(connection) = self.http2
             && (is_refused || self.is_anonymous)
@@ -109,14 +103,14 @@ impl JudgedUpstream {
 }
 
 impl Counted {
-    fn of(connection: &ClientConnection, counts_for_ever: bool) -> Result<Self, TooMany> {
-        match connection.count_unaccepted(MAX_UNACCEPTED) {
-            true => Ok(Self {
-                connection: connection.clone(),
-                counts_for_ever,
-            }),
-            false => Err(TooMany),
+    fn of(connection: &ClientConnection, counts_for_ever: bool) -> Result<Self, Limit> {
+        if !connection.count_unaccepted(MAX_UNACCEPTED) {
+            return Err(Limit::UnacceptedCallers);
         }
+        Ok(Self {
+            connection: connection.clone(),
+            counts_for_ever,
+        })
     }
 }
 

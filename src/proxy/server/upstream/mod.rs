@@ -3,6 +3,6 @@
 pub(super) mod documents;
 pub(super) mod forbidden;
 pub(super) mod forward;
-mod from_upstream;
+pub(super) mod from_upstream;
 pub(super) mod judged_upstream;
 mod sharding;

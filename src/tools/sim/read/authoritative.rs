@@ -13,6 +13,7 @@ use kubefan_core::api::{
 };
 use kubefan_core::codec::Representation;
 use kubefan_core::shutdown::Shutdown;
+use kubefan_proxy::limit::Limit;
 use kubefan_proxy::server::{Body, Collection, Miss, Reason, RequestInfo, read_authoritative};
 use tokio::time::Instant;
 
@@ -53,8 +54,9 @@ pub(super) async fn read(
         }
     }
     answer.map_err(|miss| match miss {
-        Miss::Absent(status) | Miss::Reject(status) => *status,
-        Miss::ForwardLimited(..) => Status::too_many_consistent_reads(),
+        Miss::Absent(status) => *status,
+        Miss::Reject(refused) => refused.status(),
+        Miss::ForwardLimited(..) => Limit::UnprovenReads.status(),
         Miss::Forward(reason) => status_for(reason, collection, info, query),
     })
 }
@@ -80,7 +82,7 @@ fn status_for(
         },
         Reason::NotCached => Status::storage_reinitializing(1),
         Reason::Malformed | Reason::UnknownField => {
-            check_parameters(&info.verb, query, collection.fields())
+            check_parameters(info.verb.as_str(), query, collection.fields())
                 .map_or_else(Status::from, |()| {
                     Status::bad_request("malformed parameters")
                 })

@@ -13,7 +13,7 @@ use http::{HeaderMap, Method, Response};
 use kubefan_core::api::{ListOptions, Query, Resource, Status, WireFormat};
 use kubefan_core::codec::{Printer, ReadVerb};
 use kubefan_proxy::server;
-use kubefan_proxy::server::{Body, RequestInfo};
+use kubefan_proxy::server::{Body, RequestInfo, Verb};
 use tables::Table;
 
 use crate::sim::store::collection::ServedKind;
@@ -38,7 +38,10 @@ impl Simulator {
             let message = format!("Name parameter invalid: \"{name}\": may not {fault}");
             return Err(Status::bad_request(message));
         }
-        let (verb, accept) = (forms::read_verb(&info.verb), layout::accept_header(headers));
+        let (verb, accept) = (
+            forms::read_verb(info.verb.as_str()),
+            layout::accept_header(headers),
+        );
         let form = forms::negotiate(&accept, verb, kind)?;
         let table = match form {
             Form::Table => Some(Table::negotiate(&accept, query)?),
@@ -83,7 +86,7 @@ impl Simulator {
             if status.code != 504 {
                 return Err(status);
             }
-            match info.verb == "watch" {
+            match info.verb == Verb::Watch {
                 true => {
                     let frame = collection.encoder().error(&status);
                     let media_type = WireFormat::Json.watch_media_type();
@@ -144,7 +147,7 @@ fn invalid_name_reason(info: &RequestInfo) -> Option<&'static str> {
         name if name.contains('%') => Some("contain '%'"),
         _ => None,
     }
-    .filter(|_| info.verb == "get")
+    .filter(|_| info.verb == Verb::Get)
 }
 
 /// Returns the query of a request. If the request uses a deprecated `/watch/` path with a name, the

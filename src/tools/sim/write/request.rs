@@ -5,7 +5,7 @@ use http::{HeaderMap, StatusCode, header};
 use http_body_util::BodyExt;
 use kubefan_core::api::{ListOptions, Query, Status};
 use kubefan_core::codec::protobuf_to_json;
-use kubefan_proxy::server::{Body, RequestInfo};
+use kubefan_proxy::server::{Body, RequestInfo, Verb};
 use serde_json::Value;
 
 use super::rules::ObjectPart;
@@ -42,7 +42,7 @@ impl Simulator {
     /// The Status that the API server would refuse the request with.
     pub(crate) fn write(&self, write: &WriteRequest<'_>, query: &str) -> Result<Written, Status> {
         let info = write.info;
-        if info.verb == "create"
+        if info.verb == Verb::Create
             && (info.group == "authorization.k8s.io" || info.group == "authentication.k8s.io")
         {
             let review = subresources::review(&info.group, &info.resource, write.object()?)?;
@@ -97,7 +97,7 @@ impl Simulator {
         warnings: &mut Vec<String>,
     ) -> Result<Value, Status> {
         let mut object = write.object()?;
-        let validation = FieldValidation::of(&write.query, &write.info.verb)?;
+        let validation = FieldValidation::of(&write.query, write.info.verb.as_str())?;
         if let Some(served) = self.store.served_kind(&target.gvr) {
             let removed = kinds::remove_unknown_fields(&served.kind, &mut object);
             let refuse = |error: &str| unknown_fields::undecodable(&served.kind, error);
@@ -140,7 +140,7 @@ impl Simulator {
         warnings: &mut Vec<String>,
     ) -> Result<Value, Status> {
         let format = patch::PatchFormat::of(&write.content_type)?;
-        let validation = FieldValidation::of(&write.query, &write.info.verb)?;
+        let validation = FieldValidation::of(&write.query, write.info.verb.as_str())?;
         self.store.write(|state| {
             let kind = state.kind(target)?;
             let current = state.current(target)?;

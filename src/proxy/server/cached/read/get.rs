@@ -33,5 +33,7 @@ pub(super) fn get(
     let parts = encoder.object_body(&object);
     super::check_printed(collection, &encoder)?;
     let length = parts.iter().map(|part| part.len() as u64).sum();
-    Ok(delivery.answer(delivery.chunks(parts.into_iter(), length)))
+    Ok(delivery
+        .answer(delivery.chunks(parts.into_iter(), length))
+        .into())
 }

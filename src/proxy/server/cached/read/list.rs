@@ -8,6 +8,8 @@ use kubefan_core::codec::{Encoder, ListMetadata, ListParts};
 use kubefan_core::concurrency::CoopBudget;
 
 use super::snapshot_age;
+use crate::ledger::SnapshotAge;
+use crate::server::answers::answer::Answer;
 use crate::server::cached::collection::Collection;
 use crate::server::cached::miss::CacheAnswer;
 use crate::server::decide::{Page, Read};
@@ -47,9 +49,8 @@ pub(super) async fn list(
     let age = snapshot_age(collection.reader(), snapshot);
     if let Some(found) = key.as_ref().and_then(|key| delivery.shared_list(key)) {
         pin(found.has_more);
-        let mut answer = delivery.compressed(found.body);
-        answer.extensions_mut().insert(age);
-        return Ok(answer);
+        let answer = delivery.compressed(found.body).into();
+        return Ok(holding(answer, age));
     }
     let encoder = collection.encoder_for(read.representation);
     let turn = delivery.turn().await;
@@ -59,9 +60,16 @@ pub(super) async fn list(
     super::check_printed(collection, &encoder)?;
     pin(has_more);
     let length = parts.length();
-    let mut answer = delivery.list(key, delivery.chunks(parts, length), has_more);
-    answer.extensions_mut().insert(age);
-    Ok(answer)
+    let answer = delivery.list(key, delivery.chunks(parts, length), has_more);
+    Ok(holding(answer, age))
+}
+
+/// Returns `answer`, which holds a snapshot of this age.
+fn holding(answer: Answer, age: SnapshotAge) -> Answer {
+    Answer {
+        snapshot: Some(age),
+        ..answer
+    }
 }
 
 fn list_key(

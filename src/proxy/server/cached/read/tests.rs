@@ -200,7 +200,12 @@ async fn answer(
     let answer = read(planned, pods, proof, &delivery, &shutdown)
         .await
         .ok()?;
-    let body = answer.into_body().collect().await.expect("a whole body");
+    let body = answer
+        .response
+        .into_body()
+        .collect()
+        .await
+        .expect("a whole body");
     Some(serde_json::from_slice(&body.to_bytes()).expect("JSON"))
 }
 

@@ -10,11 +10,12 @@ use kubefan_core::informer::{Informer, Proof, ProofError};
 use kubefan_core::shutdown::Shutdown;
 use kubefan_core::upstream::Scope;
 
+use crate::limit::Limit;
+use crate::server::answers::answer::Answer;
 use crate::server::cached::collection::Collection;
 use crate::server::cached::miss::{CacheAnswer, Miss};
 use crate::server::decide::{Need, Read, Reason, WatchTerms};
 use crate::server::deliver::{Delivery, ListKey, WatchBody, WatchSource};
-use crate::server::limits::shares::LimitedUnits;
 
 /// Answers with a watch stream from the cache of `collection`. A stream from the most recent state
 /// needs `proof`.
@@ -56,7 +57,7 @@ pub(super) fn watch(
     let source = match source {
         Ok(source) => source,
         Err(WatchError::TooManyUnindexed) => {
-            return Err(Status::too_many_watched_selectors().into());
+            return Err(Limit::UnindexedSelectors.into());
         }
         // The cache was closed, or started a new epoch, after it was acquired.
         Err(WatchError::Expired(expired)) if expired.oldest == ResourceVersion::ZERO => {
@@ -64,11 +65,11 @@ pub(super) fn watch(
         }
         Err(WatchError::Expired(expired)) => WatchSource::Expired(expired),
     };
-    let limited = LimitedUnits(match &source {
+    let limited_units = match &source {
         WatchSource::Stream(stream) => stream.limited_units(),
         WatchSource::Bridge(bridged) => bridged.limited_units(),
         WatchSource::Expired(_) => 0,
-    });
+    };
     let representation = read.representation;
     let start = shared_start(
         read,
@@ -91,9 +92,11 @@ pub(super) fn watch(
         delivery.one_event_per_frame,
         shutdown.watch_end(),
     );
-    let mut answer = delivery.watch(body.holding(hold), terms, collection, start);
-    answer.extensions_mut().insert(limited);
-    Ok(guarded(answer, collection.watch_end()))
+    let response = delivery.watch(body.holding(hold), terms, collection, start);
+    Ok(Answer {
+        limited_units,
+        ..guarded(response, collection.watch_end()).into()
+    })
 }
 
 /// Returns the initial objects, and the key that is equal for all watches that share their
@@ -143,11 +146,11 @@ pub(super) fn without_proof(
     delivery: &Delivery<'_>,
 ) -> CacheAnswer {
     if let ProofError::Upstream(_) | ProofError::NotReady = unproven {
-        return Err(Status::too_many_consistent_reads().into());
+        return Err(Limit::UnprovenReads.into());
     }
     let applied = informer.reader().applied().unwrap_or_default();
     let newer = ResourceVersion(applied.0 + 1);
     let status = Status::too_large_resource_version(newer, applied);
     let encoder = informer.encoder_for(read.representation);
-    Ok(delivery.watch_error(encoder.error(&status), terms))
+    Ok(delivery.watch_error(encoder.error(&status), terms).into())
 }

@@ -74,6 +74,10 @@ fn holders(count: usize) -> Vec<Holder> {
     (0..count).map(holder).collect()
 }
 
+fn take(taken: &Counts<Holder>, holder: &Holder, limit: usize) -> Option<Counted<Holder>> {
+    taken.add(holder.clone(), |held, total| may_take(held, total, limit))
+}
+
 proptest! {
     #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
 
@@ -85,21 +89,21 @@ proptest! {
         steps in vec((0_usize..6, proptest::bool::ANY), 0..300),
     ) {
         let parties = holders(6);
-        let mut taken = TakenSeats::default();
-        let mut held = [0_usize; 6];
+        let taken = Counts::default();
+        let mut held: [Vec<_>; 6] = Default::default();
         for (index, takes) in steps {
             if takes {
-                let was_taken = taken.take(&parties[index], limit);
-                prop_assert!(was_taken || held[index] > 0);
-                held[index] += usize::from(was_taken);
-            } else if held[index] > 0 {
-                taken.release(&parties[index]);
-                held[index] -= 1;
+                let seat = take(&taken, &parties[index], limit);
+                prop_assert!(seat.is_some() || !held[index].is_empty());
+                held[index].extend(seat);
+            } else {
+                held[index].pop();
             }
-            prop_assert_eq!(taken.total, held.iter().sum::<usize>());
-            let holders = held.iter().filter(|held| **held > 0).count();
-            prop_assert_eq!(taken.by_holder.len(), holders);
-            prop_assert!(taken.total < limit + holders.max(1));
+            let (of_holders, total) = taken.numbers();
+            prop_assert_eq!(total, held.iter().map(Vec::len).sum::<usize>());
+            let holders = held.iter().filter(|held| !held.is_empty()).count();
+            prop_assert_eq!(of_holders.len(), holders);
+            prop_assert!(total < limit + holders.max(1));
         }
     }
 
@@ -112,18 +116,22 @@ proptest! {
         first in 0_usize..6,
     ) {
         let parties = holders(count);
-        let mut taken = TakenSeats::default();
-        while taken.take(&parties[first % count], limit) {}
+        let taken = Counts::default();
+        let mut held: Vec<Vec<_>> = parties.iter().map(|_| Vec::new()).collect();
+        while let Some(seat) = take(&taken, &parties[first % count], limit) {
+            held[first % count].push(seat);
+        }
         for round in 0..2 * limit {
             for index in 0..count {
-                taken.release(&parties[(index + round) % count]);
+                held[(index + round) % count].pop();
                 // The holders ask in turn, beginning with the one that has just lost a seat.
                 for asking in 0..count {
-                    taken.take(&parties[(index + round + asking) % count], limit);
+                    let asking = (index + round + asking) % count;
+                    held[asking].extend(take(&taken, &parties[asking], limit));
                 }
             }
         }
-        let shares: Vec<_> = parties.iter().map(|holder| taken.by_holder[holder]).collect();
+        let shares: Vec<_> = held.iter().map(Vec::len).collect();
         let (least, most) = (shares.iter().min(), shares.iter().max());
         prop_assert!(most <= least.map(|least| least + 1).as_ref(), "{:?}", shares);
     }
@@ -141,7 +149,10 @@ fn a_seat_is_counted_until_it_is_dropped() {
 
     let seat = in_flight.take(&list, first).expect("the first seat");
     assert!(seat.is_some());
-    assert_eq!(in_flight.take(&list, first).err(), Some(TooManyRequests));
+    assert_eq!(
+        in_flight.take(&list, first).err(),
+        Some(Limit::RequestsInFlight)
+    );
     assert!(
         in_flight
             .take(&watch, first)
@@ -153,7 +164,7 @@ fn a_seat_is_counted_until_it_is_dropped() {
     drop((seat, other));
     assert!(has_metric("kubefan_inflight_requests 0"));
     assert!(in_flight.take(&list, first).is_ok());
-    assert!(in_flight.inner.taken.lock().by_holder.is_empty());
+    assert!(in_flight.inner.taken.numbers().0.is_empty());
 }
 
 #[test]

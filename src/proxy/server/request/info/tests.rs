@@ -3,7 +3,7 @@
 use http::Method;
 use proptest::prelude::*;
 
-use super::RequestInfo;
+use super::{RequestInfo, Verb};
 
 /// Verb, group/version, namespace, resource, name and subresource of a parsed request.
 type ParsedRequest = (String, String, String, String, String, String);
@@ -21,7 +21,14 @@ fn parsed(method: &Method, url: &str) -> Option<ParsedRequest> {
             subresource,
             ..
         } = info;
-        (verb, version, namespace, resource, name, subresource)
+        (
+            verb.as_str().to_owned(),
+            version,
+            namespace,
+            resource,
+            name,
+            subresource,
+        )
     })
 }
 
@@ -187,7 +194,7 @@ fn other_paths_have_their_method_as_verb() {
     ] {
         let info = RequestInfo::parse(&Method::GET, url, "watch=1");
         let expected = RequestInfo {
-            verb: "get".to_owned(),
+            verb: Verb::Get,
             path: url.to_owned(),
             ..RequestInfo::default()
         };

@@ -22,7 +22,7 @@ use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 
 use bytes::Bytes;
-use http::{HeaderMap, HeaderValue, Request, Response, StatusCode, header};
+use http::{HeaderMap, HeaderValue, Response, StatusCode, header};
 use http_body::{Frame, SizeHint};
 use key::{DocumentKey, VersionHash};
 use kubefan_core::body;
@@ -40,7 +40,7 @@ use super::forward::Room;
 use crate::identity::{AccessControl, Caller, UserKey};
 use crate::ledger::{Account, Budget};
 use crate::server::answers::rescue::FailedForward;
-use crate::server::request::RequestInfo;
+use crate::server::request::Exchange;
 
 /// Marks a document that may be out of date. Clients print it.
 const OUTDATED: HeaderValue = HeaderValue::from_static(
@@ -162,15 +162,12 @@ impl Documents {
         }
     }
 
-    /// Returns the document that `request` asks for, if it asks for one. Adds the `ETag` of the
-    /// remembered document to the request.
-    pub(in crate::server) fn request(
-        &self,
-        request: &mut Request<Body>,
-        info: &RequestInfo,
-    ) -> Option<DocumentRequest> {
+    /// Returns the document that the request of `exchange` asks for, if it asks for one. Adds the
+    /// `ETag` of the remembered document to the request.
+    pub(in crate::server) fn request(&self, exchange: &mut Exchange) -> Option<DocumentRequest> {
+        let Exchange { request, info, .. } = exchange;
         let (key, hash) = DocumentKey::of(request, info, &*self.inner.is_native)?;
-        let account = request.extensions().get().cloned();
+        let account = exchange.client.account.clone();
         let headers = request.headers_mut();
         let condition = headers.get(header::IF_NONE_MATCH).cloned();
         let remembered = self.inner.memory.get(&key, &hash);
@@ -234,10 +231,7 @@ impl Documents {
                     Caller::Known(known) => {
                         self.remembering(request, response, Some(known.name_key()))
                     }
-                    Caller::Impersonating
-                    | Caller::Unknown
-                    | Caller::Unnamed(_)
-                    | Caller::Refused => response,
+                    _ => response,
                 })
             }
             _ => Ok(response),
@@ -265,11 +259,7 @@ impl Documents {
         let access = &self.inner.access;
         match caller {
             Caller::Known(caller) => access.could_read_path(caller, request.key.path()),
-            Caller::Trusted
-            | Caller::Impersonating
-            | Caller::Unknown
-            | Caller::Unnamed(_)
-            | Caller::Refused => false,
+            _ => false,
         }
     }
 

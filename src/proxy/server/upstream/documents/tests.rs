@@ -17,6 +17,7 @@ use super::*;
 use crate::identity;
 use crate::identity::{KnownCaller, Mode};
 use crate::ledger::Budget;
+use crate::net::ClientHandle;
 
 /// Documents whose own fetches get an empty answer. Callers are not authenticated.
 fn documents() -> Documents {
@@ -53,9 +54,12 @@ fn asked(documents: &Documents, condition: Option<&str>) -> (Request<Body>, Docu
         request = request.header("if-none-match", condition);
     }
     let mut request = request.body(body::empty()).expect("a request");
-    let info = RequestInfo::parse(request.method(), request.uri().path(), "");
-    let document = documents.request(&mut request, &info);
-    (request, document.expect("a document"))
+    request
+        .extensions_mut()
+        .insert(ClientHandle::for_tests(None));
+    let mut exchange = Exchange::of(request);
+    let document = documents.request(&mut exchange);
+    (exchange.request, document.expect("a document"))
 }
 
 fn response(status: u16, lines: &[(&str, &str)], body: Body) -> Response<Body> {
@@ -68,7 +72,7 @@ fn response(status: u16, lines: &[(&str, &str)], body: Body) -> Response<Body> {
 
 fn outage() -> FailedForward {
     FailedForward {
-        status: Status::unreachable("away"),
+        refused: Status::unreachable("away").into(),
         is_outage: true,
     }
 }
@@ -148,7 +152,7 @@ async fn a_304_for_the_copy_of_the_client_does_not_confirm_a_document_without_et
 #[tokio::test]
 async fn a_document_is_old_only_in_an_outage_and_where_it_may_be() {
     let documents = documents();
-    let refused = FailedForward::from(Status::timeout());
+    let refused = FailedForward::refused(Status::timeout());
     let (_, unknown) = asked(&documents, None);
     assert!(
         documents

@@ -14,8 +14,7 @@ use std::sync::Arc;
 
 use forwarded_watch::ForwardedWatch;
 use headers::{append_forwarded_for, prepare};
-use http::{Extensions, HeaderMap, HeaderValue, Request, Response, StatusCode, header};
-use kubefan_core::api::Status;
+use http::{HeaderMap, HeaderValue, Response, StatusCode, header};
 use kubefan_core::body::{Body, guarded};
 use kubefan_core::shutdown::Shutdown;
 use kubefan_core::upstream;
@@ -27,16 +26,14 @@ pub(in crate::server) use shared_reads::Room;
 use shared_reads::{ForwardError, SharedReads};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use unaccepted::{Unaccepted, held_until_end};
-use upgrade::{HeldByUpgrade, UPGRADE_BYTES, join_upgrade};
+use upgrade::{HeldByUpgrade, join_upgrade};
 
 use crate::identity::{AccessControl, Caller};
-use crate::ledger::{Account, Kind, Short};
-use crate::net::{Abort, ClientConnection, Peer};
-use crate::server::answers::rescue;
+use crate::limit::Limit;
 use crate::server::answers::rescue::{FailedForward, FailureLog};
-use crate::server::limits::in_flight::{Seat, is_long_running};
-use crate::server::limits::shares::{RequestShare, Shares};
-use crate::server::request::RequestInfo;
+use crate::server::limits::in_flight::Seat;
+use crate::server::limits::shares::Shares;
+use crate::server::request::{Exchange, Verb};
 
 /// The policy that makes browsers treat a page as one of another origin, and run none of its
 /// scripts. A proxied page could otherwise read and write through kubefan, which has rights that
@@ -58,8 +55,6 @@ pub(in crate::server) struct Forwarding {
 pub(in crate::server) struct ForwardedWith<'a> {
     /// If it is set, the request is sent only with a permit.
     pub(in crate::server) limit: Option<Arc<Semaphore>>,
-    /// The place among the requests of its user. An upgraded connection holds it until it ends.
-    pub(in crate::server) share: Option<RequestShare>,
     /// The seat of the request. The request gives it up while it waits for its turn among reads
     /// with long answers.
     pub(in crate::server) seat: Option<&'a mut Seat>,
@@ -84,55 +79,23 @@ impl Forwarding {
         }
     }
 
-    /// Returns the API server's answer to `request`. The request is sent with the credentials of
-    /// `caller`, or with kubefan's identity in two cases: if callers are not authenticated and the
-    /// caller has no credentials, and if the caller has proven its identity only to kubefan, which
-    /// then impersonates the caller. If `is_native` is true, the API server itself has the objects
-    /// or the document, so reads can be shared.
+    /// Returns the API server's answer to the request of `exchange`, which is taken. The request is
+    /// sent with the credentials of its caller, or with kubefan's identity in two cases: if callers
+    /// are not authenticated and the caller has no credentials, and if the caller has proven its
+    /// identity only to kubefan, which then impersonates the caller. If `is_native` is true, the API
+    /// server itself has the objects or the document, so reads can be shared.
     ///
     /// # Errors
-    ///
-    /// If the API server gave no answer, or no permit was free.
+    /// If the API server gave no answer, or the request would exceed a limit.
     pub(in crate::server) async fn forward(
         &self,
-        mut request: Request<Body>,
-        info: &RequestInfo,
-        caller: &Caller,
+        exchange: &mut Exchange,
         is_native: bool,
         with: ForwardedWith<'_>,
     ) -> Result<Response<Body>, FailedForward> {
-        let ForwardedWith { limit, share, seat } = with;
-        let identity = prepare(request.headers_mut(), caller)?;
-        if let Some(peer) = request.extensions().get::<Peer>() {
-            let address = peer.address.ip();
-            append_forwarded_for(request.headers_mut(), address);
-        }
-        let unaccepted = {
-            let (headers, extensions) = (request.headers(), request.extensions());
-            self.admit_unaccepted(headers, extensions, identity).await?
-        };
-        let may_share = is_native && matches!(caller, Caller::Trusted);
-        let key = may_share.then(|| ReadKey::of(&request, info)).flatten();
-        let answer = match (key, limit) {
-            (Some(key), limit) => {
-                let audit_id = request.headers().get(AUDIT_ID).cloned();
-                let account = request.extensions().get().cloned();
-                let reads = &self.shared_reads;
-                reads.forward(key, limit, audit_id, account, seat).await
-            }
-            (None, Some(limit)) => {
-                let forwarded = self.forward_limited(request, identity, info, caller, limit, share);
-                forwarded.await
-            }
-            (None, None) => {
-                let forwarded = self.forward_unshared(request, identity, info, caller, None, share);
-                forwarded.await
-            }
-        };
-        let answer = answer.map(|response| held_until_end(response, unaccepted, info));
+        let answer = self.forward_with(exchange, is_native, with).await;
         answer.map_err(|failed| match failed {
-            ForwardError::TooManyUnproven => Status::too_many_consistent_reads().into(),
-            ForwardError::TooManyLong => Status::too_many_long_reads().into(),
+            ForwardError::Refused(refused) => FailedForward::refused(refused),
             ForwardError::Upstream(error) => {
                 let unreachable_for = self.forwarder.client().unreachable_for();
                 self.failures.forwarding_failed(&error, unreachable_for)
@@ -146,127 +109,97 @@ impl Forwarding {
         self.forwarder.client().has_accepted(headers)
     }
 
-    /// Waits for the permission to forward a request, if the API server has not accepted its caller
-    /// yet. The request then needs a separate connection, and the buffers of this connection are
-    /// charged.
-    async fn admit_unaccepted(
+    async fn forward_with(
         &self,
-        headers: &HeaderMap,
-        extensions: &Extensions,
-        identity: Identity,
-    ) -> Result<Option<Unaccepted>, Status> {
-        let (Identity::Caller, Some(peer)) = (identity, extensions.get::<Peer>()) else {
-            return Ok(None);
+        exchange: &mut Exchange,
+        is_native: bool,
+        with: ForwardedWith<'_>,
+    ) -> Result<Response<Body>, ForwardError> {
+        let address = exchange.client.peer.address.ip();
+        let headers = exchange.request.headers_mut();
+        let identity = prepare(headers, &exchange.caller)?;
+        append_forwarded_for(headers, address);
+        let unaccepted = match identity {
+            Identity::Caller if !self.has_accepted(headers) => {
+                Some(Unaccepted::admit(&self.access, headers, &exchange.client).await?)
+            }
+            _ => None,
         };
-        if self.has_accepted(headers) {
-            return Ok(None);
-        }
-        let admitted = Unaccepted::admit(&self.access, headers, extensions, peer);
-        admitted.await.map(Some)
+        let may_share = is_native && matches!(exchange.caller, Caller::Trusted);
+        let key = may_share.then(|| ReadKey::of(&exchange.request, &exchange.info));
+        let ForwardedWith { limit, seat } = with;
+        let response = match (key.flatten(), limit) {
+            (Some(key), limit) => {
+                let audit_id = exchange.request.headers().get(AUDIT_ID).cloned();
+                let account = exchange.client.account.clone();
+                let reads = &self.shared_reads;
+                reads.forward(key, limit, audit_id, account, seat).await?
+            }
+            (None, Some(limit)) => self.forward_limited(exchange, identity, limit).await?,
+            (None, None) => self.forward_unshared(exchange, identity, None).await?,
+        };
+        Ok(held_until_end(response, unaccepted, &exchange.info)?)
     }
 
     /// Forwards a read with a permit of `limit`. The caller may have only a share of the permits.
     async fn forward_limited(
         &self,
-        request: Request<Body>,
+        exchange: &mut Exchange,
         identity: Identity,
-        info: &RequestInfo,
-        caller: &Caller,
         limit: Arc<Semaphore>,
-        share: Option<RequestShare>,
     ) -> Result<Response<Body>, ForwardError> {
-        let permit_share = self.shares.permit(caller, &limit);
-        let (Ok(permit_share), Ok(permit)) = (permit_share, limit.try_acquire_owned()) else {
-            return Err(ForwardError::TooManyUnproven);
-        };
-        let response = match info.verb == "watch" {
-            true => {
-                self.forward_unshared(request, identity, info, caller, Some(permit), share)
-                    .await?
-            }
-            false => {
-                self.shared_reads
-                    .forward_alone(request, identity, permit)
-                    .await?
-            }
+        let permit_share = self.shares.permit(&exchange.caller, &limit)?;
+        let permit = limit.try_acquire_owned();
+        let permit = permit.map_err(|_| Limit::UnprovenReads)?;
+        let response = if exchange.info.verb == Verb::Watch {
+            self.forward_unshared(exchange, identity, Some(permit))
+                .await?
+        } else {
+            let request = exchange.take_request();
+            let reads = &self.shared_reads;
+            reads.forward_alone(request, identity, permit).await?
         };
         Ok(guarded(response, permit_share))
-    }
-
-    /// Judges the right of `caller` again while the request lasts, if the request may last without
-    /// an end. This includes requests that a cache answers. The memory for this is charged to
-    /// `account`.
-    ///
-    /// # Errors
-    /// If the account has no room for this memory.
-    pub(in crate::server) fn keep_judging(
-        &self,
-        info: &RequestInfo,
-        caller: &Caller,
-        abort: Option<&Abort>,
-        account: Option<&Arc<Account>>,
-    ) -> Result<Option<Right>, Short> {
-        match info.is_resource_request && is_long_running(info) {
-            true => Right::of(&self.access, info, caller, abort, account),
-            false => Ok(None),
-        }
     }
 
     /// Forwards any request, streaming both ways. A watch ends at a drain, or when its caller has
     /// lost the right to it. If a watch needs a `permit`, it holds the permit until it ends.
     async fn forward_unshared(
         &self,
-        request: Request<Body>,
+        exchange: &mut Exchange,
         identity: Identity,
-        info: &RequestInfo,
-        caller: &Caller,
         permit: Option<OwnedSemaphorePermit>,
-        share: Option<RequestShare>,
     ) -> Result<Response<Body>, ForwardError> {
-        let account = request.extensions().get::<Arc<Account>>().cloned();
-        let is_upgrade = upstream::is_upgrade(request.headers());
-        let charge = account.as_ref().filter(|_| is_upgrade);
-        let charge = charge.map(|account| account.charge(Kind::Upgrade, UPGRADE_BYTES));
-        let Ok(charge) = charge.transpose() else {
-            return Ok(rescue::too_many_requests());
+        let held = match upstream::is_upgrade(exchange.request.headers()) {
+            true => Some(HeldByUpgrade::of(exchange)?),
+            false => None,
         };
-        // The upgraded connection to the API server is a second file.
-        let connection = request.extensions().get::<ClientConnection>();
-        let file = connection
-            .filter(|_| is_upgrade)
-            .map(ClientConnection::take_file);
-        let Ok(file) = file.transpose() else {
-            return Ok(rescue::too_many_requests());
-        };
-        let abort = request.extensions().get::<Abort>().cloned();
-        let forwarded = self.forwarder.forward(request, identity).await;
-        let forwarded = forwarded.map_err(|error| ForwardError::Upstream(Arc::new(error)))?;
+        let forwarded = self.forwarder.forward(exchange.take_request(), identity);
+        let forwarded = forwarded
+            .await
+            .map_err(|error| ForwardError::Upstream(Arc::new(error)))?;
         let status = forwarded.response.status();
         // A refusal is passed on unchanged, although the user lacks the right.
         let has_begun = status.is_success() || status == StatusCode::SWITCHING_PROTOCOLS;
-        let judge = || self.keep_judging(info, caller, abort.as_ref(), account.as_ref());
-        let Ok(right) = has_begun.then(judge).transpose() else {
-            return Ok(rescue::too_many_requests());
+        let right = match has_begun {
+            true => Right::of(&self.access, exchange)?,
+            false => None,
         };
-        let right = right.flatten();
-        let is_watch = info.verb == "watch";
-        let create = || RightToCreate::of(&self.access, info, caller);
+        let is_watch = exchange.info.verb == Verb::Watch;
+        let is_upgraded = forwarded.upgrade.is_some();
+        let create = || RightToCreate::of(&self.access, &exchange.info, &exchange.caller);
         let mut watch = (is_watch || right.is_some()).then(|| ForwardedWatch {
             end: is_watch.then(|| self.shutdown.watch_end()),
             right,
-            to_create: forwarded.upgrade.is_some().then(create).flatten(),
+            to_create: is_upgraded.then(create).flatten(),
             _permit: permit,
         });
         if let Some(upgrade) = forwarded.upgrade {
-            let held = HeldByUpgrade {
-                _charge: charge,
-                _share: share,
-                _file: file.flatten(),
-            };
+            let account = exchange.client.account.clone();
             join_upgrade(&self.shutdown, upgrade, watch.take(), account, held);
         }
         let mut response = forwarded.response;
-        if info.is_proxied() {
+        if exchange.info.is_proxied() {
             // The page is not the API server's, but has kubefan's origin.
             let headers = response.headers_mut();
             headers.append(header::CONTENT_SECURITY_POLICY, SANDBOX);
@@ -279,6 +212,7 @@ impl Forwarding {
 mod tests {
     use std::convert::Infallible;
 
+    use http::Request;
     use http_body_util::Empty;
     use hyper::body::Incoming;
     use hyper::client::conn::http1 as client;
@@ -291,9 +225,11 @@ mod tests {
     use tokio::io::{AsyncReadExt, AsyncWriteExt, DuplexStream, duplex};
     use tokio::time::Instant;
 
+    use super::upgrade::UPGRADE_BYTES;
     use super::*;
     use crate::identity;
-    use crate::ledger::{Ledger, Limits};
+    use crate::ledger::{Account, Kind, Ledger, Limits};
+    use crate::net::ClientHandle;
     use crate::server::limits::shares::UserLimits;
 
     /// Grants an upgrade, and sends back what it gets then.
@@ -317,19 +253,14 @@ mod tests {
         let (forwarding, account) = (Arc::clone(forwarding), Arc::clone(account));
         let service = service_fn(move |request: Request<Incoming>| {
             let forwarding = Arc::clone(&forwarding);
+            let client = ClientHandle::for_tests(Some(Arc::clone(&account)));
             let mut request = request.map(body::boxed);
-            request.extensions_mut().insert(Arc::clone(&account));
+            request.extensions_mut().insert(client);
             async move {
-                let info = RequestInfo::parse(request.method(), request.uri().path(), "");
-                let answer = forwarding
-                    .forward(
-                        request,
-                        &info,
-                        &Caller::Trusted,
-                        false,
-                        ForwardedWith::default(),
-                    )
-                    .await;
+                let mut exchange = Exchange::of(request);
+                exchange.caller = Caller::Trusted;
+                let with = ForwardedWith::default();
+                let answer = forwarding.forward(&mut exchange, false, with).await;
                 Ok::<_, Infallible>(answer.expect("an answer"))
             }
         });

@@ -6,7 +6,7 @@ use http::{HeaderValue, Method, Request, header};
 use kubefan_core::body::Body;
 use kubefan_core::{body, upstream};
 
-use crate::server::request::RequestInfo;
+use crate::server::request::{RequestInfo, Verb};
 
 /// Request headers on which the answer to a URL depends. A shared call has no other headers.
 const VARYING_HEADERS: [HeaderName; 5] = [
@@ -44,7 +44,7 @@ impl ReadKey {
     /// server may evaluate any header of the request.
     pub(super) fn of(request: &Request<Body>, info: &RequestInfo) -> Option<Self> {
         let headers = request.headers();
-        let is_of_objects = matches!(info.verb.as_str(), "get" | "list");
+        let is_of_objects = matches!(info.verb, Verb::Get | Verb::List);
         let is_read = *request.method() == Method::GET
             && (is_of_objects || !info.is_resource_request)
             && info.subresource.is_empty()

@@ -9,10 +9,9 @@ use kubefan_core::body::BodyGuard;
 use tokio::time::sleep;
 
 use crate::identity::{AccessControl, Attributes, Caller, KnownCaller, OpenWatch, Verdict};
-use crate::ledger::{Account, Charge, Kind, Short};
-use crate::net::Abort;
+use crate::ledger::{Charge, Kind, Short};
 use crate::server::access::attributes;
-use crate::server::request::RequestInfo;
+use crate::server::request::{Exchange, RequestInfo, Verb};
 
 /// Bytes of attributes that the charge of a watch includes.
 const INCLUDED: usize = 1 << 10;
@@ -42,27 +41,32 @@ pub(super) struct RightToCreate {
 }
 
 impl Right {
-    /// Returns the right of `caller` to the request that `info` describes. Returns `None` if
-    /// kubefan has neither the caller's user nor its token.
+    /// Returns the right to the request of `exchange`, if the request may last without an end. A
+    /// cache or the API server answers it. Returns `None` if kubefan has neither the caller's user
+    /// nor its token.
     ///
     /// # Errors
-    /// If the account has no room for the attributes.
-    pub(super) fn of(
+    /// If the account of the connection has no room for the attributes.
+    pub(in crate::server) fn of(
         access: &AccessControl,
-        info: &RequestInfo,
-        caller: &Caller,
-        abort: Option<&Abort>,
-        account: Option<&Arc<Account>>,
+        exchange: &Exchange,
     ) -> Result<Option<Self>, Short> {
-        if !matches!(caller, Caller::Known(_) | Caller::Unnamed(_)) {
+        let Exchange {
+            info,
+            caller,
+            client,
+            ..
+        } = exchange;
+        let may_last = info.is_resource_request && info.is_long_running();
+        if !may_last || !matches!(caller, Caller::Known(_) | Caller::Unnamed(_)) {
             return Ok(None);
         }
         let attributes = attributes(info);
-        let bytes = attributes.weight();
-        let account = account.filter(|_| bytes > INCLUDED);
-        let charge = account.map(|account| account.charge(Kind::Watch, bytes as u64));
-        let charge = charge.transpose()?;
-        let watch = access.keep_judging(caller, attributes, abort);
+        let charge = match attributes.weight() {
+            bytes if bytes > INCLUDED => client.charge(Kind::Watch, bytes as u64)?,
+            _ => None,
+        };
+        let watch = access.keep_judging(caller, attributes, client.abort.as_ref());
         Ok(watch.map(|watch| Self {
             watch,
             _charge: charge,
@@ -88,7 +92,7 @@ impl RightToCreate {
             return None;
         };
         let is_pod = info.group.is_empty() && info.resource == "pods";
-        let is_needed = is_pod && info.verb == "get" && CREATED.contains(&&*info.subresource);
+        let is_needed = is_pod && info.verb == Verb::Get && CREATED.contains(&&*info.subresource);
         is_needed.then(|| Self {
             access: access.clone(),
             caller: Arc::clone(caller),

@@ -40,7 +40,9 @@ use super::long_reads::LongReads;
 use super::permit_body::with_permit;
 use super::read_key::{AUDIT_ID, ReadKey};
 use crate::ledger::{Account, Charge, Kind};
-use crate::server::limits::in_flight::{Seat, TooManyRequests};
+use crate::limit::Limit;
+use crate::server::answers::rescue::Refused;
+use crate::server::limits::in_flight::Seat;
 
 /// Longest answer, in bytes, that is shared. All of a shared answer is held in memory.
 const MAX_SHARED_BYTES: usize = 16 << 20;
@@ -77,13 +79,16 @@ struct Calls {
 /// Why a forwarded read has no answer.
 #[derive(Clone, Debug)]
 pub(super) enum ForwardError {
-    /// The cache is not proven fresh, and its limit allows no more concurrent reads without proof.
-    TooManyUnproven,
-    /// The answer is long, and too many callers already wait for such answers, or the connection
-    /// has no seat left after the wait.
-    TooManyLong,
+    /// kubefan refuses the request.
+    Refused(Refused),
     /// The API server can't be reached, or broke off its answer.
     Upstream(Arc<Error>),
+}
+
+impl<R: Into<Refused>> From<R> for ForwardError {
+    fn from(refused: R) -> Self {
+        Self::Refused(refused.into())
+    }
 }
 
 type Group = GroupCommit<Caller, CallResult>;
@@ -331,7 +336,7 @@ impl Calls {
         let permit = match caller.limit {
             Some(limit) => {
                 let permit = limit.try_acquire_owned();
-                permit.map_err(|_| ForwardError::TooManyUnproven)?
+                permit.map_err(|_| Limit::UnprovenReads)?
             }
             None => {
                 let waiting = timeout(PERMIT_WAIT, permits.acquire_owned());
@@ -339,9 +344,10 @@ impl Calls {
                     Some(seat) => seat.free_during(waiting).await,
                     None => Ok(waiting.await),
                 };
+                // The connection may have no seat left after the wait.
+                let permit = permit.map_err(|_| Limit::LongReads)?;
                 permit
-                    .map_err(|TooManyRequests| ForwardError::TooManyLong)?
-                    .map_err(|_| ForwardError::TooManyLong)?
+                    .map_err(|_| Limit::LongReads)?
                     .expect("the semaphore is never closed")
             }
         };
@@ -380,7 +386,7 @@ fn permit_for(callers: &HashSet<Caller>) -> Result<Option<OwnedSemaphorePermit>,
     };
     let mut permits = limits.into_iter().map(Semaphore::try_acquire_owned);
     let permit = permits.find_map(Result::ok);
-    permit.map(Some).ok_or(ForwardError::TooManyUnproven)
+    permit.map(Some).ok_or(Limit::UnprovenReads.into())
 }
 
 async fn in_time<T>(

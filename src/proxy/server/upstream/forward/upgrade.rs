@@ -10,9 +10,11 @@ use kubefan_core::shutdown::Shutdown;
 use kubefan_core::upstream::PendingUpgrade;
 
 use super::forwarded_watch::ForwardedWatch;
-use crate::ledger::{Account, Charge, closed};
+use crate::ledger::{Account, Charge, Kind, closed};
 use crate::net::FileSlot;
+use crate::server::answers::rescue::Refused;
 use crate::server::limits::shares::RequestShare;
+use crate::server::request::Exchange;
 
 /// Bytes that an upgraded connection holds: the buffers for copying bytes both ways, the buffers of
 /// both connections, and the task.
@@ -20,9 +22,26 @@ pub(super) const UPGRADE_BYTES: u64 = 48 << 10;
 
 /// What an upgraded connection holds until it ends.
 pub(super) struct HeldByUpgrade {
-    pub(super) _charge: Option<Charge>,
-    pub(super) _share: Option<RequestShare>,
-    pub(super) _file: Option<FileSlot>,
+    _charge: Option<Charge>,
+    /// The place among the requests of its user.
+    _share: Option<RequestShare>,
+    /// The upgraded connection to the API server is a second file.
+    _file: Option<FileSlot>,
+}
+
+impl HeldByUpgrade {
+    /// Takes what the upgrade of `exchange` needs.
+    ///
+    /// # Errors
+    /// If memory is short, or no file is free.
+    pub(super) fn of(exchange: &Exchange) -> Result<Self, Refused> {
+        let client = &exchange.client;
+        Ok(Self {
+            _charge: client.charge(Kind::Upgrade, UPGRADE_BYTES)?,
+            _share: exchange.share.clone(),
+            _file: client.connection.take_file()?,
+        })
+    }
 }
 
 /// Copies bytes between both sides of an upgraded connection, in a task of `shutdown` that owns
@@ -33,7 +52,7 @@ pub(super) fn join_upgrade(
     upgrade: PendingUpgrade,
     mut watch: Option<ForwardedWatch>,
     account: Option<Arc<Account>>,
-    held: HeldByUpgrade,
+    held: Option<HeldByUpgrade>,
 ) {
     shutdown.spawn(async move {
         let to_create = watch.as_mut().and_then(|watch| watch.to_create.take());

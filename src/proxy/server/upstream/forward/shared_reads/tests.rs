@@ -136,7 +136,7 @@ fn partition(answers: Vec<Result<Response<Body>, ForwardError>>) -> (Vec<Respons
     for answer in answers {
         match answer {
             Ok(response) => responses.push(response),
-            Err(ForwardError::TooManyUnproven) => refused += 1,
+            Err(ForwardError::Refused(Refused::Limit(Limit::UnprovenReads))) => refused += 1,
             Err(other) => panic!("{other:?}"),
         }
     }
@@ -259,7 +259,13 @@ async fn a_caller_waits_a_limited_time_for_a_permit() {
     let mut reads = upstream.read(3, None);
     let calls = upstream.calls(2).await;
     let third = reads.pop().expect("a read").await.expect("no panic");
-    assert!(matches!(third, Err(ForwardError::TooManyLong)), "{third:?}");
+    assert!(
+        matches!(
+            third,
+            Err(ForwardError::Refused(Refused::Limit(Limit::LongReads)))
+        ),
+        "{third:?}"
+    );
     assert_eq!(began.elapsed(), PERMIT_WAIT);
     answer_all(calls, &Bytes::from("list"));
     assert_eq!(partition(answers(reads).await).0.len(), 2);
@@ -281,7 +287,7 @@ async fn a_caller_that_waits_for_a_permit_has_no_seat() {
         let calls = upstream.calls(2).await;
         let mut waiting_seat = seat().expect("the first one");
         // The connection may hold one of the two seats.
-        assert!(matches!(seat(), Err(TooManyRequests)));
+        assert!(matches!(seat(), Err(Limit::RequestsInFlight)));
         let forwarder = upstream.reads.clone();
         let waiting = tokio::spawn(async move {
             let seat = waiting_seat.as_mut();

@@ -6,12 +6,14 @@ use std::sync::Arc;
 
 use parking_lot::Mutex;
 
-/// The requested amount would exceed the limit.
-#[derive(Debug, PartialEq, Eq)]
-pub(in crate::server) struct TooMany;
+/// A number for each key, and their sum. Clones share the numbers.
+pub(super) struct Counts<K>(Arc<Mutex<Numbers<K>>>);
 
-/// A number for each key. Keys with number 0 have no entry. Clones share the numbers.
-pub(super) struct Counts<K>(Arc<Mutex<HashMap<K, usize>>>);
+/// Keys with number 0 have no entry.
+struct Numbers<K> {
+    of_keys: HashMap<K, usize>,
+    total: usize,
+}
 
 /// Counts as one in the number of a key, until it is dropped.
 pub(super) struct Counted<K: Hash + Eq> {
@@ -42,7 +44,10 @@ pub(in crate::server) struct DistinctShare<O: Hash + Eq, V: Hash + Eq> {
 
 impl<K> Default for Counts<K> {
     fn default() -> Self {
-        Self(Arc::default())
+        Self(Arc::new(Mutex::new(Numbers {
+            of_keys: HashMap::new(),
+            total: 0,
+        })))
     }
 }
 
@@ -53,30 +58,37 @@ impl<K> Clone for Counts<K> {
 }
 
 impl<K: Hash + Eq + Clone> Counts<K> {
-    /// Adds one to the number of `key` if `may_add` returns true for that number.
+    /// Adds one to the number of `key` if `may_add` returns true for that number and the sum of all
+    /// numbers. Returns `None` otherwise.
     pub(super) fn add(
         &self,
         key: K,
-        may_add: impl FnOnce(usize) -> bool,
-    ) -> Result<Counted<K>, TooMany> {
-        let mut counts = self.0.lock();
-        if !may_add(counts.get(&key).copied().unwrap_or_default()) {
-            return Err(TooMany);
+        may_add: impl FnOnce(usize, usize) -> bool,
+    ) -> Option<Counted<K>> {
+        let mut numbers = self.0.lock();
+        let held = numbers.of_keys.get(&key).copied().unwrap_or_default();
+        if !may_add(held, numbers.total) {
+            return None;
         }
-        *counts.entry(key.clone()).or_default() += 1;
+        numbers.of_keys.insert(key.clone(), held + 1);
+        numbers.total += 1;
         let counts = self.clone();
-        Ok(Counted { counts, key })
+        Some(Counted { counts, key })
     }
 
+    /// Returns the numbers that are not 0, and their sum.
     #[cfg(test)]
-    pub(super) fn is_empty(&self) -> bool {
-        self.0.lock().is_empty()
+    pub(super) fn numbers(&self) -> (HashMap<K, usize>, usize) {
+        let numbers = self.0.lock();
+        (numbers.of_keys.clone(), numbers.total)
     }
 }
 
 impl<K: Hash + Eq> Drop for Counted<K> {
     fn drop(&mut self) {
-        subtract(&mut self.counts.0.lock(), &self.key);
+        let mut numbers = self.counts.0.lock();
+        subtract(&mut numbers.of_keys, &self.key);
+        numbers.total -= 1;
     }
 }
 
@@ -106,20 +118,20 @@ impl<O, V> Clone for Distinct<O, V> {
 }
 
 impl<O: Hash + Eq + Clone, V: Hash + Eq + Clone> Distinct<O, V> {
-    /// Adds `value` to the set of `owner`, unless it is not in it and the set would have more than
-    /// `limit` units. Equal values must have equal `units`.
+    /// Adds `value` to the set of `owner`. Returns `None` if it is not in it and the set would have
+    /// more than `limit` units. Equal values must have equal `units`.
     pub(super) fn add(
         &self,
         owner: O,
         (value, units): (V, usize),
         limit: usize,
-    ) -> Result<DistinctShare<O, V>, TooMany> {
+    ) -> Option<DistinctShare<O, V>> {
         let mut sets = self.0.lock();
         let known = sets.get(&owner);
         let held = known.map_or(0, |set| set.units);
         let is_held = known.is_some_and(|set| set.counts.contains_key(&value));
         if !is_held && held.saturating_add(units) > limit {
-            return Err(TooMany);
+            return None;
         }
         let set = sets.entry(owner.clone()).or_insert_with(|| Set {
             counts: HashMap::new(),
@@ -128,7 +140,7 @@ impl<O: Hash + Eq + Clone, V: Hash + Eq + Clone> Distinct<O, V> {
         set.units += if is_held { 0 } else { units };
         *set.counts.entry(value.clone()).or_default() += 1;
         let sets = self.clone();
-        Ok(DistinctShare {
+        Some(DistinctShare {
             sets,
             owner,
             value,
@@ -167,14 +179,14 @@ mod tests {
         let sets = Distinct::default();
         let add = |owner: u8, value: &'static str| sets.add(owner, (value, 1), 2);
         let held = [add(1, "a"), add(1, "b"), add(1, "a"), add(2, "c")];
-        assert!(held.iter().all(Result::is_ok));
-        assert!(add(1, "c").is_err());
+        assert!(held.iter().all(Option::is_some));
+        assert!(add(1, "c").is_none());
         let [first, second, again, other] = held;
         drop(first);
-        assert!(add(1, "c").is_err(), "the value is held once more");
+        assert!(add(1, "c").is_none(), "the value is held once more");
         drop(again);
-        assert!(add(1, "c").is_ok());
-        assert!(sets.add(1, ("c", 2), 2).is_err());
+        assert!(add(1, "c").is_some());
+        assert!(sets.add(1, ("c", 2), 2).is_none());
         drop((second, other));
         assert!(sets.is_empty());
     }

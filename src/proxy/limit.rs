@@ -1,0 +1,89 @@
+//! Limit: why a request gets 429.
+//!
+//! Each limit has one row in [`Limit::row`], with its name and its wording. Only the server turns a
+//! limit into a response.
+
+use kubefan_core::api::Status;
+
+/// A limit that a request would exceed. The request gets 429, with a `Retry-After` of 1 to 5 s.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Limit {
+    /// The GETs and LISTs in flight.
+    RequestsInFlight,
+    /// The requests in progress of one user.
+    Streams,
+    /// The watches and other long-running requests of one user.
+    Watches,
+    /// The memory of the process or of one connection.
+    Memory,
+    /// The open connections.
+    Files,
+    /// The scopes for which reads of one user wait for a proof.
+    ProofScopes,
+    /// The watched selections that no index finds, of all users or of one.
+    UnindexedSelectors,
+    /// The forwarded reads of one cache that could not be proven fresh.
+    UnprovenReads,
+    /// The reads with a long answer that wait for the API server.
+    LongReads,
+    /// The reviews of callers and their rights that wait for the API server. Also the wrong
+    /// credentials from one address.
+    Reviews,
+    /// The requests of callers that the API server has not accepted.
+    UnacceptedCallers,
+}
+
+impl Limit {
+    /// Returns the value of the metric label `limit`.
+    pub fn name(self) -> &'static str {
+        self.row().0
+    }
+
+    /// Returns the Status for the client.
+    pub fn status(self) -> Status {
+        Status::too_many_requests(self.row().1)
+    }
+
+    /// Returns true if the client gets plain text instead of a Status, as from kube-apiserver's own
+    /// limit of requests in flight.
+    pub fn is_plain_text(self) -> bool {
+        self.row().1 == PLAIN
+    }
+
+    /// Returns the limit's name in metrics, and the text for clients.
+    fn row(self) -> (&'static str, &'static str) {
+        match self {
+            Self::RequestsInFlight => ("requests_inflight", PLAIN),
+            Self::Streams => ("streams", PLAIN),
+            Self::Watches => ("watches", PLAIN),
+            Self::Memory => ("memory", PLAIN),
+            Self::Files => ("files", PLAIN),
+            Self::ProofScopes => ("proof_scopes", UNPROVEN),
+            Self::UnindexedSelectors => (
+                "unindexed_selectors",
+                "clients already watch too many different selectors of this resource that every \
+                 change must be tested against, please try again later",
+            ),
+            Self::UnprovenReads => ("unproven_reads", UNPROVEN),
+            Self::LongReads => (
+                "long_reads",
+                "too many reads with a long answer wait for the API server, please try again later",
+            ),
+            Self::Reviews => (
+                "reviews",
+                "too many requests wait for their authentication or authorization, please try \
+                 again later",
+            ),
+            Self::UnacceptedCallers => (
+                "unaccepted_callers",
+                "too many requests without credentials, or with new ones, wait for the API \
+                 server, please try again later",
+            ),
+        }
+    }
+}
+
+/// The text of kube-apiserver's own limit.
+const PLAIN: &str = "Too many requests, please try again later.";
+const UNPROVEN: &str = "the cache could not be proven up to date, and too many reads of the most \
+                        recent state wait for the API server, please try again later";

@@ -1,0 +1,72 @@
+//! Exchange: a request, and what kubefan has found out about it.
+
+use std::mem;
+
+use http::Request;
+use kubefan_core::api::Query;
+use kubefan_core::body;
+use kubefan_core::body::Body;
+
+use super::RequestInfo;
+use crate::identity::Caller;
+use crate::net::ClientHandle;
+use crate::server::answers::answer::Answer;
+use crate::server::answers::audit::AuditedRequest;
+use crate::server::answers::rescue::{ErrorFormat, Refused};
+use crate::server::limits::in_flight::Holder;
+use crate::server::limits::shares::RequestShare;
+
+/// A request on its way to its answer. Each stage adds what it finds out.
+pub(in crate::server) struct Exchange {
+    /// The request, until it is forwarded.
+    pub(in crate::server) request: Request<Body>,
+    /// The parameters of the query string.
+    pub(in crate::server) query: Query,
+    pub(in crate::server) info: RequestInfo,
+    /// Where the request came from.
+    pub(in crate::server) client: ClientHandle,
+    /// The format of an error.
+    pub(in crate::server) errors: ErrorFormat,
+    /// Who sent the request. Until kubefan has determined that, only the API server can judge it.
+    pub(in crate::server) caller: Caller,
+    /// The event for the audit log, if there is one.
+    pub(in crate::server) audited: Option<AuditedRequest>,
+    /// The place among the requests of the user, if kubefan has determined the user.
+    pub(in crate::server) share: Option<RequestShare>,
+}
+
+impl Exchange {
+    /// Starts the exchange of a request that `net` has received.
+    ///
+    /// # Panics
+    /// If the request has no [`ClientHandle`].
+    pub(in crate::server) fn of(mut request: Request<Body>) -> Self {
+        let client = request.extensions_mut().remove::<ClientHandle>();
+        let query = Query::parse(request.uri().query().unwrap_or_default());
+        Self {
+            info: RequestInfo::of(request.method(), request.uri().path(), &query),
+            client: client.expect("net adds it to every request"),
+            errors: ErrorFormat::of(&request),
+            query,
+            request,
+            caller: Caller::Unknown,
+            audited: None,
+            share: None,
+        }
+    }
+
+    /// Returns the holder of what the request takes of limited resources.
+    pub(in crate::server) fn holder(&self) -> Holder {
+        Holder::of(&self.caller, &self.client.connection)
+    }
+
+    /// Takes the request, to forward it.
+    pub(in crate::server) fn take_request(&mut self) -> Request<Body> {
+        mem::replace(&mut self.request, Request::new(body::empty()))
+    }
+
+    /// Returns kubefan's own answer: `refused` in the format that the request accepts.
+    pub(in crate::server) fn refuse(&self, refused: impl Into<Refused>) -> Answer {
+        self.errors.refuse(&refused.into()).into()
+    }
+}
