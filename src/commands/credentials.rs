@@ -138,9 +138,10 @@ fn check(user: &Value) -> anyhow::Result<()> {
     }
     let has_token = has("token") || has("tokenFile");
     if !(has_certificate || has_token || has("exec")) {
-        match has("username") {
-            true => bail!("API servers accept no user name with a password; use another context"),
-            false => bail!("the user has no credentials, so kubefan would not know its callers"),
+        if has("username") {
+            bail!("API servers accept no user name with a password; use another context")
+        } else {
+            bail!("the user has no credentials, so kubefan would not know its callers")
         }
     }
     if has_certificate && has("as") {

@@ -7,9 +7,10 @@ use serde::Serialize;
 use super::args::OutputFormat;
 
 /// The text in place of the commit if the build did not record it.
-const UNKNOWN_COMMIT: &str = match cfg!(debug_assertions) {
-    true => "unknown (debug builds do not record it)",
-    false => "unknown",
+const UNKNOWN_COMMIT: &str = if cfg!(debug_assertions) {
+    "unknown (debug builds do not record it)"
+} else {
+    "unknown"
 };
 
 /// The version of this binary, and how it was built. `build.rs` records the data that cargo has.

@@ -137,9 +137,10 @@ mod tests {
 
     impl BodyGuard for Flag {
         fn poll_end(&mut self, _cx: &mut Context<'_>) -> Poll<()> {
-            match self.0.load(Ordering::Relaxed) {
-                true => Poll::Ready(()),
-                false => Poll::Pending,
+            if self.0.load(Ordering::Relaxed) {
+                Poll::Ready(())
+            } else {
+                Poll::Pending
             }
         }
     }

@@ -114,9 +114,12 @@ impl LogCursor {
         let shared = Arc::clone(&self.shared);
         let (epoch, position) = (self.epoch, self.position);
         let is_fetched = self.batch.is_empty();
-        let is_beyond = move |state: &State| match state.epoch == epoch {
-            true => state.log.tip() > position,
-            false => state.content.is_some(),
+        let is_beyond = move |state: &State| {
+            if state.epoch == epoch {
+                state.log.tip() > position
+            } else {
+                state.content.is_some()
+            }
         };
         async move { !is_fetched || shared.wait_until(is_beyond).await }
     }

@@ -102,8 +102,7 @@ impl Update {
             Some(_) => EventType::Modified,
             None => EventType::Added,
         };
-        let imply = |missed| Event::implied_deletion(missed, content.applied);
-        let block = missed.map(imply);
+        let block = missed.map(|missed| Event::implied_deletion(missed, content.applied));
         let change = Event::new(event_type, object, previous, upstream_frame);
         Self {
             opens_hole: block.is_some(),

@@ -14,9 +14,10 @@ const MESSAGE_LIMIT: usize = 2048;
 /// start of the body as its message.
 pub fn decode_status(content_type: &str, code: u16, body: &[u8]) -> Status {
     let is_protobuf = content_type.starts_with(WireFormat::Protobuf.media_type());
-    let decoded = match is_protobuf {
-        true => decode_enveloped(body).ok(),
-        false => decode_json(body),
+    let decoded = if is_protobuf {
+        decode_enveloped(body).ok()
+    } else {
+        decode_json(body)
     };
     let mut status = decoded.unwrap_or_else(|| Status::failure(code, "", excerpt(body)));
     if status.code == 0 {

@@ -358,9 +358,10 @@ mod tests {
                 let asker = ["a", "b", "c", "d", "e"][rng.random_range(0..5)];
                 let starts_after = Duration::from_millis(rng.random_range(0..1_000));
                 let takes = Duration::from_millis(rng.random_range(0..30));
-                let leaves_after = match rng.random_bool(0.3) {
-                    true => Duration::from_millis(rng.random_range(0..30)),
-                    false => MAX_WAIT,
+                let leaves_after = if rng.random_bool(0.3) {
+                    Duration::from_millis(rng.random_range(0..30))
+                } else {
+                    MAX_WAIT
                 };
                 let queue = queue.clone();
                 questions.spawn(async move {

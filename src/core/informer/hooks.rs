@@ -168,8 +168,7 @@ impl ResourceHooks {
         let Some(transform) = &self.hooks.transform else {
             return Ok(object);
         };
-        let transform = |value: &mut Value| (transform.function)(&self.resource, value);
-        transformed(&object, transform).ok_or(object)
+        transformed(&object, |value| (transform.function)(&self.resource, value)).ok_or(object)
     }
 
     pub(super) fn failed(&self, during: &'static str, error: &Error) {
@@ -196,9 +195,10 @@ impl ResourceHooks {
 fn transformed(object: &Object, transform: impl Fn(&mut Value)) -> Option<Object> {
     // The body of a built-in kind lacks the opening brace, see `Object`.
     let is_whole = object.body.first() == Some(&b'{');
-    let mut value: Value = match is_whole {
-        true => serde_json::from_slice(&object.body).ok()?,
-        false => serde_json::from_slice(&[b"{", &object.body[..]].concat()).ok()?,
+    let mut value: Value = if is_whole {
+        serde_json::from_slice(&object.body).ok()?
+    } else {
+        serde_json::from_slice(&[b"{", &object.body[..]].concat()).ok()?
     };
     let identity = IDENTITY.map(|name| value["metadata"].get(name).cloned());
     catch_unwind(AssertUnwindSafe(|| transform(&mut value))).ok()?;

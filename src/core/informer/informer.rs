@@ -107,20 +107,19 @@ impl Informer {
         reader: Reader,
         relist: RelistHandle,
         metrics: Arc<ReflectorMetrics>,
-        shape: Arc<WireShape>,
         freshness: Freshness<ResourceClient>,
         bridges: Bridges<ResourceClient>,
         own_transform: Option<OwnTransform>,
         hooks: ResourceHooks,
     ) -> Self {
         Self {
+            shape: Arc::new(WireShape::new(&spec)),
             spec,
             scope,
             content,
             reader,
             relist,
             metrics,
-            shape,
             started: Instant::now(),
             last_used_ms: AtomicU64::new(0),
             pinned: AtomicBool::new(false),
@@ -187,6 +186,16 @@ impl Informer {
     /// Returns the number of the informer's own transform, if it has one.
     pub(super) fn transform_number(&self) -> Option<usize> {
         self.own_transform.map(|transform| transform.number)
+    }
+
+    /// Returns true for the objects of a custom resource.
+    pub(super) fn is_custom(&self) -> bool {
+        self.spec.custom
+    }
+
+    /// Returns what the reflector learns about the wire format of the resource.
+    pub(super) fn shape(&self) -> &Arc<WireShape> {
+        &self.shape
     }
 
     pub(super) fn hooks(&self) -> &ResourceHooks {

@@ -299,9 +299,10 @@ impl InformerSet {
     /// Applies the newest settings of the resource, which are in `spec`, to `informer`. If they
     /// need another cache, stops the informer; the next request starts its successor.
     pub(super) fn update(&self, informer: &Informer, spec: &InformerSpec) {
-        match spec.settings.caches_like(informer.settings()) {
-            true => informer.set_freshness(self.inner.config.load().freshness_of(spec)),
-            false => informer.stop(),
+        if spec.settings.caches_like(informer.settings()) {
+            informer.set_freshness(self.inner.config.load().freshness_of(spec))
+        } else {
+            informer.stop()
         }
     }
 

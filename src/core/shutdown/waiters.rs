@@ -82,9 +82,10 @@ impl Waiters {
         };
         // Dropped outside the lock: dropping a waker may drop a task, which may hold other waiters.
         drop(replaced);
-        match is_reached() {
-            true => Poll::Ready(()),
-            false => Poll::Pending,
+        if is_reached() {
+            Poll::Ready(())
+        } else {
+            Poll::Pending
         }
     }
 

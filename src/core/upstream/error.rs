@@ -96,8 +96,7 @@ impl Error {
         else {
             return None;
         };
-        let from_status = || Some(Duration::from_secs(status.retry_after()?.into()));
-        retry_after.or_else(from_status)
+        retry_after.or_else(|| Some(Duration::from_secs(status.retry_after()?.into())))
     }
 
     /// Returns true if the connection was refused, because no process listens at

@@ -9,6 +9,7 @@ use std::time::Duration;
 use futures_util::stream::FuturesUnordered;
 use futures_util::{FutureExt, StreamExt};
 use kube::Resource;
+use kubefan_core::shutdown::Shutdown;
 use serde::de::DeserializeOwned;
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
@@ -112,26 +113,18 @@ async fn run<R: Reconciler>(
     reconciler: R,
     stop: impl Future<Output = ()> + Send,
 ) -> Result<(), Error> {
-    let Parts {
-        name,
-        shutdown,
-        settings,
-        rate_limiter,
-        metrics,
-    } = parts;
+    let (name, settings, shutdown) = (parts.name, parts.settings, parts.shutdown);
     let queue = WorkQueue::new(work_queue::Config {
-        rate_limiter,
-        metrics: metrics.as_ref().map(|metrics| metrics.queue(&name)),
+        rate_limiter: parts.rate_limiter,
+        metrics: parts.metrics.as_ref().map(|metrics| metrics.queue(&name)),
         ..work_queue::Config::default()
     });
-    let mut stop = pin!(async {
-        tokio::select! {
-            () = stop => {}
-            () = shutdown.draining() => {}
-        }
-    });
-    let primary_and_others = sources.iter().map(AsRef::as_ref);
-    let synced = synced(&name, primary_and_others, settings.sync_timeout);
+    let mut stop = pin!(stop_or_drain(stop, &shutdown));
+    let synced = synced(
+        &name,
+        sources.iter().map(AsRef::as_ref),
+        settings.sync_timeout,
+    );
     let mut pumps: FuturesUnordered<_> = sources
         .into_iter()
         .map(|source| pump(&name, source, &queue))
@@ -146,31 +139,39 @@ async fn run<R: Reconciler>(
     tracing::info!(controller = name, "the controller starts");
     let max = settings.max_concurrent_reconciles;
     let shared = Arc::new(Shared {
-        metrics: metrics.map(|metrics| metrics.controller(&name, max)),
+        metrics: parts.metrics.map(|metrics| metrics.controller(&name, max)),
         name: name.clone(),
         reconciler,
         queue: queue.clone(),
     });
-    let (sender, stopped) = watch::channel(false);
-    let spawn = |_| shutdown.spawn(Arc::clone(&shared).work(stopped.clone()));
-    let mut workers = Workers {
-        tasks: (0..max).map(spawn).collect(),
-        stop: sender,
-    };
+    let mut workers = Workers::start(&shared, max, &shutdown);
     let ended = tokio::select! {
         biased;
         () = stop => Ok(()),
         Some(error) = pumps.next() => Err(error),
     };
     drop(pumps);
-    let mut settings = settings;
-    if shutdown.is_draining() {
-        let left = shutdown.grace().saturating_sub(DRAIN_RESERVE);
-        settings.stop_timeout = settings.stop_timeout.min(left);
-    }
-    let finished = workers.finish(&name, &queue, settings).await;
+    let limit = stop_timeout(settings, &shutdown);
+    let finished = workers.finish(&name, &queue, settings.drains, limit).await;
     tracing::info!(controller = name, "the controller has stopped");
     ended.and(finished)
+}
+
+async fn stop_or_drain(stop: impl Future<Output = ()>, shutdown: &Shutdown) {
+    tokio::select! {
+        () = stop => {}
+        () = shutdown.draining() => {}
+    }
+}
+
+/// Returns how long the running reconciles may take from now on.
+fn stop_timeout(settings: Settings, shutdown: &Shutdown) -> Duration {
+    if shutdown.is_draining() {
+        let left = shutdown.grace().saturating_sub(DRAIN_RESERVE);
+        settings.stop_timeout.min(left)
+    } else {
+        settings.stop_timeout
+    }
 }
 
 /// Waits until all `sources` have a complete list.
@@ -300,17 +301,27 @@ impl<R: Reconciler> Shared<R> {
 // === impl Workers ===
 
 impl Workers {
-    /// Waits until the running reconciles have ended. If the queue is drained, also
-    /// waits for its requests.
+    /// Starts `count` workers as tasks of `shutdown`.
+    fn start<R: Reconciler>(shared: &Arc<Shared<R>>, count: usize, shutdown: &Shutdown) -> Self {
+        let (stop, stopped) = watch::channel(false);
+        let spawn = |_| shutdown.spawn(Arc::clone(shared).work(stopped.clone()));
+        Self {
+            tasks: (0..count).map(spawn).collect(),
+            stop,
+        }
+    }
+
+    /// Waits until the running reconciles have ended, at most for `limit`. If the queue `drains`,
+    /// also waits for its requests.
     async fn finish(
         &mut self,
         controller: &str,
         queue: &WorkQueue<Request>,
-        settings: Settings,
+        drains: bool,
+        limit: Duration,
     ) -> Result<(), Error> {
-        let limit = settings.stop_timeout;
         let finished = async {
-            if settings.drains {
+            if drains {
                 queue.shut_down_with_drain().await;
             }
             queue.shut_down();
@@ -348,8 +359,7 @@ impl Workers {
 
     /// Counts the workers that have not ended.
     fn running(&self) -> usize {
-        let is_running = |task: &&JoinHandle<()>| !task.is_finished();
-        self.tasks.iter().filter(is_running).count()
+        self.tasks.iter().filter(|task| !task.is_finished()).count()
     }
 
     fn abort(&self) {

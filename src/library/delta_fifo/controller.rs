@@ -13,7 +13,7 @@ use kubefan_core::cache::{Reader, WatchFrom, WatchItem, WatchStream, Writer};
 use kubefan_core::informer::{Reflector, ReflectorConfig, ReflectorEnd, Signals, relist_channel};
 use kubefan_core::upstream::ListerWatcher;
 use tokio::sync::Notify;
-use tokio::time::{Instant, MissedTickBehavior, interval_at, sleep};
+use tokio::time::{Instant, Interval, MissedTickBehavior, interval_at, sleep};
 
 use super::delta::Deltas;
 use super::fifo::{DeltaFifo, Popped};
@@ -218,24 +218,10 @@ async fn process_all<P: Process>(
 ) {
     let mut limiter = ItemExponentialFailure::new(RETRY_DELAY, MAX_RETRY_DELAY);
     let mut retries = FuturesUnordered::new();
-    // Zero means never, as in client-go, and so does a period that would overflow an `Instant`.
-    let period = config.full_resync_period;
-    let period = period.filter(|period| !period.is_zero());
-    let first = period.and_then(|period| Some((Instant::now().checked_add(period)?, period)));
-    let mut resync = first.map(|(first, period)| {
-        let mut resync = interval_at(first, period);
-        resync.set_missed_tick_behavior(MissedTickBehavior::Delay);
-        resync
-    });
+    let mut resyncs = config.full_resync_period.and_then(resyncs);
     let stopped = stopped.notified();
     tokio::pin!(stopped);
     loop {
-        let next_resync = async {
-            match &mut resync {
-                Some(resync) => resync.tick().await,
-                None => std::future::pending().await,
-            }
-        };
         let popped = tokio::select! {
             biased;
             () = &mut stopped => return,
@@ -243,7 +229,7 @@ async fn process_all<P: Process>(
                 Popped::requeue(popped);
                 continue;
             }
-            _ = next_resync => {
+            () = tick(&mut resyncs) => {
                 queue.resync();
                 continue;
             }
@@ -269,5 +255,24 @@ async fn process_all<P: Process>(
                 popped.done();
             }
         }
+    }
+}
+
+/// Returns when all objects are processed again. `None` means never: for zero, as in client-go, and
+/// for a period that would overflow an `Instant`.
+fn resyncs(period: Duration) -> Option<Interval> {
+    if period.is_zero() {
+        return None;
+    }
+    let mut resyncs = interval_at(Instant::now().checked_add(period)?, period);
+    resyncs.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    Some(resyncs)
+}
+
+/// Completes at the next tick, or never if there is none. Cancel safe.
+async fn tick(ticks: &mut Option<Interval>) {
+    match ticks {
+        Some(ticks) => drop(ticks.tick().await),
+        None => std::future::pending().await,
     }
 }

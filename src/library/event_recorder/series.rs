@@ -120,28 +120,11 @@ impl Aggregator {
         now: Instant,
         time: Timestamp,
     ) -> Recorded {
-        let key = Key {
-            regarding: Regarding {
-                // Equal events may be about several versions of an object.
-                resource_version: None,
-                ..regarding.clone()
-            },
-            severity: note.severity,
-            reason: note.reason.clone(),
-            action: note.action.clone(),
-        };
+        let key = Key::of(&regarding, &note);
         if let Some(known) = self.events.get_mut(&key)
             && now.saturating_duration_since(known.last_at) < SERIES_END
         {
-            known.count = known.count.saturating_add(1);
-            (known.last, known.last_at) = (time, now);
-            // The series begins with the second event.
-            if known.count > 2 {
-                known.is_written = false;
-                return Recorded::Counted;
-            }
-            (known.written_at, known.is_written) = (now, true);
-            return Recorded::Write(Write::Series(known.series()));
+            return known.count(now, time);
         }
         if !self.may_create(&key.regarding, now) {
             return Recorded::Dropped;
@@ -215,7 +198,35 @@ impl Aggregator {
     }
 }
 
+impl Key {
+    fn of(regarding: &Regarding, note: &Note) -> Self {
+        Self {
+            regarding: Regarding {
+                // Equal events may be about several versions of an object.
+                resource_version: None,
+                ..regarding.clone()
+            },
+            severity: note.severity,
+            reason: note.reason.clone(),
+            action: note.action.clone(),
+        }
+    }
+}
+
 impl Known {
+    /// Counts an equal event.
+    fn count(&mut self, now: Instant, time: Timestamp) -> Recorded {
+        self.count = self.count.saturating_add(1);
+        (self.last, self.last_at) = (time, now);
+        // The series begins with the second event.
+        if self.count > 2 {
+            self.is_written = false;
+            return Recorded::Counted;
+        }
+        (self.written_at, self.is_written) = (now, true);
+        Recorded::Write(Write::Series(self.series()))
+    }
+
     fn series(&self) -> SeriesOf {
         SeriesOf {
             event: Arc::clone(&self.event),

@@ -369,12 +369,11 @@ async fn a_series_whose_event_is_gone_creates_it_again() {
             let object: Value = serde_json::from_slice(&body)?;
             let is_missing = head.method == Method::PATCH;
             received.lock().push((head.method, object.clone()));
-            let (code, answer) = match is_missing {
-                true => {
-                    let status = kubefan_core::api::Status::failure(404, "NotFound", "not found");
-                    (StatusCode::NOT_FOUND, serde_json::to_vec(&status)?)
-                }
-                false => (StatusCode::CREATED, body.to_vec()),
+            let (code, answer) = if is_missing {
+                let status = kubefan_core::api::Status::failure(404, "NotFound", "not found");
+                (StatusCode::NOT_FOUND, serde_json::to_vec(&status)?)
+            } else {
+                (StatusCode::CREATED, body.to_vec())
             };
             let mut response = Response::new(Body::from(answer));
             *response.status_mut() = code;

@@ -120,9 +120,10 @@ impl State {
 
     pub(super) fn add(&mut self, json: Value) -> Result<ResourceVersion, Error> {
         let (key, json) = keyed(json)?;
-        match self.objects.contains_key(&key) {
-            true => Err(Error::AlreadyExists(key)),
-            false => self.put(EventType::Added, key, json),
+        if self.objects.contains_key(&key) {
+            Err(Error::AlreadyExists(key))
+        } else {
+            self.put(EventType::Added, key, json)
         }
     }
 

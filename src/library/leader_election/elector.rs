@@ -284,10 +284,7 @@ impl<S: LeaseStore> Candidate<S> {
     async fn leave(mut self, left: Option<oneshot::Sender<Result<(), NotReleased>>>) {
         let until = self.machine.leading_until();
         let has_lost = until.is_some_and(|until| until <= Instant::now());
-        self.enter(match has_lost {
-            true => Status::Lost,
-            false => Status::Left,
-        });
+        self.enter(if has_lost { Status::Lost } else { Status::Left });
         let Some(left) = left else { return };
         if has_lost || !self.machine.may_hold() {
             // The caller may no longer wait.

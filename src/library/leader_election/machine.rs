@@ -184,11 +184,14 @@ impl Machine {
         }
         let is_own = self.holder() == Some(self.identity.as_str());
         self.may_hold = is_own;
-        match is_own {
-            false if self.is_releasing => Next::Released,
-            false if self.leading_until.is_some() => Next::Lost,
-            false if self.is_held_by_another(now.instant) => Next::Wait,
-            _ => Next::Call(self.write(Call::Update(self.record(now), version))),
+        if !is_own && self.is_releasing {
+            Next::Released
+        } else if !is_own && self.leading_until.is_some() {
+            Next::Lost
+        } else if !is_own && self.is_held_by_another(now.instant) {
+            Next::Wait
+        } else {
+            Next::Call(self.write(Call::Update(self.record(now), version)))
         }
     }
 

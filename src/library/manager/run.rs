@@ -67,9 +67,12 @@ impl Manager {
         let health = Health::new();
         let has_synced = Arc::new(AtomicBool::new(false));
         let synced = Arc::clone(&has_synced);
-        health.add_readyz("informers", move || match synced.load(Ordering::Relaxed) {
-            true => Ok(()),
-            false => Err("the first lists are not complete".to_owned()),
+        health.add_readyz("informers", move || {
+            if synced.load(Ordering::Relaxed) {
+                Ok(())
+            } else {
+                Err("the first lists are not complete".to_owned())
+            }
         });
         let scraped = Arc::<Mutex<Option<Factory>>>::default();
         let factory = Arc::downgrade(&scraped);
@@ -213,9 +216,10 @@ impl Manager {
         let ended = tokio::select! {
             biased;
             () = &mut stop => Ok(()),
-            is_elected = elector.elected() => match is_elected {
-                true => lead(runs, elector.lost(), stop).await,
-                false => Err(Error::LeaseLost),
+            is_elected = elector.elected() => if is_elected {
+                lead(runs, elector.lost(), stop).await
+            } else {
+                Err(Error::LeaseLost)
             },
         };
         // No other candidate may lead while reconciles run here, so the Lease is left to expire.

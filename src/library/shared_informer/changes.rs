@@ -114,15 +114,7 @@ impl<K: DeserializeOwned> Changes<K> {
         loop {
             self.budget.proceed().await;
             self.budget.charge(UNITS_PER_CHANGE);
-            if let Some(preparing) = &mut self.preparing {
-                (self.pending, self.reached) = preparing.await;
-                self.preparing = None;
-            }
-            if !self.pending.is_empty() {
-                // Without this, the first change after a relist would decode all objects at once.
-                self.informer.catch_up().await;
-            }
-            if let Some(step) = self.pending.pop_front() {
+            if let Some(step) = self.next_pending().await {
                 match self.change(step) {
                     Some(change) => return Some(change),
                     None => continue,
@@ -166,6 +158,19 @@ impl<K: DeserializeOwned> Changes<K> {
                 None => self.following = None,
             }
         }
+    }
+
+    /// Returns the next step that is known without a change of the cache. Cancel safe.
+    async fn next_pending(&mut self) -> Option<Step> {
+        if let Some(preparing) = &mut self.preparing {
+            (self.pending, self.reached) = preparing.await;
+            self.preparing = None;
+        }
+        if !self.pending.is_empty() {
+            // Without this, the first change after a relist would decode all objects at once.
+            self.informer.catch_up().await;
+        }
+        self.pending.pop_front()
     }
 
     /// Returns the changes as a stream.
@@ -226,10 +231,7 @@ impl<K: DeserializeOwned> Changes<K> {
         let object = event.object_for(verdict);
         let state = (verdict != EventType::Deleted).then(|| Arc::clone(object));
         self.reached.apply(object.key.clone(), state);
-        let added = || Step::Added {
-            object: Arc::clone(object),
-            is_initial_list: false,
-        };
+        let changed = |known| Step::between(known, Arc::clone(object));
         match (verdict, &event.previous) {
             (EventType::Deleted, before) => [Step::Deleted {
                 before: Arc::clone(before.as_ref().unwrap_or(object)),
@@ -238,14 +240,10 @@ impl<K: DeserializeOwned> Changes<K> {
             }]
             .into(),
             (EventType::Modified, Some(old)) if old.uid() != object.uid() => {
-                [Step::missed_deletion(old), added()].into()
+                [Step::missed_deletion(old), changed(None)].into()
             }
-            (EventType::Modified, Some(old)) => [Step::Updated {
-                old: Arc::clone(old),
-                new: Arc::clone(object),
-            }]
-            .into(),
-            _ => [added()].into(),
+            (EventType::Modified, old) => [changed(old.as_ref())].into(),
+            _ => [changed(None)].into(),
         }
     }
 

@@ -263,21 +263,28 @@ impl Factory {
         // Made and spawned without the lock of the map: a runtime that is shutting down drops a
         // task while it is spawned, and drops the program's functions with the task.
         let informer = SharedInformer::of_source(source, spec.resource, config, shutdown);
-        let shared: Arc<dyn Started> = informer.shared().clone();
-        let earlier = {
-            let mut started = self.0.started.lock();
-            let earlier = started.get(&key).and_then(Weak::upgrade);
-            if earlier.is_none() {
-                started.retain(|_, informer| informer.strong_count() > 0);
-                started.insert(key, Arc::downgrade(&shared));
-            }
-            earlier
-        };
-        if let Some(earlier) = earlier.and_then(informer_of) {
+        if let Some(earlier) = self.register(key, &informer) {
             return Ok(earlier);
         }
         self.0.shutdown.spawn_background(keeper.keep());
         Ok(informer)
+    }
+
+    /// Registers `informer` under `key`. If the key has an informer already, returns that one.
+    fn register<K: DeserializeOwned + Send + Sync + 'static>(
+        &self,
+        key: Key,
+        informer: &SharedInformer<K>,
+    ) -> Option<SharedInformer<K>> {
+        let shared: Arc<dyn Started> = informer.shared().clone();
+        let mut started = self.0.started.lock();
+        let earlier = started.get(&key).and_then(Weak::upgrade);
+        if earlier.is_none() {
+            started.retain(|_, informer| informer.strong_count() > 0);
+            started.insert(key, Arc::downgrade(&shared));
+        }
+        drop(started);
+        earlier.and_then(informer_of)
     }
 
     fn running<K: DeserializeOwned + Send + Sync + 'static>(

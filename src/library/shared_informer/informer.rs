@@ -99,7 +99,9 @@ impl<K: DeserializeOwned + Send + Sync + 'static> SharedInformer<K> {
         values: impl Fn(&K) -> Vec<String> + Send + Sync + 'static,
     ) -> Result<(), IndexError> {
         self.0.keep_view();
-        self.0.view.add_index(name.into(), Arc::new(values))
+        self.0.view.add_index(name.into(), Arc::new(values))?;
+        drop(self.0.view());
+        Ok(())
     }
 
     /// Returns the resource of the informer's objects.

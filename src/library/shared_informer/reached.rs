@@ -61,6 +61,20 @@ impl Step {
         }
     }
 
+    /// Returns the step from the state `known`, if the object existed, to the state `object`.
+    pub(super) fn between(known: Option<&Arc<Object>>, object: Arc<Object>) -> Self {
+        match known {
+            Some(known) => Self::Updated {
+                old: Arc::clone(known),
+                new: object,
+            },
+            None => Self::Added {
+                object,
+                is_initial_list: false,
+            },
+        }
+    }
+
     /// Returns the step of an object if its deletion was not seen.
     pub(super) fn missed_deletion(object: &Arc<Object>) -> Self {
         Self::Deleted {
@@ -158,16 +172,15 @@ impl Reached {
         let selected =
             candidates.map(|object| selection.matches(object).then(|| Arc::clone(object)));
         let new = collect(selected, &mut budget).await;
-        let reached = match selection.is_everything() {
-            true => Self::everything(snapshot),
-            false => {
-                let mut selected = BTreeMap::new();
-                for object in &new {
-                    selected.insert(object.key.clone(), Arc::clone(object));
-                    after_object(&mut budget).await;
-                }
-                Self::Selected(selected)
+        let reached = if selection.is_everything() {
+            Self::everything(snapshot)
+        } else {
+            let mut selected = BTreeMap::new();
+            for object in &new {
+                selected.insert(object.key.clone(), Arc::clone(object));
+                after_object(&mut budget).await;
             }
+            Self::Selected(selected)
         };
         let steps = match self {
             Self::Nothing => {
@@ -263,17 +276,7 @@ async fn difference(
         after_object(budget).await;
     }
     for (object, known) in changed.into_values() {
-        let object = Arc::clone(object);
-        steps.push_back(match known {
-            Some(known) => Step::Updated {
-                old: Arc::clone(known),
-                new: object,
-            },
-            None => Step::Added {
-                object,
-                is_initial_list: false,
-            },
-        });
+        steps.push_back(Step::between(known, Arc::clone(object)));
         after_object(budget).await;
     }
     steps

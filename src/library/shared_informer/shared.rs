@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use kubefan_core::api::{Object, ObjectKey, Resource, Selection};
 use kubefan_core::cache::{Reader, Snapshot};
-use kubefan_core::concurrency::CoopBudget;
+use kubefan_core::concurrency::{CoopBudget, drop_elsewhere};
 use kubefan_core::shutdown::Shutdown;
 use parking_lot::{Mutex, RwLockReadGuard};
 use serde::de::DeserializeOwned;
@@ -55,7 +55,8 @@ impl<K: DeserializeOwned + Send + Sync + 'static> Shared<K> {
         let decoder = Arc::new(Decoder::new(resource, config.on_decode_error));
         let selection = Arc::new(config.selection);
         let keeps_objects = config.storage == Storage::Decoded;
-        let view = View::new(Arc::clone(&selection), Arc::clone(&decoder), keeps_objects);
+        let (selected, decodes) = (Arc::clone(&selection), Arc::clone(&decoder));
+        let view = View::new(selected, decodes, keeps_objects, drop_elsewhere);
         let shared = Self {
             source,
             selection,
@@ -202,9 +203,10 @@ async fn follow<K: DeserializeOwned>(mut source: Source, view: Arc<SharedView<K>
 /// or handlers apply each change before they report it. Then the task would only cost them time, so
 /// the pause is doubled.
 fn next_pause(pause: Duration, is_current: bool) -> Duration {
-    match is_current {
-        true => LONGEST_PAUSE.min(pause * 2),
-        false => PAUSE,
+    if is_current {
+        LONGEST_PAUSE.min(pause * 2)
+    } else {
+        PAUSE
     }
 }
 

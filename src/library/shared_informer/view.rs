@@ -42,6 +42,8 @@ pub(super) struct View<K> {
     content: Content<K>,
     recent: VecDeque<Recent<K>>,
     recent_bytes: usize,
+    /// Frees the content before a new list, on another thread: no reader waits for that.
+    free: fn(Content<K>),
 }
 
 /// A replaced object. It has a copy of the object's version, so that a search reads no other
@@ -56,18 +58,21 @@ struct Recent<K> {
 enum Phase<K> {
     /// There is no snapshot to load: the cache is not ready.
     Waiting,
-    /// The objects of `snapshot` with keys above `after` are loaded next.
-    Loading {
-        snapshot: Snapshot,
-        after: Option<ObjectKey>,
-        content: Box<Content<K>>,
-        cursor: LogCursor,
-    },
+    Loading(Loading<K>),
     /// Everything before the cursor is applied.
     Following(LogCursor),
 }
 
-struct Content<K> {
+/// The objects of `snapshot` with keys above `after` are loaded next.
+struct Loading<K> {
+    snapshot: Snapshot,
+    after: Option<ObjectKey>,
+    content: Box<Content<K>>,
+    /// The position in the log after the snapshot.
+    cursor: LogCursor,
+}
+
+pub(super) struct Content<K> {
     /// Empty if the view does not store them.
     objects: DecodedObjects<K>,
     indexes: BTreeMap<String, Index>,
@@ -162,7 +167,7 @@ impl<K: DeserializeOwned> SharedView<K> {
     pub(super) async fn changed(&self) -> bool {
         let changed = match &self.view.read().phase {
             Phase::Waiting => None,
-            Phase::Loading { .. } => return true,
+            Phase::Loading(_) => return true,
             Phase::Following(cursor) => Some(cursor.changed()),
         };
         let Some(changed) = changed else {
@@ -180,7 +185,7 @@ impl<K: DeserializeOwned> SharedView<K> {
         self.view.write().follow(Some(reader));
     }
 
-    /// Adds an index. It has all present objects when this returns.
+    /// Adds an index. It has all present objects when the view is [current](SharedView::current).
     pub(super) fn add_index(
         &self,
         name: String,
@@ -203,7 +208,6 @@ impl<K: DeserializeOwned> SharedView<K> {
         }
         view.functions.insert(name.clone(), function);
         view.content.indexes.insert(name, index);
-        while !view.advance(usize::MAX) {}
         Ok(())
     }
 }
@@ -215,6 +219,7 @@ impl<K: DeserializeOwned> View<K> {
         selection: Arc<Selection>,
         decoder: Arc<Decoder<K>>,
         keeps_objects: bool,
+        free: fn(Content<K>),
     ) -> Self {
         Self {
             selection,
@@ -226,6 +231,7 @@ impl<K: DeserializeOwned> View<K> {
             content: Content::new(&BTreeMap::new()),
             recent: VecDeque::new(),
             recent_bytes: 0,
+            free,
         }
     }
 
@@ -312,7 +318,7 @@ impl<K: DeserializeOwned> View<K> {
     fn is_current(&self) -> bool {
         match &self.phase {
             Phase::Waiting => !self.reader.as_ref().is_some_and(Reader::is_ready),
-            Phase::Loading { .. } => false,
+            Phase::Loading(_) => false,
             Phase::Following(cursor) => cursor.is_at_tip(),
         }
     }
@@ -325,33 +331,22 @@ impl<K: DeserializeOwned> View<K> {
                 let Some((snapshot, cursor)) = followed else {
                     return true;
                 };
-                self.phase = Phase::Loading {
+                self.phase = Phase::Loading(Loading {
                     snapshot,
                     after: None,
                     content: Box::new(Content::new(&self.functions)),
                     cursor,
-                };
+                });
                 false
             }
-            Phase::Loading {
-                snapshot,
-                after,
-                mut content,
-                cursor,
-            } => {
-                let last = self.load(&mut content, &snapshot, after.as_ref(), max);
-                self.phase = match last {
-                    Some(after) => Phase::Loading {
-                        snapshot,
-                        after: Some(after),
-                        content,
-                        cursor,
-                    },
-                    None => {
-                        content.objects.rebuild_order();
-                        self.content = *content;
-                        Phase::Following(cursor)
-                    }
+            Phase::Loading(mut loading) => {
+                loading.after = self.load(&mut loading, max);
+                self.phase = if loading.after.is_some() {
+                    Phase::Loading(loading)
+                } else {
+                    loading.content.objects.rebuild_order();
+                    (self.free)(std::mem::replace(&mut self.content, *loading.content));
+                    Phase::Following(loading.cursor)
                 };
                 false
             }
@@ -373,30 +368,20 @@ impl<K: DeserializeOwned> View<K> {
         }
     }
 
-    /// Loads up to `max` objects with keys above `after`. Returns the last loaded key, or `None` if
-    /// no objects are left.
-    fn load(
-        &self,
-        content: &mut Content<K>,
-        snapshot: &Snapshot,
-        after: Option<&ObjectKey>,
-        max: usize,
-    ) -> Option<ObjectKey> {
-        let after = after.map(ObjectKey::as_str);
+    /// Loads up to `max` objects. Returns the last loaded key, or `None` if no objects are left.
+    fn load(&self, loading: &mut Loading<K>, max: usize) -> Option<ObjectKey> {
+        let after = loading.after.as_ref().map(ObjectKey::as_str);
         let mut last = None;
-        let candidates = snapshot.candidates(&self.selection, after);
+        let candidates = loading.snapshot.candidates(&self.selection, after);
         for (count, object) in candidates.enumerate() {
             if count == max {
                 return last;
             }
             last = Some(object.key.clone());
             if self.selection.matches(object) {
-                content.insert(
-                    &self.functions,
-                    self.keeps_objects,
-                    object,
-                    self.decode(object),
-                );
+                let (functions, decoded) = (&self.functions, self.decode(object));
+                let content = &mut loading.content;
+                content.insert(functions, self.keeps_objects, object, decoded);
             }
         }
         None

@@ -260,10 +260,7 @@ impl<K: Eq + Hash + 'static> Turn<'_, K> {
         if state.schedule.is_shutting_down() {
             // A key that was added during its run is ready at the end of this run.
             let may_follow = state.is_draining && !state.schedule.is_drained();
-            return match may_follow {
-                true => Step::Wait,
-                false => Step::End,
-            };
+            return if may_follow { Step::Wait } else { Step::End };
         }
         match state.schedule.next_due() {
             Some(due) if state.timer.is_none() => {

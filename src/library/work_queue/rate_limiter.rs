@@ -144,9 +144,10 @@ impl<K> ItemFastSlow<K> {
 
 impl<K: Clone + Eq + Hash + Send + 'static> RateLimiter<K> for ItemFastSlow<K> {
     fn when(&mut self, key: &K, _now: Instant) -> Duration {
-        match count(&mut self.failures, key) <= self.fast_attempts {
-            true => self.fast,
-            false => self.slow,
+        if count(&mut self.failures, key) <= self.fast_attempts {
+            self.fast
+        } else {
+            self.slow
         }
     }
 

@@ -152,9 +152,10 @@ impl<K: Eq + Hash + 'static> Schedule<K> {
             let backoff = self.rate_limiter.when(&key, now);
             request.backoff_until = Some(now + backoff.min(MAX_DELAY));
         }
-        let change = match state.is_running {
-            true => Change::None,
-            false => self.lines.place(&key, before, &mut request, now),
+        let change = if state.is_running {
+            Change::None
+        } else {
+            self.lines.place(&key, before, &mut request, now)
         };
         state.request = Some(request);
         change

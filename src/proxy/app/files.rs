@@ -64,6 +64,16 @@ impl Files {
         certificates.map(|own| own.acceptor.clone()).collect()
     }
 
+    /// Makes the listeners that authenticate callers ask for client certificates. Their connections
+    /// may begin before the authorities are loaded.
+    pub(super) fn request_client_certificates(&self, config: &ServeConfig) {
+        if self.authorities.is_some() {
+            for acceptor in self.asking(config) {
+                acceptor.request_client_certificates(Vec::new());
+            }
+        }
+    }
+
     /// Reloads the certificates when their files change.
     pub(super) async fn watch(&self, shutdown: &Shutdown) -> anyhow::Result<()> {
         let certificates = [&self.certificate, &self.admin_certificate];

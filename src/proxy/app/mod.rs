@@ -19,24 +19,24 @@ use std::time::Duration;
 use anyhow::Context;
 use files::Files;
 use kubefan_core::cache::Dispatcher;
-use kubefan_core::informer::{InformerSet, Requirement};
+use kubefan_core::informer::InformerSet;
 use kubefan_core::shutdown::{Outcome, Shutdown, Signals};
 use kubefan_core::telemetry::Registry;
 use kubefan_core::upstream::{Client, Forwarder};
 use reload::Live;
 pub use reload::{ConfigSource, ConfigWatch, Hangups};
-use resources::{check_rules, require_configured, resources_to_cache};
-use tls::load_authorities;
+use resources::{require_configured, requirement, resources_to_cache, with_rules};
+use tls::{Certificate, load_authorities};
 use tokio::net::TcpListener;
 use tower::service_fn;
 
 use crate::audit::AuditLog;
-use crate::config::{Resources, ServeConfig};
+use crate::config::{AdminConfig, ServeConfig};
 use crate::identity::AccessControl;
 use crate::ledger::{Ledger, sample_kept};
 use crate::net::{Listener, ServingThreads};
 use crate::server::{Admin, Server, Startup, WebPageRules};
-use crate::{identity, net, server};
+use crate::{identity, ledger, net, server};
 
 /// How often the client certificates and CAs of the kubeconfig are read again.
 const CREDENTIAL_RELOAD_INTERVAL: Duration = Duration::from_secs(600);
@@ -91,17 +91,9 @@ impl App {
         let registry = Registry::new();
         let files = Files::read(&config, &registry).await?;
         let shutdown = Shutdown::new(config.shutdown.clone());
-        let threads = serving_threads(config.threads)?;
-        if threads.is_some() {
-            shutdown.set_background_runtime();
-        }
+        let threads = serving_threads(config.threads, &shutdown)?;
         files.watch(&shutdown).await?;
-        if files.authorities.is_some() {
-            // The connections of these listeners may begin before the authorities are loaded.
-            for acceptor in files.asking(&config) {
-                acceptor.request_client_certificates(Vec::new());
-            }
-        }
+        files.request_client_certificates(&config);
 
         let startup = Startup::default();
         let metrics = server::Metrics::new(&registry, &config.memory);
@@ -110,43 +102,29 @@ impl App {
             let (metrics, shutdown) = (of_connections.clone(), shutdown.clone());
             Listener::new(name, socket, config, metrics, shutdown)
         };
-        let mut admin_listener = listener("admin", admin_socket, net::Config::admin());
-        if let Some(certificate) = &files.admin_certificate {
-            admin_listener = admin_listener.with_tls(certificate.acceptor.clone());
-        }
-        let evicting = startup.clone();
-        let ledger =
-            Ledger::with_metrics(config.memory, move || evicting.evicted_bytes(), &registry);
-        shutdown.spawn_background(ledger.clone().run());
+        let admin_listener = listener("admin", admin_socket, net::Config::admin());
+        let admin_listener = with_tls(admin_listener, files.admin_certificate.as_ref());
         let connections = config.connections.clone();
         let connections = connections.within_open_files(net::open_files_limit());
-        let mut listener = listener("clients", socket, connections).with_ledger(ledger);
-        if let Some(certificate) = &files.certificate {
-            listener = listener.with_tls(certificate.acceptor.clone());
-        }
+        let ledger = start_ledger(config.memory, &startup, &registry, &shutdown);
+        let listener = listener("clients", socket, connections).with_ledger(ledger);
+        let mut listener = with_tls(listener, files.certificate.as_ref());
         if let Some(threads) = &threads {
             listener = listener.on_threads(Arc::clone(threads));
         }
         let listening = Listening {
             url: url(&listener, files.certificate.is_some())?,
             admin_url: url(&admin_listener, files.admin_certificate.is_some())?,
-            registry: registry.clone(),
+            registry,
             shutdown: shutdown.clone(),
             _threads: threads,
         };
         listening.log(&config);
 
-        let is_guarded = config.admin.access.is_some();
-        let admin = Admin::new(startup.clone(), registry, shutdown.clone(), is_guarded)
-            .with_web_pages(WebPageRules {
-                has_local_name: config.admin.listen.ip().is_loopback(),
-                are_callers_authenticated: is_guarded,
-            });
-        let admin = service_fn(move |request| admin.clone().answer(request));
+        serve_admin(&config.admin, admin_listener, &startup, &listening);
         let service = startup
             .clone()
             .into_service(metrics.requests(), config.requests.web_pages);
-        shutdown.spawn(admin_listener.serve(admin));
         shutdown.spawn(listener.serve(service));
         Ok(Opened {
             config,
@@ -208,26 +186,17 @@ impl Opened {
         let (registry, shutdown) = (&listening.registry, &listening.shutdown);
         let client = api_server::connect(&config, &startup).await?;
         shutdown.spawn_background(renew_credentials(client.clone()));
-        let rest_mapper = api_server::discover(&client, &startup).await?;
-        let rest_mapper = rest_mapper.with_rules(config.rules.clone());
-        let rest_mapper = Arc::new(match config.cache_secrets {
-            true => rest_mapper,
-            false => rest_mapper.excluding("", "secrets"),
-        });
-        check_rules(&config, &rest_mapper)?;
+        let discovered = api_server::discover(&client, &startup).await?;
+        let rest_mapper = with_rules(discovered, &config)?;
         let informers = InformerSet::new(client.clone(), config.informer.clone(), shutdown.clone());
         let required = resources_to_cache(&config.resources, &rest_mapper)?;
-        let need = match &config.resources {
-            Resources::Named(_) => Requirement::Named,
-            Resources::All => Requirement::IfAllowed,
-        };
+        let need = requirement(&config.resources);
         require_configured(need, required, &rest_mapper, &informers);
 
         let (access, admin_access) = access_controls(&config, &client, &listening);
         access.watch_roles(&informers, &rest_mapper, registry, shutdown);
-        let asking = files.asking(&config);
         if let Some(authorities) = files.authorities.take() {
-            load_authorities(&access, authorities, asking, shutdown).await?;
+            load_authorities(&access, authorities, files.asking(&config), shutdown).await?;
         }
         let mut server = Server::new(
             access,
@@ -314,10 +283,49 @@ fn access_controls(
     (access, admin)
 }
 
-fn serving_threads(count: Option<NonZeroUsize>) -> anyhow::Result<Option<Arc<ServingThreads>>> {
+fn with_tls(listener: Listener, certificate: Option<&Certificate>) -> Listener {
+    match certificate {
+        Some(certificate) => listener.with_tls(certificate.acceptor.clone()),
+        None => listener,
+    }
+}
+
+/// Answers probes and scrapes on `listener`.
+fn serve_admin(config: &AdminConfig, listener: Listener, startup: &Startup, listening: &Listening) {
+    let (registry, shutdown) = (listening.registry.clone(), listening.shutdown.clone());
+    let is_guarded = config.access.is_some();
+    let admin =
+        Admin::new(startup.clone(), registry, shutdown, is_guarded).with_web_pages(WebPageRules {
+            has_local_name: config.listen.ip().is_loopback(),
+            are_callers_authenticated: is_guarded,
+        });
+    let admin = service_fn(move |request| admin.clone().answer(request));
+    listening.shutdown.spawn(listener.serve(admin));
+}
+
+/// Creates the ledger, which counts the memory of clients' requests, and runs it.
+fn start_ledger(
+    limits: ledger::Limits,
+    startup: &Startup,
+    registry: &Registry,
+    shutdown: &Shutdown,
+) -> Ledger {
+    let evicting = startup.clone();
+    let ledger = Ledger::with_metrics(limits, move || evicting.evicted_bytes(), registry);
+    shutdown.spawn_background(ledger.clone().run());
+    ledger
+}
+
+fn serving_threads(
+    count: Option<NonZeroUsize>,
+    shutdown: &Shutdown,
+) -> anyhow::Result<Option<Arc<ServingThreads>>> {
     let start = |count| ServingThreads::start(count, Dispatcher::install);
     let threads = count.map(start).transpose();
     let threads = threads.context("cannot start the serving threads")?;
+    if threads.is_some() {
+        shutdown.set_background_runtime();
+    }
     Ok(threads.map(Arc::new))
 }
 

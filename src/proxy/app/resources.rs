@@ -1,5 +1,7 @@
 //! The resources that are cached from the start, and the rules for all of them.
 
+use std::sync::Arc;
+
 use anyhow::Context;
 use kubefan_core::api::{GroupVersionResource, WireFormat};
 use kubefan_core::informer::{InformerSet, LiveRestMapper, Requirement, ResourceRule};
@@ -45,6 +47,27 @@ pub(super) fn require_configured(
         }
     }
     rest_mapper.pin_required(informers);
+}
+
+/// Returns whether readiness waits for resources that the API server refuses.
+pub(super) fn requirement(resources: &Resources) -> Requirement {
+    match resources {
+        Resources::Named(_) => Requirement::Named,
+        Resources::All => Requirement::IfAllowed,
+    }
+}
+
+/// Applies the rules of the configuration to the discovered resources, and checks the rules.
+pub(super) fn with_rules(
+    discovered: LiveRestMapper,
+    config: &ServeConfig,
+) -> anyhow::Result<Arc<LiveRestMapper>> {
+    let mut rest_mapper = discovered.with_rules(config.rules.clone());
+    if !config.cache_secrets {
+        rest_mapper = rest_mapper.excluding("", "secrets");
+    }
+    check_rules(config, &rest_mapper)?;
+    Ok(Arc::new(rest_mapper))
 }
 
 /// Checks that each rule fits its resource, and that no resource has two rules.

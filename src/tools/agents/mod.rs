@@ -101,15 +101,6 @@ impl Agents {
             wait_for(resources, &pilot).await;
             ready.send_replace(true);
         });
-        let turn = |number: usize| {
-            let mut is_ready = is_ready.clone();
-            let pause = START_PAUSE * u32::try_from(number).unwrap_or(u32::MAX);
-            async move {
-                // An error means that the pilot's task has ended, and then this task ends too.
-                let _ = is_ready.wait_for(|is_ready| *is_ready).await;
-                tokio::time::sleep(pause).await;
-            }
-        };
         for (number, agent) in roster.into_iter().enumerate() {
             let connection = Arc::new(Connection::new(client.clone(), Arc::clone(&totals)));
             match agent {
@@ -118,7 +109,7 @@ impl Agents {
                         let view = Arc::new(View::new(watched));
                         views.push(Arc::clone(&view));
                         let connection = Arc::clone(&connection);
-                        let turn = turn(number);
+                        let turn = turn(number, is_ready.clone());
                         shutdown.spawn_background(async move {
                             turn.await;
                             watcher::watch(&connection, &view).await;
@@ -126,7 +117,7 @@ impl Agents {
                     }
                 }
                 Agent::Dashboard(path) => {
-                    let turn = turn(number);
+                    let turn = turn(number, is_ready.clone());
                     shutdown.spawn_background(async move {
                         turn.await;
                         dashboard::poll(&connection, path).await;
@@ -164,6 +155,13 @@ impl Agents {
         let views = self.views.iter();
         views.map(|view| (view.watched(), view.fingerprint()))
     }
+}
+
+/// Waits until the server is ready, and then for the turn of agent `number`.
+async fn turn(number: usize, mut is_ready: watch::Receiver<bool>) {
+    // An error means that the pilot's task has ended, and then this task ends too.
+    let _ = is_ready.wait_for(|is_ready| *is_ready).await;
+    tokio::time::sleep(START_PAUSE * u32::try_from(number).unwrap_or(u32::MAX)).await;
 }
 
 /// Waits until the server's cache has all `resources`. Until then the server refuses watches, and

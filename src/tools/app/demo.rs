@@ -31,8 +31,11 @@ use crate::sim::{FaultInjector, Simulator};
 use crate::workload::Workload;
 use crate::{agents, workload};
 
-/// The grace period of kubefan and of the simulator at shutdown.
-const GRACE: Duration = Duration::from_secs(2);
+/// How kubefan, the simulator and the clients shut down.
+const SHUTDOWN: shutdown::Config = shutdown::Config {
+    not_ready_delay: Duration::ZERO,
+    grace: Duration::from_secs(2),
+};
 /// Open files for everything but the connections of the simulated clients.
 const OTHER_FILES: usize = 150;
 /// Connections to kubefan that are left for the user of the demo.
@@ -88,23 +91,10 @@ impl DemoApp {
     /// If a listener cannot be opened, a file cannot be written, or too few files may be open.
     pub async fn start(config: DemoConfig) -> anyhow::Result<Self> {
         check_open_files(config.agents)?;
-        let new_shutdown = || {
-            Shutdown::new(shutdown::Config {
-                not_ready_delay: Duration::ZERO,
-                grace: GRACE,
-            })
-        };
-        let (cluster_shutdown, agents_shutdown) = (new_shutdown(), new_shutdown());
+        let (cluster_shutdown, agents_shutdown) =
+            (Shutdown::new(SHUTDOWN), Shutdown::new(SHUTDOWN));
         let simulator = Simulator::new(cluster_shutdown.clone());
-        let mut workload = Workload::new(workload::Config {
-            nodes: config.nodes,
-            pods: config.pods,
-            seed: config.seed,
-            now: SystemTime::now(),
-        });
-        for operation in workload.initial() {
-            cluster::apply(&simulator, operation);
-        }
+        let workload = start_workload(&config, &simulator);
         let in_use = |error| named_ports(error, config.listen);
         let sim_config = SimConfig {
             listen: config.simulated_listen(),
@@ -252,6 +242,20 @@ fn named_ports(error: anyhow::Error, listen: SocketAddr) -> anyhow::Error {
     )
 }
 
+/// Creates the workload, and its first objects in the simulated cluster.
+fn start_workload(config: &DemoConfig, simulator: &Simulator) -> Workload {
+    let mut workload = Workload::new(workload::Config {
+        nodes: config.nodes,
+        pods: config.pods,
+        seed: config.seed,
+        now: SystemTime::now(),
+    });
+    for operation in workload.initial() {
+        cluster::apply(simulator, operation);
+    }
+    workload
+}
+
 async fn start_agents(
     config: &DemoConfig,
     kubefan: &App,
@@ -298,10 +302,7 @@ async fn kubefan(config: &DemoConfig, inner: &Kubeconfig) -> anyhow::Result<App>
         },
         memory: ledger::Limits::default(),
         requests: server::Config::default(),
-        shutdown: shutdown::Config {
-            not_ready_delay: Duration::ZERO,
-            grace: GRACE,
-        },
+        shutdown: SHUTDOWN,
     });
     app.await
 }

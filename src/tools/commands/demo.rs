@@ -56,10 +56,7 @@ async fn run(config: DemoConfig, is_plain: bool) -> Result<(), Error> {
         fault_url: app.simulated().admin_url(),
         kubeconfig: app.kubeconfig().display().to_string(),
     };
-    let terminal = match is_plain {
-        true => None,
-        false => Terminal::open(),
-    };
+    let terminal = if is_plain { None } else { Terminal::open() };
     let show = async move {
         match terminal {
             Some(terminal) => show_screen(terminal, &facts, &demo).await,

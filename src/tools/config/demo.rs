@@ -104,11 +104,12 @@ impl TryFrom<&DemoArgs> for DemoConfig {
 /// Checks that there are ports after that of `listen`.
 fn with_later_ports(listen: SocketAddr) -> Result<SocketAddr, String> {
     let last = u16::MAX - (PORTS - 1);
-    match listen.port() <= last {
-        true => Ok(listen),
-        false => Err(format!(
+    if listen.port() <= last {
+        Ok(listen)
+    } else {
+        Err(format!(
             "{listen}: the demo uses {PORTS} ports from this one on; use one up to {last}"
-        )),
+        ))
     }
 }
 

@@ -111,13 +111,9 @@ impl Config {
     /// Returns the number of watchers that select each object: one if each watcher has its own
     /// selector, else all of them.
     pub(super) fn watchers_of_an_object(&self) -> u64 {
-        match self
-            .selector
-            .as_ref()
-            .is_some_and(SelectorTemplate::is_per_watcher)
-        {
-            true => 1,
-            false => u64::from(self.watchers),
+        match &self.selector {
+            Some(selector) if selector.is_per_watcher() => 1,
+            _ => u64::from(self.watchers),
         }
     }
 }

@@ -112,9 +112,10 @@ impl SelectorTemplate {
 
     /// Returns the name of the query parameter for this selector.
     pub(super) fn parameter(&self) -> &'static str {
-        match self.is_field {
-            true => "fieldSelector",
-            false => "labelSelector",
+        if self.is_field {
+            "fieldSelector"
+        } else {
+            "labelSelector"
         }
     }
 
@@ -141,17 +142,18 @@ pub(super) fn selected_objects(
     watchers: u32,
     objects: u32,
 ) -> SelectedObjects {
-    match selector.is_some_and(SelectorTemplate::is_per_watcher) {
-        true => SelectedObjects {
+    if selector.is_some_and(SelectorTemplate::is_per_watcher) {
+        SelectedObjects {
             first: number,
             step: watchers,
             objects,
-        },
-        false => SelectedObjects {
+        }
+    } else {
+        SelectedObjects {
             first: 0,
             step: 1,
             objects,
-        },
+        }
     }
 }
 

@@ -24,12 +24,13 @@ pub(super) async fn connect(config: &ClientConfig, flags: &'static str) -> Resul
         ..config.clone()
     };
     let client = Client::connect(patient).await?;
-    match is_named(config) || is_loopback(client.server()) {
-        true => Ok(client),
-        false => Err(Error::NotNamed {
+    if is_named(config) || is_loopback(client.server()) {
+        Ok(client)
+    } else {
+        Err(Error::NotNamed {
             server: client.server().to_owned(),
             flags,
-        }),
+        })
     }
 }
 

@@ -71,13 +71,8 @@ impl UsageSource {
         flags: &str,
     ) -> Result<Self, Error> {
         if let Some(pid) = target.server_pid {
-            let source = Self::Process(pid);
-            return match source.sample().await {
-                Ok(_) => Ok(source),
-                Err(problem) => Err(Error::Refused(format!(
-                    "{flags}server-pid {pid}: {problem}"
-                ))),
-            };
+            let flag = format!("{flags}server-pid {pid}");
+            return Self::Process(pid).checked(&flag).await;
         }
         if let Some(url) = &target.metrics_url {
             let uri: Result<http::Uri, _> = url.parse();
@@ -93,12 +88,7 @@ impl UsageSource {
                 path,
                 identity: Identity::Caller,
             };
-            return match source.sample().await {
-                Ok(_) => Ok(source),
-                Err(problem) => Err(Error::Refused(format!(
-                    "{flags}metrics-url {url}: {problem}"
-                ))),
-            };
+            return source.checked(&format!("{flags}metrics-url {url}")).await;
         }
         if forwards_metrics(client, collection).await {
             return Ok(Self::None(format!(
@@ -117,6 +107,14 @@ impl UsageSource {
                 "/metrics: {problem}; give {flags}server-pid or {flags}metrics-url"
             )),
         })
+    }
+
+    /// Returns the source, which `flag` names, if it has a sample.
+    async fn checked(self, flag: &str) -> Result<Self, Error> {
+        match self.sample().await {
+            Ok(_) => Ok(self),
+            Err(problem) => Err(Error::Refused(format!("{flag}: {problem}"))),
+        }
     }
 
     pub(super) async fn sample(&self) -> Result<Sample, String> {

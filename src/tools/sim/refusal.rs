@@ -54,9 +54,10 @@ pub(super) fn invalid(resource: &Resource, name: &str, field: &str, why: &str) -
         "" => resource.kind.clone(),
         group => format!("{}.{group}", resource.kind),
     };
-    let reason = match why.starts_with("Required value") {
-        true => "FieldValueRequired",
-        false => "FieldValueInvalid",
+    let reason = if why.starts_with("Required value") {
+        "FieldValueRequired"
+    } else {
+        "FieldValueInvalid"
     };
     let cause = StatusCause {
         reason: reason.to_owned(),

@@ -46,11 +46,7 @@ pub(super) fn perform(step: Step, cluster: &mut Cluster, dice: &mut Dice) -> Opt
         Step::Schedule(cron_job) => schedule(cron_job, cluster),
         Step::CreateJob(id, cron_job) => create_job(id, cron_job, cluster, dice),
         Step::JobStatus(id, status) => job_status(id, status, cluster),
-        Step::DeleteJob(id) => {
-            let operation = cluster.deleted(Id::Job(id));
-            cluster.jobs.remove(&id);
-            operation
-        }
+        Step::DeleteJob(id) => delete_job(id, cluster),
         Step::Event(pod, reason) => {
             let id = cluster.next_id();
             records::new_event(id, pod, reason, cluster, dice);
@@ -184,6 +180,12 @@ fn job_status(id: u32, status: JobStatus, cluster: &mut Cluster) -> Option<Opera
     job.status = status;
     job.completed = now;
     cluster.updated(Id::Job(id), STATUS)
+}
+
+fn delete_job(id: u32, cluster: &mut Cluster) -> Option<Operation> {
+    let operation = cluster.deleted(Id::Job(id));
+    cluster.jobs.remove(&id);
+    operation
 }
 
 /// Picks a random schedulable node; `None` if there is none.

@@ -50,9 +50,10 @@ fn unescape(text: &str) -> Option<String> {
     let bytes = text.as_bytes();
     let is_escape = |rest: &[u8]| matches!(rest, [_, high, low, ..] if high.is_ascii_hexdigit() && low.is_ascii_hexdigit());
     let is_valid = (0..bytes.len()).all(|at| bytes[at] != b'%' || is_escape(&bytes[at..]));
-    let spaced: Cow<'_, str> = match text.contains('+') {
-        true => text.replace('+', " ").into(),
-        false => text.into(),
+    let spaced: Cow<'_, str> = if text.contains('+') {
+        text.replace('+', " ").into()
+    } else {
+        text.into()
     };
     is_valid.then(|| percent_decode_str(&spaced).decode_utf8_lossy().into_owned())
 }

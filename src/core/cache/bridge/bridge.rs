@@ -92,9 +92,10 @@ impl BridgeWriter {
     pub fn refuse(&self, status: Status, count: usize) -> Option<ResourceVersion> {
         self.shared.update(|state| {
             let has_begun = state.log.tip() > 0 || Some(&state.reached) != state.versions.first();
-            let given_up = match has_begun {
-                true => state.versions.len(),
-                false => count,
+            let given_up = if has_begun {
+                state.versions.len()
+            } else {
+                count
             };
             let mut refused = state.reached;
             for _ in 0..given_up {
@@ -139,9 +140,12 @@ impl BridgeWriter {
 
     /// Handles a bookmark of the upstream watch: all events up to `version` were delivered.
     pub fn bookmark(&self, version: ResourceVersion) -> BridgeProgress {
-        self.shared.update(|state| match version < state.reached {
-            true => BridgeProgress::Continue,
-            false => self.shared.advance(state, version),
+        self.shared.update(|state| {
+            if version < state.reached {
+                BridgeProgress::Continue
+            } else {
+                self.shared.advance(state, version)
+            }
         })
     }
 

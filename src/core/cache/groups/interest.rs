@@ -141,14 +141,14 @@ impl Interest {
         // All watches of everything share one group, and all unfiltered watches of a namespace
         // share another one. The limit must not refuse them because of other clients' selections.
         place.is_limited &= !selection.selection().is_unfiltered();
-        let replaced = match place.is_limited {
-            true => self.make_room_for(candidate)?,
-            false => Vec::new(),
+        let replaced = if place.is_limited {
+            self.make_room_for(candidate)?
+        } else {
+            Vec::new()
         };
         let id = self.next_id;
         self.next_id += 1;
-        let group = Group::new(id, Arc::clone(selection.selection()), log.tip());
-        let group = Arc::new(group);
+        let group = Arc::new(Group::new(id, Arc::clone(selection.selection()), log.tip()));
         self.index.insert(&group, &place.indexed_by);
         let member = Member {
             group: Arc::clone(&group),
@@ -364,9 +364,10 @@ impl Interest {
 impl Member {
     /// Returns the part of [`GroupLimits::unindexed`] that the group has.
     fn limited_units(&self) -> usize {
-        match self.place.is_limited {
-            true => self.group.units,
-            false => 0,
+        if self.place.is_limited {
+            self.group.units
+        } else {
+            0
         }
     }
 

@@ -60,9 +60,10 @@ impl Difference {
         let is_hole_ignored =
             is_unchanged && mutation::is_active(Mutation::UnchangedListWithoutHole);
         let has_departures = !mutation::is_active(Mutation::DepartureWithChange);
-        let block_version = match mutation::is_active(Mutation::BlockAtList) {
-            true => list,
-            false => applied,
+        let block_version = if mutation::is_active(Mutation::BlockAtList) {
+            list
+        } else {
+            applied
         };
         let mut events = Vec::with_capacity(self.deleted.len() + self.changed.len());
         for missed in self.deleted {
@@ -81,9 +82,10 @@ impl Difference {
                 None => EventType::Added,
             };
             let event = Event::new(event_type, object, previous, None);
-            events.push(Arc::new(match has_departures {
-                true => event.without_departure(),
-                false => event,
+            events.push(Arc::new(if has_departures {
+                event.without_departure()
+            } else {
+                event
             }));
             pace.spend(COMPARED).await;
         }

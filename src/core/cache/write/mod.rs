@@ -7,6 +7,7 @@
 mod difference;
 mod frame_backed_objects;
 mod pace;
+mod publish;
 mod relist;
 mod replace;
 mod writer;

@@ -17,6 +17,8 @@ pub(super) const STORED: usize = CoopBudget::UNITS / 128;
 pub(super) const CHECKED: usize = CoopBudget::UNITS / 4096;
 /// Budget units of an event that is evicted and freed.
 pub(super) const EVICTED: usize = CoopBudget::UNITS / 512;
+/// Number of groups that are checked, or evicted from, in one critical section; about 70 ns each.
+pub(super) const CHECKED_AT_ONCE: usize = 1024;
 
 // === impl Pace ===
 

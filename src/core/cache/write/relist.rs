@@ -117,15 +117,7 @@ impl Relist {
         if list == applied && !deleted.is_empty() {
             return Err(EpochCause::WentBack);
         }
-        // A map sorts a little with each object. To sort all of them at once takes too long.
-        let mut by_version = BTreeMap::new();
-        for (index, listed) in self.items.values().enumerate() {
-            let stored = store.get(listed.key.as_str());
-            if is_change(stored, listed, applied, list)? {
-                by_version.insert((listed.resource_version, index), listed);
-            }
-            pace.spend(COMPARED).await;
-        }
+        let by_version = self.changes(&store, applied, list, pace).await?;
         let mut changed = Vec::with_capacity(by_version.len());
         for object in by_version.into_values() {
             let previous = store.insert(object.clone());
@@ -141,6 +133,26 @@ impl Relist {
             deleted,
             changed,
         })
+    }
+
+    /// Returns the listed objects that differ from those in `store`, in the order of their versions.
+    async fn changes(
+        &self,
+        store: &Store,
+        applied: ResourceVersion,
+        list: ResourceVersion,
+        pace: &mut Pace,
+    ) -> Result<BTreeMap<(ResourceVersion, usize), &Arc<Object>>, EpochCause> {
+        // A map sorts a little with each object. To sort all of them at once takes too long.
+        let mut by_version = BTreeMap::new();
+        for (index, listed) in self.items.values().enumerate() {
+            let stored = store.get(listed.key.as_str());
+            if is_change(stored, listed, applied, list)? {
+                by_version.insert((listed.resource_version, index), listed);
+            }
+            pace.spend(COMPARED).await;
+        }
+        Ok(by_version)
     }
 }
 

@@ -19,9 +19,9 @@ use crate::cache::objects::{Content, Store};
 use crate::cache::stats::EpochCause;
 use crate::cache::update::Update;
 use crate::cache::write::difference::ReplaceOutcome;
-use crate::cache::write::pace::{CHECKED, COMPARED, EVICTED, Pace};
+use crate::cache::write::pace::{CHECKED, CHECKED_AT_ONCE, COMPARED, EVICTED, Pace};
 use crate::cache::write::relist::Relist;
-use crate::cache::write::writer::{Appended, CHECKED_AT_ONCE, EVICTED_AT_ONCE, Writer};
+use crate::cache::write::writer::{Appended, EVICTED_AT_ONCE, Writer};
 use crate::concurrency::drop_elsewhere;
 use crate::mutation;
 use crate::mutation::Mutation;
@@ -137,9 +137,10 @@ impl Writer {
             retention, before, ..
         } = self.append(update, entries, replaced, now);
         self.shared.wakes.notify(&mut self.wakers);
-        match is_large {
-            true => drop_elsewhere(before),
-            false => drop(before),
+        if is_large {
+            drop_elsewhere(before)
+        } else {
+            drop(before)
         }
         self.deliver(self.held_back(), pace).await;
         loop {

@@ -18,6 +18,7 @@ use crate::cache::state::SharedCache;
 use crate::cache::stats::EpochCause;
 use crate::cache::update::{NewObjects, Update};
 use crate::cache::write::frame_backed_objects::FrameBackedQueue;
+use crate::cache::write::pace::CHECKED_AT_ONCE;
 use crate::cache::write::relist::Relist;
 use crate::concurrency::drop_elsewhere;
 use crate::mutation;
@@ -60,8 +61,6 @@ pub struct WentBack {
     pub received: ResourceVersion,
 }
 
-/// The buffers for groups and wakers retain at most this capacity between changes.
-const IDLE_CAPACITY: usize = 4096;
 /// Aged events are evicted after this number of changes, or after a part of the retention age,
 /// whichever comes first. So most changes do not take the locks that an eviction needs.
 const EVICTED_TOGETHER: usize = 32;
@@ -73,8 +72,6 @@ pub(super) const EVICTED_AT_ONCE: usize = 64;
 /// take some milliseconds together. On a quiet resource only bookmarks arrive, and
 /// this work delays no client.
 const IDLE_SLICES_OF_BOOKMARK: usize = 16;
-/// Number of groups that are checked, or evicted from, in one critical section; about 70 ns each.
-pub(super) const CHECKED_AT_ONCE: usize = 1024;
 /// Number of stored objects that one critical section replaces.
 const DETACHED_IN_ONE_SECTION: usize = 8;
 /// A writer that is dropped queues the events of an interrupted relist in at most this number of
@@ -192,8 +189,7 @@ impl Writer {
     /// that differ from the store.
     pub fn relist(&self) -> Relist {
         let stored = self.content().map(|content| content.store);
-        let empty = || Arc::new(Store::new(&self.shared.config));
-        Relist::new(stored.unwrap_or_else(empty))
+        Relist::new(stored.unwrap_or_else(|| Arc::new(Store::new(&self.shared.config))))
     }
 
     /// Starts a new epoch: drops the store, the log and all pinned snapshots, and expires all
@@ -317,9 +313,10 @@ impl Writer {
         let now = Instant::now();
         let opens_hole = update.opens_hole;
         let is_change = update.has_events();
-        let idle_slices = match is_change {
-            true => 1,
-            false => IDLE_SLICES_OF_BOOKMARK,
+        let idle_slices = if is_change {
+            1
+        } else {
+            IDLE_SLICES_OF_BOOKMARK
         };
         let mut entries = self.new_entries(update.events.len());
         update.events.iter().for_each(|event| entries.push(event));
@@ -432,37 +429,6 @@ impl Writer {
         }
     }
 
-    /// Queues the appended events, except the last `keep`, in the groups that need them. Releases
-    /// the lock between slices, so that streams can join and leave.
-    fn publish(&mut self, keep: usize) {
-        while self.unpublished.len() > keep {
-            self.publish_slice(keep, CHECKED_AT_ONCE);
-        }
-    }
-
-    /// Queues the next of the appended events, except the last `keep`, in one critical section that
-    /// checks about `at_once` events and groups. Returns how many it has checked.
-    ///
-    /// Between two slices, streams read and join. A stream that joins may have read some of the
-    /// events from the log already; it skips them in the queue. Guarded by
-    /// `model_needs_events_read_from_the_log_to_be_skipped` and
-    /// `model_needs_bookmarks_to_wait_for_the_queues`.
-    pub(super) fn publish_slice(&mut self, keep: usize, at_once: usize) -> usize {
-        let mut interest = self.shared.interest.lock();
-        let mut checked = 0;
-        while checked < at_once
-            && self.unpublished.len() > keep
-            && let Some((position, event)) = self.unpublished.pop_front()
-        {
-            checked += 1 + interest.publish(position, &event, &mut self.to_wake);
-            // Evict after each event, so that the queues never exceed their limit.
-            checked += interest.evict(0, usize::MAX).visited;
-            let queued_to = position + 1;
-            self.shared.queued_to.store(queued_to, Ordering::Release);
-        }
-        checked
-    }
-
     /// Drops what exceeds `retention` from the log, then from the groups' queues, a few events per
     /// critical section. Returns the dropped events. Groups that were idle for too long are dropped
     /// in up to `idle_slices` critical sections; if there are more, the next change drops some of
@@ -518,25 +484,6 @@ impl Writer {
         return self.held_back;
         #[cfg(not(test))]
         0
-    }
-
-    /// Wakes all streams.
-    pub(super) fn wake_all(&mut self) {
-        self.to_wake.clear();
-        let groups = self.shared.interest.lock();
-        self.to_wake.extend(groups.groups().cloned());
-        drop(groups);
-        self.wake();
-    }
-
-    /// Wakes all readers that wait for a version, and the streams of the groups in `to_wake`.
-    pub(super) fn wake(&mut self) {
-        self.shared.wakes.notify(&mut self.wakers);
-        for group in self.to_wake.drain(..) {
-            group.wakes.notify(&mut self.wakers);
-        }
-        self.to_wake.shrink_to(IDLE_CAPACITY);
-        self.wakers.shrink_to(IDLE_CAPACITY);
     }
 }
 

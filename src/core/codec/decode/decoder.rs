@@ -222,9 +222,10 @@ impl Decoder {
         item: &[u8],
         keep: impl Fn(&[u8]) -> Bytes,
     ) -> Result<Object, Error> {
-        let stripped = match self.strips_managed_fields {
-            true => protobuf::without_managed_fields(item)?,
-            false => None,
+        let stripped = if self.strips_managed_fields {
+            protobuf::without_managed_fields(item)?
+        } else {
+            None
         };
         self.protobuf_object(stripped.as_deref().unwrap_or(item), keep)
     }

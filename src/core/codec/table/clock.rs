@@ -19,9 +19,10 @@ impl Clock {
         let ahead = self.ahead.load(Ordering::Relaxed);
         let difference = Duration::from_millis(ahead.unsigned_abs());
         let own = SystemTime::now();
-        let corrected = match ahead < 0 {
-            true => own.checked_sub(difference),
-            false => own.checked_add(difference),
+        let corrected = if ahead < 0 {
+            own.checked_sub(difference)
+        } else {
+            own.checked_add(difference)
         };
         corrected.unwrap_or(own)
     }
@@ -30,9 +31,10 @@ impl Clock {
     /// Returns the new difference if the former one is not among them.
     pub fn observe(&self, ahead: &RangeInclusive<i64>) -> Option<i64> {
         let is_known = ahead.contains(&self.ahead.load(Ordering::Relaxed));
-        let likely = match ahead.contains(&0) {
-            true => 0,
-            false => ahead.start().midpoint(*ahead.end()),
+        let likely = if ahead.contains(&0) {
+            0
+        } else {
+            ahead.start().midpoint(*ahead.end())
         };
         (!is_known).then(|| {
             self.ahead.store(likely, Ordering::Relaxed);

@@ -162,9 +162,10 @@ impl<'a> Part<'a> {
         if self.is_absent() {
             return None;
         }
-        let parsed = match self.is_open {
-            true => serde_json::from_slice(&[b"{", self.text].concat()),
-            false => serde_json::from_slice(self.text),
+        let parsed = if self.is_open {
+            serde_json::from_slice(&[b"{", self.text].concat())
+        } else {
+            serde_json::from_slice(self.text)
         };
         if parsed.is_err() {
             self.is_malformed.set(true);
@@ -225,9 +226,12 @@ impl<'a> Members<'a> {
     fn next_item(&mut self) -> Option<&'a [u8]> {
         let state = self.state.as_mut()?;
         let next = self.scanner.next_element(state);
-        let item = next.and_then(|is_there| match is_there {
-            true => self.scanner.value().map(Some),
-            false => Ok(None),
+        let item = next.and_then(|is_there| {
+            if is_there {
+                self.scanner.value().map(Some)
+            } else {
+                Ok(None)
+            }
         });
         self.checked(item)
     }

@@ -251,10 +251,11 @@ impl<'a> RowObject<'a> {
     fn metadata(&self) -> Result<String, Error> {
         let body = self.current_body()?;
         let metadata = &body[metadata(&body)?];
-        match self.is_whole() {
-            // The keys of a custom resource are sorted; a PartialObjectMetadata's keys are not.
-            true => Ok(text_of(&in_declared_order(metadata)?)?.to_owned()),
-            false => Ok(text_of(metadata)?.to_owned()),
+        // The keys of a custom resource are sorted; a PartialObjectMetadata's keys are not.
+        if self.is_whole() {
+            Ok(text_of(&in_declared_order(metadata)?)?.to_owned())
+        } else {
+            Ok(text_of(metadata)?.to_owned())
         }
     }
 }

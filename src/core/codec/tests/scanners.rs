@@ -140,9 +140,10 @@ fn all_escaped(text: &str) -> String {
 proptest! {
     #[test]
     fn skipping_ends_at_the_end_of_the_value(value in value(), pretty in any::<bool>(), behind in ".{0,5}") {
-        let printed = match pretty {
-            true => serde_json::to_string_pretty(&value),
-            false => serde_json::to_string(&value),
+        let printed = if pretty {
+            serde_json::to_string_pretty(&value)
+        } else {
+            serde_json::to_string(&value)
         }.unwrap();
         let text = format!(" {printed},{behind}");
         let range = Scanner::new(text.as_bytes()).skip().unwrap();
@@ -185,9 +186,10 @@ proptest! {
             object.as_object_mut().unwrap().entry(key).or_insert(value);
         }
         let list = json!({"items": [object, object], "metadata": {"resourceVersion": "5", "continue": "c"}});
-        let bytes = Bytes::from(match pretty {
-            true => serde_json::to_vec_pretty(&list).unwrap(),
-            false => serde_json::to_vec(&list).unwrap(),
+        let bytes = Bytes::from(if pretty {
+            serde_json::to_vec_pretty(&list).unwrap()
+        } else {
+            serde_json::to_vec(&list).unwrap()
         });
         let decoder = Decoder::new(WireFormat::Json, fields());
         let page = decoder.list(&bytes).unwrap();

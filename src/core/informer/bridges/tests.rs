@@ -59,9 +59,10 @@ impl ListerWatcher for Upstream {
             Some(Answer::Failure(error)) => Err(error),
             Some(Answer::Frames { frames, ends }) => {
                 let frames = stream::iter(frames.into_iter().map(Ok));
-                Ok(match ends {
-                    true => frames.boxed(),
-                    false => frames.chain(stream::pending()).boxed(),
+                Ok(if ends {
+                    frames.boxed()
+                } else {
+                    frames.chain(stream::pending()).boxed()
                 })
             }
             None => Ok(stream::pending().boxed()),

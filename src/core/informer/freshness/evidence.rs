@@ -140,9 +140,10 @@ impl Difference {
         let mut budget = CoopBudget::new();
         while let Some(event) = changes.next_applied().ok()? {
             if let Some((key, listed)) = self.listed.get_key_value(&event.object.key) {
-                match *listed == self.state_after(&event) {
-                    true => unexplained.remove(key),
-                    false => unexplained.insert(key),
+                if *listed == self.state_after(&event) {
+                    unexplained.remove(key)
+                } else {
+                    unexplained.insert(key)
                 };
             }
             budget.charge(EVENT_UNITS);

@@ -10,13 +10,13 @@ use futures_util::{StreamExt, stream};
 use parking_lot::Mutex;
 use tokio::time::{Instant, timeout};
 
-use super::evidence::{Difference, Evidence, MAX_OBJECTS, Verdict};
+use super::evidence::{Evidence, Verdict};
 use super::isolation::Isolation;
 use super::metrics::FreshnessMetrics;
 use super::plan::{ListCosts, ProofRequest, plan};
 use super::proof::{Proof, ProofError, ProofMethod, Proofs};
 use super::repair::Repair;
-use super::verification::ExpectedObjects;
+use super::verification::{ExpectedObjects, VerificationList};
 use crate::api::{ResourceVersion, Selection};
 use crate::cache::{Reader, Snapshot};
 use crate::informer::RelistHandle;
@@ -82,15 +82,6 @@ enum State {
     /// The cache was listed again by a list that was in flight when the proof began, so the
     /// received versions prove nothing. The proof starts again.
     Overtaken,
-}
-
-/// A received verification list.
-struct VerificationList {
-    request: ProofRequest,
-    expected: ExpectedObjects,
-    version: ResourceVersion,
-    /// The difference from the cache at the list's version or before.
-    difference: Option<Arc<Difference>>,
 }
 
 /// The proof, or the next state.
@@ -211,9 +202,10 @@ impl<P: FreshnessProbe> Prover<P> {
                         Ok(start) => start,
                         Err(error) => break Err(error),
                     };
-                    state = match self.lists_unsupported.is_set() {
-                        true => State::RequestingBarrier,
-                        false => listing(None),
+                    state = if self.lists_unsupported.is_set() {
+                        State::RequestingBarrier
+                    } else {
+                        listing(None)
                     };
                 }
                 Ok(ControlFlow::Continue(next)) => state = next,
@@ -482,32 +474,6 @@ fn is_metadata_unsupported(error: &upstream::Error) -> bool {
         error => error
             .status()
             .is_some_and(|status| matches!(status.code, 406 | 415)),
-    }
-}
-
-// === impl VerificationList ===
-
-impl VerificationList {
-    async fn matches(&self, snapshot: &Snapshot) -> bool {
-        let selection = &self.request.selection;
-        self.expected.matches(snapshot, selection).await
-    }
-
-    /// Returns the difference between the list and `snapshot`. If there is an earlier difference
-    /// from a snapshot that continues the list of `snapshot`, returns that difference.
-    async fn difference_from(&mut self, snapshot: &Snapshot) -> Arc<Difference> {
-        let known = self.difference.take();
-        let difference = match known.filter(|known| known.concerns(snapshot)) {
-            Some(known) => known,
-            None => {
-                let request = self.request.clone();
-                let selection = &request.selection;
-                let objects = self.expected.differing(snapshot, selection, MAX_OBJECTS);
-                let objects = objects.await;
-                Arc::new(Difference::new(request, self.version, snapshot, objects))
-            }
-        };
-        Arc::clone(self.difference.insert(difference))
     }
 }
 

@@ -1,9 +1,11 @@
 //! The comparison of a snapshot with a verification list.
 
 use std::collections::{HashMap, HashSet};
+use std::sync::Arc;
 
-use super::evidence::ObjectState;
-use crate::api::{ListPage, Object, ObjectKey, Selection};
+use super::evidence::{Difference, MAX_OBJECTS, ObjectState};
+use super::plan::ProofRequest;
+use crate::api::{ListPage, Object, ObjectKey, ResourceVersion, Selection};
 use crate::cache::Snapshot;
 use crate::concurrency::CoopBudget;
 use crate::mutation;
@@ -14,6 +16,17 @@ const OBJECT_UNITS: usize = CoopBudget::UNITS / 2048;
 
 /// The objects of a verification list, by key. Their uids and resource versions are compared.
 pub(super) struct ExpectedObjects(HashMap<ObjectKey, Object>);
+
+/// A received verification list.
+pub(super) struct VerificationList {
+    pub(super) request: ProofRequest,
+    pub(super) expected: ExpectedObjects,
+    pub(super) version: ResourceVersion,
+    /// The difference from the cache at the list's version or before.
+    pub(super) difference: Option<Arc<Difference>>,
+}
+
+// === impl ExpectedObjects ===
 
 impl ExpectedObjects {
     /// Returns the objects of `list`. Yields, because a list may have a hundred thousand.
@@ -93,5 +106,31 @@ impl ExpectedObjects {
             budget.proceed().await;
         }
         found == self.0.len()
+    }
+}
+
+// === impl VerificationList ===
+
+impl VerificationList {
+    pub(super) async fn matches(&self, snapshot: &Snapshot) -> bool {
+        let selection = &self.request.selection;
+        self.expected.matches(snapshot, selection).await
+    }
+
+    /// Returns the difference between the list and `snapshot`. If there is an earlier difference
+    /// from a snapshot that continues the list of `snapshot`, returns that difference.
+    pub(super) async fn difference_from(&mut self, snapshot: &Snapshot) -> Arc<Difference> {
+        let known = self.difference.take();
+        let difference = match known.filter(|known| known.concerns(snapshot)) {
+            Some(known) => known,
+            None => {
+                let request = self.request.clone();
+                let selection = &request.selection;
+                let objects = self.expected.differing(snapshot, selection, MAX_OBJECTS);
+                let objects = objects.await;
+                Arc::new(Difference::new(request, self.version, snapshot, objects))
+            }
+        };
+        Arc::clone(self.difference.insert(difference))
     }
 }

@@ -100,9 +100,10 @@ impl FieldChecks {
         self.checked.lock().insert(gvr.clone(), check);
         self.refused.rcu(|refused| {
             let mut refused = HashMap::clone(refused);
-            match labels.is_empty() {
-                true => refused.remove(gvr),
-                false => refused.insert(gvr.clone(), labels.clone()),
+            if labels.is_empty() {
+                refused.remove(gvr)
+            } else {
+                refused.insert(gvr.clone(), labels.clone())
             };
             refused
         });
@@ -116,8 +117,7 @@ async fn refused_of<F: Future<Output = Option<bool>>>(
     labels: &[&str],
     ask: impl Fn(String) -> F,
 ) -> Option<Vec<String>> {
-    let term = |label: &&str| format!("{label}%3D-");
-    let all: Vec<_> = labels.iter().map(term).collect();
+    let all: Vec<_> = labels.iter().map(|label| format!("{label}%3D-")).collect();
     let mut refused = Vec::new();
     if all.is_empty() || ask(all.join("%2C")).await? {
         return Some(refused);

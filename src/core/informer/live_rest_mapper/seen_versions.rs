@@ -50,10 +50,11 @@ impl SeenVersions {
             }
         }
         self.last = Some(version.to_owned());
-        self.lowest_minor = match self.is_settled() {
-            true => minor,
+        self.lowest_minor = if self.is_settled() {
+            minor
+        } else {
             // `None` is less than any number.
-            false => self.lowest_minor.min(minor),
+            self.lowest_minor.min(minor)
         };
         CountingVersion {
             settled: self.last.clone().filter(|_| self.is_settled()),

@@ -235,12 +235,13 @@ mod tests {
             ("ABCCCC", "....x."),
         ] {
             let mut version = ServerVersion::default();
-            let seen = polls
-                .chars()
-                .map(|polled| match version.has_changed(&polled.to_string()) {
-                    true => 'x',
-                    false => '.',
-                });
+            let seen = polls.chars().map(|polled| {
+                if version.has_changed(&polled.to_string()) {
+                    'x'
+                } else {
+                    '.'
+                }
+            });
             assert_eq!(seen.collect::<String>(), changes, "{polls}");
         }
     }

@@ -6,6 +6,7 @@ use std::ops::ControlFlow;
 use std::sync::Arc;
 use std::time::Duration;
 
+use bytes::Bytes;
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
 
@@ -16,10 +17,10 @@ use super::failures::Failures;
 use super::metrics::{ReflectorMetrics, increment};
 use super::recovery;
 use super::recovery::{Action, Delay, Recovery, WatchListProgress};
-use super::session::{Frame, Session, WatchOutcome};
+use super::session::{Session, WatchOutcome};
 use super::signals::RelistRequests;
 use super::watch_lists::WatchLists;
-use crate::api::{Bookmark, EventType, Object, ResourceVersion};
+use crate::api::{Bookmark, EventType, Object, ResourceVersion, WatchEvent};
 use crate::cache::{EpochCause, Relist, ReplaceOutcome, WentBack, Writer};
 use crate::concurrency::CoopBudget;
 use crate::informer::WireShape;
@@ -165,16 +166,16 @@ impl<L: ListerWatcher> Machine<L> {
         self.budget.proceed().await;
         self.budget.charge(UNITS_PER_OBJECT);
         let is_unknown = self.watch_list_support == WatchListSupport::Unknown;
-        let frame = tokio::select! {
+        let event = tokio::select! {
             biased;
-            frame = session.next(self.config.silence_limit) => frame,
+            event = session.next(self.config.silence_limit) => event,
             () = self.watch_lists.failing(), if is_unknown => {
                 self.writer.discard(relist);
                 return ControlFlow::Continue(self.enter(Action::ListPages));
             }
         };
-        match frame {
-            Ok(Frame::Bookmark(bookmark)) if bookmark.initial_events_end => {
+        let error = match event {
+            Ok(WatchEvent::Bookmark(bookmark)) if bookmark.initial_events_end => {
                 self.watch_list_support = WatchListSupport::Supported;
                 self.watch_lists.worked();
                 self.update_shape(&bookmark);
@@ -182,26 +183,27 @@ impl<L: ListerWatcher> Machine<L> {
                 session.begin_following();
                 return ControlFlow::Continue(State::Watching { session });
             }
-            Ok(Frame::Change {
-                event_type: EventType::Deleted,
+            Ok(WatchEvent::Change {
+                event_type,
                 object,
-                ..
-            }) => relist.remove(&object.key),
-            Ok(Frame::Change { object, bytes, .. }) => match self.transformed(object) {
-                Ok(object) => relist.add(object),
-                Err(object) => relist.add_from_frame(object, &bytes),
-            },
-            Ok(Frame::Bookmark(_)) => {
-                self.writer.discard(relist);
-                return self
-                    .watch_list_failed(Error::NoInitialEventsEnd, WatchListProgress::Stream);
+                frame,
+            }) => {
+                if event_type == EventType::Deleted {
+                    relist.remove(&object.key);
+                } else {
+                    match self.transformed(object, Some(frame)) {
+                        (object, Some(frame)) => relist.add_from_frame(object, &frame),
+                        (object, None) => relist.add(object),
+                    }
+                }
+                return ControlFlow::Continue(State::Collecting { session, relist });
             }
-            Err(error) => {
-                self.writer.discard(relist);
-                return self.watch_list_failed(error, WatchListProgress::Stream);
-            }
-        }
-        ControlFlow::Continue(State::Collecting { session, relist })
+            Ok(WatchEvent::Bookmark(_)) => Error::NoInitialEventsEnd,
+            Ok(WatchEvent::Error(status)) => status.into(),
+            Err(error) => error,
+        };
+        self.writer.discard(relist);
+        self.watch_list_failed(error, WatchListProgress::Stream)
     }
 
     async fn list(&mut self, request: ListCall, mut relist: Relist) -> Flow<L> {
@@ -216,7 +218,7 @@ impl<L: ListerWatcher> Machine<L> {
             }
         };
         for object in page.items {
-            relist.add(self.transformed(object).unwrap_or_else(|same| same));
+            relist.add(self.transformed(object, None).0);
             self.budget.charge(UNITS_PER_OBJECT);
             self.budget.proceed().await;
         }
@@ -275,12 +277,12 @@ impl<L: ListerWatcher> Machine<L> {
         mut session: Session<L::Events>,
         relists: &mut RelistRequests,
     ) -> Flow<L> {
-        let frame = tokio::select! {
+        let event = tokio::select! {
             biased;
             () = relists.requested() => Err(Error::RelistRequested),
-            frame = session.next(self.config.silence_limit) => frame,
+            event = session.next(self.config.silence_limit) => event,
         };
-        match frame.and_then(|frame| self.apply(frame)) {
+        match event.and_then(|event| self.apply(event)) {
             Ok(()) => ControlFlow::Continue(State::Watching { session }),
             Err(error) => self.watch_failed(error, session.outcome()),
         }
@@ -302,20 +304,21 @@ impl<L: ListerWatcher> Machine<L> {
         Ok(Session::new(events, timeout, follows_list))
     }
 
-    fn apply(&mut self, frame: Frame) -> Result<(), Error> {
-        match frame {
-            Frame::Change {
+    fn apply(&mut self, event: WatchEvent) -> Result<(), Error> {
+        match event {
+            WatchEvent::Change {
                 event_type,
                 object,
-                bytes,
-            } => match self.transformed(object) {
-                Ok(object) => self.writer.apply(event_type, object, None)?,
-                Err(object) => self.writer.apply(event_type, object, Some(bytes))?,
-            },
-            Frame::Bookmark(bookmark) => {
+                frame,
+            } => {
+                let (object, frame) = self.transformed(object, Some(frame));
+                self.writer.apply(event_type, object, frame)?;
+            }
+            WatchEvent::Bookmark(bookmark) => {
                 self.update_shape(&bookmark);
                 self.writer.bookmark(bookmark.resource_version)?;
             }
+            WatchEvent::Error(status) => return Err(status.into()),
         }
         self.failures.watch_succeeded();
         Ok(())
@@ -327,14 +330,18 @@ impl<L: ListerWatcher> Machine<L> {
         self.failures.break_if_final(error, is_ready)
     }
 
-    /// Returns the result of the transform. If `object` is stored as it was received,
-    /// returns it as the error.
-    fn transformed(&self, object: Object) -> Result<Object, Object> {
+    /// Returns the result of the transform of `object`, or `object` and its `frame` if it is stored
+    /// as it was received.
+    fn transformed(&self, object: Object, frame: Option<Bytes>) -> (Object, Option<Bytes>) {
         match &self.hooks {
-            Some(hooks) if hooks.has_transform() => hooks
-                .transform(object)
-                .inspect_err(|_| increment(&self.metrics.transform_failures)),
-            _ => Err(object),
+            Some(hooks) if hooks.has_transform() => match hooks.transform(object) {
+                Ok(object) => (object, None),
+                Err(object) => {
+                    increment(&self.metrics.transform_failures);
+                    (object, frame)
+                }
+            },
+            _ => (object, frame),
         }
     }
 

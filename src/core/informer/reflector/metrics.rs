@@ -91,30 +91,7 @@ impl ReflectorMetrics {
 
     /// Adds all counters to `samples`, with `labels` before the label `cause`.
     pub fn sample(&self, labels: &[(&str, &str)], samples: &mut Samples) {
-        let counters = [
-            ("kubefan_upstream_lists_total", "LISTs begun.", &self.lists),
-            (
-                "kubefan_upstream_watch_lists_total",
-                "Watch-lists begun.",
-                &self.watch_lists,
-            ),
-            (
-                "kubefan_upstream_watches_total",
-                "Watches begun, watch-lists excluded.",
-                &self.watches,
-            ),
-            (
-                "kubefan_upstream_decode_errors_total",
-                "Frames and pages from upstream that were truncated or could not be decoded.",
-                &self.decode_errors,
-            ),
-            (
-                "kubefan_upstream_backoffs_total",
-                "Waits of reflectors before a retry.",
-                &self.backoffs,
-            ),
-        ];
-        for (name, help, counter) in counters {
+        for (name, help, counter) in self.counters() {
             samples.counter(name, help, labels, counter.load(Ordering::Relaxed) as f64);
         }
         let failures = self.transform_failures.load(Ordering::Relaxed);
@@ -140,6 +117,33 @@ impl ReflectorMetrics {
                 count as f64,
             );
         }
+    }
+
+    /// Returns the counters without a label `cause`, each with its name and help text.
+    fn counters(&self) -> [(&'static str, &'static str, &AtomicU64); 5] {
+        [
+            ("kubefan_upstream_lists_total", "LISTs begun.", &self.lists),
+            (
+                "kubefan_upstream_watch_lists_total",
+                "Watch-lists begun.",
+                &self.watch_lists,
+            ),
+            (
+                "kubefan_upstream_watches_total",
+                "Watches begun, watch-lists excluded.",
+                &self.watches,
+            ),
+            (
+                "kubefan_upstream_decode_errors_total",
+                "Frames and pages from upstream that were truncated or could not be decoded.",
+                &self.decode_errors,
+            ),
+            (
+                "kubefan_upstream_backoffs_total",
+                "Waits of reflectors before a retry.",
+                &self.backoffs,
+            ),
+        ]
     }
 
     pub(super) fn watch_ended(&self, cause: Cause) {

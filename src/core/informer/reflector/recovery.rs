@@ -132,9 +132,10 @@ pub(super) fn after_watch(
         }
         _ => false,
     };
-    match is_at_once {
-        true => action.at_once(),
-        false => action.after_backoff(),
+    if is_at_once {
+        action.at_once()
+    } else {
+        action.after_backoff()
     }
 }
 

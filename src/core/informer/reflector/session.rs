@@ -2,12 +2,11 @@
 
 use std::time::Duration;
 
-use bytes::Bytes;
 use futures_util::{Stream, StreamExt};
 use tokio::time::{Instant, timeout_at};
 
 use super::error::Error;
-use crate::api::{Bookmark, EventType, Object, WatchEvent};
+use crate::api::WatchEvent;
 use crate::upstream;
 
 /// How long after its deadline the reflector waits for upstream to end a watch.
@@ -45,22 +44,6 @@ pub(super) struct WatchOutcome {
     pub(super) reached_deadline: bool,
 }
 
-/// A received frame other than an ERROR frame.
-#[derive(Debug)]
-pub(super) enum Frame {
-    /// An ADDED, MODIFIED or DELETED event.
-    Change {
-        /// The frame's event type.
-        event_type: EventType,
-        /// The object after the change, or the deleted object.
-        object: Object,
-        /// The encoded frame, as upstream sent it.
-        bytes: Bytes,
-    },
-    /// A BOOKMARK event, which may mark the end of the initial events.
-    Bookmark(Bookmark),
-}
-
 impl<E> Session<E>
 where
     E: Stream<Item = Result<WatchEvent, upstream::Error>> + Unpin,
@@ -83,12 +66,13 @@ where
         }
     }
 
-    /// Returns the next frame. Cancel safe.
+    /// Returns the next event. After an ERROR event, only [`Session::outcome`] may be called. Cancel
+    /// safe.
     ///
     /// # Errors
-    /// If the watch ended: also at a clean end, at an ERROR frame, and after `silence_limit`
-    /// without a frame. After an error, only [`Session::outcome`] may be called.
-    pub(super) async fn next(&mut self, silence_limit: Duration) -> Result<Frame, Error> {
+    /// If the watch ended: also at a clean end, and after `silence_limit` without a frame. After an
+    /// error, only [`Session::outcome`] may be called.
+    pub(super) async fn next(&mut self, silence_limit: Duration) -> Result<WatchEvent, Error> {
         let overdue = self.opened_at + self.timeout + DEADLINE_GRACE;
         let deadline = overdue.min(self.last_frame + silence_limit);
         let event = match timeout_at(deadline, self.events.next()).await {
@@ -98,26 +82,10 @@ where
             Err(_) => return Err(Error::Silent(silence_limit)),
         };
         self.last_frame = Instant::now();
-        self.outcome.frames += 1;
-        match event {
-            WatchEvent::Change {
-                event_type,
-                object,
-                frame: bytes,
-            } => {
-                self.outcome.changes += 1;
-                Ok(Frame::Change {
-                    event_type,
-                    object,
-                    bytes,
-                })
-            }
-            WatchEvent::Bookmark(bookmark) => Ok(Frame::Bookmark(bookmark)),
-            WatchEvent::Error(status) => {
-                self.outcome.frames -= 1;
-                Err(status.into())
-            }
-        }
+        let is_change = matches!(event, WatchEvent::Change { .. });
+        self.outcome.changes += u64::from(is_change);
+        self.outcome.frames += u64::from(!matches!(event, WatchEvent::Error(_)));
+        Ok(event)
     }
 
     /// Turns a watch-list into a plain watch at the end of its initial events: clears the counts

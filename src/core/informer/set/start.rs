@@ -8,12 +8,13 @@ use super::key::Key;
 use super::{InformerSet, StartError};
 use crate::api::Selection;
 use crate::cache;
+use crate::cache::Writer;
 use crate::codec::Decoder;
 use crate::informer::bridges::Bridges;
 use crate::informer::informer::OwnTransform;
 use crate::informer::{
     Config, Freshness, Hooks, Informer, InformerSpec, ObjectContent, Reflector, ReflectorConfig,
-    ReflectorMetrics, Signals, WireShape, relist_channel,
+    ReflectorMetrics, RelistRequests, Signals, relist_channel,
 };
 use crate::shutdown::Phase;
 use crate::upstream::ResourceClient;
@@ -94,42 +95,15 @@ impl InformerSet {
         hooks: &Hooks,
     ) -> MadeInformer {
         let config = self.inner.config.load_full();
-        let (writer, reader) = cache::cache(cache::Config {
-            indexed_labels: config.indexed_labels.clone(),
-            field_count: spec.fields.fields.len(),
-            retention_age: spec.settings.retention_age.unwrap_or(config.retention_age),
-            retention_bytes: spec.settings.retention_bytes.or(config.retention_bytes),
-            groups: config.groups,
-            evicted: self.inner.evicted.clone(),
-            ..cache::Config::default()
-        });
-        let hooks = config.hooks.for_informer(hooks, &spec.resource);
-        let freshness_policy = config.freshness_of(spec);
+        let (writer, reader) = cache::cache(self.cache_config(&config, spec));
         let metrics = Arc::<ReflectorMetrics>::default();
-        let lister_watcher = ResourceClient::new(
-            self.inner.client.clone(),
-            Arc::clone(&spec.resource),
-            None,
-            spec.format,
-            Decoder::new(spec.format, Arc::clone(&spec.fields))
-                .stripping_managed_fields(spec.settings.strip_managed_fields),
-        )
-        .in_scope(&key.scope)
-        .with_metadata_only(key.content == ObjectContent::Metadata)
-        .with_liveness(metrics.watch_liveness.clone());
+        let lister_watcher = self.lister_watcher(&key, spec, &metrics);
         let (relist, relists) = relist_channel();
-        let shape = Arc::new(WireShape::new(spec));
         let freshness = Freshness::new(
             lister_watcher.clone(),
             reader.clone(),
             relist.clone(),
-            freshness_policy,
-            self.inner.shutdown.clone(),
-        );
-        let source = lister_watcher.clone();
-        let bridges = Bridges::new(
-            move |scope| source.in_scope(scope),
-            Arc::clone(&self.inner.bridge_limits),
+            config.freshness_of(spec),
             self.inner.shutdown.clone(),
         );
         let informer = Arc::new(Informer::new(
@@ -139,44 +113,90 @@ impl InformerSet {
             reader,
             relist,
             Arc::clone(&metrics),
-            Arc::clone(&shape),
             freshness,
-            bridges,
+            self.bridges(lister_watcher.clone()),
             own_transform,
-            hooks.clone(),
+            config.hooks.for_informer(hooks, &spec.resource),
         ));
-        let (watched, set) = (Arc::clone(&informer), self.clone());
-        let idle_timeout = move || set.inner.config.load().idle_timeout;
-        let signals = Signals {
-            stop: Box::pin(async move { watched.stopped_or_idle(idle_timeout).await }),
-            relists,
-        };
-        let reflector_config = ReflectorConfig {
-            refusal_patience: Config::REFUSAL_PATIENCE,
-            unauthorized_patience: config.max_unauthorized,
-            seed: config.seed,
-            ..ReflectorConfig::default()
-        };
-        let mut reflector = Reflector::new(lister_watcher, writer, reflector_config, signals)
-            .with_metrics(metrics)
-            .with_shape(shape)
-            .with_watch_lists(self.inner.watch_lists.clone())
-            .with_resource_hooks(hooks);
-        if spec.custom {
-            let (watched, set) = (Arc::clone(&informer), self.clone());
-            reflector = reflector.with_early_end_hook(move || {
-                watched.ended_early();
-                set.inner.early_end.notify_one();
-            });
-        }
+        let reflector = self.reflector(&informer, lister_watcher, writer, relists);
         MadeInformer {
             registration: RegistrationGuard {
                 set: self.clone(),
                 key,
                 informer,
             },
-            reflector,
+            reflector: reflector.with_metrics(metrics),
         }
+    }
+
+    fn cache_config(&self, config: &Config, spec: &InformerSpec) -> cache::Config {
+        cache::Config {
+            indexed_labels: config.indexed_labels.clone(),
+            field_count: spec.fields.fields.len(),
+            retention_age: spec.settings.retention_age.unwrap_or(config.retention_age),
+            retention_bytes: spec.settings.retention_bytes.or(config.retention_bytes),
+            groups: config.groups,
+            evicted: self.inner.evicted.clone(),
+            ..cache::Config::default()
+        }
+    }
+
+    fn lister_watcher(
+        &self,
+        key: &Key,
+        spec: &InformerSpec,
+        metrics: &ReflectorMetrics,
+    ) -> ResourceClient {
+        let decoder = Decoder::new(spec.format, Arc::clone(&spec.fields))
+            .stripping_managed_fields(spec.settings.strip_managed_fields);
+        let (client, resource) = (self.inner.client.clone(), Arc::clone(&spec.resource));
+        ResourceClient::new(client, resource, None, spec.format, decoder)
+            .in_scope(&key.scope)
+            .with_metadata_only(key.content == ObjectContent::Metadata)
+            .with_liveness(metrics.watch_liveness.clone())
+    }
+
+    fn bridges(&self, source: ResourceClient) -> Bridges<ResourceClient> {
+        Bridges::new(
+            move |scope| source.in_scope(scope),
+            Arc::clone(&self.inner.bridge_limits),
+            self.inner.shutdown.clone(),
+        )
+    }
+
+    /// Creates the reflector of `informer`. It ends when the informer is stopped or idle.
+    fn reflector(
+        &self,
+        informer: &Arc<Informer>,
+        lister_watcher: ResourceClient,
+        writer: Writer,
+        relists: RelistRequests,
+    ) -> Reflector<ResourceClient> {
+        let config = self.inner.config.load();
+        let config = ReflectorConfig {
+            refusal_patience: Config::REFUSAL_PATIENCE,
+            unauthorized_patience: config.max_unauthorized,
+            seed: config.seed,
+            ..ReflectorConfig::default()
+        };
+        let (watched, set) = (Arc::clone(informer), self.clone());
+        let idle_timeout = move || set.inner.config.load().idle_timeout;
+        let signals = Signals {
+            stop: Box::pin(async move { watched.stopped_or_idle(idle_timeout).await }),
+            relists,
+        };
+        let reflector = Reflector::new(lister_watcher, writer, config, signals)
+            .with_shape(Arc::clone(informer.shape()))
+            .with_watch_lists(self.inner.watch_lists.clone())
+            .with_resource_hooks(informer.hooks().clone());
+        if !informer.is_custom() {
+            return reflector;
+        }
+        let (watched, set) = (Arc::clone(informer), self.clone());
+        reflector.with_early_end_hook(move || {
+            watched.ended_early();
+            set.inner.early_end.notify_one();
+        })
     }
 
     fn spawn(&self, made: MadeInformer) {

@@ -64,9 +64,10 @@ impl Client {
             let is_upgrade = request.headers().contains_key(UPGRADE);
             let client = client.clone();
             async move {
-                match is_upgrade {
-                    true => client.request_http1(Identity::Kubefan, request).await,
-                    false => client.request(Identity::Kubefan, request).await,
+                if is_upgrade {
+                    client.request_http1(Identity::Kubefan, request).await
+                } else {
+                    client.request(Identity::Kubefan, request).await
                 }
             }
         });

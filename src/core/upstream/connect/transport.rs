@@ -115,9 +115,10 @@ impl FailedAttempt {
 
 impl From<FailedAttempt> for BoxError {
     fn from(failed: FailedAttempt) -> Self {
-        match failed.connected && failed.unsent.is_none() {
-            true => Box::new(MaybeSent(failed.error)),
-            false => failed.error,
+        if failed.connected && failed.unsent.is_none() {
+            Box::new(MaybeSent(failed.error))
+        } else {
+            failed.error
         }
     }
 }

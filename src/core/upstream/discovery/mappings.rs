@@ -219,9 +219,10 @@ impl RestMapper {
                 .filter(|found| found.gvr.group.starts_with(group))
                 .collect();
         }
-        match found.is_empty() {
-            true => Err(MappingError::NoResource(partial.clone())),
-            false => Ok(found),
+        if found.is_empty() {
+            Err(MappingError::NoResource(partial.clone()))
+        } else {
+            Ok(found)
         }
     }
 }

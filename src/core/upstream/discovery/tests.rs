@@ -179,9 +179,10 @@ fn answer(request: &Request<Incoming>, offers: Offers) -> Response<Body> {
         path if discovers && accept.contains("g=apidiscovery.k8s.io;v=v2;") => Ok(aggregated(path)),
         path => legacy(path).ok_or(404),
     };
-    let media_type = match discovers {
-        true => "application/json;v=v2;g=apidiscovery.k8s.io;as=APIGroupDiscoveryList",
-        false => "application/json",
+    let media_type = if discovers {
+        "application/json;v=v2;g=apidiscovery.k8s.io;as=APIGroupDiscoveryList"
+    } else {
+        "application/json"
     };
     let response = Response::builder().header("content-type", media_type);
     match found {

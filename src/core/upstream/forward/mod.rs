@@ -77,11 +77,11 @@ impl Forwarder {
         let is_refusable =
             identity == Identity::Kubefan && !client::is_answered_by_backend(request.uri().path());
         let accepted = |response: Response<Body>| {
-            let is_refused = is_refusable && response.status() == StatusCode::UNAUTHORIZED;
-            match is_refused {
+            if is_refusable && response.status() == StatusCode::UNAUTHORIZED {
                 // Relayed, the answer would make a client throw away its own credentials.
-                true => Err(Error::CredentialsRefused),
-                false => Ok(response),
+                Err(Error::CredentialsRefused)
+            } else {
+                Ok(response)
             }
         };
         remove_hop_by_hop(request.headers_mut());

@@ -251,11 +251,12 @@ impl FreshnessProbe for ResourceClient {
         let is_long = body.len() > MAX_INLINE_DECODE;
         let decode = move || Decoder::new(format, Arc::default()).list_without_bodies(&body);
         // Decoding a long list would delay the watches on this worker thread.
-        let page = match is_long {
-            true => spawn_blocking(decode)
+        let page = if is_long {
+            spawn_blocking(decode)
                 .await
-                .map_err(|error| Error::Decode(error.into()))?,
-            false => decode(),
+                .map_err(|error| Error::Decode(error.into()))?
+        } else {
+            decode()
         };
         page.map_err(|error| Error::Decode(error.into()))
     }

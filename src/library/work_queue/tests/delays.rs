@@ -141,12 +141,11 @@ async fn the_timer_passes_to_another_worker_when_its_worker_leaves() {
             async move { *queue.get().await.unwrap().key() }
         });
         tokio::task::yield_now().await;
-        match is_cancelled {
-            true => drop(first),
-            false => {
-                queue.add("b");
-                assert_eq!(*first.await.unwrap().key(), "b");
-            }
+        if is_cancelled {
+            drop(first)
+        } else {
+            queue.add("b");
+            assert_eq!(*first.await.unwrap().key(), "b");
         }
         let started = Instant::now();
         assert_eq!(second.await.unwrap(), "a");

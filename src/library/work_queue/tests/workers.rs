@@ -222,9 +222,10 @@ async fn run_from_many_threads(with_drain: bool) {
     while runs.iter().any(|runs| runs.load(Ordering::SeqCst) < 3) {
         tokio::task::yield_now().await;
     }
-    match with_drain {
-        true => queue.shut_down_with_drain().await,
-        false => queue.shut_down(),
+    if with_drain {
+        queue.shut_down_with_drain().await
+    } else {
+        queue.shut_down()
     }
     queue.add(0);
     for worker in workers {

@@ -112,10 +112,13 @@ impl Facts {
             format!("{name:<22}{requests:>13}{watches:>13}{events:>14}{bytes:>13}")
         };
         let clients = format!("{} got", count(self.agents as u64, "client"));
-        let compare = |served: u64, got: u64| match served > got {
-            // The clients have only just begun.
-            true => "-".to_owned(),
-            false => times(served as f64, got as f64),
+        let compare = |served: u64, got: u64| {
+            if served > got {
+                // The clients have only just begun.
+                "-".to_owned()
+            } else {
+                times(served as f64, got as f64)
+            }
         };
         [
             row(

@@ -51,9 +51,10 @@ pub fn page(report: &Report) -> String {
     let is_scheduled = report.runs.iter().any(|run| run.settings.rate.is_some());
     let plots = [
         distribution(
-            match is_scheduled {
-                true => "Latency from when a write was due until its event was received",
-                false => "Latency from when a write was sent until its event was received",
+            if is_scheduled {
+                "Latency from when a write was due until its event was received"
+            } else {
+                "Latency from when a write was sent until its event was received"
             },
             report
                 .runs
@@ -84,16 +85,16 @@ pub fn page(report: &Report) -> String {
 
 fn problems(report: &Report) -> String {
     let delivery_errors = report.delivery_errors();
-    let mut text = match delivery_errors.is_empty() {
-        true => "<p>Every watcher got every event that matches its selector, once, in order.</p>"
-            .to_owned(),
-        false => format!(
+    let mut text = if delivery_errors.is_empty() {
+        "<p>Every watcher got every event that matches its selector, once, in order.</p>".to_owned()
+    } else {
+        format!(
             "<p class=\"bad\">{} events missed, {} duplicated, {} out of order, {} unwanted.</p>",
             delivery_errors.missed,
             delivery_errors.duplicated,
             delivery_errors.out_of_order,
             delivery_errors.unwanted
-        ),
+        )
     };
     let given_up = report.given_up();
     if given_up > 0 {

@@ -75,25 +75,8 @@ impl Plot<'_> {
             "<svg viewBox=\"0 0 {WIDTH} {HEIGHT}\" role=\"img\" aria-label=\"{}\">",
             escape(self.title)
         );
+        draw_grid(&mut svg, x, y);
         // Writing to a String can't fail.
-        for (at, text) in x.ticks() {
-            let at = LEFT + at * (WIDTH - LEFT - RIGHT);
-            let (bottom, below) = (HEIGHT - BOTTOM, HEIGHT - BOTTOM + 15.0);
-            let _ = write!(svg, "<path class=\"grid\" d=\"M{at:.1} {TOP}V{bottom}\"/>");
-            let _ = write!(
-                svg,
-                "<text x=\"{at:.1}\" y=\"{below}\" text-anchor=\"middle\">{text}</text>"
-            );
-        }
-        for (at, text) in y.ticks() {
-            let at = HEIGHT - BOTTOM - at * (HEIGHT - TOP - BOTTOM);
-            let (right, beside, base) = (WIDTH - RIGHT, LEFT - 6.0, at + 4.0);
-            let _ = write!(svg, "<path class=\"grid\" d=\"M{LEFT} {at:.1}H{right}\"/>");
-            let _ = write!(
-                svg,
-                "<text x=\"{beside}\" y=\"{base:.1}\" text-anchor=\"end\">{text}</text>"
-            );
-        }
         let (middle, bottom) = (LEFT + (WIDTH - LEFT - RIGHT) / 2.0, HEIGHT - 4.0);
         let _ = write!(
             svg,
@@ -130,6 +113,29 @@ impl Plot<'_> {
             .map(|(index, (name, _))| key(index, name))
             .collect();
         format!("<p class=\"legend\">{}</p>", names.join(" "))
+    }
+}
+
+/// Draws the grid lines of both axes, each with its label.
+fn draw_grid(svg: &mut String, x: Range, y: Range) {
+    // Writing to a String can't fail.
+    for (at, text) in x.ticks() {
+        let at = LEFT + at * (WIDTH - LEFT - RIGHT);
+        let (bottom, below) = (HEIGHT - BOTTOM, HEIGHT - BOTTOM + 15.0);
+        let _ = write!(svg, "<path class=\"grid\" d=\"M{at:.1} {TOP}V{bottom}\"/>");
+        let _ = write!(
+            svg,
+            "<text x=\"{at:.1}\" y=\"{below}\" text-anchor=\"middle\">{text}</text>"
+        );
+    }
+    for (at, text) in y.ticks() {
+        let at = HEIGHT - BOTTOM - at * (HEIGHT - TOP - BOTTOM);
+        let (right, beside, base) = (WIDTH - RIGHT, LEFT - 6.0, at + 4.0);
+        let _ = write!(svg, "<path class=\"grid\" d=\"M{LEFT} {at:.1}H{right}\"/>");
+        let _ = write!(
+            svg,
+            "<text x=\"{beside}\" y=\"{base:.1}\" text-anchor=\"end\">{text}</text>"
+        );
     }
 }
 
@@ -203,9 +209,12 @@ impl Range {
             Scale::Logarithmic => {
                 let values: Vec<_> = marks(self.low, self.high).collect();
                 let are_few = values.len() <= MAX_LABELLED_MARKS;
-                let text = |mark: f64| match are_few || is_power(mark) {
-                    true => number(mark),
-                    false => String::new(),
+                let text = |mark: f64| {
+                    if are_few || is_power(mark) {
+                        number(mark)
+                    } else {
+                        String::new()
+                    }
                 };
                 values
                     .iter()

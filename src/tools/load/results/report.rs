@@ -234,9 +234,10 @@ impl Report {
         let names: Vec<_> = self.runs.iter().map(|run| &run.settings.name).collect();
         let name = |(index, name): (usize, &&String)| {
             let is_alone = names.iter().filter(|other| *other == name).count() == 1;
-            match is_alone {
-                true => (*name).clone(),
-                false => format!("{name} (run {})", index + 1),
+            if is_alone {
+                (*name).clone()
+            } else {
+                format!("{name} (run {})", index + 1)
             }
         };
         names.iter().enumerate().map(name).collect()
@@ -280,9 +281,10 @@ impl Run {
     /// Returns the CPU time per delivered event, in microseconds, of all servers that took part.
     pub(crate) fn cpu_per_event_with_writes(&self) -> Option<f64> {
         let watched = self.server.as_ref()?.cpu_microseconds_per_event;
-        match self.has_writes() {
-            true => Some(watched),
-            false => Some(watched + self.write_server.as_ref()?.cpu_microseconds_per_event),
+        if self.has_writes() {
+            Some(watched)
+        } else {
+            Some(watched + self.write_server.as_ref()?.cpu_microseconds_per_event)
         }
     }
 

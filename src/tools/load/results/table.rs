@@ -75,24 +75,26 @@ pub(crate) fn comparison(report: &Report) -> Option<String> {
         )
     });
     let parts: Vec<_> = [alone, all, late].into_iter().flatten().collect();
-    match parts.is_empty() {
-        true => None,
-        false => Some(format!(
+    if parts.is_empty() {
+        None
+    } else {
+        Some(format!(
             "{first} compared with {second}: {}.",
             parts.join(", ")
-        )),
+        ))
     }
 }
 
 /// Returns the names and values of a run's summary, except the latencies.
 pub(crate) fn rows(run: &Run) -> Vec<(&'static str, String)> {
     let settings = &run.settings;
-    let server = match settings.name == settings.server {
-        true => format!("{} ({})", settings.server, settings.server_version),
-        false => format!(
+    let server = if settings.name == settings.server {
+        format!("{} ({})", settings.server, settings.server_version)
+    } else {
+        format!(
             "{}: {} ({})",
             settings.name, settings.server, settings.server_version
-        ),
+        )
     };
     let mut rows = vec![("server", server)];
     if settings.write_server != settings.server {
@@ -241,9 +243,10 @@ fn usage(run: &Run) -> Vec<(&'static str, String)> {
     match (&run.server, &run.server_unknown) {
         (Some(usage), _) => {
             let mebibytes = |bytes: u64| bytes as f64 / f64::from(1 << 20);
-            let writes = match run.has_writes() {
-                true => "the writes included",
-                false => "without the writes",
+            let writes = if run.has_writes() {
+                "the writes included"
+            } else {
+                "without the writes"
             };
             rows.push((
                 "server CPU",
@@ -309,9 +312,10 @@ fn write_usage(run: &Run) -> Vec<(&'static str, String)> {
 /// not show the cost of fan-out.
 fn few_events(run: &Run) -> String {
     let events = run.events_per_write();
-    match events < FEW_EVENTS {
-        true => format!("; only {events:.0} events per write, so this is not the cost of fan-out"),
-        false => String::new(),
+    if events < FEW_EVENTS {
+        format!("; only {events:.0} events per write, so this is not the cost of fan-out")
+    } else {
+        String::new()
     }
 }
 
@@ -321,9 +325,10 @@ pub(crate) fn latencies(run: &Run) -> Vec<(&'static str, Latency)> {
     // Without a schedule, a write is due when it is sent.
     let is_scheduled = run.settings.rate.is_some();
     let mut latencies = vec![
-        match is_scheduled {
-            true => ("write due → received", events.from_schedule_ms),
-            false => ("write sent → received", events.from_schedule_ms),
+        if is_scheduled {
+            ("write due → received", events.from_schedule_ms)
+        } else {
+            ("write sent → received", events.from_schedule_ms)
         },
         ("acknowledged → received", events.from_acknowledgement_ms),
         ("write sent → acknowledged", run.writes.latency_ms),

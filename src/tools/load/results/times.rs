@@ -7,9 +7,10 @@ pub fn times(first: f64, second: f64) -> String {
     if !is_positive(first) || !is_positive(second) {
         return "-".to_owned();
     }
-    let (factor, word) = match first < second {
-        true => (second / first, "less"),
-        false => (first / second, "more"),
+    let (factor, word) = if first < second {
+        (second / first, "less")
+    } else {
+        (first / second, "more")
     };
     match factor {
         ..1.05 => "the same".to_owned(),

@@ -88,36 +88,24 @@ async fn run_one(
         servers = connect_servers(config, named_by) => servers?,
         () = shutdown.draining() => return Err(Error::Interrupted),
     };
-    let TestServers {
-        client,
-        writer,
-        version,
-        resource,
-    } = servers;
+    let (client, resource) = (&servers.client, &servers.resource);
     let id = format!("{:08x}", rand::random::<u32>());
-    let objects = Objects::new(&id, &resource, config.selector.as_ref(), config.watchers);
+    let objects = Objects::new(&id, resource, config.selector.as_ref(), config.watchers);
     let namespace = config.namespace.as_deref();
     let mut test_namespace =
-        TestNamespace::new(writer.clone(), resource.clone(), namespace, objects);
-    let collection = match config.all_namespaces {
-        true => resource.gvr.path(None),
-        false => test_namespace.path(),
+        TestNamespace::new(servers.writer.clone(), resource.clone(), namespace, objects);
+    let collection = if config.all_namespaces {
+        resource.gvr.path(None)
+    } else {
+        test_namespace.path()
     };
-    progress.print_line(&describe_run(config, &client, &resource, &test_namespace));
-    let run_state = RunState::new(config, client.clone(), collection, &id);
-    let run_state = Arc::new(run_state);
-    let settings = settings(
-        config,
-        &client,
-        &writer,
-        &test_namespace,
-        version,
-        &run_state,
-    );
+    progress.print_line(&describe_run(config, client, resource, &test_namespace));
+    let run_state = Arc::new(RunState::new(config, client.clone(), collection, &id));
+    let settings = settings(config, &servers, &test_namespace, &run_state);
     let outcome = measure_in_namespace(
         config,
         &mut test_namespace,
-        &writer,
+        &servers.writer,
         Arc::clone(&run_state),
         progress,
         shutdown,
@@ -130,11 +118,10 @@ async fn run_one(
         progress.print_line(left_behind);
     }
     let (object_bytes, stats) = outcome?;
-    let interrupted = run_state.is_cut_short();
     Ok(summarize(
         settings,
         stats,
-        interrupted,
+        run_state.is_cut_short(),
         object_bytes,
         left_behind,
     ))

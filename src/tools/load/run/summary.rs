@@ -1,7 +1,6 @@
 //! Turns the results of a run into the run's part of the report.
 
-use kubefan_core::upstream::Client;
-
+use super::TestServers;
 use super::measure::RunStats;
 use super::test_namespace::TestNamespace;
 use crate::load::config::{Config, Protocol};
@@ -18,20 +17,18 @@ use crate::load::write::writer::WriteStats;
 /// Returns the settings of the run for the report, including the names and versions of the servers.
 pub(super) fn settings(
     config: &Config,
-    client: &Client,
-    writer: &Client,
+    servers: &TestServers,
     test_namespace: &TestNamespace,
-    server_version: String,
     run_state: &RunState,
 ) -> Settings {
     Settings {
         name: match &config.watched.name {
             Some(name) => name.clone(),
-            None => client.server().to_owned(),
+            None => servers.client.server().to_owned(),
         },
-        server: client.server().to_owned(),
-        server_version,
-        write_server: writer.server().to_owned(),
+        server: servers.client.server().to_owned(),
+        server_version: servers.version.clone(),
+        write_server: servers.writer.server().to_owned(),
         resource: run_state
             .collection
             .rsplit('/')

@@ -135,9 +135,10 @@ impl FrameCutter {
     }
 
     fn check(&self, length: usize) -> Result<(), FrameTooLong> {
-        match length > self.limit {
-            true => Err(FrameTooLong(length)),
-            false => Ok(()),
+        if length > self.limit {
+            Err(FrameTooLong(length))
+        } else {
+            Ok(())
         }
     }
 }

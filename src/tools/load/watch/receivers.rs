@@ -10,6 +10,7 @@ use kubefan_core::body::Body;
 use kubefan_core::shutdown::Shutdown;
 use tokio::runtime::Builder;
 use tokio::sync::{Semaphore, oneshot};
+use tokio::task::JoinHandle;
 use tokio::time::{Instant, timeout};
 
 use super::slot::Slot;
@@ -100,27 +101,7 @@ async fn receive(
         tally: parking_lot::Mutex::new(Tally::new(step)),
         opening_permits: Semaphore::new(MAX_OPENING),
     });
-    let config = &run_state.config;
-    let is_shared = config.protocol == Protocol::Http2;
-    let mut tasks = Vec::new();
-    // The connections of this thread, ordered by connection number.
-    let mut slots: Vec<Arc<Slot>> = Vec::new();
-    for number in 0..config.watchers {
-        let connection = if is_shared {
-            number % config.connections
-        } else {
-            number
-        };
-        if connection % config.threads != thread {
-            continue;
-        }
-        let at = (connection / config.threads) as usize;
-        if at >= slots.len() {
-            slots.resize_with(at + 1, || Arc::new(Slot::new(run_state.http_version())));
-        }
-        let (context, slot) = (Arc::clone(&context), Arc::clone(&slots[at]));
-        tasks.push(shutdown.spawn(watch(context, slot, number)));
-    }
+    let tasks = start_watches(&context, &shutdown, thread);
     let slow = async {
         match thread {
             0 => open_slow(&context).await,
@@ -145,6 +126,35 @@ async fn receive(
         tally,
         slow,
     }
+}
+
+/// Starts the watches on this thread's share of the connections.
+fn start_watches(
+    context: &Arc<WatcherContext>,
+    shutdown: &Shutdown,
+    thread: u32,
+) -> Vec<JoinHandle<WatcherStats>> {
+    let config = &context.run_state.config;
+    let mut tasks = Vec::new();
+    // The connections of this thread, ordered by connection number.
+    let mut slots: Vec<Arc<Slot>> = Vec::new();
+    for number in 0..config.watchers {
+        let connection = match config.protocol {
+            Protocol::Http1 => number,
+            Protocol::Http2 => number % config.connections,
+        };
+        if connection % config.threads != thread {
+            continue;
+        }
+        let at = (connection / config.threads) as usize;
+        if at >= slots.len() {
+            let version = context.run_state.http_version();
+            slots.resize_with(at + 1, || Arc::new(Slot::new(version)));
+        }
+        let (context, slot) = (Arc::clone(context), Arc::clone(&slots[at]));
+        tasks.push(shutdown.spawn(watch(context, slot, number)));
+    }
+    tasks
 }
 
 /// Opens the watches of the slow watchers, with the selectors of the first watchers.

@@ -186,12 +186,13 @@ async fn attempt(context: &WatcherContext, slot: &Slot, path: &str) -> Result<(B
         WireFormat::Json => "application/json",
         WireFormat::Protobuf => "application/vnd.kubernetes.protobuf",
     };
-    match received.starts_with(requested) {
-        true => Ok((response.into_body(), requested_at)),
-        false => Err(Error::MediaType {
+    if received.starts_with(requested) {
+        Ok((response.into_body(), requested_at))
+    } else {
+        Err(Error::MediaType {
             requested,
             received: received.to_owned(),
-        }),
+        })
     }
 }
 

@@ -173,9 +173,10 @@ impl WriteJob {
             if !is_written {
                 object_writes.has_unknown_outcome = true;
                 // After a signal, only this write is given up: the later ones were not due yet.
-                part.stats.given_up += match self.run_state.is_writing_over() {
-                    true => 1,
-                    false => self.schedule.remaining_from(write.number),
+                part.stats.given_up += if self.run_state.is_writing_over() {
+                    1
+                } else {
+                    self.schedule.remaining_from(write.number)
                 };
                 break;
             }
@@ -222,10 +223,7 @@ impl WriteJob {
                 }
                 Err(error) => error,
             };
-            let is_final = error.status().is_some_and(|status| {
-                (400..500).contains(&status.code) && !matches!(status.code, 408 | 409 | 429)
-            });
-            if is_final {
+            if is_final(&error) {
                 self.run_state
                     .fail(format!("a write was refused: {}", with_causes(&error)));
                 return false;
@@ -263,6 +261,13 @@ impl WriteJob {
             .await?;
         collect(answer.into_body(), ANSWER_LIMIT).await.map(drop)
     }
+}
+
+/// Returns true if a retry would be refused too.
+fn is_final(error: &Error) -> bool {
+    error.status().is_some_and(|status| {
+        (400..500).contains(&status.code) && !matches!(status.code, 408 | 409 | 429)
+    })
 }
 
 /// The results of one writer.

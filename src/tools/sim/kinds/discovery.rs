@@ -221,9 +221,10 @@ fn aggregated(kind: &Kind) -> Value {
     let gvr = &resource.gvr;
     // For built-in kinds, the API server leaves the group and version empty, because they equal
     // those of the enclosing list.
-    let own = match kind.is_custom {
-        true => (gvr.group.as_str(), gvr.version.as_str()),
-        false => ("", ""),
+    let own = if kind.is_custom {
+        (gvr.group.as_str(), gvr.version.as_str())
+    } else {
+        ("", "")
     };
     let response_kind = |kind: &str, group: &str, version: &str| json!({"group": group, "version": version, "kind": kind});
     let mut entry = json!({

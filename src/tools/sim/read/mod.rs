@@ -56,12 +56,12 @@ impl Simulator {
             }
             _ => plain,
         };
-        match verb != ReadVerb::Watch
+        if verb != ReadVerb::Watch
             && (form == Form::Whole(true) || layout::is_pretty(headers, &query))
         {
-            true => Ok(layout::indent(answer).await),
-            false => Ok(answer),
+            return Ok(layout::indent(answer).await);
         }
+        Ok(answer)
     }
 
     /// Reads the objects. If a Table is needed, the answer still contains complete objects.
@@ -86,23 +86,20 @@ impl Simulator {
             if status.code != 504 {
                 return Err(status);
             }
-            match info.verb == Verb::Watch {
-                true => {
-                    let frame = collection.encoder().error(&status);
-                    let media_type = WireFormat::Json.watch_media_type();
-                    Ok(server::answer(media_type, server::full(frame)))
+            if info.verb == Verb::Watch {
+                let frame = collection.encoder().error(&status);
+                let media_type = WireFormat::Json.watch_media_type();
+                Ok(server::answer(media_type, server::full(frame)))
+            } else {
+                // The API server reads Events directly from etcd, and its answer has no retry
+                // delay.
+                if gvr.group.is_empty()
+                    && gvr.resource == "events"
+                    && let Some(details) = &mut status.details
+                {
+                    details.retry_after_seconds = 0;
                 }
-                false => {
-                    // The API server reads Events directly from etcd, and its answer has no retry
-                    // delay.
-                    if gvr.group.is_empty()
-                        && gvr.resource == "events"
-                        && let Some(details) = &mut status.details
-                    {
-                        details.retry_after_seconds = 0;
-                    }
-                    Err(status)
-                }
+                Err(status)
             }
         })
     }

@@ -42,9 +42,10 @@ impl Table {
             let mut parameters = clause.split(';').map(str::trim);
             clause.contains("as=Table") && parameters.any(|parameter| parameter == "v=v1")
         };
-        let version = match accept.split(',').any(is_v1) {
-            true => MetaVersion::V1,
-            false => MetaVersion::V1Beta1,
+        let version = if accept.split(',').any(is_v1) {
+            MetaVersion::V1
+        } else {
+            MetaVersion::V1Beta1
         };
         let include = IncludeObject::parse(Query::parse(query).first("includeObject"));
         Ok(Self {

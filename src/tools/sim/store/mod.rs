@@ -159,9 +159,10 @@ impl State {
         let collection = self.collections.get(&target.gvr);
         let kind = collection.map(|collection| &collection.served_kind.kind);
         let kind = kind.ok_or_else(Status::path_not_found)?;
-        match kind.resource.namespaced == target.namespace.is_some() {
-            true => Ok(kind.clone()),
-            false => Err(Status::path_not_found()),
+        if kind.resource.namespaced == target.namespace.is_some() {
+            Ok(kind.clone())
+        } else {
+            Err(Status::path_not_found())
         }
     }
 

@@ -84,9 +84,10 @@ fn quality_of_service(spec: &Value) -> &'static str {
     if all.iter().all(has_none) {
         return "BestEffort";
     }
-    match all.iter().all(is_guaranteed) {
-        true => "Guaranteed",
-        false => "Burstable",
+    if all.iter().all(is_guaranteed) {
+        "Guaranteed"
+    } else {
+        "Burstable"
     }
 }
 

@@ -1,7 +1,10 @@
 //! The rules for objects that clients send, and the fields that clients cannot change.
 
+use std::collections::BTreeMap;
+
 use kubefan_core::api::{Resource, Status};
 use serde_json::{Value, json};
+use uuid::Uuid;
 
 use crate::sim::kinds::Kind;
 use crate::sim::store::WriteTarget;
@@ -33,23 +36,7 @@ pub(super) fn merged(
     if part == ObjectPart::Status {
         object = current.clone();
     }
-    let is_changed = |key: &&String| !matches!(key.as_str(), "metadata" | "status");
-    let content = |value: &Value| -> Vec<(String, Value)> {
-        let mut members: Vec<_> = value
-            .as_object()
-            .into_iter()
-            .flatten()
-            .filter(|(key, _)| is_changed(key))
-            .map(|(key, value)| (key.clone(), value.clone()))
-            .collect();
-        members.sort_by(|a, b| a.0.cmp(&b.0));
-        members
-    };
-    // For EndpointSlices, a change of the labels increases the generation too.
-    let labels = |value: &Value| value["metadata"]["labels"].clone();
-    let is_relabelled = kind.resource.kind == "EndpointSlice" && labels(current) != labels(&object);
-    let is_new_generation =
-        counts_generations(kind) && (is_relabelled || content(current) != content(&object));
+    let is_new_generation = is_new_generation(kind, current, &object);
     let generation = current["metadata"]["generation"].as_u64();
     let kept_keys = [
         "uid",
@@ -76,6 +63,50 @@ pub(super) fn merged(
         };
     }
     Ok(metadata::in_order(object, kind.is_custom))
+}
+
+/// Returns true if an update of `current` to `object` increases the generation.
+fn is_new_generation(kind: &Kind, current: &Value, object: &Value) -> bool {
+    // For EndpointSlices, a change of the labels increases the generation too.
+    let labels = |value: &Value| value["metadata"]["labels"].clone();
+    let is_relabelled = kind.resource.kind == "EndpointSlice" && labels(current) != labels(object);
+    counts_generations(kind) && (is_relabelled || content(current) != content(object))
+}
+
+/// Returns the members of an object that are neither metadata nor status, in the order of their
+/// names.
+fn content(object: &Value) -> BTreeMap<&str, &Value> {
+    let members = object.as_object().into_iter().flatten();
+    members
+        .map(|(key, value)| (key.as_str(), value))
+        .filter(|(key, _)| !matches!(*key, "metadata" | "status"))
+        .collect()
+}
+
+/// Removes from `object`, which is to be created, what a client cannot set, and sets its uid and
+/// creation time. If `keep_status` is true, keeps the status, uid and creation time that it has.
+pub(super) fn make_new(kind: &Kind, object: &mut Value, keep_status: bool) -> Result<(), Status> {
+    if kind.has_status
+        && !keep_status
+        && let Some(members) = object.as_object_mut()
+    {
+        members.shift_remove("status");
+    }
+    let fields = metadata::metadata_mut(object)?;
+    for key in [
+        "deletionTimestamp",
+        "deletionGracePeriodSeconds",
+        "selfLink",
+    ] {
+        fields.shift_remove(key);
+    }
+    if !keep_status || !fields.contains_key("uid") {
+        fields.insert("uid".to_owned(), Uuid::new_v4().to_string().into());
+    }
+    if !keep_status || !fields.contains_key("creationTimestamp") {
+        fields.insert("creationTimestamp".to_owned(), metadata::now().into());
+    }
+    Ok(())
 }
 
 /// Sets `kind` and `apiVersion` if they are absent, and refuses wrong values with 400.
@@ -113,11 +144,12 @@ pub(super) fn check_namespace(target: &WriteTarget, object: &mut Value) -> Resul
     if value.as_str() == Some("") {
         *value = namespace.clone().into();
     }
-    match value.as_str() == Some(namespace) {
-        true => Ok(()),
-        false => Err(Status::bad_request(
+    if value.as_str() == Some(namespace) {
+        Ok(())
+    } else {
+        Err(Status::bad_request(
             "the namespace of the provided object does not match the namespace sent on the request",
-        )),
+        ))
     }
 }
 

@@ -17,9 +17,10 @@ impl State {
     pub(crate) fn scale(&self, target: &WriteTarget) -> Result<Value, Status> {
         let kind = self.kind(target)?;
         if !kind.has_scale {
-            return Err(match kind.is_custom {
-                true => Status::not_found(&target.gvr, &target.name),
-                false => Status::path_not_found(),
+            return Err(if kind.is_custom {
+                Status::not_found(&target.gvr, &target.name)
+            } else {
+                Status::path_not_found()
             });
         }
         Ok(scale_of(&self.current(target)?))

@@ -2,7 +2,6 @@
 
 use kubefan_core::api::{EventType, Selection, Status};
 use serde_json::{Value, json};
-use uuid::Uuid;
 
 use super::rules::ObjectPart;
 use super::{defaults, rules};
@@ -46,26 +45,7 @@ impl State {
         if self.current(&target).is_ok() {
             return Err(refusal::already_exists(&target.gvr, &target.name));
         }
-        if kind.has_status
-            && !options.keep_status
-            && let Some(members) = object.as_object_mut()
-        {
-            members.shift_remove("status");
-        }
-        let fields = metadata::metadata_mut(&mut object)?;
-        for key in [
-            "deletionTimestamp",
-            "deletionGracePeriodSeconds",
-            "selfLink",
-        ] {
-            fields.shift_remove(key);
-        }
-        if !options.keep_status || !fields.contains_key("uid") {
-            fields.insert("uid".to_owned(), Uuid::new_v4().to_string().into());
-        }
-        if !options.keep_status || !fields.contains_key("creationTimestamp") {
-            fields.insert("creationTimestamp".to_owned(), metadata::now().into());
-        }
+        rules::make_new(&kind, &mut object, options.keep_status)?;
         defaults::fill_defaults(&kind, &mut object);
         if target.gvr == kinds::definitions() && custom::kind(&object).is_none() {
             let why = "Required value: group, scope, names and one stored version";
@@ -124,9 +104,10 @@ impl State {
         }
         let is_gone = !metadata::text(&updated, "deletionTimestamp").is_empty()
             && !rules::has_finalizers(&updated);
-        let event_type = match is_gone {
-            true => EventType::Deleted,
-            false => EventType::Modified,
+        let event_type = if is_gone {
+            EventType::Deleted
+        } else {
+            EventType::Modified
         };
         self.commit(&target.gvr, event_type, updated, options)
     }
@@ -178,9 +159,10 @@ impl State {
             self.delete_custom(&object, options)?;
         }
         let deleted = self.commit(&target.gvr, EventType::Deleted, object, options)?;
-        Ok(match rules::returns_deleted_object(&kind) {
-            true => deleted,
-            false => rules::success(target, metadata::text(&deleted, "uid")),
+        Ok(if rules::returns_deleted_object(&kind) {
+            deleted
+        } else {
+            rules::success(target, metadata::text(&deleted, "uid"))
         })
     }
 

@@ -63,41 +63,49 @@ pub(super) fn deployment(deployment: &Deployment) -> Value {
     draft.finish()
 }
 
-fn deployment_status(deployment: &Deployment) -> Value {
+/// Returns the conditions `Available` and `Progressing` of a deployment.
+fn conditions(deployment: &Deployment) -> Value {
     let now = &deployment.status;
     let changed = time(now.changed);
     let is_done = now.updated == now.replicas && now.ready == now.replicas;
     let is_available = now.ready + 1 >= now.replicas;
-    let (reason, verb) = match is_done {
-        true => ("NewReplicaSetAvailable", "has successfully progressed"),
-        false => ("ReplicaSetUpdated", "is progressing"),
+    let (reason, verb) = if is_done {
+        ("NewReplicaSetAvailable", "has successfully progressed")
+    } else {
+        ("ReplicaSetUpdated", "is progressing")
     };
-    let (availability, message) = match is_available {
-        true => ("MinimumReplicasAvailable", "has minimum availability"),
-        false => (
+    let (availability, message) = if is_available {
+        ("MinimumReplicasAvailable", "has minimum availability")
+    } else {
+        (
             "MinimumReplicasUnavailable",
             "does not have minimum availability",
-        ),
+        )
     };
+    json!([
+        {
+            "lastTransitionTime": changed,
+            "lastUpdateTime": changed,
+            "message": format!("Deployment {message}."),
+            "reason": availability,
+            "status": if is_available { "True" } else { "False" },
+            "type": "Available",
+        },
+        {
+            "lastTransitionTime": time(deployment.identity.created),
+            "lastUpdateTime": changed,
+            "message": format!("ReplicaSet \"{}\" {verb}.", now.set),
+            "reason": reason,
+            "status": "True",
+            "type": "Progressing",
+        },
+    ])
+}
+
+fn deployment_status(deployment: &Deployment) -> Value {
+    let now = &deployment.status;
     let mut status = json!({
-        "conditions": [
-            {
-                "lastTransitionTime": changed,
-                "lastUpdateTime": changed,
-                "message": format!("Deployment {message}."),
-                "reason": availability,
-                "status": if is_available { "True" } else { "False" },
-                "type": "Available",
-            },
-            {
-                "lastTransitionTime": time(deployment.identity.created),
-                "lastUpdateTime": changed,
-                "message": format!("ReplicaSet \"{}\" {verb}.", now.set),
-                "reason": reason,
-                "status": "True",
-                "type": "Progressing",
-            },
-        ],
+        "conditions": conditions(deployment),
         "observedGeneration": now.observed,
     });
     put_counts(

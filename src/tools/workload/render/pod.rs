@@ -214,39 +214,48 @@ fn conditions(pod: &Pod) -> Value {
     ])
 }
 
-fn container_status(index: usize, container: &Container, pod: &Pod, tag: &str) -> Value {
-    let is_first = index == 0;
-    let id = |run: u32| format!("containerd://{run:02x}{index:02x}{}", &pod.container[4..]);
-    let ended = |exit_code: i32, reason: &str, run: u32, at: i64| {
+/// Returns the id of the newest run of a container.
+fn container_id(index: usize, pod: &Pod) -> String {
+    let run = pod.restarts;
+    format!("containerd://{run:02x}{index:02x}{}", &pod.container[4..])
+}
+
+/// Returns the state of the container `id`, and its last state. Only the first container crashes.
+fn container_states(id: &str, is_first: bool, container: &Container, pod: &Pod) -> (Value, Value) {
+    let ended = |exit_code: i32, reason: &str| {
         json!({"terminated": {
-            "containerID": id(run),
+            "containerID": id,
             "exitCode": exit_code,
-            "finishedAt": time(at),
+            "finishedAt": time(pod.phase_entered),
             "reason": reason,
             "startedAt": time(pod.started),
         }})
     };
-    let mut last = json!({});
-    let is_up = pod.phase == Phase::Running || (pod.phase == Phase::Crashed && !is_first);
     let state = match pod.phase {
         Phase::Pending | Phase::Creating => json!({"waiting": {"reason": "ContainerCreating"}}),
-        Phase::Succeeded => ended(0, "Completed", pod.restarts, pod.phase_entered),
+        Phase::Succeeded => ended(0, "Completed"),
         Phase::Crashed if is_first => {
-            last = ended(137, "OOMKilled", pod.restarts, pod.phase_entered);
-            let message = format!(
-                "back-off 10s restarting failed container={}",
-                container.name
-            );
-            json!({"waiting": {"reason": "CrashLoopBackOff", "message": message}})
+            let name = &container.name;
+            let message = format!("back-off 10s restarting failed container={name}");
+            let state = json!({"waiting": {"reason": "CrashLoopBackOff", "message": message}});
+            return (state, ended(137, "OOMKilled"));
         }
         Phase::Running | Phase::Crashed => json!({"running": {"startedAt": time(pod.started)}}),
     };
+    (state, json!({}))
+}
+
+fn container_status(index: usize, container: &Container, pod: &Pod, tag: &str) -> Value {
+    let is_first = index == 0;
+    let is_up = pod.phase == Phase::Running || (pod.phase == Phase::Crashed && !is_first);
+    let id = container_id(index, pod);
+    let (state, last) = container_states(&id, is_first, container, pod);
     let image = format!("{}:{tag}", container.repository);
     let mut status = Map::new();
     if pod.phase != Phase::Creating {
         let digest = format!("{}@sha256:{}", container.repository, digest(&image));
         status.insert("imageID".to_owned(), json!(digest));
-        status.insert("containerID".to_owned(), json!(id(pod.restarts)));
+        status.insert("containerID".to_owned(), json!(id));
         status.insert("allocatedResources".to_owned(), requests(container));
         status.insert(
             "user".to_owned(),

@@ -222,9 +222,10 @@ fn reads_watch_starts() {
         ),
     ] {
         for allow_bookmarks in [false, true] {
-            let query = match allow_bookmarks {
-                true => format!("{query}&allowWatchBookmarks=1"),
-                false => query.to_owned(),
+            let query = if allow_bookmarks {
+                format!("{query}&allowWatchBookmarks=1")
+            } else {
+                query.to_owned()
             };
             let expected = WatchRequest {
                 start,

@@ -56,9 +56,10 @@ fn write(store: &mut Store, object: Object) {
     let is_alike = stored.is_some_and(|stored| store.indexes_alike(stored, &object));
     let before = store.clone();
     let objects: Vec<_> = before.objects().cloned().collect();
-    match is_alike {
-        true => drop(store.replace(Arc::new(object)).expect("is stored")),
-        false => drop(store.insert(Arc::new(object))),
+    if is_alike {
+        drop(store.replace(Arc::new(object)).expect("is stored"))
+    } else {
+        drop(store.insert(Arc::new(object)))
     }
     assert!(before.objects().eq(&objects), "a snapshot has changed");
 }

@@ -64,9 +64,10 @@ impl KeptSnapshot {
             list.len() == before.len() && list.iter().zip(before).all(same)
         };
         let version = self.snapshot.resource_version();
-        match lists(&self.snapshot).iter().zip(&self.lists).all(same) {
-            true => Ok(()),
-            false => Err(format!("the kept snapshot at {version} has changed")),
+        if lists(&self.snapshot).iter().zip(&self.lists).all(same) {
+            Ok(())
+        } else {
+            Err(format!("the kept snapshot at {version} has changed"))
         }
     }
 
@@ -97,13 +98,14 @@ fn fold(view: &mut View, event: &Event) {
 
 fn check_view(view: &View, etcd: &Etcd, version: ResourceVersion, what: &str) -> CheckResult {
     let expected = etcd.state(version);
-    match view == expected {
-        true => Ok(()),
-        false => Err(format!(
+    if view == expected {
+        Ok(())
+    } else {
+        Err(format!(
             "{what} at {version}: has {:?}, not {:?}",
             view.keys().collect::<Vec<_>>(),
             expected.keys().collect::<Vec<_>>(),
-        )),
+        ))
     }
 }
 

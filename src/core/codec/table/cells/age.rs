@@ -2,12 +2,12 @@
 
 use std::time::{SystemTime, UNIX_EPOCH};
 
+use jiff::civil::{DateTime, datetime};
+
 use crate::codec::table::part::Part;
 
 const NANOSECONDS: i128 = 1_000_000_000;
-const MINUTE: i128 = 60;
-const HOUR: i128 = 60 * MINUTE;
-const DAY: i128 = 24 * HOUR;
+const MINUTE: i128 = 60 * NANOSECONDS;
 
 /// The cell for the age of an object without a valid time.
 pub(in crate::codec::table) const UNKNOWN: &str = "<unknown>";
@@ -30,26 +30,19 @@ impl From<SystemTime> for Moment {
 impl Moment {
     /// Parses an RFC 3339 time such as `2026-11-20T10:00:00Z`, with any fraction and zone.
     pub(in crate::codec::table) fn parse(text: &str) -> Option<Self> {
-        let (date, time) = text.split_at_checked(10)?;
-        let [year, month, day] = numbers(date, '-', [4, 2, 2])?;
-        let time = time.strip_prefix('T')?;
-        let (clock, rest) = time.split_at_checked(8)?;
-        let [hour, minute, second] = numbers(clock, ':', [2, 2, 2])?;
-        let (fraction, zone) = fraction(rest)?;
-        let is_valid = (1..=12).contains(&month)
-            && (1..=days_in(year, month)).contains(&day)
-            && hour < 24
-            && minute < 60
-            && second < 60;
-        if !is_valid {
+        let (time, rest) = text.split_at_checked("0000-00-00T00:00:00".len())?;
+        // jiff parses other forms and leap seconds too, which Go refuses.
+        if !has_form(time, "0000-00-00T00:00:00") {
             return None;
         }
-        let seconds = days_since_1970(year, month, day) * DAY
-            + i128::from(hour) * HOUR
-            + i128::from(minute) * MINUTE
-            + i128::from(second)
-            - zone_offset(zone)?;
-        Some(Self(seconds * NANOSECONDS + fraction))
+        let two_digits = |at: usize| time[at..at + 2].parse::<i8>().ok();
+        let (year, month, day) = (time[..4].parse().ok()?, two_digits(5)?, two_digits(8)?);
+        let (hour, minute, second) = (two_digits(11)?, two_digits(14)?, two_digits(17)?);
+        let local = DateTime::new(year, month, day, hour, minute, second, 0).ok()?;
+        let (fraction, zone) = fraction(rest)?;
+        Some(Self(
+            nanoseconds_since_1970(local) + fraction - zone_offset(zone)?,
+        ))
     }
 
     /// Parses the time in a field of an object; `None` if the field is absent, null or not a time.
@@ -59,7 +52,7 @@ impl Moment {
 
     /// Returns true for the first moment of year 1, which is Go's time without a value.
     pub(in crate::codec::table) fn is_zero(self) -> bool {
-        self.0 == days_since_1970(1, 1, 1) * DAY * NANOSECONDS
+        self.0 == nanoseconds_since_1970(datetime(1, 1, 1, 0, 0, 0, 0))
     }
 
     /// Returns the moments from `earliest` on that are a whole number of seconds from this one,
@@ -160,20 +153,18 @@ pub(in crate::codec::table) fn duration(start: Moment, end: Moment) -> Age {
     }
 }
 
-/// Parses three numbers with exactly the given numbers of digits.
-fn numbers(text: &str, separator: char, widths: [usize; 3]) -> Option<[u32; 3]> {
-    let mut parts = text.split(separator);
-    let mut read = [0; 3];
-    for (number, width) in read.iter_mut().zip(widths) {
-        let part = parts.next().filter(|part| part.len() == width)?;
-        *number = digits(part)?;
-    }
-    parts.next().is_none().then_some(read)
+/// Returns true if `text` has a digit wherever `form` has a zero, and else the same characters.
+fn has_form(text: &str, form: &str) -> bool {
+    let fits = |(byte, expected): (u8, u8)| match expected {
+        b'0' => byte.is_ascii_digit(),
+        _ => byte == expected,
+    };
+    text.len() == form.len() && text.bytes().zip(form.bytes()).all(fits)
 }
 
-fn digits(text: &str) -> Option<u32> {
-    let is_number = text.bytes().all(|byte| byte.is_ascii_digit());
-    is_number.then(|| text.parse().ok()).flatten()
+fn nanoseconds_since_1970(time: DateTime) -> i128 {
+    time.duration_since(datetime(1970, 1, 1, 0, 0, 0, 0))
+        .as_nanos()
 }
 
 /// Parses an optional fraction of a second. Returns it in nanoseconds, with the rest of the text.
@@ -187,44 +178,19 @@ fn fraction(text: &str) -> Option<(i128, &str)> {
     (end > 0).then_some((nanoseconds, zone))
 }
 
-/// Parses a time zone such as `Z` or `+01:00`. Returns its offset from UTC in seconds.
+/// Parses a time zone such as `Z` or `+01:00`. Returns its offset from UTC in nanoseconds.
 fn zone_offset(zone: &str) -> Option<i128> {
-    if zone == "Z" {
-        return Some(0);
-    }
-    let sign = match zone.get(..1)? {
-        "+" => 1,
-        "-" => -1,
+    let (sign, offset) = match zone.split_at_checked(1)? {
+        ("Z", "") => return Some(0),
+        ("+", offset) => (1, offset),
+        ("-", offset) => (-1, offset),
         _ => return None,
     };
-    let (hours, minutes) = zone[1..].split_once(':')?;
-    let (hours, minutes) = match (hours.len(), minutes.len()) {
-        (2, 2) => (digits(hours)?, digits(minutes)?),
-        _ => return None,
-    };
-    (hours < 24 && minutes < 60)
-        .then(|| sign * (i128::from(hours) * HOUR + i128::from(minutes) * MINUTE))
-}
-
-fn is_leap(year: u32) -> bool {
-    year.is_multiple_of(4) && (!year.is_multiple_of(100) || year.is_multiple_of(400))
-}
-
-fn days_in(year: u32, month: u32) -> u32 {
-    match month {
-        2 if is_leap(year) => 29,
-        2 => 28,
-        4 | 6 | 9 | 11 => 30,
-        _ => 31,
+    if !has_form(offset, "00:00") {
+        return None;
     }
-}
-
-fn days_since_1970(year: u32, month: u32, day: u32) -> i128 {
-    let before = i128::from(year) - 1;
-    let leap_days = before.div_euclid(4) - before.div_euclid(100) + before.div_euclid(400);
-    let months: u32 = (1..month).map(|month| days_in(year, month)).sum();
-    // From January 1 of year 1 to January 1 of 1970 there are 719,162 days.
-    before * 365 + leap_days - 719_162 + i128::from(months) + i128::from(day) - 1
+    let (hours, minutes): (i128, i128) = (offset[..2].parse().ok()?, offset[3..].parse().ok()?);
+    (hours < 24 && minutes < 60).then_some(sign * (hours * 60 + minutes) * MINUTE)
 }
 
 #[cfg(test)]
@@ -239,7 +205,21 @@ mod tests {
             ("2024-02-29T23:59:59Z", Some(1_709_251_199)),
             ("2026-11-20T10:00:00+01:00", Some(1_795_165_200)),
             ("2026-11-20T10:00:00-08:00", Some(1_795_197_600)),
+            ("0000-03-01T00:00:00Z", Some(-62_162_035_200)),
+            ("9999-12-31T23:59:59-23:59", Some(253_402_387_139)),
             ("2023-02-29T00:00:00Z", None),
+            ("0000-00-00T00:00:00Z", None),
+            ("2016-12-31T23:59:60Z", None),
+            ("2026-11-20t10:00:00Z", None),
+            ("2026-11-20T10:00:00z", None),
+            ("2026-11-20T10:00:00+01", None),
+            ("2026-11-20T10:00:00+0100", None),
+            ("2026-11-20T10:00:00+24:00", None),
+            ("2026-11-20T10:00:00+00:60", None),
+            ("2026-11-20T10:00:00Z[UTC]", None),
+            ("2026-11-20T10:00Z", None),
+            ("20261120T100000Z0000", None),
+            ("+002026-11-20T10:00:00Z", None),
             ("2026-13-01T00:00:00Z", None),
             ("2026-11-20T24:00:00Z", None),
             ("2026-11-20 10:00:00Z", None),
@@ -254,6 +234,10 @@ mod tests {
         }
         let fraction = Moment::parse("1970-01-01T00:00:01.5Z");
         assert_eq!(fraction, Some(Moment(1_500_000_000)));
+        // Digits after the ninth are dropped.
+        let fraction = Moment::parse("1970-01-01T00:00:01.1234567899Z");
+        assert_eq!(fraction, Some(Moment(1_123_456_789)));
+        assert_eq!(Moment::parse("1970-01-01T00:00:01,5Z"), None);
     }
 
     #[test]

@@ -38,9 +38,10 @@ pub(in crate::codec::table) fn or<'a>(
     otherwise: impl Into<Cow<'a, str>>,
 ) -> Cow<'a, str> {
     let text = text.into();
-    match text.is_empty() {
-        true => otherwise.into(),
-        false => text,
+    if text.is_empty() {
+        otherwise.into()
+    } else {
+        text
     }
 }
 

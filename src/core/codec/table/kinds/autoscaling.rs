@@ -58,10 +58,6 @@ fn metric(spec: Part<'_>, status: Part<'_>) -> String {
     let (spec, status) = (spec.at(member), status.at(member));
     let (target, current) = (spec.at("target"), status.at("current"));
     let is_average = !target.at("averageValue").is_null();
-    let known = |is_known: bool, value: Part<'_>| match is_known {
-        true => quantity(value),
-        false => UNKNOWN.to_owned(),
-    };
     let has_status = status.is_object();
     let current_average = current.at("averageValue");
     match (kind, is_average) {
@@ -83,14 +79,25 @@ fn metric(spec: Part<'_>, status: Part<'_>) -> String {
             format!("{}: {current}/{target}", text(spec.at("name")))
         }
         (_, false) => {
-            let percentage = |value: Part<'_>, otherwise: &str| match value.as_i64() {
-                Some(percentage) => format!("{percentage}%"),
-                None => otherwise.to_owned(),
-            };
             let current = percentage(current.at("averageUtilization"), UNKNOWN);
             let target = percentage(target.at("averageUtilization"), "<auto>");
             format!("{}: {current}/{target}", text(spec.at("name")))
         }
+    }
+}
+
+fn known(is_known: bool, value: Part<'_>) -> String {
+    if is_known {
+        quantity(value)
+    } else {
+        UNKNOWN.to_owned()
+    }
+}
+
+fn percentage(value: Part<'_>, otherwise: &str) -> String {
+    match value.as_i64() {
+        Some(percentage) => format!("{percentage}%"),
+        None => otherwise.to_owned(),
     }
 }
 

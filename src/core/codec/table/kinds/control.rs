@@ -13,9 +13,12 @@ pub(super) fn priority_level(level: Part<'_>) -> Vec<Cell> {
     let spec = level.at("spec");
     let limited = spec.at("limited");
     let queuing = limited.at("limitResponse").at("queuing");
-    let count = |parent: Part<'_>, key: &str| match parent.is_object() {
-        true => Cell::from(number(parent.at(key))),
-        false => NONE.into(),
+    let count = |parent: Part<'_>, key: &str| {
+        if parent.is_object() {
+            Cell::from(number(parent.at(key)))
+        } else {
+            NONE.into()
+        }
     };
     vec![
         name(level),
@@ -39,9 +42,10 @@ pub(super) fn mutating_admission_policy(policy: Part<'_>) -> Vec<Cell> {
 fn admission_policy(policy: Part<'_>, rules: &str) -> Vec<Cell> {
     let spec = policy.at("spec");
     let kind = spec.at("paramKind");
-    let kind = match kind.is_object() {
-        true => format!("{}/{}", text(kind.at("apiVersion")), text(kind.at("kind"))),
-        false => UNSET.to_owned(),
+    let kind = if kind.is_object() {
+        format!("{}/{}", text(kind.at("apiVersion")), text(kind.at("kind")))
+    } else {
+        UNSET.to_owned()
     };
     vec![
         name(policy),
@@ -93,12 +97,11 @@ fn label_selector(selector: Part<'_>) -> String {
 
 pub(super) fn api_service(service: Part<'_>) -> Vec<Cell> {
     let backend = service.at("spec").at("service");
-    let backend = match backend.is_object() {
-        true => {
-            let [namespace, name] = backend.all(["namespace", "name"]);
-            format!("{}/{}", text(namespace), text(name))
-        }
-        false => "Local".to_owned(),
+    let backend = if backend.is_object() {
+        let [namespace, name] = backend.all(["namespace", "name"]);
+        format!("{}/{}", text(namespace), text(name))
+    } else {
+        "Local".to_owned()
     };
     let mut conditions = service.at("status").at("conditions").items();
     let available = conditions.find(|condition| condition.at("type") == "Available");

@@ -20,9 +20,12 @@ pub(super) fn custom_resource_definition(definition: Part<'_>) -> Vec<Cell> {
     let versions = spec.at("versions").items();
     let mut versions: Vec<_> = versions
         .filter(|version| version.at("served") == true)
-        .map(|version| match version.at("storage") == true {
-            true => format!("{}(storage)", text(version.at("name"))),
-            false => text(version.at("name")).into_owned(),
+        .map(|version| {
+            if version.at("storage") == true {
+                format!("{}(storage)", text(version.at("name")))
+            } else {
+                text(version.at("name")).into_owned()
+            }
         })
         .collect();
     versions.sort_unstable();

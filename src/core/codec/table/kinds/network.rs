@@ -67,9 +67,10 @@ pub(super) fn endpoints(endpoints: Part<'_>) -> Vec<Cell> {
     let subsets = list(endpoints.at("subsets"));
     let count = subsets.iter().map(|subset| addresses_of(*subset)).sum();
     let shown = subsets.iter().flat_map(|part| subset(*part));
-    let shown = match subsets.is_empty() {
-        true => NONE.to_owned(),
-        false => shortened(shown, count),
+    let shown = if subsets.is_empty() {
+        NONE.to_owned()
+    } else {
+        shortened(shown, count)
     };
     vec![name(endpoints), shown.into(), age_of(endpoints)]
 }
@@ -122,9 +123,10 @@ pub(super) fn endpoint_slice(slice: Part<'_>) -> Vec<Cell> {
 
 pub(super) fn ingress(ingress: Part<'_>) -> Vec<Cell> {
     let spec = ingress.at("spec");
-    let ports = match list(spec.at("tls")).is_empty() {
-        true => "80",
-        false => "80, 443",
+    let ports = if list(spec.at("tls")).is_empty() {
+        "80"
+    } else {
+        "80, 443"
     };
     vec![
         name(ingress),
@@ -166,20 +168,19 @@ pub(super) fn service_cidr(cidr: Part<'_>) -> Vec<Cell> {
 
 pub(super) fn ip_address(address: Part<'_>) -> Vec<Cell> {
     let parent = address.at("spec").at("parentRef");
-    let shown = match parent.is_object() {
-        true => {
-            let part = |key: &str| text(parent.at(key));
-            let resource = match &*part("group") {
-                "" => part("resource").to_lowercase(),
-                group => format!("{}.{group}", part("resource")).to_lowercase(),
-            };
-            let namespace = match &*part("namespace") {
-                "" => String::new(),
-                namespace => format!("/{namespace}"),
-            };
-            format!("{resource}{namespace}/{}", part("name"))
-        }
-        false => NONE.to_owned(),
+    let shown = if parent.is_object() {
+        let part = |key: &str| text(parent.at(key));
+        let resource = match &*part("group") {
+            "" => part("resource").to_lowercase(),
+            group => format!("{}.{group}", part("resource")).to_lowercase(),
+        };
+        let namespace = match &*part("namespace") {
+            "" => String::new(),
+            namespace => format!("/{namespace}"),
+        };
+        format!("{resource}{namespace}/{}", part("name"))
+    } else {
+        NONE.to_owned()
     };
     vec![name(address), shown.into(), age_of(address)]
 }
@@ -187,12 +188,11 @@ pub(super) fn ip_address(address: Part<'_>) -> Vec<Cell> {
 pub(super) fn ingress_class(class: Part<'_>) -> Vec<Cell> {
     let annotations = class.at("metadata").at("annotations");
     let is_default = annotations.at("ingressclass.kubernetes.io/is-default-class");
-    match is_default == "true" {
-        true => {
-            let name = format!("{} (default)", text(class.at("metadata").at("name")));
-            ingress_class_with(class, name.into())
-        }
-        false => ingress_class_until_35(class),
+    if is_default == "true" {
+        let name = format!("{} (default)", text(class.at("metadata").at("name")));
+        ingress_class_with(class, name.into())
+    } else {
+        ingress_class_until_35(class)
     }
 }
 
@@ -202,15 +202,14 @@ pub(super) fn ingress_class_until_35(class: Part<'_>) -> Vec<Cell> {
 
 fn ingress_class_with(class: Part<'_>, name: Cell) -> Vec<Cell> {
     let spec = class.at("spec");
-    let parameters = match spec.at("parameters").is_object() {
-        true => {
-            let parameters = spec.at("parameters");
-            let group = parameters.at("apiGroup").as_str();
-            let group = group.map(|group| format!(".{group}")).unwrap_or_default();
-            let (kind, name) = (text(parameters.at("kind")), text(parameters.at("name")));
-            format!("{kind}{group}/{name}")
-        }
-        false => NONE.to_owned(),
+    let parameters = if spec.at("parameters").is_object() {
+        let parameters = spec.at("parameters");
+        let group = parameters.at("apiGroup").as_str();
+        let group = group.map(|group| format!(".{group}")).unwrap_or_default();
+        let (kind, name) = (text(parameters.at("kind")), text(parameters.at("name")));
+        format!("{kind}{group}/{name}")
+    } else {
+        NONE.to_owned()
     };
     vec![
         name,

@@ -42,9 +42,10 @@ pub(super) fn persistent_volume_claim(claim: Part<'_>) -> Vec<Cell> {
 pub(super) fn persistent_volume(volume: Part<'_>) -> Vec<Cell> {
     let (spec, status) = (volume.at("spec"), volume.at("status"));
     let claim = spec.at("claimRef");
-    let claim = match claim.is_object() {
-        true => format!("{}/{}", text(claim.at("namespace")), text(claim.at("name"))),
-        false => String::new(),
+    let claim = if claim.is_object() {
+        format!("{}/{}", text(claim.at("namespace")), text(claim.at("name")))
+    } else {
+        String::new()
     };
     vec![
         name(volume),
@@ -91,9 +92,10 @@ pub(super) fn csi_driver(driver: Part<'_>) -> Vec<Cell> {
     let modes = joined(spec.at("volumeLifecycleModes").items().map(text));
     let requests = spec.at("tokenRequests");
     let audiences = requests.items().map(|request| text(request.at("audience")));
-    let requests = match requests.is_array() {
-        true => Cell::from(joined(audiences)),
-        false => UNSET.into(),
+    let requests = if requests.is_array() {
+        Cell::from(joined(audiences))
+    } else {
+        UNSET.into()
     };
     vec![
         name(driver),

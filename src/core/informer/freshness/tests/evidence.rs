@@ -155,9 +155,10 @@ async fn a_list_that_the_watch_has_passed_finds_a_wrong_cache() {
             apply(writer, EventType::Added, at("a/z", 101));
         };
         let proof = world.prove(passes).await.map(|proof| proof.method);
-        match is_wrong {
-            true => assert!(matches!(proof, Err(ProofError::CacheDiffers)), "{proof:?}"),
-            false => assert!(matches!(proof, Ok(ProofMethod::Barrier)), "{proof:?}"),
+        if is_wrong {
+            assert!(matches!(proof, Err(ProofError::CacheDiffers)), "{proof:?}")
+        } else {
+            assert!(matches!(proof, Ok(ProofMethod::Barrier)), "{proof:?}")
         }
         assert_eq!(world.relists.is_requested(), is_wrong);
     }
@@ -236,9 +237,10 @@ async fn a_relist_that_is_owed_when_the_evidence_is_decided_is_requested() {
         let request = ProofRequest::everything();
         let difference = Difference::new(request, last, &first, vec![gone]);
         prover.evidence.keep(&Arc::new(difference));
-        match is_explained {
-            true => apply(&mut world.writer, EventType::Deleted, at("a/x", 11)),
-            false => apply(&mut world.writer, EventType::Added, at("a/y", 11)),
+        if is_explained {
+            apply(&mut world.writer, EventType::Deleted, at("a/x", 11))
+        } else {
+            apply(&mut world.writer, EventType::Added, at("a/y", 11))
         }
         for version in 12..=last.0 {
             apply(&mut world.writer, EventType::Modified, at("a/y", version));

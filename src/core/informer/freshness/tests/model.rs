@@ -181,9 +181,10 @@ impl Probe {
 
     /// Returns an error in 3 % of the calls.
     fn maybe_fail(&self) -> Result<(), upstream::Error> {
-        match self.rng.lock().random_bool(0.03) {
-            true => Err(upstream::Error::Timeout(Duration::ZERO)),
-            false => Ok(()),
+        if self.rng.lock().random_bool(0.03) {
+            Err(upstream::Error::Timeout(Duration::ZERO))
+        } else {
+            Ok(())
         }
     }
 }
@@ -364,12 +365,13 @@ impl World {
                     let snapshot = self.consume(&request, proof.snapshot, &mut rng).await;
                     // If etcd was restored during the request, the state before and the state after
                     // the restore are both right, so the answer is not checked.
-                    match self.now().0 == history {
-                        false => None,
-                        true => match self.check(&request, &snapshot, acknowledged) {
+                    if self.now().0 == history {
+                        match self.check(&request, &snapshot, acknowledged) {
                             None => self.watch(&request, snapshot, &mut rng).await,
                             broken => broken,
-                        },
+                        }
+                    } else {
+                        None
                     }
                 }
             };
@@ -543,9 +545,10 @@ async fn run_world(seed: u64, uses_proven_snapshot: bool) -> (u32, BrokenRule) {
         };
         sleep(Duration::from_millis(pause)).await;
         let mut etcd = etcd.lock();
-        match restores && writer.random_bool(0.02) {
-            true => etcd.restore(writer.random_range(0..20)),
-            false => etcd.change(&mut writer),
+        if restores && writer.random_bool(0.02) {
+            etcd.restore(writer.random_range(0..20))
+        } else {
+            etcd.change(&mut writer)
         }
     }
     let outcomes = tasks.join_all().await;

@@ -40,9 +40,10 @@ impl FreshnessProbe for Probe {
         let objects = objects
             .filter(|object| namespace.is_empty() || object.key.namespace() == namespace.as_str());
         let items = objects.cloned().collect();
-        let duration = match namespace.is_empty() {
-            true => self.0.whole_duration,
-            false => self.0.list_duration,
+        let duration = if namespace.is_empty() {
+            self.0.whole_duration
+        } else {
+            self.0.list_duration
         };
         self.0.listed.lock().push(namespace);
         sleep(duration).await;
@@ -153,11 +154,12 @@ async fn scopes_that_are_requested_together_are_listed_separately_if_that_is_che
         }
         let listed = world.server.listed.lock();
         let listed: BTreeSet<_> = listed.iter().skip(2).cloned().collect();
-        let expected: BTreeSet<_> = match expects_scopes {
-            true => (2..2 + requested)
+        let expected: BTreeSet<_> = if expects_scopes {
+            (2..2 + requested)
                 .map(|number| format!("n{number}"))
-                .collect(),
-            false => [String::new()].into(),
+                .collect()
+        } else {
+            [String::new()].into()
         };
         assert_eq!(listed, expected, "{case}");
     }

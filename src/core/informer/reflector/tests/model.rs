@@ -208,10 +208,10 @@ impl Client {
             let Some(watch) = &mut self.watch else {
                 self.view.clear();
                 let all = Arc::new(Selection::default());
-                match self.reader.is_ready() {
-                    true => self.watch = self.reader.watch(WatchFrom::Snapshot, all).ok(),
-                    false => return,
+                if !self.reader.is_ready() {
+                    return;
                 }
+                self.watch = self.reader.watch(WatchFrom::Snapshot, all).ok();
                 continue;
             };
             match watch.poll_next(&mut context) {

@@ -133,9 +133,10 @@ impl ExecPlugin {
             Ok(ended) => ended.map_err(|error| self.unstartable(&error))?,
             Err(_) => return Err(PluginError::TimedOut(limit)),
         };
-        match status.success() {
-            true => credential(&output),
-            false => Err(PluginError::Failed(status)),
+        if status.success() {
+            credential(&output)
+        } else {
+            Err(PluginError::Failed(status))
         }
     }
 
@@ -161,9 +162,10 @@ impl ExecPlugin {
             ("spec", spec),
         ]);
         command.env("KUBERNETES_EXEC_INFO", json!(request).to_string());
-        command.stdin(match is_interactive {
-            true => Stdio::inherit(),
-            false => Stdio::null(),
+        command.stdin(if is_interactive {
+            Stdio::inherit()
+        } else {
+            Stdio::null()
         });
         command.stderr(match occasion {
             Occasion::Start => Stdio::inherit(),
@@ -193,9 +195,10 @@ impl ExecPlugin {
         }
         let hint = self.config.install_hint.as_deref().unwrap_or_default();
         let hint = hint.split_whitespace().collect::<Vec<_>>().join(" ");
-        PluginError::Missing(match hint.is_empty() {
-            true => String::new(),
-            false => format!("; {hint}"),
+        PluginError::Missing(if hint.is_empty() {
+            String::new()
+        } else {
+            format!("; {hint}")
         })
     }
 }
@@ -254,11 +257,12 @@ fn credential(output: &[u8]) -> Result<Credential, PluginError> {
         certificate,
         expires_at: expires_at.transpose().map_err(|_| malformed_time)?,
     };
-    match credential.token.is_none() && credential.certificate.is_none() {
-        true => Err(PluginError::Malformed(
+    if credential.token.is_none() && credential.certificate.is_none() {
+        Err(PluginError::Malformed(
             "it has neither a token nor a client certificate with its key",
-        )),
-        false => Ok(credential),
+        ))
+    } else {
+        Ok(credential)
     }
 }
 

@@ -20,11 +20,12 @@ use parking_lot::Mutex;
 use tokio::sync::oneshot;
 use tower::ServiceExt;
 
-use super::health::Health;
+use super::health::{Health, Pings};
 use crate::body::{Body, BodyGuard, BoxError};
 use crate::upstream::connect::connection::connector::Connector;
 use crate::upstream::connect::connection::last_read::LastRead;
 use crate::upstream::connect::connection::route;
+use crate::upstream::connect::connection::runtime_executor::RuntimeExecutor;
 
 /// The most requests in flight on one connection, even if the API server allows more streams. Its
 /// default is 100.
@@ -176,16 +177,7 @@ impl Http2Pool {
         }
         let executor = self.connector.executor();
         let pings = self.health.pings();
-        let mut builder = Builder::new(executor.clone());
-        builder
-            .timer(TokioTimer::new())
-            .initial_connection_window_size(CONNECTION_WINDOW)
-            .initial_stream_window_size(STREAM_WINDOW)
-            .max_send_buf_size(SEND_BUFFER)
-            .max_header_list_size(HEADER_LIST_LIMIT)
-            .keep_alive_interval(pings.interval)
-            .keep_alive_timeout(pings.timeout)
-            .keep_alive_while_idle(true);
+        let builder = builder(executor.clone(), pings);
         let last_read = stream.last_read().clone();
         // The handshake runs on the executor too, because it starts the timer of the pings.
         let handshake = async move { builder.handshake(stream).await };
@@ -216,17 +208,7 @@ impl Http2Pool {
             connections.forget_closed();
             drop(open);
         });
-        // A server that refuses kubefan's certificate does so only after the handshake of TLS 1.3.
-        let settings = async {
-            tokio::select! {
-                biased;
-                () = first.first() => Ok(()),
-                _ = &mut ended => Err(io::Error::from(io::ErrorKind::ConnectionAborted)),
-            }
-        };
-        tokio::time::timeout(route::CONNECT_TIMEOUT, settings)
-            .await
-            .map_err(io::Error::from)??;
+        settings_arrived(&first, &mut ended).await?;
         Ok(Some(Opened {
             sender,
             streams,
@@ -239,6 +221,36 @@ impl Http2Pool {
     pub(super) fn handshake_timed_out(&self) {
         self.health.suspect();
     }
+}
+
+fn builder(executor: RuntimeExecutor, pings: Pings) -> Builder<RuntimeExecutor> {
+    let mut builder = Builder::new(executor);
+    builder
+        .timer(TokioTimer::new())
+        .initial_connection_window_size(CONNECTION_WINDOW)
+        .initial_stream_window_size(STREAM_WINDOW)
+        .max_send_buf_size(SEND_BUFFER)
+        .max_header_list_size(HEADER_LIST_LIMIT)
+        .keep_alive_interval(pings.interval)
+        .keep_alive_timeout(pings.timeout)
+        .keep_alive_while_idle(true);
+    builder
+}
+
+/// Waits for the server's settings, which are its first bytes. A server that refuses kubefan's
+/// certificate ends the connection instead, and does so only after the handshake of TLS 1.3.
+async fn settings_arrived(
+    last_read: &LastRead,
+    ended: &mut oneshot::Receiver<()>,
+) -> io::Result<()> {
+    let settings = async {
+        tokio::select! {
+            biased;
+            () = last_read.first() => Ok(()),
+            _ = ended => Err(io::Error::from(io::ErrorKind::ConnectionAborted)),
+        }
+    };
+    tokio::time::timeout(route::CONNECT_TIMEOUT, settings).await?
 }
 
 impl ConnectionSet {

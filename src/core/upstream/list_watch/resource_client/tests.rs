@@ -251,9 +251,10 @@ async fn a_broken_watch_ends_with_an_error() {
         received.extend(events.by_ref().collect::<Vec<_>>().await);
         assert!(matches!(received[0], Ok(WatchEvent::Change { .. })));
         let last = received.pop().expect("an error");
-        match decodes {
-            true => assert!(matches!(last, Err(Error::Decode(_))), "{last:?}"),
-            false => assert!(matches!(last, Err(Error::Transport(_))), "{last:?}"),
+        if decodes {
+            assert!(matches!(last, Err(Error::Decode(_))), "{last:?}")
+        } else {
+            assert!(matches!(last, Err(Error::Transport(_))), "{last:?}")
         }
         assert_eq!(received.len(), 1);
         assert!(events.next().await.is_none());

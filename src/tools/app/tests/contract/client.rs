@@ -427,17 +427,19 @@ impl Client {
         is_recent: bool,
     ) -> CheckResult {
         self.cut();
-        let least = match is_recent {
-            true => testbed.cluster.now(),
-            false => testbed.shown[self.replica],
+        let least = if is_recent {
+            testbed.cluster.now()
+        } else {
+            testbed.shown[self.replica]
         };
         let version = if is_recent { "" } else { "0" };
         let target = self.watch_target(&format!(
             "resourceVersion={version}&sendInitialEvents=true&resourceVersionMatch=NotOlderThan"
         ));
-        let target = match self.bookmarks {
-            true => target,
-            false => format!("{target}&allowWatchBookmarks=true"),
+        let target = if self.bookmarks {
+            target
+        } else {
+            format!("{target}&allowWatchBookmarks=true")
         };
         let Some(response) = testbed.get(self.replica, &target, is_recent).await? else {
             return Ok(());
@@ -465,9 +467,10 @@ impl Client {
 
     fn watch_target(&self, start: &str) -> String {
         let Subscription { path, query, .. } = self.subscription;
-        let bookmarks = match self.bookmarks {
-            true => "&allowWatchBookmarks=true",
-            false => "",
+        let bookmarks = if self.bookmarks {
+            "&allowWatchBookmarks=true"
+        } else {
+            ""
         };
         let seconds = self.seconds;
         format!("{path}?watch=true&{start}&timeoutSeconds={seconds}{bookmarks}{query}")
@@ -585,14 +588,15 @@ impl Client {
 
     fn check(&self, testbed: &Testbed, view: &View, at: Revision, what: &str) -> CheckResult {
         let expected = self.subscription.select(testbed.cluster.state(at));
-        match *view == expected {
-            true => Ok(()),
-            false => Err(format!(
+        if *view == expected {
+            Ok(())
+        } else {
+            Err(format!(
                 "client {}: {what} at {at:?} is [{}], not [{}]",
                 self.name,
                 brief(view),
                 brief(&expected)
-            )),
+            ))
         }
     }
 

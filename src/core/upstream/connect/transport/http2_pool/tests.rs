@@ -31,9 +31,10 @@ async fn end(is_http2: bool) {
         }
         async { Response::new(empty()) }
     };
-    let server = match is_http2 {
-        true => TestServer::tls(answer).await,
-        false => TestServer::plain(answer).await,
+    let server = if is_http2 {
+        TestServer::tls(answer).await
+    } else {
+        TestServer::plain(answer).await
     };
     drain.set(Arc::clone(&server.drain)).expect("set once");
     let client = server.client().await;
