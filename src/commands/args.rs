@@ -7,8 +7,7 @@ use clap::{
     ArgMatches, Args as ClapArgs, CommandFactory, FromArgMatches, Parser, Subcommand, ValueEnum,
 };
 use clap_complete::Shell;
-use kubefan_proxy::config;
-use kubefan_proxy::config::{ArgSources, AuthMode, GlobalArgs, ServeArgs, environment};
+use kubefan_proxy::config::{AuthMode, GlobalArgs, ServeArgs, environment};
 
 /// kubefan: a caching watch proxy for the Kubernetes API
 #[derive(Debug, Parser)]
@@ -16,6 +15,10 @@ use kubefan_proxy::config::{ArgSources, AuthMode, GlobalArgs, ServeArgs, environ
 pub(crate) struct Args {
     /// Flags that every subcommand accepts.
     #[command(flatten)]
+    #[cfg_attr(
+        not(feature = "tools"),
+        expect(dead_code, reason = "the flags of `serve` include them")
+    )]
     pub(crate) global: GlobalArgs,
 
     /// The subcommand to run
@@ -31,7 +34,7 @@ pub(crate) struct Args {
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
     /// Serve the API of the cluster in the kubeconfig, from a cache
-    Serve(Box<ServeArgs>),
+    Serve(ServeArgs),
     /// The subcommands of the tools, if the feature `tools` is on.
     #[cfg(feature = "tools")]
     #[command(flatten)]
@@ -80,7 +83,7 @@ pub(crate) enum ConfigCommand {
     /// Report every mistake in a configuration file with its line and column
     Check(ConfigCheckArgs),
     /// Print the resulting configuration, and where each value is from
-    Show(Box<ServeArgs>),
+    Show(ServeArgs),
     /// Print the JSON Schema of the configuration file
     Schema,
 }
@@ -168,7 +171,7 @@ impl Args {
     }
 
     /// Parses a command line that begins with the program's name. Unlike clap's method of this
-    /// name, it also records which arguments were given.
+    /// name, it ignores empty variables, and its messages name the variable of a wrong value.
     ///
     /// # Errors
     ///
@@ -179,24 +182,14 @@ impl Args {
         T: Into<OsString> + Clone,
     {
         let words: Vec<OsString> = words.into_iter().map(Into::into).collect();
-        let command = environment::ignoring_empty_variables(Self::command_in_sections());
+        let command = environment::ignoring_empty_variables(Self::command());
         let mut parser = command.clone();
         let matches = parser
             .try_get_matches_from_mut(&words)
             .map_err(|error| environment::naming_variables(error, &command, &words))?;
         let mut args = Self::from_arg_matches(&matches)?;
-        args.global.arg_sources = ArgSources::of(&matches);
         args.subcommand = subcommand_of(&matches);
         Ok(args)
-    }
-
-    /// Returns the command line, with the flags of `serve` in sections.
-    pub(crate) fn command_in_sections() -> clap::Command {
-        Self::command()
-            .mut_subcommand("serve", config::in_sections)
-            .mut_subcommand("config", |command| {
-                command.mut_subcommand("show", config::in_sections)
-            })
     }
 
     /// Returns warnings about environment variables that look like those of kubefan, but are not.
@@ -216,23 +209,26 @@ fn subcommand_of(mut matches: &ArgMatches) -> String {
 
 #[cfg(test)]
 mod tests {
+    use kubefan_core::telemetry::LogFormat;
+    use kubefan_proxy::config::ResolvedConfig;
+
     use super::*;
 
     #[test]
     fn command_line_is_consistent() {
-        Args::command_in_sections().debug_assert();
+        Args::command().debug_assert();
     }
 
     #[test]
     fn the_flags_of_serve_are_in_sections() {
-        let command = Args::command_in_sections();
+        let command = Args::command();
         let serve = command.find_subcommand("serve").expect("serve");
         let without: Vec<_> = serve
             .get_arguments()
             .filter(|arg| arg.get_help_heading().is_none())
             .map(|arg| arg.get_id().as_str())
             .collect();
-        assert_eq!(without, ["config"]);
+        assert_eq!(without, ["config", "help", "help-all"]);
     }
 
     #[test]
@@ -252,12 +248,8 @@ mod tests {
             else {
                 unreachable!("serve and config show have the flags of serve")
             };
-            let found = config::ResolvedConfig::new(&args.global, serve).expect("no problems");
-            assert_eq!(
-                found.log.format,
-                kubefan_core::telemetry::LogFormat::Text,
-                "{line}"
-            );
+            let found = ResolvedConfig::new(serve).expect("no problems");
+            assert_eq!(found.log.format, LogFormat::Text, "{line}");
             assert_eq!(found.log.verbosity, 1, "{line}");
         }
     }

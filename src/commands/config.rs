@@ -4,7 +4,7 @@ use std::io::Write;
 
 use anyhow::Context;
 use kubefan_proxy::config;
-use kubefan_proxy::config::{GlobalArgs, ResolvedConfig};
+use kubefan_proxy::config::ResolvedConfig;
 use kubefan_proxy::process::Error;
 
 use super::args::ConfigCommand;
@@ -15,13 +15,13 @@ use super::args::ConfigCommand;
 ///
 /// [`Error::Usage`] with all mistakes in the configuration; [`Error::Failed`] if standard output
 /// cannot be written.
-pub(super) fn config(global: &GlobalArgs, command: &ConfigCommand) -> Result<(), Error> {
+pub(super) fn config(command: &ConfigCommand) -> Result<(), Error> {
     let text = match command {
         ConfigCommand::Check(check) => {
             config::check_file(&check.file)?;
             format!("{}: no problems\n", check.file.display())
         }
-        ConfigCommand::Show(serve) => ResolvedConfig::new(global, serve)?
+        ConfigCommand::Show(args) => ResolvedConfig::new(args)?
             .to_yaml()
             .context("cannot print the configuration")?,
         ConfigCommand::Schema => config::schema(),

@@ -37,11 +37,11 @@ pub(crate) fn run() -> ExitCode {
         eprintln!("warning: {warning}");
     }
     let outcome = match &args.command {
-        Command::Serve(serve) => serve::serve(&args.global, serve),
+        Command::Serve(serve) => serve::serve(serve),
         #[cfg(feature = "tools")]
         Command::Tools(tool) => tool.run(&args.global),
         Command::Kubeconfig(kubeconfig) => kubeconfig::kubeconfig(kubeconfig),
-        Command::Config(config) => config::config(&args.global, config),
+        Command::Config(config) => config::config(config),
         Command::Version(args) => version::version(args.output),
         Command::Completion(args) => {
             completion::completion(args.shell);

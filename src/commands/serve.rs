@@ -4,7 +4,7 @@ use anyhow::Context;
 use kubefan_core::shutdown::Signals;
 use kubefan_core::telemetry;
 use kubefan_proxy::app::{App, ConfigSource, ConfigWatch, Hangups};
-use kubefan_proxy::config::{GlobalArgs, ResolvedConfig, ServeArgs};
+use kubefan_proxy::config::{ResolvedConfig, ServeArgs};
 use kubefan_proxy::process::{Error, block_on_few_threads, drain_result, print, unless_stopped};
 
 /// Serves until a signal arrives. The first signal starts the drain, and a second signal ends the
@@ -16,14 +16,14 @@ use kubefan_proxy::process::{Error, block_on_few_threads, drain_result, print, u
 ///
 /// [`Error::Usage`] for mistakes in the configuration, before any socket is opened;
 /// [`Error::Failed`] if kubefan cannot start or the drain was aborted.
-pub(super) fn serve(global: &GlobalArgs, serve: &ServeArgs) -> Result<(), Error> {
-    let started = ResolvedConfig::new(global, serve)?;
+pub(super) fn serve(args: &ServeArgs) -> Result<(), Error> {
+    let started = ResolvedConfig::new(args)?;
     let log = telemetry::install_log(started.log).context("cannot set up the log")?;
-    let (again, file) = ((global.clone(), serve.clone()), serve.config.clone());
+    let (again, file) = (args.clone(), args.config.clone());
     block_on_few_threads(run(ConfigSource {
         started,
         file,
-        load: Box::new(move || ResolvedConfig::new(&again.0, &again.1)),
+        load: Box::new(move || ResolvedConfig::new(&again)),
         log,
     }))
 }

@@ -9,7 +9,7 @@ use kubefan_core::shutdown::{Outcome, Signals};
 use kubefan_core::telemetry;
 use tokio::runtime::Builder;
 
-use crate::config::{GlobalArgs, LogFormat, Problems};
+use crate::config::{GlobalArgs, Problems};
 
 /// Why a subcommand failed.
 #[derive(Debug, thiserror::Error)]
@@ -88,10 +88,7 @@ pub fn install_log(global: &GlobalArgs, is_quiet: bool) -> Result<(), Error> {
     let log = telemetry::LogConfig {
         verbosity: global.verbose,
         is_quiet,
-        format: match global.log_format {
-            LogFormat::Text => telemetry::LogFormat::Text,
-            LogFormat::Json => telemetry::LogFormat::Json,
-        },
+        format: global.log_format.into(),
     };
     let _handle = telemetry::install_log(log).context("cannot set up the log")?;
     Ok(())

@@ -3,28 +3,14 @@
 use std::path::Path;
 
 use kubefan_core::telemetry;
+use schemars::Schema;
+use schemars::transform::{RecursiveTransform, Transform};
 use serde_json::Value;
 
-use super::all_settings::SETTINGS;
+use super::all_settings::{Declared, SETTINGS, Setting};
 use super::settings::Settings;
 use super::sources::Sources;
-use super::{GlobalArgs, LogFormat, Problems, ServeArgs, ServeConfig, file, serve, sources};
-
-/// The settings that a running kubefan can change. All others need a restart.
-pub(super) const LIVE: [&str; 12] = [
-    "cache.resources",
-    "cache.all",
-    "cache.never",
-    "cache.stripManagedFields",
-    "cache.freshness",
-    "cache.idleTimeout",
-    "limits.maxRequestsInflight",
-    "limits.maxStreamsPerUser",
-    "limits.maxWatchesPerUser",
-    "limits.maxProofScopesPerUser",
-    "limits.maxStaleness",
-    "log.verbosity",
-];
+use super::{Problems, ServeArgs, ServeConfig, serve, sources};
 
 /// The effective configuration of `kubefan serve`: defaults, overridden by the file, then by
 /// environment variables, then by flags.
@@ -46,11 +32,10 @@ pub struct ResolvedConfig {
 /// All mistakes in the file.
 pub fn check_file(path: &Path) -> Result<(), Problems> {
     let mut problems = Vec::new();
-    let file = file::read(path, &mut problems);
-    let sources = Sources::of_file(path, &file.positions);
+    let (settings, sources) = sources::of_file(path, &mut problems);
     // The environment variables may be set only on another machine.
     let placeholder = |_: &str| Some("x".to_owned());
-    serve::check(&file.settings, &sources, &placeholder, &mut problems);
+    serve::check(&settings, &sources, &placeholder, &mut problems);
     match problems.is_empty() {
         true => Ok(()),
         false => Err(Problems::new(problems)),
@@ -59,7 +44,26 @@ pub fn check_file(path: &Path) -> Result<(), Problems> {
 
 /// Returns the JSON Schema of the configuration file, with a newline at the end.
 pub fn schema() -> String {
-    format!("{:#}\n", schemars::schema_for!(Settings).as_value())
+    let mut schema = schemars::schema_for!(Settings);
+    RecursiveTransform(describe_values).transform(&mut schema);
+    format!("{:#}\n", schema.as_value())
+}
+
+/// Adds the unit and the range to the description of a property, and removes the attributes that only
+/// this program reads.
+fn describe_values(schema: &mut Schema) {
+    if schema.as_object_mut().is_none() {
+        return;
+    }
+    let declared = Declared::of(schema.as_value());
+    let mut sentences = vec![declared.description.clone()];
+    sentences.extend(declared.unit().map(str::to_owned));
+    sentences.extend(declared.notes());
+    if let Some(description) = schema.get_mut("description") {
+        *description = sentences.join(" ").into();
+    }
+    let properties = schema.ensure_object();
+    properties.retain(|name, _| !name.starts_with("x-"));
 }
 
 // === impl ResolvedConfig ===
@@ -71,20 +75,17 @@ impl ResolvedConfig {
     /// # Errors
     ///
     /// All mistakes in the file, the environment variables and the flags.
-    pub fn new(global: &GlobalArgs, serve: &ServeArgs) -> Result<Self, Problems> {
+    pub fn new(args: &ServeArgs) -> Result<Self, Problems> {
         let mut problems = Vec::new();
         let variable = |name: &str| std::env::var(name).ok();
-        let (settings, sources) = sources::collect(global, serve, &mut problems);
+        let (settings, sources) = sources::collect(args, &mut problems);
         let Some(serve) = serve::check(&settings, &sources, &variable, &mut problems) else {
             return Err(Problems::new(problems));
         };
         let log = telemetry::LogConfig {
             verbosity: settings.log.verbosity,
             is_quiet: false,
-            format: match settings.log.format {
-                LogFormat::Text => telemetry::LogFormat::Text,
-                LogFormat::Json => telemetry::LogFormat::Json,
-            },
+            format: settings.log.format.into(),
         };
         Ok(Self {
             serve,
@@ -108,12 +109,19 @@ impl ResolvedConfig {
             serde_json::to_value(&self.settings)?,
             serde_json::to_value(&other.settings)?,
         );
-        let differs = |key: &&str| {
-            let pointer = format!("/{}", key.replace('.', "/"));
+        let differs = |setting: &&Setting| {
+            let pointer = setting.pointer();
             ours.pointer(&pointer) != theirs.pointer(&pointer)
         };
-        let changed = SETTINGS.iter().map(|setting| setting.key).filter(differs);
-        Ok(changed.partition(|key| LIVE.contains(key)))
+        let (live, others): (Vec<_>, Vec<_>) = SETTINGS
+            .iter()
+            .filter(differs)
+            .partition(|setting| setting.declared.x_live);
+        let keys = |settings: Vec<&'static Setting>| {
+            let keys = settings.into_iter().map(|setting| setting.key.as_str());
+            keys.collect()
+        };
+        Ok((keys(live), keys(others)))
     }
 
     /// Prints the effective configuration as a configuration file, with a comment on the origin of
@@ -126,17 +134,17 @@ impl ResolvedConfig {
         let settings = serde_json::to_value(&self.settings)?;
         let mut yaml = String::new();
         let mut open: Vec<&str> = Vec::new();
-        for setting in &SETTINGS {
+        for setting in SETTINGS.iter() {
             let mut sections: Vec<_> = setting.key.split('.').collect();
             let name = sections.pop().unwrap_or_default();
             let common = open.iter().zip(&sections).take_while(|(a, b)| a == b);
             for (depth, section) in sections.iter().enumerate().skip(common.count()) {
                 yaml += &format!("{}{section}:\n", "  ".repeat(depth));
             }
-            let pointer = format!("/{}", setting.key.replace('.', "/"));
             // The value is printed as JSON. JSON is also YAML, and here always one line.
-            let value = settings.pointer(&pointer).unwrap_or(&Value::Null);
-            let origin = self.sources.origin(setting.key);
+            let value = settings.pointer(&setting.pointer());
+            let value = value.unwrap_or(&Value::Null);
+            let origin = self.sources.origin(&setting.key);
             let indent = "  ".repeat(sections.len());
             yaml += &format!("{indent}{name}: {value} # {origin}\n");
             open = sections;

@@ -5,13 +5,12 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::path::{Path, PathBuf};
 
-use clap::parser::ValueSource;
-use clap::{Arg, Args, Command};
-
-use super::all_settings::SETTINGS;
+use super::all_settings::Setting;
+use super::args::Given;
 use super::problem::{Location, Position, Problem};
+use super::reader::Reader;
 use super::settings::Settings;
-use super::{GlobalArgs, ServeArgs, file};
+use super::{ServeArgs, file};
 
 /// The source of the value of a setting.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -25,74 +24,44 @@ pub(super) enum Origin {
 /// The sources of the values of all settings.
 #[derive(Debug, Default)]
 pub(super) struct Sources {
-    /// Origins by key; a setting without an entry has its default.
-    origins: BTreeMap<&'static str, Origin>,
-    /// The name of each setting's flag, such as `--listen`, by key, for messages about the setting.
-    /// The flag need not be given. Empty if only a file is checked.
-    flags: BTreeMap<&'static str, String>,
-    /// The positions of all values in the file, by keys such as `cache.resources.0.namespaces`.
-    positions: BTreeMap<String, Option<Position>>,
+    /// Origins by key; a setting without an entry has its default. A part of a list has one if it is
+    /// in the file; its key is such as `cache.resources.0.namespaces`.
+    origins: BTreeMap<String, Origin>,
+    /// Whether messages may name the flags of settings. Not if only a file is checked.
+    has_flags: bool,
 }
 
-/// Overrides the defaults by the file, environment variables and flags. Problems with the file are
-/// added to `problems`.
-pub(super) fn collect(
-    global: &GlobalArgs,
-    serve: &ServeArgs,
+/// Overrides the defaults by the file, environment variables and flags. Mistakes are added to
+/// `problems`.
+pub(super) fn collect(args: &ServeArgs, problems: &mut Vec<Problem>) -> (Settings, Sources) {
+    read(args.config.as_deref(), Some(&args.given), problems)
+}
+
+/// Overrides the defaults by the file at `path` only. Mistakes are added to `problems`.
+pub(super) fn of_file(path: &Path, problems: &mut Vec<Problem>) -> (Settings, Sources) {
+    read(Some(path), None, problems)
+}
+
+fn read(
+    path: Option<&Path>,
+    given: Option<&[Given]>,
     problems: &mut Vec<Problem>,
 ) -> (Settings, Sources) {
-    let mut settings = Settings::default();
-    let mut sources = Sources::default();
-    if let Some(path) = &serve.config {
-        let file = file::read(path, problems);
-        settings = file.settings;
-        sources = Sources::of_file(path, &file.positions);
+    let mut reader = Reader::new();
+    if let Some(path) = path {
+        file::read(path, &mut reader);
     }
-    let command = GlobalArgs::augment_args(ServeArgs::augment_args(Command::new("serve")));
-    for setting in &SETTINGS {
-        let mut arguments = command.get_arguments();
-        let Some(argument) = arguments.find(|argument| argument.get_id() == setting.field) else {
-            continue;
-        };
-        let flag = format!("--{}", argument.get_long().unwrap_or(setting.field));
-        let origin = match global.arg_sources.0.get(setting.field) {
-            Some(ValueSource::EnvVariable) => Some(Origin::Environment(variable_of(argument))),
-            Some(ValueSource::CommandLine) => Some(Origin::Flag(flag.clone())),
-            _ => None,
-        };
-        if let Some(origin) = origin {
-            (setting.set)(&mut settings, global, serve);
-            sources.origins.insert(setting.key, origin);
-        }
-        sources.flags.insert(setting.key, flag);
+    for given in given.unwrap_or_default() {
+        reader.read_given(given);
     }
-    (settings, sources)
-}
-
-fn variable_of(argument: &Arg) -> String {
-    let variable = argument.get_env().unwrap_or_default();
-    variable.to_string_lossy().into_owned()
+    let has_flags = given.is_some();
+    let (settings, origins) = reader.finish(problems);
+    (settings, Sources { origins, has_flags })
 }
 
 // === impl Sources ===
 
 impl Sources {
-    /// Returns the origins for the file at `path`, without flags and environment variables. For
-    /// each setting that the file contains, `positions` has its position in the file, by key.
-    pub(super) fn of_file(path: &Path, positions: &BTreeMap<String, Option<Position>>) -> Self {
-        let mut sources = Self {
-            positions: positions.clone(),
-            ..Self::default()
-        };
-        for setting in &SETTINGS {
-            if let Some(position) = positions.get(setting.key) {
-                let origin = Origin::File(path.to_owned(), *position);
-                sources.origins.insert(setting.key, origin);
-            }
-        }
-        sources
-    }
-
     /// Returns the origin of the value of the setting `key`.
     pub(super) fn origin(&self, key: &str) -> &Origin {
         self.origins.get(key).unwrap_or(&Origin::Default)
@@ -111,19 +80,13 @@ impl Sources {
 
     /// Returns a problem with a setting. Its location is the position in the file, or the name of
     /// the flag or environment variable that set it.
-    pub(super) fn problem(&self, key: &'static str, message: &str) -> Problem {
+    pub(super) fn problem(&self, key: &str, message: &str) -> Problem {
         match self.origin(key) {
-            Origin::File(path, position) => Problem {
-                location: Location::File {
-                    path: path.clone(),
-                    position: *position,
-                },
-                message: format!("{key}: {message}"),
-            },
-            _ => Problem {
+            Origin::Default => Problem {
                 location: Location::Named(self.name(key, key)),
                 message: message.to_owned(),
             },
+            origin => origin.problem(key, message),
         }
     }
 
@@ -131,41 +94,66 @@ impl Sources {
     /// with its key `part`.
     pub(super) fn problem_in(
         &self,
-        key: &'static str,
+        key: &str,
         (index, part): (usize, Option<&str>),
         message: &str,
     ) -> Problem {
-        let place = |key: String| match part {
+        let place = |key: &str| match part {
             Some(part) => format!("{key}.{part}"),
-            None => key,
+            None => key.to_owned(),
         };
-        let mut problem = self.problem(key, message);
-        if let Location::File { position, .. } = &mut problem.location {
-            let found = self.positions.get(&place(format!("{key}.{index}")));
-            *position = found.copied().flatten().or(*position);
-            problem.message = format!("{}: {message}", place(key.to_owned()));
+        let part = self.origin(&place(&format!("{key}.{index}")));
+        match (self.origin(key), part) {
+            (whole @ Origin::File(..), Origin::Default) => whole.problem(&place(key), message),
+            (Origin::File(..), part) => part.problem(&place(key), message),
+            _ => self.problem(key, message),
         }
-        problem
     }
 
     /// Returns the name of the setting `key` for a message: its environment variable, flag or key,
     /// depending on where it was set. A setting with its default is named by the origin of
     /// `beside`.
-    pub(super) fn name(&self, key: &'static str, beside: &'static str) -> String {
+    pub(super) fn name(&self, key: &str, beside: &str) -> String {
         let origin = match self.origin(key) {
             Origin::Default => self.origin(beside),
             explicit => explicit,
         };
-        let of_file = matches!(origin, Origin::File(..));
-        match (self.origin(key), self.flags.get(key)) {
+        match (self.origin(key), Setting::find(key)) {
             (Origin::Environment(variable), _) => variable.clone(),
-            (_, Some(flag)) if !of_file => flag.clone(),
+            (_, Some(setting)) if self.has_flags && !matches!(origin, Origin::File(..)) => {
+                setting.flag.name.clone()
+            }
             _ => key.to_owned(),
         }
     }
 }
 
 // === impl Origin ===
+
+impl Origin {
+    /// Returns a problem with the value of the setting `key`, or with all of the file if the key is
+    /// empty.
+    pub(super) fn problem(&self, key: &str, message: &str) -> Problem {
+        let (location, message) = match self {
+            Self::File(path, position) => {
+                let location = Location::File {
+                    path: path.clone(),
+                    position: *position,
+                };
+                let message = match key {
+                    "" => message.to_owned(),
+                    key => format!("{key}: {message}"),
+                };
+                (location, message)
+            }
+            Self::Environment(name) | Self::Flag(name) => {
+                (Location::Named(name.clone()), message.to_owned())
+            }
+            Self::Default => (Location::Named(key.to_owned()), message.to_owned()),
+        };
+        Problem { location, message }
+    }
+}
 
 impl fmt::Display for Origin {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

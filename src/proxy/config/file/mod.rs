@@ -1,4 +1,4 @@
-//! Reads the configuration file and reports all of its mistakes, not only the first.
+//! Reads the configuration file. The position of each value is its origin.
 
 mod node;
 
@@ -10,112 +10,84 @@ use kubefan_core::upstream::closest;
 use node::{Node, SpannedNode};
 use serde_json::Value;
 
-use super::problem::{Location, Position, Problem};
-use super::settings::Settings;
+use super::all_settings::Setting;
+use super::reader::{Reader, dotted_key};
+use super::sources::Origin;
 use super::values::cached_resource;
-use super::values::units::without_types;
 
 /// Keys of earlier versions, with their current names.
 const RENAMED: [(&str, &str); 1] = [("listen.insecure", "listen.insecureExposeToNetwork")];
 
-/// A configuration file that was read: its values, and the defaults for all other settings.
-#[derive(Debug)]
-pub(super) struct File {
-    pub(super) settings: Settings,
-    /// The keys that the file sets, such as `listen.address`, with the positions of their values.
-    pub(super) positions: BTreeMap<String, Option<Position>>,
-}
-
-/// Reads a file. For a value with a mistake, uses the default and adds a problem to `problems`.
-pub(super) fn read(path: &Path, problems: &mut Vec<Problem>) -> File {
-    let mut reader = FileReader::new(path);
-    match fs::read_to_string(path) {
-        Ok(text) => reader.read_document(&text),
-        Err(error) => reader.report(None, format!("cannot be read: {error}")),
-    }
-    let mut file = reader.finish(problems);
-    let location = |key: &str, file: &File| Location::File {
-        path: path.to_owned(),
-        position: file.positions.get(key).copied().flatten(),
+/// Reads a file. A value with a mistake is reported, and not set.
+pub(super) fn read(path: &Path, reader: &mut Reader) {
+    let parsed = match fs::read_to_string(path) {
+        Ok(text) => node::parse(&text),
+        Err(error) => Err((None, format!("cannot be read: {error}"))),
     };
-    let tilde_keys: Vec<_> = file
-        .settings
-        .paths()
-        .into_iter()
-        .filter(|(_, path)| path.as_ref().is_some_and(|path| path.starts_with("~")))
-        .map(|(key, _)| key)
-        .collect();
-    problems.extend(tilde_keys.into_iter().map(|key| Problem {
-        location: location(key, &file),
-        message: format!("{key}: ~ is not expanded; write the home directory in full"),
-    }));
-    if let Some(directory) = path.parent() {
-        file.settings.resolve(directory);
+    match parsed {
+        Ok(root) => FileReader { path, reader }.read_node("", &root),
+        Err((position, message)) => {
+            reader.report("", &Origin::File(path.to_owned(), position), &message);
+        }
     }
-    file
 }
 
 /// Reads a file, one value after the other. Keys are checked against the defaults, because these
-/// contain every key. A value is checked by deserializing the settings with it.
+/// contain every key.
 struct FileReader<'a> {
     path: &'a Path,
-    defaults: Value,
-    /// The defaults, overridden by the values that were accepted so far.
-    accepted: Value,
-    positions: BTreeMap<String, Option<Position>>,
-    problems: Vec<Problem>,
+    reader: &'a mut Reader,
 }
 
 // === impl FileReader ===
 
-impl<'a> FileReader<'a> {
-    fn new(path: &'a Path) -> Self {
-        let defaults = defaults();
-        Self {
-            path,
-            accepted: defaults.clone(),
-            defaults,
-            positions: BTreeMap::new(),
-            problems: Vec::new(),
-        }
-    }
-
-    fn finish(self, problems: &mut Vec<Problem>) -> File {
-        problems.extend(self.problems);
-        File {
-            settings: serde_json::from_value(self.accepted).expect("each value was checked"),
-            positions: self.positions,
-        }
-    }
-
-    fn read_document(&mut self, text: &str) {
-        match node::parse(text) {
-            Ok(root) => self.read_node("", &root),
-            Err((position, message)) => self.report(position, message),
-        }
+impl FileReader<'_> {
+    fn origin_of(&self, node: &SpannedNode) -> Origin {
+        Origin::File(self.path.to_owned(), node::position_of(node))
     }
 
     /// Reads the value of the setting at `pointer`, a JSON pointer such as `/listen/address`.
     fn read_node(&mut self, pointer: &str, node: &SpannedNode) {
-        let position = node::position_of(node);
-        let known = self.defaults.pointer(pointer).cloned().unwrap_or_default();
-        match (known, &node.value) {
+        let origin = self.origin_of(node);
+        let known = self.reader.defaults.pointer(pointer).cloned();
+        match (known.unwrap_or_default(), &node.value) {
             // A key without a value has the default.
             (_, Node::Scalar(Value::Null)) => {}
             (Value::Object(known), Node::Mapping(entries)) => {
                 let known: Vec<_> = known.keys().map(String::as_str).collect();
                 self.read_entries(pointer, &known, entries);
             }
-            (Value::Object(_), _) => self.report_at(pointer, position, "expected keys with values"),
+            (Value::Object(_), _) => {
+                self.reader
+                    .report(pointer, &origin, "expected keys with values");
+            }
             (Value::Array(_), Node::Sequence(elements)) => {
-                self.read_elements(pointer, position, elements)
+                self.read_elements(pointer, &origin, elements);
             }
-            (_, scalar) => {
-                if self.set(pointer, position, scalar.to_value()) {
-                    self.positions.insert(dotted_key(pointer), position);
+            (_, scalar) => match self.resolved(pointer, scalar.to_value()) {
+                Ok(value) => {
+                    self.reader.set(pointer, &origin, value);
                 }
-            }
+                Err(message) => self.reader.report(pointer, &origin, message),
+            },
         }
+    }
+
+    /// Resolves a relative path against the file's directory. Other values stay as they are.
+    fn resolved(&self, pointer: &str, value: Value) -> Result<Value, &'static str> {
+        let is_path = Setting::find(&dotted_key(pointer)).is_some_and(Setting::is_path);
+        let text = match &value {
+            // `-` is standard output.
+            Value::String(text) if is_path && text != "-" => Path::new(text),
+            _ => return Ok(value),
+        };
+        if text.starts_with("~") {
+            return Err("~ is not expanded; write the home directory in full");
+        }
+        let directory = self.path.parent().unwrap_or(Path::new(""));
+        let path = directory.join(text).into_os_string().into_string();
+        let path = path.map_err(|_| "is relative to a directory whose path is not UTF-8");
+        path.map(Value::String)
     }
 
     fn read_entries(
@@ -124,13 +96,13 @@ impl<'a> FileReader<'a> {
         known: &[&str],
         entries: &[(SpannedNode, SpannedNode)],
     ) {
-        let mut seen: BTreeMap<String, Option<Position>> = BTreeMap::new();
+        let mut seen = BTreeMap::new();
         for (key, value) in entries {
-            let (position, key) = (node::position_of(key), key.value.to_key());
+            let (origin, line) = (self.origin_of(key), line_of(key));
+            let key = key.value.to_key();
             let below = format!("{pointer}/{key}");
             if let Some(first) = seen.get(&key) {
-                let message = given_twice(*first);
-                self.report_at(&below, position, &message);
+                self.reader.report(&below, &origin, &given_twice(*first));
                 continue;
             }
             if known.contains(&key.as_str()) {
@@ -139,40 +111,33 @@ impl<'a> FileReader<'a> {
                 let renamed = RENAMED.iter().find(|(old, _)| *old == dotted_key(&below));
                 let message = match renamed {
                     Some((_, new)) => format!("was renamed; write {new}"),
-                    None => unknown_key(&self.defaults, &key, known),
+                    None => unknown_key(&self.reader.defaults, &key, known),
                 };
-                self.report_at(&below, position, &message);
+                self.reader.report(&below, &origin, &message);
             }
-            seen.insert(key, position);
+            seen.insert(key, line);
         }
     }
 
-    fn read_elements(
-        &mut self,
-        pointer: &str,
-        position: Option<Position>,
-        elements: &[SpannedNode],
-    ) {
+    fn read_elements(&mut self, pointer: &str, origin: &Origin, elements: &[SpannedNode]) {
         let mut valid = Vec::new();
         for element in elements {
-            // The position in the settings, which do not contain the elements with mistakes.
+            // The index in the settings, which do not contain the elements with mistakes.
             let index = valid.len();
-            let place = node::position_of(element);
-            self.positions
-                .insert(format!("{}.{index}", dotted_key(pointer)), place);
+            let place = self.origin_of(element);
+            let key = format!("{}.{index}", dotted_key(pointer));
+            self.reader.origins.insert(key, place.clone());
             if let Node::Mapping(entries) = &element.value {
-                let index = (pointer, index);
-                valid.extend(self.read_mapping(index, place, entries));
+                valid.extend(self.read_mapping((pointer, index), &place, entries));
                 continue;
             }
             let value = element.value.to_value();
             let alone = Value::Array(vec![value.clone()]);
-            if self.set(pointer, node::position_of(element), alone) {
+            if self.reader.set(pointer, &place, alone) {
                 valid.push(value);
             }
         }
-        self.set(pointer, position, Value::Array(valid));
-        self.positions.insert(dotted_key(pointer), position);
+        self.reader.set(pointer, origin, Value::Array(valid));
     }
 
     /// Reads the element `index` of the list at `pointer`. The element has keys, and each of its
@@ -181,7 +146,7 @@ impl<'a> FileReader<'a> {
     fn read_mapping(
         &mut self,
         (pointer, index): (&str, usize),
-        position: Option<Position>,
+        origin: &Origin,
         entries: &[(SpannedNode, SpannedNode)],
     ) -> Option<Value> {
         let keys = cached_resource::keys();
@@ -191,25 +156,26 @@ impl<'a> FileReader<'a> {
             .find(|(key, _)| key.value.to_key() == "resource");
         let name = name.map(|(key, value)| (key.value.to_key(), value.value.to_value()));
         let mut valid: serde_json::Map<_, _> = name.into_iter().collect();
-        if !self.set_element(pointer, pointer, position, &valid) {
+        if !self.set_element(pointer, pointer, origin, &valid) {
             return None;
         }
-        let mut seen: BTreeMap<String, Option<Position>> = BTreeMap::new();
+        let mut seen = BTreeMap::new();
         for (key, value) in entries {
-            let (place, key) = (node::position_of(key), key.value.to_key());
+            let (place, line) = (self.origin_of(key), line_of(key));
+            let key = key.value.to_key();
             let key_below = format!("{pointer}/{key}");
-            if let Some(first) = seen.insert(key.clone(), place) {
-                self.report_at(&key_below, place, &given_twice(first));
+            if let Some(first) = seen.insert(key.clone(), line) {
+                self.reader.report(&key_below, &place, &given_twice(first));
             } else if !keys.contains(&key.as_str()) {
-                let message = unknown_key(&self.defaults, &key, &keys);
-                self.report_at(&key_below, place, &message);
+                let message = unknown_key(&self.reader.defaults, &key, &keys);
+                self.reader.report(&key_below, &place, &message);
             } else {
-                let place = node::position_of(value);
+                let place = self.origin_of(value);
                 let below = format!("{}.{index}.{key}", dotted_key(pointer));
-                self.positions.insert(below, place);
+                self.reader.origins.insert(below, place.clone());
                 let mut candidate = valid.clone();
                 candidate.insert(key, value.value.to_value());
-                if self.set_element(pointer, &key_below, place, &candidate) {
+                if self.set_element(pointer, &key_below, &place, &candidate) {
                     valid = candidate;
                 }
             }
@@ -223,62 +189,24 @@ impl<'a> FileReader<'a> {
         &mut self,
         pointer: &str,
         place: &str,
-        position: Option<Position>,
+        origin: &Origin,
         keys: &serde_json::Map<String, Value>,
     ) -> bool {
         let alone = Value::Array(vec![keys.clone().into()]);
-        let set = self.try_set(pointer, alone);
-        set.map_err(|message| self.report_at(place, position, &message))
+        let set = self.reader.try_set(pointer, alone);
+        set.map_err(|message| self.reader.report(place, origin, &message))
             .is_ok()
     }
-
-    /// Sets the value if its type is right. Otherwise reports a problem and returns false.
-    fn set(&mut self, pointer: &str, position: Option<Position>, value: Value) -> bool {
-        let set = self.try_set(pointer, value);
-        set.map_err(|message| self.report_at(pointer, position, &message))
-            .is_ok()
-    }
-
-    /// Sets the value if its type is right. Otherwise returns what is wrong.
-    fn try_set(&mut self, pointer: &str, value: Value) -> Result<(), String> {
-        let mut candidate = self.accepted.clone();
-        if let Some(setting) = candidate.pointer_mut(pointer) {
-            *setting = value;
-        }
-        let settings = serde_json::from_value::<Settings>(candidate.clone());
-        settings.map_err(|error| without_types(&error.to_string()))?;
-        self.accepted = candidate;
-        Ok(())
-    }
-
-    fn report_at(&mut self, pointer: &str, position: Option<Position>, message: &str) {
-        match pointer {
-            "" => self.report(position, message.to_owned()),
-            pointer => self.report(position, format!("{}: {message}", dotted_key(pointer))),
-        }
-    }
-
-    fn report(&mut self, position: Option<Position>, message: String) {
-        let path = self.path.to_owned();
-        let location = Location::File { path, position };
-        self.problems.push(Problem { location, message });
-    }
 }
 
-/// Returns the default settings as JSON, with every key.
-pub(super) fn defaults() -> Value {
-    serde_json::to_value(Settings::default()).expect("the defaults are text and numbers")
+/// Returns the line where a node begins; 0 if the parser reports none.
+fn line_of(node: &SpannedNode) -> u64 {
+    node::position_of(node).map_or(0, |position| position.line)
 }
 
-/// Converts a JSON pointer such as `/listen/address` to a key such as `listen.address`.
-fn dotted_key(pointer: &str) -> String {
-    pointer.trim_start_matches('/').replace('/', ".")
-}
-
-/// Returns the message for a key that was already given, at `first`.
-fn given_twice(first: Option<Position>) -> String {
-    let line = first.map_or(0, |first| first.line);
-    format!("given twice, first on line {line}")
+/// Returns the message for a key that was already given, on line `first`.
+fn given_twice(first: u64) -> String {
+    format!("given twice, first on line {first}")
 }
 
 /// Returns the message for an unknown key. It suggests similar keys, first among `known` (the keys

@@ -2,8 +2,7 @@
 
 use super::checker::Checker;
 use super::tls::Tls;
-use crate::config::AuthMode;
-use crate::config::settings::Settings;
+use crate::config::settings::{AuthMode, Settings};
 use crate::identity;
 
 /// Returns the settings of `identity`, for a listener with `tls`.

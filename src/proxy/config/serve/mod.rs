@@ -21,19 +21,16 @@ pub use admin::{AdminConfig, AdminTls};
 use checker::Checker;
 use expansion::Lookup;
 use exposure::Exposure;
-use kubefan_core::cache::GroupLimits;
 use kubefan_core::informer::ResourceRules;
 use kubefan_core::{informer, shutdown};
-use limits::{connections, max_unindexed};
+use limits::{connections, memory, requests};
 pub use resources::Resources;
+use resources::informers;
 pub use tls::{Tls, default_tls_dir};
 
-use super::ShardSelectorMode;
 use super::problem::Problem;
 use super::settings::Settings;
 use super::sources::Sources;
-use super::values::freshness_rule::FreshnessRule;
-use crate::server::{ShardSelectors, UserLimits};
 use crate::{identity, ledger, net, server};
 
 /// A checked configuration of `kubefan serve`.
@@ -87,7 +84,7 @@ pub struct ServeConfig {
 
 /// Checks the settings against each other. `variable` looks up environment variables that the
 /// settings refer to. Adds all problems to `problems`, and returns `None` if there is any problem,
-/// even one from reading the file.
+/// even one from reading the values.
 pub(super) fn check(
     settings: &Settings,
     sources: &Sources,
@@ -110,14 +107,12 @@ pub(super) fn check(
     let authorities = checker.authorities(&access);
     let resources = checker.resources();
     let rules = checker.rules(variable);
-    checker.limits();
-    let memory = checker.memory();
-    access.token_bytes = memory.share(identity::Config::DEFAULT_TOKEN_BYTES);
-    access.decision_bytes = memory.share(identity::Config::DEFAULT_DECISION_BYTES);
     if !problems.is_empty() {
         return None;
     }
-    let cache = &settings.cache;
+    let memory = memory(&settings.limits);
+    access.token_bytes = memory.share(identity::Config::DEFAULT_TOKEN_BYTES);
+    access.decision_bytes = memory.share(identity::Config::DEFAULT_DECISION_BYTES);
     Some(ServeConfig {
         kubeconfig: settings.upstream.kubeconfig.clone(),
         context: settings.upstream.context.clone(),
@@ -129,48 +124,15 @@ pub(super) fn check(
         threads: Some(settings.listen.threads.unwrap_or_else(cores)),
         resources,
         rules,
-        cache_secrets: cache.secrets || tls == Tls::Plain,
-        informer: informer::Config {
-            idle_timeout: cache.idle_timeout.0,
-            indexed_labels: cache.index_labels.clone(),
-            retention_age: cache.retention_age.0,
-            retention_bytes: cache.retention_bytes.map(|size| size.0),
-            groups: GroupLimits {
-                unindexed: max_unindexed(&settings.limits),
-                idle_bytes: memory.share(GroupLimits::DEFAULT_IDLE_BYTES),
-                queue_bytes: memory.share(GroupLimits::DEFAULT_QUEUE_BYTES),
-                ..GroupLimits::default()
-            },
-            bridge_bytes: memory.share(informer::Config::DEFAULT_BRIDGE_BYTES),
-            freshness: FreshnessRule::policies(&cache.freshness),
-            max_unauthorized: settings.limits.max_unauthorized.0,
-            max_staleness: settings.limits.max_staleness.map(|period| period.0),
-            hooks: informer::Hooks::default(),
-            seed: None,
-        },
+        cache_secrets: settings.cache.secrets || tls == Tls::Plain,
+        informer: informers(settings, &memory),
         audit_log: settings.audit.log_path.clone(),
         tls,
         access,
         authorities,
-        connections: connections(settings)?,
+        connections: connections(settings),
         memory,
-        requests: server::Config {
-            max_requests_inflight: settings.limits.max_requests_inflight,
-            max_url_bytes: settings.limits.max_url_bytes.0,
-            max_unindexed_selectors: max_unindexed(&settings.limits),
-            users: UserLimits {
-                streams: settings.limits.max_streams_per_user,
-                watches: settings.limits.max_watches_per_user,
-                proof_scopes: settings.limits.max_proof_scopes_per_user,
-            },
-            request_timeout: settings.limits.request_timeout.0,
-            write_timeout: settings.limits.write_timeout.0,
-            shard_selectors: match cache.shard_selector {
-                ShardSelectorMode::Forward => ShardSelectors::Forward,
-                ShardSelectorMode::Serve => ShardSelectors::Serve,
-            },
-            web_pages: exposure?.web_pages,
-        },
+        requests: requests(settings, exposure?.web_pages),
         shutdown: shutdown::Config {
             not_ready_delay: settings.shutdown.delay.0,
             grace: settings.shutdown.grace_period.0,
@@ -189,14 +151,13 @@ mod tests {
     use crate::config::tests::ServeLine;
     use crate::config::{Problems, ResolvedConfig};
     use crate::net::ProxyNetworks;
-    use crate::server::WebPageRules;
+    use crate::server::{UserLimits, WebPageRules};
 
     fn parse(line: &str) -> Result<ServeConfig, Problems> {
         let words = ["kubefan", "serve"]
             .into_iter()
             .chain(line.split_whitespace());
-        let (global, serve) = ServeLine::parse(words);
-        ResolvedConfig::new(&global, &serve).map(|resolved| resolved.serve)
+        ResolvedConfig::new(&ServeLine::parse(words)).map(|resolved| resolved.serve)
     }
 
     #[test]
@@ -255,8 +216,8 @@ mod tests {
                 "--head-timeout 0s --max-header-bytes 1Ki --max-url-bytes 65Ki",
                 vec![
                     "--head-timeout: must be more than 0s",
-                    "--max-header-bytes: 1024 bytes are not from 8Ki to 16Mi",
-                    "--max-url-bytes: 66560 bytes are not from 1Ki to 64Ki",
+                    "--max-header-bytes: must be from 8Ki to 16Mi",
+                    "--max-url-bytes: must be from 1Ki to 64Ki",
                 ],
             ),
             (

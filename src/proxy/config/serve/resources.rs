@@ -1,9 +1,15 @@
-//! Which resources are cached from the start.
+//! Which resources are cached from the start, and how.
 
 use kubefan_core::api::is_label_key;
+use kubefan_core::cache::GroupLimits;
+use kubefan_core::informer;
 
 use super::checker::Checker;
+use super::limits::max_unindexed;
+use crate::config::settings::Settings;
 use crate::config::values::cached_resource::CachedResource;
+use crate::config::values::freshness_rule::FreshnessRule;
+use crate::ledger;
 
 const EMPTY_NAME: &str = "a name is empty; names are for example pods or deployments.apps";
 
@@ -46,5 +52,28 @@ impl Checker<'_> {
             true => Resources::All,
             false => Resources::Named(from_start.map(|entry| entry.name().to_owned()).collect()),
         }
+    }
+}
+
+/// Returns the settings of the informers and their caches, with budgets that are shares of `memory`.
+pub(super) fn informers(settings: &Settings, memory: &ledger::Limits) -> informer::Config {
+    let cache = &settings.cache;
+    informer::Config {
+        idle_timeout: cache.idle_timeout.0,
+        indexed_labels: cache.index_labels.clone(),
+        retention_age: cache.retention_age.0,
+        retention_bytes: cache.retention_bytes.map(|size| size.0),
+        groups: GroupLimits {
+            unindexed: max_unindexed(&settings.limits),
+            idle_bytes: memory.share(GroupLimits::DEFAULT_IDLE_BYTES),
+            queue_bytes: memory.share(GroupLimits::DEFAULT_QUEUE_BYTES),
+            ..GroupLimits::default()
+        },
+        bridge_bytes: memory.share(informer::Config::DEFAULT_BRIDGE_BYTES),
+        freshness: FreshnessRule::policies(&cache.freshness),
+        max_unauthorized: settings.limits.max_unauthorized.0,
+        max_staleness: settings.limits.max_staleness.map(|period| period.0),
+        hooks: informer::Hooks::default(),
+        seed: None,
     }
 }

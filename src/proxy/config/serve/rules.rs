@@ -66,21 +66,7 @@ impl Checker<'_> {
         let mut malformed = |key: &str, message: &str| {
             self.report_in(RESOURCES, (index, Some(key)), message);
         };
-        if namespaces
-            .iter()
-            .any(|namespace| namespace.trim().is_empty())
-        {
-            malformed(
-                "namespaces",
-                "a namespace is empty; without any, all are cached",
-            );
-        }
-        let mut names = namespaces.iter();
-        let is_wrong = |name: &&String| {
-            !name.trim().is_empty() && (name.len() > MAX_NAMESPACE || !is_dns_label(name))
-        };
-        if let Some(name) = names.find(is_wrong) {
-            let message = format!("{name:?} is not the name of a namespace, such as kube-system");
+        for message in mistakes_in_namespaces(&namespaces) {
             malformed("namespaces", &message);
         }
         let labels = LabelSelector::parse(&label_selector)
@@ -102,4 +88,18 @@ impl Checker<'_> {
             strip_managed_fields: rule.strip_managed_fields,
         }
     }
+}
+
+/// Returns what is wrong with the names of namespaces: one message for empty names, and one for the
+/// first other name that no namespace can have.
+fn mistakes_in_namespaces(names: &[String]) -> Vec<String> {
+    let (empty, others): (Vec<_>, Vec<_>) = names.iter().partition(|name| name.trim().is_empty());
+    let empty = empty
+        .first()
+        .map(|_| "a namespace is empty; without any, all are cached".to_owned());
+    let mut others = others.into_iter();
+    let wrong = others.find(|name| name.len() > MAX_NAMESPACE || !is_dns_label(name));
+    let wrong =
+        wrong.map(|name| format!("{name:?} is not the name of a namespace, such as kube-system"));
+    empty.into_iter().chain(wrong).collect()
 }

@@ -11,6 +11,22 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use super::freshness_rule::FreshnessRule;
 use super::units::{ByteSize, Period};
 
+/// An entry with every key, for the sample file.
+pub(in crate::config) const EXAMPLE: &str = "\
+In namespaces and selectors $(NAME) is replaced by the environment variable NAME, and $$ by a
+dollar sign. This is an entry with every key:
+
+  - resource: pods
+    namespaces: [web, db]                   # one cache for each; default: all namespaces
+    labelSelector: app in (a,b)             # default: all objects
+    fieldSelector: spec.nodeName=$(NODE_NAME)
+    onDemand: true                          # cache it at its first LIST or WATCH
+    freshness: bounded:5s                   # default: as freshness below, and so on
+    retentionAge: 5m
+    retentionBytes: 128Mi
+    stripManagedFields: true
+";
+
 /// A resource that is cached. In the file it is a name, or a mapping.
 #[derive(Clone, Debug, PartialEq)]
 pub(in crate::config) enum CachedResource {
@@ -48,12 +64,12 @@ pub(in crate::config) struct RuleSettings {
     /// cache.freshness.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(in crate::config) freshness: Option<FreshnessRule>,
-    /// Keep the resource's events at least this long, memory permitting. A number and ms, s, m or
-    /// h. Default: as cache.retentionAge.
+    /// Keep the resource's events at least this long, memory permitting. Default: as
+    /// cache.retentionAge.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(in crate::config) retention_age: Option<Period>,
-    /// The most memory for the events of each cache of the resource: bytes, or a number and Ki, Mi or
-    /// Gi. Default: as cache.retentionBytes.
+    /// The most memory for the events of each cache of the resource. Default: as
+    /// cache.retentionBytes.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(in crate::config) retention_bytes: Option<ByteSize>,
     /// As cache.stripManagedFields, which is the default.

@@ -59,7 +59,12 @@ impl FromStr for FreshnessRule {
             Some(("bounded", bound)) => FreshnessPolicy::Bounded(parse_duration(bound)?),
             None if policy == "strict" => FreshnessPolicy::Strict,
             None if policy == "any" => FreshnessPolicy::Any,
-            _ => return Err(format!("{policy:?} is not strict, any or bounded:5s")),
+            _ => {
+                return Err(format!(
+                    "{text:?} is not strict, any or bounded:5s, or such a policy for a resource, \
+                     as in pods=any"
+                ));
+            }
         };
         Ok(Self { resource, policy })
     }

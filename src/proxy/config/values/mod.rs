@@ -3,4 +3,5 @@
 pub(super) mod cached_resource;
 pub(super) mod freshness_rule;
 pub(super) mod network;
+pub(super) mod range;
 pub(super) mod units;
