@@ -1,11 +1,12 @@
 //! Rate limiters: how long a key waits before it is retried.
 
-use std::cmp::{max, min};
+use std::cmp::min;
 use std::collections::HashMap;
 use std::fmt;
 use std::hash::Hash;
 use std::time::Duration;
 
+use kubefan_core::concurrency::TokenBucket;
 use tokio::time::Instant;
 
 /// The first wait of [`default_rate_limiter`] for a key.
@@ -54,12 +55,7 @@ pub struct ItemFastSlow<K> {
 ///
 /// It does not count failures per key.
 #[derive(Clone, Debug)]
-pub struct Bucket {
-    interval: Duration,
-    burst: u32,
-    /// The time when the bucket is full again. `None` until the first retry.
-    full_at: Option<Instant>,
-}
+pub struct Bucket(TokenBucket);
 
 /// The longest wait of several rate limiters, and the highest of their counts.
 pub struct MaxOf<K> {
@@ -176,21 +172,14 @@ impl Bucket {
     /// Creates a bucket with `burst` tokens, which is also the maximum. It gets one
     /// more per `interval`.
     pub fn new(interval: Duration, burst: u32) -> Self {
-        Self {
-            interval,
-            burst,
-            full_at: None,
-        }
+        Self(TokenBucket::new(interval, burst))
     }
 }
 
 impl<K> RateLimiter<K> for Bucket {
     fn when(&mut self, _key: &K, now: Instant) -> Duration {
-        let full_at = self.full_at.map_or(now, |full_at| max(full_at, now));
-        let full_at = full_at.checked_add(self.interval).unwrap_or(full_at);
-        self.full_at = Some(full_at);
-        let filling = full_at.saturating_duration_since(now);
-        filling.saturating_sub(self.interval.saturating_mul(self.burst))
+        self.0.take(now);
+        self.0.debt(now)
     }
 
     fn forget(&mut self, _key: &K) {}

@@ -22,17 +22,17 @@ use super::callers::claims::Claims;
 use super::callers::unaccepted::{UnacceptedPermit, UnacceptedRequests};
 use super::certificates::authorities;
 use super::certificates::authorities::{AuthorityFiles, SourceError};
+use super::identification::Identification;
 use super::metrics::Metrics;
 use super::open_watches::{OpenWatch, OpenWatches, Recent};
-use super::proofs::Proofs;
 use super::rbac::{RecentChanges, RoleWatch};
 use super::repeated_reviews::RepeatedReviews;
 use super::rights::authorizer::Authorizer;
-use super::tokens::authenticator::{Authenticator, Owner};
+use super::tokens::authenticator::Authenticator;
 use super::tokens::deleted_objects::DeletedObjects;
 use super::tokens::deletions::Deletions;
-use super::tokens::token::{Authorization, Token};
-use super::{Attributes, Bearer, Caller, Config, KnownCaller, Mode, User, Verdict, open_watches};
+use super::tokens::token::Token;
+use super::{Attributes, Bearer, Caller, Config, KnownCaller, Mode, Verdict, open_watches};
 use crate::limit::Limit;
 use crate::net::{Abort, ClientConnection, Peer};
 
@@ -46,16 +46,10 @@ pub struct AccessControl {
 
 struct Inner {
     client: Client,
-    proofs: Proofs,
-    authenticator: Arc<Authenticator>,
+    callers: Identification,
     authorizer: Arc<Authorizer>,
-    /// The caller of all requests without credentials, if these requests may be answered from
-    /// caches.
-    anonymous: Option<Arc<KnownCaller>>,
     open_watches: OpenWatches,
-    /// The changes of roles and bindings a short time ago.
-    recent: Arc<RecentChanges>,
-    deleted: Arc<DeletedObjects>,
+    recent: Recent,
     stale_decisions: IntCounter,
 }
 
@@ -73,72 +67,11 @@ impl AccessControl {
     ) -> Self {
         let unaccepted = metrics.unaccepted.clone();
         let unaccepted = UnacceptedRequests::new(config.max_failed_per_second, unaccepted);
-        let unaccepted = Arc::new(unaccepted);
-        if config.mode == Mode::None {
-            return Self {
-                inner: None,
-                unaccepted,
-            };
-        }
-        let reviewer = Reviewer::new(client.clone(), metrics.reviews.clone());
-        let reviewer = Arc::new(reviewer);
-        let access_queue = metrics.access_queue.clone();
-        let stale_decisions = metrics.stale.clone();
-        let longest = config.stale.max(config.token_ttl).max(config.allowed_ttl);
-        let recent = Arc::new(RecentChanges::of_answers(longest));
-        let deleted = Arc::new(DeletedObjects::of_answers(longest));
-        let authenticator = Authenticator::new(
-            Arc::clone(&reviewer),
-            config,
-            metrics,
-            Arc::clone(&deleted),
-            shutdown.clone(),
-        );
-        let authenticator = Arc::new(authenticator);
-        let authorizer = Authorizer::new(
-            reviewer,
-            Arc::clone(&authenticator),
-            config,
-            access_queue,
-            Arc::clone(&recent),
-            shutdown.clone(),
-        );
-        let anonymous = config.anonymous.then(|| {
-            Arc::new(KnownCaller {
-                user: authenticator.known(User::anonymous()),
-                credential: Credential::None,
-                is_stale: false,
-            })
-        });
-        let authorizer = Arc::new(authorizer);
-        let reviews = RepeatedReviews {
-            authenticator: Arc::clone(&authenticator),
-            authorizer: Arc::clone(&authorizer),
-        };
-        let repeated = open_watches::Config {
-            reauthorize: config.reauthorize,
-            reauthenticate: config.reauthenticate,
-            reviews_per_second: config.max_reviews_per_second,
-            names_covered: config.names_covered,
-        };
-        let changes = Recent {
-            roles: Arc::clone(&recent),
-            deleted: Arc::clone(&deleted),
-        };
-        let inner = Inner {
-            client,
-            anonymous,
-            proofs: Proofs::default(),
-            authenticator,
-            authorizer,
-            open_watches: OpenWatches::start(repeated, reviews, changes, registry, shutdown),
-            recent,
-            deleted,
-            stale_decisions,
-        };
+        let inner = (config.mode != Mode::None)
+            .then(|| Inner::start(config, client, metrics, registry, shutdown));
         Self {
-            inner: Some(Arc::new(inner)),
-            unaccepted,
+            inner: inner.map(Arc::new),
+            unaccepted: Arc::new(unaccepted),
         }
     }
 
@@ -157,12 +90,17 @@ impl AccessControl {
         let Some(inner) = &self.inner else {
             return Ok(());
         };
-        let (client, current) = (inner.client.clone(), Arc::clone(inner.proofs.current()));
+        let (client, current) = (
+            inner.client.clone(),
+            Arc::clone(inner.callers.proofs.current()),
+        );
         let (of_watches, tasks) = (Arc::clone(inner), shutdown.clone());
         let on_change = move |names| {
             on_change(names);
             let inner = Arc::clone(&of_watches);
-            tasks.spawn_background(async move { inner.proofs.recheck(&inner.open_watches).await });
+            tasks.spawn_background(async move {
+                inner.callers.proofs.recheck(&inner.open_watches).await
+            });
         };
         authorities::load(files, client, current, on_change, shutdown).await
     }
@@ -182,14 +120,14 @@ impl AccessControl {
     ) {
         if let Some(inner) = &self.inner {
             Deletions::start(
-                Arc::clone(&inner.deleted),
+                Arc::clone(&inner.recent.deleted),
                 inner.open_watches.clone(),
                 informers.clone(),
                 registry,
                 shutdown,
             );
             RoleWatch::start(
-                Arc::clone(&inner.recent),
+                Arc::clone(&inner.recent.roles),
                 inner.open_watches.clone(),
                 informers.clone(),
                 Arc::clone(rest_mapper),
@@ -218,82 +156,7 @@ impl AccessControl {
                 Claims::None => Caller::Trusted,
             });
         };
-        let certified = match &peer.certificates {
-            Some(chain) => inner.proofs.certified(headers, connection, chain)?,
-            None => None,
-        };
-        claims::remove_remote(headers);
-        if let Some(proxy) = &inner.proofs.current().load().front_proxy {
-            proxy.headers.remove_from(headers);
-        }
-        if let Some((user, proof)) = certified {
-            if claims::has_impersonation(headers) {
-                return Err(Status::failure(
-                    403,
-                    "Forbidden",
-                    "a user with a client certificate cannot impersonate others through kubefan; use a token",
-                ));
-            }
-            return Ok(Caller::Known(Arc::new(KnownCaller {
-                user: inner.authenticator.known(user),
-                credential: Credential::Certificate(proof),
-                is_stale: false,
-            })));
-        }
-        let source = Source::of(peer.address.ip());
-        let unknown = |token: Option<Token>| {
-            if claims::has_credentials(headers) && inner.authenticator.is_limited(source) {
-                return Err(Limit::Reviews.status());
-            }
-            let unnamed = |token| Caller::Unnamed(Bearer { token, owner: None });
-            Ok(token.map_or(Caller::Unknown, unnamed))
-        };
-        let token = match Authorization::of(headers) {
-            Authorization::Token(token) => token,
-            // A bad certificate does not count as a missing one: the API server does not take its
-            // owner for the anonymous user.
-            Authorization::None
-                if peer.certificates.is_none() && !claims::has_credentials(headers) =>
-            {
-                let anonymous = inner.anonymous.clone();
-                return Ok(anonymous.map_or(Caller::Unknown, Caller::Known));
-            }
-            Authorization::None => return unknown(claims::token_of_protocol(headers)),
-            Authorization::Other => return unknown(None),
-            Authorization::Repeated => {
-                return Err(Status::bad_request(
-                    "kubefan does not accept more than one Authorization header",
-                ));
-            }
-        };
-        if claims::has_token_protocol(headers) {
-            // The API server may accept either token.
-            return unknown(None);
-        }
-        let (user, is_stale) = match inner.authenticator.owner(&token, source).await {
-            Owner::User(user) => (Some(user), false),
-            Owner::Stale(user) => (Some(user), true),
-            Owner::Unknown | Owner::NoAnswer => (None, false),
-            Owner::Refused { good_until } => {
-                if good_until.is_some() {
-                    inner.token_refused(&token);
-                }
-                return Ok(Caller::Refused);
-            }
-            Owner::Busy => return Err(Limit::Reviews.status()),
-        };
-        if claims::has_impersonation(headers) {
-            // The requests count for the share of the token's owner, whatever user they act as.
-            return Ok(Caller::Unnamed(Bearer { token, owner: user }));
-        }
-        let Some(user) = user else {
-            return Ok(Caller::Unknown);
-        };
-        Ok(Caller::Known(Arc::new(KnownCaller {
-            user,
-            credential: Credential::Token(token),
-            is_stale,
-        })))
+        inner.callers.caller(headers, connection, peer).await
     }
 
     /// Makes kubefan ask again for the owner of the token of `caller`, because the API server does
@@ -301,8 +164,8 @@ impl AccessControl {
     /// are open with the token.
     pub fn not_accepted(&self, caller: &KnownCaller) {
         if let (Some(inner), Credential::Token(token)) = (&self.inner, &caller.credential) {
-            inner.authenticator.doubt(token);
-            inner.token_refused(token);
+            inner.callers.authenticator.doubt(token);
+            inner.callers.token_refused(token);
         }
     }
 
@@ -324,7 +187,10 @@ impl AccessControl {
     /// sends too many such requests must wait.
     pub fn refused(&self, peer: &Peer) {
         if let Some(inner) = &self.inner {
-            inner.authenticator.failed(Source::of(peer.address.ip()));
+            inner
+                .callers
+                .authenticator
+                .failed(Source::of(peer.address.ip()));
         }
     }
 
@@ -335,7 +201,7 @@ impl AccessControl {
             return Vec::new();
         };
         let (decisions, most_decisions) = inner.authorizer.decision_bytes();
-        let (tokens, most_tokens) = inner.authenticator.token_bytes();
+        let (tokens, most_tokens) = inner.callers.authenticator.token_bytes();
         vec![
             ("decision", decisions, most_decisions),
             ("token", tokens, most_tokens),
@@ -408,7 +274,7 @@ impl AccessControl {
         match caller {
             Caller::Known(caller) => Some(inner.judged(caller, attributes, abort)),
             Caller::Unnamed(Bearer { token, .. }) => {
-                let digest = inner.authenticator.digest_unnamed(token);
+                let digest = inner.callers.authenticator.digest_unnamed(token);
                 let caller = Arc::new(KnownCaller {
                     user: Arc::new(KnownUser::unnamed(digest)),
                     credential: Credential::Token(token.clone()),
@@ -427,7 +293,7 @@ impl AccessControl {
         if let Some(inner) = &self.inner {
             inner.authorizer.learn(caller, attributes, asked_at);
             if let Credential::Token(token) = &caller.credential {
-                inner.authenticator.accepted(token, asked_at);
+                inner.callers.authenticator.accepted(token, asked_at);
             }
         }
     }
@@ -471,11 +337,51 @@ impl AccessControl {
 }
 
 impl Inner {
-    /// Asks about the token of the watches that are open with `token`, because the API server has
-    /// refused it.
-    fn token_refused(&self, token: &Token) {
-        let digests = self.authenticator.digests(token);
-        self.open_watches.token_refused(&digests);
+    fn start(
+        config: &Config,
+        client: Client,
+        metrics: Metrics,
+        registry: &Registry,
+        shutdown: &Shutdown,
+    ) -> Self {
+        let reviewer = Arc::new(Reviewer::new(client.clone(), metrics.reviews.clone()));
+        let access_queue = metrics.access_queue.clone();
+        let stale_decisions = metrics.stale.clone();
+        let longest = config.stale.max(config.token_ttl).max(config.allowed_ttl);
+        let recent = Recent {
+            roles: Arc::new(RecentChanges::of_answers(longest)),
+            deleted: Arc::new(DeletedObjects::of_answers(longest)),
+        };
+        let authenticator = Arc::new(Authenticator::new(
+            Arc::clone(&reviewer),
+            config,
+            metrics,
+            Arc::clone(&recent.deleted),
+            shutdown.clone(),
+        ));
+        let authorizer = Arc::new(Authorizer::new(
+            reviewer,
+            Arc::clone(&authenticator),
+            config,
+            access_queue,
+            Arc::clone(&recent.roles),
+            shutdown.clone(),
+        ));
+        let reviews = RepeatedReviews {
+            authenticator: Arc::clone(&authenticator),
+            authorizer: Arc::clone(&authorizer),
+        };
+        let watched = config.open_watches();
+        let open_watches = OpenWatches::start(watched, reviews, recent.clone(), registry, shutdown);
+        let watches = open_watches.clone();
+        Self {
+            client,
+            callers: Identification::new(authenticator, watches, config.anonymous),
+            authorizer,
+            open_watches,
+            recent,
+            stale_decisions,
+        }
     }
 
     /// Returns `verdict` about a read of `caller`, as stale if the caller's identity is stale.
@@ -497,12 +403,12 @@ impl Inner {
         attributes: Attributes,
         abort: Option<&Abort>,
     ) -> OpenWatch {
-        let digest = |token: &Token| self.authenticator.digest(token);
+        let digest = |token: &Token| self.callers.authenticator.digest(token);
         let token = open_watches::token_digest(caller, digest);
         let watches = &self.open_watches;
         let watch = watches.open(caller, token, Some(attributes), abort.cloned());
         // A change that happens after this check finds the watch.
-        if !self.proofs.hold(caller) {
+        if !self.callers.proofs.hold(caller) {
             watches.revoke(&[watch.member()]);
         }
         watch

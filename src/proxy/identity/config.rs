@@ -7,6 +7,7 @@ use std::time::Duration;
 use kubefan_core::concurrency::Asker;
 
 use super::asking::queue::{AskQueue, QueueMetrics};
+use super::open_watches;
 
 /// How many questions may wait or be in flight, for each question that may be in flight. An asker
 /// waits for ten seconds at most, so further questions would wait in vain, unless answers arrive
@@ -114,6 +115,16 @@ impl Config {
     /// Returns true to ask with kubefan's rights, false to ask with the caller's token.
     pub(super) fn is_delegated(&self) -> bool {
         self.mode == Mode::Delegated
+    }
+
+    /// Returns the settings of the questions about open watches.
+    pub(super) fn open_watches(&self) -> open_watches::Config {
+        open_watches::Config {
+            reauthorize: self.reauthorize,
+            reauthenticate: self.reauthenticate,
+            reviews_per_second: self.max_reviews_per_second,
+            names_covered: self.names_covered,
+        }
     }
 
     /// Returns a queue of questions of one kind.

@@ -6,6 +6,7 @@
 //!
 //! ```text
 //! module           question                                      source of the answer
+//! identification   who sent a request?                           certificates, and the owners of tokens
 //! callers/
 //!   claims         does the request claim an identity?           its headers
 //!   unaccepted     (limits what is forwarded for callers that the API server has not accepted)
@@ -28,7 +29,7 @@
 //!   queue          (limits the questions that are in flight, and those that wait)
 //!   reviews        (sends the reviews)
 //!   failed_attempts  (limits the failed authentications of an address)
-//!   settling       (says how answers count for a short time after a deletion or a change of roles)
+//!   settling       (remembers deletions and changes of roles, and says how answers count after them)
 //! config           (how callers are authenticated, and the limits)
 //! ```
 //!
@@ -40,6 +41,7 @@ mod asking;
 mod callers;
 mod certificates;
 mod config;
+mod identification;
 mod metrics;
 mod open_watches;
 mod proofs;
@@ -55,11 +57,12 @@ pub use callers::unaccepted::UnacceptedPermit;
 pub(crate) use callers::unaccepted::is_anonymous;
 pub use callers::user::User;
 pub use certificates::authorities::{AuthorityFiles, AuthoritySources, SourceError};
+pub use certificates::certificate::CertificateError;
 pub use certificates::front_proxy::{FrontProxy, FrontProxyError, RemoteHeaders};
 pub use certificates::published::{PublishedAuthentication, PublishedError};
 pub use certificates::reload::{ReadError, WatchedFiles};
 pub use certificates::users::{
-    AuthoritiesError, CertificateAuthorities, CertificateError, CertificateMemo, CertifiedUser,
+    AuthoritiesError, CertificateAuthorities, CertificateMemo, CertifiedUser,
 };
 pub use config::{Config, Mode};
 pub use metrics::Metrics;

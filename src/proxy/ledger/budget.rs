@@ -5,9 +5,6 @@ use prometheus::IntGauge;
 
 use super::Limits;
 
-/// The share of each budget in the process's limit, as a divisor.
-const SHARE: u64 = 8;
-
 /// Bytes of one kind that no connection is charged for, mostly because several clients share them,
 /// and the upper limit of these bytes. Clones share the count.
 #[derive(Clone, Debug)]
@@ -16,19 +13,6 @@ pub struct Budget {
     limit: usize,
     used: IntGauge,
 }
-
-// === impl Limits ===
-
-impl Limits {
-    /// Returns the limit of one budget: `most` bytes, or an eighth of [`Limits::memory`] if that is
-    /// less.
-    pub fn share(&self, most: usize) -> usize {
-        let share = self.memory / SHARE;
-        usize::try_from(share).map_or(most, |share| share.min(most))
-    }
-}
-
-// === impl Budget ===
 
 impl Budget {
     /// Creates a budget of at most `most` bytes, within `limits`. `kind` is the value of the metric

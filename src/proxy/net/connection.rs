@@ -17,16 +17,15 @@ use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use tower::{Service, ServiceExt};
 
-use crate::ledger::Account;
+use crate::ledger::{Account, Buffers};
 use crate::net::config::{CONNECTION_WINDOW, STREAM_WINDOW};
 use crate::net::input::paced_reads::{PacedReads, Starts};
 use crate::net::input::received::{Received, RequestBody};
 use crate::net::input::resets::{PeerLimit, Unanswered};
-use crate::net::metered::Metered;
 use crate::net::output::abort::{Answer, StreamExecutor};
 use crate::net::output::answer_body::AnswerBody;
 use crate::net::output::coalesce::coalesce;
-use crate::net::output::write_timeout::WriteTimeout;
+use crate::net::served_socket::{Meter, ServedSocket};
 use crate::net::{Abort, ClientConnection, ClientHandle, Config, Peer, Protocol, Transport};
 
 /// Any error of a body or a service.
@@ -60,6 +59,19 @@ pub type ConnectionFuture = Pin<Box<dyn Future<Output = Result<(), BoxError>> + 
 #[error("closed because its client reads too slowly, or memory is short and it holds the most")]
 struct ClosedForMemory;
 
+/// What the requests of a connection share.
+struct Requests<S> {
+    service: S,
+    protocol: Protocol,
+    peer: Peer,
+    client_connection: ClientConnection,
+    account: Option<Arc<Account>>,
+    received: Received,
+    starts: Arc<Starts>,
+    resets: Arc<PeerLimit>,
+    streams: StreamExecutor,
+}
+
 /// Serves the requests of a connection until the connection ends or is upgraded. With `account`,
 /// the connection ends if the ledger closes the account. Each request has a [`ClientHandle`] as an
 /// extension. The bytes in the connection's buffers are measured in the account.
@@ -84,49 +96,109 @@ where
     I: Transport + Send + 'static,
 {
     let client_connection = ClientConnection::with_files(io.file_slots());
-    let finishing = client_connection.clone();
-    let stop = async move {
-        tokio::select! {
-            () = stop => {}
-            () = finishing.finishing() => {}
-        }
-    };
-    let resets = Arc::new(peer_limit(config));
-    let counted = (protocol == Protocol::Http2).then(|| Arc::clone(&resets));
-    let charged = account.clone();
-    let starts = Arc::new(Starts::default());
-    let started = Arc::clone(&starts);
-    let executor = StreamExecutor::default();
-    let streams = executor.clone();
+    let stop = stopped(stop, client_connection.clone());
     let buffers = account.as_ref().map(|account| account.buffers());
     let buffers = buffers.map(Arc::clone).unwrap_or_default();
-    let received = Received::new(Arc::clone(&buffers), protocol);
-    let reads = received.reads(config.max_header_bytes);
-    let reads = match protocol {
-        Protocol::Http1 => reads,
-        Protocol::Http2 => reads.paced(&starts, &resets),
+    let requests = Requests {
+        service,
+        protocol,
+        peer,
+        client_connection,
+        account,
+        received: Received::new(Arc::clone(&buffers), protocol),
+        starts: Arc::default(),
+        resets: Arc::new(peer_limit(config)),
+        streams: StreamExecutor::default(),
     };
-    let settled = received.clone();
-    let service = service_fn(move |request: Request<Incoming>| {
-        let (mut request, in_progress) = received.begin_request(request);
-        let upgradeable = (protocol == Protocol::Http1).then(|| received.clone());
-        let mut current = None;
-        let abort = charged.as_ref().map(|account| match protocol {
-            Protocol::Http1 => {
-                let answer = current.insert(Answer::default()).clone();
-                Abort::of_answer(Arc::clone(account), answer)
-            }
-            Protocol::Http2 => streams.abort_of_next(),
-        });
-        request.extensions_mut().insert(ClientHandle {
-            peer: peer.clone(),
-            connection: client_connection.clone(),
-            account: charged.clone(),
-            abort,
-        });
-        started.record();
-        let unanswered = Unanswered::new(counted.clone());
-        let answer = service.clone().oneshot(request);
+    let socket = ServedSocket::new(io, config.write_timeout);
+    let reads = requests.received.reads(config.max_header_bytes);
+    match protocol {
+        Protocol::Http1 => {
+            let socket = socket.metered(Meter::new(buffers, reads));
+            requests.serve_http1(socket, &http1(config), stop)
+        }
+        Protocol::Http2 => {
+            let Requests { starts, resets, .. } = &requests;
+            let reads = reads.paced(starts, resets);
+            let pacing = PacedReads::new(Arc::clone(starts), Arc::clone(resets));
+            let socket = socket.metered(Meter::new(Arc::clone(&buffers), reads));
+            let socket = socket.paced(pacing);
+            let builder = http2(config, requests.streams.clone());
+            requests.serve_http2(socket, &builder, buffers, stop)
+        }
+    }
+}
+
+/// Completes when `stop` does, or when the requests of `connection` finish it.
+async fn stopped(stop: impl Future<Output = ()>, connection: ClientConnection) {
+    tokio::select! {
+        () = stop => {}
+        () = connection.finishing() => {}
+    }
+}
+
+impl<S> Requests<S> {
+    fn serve_http1<B: ResponseBody>(
+        self,
+        socket: ServedSocket<impl Transport + Send + 'static>,
+        builder: &http1::Builder,
+        stop: impl Future<Output = ()> + Send + 'static,
+    ) -> ConnectionFuture
+    where
+        S: HttpService<B>,
+    {
+        let (account, upgraded) = (self.account.clone(), socket.upgrade_flag());
+        let service = service_fn(move |request| self.answer::<B>(request));
+        let connection = builder.serve_connection(TokioIo::new(socket), service);
+        let connection = Box::pin(connection.with_upgrades());
+        let finish = http1::UpgradeableConnection::graceful_shutdown;
+        Box::pin(async move {
+            let ended = drive(connection, account, finish, stop, |_| Poll::Pending).await;
+            upgraded.set();
+            ended
+        })
+    }
+
+    fn serve_http2<B: ResponseBody>(
+        self,
+        socket: ServedSocket<impl Transport + Send + 'static>,
+        builder: &http2::Builder<StreamExecutor>,
+        buffers: Arc<Buffers>,
+        stop: impl Future<Output = ()> + Send + 'static,
+    ) -> ConnectionFuture
+    where
+        S: HttpService<B>,
+    {
+        let (io, flusher) = coalesce(socket, buffers);
+        let (account, received) = (self.account.clone(), self.received.clone());
+        let starts = Arc::clone(&self.starts);
+        let service = service_fn(move |request| self.answer::<B>(request));
+        let connection = builder.serve_connection(TokioIo::new(io), service);
+        let finish = http2::Connection::graceful_shutdown;
+        let flush = move |cx: &mut Context<'_>| {
+            starts.renew();
+            received.settle();
+            flusher.poll_flush(cx)
+        };
+        Box::pin(drive(Box::pin(connection), account, finish, stop, flush))
+    }
+
+    /// Answers a request with the service, and measures the request and its answer until they end.
+    fn answer<B: ResponseBody>(
+        &self,
+        request: Request<Incoming>,
+    ) -> impl Future<Output = Result<Response<AnswerBody<B>>, S::Error>> + Send + use<B, S>
+    where
+        S: HttpService<B>,
+    {
+        let (mut request, in_progress) = self.received.begin_request(request);
+        let upgradeable = (self.protocol == Protocol::Http1).then(|| self.received.clone());
+        let (client, current) = self.client();
+        request.extensions_mut().insert(client);
+        self.starts.record();
+        let counted = (self.protocol == Protocol::Http2).then(|| Arc::clone(&self.resets));
+        let unanswered = Unanswered::new(counted);
+        let answer = self.service.clone().oneshot(request);
         async move {
             let answer = answer.await?;
             // An upgraded connection may be aborted until it ends.
@@ -136,34 +208,28 @@ where
                 received.end_connection();
             }
             let body = |body| AnswerBody::new(body, unanswered, current, in_progress);
-            Ok::<_, S::Error>(answer.map(body))
+            Ok(answer.map(body))
         }
-    });
-    let io = Metered::new(io, Arc::clone(&buffers), reads);
-    let (io, upgraded) = WriteTimeout::new(io, config.write_timeout);
-    match protocol {
-        Protocol::Http1 => {
-            let connection = http1(config).serve_connection(TokioIo::new(io), service);
-            let connection = Box::pin(connection.with_upgrades());
-            let finish = http1::UpgradeableConnection::graceful_shutdown;
-            Box::pin(async move {
-                let ended = drive(connection, account, finish, stop, |_| Poll::Pending).await;
-                upgraded.set();
-                ended
-            })
-        }
-        Protocol::Http2 => {
-            let (io, flusher) = coalesce(io, buffers);
-            let io = PacedReads::new(io, Arc::clone(&starts), resets);
-            let connection = http2(config, executor).serve_connection(TokioIo::new(io), service);
-            let finish = http2::Connection::graceful_shutdown;
-            let flush = move |cx: &mut Context<'_>| {
-                starts.renew();
-                settled.settle();
-                flusher.poll_flush(cx)
-            };
-            Box::pin(drive(Box::pin(connection), account, finish, stop, flush))
-        }
+    }
+
+    /// Returns the client's side of the next request. Over HTTP/1.1 with an account, also returns
+    /// the state of the answer that the abort changes.
+    fn client(&self) -> (ClientHandle, Option<Answer>) {
+        let mut current = None;
+        let abort = self.account.as_ref().map(|account| match self.protocol {
+            Protocol::Http1 => {
+                let answer = current.insert(Answer::default()).clone();
+                Abort::of_answer(Arc::clone(account), answer)
+            }
+            Protocol::Http2 => self.streams.abort_of_next(),
+        });
+        let client = ClientHandle {
+            peer: self.peer.clone(),
+            connection: self.client_connection.clone(),
+            account: self.account.clone(),
+            abort,
+        };
+        (client, current)
     }
 }
 

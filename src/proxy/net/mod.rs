@@ -11,10 +11,10 @@ mod config;
 mod connection;
 mod error;
 mod input;
-mod metered;
 mod metrics;
 mod output;
 mod peer;
+mod served_socket;
 mod tls;
 mod transport;
 
@@ -31,8 +31,8 @@ pub use error::Error;
 pub use input::received::RequestBody;
 pub use metrics::Metrics;
 pub use output::abort::Abort;
-pub use output::write_timeout::limit_stalls;
 pub use peer::{CertificateChain, Peer, Protocol};
+pub use served_socket::limit_stalls;
 #[cfg(test)]
 pub(crate) use tls::tests::without_extensions;
 pub use tls::{

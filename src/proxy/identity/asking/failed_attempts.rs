@@ -7,18 +7,22 @@
 //! A request counts once: when the API server refuses its token in a review, or else when the API
 //! server refuses the forwarded request.
 
-use std::collections::HashMap;
 use std::hash::Hash;
 use std::net::{IpAddr, Ipv6Addr};
 use std::num::NonZeroU32;
+use std::time::Duration;
 
+use kubefan_core::concurrency::{Generations, TokenBucket};
 use parking_lot::Mutex;
 use tokio::time::Instant;
 
 /// An address may have the failures of this many seconds at once.
-const BURST_SECONDS: f64 = 10.0;
+const BURST_SECONDS: u32 = 10;
 /// The number of addresses or users that are remembered, in each of two generations.
 const ADDRESSES: usize = 8_192;
+/// The longest time for which an address that continues to fail must wait for its next attempt,
+/// beside the time of that attempt itself.
+const LONGEST_WAIT: Duration = Duration::from_secs(1);
 
 /// Where a request comes from: an IPv4 address, or the network (/64) of an IPv6 address, because
 /// one host may have all addresses of such a network.
@@ -27,22 +31,10 @@ pub(in crate::identity) struct Source(IpAddr);
 
 /// The failed attempts of the recent past, by their source.
 pub(in crate::identity) struct FailedAttempts<K> {
-    /// How many attempts of a source may fail per second, on average.
-    per_second: f64,
-    budgets: Mutex<Budgets<K>>,
-}
-
-/// The budgets that are not full. If there are too many, the older half is forgotten.
-struct Budgets<K> {
-    young: HashMap<K, Budget>,
-    old: HashMap<K, Budget>,
-}
-
-/// How many attempts may still fail, at a moment. The number grows with time.
-#[derive(Clone, Copy)]
-struct Budget {
-    left: f64,
-    at: Instant,
+    /// How many attempts of a source may still fail if none has failed yet.
+    unused: TokenBucket,
+    /// How many attempts may still fail, of the sources with attempts that have failed.
+    left: Mutex<Generations<K, TokenBucket>>,
 }
 
 impl Source {
@@ -58,61 +50,43 @@ impl Source {
 }
 
 impl<K: Copy + Eq + Hash> FailedAttempts<K> {
+    /// Creates an empty record. `per_second` is how many attempts of a source may fail per second,
+    /// on average.
     pub(in crate::identity) fn new(per_second: NonZeroU32) -> Self {
+        let interval = Duration::from_secs(1) / per_second.get();
+        let burst = per_second.get().saturating_mul(BURST_SECONDS);
         Self {
-            per_second: f64::from(per_second.get()),
-            budgets: Mutex::new(Budgets {
-                young: HashMap::new(),
-                old: HashMap::new(),
-            }),
+            unused: TokenBucket::new(interval, burst),
+            left: Mutex::new(Generations::new(ADDRESSES)),
         }
     }
 
     /// Counts a failed attempt of `source`.
     pub(in crate::identity) fn count(&self, source: K) {
         let now = Instant::now();
-        let mut budgets = self.budgets.lock();
-        let left = budgets.left(source, now, self.per_second) - 1.0;
-        if budgets.young.len() >= ADDRESSES && !budgets.young.contains_key(&source) {
-            budgets.old = std::mem::take(&mut budgets.young);
-        }
-        // An address that continues to fail waits for at most one more second.
-        let left = left.max(-self.per_second);
-        budgets.young.insert(source, Budget { left, at: now });
+        let mut left = self.left.lock();
+        let mut of_source = left.get(&source).copied().unwrap_or(self.unused);
+        of_source.take(now);
+        of_source.limit_debt(LONGEST_WAIT, now);
+        left.insert(source, of_source);
     }
 
     /// Forgets the failed attempts of `source`, because the API server has also refused good
     /// credentials.
     pub(in crate::identity) fn forgive(&self, source: K) {
-        let mut budgets = self.budgets.lock();
-        budgets.young.remove(&source);
-        budgets.old.remove(&source);
+        self.left.lock().remove(&source);
     }
 
     /// Returns true if `source` has failed too often, and its next attempt must wait.
     pub(in crate::identity) fn is_exhausted(&self, source: K) -> bool {
-        self.budgets
-            .lock()
-            .left(source, Instant::now(), self.per_second)
-            < 1.0
-    }
-}
-
-impl<K: Eq + Hash> Budgets<K> {
-    fn left(&self, source: K, now: Instant, per_second: f64) -> f64 {
-        let burst = per_second * BURST_SECONDS;
-        let budget = self.young.get(&source).or_else(|| self.old.get(&source));
-        budget.map_or(burst, |budget| {
-            let elapsed = now.saturating_duration_since(budget.at).as_secs_f64();
-            (budget.left + elapsed * per_second).min(burst)
-        })
+        let left = self.left.lock();
+        let of_source = left.get(&source);
+        of_source.is_some_and(|of_source| !of_source.has_token(Instant::now()))
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use std::time::Duration;
-
     use tokio::time::advance;
 
     use super::*;
@@ -175,17 +149,6 @@ mod tests {
         assert!(attempts.is_exhausted(bad));
         advance(Duration::from_millis(200)).await;
         assert!(!attempts.is_exhausted(bad));
-    }
-
-    #[tokio::test(start_paused = true)]
-    async fn the_number_of_addresses_is_bounded() {
-        let attempts = attempts();
-        for number in 0..100_000_u32 {
-            attempts.count(Source::of(IpAddr::from(number.to_be_bytes())));
-        }
-        let budgets = attempts.budgets.lock();
-        assert!(budgets.young.len() + budgets.old.len() <= 2 * ADDRESSES);
-        assert!(!budgets.old.is_empty());
     }
 
     #[test]

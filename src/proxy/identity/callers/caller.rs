@@ -134,14 +134,32 @@ impl KnownUser {
 }
 
 impl Caller {
+    /// Returns the caller if the API server, or an authority that it trusts, names the caller's
+    /// user.
+    pub fn known(&self) -> Option<&Arc<KnownCaller>> {
+        match self {
+            Self::Known(caller) => Some(caller),
+            Self::Trusted
+            | Self::Impersonating
+            | Self::Unknown
+            | Self::Unnamed(_)
+            | Self::Refused => None,
+        }
+    }
+
+    /// Returns true if kubefan may answer the caller from a cache, as far as its identity matters.
+    /// The rights of a known caller still decide.
+    pub fn may_use_cache(&self) -> bool {
+        matches!(self, Self::Trusted | Self::Known(_))
+    }
+
     /// Returns the key of the name of a user. The caller's requests count for the share of this
     /// user, even if the caller acts as another user. Returns `None` if the caller has not been
     /// identified.
     pub fn name_key(&self) -> Option<UserKey> {
         match self {
-            Self::Known(caller) => Some(caller.name_key()),
             Self::Unnamed(bearer) => bearer.owner.as_ref().map(|owner| UserKey(owner.name)),
-            Self::Trusted | Self::Impersonating | Self::Unknown | Self::Refused => None,
+            caller => caller.known().map(|caller| caller.name_key()),
         }
     }
 }
@@ -209,6 +227,32 @@ impl KnownCaller {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn callers_are_known_or_trusted_or_only_the_api_server_knows_them() {
+        let known = || Arc::new(KnownCaller::for_tests(1));
+        let bearer = |owner| Bearer {
+            token: Token::new("t"),
+            owner,
+        };
+        let owner = Some(Arc::clone(&known().user));
+        for (caller, is_known, may_use_cache, has_name) in [
+            (Caller::Trusted, false, true, false),
+            (Caller::Known(known()), true, true, true),
+            (Caller::Impersonating, false, false, false),
+            (Caller::Unknown, false, false, false),
+            (Caller::Unnamed(bearer(None)), false, false, false),
+            (Caller::Unnamed(bearer(owner)), false, false, true),
+            (Caller::Refused, false, false, false),
+        ] {
+            let found = (
+                caller.known().is_some(),
+                caller.may_use_cache(),
+                caller.name_key().is_some(),
+            );
+            assert_eq!(found, (is_known, may_use_cache, has_name), "{caller:?}");
+        }
+    }
 
     #[test]
     fn tokens_of_one_account_share_its_name_and_perhaps_its_decisions() {

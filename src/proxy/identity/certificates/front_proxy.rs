@@ -6,7 +6,8 @@ use http::{HeaderMap, HeaderName, HeaderValue};
 use percent_encoding::percent_decode_str;
 use rustls::pki_types::{CertificateDer, UnixTime};
 
-use super::users::{CertificateAuthorities, CertificateError, CertificateMemo};
+use super::certificate::CertificateError;
+use super::users::{CertificateAuthorities, CertificateMemo};
 use crate::identity::User;
 
 /// The headers that a proxy names its caller in.

@@ -5,14 +5,11 @@
 //! remembered only until a certificate next becomes valid or invalid. When the user expires is
 //! calculated only for open watches, and takes a few more verifications.
 
-use std::collections::BTreeMap;
-use std::fmt::Write;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, LazyLock};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use arc_swap::ArcSwapOption;
-use aws_lc_rs::digest;
 use rustls::crypto::aws_lc_rs::default_provider;
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, UnixTime, pem};
@@ -20,18 +17,14 @@ use rustls::server::WebPkiClientVerifier;
 use rustls::server::danger::ClientCertVerifier;
 use rustls::{DistinguishedName, RootCertStore};
 use without_extensions::IssuedWithoutExtensions;
-use x509_parser::der_parser::oid;
-use x509_parser::der_parser::oid::Oid;
-use x509_parser::oid_registry::{OID_X509_COMMON_NAME, OID_X509_ORGANIZATION_NAME};
-use x509_parser::prelude::{FromDer, X509Certificate, X509Version};
+use x509_parser::prelude::{X509Certificate, X509Version};
 
+use super::certificate::{
+    CertificateError, Validity, common_name, max_intermediates, may_sign, parse, user_of,
+};
 use crate::identity::User;
 use crate::net::CertificateChain;
 
-/// The attribute of a subject that holds the UID.
-const UID: Oid<'static> = oid!(1.3.6.1.4.1.57683.2);
-/// The key in `extra` for what identifies the credential.
-const CREDENTIAL_ID: &str = "authentication.kubernetes.io/credential-id";
 /// How many times a chain is verified to find out when it expires. A client may send hundreds of
 /// certificates that begin and end at different times.
 const EXPIRY_STEPS: usize = 8;
@@ -53,13 +46,6 @@ struct Authority {
     validity: Validity,
     /// Limit of the intermediate certificates between the authority and a client's certificate.
     max_intermediates: Option<usize>,
-}
-
-/// The validity of a certificate: its first and its last second, in seconds since 1970.
-#[derive(Clone, Copy, Debug)]
-struct Validity {
-    first: u64,
-    last: u64,
 }
 
 /// The user of a client certificate.
@@ -122,34 +108,6 @@ pub enum AuthoritiesError {
     /// The bundle has no certificate that may sign certificates.
     #[error("no certificate of an authority")]
     NoAuthority,
-}
-
-/// Why a client certificate has no user.
-#[derive(Clone, Debug, PartialEq, thiserror::Error)]
-#[non_exhaustive]
-pub enum CertificateError {
-    /// The chain leads to no authority, is not valid now, or is not for clients.
-    #[error("the client certificate can't be verified")]
-    Unverified(#[source] rustls::Error),
-    /// The certificate can't be parsed.
-    #[error("the client certificate can't be parsed")]
-    Unparsable,
-    /// The subject has no common name. The request may have other credentials.
-    #[error("the client certificate has no common name")]
-    NoName,
-    /// An attribute of the subject is not text, or has control characters.
-    #[error("an attribute in the subject of the client certificate is not plain text")]
-    NotText,
-    /// The subject has an empty UID, or more than one.
-    #[error("the subject of the client certificate must have one UID or none")]
-    Uid,
-    /// The certificate is good, but names a user or a group that only the API server itself
-    /// assigns.
-    #[error("the client certificate must not name {name:?}")]
-    Reserved {
-        /// The name of the user or group.
-        name: String,
-    },
 }
 
 // === impl CertificateAuthorities ===
@@ -383,113 +341,11 @@ fn verifier<'a>(
         .ok()
 }
 
-// === Certificates ===
-
 fn unverified(reason: rustls::CertificateError) -> CertificateError {
     CertificateError::Unverified(reason.into())
 }
 
-fn parse(der: &[u8]) -> Option<X509Certificate<'_>> {
-    let (rest, certificate) = X509Certificate::from_der(der).ok()?;
-    rest.is_empty().then_some(certificate)
-}
-
-/// Returns true if the certificate belongs to an authority that may sign certificates of clients.
-/// As in Go, the purposes of an authority limit what it may sign. webpki does not look at the
-/// purposes of trust anchors.
-fn may_sign(certificate: &X509Certificate<'_>) -> bool {
-    let is_authority = match certificate.basic_constraints() {
-        Ok(Some(constraints)) => constraints.value.ca,
-        Ok(None) => certificate.version().0 < 2,
-        Err(_) => false,
-    };
-    let may_sign = match certificate.key_usage() {
-        Ok(Some(usage)) => usage.value.key_cert_sign(),
-        Ok(None) => true,
-        Err(_) => false,
-    };
-    let is_for_clients = match certificate.extended_key_usage() {
-        Ok(Some(usage)) => usage.value.any || usage.value.client_auth,
-        Ok(None) => true,
-        Err(_) => false,
-    };
-    is_authority && may_sign && is_for_clients
-}
-
-fn max_intermediates(certificate: &X509Certificate<'_>) -> Option<usize> {
-    let constraints = certificate.basic_constraints().ok()??;
-    let limit = constraints.value.path_len_constraint?;
-    usize::try_from(limit).ok()
-}
-
-/// Returns the user of a verified certificate. `der` is the encoded certificate.
-fn user_of(der: &[u8], certificate: &X509Certificate<'_>) -> Result<User, CertificateError> {
-    let name = common_name(certificate)?;
-    if name.is_empty() {
-        return Err(CertificateError::NoName);
-    }
-    let uid = match &*attributes(certificate, &UID)? {
-        [] => String::new(),
-        [uid] if !uid.is_empty() => uid.clone(),
-        _ => return Err(CertificateError::Uid),
-    };
-    let id = format!("X509SHA256={}", sha256(der));
-    let mut user = User {
-        name,
-        uid,
-        groups: attributes(certificate, &OID_X509_ORGANIZATION_NAME)?,
-        extra: BTreeMap::from([(CREDENTIAL_ID.to_owned(), vec![id])]),
-    };
-    if let Some(name) = reserved(&user) {
-        let name = name.to_owned();
-        return Err(CertificateError::Reserved { name });
-    }
-    user.add_authenticated_group();
-    Ok(user)
-}
-
-/// Returns the name or group of `user` that no certificate may have, if there is one.
-fn reserved(user: &User) -> Option<&str> {
-    let is_reserved = user.name.starts_with("system:serviceaccount:")
-        || user.name == User::ANONYMOUS
-        || user.name == User::UNAUTHENTICATED;
-    if is_reserved {
-        return Some(&user.name);
-    }
-    let mut groups = user.groups.iter().map(String::as_str);
-    groups.find(|group| *group == User::UNAUTHENTICATED)
-}
-
-/// Returns the last common name, as Go does; an empty string if there is none.
-fn common_name(certificate: &X509Certificate<'_>) -> Result<String, CertificateError> {
-    let names = attributes(certificate, &OID_X509_COMMON_NAME)?;
-    Ok(names.into_iter().next_back().unwrap_or_default())
-}
-
-/// Returns the values of an attribute of the subject, in order.
-fn attributes(
-    certificate: &X509Certificate<'_>,
-    kind: &Oid<'static>,
-) -> Result<Vec<String>, CertificateError> {
-    let attributes = certificate.subject().iter_attributes();
-    attributes
-        .filter(|attribute| attribute.attr_type() == kind)
-        .map(|attribute| match attribute.as_str() {
-            Ok(text) if !text.contains(char::is_control) => Ok(text.to_owned()),
-            _ => Err(CertificateError::NotText),
-        })
-        .collect()
-}
-
-fn sha256(bytes: &[u8]) -> String {
-    let digest = digest::digest(&digest::SHA256, bytes);
-    digest.as_ref().iter().fold(String::new(), |mut hex, byte| {
-        write!(hex, "{byte:02x}").expect("writing to a string does not fail");
-        hex
-    })
-}
-
-// === impl Expiry, Validity, Memo ===
+// === impl Expiry, Memo ===
 
 impl Expiry {
     pub(in crate::identity) fn new(
@@ -506,32 +362,6 @@ impl Expiry {
     /// The first call may verify the chain several times.
     pub(in crate::identity) fn at(&self) -> Option<SystemTime> {
         **self.0
-    }
-}
-
-impl Validity {
-    fn of(certificate: &X509Certificate<'_>) -> Validity {
-        let validity = certificate.validity();
-        // Times before 1970 are negative.
-        let seconds = |time: i64| u64::try_from(time).unwrap_or_default();
-        Validity {
-            first: seconds(validity.not_before.timestamp()),
-            last: seconds(validity.not_after.timestamp()),
-        }
-    }
-
-    fn contains(self, second: u64) -> bool {
-        (self.first..=self.last).contains(&second)
-    }
-
-    /// Ends the validity before the next second after `self.first` in which `other` begins or has
-    /// ended.
-    fn end_before_change_of(&mut self, other: Validity) {
-        for change in [other.first, other.last.saturating_add(1)] {
-            if change > self.first {
-                self.last = self.last.min(change - 1);
-            }
-        }
     }
 }
 

@@ -8,7 +8,6 @@
 //! schedule     when a question is asked again
 //! queue        the order of the questions that are due
 //! turns        the order of tenants and users, which take turns
-//! pace         how many questions are asked per second
 //! metrics      counts
 //! ```
 //!
@@ -20,7 +19,6 @@
 
 mod metrics;
 mod open_watch;
-mod pace;
 mod queue;
 mod register;
 mod schedule;
@@ -35,12 +33,12 @@ use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
+use kubefan_core::concurrency::TokenBucket;
 use kubefan_core::shutdown::{Phase, Shutdown};
 use kubefan_core::telemetry::Registry;
 use metrics::Metrics;
 pub use open_watch::OpenWatch;
 use open_watch::{End, Ending};
-use pace::Pace;
 use parking_lot::Mutex;
 use queue::InFlight;
 use register::{About, Inquiry, Opened, Register};
@@ -63,8 +61,8 @@ const MOST_IN_FLIGHT: InFlight = InFlight {
     of_tenant: CONCURRENT / 4,
     of_user: CONCURRENT / 8,
 };
-/// The questions that the rate permits in this time may be asked at once.
-const BURST: Duration = Duration::from_secs(2);
+/// The questions that the rate permits in this number of seconds may be asked at once.
+const BURST_SECONDS: u32 = 2;
 /// How many questions are put into the queue while one lock is held after a change.
 const CHANGED_AT_ONCE: usize = 256;
 /// The number of watches whose certificates are verified before other tasks may run.
@@ -122,7 +120,8 @@ struct Inner {
 
 struct State {
     register: Register,
-    pace: Pace,
+    /// How many questions may be asked now.
+    pace: TokenBucket,
     in_flight: usize,
     /// True once a drain ends watches. Watches that get no events then end too, so that they do not
     /// delay the drain.
@@ -158,7 +157,7 @@ impl OpenWatches {
     ) -> Self {
         let state = State {
             register: Register::new(config, recent),
-            pace: Pace::new(config.reviews_per_second.get(), BURST),
+            pace: pace(config.reviews_per_second),
             in_flight: 0,
             ends_held: false,
             next_look: None,
@@ -383,6 +382,12 @@ impl OpenWatches {
     }
 }
 
+/// Returns the limit of `rate` questions per second.
+fn pace(rate: NonZeroU32) -> TokenBucket {
+    let burst = rate.get().saturating_mul(BURST_SECONDS);
+    TokenBucket::new(Duration::from_secs(1) / rate.get(), burst)
+}
+
 /// A place among the questions in flight.
 struct Place<'a> {
     watches: &'a OpenWatches,
@@ -412,11 +417,11 @@ impl State {
             over.extend(self.endings.pop_front().map(|(_, ending)| ending));
         }
         let mut inquiries = Vec::new();
-        while self.in_flight < CONCURRENT && self.pace.next(now) <= now {
+        while self.in_flight < CONCURRENT && self.pace.debt(now).is_zero() {
             let Some(inquiry) = self.register.take(now) else {
                 break;
             };
-            self.pace.count(now);
+            self.pace.take(now);
             self.in_flight += 1;
             inquiries.push(inquiry);
         }
@@ -433,7 +438,8 @@ impl State {
     fn next(&mut self) -> Option<Instant> {
         let ending = self.endings.front().map(|(at, _)| *at);
         let due = self.in_flight < CONCURRENT && self.register.queue.has_due();
-        let due = due.then(|| self.pace.next(Instant::now()));
+        let now = Instant::now();
+        let due = due.then(|| now + self.pace.debt(now));
         let waiting = self.register.queue.next_waiting();
         let expiry = self.register.next_expiry();
         [ending, due, waiting, expiry].into_iter().flatten().min()

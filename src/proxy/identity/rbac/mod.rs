@@ -10,7 +10,10 @@
 //! ```
 //!
 //! This module decides about no right. It only decides when and in what order kubefan asks the API
-//! server again, and which watches get no events until the API server has answered.
+//! server again, and which watches get no events until the API server has answered. For the latter
+//! it evaluates the roles: a change of a role of many users takes few rights away. To hold back all
+//! watches of these users would stop them for minutes, and to hold back none would show the others
+//! what they may not read any more until their question had its turn.
 
 mod objects;
 mod policy;

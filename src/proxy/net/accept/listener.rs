@@ -21,6 +21,7 @@ use super::file_slots::ConnectionSlot;
 use super::pending_openings::{Opening, PendingOpenings};
 use super::proxy_protocol::read_header;
 use crate::ledger::{Account, Ledger};
+use crate::net::config::Lifetime;
 use crate::net::tls::acceptor::Accepted as Handshaken;
 use crate::net::{
     Acceptor, Config, ConnectionFuture, HttpService, Metrics, Peer, Protocol, ResponseBody,
@@ -207,6 +208,15 @@ impl From<Elapsed> for OpenError {
     }
 }
 
+/// Completes with `stop`, or when the time is over in which a connection takes requests.
+async fn stop_within(lifetime: Option<Lifetime>, stop: impl Future<Output = ()>) {
+    match lifetime {
+        None => stop.await,
+        // The connection is stopped, whatever ends the wait.
+        Some(lifetime) => drop(timeout(lifetime.serving, stop).await),
+    }
+}
+
 fn is_peer_error(error: &io::Error) -> bool {
     matches!(
         error.kind(),
@@ -304,28 +314,11 @@ impl Context {
             account,
         } = accepted;
         let stop = self.shutdown.reached(Phase::StopAccepting);
-        let http2 = self.config.http2;
-        let opened = async {
-            let (mut handshaken, client) = begin.await?;
-            let chosen = handshaken.protocol;
-            if chosen == Some(Protocol::Http1) || !http2 {
-                let first = FirstBytes::default();
-                return Ok(((handshaken, client), first, Protocol::Http1));
-            }
-            let first = read_first_bytes(&mut handshaken.stream);
-            let (first, is_http2) = timeout(self.config.head_timeout, first).await??;
-            // If TLS chose HTTP/2, hyper refuses any other first bytes.
-            let protocol = match is_http2 || chosen.is_some() {
-                true => Protocol::Http2,
-                false => Protocol::Http1,
-            };
-            Ok(((handshaken, client), first, protocol))
-        };
         let opened = tokio::select! {
             biased;
             // Polled first, because a connection with first bytes that have arrived gets an answer
             // in a drain.
-            opened = opened => opened,
+            opened = self.detect_protocol(begin) => opened,
             () = &mut opening => {
                 Err(io::Error::other("too many connections are being opened").into())
             }
@@ -342,25 +335,41 @@ impl Context {
         };
         let socket = ClientSocket::new(first, handshaken.stream, slot);
         let lifetime = self.config.max_lifetime;
-        let stop = async move {
-            match lifetime {
-                None => stop.await,
-                // The connection is stopped, whatever ends the wait.
-                Some(lifetime) => drop(timeout(lifetime.serving, stop).await),
-            }
-        };
+        let stop = stop_within(lifetime, stop);
         let served = serve_connection(socket, protocol, peer, service, &self.config, account, stop);
-        let Some(lifetime) = lifetime else {
-            return Some((served, client));
+        let served = match lifetime {
+            None => served,
+            Some(lifetime) => Box::pin(async move {
+                tokio::select! {
+                    served = served => served,
+                    () = opening => Err("too many connections are open".into()),
+                    () = sleep(lifetime.total) => Err("the connection lasted too long".into()),
+                }
+            }),
         };
-        let limited = async move {
-            tokio::select! {
-                served = served => served,
-                () = opening => Err("too many connections are open".into()),
-                () = sleep(lifetime.total) => Err("the connection lasted too long".into()),
-            }
+        Some((served, client))
+    }
+
+    /// Begins a connection, and finds out its protocol. Returns also the bytes that were read for
+    /// this.
+    async fn detect_protocol<I: Transport>(
+        &self,
+        begin: impl Future<Output = Result<Begun<I>, OpenError>>,
+    ) -> Result<(Begun<I>, FirstBytes, Protocol), OpenError> {
+        let (mut handshaken, client) = begin.await?;
+        let chosen = handshaken.protocol;
+        if chosen == Some(Protocol::Http1) || !self.config.http2 {
+            let first = FirstBytes::default();
+            return Ok(((handshaken, client), first, Protocol::Http1));
+        }
+        let first = read_first_bytes(&mut handshaken.stream);
+        let (first, is_http2) = timeout(self.config.head_timeout, first).await??;
+        // If TLS chose HTTP/2, hyper refuses any other first bytes.
+        let protocol = match is_http2 || chosen.is_some() {
+            true => Protocol::Http2,
+            false => Protocol::Http1,
         };
-        Some((Box::pin(limited), client))
+        Ok(((handshaken, client), first, protocol))
     }
 
     /// Counts and logs the result of opening a connection. Returns `None` if opening failed.

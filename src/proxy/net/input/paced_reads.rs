@@ -7,15 +7,11 @@
 //! of other connections wait for it. So a poll does not read any more after it has started some
 //! requests, and the socket of a peer that resets streams too fast is read later.
 
-use std::future::Future;
-use std::io;
-use std::io::IoSlice;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::task::{Context, Poll, ready};
 
-use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::time::{Sleep, sleep};
 
 use super::received_frames::ControlFrames;
@@ -33,9 +29,8 @@ const CONTROLS_PER_START: u32 = 16;
 #[derive(Debug, Default)]
 pub(in crate::net) struct Starts(AtomicUsize);
 
-/// A transport that is not read while too many requests have been started or reset.
-pub(in crate::net) struct PacedReads<I> {
-    io: I,
+/// Decides when a socket may be read: not while too many requests have been started or reset.
+pub(in crate::net) struct PacedReads {
     starts: Arc<Starts>,
     resets: Arc<PeerLimit>,
     /// Runs while the peer has reset too many streams.
@@ -68,26 +63,27 @@ impl Starts {
 
 // === impl PacedReads ===
 
-impl<I> PacedReads<I> {
-    pub(in crate::net) fn new(io: I, starts: Arc<Starts>, resets: Arc<PeerLimit>) -> Self {
+impl PacedReads {
+    pub(in crate::net) fn new(starts: Arc<Starts>, resets: Arc<PeerLimit>) -> Self {
         Self {
-            io,
             starts,
             resets,
             pause: None,
         }
     }
-}
 
-impl<I> PacedReads<I> {
-    fn record_sent(&self, written: Poll<io::Result<usize>>) -> Poll<io::Result<usize>> {
-        if let Poll::Ready(Ok(count)) = written {
-            self.resets.record_sent(count);
-        }
-        written
+    /// Notes that `bytes` were sent to the peer.
+    pub(in crate::net) fn record_sent(&self, bytes: usize) {
+        self.resets.record_sent(bytes);
     }
 
-    fn poll_pause(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+    /// Waits until the socket may be read.
+    pub(in crate::net) fn poll_turn(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+        if self.starts.are_too_many() {
+            // The next poll continues, after the tasks that are ready now.
+            cx.waker().wake_by_ref();
+            return Poll::Pending;
+        }
         while let Some(pause) = self.resets.pause() {
             let timer = self.pause.get_or_insert_with(|| Box::pin(sleep(pause)));
             ready!(timer.as_mut().poll(cx));
@@ -95,54 +91,6 @@ impl<I> PacedReads<I> {
         }
         self.pause = None;
         Poll::Ready(())
-    }
-}
-
-impl<I: AsyncRead + Unpin> AsyncRead for PacedReads<I> {
-    fn poll_read(
-        mut self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-        buffer: &mut ReadBuf<'_>,
-    ) -> Poll<io::Result<()>> {
-        if self.starts.are_too_many() {
-            // The next poll continues, after the tasks that are ready now.
-            cx.waker().wake_by_ref();
-            return Poll::Pending;
-        }
-        ready!(self.poll_pause(cx));
-        Pin::new(&mut self.io).poll_read(cx, buffer)
-    }
-}
-
-impl<I: AsyncWrite + Unpin> AsyncWrite for PacedReads<I> {
-    fn poll_write(
-        mut self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-        data: &[u8],
-    ) -> Poll<io::Result<usize>> {
-        let written = Pin::new(&mut self.io).poll_write(cx, data);
-        self.record_sent(written)
-    }
-
-    fn poll_write_vectored(
-        mut self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-        data: &[IoSlice<'_>],
-    ) -> Poll<io::Result<usize>> {
-        let written = Pin::new(&mut self.io).poll_write_vectored(cx, data);
-        self.record_sent(written)
-    }
-
-    fn is_write_vectored(&self) -> bool {
-        self.io.is_write_vectored()
-    }
-
-    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.io).poll_flush(cx)
-    }
-
-    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.io).poll_shutdown(cx)
     }
 }
 
@@ -157,31 +105,27 @@ mod tests {
     use super::*;
     use crate::net::input::resets::Unanswered;
 
-    fn reading(text: &'static [u8]) -> (PacedReads<&'static [u8]>, Arc<Starts>, Arc<PeerLimit>) {
+    fn reads() -> (PacedReads, Arc<Starts>, Arc<PeerLimit>) {
         let two = NonZeroU32::new(2).expect("not zero");
         let (starts, resets) = (Arc::default(), Arc::new(PeerLimit::new(two, two)));
-        let io = PacedReads::new(text, Arc::clone(&starts), Arc::clone(&resets));
-        (io, starts, resets)
+        let reads = PacedReads::new(Arc::clone(&starts), Arc::clone(&resets));
+        (reads, starts, resets)
     }
 
-    /// Returns the number of bytes that were read, at most one.
-    fn read(io: &mut PacedReads<&'static [u8]>) -> Poll<usize> {
-        let mut byte = [0];
-        let mut buffer = ReadBuf::new(&mut byte);
+    fn may_read(reads: &mut PacedReads) -> bool {
         let mut cx = Context::from_waker(Waker::noop());
-        let polled = Pin::new(io).poll_read(&mut cx, &mut buffer);
-        polled.map(|read| read.map(|()| buffer.filled().len()).expect("no error"))
+        reads.poll_turn(&mut cx).is_ready()
     }
 
     #[tokio::test]
     async fn a_connection_that_has_started_many_requests_reads_in_its_next_poll() {
-        let (mut io, starts, _) = reading(b"abc");
+        let (mut reads, starts, _) = reads();
         (1..MAX_STARTS).for_each(|_| starts.record());
-        assert_eq!(read(&mut io), Poll::Ready(1));
+        assert!(may_read(&mut reads));
         starts.record();
-        assert_eq!(read(&mut io), Poll::Pending);
+        assert!(!may_read(&mut reads));
         starts.renew();
-        assert_eq!(read(&mut io), Poll::Ready(1));
+        assert!(may_read(&mut reads));
     }
 
     #[tokio::test(start_paused = true)]
@@ -196,31 +140,31 @@ mod tests {
             (updates(40), 0, Some(1_000)),
             (updates(40), 40 << 10, None),
         ] {
-            let (mut io, starts, limit) = reading(b"abc");
+            let (mut reads, starts, limit) = reads();
             limit.record_sent(sent);
             limit.record_control(control);
             let pause = limit.pause().map(|pause| pause.as_millis());
             assert_eq!(pause, expected, "{control:?} {sent}");
-            assert_eq!(read(&mut io).is_ready(), expected.is_none(), "{control:?}");
+            assert_eq!(may_read(&mut reads), expected.is_none(), "{control:?}");
             // Without a pause, other connections have a turn first.
             starts.record_control(pings(CONTROLS_PER_START * MAX_STARTS as u32));
-            assert_eq!(read(&mut io), Poll::Pending);
+            assert!(!may_read(&mut reads));
         }
     }
 
     #[tokio::test(start_paused = true)]
     async fn a_peer_that_resets_too_fast_is_read_later() {
-        let (mut io, _, resets) = reading(b"abc");
+        let (mut reads, _, resets) = reads();
         let reset = |count: usize| {
             (0..count).for_each(|_| drop(Unanswered::new(Some(Arc::clone(&resets)))));
         };
         reset(2);
-        assert_eq!(read(&mut io), Poll::Ready(1));
+        assert!(may_read(&mut reads));
         reset(4);
-        assert_eq!(read(&mut io), Poll::Pending);
+        assert!(!may_read(&mut reads));
         advance(Duration::from_millis(1_900)).await;
-        assert_eq!(read(&mut io), Poll::Pending);
+        assert!(!may_read(&mut reads));
         advance(Duration::from_millis(101)).await;
-        assert_eq!(read(&mut io), Poll::Ready(1));
+        assert!(may_read(&mut reads));
     }
 }

@@ -18,6 +18,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 
+use kubefan_core::concurrency::TokenBucket;
 use parking_lot::Mutex;
 use tokio::time::Instant;
 
@@ -31,20 +32,12 @@ const BYTES_PER_UPDATE: usize = 1024;
 /// Limits the resets of a connection's unanswered streams, and its control frames.
 #[derive(Debug)]
 pub(in crate::net) struct PeerLimit {
-    budget: Mutex<Budget>,
+    /// How many resets are allowed now. It has a debt after too many resets.
+    budget: Mutex<TokenBucket>,
     /// False if the budget need not be checked.
     is_exceeded: AtomicBool,
     /// Bytes that were sent to the peer, minus those that its WINDOW_UPDATE frames have used up.
     sent: AtomicUsize,
-}
-
-/// How many resets are allowed now: a token bucket. Its level is negative after too many resets.
-#[derive(Debug)]
-struct Budget {
-    capacity: f64,
-    per_second: f64,
-    left: f64,
-    updated: Instant,
 }
 
 /// A request without an answer. If this value is dropped, the peer has reset the stream.
@@ -56,14 +49,9 @@ pub(in crate::net) struct Unanswered(Option<Arc<PeerLimit>>);
 impl PeerLimit {
     /// Allows `burst` resets at once, and `per_second` resets on average.
     pub(in crate::net) fn new(burst: NonZeroU32, per_second: NonZeroU32) -> PeerLimit {
-        let budget = Budget {
-            capacity: f64::from(burst.get()),
-            per_second: f64::from(per_second.get()),
-            left: f64::from(burst.get()),
-            updated: Instant::now(),
-        };
+        let interval = Duration::from_secs(1) / per_second.get();
         PeerLimit {
-            budget: Mutex::new(budget),
+            budget: Mutex::new(TokenBucket::new(interval, burst.get())),
             is_exceeded: AtomicBool::new(false),
             sent: AtomicUsize::new(0),
         }
@@ -74,10 +62,10 @@ impl PeerLimit {
         if !self.is_exceeded.load(Ordering::Relaxed) {
             return None;
         }
-        let mut budget = self.budget.lock();
-        let pause = budget.pause(Instant::now());
-        self.is_exceeded.store(pause.is_some(), Ordering::Relaxed);
-        pause
+        let budget = self.budget.lock();
+        let pause = budget.debt(Instant::now());
+        self.is_exceeded.store(!pause.is_zero(), Ordering::Relaxed);
+        (!pause.is_zero()).then_some(pause)
     }
 
     fn record(&self) {
@@ -103,41 +91,11 @@ impl PeerLimit {
     }
 
     fn spend(&self, cost: f64) {
-        let mut budget = self.budget.lock();
-        if budget.take(Instant::now(), cost) {
+        let (mut budget, now) = (self.budget.lock(), Instant::now());
+        budget.take_many(cost, now);
+        if !budget.debt(now).is_zero() {
             self.is_exceeded.store(true, Ordering::Relaxed);
         }
-    }
-}
-
-// === impl Budget ===
-
-impl Budget {
-    fn is_overdrawn(&self) -> bool {
-        // The sum of many parts of a reset is not exact.
-        self.left < -1e-6
-    }
-
-    fn refill(&mut self, now: Instant) {
-        let elapsed = now.saturating_duration_since(self.updated);
-        let refilled = self.left + elapsed.as_secs_f64() * self.per_second;
-        self.left = refilled.min(self.capacity);
-        self.updated = now;
-    }
-
-    /// Takes the cost of one or more resets at `now`. Returns true if the cost was too high.
-    fn take(&mut self, now: Instant, cost: f64) -> bool {
-        self.refill(now);
-        self.left -= cost;
-        self.is_overdrawn()
-    }
-
-    /// Returns how long the budget will still be overdrawn after `now`; `None` if it is not
-    /// overdrawn.
-    fn pause(&mut self, now: Instant) -> Option<Duration> {
-        self.refill(now);
-        self.is_overdrawn()
-            .then(|| Duration::from_secs_f64(-self.left / self.per_second))
     }
 }
 
@@ -165,42 +123,39 @@ impl Drop for Unanswered {
 
 #[cfg(test)]
 mod tests {
+    use tokio::time::advance;
+
     use super::*;
 
     fn count(count: u32) -> NonZeroU32 {
         NonZeroU32::new(count).expect("not zero")
     }
 
-    #[test]
-    fn resets_beyond_a_burst_and_a_rate_cause_a_pause() {
-        let start = Instant::now();
-        // (milliseconds since the start, resets, pause in milliseconds after them), with a burst of
-        // 4 and 2 a second.
+    #[tokio::test(start_paused = true)]
+    async fn resets_beyond_a_burst_and_a_rate_cause_a_pause() {
+        // (milliseconds since the last row, resets, pause in milliseconds after them), with a burst
+        // of 4 and 2 a second.
         for rows in [
             vec![
                 (0, 4, None),
                 (0, 1, Some(500)),
                 (499, 0, Some(1)),
-                (500, 0, None),
+                (1, 0, None),
             ],
             vec![
                 (0, 8, Some(2_000)),
                 (1_000, 2, Some(2_000)),
-                (3_000, 0, None),
+                (2_000, 0, None),
             ],
             // The budget does not grow above the burst.
             vec![(60_000, 5, Some(500))],
         ] {
             let limit = PeerLimit::new(count(4), count(2));
-            let mut budget = limit.budget.lock();
             for (milliseconds, resets, expected) in &rows {
-                let now = start + Duration::from_millis(*milliseconds);
-                for _ in 0..*resets {
-                    budget.take(now, 1.0);
-                }
-                let pause = budget.pause(now).map(|pause| pause.as_secs_f64() * 1e3);
-                let pause = pause.map(|pause| pause.round() as u64);
-                assert_eq!(pause, *expected, "{rows:?} at {milliseconds}");
+                advance(Duration::from_millis(*milliseconds)).await;
+                (0..*resets).for_each(|_| limit.record());
+                let pause = limit.pause().map(|pause| pause.as_millis());
+                assert_eq!(pause, *expected, "{rows:?} after {milliseconds}");
             }
         }
     }

@@ -1,21 +1,18 @@
 //! Ends connections with a peer that reads nothing for a long time.
 
 use std::io;
-use std::io::IoSlice;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::{Context, Poll};
 use std::time::Duration;
 
-use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::time::{Sleep, sleep};
 
 use crate::net::Transport;
 
-/// A socket with a limit for writes: a write fails if the peer takes no byte for `limit`.
-pub(in crate::net) struct WriteTimeout<I> {
-    io: I,
+/// A limit for the writes of a socket: a write fails if the peer takes no byte for `limit`.
+pub(in crate::net) struct WriteTimeout {
     limit: Duration,
     is_upgraded: Arc<AtomicBool>,
     /// True if the kernel does not limit stalls any more.
@@ -24,18 +21,9 @@ pub(in crate::net) struct WriteTimeout<I> {
     timer: Option<Pin<Box<Sleep>>>,
 }
 
-/// Limits the writes of a connection, upgraded or not: a write fails if the peer takes no byte for
-/// `limit`.
-pub fn limit_stalls<I: Transport + Send>(
-    io: I,
-    limit: Duration,
-) -> impl AsyncRead + AsyncWrite + Send + Unpin {
-    WriteTimeout::new(io, limit).0
-}
-
-/// Turns off the timeout of a [`WriteTimeout`] when its connection has been upgraded. The peer of
-/// an upgraded connection may pause for any time, for example while a person reads the output of
-/// exec in a pager.
+/// Turns off a [`WriteTimeout`] when its connection has been upgraded. The peer of an upgraded
+/// connection may pause for any time, for example while a person reads the output of exec in a
+/// pager.
 pub(in crate::net) struct UpgradeFlag(Arc<AtomicBool>);
 
 impl UpgradeFlag {
@@ -44,39 +32,39 @@ impl UpgradeFlag {
     }
 }
 
-impl<I> WriteTimeout<I> {
-    pub(in crate::net) fn new(io: I, limit: Duration) -> (WriteTimeout<I>, UpgradeFlag) {
-        let is_upgraded = Arc::new(AtomicBool::new(false));
-        let upgraded = UpgradeFlag(Arc::clone(&is_upgraded));
-        let io_with_timeout = WriteTimeout {
-            io,
+impl WriteTimeout {
+    pub(in crate::net) fn new(limit: Duration) -> WriteTimeout {
+        WriteTimeout {
             limit,
-            is_upgraded,
+            is_upgraded: Arc::default(),
             allows_stalls: false,
             timer: None,
-        };
-        (io_with_timeout, upgraded)
+        }
     }
-}
 
-impl<I: Transport> WriteTimeout<I> {
-    /// Removes the kernel's limit once the connection is upgraded. This must not wait for a pending
-    /// write: output that fits into the socket's buffer is never pending, but the kernel would end
-    /// the connection if the peer does not read the output.
-    fn lift_after_upgrade(&mut self) -> io::Result<()> {
+    pub(in crate::net) fn upgrade_flag(&self) -> UpgradeFlag {
+        UpgradeFlag(Arc::clone(&self.is_upgraded))
+    }
+
+    /// Removes the kernel's limit for `io` once the connection is upgraded. This must not wait for
+    /// a pending write: output that fits into the socket's buffer is never pending, but the kernel
+    /// would end the connection if the peer does not read the output.
+    pub(in crate::net) fn lift_after_upgrade(&mut self, io: &impl Transport) -> io::Result<()> {
         if !self.allows_stalls && self.is_upgraded.load(Ordering::Relaxed) {
-            self.io.allow_stalls()?;
+            io.allow_stalls()?;
             self.allows_stalls = true;
         }
         Ok(())
     }
 
-    fn check_timeout<T>(
+    /// Returns the result of a write to `io`, or an error if it has waited for too long.
+    pub(in crate::net) fn check<T>(
         &mut self,
         cx: &mut Context<'_>,
+        io: &impl Transport,
         written: Poll<io::Result<T>>,
     ) -> Poll<io::Result<T>> {
-        self.lift_after_upgrade()?;
+        self.lift_after_upgrade(io)?;
         if written.is_ready() || self.allows_stalls {
             self.timer = None;
             return written;
@@ -89,67 +77,3 @@ impl<I: Transport> WriteTimeout<I> {
         })
     }
 }
-
-impl<I: Transport> AsyncWrite for WriteTimeout<I> {
-    fn poll_write(
-        mut self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-        data: &[u8],
-    ) -> Poll<io::Result<usize>> {
-        let written = Pin::new(&mut self.io).poll_write(cx, data);
-        self.check_timeout(cx, written)
-    }
-
-    fn poll_write_vectored(
-        mut self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-        data: &[IoSlice<'_>],
-    ) -> Poll<io::Result<usize>> {
-        let written = Pin::new(&mut self.io).poll_write_vectored(cx, data);
-        self.check_timeout(cx, written)
-    }
-
-    fn is_write_vectored(&self) -> bool {
-        self.io.is_write_vectored()
-    }
-
-    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        let flushed = Pin::new(&mut self.io).poll_flush(cx);
-        self.check_timeout(cx, flushed)
-    }
-
-    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        let shut = Pin::new(&mut self.io).poll_shutdown(cx);
-        self.check_timeout(cx, shut)
-    }
-}
-
-impl<I: Transport> AsyncRead for WriteTimeout<I> {
-    fn poll_read(
-        mut self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-        buffer: &mut ReadBuf<'_>,
-    ) -> Poll<io::Result<()>> {
-        self.lift_after_upgrade()?;
-        Pin::new(&mut self.io).poll_read(cx, buffer)
-    }
-}
-
-impl<I: Transport> Transport for WriteTimeout<I> {
-    const GATHER_SIZE: usize = I::GATHER_SIZE;
-
-    fn buffer(&mut self, data: &[u8]) -> io::Result<usize> {
-        self.io.buffer(data)
-    }
-
-    fn waiting(&mut self) -> usize {
-        self.io.waiting()
-    }
-
-    fn allow_stalls(&self) -> io::Result<()> {
-        self.io.allow_stalls()
-    }
-}
-
-#[cfg(test)]
-mod tests;

@@ -4,29 +4,21 @@
 //! and when it answers an anonymous request on it. So only requests with accepted credentials share
 //! connections.
 
-use std::collections::HashSet;
 use std::hash::{BuildHasher, Hasher, RandomState};
 
 use http::header::AUTHORIZATION;
 use http::{HeaderMap, HeaderValue};
 use parking_lot::Mutex;
 
-/// The most credentials in each of the two generations.
+use crate::concurrency::Generations;
+
+/// The most credentials in each generation.
 const GENERATION: usize = 4096;
 
 /// A set of recently accepted credentials, of bounded size. It contains keyed hashes only.
-#[derive(Default)]
 pub(in crate::upstream) struct AcceptedCredentials {
     hasher: RandomState,
-    generations: Mutex<Generations>,
-}
-
-/// When the young generation is full, it becomes the old generation. The previous old generation is
-/// then forgotten, except members that were used.
-#[derive(Default)]
-struct Generations {
-    young: HashSet<u64>,
-    old: HashSet<u64>,
+    accepted: Mutex<Generations<u64, ()>>,
 }
 
 /// The keyed hash of a request's bearer token.
@@ -40,6 +32,15 @@ pub fn bearer_token(authorization: &HeaderValue) -> Option<&str> {
     let mut parts = authorization.to_str().ok()?.trim().split(' ');
     let (scheme, token) = (parts.next()?, parts.next()?);
     (scheme.eq_ignore_ascii_case("bearer") && !token.is_empty()).then_some(token)
+}
+
+impl Default for AcceptedCredentials {
+    fn default() -> Self {
+        Self {
+            hasher: RandomState::new(),
+            accepted: Mutex::new(Generations::new(GENERATION)),
+        }
+    }
 }
 
 impl AcceptedCredentials {
@@ -60,35 +61,22 @@ impl AcceptedCredentials {
 
     /// Returns true if the API server accepted the credentials when they were last used.
     pub(in crate::upstream) fn contains(&self, Digest(digest): Digest) -> bool {
-        let mut generations = self.generations.lock();
-        if generations.young.contains(&digest) {
-            return true;
+        let mut accepted = self.accepted.lock();
+        let is_accepted = accepted.get(&digest).is_some();
+        if is_accepted {
+            // Credentials that are used are not forgotten.
+            accepted.insert(digest, ());
         }
-        let is_old = generations.old.remove(&digest);
-        if is_old {
-            generations.add(digest);
-        }
-        is_old
+        is_accepted
     }
 
     /// Records whether the API server accepted the credentials.
     pub(in crate::upstream) fn record(&self, Digest(digest): Digest, is_accepted: bool) {
-        let mut generations = self.generations.lock();
-        if is_accepted {
-            generations.add(digest);
-        } else {
-            generations.young.remove(&digest);
-            generations.old.remove(&digest);
+        let mut accepted = self.accepted.lock();
+        match is_accepted {
+            true => accepted.insert(digest, ()),
+            false => accepted.remove(&digest),
         }
-    }
-}
-
-impl Generations {
-    fn add(&mut self, digest: u64) {
-        if self.young.len() >= GENERATION && !self.young.contains(&digest) {
-            self.old = std::mem::take(&mut self.young);
-        }
-        self.young.insert(digest);
     }
 }
 
@@ -120,8 +108,6 @@ mod tests {
             assert!(accepted.contains(digest(1)), "it is still used");
         }
         assert!(!accepted.contains(digest(2)));
-        let generations = accepted.generations.lock();
-        assert!(generations.young.len() + generations.old.len() <= 2 * GENERATION);
     }
 
     #[test]

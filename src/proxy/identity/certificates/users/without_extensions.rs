@@ -8,7 +8,7 @@ use rustls::pki_types::SignatureVerificationAlgorithm;
 use x509_parser::asn1_rs::Any;
 use x509_parser::prelude::{FromDer, X509Certificate};
 
-use super::parse;
+use crate::identity::certificates::certificate::parse;
 use crate::net::PublicKey;
 
 /// A certificate without extensions, and its issuer.

@@ -56,7 +56,9 @@ pub(in crate::identity::open_watches) enum About {
     Token(Token),
 }
 
-/// How a change of roles affects a right. The rights of the first variant are asked about first.
+/// How a change of roles affects a right. The rights of the first variant are asked about first,
+/// and their watches get no events until the API server has answered. This bounds what a user sees
+/// after a loss, however many questions wait.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(in crate::identity) enum Concern {
     /// The roles granted the right before the change, and do not any more, as far as kubefan sees.

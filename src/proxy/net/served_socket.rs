@@ -1,0 +1,219 @@
+//! The socket of a connection while its requests are served.
+//!
+//! What the socket receives is passed to its measure, and output that waits for the peer is
+//! measured. A write fails if the peer takes nothing for a long time. The socket of an HTTP/2
+//! connection is not read while it has started enough work.
+
+use std::io;
+use std::io::IoSlice;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll, ready};
+use std::time::Duration;
+
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+
+use super::input::paced_reads::PacedReads;
+use super::input::received::Reads;
+use super::output::write_timeout::{UpgradeFlag, WriteTimeout};
+use crate::ledger::{Buffer, Buffers};
+use crate::net::Transport;
+
+/// A transport with limits and measures.
+pub(super) struct ServedSocket<I> {
+    io: I,
+    timeout: WriteTimeout,
+    /// `None` if the bytes of the connection are not measured.
+    meter: Option<Meter>,
+    /// `None` if the socket may be read at any time.
+    pacing: Option<PacedReads>,
+}
+
+/// The measure of a socket's input, and of the output that the socket has not taken. A socket
+/// usually takes all output at once. Nothing is published then.
+pub(super) struct Meter {
+    buffers: Arc<Buffers>,
+    reads: Reads,
+    /// The bytes of output that were last published.
+    waiting: usize,
+}
+
+/// Limits the writes of a connection, upgraded or not: a write fails if the peer takes no byte for
+/// `limit`.
+pub fn limit_stalls<I: Transport + Send>(
+    io: I,
+    limit: Duration,
+) -> impl AsyncRead + AsyncWrite + Send + Unpin {
+    ServedSocket::new(io, limit)
+}
+
+// === impl Meter ===
+
+impl Meter {
+    pub(super) fn new(buffers: Arc<Buffers>, reads: Reads) -> Self {
+        Self {
+            buffers,
+            reads,
+            waiting: 0,
+        }
+    }
+
+    fn publish(&mut self, waiting: usize) {
+        if waiting != self.waiting {
+            self.waiting = waiting;
+            self.buffers.set(Buffer::Encrypted, waiting as u64);
+        }
+    }
+}
+
+impl Drop for Meter {
+    fn drop(&mut self) {
+        self.publish(0);
+    }
+}
+
+// === impl ServedSocket ===
+
+impl<I> ServedSocket<I> {
+    /// Creates a socket that is not measured. A write fails if the peer takes no byte for `limit`.
+    pub(super) fn new(io: I, limit: Duration) -> Self {
+        Self {
+            io,
+            timeout: WriteTimeout::new(limit),
+            meter: None,
+            pacing: None,
+        }
+    }
+
+    pub(super) fn metered(mut self, meter: Meter) -> Self {
+        self.meter = Some(meter);
+        self
+    }
+
+    pub(super) fn paced(mut self, pacing: PacedReads) -> Self {
+        self.pacing = Some(pacing);
+        self
+    }
+
+    pub(super) fn upgrade_flag(&self) -> UpgradeFlag {
+        self.timeout.upgrade_flag()
+    }
+
+    fn record_sent(&self, bytes: usize) {
+        if let Some(pacing) = &self.pacing {
+            pacing.record_sent(bytes);
+        }
+    }
+}
+
+impl<I: Transport> ServedSocket<I> {
+    fn after_write(
+        &mut self,
+        cx: &mut Context<'_>,
+        written: Poll<io::Result<usize>>,
+    ) -> Poll<io::Result<usize>> {
+        if let Poll::Ready(Ok(count)) = written {
+            self.record_sent(count);
+        }
+        self.after_output(cx, written)
+    }
+
+    fn after_flush(
+        &mut self,
+        cx: &mut Context<'_>,
+        flushed: Poll<io::Result<()>>,
+    ) -> Poll<io::Result<()>> {
+        if let (Poll::Ready(_), Some(meter)) = (&flushed, &mut self.meter) {
+            meter.publish(0);
+        }
+        self.after_output(cx, flushed)
+    }
+
+    /// Publishes the output that waits if the write is pending. After any other write, a flush
+    /// follows. Fails if the write has waited for too long.
+    fn after_output<T>(
+        &mut self,
+        cx: &mut Context<'_>,
+        written: Poll<io::Result<T>>,
+    ) -> Poll<io::Result<T>> {
+        if let (Poll::Pending, Some(meter)) = (&written, &mut self.meter) {
+            meter.publish(self.io.waiting());
+        }
+        self.timeout.check(cx, &self.io, written)
+    }
+}
+
+impl<I: Transport> AsyncRead for ServedSocket<I> {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buffer: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        let this = &mut *self;
+        if let Some(pacing) = &mut this.pacing {
+            ready!(pacing.poll_turn(cx));
+        }
+        this.timeout.lift_after_upgrade(&this.io)?;
+        let before = buffer.filled().len();
+        ready!(Pin::new(&mut this.io).poll_read(cx, buffer))?;
+        if let Some(meter) = &mut this.meter {
+            meter.reads.receive(&buffer.filled()[before..]);
+        }
+        Poll::Ready(Ok(()))
+    }
+}
+
+impl<I: Transport> AsyncWrite for ServedSocket<I> {
+    fn poll_write(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        data: &[u8],
+    ) -> Poll<io::Result<usize>> {
+        let written = Pin::new(&mut self.io).poll_write(cx, data);
+        self.after_write(cx, written)
+    }
+
+    fn poll_write_vectored(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        data: &[IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        let written = Pin::new(&mut self.io).poll_write_vectored(cx, data);
+        self.after_write(cx, written)
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        self.io.is_write_vectored()
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        let flushed = Pin::new(&mut self.io).poll_flush(cx);
+        self.after_flush(cx, flushed)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        let shut = Pin::new(&mut self.io).poll_shutdown(cx);
+        self.after_flush(cx, shut)
+    }
+}
+
+impl<I: Transport> Transport for ServedSocket<I> {
+    const GATHER_SIZE: usize = I::GATHER_SIZE;
+
+    fn buffer(&mut self, data: &[u8]) -> io::Result<usize> {
+        let taken = self.io.buffer(data)?;
+        self.record_sent(taken);
+        Ok(taken)
+    }
+
+    fn waiting(&mut self) -> usize {
+        self.io.waiting()
+    }
+
+    fn allow_stalls(&self) -> io::Result<()> {
+        self.io.allow_stalls()
+    }
+}
+
+#[cfg(test)]
+mod tests;
