@@ -55,14 +55,13 @@ impl<K: DeserializeOwned + Send + Sync + 'static> Shared<K> {
         let decoder = Arc::new(Decoder::new(resource, config.on_decode_error));
         let selection = Arc::new(config.selection);
         let keeps_objects = config.storage == Storage::Decoded;
-        let (selected, decodes) = (Arc::clone(&selection), Arc::clone(&decoder));
-        let view = View::new(selected, decodes, keeps_objects, drop_elsewhere);
+        let view = View::new(Arc::clone(&selection), Arc::clone(&decoder), keeps_objects);
         let shared = Self {
             source,
             selection,
             storage: config.storage,
             decoder,
-            view: Arc::new(SharedView::new(view)),
+            view: Arc::new(SharedView::new(view, drop_elsewhere)),
             shutdown,
             last_ready: Mutex::default(),
             users: watch::Sender::new(()),

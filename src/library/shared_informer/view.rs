@@ -27,6 +27,8 @@ pub(super) const STEP: usize = 32;
 /// A view that many tasks read. Each of them may bring it up to date.
 pub(super) struct SharedView<K> {
     view: RwLock<View<K>>,
+    /// Frees what a new list has replaced, on another thread if possible.
+    free: fn(Content<K>),
     /// True once the view has loaded all objects, or will never have any.
     loaded: watch::Sender<bool>,
 }
@@ -42,8 +44,9 @@ pub(super) struct View<K> {
     content: Content<K>,
     recent: VecDeque<Recent<K>>,
     recent_bytes: usize,
-    /// Frees the content before a new list, on another thread: no reader waits for that.
-    free: fn(Content<K>),
+    /// The content before a new list. It is freed when the view is unlocked, because that may take
+    /// long.
+    replaced: Option<Content<K>>,
 }
 
 /// A replaced object. It has a copy of the object's version, so that a search reads no other
@@ -81,9 +84,10 @@ pub(super) struct Content<K> {
 // === impl SharedView ===
 
 impl<K: DeserializeOwned> SharedView<K> {
-    pub(super) fn new(view: View<K>) -> Self {
+    pub(super) fn new(view: View<K>, free: fn(Content<K>)) -> Self {
         Self {
             view: RwLock::new(view),
+            free,
             loaded: watch::Sender::new(false),
         }
     }
@@ -106,8 +110,15 @@ impl<K: DeserializeOwned> SharedView<K> {
             if view.advance(STEP) {
                 return RwLockWriteGuard::downgrade(view);
             }
-            RwLockWriteGuard::unlock_fair(view);
+            self.unlock(view);
         }
+    }
+
+    /// Unlocks the view after a step, so that waiting readers are next.
+    fn unlock(&self, mut view: RwLockWriteGuard<'_, View<K>>) {
+        let replaced = view.replaced.take();
+        RwLockWriteGuard::unlock_fair(view);
+        replaced.into_iter().for_each(self.free);
     }
 
     /// Returns the view of the cache of `reader`, if it has everything that the cache has applied.
@@ -133,7 +144,9 @@ impl<K: DeserializeOwned> SharedView<K> {
         }
         let mut view = self.view.write();
         view.follow(reader);
-        view.advance(STEP)
+        let is_current = view.advance(STEP);
+        self.unlock(view);
+        is_current
     }
 
     /// Applies a step. Returns true if the view is up to date afterwards.
@@ -143,6 +156,7 @@ impl<K: DeserializeOwned> SharedView<K> {
         if is_current && view.is_following() {
             self.end_loading();
         }
+        self.unlock(view);
         is_current
     }
 
@@ -219,7 +233,6 @@ impl<K: DeserializeOwned> View<K> {
         selection: Arc<Selection>,
         decoder: Arc<Decoder<K>>,
         keeps_objects: bool,
-        free: fn(Content<K>),
     ) -> Self {
         Self {
             selection,
@@ -231,7 +244,7 @@ impl<K: DeserializeOwned> View<K> {
             content: Content::new(&BTreeMap::new()),
             recent: VecDeque::new(),
             recent_bytes: 0,
-            free,
+            replaced: None,
         }
     }
 
@@ -345,7 +358,7 @@ impl<K: DeserializeOwned> View<K> {
                     Phase::Loading(loading)
                 } else {
                     loading.content.objects.rebuild_order();
-                    (self.free)(std::mem::replace(&mut self.content, *loading.content));
+                    self.replaced = Some(std::mem::replace(&mut self.content, *loading.content));
                     Phase::Following(loading.cursor)
                 };
                 false

@@ -6,7 +6,7 @@
 //!
 //! ```text
 //! module           question                                      source of the answer
-//! identification   who sent a request?                           certificates, and the owners of tokens
+//! identification   which user has sent a request?                certificates and tokens
 //! callers/
 //!   claims         does the request claim an identity?           its headers
 //!   unaccepted     (limits what is forwarded for callers that the API server has not accepted)
@@ -29,7 +29,7 @@
 //!   queue          (limits the questions that are in flight, and those that wait)
 //!   reviews        (sends the reviews)
 //!   failed_attempts  (limits the failed authentications of an address)
-//!   settling       (remembers deletions and changes of roles, and says how answers count after them)
+//!   settling       (remembers recent changes, and says how answers count after them)
 //! config           (how callers are authenticated, and the limits)
 //! ```
 //!

@@ -174,7 +174,8 @@ fn attributes(
         .collect()
 }
 
-fn sha256(bytes: &[u8]) -> String {
+/// Returns the SHA-256 of `bytes` in hexadecimal digits.
+pub(super) fn sha256(bytes: &[u8]) -> String {
     let digest = digest::digest(&digest::SHA256, bytes);
     digest.as_ref().iter().fold(String::new(), |mut hex, byte| {
         write!(hex, "{byte:02x}").expect("writing to a string does not fail");

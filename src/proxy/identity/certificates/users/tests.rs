@@ -7,6 +7,7 @@ use rcgen::{
 };
 
 use super::*;
+use crate::identity::certificates::certificate::sha256;
 use crate::net::without_extensions;
 
 /// The time of the tests. Certificates are valid an hour before and after it.
