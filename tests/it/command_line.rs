@@ -126,8 +126,9 @@ fn messages_use_no_names_of_types_and_lead_to_the_right_help() {
 
 /// Returns the flags that a help text shows.
 fn flags_in(help: &str) -> Vec<&str> {
-    let lines = help.lines().map(str::trim_start);
-    let lines = lines.filter(|line| line.starts_with('-'));
+    // Other lines that begin with a flag are indented further.
+    let is_flag = |line: &&str| line.starts_with("  -") || line.starts_with("      --");
+    let lines = help.lines().filter(is_flag);
     let names = lines.filter_map(|line| line.split([' ', '=', '[']).find(|w| w.starts_with("--")));
     names.collect()
 }

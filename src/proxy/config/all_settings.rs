@@ -168,14 +168,17 @@ impl Declared {
         }
     }
 
-    /// Returns the range, and whether a change needs a restart, as sentences.
+    /// Returns the range as a sentence.
+    pub(super) fn range_sentence(&self) -> Option<String> {
+        let (first, rest) = self.x_range.as_deref()?.split_at(1);
+        Some(format!("{}{rest}.", first.to_uppercase()))
+    }
+
+    /// Returns what the texts of the file say after the comment: the range, and whether a change
+    /// needs no restart.
     pub(super) fn notes(&self) -> Vec<String> {
-        let range = self.x_range.as_deref().map(|range| {
-            let (first, rest) = range.split_at(1);
-            format!("{}{rest}.", first.to_uppercase())
-        });
         let live = self.x_live.then(|| "A change needs no restart.".to_owned());
-        range.into_iter().chain(live).collect()
+        self.range_sentence().into_iter().chain(live).collect()
     }
 }
 

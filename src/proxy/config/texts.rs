@@ -4,9 +4,6 @@ use serde_json::Value;
 
 use super::all_settings::Setting;
 
-/// The longest line of the help of all flags, without its indent.
-const HELP_WIDTH: usize = 90;
-
 // === impl Setting ===
 
 impl Setting {
@@ -43,18 +40,17 @@ impl Setting {
         with_flags(first.trim_end_matches('.')) + &self.default_note()
     }
 
-    /// Returns the comment, the range and the default, in several lines.
+    /// Returns the comment, the range and the default.
     pub(super) fn long_help(&self) -> String {
-        let text = [vec![self.meaning()], self.declared.notes()]
-            .concat()
-            .join(" ");
-        wrapped(&(with_flags(&text) + &self.default_note()), HELP_WIDTH).join("\n")
+        let range = self.declared.range_sentence();
+        let sentences: Vec<_> = [self.meaning()].into_iter().chain(range).collect();
+        with_flags(&sentences.join(" ")) + &self.default_note()
     }
 
     fn default_note(&self) -> String {
         match with_flags(&self.default_text()) {
-            // A switch is off by default.
-            default if default.is_empty() || default == "false" => String::new(),
+            // Such a default is clear without a note.
+            default if ["", "false", "none"].contains(&default.as_str()) => String::new(),
             default => format!(" [default: {default}]"),
         }
     }
@@ -68,19 +64,4 @@ fn with_flags(text: &str) -> String {
         _ => part,
     });
     parts.collect()
-}
-
-/// Breaks a text into lines of at most `width` characters.
-pub(super) fn wrapped(text: &str, width: usize) -> Vec<String> {
-    let mut lines: Vec<String> = Vec::new();
-    for word in text.split_whitespace() {
-        match lines.last_mut() {
-            Some(line) if line.chars().count() + 1 + word.chars().count() <= width => {
-                line.push(' ');
-                line.push_str(word);
-            }
-            _ => lines.push(word.to_owned()),
-        }
-    }
-    lines
 }

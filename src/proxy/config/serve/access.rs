@@ -3,7 +3,7 @@
 use super::checker::Checker;
 use super::tls::Tls;
 use crate::config::settings::{AuthMode, Settings};
-use crate::identity;
+use crate::{identity, ledger};
 
 /// Returns the settings of `identity`, for a listener with `tls`.
 pub(super) fn access(settings: &Settings, tls: &Tls) -> identity::Config {
@@ -30,6 +30,15 @@ pub(super) fn access(settings: &Settings, tls: &Tls) -> identity::Config {
         names_covered: authorization.names_covered,
         ignored_extra: authorization.ignore_extra.clone(),
         ..identity::Config::default()
+    }
+}
+
+/// Returns `access` with budgets for owners of tokens and for decisions that are shares of `memory`.
+pub(super) fn with_budgets(access: identity::Config, memory: &ledger::Limits) -> identity::Config {
+    identity::Config {
+        token_bytes: memory.share(identity::Config::DEFAULT_TOKEN_BYTES),
+        decision_bytes: memory.share(identity::Config::DEFAULT_DECISION_BYTES),
+        ..access
     }
 }
 

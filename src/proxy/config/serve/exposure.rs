@@ -16,7 +16,7 @@ pub(super) struct Exposure {
 }
 
 impl Exposure {
-    pub(super) fn of(listen: SocketAddr, tls: &Tls, mode: identity::Mode) -> Self {
+    fn of(listen: SocketAddr, tls: &Tls, mode: identity::Mode) -> Self {
         let is_loopback = listen.ip().is_loopback();
         let (is_plain, is_open) = (*tls == Tls::Plain, mode == identity::Mode::None);
         let danger = match (is_open, is_plain) {
@@ -42,15 +42,19 @@ impl Exposure {
 }
 
 impl Checker<'_> {
-    /// Reports an address that would let others read with kubefan's rights, unless the operator
-    /// accepts that.
-    pub(super) fn exposure(&mut self, exposure: Exposure) {
+    /// Returns how far an address can be reached. Reports one that would let others read with
+    /// kubefan's rights, unless the operator accepts that.
+    pub(super) fn exposure(
+        &mut self,
+        listen: SocketAddr,
+        tls: &Tls,
+        mode: identity::Mode,
+    ) -> Exposure {
         const ADDRESS: &str = "listen.address";
         const ACCEPTED: &str = "listen.insecureExposeToNetwork";
-        match (
-            exposure.danger,
-            self.settings.listen.insecure_expose_to_network,
-        ) {
+        let exposure = Exposure::of(listen, tls, mode);
+        let is_accepted = self.settings.listen.insecure_expose_to_network;
+        match (exposure.danger, is_accepted) {
             (Some(danger), false) => {
                 let address = &self.settings.listen.address;
                 self.report(ADDRESS, &format!("{address} is not loopback: {danger}"));
@@ -61,5 +65,6 @@ impl Checker<'_> {
             }
             (Some(_), true) | (None, false) => {}
         }
+        exposure
     }
 }

@@ -16,11 +16,10 @@ use std::num::NonZeroUsize;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use access::access;
+use access::{access, with_budgets};
 pub use admin::{AdminConfig, AdminTls};
 use checker::Checker;
 use expansion::Lookup;
-use exposure::Exposure;
 use kubefan_core::informer::ResourceRules;
 use kubefan_core::{informer, shutdown};
 use limits::{connections, memory, requests};
@@ -98,12 +97,9 @@ pub(super) fn check(
     };
     let listen = checker.address("listen.address", &settings.listen.address);
     let tls = checker.tls();
-    let mut access = access(settings, &tls);
+    let access = access(settings, &tls);
     let admin = checker.admin(&tls, &access);
-    let exposure = listen.map(|listen| Exposure::of(listen, &tls, access.mode));
-    if let Some(exposure) = exposure {
-        checker.exposure(exposure);
-    }
+    let exposure = listen.map(|listen| checker.exposure(listen, &tls, access.mode));
     let authorities = checker.authorities(&access);
     let resources = checker.resources();
     let rules = checker.rules(variable);
@@ -111,8 +107,6 @@ pub(super) fn check(
         return None;
     }
     let memory = memory(&settings.limits);
-    access.token_bytes = memory.share(identity::Config::DEFAULT_TOKEN_BYTES);
-    access.decision_bytes = memory.share(identity::Config::DEFAULT_DECISION_BYTES);
     Some(ServeConfig {
         kubeconfig: settings.upstream.kubeconfig.clone(),
         context: settings.upstream.context.clone(),
@@ -128,7 +122,7 @@ pub(super) fn check(
         informer: informers(settings, &memory),
         audit_log: settings.audit.log_path.clone(),
         tls,
-        access,
+        access: with_budgets(access, &memory),
         authorities,
         connections: connections(settings),
         memory,

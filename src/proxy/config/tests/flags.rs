@@ -78,7 +78,7 @@ fn the_help_names_flags_and_the_first_sentence_is_enough() {
     for (key, expected) in [
         (
             "listen.tls.keyFile",
-            "Private key (PEM) for --tls-cert-file [default: none]",
+            "Private key (PEM) for --tls-cert-file",
         ),
         (
             "cache.all",

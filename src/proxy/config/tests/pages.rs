@@ -11,7 +11,6 @@ use super::support::in_repository;
 use crate::config::all_settings::{Kind, SETTINGS, Setting, definition};
 use crate::config::schema;
 use crate::config::settings::Settings;
-use crate::config::texts::wrapped;
 
 /// The longest line of `config/kubefan.yaml`.
 const WIDTH: usize = 100;
@@ -109,6 +108,21 @@ fn comment(indent: &str, text: &str) -> String {
         .iter()
         .map(|line| format!("{indent}# {line}\n"))
         .collect()
+}
+
+/// Breaks a text into lines of at most `width` characters.
+fn wrapped(text: &str, width: usize) -> Vec<String> {
+    let mut lines: Vec<String> = Vec::new();
+    for word in text.split_whitespace() {
+        match lines.last_mut() {
+            Some(line) if line.chars().count() + 1 + word.chars().count() <= width => {
+                line.push(' ');
+                line.push_str(word);
+            }
+            _ => lines.push(word.to_owned()),
+        }
+    }
+    lines
 }
 
 #[test]
