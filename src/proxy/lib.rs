@@ -1,7 +1,7 @@
 //! The server of kubefan: it answers reads and watches of Kubernetes clients from caches.
 //!
-//! The crate is part of the program `kubefan` and of its tools. Any version may change it. Each room may
-//! use those above it:
+//! The crate is part of the program `kubefan` and of its tools. Any version may change it. Each
+//! room may use those above it:
 //!
 //! - [`limit`]: the limits for which a request gets 429.
 //! - [`ledger`]: the memory that is held for readers and callers.

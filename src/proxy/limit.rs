@@ -34,56 +34,50 @@ pub enum Limit {
 }
 
 impl Limit {
-    /// Returns the value of the metric label `limit`.
+    /// Returns the limit's name. Metrics of the limits of one user have it as their label `limit`.
     pub fn name(self) -> &'static str {
         self.row().0
     }
 
     /// Returns the Status for the client.
     pub fn status(self) -> Status {
-        Status::too_many_requests(self.row().1)
+        Status::too_many_requests(self.row().1.unwrap_or(PLAIN))
     }
 
     /// Returns true if the client gets plain text instead of a Status, as from kube-apiserver's own
     /// limit of requests in flight.
     pub fn is_plain_text(self) -> bool {
-        self.row().1 == PLAIN
+        self.row().1.is_none()
     }
 
-    /// Returns the limit's name in metrics, and the text for clients.
-    fn row(self) -> (&'static str, &'static str) {
+    /// Returns the limit's name, and the text of its Status. `None` if the client gets [`PLAIN`] as
+    /// plain text.
+    fn row(self) -> (&'static str, Option<&'static str>) {
+        const UNPROVEN: &str = "the cache could not be proven up to date, and too many reads of the most recent state \
+             wait for the API server, please try again later";
+        const UNINDEXED: &str = "clients already watch too many different selectors of this resource that every change \
+             must be tested against, please try again later";
+        const LONG: &str =
+            "too many reads with a long answer wait for the API server, please try again later";
+        const REVIEWS: &str = "too many requests wait for their authentication or authorization, \
+                               please try again later";
+        const UNACCEPTED: &str = "too many requests without credentials, or with new ones, wait \
+                                  for the API server, please try again later";
         match self {
-            Self::RequestsInFlight => ("requests_inflight", PLAIN),
-            Self::Streams => ("streams", PLAIN),
-            Self::Watches => ("watches", PLAIN),
-            Self::Memory => ("memory", PLAIN),
-            Self::Files => ("files", PLAIN),
-            Self::ProofScopes => ("proof_scopes", UNPROVEN),
-            Self::UnindexedSelectors => (
-                "unindexed_selectors",
-                "clients already watch too many different selectors of this resource that every \
-                 change must be tested against, please try again later",
-            ),
-            Self::UnprovenReads => ("unproven_reads", UNPROVEN),
-            Self::LongReads => (
-                "long_reads",
-                "too many reads with a long answer wait for the API server, please try again later",
-            ),
-            Self::Reviews => (
-                "reviews",
-                "too many requests wait for their authentication or authorization, please try \
-                 again later",
-            ),
-            Self::UnacceptedCallers => (
-                "unaccepted_callers",
-                "too many requests without credentials, or with new ones, wait for the API \
-                 server, please try again later",
-            ),
+            Self::RequestsInFlight => ("requests_inflight", None),
+            Self::Streams => ("streams", None),
+            Self::Watches => ("watches", None),
+            Self::Memory => ("memory", None),
+            Self::Files => ("files", None),
+            Self::ProofScopes => ("proof_scopes", Some(UNPROVEN)),
+            Self::UnindexedSelectors => ("unindexed_selectors", Some(UNINDEXED)),
+            Self::UnprovenReads => ("unproven_reads", Some(UNPROVEN)),
+            Self::LongReads => ("long_reads", Some(LONG)),
+            Self::Reviews => ("reviews", Some(REVIEWS)),
+            Self::UnacceptedCallers => ("unaccepted_callers", Some(UNACCEPTED)),
         }
     }
 }
 
 /// The text of kube-apiserver's own limit.
 const PLAIN: &str = "Too many requests, please try again later.";
-const UNPROVEN: &str = "the cache could not be proven up to date, and too many reads of the most \
-                        recent state wait for the API server, please try again later";

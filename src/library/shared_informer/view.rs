@@ -118,7 +118,9 @@ impl<K: DeserializeOwned> SharedView<K> {
     fn unlock(&self, mut view: RwLockWriteGuard<'_, View<K>>) {
         let replaced = view.replaced.take();
         RwLockWriteGuard::unlock_fair(view);
-        replaced.into_iter().for_each(self.free);
+        if let Some(replaced) = replaced.filter(|replaced| replaced.objects.len() > 0) {
+            (self.free)(replaced);
+        }
     }
 
     /// Returns the view of the cache of `reader`, if it has everything that the cache has applied.

@@ -204,8 +204,8 @@ impl Kind {
         }
     }
 
-    /// Converts the text of a flag or variable to the value that a file would have. A text that can't
-    /// be converted is refused when the setting is set to it.
+    /// Converts the text of a flag or variable to the value that a file would have. A text that
+    /// can't be converted is refused when the setting is set to it.
     pub(super) fn value(&self, text: &str) -> Value {
         let value = match self {
             Self::Boolean => text.parse::<bool>().ok().map(Value::from),

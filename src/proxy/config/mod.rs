@@ -1,11 +1,11 @@
 //! The configuration of `kubefan serve`: file, environment variables and flags, checked and turned
 //! into each room's `Config`.
 //!
-//! `settings` declares each setting, and `all_settings` is the list of them. From it, `args` makes the
-//! flags and variables that clap parses, with `texts` as their help. `reader` reads the values of the
-//! file, which `file` parses, of the variables and of the flags, and checks each one; `sources`
-//! combines them. `values` has the types of values. `serve` checks the settings against each other,
-//! and `resolved` is the result. All problems are reported together.
+//! `settings` declares each setting, and `all_settings` is the list of them. From it, `args` makes
+//! the flags and variables that clap parses, with `texts` as their help. `reader` reads the values
+//! of the file, which `file` parses, of the variables and of the flags, and checks each one;
+//! `sources` combines them. `values` has the types of values. `serve` checks the settings against
+//! each other, and `resolved` is the result. All problems are reported together.
 
 pub mod address;
 mod all_settings;

@@ -49,8 +49,8 @@ pub fn schema() -> String {
     format!("{:#}\n", schema.as_value())
 }
 
-/// Adds the unit and the range to the description of a property, and removes the attributes that only
-/// this program reads.
+/// Adds the unit and the range to the description of a property, and removes the attributes that
+/// only this program reads.
 fn describe_values(schema: &mut Schema) {
     if schema.as_object_mut().is_none() {
         return;

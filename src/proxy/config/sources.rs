@@ -24,8 +24,8 @@ pub(super) enum Origin {
 /// The sources of the values of all settings.
 #[derive(Debug, Default)]
 pub(super) struct Sources {
-    /// Origins by key; a setting without an entry has its default. A part of a list has one if it is
-    /// in the file; its key is such as `cache.resources.0.namespaces`.
+    /// Origins by key; a setting without an entry has its default. A part of a list has one if it
+    /// is in the file; its key is such as `cache.resources.0.namespaces`.
     origins: BTreeMap<String, Origin>,
     /// Whether messages may name the flags of settings. Not if only a file is checked.
     has_flags: bool,

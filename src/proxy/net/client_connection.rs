@@ -14,8 +14,7 @@ use crate::net::{FileSlot, FileSlots, NoFileSlot};
 const TURNS: usize = 2;
 
 /// The connection that a request arrived on. It is different from all other connections of the
-/// process. Unlike [`Peer`](crate::net::Peer), it never belongs
-/// to two connections. Cheap to clone.
+/// process. Unlike [`Peer`](crate::net::Peer), it never belongs to two connections. Cheap to clone.
 #[derive(Clone, Debug)]
 pub struct ClientConnection {
     id: u64,

@@ -55,8 +55,8 @@
 //! holds until it was sent.
 //!
 //! `acquire`, `prove` and `read/` are in `cached/`; `forbidden`, `documents/`, `forward/` and
-//! `judged_upstream` in `upstream/`; `in_flight` and `shares` in `limits/`; `rescue`, `audit` and
-//! `outcome` in `answers/`.
+//! `judged_upstream` in `upstream/`; `in_flight` and `shares` in `limits/`; `answer`, `audit`,
+//! `held`, `outcome` and `rescue` in `answers/`.
 //!
 //! Modules beside the path: `admin` serves the second listener (probes and metrics); `collection`
 //! is the trait of the collections that answer reads; `authoritative` answers reads of a collection
@@ -65,13 +65,13 @@
 //!
 //! # Errors
 //!
-//! Stages return errors as values: a [`Reason`] to forward, a [`Miss`], or a [`Refused`], which is a
-//! Status or a [`Limit`](crate::limit::Limit). [`Server`] forwards the request, or refuses it. Only
-//! `rescue` turns a Status or a limit into a response and formats an upstream error; no other stage
-//! builds an error response. There is one exception:
-//! a WATCH that has started, or that must fail like a started one, gets its error as an ERROR event
-//! in its stream (`cached/read/watch.rs`, `deliver/watch_body.rs`). Services never return an error
-//! to `net`: their error type is [`Infallible`](std::convert::Infallible).
+//! Stages return errors as values: a [`Reason`] to forward, a [`Miss`], or a [`Refused`], which is
+//! a Status or a [`Limit`](crate::limit::Limit). [`Server`] forwards the request, or refuses it.
+//! Only `rescue` turns a Status or a limit into a response and formats an upstream error; no other
+//! stage builds an error response. There is one exception: a WATCH that has started, or that must
+//! fail like a started one, gets its error as an ERROR event in its stream (`cached/read/watch.rs`,
+//! `deliver/watch_body.rs`). Services never return an error to `net`: their error type is
+//! [`Infallible`](std::convert::Infallible).
 //!
 //! # What never happens
 //!

@@ -154,7 +154,7 @@ impl Server {
     }
 
     /// Answers a request that has passed the filters.
-    pub(super) async fn answer(&self, exchange: Exchange) -> Answer {
+    pub(super) async fn answer(&self, exchange: Box<Exchange>) -> Answer {
         let url = exchange.request.uri().path_and_query();
         let url_bytes = url.map_or(0, |url| url.as_str().len());
         let max_bytes = self.inner.max_url_bytes;
@@ -162,7 +162,7 @@ impl Server {
             return exchange.refuse(Status::url_too_long(max_bytes));
         }
         let gvr = exchange.info.gvr();
-        let mut answer = self.answer_unjudged(exchange).await;
+        let mut answer = self.answer_unknown(exchange).await;
         if !matches!(answer.outcome, Outcome::Forwarded(_)) {
             // Forwarded answers have the API server's warnings already; all others get them here.
             let warnings = self.inner.informers.warnings();
@@ -174,7 +174,7 @@ impl Server {
 
     /// Finds the caller, and answers its request. If only the API server can judge the credentials
     /// of the caller, its answer decides what happens to the connection.
-    async fn answer_unjudged(&self, mut exchange: Exchange) -> Answer {
+    async fn answer_unknown(&self, mut exchange: Box<Exchange>) -> Answer {
         let access = &self.inner.caches.access;
         let client = exchange.client.clone();
         let headers = exchange.request.headers_mut();
@@ -194,7 +194,7 @@ impl Server {
                 info,
                 caller,
                 ..
-            } = &exchange;
+            } = exchange.as_ref();
             exchange.audited = Some(AuditedRequest::new(log, request, info, caller, address));
         }
         let has_accepted = |headers: &_| self.inner.upstream.forwarding.has_accepted(headers);
@@ -210,7 +210,7 @@ impl Server {
     }
 
     /// Answers a request whose caller was found, unless the caller has too many in progress.
-    async fn answer_caller(&self, mut exchange: Exchange) -> Answer {
+    async fn answer_caller(&self, mut exchange: Box<Exchange>) -> Answer {
         let Inner {
             caches,
             shard_selectors,
@@ -221,8 +221,12 @@ impl Server {
             Err(limit) => return exchange.refuse(limit),
         }
         let handshake = Handshake::of_upgradable(&exchange.request);
-        let facts = Facts::of(&exchange, handshake.as_ref(), *shard_selectors);
-        let (read, status) = match decide(&facts, caches.rest_mapper.as_ref()) {
+        let decision = {
+            let query = exchange.query();
+            let facts = Facts::of(&exchange, &query, handshake.as_ref(), *shard_selectors);
+            decide(&facts, caches.rest_mapper.as_ref())
+        };
+        let (read, status) = match decision {
             Decision::Reject(status) => return exchange.refuse(status),
             Decision::Forward(reason) => return self.forward(exchange, reason).await,
             Decision::Read(read) => (read, None),
@@ -233,15 +237,18 @@ impl Server {
             .and_then(|time| Instant::now().checked_add(time));
         let miss = match status {
             Some(status) => {
-                let Exchange { info, caller, .. } = &exchange;
-                caches.refuse(info, caller, &read, *status).await
+                let Exchange { info, caller, .. } = exchange.as_ref();
+                caches.refusal_reason(info, caller, &read, *status).await
             }
             None => match caches.read(&mut exchange, handshake, &read).await {
                 Ok(answer) => return answer,
                 Err(miss) => miss,
             },
         };
+        // Its selection may be long, and is charged only while a cache reads it.
+        drop(read);
         let (reason, limit) = match miss {
+            // Not from a cache, which answers it as a read.
             Miss::Absent(status) => return exchange.refuse(*status),
             Miss::Reject(refused) => return exchange.refuse(refused),
             Miss::Forward(reason) => (reason, None),
@@ -256,7 +263,7 @@ impl Server {
     }
 
     /// Forwards a request that no cache could answer.
-    async fn forward(&self, exchange: Exchange, reason: Reason) -> Answer {
+    async fn forward(&self, exchange: Box<Exchange>, reason: Reason) -> Answer {
         let gvr = exchange.info.gvr();
         let forward = Forward {
             reason,
@@ -311,7 +318,7 @@ where
     H: Fn(Request<Body>) -> F + Clone + Send + 'static,
     F: Future<Output = Response<Body>> + Send + 'static,
 {
-    filtered(metrics, web_pages, move |exchange: Exchange| {
+    filtered(metrics, web_pages, move |exchange: Box<Exchange>| {
         let response = handler(exchange.request);
         async move { Answer::from(response.await) }
     })
@@ -327,7 +334,7 @@ pub(super) fn filtered<H, F>(
 + Send
 + 'static
 where
-    H: Fn(Exchange) -> F + Clone + Send + 'static,
+    H: Fn(Box<Exchange>) -> F + Clone + Send + 'static,
     F: Future<Output = Answer> + Send + 'static,
 {
     service_fn(move |request: Request<RequestBody>| {

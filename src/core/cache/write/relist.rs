@@ -135,7 +135,8 @@ impl Relist {
         })
     }
 
-    /// Returns the listed objects that differ from those in `store`, in the order of their versions.
+    /// Returns the listed objects that differ from those in `store`, in the order of their
+    /// versions.
     async fn changes(
         &self,
         store: &Store,

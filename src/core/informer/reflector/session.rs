@@ -66,8 +66,8 @@ where
         }
     }
 
-    /// Returns the next event. After an ERROR event, only [`Session::outcome`] may be called. Cancel
-    /// safe.
+    /// Returns the next event. After an ERROR event, only [`Session::outcome`] may be called.
+    /// Cancel safe.
     ///
     /// # Errors
     /// If the watch ended: also at a clean end, and after `silence_limit` without a frame. After an

@@ -33,7 +33,8 @@ pub(super) fn access(settings: &Settings, tls: &Tls) -> identity::Config {
     }
 }
 
-/// Returns `access` with budgets for owners of tokens and for decisions that are shares of `memory`.
+/// Returns `access` with budgets for owners of tokens and for decisions that are shares of
+/// `memory`.
 pub(super) fn with_budgets(access: identity::Config, memory: &ledger::Limits) -> identity::Config {
     identity::Config {
         token_bytes: memory.share(identity::Config::DEFAULT_TOKEN_BYTES),

@@ -55,7 +55,8 @@ impl Checker<'_> {
     }
 }
 
-/// Returns the settings of the informers and their caches, with budgets that are shares of `memory`.
+/// Returns the settings of the informers and their caches, with budgets that are shares of
+/// `memory`.
 pub(super) fn informers(settings: &Settings, memory: &ledger::Limits) -> informer::Config {
     let cache = &settings.cache;
     informer::Config {

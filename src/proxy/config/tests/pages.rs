@@ -1,5 +1,5 @@
-//! Writes the texts that are generated from the settings, and checks that those in the repository are
-//! up to date: the schema, `config/kubefan.yaml` and the tables of `docs/settings.md`.
+//! Writes the texts that are generated from the settings, and checks that those in the repository
+//! are up to date: the schema, `config/kubefan.yaml` and the tables of `docs/settings.md`.
 //!
 //! With `KUBEFAN_WRITE_GOLDEN=1` the files are written.
 

@@ -41,7 +41,8 @@ impl ServeLine {
     }
 }
 
-/// Returns a temporary directory with a file `c.yaml` that contains `text`, and the path of the file.
+/// Returns a temporary directory with a file `c.yaml` that contains `text`, and the path of the
+/// file.
 pub(super) fn config_file(text: &str) -> (TempDir, PathBuf) {
     let directory = tempfile::tempdir().expect("a temporary directory");
     let path = directory.path().join("c.yaml");
@@ -49,8 +50,8 @@ pub(super) fn config_file(text: &str) -> (TempDir, PathBuf) {
     (directory, path)
 }
 
-/// Returns the lines that `check_file` reports for a file with this text, without the headline and the
-/// path.
+/// Returns the lines that `check_file` reports for a file with this text, without the headline and
+/// the path.
 pub(super) fn problems_of(text: &str) -> Vec<String> {
     let (directory, path) = config_file(text);
     let Err(problems) = check_file(&path) else {

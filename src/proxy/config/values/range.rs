@@ -1,4 +1,5 @@
-//! The values that a setting may have, as text: `from 1s to 24d`, `at least 16Mi` or `more than 0s`.
+//! The values that a setting may have, as text: `from 1s to 24d`, `at least 16Mi` or `more than
+//! 0s`.
 
 use std::fmt;
 

@@ -13,10 +13,6 @@ use tokio::time::Instant;
 pub(in crate::identity) const SETTLED: Duration = Duration::from_secs(30);
 /// How long an answer counts until the change is settled.
 pub(in crate::identity) const COUNTS_FOR: Duration = Duration::from_secs(1);
-/// Upper limit of the remembered keys: 7 MiB. Of older keys, only the time of the last change is
-/// remembered.
-pub(in crate::identity) const MAX_KEYS: usize = 100_000;
-
 /// When keys last changed, for example users or objects.
 #[derive(Debug)]
 pub(in crate::identity) struct ChangeTimes {
@@ -29,6 +25,9 @@ pub(in crate::identity) struct ChangeTimes {
     kept_for: Duration,
     /// How long an answer counts after a change of an unknown key, until the change is settled.
     counts_after_unknown: Duration,
+    /// Upper limit of the remembered keys, which take up to 72 bytes each. Of older keys, only the
+    /// time of the last change is remembered.
+    max_keys: usize,
     hasher: RandomState,
     times: RwLock<Times>,
 }
@@ -48,13 +47,19 @@ struct Times {
 pub(in crate::identity) type LastChanges = (Option<Instant>, Option<Instant>);
 
 impl ChangeTimes {
-    /// Creates an empty register of changes. `longest` is how long an answer may count.
-    pub(in crate::identity) fn new(longest: Duration, counts_after_unknown: Duration) -> Self {
+    /// Creates an empty register of changes, of up to `max_keys` keys. `longest` is how long an
+    /// answer may count.
+    pub(in crate::identity) fn new(
+        longest: Duration,
+        counts_after_unknown: Duration,
+        max_keys: usize,
+    ) -> Self {
         Self {
             started: Instant::now(),
             last_ms: AtomicU64::new(0),
             kept_for: SETTLED.saturating_add(longest),
             counts_after_unknown,
+            max_keys,
             hasher: RandomState::new(),
             times: RwLock::default(),
         }
@@ -63,10 +68,14 @@ impl ChangeTimes {
     /// Adds a change of `keys` at `now`. Forgets the changes that are too old.
     pub(in crate::identity) fn add(&self, keys: impl IntoIterator<Item = impl Hash>, now: Instant) {
         let mut times = self.times.write();
+        times.forget(now, self.kept_for, self.max_keys);
         for key in keys {
             times.add(self.hasher.hash_one(key), now);
+            // One change may have more keys than are remembered.
+            if times.in_order.len() > self.max_keys {
+                times.forget(now, self.kept_for, self.max_keys);
+            }
         }
-        times.forget(now, self.kept_for);
         drop(times);
         self.set_changed(now);
     }
@@ -136,7 +145,8 @@ impl ChangeTimes {
 
     fn has_changed_within(&self, age: Duration) -> bool {
         let last = self.last_ms.load(Ordering::Acquire);
-        last > 0 && self.millis(Instant::now()) < last.saturating_add(age.as_millis() as u64)
+        let age = u64::try_from(age.as_millis()).unwrap_or(u64::MAX);
+        last > 0 && self.millis(Instant::now()) < last.saturating_add(age)
     }
 
     fn millis(&self, at: Instant) -> u64 {
@@ -152,11 +162,11 @@ impl Times {
     }
 
     /// Forgets the changes that are older than `age`, and the oldest changes if there are too many.
-    fn forget(&mut self, now: Instant, age: Duration) {
+    fn forget(&mut self, now: Instant, age: Duration, max_keys: usize) {
         let is_recent = |at: &Instant| now.saturating_duration_since(*at) < age;
         self.unknown = self.unknown.filter(is_recent);
         while let Some((at, key)) = self.in_order.front().copied() {
-            if is_recent(&at) && self.in_order.len() <= MAX_KEYS {
+            if is_recent(&at) && self.in_order.len() <= max_keys {
                 break;
             }
             self.in_order.pop_front();
@@ -189,9 +199,10 @@ mod tests {
     use super::*;
 
     const SECOND: Duration = Duration::from_secs(1);
+    const MAX_KEYS: usize = 100_000;
 
     fn times(longest: Duration) -> ChangeTimes {
-        ChangeTimes::new(longest, 10 * SECOND)
+        ChangeTimes::new(longest, 10 * SECOND, MAX_KEYS)
     }
 
     #[tokio::test(start_paused = true)]

@@ -9,6 +9,10 @@ use super::policy::Concerned;
 use crate::identity::User;
 use crate::identity::asking::settling::{COUNTS_FOR, ChangeTimes, SETTLED};
 
+/// Upper limit of the remembered subjects: 0.7 MiB. After changes of more, a change counts for all
+/// users.
+const MAX_SUBJECTS: usize = 10_000;
+
 /// The users and groups with roles that changed a short time ago, by namespace. The namespace is
 /// empty for a change in all namespaces.
 #[derive(Debug)]
@@ -32,7 +36,7 @@ impl Default for RecentChanges {
 impl RecentChanges {
     /// Creates an empty register of changes. `longest` is how long an answer may count.
     pub(in crate::identity) fn of_answers(longest: Duration) -> Self {
-        Self(ChangeTimes::new(longest, COUNTS_FOR))
+        Self(ChangeTimes::new(longest, COUNTS_FOR, MAX_SUBJECTS))
     }
 
     /// Adds a change at `now`.
@@ -88,7 +92,6 @@ fn keys<'a>(user: &'a User, namespace: &'a str) -> impl Iterator<Item = Key<'a>>
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::identity::asking::settling::MAX_KEYS;
 
     fn user(name: &str, group: &str) -> User {
         User {
@@ -133,7 +136,7 @@ mod tests {
     async fn too_many_subjects_at_once_are_all_users() {
         let recent = RecentChanges::default();
         let now = Instant::now();
-        let subjects = (0..=MAX_KEYS).map(|number| Subject::User(number.to_string()));
+        let subjects = (0..=MAX_SUBJECTS).map(|number| Subject::User(number.to_string()));
         let concerned = Concerned(subjects.map(|subject| (subject, String::new())).collect());
         recent.add(&concerned, now);
         let another = user("another", "g");

@@ -15,6 +15,9 @@ const POD_UID: &str = "authentication.kubernetes.io/pod-uid";
 /// each second.
 const OWNERS_COUNT_FOR: Duration = Duration::from_secs(10);
 
+/// Upper limit of the remembered deletions: 7 MiB. After more, a deletion counts for all tokens.
+const MAX_DELETED: usize = 100_000;
+
 /// When objects were deleted for which tokens may have been issued, by the UIDs of the objects.
 #[derive(Debug)]
 pub(in crate::identity) struct DeletedObjects(ChangeTimes);
@@ -22,7 +25,7 @@ pub(in crate::identity) struct DeletedObjects(ChangeTimes);
 impl DeletedObjects {
     /// Creates an empty register of deletions. `longest` is how long an answer may count.
     pub(in crate::identity) fn of_answers(longest: Duration) -> Self {
-        Self(ChangeTimes::new(longest, OWNERS_COUNT_FOR))
+        Self(ChangeTimes::new(longest, OWNERS_COUNT_FOR, MAX_DELETED))
     }
 
     /// Adds the deletion of the object with this UID.
@@ -76,7 +79,7 @@ mod tests {
     use tokio::time::advance;
 
     use super::*;
-    use crate::identity::asking::settling::{MAX_KEYS, SETTLED};
+    use crate::identity::asking::settling::SETTLED;
 
     const SECOND: Duration = Duration::from_secs(1);
 
@@ -119,7 +122,7 @@ mod tests {
         let deleted = DeletedObjects::of_answers(SETTLED);
         let earliest = |uid: &str| deleted.earliest_owner(&owner(uid, None), Instant::now());
         let at = Instant::now();
-        for number in 0..MAX_KEYS {
+        for number in 0..MAX_DELETED {
             deleted.add(&format!("uid-{number}"), at);
         }
         assert_eq!(earliest("another"), None);

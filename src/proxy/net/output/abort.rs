@@ -12,8 +12,8 @@ use tokio::task::AbortHandle;
 use crate::ledger::Account;
 
 /// Ends the answer to a request: its HTTP/2 stream is reset, or its HTTP/1.1 connection is closed.
-/// Every request on a connection with an account has one. Clones end the same answer. It affects neither an answer that has already ended nor the next answer on the
-/// connection.
+/// Every request on a connection with an account has one. Clones end the same answer. It affects
+/// neither an answer that has already ended nor the next answer on the connection.
 ///
 /// A body can end its answer with an error, but only when it is polled. The HTTP library does not
 /// poll the body of a client that opens no flow-control window, or takes nothing from its socket.

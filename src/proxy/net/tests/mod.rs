@@ -43,10 +43,10 @@ type Chunks = mpsc::UnboundedReceiver<Result<Frame<Bytes>, Infallible>>;
 type TestBody = UnsyncBoxBody<Bytes, Infallible>;
 
 /// A listener on a free port. `/peer` answers with the peer's address, `/stream` streams the chunks
-/// of the test, `/upgrade` echoes bytes after a 101, `/wait` never answers, `/read` answers with the
-/// length of the request's body, `/finish` finishes its
-/// connection, `/abort-kept` aborts the answer to the `/kept` before it, `/aborted` answers with 8
-/// KiB of an endless body, and aborts it at the first chunk of the test.
+/// of the test, `/upgrade` echoes bytes after a 101, `/wait` never answers, `/read` answers with
+/// the length of the request's body, `/finish` finishes its connection, `/abort-kept` aborts the
+/// answer to the `/kept` before it, `/aborted` answers with 8 KiB of an endless body, and aborts it
+/// at the first chunk of the test.
 struct Server {
     address: SocketAddr,
     shutdown: Shutdown,

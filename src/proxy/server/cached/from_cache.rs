@@ -117,17 +117,16 @@ impl Caches {
         };
         answer.response = held.by(response);
         if let Some(handshake) = handshake {
-            let limit = self.write_timeout;
-            let upgraded =
-                over_websocket(handshake, exchange, answer.response, limit, &self.shutdown);
-            answer.response = upgraded?;
+            let limits = (read.watch_timeout(), self.write_timeout);
+            let watch = answer.response;
+            answer.response = over_websocket(handshake, exchange, watch, limits, &self.shutdown)?;
         }
         Ok(answer)
     }
 
-    /// Returns why kubefan refuses `read`: with `status` if `caller` may do the read. Otherwise
-    /// the API server refuses it.
-    pub(in crate::server) async fn refuse(
+    /// Returns why no cache answers `read`: it is refused with `status` if `caller` may do the
+    /// read. Otherwise the API server refuses it.
+    pub(in crate::server) async fn refusal_reason(
         &self,
         info: &RequestInfo,
         caller: &Caller,
@@ -198,8 +197,8 @@ impl Caches {
         }
     }
 
-    /// Answers `read` from the cache of the informer. If the read needs a fresh cache, the proof has
-    /// shown that it is. The collection shows its objects in the form that the client asks for.
+    /// Answers `read` from the cache of the informer. If the read needs a fresh cache, the proof
+    /// has shown that it is. The collection shows its objects in the form that the client asks for.
     async fn answer(
         &self,
         read: &Read,

@@ -134,6 +134,14 @@ impl Read {
         }
     }
 
+    /// Returns `timeoutSeconds` of a WATCH.
+    pub(crate) fn watch_timeout(&self) -> Option<Duration> {
+        match &self.plan {
+            Plan::Watch { terms, .. } => terms.timeout,
+            Plan::Get { .. } | Plan::List { .. } => None,
+        }
+    }
+
     /// Returns true if the read may start an informer. A GET may not, and neither may a list of a
     /// later page. A read of an exact version may only if it is of a shard, because a new cache
     /// rarely has the version.

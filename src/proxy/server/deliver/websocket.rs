@@ -9,7 +9,7 @@ use http::{HeaderMap, Response, header};
 use http_body_util::BodyExt;
 use hyper::upgrade::OnUpgrade;
 use hyper_util::rt::TokioIo;
-use kubefan_core::api::{Query, WireFormat};
+use kubefan_core::api::WireFormat;
 use kubefan_core::body::Body;
 use kubefan_core::shutdown::{Phase, Shutdown};
 use tokio::io::{AsyncRead, AsyncWrite};
@@ -37,8 +37,8 @@ const MAX_RECEIVED: usize = 1 << 20;
 const CLOSE_WAIT: Duration = Duration::from_secs(1);
 /// How long after its deadline a watch may last if its client reads nothing.
 const STUCK_WAIT: Duration = Duration::from_secs(5);
-/// Upper limit of `timeoutSeconds`: a year, because clocks can't represent arbitrarily late times.
-const MAX_TIMEOUT_SECONDS: u64 = 365 * 24 * 3600;
+/// Upper limit of a watch's timeout: a year, because clocks can't represent arbitrarily late times.
+const MAX_TIMEOUT: Duration = Duration::from_secs(365 * 24 * 3600);
 
 /// How the frame of an event becomes a WebSocket message.
 #[derive(Clone, Copy, Debug)]
@@ -54,9 +54,10 @@ trait Connection: AsyncRead + AsyncWrite + Send + Unpin {}
 
 impl<T: AsyncRead + AsyncWrite + Send + Unpin> Connection for T {}
 
-/// Upgrades the connection of `exchange`, and sends the body of `watch` over it in a task. The task
-/// ends if the client takes no byte for `write_timeout`. Returns the response that grants the
-/// upgrade, or `watch` itself if the connection can't be upgraded.
+/// Upgrades the connection of `exchange`, and sends the body of `watch` over it in a task.
+/// `timeout` is that of the watch. The task ends if the client takes no byte for `write_timeout`.
+/// Returns the response that grants the upgrade, or `watch` itself if the connection can't be
+/// upgraded.
 ///
 /// # Errors
 /// If memory is short.
@@ -64,7 +65,7 @@ pub(in crate::server) fn over_websocket(
     handshake: Handshake,
     exchange: &mut Exchange,
     watch: Response<Body>,
-    write_timeout: Duration,
+    (timeout, write_timeout): (Option<Duration>, Duration),
     shutdown: &Shutdown,
 ) -> Result<Response<Body>, Short> {
     let Some(upgrade) = exchange.request.extensions_mut().remove::<OnUpgrade>() else {
@@ -73,7 +74,7 @@ pub(in crate::server) fn over_websocket(
     let account = exchange.client.account.clone();
     let payer = account.clone();
     let charge = exchange.client.charge(Kind::WebSocket, WEBSOCKET_BYTES)?;
-    let until_stuck = until_stuck(&exchange.query, shutdown);
+    let until_stuck = until_stuck(timeout, shutdown);
     let framing = Framing::of(watch.headers());
     let events = watch.into_body();
     shutdown.spawn(async move {
@@ -117,14 +118,13 @@ impl Framing {
 }
 
 /// Completes when a watch must be dropped because its client reads nothing: shortly after
-/// `timeoutSeconds`, or when the drain is done. The stream of events ends by itself, but such a
+/// its `timeout`, or when the drain is done. The stream of events ends by itself, but such a
 /// client would never receive its end.
-fn until_stuck(query: &Query, shutdown: &Shutdown) -> impl Future<Output = ()> + Send + 'static {
-    let seconds = query.first("timeoutSeconds").unwrap_or_default();
-    let seconds = seconds.parse().ok().filter(|seconds| *seconds > 0);
-    let deadline = seconds.map(|seconds: u64| {
-        Instant::now() + Duration::from_secs(seconds.min(MAX_TIMEOUT_SECONDS)) + STUCK_WAIT
-    });
+fn until_stuck(
+    timeout: Option<Duration>,
+    shutdown: &Shutdown,
+) -> impl Future<Output = ()> + Send + 'static {
+    let deadline = timeout.map(|timeout| Instant::now() + timeout.min(MAX_TIMEOUT) + STUCK_WAIT);
     let done = shutdown.reached(Phase::Done);
     async move {
         let over = async {
@@ -349,7 +349,7 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn a_client_that_reads_nothing_is_dropped_after_the_deadline() {
         let shutdown = Shutdown::new(shutdown::Config::default());
-        let until_stuck = until_stuck(&Query::parse("watch=1&timeoutSeconds=30"), &shutdown);
+        let until_stuck = until_stuck(Some(Duration::from_secs(30)), &shutdown);
         let (_client, server) = duplex(64);
         let started = Instant::now();
         tokio::select! {

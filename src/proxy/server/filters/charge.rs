@@ -35,7 +35,10 @@ impl BodyGuard for Charge {}
 
 /// Charges the request, and what its answer holds until the client has read it, to the account of
 /// its connection. Without an account, as in the simulator, it does nothing.
-pub(super) async fn charge<F>(exchange: Exchange, next: impl FnOnce(Exchange) -> F) -> Answer
+pub(super) async fn charge<F>(
+    exchange: Box<Exchange>,
+    next: impl FnOnce(Box<Exchange>) -> F,
+) -> Answer
 where
     F: Future<Output = Answer>,
 {
@@ -121,7 +124,7 @@ fn charged(
         chunks,
         snapshot: answer.snapshot.take(),
         window: if is_forwarded { window } else { 0 },
-        has_minimum_rate: !requested.is_long_running,
+        has_minimum_rate: !requested.is_long_running || answer.outcome == Outcome::Rejected,
         abort,
     };
     Ok(answer.map(|response| response.map(|body| body::boxed(HeldBody::new(body, holder)))))
@@ -142,7 +145,7 @@ mod tests {
     const WATCH: &str = "/api/v1/pods?watch=1";
 
     /// A request on a connection of `account`.
-    fn exchange(account: Option<&Arc<Account>>, path: &str, body: Body) -> Exchange {
+    fn exchange(account: Option<&Arc<Account>>, path: &str, body: Body) -> Box<Exchange> {
         let mut request = Request::new(body);
         *request.uri_mut() = path.parse().expect("a URI");
         let client = ClientHandle::for_tests(account.cloned());

@@ -14,7 +14,10 @@ use crate::server::request::Exchange;
 /// Compresses answers of more than [`GZIP_THRESHOLD`] bytes. A watch is not compressed here,
 /// because `Delivery::watch` decides about it. A forwarded answer retains the encoding that the API
 /// server chose.
-pub(super) async fn compress<F>(exchange: Exchange, next: impl FnOnce(Exchange) -> F) -> Answer
+pub(super) async fn compress<F>(
+    exchange: Box<Exchange>,
+    next: impl FnOnce(Box<Exchange>) -> F,
+) -> Answer
 where
     F: Future<Output = Answer>,
 {

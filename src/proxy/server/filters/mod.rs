@@ -19,10 +19,10 @@ use super::request::Exchange;
 
 /// Passes `exchange` through all filters to `handler`, and returns the response for the client.
 pub(super) async fn answer_through_filters<F>(
-    exchange: Exchange,
+    exchange: Box<Exchange>,
     metrics: &RequestMetrics,
     web_pages: WebPageRules,
-    handler: impl FnOnce(Exchange) -> F,
+    handler: impl FnOnce(Box<Exchange>) -> F,
 ) -> Response<Body>
 where
     F: Future<Output = Answer>,

@@ -9,7 +9,10 @@ use crate::server::answers::answer::Answer;
 use crate::server::request::Exchange;
 
 /// Answers 500 if `next` panics.
-pub(super) async fn recover<F>(exchange: Exchange, next: impl FnOnce(Exchange) -> F) -> Answer
+pub(super) async fn recover<F>(
+    exchange: Box<Exchange>,
+    next: impl FnOnce(Box<Exchange>) -> F,
+) -> Answer
 where
     F: Future<Output = Answer>,
 {

@@ -63,9 +63,9 @@ impl RequestMetrics {
 
 /// Counts, times and logs the request, and gives it an audit ID.
 pub(super) async fn trace<F>(
-    mut exchange: Exchange,
+    mut exchange: Box<Exchange>,
     metrics: &RequestMetrics,
-    next: impl FnOnce(Exchange) -> F,
+    next: impl FnOnce(Box<Exchange>) -> F,
 ) -> Response<Body>
 where
     F: Future<Output = Answer>,

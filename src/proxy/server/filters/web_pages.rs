@@ -47,9 +47,9 @@ impl Default for WebPageRules {
 
 /// Refuses requests that a foreign web page may have caused.
 pub(super) async fn refuse_foreign<F>(
-    exchange: Exchange,
+    exchange: Box<Exchange>,
     rules: WebPageRules,
-    next: impl FnOnce(Exchange) -> F,
+    next: impl FnOnce(Box<Exchange>) -> F,
 ) -> Answer
 where
     F: Future<Output = Answer>,

@@ -111,7 +111,8 @@ impl InFlight {
     ///
     /// # Errors
     ///
-    /// [`Limit::RequestsInFlight`], which is also counted, if the holder can't have another seat now.
+    /// [`Limit::RequestsInFlight`], which is also counted, if the holder can't have another seat
+    /// now.
     pub(in crate::server) fn take(
         &self,
         info: &RequestInfo,
@@ -138,7 +139,8 @@ impl Seat {
     ///
     /// # Errors
     ///
-    /// [`Limit::RequestsInFlight`], which is also counted, if the holder can't have a seat after `wait`.
+    /// [`Limit::RequestsInFlight`], which is also counted, if the holder can't have a seat after
+    /// `wait`.
     pub(in crate::server) async fn free_during<T>(
         &mut self,
         wait: impl Future<Output = T>,

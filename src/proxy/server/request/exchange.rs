@@ -20,8 +20,6 @@ use crate::server::limits::shares::RequestShare;
 pub(in crate::server) struct Exchange {
     /// The request, until it is forwarded.
     pub(in crate::server) request: Request<Body>,
-    /// The parameters of the query string.
-    pub(in crate::server) query: Query,
     pub(in crate::server) info: RequestInfo,
     /// Where the request came from.
     pub(in crate::server) client: ClientHandle,
@@ -36,23 +34,29 @@ pub(in crate::server) struct Exchange {
 }
 
 impl Exchange {
-    /// Starts the exchange of a request that `net` has received.
+    /// Starts the exchange of a request that `net` has received. The exchange is boxed, because it
+    /// is long, and many functions pass it on.
     ///
     /// # Panics
     /// If the request has no [`ClientHandle`].
-    pub(in crate::server) fn of(mut request: Request<Body>) -> Self {
+    pub(in crate::server) fn of(mut request: Request<Body>) -> Box<Self> {
         let client = request.extensions_mut().remove::<ClientHandle>();
-        let query = Query::parse(request.uri().query().unwrap_or_default());
-        Self {
-            info: RequestInfo::of(request.method(), request.uri().path(), &query),
+        let query = request.uri().query().unwrap_or_default();
+        Box::new(Self {
+            info: RequestInfo::parse(request.method(), request.uri().path(), query),
             client: client.expect("net adds it to every request"),
             errors: ErrorFormat::of(&request),
-            query,
             request,
             caller: Caller::Unknown,
             audited: None,
             share: None,
-        }
+        })
+    }
+
+    /// Parses the query string. The result may be many times longer than the request, and is not
+    /// charged. So it must be dropped before anything is waited for.
+    pub(in crate::server) fn query(&self) -> Query {
+        Query::parse(self.request.uri().query().unwrap_or_default())
     }
 
     /// Returns the holder of what the request takes of limited resources.

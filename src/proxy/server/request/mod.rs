@@ -46,9 +46,10 @@ pub(crate) struct Facts<'a> {
 }
 
 impl<'a> Facts<'a> {
-    /// Collects the facts about the request of `exchange`.
+    /// Collects the facts about the request of `exchange`, which has the parameters `query`.
     pub(super) fn of(
         exchange: &'a Exchange,
+        query: &'a Query,
         handshake: Option<&Handshake>,
         shard_selectors: ShardSelectors,
     ) -> Self {
@@ -57,7 +58,7 @@ impl<'a> Facts<'a> {
         Self {
             method: request.method(),
             info: &exchange.info,
-            query: &exchange.query,
+            query,
             path: PathForm::of(request.uri().path()),
             accept: first(headers, header::ACCEPT),
             user_agent: first(headers, header::USER_AGENT).unwrap_or_default(),

@@ -3,11 +3,11 @@
 /// What a request does. The API server authorizes the request by it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Verb {
-    /// A GET or HEAD of one object, or of a path that is no resource.
+    /// A GET or HEAD of one object, or a GET of a path that is no resource.
     Get,
-    /// A GET of a collection.
+    /// A GET or HEAD of a collection.
     List,
-    /// A GET of a collection's changes.
+    /// A GET or HEAD of a collection's changes.
     Watch,
     /// A POST to a resource.
     Create,

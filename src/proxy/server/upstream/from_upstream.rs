@@ -15,7 +15,6 @@ use super::forbidden::{ForbiddenAnswers, ForbiddenRead};
 use super::forward::{ForwardedWith, Forwarding};
 use super::sharding;
 use crate::identity::{AccessControl, Caller};
-use crate::limit::Limit;
 use crate::server::access::{Rights, learn_token};
 use crate::server::answers::answer::Answer;
 use crate::server::answers::audit::{AnsweredBy, audited};
@@ -54,13 +53,18 @@ impl Upstream {
     /// Forwards the request, and returns the API server's answer.
     pub(in crate::server) async fn forward(
         &self,
-        mut exchange: Exchange,
+        mut exchange: Box<Exchange>,
         forward: Forward,
     ) -> Answer {
         let outcome = Outcome::Forwarded(forward.reason);
-        let answer = match exchange.info.verb.is_read() {
-            true => self.forward_read(&mut exchange, forward).await,
-            false => Ok(self.forward_write(&mut exchange).await),
+        let gvr = exchange.info.gvr();
+        let is_native =
+            gvr.is_some_and(|gvr| self.rest_mapper.with(|mapper| mapper.is_native(&gvr)));
+        let answer = if exchange.info.verb.is_read() {
+            let forwarded = self.forward_read(&mut exchange, is_native, forward);
+            forwarded.await
+        } else {
+            Ok(self.forward_write(&mut exchange, is_native).await)
         };
         match answer {
             Ok(response) => Answer::from(response).with_outcome(outcome),
@@ -68,13 +72,14 @@ impl Upstream {
         }
     }
 
-    /// Forwards a request that is no GET, LIST or WATCH.
-    async fn forward_write(&self, exchange: &mut Exchange) -> Response<Body> {
+    /// Forwards a request that no cache can answer, and that shares no answer, such as a write. If
+    /// `is_native` is true, the API server itself serves its resource.
+    async fn forward_write(&self, exchange: &mut Exchange, is_native: bool) -> Response<Body> {
         let with = ForwardedWith::default();
         let forwarded = self.forwarding.forward(exchange, false, with).await;
         let response = forwarded.unwrap_or_else(|failed| exchange.errors.refuse(&failed.refused));
         if let Caller::Known(caller) = &exchange.caller
-            && self.is_native(exchange)
+            && is_native
         {
             learn_token(&self.access, caller, &exchange.info, response.status());
         }
@@ -85,13 +90,15 @@ impl Upstream {
         held.by(response)
     }
 
-    /// Forwards a GET, LIST or WATCH.
+    /// Forwards a GET, LIST or WATCH. If `is_native` is true, the API server itself serves its
+    /// resource.
     ///
     /// # Errors
     /// kubefan's own answer, if it does not forward the read.
     async fn forward_read(
         &self,
         exchange: &mut Exchange,
+        is_native: bool,
         forward: Forward,
     ) -> Result<Response<Body>, Answer> {
         let reason = forward.reason;
@@ -111,13 +118,14 @@ impl Upstream {
             return Err(answer.into());
         }
         let seat = self.in_flight.take(&exchange.info, &exchange.holder());
-        let mut seat = seat.map_err(|limit: Limit| exchange.refuse(limit))?;
+        let mut seat = seat.map_err(|limit| exchange.refuse(limit))?;
         let asked_at = Instant::now();
-        let forwarded = self.forwarded(exchange, forward, seat.as_mut()).await;
+        let forwarded = self.forwarded(exchange, is_native, forward, seat.as_mut());
+        let forwarded = forwarded.await;
         let mut response =
             forwarded.unwrap_or_else(|failed| exchange.errors.refuse(&failed.refused));
         if let Caller::Known(caller) = &exchange.caller
-            && self.is_native(exchange)
+            && is_native
         {
             learn_token(&self.access, caller, &exchange.info, response.status());
             let rights = Rights {
@@ -145,11 +153,12 @@ impl Upstream {
     async fn forwarded(
         &self,
         exchange: &mut Exchange,
+        is_native: bool,
         forward: Forward,
         seat: Option<&mut Seat>,
     ) -> Result<Response<Body>, FailedForward> {
         let document = self.documents.request(exchange);
-        let may_share = self.is_native(exchange) || document.is_some();
+        let may_share = is_native || document.is_some();
         let with = ForwardedWith {
             limit: forward.limit,
             seat,
@@ -165,11 +174,5 @@ impl Upstream {
             Some(document) => self.documents.answer(document, forwarded, &exchange.caller),
             None => forwarded,
         }
-    }
-
-    /// Returns true if the API server itself serves the resource of the request.
-    fn is_native(&self, exchange: &Exchange) -> bool {
-        let gvr = exchange.info.gvr();
-        gvr.is_some_and(|gvr| self.rest_mapper.with(|mapper| mapper.is_native(&gvr)))
     }
 }

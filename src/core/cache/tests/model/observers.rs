@@ -1,5 +1,6 @@
-//! What the model observes of the cache besides its clients' watches: snapshots that are kept, a view
-//! that follows the event log, the frames that stored objects are slices of, and the age of events.
+//! What the model observes of the cache besides its clients' watches: snapshots that are kept, a
+//! view that follows the event log, the frames that stored objects are slices of, and the age of
+//! events.
 
 use std::sync::Arc;
 
@@ -128,7 +129,8 @@ impl Observers {
         self.kept.iter().try_for_each(KeptSnapshot::check)
     }
 
-    /// The changes since a kept snapshot must lead to the state at `to`, or not be in the log any more.
+    /// The changes since a kept snapshot must lead to the state at `to`, or not be in the log any
+    /// more.
     pub(super) fn replay(
         &self,
         number: usize,
@@ -186,8 +188,8 @@ impl Observers {
         self.frames.push((version, frame));
     }
 
-    /// Checks that the cache keeps no frame of an event that the log has dropped. The writer copies the
-    /// bodies at the next change.
+    /// Checks that the cache keeps no frame of an event that the log has dropped. The writer copies
+    /// the bodies at the next change.
     pub(super) fn check_frames(&self, reader: &Reader) -> CheckResult {
         let start = reader.log_start();
         let snapshot = reader.snapshot().ok_or("not ready")?;
@@ -214,8 +216,8 @@ impl Observers {
         self.frames.clear();
     }
 
-    /// Records this moment, and checks that the log has all events of the retention age, unless they
-    /// are too many bytes.
+    /// Records this moment, and checks that the log has all events of the retention age, unless
+    /// they are too many bytes.
     pub(super) fn check_age(&mut self, config: &Config, reader: &Reader) -> CheckResult {
         let (stats, start) = (reader.stats(), reader.log_start());
         let moment = Moment {

@@ -1,5 +1,5 @@
-//! Verification lists that differ from the cache: what becomes of them when the caller gives up, when
-//! the watch passes them, and when a relist is in flight.
+//! Verification lists that differ from the cache: what becomes of them when the caller gives up,
+//! when the watch passes them, and when a relist is in flight.
 
 use std::pin::pin;
 use std::sync::Arc;
@@ -217,8 +217,8 @@ async fn a_recent_proof_keeps_no_objects() {
     assert_eq!(again(&mut world).await, (ProofMethod::Recent, 101));
 }
 
-/// A proof finds the relisted cache wrong while a task decides earlier evidence. The proof leaves the
-/// next relist to this task, whatever the evidence shows.
+/// A proof finds the relisted cache wrong while a task decides earlier evidence. The proof leaves
+/// the next relist to this task, whatever the evidence shows.
 #[tokio::test(start_paused = true)]
 async fn a_relist_that_is_owed_when_the_evidence_is_decided_is_requested() {
     const CHANGES: u64 = 5000;

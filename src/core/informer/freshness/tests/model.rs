@@ -2,9 +2,9 @@
 //! but has a delayed watch, a cache, and clients that read the most recent state.
 //!
 //! An answer must contain each write that was acknowledged before the request, and no object that
-//! was deleted before. A watch from a proof must always show a state of etcd, and so must each later
-//! page of any list. Another test switches each rule off, and checks that the model finds a wrong
-//! answer.
+//! was deleted before. A watch from a proof must always show a state of etcd, and so must each
+//! later page of any list. Another test switches each rule off, and checks that the model finds a
+//! wrong answer.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -384,8 +384,8 @@ impl World {
     }
 
     /// Reads the next page of some list at one of the last versions that were `listed`. Its other
-    /// pages are no concern here: all objects of the list are compared. After a restore the API server
-    /// may continue lists of the old history too, so pages are not checked any more.
+    /// pages are no concern here: all objects of the list are compared. After a restore the API
+    /// server may continue lists of the old history too, so pages are not checked any more.
     fn next_page(&self, listed: &[ResourceVersion], rng: &mut StdRng) -> BrokenRule {
         let last = rng.random_range(1..4_usize);
         let version = *listed.get(listed.len().checked_sub(last)?)?;

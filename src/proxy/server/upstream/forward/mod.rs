@@ -82,8 +82,8 @@ impl Forwarding {
     /// Returns the API server's answer to the request of `exchange`, which is taken. The request is
     /// sent with the credentials of its caller, or with kubefan's identity in two cases: if callers
     /// are not authenticated and the caller has no credentials, and if the caller has proven its
-    /// identity only to kubefan, which then impersonates the caller. If `is_native` is true, the API
-    /// server itself has the objects or the document, so reads can be shared.
+    /// identity only to kubefan, which then impersonates the caller. If `is_native` is true, the
+    /// API server itself has the objects or the document, so reads can be shared.
     ///
     /// # Errors
     /// If the API server gave no answer, or the request would exceed a limit.
