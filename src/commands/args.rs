@@ -15,10 +15,6 @@ use kubefan_proxy::config::{AuthMode, GlobalArgs, ServeArgs, environment};
 pub(crate) struct Args {
     /// Flags that every subcommand accepts.
     #[command(flatten)]
-    #[cfg_attr(
-        not(feature = "tools"),
-        expect(dead_code, reason = "the flags of `serve` include them")
-    )]
     pub(crate) global: GlobalArgs,
 
     /// The subcommand to run
