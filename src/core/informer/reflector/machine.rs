@@ -334,13 +334,10 @@ impl<L: ListerWatcher> Machine<L> {
     /// as it was received.
     fn transformed(&self, object: Object, frame: Option<Bytes>) -> (Object, Option<Bytes>) {
         match &self.hooks {
-            Some(hooks) if hooks.has_transform() => match hooks.transform(object) {
-                Ok(object) => (object, None),
-                Err(object) => {
-                    increment(&self.metrics.transform_failures);
-                    (object, frame)
-                }
-            },
+            Some(hooks) if hooks.has_transform() => hooks
+                .transform(object)
+                .inspect_err(|_| increment(&self.metrics.transform_failures))
+                .map_or_else(|same| (same, frame), |object| (object, None)),
             _ => (object, frame),
         }
     }

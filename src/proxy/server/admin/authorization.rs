@@ -3,7 +3,7 @@
 use http::Request;
 use kubefan_core::api::Status;
 
-use crate::identity::{AccessControl, Attributes, Caller, Verdict};
+use crate::identity::{AccessControl, Attributes, Verdict};
 use crate::limit::Limit;
 use crate::net::ClientHandle;
 
@@ -22,10 +22,9 @@ pub(super) async fn authorize<B: Send>(
     let client = request.extensions().get::<ClientHandle>().cloned();
     let client = client.ok_or_else(unauthorized)?;
     let caller = access.caller(request.headers_mut(), &client.connection, &client.peer);
-    let Caller::Known(caller) = caller.await? else {
-        return Err(unauthorized());
-    };
-    match access.may_read(&caller, &Attributes::of_path(PATH)).await {
+    let caller = caller.await?;
+    let caller = caller.known().ok_or_else(unauthorized)?;
+    match access.may_read(caller, &Attributes::of_path(PATH)).await {
         Verdict::Allowed | Verdict::Stale => Ok(()),
         Verdict::NotAllowed => Err(forbidden(&caller.user().name)),
         Verdict::Busy => Err(Limit::Reviews.status()),

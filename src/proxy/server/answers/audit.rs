@@ -206,22 +206,20 @@ impl BodyGuard for AuditedAnswer {}
 
 impl EventUser {
     fn of(caller: &Caller) -> Self {
-        match caller {
-            Caller::Known(caller) => {
-                let User {
-                    name,
-                    uid,
-                    groups,
-                    extra,
-                } = caller.user().clone();
-                Self {
-                    username: name,
-                    uid,
-                    groups,
-                    extra,
-                }
-            }
-            _ => Self::default(),
+        let Some(caller) = caller.known() else {
+            return Self::default();
+        };
+        let User {
+            name,
+            uid,
+            groups,
+            extra,
+        } = caller.user().clone();
+        Self {
+            username: name,
+            uid,
+            groups,
+            extra,
         }
     }
 }

@@ -17,8 +17,6 @@ pub(crate) use path::PathForm;
 pub use shard_selectors::ShardSelectors;
 pub use verb::Verb;
 
-use crate::identity::Caller;
-
 /// The facts about a request on which the decision depends.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Facts<'a> {
@@ -64,10 +62,7 @@ impl<'a> Facts<'a> {
             user_agent: first(headers, header::USER_AGENT).unwrap_or_default(),
             is_upgrade: upstream::is_upgrade(headers),
             is_websocket: handshake.is_some(),
-            is_unknown_caller: matches!(
-                exchange.caller,
-                Caller::Impersonating | Caller::Unknown | Caller::Unnamed(_) | Caller::Refused
-            ),
+            is_unknown_caller: !exchange.caller.may_use_cache(),
             connection_lists_others: upstream::connection_lists_end_to_end_header(headers),
             shard_selectors,
         }

@@ -14,7 +14,7 @@ use super::documents::Documents;
 use super::forbidden::{ForbiddenAnswers, ForbiddenRead};
 use super::forward::{ForwardedWith, Forwarding};
 use super::sharding;
-use crate::identity::{AccessControl, Caller};
+use crate::identity::AccessControl;
 use crate::server::access::{Rights, learn_token};
 use crate::server::answers::answer::Answer;
 use crate::server::answers::audit::{AnsweredBy, audited};
@@ -78,7 +78,7 @@ impl Upstream {
         let with = ForwardedWith::default();
         let forwarded = self.forwarding.forward(exchange, false, with).await;
         let response = forwarded.unwrap_or_else(|failed| exchange.errors.refuse(&failed.refused));
-        if let Caller::Known(caller) = &exchange.caller
+        if let Some(caller) = exchange.caller.known()
             && is_native
         {
             learn_token(&self.access, caller, &exchange.info, response.status());
@@ -106,12 +106,11 @@ impl Upstream {
         if serves_shard && let Some(status) = sharding::refusal(reason) {
             return Err(exchange.refuse(status));
         }
-        let denied = match (&exchange.caller, reason) {
-            (Caller::Known(caller), Reason::NotAuthorized) => {
-                ForbiddenRead::of(&exchange.request, caller)
-            }
-            _ => None,
-        };
+        let denied = exchange
+            .caller
+            .known()
+            .filter(|_| reason == Reason::NotAuthorized)
+            .and_then(|caller| ForbiddenRead::of(&exchange.request, caller));
         let kept = denied.as_ref();
         if let Some(kept) = kept.and_then(|read| self.forbidden.answer(read)) {
             let answer = audited(exchange.audited.take(), kept, AnsweredBy::KeptRefusal);
@@ -124,7 +123,7 @@ impl Upstream {
         let forwarded = forwarded.await;
         let mut response =
             forwarded.unwrap_or_else(|failed| exchange.errors.refuse(&failed.refused));
-        if let Caller::Known(caller) = &exchange.caller
+        if let Some(caller) = exchange.caller.known()
             && is_native
         {
             learn_token(&self.access, caller, &exchange.info, response.status());

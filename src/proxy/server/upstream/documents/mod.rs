@@ -226,12 +226,10 @@ impl Documents {
             }
             _ if response.status() == StatusCode::OK => {
                 self.count(Source::Upstream);
-                Ok(match caller {
-                    Caller::Trusted => self.remembering(request, response, None),
-                    Caller::Known(known) => {
-                        self.remembering(request, response, Some(known.name_key()))
-                    }
-                    _ => response,
+                Ok(if caller.may_use_cache() {
+                    self.remembering(request, response, caller.name_key())
+                } else {
+                    response
                 })
             }
             _ => Ok(response),
@@ -241,7 +239,7 @@ impl Documents {
     /// Evaluates the `status` of the API server's answer: remembers whether `caller` may read the
     /// path, or that its credentials were not accepted.
     fn learn(&self, request: &DocumentRequest, caller: &Caller, status: StatusCode) {
-        let Caller::Known(caller) = caller else {
+        let Some(caller) = caller.known() else {
             return;
         };
         let access = &self.inner.access;
@@ -257,10 +255,9 @@ impl Documents {
 
     fn could_read(&self, request: &DocumentRequest, caller: &Caller) -> bool {
         let access = &self.inner.access;
-        match caller {
-            Caller::Known(caller) => access.could_read_path(caller, request.key.path()),
-            _ => false,
-        }
+        caller
+            .known()
+            .is_some_and(|caller| access.could_read_path(caller, request.key.path()))
     }
 
     /// Returns `response` with a body that is remembered when all of it was received. The body
