@@ -276,9 +276,12 @@ fn access_controls(
         }
     });
     let of_admin = config.admin.access.as_ref();
-    let admin = of_admin.map(|of_admin| match config.access.mode == of_admin.mode {
-        true => access.clone(),
-        false => new(of_admin),
+    let admin = of_admin.map(|of_admin| {
+        if config.access.mode == of_admin.mode {
+            access.clone()
+        } else {
+            new(of_admin)
+        }
     });
     (access, admin)
 }

@@ -164,9 +164,10 @@ impl Reloader {
         self.live.apply(&new.serve)?;
         self.source.log.set_verbosity(new.log)?;
         *applied = Some(new);
-        match changed.is_empty() {
-            true => tracing::info!("no setting has changed that can be applied without a restart"),
-            false => tracing::info!(keys = changed.join(", "), "changed settings are in use"),
+        if changed.is_empty() {
+            tracing::info!("no setting has changed that can be applied without a restart")
+        } else {
+            tracing::info!(keys = changed.join(", "), "changed settings are in use")
         }
         if !outdated.is_empty() {
             let keys = outdated.join(", ");

@@ -109,9 +109,10 @@ pub(super) async fn load_authorities(
 ) -> anyhow::Result<()> {
     let on_change = move |names: Vec<_>| {
         for acceptor in &acceptors {
-            match names.is_empty() {
-                true => acceptor.request_no_client_certificates(),
-                false => acceptor.request_client_certificates(names.clone()),
+            if names.is_empty() {
+                acceptor.request_no_client_certificates()
+            } else {
+                acceptor.request_client_certificates(names.clone())
             }
         }
     };

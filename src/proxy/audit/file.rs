@@ -31,12 +31,13 @@ enum Output {
 impl LogFile {
     /// Opens the file at `path` to append to it; standard output if the path is `-`.
     pub(super) fn open(path: &Path) -> io::Result<Self> {
-        let output = match path.as_os_str() == "-" {
-            true => Output::Stdout,
-            false => Output::File {
+        let output = if path.as_os_str() == "-" {
+            Output::Stdout
+        } else {
+            Output::File {
                 path: path.to_owned(),
                 file: append_to(path)?,
-            },
+            }
         };
         Ok(Self {
             output,

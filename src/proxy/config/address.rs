@@ -23,9 +23,10 @@ pub fn parse(text: &str) -> Result<SocketAddr, String> {
 /// If the address cannot be parsed or is not loopback; the message then ends with `reason`.
 pub fn parse_loopback(text: &str, reason: &str) -> Result<SocketAddr, String> {
     let address = parse(text)?;
-    match address.ip().is_loopback() {
-        true => Ok(address),
-        false => Err(format!("{address} is not loopback: {reason}")),
+    if address.ip().is_loopback() {
+        Ok(address)
+    } else {
+        Err(format!("{address} is not loopback: {reason}"))
     }
 }
 

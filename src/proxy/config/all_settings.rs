@@ -82,9 +82,10 @@ fn add_settings(
         let key = format!("{prefix}{name}");
         let heading = property["x-heading"].as_str().unwrap_or(heading);
         let definition = definition(root, property);
-        match definition["properties"].is_object() {
-            true => add_settings(root, definition, &format!("{key}."), heading, settings),
-            false => settings.push(Setting::new(key, heading, property, definition)),
+        if definition["properties"].is_object() {
+            add_settings(root, definition, &format!("{key}."), heading, settings)
+        } else {
+            settings.push(Setting::new(key, heading, property, definition))
         }
     }
 }

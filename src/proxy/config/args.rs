@@ -11,7 +11,7 @@ use clap::{
 
 use super::LogFormat;
 use super::all_settings::{Kind, SETTINGS, Setting};
-use super::sources::Origin;
+use super::origin::Origin;
 
 const CONFIG: &str = "config";
 const LOG_FORMAT: &str = "log.format";

@@ -16,9 +16,12 @@ pub fn ignoring_empty_variables(command: Command) -> Command {
         variable.is_some_and(|value| value.is_empty())
     };
     command
-        .mut_args(|arg| match is_empty(&arg) {
-            true => arg.env(None::<&'static str>),
-            false => arg,
+        .mut_args(|arg| {
+            if is_empty(&arg) {
+                arg.env(None::<&'static str>)
+            } else {
+                arg
+            }
         })
         .mut_subcommands(ignoring_empty_variables)
 }

@@ -12,6 +12,7 @@ mod all_settings;
 mod args;
 pub mod environment;
 mod file;
+mod origin;
 mod problem;
 mod reader;
 mod resolved;

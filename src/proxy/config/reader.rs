@@ -7,9 +7,9 @@ use serde_json::Value;
 
 use super::all_settings::{Kind, Setting};
 use super::args::Given;
+use super::origin::Origin;
 use super::problem::Problem;
 use super::settings::Settings;
-use super::sources::Origin;
 use super::values::units::without_types;
 
 /// Sets one value after the other. A value is checked by deserializing the settings with it, and by

@@ -36,9 +36,10 @@ pub fn check_file(path: &Path) -> Result<(), Problems> {
     // The environment variables may be set only on another machine.
     let placeholder = |_: &str| Some("x".to_owned());
     serve::check(&settings, &sources, &placeholder, &mut problems);
-    match problems.is_empty() {
-        true => Ok(()),
-        false => Err(Problems::new(problems)),
+    if problems.is_empty() {
+        Ok(())
+    } else {
+        Err(Problems::new(problems))
     }
 }
 

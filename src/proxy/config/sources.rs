@@ -2,24 +2,15 @@
 //! origin of each. Flags override environment variables, which override the file.
 
 use std::collections::BTreeMap;
-use std::fmt;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use super::all_settings::Setting;
 use super::args::Given;
-use super::problem::{Location, Position, Problem};
+use super::origin::Origin;
+use super::problem::{Location, Problem};
 use super::reader::Reader;
 use super::settings::Settings;
 use super::{ServeArgs, file};
-
-/// The source of the value of a setting.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Origin {
-    Default,
-    File(PathBuf, Option<Position>),
-    Environment(String),
-    Flag(String),
-}
 
 /// The sources of the values of all settings.
 #[derive(Debug, Default)]
@@ -124,50 +115,6 @@ impl Sources {
                 setting.flag.name.clone()
             }
             _ => key.to_owned(),
-        }
-    }
-}
-
-// === impl Origin ===
-
-impl Origin {
-    /// Returns a problem with the value of the setting `key`, or with all of the file if the key is
-    /// empty.
-    pub(super) fn problem(&self, key: &str, message: &str) -> Problem {
-        let (location, message) = match self {
-            Self::File(path, position) => {
-                let location = Location::File {
-                    path: path.clone(),
-                    position: *position,
-                };
-                let message = match key {
-                    "" => message.to_owned(),
-                    key => format!("{key}: {message}"),
-                };
-                (location, message)
-            }
-            Self::Environment(name) | Self::Flag(name) => {
-                (Location::Named(name.clone()), message.to_owned())
-            }
-            Self::Default => (Location::Named(key.to_owned()), message.to_owned()),
-        };
-        Problem { location, message }
-    }
-}
-
-impl fmt::Display for Origin {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Default => f.write_str("default"),
-            Self::Environment(variable) => write!(f, "environment {variable}"),
-            Self::Flag(flag) => write!(f, "flag {flag}"),
-            Self::File(path, position) => {
-                write!(f, "file {}", path.display())?;
-                match position {
-                    Some(position) => write!(f, ":{}", position.line),
-                    None => Ok(()),
-                }
-            }
         }
     }
 }

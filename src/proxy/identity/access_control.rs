@@ -311,9 +311,10 @@ impl AccessControl {
         asked_at: Instant,
     ) {
         if let Some(inner) = &self.inner {
-            let judgement = match was_allowed {
-                true => Judgement::Allowed,
-                false => Judgement::Denied,
+            let judgement = if was_allowed {
+                Judgement::Allowed
+            } else {
+                Judgement::Denied
             };
             let authorizer = &inner.authorizer;
             authorizer.learn_path(caller, path, judgement, asked_at);

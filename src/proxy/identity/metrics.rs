@@ -119,9 +119,10 @@ impl ReviewMetrics {
     pub(super) fn sent(&self, kind: &str, code: Option<u16>, duration: Duration) {
         let code = code.map_or_else(|| "<error>".to_owned(), |code| code.to_string());
         self.reviews.with_label_values(&[kind, &code]).inc();
-        let by_code = match kind.ends_with("AccessReview") {
-            true => &self.authorization,
-            false => &self.authentication,
+        let by_code = if kind.ends_with("AccessReview") {
+            &self.authorization
+        } else {
+            &self.authentication
         };
         let code = &[code.as_str()];
         by_code.total.with_label_values(code).inc();

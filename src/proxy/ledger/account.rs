@@ -186,9 +186,10 @@ impl Account {
         if !std::mem::replace(is_registered, true) {
             self.task.register(cx.waker());
         }
-        match self.is_closing.load(Ordering::Acquire) {
-            true => Poll::Ready(()),
-            false => Poll::Pending,
+        if self.is_closing.load(Ordering::Acquire) {
+            Poll::Ready(())
+        } else {
+            Poll::Pending
         }
     }
 

@@ -328,9 +328,12 @@ impl Ledger {
     /// Closes the connections with the largest buffers until the other buffers fit. Returns how
     /// many connections were closed.
     fn close_largest_buffers(&self, accounts: &[Arc<Account>]) -> u64 {
-        let buffers = accounts.iter().map(|account| match account.is_closing() {
-            true => 0,
-            false => account.buffers().sample(),
+        let buffers = accounts.iter().map(|account| {
+            if account.is_closing() {
+                0
+            } else {
+                account.buffers().sample()
+            }
         });
         let buffers: Vec<u64> = buffers.collect();
         let others = [&self.shared.snapshots, &self.shared.forwarded];
@@ -419,9 +422,10 @@ impl Shared {
 
     /// Leases `bytes` if the process's limit permits it for an account that then uses `total`.
     fn lease(&self, bytes: u64, total: u64) -> Result<(), Short> {
-        let limit = match total <= self.fair_share() {
-            true => self.limits.memory,
-            false => self.limits.memory - self.limits.memory / RESERVED_SHARE,
+        let limit = if total <= self.fair_share() {
+            self.limits.memory
+        } else {
+            self.limits.memory - self.limits.memory / RESERVED_SHARE
         };
         let measured = [&self.snapshots, &self.forwarded, &self.events];
         let measured: u64 = measured

@@ -11,8 +11,8 @@ use node::{Node, SpannedNode};
 use serde_json::Value;
 
 use super::all_settings::Setting;
+use super::origin::Origin;
 use super::reader::{Reader, dotted_key};
-use super::sources::Origin;
 use super::values::cached_resource;
 
 /// Keys of earlier versions, with their current names.
@@ -223,9 +223,10 @@ fn unknown_key(defaults: &Value, key: &str, known: &[&str]) -> String {
         let last = |key: &String| key.rsplit('.').next().unwrap_or_default().to_owned();
         suggestions = closest(key, keys.into_iter().map(|key| (last(&key), key)));
     }
-    match suggestions.is_empty() {
-        true => format!("unknown key, expected one of {}", known.join(", ")),
-        false => format!("unknown key, did you mean {}?", suggestions.join(" or ")),
+    if suggestions.is_empty() {
+        format!("unknown key, expected one of {}", known.join(", "))
+    } else {
+        format!("unknown key, did you mean {}?", suggestions.join(" or "))
     }
 }
 

@@ -48,9 +48,10 @@ impl Checker<'_> {
             self.report("cache.never", EMPTY_NAME);
         }
         let from_start = cache.resources.iter().filter(|entry| entry.is_from_start());
-        match cache.all {
-            true => Resources::All,
-            false => Resources::Named(from_start.map(|entry| entry.name().to_owned()).collect()),
+        if cache.all {
+            Resources::All
+        } else {
+            Resources::Named(from_start.map(|entry| entry.name().to_owned()).collect())
         }
     }
 }

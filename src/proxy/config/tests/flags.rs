@@ -3,9 +3,9 @@ use serde_json::{Value, json};
 
 use super::support::{ServeLine, config_file};
 use crate::config::all_settings::{Kind, SETTINGS, Setting};
+use crate::config::origin::Origin;
 use crate::config::settings::Settings;
 use crate::config::sources;
-use crate::config::sources::Origin;
 
 #[test]
 fn every_setting_has_a_flag_of_its_own() {

@@ -80,12 +80,11 @@ impl FrontProxy {
         now: UnixTime,
     ) -> Result<(), FrontProxyError> {
         let name = self.authorities.common_name(chain, memo, now)?;
-        match self.allowed_names.is_empty() || self.allowed_names.contains(&name) {
-            true => Ok(()),
-            false => {
-                let name = String::clone(&name);
-                Err(FrontProxyError::Name { name })
-            }
+        if self.allowed_names.is_empty() || self.allowed_names.contains(&name) {
+            Ok(())
+        } else {
+            let name = String::clone(&name);
+            Err(FrontProxyError::Name { name })
         }
     }
 }

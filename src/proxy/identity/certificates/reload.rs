@@ -147,10 +147,7 @@ mod tests {
             let contents: Vec<_> = contents.map(str::to_owned).collect();
             let is_bad = contents.concat().contains("bad");
             applied.send(contents).unwrap();
-            match is_bad {
-                true => Err("bad content"),
-                false => Ok(()),
-            }
+            if is_bad { Err("bad content") } else { Ok(()) }
         });
         receiver
     }

@@ -274,13 +274,14 @@ impl CertificateAuthorities {
                     .max_intermediates
                     .is_none_or(|limit| intermediates.len() <= limit)
         };
-        let verifier = match self
+        let verifier = if self
             .authorities
             .iter()
             .all(|authority| is_usable(&authority))
         {
-            true => Some(Arc::clone(&self.verifier)),
-            false => verifier(self.authorities.iter().filter(is_usable)),
+            Some(Arc::clone(&self.verifier))
+        } else {
+            verifier(self.authorities.iter().filter(is_usable))
         };
         verifier
             .ok_or(unverified(rustls::CertificateError::UnknownIssuer))?
@@ -310,9 +311,10 @@ impl CertificateAuthorities {
         if !is_issued {
             return Err(unverified(rustls::CertificateError::UnknownIssuer));
         }
-        match Validity::of(parsed).contains(now.as_secs()) {
-            true => Ok(own),
-            false => Err(unverified(rustls::CertificateError::Expired)),
+        if Validity::of(parsed).contains(now.as_secs()) {
+            Ok(own)
+        } else {
+            Err(unverified(rustls::CertificateError::Expired))
         }
     }
 

@@ -268,9 +268,10 @@ impl Questions {
     fn next(&self, is_oldest: bool) -> Option<(usize, (Instant, GroupId))> {
         let firsts = self.due.iter().map(BTreeSet::first).enumerate();
         let mut firsts = firsts.filter_map(|(class, first)| Some((class, *first?)));
-        match is_oldest {
-            true => firsts.min_by_key(|(_, first)| *first),
-            false => firsts.next(),
+        if is_oldest {
+            firsts.min_by_key(|(_, first)| *first)
+        } else {
+            firsts.next()
         }
     }
 
@@ -485,9 +486,10 @@ mod tests {
                             assert!(in_flight[usize::from(owner)] <= most, "seed {seed}");
                         }
                         for (other, passed) in (0..).zip(&mut passed_over) {
-                            *passed = match waiting.contains(&other) && owner != Some(other) {
-                                true => *passed + 1,
-                                false => 0,
+                            *passed = if waiting.contains(&other) && owner != Some(other) {
+                                *passed + 1
+                            } else {
+                                0
                             };
                             // Each second question is of the tenant and user that have their turn.
                             assert!(*passed <= 2 * 4, "seed {seed}: {other} waits");

@@ -302,9 +302,10 @@ impl Register {
             return;
         }
         group.is_held = is_held;
-        match is_held {
-            true => self.held.insert(id),
-            false => self.held.remove(&id),
+        if is_held {
+            self.held.insert(id)
+        } else {
+            self.held.remove(&id)
         };
         for member in self.members_of(id) {
             self.update_hold(member);

@@ -138,9 +138,10 @@ impl Schedule {
         }
         let earliest = self.last_asked.map(|asked| asked + LEAST_PAUSE);
         let at = earliest.map_or(at, |earliest| at.max(earliest));
-        match self.unanswered < REPEATED {
-            true => (at, urgency),
-            false => (at, Urgency::Regular),
+        if self.unanswered < REPEATED {
+            (at, urgency)
+        } else {
+            (at, Urgency::Regular)
         }
     }
 
@@ -177,16 +178,18 @@ impl Schedule {
 
 impl Change {
     fn urgency(self) -> Urgency {
-        match self.is_loss_likely {
-            true => Urgency::LikelyLost,
-            false => Urgency::Changed,
+        if self.is_loss_likely {
+            Urgency::LikelyLost
+        } else {
+            Urgency::Changed
         }
     }
 
     fn waits(self) -> &'static [Duration] {
-        match self.is_loss_likely {
-            true => AFTER_LIKELY_LOSS,
-            false => AFTER_CHANGE,
+        if self.is_loss_likely {
+            AFTER_LIKELY_LOSS
+        } else {
+            AFTER_CHANGE
         }
     }
 
@@ -246,9 +249,10 @@ mod tests {
                 }
                 asked.push((at - start).as_millis() as u64);
                 now = at + millis(self.delay);
-                match self.fails {
-                    true => schedule.unanswered(at, now),
-                    false => schedule.answered(at, now + millis(60_000)),
+                if self.fails {
+                    schedule.unanswered(at, now)
+                } else {
+                    schedule.answered(at, now + millis(60_000))
                 }
             }
         }

@@ -610,9 +610,10 @@ async fn a_watch_that_moves_to_a_user_whose_roles_changed_is_judged_several_time
 async fn a_token_is_asked_about_soon_if_its_watch_opens_after_the_deletion_of_its_account() {
     for (is_known, expected) in [(true, &[5, 11, 30][..]), (false, &[5, 30])] {
         let scene = Scene::new();
-        match is_known {
-            true => scene.recent.deleted.add("uid-u", Instant::now()),
-            false => scene.recent.deleted.add_unknown(Instant::now()),
+        if is_known {
+            scene.recent.deleted.add("uid-u", Instant::now())
+        } else {
+            scene.recent.deleted.add_unknown(Instant::now())
         }
         sleep(5 * SECOND).await;
         let mut first = scene.open("u", "pods");

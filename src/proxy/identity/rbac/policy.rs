@@ -152,9 +152,10 @@ impl Policy {
             concerned.add(&name, &binding);
             self.bindings.insert(name, binding);
         }
-        match is_changed {
-            true => concerned,
-            false => Concerned::default(),
+        if is_changed {
+            concerned
+        } else {
+            Concerned::default()
         }
     }
 }

@@ -152,9 +152,10 @@ impl RoleWatch {
                     WatchItem::Expired(_) => {}
                 }
                 taken += 1;
-                next = match taken < BATCH {
-                    true => objects.next().now_or_never().flatten(),
-                    false => None,
+                next = if taken < BATCH {
+                    objects.next().now_or_never().flatten()
+                } else {
+                    None
                 };
             }
             self.report(&concerned);
@@ -178,18 +179,20 @@ impl RoleWatch {
         }
         let source = &mut known.sources[index];
         source.informer = Some(Arc::clone(informer));
-        match std::mem::replace(&mut source.is_filled, true) {
-            true => concerned,
-            false => Concerned::default(),
+        if std::mem::replace(&mut source.is_filled, true) {
+            concerned
+        } else {
+            Concerned::default()
         }
     }
 
     fn change(&self, index: usize, object: &Object, is_deleted: bool) -> Concerned {
         let kind = Kind::ALL[index];
         let policy = &mut self.inner.known.lock().policy;
-        match is_deleted {
-            true => policy.remove(kind, &Name::of(object)),
-            false => policy.set(kind, object),
+        if is_deleted {
+            policy.remove(kind, &Name::of(object))
+        } else {
+            policy.set(kind, object)
         }
     }
 

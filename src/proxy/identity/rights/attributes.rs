@@ -68,12 +68,13 @@ impl Attributes {
 
     /// Returns the part of a review's `spec` that describes the read, and its key.
     pub(in crate::identity) fn of_spec(&self) -> (&'static str, Value) {
-        match self.path.is_empty() {
-            true => ("resourceAttributes", json!(self)),
-            false => (
+        if self.path.is_empty() {
+            ("resourceAttributes", json!(self))
+        } else {
+            (
                 "nonResourceAttributes",
                 json!({"path": self.path, "verb": self.verb}),
-            ),
+            )
         }
     }
 

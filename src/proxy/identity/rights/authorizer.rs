@@ -400,9 +400,10 @@ impl Authorizer {
     /// Returns how long a denial of `caller` is remembered.
     pub(in crate::identity) fn denied_for(&self, caller: &KnownCaller) -> Duration {
         let mut groups = caller.user().groups.iter();
-        match groups.any(|group| group == NODES) {
-            true => Duration::ZERO,
-            false => self.denied_for,
+        if groups.any(|group| group == NODES) {
+            Duration::ZERO
+        } else {
+            self.denied_for
         }
     }
 }

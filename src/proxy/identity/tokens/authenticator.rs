@@ -324,9 +324,10 @@ impl Authenticator {
     }
 
     async fn review(&self, token: &Token, connection: Connection) -> TokenOwner {
-        match self.delegated {
-            true => self.reviewer.token_review(token, connection).await,
-            false => self.reviewer.self_review(token, connection).await,
+        if self.delegated {
+            self.reviewer.token_review(token, connection).await
+        } else {
+            self.reviewer.self_review(token, connection).await
         }
     }
 

@@ -96,9 +96,10 @@ impl Listener {
     /// Accepts only TLS connections from now on. The handshake offers HTTP/2 if the listener serves
     /// it.
     pub fn with_tls(mut self, acceptor: Acceptor) -> Listener {
-        self.tls = Some(match self.context.config.http2 {
-            true => acceptor,
-            false => acceptor.without_http2(),
+        self.tls = Some(if self.context.config.http2 {
+            acceptor
+        } else {
+            acceptor.without_http2()
         });
         self
     }
@@ -365,9 +366,10 @@ impl Context {
         let first = read_first_bytes(&mut handshaken.stream);
         let (first, is_http2) = timeout(self.config.head_timeout, first).await??;
         // If TLS chose HTTP/2, hyper refuses any other first bytes.
-        let protocol = match is_http2 || chosen.is_some() {
-            true => Protocol::Http2,
-            false => Protocol::Http1,
+        let protocol = if is_http2 || chosen.is_some() {
+            Protocol::Http2
+        } else {
+            Protocol::Http1
         };
         Ok(((handshaken, client), first, protocol))
     }

@@ -130,9 +130,10 @@ impl HeaderBlock {
             (true, 0) => 2,
             (true, _) => 1,
         };
-        self.next = match index == index_bits {
-            true => Next::Index,
-            false => self.after_integer(),
+        self.next = if index == index_bits {
+            Next::Index
+        } else {
+            self.after_integer()
         };
     }
 

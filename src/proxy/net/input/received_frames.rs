@@ -149,9 +149,10 @@ impl ReceivedFrames {
         let has_fields = self.head[3] == HEADERS;
         let is_padded = (has_fields || kind == Kind::Data) && flags & PADDED != 0 && length > 0;
         let own = length - usize::from(is_padded);
-        let priority = match has_fields && flags & PRIORITY != 0 {
-            true => PRIORITY_BYTES.min(own),
-            false => 0,
+        let priority = if has_fields && flags & PRIORITY != 0 {
+            PRIORITY_BYTES.min(own)
+        } else {
+            0
         };
         self.payload = Payload {
             kind,

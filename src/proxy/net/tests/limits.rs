@@ -406,9 +406,10 @@ fn regular_scrapes_never_meet_the_end_of_their_admin_connection() {
     assert!(lifetime.serving < lifetime.total);
     for interval in [5, 10, 15, 20, 30, 60].map(Duration::from_secs) {
         // With scrapes at the times 0, `interval`, and so on.
-        let end = match interval < config.head_timeout {
-            true => lifetime.serving,
-            false => config.head_timeout,
+        let end = if interval < config.head_timeout {
+            lifetime.serving
+        } else {
+            config.head_timeout
         };
         let since_last = end.as_secs() % interval.as_secs();
         let until_next = interval.as_secs() - since_last;

@@ -57,9 +57,10 @@ impl ClientCertVerifier for AnyCertificate {
         _: UnixTime,
     ) -> Result<ClientCertVerified, Error> {
         let intermediates: usize = intermediates.iter().map(|der| der.len()).sum();
-        match end_entity.len() + intermediates <= MAX_CHAIN {
-            true => Ok(ClientCertVerified::assertion()),
-            false => Err(CertificateError::ApplicationVerificationFailure.into()),
+        if end_entity.len() + intermediates <= MAX_CHAIN {
+            Ok(ClientCertVerified::assertion())
+        } else {
+            Err(CertificateError::ApplicationVerificationFailure.into())
         }
     }
 
@@ -77,9 +78,10 @@ impl ClientCertVerifier for AnyCertificate {
         let (_, algorithms) = schemes
             .find(|(scheme, _)| *scheme == signature.scheme)
             .ok_or(PeerMisbehaved::SignedHandshakeWithUnadvertisedSigScheme)?;
-        match key.has_signed(message, signature.signature(), algorithms) {
-            true => Ok(HandshakeSignatureValid::assertion()),
-            false => Err(CertificateError::BadSignature.into()),
+        if key.has_signed(message, signature.signature(), algorithms) {
+            Ok(HandshakeSignatureValid::assertion())
+        } else {
+            Err(CertificateError::BadSignature.into())
         }
     }
 

@@ -91,12 +91,11 @@ impl Admin {
         let path = request.uri().path();
         let shows_details = path == "/metrics" || path == "/readyz" && is_verbose;
         // A probe of a load balancer has any `Host`, or none.
-        let foreign = match shows_details {
-            true => {
-                let head = (request.uri(), request.headers());
-                refusal_reason(self.web_pages, request.version(), head)
-            }
-            false => None,
+        let foreign = if shows_details {
+            let head = (request.uri(), request.headers());
+            refusal_reason(self.web_pages, request.version(), head)
+        } else {
+            None
         };
         if let Some(reason) = foreign {
             let message = format!("forbidden: {reason}\n");
@@ -147,9 +146,10 @@ impl Admin {
         let serving = !self.shutdown.is_draining();
         let missing = set.missing();
         let ready = serving && missing.is_empty();
-        let code = match ready {
-            true => StatusCode::OK,
-            false => StatusCode::SERVICE_UNAVAILABLE,
+        let code = if ready {
+            StatusCode::OK
+        } else {
+            StatusCode::SERVICE_UNAVAILABLE
         };
         if !is_verbose {
             return rescue::plain_text(code, if ready { "ok\n" } else { "not ready\n" });

@@ -333,9 +333,10 @@ fn plan_watch(
 /// returns wrong objects.)
 fn start_key(token: &ContinueToken, selection: &Selection) -> String {
     let has_namespace = token.start.contains('/');
-    token.start_key(match has_namespace {
-        true => selection.namespace.as_deref(),
-        false => selection.single_namespace(),
+    token.start_key(if has_namespace {
+        selection.namespace.as_deref()
+    } else {
+        selection.single_namespace()
     })
 }
 

@@ -281,9 +281,10 @@ mod tests {
             let body = chunks.boxed();
             let hint = body.size_hint();
             assert!(hint.lower() <= expected.len() as u64);
-            match items > 1 {
-                true => assert!(hint.lower() as usize >= plain.len() - 1),
-                false => assert_eq!(hint.exact(), Some(expected.len() as u64)),
+            if items > 1 {
+                assert!(hint.lower() as usize >= plain.len() - 1)
+            } else {
+                assert_eq!(hint.exact(), Some(expected.len() as u64))
             }
             let sent = body.collect().await.expect("a body").to_bytes();
             assert!(sent == expected, "{items} items");

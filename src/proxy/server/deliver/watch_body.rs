@@ -310,9 +310,10 @@ impl WatchBody {
     /// because this burst has printed many rows.
     fn next_of_burst(&mut self, room: usize) -> Option<Bytes> {
         let work = self.encoder.table_view().map_or(0, TableView::work);
-        match work < CoopBudget::UNITS {
-            true => self.fetched_frame(room),
-            false => None,
+        if work < CoopBudget::UNITS {
+            self.fetched_frame(room)
+        } else {
+            None
         }
     }
 
@@ -333,9 +334,10 @@ impl WatchBody {
                     None => return Poll::Ready(None),
                 },
             };
-            let (frame, count) = match self.one_event_per_frame {
-                true => (first, 1),
-                false => self.burst(first),
+            let (frame, count) = if self.one_event_per_frame {
+                (first, 1)
+            } else {
+                self.burst(first)
             };
             let frame = match count {
                 1 => self.charged(frame),

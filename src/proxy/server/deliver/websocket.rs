@@ -269,9 +269,10 @@ mod tests {
         let event =
             |_| Ok::<_, std::io::Error>(http_body::Frame::data(Bytes::from_static(b"{}\n")));
         let events = stream::iter((0..count).map(event));
-        match ends {
-            true => body::boxed(StreamBody::new(events)),
-            false => body::boxed(StreamBody::new(events.chain(stream::pending()))),
+        if ends {
+            body::boxed(StreamBody::new(events))
+        } else {
+            body::boxed(StreamBody::new(events.chain(stream::pending())))
         }
     }
 

@@ -98,9 +98,10 @@ where
 fn printable_query(uri: &Uri) -> &str {
     // The API server decodes the path before it reads it.
     let path = percent_decode_str(uri.path()).decode_utf8_lossy();
-    match path.split('/').any(|segment| segment == "proxy") {
-        true => "",
-        false => uri.query().unwrap_or_default(),
+    if path.split('/').any(|segment| segment == "proxy") {
+        ""
+    } else {
+        uri.query().unwrap_or_default()
     }
 }
 

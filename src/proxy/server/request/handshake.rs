@@ -80,9 +80,10 @@ mod tests {
     fn handshake(changes: &[(&'static str, &'static str)]) -> Option<Handshake> {
         let mut headers = HeaderMap::new();
         for (name, value) in HANDSHAKE.iter().chain(changes) {
-            match value.is_empty() {
-                true => headers.remove(*name),
-                false => headers.insert(*name, HeaderValue::from_static(value)),
+            if value.is_empty() {
+                headers.remove(*name)
+            } else {
+                headers.insert(*name, HeaderValue::from_static(value))
             };
         }
         Handshake::of(&headers)

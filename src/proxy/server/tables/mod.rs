@@ -219,9 +219,10 @@ impl Tables {
         let server_version = server_version.ok_or(Reason::Table)?;
         let minor = tested_minor(&server_version).ok_or(Reason::Table)?;
         let gvr = &spec.resource.gvr;
-        let definition = match spec.custom {
-            true => Some(self.definition(gvr).ok_or(Reason::Table)?),
-            false => None,
+        let definition = if spec.custom {
+            Some(self.definition(gvr).ok_or(Reason::Table)?)
+        } else {
+            None
         };
         let version = definition.as_ref().map(|object| object.resource_version);
         let is_current =

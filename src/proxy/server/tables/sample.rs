@@ -42,9 +42,10 @@ pub(super) fn varied(rows: &[Vec<String>], count: usize, random: &mut impl Rng) 
         for (column, cell) in categories(row) {
             is_new |= seen.insert((column, cell.as_str()));
         }
-        match is_new && chosen.len() < count.div_ceil(4) * 3 {
-            true => chosen.push(row),
-            false => others.push(row),
+        if is_new && chosen.len() < count.div_ceil(4) * 3 {
+            chosen.push(row)
+        } else {
+            others.push(row)
         }
     }
     others.shuffle(random);

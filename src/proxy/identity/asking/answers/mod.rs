@@ -386,9 +386,10 @@ mod tests {
                 }
                 let delay = millis(rng.random_range(0..2_000));
                 let is_definite = rng.random_bool(0.9);
-                let leaves_after = match rng.random_bool(0.1) {
-                    true => millis(rng.random_range(0..1_000)),
-                    false => millis(1_000_000),
+                let leaves_after = if rng.random_bool(0.1) {
+                    millis(rng.random_range(0..1_000))
+                } else {
+                    millis(1_000_000)
                 };
                 let (answers, changed) = (Arc::clone(&answers), Arc::clone(&changed));
                 let (asked, outdated) = (Arc::clone(&asked), Arc::clone(&outdated));
@@ -399,9 +400,10 @@ mod tests {
                         async move {
                             let asked_at = Instant::now();
                             sleep(delay).await;
-                            match is_definite {
-                                true => Answer::Definite(asked_at, VALIDITY),
-                                false => Answer::OfAsker(asked_at),
+                            if is_definite {
+                                Answer::Definite(asked_at, VALIDITY)
+                            } else {
+                                Answer::OfAsker(asked_at)
                             }
                         }
                     };

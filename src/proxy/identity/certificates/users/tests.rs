@@ -501,9 +501,10 @@ fn bundles_without_usable_certificates_are_errors() {
     ];
     let good = Ca::new("clients").pem;
     for (text, expected) in table {
-        let text = match text == junk {
-            true => good.clone() + junk,
-            false => text.to_owned(),
+        let text = if text == junk {
+            good.clone() + junk
+        } else {
+            text.to_owned()
         };
         let error = CertificateAuthorities::from_pem(text.as_bytes()).unwrap_err();
         assert_eq!(error.to_string(), expected);

@@ -166,9 +166,10 @@ async fn a_yes_without_a_name_covers_names_only_if_the_operator_says_so() {
         for name in 0..100 {
             let one = read("get", &name.to_string());
             let verdict = authorizer.may_read(&caller, &one);
-            let expected = match names_covered {
-                true => Verdict::Allowed,
-                false => Verdict::NotAllowed,
+            let expected = if names_covered {
+                Verdict::Allowed
+            } else {
+                Verdict::NotAllowed
             };
             assert_eq!(verdict.await, expected);
         }

@@ -138,9 +138,10 @@ fn snapshot_for(read: &Read, proof: Option<&Proof>, reader: &Reader) -> Result<S
             let snapshot = reader.snapshot_at(version, &selection);
             // No API server answers for a shard, so this error must show its client that it can try
             // again.
-            snapshot.ok_or(match is_ahead && read.is_of_shard() {
-                true => Reason::AheadOfCache,
-                false => Reason::PastState,
+            snapshot.ok_or(if is_ahead && read.is_of_shard() {
+                Reason::AheadOfCache
+            } else {
+                Reason::PastState
             })
         }
         Need::NotOlderThan(_) => {

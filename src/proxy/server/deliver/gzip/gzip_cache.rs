@@ -309,9 +309,10 @@ impl Inner {
         if Arc::as_ptr(&entry.stream) != stream.as_ptr() {
             return None;
         }
-        let until = match entry.is_shared {
-            true => entry.last_used + SHARED_TTL,
-            false => entry.last_used.max(ended) + UNSHARED_TTL,
+        let until = if entry.is_shared {
+            entry.last_used + SHARED_TTL
+        } else {
+            entry.last_used.max(ended) + UNSHARED_TTL
         };
         if until <= Instant::now() {
             cached.remove(key);

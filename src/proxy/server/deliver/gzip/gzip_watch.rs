@@ -85,9 +85,10 @@ impl GzipWatchBody {
                 self.initial = None;
                 continue;
             };
-            self.budget.charge(match is_first {
-                true => chunk.units(),
-                false => chunk.member.as_ref().map_or(0, SharedMember::len),
+            self.budget.charge(if is_first {
+                chunk.units()
+            } else {
+                chunk.member.as_ref().map_or(0, SharedMember::len)
             });
             if chunk.is_last {
                 self.initial = None;
@@ -109,9 +110,10 @@ impl GzipWatchBody {
             return self.poll_member(cx);
         }
         let (member, was_made) = member::compressed_once(&text)?;
-        self.budget.charge(match was_made {
-            true => text.len() * BYTE_UNITS,
-            false => member.len(),
+        self.budget.charge(if was_made {
+            text.len() * BYTE_UNITS
+        } else {
+            member.len()
         });
         Poll::Ready(Ok(Some(member)))
     }

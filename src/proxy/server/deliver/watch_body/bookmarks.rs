@@ -63,9 +63,10 @@ fn jittered(period: Duration) -> Duration {
 
 /// Returns a random factor, uniformly distributed from 1 to `limit`.
 fn jitter(limit: f64) -> f64 {
-    match is_jitter_disabled() {
-        true => f64::midpoint(1.0, limit),
-        false => rand::rng().random_range(1.0..limit),
+    if is_jitter_disabled() {
+        f64::midpoint(1.0, limit)
+    } else {
+        rand::rng().random_range(1.0..limit)
     }
 }
 

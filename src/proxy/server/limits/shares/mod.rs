@@ -121,9 +121,10 @@ impl Shares {
             counted.map(Arc::new).ok_or_else(|| self.refuse(limit))
         };
         let stream = add(&self.streams, limits.streams, Limit::Streams)?;
-        let watch = match info.is_long_running() {
-            true => Some(add(&self.watches, limits.watches, Limit::Watches)?),
-            false => None,
+        let watch = if info.is_long_running() {
+            Some(add(&self.watches, limits.watches, Limit::Watches)?)
+        } else {
+            None
         };
         Ok(Some(RequestShare {
             _stream: stream,

@@ -255,9 +255,10 @@ fn omits_selectors_for_verbs_that_do_not_select() {
             info.label_selector.as_deref(),
             info.field_selector.as_deref(),
         );
-        let expected = match shown {
-            true => (Some("a=b"), Some("metadata.name=p")),
-            false => (None, None),
+        let expected = if shown {
+            (Some("a=b"), Some("metadata.name=p"))
+        } else {
+            (None, None)
         };
         assert_eq!(selectors, expected, "{method} {path}");
     }

@@ -81,9 +81,10 @@ impl Document {
                 description.append(&name, copy.expect("it is a header's value"));
             }
         }
-        let body = match body.len() < COPIED {
-            true => Bytes::copy_from_slice(&body),
-            false => body,
+        let body = if body.len() < COPIED {
+            Bytes::copy_from_slice(&body)
+        } else {
+            body
         };
         Self {
             headers: description,

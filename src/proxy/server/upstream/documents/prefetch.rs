@@ -113,9 +113,10 @@ impl Prefetch {
             state.is_running = false;
             return None;
         }
-        Some(match state.needs_protobuf {
-            true => vec![JSON, PROTOBUF],
-            false => vec![JSON],
+        Some(if state.needs_protobuf {
+            vec![JSON, PROTOBUF]
+        } else {
+            vec![JSON]
         })
     }
 

@@ -170,9 +170,10 @@ impl Forwarding {
         identity: Identity,
         permit: Option<OwnedSemaphorePermit>,
     ) -> Result<Response<Body>, ForwardError> {
-        let held = match upstream::is_upgrade(exchange.request.headers()) {
-            true => Some(HeldByUpgrade::of(exchange)?),
-            false => None,
+        let held = if upstream::is_upgrade(exchange.request.headers()) {
+            Some(HeldByUpgrade::of(exchange)?)
+        } else {
+            None
         };
         let forwarded = self.forwarder.forward(exchange.take_request(), identity);
         let forwarded = forwarded
@@ -181,9 +182,10 @@ impl Forwarding {
         let status = forwarded.response.status();
         // A refusal is passed on unchanged, although the user lacks the right.
         let has_begun = status.is_success() || status == StatusCode::SWITCHING_PROTOCOLS;
-        let right = match has_begun {
-            true => Right::of(&self.access, exchange)?,
-            false => None,
+        let right = if has_begun {
+            Right::of(&self.access, exchange)?
+        } else {
+            None
         };
         let is_watch = exchange.info.verb == Verb::Watch;
         let is_upgraded = forwarded.upgrade.is_some();

@@ -76,9 +76,10 @@ async fn break_off_when_due(transfer: Weak<Mutex<Option<Transfer>>>) {
             let Some(due) = transfer.as_ref().map(Transfer::due) else {
                 return;
             };
-            match due > Instant::now() {
-                true => Ok(due),
-                false => Err(transfer.take()),
+            if due > Instant::now() {
+                Ok(due)
+            } else {
+                Err(transfer.take())
             }
         };
         match next {
