@@ -71,6 +71,30 @@ fn a_wrong_value_of_a_variable_is_reported_under_its_name() {
 }
 
 #[test]
+fn flags_override_variables_and_variables_the_file() {
+    let directory = tempfile::tempdir().expect("a temporary directory");
+    let file = directory.path().join("kubefan.yaml");
+    fs::write(&file, "listen: { address: '127.0.0.1:1' }\n").expect("a written file");
+    let file = file.to_str().expect("UTF-8");
+    for (variable, flag, expected) in [
+        ("", None, "127.0.0.1:1"),
+        ("127.0.0.1:2", None, "127.0.0.1:2"),
+        ("", Some("127.0.0.1:3"), "127.0.0.1:3"),
+        ("127.0.0.1:2", Some("127.0.0.1:3"), "127.0.0.1:3"),
+    ] {
+        let mut arguments = vec!["config", "show", "--config", file];
+        arguments.extend(flag.iter().flat_map(|flag| ["--listen", *flag]));
+        let shown = run_with_environment(&[("KUBEFAN_LISTEN", variable)], &arguments);
+        assert_eq!(shown.code, Some(0), "{shown:?}");
+        let addresses: Vec<_> = ["127.0.0.1:1", "127.0.0.1:2", "127.0.0.1:3"]
+            .into_iter()
+            .filter(|address| shown.stdout.contains(address))
+            .collect();
+        assert_eq!(addresses, [expected], "{variable} {flag:?}");
+    }
+}
+
+#[test]
 fn a_variable_with_a_mistake_in_its_name_is_warned_of() {
     let variables = [("KUBEFAN_LISTN", "x"), ("KUBEFAN_SERVICE_HOST", "10.0.0.1")];
     let ended = run_with_environment(&variables, &["config", "show"]);

@@ -16,8 +16,9 @@ pub struct Config {
     /// first. While changes arrive, events may stay up to 1/64 longer, because several are evicted
     /// at once. Default is [`Config::DEFAULT_RETENTION_AGE`].
     pub retention_age: Duration,
-    /// Limit of the bytes of all events in the log, and also of the bytes of objects that only
-    /// pinned snapshots hold. `None` means 64 MiB or four times the store, whichever is more.
+    /// Limit of the bytes of all events in the log. The same limit applies separately to the bytes
+    /// of objects that only pinned snapshots hold. `None` means 64 MiB or four times the bytes of
+    /// the current objects, whichever is more.
     pub retention_bytes: Option<usize>,
     /// Number of newest events that are retained regardless of their age, unless `retention_bytes`
     /// is exceeded. They let a client of a quiet resource resume after an hour without a new list.

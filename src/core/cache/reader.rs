@@ -109,8 +109,9 @@ impl Reader {
         }
     }
 
-    /// Pins `snapshot`, or its proven part, so that [`Reader::snapshot_at`] finds it within the
-    /// retention limits. A snapshot of an earlier epoch is not pinned.
+    /// Pins `snapshot`, so that [`Reader::snapshot_at`] finds it within the retention limits. If a
+    /// proof covers only the objects of a selection, only these are found. A snapshot of an earlier
+    /// epoch is not pinned.
     pub fn pin(&self, snapshot: &Snapshot) {
         let now = Instant::now();
         let evicted = {

@@ -308,9 +308,9 @@ impl<K: DeserializeOwned> View<K> {
         Some(recent.decoded.clone())
     }
 
-    /// Decodes an object of an index or of a snapshot, or returns the view's decoded form. An
-    /// object that cannot be decoded is reported unless the view has it: then it was reported
-    /// when it was applied.
+    /// Decodes an object of an index or of a snapshot, or returns the view's decoded form. If the
+    /// object cannot be decoded, reports that, unless the view has applied the object and reported
+    /// it then.
     pub(super) fn decode(&self, object: &Arc<Object>) -> Option<Arc<K>> {
         match self.current(object) {
             Some(current) => current.clone(),

@@ -156,7 +156,8 @@ impl Declared {
                 .is_some_and(|t| t.iter().any(is_name))
     }
 
-    /// Returns what the file's text says about the values, such as the unit, after the comment.
+    /// Returns the sentence about the form of the value, such as its unit, that the JSON Schema adds
+    /// to the description of the setting.
     pub(super) fn unit(&self) -> Option<&'static str> {
         match self.x_value.as_deref() {
             Some("DURATION") => Some("A number and ms, s, m or h."),
@@ -175,8 +176,8 @@ impl Declared {
         Some(format!("{}{rest}.", first.to_uppercase()))
     }
 
-    /// Returns what the texts of the file say after the comment: the range, and whether a change
-    /// needs no restart.
+    /// Returns the sentences that the schema and `config/kubefan.yaml` add to the description of the
+    /// setting: its range, and whether a change needs no restart.
     pub(super) fn notes(&self) -> Vec<String> {
         let live = self.x_live.then(|| "A change needs no restart.".to_owned());
         self.range_sentence().into_iter().chain(live).collect()
@@ -210,7 +211,10 @@ impl Kind {
     pub(super) fn value(&self, text: &str) -> Value {
         let value = match self {
             Self::Boolean => text.parse::<bool>().ok().map(Value::from),
-            Self::Number => text.parse::<i64>().ok().map(Value::from),
+            Self::Number => match text.parse::<u64>() {
+                Ok(number) => Some(number.into()),
+                Err(_) => text.parse::<i64>().ok().map(Value::from),
+            },
             Self::Words(_) | Self::List | Self::Text => None,
         };
         value.unwrap_or_else(|| text.into())

@@ -6,7 +6,8 @@ use std::path::PathBuf;
 use clap::builder::{NonEmptyStringValueParser, PossibleValuesParser};
 use clap::parser::ValueSource;
 use clap::{
-    Arg, ArgAction, ArgMatches, Args, Command, Error, FromArgMatches, ValueEnum, value_parser,
+    Arg, ArgAction, ArgMatches, Args, Command, Error, FromArgMatches, ValueEnum, ValueHint,
+    value_parser,
 };
 
 use super::LogFormat;
@@ -86,7 +87,7 @@ impl Args for ServeArgs {
             .short('h')
             .long("help")
             .action(ArgAction::HelpShort)
-            .help("Print the flags that people type");
+            .help("Print the most used flags");
         let help_all = Arg::new("help-all")
             .long("help-all")
             .action(ArgAction::HelpLong)
@@ -158,7 +159,14 @@ impl Setting {
                 arg.value_parser(PossibleValuesParser::new(words.iter().map(String::as_str)))
             }
             Kind::List => arg.action(ArgAction::Append).value_delimiter(','),
-            Kind::Number | Kind::Text => arg.value_parser(NonEmptyStringValueParser::new()),
+            Kind::Number | Kind::Text => {
+                let arg = arg.value_parser(NonEmptyStringValueParser::new());
+                if self.is_path() {
+                    arg.value_hint(ValueHint::AnyPath)
+                } else {
+                    arg
+                }
+            }
         }
     }
 

@@ -14,8 +14,9 @@ pub struct ReflectorConfig {
     /// A watch without a frame for this long is closed and resumed. The API server sends a bookmark
     /// each minute. Default is 90 s.
     pub silence_limit: Duration,
-    /// Limit for upstream to begin the answer to a WATCH, and for the barrier before a watch is
-    /// resumed. Default is 10 s.
+    /// Limit for upstream to begin the answer to a WATCH. Also the limit for the barrier, a LIST of
+    /// one object that returns the current resource version, before a watch is resumed. Default is
+    /// 10 s.
     pub call_timeout: Duration,
     /// Limit for one page of a LIST, body included. Default is 5 min.
     pub list_timeout: Duration,

@@ -39,7 +39,7 @@ impl WatchLists {
     pub(super) async fn failing(&self) {
         let mut known = self.0.subscribe();
         let failing = known.wait_for(|known| *known == Known::Fail).await;
-        // The sender lives as long as `self`, so that does not fail.
+        // An error would mean that the sender was dropped, but it is a field of `self`.
         drop(failing);
     }
 

@@ -26,7 +26,8 @@ pub(super) fn upstream_scope(spec: &InformerSpec, selection: &Selection) -> Sele
     let namespace = selection.single_namespace();
     let namespace = namespace.filter(|_| spec.resource.namespaced);
     let fields = selection.fields.clone();
-    // Fields that the resource does not have cannot be sent.
+    // The API server refuses a selector with a field that the resource does not have. It is then
+    // asked without the field selector.
     let is_printable = fields.to_text(&spec.fields).is_some();
     Selection {
         labels: selection.labels.clone(),

@@ -68,7 +68,11 @@ impl FileReader<'_> {
                 Ok(value) => {
                     self.reader.set(pointer, &origin, value);
                 }
-                Err(message) => self.reader.report(pointer, &origin, message),
+                Err(message) => {
+                    self.reader.report(pointer, &origin, message);
+                    // Otherwise settings that need this one would be reported, too.
+                    self.reader.set(pointer, &origin, scalar.to_value());
+                }
             },
         }
     }

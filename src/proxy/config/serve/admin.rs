@@ -135,8 +135,9 @@ impl Checker<'_> {
     }
 }
 
-/// Returns how the callers of the admin listener are authenticated: like `clients`; or with their
-/// own tokens if clients are not authenticated, because kubefan needs no right for this.
+/// Returns how the callers of the admin listener are authenticated: like `clients`. If clients are
+/// not authenticated, the API server is asked with the caller's own token, for which kubefan needs
+/// no rights.
 fn access(clients: &identity::Config) -> identity::Config {
     let mode = match clients.mode {
         identity::Mode::None => identity::Mode::Caller,

@@ -133,7 +133,7 @@ pub(super) struct Shutdown {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields, rename_all = "camelCase")]
 pub(super) struct Log {
-    /// Format of the log lines.
+    /// Format of the log lines: text or json.
     #[schemars(extend(
         "x-flag" = "--log-format FORMAT",
         "x-variable" = "KUBEFAN_LOG_FORMAT",

@@ -6,6 +6,7 @@ use crate::config::all_settings::{Kind, SETTINGS, Setting};
 use crate::config::origin::Origin;
 use crate::config::settings::Settings;
 use crate::config::sources;
+use crate::ledger::Limits;
 
 #[test]
 fn every_setting_has_a_flag_of_its_own() {
@@ -70,6 +71,42 @@ fn a_flag_sets_what_the_key_in_the_file_sets() {
         assert_ne!(by_flag, Settings::default(), "{flag}");
         let origin = Origin::Flag(setting.flag.name.clone());
         assert_eq!(*origins.origin(&setting.key), origin, "{flag}");
+    }
+}
+
+#[test]
+fn the_settings_that_need_no_restart_are_those_that_a_reload_applies() {
+    let live = SETTINGS.iter().filter(|setting| setting.declared.x_live);
+    let live: Vec<_> = live.map(|setting| setting.key.as_str()).collect();
+    assert_eq!(
+        live,
+        [
+            "cache.resources",
+            "cache.all",
+            "cache.never",
+            "cache.stripManagedFields",
+            "cache.freshness",
+            "cache.idleTimeout",
+            "limits.maxRequestsInflight",
+            "limits.maxStreamsPerUser",
+            "limits.maxWatchesPerUser",
+            "limits.maxProofScopesPerUser",
+            "limits.maxStaleness",
+            "log.verbosity",
+        ]
+    );
+}
+
+#[test]
+fn the_least_memory_is_that_of_the_ledger() {
+    for (key, least) in [
+        ("limits.memory", Limits::MIN_MEMORY),
+        ("limits.connectionMemory", Limits::MIN_CONNECTION_MEMORY),
+    ] {
+        let range = Setting::find(key).and_then(|setting| setting.range.as_ref());
+        let range = range.expect("a range");
+        assert!(range.contains(&json!(least)), "{key}");
+        assert!(!range.contains(&json!(least - 1)), "{key}");
     }
 }
 

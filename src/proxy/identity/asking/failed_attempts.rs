@@ -20,8 +20,9 @@ use tokio::time::Instant;
 const BURST_SECONDS: u32 = 10;
 /// The number of addresses or users that are remembered, in each of two generations.
 const ADDRESSES: usize = 8_192;
-/// The longest time for which an address that continues to fail must wait for its next attempt,
-/// beside the time of that attempt itself.
+/// The longest wait of a source that continues to fail, beside the interval of one attempt at the
+/// permitted rate. Without this limit, many failures at once would lock the source out for a long
+/// time.
 const LONGEST_WAIT: Duration = Duration::from_secs(1);
 
 /// Where a request comes from: an IPv4 address, or the network (/64) of an IPv6 address, because

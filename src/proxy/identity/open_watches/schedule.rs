@@ -35,7 +35,8 @@ pub(in crate::identity) enum Urgency {
     Regular,
 }
 
-/// Decides when one question is asked again.
+/// Decides when the API server is asked again whether the user of one open watch still has the
+/// right to it.
 #[derive(Clone, Debug)]
 pub(super) struct Schedule {
     regular: Instant,

@@ -42,7 +42,7 @@ pub(super) fn varied(rows: &[Vec<String>], count: usize, random: &mut impl Rng) 
         for (column, cell) in categories(row) {
             is_new |= seen.insert((column, cell.as_str()));
         }
-        if is_new && chosen.len() < count.div_ceil(4) * 3 {
+        if is_new && chosen.len() < (count.div_ceil(4) * 3).min(count) {
             chosen.push(row)
         } else {
             others.push(row)

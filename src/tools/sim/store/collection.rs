@@ -17,7 +17,8 @@ use serde_json::Value;
 use crate::sim::kinds::{Kind, bookmarks};
 use crate::sim::print;
 
-/// The maximum age of stored events, as in the API server. A compaction drops younger events too.
+/// Events are dropped at this age if there are more than [`RETENTION_EVENTS`] of them. A compaction
+/// drops all events.
 const RETENTION_AGE: Duration = Duration::from_secs(300);
 const RETENTION_EVENTS: usize = 1024;
 

@@ -1,4 +1,4 @@
-//! Renders services and endpoint slices.
+//! Makes the JSON of Services and EndpointSlices from the simulated workload.
 
 use serde_json::{Value, json};
 
