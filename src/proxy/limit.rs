@@ -1,6 +1,6 @@
 //! Limit: why a request gets 429.
 //!
-//! Each limit has one row in [`Limit::row`], with its name and its wording. Only the server turns a
+//! Each limit has one row in `Limit::row`, with its name and its wording. Only the server turns a
 //! limit into a response.
 
 use kubefan_core::api::Status;

@@ -49,8 +49,8 @@
 //! outcome     the way that was taken       `Outcome`, a field of the `Answer`, for trace
 //! ```
 //!
-//! `service` passes a request through the stages up to the decision, [`cached`]'s `Caches` through
-//! the stages for Read, and [`upstream`]'s `Upstream` through the stages for Forward. What a stage
+//! `service` passes a request through the stages up to the decision, `cached/`'s `Caches` through
+//! the stages for Read, and `upstream/`'s `Upstream` through the stages for Forward. What a stage
 //! finds out is a field of the `Exchange`, or a return value. `held` has everything that an answer
 //! holds until it was sent.
 //!
