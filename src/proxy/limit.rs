@@ -53,10 +53,12 @@ impl Limit {
     /// Returns the limit's name, and the text of its Status. `None` if the client gets [`PLAIN`] as
     /// plain text.
     fn row(self) -> (&'static str, Option<&'static str>) {
-        const UNPROVEN: &str = "the cache could not be proven up to date, and too many reads of the most recent state \
-             wait for the API server, please try again later";
-        const UNINDEXED: &str = "clients already watch too many different selectors of this resource that every change \
-             must be tested against, please try again later";
+        const UNPROVEN: &str = "the cache could not be proven up to date, and too many reads of \
+                                the most recent state wait for the API server, please try again \
+                                later";
+        const UNINDEXED: &str = "clients already watch too many different selectors of this \
+                                 resource that every change must be tested against, please try \
+                                 again later";
         const LONG: &str =
             "too many reads with a long answer wait for the API server, please try again later";
         const REVIEWS: &str = "too many requests wait for their authentication or authorization, \

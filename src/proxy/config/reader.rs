@@ -37,8 +37,8 @@ impl Reader {
         }
     }
 
-    /// Returns the settings, which have their defaults where a value has a mistake, and the origins
-    /// of all others.
+    /// Returns the settings, and the origins of those that were set. A value that was refused has
+    /// left its setting as it was.
     pub(super) fn finish(
         self,
         problems: &mut Vec<Problem>,

@@ -18,7 +18,8 @@ use super::values::cached_resource;
 /// Keys of earlier versions, with their current names.
 const RENAMED: [(&str, &str); 1] = [("listen.insecure", "listen.insecureExposeToNetwork")];
 
-/// Reads a file. A value with a mistake is reported, and not set.
+/// Reads a file. A value with a mistake is reported, and not set, except a path that cannot be
+/// resolved.
 pub(super) fn read(path: &Path, reader: &mut Reader) {
     let parsed = match fs::read_to_string(path) {
         Ok(text) => node::parse(&text),

@@ -75,7 +75,7 @@ fn a_flag_sets_what_the_key_in_the_file_sets() {
 }
 
 #[test]
-fn the_settings_that_need_no_restart_are_those_that_a_reload_applies() {
+fn twelve_settings_need_no_restart() {
     let live = SETTINGS.iter().filter(|setting| setting.declared.x_live);
     let live: Vec<_> = live.map(|setting| setting.key.as_str()).collect();
     assert_eq!(

@@ -13,6 +13,7 @@ use tokio::time::Instant;
 pub(in crate::identity) const SETTLED: Duration = Duration::from_secs(30);
 /// How long an answer counts until the change is settled.
 pub(in crate::identity) const COUNTS_FOR: Duration = Duration::from_secs(1);
+
 /// When keys last changed, for example users or objects.
 #[derive(Debug)]
 pub(in crate::identity) struct ChangeTimes {
