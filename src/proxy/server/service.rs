@@ -162,7 +162,7 @@ impl Server {
             return exchange.refuse(Status::url_too_long(max_bytes));
         }
         let gvr = exchange.info.gvr();
-        let mut answer = self.answer_unknown(exchange).await;
+        let mut answer = self.identify_and_answer(exchange).await;
         if !matches!(answer.outcome, Outcome::Forwarded(_)) {
             // Forwarded answers have the API server's warnings already; all others get them here.
             let warnings = self.inner.informers.warnings();
@@ -172,9 +172,9 @@ impl Server {
         answer
     }
 
-    /// Finds the caller, and answers its request. If only the API server can judge the credentials
+    /// Finds out who the caller is, and answers the request. If only the API server can judge the credentials
     /// of the caller, its answer decides what happens to the connection.
-    async fn answer_unknown(&self, mut exchange: Box<Exchange>) -> Answer {
+    async fn identify_and_answer(&self, mut exchange: Box<Exchange>) -> Answer {
         let access = &self.inner.caches.access;
         let client = exchange.client.clone();
         let headers = exchange.request.headers_mut();
@@ -248,7 +248,7 @@ impl Server {
         // Its selection may be long, and is charged only while a cache reads it.
         drop(read);
         let (reason, limit) = match miss {
-            // Not from a cache, which answers it as a read.
+            // `Caches::read` answers a missing object itself, so this is not reached.
             Miss::Absent(status) => return exchange.refuse(*status),
             Miss::Reject(refused) => return exchange.refuse(refused),
             Miss::Forward(reason) => (reason, None),

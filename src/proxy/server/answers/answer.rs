@@ -6,7 +6,6 @@ use kubefan_core::body::Body;
 
 use super::outcome::Outcome;
 use crate::ledger::SnapshotAge;
-use crate::server::deliver::OwnCompressor;
 
 /// A response on its way through the filters.
 pub(in crate::server) struct Answer {
@@ -18,8 +17,8 @@ pub(in crate::server) struct Answer {
     pub(in crate::server) resource: Option<GroupVersionResource>,
     /// The age of the snapshot that the body holds, if it holds one.
     pub(in crate::server) snapshot: Option<SnapshotAge>,
-    /// Set if the body has a compressor of its own.
-    pub(in crate::server) compressor: Option<OwnCompressor>,
+    /// True if the body has a compressor that it does not share with other answers.
+    pub(in crate::server) has_compressor: bool,
     /// The units of the cache's limit for selections without an index that the watch takes.
     pub(in crate::server) limited_units: usize,
 }
@@ -49,7 +48,7 @@ impl From<Response<Body>> for Answer {
             outcome: Outcome::Rejected,
             resource: None,
             snapshot: None,
-            compressor: None,
+            has_compressor: false,
             limited_units: 0,
         }
     }

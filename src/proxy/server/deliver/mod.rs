@@ -14,8 +14,8 @@ use std::sync::Arc;
 use bytes::Bytes;
 pub(crate) use chunks::{Chunks, GZIP_THRESHOLD};
 pub(crate) use gzip::{
-    GzipBody, GzipCache, GzipCacheMetrics, InitialChunkCache, InitialChunkMetrics, ListKey,
-    OwnCompressor, SharedList, client_accepts_gzip, with_gzip_headers,
+    COMPRESSOR_BYTES, GzipBody, GzipCache, GzipCacheMetrics, InitialChunkCache,
+    InitialChunkMetrics, ListKey, SharedList, client_accepts_gzip, with_gzip_headers,
 };
 use gzip::{GzipWatchBody, InitialEvents, compressed_event};
 pub(crate) use held_body::{HeldBody, Holder};
@@ -165,7 +165,7 @@ impl<'a> Delivery<'a> {
             (Some(gzip_cache), Some(key)) if chunks.is_long() => {
                 let list = gzip_cache.compress(key, chunks, has_more, self.account.as_ref());
                 Answer {
-                    compressor: list.compressor,
+                    has_compressor: list.has_compressor,
                     ..self.compressed(list.body).into()
                 }
             }

@@ -11,7 +11,7 @@ use crate::ledger::{Account, Charge, Kind, Short};
 use crate::net::Abort;
 use crate::server::answers::answer::Answer;
 use crate::server::answers::outcome::Outcome;
-use crate::server::deliver::{HeldBody, Holder, OwnCompressor};
+use crate::server::deliver::{COMPRESSOR_BYTES, HeldBody, Holder};
 use crate::server::request::{Exchange, Verb};
 
 /// Bytes of a request's task, its state in the HTTP library, and the head of its answer.
@@ -108,8 +108,9 @@ fn charged(
         let watch = account.charge(Kind::Watch, WATCH_BYTES)?;
         return Ok(answer.map(|response| guarded(response, Some(watch))));
     }
-    let gzip = answer.compressor.as_ref();
-    let gzip = gzip.map(|_| account.charge(Kind::Gzip, OwnCompressor::BYTES));
+    let gzip = answer
+        .has_compressor
+        .then(|| account.charge(Kind::Gzip, COMPRESSOR_BYTES));
     let gzip = gzip.transpose()?;
     // The charge ends when the ledger drops the compressor with the body.
     let mut answer = answer.map(|response| guarded(response, gzip));
@@ -158,12 +159,12 @@ mod tests {
         account: Option<&Arc<Account>>,
         path: &str,
         outcome: Outcome,
-        compressor: Option<OwnCompressor>,
+        has_compressor: bool,
     ) -> Response<Body> {
         let next = |_| async {
             let response = Response::new(body::full(vec![b'x'; 100 << 10]));
             Answer {
-                compressor,
+                has_compressor,
                 ..Answer::from(response).with_outcome(outcome)
             }
         };
@@ -182,14 +183,14 @@ mod tests {
         let limits = Limits::new(Some(64 << 20), Some(1 << 20), 0);
         let ledger = Ledger::new(limits);
         let account = ledger.open_account();
-        for (path, outcome, compressor, kind) in [
-            (PODS, Outcome::Cache, None, Kind::Body),
-            (WATCH, Outcome::Cache, None, Kind::Watch),
-            (PODS, Outcome::Cache, Some(OwnCompressor), Kind::Gzip),
+        for (path, outcome, has_compressor, kind) in [
+            (PODS, Outcome::Cache, false, Kind::Body),
+            (WATCH, Outcome::Cache, false, Kind::Watch),
+            (PODS, Outcome::Cache, true, Kind::Gzip),
         ] {
             let mut unread = Vec::new();
             let refused = loop {
-                let response = send(Some(&account), path, outcome, compressor).await;
+                let response = send(Some(&account), path, outcome, has_compressor).await;
                 if response.status() != StatusCode::OK {
                     break response;
                 }
@@ -200,10 +201,10 @@ mod tests {
             assert!(used(&ledger, kind) > 0, "{kind:?}");
             assert!(!unread.is_empty(), "{kind:?}");
             let other = ledger.open_account();
-            let served = send(Some(&other), path, outcome, compressor).await;
+            let served = send(Some(&other), path, outcome, has_compressor).await;
             assert_eq!(served.status(), StatusCode::OK);
             drop((unread, served));
-            let again = send(Some(&account), path, outcome, compressor).await;
+            let again = send(Some(&account), path, outcome, has_compressor).await;
             let bytes = again.into_body().collect().await.expect("no error");
             assert_eq!(bytes.to_bytes(), Bytes::from(vec![b'x'; 100 << 10]));
             assert_eq!(used(&ledger, kind), 0, "{kind:?}");
@@ -257,8 +258,8 @@ mod tests {
         let account = ledger.open_account();
         let forwarded = Outcome::Forwarded(crate::server::Reason::Unknown);
         let pod = "/api/v1/namespaces/n/pods/p";
-        let short = send(Some(&account), pod, forwarded, None).await;
-        let log = send(Some(&account), &format!("{pod}/log"), forwarded, None).await;
+        let short = send(Some(&account), pod, forwarded, false).await;
+        let log = send(Some(&account), &format!("{pod}/log"), forwarded, false).await;
         tokio::time::advance(std::time::Duration::from_secs(60)).await;
         let swept = ledger.sweep(tokio::time::Instant::now(), &mut false);
         assert_eq!(swept.slow, 1);
@@ -268,7 +269,7 @@ mod tests {
 
     #[tokio::test]
     async fn without_an_account_nothing_is_charged() {
-        let mut response = send(None, PODS, Outcome::Cache, None).await;
+        let mut response = send(None, PODS, Outcome::Cache, false).await;
         let whole = response.body_mut().frame().now_or_never().flatten();
         let whole = whole.expect("a frame").expect("no error");
         assert_eq!(whole.data_ref().map(Bytes::len), Some(100 << 10));

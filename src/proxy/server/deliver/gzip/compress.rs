@@ -13,6 +13,8 @@ use http_body::Frame;
 use kubefan_core::body::{Body, BoxError};
 use kubefan_core::concurrency::CoopBudget;
 
+/// Bytes of a compressor's window, hash tables and buffers.
+pub(crate) const COMPRESSOR_BYTES: u64 = 320 << 10;
 /// Units of a task's budget that compressing one byte costs.
 pub(super) const BYTE_UNITS: usize = 8;
 /// Compression level, as at the API server; a higher level is not worth its cost.
@@ -53,15 +55,6 @@ pub(crate) struct GzipWriter {
     crc: Crc,
     /// Number of compressed bytes that are returned together.
     output: usize,
-}
-
-/// Marks a response that has a separate compressor, which it does not share with other clients.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct OwnCompressor;
-
-impl OwnCompressor {
-    /// Bytes of the compressor's window, hash tables and buffers.
-    pub(crate) const BYTES: u64 = 320 << 10;
 }
 
 /// Compresses another body while it is sent. Holds at most one part and one compressed chunk.

@@ -30,7 +30,7 @@ use tokio::sync::Semaphore;
 use tokio::task::spawn_blocking;
 use tokio::time::{Instant, sleep_until};
 
-use super::compress::{GzipBody, GzipWriter, OwnCompressor};
+use super::compress::{GzipBody, GzipWriter};
 use super::gzip_stream::{GzipStream, Remainder, StreamEnd};
 use crate::ledger::{Account, Budget};
 use crate::server::cached::collection::PrintedList;
@@ -105,13 +105,15 @@ pub(crate) struct CompressedList {
     /// The bytes, which may still be being compressed.
     pub body: Body,
     /// Set if the list is compressed for one client only.
-    pub compressor: Option<OwnCompressor>,
+    pub has_compressor: bool,
 }
 
 impl CompressedList {
     fn shared(body: Body) -> Self {
-        let compressor = None;
-        Self { body, compressor }
+        Self {
+            body,
+            has_compressor: false,
+        }
     }
 }
 
@@ -208,7 +210,7 @@ impl GzipCache {
                 metrics.count("alone");
                 return CompressedList {
                     body: body::boxed(GzipBody::new(chunks.boxed())),
-                    compressor: Some(OwnCompressor),
+                    has_compressor: true,
                 };
             }
             let entry = CachedList {

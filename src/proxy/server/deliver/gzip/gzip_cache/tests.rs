@@ -13,7 +13,7 @@ use tokio::time::sleep;
 use super::*;
 use crate::ledger;
 use crate::ledger::Ledger;
-use crate::server::deliver::RoomForBodies;
+use crate::server::deliver::{COMPRESSOR_BYTES, RoomForBodies};
 
 fn encoder() -> Arc<Encoder> {
     Arc::new(Encoder::new(WireFormat::Json, "Pod", "v1"))
@@ -337,7 +337,7 @@ async fn a_compressor_for_the_rest_of_a_list_is_charged_to_its_reader() {
             }
         };
         assert_eq!(end, fits);
-        assert_eq!(charged >= OwnCompressor::BYTES, fits, "{charged}");
+        assert_eq!(charged >= COMPRESSOR_BYTES, fits, "{charged}");
         let mut unpacked = Vec::new();
         let decoded = GzDecoder::new(&read[..]).read_to_end(&mut unpacked);
         // The received part of a list that failed is not a complete list.
