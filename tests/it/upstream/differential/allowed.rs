@@ -8,7 +8,8 @@
 //! [`version_of_list`] decides which version a list may have. In addition:
 //!
 //! - A watch that differs is sent once more with a longer `timeoutSeconds`, because on a busy
-//!   machine the events may take longer than a second.
+//!   machine the events may take longer than a second. For the same reason, a case whose proof or
+//!   answer came too late is compared once more, alone.
 //! - Ages in the cells of Tables are masked, because the two Tables are printed at different times.
 //! - Compressed bodies are decompressed first, so the compression level does not matter.
 
