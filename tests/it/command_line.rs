@@ -37,6 +37,10 @@ fn the_version_says_how_the_binary_was_built() {
         );
     }
     assert_eq!(run(&["version", "-o", "xml"]).code, Some(64));
+    // Only a release build records its commit.
+    let program = std::env::var("KUBEFAN_TEST_BINARY").unwrap_or_default();
+    let is_optimised = program.contains("/release/");
+    assert_eq!(text.contains("commit: unknown"), !is_optimised, "{text}");
 }
 
 #[test]

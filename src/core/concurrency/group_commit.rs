@@ -415,7 +415,8 @@ mod tests {
                 [vec![(0, 80)], vec![(1, 150); 8], vec![(255, 150), (256, 0)]].concat(),
                 [vec![0], vec![150; 8], vec![256, 256]].concat(),
             ),
-            // A caller that arrives while a call is in flight waits for the usual spacing only.
+            // A call in flight does not delay the next one: callers wait only for the spacing
+            // between the starts of calls.
             (
                 vec![(0, 250), (101, 250), (202, 250), (203, 250), (700, 250)],
                 vec![0, 101, 202, 207, 700],

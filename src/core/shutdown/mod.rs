@@ -1,6 +1,6 @@
 //! The end of the process: the first signal starts a drain, the second one aborts it.
 //!
-//! [`Shutdown`] is a cheap handle that any room may hold. It spawns counted tasks, reports the
+//! [`Shutdown`] is a cheap handle that any module may hold. It spawns counted tasks, reports the
 //! phase of the drain, and spreads the ends of watches over time. Only the owner of the process
 //! calls [`Shutdown::run`], which goes through the phases.
 

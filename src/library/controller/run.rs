@@ -61,6 +61,16 @@ where
     /// [`Signals::next`](kubefan_core::shutdown::Signals::next). The `stop` of `run` has no output,
     /// so that the type of `std::future::pending()` need not be written.
     ///
+    /// ```no_run
+    /// # use kubefan::controller::{Controller, Error, Reconciler};
+    /// # use kubefan::shutdown::Signals;
+    /// # use k8s_openapi::api::core::v1::Pod;
+    /// # async fn run(controller: Controller<Pod>, reconciler: impl Reconciler) -> Result<(), Error> {
+    /// let mut signals = Signals::of_process().expect("signal handlers");
+    /// controller.run_until(reconciler, signals.next()).await
+    /// # }
+    /// ```
+    ///
     /// # Errors
     ///
     /// As for [`Controller::run`].
@@ -327,7 +337,8 @@ impl Workers {
             queue.shut_down();
             self.stop.send_replace(true);
             for task in &mut self.tasks {
-                // Reconciles do not panic outside of `catch_unwind`, and only a drop aborts them.
+                // Unexpected: a panic of a reconcile is caught before it gets here, and workers are
+                // aborted only when this value is dropped.
                 if let Err(error) = task.await {
                     tracing::error!(controller, %error, "a worker failed");
                 }

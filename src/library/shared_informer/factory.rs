@@ -343,7 +343,7 @@ impl Factory {
             namespace: namespace.map(str::to_owned),
             labels: LabelSelector::parse(label_selector)?,
             fields: FieldSelector::parse(field_selector, &fields)?,
-            shard: None,
+            ..Selection::default()
         })
     }
 

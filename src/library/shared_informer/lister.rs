@@ -193,7 +193,7 @@ mod tests {
                     }],
                 },
             },
-            shard: None,
+            ..Selection::default()
         };
         // Namespace and field of the informer and of the read, and the namespace that is read.
         for (own, read, expected) in [

@@ -167,7 +167,8 @@ impl Reached {
         selection: Arc<Selection>,
     ) -> (VecDeque<Step>, Self) {
         let mut budget = CoopBudget::new();
-        // For a narrow selection, this may have to test all objects of the cache.
+        // No index may fit the selection. Then all objects of the cache are tested, even if few are
+        // selected, so the budget counts candidates.
         let candidates = snapshot.candidates(&selection, None);
         let selected =
             candidates.map(|object| selection.matches(object).then(|| Arc::clone(object)));

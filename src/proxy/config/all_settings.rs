@@ -16,7 +16,7 @@ pub(super) struct Setting {
     /// The heading of its section's flags.
     pub(super) heading: String,
     pub(super) flag: Flag,
-    pub(super) kind: Kind,
+    pub(super) kind: SettingKind,
     pub(super) range: Option<Range>,
     pub(super) declared: Declared,
 }
@@ -33,7 +33,7 @@ pub(super) struct Flag {
 
 /// How the text of a flag or variable is read.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) enum Kind {
+pub(super) enum SettingKind {
     Boolean,
     Number,
     /// One of these words.
@@ -103,7 +103,7 @@ pub(super) fn definition<'a>(root: &'a Value, property: &'a Value) -> &'a Value 
 impl Setting {
     fn new(key: String, heading: &str, property: &Value, definition: &Value) -> Self {
         let declared = Declared::of(property);
-        let kind = Kind::of(&declared, definition);
+        let kind = SettingKind::of(&declared, definition);
         let flag = match &declared.x_flag {
             Some(written) => Flag::parse(written),
             None => Flag::named_after(&key, &kind, declared.x_value.as_deref()),
@@ -184,9 +184,9 @@ impl Declared {
     }
 }
 
-// === impl Kind ===
+// === impl SettingKind ===
 
-impl Kind {
+impl SettingKind {
     fn of(declared: &Declared, definition: &Value) -> Self {
         let choices = definition["oneOf"].as_array().into_iter().flatten();
         let words: Vec<_> = choices
@@ -238,7 +238,7 @@ impl Flag {
     }
 
     /// Returns the flag with the name of the key's last part, such as `--idle-timeout`.
-    fn named_after(key: &str, kind: &Kind, value: Option<&str>) -> Self {
+    fn named_after(key: &str, kind: &SettingKind, value: Option<&str>) -> Self {
         let mut name = "--".to_owned();
         for c in key.rsplit('.').next().unwrap_or_default().chars() {
             if c.is_uppercase() {
@@ -247,10 +247,10 @@ impl Flag {
             name.push(c.to_ascii_lowercase());
         }
         let value = value.unwrap_or(match kind {
-            Kind::Boolean => "BOOL",
-            Kind::Number => "COUNT",
-            Kind::Words(_) => "MODE",
-            Kind::List | Kind::Text => "TEXT",
+            SettingKind::Boolean => "BOOL",
+            SettingKind::Number => "COUNT",
+            SettingKind::Words(_) => "MODE",
+            SettingKind::List | SettingKind::Text => "TEXT",
         });
         Self {
             short: None,

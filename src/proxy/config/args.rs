@@ -11,7 +11,7 @@ use clap::{
 };
 
 use super::LogFormat;
-use super::all_settings::{Kind, SETTINGS, Setting};
+use super::all_settings::{SETTINGS, Setting, SettingKind};
 use super::origin::Origin;
 
 const CONFIG: &str = "config";
@@ -149,17 +149,17 @@ impl Setting {
         };
         let arg = arg.value_name(value);
         match &self.kind {
-            Kind::Boolean => arg
+            SettingKind::Boolean => arg
                 .num_args(0..=1)
                 .require_equals(true)
                 .default_missing_value("true")
                 .value_parser(PossibleValuesParser::new(["true", "false"]))
                 .hide_possible_values(true),
-            Kind::Words(words) => {
+            SettingKind::Words(words) => {
                 arg.value_parser(PossibleValuesParser::new(words.iter().map(String::as_str)))
             }
-            Kind::List => arg.action(ArgAction::Append).value_delimiter(','),
-            Kind::Number | Kind::Text => {
+            SettingKind::List => arg.action(ArgAction::Append).value_delimiter(','),
+            SettingKind::Number | SettingKind::Text => {
                 let arg = arg.value_parser(NonEmptyStringValueParser::new());
                 if self.is_path() {
                     arg.value_hint(ValueHint::AnyPath)

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 
 use serde_json::Value;
 
-use super::all_settings::{Kind, Setting};
+use super::all_settings::{Setting, SettingKind};
 use super::args::Given;
 use super::origin::Origin;
 use super::problem::Problem;
@@ -53,7 +53,7 @@ impl Reader {
         let (setting, origin) = (given.setting, &given.origin);
         let pointer = setting.pointer();
         let values = given.values.iter().map(|text| setting.kind.value(text));
-        if setting.kind == Kind::List {
+        if setting.kind == SettingKind::List {
             let is_valid = |value: &Value| self.set(&pointer, origin, vec![value.clone()].into());
             let valid = values.filter(is_valid).collect();
             self.set(&pointer, origin, Value::Array(valid));

@@ -91,22 +91,57 @@ impl Proofs {
                 let expiry = certified.expiry.clone();
                 Ok(Some((certified.user.clone(), proof(Some(expiry)))))
             }
-            // A bad certificate must not prevent the use of a token.
-            Err(error) if matches!(Authorization::of(headers), Authorization::Token(_)) => {
-                tracing::debug!(%error, "a client certificate has no user");
-                Ok(None)
-            }
-            // The API server treats this certificate as no credentials, unless it also checks
-            // whether the certificate is that of an authenticating proxy.
-            Err(CertificateError::NoName) if authorities.front_proxy.is_none() => Ok(None),
-            Err(error @ CertificateError::Reserved { .. }) => {
-                Err(Status::failure(403, "Forbidden", error.to_string()))
-            }
-            // Forwarded without the certificate, the request would be an anonymous one.
             Err(error) => {
-                tracing::debug!(%error, "a client certificate is not accepted");
-                Err(Status::failure(401, "Unauthorized", "Unauthorized"))
+                tracing::debug!(%error, "a client certificate has no user");
+                let has_token = matches!(Authorization::of(headers), Authorization::Token(_));
+                match refusal(&error, has_token, authorities.front_proxy.is_some()) {
+                    Some(status) => Err(status),
+                    None => Ok(None),
+                }
             }
+        }
+    }
+}
+
+/// Returns the answer to a request with a certificate that has no user because of `error`; `None`
+/// if the request counts as one without a certificate.
+fn refusal(error: &CertificateError, has_token: bool, has_front_proxy: bool) -> Option<Status> {
+    match error {
+        // A bad certificate must not prevent the use of a token.
+        _ if has_token => None,
+        // The API server treats this certificate as no credentials, unless it also checks whether
+        // the certificate is that of an authenticating proxy.
+        CertificateError::NoName if !has_front_proxy => None,
+        CertificateError::Reserved { .. } => {
+            Some(Status::failure(403, "Forbidden", error.to_string()))
+        }
+        // Forwarded without the certificate, the request would be an anonymous one.
+        _ => Some(Status::failure(401, "Unauthorized", "Unauthorized")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_certificate_without_a_user_is_refused_as_by_the_api_server() {
+        let reserved = || CertificateError::Reserved {
+            name: "system:anonymous".to_owned(),
+        };
+        // Each row: the error, whether the request has a token, whether there is a front proxy.
+        for (error, has_token, has_front_proxy, expected) in [
+            (CertificateError::NoName, false, false, None),
+            (CertificateError::NoName, false, true, Some(401)),
+            (CertificateError::NoName, true, true, None),
+            (CertificateError::NotText, false, false, Some(401)),
+            (CertificateError::NotText, true, false, None),
+            (reserved(), false, false, Some(403)),
+            (reserved(), true, false, None),
+        ] {
+            let status = refusal(&error, has_token, has_front_proxy);
+            let code = status.map(|status| status.code);
+            assert_eq!(code, expected, "{error:?}, {has_token}, {has_front_proxy}");
         }
     }
 }

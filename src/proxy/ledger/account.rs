@@ -11,7 +11,7 @@ use futures_util::task::AtomicWaker;
 use parking_lot::Mutex;
 use tokio::time::Instant;
 
-use super::{Buffers, Kind, MinimumRate, QUANTUM, Shared};
+use super::{Buffers, MemoryKind, MinimumRate, QUANTUM, Shared};
 
 /// Bytes of a connection's own state and buffers, charged with its first request.
 const CONNECTION_BYTES: u64 = 16 << 10;
@@ -32,8 +32,8 @@ struct State {
     /// Bytes that are leased from the ledger. They are never less than the sum of `used`.
     leased: u64,
     /// Bytes of all charges, by kind.
-    used: [u64; Kind::COUNT],
-    held: HashMap<u64, Arc<Holding>>,
+    used: [u64; MemoryKind::COUNT],
+    held: HashMap<u64, Arc<Registered>>,
     next_held: u64,
     /// The largest number of bodies with a minimum rate since `peak_since`, and in the period
     /// before it.
@@ -44,7 +44,7 @@ struct State {
 /// Bytes of one kind that are charged to an account until this value is dropped.
 pub struct Charge {
     account: Arc<Account>,
-    kind: Kind,
+    kind: MemoryKind,
     bytes: u64,
 }
 
@@ -60,7 +60,7 @@ pub enum Short {
 }
 
 /// Something that waits for a reader. The ledger may drop it at any time.
-pub trait Held: Send + Sync {
+pub trait Revoke: Send + Sync {
     /// Drops what is held. The reader gets an error at its next read.
     fn revoke(&self);
 
@@ -90,8 +90,8 @@ pub struct SnapshotAge {
 }
 
 /// Something that the ledger may drop, and the snapshot that it holds.
-pub(super) struct Holding {
-    pub(super) held: Box<dyn Held>,
+pub(super) struct Registered {
+    pub(super) held: Box<dyn Revoke>,
     pub(super) snapshot: Option<SnapshotAge>,
     /// True if `held` was already dropped. The holding stays registered until its owner notices.
     is_revoked: AtomicBool,
@@ -105,8 +105,8 @@ pub(super) enum Measured {
     Forwarded(u64),
 }
 
-/// Holds a [`Held`] registered until this value is dropped.
-pub struct Hold {
+/// Keeps something registered with its account until this value is dropped.
+pub struct Registration {
     account: Arc<Account>,
     key: u64,
 }
@@ -142,7 +142,7 @@ impl Account {
     /// # Errors
     ///
     /// If the bytes do not fit into the limit of the connection or of the process.
-    pub fn charge(self: &Arc<Self>, kind: Kind, bytes: u64) -> Result<Charge, Short> {
+    pub fn charge(self: &Arc<Self>, kind: MemoryKind, bytes: u64) -> Result<Charge, Short> {
         self.add(kind, bytes)?;
         Ok(Charge {
             account: Arc::clone(self),
@@ -153,12 +153,12 @@ impl Account {
 
     /// Registers `held` so that the ledger may drop it. `snapshot` is the age of the snapshot that
     /// `held` holds in memory, if there is one.
-    pub fn hold(
+    pub fn register(
         self: &Arc<Self>,
-        held: impl Held + 'static,
+        held: impl Revoke + 'static,
         snapshot: Option<SnapshotAge>,
-    ) -> Hold {
-        let holding = Arc::new(Holding {
+    ) -> Registration {
+        let holding = Arc::new(Registered {
             held: Box::new(held),
             snapshot,
             is_revoked: AtomicBool::new(false),
@@ -168,7 +168,7 @@ impl Account {
         state.next_held += 1;
         state.held.insert(key, holding);
         drop(state);
-        Hold {
+        Registration {
             account: Arc::clone(self),
             key,
         }
@@ -221,22 +221,22 @@ impl Account {
         self.state.lock().total()
     }
 
-    pub(super) fn used(&self, kind: Kind) -> u64 {
+    pub(super) fn used(&self, kind: MemoryKind) -> u64 {
         self.state.lock().used[kind as usize]
     }
 
-    pub(super) fn add_holdings(&self, holdings: &mut Vec<Arc<Holding>>) {
+    pub(super) fn add_holdings(&self, holdings: &mut Vec<Arc<Registered>>) {
         let state = self.state.lock();
         let held = state.held.values();
         holdings.extend(held.filter(|holding| !holding.is_revoked()).cloned());
     }
 
-    fn add(&self, kind: Kind, bytes: u64) -> Result<(), Short> {
-        if kind == Kind::List {
+    fn add(&self, kind: MemoryKind, bytes: u64) -> Result<(), Short> {
+        if kind == MemoryKind::List {
             self.ledger.add_to_lists(bytes)?;
         }
         let mut state = self.state.lock();
-        let own = match state.used[Kind::Connection as usize] {
+        let own = match state.used[MemoryKind::Connection as usize] {
             0 => CONNECTION_BYTES,
             _ => 0,
         };
@@ -244,11 +244,11 @@ impl Account {
         let added = state.lease(more, &self.ledger);
         match added {
             Ok(()) => {
-                state.used[Kind::Connection as usize] += own;
+                state.used[MemoryKind::Connection as usize] += own;
                 state.used[kind as usize] += bytes;
             }
             Err(_) if kind.is_optional() => {
-                if kind == Kind::List {
+                if kind == MemoryKind::List {
                     self.ledger.subtract_from_lists(bytes);
                 }
             }
@@ -260,8 +260,8 @@ impl Account {
         added
     }
 
-    fn subtract(&self, kind: Kind, bytes: u64) {
-        if kind == Kind::List {
+    fn subtract(&self, kind: MemoryKind, bytes: u64) {
+        if kind == MemoryKind::List {
             self.ledger.subtract_from_lists(bytes);
         }
         let mut state = self.state.lock();
@@ -382,9 +382,9 @@ impl SnapshotAge {
     }
 }
 
-// === impl Holding ===
+// === impl Registered ===
 
-impl Holding {
+impl Registered {
     pub(super) fn revoke(&self) {
         self.is_revoked.store(true, Ordering::Relaxed);
         self.held.revoke();
@@ -404,9 +404,9 @@ impl Holding {
     }
 }
 
-// === impl Hold ===
+// === impl Registration ===
 
-impl Drop for Hold {
+impl Drop for Registration {
     fn drop(&mut self) {
         let holding = self.account.state.lock().held.remove(&self.key);
         // Dropping a holding may run any code, so the lock is released first.

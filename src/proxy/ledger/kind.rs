@@ -1,8 +1,8 @@
-//! Kind: the purpose of the bytes of a charge.
+//! MemoryKind: the purpose of the bytes of a charge.
 
 /// The purpose of the bytes of a charge.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Kind {
+pub enum MemoryKind {
     /// The state and buffers of a connection that has or had a request.
     Connection,
     /// The state of a request and the heads of the request and its answer.
@@ -30,7 +30,7 @@ pub enum Kind {
     Gzip,
 }
 
-impl Kind {
+impl MemoryKind {
     /// The number of kinds.
     pub(super) const COUNT: usize = Self::ALL.len();
 

@@ -8,7 +8,7 @@
 //!   An account leases its bytes from the ledger in quanta, so most charges change no counter that
 //!   connections share. Delivering an event charges nothing. If a limit is reached, the charge is
 //!   refused, and the client gets 429.
-//! - Bodies and snapshots that wait for the reader. They are registered as [`Held`], so that the
+//! - Bodies and snapshots that wait for the reader. They implement [`Revoke`] and are registered, so that the
 //!   ledger can drop them even if their body is not polled: because the reader is too slow, or to
 //!   free memory.
 //!
@@ -46,6 +46,8 @@
 mod account;
 mod budget;
 mod buffers;
+mod charged_bytes;
+mod growing_charge;
 mod kind;
 mod limits;
 mod machine;
@@ -58,11 +60,13 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
-pub use account::{Account, Charge, Held, Hold, Short, SnapshotAge, closed};
-use account::{Holding, Measured};
+pub use account::{Account, Charge, Registration, Revoke, Short, SnapshotAge, closed};
+use account::{Measured, Registered};
 pub use budget::{Budget, sample_kept};
 pub use buffers::{Buffer, Buffers};
-pub use kind::Kind;
+pub use charged_bytes::charged;
+pub use growing_charge::GrowingCharge;
+pub use kind::MemoryKind;
 use kubefan_core::telemetry::Registry;
 pub use limits::Limits;
 pub use machine::available_memory;
@@ -82,7 +86,7 @@ const MEASURED_SHARE: u64 = 2;
 /// The part of the process's limit, as a divisor, that only accounts within their fair share may
 /// use. Buffers may hold as much, whatever is charged.
 const RESERVED_SHARE: u64 = 4;
-/// Upper limit of all charges of [`Kind::List`] together, within [`Limits::share`]. Such charges
+/// Upper limit of all charges of [`MemoryKind::List`] together, within [`Limits::share`]. Such charges
 /// only save work: a list is converted twice if its items can't be held.
 const LISTS_BYTES: usize = 64 << 20;
 /// Least fair share of an account: a connection with a few requests.
@@ -99,7 +103,7 @@ struct Shared {
     limits: Limits,
     /// Sum of the bytes that all accounts have leased; at most `limits.memory`.
     leased: AtomicU64,
-    /// Sum of the charges of [`Kind::List`].
+    /// Sum of the charges of [`MemoryKind::List`].
     lists: AtomicU64,
     /// What all snapshots cost, according to the last sweep.
     snapshots: AtomicU64,
@@ -233,7 +237,7 @@ impl Ledger {
     pub fn usage(&self) -> Vec<(&'static str, u64)> {
         let accounts = self.shared.accounts();
         let sum = |kind| accounts.iter().map(|account| account.used(kind)).sum();
-        let charged = Kind::ALL.map(|kind| (kind.name(), sum(kind)));
+        let charged = MemoryKind::ALL.map(|kind| (kind.name(), sum(kind)));
         let mut usage = charged.to_vec();
         let measured = |bytes: &AtomicU64| bytes.load(Ordering::Relaxed);
         usage.push(("snapshot", measured(&self.shared.snapshots)));
@@ -290,7 +294,7 @@ impl Ledger {
         let mut swept = Swept::default();
         shared.sample_events();
         let mut accounts = shared.accounts();
-        let mut holdings: Vec<Arc<Holding>> = Vec::new();
+        let mut holdings: Vec<Arc<Registered>> = Vec::new();
         for account in &accounts {
             let first = holdings.len();
             account.add_holdings(&mut holdings);
@@ -311,7 +315,11 @@ impl Ledger {
             largest(accounts.iter().map(|account| account.total()))
         } else if has_many_events && self.leased_and_events() > shared.limits.memory {
             // Delivering an event charges nothing, so perhaps no charge was refused.
-            largest(accounts.iter().map(|account| account.used(Kind::Watch)))
+            largest(
+                accounts
+                    .iter()
+                    .map(|account| account.used(MemoryKind::Watch)),
+            )
         } else {
             None
         };
@@ -359,7 +367,7 @@ impl Ledger {
     }
 
     /// Drops what costs most until the rest is within the limit. Returns how much was dropped.
-    fn drop_measured(&self, holdings: &[Arc<Holding>], now: Instant) -> u64 {
+    fn drop_measured(&self, holdings: &[Arc<Registered>], now: Instant) -> u64 {
         let shared = &self.shared;
         let mut measured = Vec::new();
         let mut costs = Vec::new();
@@ -507,7 +515,7 @@ impl Shared {
 /// share the rate, because a slow line may be fast enough for one body, but not for all of them.
 fn drop_slow(
     account: &Account,
-    holdings: &mut Vec<Arc<Holding>>,
+    holdings: &mut Vec<Arc<Registered>>,
     first: usize,
     rate: MinimumRate,
     now: Instant,

@@ -24,7 +24,7 @@ impl Counted {
     }
 }
 
-impl Held for Counted {
+impl Revoke for Counted {
     fn revoke(&self) {
         self.0.fetch_add(1, Ordering::Relaxed);
     }
@@ -43,17 +43,20 @@ fn a_charge_is_refused_over_the_limit_of_the_connection_and_of_the_process() {
         ledger.open_account(),
     );
     // A connection's first charge includes the connection itself: one quantum.
-    let of_one = one.charge(Kind::Body, 9 * QUANTUM).ok();
+    let of_one = one.charge(MemoryKind::Body, 9 * QUANTUM).ok();
     assert!(of_one.is_some());
-    assert_eq!(one.charge(Kind::Body, 1).err(), Some(Short::Connection));
-    let mut of_two = two.charge(Kind::Watch, 4 * QUANTUM).expect("it fits");
     assert_eq!(
-        three.charge(Kind::Body, 4 * QUANTUM).err(),
+        one.charge(MemoryKind::Body, 1).err(),
+        Some(Short::Connection)
+    );
+    let mut of_two = two.charge(MemoryKind::Watch, 4 * QUANTUM).expect("it fits");
+    assert_eq!(
+        three.charge(MemoryKind::Body, 4 * QUANTUM).err(),
         Some(Short::Process)
     );
     assert_eq!(three.total(), 0);
     of_two.resize(QUANTUM).expect("less always fits");
-    assert!(three.charge(Kind::Body, QUANTUM).is_ok());
+    assert!(three.charge(MemoryKind::Body, QUANTUM).is_ok());
     assert_eq!(used(&ledger), (10 + 2 + 1) * QUANTUM);
     drop((of_one, of_two));
     drop((one, two, three));
@@ -69,7 +72,7 @@ fn snapshots_cost_what_their_cache_has_replaced_since() {
     let hold = |before| {
         let held = Counted::default();
         let age = SnapshotAge::new(Arc::clone(&replaced), before);
-        (account.hold(held.clone(), Some(age)), held)
+        (account.register(held.clone(), Some(age)), held)
     };
     let sweep = || ledger.sweep(Instant::now(), &mut false).memory;
     let limit = LIMITS.memory / MEASURED_SHARE;
@@ -86,8 +89,10 @@ fn snapshots_cost_what_their_cache_has_replaced_since() {
     replaced.store(2 * limit, Ordering::Relaxed);
     assert_eq!((sweep(), used(&ledger)), (0, limit));
     let other = ledger.open_account();
-    let held = other.charge(Kind::Body, 4 * QUANTUM).expect("it fits");
-    let more = account.charge(Kind::Body, 4 * QUANTUM);
+    let held = other
+        .charge(MemoryKind::Body, 4 * QUANTUM)
+        .expect("it fits");
+    let more = account.charge(MemoryKind::Body, 4 * QUANTUM);
     assert_eq!(more.err(), Some(Short::Process));
     drop(held);
     drop(young);
@@ -97,7 +102,7 @@ fn snapshots_cost_what_their_cache_has_replaced_since() {
 /// An answer of the API server with `unread` bytes that wait.
 struct Unread(Counted, u64);
 
-impl Held for Unread {
+impl Revoke for Unread {
     fn revoke(&self) {
         self.0.revoke();
     }
@@ -114,7 +119,10 @@ fn forwarded_answers_that_wait_are_measured_and_dropped() {
     let limit = LIMITS.memory / MEASURED_SHARE;
     let hold = |bytes| {
         let counted = Counted::default();
-        (account.hold(Unread(counted.clone(), bytes), None), counted)
+        (
+            account.register(Unread(counted.clone(), bytes), None),
+            counted,
+        )
     };
     let held = [limit / 4, limit / 2, limit / 4, 0].map(hold);
     let sweep = || ledger.sweep(Instant::now(), &mut false).memory;
@@ -134,8 +142,8 @@ fn a_dropped_holding_is_dropped_once() {
     let ledger = Ledger::new(LIMITS);
     let account = ledger.open_account();
     let (counted, others) = (Counted::default(), Counted::default());
-    let _hold = account.hold(Unread(counted.clone(), LIMITS.memory), None);
-    let _other = account.hold(Unread(others.clone(), 1), None);
+    let _hold = account.register(Unread(counted.clone(), LIMITS.memory), None);
+    let _other = account.register(Unread(others.clone(), 1), None);
     let sweep = || ledger.sweep(Instant::now(), &mut false).memory;
     assert_eq!([sweep(), sweep()], [1, 0]);
     assert_eq!((counted.revoked(), others.revoked()), (1, 0));
@@ -148,7 +156,7 @@ fn full_for_greedy_accounts() -> (Ledger, Vec<Arc<Account>>, Vec<Charge>) {
     let ledger = Ledger::new(LIMITS);
     let accounts: Vec<_> = (0..3).map(|_| ledger.open_account()).collect();
     let charges = accounts.iter().zip([2, 9, 1]).map(|(account, quanta)| {
-        let charge = account.charge(Kind::Stream, quanta * QUANTUM);
+        let charge = account.charge(MemoryKind::Stream, quanta * QUANTUM);
         charge.expect("it fits")
     });
     let charges = charges.collect();
@@ -166,7 +174,7 @@ fn the_largest_connection_is_closed_when_memory_stays_short() {
     let (ledger, accounts, charges) = full_for_greedy_accounts();
     let mut was_short = false;
     let mut sweep = || ledger.sweep(Instant::now(), &mut was_short).connections;
-    let greedy = || accounts[0].charge(Kind::Stream, 3 * QUANTUM);
+    let greedy = || accounts[0].charge(MemoryKind::Stream, 3 * QUANTUM);
     assert_eq!(sweep(), 0);
     assert!(greedy().is_err());
     assert_eq!(sweep(), 0, "short for the first time");
@@ -188,13 +196,13 @@ fn greedy_connections_leave_room_for_small_ones() {
     for account in &small[..2] {
         charges.push(
             account
-                .charge(Kind::Stream, QUANTUM)
+                .charge(MemoryKind::Stream, QUANTUM)
                 .expect("within its share"),
         );
     }
-    assert!(accounts[2].charge(Kind::Stream, 3 * QUANTUM).is_err());
+    assert!(accounts[2].charge(MemoryKind::Stream, 3 * QUANTUM).is_err());
     assert_eq!(sweep(), 0, "a greedy one was refused, for the first time");
-    assert!(small[2].charge(Kind::Stream, QUANTUM).is_err());
+    assert!(small[2].charge(MemoryKind::Stream, QUANTUM).is_err());
     assert_eq!(sweep(), 1, "a small one was refused");
     assert_eq!(closed(&accounts), [false, true, false]);
     assert_eq!(closed(&small), [false, false, false]);
@@ -207,8 +215,9 @@ fn events_that_only_readers_hold_leave_less_room_and_close_a_watching_connection
     let ledger = Ledger::with(LIMITS, move || events.load(Ordering::Relaxed), None);
     let accounts = [(); 3].map(|()| ledger.open_account());
     let watching = [(0, QUANTUM), (1, 2 * QUANTUM)];
-    let charges = watching.map(|(index, bytes)| accounts[index].charge(Kind::Watch, bytes).ok());
-    let busy = accounts[2].charge(Kind::Body, 5 * QUANTUM).ok();
+    let charges =
+        watching.map(|(index, bytes)| accounts[index].charge(MemoryKind::Watch, bytes).ok());
+    let busy = accounts[2].charge(MemoryKind::Body, 5 * QUANTUM).ok();
     assert!(charges.iter().all(Option::is_some) && busy.is_some());
     let sweep = || ledger.sweep(Instant::now(), &mut false).connections;
 
@@ -222,7 +231,7 @@ fn events_that_only_readers_hold_leave_less_room_and_close_a_watching_connection
     assert_eq!((sweep(), used(&ledger)), (0, ledger.leased()));
     assert_eq!((sweep(), used(&ledger)), (0, LIMITS.memory));
     assert!(
-        accounts[2].charge(Kind::Burst, QUANTUM).is_err(),
+        accounts[2].charge(MemoryKind::Burst, QUANTUM).is_err(),
         "nothing is left"
     );
     held.store(free + 1, Ordering::Relaxed);
@@ -279,7 +288,7 @@ fn buffers_refuse_no_charge_and_shrink_for_it() {
     let mut was_short = false;
     let mut sweep = || ledger.sweep(Instant::now(), &mut was_short).connections;
     assert_eq!(sweep(), 0);
-    let charge = busy.charge(Kind::Watch, 9 * QUANTUM);
+    let charge = busy.charge(MemoryKind::Watch, 9 * QUANTUM);
     assert!(charge.is_ok());
     assert_eq!(sweep(), 5);
     assert_eq!(sweep(), 0);
@@ -337,7 +346,7 @@ proptest! {
                 Step::Charge(account, bytes) => {
                     let account = &accounts[account % accounts.len()];
                     let fits = account.total() + bytes + QUANTUM <= LIMITS.connection_memory;
-                    match account.charge(Kind::Body, bytes) {
+                    match account.charge(MemoryKind::Body, bytes) {
                         Ok(charge) => charges.push(charge),
                         Err(Short::Process) => {
                             // The limit of greedy accounts is reached, apart from what accounts

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use crate::ledger::{Account, Charge, Kind, Short};
+use crate::ledger::{Account, Charge, MemoryKind, Short};
 use crate::net::{Abort, ClientConnection, Peer};
 
 /// The client's side of one request. Every request that `net` passes to its service has this value
@@ -24,7 +24,7 @@ impl ClientHandle {
     ///
     /// # Errors
     /// If the account has no room for the bytes.
-    pub fn charge(&self, kind: Kind, bytes: u64) -> Result<Option<Charge>, Short> {
+    pub fn charge(&self, kind: MemoryKind, bytes: u64) -> Result<Option<Charge>, Short> {
         let account = self.account.as_ref();
         account
             .map(|account| account.charge(kind, bytes))

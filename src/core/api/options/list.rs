@@ -140,7 +140,7 @@ impl ListOptions {
             namespace: namespace.map(str::to_owned),
             labels: self.labels.clone(),
             fields: self.fields.resolve(fields)?,
-            shard: None,
+            ..Selection::default()
         })
     }
 

@@ -61,7 +61,7 @@ pub(super) enum Phase {
 pub enum BridgeProgress {
     /// The bridge needs the next event or bookmark.
     Continue,
-    /// The bridge is complete, or cannot continue.
+    /// The bridge has reached the cache's event log, or cannot continue.
     Done,
 }
 

@@ -29,7 +29,7 @@ struct Index {
     /// The number of objects for each value that at least `MIN_COUNTED` objects have. A count stays
     /// until far fewer objects have the value.
     counts: OrdMap<ValueHash, ValueCount>,
-    /// Common values that still have entries; empty unless [`Indexer::settle`] has work to do.
+    /// Values that became common and still have entries, which [`Indexer::settle`] removes.
     surplus: Vec<ValueHash>,
 }
 

@@ -96,8 +96,8 @@ pub(super) fn after_list(cause: Cause, is_first_page: bool) -> Recovery {
 pub(super) fn after_proof(cause: Cause) -> Recovery {
     match cause {
         Cause::WentBack => Action::NewEpoch.at_once(),
-        // A watch is never resumed without this barrier, even during a long outage. Guarded by
-        // `a_watch_is_never_resumed_unproven`.
+        // The barrier is tried again: no watch is resumed without it, even after a long outage. The
+        // test `a_watch_is_never_resumed_unproven` guards this.
         _ => Action::Resume.after_backoff(),
     }
 }

@@ -168,7 +168,7 @@ async fn an_informer_is_shared_with_what_its_scope_contains() {
             .map(str::to_owned),
         labels: LabelSelector::parse(labels).expect("a selector"),
         fields: FieldSelector::parse(fields, &spec.fields).expect("a selector"),
-        shard: None,
+        ..Selection::default()
     };
     let start = |selection: &Selection| {
         let started = informers.get_or_start_for(&spec, selection, ObjectContent::Whole);

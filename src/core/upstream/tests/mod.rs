@@ -1,3 +1,3 @@
-//! Support for the tests of `upstream`, and of other rooms.
+//! Support for the tests of `upstream`, and of other modules.
 
 pub(super) mod support;

@@ -2,7 +2,7 @@ use clap::CommandFactory;
 use serde_json::{Value, json};
 
 use super::support::{ServeLine, config_file};
-use crate::config::all_settings::{Kind, SETTINGS, Setting};
+use crate::config::all_settings::{SETTINGS, Setting, SettingKind};
 use crate::config::origin::Origin;
 use crate::config::settings::Settings;
 use crate::config::sources;
@@ -33,20 +33,20 @@ fn every_setting_has_a_flag_of_its_own() {
 /// A text for the flag of a setting, which is not its default, and the same value in a file.
 fn example_of(setting: &Setting) -> (String, Value) {
     let text = match (&setting.kind, setting.flag.value.as_deref()) {
-        (Kind::Boolean, _) => (setting.declared.default != true).to_string(),
-        (Kind::Words(words), _) => words.last().expect("a word").clone(),
+        (SettingKind::Boolean, _) => (setting.declared.default != true).to_string(),
+        (SettingKind::Words(words), _) => words.last().expect("a word").clone(),
         (_, Some("CIDR")) => "10.0.0.0/8".to_owned(),
         (_, Some("[RESOURCE=]POLICY")) => "pods=any".to_owned(),
         (_, Some("DURATION")) => "7s".to_owned(),
         (_, Some("BYTES")) if setting.key == "limits.maxUrlBytes" => "7Ki".to_owned(),
         (_, Some("BYTES")) => "16Mi".to_owned(),
-        (Kind::Number, _) => "2".to_owned(),
-        (Kind::List | Kind::Text, _) => "/some/text".to_owned(),
+        (SettingKind::Number, _) => "2".to_owned(),
+        (SettingKind::List | SettingKind::Text, _) => "/some/text".to_owned(),
     };
     let value = match &setting.kind {
-        Kind::List => json!([text]),
-        Kind::Boolean | Kind::Number => serde_json::from_str(&text).expect("JSON"),
-        Kind::Words(_) | Kind::Text => json!(text),
+        SettingKind::List => json!([text]),
+        SettingKind::Boolean | SettingKind::Number => serde_json::from_str(&text).expect("JSON"),
+        SettingKind::Words(_) | SettingKind::Text => json!(text),
     };
     (text, value)
 }

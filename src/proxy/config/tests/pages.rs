@@ -8,7 +8,7 @@ use std::fs;
 use serde_json::Value;
 
 use super::support::in_repository;
-use crate::config::all_settings::{Kind, SETTINGS, Setting, definition};
+use crate::config::all_settings::{SETTINGS, Setting, SettingKind, definition};
 use crate::config::schema;
 use crate::config::settings::Settings;
 
@@ -157,7 +157,7 @@ fn row(setting: &Setting) -> String {
         setting.flag.short.map(|short| format!("`-{short}`, ")),
         Some(format!("`{}", setting.flag.name)),
         setting.flag.value.as_ref().map(|value| match setting.kind {
-            Kind::Boolean => format!("[={value}]"),
+            SettingKind::Boolean => format!("[={value}]"),
             _ => format!(" {value}"),
         }),
         Some("`".to_owned()),

@@ -69,28 +69,28 @@ pub(in crate::identity) enum Judgement {
 }
 
 /// A kind of review.
-struct Kind {
+struct ReviewKind {
     group: &'static str,
     kind: &'static str,
     resource: &'static str,
 }
 
-const SELF_REVIEW: Kind = Kind {
+const SELF_REVIEW: ReviewKind = ReviewKind {
     group: "authentication.k8s.io",
     kind: "SelfSubjectReview",
     resource: "selfsubjectreviews",
 };
-const TOKEN_REVIEW: Kind = Kind {
+const TOKEN_REVIEW: ReviewKind = ReviewKind {
     group: "authentication.k8s.io",
     kind: "TokenReview",
     resource: "tokenreviews",
 };
-const SELF_ACCESS: Kind = Kind {
+const SELF_ACCESS: ReviewKind = ReviewKind {
     group: "authorization.k8s.io",
     kind: "SelfSubjectAccessReview",
     resource: "selfsubjectaccessreviews",
 };
-const ACCESS: Kind = Kind {
+const ACCESS: ReviewKind = ReviewKind {
     group: "authorization.k8s.io",
     kind: "SubjectAccessReview",
     resource: "subjectaccessreviews",
@@ -209,7 +209,7 @@ impl Reviewer {
     /// Sends a review, with `token` or with kubefan's credentials, and returns its status.
     async fn ask<S: DeserializeOwned>(
         &self,
-        kind: Kind,
+        kind: ReviewKind,
         spec: Value,
         token: Option<&Token>,
         connection: Connection,

@@ -338,7 +338,7 @@ impl OpenWatches {
     }
 
     async fn ask(self, inquiry: Inquiry) {
-        let _place = Place {
+        let _place = QuestionInFlight {
             watches: &self,
             asker: inquiry.asker,
         };
@@ -388,14 +388,14 @@ fn pace(rate: NonZeroU32) -> TokenBucket {
     TokenBucket::new(Duration::from_secs(1) / rate.get(), burst)
 }
 
-/// A place among the questions in flight.
-struct Place<'a> {
+/// A question in flight, which counts until this value is dropped.
+struct QuestionInFlight<'a> {
     watches: &'a OpenWatches,
     /// The user that the question is about.
     asker: Asker,
 }
 
-impl Drop for Place<'_> {
+impl Drop for QuestionInFlight<'_> {
     fn drop(&mut self) {
         self.watches.with(|state| {
             state.in_flight -= 1;

@@ -26,7 +26,7 @@ const OLDEST_OF: u32 = 4;
 /// Questions with the times when they are due.
 #[derive(Debug)]
 pub(super) struct Queue {
-    places: HashMap<GroupId, Place>,
+    places: HashMap<GroupId, QueuedQuestion>,
     /// The questions that were not yet found to be due, in the order of time.
     waiting: BTreeSet<(Instant, GroupId)>,
     /// Tenants with questions that are due or in flight.
@@ -45,7 +45,7 @@ pub(super) struct InFlight {
 }
 
 #[derive(Clone, Copy, Debug)]
-struct Place {
+struct QueuedQuestion {
     asker: Asker,
     at: Instant,
     class: usize,
@@ -94,13 +94,13 @@ impl Queue {
     ) {
         self.remove(group);
         let class = 2 * urgency as usize + usize::from(is_narrow);
-        let place = Place { asker, at, class };
+        let place = QueuedQuestion { asker, at, class };
         self.places.insert(group, place);
         self.waiting.insert((at, group));
     }
 
     pub(super) fn remove(&mut self, group: GroupId) {
-        let Some(Place { asker, at, class }) = self.places.remove(&group) else {
+        let Some(QueuedQuestion { asker, at, class }) = self.places.remove(&group) else {
             return;
         };
         if self.waiting.remove(&(at, group)) {
@@ -200,7 +200,7 @@ impl Queue {
         let mut found = Vec::new();
         while let Some(first) = self.waiting.first().filter(|(at, _)| *at <= now).copied() {
             self.waiting.remove(&first);
-            let Place { asker, class, .. } = self.places[&first.1];
+            let QueuedQuestion { asker, class, .. } = self.places[&first.1];
             let tenant = self.tenants.entry(asker.tenant).or_default();
             let user = tenant.users.entry(asker.user).or_default();
             user.due[class].insert(first);
@@ -415,7 +415,7 @@ mod tests {
         let later = start + Duration::from_secs(1);
         let mut queue = Queue::new(UNLIMITED);
         for id in 0..6_000 {
-            // These questions were due before the other one.
+            // These are about one object each, and were due a second earlier.
             queue.set(GroupId(id), user(0), true, (start, Urgency::LikelyLost));
         }
         queue.set(GroupId(6_000), user(0), false, (later, Urgency::LikelyLost));

@@ -8,7 +8,7 @@ use crate::identity::{Attributes, User};
 
 /// A kind of object of `rbac.authorization.k8s.io`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(super) enum Kind {
+pub(super) enum RbacKind {
     /// Roles, or ClusterRoles if they have no namespace.
     Role { namespaced: bool },
     /// RoleBindings, or ClusterRoleBindings if they have no namespace.
@@ -76,7 +76,7 @@ struct SubjectBody {
     namespace: String,
 }
 
-impl Kind {
+impl RbacKind {
     pub(super) const ALL: [Self; 4] = [
         Self::Role { namespaced: false },
         Self::Role { namespaced: true },

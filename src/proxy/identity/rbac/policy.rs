@@ -4,7 +4,7 @@ use std::collections::{HashMap, HashSet};
 
 use kubefan_core::api::Object;
 
-use super::objects::{Binding, Kind, Name, Rule, Subject};
+use super::objects::{Binding, Name, RbacKind, Rule, Subject};
 use super::replaced::Replaced;
 use crate::identity::{Attributes, User};
 
@@ -29,10 +29,10 @@ pub(super) struct Concerned(pub(super) HashSet<(Subject, String)>);
 impl Policy {
     /// Adds or replaces a role or binding. Returns the users and groups with rights that may have
     /// changed.
-    pub(super) fn set(&mut self, kind: Kind, object: &Object) -> Concerned {
+    pub(super) fn set(&mut self, kind: RbacKind, object: &Object) -> Concerned {
         let name = Name::of(object);
         match kind {
-            Kind::Role { .. } => {
+            RbacKind::Role { .. } => {
                 let rules = Rule::of_role(object);
                 let old = self.roles.insert(name.clone(), rules);
                 if old.as_ref() == self.roles.get(&name) {
@@ -43,7 +43,7 @@ impl Policy {
                 }
                 self.with_role(&name)
             }
-            Kind::Binding { .. } => match Binding::of(object) {
+            RbacKind::Binding { .. } => match Binding::of(object) {
                 Some(binding) => self.set_binding(name, Some(binding)),
                 None => self.set_binding(name, None),
             },
@@ -51,31 +51,31 @@ impl Policy {
     }
 
     /// Removes a role or binding. Returns the users and groups with rights that may have changed.
-    pub(super) fn remove(&mut self, kind: Kind, name: &Name) -> Concerned {
+    pub(super) fn remove(&mut self, kind: RbacKind, name: &Name) -> Concerned {
         match kind {
-            Kind::Role { .. } => match self.roles.remove(name) {
+            RbacKind::Role { .. } => match self.roles.remove(name) {
                 Some(old) => {
                     self.replaced.add_role(name, old);
                     self.with_role(name)
                 }
                 None => Concerned::default(),
             },
-            Kind::Binding { .. } => self.set_binding(name.clone(), None),
+            RbacKind::Binding { .. } => self.set_binding(name.clone(), None),
         }
     }
 
     /// Returns the names of all objects of a kind.
-    pub(super) fn names(&self, kind: Kind) -> HashSet<Name> {
+    pub(super) fn names(&self, kind: RbacKind) -> HashSet<Name> {
         let is_of_kind = |name: &&Name, namespaced: bool| name.namespace.is_empty() != namespaced;
         match kind {
-            Kind::Role { namespaced } => {
+            RbacKind::Role { namespaced } => {
                 let names = self.roles.keys();
                 names
                     .filter(|name| is_of_kind(name, namespaced))
                     .cloned()
                     .collect()
             }
-            Kind::Binding { namespaced } => {
+            RbacKind::Binding { namespaced } => {
                 let names = self.bindings.keys();
                 names
                     .filter(|name| is_of_kind(name, namespaced))
@@ -200,10 +200,10 @@ mod tests {
 
     use super::*;
 
-    const CLUSTER_ROLE: Kind = Kind::Role { namespaced: false };
-    const ROLE: Kind = Kind::Role { namespaced: true };
-    const CLUSTER_BINDING: Kind = Kind::Binding { namespaced: false };
-    const BINDING: Kind = Kind::Binding { namespaced: true };
+    const CLUSTER_ROLE: RbacKind = RbacKind::Role { namespaced: false };
+    const ROLE: RbacKind = RbacKind::Role { namespaced: true };
+    const CLUSTER_BINDING: RbacKind = RbacKind::Binding { namespaced: false };
+    const BINDING: RbacKind = RbacKind::Binding { namespaced: true };
 
     fn object(namespace: &str, name: &str, body: &Value) -> Object {
         let key = ObjectKey::new(Some(namespace), name);

@@ -12,7 +12,7 @@ use kubefan_core::telemetry::Registry;
 use parking_lot::Mutex;
 use tokio::time::{Instant, sleep};
 
-use super::objects::{Kind, Name, Subject};
+use super::objects::{Name, RbacKind, Subject};
 use super::policy::{Concerned, Policy};
 use super::recent::RecentChanges;
 use crate::identity::User;
@@ -45,7 +45,7 @@ struct Inner {
 #[derive(Default)]
 struct Known {
     policy: Policy,
-    sources: [Source; Kind::ALL.len()],
+    sources: [Source; RbacKind::ALL.len()],
 }
 
 /// The source of the roles or bindings of one kind.
@@ -87,7 +87,7 @@ impl RoleWatch {
                 alive as f64,
             );
         });
-        for index in 0..Kind::ALL.len() {
+        for index in 0..RbacKind::ALL.len() {
             let watch = watch.clone();
             shutdown.spawn_background(async move { watch.run(index).await });
         }
@@ -95,7 +95,7 @@ impl RoleWatch {
 
     /// Watches the roles or bindings of one kind. Runs until the future is dropped.
     async fn run(self, index: usize) {
-        let resource = Kind::ALL[index].gvr();
+        let resource = RbacKind::ALL[index].gvr();
         let Inner {
             informers,
             rest_mapper,
@@ -166,7 +166,7 @@ impl RoleWatch {
     /// Replaces all roles or bindings of a kind. Returns the users and groups with rights that may
     /// have changed; an empty set if the objects are read for the first time.
     fn fill(&self, index: usize, informer: &Arc<Informer>, objects: &[Arc<Object>]) -> Concerned {
-        let kind = Kind::ALL[index];
+        let kind = RbacKind::ALL[index];
         let mut known = self.inner.known.lock();
         let mut gone = known.policy.names(kind);
         let mut concerned = Concerned::default();
@@ -187,7 +187,7 @@ impl RoleWatch {
     }
 
     fn change(&self, index: usize, object: &Object, is_deleted: bool) -> Concerned {
-        let kind = Kind::ALL[index];
+        let kind = RbacKind::ALL[index];
         let policy = &mut self.inner.known.lock().policy;
         if is_deleted {
             policy.remove(kind, &Name::of(object))
@@ -210,7 +210,7 @@ impl RoleWatch {
         let now = Instant::now();
         recent.add(concerned, now);
         let known = known.lock();
-        let is_complete = known.alive() == Kind::ALL.len();
+        let is_complete = known.alive() == RbacKind::ALL.len();
         let subjects = concerned.subjects();
         let is_concerned = |user: &User| Subject::all_of(user).any(|of| subjects.contains(&of));
         open_watches.changed(now, is_concerned, |user, attributes| {

@@ -85,7 +85,7 @@ impl Deletions {
             // The cache can still become idle and be dropped.
             let mut changes = changes.uncounted();
             self.followed.inc();
-            // After the watch has begun, so that no later deletion is missed.
+            // This comes after the start of the watch, so that no deletion is missed in between.
             if start.is_none() {
                 self.unknown();
             }

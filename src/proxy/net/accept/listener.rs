@@ -60,7 +60,7 @@ struct OpenError {
     error: io::Error,
 }
 
-/// A connection that was accepted, but is not open yet.
+/// A connection that was accepted, but has not finished its handshake yet.
 struct Accepted {
     address: SocketAddr,
     slot: ConnectionSlot,

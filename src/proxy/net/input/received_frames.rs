@@ -50,7 +50,7 @@ pub(super) struct ControlFrames {
 /// The rest of the payload of the current frame.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Payload {
-    kind: Kind,
+    kind: FrameKind,
     /// True if the next byte is the length of the padding.
     is_padded: bool,
     /// The number of bytes of the priority that are still to come.
@@ -62,7 +62,7 @@ struct Payload {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Kind {
+enum FrameKind {
     /// A part of a header block, and whether it is the last part.
     Head {
         is_last: bool,
@@ -122,8 +122,8 @@ impl ReceivedFrames {
             let (content, rest) = self.payload.take(data);
             data = rest;
             match (self.payload.kind, &mut self.block) {
-                (Kind::Head { .. }, Some(block)) => block.receive(content),
-                (Kind::Data, _) => held += content.len() as u64,
+                (FrameKind::Head { .. }, Some(block)) => block.receive(content),
+                (FrameKind::Data, _) => held += content.len() as u64,
                 _ => {}
             }
             self.end_block_after_its_last_frame();
@@ -142,12 +142,13 @@ impl ReceivedFrames {
         }
         let is_last = flags & END_HEADERS != 0;
         let kind = match kind {
-            DATA => Kind::Data,
-            HEADERS | CONTINUATION => Kind::Head { is_last },
-            _ => Kind::Other,
+            DATA => FrameKind::Data,
+            HEADERS | CONTINUATION => FrameKind::Head { is_last },
+            _ => FrameKind::Other,
         };
         let has_fields = self.head[3] == HEADERS;
-        let is_padded = (has_fields || kind == Kind::Data) && flags & PADDED != 0 && length > 0;
+        let is_padded =
+            (has_fields || kind == FrameKind::Data) && flags & PADDED != 0 && length > 0;
         let own = length - usize::from(is_padded);
         let priority = if has_fields && flags & PRIORITY != 0 {
             PRIORITY_BYTES.min(own)
@@ -161,18 +162,18 @@ impl ReceivedFrames {
             content: own - priority,
             padding: 0,
         };
-        if kind == (Kind::Head { is_last: false }) || self.head[3] == CONTINUATION {
+        if kind == (FrameKind::Head { is_last: false }) || self.head[3] == CONTINUATION {
             let max = self.max_header_bytes;
             self.block.get_or_insert_with(|| HeaderBlock::new(max));
         }
         self.end_block_after_its_last_frame();
         // The library drops an empty frame that does not end the body.
-        let is_kept = kind == Kind::Data && (own > 0 || flags & END_STREAM != 0);
+        let is_kept = kind == FrameKind::Data && (own > 0 || flags & END_STREAM != 0);
         if is_kept { DATA_FRAME_BYTES } else { 0 }
     }
 
     fn end_block_after_its_last_frame(&mut self) {
-        if self.payload.kind == (Kind::Head { is_last: true }) && self.payload.is_empty() {
+        if self.payload.kind == (FrameKind::Head { is_last: true }) && self.payload.is_empty() {
             self.block = None;
         }
     }
@@ -183,7 +184,7 @@ impl ReceivedFrames {
 impl Default for Payload {
     fn default() -> Self {
         Self {
-            kind: Kind::Other,
+            kind: FrameKind::Other,
             is_padded: false,
             priority: 0,
             content: 0,

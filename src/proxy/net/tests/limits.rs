@@ -398,7 +398,8 @@ async fn an_answer_is_completed_after_the_time_in_which_its_connection_takes_req
     only_the_accept_loop_is_left(&server).await;
 }
 
-/// A client does not see in time that the server closes its idle connection while it sends a request.
+/// If the server closed an idle connection just when the client sends its next scrape, the scrape
+/// would fail. The limits are such that this does not happen at the usual intervals.
 #[test]
 fn regular_scrapes_never_meet_the_end_of_their_admin_connection() {
     let config = Config::admin();

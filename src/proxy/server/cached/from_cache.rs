@@ -15,7 +15,7 @@ use super::miss::{CacheAnswer, Miss};
 use super::prove::{ProofResult, prove};
 use super::read;
 use crate::identity::{AccessControl, Caller, Verdict};
-use crate::ledger::{Charge, Kind, Short};
+use crate::ledger::{Charge, MemoryKind, Short};
 use crate::limit::Limit;
 use crate::server::access::{verdict, warned};
 use crate::server::answers::answer::Answer;
@@ -24,7 +24,7 @@ use crate::server::answers::held::Held;
 use crate::server::answers::outcome::Outcome;
 use crate::server::decide::{Plan, Read, Reason};
 use crate::server::deliver::{
-    Delivery, GzipCache, InitialChunkCache, over_websocket, with_proof_header,
+    Delivery, GzipCache, InitialChunkCache, charge_websocket, over_websocket, with_proof_header,
 };
 use crate::server::limits::in_flight::InFlight;
 use crate::server::limits::shares::Shares;
@@ -105,6 +105,11 @@ impl Caches {
         let units = answer.limited_units;
         let selection = self.shares.selection(&exchange.caller, read, units)?;
         let right = Right::of(&self.access, exchange)?;
+        // Nothing below may fail: the audit log has the answer.
+        let websocket = match handshake {
+            Some(handshake) => Some((handshake, charge_websocket(&exchange.client)?)),
+            None => None,
+        };
         let mut answer = answer.with_outcome(Outcome::Cache);
         let response = warned(answer.response, Some(verdict));
         let response = audited(exchange.audited.take(), response, AnsweredBy::Cache);
@@ -116,10 +121,10 @@ impl Caches {
             request: exchange.share.take(),
         };
         answer.response = held.by(response);
-        if let Some(handshake) = handshake {
+        if let Some(websocket) = websocket {
             let limits = (read.watch_timeout(), self.write_timeout);
             let watch = answer.response;
-            answer.response = over_websocket(handshake, exchange, watch, limits, &self.shutdown)?;
+            answer.response = over_websocket(websocket, exchange, watch, limits, &self.shutdown);
         }
         Ok(answer)
     }
@@ -259,7 +264,7 @@ fn charge_selection(exchange: &Exchange, read: &Read) -> Result<Option<Charge>, 
         Plan::List { selection, .. } | Plan::Watch { selection, .. } => selection,
     };
     match group_weight(selection) {
-        bytes if bytes > FREE_SELECTION => exchange.client.charge(Kind::Stream, bytes as u64),
+        bytes if bytes > FREE_SELECTION => exchange.client.charge(MemoryKind::Stream, bytes as u64),
         _ => Ok(None),
     }
 }

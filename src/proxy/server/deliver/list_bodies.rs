@@ -9,7 +9,7 @@ use kubefan_core::cache::Snapshot;
 use kubefan_core::codec::Encoder;
 use kubefan_core::concurrency::CoopBudget;
 
-use crate::ledger::{Account, Charge, Kind};
+use crate::ledger::{Account, Charge, GrowingCharge, MemoryKind};
 
 /// Number of objects of a snapshot that are examined together. If none of them is an item of the
 /// list, other tasks run before the next objects are examined.
@@ -45,8 +45,7 @@ pub(crate) enum ListBodies {
 /// the ledger permits that.
 pub(crate) struct RoomForBodies {
     is_converted: bool,
-    account: Option<Arc<Account>>,
-    charge: Option<Charge>,
+    charge: GrowingCharge,
 }
 
 /// A position in a snapshot. The bodies of a list's items are fetched from this position on.
@@ -97,8 +96,7 @@ impl RoomForBodies {
     pub(super) fn new(is_converted: bool, account: Option<Arc<Account>>) -> Self {
         Self {
             is_converted,
-            account,
-            charge: None,
+            charge: GrowingCharge::new(MemoryKind::List, account),
         }
     }
 
@@ -107,29 +105,15 @@ impl RoomForBodies {
         if !self.is_converted {
             return count <= MAX_COLLECTED;
         }
-        let Some(account) = &self.account else {
-            return true;
-        };
         let bytes = bytes + count * size_of::<Bytes>();
-        let charged = self.charge.as_ref().map_or(0, Charge::bytes);
-        if bytes as u64 <= charged {
-            return true;
-        }
-        let wanted = bytes.next_multiple_of(CHARGED_AT_ONCE) as u64;
-        let granted = match &mut self.charge {
-            Some(charge) => charge.resize(wanted),
-            None => account.charge(Kind::List, wanted).map(|charge| {
-                self.charge = Some(charge);
-            }),
-        };
-        granted.is_ok()
+        self.charge.fits(bytes.next_multiple_of(CHARGED_AT_ONCE))
     }
 
     /// Returns `bodies`, which fit into the room, together with their charge.
     pub(crate) fn holding(self, bodies: Vec<Bytes>) -> ListBodies {
         ListBodies::Collected {
             bodies: bodies.into_iter(),
-            _charge: self.charge.map(Arc::new),
+            _charge: self.charge.into_charge().map(Arc::new),
         }
     }
 }

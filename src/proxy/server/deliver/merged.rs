@@ -6,7 +6,8 @@ use std::sync::{Arc, Weak};
 
 use bytes::{Bytes, BytesMut};
 
-use crate::ledger::{Account, Charge, Kind};
+use crate::ledger;
+use crate::ledger::{Account, Charge, MemoryKind};
 
 /// Largest size, in bytes, of merged frames: as much as an HTTP/2 DATA frame or a TLS record holds.
 pub(crate) const MAX_MERGED: usize = 16 << 10;
@@ -20,13 +21,6 @@ pub(crate) struct Burst {
     whole: Bytes,
     /// The charge for `whole` while a watch sends it.
     charge: Weak<Charge>,
-}
-
-/// A burst that a watch sends.
-struct Sent {
-    whole: Bytes,
-    /// Shared by all watches that send the burst.
-    _charge: Arc<Charge>,
 }
 
 thread_local! {
@@ -99,7 +93,7 @@ impl Burst {
             Some(account) => {
                 let shared = self.charge.upgrade().filter(|_| !is_new);
                 let bytes = self.length as u64;
-                let charge = || account.charge(Kind::Burst, bytes).ok().map(Arc::new);
+                let charge = || account.charge(MemoryKind::Burst, bytes).ok().map(Arc::new);
                 Some(shared.or_else(charge)?)
             }
         };
@@ -116,16 +110,9 @@ impl Burst {
             None => whole,
             Some(charge) => {
                 self.charge = Arc::downgrade(&charge);
-                let _charge = charge;
-                Bytes::from_owner(Sent { whole, _charge })
+                ledger::charged(whole, charge)
             }
         })
-    }
-}
-
-impl AsRef<[u8]> for Sent {
-    fn as_ref(&self) -> &[u8] {
-        &self.whole
     }
 }
 

@@ -3,9 +3,9 @@
 mod chunk_size;
 mod chunks;
 mod gzip;
-mod held_body;
 mod list_bodies;
 mod merged;
+mod revocable_body;
 mod watch_body;
 mod websocket;
 
@@ -18,7 +18,6 @@ pub(crate) use gzip::{
     InitialChunkMetrics, ListKey, SharedList, client_accepts_gzip, with_gzip_headers,
 };
 use gzip::{GzipWatchBody, InitialEvents, compressed_event};
-pub(crate) use held_body::{HeldBody, Holder};
 use http::{HeaderName, HeaderValue, Response, Version};
 use kubefan_core::body;
 use kubefan_core::body::{Body, YieldingBody};
@@ -27,18 +26,19 @@ use kubefan_core::codec::{ListParts, Representation, View};
 use kubefan_core::concurrency::{AskerId, Revocable};
 use kubefan_core::informer::ProofMethod;
 pub(crate) use list_bodies::{ListBodies, RoomForBodies};
+pub(crate) use revocable_body::{BodyReader, RevocableBody};
 use tokio::sync::SemaphorePermit;
 #[cfg(any(test, feature = "test-support"))]
 pub use watch_body::without_jitter;
 pub(crate) use watch_body::{WatchBody, WatchSource};
-pub(super) use websocket::over_websocket;
+pub(super) use websocket::{charge_websocket, over_websocket};
 
 use super::answers::answer::Answer;
 use super::answers::rescue;
 use super::cached::collection::Collection;
 use super::decide::WatchTerms;
 use super::request::Exchange;
-use crate::ledger::{Account, Held, Hold, SnapshotAge};
+use crate::ledger::{Account, Registration, Revoke, SnapshotAge};
 use crate::net::ClientConnection;
 
 /// Header that names the method of the proof that the cache had the most recent state.
@@ -65,7 +65,7 @@ pub(super) struct Delivery<'a> {
 }
 
 /// The stream expires when the client goes on reading.
-impl Held for Revocable<InitialObjects> {
+impl Revoke for Revocable<InitialObjects> {
     fn revoke(&self) {
         Revocable::revoke(self);
     }
@@ -190,13 +190,13 @@ impl<'a> Delivery<'a> {
     }
 
     /// Registers the initial objects of a watch, so that the ledger may drop them.
-    pub(super) fn hold(
+    pub(super) fn register(
         &self,
         initial: Revocable<InitialObjects>,
         snapshot: SnapshotAge,
-    ) -> Option<Hold> {
+    ) -> Option<Registration> {
         let account = self.account.as_ref()?;
-        Some(account.hold(initial, Some(snapshot)))
+        Some(account.register(initial, Some(snapshot)))
     }
 
     /// Returns the response to a WATCH with `terms`, with the events of `stream`.

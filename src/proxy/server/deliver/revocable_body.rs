@@ -1,4 +1,4 @@
-//! HeldBody: a body that waits for its reader, and that the ledger may drop without polling it.
+//! RevocableBody: a body that waits for its reader, and that the ledger may drop without polling it.
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -16,7 +16,7 @@ use tokio::time::Instant;
 
 use super::chunk_size;
 use super::chunk_size::ChunkSize;
-use crate::ledger::{Account, Charge, Held, Hold, MinimumRate, Pace, SnapshotAge};
+use crate::ledger::{Account, Charge, MinimumRate, Pace, Registration, Revoke, SnapshotAge};
 use crate::net::Abort;
 
 /// After a reader has taken nothing for this time, the API server is assumed to have sent all that
@@ -28,20 +28,20 @@ const STALL: Duration = Duration::from_secs(1);
 ///
 /// If the ledger drops the rest of the body, the reader gets an error: over HTTP/2 its stream is
 /// reset, over HTTP/1.1 the connection ends before the end of the body.
-pub(crate) struct HeldBody {
+pub(crate) struct RevocableBody {
     waiting: Revocable<Waiting>,
     charges: Arc<Charges>,
     has_failed: bool,
-    _hold: Hold,
+    _registration: Registration,
 }
 
-/// The reader of a [`HeldBody`], with the charges and limits for it.
-pub(crate) struct Holder<'a> {
+/// The reader of a [`RevocableBody`], with the charges and limits for it.
+pub(crate) struct BodyReader<'a> {
     /// The account of the reader's connection.
     pub account: &'a Arc<Account>,
     /// The charge for the stream, independent of its body.
     pub stream: Charge,
-    /// The charge for chunks, of at least [`HeldBody::FIRST_CHARGE`] bytes.
+    /// The charge for chunks, of at least [`RevocableBody::FIRST_CHARGE`] bytes.
     pub chunks: Charge,
     /// The snapshot that the body keeps alive.
     pub snapshot: Option<SnapshotAge>,
@@ -92,13 +92,13 @@ struct Taken {
 #[error("the client reads too slowly, or memory is short")]
 struct Dropped;
 
-impl HeldBody {
+impl RevocableBody {
     /// The bytes that must be charged before the body is made: a chunk that the HTTP library sends,
     /// and one that it has taken already.
     pub(crate) const FIRST_CHARGE: u64 = 2 * chunk_size::FIRST as u64;
 
     /// Holds `body` for its reader.
-    pub(crate) fn new(body: Body, holder: Holder<'_>) -> Self {
+    pub(crate) fn new(body: Body, reader: BodyReader<'_>) -> Self {
         let mut pace = Pace::default();
         // A reader that never takes the body is as slow as one that takes nothing of it.
         pace.offer(0, Instant::now());
@@ -107,19 +107,19 @@ impl HeldBody {
             rest: Bytes::new(),
             size: ChunkSize::default(),
             pace,
-            has_minimum_rate: holder.has_minimum_rate,
+            has_minimum_rate: reader.has_minimum_rate,
             task: None,
-            window: holder.window,
-            abort: holder.abort,
+            window: reader.window,
+            abort: reader.abort,
         });
         let charges = Charges {
-            _stream: holder.stream,
-            chunks: Mutex::new(holder.chunks),
+            _stream: reader.stream,
+            chunks: Mutex::new(reader.chunks),
             taken: AtomicUsize::new(0),
             task: AtomicWaker::new(),
         };
         Self {
-            _hold: holder.account.hold(waiting.clone(), holder.snapshot),
+            _registration: reader.account.register(waiting.clone(), reader.snapshot),
             waiting,
             charges: Arc::new(charges),
             has_failed: false,
@@ -215,7 +215,7 @@ impl Drop for Taken {
     }
 }
 
-impl Held for Revocable<Waiting> {
+impl Revoke for Revocable<Waiting> {
     fn revoke(&self) {
         // The task is taken together with the body. A reader that polls between the two steps would
         // wait for a body that is gone.
@@ -254,7 +254,7 @@ impl Held for Revocable<Waiting> {
     }
 }
 
-impl Drop for HeldBody {
+impl Drop for RevocableBody {
     fn drop(&mut self) {
         // A sweep may have found the body before. It must not end an answer that is complete: over
         // HTTP/1.1 that would end the next answer.
@@ -262,7 +262,7 @@ impl Drop for HeldBody {
     }
 }
 
-impl http_body::Body for HeldBody {
+impl http_body::Body for RevocableBody {
     type Data = Bytes;
     type Error = BoxError;
 

@@ -27,7 +27,8 @@ use tokio::time::{Instant, Sleep};
 use super::chunk_size::ChunkSize;
 use super::merged;
 use super::merged::MAX_MERGED;
-use crate::ledger::{Account, Charge, Hold, Kind, Short};
+use crate::ledger;
+use crate::ledger::{Account, Charge, MemoryKind, Registration, Short};
 use crate::server::cached::collection::Collection;
 use crate::server::decide::WatchTerms;
 
@@ -69,17 +70,11 @@ pub(crate) struct WatchBody {
     size: ChunkSize,
     drain: WatchEnd,
     /// The ledger's registration of the initial objects, until all were fetched.
-    hold: Option<Hold>,
+    registration: Option<Registration>,
     /// True until all initial objects were sent.
     has_initial: bool,
     /// The account of the client's connection; `None` in the simulator.
     account: Option<Arc<Account>>,
-}
-
-/// A large event that no other watch shares, which is charged while it is sent.
-struct OwnFrame {
-    bytes: Bytes,
-    _charge: Charge,
 }
 
 /// Where the events of a watch come from when it is opened.
@@ -144,15 +139,15 @@ impl WatchBody {
             printing: CoopBudget::new(),
             size: ChunkSize::default(),
             drain,
-            hold: None,
+            registration: None,
             has_initial,
             account: None,
         }
     }
 
-    /// Holds `hold` until all initial objects were fetched.
-    pub(crate) fn holding(mut self, hold: Option<Hold>) -> Self {
-        self.hold = hold;
+    /// Holds `registration` until all initial objects were fetched.
+    pub(crate) fn registered(mut self, registration: Option<Registration>) -> Self {
+        self.registration = registration;
         self
     }
 
@@ -184,7 +179,7 @@ impl WatchBody {
                 },
             };
             if !matches!(item, Some(WatchItem::Initial(_))) {
-                self.hold = None;
+                self.registration = None;
                 self.has_initial = false;
             }
             let last = match item {
@@ -239,10 +234,7 @@ impl WatchBody {
     fn charged(&mut self, frame: Bytes) -> Option<Bytes> {
         match self.charge(frame.len()) {
             Ok(None) => Some(frame),
-            Ok(Some(charge)) => Some(Bytes::from_owner(OwnFrame {
-                bytes: frame,
-                _charge: charge,
-            })),
+            Ok(Some(charge)) => Some(ledger::charged(frame, charge)),
             Err(_) => {
                 self.expire();
                 None
@@ -267,7 +259,7 @@ impl WatchBody {
         let is_own = self.has_initial || !has_shared_frames(self.representation.view);
         let account = self.account.as_ref();
         let account = account.filter(|_| is_own && length > FREE_FRAME);
-        let charge = account.map(|account| account.charge(Kind::Watch, length as u64));
+        let charge = account.map(|account| account.charge(MemoryKind::Watch, length as u64));
         charge.transpose()
     }
 
@@ -280,7 +272,7 @@ impl WatchBody {
         };
         self.clear_leftover();
         self.has_initial = false;
-        self.hold = None;
+        self.registration = None;
         self.state = State::Last(expired_frame(&self.encoder, expired));
     }
 
@@ -523,12 +515,6 @@ impl http_body::Body for WatchBody {
         };
         let frame = frame.map(|frame| this.unless_unprinted(frame));
         Poll::Ready(frame.map(|frame| Ok(Frame::data(frame))))
-    }
-}
-
-impl AsRef<[u8]> for OwnFrame {
-    fn as_ref(&self) -> &[u8] {
-        &self.bytes
     }
 }
 

@@ -20,8 +20,8 @@ use tokio_tungstenite::tungstenite::protocol::frame::coding::{CloseCode, Data, O
 use tokio_tungstenite::tungstenite::protocol::{CloseFrame, Role, WebSocketConfig};
 use tokio_tungstenite::{WebSocketStream, tungstenite};
 
-use crate::ledger::{Account, Charge, Kind, Short, closed};
-use crate::net::{Transport, limit_stalls};
+use crate::ledger::{Account, Charge, MemoryKind, Short, closed};
+use crate::net::{ClientHandle, Transport, limit_stalls};
 use crate::server::request::{Exchange, Handshake};
 
 /// Size, in bytes, of the buffer for reading from the client, which usually sends nothing.
@@ -54,26 +54,30 @@ trait Connection: AsyncRead + AsyncWrite + Send + Unpin {}
 
 impl<T: AsyncRead + AsyncWrite + Send + Unpin> Connection for T {}
 
-/// Upgrades the connection of `exchange`, and sends the body of `watch` over it in a task.
-/// `timeout` is that of the watch. The task ends if the client takes no byte for `write_timeout`.
-/// Returns the response that grants the upgrade, or `watch` itself if the connection can't be
-/// upgraded.
+/// Charges the memory of one WebSocket to the connection of `client`.
 ///
 /// # Errors
 /// If memory is short.
+pub(in crate::server) fn charge_websocket(client: &ClientHandle) -> Result<Option<Charge>, Short> {
+    client.charge(MemoryKind::WebSocket, WEBSOCKET_BYTES)
+}
+
+/// Upgrades the connection of `exchange`, and sends the body of `watch` over it in a task, which
+/// holds `charge`. `timeout` is that of the watch. The task ends if the client takes no byte for
+/// `write_timeout`. Returns the response that grants the upgrade, or `watch` itself if the
+/// connection can't be upgraded.
 pub(in crate::server) fn over_websocket(
-    handshake: Handshake,
+    (handshake, charge): (Handshake, Option<Charge>),
     exchange: &mut Exchange,
     watch: Response<Body>,
     (timeout, write_timeout): (Option<Duration>, Duration),
     shutdown: &Shutdown,
-) -> Result<Response<Body>, Short> {
+) -> Response<Body> {
     let Some(upgrade) = exchange.request.extensions_mut().remove::<OnUpgrade>() else {
-        return Ok(watch);
+        return watch;
     };
     let account = exchange.client.account.clone();
     let payer = account.clone();
-    let charge = exchange.client.charge(Kind::WebSocket, WEBSOCKET_BYTES)?;
     let until_stuck = until_stuck(timeout, shutdown);
     let framing = Framing::of(watch.headers());
     let events = watch.into_body();
@@ -90,7 +94,7 @@ pub(in crate::server) fn over_websocket(
         }
         drop(charge);
     });
-    Ok(handshake.into_response())
+    handshake.into_response()
 }
 
 impl Framing {
@@ -218,7 +222,7 @@ impl Buffer<'_> {
         if length > self.largest {
             let charge = self
                 .payer
-                .map(|payer| payer.charge(Kind::WebSocket, length as u64));
+                .map(|payer| payer.charge(MemoryKind::WebSocket, length as u64));
             self._charge = charge.transpose()?;
             self.largest = length;
         }

@@ -7,11 +7,11 @@ use http_body::Body as _;
 use kubefan_core::body::{Body, BodyGuard, guarded};
 use kubefan_core::{body, upstream};
 
-use crate::ledger::{Account, Charge, Kind, Short};
+use crate::ledger::{Account, Charge, MemoryKind, Short};
 use crate::net::Abort;
 use crate::server::answers::answer::Answer;
 use crate::server::answers::outcome::Outcome;
-use crate::server::deliver::{COMPRESSOR_BYTES, HeldBody, Holder};
+use crate::server::deliver::{BodyReader, COMPRESSOR_BYTES, RevocableBody};
 use crate::server::request::{Exchange, Verb};
 
 /// Bytes of a request's task, its state in the HTTP library, and the head of its answer.
@@ -79,14 +79,14 @@ fn size(headers: &HeaderMap) -> usize {
 fn charge_body(account: &Arc<Account>, body: &Body) -> Result<Option<Charge>, Short> {
     let length = body.size_hint().exact();
     let kept = length.filter(|length| (1..=MAX_REQUEST_BODY).contains(length));
-    kept.map(|length| account.charge(Kind::Request, length))
+    kept.map(|length| account.charge(MemoryKind::Request, length))
         .transpose()
 }
 
 /// Charges a request with a head of `head` bytes, and the first chunks of its answer.
 fn charges_of(account: &Arc<Account>, head: u64) -> Result<(Charge, Charge), Short> {
-    let stream = account.charge(Kind::Stream, STREAM_BYTES + head)?;
-    let chunks = account.charge(Kind::Body, HeldBody::FIRST_CHARGE)?;
+    let stream = account.charge(MemoryKind::Stream, STREAM_BYTES + head)?;
+    let chunks = account.charge(MemoryKind::Body, RevocableBody::FIRST_CHARGE)?;
     Ok((stream, chunks))
 }
 
@@ -105,12 +105,12 @@ fn charged(
     if requested.is_watch && !is_forwarded && answer.response.status().is_success() {
         // The head of the request is not held.
         drop((stream, chunks));
-        let watch = account.charge(Kind::Watch, WATCH_BYTES)?;
+        let watch = account.charge(MemoryKind::Watch, WATCH_BYTES)?;
         return Ok(answer.map(|response| guarded(response, Some(watch))));
     }
     let gzip = answer
         .has_compressor
-        .then(|| account.charge(Kind::Gzip, COMPRESSOR_BYTES));
+        .then(|| account.charge(MemoryKind::Gzip, COMPRESSOR_BYTES));
     let gzip = gzip.transpose()?;
     // The charge ends when the ledger drops the compressor with the body.
     let mut answer = answer.map(|response| guarded(response, gzip));
@@ -119,7 +119,7 @@ fn charged(
     }
     let length = answer.response.body().size_hint().upper();
     let window = length.unwrap_or(u64::MAX).min(upstream::STREAM_WINDOW);
-    let holder = Holder {
+    let reader = BodyReader {
         account,
         stream,
         chunks,
@@ -128,7 +128,7 @@ fn charged(
         has_minimum_rate: !requested.is_long_running || answer.outcome == Outcome::Rejected,
         abort,
     };
-    Ok(answer.map(|response| response.map(|body| body::boxed(HeldBody::new(body, holder)))))
+    Ok(answer.map(|response| response.map(|body| body::boxed(RevocableBody::new(body, reader)))))
 }
 
 #[cfg(test)]
@@ -172,7 +172,7 @@ mod tests {
         answer.await.response
     }
 
-    fn used(ledger: &Ledger, kind: Kind) -> u64 {
+    fn used(ledger: &Ledger, kind: MemoryKind) -> u64 {
         let usage = ledger.usage();
         let of_kind = usage.iter().find(|(name, _)| *name == kind.name());
         of_kind.map_or(0, |(_, bytes)| *bytes)
@@ -184,9 +184,9 @@ mod tests {
         let ledger = Ledger::new(limits);
         let account = ledger.open_account();
         for (path, outcome, has_compressor, kind) in [
-            (PODS, Outcome::Cache, false, Kind::Body),
-            (WATCH, Outcome::Cache, false, Kind::Watch),
-            (PODS, Outcome::Cache, true, Kind::Gzip),
+            (PODS, Outcome::Cache, false, MemoryKind::Body),
+            (WATCH, Outcome::Cache, false, MemoryKind::Watch),
+            (PODS, Outcome::Cache, true, MemoryKind::Gzip),
         ] {
             let mut unread = Vec::new();
             let refused = loop {
@@ -208,7 +208,7 @@ mod tests {
             let bytes = again.into_body().collect().await.expect("no error");
             assert_eq!(bytes.to_bytes(), Bytes::from(vec![b'x'; 100 << 10]));
             assert_eq!(used(&ledger, kind), 0, "{kind:?}");
-            assert_eq!(used(&ledger, Kind::Stream), 0);
+            assert_eq!(used(&ledger, MemoryKind::Stream), 0);
         }
         drop(account);
         assert_eq!(ledger.leased(), 0);
@@ -233,10 +233,10 @@ mod tests {
         let mut writes: Vec<_> = (0..2).map(|_| sent(MAX_REQUEST_BODY as usize)).collect();
         // A longer body is streamed.
         writes.push(sent(MAX_REQUEST_BODY as usize + 1));
-        while used(&ledger, Kind::Stream) < 3 * STREAM_BYTES {
+        while used(&ledger, MemoryKind::Stream) < 3 * STREAM_BYTES {
             tokio::task::yield_now().await;
         }
-        assert_eq!(used(&ledger, Kind::Request), 2 * MAX_REQUEST_BODY);
+        assert_eq!(used(&ledger, MemoryKind::Request), 2 * MAX_REQUEST_BODY);
         writes.push(sent(MAX_REQUEST_BODY as usize));
         writes.push(sent(MAX_REQUEST_BODY as usize));
         let refused = writes.pop().expect("five").await.expect("no panic");
@@ -246,7 +246,7 @@ mod tests {
             let answered = write.await.expect("no panic");
             assert_eq!(answered.response.status(), StatusCode::OK);
         }
-        assert_eq!(used(&ledger, Kind::Request), 0);
+        assert_eq!(used(&ledger, MemoryKind::Request), 0);
         drop(account);
         assert_eq!(ledger.leased(), 0);
     }

@@ -13,7 +13,7 @@ use rand::Rng;
 use serde_json::Value;
 
 use super::sample::varied;
-use super::state::{Outcome, SAMPLE};
+use super::state::{CheckResult, SAMPLE};
 
 /// The largest number of objects from which the compared objects are chosen.
 const MAX_EXAMINED: usize = 5_000;
@@ -38,7 +38,7 @@ pub(super) struct Comparison<'a> {
 }
 
 /// A Table of the API server, and the times between which its ages were printed.
-struct Answer {
+struct ApiServerTable {
     table: Value,
     earliest: SystemTime,
     latest: SystemTime,
@@ -48,23 +48,23 @@ impl Comparison<'_> {
     /// Compares the columns, the order of the first rows, and the rows of some objects with
     /// different cells. Each row is compared with the row that kubefan prints for the object in the
     /// API server's answer.
-    pub(super) async fn run(&self) -> Outcome {
+    pub(super) async fn run(&self) -> CheckResult {
         let objects = self.snapshot.len();
         let Some(keys) = self.keys().await else {
-            return Outcome::OtherCells;
+            return CheckResult::OtherCells;
         };
         let mut compared = 0;
         let namespace = self.scope.namespace.as_deref();
         let page = self.query(&[PAGE], None);
         let Some(page) = self.table(namespace, &page).await else {
-            return Outcome::Failed;
+            return CheckResult::Failed;
         };
         if !self.printer.has_columns_of(&page.table) {
-            return Outcome::OtherColumns;
+            return CheckResult::OtherColumns;
         }
         if !is_in_order(&page.table) {
             tracing::warn!(resource = %self.gvr, "the API server sorts the rows of its Tables");
-            return Outcome::OtherOrder;
+            return CheckResult::OtherOrder;
         }
         for key in keys {
             let namespace = Some(key.namespace()).filter(|namespace| !namespace.is_empty());
@@ -73,10 +73,10 @@ impl Comparison<'_> {
                 Some(key.name()),
             );
             let Some(answer) = self.table(namespace, &query).await else {
-                return Outcome::Failed;
+                return CheckResult::Failed;
             };
             if !self.printer.has_columns_of(&answer.table) {
-                return Outcome::OtherColumns;
+                return CheckResult::OtherColumns;
             }
             // The object may have been deleted after it was chosen.
             for row in answer.table["rows"].as_array().into_iter().flatten() {
@@ -88,12 +88,12 @@ impl Comparison<'_> {
                         resource = %self.gvr, object = %key, column,
                         "a cell of kubefan's differs from the API server's"
                     );
-                    return Outcome::OtherCells;
+                    return CheckResult::OtherCells;
                 }
                 compared += 1;
             }
         }
-        Outcome::Equal { compared, objects }
+        CheckResult::Equal { compared, objects }
     }
 
     /// Returns the keys of the objects to compare, or `None` if kubefan can't print one of the
@@ -140,7 +140,7 @@ impl Comparison<'_> {
 
     /// Returns the API server's Table of the collection in `namespace` with `query`, or `None` if
     /// it gave none that can be compared.
-    async fn table(&self, namespace: Option<&str>, query: &str) -> Option<Answer> {
+    async fn table(&self, namespace: Option<&str>, query: &str) -> Option<ApiServerTable> {
         let path = self.gvr.path(namespace);
         let mut request = Request::new(body::empty());
         *request.uri_mut() = format!("{path}?{query}").parse().ok()?;
@@ -166,7 +166,7 @@ impl Comparison<'_> {
         let took = before.elapsed().unwrap_or_default();
         let table: Value = serde_json::from_slice(&body).ok()?;
         let sent = upstream::date(&headers)?;
-        (took <= MAX_DURATION && table["kind"] == "Table").then(|| Answer {
+        (took <= MAX_DURATION && table["kind"] == "Table").then(|| ApiServerTable {
             table,
             earliest: sent - took - CLOCK_STEP,
             latest: sent + CLOCK_STEP,

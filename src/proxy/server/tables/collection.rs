@@ -13,13 +13,13 @@ use kubefan_core::informer::Informer;
 use kubefan_core::upstream::Scope;
 use tokio::sync::watch;
 
-use super::kind::Kind;
+use super::kind::TableKind;
 use crate::server::cached::collection::{Collection, CollectionEnd, PrintedList};
 
 /// The objects of one informer for one answer, which shows them as Tables.
 pub(super) struct TableCollection {
     informer: Arc<Informer>,
-    kind: Arc<Kind>,
+    kind: Arc<TableKind>,
     view: Arc<TableView>,
     kept: Arc<KeptRows>,
     /// Changes when the watch must end; `None` for a GET or LIST.
@@ -34,7 +34,7 @@ impl TableCollection {
     /// ages end when an event is encoded.
     pub(super) fn new(
         informer: Arc<Informer>,
-        (kind, printer): (Arc<Kind>, Printer),
+        (kind, printer): (Arc<TableKind>, Printer),
         (kept, clock): (Arc<KeptRows>, Clock),
         shown: (MetaVersion, IncludeObject),
         end: Option<watch::Receiver<()>>,

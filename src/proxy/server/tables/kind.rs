@@ -10,14 +10,14 @@ use tokio::sync::watch;
 use tokio::task::yield_now;
 use tokio::time::Instant;
 
-use super::state::{Outcome, State};
+use super::state::{CheckResult, State};
 
 /// The minor versions of the API server, such as 37 for 1.37, on which the tests compare every
 /// cell.
 pub(super) const TESTED_MINORS: [u32; 4] = [34, 35, 36, 37];
 
 /// A kind at one version of the API server. For a custom resource, also at one definition.
-pub(super) struct Kind {
+pub(super) struct TableKind {
     /// The version of the API server, such as `v1.37.1`.
     pub(super) server_version: Arc<String>,
     /// `None` if kubefan does not print the kind.
@@ -39,7 +39,7 @@ struct PrintedCache {
     kept: Arc<KeptRows>,
 }
 
-impl Kind {
+impl TableKind {
     pub(super) fn new(
         server_version: Arc<String>,
         printer: Option<Printer>,
@@ -73,11 +73,13 @@ impl Kind {
     }
 
     /// Records what a comparison found. If something differed, the open watches end.
-    pub(super) fn checked(&self, outcome: &Outcome, now: Instant) {
+    pub(super) fn checked(&self, outcome: &CheckResult, now: Instant) {
         self.state.lock().checked(outcome, self.is_custom, now);
         match outcome {
-            Outcome::OtherColumns | Outcome::OtherCells | Outcome::OtherOrder => self.end_watches(),
-            Outcome::Equal { .. } | Outcome::Failed => {}
+            CheckResult::OtherColumns | CheckResult::OtherCells | CheckResult::OtherOrder => {
+                self.end_watches()
+            }
+            CheckResult::Equal { .. } | CheckResult::Failed => {}
         }
     }
 
@@ -166,25 +168,25 @@ mod tests {
     use super::*;
     use crate::server::cached::collection::CollectionEnd;
 
-    type Change<'a> = &'a dyn Fn(&Kind);
+    type Change<'a> = &'a dyn Fn(&TableKind);
 
     #[tokio::test]
     async fn a_watch_ends_when_its_kind_differs_or_cannot_be_printed_or_is_replaced() {
         let (compared, objects) = (1, 1);
-        let equal = Outcome::Equal { compared, objects };
+        let equal = CheckResult::Equal { compared, objects };
         let now = Instant::now();
         let cases: [(Change<'_>, bool); 7] = [
             (&|kind| kind.checked(&equal, now), false),
-            (&|kind| kind.checked(&Outcome::Failed, now), false),
-            (&|kind| kind.checked(&Outcome::OtherCells, now), true),
-            (&|kind| kind.checked(&Outcome::OtherColumns, now), true),
-            (&|kind| kind.checked(&Outcome::OtherOrder, now), true),
-            (&Kind::cannot_print, true),
-            (&Kind::retire, true),
+            (&|kind| kind.checked(&CheckResult::Failed, now), false),
+            (&|kind| kind.checked(&CheckResult::OtherCells, now), true),
+            (&|kind| kind.checked(&CheckResult::OtherColumns, now), true),
+            (&|kind| kind.checked(&CheckResult::OtherOrder, now), true),
+            (&TableKind::cannot_print, true),
+            (&TableKind::retire, true),
         ];
         for (at, (change, is_over)) in cases.into_iter().enumerate() {
             let printer = Printer::built_in("v1", "Pod");
-            let kind = Kind::new(Arc::default(), printer, false, None);
+            let kind = TableKind::new(Arc::default(), printer, false, None);
             let mut end = CollectionEnd::new(kind.watch_end());
             let mut cx = Context::from_waker(Waker::noop());
             assert!(end.poll_end(&mut cx).is_pending());

@@ -17,7 +17,7 @@ use std::time::Duration;
 
 use check::Comparison;
 use collection::TableCollection;
-use kind::{Kind, tested_minor};
+use kind::{TableKind, tested_minor};
 use kubefan_core::api::{GroupVersionResource, Object, ObjectKey, WireFormat};
 use kubefan_core::cache::Snapshot;
 use kubefan_core::codec::{Printer, RowMemory, View};
@@ -27,7 +27,7 @@ use kubefan_core::telemetry::Registry;
 use kubefan_core::upstream::{Client, Scope};
 use parking_lot::Mutex;
 use prometheus::IntCounterVec;
-use state::{Admission, Outcome};
+use state::{Admission, CheckResult};
 use tokio::time::{Instant, sleep};
 
 use super::cached::collection::Collection;
@@ -55,7 +55,7 @@ struct Inner {
     client: Client,
     informers: InformerSet,
     rest_mapper: Arc<LiveRestMapper>,
-    kinds: Mutex<HashMap<GroupVersionResource, Arc<Kind>>>,
+    kinds: Mutex<HashMap<GroupVersionResource, Arc<TableKind>>>,
     /// When a Table was last requested of a resource without a ready informer.
     cold_reads: Mutex<HashMap<GroupVersionResource, Instant>>,
     memory: Arc<RowMemory>,
@@ -214,7 +214,7 @@ impl Tables {
     /// # Errors
     ///
     /// [`Reason::Table`] if kubefan does not print the kind.
-    fn kind(&self, spec: &InformerSpec) -> Result<(Arc<Kind>, Printer), Reason> {
+    fn kind(&self, spec: &InformerSpec) -> Result<(Arc<TableKind>, Printer), Reason> {
         let server_version = self.inner.rest_mapper.server_version();
         let server_version = server_version.ok_or(Reason::Table)?;
         let minor = tested_minor(&server_version).ok_or(Reason::Table)?;
@@ -225,8 +225,9 @@ impl Tables {
             None
         };
         let version = definition.as_ref().map(|object| object.resource_version);
-        let is_current =
-            |kind: &Kind| kind.server_version == server_version && kind.is_custom == spec.custom;
+        let is_current = |kind: &TableKind| {
+            kind.server_version == server_version && kind.is_custom == spec.custom
+        };
         let known = self.inner.kinds.lock().get(gvr).cloned();
         let known = known.filter(|kind| is_current(kind) && *kind.definition.lock() == version);
         let kind = match known {
@@ -235,7 +236,7 @@ impl Tables {
                 // A definition may be long, so no lock is held while it is parsed.
                 let printer = printer(spec, minor, definition.as_deref());
                 let mut kinds = self.inner.kinds.lock();
-                let is_same = |kind: &&Arc<Kind>| {
+                let is_same = |kind: &&Arc<TableKind>| {
                     let is_known = *kind.definition.lock() == version;
                     is_current(kind) && (is_known || kind.has_printer_like(printer.as_ref()))
                 };
@@ -247,7 +248,7 @@ impl Tables {
                         Arc::clone(known)
                     }
                     None => {
-                        let kind = Kind::new(server_version, printer, spec.custom, version);
+                        let kind = TableKind::new(server_version, printer, spec.custom, version);
                         let kind = Arc::new(kind);
                         let replaced = kinds.insert(gvr.clone(), Arc::clone(&kind));
                         drop(kinds);
@@ -281,7 +282,7 @@ impl Tables {
     fn check(
         &self,
         spec: &InformerSpec,
-        kind: Arc<Kind>,
+        kind: Arc<TableKind>,
         printer: Printer,
         scope: Scope,
         snapshot: Snapshot,
@@ -297,15 +298,15 @@ impl Tables {
             };
             let outcome = comparison.run().await;
             let result = match outcome {
-                Outcome::Equal { .. } => "equal",
-                Outcome::OtherColumns | Outcome::OtherCells | Outcome::OtherOrder => {
+                CheckResult::Equal { .. } => "equal",
+                CheckResult::OtherColumns | CheckResult::OtherCells | CheckResult::OtherOrder => {
                     tracing::warn!(
                         resource = %gvr, version = %kind.server_version, ?outcome,
                         "kubefan's Table differs from the API server's, so Tables are forwarded"
                     );
                     "different"
                 }
-                Outcome::Failed => "failed",
+                CheckResult::Failed => "failed",
             };
             let checks = &tables.inner.metrics.checks;
             let labels = [gvr.group.as_str(), gvr.resource.as_str(), result];

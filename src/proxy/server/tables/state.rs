@@ -51,7 +51,7 @@ pub(super) enum Admission {
 
 /// What a check found.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Outcome {
+pub(super) enum CheckResult {
     /// The columns and the rows of `compared` objects are equal; the cache has `objects`.
     Equal { compared: usize, objects: usize },
     /// The columns differ.
@@ -103,25 +103,25 @@ impl State {
 
     /// Records the result of the check that [`State::admit`] asked for. `is_custom` is true for a
     /// custom resource.
-    pub(super) fn checked(&mut self, outcome: &Outcome, is_custom: bool, now: Instant) {
+    pub(super) fn checked(&mut self, outcome: &CheckResult, is_custom: bool, now: Instant) {
         self.is_checking = false;
         self.not_before = None;
         if matches!(self.verdict, Verdict::Unprintable | Verdict::Retired) {
             return;
         }
         match *outcome {
-            Outcome::Equal { compared, objects } => {
+            CheckResult::Equal { compared, objects } => {
                 self.verdict = Verdict::Equal { compared, objects };
                 self.printed = 0;
             }
-            Outcome::OtherColumns if is_custom => {
+            CheckResult::OtherColumns if is_custom => {
                 self.verdict = Verdict::Differs;
                 self.not_before = Some(now + DEFINITION_RETRY);
             }
-            Outcome::OtherColumns | Outcome::OtherCells | Outcome::OtherOrder => {
+            CheckResult::OtherColumns | CheckResult::OtherCells | CheckResult::OtherOrder => {
                 self.verdict = Verdict::Differs;
             }
-            Outcome::Failed => self.not_before = Some(now + RETRY),
+            CheckResult::Failed => self.not_before = Some(now + RETRY),
         }
     }
 
@@ -142,8 +142,8 @@ impl State {
 mod tests {
     use super::*;
 
-    fn equal(compared: usize, objects: usize) -> Outcome {
-        Outcome::Equal { compared, objects }
+    fn equal(compared: usize, objects: usize) -> CheckResult {
+        CheckResult::Equal { compared, objects }
     }
 
     #[test]
@@ -152,7 +152,7 @@ mod tests {
         let mut state = State::new();
         assert_eq!(state.admit(5, now), (Admission::Unchecked, true));
         assert_eq!(state.admit(5, now), (Admission::Unchecked, false));
-        state.checked(&Outcome::Failed, false, now);
+        state.checked(&CheckResult::Failed, false, now);
         assert_eq!(state.admit(5, now), (Admission::Unchecked, false));
         assert_eq!(state.admit(5, now + RETRY), (Admission::Unchecked, true));
         state.checked(&equal(5, 5), false, now);
@@ -194,10 +194,10 @@ mod tests {
             state.admit(50, now);
         }
         assert_eq!(state.admit(50, now), (Admission::Print, true));
-        state.checked(&Outcome::Failed, false, now);
+        state.checked(&CheckResult::Failed, false, now);
         assert_eq!(state.admit(50, now), (Admission::Print, false));
         assert_eq!(state.admit(50, now + RETRY), (Admission::Print, true));
-        state.checked(&Outcome::OtherCells, false, now);
+        state.checked(&CheckResult::OtherCells, false, now);
         assert_eq!(state.admit(50, now + RETRY), (Admission::Differs, false));
     }
 
@@ -229,7 +229,7 @@ mod tests {
         let now = Instant::now();
         let later = now + Duration::from_secs(3600);
         // Whether the comparison is repeated after an hour.
-        let is_repeated = |outcome: &Outcome, is_custom| {
+        let is_repeated = |outcome: &CheckResult, is_custom| {
             let mut state = State::new();
             state.admit(1, now);
             state.checked(outcome, is_custom, now);
@@ -239,13 +239,13 @@ mod tests {
             is_repeated
         };
         for (outcome, is_custom) in [
-            (Outcome::OtherCells, false),
-            (Outcome::OtherCells, true),
-            (Outcome::OtherOrder, true),
-            (Outcome::OtherColumns, false),
+            (CheckResult::OtherCells, false),
+            (CheckResult::OtherCells, true),
+            (CheckResult::OtherOrder, true),
+            (CheckResult::OtherColumns, false),
         ] {
             assert!(!is_repeated(&outcome, is_custom), "{outcome:?} {is_custom}");
         }
-        assert!(is_repeated(&Outcome::OtherColumns, true));
+        assert!(is_repeated(&CheckResult::OtherColumns, true));
     }
 }

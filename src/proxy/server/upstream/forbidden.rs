@@ -40,7 +40,7 @@ pub(in crate::server) struct ForbiddenAnswers {
 
 #[derive(Default)]
 struct Kept {
-    answers: HashMap<Arc<ForbiddenRead>, Answer>,
+    answers: HashMap<Arc<ForbiddenRead>, ForbiddenAnswer>,
     /// All reads in `answers`, in the order in which they were stored. All answers are stored for
     /// about as long, so they expire in this order.
     order: VecDeque<Arc<ForbiddenRead>>,
@@ -61,7 +61,7 @@ pub(in crate::server) struct ForbiddenRead {
     user_agent: Option<HeaderValue>,
 }
 
-struct Answer {
+struct ForbiddenAnswer {
     headers: HeaderMap,
     body: Bytes,
     until: Instant,
@@ -142,7 +142,7 @@ impl ForbiddenAnswers {
         let mut headers = parts.headers.clone();
         headers.remove(AUDIT_ID);
         headers.remove(DATE);
-        let answer = Answer {
+        let answer = ForbiddenAnswer {
             headers,
             body: body.clone(),
             until: asked_at + keep_for,
@@ -170,7 +170,7 @@ async fn read_short(mut body: Body) -> Option<Bytes> {
 }
 
 impl Kept {
-    fn insert(&mut self, read: ForbiddenRead, answer: Answer, limit: usize) {
+    fn insert(&mut self, read: ForbiddenRead, answer: ForbiddenAnswer, limit: usize) {
         let now = Instant::now();
         while let Some(oldest) = self.order.front()
             && self
@@ -214,7 +214,7 @@ impl Kept {
     }
 }
 
-impl Answer {
+impl ForbiddenAnswer {
     fn len(&self) -> usize {
         let headers = self.headers.iter();
         let headers = headers.map(|(name, value)| name.as_str().len() + value.len());

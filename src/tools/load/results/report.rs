@@ -183,7 +183,7 @@ pub struct Watches {
 /// the second is 0.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Ratios {
-    /// The ratio of delivered events per second.
+    /// Delivered events per second of the first run, divided by those of the second.
     pub events_per_second: Option<f64>,
     /// The ratio of the medians of `events.from_schedule_ms`.
     pub from_schedule_p50: Option<f64>,

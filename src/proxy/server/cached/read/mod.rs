@@ -77,7 +77,7 @@ pub(super) async fn read(
 ///
 /// # Errors
 ///
-/// A [`Miss`], except for a WATCH that gets the error in its stream.
+/// A [`Miss`]. Only some WATCHes get an answer: the error, in their stream.
 pub(super) fn without_proof(
     unproven: &ProofError,
     read: &Read,

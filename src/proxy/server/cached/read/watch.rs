@@ -79,10 +79,10 @@ pub(super) fn watch(
         delivery,
         initial.as_ref(),
     );
-    let hold = initial.and_then(|initial| {
+    let registration = initial.and_then(|initial| {
         let age = |initial: &mut InitialObjects| super::snapshot_age(reader, initial.snapshot());
         let age = initial.with(age)?;
-        delivery.hold(initial, age)
+        delivery.register(initial, age)
     });
     let body = WatchBody::new(
         Arc::clone(collection),
@@ -92,7 +92,7 @@ pub(super) fn watch(
         delivery.one_event_per_frame,
         shutdown.watch_end(),
     );
-    let response = delivery.watch(body.holding(hold), terms, collection, start);
+    let response = delivery.watch(body.registered(registration), terms, collection, start);
     Ok(Answer {
         limited_units,
         ..guarded(response, collection.watch_end()).into()

@@ -15,7 +15,7 @@ use parking_lot::Mutex;
 use prometheus::IntGauge;
 
 use super::compress::{COMPRESSOR_BYTES, GzipBody, GzipWriter};
-use crate::ledger::{Account, Charge, Kind};
+use crate::ledger::{Account, Charge, MemoryKind};
 use crate::server::deliver::chunks::Chunks;
 use crate::server::deliver::list_bodies::ListBodies;
 
@@ -180,8 +180,9 @@ impl http_body::Body for GzipStreamBody {
                 }
                 Poll::Ready(Err(StreamEnd::Cut(remainder))) => {
                     let account = self.account.take();
-                    let charge =
-                        |account: &Arc<_>| Account::charge(account, Kind::Gzip, COMPRESSOR_BYTES);
+                    let charge = |account: &Arc<_>| {
+                        Account::charge(account, MemoryKind::Gzip, COMPRESSOR_BYTES)
+                    };
                     match account.as_ref().map(charge).transpose() {
                         Ok(charge) => self.charge = charge,
                         Err(short) => return Poll::Ready(Some(Err(short.into()))),

@@ -20,7 +20,8 @@ use kubefan_core::concurrency::CoopBudget;
 use parking_lot::Mutex;
 
 use super::compress::{BYTE_UNITS, HEADER, LEVEL};
-use crate::ledger::{Account, Charge, Kind, Short};
+use crate::ledger;
+use crate::ledger::{Account, Charge, MemoryKind, Short};
 use crate::server::deliver::watch_body::FREE_FRAME;
 
 /// Largest capacity, in bytes, of the buffer that a thread reuses for its next member.
@@ -41,12 +42,6 @@ pub(super) const LONGEST_AT_ONCE: usize = 2 * PIECE;
 pub(super) struct SharedMember {
     gzip: Bytes,
     charge: Arc<Mutex<Weak<Charge>>>,
-}
-
-/// Bytes that own their charge.
-struct Charged {
-    gzip: Bytes,
-    _charge: Arc<Charge>,
 }
 
 /// The compression of a long text. Each watch that waits for the result advances it. When no watch
@@ -236,22 +231,15 @@ impl SharedMember {
         let mut last = self.charge.lock();
         let charge = match last.upgrade() {
             Some(charge) => charge,
-            None => Arc::new(account.charge(Kind::Watch, gzip.len() as u64)?),
+            None => Arc::new(account.charge(MemoryKind::Watch, gzip.len() as u64)?),
         };
         *last = Arc::downgrade(&charge);
-        let _charge = charge;
-        Ok(Bytes::from_owner(Charged { gzip, _charge }))
+        Ok(ledger::charged(gzip, charge))
     }
 
     /// Returns the number of compressed bytes.
     pub(super) fn len(&self) -> usize {
         self.gzip.len()
-    }
-}
-
-impl AsRef<[u8]> for Charged {
-    fn as_ref(&self) -> &[u8] {
-        &self.gzip
     }
 }
 

@@ -1,4 +1,4 @@
-//! Tests of held bodies, with a ledger and readers of all speeds.
+//! Tests of revocable bodies, with a ledger and readers of all speeds.
 
 use std::task::Wake;
 
@@ -8,7 +8,7 @@ use kubefan_core::body;
 use tokio::time::sleep;
 
 use super::*;
-use crate::ledger::{Kind, Ledger, Limits};
+use crate::ledger::{Ledger, Limits, MemoryKind};
 
 const RATE: u64 = 64 << 10;
 
@@ -27,16 +27,16 @@ fn body(length: usize, frame: usize, alive: &Arc<()>) -> Body {
     body::boxed(StreamBody::new(frames))
 }
 
-fn held(body: Body, account: &Arc<Account>) -> HeldBody {
-    HeldBody::new(body, holder(account))
+fn held(body: Body, account: &Arc<Account>) -> RevocableBody {
+    RevocableBody::new(body, reader(account))
 }
 
-fn holder(account: &Arc<Account>) -> Holder<'_> {
+fn reader(account: &Arc<Account>) -> BodyReader<'_> {
     let charge = |kind, bytes| account.charge(kind, bytes).expect("it fits");
-    Holder {
+    BodyReader {
         account,
-        stream: charge(Kind::Stream, 1),
-        chunks: charge(Kind::Body, HeldBody::FIRST_CHARGE),
+        stream: charge(MemoryKind::Stream, 1),
+        chunks: charge(MemoryKind::Body, RevocableBody::FIRST_CHARGE),
         snapshot: None,
         window: 0,
         has_minimum_rate: true,
@@ -44,7 +44,7 @@ fn holder(account: &Arc<Account>) -> Holder<'_> {
     }
 }
 
-fn charged(ledger: &Ledger, kind: Kind) -> u64 {
+fn charged(ledger: &Ledger, kind: MemoryKind) -> u64 {
     let usage = ledger.usage();
     let of_kind = usage.iter().find(|(name, _)| *name == kind.name());
     of_kind.map_or(0, |(_, bytes)| *bytes)
@@ -57,7 +57,7 @@ fn start_sweeping(ledger: &Ledger) {
 
 /// Reads `body` to its end or error, and pauses after each chunk for as long as `rate` requires.
 /// Returns the bytes that it read, and whether the body was complete.
-async fn read(mut body: HeldBody, rate: u64) -> (usize, bool) {
+async fn read(mut body: RevocableBody, rate: u64) -> (usize, bool) {
     let mut bytes = 0;
     while let Some(frame) = body.frame().await {
         let Ok(frame) = frame else {
@@ -153,7 +153,7 @@ async fn a_reader_that_waits_for_the_body_is_woken_when_it_is_dropped() {
     while waiting.with(|waiting| waiting.task.is_none()) == Some(true) {
         tokio::task::yield_now().await;
     }
-    Held::revoke(&waiting);
+    Revoke::revoke(&waiting);
     assert!(reader.await.expect("no panic"));
 }
 
@@ -163,11 +163,11 @@ async fn the_window_of_a_forwarded_answer_counts_while_its_reader_stalls() {
     let account = ledger.open_account();
     let alive = Arc::new(());
     let body = body(1 << 30, 16 << 10, &alive);
-    let holder = Holder {
+    let reader = BodyReader {
         window: 1 << 20,
-        ..holder(&account)
+        ..reader(&account)
     };
-    let mut held = HeldBody::new(body, holder);
+    let mut held = RevocableBody::new(body, reader);
     let forwarded = || {
         ledger.sweep(Instant::now(), &mut false);
         let usage = ledger.usage();
@@ -232,7 +232,7 @@ fn the_length_is_exact_whatever_is_split_off() {
 }
 
 /// Takes chunks of `body` until it is pending or ends.
-fn take_all(body: &mut HeldBody) -> Vec<Bytes> {
+fn take_all(body: &mut RevocableBody) -> Vec<Bytes> {
     let frames = std::iter::from_fn(|| body.frame().now_or_never().flatten());
     let data = frames.map(|frame| frame.expect("no error").into_data().expect("data"));
     data.collect()
@@ -243,15 +243,15 @@ fn an_answer_that_is_complete_is_not_aborted() {
     let ledger = ledger();
     let account = ledger.open_account();
     let abort = Abort::of_connection(Arc::clone(&account));
-    let holder = Holder {
+    let reader = BodyReader {
         abort: Some(abort),
-        ..holder(&account)
+        ..reader(&account)
     };
-    let held = HeldBody::new(body::full("x"), holder);
+    let held = RevocableBody::new(body::full("x"), reader);
     // What a sweep has found.
     let found = held.waiting.clone();
     drop(held);
-    Held::revoke(&found);
+    Revoke::revoke(&found);
     assert!(!account.is_closing());
 }
 
@@ -265,15 +265,15 @@ fn all_that_the_http_library_holds_is_charged() {
     // HTTP/1.1 takes up to 256 KiB before it writes.
     let mut taken = take_all(&mut held);
     assert_eq!(taken.iter().map(Bytes::len).sum::<usize>(), length);
-    assert!(charged(&ledger, Kind::Body) >= length as u64);
+    assert!(charged(&ledger, MemoryKind::Body) >= length as u64);
     // The last chunks wait for the client when the body is gone.
     drop(held);
-    assert!(charged(&ledger, Kind::Body) >= length as u64);
+    assert!(charged(&ledger, MemoryKind::Body) >= length as u64);
     taken.truncate(1);
-    assert_eq!(charged(&ledger, Kind::Stream), 1);
+    assert_eq!(charged(&ledger, MemoryKind::Stream), 1);
     drop(taken);
-    assert_eq!(charged(&ledger, Kind::Body), 0);
-    assert_eq!(charged(&ledger, Kind::Stream), 0);
+    assert_eq!(charged(&ledger, MemoryKind::Body), 0);
+    assert_eq!(charged(&ledger, MemoryKind::Stream), 0);
 }
 
 #[tokio::test]
@@ -305,17 +305,17 @@ async fn a_body_that_is_never_polled_is_aborted() {
     let account = ledger.open_account();
     let alive = Arc::new(());
     let abort = Abort::of_connection(Arc::clone(&account));
-    let holder = || Holder {
+    let reader = || BodyReader {
         abort: Some(abort.clone()),
-        ..holder(&account)
+        ..reader(&account)
     };
-    let long_running = Holder {
+    let long_running = BodyReader {
         has_minimum_rate: false,
-        ..holder()
+        ..reader()
     };
     let other = Arc::new(());
-    let exempt = HeldBody::new(body(1 << 20, 1 << 10, &other), long_running);
-    let held = HeldBody::new(body(1 << 20, 1 << 10, &alive), holder());
+    let exempt = RevocableBody::new(body(1 << 20, 1 << 10, &other), long_running);
+    let held = RevocableBody::new(body(1 << 20, 1 << 10, &alive), reader());
     sleep(Duration::from_secs(29)).await;
     assert!(!account.is_closing());
     sleep(Duration::from_secs(3)).await;
@@ -349,7 +349,7 @@ fn a_reader_that_polls_while_its_body_is_dropped_is_woken() {
         let is_pending = std::thread::scope(|scope| {
             scope.spawn(|| {
                 start.wait();
-                Held::revoke(&waiting);
+                Revoke::revoke(&waiting);
             });
             start.wait();
             let mut cx = Context::from_waker(&waker);

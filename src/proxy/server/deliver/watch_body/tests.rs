@@ -586,7 +586,7 @@ async fn the_ledger_takes_the_snapshot_of_a_stalled_watch_without_a_poll() {
         true,
         Shutdown::new(kubefan_core::shutdown::Config::default()).watch_end(),
     )
-    .holding(Some(account.hold(initial.clone(), Some(age))));
+    .registered(Some(account.register(initial.clone(), Some(age))));
     let mut version = 11;
     while !initial.is_revoked() {
         collection.writer.lock().new_epoch(EpochCause::WentBack);

@@ -134,11 +134,11 @@ fn snapshot(names: &[&str]) -> Snapshot {
     reader.snapshot().expect("the first list was applied")
 }
 
-async fn compare(names: &[&str], fault: Fault) -> (Outcome, Vec<String>) {
+async fn compare(names: &[&str], fault: Fault) -> (CheckResult, Vec<String>) {
     compare_in(&Scope::default(), names, fault).await
 }
 
-async fn compare_in(scope: &Scope, names: &[&str], fault: Fault) -> (Outcome, Vec<String>) {
+async fn compare_in(scope: &Scope, names: &[&str], fault: Fault) -> (CheckResult, Vec<String>) {
     let upstream = Upstream::start(fault);
     let comparison = Comparison {
         client: &upstream.client,
@@ -157,7 +157,7 @@ async fn compare_in(scope: &Scope, names: &[&str], fault: Fault) -> (Outcome, Ve
 async fn all_cells_of_the_chosen_objects_are_compared() {
     let (outcome, queries) = compare(&["a", "b", "c-d"], Fault::None).await;
     let (compared, objects) = (3, 3);
-    assert_eq!(outcome, Outcome::Equal { compared, objects });
+    assert_eq!(outcome, CheckResult::Equal { compared, objects });
     let path = "/api/v1/namespaces/n/pods?includeObject=Object&resourceVersion=0";
     let expected =
         ["a", "b", "c-d"].map(|name| format!("{path}&fieldSelector=metadata.name%3D{name}"));
@@ -168,31 +168,34 @@ async fn all_cells_of_the_chosen_objects_are_compared() {
     let many: Vec<_> = many.iter().map(String::as_str).chain(["b"]).collect();
     let (outcome, _) = compare(&many, Fault::None).await;
     let (compared, objects) = (SAMPLE, 101);
-    assert_eq!(outcome, Outcome::Equal { compared, objects });
+    assert_eq!(outcome, CheckResult::Equal { compared, objects });
     // The only pod with other cells is among the chosen ones.
-    assert_eq!(compare(&many, Fault::Cell).await.0, Outcome::OtherCells);
+    assert_eq!(compare(&many, Fault::Cell).await.0, CheckResult::OtherCells);
 }
 
 #[tokio::test]
 async fn differences_and_failures_are_distinguished() {
     let of = async |names: &[&str], fault| compare(names, fault).await.0;
-    assert_eq!(of(&["a", "b"], Fault::Cell).await, Outcome::OtherCells);
-    assert_eq!(of(&["a"], Fault::Column).await, Outcome::OtherColumns);
-    assert_eq!(of(&["a", "b"], Fault::Order).await, Outcome::OtherOrder);
-    assert_eq!(of(&[], Fault::Order).await, Outcome::OtherOrder);
-    assert_eq!(of(&["a"], Fault::Failure).await, Outcome::Failed);
+    assert_eq!(of(&["a", "b"], Fault::Cell).await, CheckResult::OtherCells);
+    assert_eq!(of(&["a"], Fault::Column).await, CheckResult::OtherColumns);
+    assert_eq!(of(&["a", "b"], Fault::Order).await, CheckResult::OtherOrder);
+    assert_eq!(of(&[], Fault::Order).await, CheckResult::OtherOrder);
+    assert_eq!(of(&["a"], Fault::Failure).await, CheckResult::Failed);
     let (compared, objects) = (0, 2);
     let deleted = of(&["a", "b"], Fault::Deleted).await;
-    assert_eq!(deleted, Outcome::Equal { compared, objects });
+    assert_eq!(deleted, CheckResult::Equal { compared, objects });
 }
 
 #[tokio::test]
 async fn an_empty_collection_has_its_columns_compared() {
     let (outcome, queries) = compare(&[], Fault::None).await;
     let (compared, objects) = (0, 0);
-    assert_eq!(outcome, Outcome::Equal { compared, objects });
+    assert_eq!(outcome, CheckResult::Equal { compared, objects });
     assert_eq!(queries, ["/api/v1/pods?limit=20"]);
-    assert_eq!(compare(&[], Fault::Column).await.0, Outcome::OtherColumns);
+    assert_eq!(
+        compare(&[], Fault::Column).await.0,
+        CheckResult::OtherColumns
+    );
 }
 
 #[tokio::test]
@@ -203,7 +206,7 @@ async fn only_objects_of_the_scope_are_asked_for() {
         field_selector: "spec.nodeName=n1".to_owned(),
     };
     let (outcome, queries) = compare_in(&scope, &["a"], Fault::None).await;
-    assert!(matches!(outcome, Outcome::Equal { .. }), "{outcome:?}");
+    assert!(matches!(outcome, CheckResult::Equal { .. }), "{outcome:?}");
     let path = "/api/v1/namespaces/n/pods";
     let labels = "labelSelector=app+in+%28x%2Cy%29";
     let node = "spec.nodeName%3Dn1";

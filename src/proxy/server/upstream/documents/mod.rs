@@ -36,9 +36,8 @@ use prometheus::{IntCounter, IntCounterVec};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::Instant;
 
-use super::forward::Room;
 use crate::identity::{AccessControl, Caller, UserKey};
-use crate::ledger::{Account, Budget};
+use crate::ledger::{Account, Budget, GrowingCharge, MemoryKind};
 use crate::server::answers::rescue::FailedForward;
 use crate::server::request::Exchange;
 
@@ -130,7 +129,7 @@ struct Receiving {
     /// The client's user; `None` if it has kubefan's rights.
     user: Option<UserKey>,
     _permit: OwnedSemaphorePermit,
-    room: Room,
+    charge: GrowingCharge,
     headers: HeaderMap,
     chunks: Vec<Bytes>,
     length: usize,
@@ -275,7 +274,7 @@ impl Documents {
         let receiving = Receiving {
             documents: self.clone(),
             _permit: permit,
-            room: Room::of(request.account.clone()),
+            charge: GrowingCharge::new(MemoryKind::Shared, request.account.clone()),
             request,
             user,
             headers: parts.headers.clone(),
@@ -379,7 +378,7 @@ impl Receiving {
     fn add(&mut self, chunk: &Bytes) -> bool {
         self.length += chunk.len();
         self.chunks.push(chunk.clone());
-        self.length <= self.documents.inner.memory.max_document() && self.room.fits(self.length)
+        self.length <= self.documents.inner.memory.max_document() && self.charge.fits(self.length)
     }
 
     /// Remembers the document, unless it ended before its announced length.

@@ -22,7 +22,6 @@ use kubefan_core::upstream::{Forwarder, Identity};
 use read_key::{AUDIT_ID, ReadKey};
 pub(in crate::server) use right::Right;
 use right::RightToCreate;
-pub(in crate::server) use shared_reads::Room;
 use shared_reads::{ForwardError, SharedReads};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use unaccepted::{Unaccepted, held_until_end};
@@ -230,7 +229,7 @@ mod tests {
     use super::upgrade::UPGRADE_BYTES;
     use super::*;
     use crate::identity;
-    use crate::ledger::{Account, Kind, Ledger, Limits};
+    use crate::ledger::{Account, Ledger, Limits, MemoryKind};
     use crate::net::ClientHandle;
     use crate::server::limits::shares::UserLimits;
 
@@ -329,10 +328,10 @@ mod tests {
                 drop(upgraded);
             } else {
                 // Another connection, which holds nothing, gets no memory.
-                let full = account.charge(Kind::Stream, UPGRADE_BYTES);
+                let full = account.charge(MemoryKind::Stream, UPGRADE_BYTES);
                 let refused = ledger
                     .open_account()
-                    .charge(Kind::Stream, 2 * UPGRADE_BYTES);
+                    .charge(MemoryKind::Stream, 2 * UPGRADE_BYTES);
                 assert!(full.is_ok() && refused.is_err());
                 let mut was_short = true;
                 let swept = ledger.sweep(Instant::now(), &mut was_short);

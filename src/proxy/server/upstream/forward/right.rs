@@ -9,7 +9,7 @@ use kubefan_core::body::BodyGuard;
 use tokio::time::sleep;
 
 use crate::identity::{AccessControl, Attributes, Caller, KnownCaller, OpenWatch, Verdict};
-use crate::ledger::{Charge, Kind, Short};
+use crate::ledger::{Charge, MemoryKind, Short};
 use crate::server::access::attributes;
 use crate::server::request::{Exchange, RequestInfo, Verb};
 
@@ -63,7 +63,7 @@ impl Right {
         }
         let attributes = attributes(info);
         let charge = match attributes.weight() {
-            bytes if bytes > INCLUDED => client.charge(Kind::Watch, bytes as u64)?,
+            bytes if bytes > INCLUDED => client.charge(MemoryKind::Watch, bytes as u64)?,
             _ => None,
         };
         let watch = access.keep_judging(caller, attributes, client.abort.as_ref());

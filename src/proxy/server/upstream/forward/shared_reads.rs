@@ -39,7 +39,8 @@ use tokio::time::{Instant, timeout, timeout_at};
 use super::long_reads::LongReads;
 use super::permit_body::with_permit;
 use super::read_key::{AUDIT_ID, ReadKey};
-use crate::ledger::{Account, Charge, Kind};
+use crate::ledger;
+use crate::ledger::{Account, GrowingCharge, MemoryKind};
 use crate::limit::Limit;
 use crate::server::answers::rescue::Refused;
 use crate::server::limits::in_flight::Seat;
@@ -91,11 +92,11 @@ impl<R: Into<Refused>> From<R> for ForwardError {
     }
 }
 
-type Group = GroupCommit<Caller, CallResult>;
+type Group = GroupCommit<WaitingCaller, CallResult>;
 
 /// One caller of a read. Callers are equal only to themselves.
 #[derive(Clone)]
-struct Caller {
+struct WaitingCaller {
     number: u64,
     /// If set, a call for only this caller needs a permit.
     limit: Option<Arc<Semaphore>>,
@@ -122,19 +123,6 @@ enum CallResult {
 enum Beginning {
     Whole(Bytes),
     Part(Bytes, Body),
-}
-
-/// The charge for the answer that is being read, until this value is dropped.
-pub(in crate::server) struct Room {
-    /// The account of one of the callers; `None` in tests and in the simulator.
-    account: Option<Arc<Account>>,
-    charge: Option<Charge>,
-}
-
-/// A shared answer and its charge.
-struct SharedAnswer {
-    bytes: Bytes,
-    _charge: Charge,
 }
 
 /// A caller's membership in a group. When the last one is dropped, the group is removed.
@@ -183,7 +171,7 @@ impl SharedReads {
         seat: Option<&mut Seat>,
     ) -> Result<Response<Body>, ForwardError> {
         let calls = &self.inner.calls;
-        let caller = Caller {
+        let caller = WaitingCaller {
             number: self.inner.next_caller.fetch_add(1, Ordering::Relaxed),
             limit,
             audit_id,
@@ -229,7 +217,7 @@ impl SharedReads {
     }
 
     /// Joins the call for `key` that is about to be sent, or makes one.
-    async fn shared_call(&self, key: &ReadKey, caller: Caller) -> CallResult {
+    async fn shared_call(&self, key: &ReadKey, caller: WaitingCaller) -> CallResult {
         let membership = self.inner.join(key.clone());
         let (calls, key) = (self.inner.calls.clone(), key.clone());
         let call = move |callers| calls.call_for(key, callers);
@@ -257,7 +245,11 @@ fn new_group() -> Arc<Group> {
 
 impl Calls {
     /// Makes the call for a group of callers.
-    fn call_for(self, key: ReadKey, callers: HashSet<Caller>) -> BoxFuture<'static, CallResult> {
+    fn call_for(
+        self,
+        key: ReadKey,
+        callers: HashSet<WaitingCaller>,
+    ) -> BoxFuture<'static, CallResult> {
         Box::pin(async move {
             let result = self.try_call_for(&key, &callers).await;
             result.unwrap_or_else(CallResult::Failed)
@@ -267,7 +259,7 @@ impl Calls {
     async fn try_call_for(
         &self,
         key: &ReadKey,
-        callers: &HashSet<Caller>,
+        callers: &HashSet<WaitingCaller>,
     ) -> Result<CallResult, ForwardError> {
         let permit = permit_for(callers)?;
         let deadline = Instant::now() + CALL_TIMEOUT;
@@ -277,8 +269,8 @@ impl Calls {
         let Some(single) = single else {
             let request = key.request(None);
             let response = self.send(request, Identity::Kubefan, deadline).await?;
-            let room = Room::of(account);
-            return self.share(key, response, permit, deadline, room).await;
+            let charge = GrowingCharge::new(MemoryKind::Shared, account);
+            return self.share(key, response, permit, deadline, charge).await;
         };
         let request = key.request(single.audit_id.clone());
         let response = self.send(request, Identity::Kubefan, deadline).await?;
@@ -296,12 +288,12 @@ impl Calls {
         response: Response<Body>,
         permit: Option<OwnedSemaphorePermit>,
         deadline: Instant,
-        room: Room,
+        charge: GrowingCharge,
     ) -> Result<CallResult, ForwardError> {
         let (mut parts, body) = response.into_parts();
         // The audit ID of each caller is set later.
         parts.headers.remove(AUDIT_ID);
-        match in_time(deadline, beginning(body, room)).await? {
+        match in_time(deadline, beginning(body, charge)).await? {
             Beginning::Whole(body) => Ok(CallResult::Buffered {
                 status: parts.status,
                 headers: Arc::new(parts.headers),
@@ -329,7 +321,7 @@ impl Calls {
     async fn call_alone(
         &self,
         key: &ReadKey,
-        caller: Caller,
+        caller: WaitingCaller,
         permits: Arc<Semaphore>,
         seat: Option<&mut Seat>,
     ) -> Result<Response<Body>, ForwardError> {
@@ -379,7 +371,9 @@ impl Calls {
 
 /// Returns a permit for a call that serves `callers`, or `None` if the call needs none because one
 /// of them has no limit.
-fn permit_for(callers: &HashSet<Caller>) -> Result<Option<OwnedSemaphorePermit>, ForwardError> {
+fn permit_for(
+    callers: &HashSet<WaitingCaller>,
+) -> Result<Option<OwnedSemaphorePermit>, ForwardError> {
     let limits: Option<Vec<_>> = callers.iter().map(|caller| caller.limit.clone()).collect();
     let Some(limits) = limits else {
         return Ok(None);
@@ -398,10 +392,10 @@ async fn in_time<T>(
     result.map_err(|error| ForwardError::Upstream(Arc::new(error)))
 }
 
-/// Reads `body` until it ends, or is too long to be shared, or `room` has no memory for more.
-async fn beginning(mut body: Body, mut room: Room) -> Result<Beginning, Error> {
+/// Reads `body` until it ends, or is too long to be shared, or `charge` has no memory for more.
+async fn beginning(mut body: Body, mut charge: GrowingCharge) -> Result<Beginning, Error> {
     let announced = usize::try_from(body.size_hint().lower()).unwrap_or(usize::MAX);
-    if announced > MAX_SHARED_BYTES || !room.fits(announced) {
+    if announced > MAX_SHARED_BYTES || !charge.fits(announced) {
         return Ok(Beginning::Part(Bytes::new(), body));
     }
     let mut received = BytesMut::with_capacity(announced);
@@ -409,11 +403,20 @@ async fn beginning(mut body: Body, mut room: Room) -> Result<Beginning, Error> {
         if let Ok(data) = frame.map_err(Error::Transport)?.into_data() {
             received.extend_from_slice(&data);
         }
-        if received.len() > MAX_SHARED_BYTES || !room.fits(received.capacity()) {
-            return Ok(Beginning::Part(room.holding(received), body));
+        if received.len() > MAX_SHARED_BYTES || !charge.fits(received.capacity()) {
+            return Ok(Beginning::Part(received_bytes(received, charge), body));
         }
     }
-    Ok(Beginning::Whole(room.holding(received)))
+    Ok(Beginning::Whole(received_bytes(received, charge)))
+}
+
+/// Returns the bytes that were read. They stay charged until their last clone is dropped.
+fn received_bytes(received: BytesMut, charge: GrowingCharge) -> Bytes {
+    let bytes = received.freeze();
+    match charge.into_charge() {
+        Some(charge) => ledger::charged(bytes, charge),
+        None => bytes,
+    }
 }
 
 /// Returns a body that sends `received` and then `rest`.
@@ -433,56 +436,17 @@ fn buffered_response(status: StatusCode, headers: &HeaderMap, body: Bytes) -> Re
     response
 }
 
-// === impl Room ===
+// === impl WaitingCaller, CallResult, GroupMembership ===
 
-impl Room {
-    pub(in crate::server) fn of(account: Option<Arc<Account>>) -> Self {
-        Self {
-            account,
-            charge: None,
-        }
-    }
-
-    /// Charges `bytes` in total. Returns false if there is no memory for them.
-    pub(in crate::server) fn fits(&mut self, bytes: usize) -> bool {
-        let bytes = bytes as u64;
-        match (&mut self.charge, &self.account) {
-            (Some(charge), _) => bytes <= charge.bytes() || charge.resize(bytes).is_ok(),
-            (None, Some(account)) => {
-                self.charge = account.charge(Kind::Shared, bytes).ok();
-                self.charge.is_some()
-            }
-            (None, None) => true,
-        }
-    }
-
-    /// Returns the bytes that were read. They stay charged until their last clone is dropped.
-    fn holding(self, received: BytesMut) -> Bytes {
-        let bytes = received.freeze();
-        match self.charge {
-            Some(_charge) => Bytes::from_owner(SharedAnswer { bytes, _charge }),
-            None => bytes,
-        }
-    }
-}
-
-impl AsRef<[u8]> for SharedAnswer {
-    fn as_ref(&self) -> &[u8] {
-        &self.bytes
-    }
-}
-
-// === impl Caller, CallResult, GroupMembership ===
-
-impl PartialEq for Caller {
+impl PartialEq for WaitingCaller {
     fn eq(&self, other: &Self) -> bool {
         self.number == other.number
     }
 }
 
-impl Eq for Caller {}
+impl Eq for WaitingCaller {}
 
-impl Hash for Caller {
+impl Hash for WaitingCaller {
     fn hash<H: Hasher>(&self, state: &mut H) {
         self.number.hash(state);
     }

@@ -4,7 +4,7 @@ use http::{HeaderMap, Response};
 use kubefan_core::body::{Body, BodyGuard, guarded};
 
 use crate::identity::{AccessControl, UnacceptedPermit};
-use crate::ledger::{Charge, Kind};
+use crate::ledger::{Charge, MemoryKind};
 use crate::limit::Limit;
 use crate::net::{ClientConnection, ClientHandle, FileSlot, NoFileSlot};
 use crate::server::answers::rescue::Refused;
@@ -37,7 +37,7 @@ impl Unaccepted {
         client: &ClientHandle,
     ) -> Result<Self, Refused> {
         let permit = access.admit_unaccepted(headers, &client.peer).await?;
-        let charge = client.charge(Kind::Upstream, CONNECTION_BYTES);
+        let charge = client.charge(MemoryKind::Upstream, CONNECTION_BYTES);
         Ok(Self {
             permit: Some(permit),
             connection: client.connection.clone(),

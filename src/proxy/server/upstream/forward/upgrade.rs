@@ -10,7 +10,7 @@ use kubefan_core::shutdown::Shutdown;
 use kubefan_core::upstream::PendingUpgrade;
 
 use super::forwarded_watch::ForwardedWatch;
-use crate::ledger::{Account, Charge, Kind, closed};
+use crate::ledger::{Account, Charge, MemoryKind, closed};
 use crate::net::FileSlot;
 use crate::server::answers::rescue::Refused;
 use crate::server::limits::shares::RequestShare;
@@ -37,7 +37,7 @@ impl HeldByUpgrade {
     pub(super) fn of(exchange: &Exchange) -> Result<Self, Refused> {
         let client = &exchange.client;
         Ok(Self {
-            _charge: client.charge(Kind::Upgrade, UPGRADE_BYTES)?,
+            _charge: client.charge(MemoryKind::Upgrade, UPGRADE_BYTES)?,
             _share: exchange.share.clone(),
             _file: client.connection.take_file()?,
         })
