@@ -338,7 +338,7 @@ impl Workers {
             self.stop.send_replace(true);
             for task in &mut self.tasks {
                 // Unexpected: a panic of a reconcile is caught before it gets here, and workers are
-                // aborted only when this value is dropped.
+                // aborted only later: after the time limit, or when this value is dropped.
                 if let Err(error) = task.await {
                     tracing::error!(controller, %error, "a worker failed");
                 }

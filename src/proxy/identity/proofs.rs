@@ -92,7 +92,7 @@ impl Proofs {
                 Ok(Some((certified.user.clone(), proof(Some(expiry)))))
             }
             Err(error) => {
-                tracing::debug!(%error, "a client certificate has no user");
+                tracing::debug!(%error, "a client certificate gives no user");
                 let has_token = matches!(Authorization::of(headers), Authorization::Token(_));
                 match refusal(&error, has_token, authorities.front_proxy.is_some()) {
                     Some(status) => Err(status),
@@ -137,7 +137,9 @@ mod tests {
             (CertificateError::NotText, false, false, Some(401)),
             (CertificateError::NotText, true, false, None),
             (reserved(), false, false, Some(403)),
+            (CertificateError::NotText, false, true, Some(401)),
             (reserved(), true, false, None),
+            (reserved(), false, true, Some(403)),
         ] {
             let status = refusal(&error, has_token, has_front_proxy);
             let code = status.map(|status| status.code);

@@ -93,7 +93,7 @@ pub struct SnapshotAge {
 pub(super) struct Registered {
     pub(super) held: Box<dyn Revoke>,
     pub(super) snapshot: Option<SnapshotAge>,
-    /// True if `held` was already dropped. The holding stays registered until its owner notices.
+    /// True if `held` was already dropped. The entry stays until its owner notices.
     is_revoked: AtomicBool,
 }
 
@@ -158,7 +158,7 @@ impl Account {
         held: impl Revoke + 'static,
         snapshot: Option<SnapshotAge>,
     ) -> Registration {
-        let holding = Arc::new(Registered {
+        let entry = Arc::new(Registered {
             held: Box::new(held),
             snapshot,
             is_revoked: AtomicBool::new(false),
@@ -166,7 +166,7 @@ impl Account {
         let mut state = self.state.lock();
         let key = state.next_held;
         state.next_held += 1;
-        state.held.insert(key, holding);
+        state.held.insert(key, entry);
         drop(state);
         Registration {
             account: Arc::clone(self),
@@ -225,10 +225,10 @@ impl Account {
         self.state.lock().used[kind as usize]
     }
 
-    pub(super) fn add_holdings(&self, holdings: &mut Vec<Arc<Registered>>) {
+    pub(super) fn add_registered(&self, registered: &mut Vec<Arc<Registered>>) {
         let state = self.state.lock();
         let held = state.held.values();
-        holdings.extend(held.filter(|holding| !holding.is_revoked()).cloned());
+        registered.extend(held.filter(|entry| !entry.is_revoked()).cloned());
     }
 
     fn add(&self, kind: MemoryKind, bytes: u64) -> Result<(), Short> {
@@ -394,7 +394,7 @@ impl Registered {
         self.is_revoked.load(Ordering::Relaxed)
     }
 
-    /// Returns what the holding costs at `now`; `None` if it costs nothing.
+    /// Returns what the entry costs at `now`; `None` if it costs nothing.
     pub(super) fn measure(&self, now: Instant) -> Option<Measured> {
         if let Some(snapshot) = &self.snapshot {
             return Some(Measured::Snapshot(snapshot.cache(), snapshot.cost()));
@@ -408,8 +408,8 @@ impl Registered {
 
 impl Drop for Registration {
     fn drop(&mut self) {
-        let holding = self.account.state.lock().held.remove(&self.key);
-        // Dropping a holding may run any code, so the lock is released first.
-        drop(holding);
+        let entry = self.account.state.lock().held.remove(&self.key);
+        // Dropping an entry may run any code, so the lock is released first.
+        drop(entry);
     }
 }

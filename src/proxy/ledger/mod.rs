@@ -8,9 +8,9 @@
 //!   An account leases its bytes from the ledger in quanta, so most charges change no counter that
 //!   connections share. Delivering an event charges nothing. If a limit is reached, the charge is
 //!   refused, and the client gets 429.
-//! - Bodies and snapshots that wait for the reader. They implement [`Revoke`] and are registered, so that the
-//!   ledger can drop them even if their body is not polled: because the reader is too slow, or to
-//!   free memory.
+//! - Bodies and snapshots that wait for the reader. They implement [`Revoke`] and are registered,
+//!   so that the ledger can drop them even if their body is not polled: because the reader is too
+//!   slow, or to free memory.
 //!
 //! A snapshot shares its objects with the cache and with other snapshots. It costs the objects that
 //! the cache replaced after the snapshot was taken. Of two snapshots of one cache, the older one's
@@ -86,8 +86,8 @@ const MEASURED_SHARE: u64 = 2;
 /// The part of the process's limit, as a divisor, that only accounts within their fair share may
 /// use. Buffers may hold as much, whatever is charged.
 const RESERVED_SHARE: u64 = 4;
-/// Upper limit of all charges of [`MemoryKind::List`] together, within [`Limits::share`]. Such charges
-/// only save work: a list is converted twice if its items can't be held.
+/// Upper limit of all charges of [`MemoryKind::List`] together, within [`Limits::share`]. Such
+/// charges only save work: a list is converted twice if its items can't be held.
 const LISTS_BYTES: usize = 64 << 20;
 /// Least fair share of an account: a connection with a few requests.
 const MIN_FAIR_SHARE: u64 = 4 * QUANTUM;
@@ -294,15 +294,15 @@ impl Ledger {
         let mut swept = Swept::default();
         shared.sample_events();
         let mut accounts = shared.accounts();
-        let mut holdings: Vec<Arc<Registered>> = Vec::new();
+        let mut registered: Vec<Arc<Registered>> = Vec::new();
         for account in &accounts {
-            let first = holdings.len();
-            account.add_holdings(&mut holdings);
+            let first = registered.len();
+            account.add_registered(&mut registered);
             if let Some(rate) = shared.limits.minimum_rate {
-                swept.slow += drop_slow(account, &mut holdings, first, rate, now);
+                swept.slow += drop_slow(account, &mut registered, first, rate, now);
             }
         }
-        let dropped = self.drop_measured(&holdings, now);
+        let dropped = self.drop_measured(&registered, now);
         swept.memory = dropped;
         // A connection that is being closed holds its memory for a moment longer.
         accounts.retain(|account| !account.is_closing());
@@ -367,21 +367,21 @@ impl Ledger {
     }
 
     /// Drops what costs most until the rest is within the limit. Returns how much was dropped.
-    fn drop_measured(&self, holdings: &[Arc<Registered>], now: Instant) -> u64 {
+    fn drop_measured(&self, registered: &[Arc<Registered>], now: Instant) -> u64 {
         let shared = &self.shared;
         let mut measured = Vec::new();
         let mut costs = Vec::new();
         let mut forwarded = 0;
-        for holding in holdings {
-            let cost = match holding.measure(now) {
+        for entry in registered {
+            let cost = match entry.measure(now) {
                 None => continue,
                 Some(Measured::Snapshot(cache, cost)) => (cache, cost),
                 Some(Measured::Forwarded(bytes)) => {
                     forwarded += bytes;
-                    (Arc::as_ptr(holding).addr(), bytes)
+                    (Arc::as_ptr(entry).addr(), bytes)
                 }
             };
-            measured.push(holding);
+            measured.push(entry);
             costs.push(cost);
         }
         let free = shared
@@ -510,35 +510,35 @@ impl Shared {
     }
 }
 
-/// Drops those of `holdings` from index `first` on that have a reader that is too slow. They all
+/// Drops those of `registered` from index `first` on that have a reader that is too slow. They all
 /// belong to `account`. Returns how many were dropped. All bodies that are sent on one connection
 /// share the rate, because a slow line may be fast enough for one body, but not for all of them.
 fn drop_slow(
     account: &Account,
-    holdings: &mut Vec<Arc<Registered>>,
+    registered: &mut Vec<Arc<Registered>>,
     first: usize,
     rate: MinimumRate,
     now: Instant,
 ) -> u64 {
-    let paced = holdings[first..]
+    let paced = registered[first..]
         .iter()
-        .filter(|holding| holding.held.is_paced());
+        .filter(|entry| entry.held.is_paced());
     let share = account.peak_of_paced(paced.count(), rate.period, now);
     let rate = MinimumRate {
         bytes_per_second: rate.bytes_per_second.div_ceil(share.max(1) as u64),
         ..rate
     };
-    let own = holdings.split_off(first);
+    let own = registered.split_off(first);
     let before = own.len();
-    let kept = own.into_iter().filter(|holding| {
-        let is_too_slow = holding.held.is_too_slow(now, rate);
+    let kept = own.into_iter().filter(|entry| {
+        let is_too_slow = entry.held.is_too_slow(now, rate);
         if is_too_slow {
-            holding.revoke();
+            entry.revoke();
         }
         !is_too_slow
     });
-    holdings.extend(kept);
-    (first + before - holdings.len()) as u64
+    registered.extend(kept);
+    (first + before - registered.len()) as u64
 }
 
 #[cfg(test)]

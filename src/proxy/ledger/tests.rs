@@ -138,7 +138,7 @@ fn forwarded_answers_that_wait_are_measured_and_dropped() {
 }
 
 #[test]
-fn a_dropped_holding_is_dropped_once() {
+fn a_dropped_entry_is_dropped_once() {
     let ledger = Ledger::new(LIMITS);
     let account = ledger.open_account();
     let (counted, others) = (Counted::default(), Counted::default());

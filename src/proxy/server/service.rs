@@ -172,8 +172,8 @@ impl Server {
         answer
     }
 
-    /// Finds out who the caller is, and answers the request. If only the API server can judge the credentials
-    /// of the caller, its answer decides what happens to the connection.
+    /// Finds the caller, and answers the request. If only the API server can judge the
+    /// credentials of the caller, its answer decides what happens to the connection.
     async fn identify_and_answer(&self, mut exchange: Box<Exchange>) -> Answer {
         let access = &self.inner.caches.access;
         let client = exchange.client.clone();

@@ -240,8 +240,8 @@ impl ListItems<'_> {
         self.bodies.take()
     }
 
-    /// Returns the number of bytes of the bodies that were added, or `None` if only their lengths were
-    /// counted.
+    /// Returns the number of bytes of the bodies that were added, or `None` if only their lengths
+    /// were counted.
     pub fn kept(&self) -> Option<usize> {
         self.bodies.as_ref().map(|_| self.length)
     }

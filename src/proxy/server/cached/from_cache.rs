@@ -105,11 +105,11 @@ impl Caches {
         let units = answer.limited_units;
         let selection = self.shares.selection(&exchange.caller, read, units)?;
         let right = Right::of(&self.access, exchange)?;
-        // Nothing below may fail: the audit log has the answer.
         let websocket = match handshake {
             Some(handshake) => Some((handshake, charge_websocket(&exchange.client)?)),
             None => None,
         };
+        // From here on the audit log has the answer, so this function must not refuse the read.
         let mut answer = answer.with_outcome(Outcome::Cache);
         let response = warned(answer.response, Some(verdict));
         let response = audited(exchange.audited.take(), response, AnsweredBy::Cache);

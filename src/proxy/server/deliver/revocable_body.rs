@@ -1,4 +1,5 @@
-//! RevocableBody: a body that waits for its reader, and that the ledger may drop without polling it.
+//! RevocableBody: a body that waits for its reader, and that the ledger may drop without polling
+//! it.
 
 use std::pin::Pin;
 use std::sync::Arc;

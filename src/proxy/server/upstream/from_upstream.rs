@@ -148,8 +148,8 @@ impl Upstream {
         Ok(held.by(response))
     }
 
-    /// Returns the API server's answer. If the request is for a document that kubefan remembers, and
-    /// the API server has confirmed it or does not answer, returns the remembered document.
+    /// Returns the API server's answer. If the request is for a document that kubefan remembers,
+    /// and the API server has confirmed it or does not answer, returns the remembered document.
     async fn forwarded(
         &self,
         exchange: &mut Exchange,

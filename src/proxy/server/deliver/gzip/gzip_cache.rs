@@ -104,7 +104,7 @@ pub(crate) struct ListKey {
 pub(crate) struct CompressedList {
     /// The bytes, which may still be being compressed.
     pub body: Body,
-    /// Set if the list is compressed for one client only.
+    /// True if the list is compressed for one client only.
     pub has_compressor: bool,
 }
 
