@@ -48,7 +48,8 @@ const TABLES: [&str; 10] = [
     "recorded.txt",
     "shards.txt",
 ];
-/// The number of cases that may come too late. More are no matter of a busy machine.
+/// The number of cases that are compared once more. If more come too late, the others fail, because
+/// a busy machine is not the reason.
 const MOST_LATE: usize = 20;
 /// Added to the number of a case that is compared once more.
 const AGAIN: usize = 1_000_000;
