@@ -9,6 +9,7 @@ use tokio::sync::{Notify, Semaphore};
 use tokio::time::Instant;
 
 use super::bridges::Bridges;
+use super::freshness::Doubt;
 use super::hooks::{ResourceHooks, TransformId};
 use super::{
     CacheSettings, Freshness, FreshnessMetrics, FreshnessPolicy, InformerSpec, ObjectContent,
@@ -59,19 +60,10 @@ pub struct Informer {
     bridges: Bridges<ResourceClient>,
     own_transform: Option<OwnTransform>,
     hooks: ResourceHooks,
+    /// While a change of the definition leaves a doubt about the cache, it proves nothing.
     doubt: Mutex<Doubt>,
     /// The time when upstream last ended a watch early. [`Informer::take_early_end`] removes it.
     early_end: Mutex<Option<Instant>>,
-}
-
-/// Whether the objects of a cache may have another representation now, because their definition has
-/// changed. If so, the cache proves nothing until a list that began after the change is complete.
-#[derive(Default)]
-struct Doubt {
-    /// When the definition was last seen to have changed.
-    since: Option<Instant>,
-    /// True if a relist was requested after that.
-    is_relist_requested: bool,
 }
 
 /// The transform that an informer has instead of the set's.
@@ -240,7 +232,8 @@ impl Informer {
     /// Returns a snapshot that the resource's [`FreshnessPolicy`] accepts as the most recent state
     /// without a call to the API server, or `None` if there is none.
     pub fn proof_by_policy(&self) -> Option<Proof> {
-        self.freshness.proof_by_policy()
+        let proof = self.freshness.proof_by_policy();
+        proof.filter(|proof| !self.is_in_doubt(proof))
     }
 
     /// Returns a snapshot of the objects that `request` selects. It contains all writes
@@ -264,22 +257,40 @@ impl Informer {
     ) -> Result<Proof, ProofError> {
         let deadline = Instant::now() + RELIST_WAIT;
         loop {
-            let proof = self
-                .freshness
-                .prove(request.clone(), asked_at, min_interval);
-            let proof = proof.await?;
-            // Read this after the proof, because the definition may have changed during the proof.
-            let doubted = self.doubt.lock().since;
-            let Some(since) = doubted.filter(|since| proof.snapshot.list_began() <= *since) else {
-                return Ok(proof);
+            // A proof of a doubted cache would be a wasted call.
+            let list_began = match self.doubted_list() {
+                Some(list_began) => list_began,
+                None => {
+                    let freshness = &self.freshness;
+                    let proof = freshness.prove(request.clone(), asked_at, min_interval);
+                    let proof = proof.await?;
+                    // The definition may have changed during the proof.
+                    if !self.is_in_doubt(&proof) {
+                        return Ok(proof);
+                    }
+                    proof.snapshot.list_began()
+                }
             };
-            if proof.method == ProofMethod::Any {
-                return Ok(proof);
-            }
-            if !self.reader.listed_after(since, deadline).await {
+            if !self.reader.listed_after(list_began, deadline).await {
                 return Err(ProofError::TimedOut);
             }
         }
+    }
+
+    /// Returns true if `proof` may have objects in another representation than the API server
+    /// shows, because a change of their definition was noticed. A proof by
+    /// [`FreshnessPolicy::Any`] promises nothing, so it is never in doubt.
+    pub fn is_in_doubt(&self, proof: &Proof) -> bool {
+        let list_began = proof.snapshot.list_began();
+        proof.method != ProofMethod::Any && self.doubt.lock().affects(list_began)
+    }
+
+    /// Returns when the list of the newest snapshot began, if its objects may have an old
+    /// representation, and the policy does not permit that.
+    fn doubted_list(&self) -> Option<Instant> {
+        let list_began = self.list_began()?;
+        let is_doubted = self.doubt.lock().affects(list_began);
+        (is_doubted && !self.freshness.is_any()).then_some(list_began)
     }
 
     /// Opens a watch of the objects of `selection` for a client with `version`. Returns `None`
@@ -354,21 +365,34 @@ impl Informer {
     }
 
     pub(super) fn relist(&self) {
-        self.doubt.lock().is_relist_requested = true;
+        self.doubt.lock().relist_requested(Instant::now());
         self.relist.request();
     }
 
-    /// Records that the resource's definition has changed. [`Informer::relist`] must follow.
-    pub(super) fn doubt(&self) {
-        *self.doubt.lock() = Doubt {
-            since: Some(Instant::now()),
-            is_relist_requested: false,
-        };
+    /// Records that a change of the resource's definition was noticed at `time`. The next early end
+    /// of the watch causes a relist. [`Informer::relist`] must follow when
+    /// [`Informer::lacks_relist`] returns true.
+    pub(super) fn definition_changed(&self, time: Instant) {
+        self.doubt.lock().definition_changed(time);
     }
 
-    /// Records that upstream has ended a watch early.
+    /// Records that lists that began until `time` may have an old representation. The caller calls
+    /// [`Informer::relist`], possibly later.
+    pub(super) fn distrust(&self, time: Instant) {
+        let mut doubt = self.doubt.lock();
+        doubt.distrust(time);
+        doubt.relist_requested(Instant::now());
+    }
+
+    /// Records that upstream has ended a watch early. If this was expected because of a change of
+    /// the definition, requests a relist.
     pub(super) fn ended_early(&self) {
-        *self.early_end.lock() = Some(Instant::now());
+        let now = Instant::now();
+        *self.early_end.lock() = Some(now);
+        let is_expected = self.doubt.lock().watch_ended(now);
+        if is_expected {
+            self.relist();
+        }
     }
 
     /// Takes the time when upstream last ended a watch early. Returns `None` if there was no such
@@ -377,10 +401,24 @@ impl Informer {
         self.early_end.lock().take()
     }
 
-    /// Returns true if no relist was requested since [`Informer::doubt`] was last called.
+    /// Returns true if a list began after `time`, or was requested after it.
+    pub(super) fn is_listed_after(&self, time: Instant) -> bool {
+        let is_requested = self.doubt.lock().was_relist_requested_after(time);
+        is_requested || self.list_began() > Some(time)
+    }
+
+    /// Returns true if a relist would end a doubt about the cache, and none was requested.
     pub(super) fn lacks_relist(&self) -> bool {
+        let list_began = self.list_began();
         let doubt = self.doubt.lock();
-        doubt.since.is_some() && !doubt.is_relist_requested
+        doubt.lacks_relist(list_began, Instant::now())
+    }
+
+    /// Returns when the list of the newest snapshot began. Returns `None` while the cache is not
+    /// ready.
+    pub(super) fn list_began(&self) -> Option<Instant> {
+        let snapshot = self.reader.snapshot()?;
+        Some(snapshot.list_began())
     }
 
     pub(super) fn stop(&self) {

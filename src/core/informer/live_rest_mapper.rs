@@ -10,12 +10,12 @@ mod field_checks;
 mod known_definitions;
 mod mappings;
 mod named;
+mod proven_definition;
 mod refresh_schedule;
 mod seen_versions;
 mod server_version;
 mod upgrade;
 
-use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -44,10 +44,6 @@ const POLL_INTERVAL: Duration = Duration::from_secs(60);
 const INITIAL_REFRESH_PAUSE: Duration = Duration::from_secs(2);
 /// Interval of the search for running informers with unchecked fields.
 const FIELD_CHECK_INTERVAL: Duration = Duration::from_secs(1);
-/// How long after a change of a definition an API server may still end watches of the old
-/// representation: the API server waits up to two minutes for requests that use the old
-/// representation, and it may notice the change late.
-const EARLY_END_GRACE: Duration = Duration::from_secs(180);
 /// How often required informers that have ended are started again.
 const REQUIRED_CHECK_INTERVAL: Duration = Duration::from_secs(5);
 
@@ -73,8 +69,6 @@ pub struct LiveRestMapper {
     server_minor: ArcSwapOption<u32>,
     server_clock: Clock,
     field_checks: FieldChecks,
-    /// When definitions were last seen to have changed.
-    redefined: Mutex<HashMap<GroupVersionResource, Instant>>,
 }
 
 struct RefreshState {
@@ -107,7 +101,6 @@ impl LiveRestMapper {
             server_minor: ArcSwapOption::empty(),
             server_clock: Clock::default(),
             field_checks: FieldChecks::default(),
-            redefined: Mutex::default(),
         })
     }
 
@@ -276,7 +269,7 @@ impl LiveRestMapper {
             self.watch_resource(&informers, api_services()),
             self.keep_required_running(&informers),
             self.check_fields(&informers),
-            relist_after_early_ends(self, &informers),
+            relist_after_early_ends(&informers),
             relist_after_upgrades(&self.client, &informers, |polled, poll| {
                 self.polled_version(polled, poll);
             }),
@@ -425,6 +418,17 @@ impl LiveRestMapper {
         let mapper = mapper.with_unknown_from(&before.mapper);
         let changes = RestMapper::changes(&before.mapper, &mapper);
         let after = Arc::new(DiscoverySnapshot::new(mapper));
+        // Reads that see the new mapper must not be answered by the old caches.
+        for gvr in &changes.changed {
+            let custom = after.mapper.custom_resource(gvr);
+            match custom {
+                None => informers.distrust(gvr),
+                Some(custom) if before.mapper.custom_resource(gvr) != Some(custom) => {
+                    informers.definition_changed(gvr, custom);
+                }
+                Some(_) => {}
+            }
+        }
         self.current.store(Arc::clone(&after));
         if !changes.added.is_empty() {
             *self.refresh_state.lock() = RefreshState::default();
@@ -436,9 +440,7 @@ impl LiveRestMapper {
             tracing::info!(resource = %gvr, "resource disappeared");
             informers.stop(gvr);
         }
-        self.record_redefined(&changes.changed);
         for gvr in &changes.changed {
-            let definition = before.mapper.definition(gvr);
             if !before.is_continued_by(&after, gvr, self.server_minor()) {
                 tracing::info!(
                     resource = %gvr,
@@ -446,9 +448,8 @@ impl LiveRestMapper {
                      stopping its informers"
                 );
                 informers.stop(gvr);
-            } else if definition.is_none() || definition != after.mapper.definition(gvr) {
-                tracing::info!(resource = %gvr, "definition changed, listing again");
-                informers.doubt(gvr);
+            } else if after.mapper.custom_resource(gvr).is_none() {
+                tracing::info!(resource = %gvr, "the resource changed, listing again");
                 informers.relist(gvr);
             }
         }
@@ -458,39 +459,24 @@ impl LiveRestMapper {
                 tracing::info!(resource = %gvr, "it is aggregated now, stopping its informers");
                 informers.stop(gvr);
             } else if informer.lacks_relist() {
-                // The definition changed, but could not be read in full.
+                tracing::info!(resource = %gvr, "the definition changed, listing again");
                 informer.relist();
             }
         }
     }
 
-    fn record_redefined(&self, changed: &[GroupVersionResource]) {
-        let now = Instant::now();
-        let mut redefined = self.redefined.lock();
-        redefined.retain(|_, changed_at| now.duration_since(*changed_at) < EARLY_END_GRACE);
-        redefined.extend(changed.iter().map(|gvr| (gvr.clone(), now)));
-    }
-
-    /// Returns true if a change of the definition of `gvr` was seen shortly before `time`, so that
-    /// an API server may have ended a watch at `time` because of this change.
-    pub(super) fn was_redefined_before(&self, gvr: &GroupVersionResource, time: Instant) -> bool {
-        let redefined = self.redefined.lock();
-        let changed_at = redefined.get(gvr);
-        changed_at.is_some_and(|at| time.saturating_duration_since(*at) < EARLY_END_GRACE)
-    }
-
-    /// Suspends proofs by the caches of the resources that `object`, a changed
-    /// CustomResourceDefinition, defines, until these resources were listed again. The refresh that
-    /// follows requests the list.
-    fn doubt_redefined(&self, informers: &InformerSet, object: &Object) {
+    /// Suspends proofs by the caches of the resources that `object`, a CustomResourceDefinition,
+    /// defines in another way than is known, until a list has the new representation. Returns true
+    /// if the change is new. The refresh that must follow requests the list.
+    fn doubt_redefined(&self, informers: &InformerSet, object: &Object) -> bool {
         // If the definition can't be decoded, the refresh reports that.
-        let Ok(definition) = Definition::decode(object) else {
-            return;
+        let Ok(definition) = self.definitions.lock().decode(object) else {
+            return false;
         };
         let discovered = self.current.load();
-        for gvr in discovered.mapper.redefined_by(&definition) {
-            informers.doubt(gvr);
-        }
+        let redefined = discovered.mapper.redefined_by(&definition);
+        let is_new = redefined.map(|(gvr, custom)| informers.definition_changed(gvr, custom));
+        is_new.fold(false, |any, is_new| any | is_new)
     }
 }
 

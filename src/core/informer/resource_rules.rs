@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use super::FreshnessPolicy;
 use crate::api::{
-    Field, FieldSelector, FieldTerm, GroupVersionResource, LabelSelector, Malformed,
-    RawFieldSelector, Resource, SelectableFields, Selection,
+    GroupVersionResource, LabelSelector, Malformed, RawFieldSelector, Resource, SelectableFields,
+    Selection,
 };
 use crate::upstream::RestMapper;
 
@@ -231,18 +231,6 @@ impl CacheSettings {
         let Some(scope) = self.scope_in(namespace) else {
             return false;
         };
-        let of_name = || FieldTerm {
-            field: Field::Name,
-            equal: true,
-            value: name.to_owned(),
-        };
-        let object = || Selection {
-            namespace: namespace.map(str::to_owned),
-            fields: FieldSelector {
-                terms: vec![of_name()],
-            },
-            ..Selection::default()
-        };
-        scope.is_unfiltered() || scope.contains(&object())
+        scope.is_unfiltered() || scope.contains(&Selection::of_object(namespace, name))
     }
 }

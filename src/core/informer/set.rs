@@ -3,6 +3,7 @@
 //! `server` starts informers, `app` pins them, and the live REST mapper stops and relists them.
 
 mod changes;
+mod definition_changes;
 mod key;
 mod numbering;
 mod refusals;
@@ -15,6 +16,7 @@ use std::sync::Arc;
 
 use arc_swap::ArcSwap;
 use dashmap::DashMap;
+use definition_changes::DefinitionChanges;
 use key::Key;
 use parking_lot::Mutex;
 use required::RequiredInformer;
@@ -70,6 +72,7 @@ struct Inner {
     /// Notified when the API server has ended a watch of a custom resource early.
     early_end: Notify,
     watch_lists: WatchLists,
+    definition_changes: DefinitionChanges,
 }
 
 // === impl InformerSet ===
@@ -91,6 +94,7 @@ impl InformerSet {
             evicted,
             early_end: Notify::new(),
             watch_lists: WatchLists::default(),
+            definition_changes: DefinitionChanges::default(),
         };
         Self {
             inner: Arc::new(inner),

@@ -24,6 +24,7 @@ pub use connect::connection::connector::Dial;
 pub use connect::credentials::accepted::bearer_token;
 pub use connect::transport::dedicated::{DedicatedConnection, HttpVersion};
 pub use connect::{ClientConfig, ConnectError};
+pub(crate) use discovery::CustomResource;
 pub use discovery::{
     Definition, Discovery, DiscoveryChanges, MappingError, NotCacheable, PartialResource,
     PolledVersion, RestMapper, UnknownResource, closest,

@@ -81,6 +81,23 @@ pub enum Field {
 }
 
 impl Selection {
+    /// Creates the selection of the object `name` in `namespace`. With `None`, this is the
+    /// cluster-scoped object, or the objects with this name in all namespaces.
+    pub fn of_object(namespace: Option<&str>, name: &str) -> Self {
+        let by_name = FieldTerm {
+            field: Field::Name,
+            equal: true,
+            value: name.to_owned(),
+        };
+        Self {
+            namespace: namespace.map(str::to_owned),
+            fields: FieldSelector {
+                terms: vec![by_name],
+            },
+            ..Self::default()
+        }
+    }
+
     /// Returns true if `object` meets all conditions.
     pub fn matches(&self, object: &Object) -> bool {
         self.namespace

@@ -47,6 +47,7 @@
 //! model. `the_model_notices_each_broken_rule` breaks the rules in turn (complete sets, epochs,
 //! pairs, the time of a list, lists in flight) and expects a wrong answer.
 
+mod doubt;
 mod evidence;
 mod isolation;
 mod metrics;
@@ -69,6 +70,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use arc_swap::ArcSwap;
+pub(super) use doubt::Doubt;
 use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
 pub use metrics::FreshnessMetrics;
@@ -153,6 +155,11 @@ impl<P: FreshnessProbe> Freshness<P> {
     /// Changes the policy of the proofs that begin from now on.
     pub fn set_policy(&self, policy: FreshnessPolicy) {
         self.inner.policy.store(Arc::new(policy));
+    }
+
+    /// Returns true if the policy accepts the newest snapshot without any proof.
+    pub(super) fn is_any(&self) -> bool {
+        matches!(**self.inner.policy.load(), FreshnessPolicy::Any)
     }
 
     /// Returns true if the cache and the API server lastingly have different objects of

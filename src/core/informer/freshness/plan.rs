@@ -4,7 +4,7 @@
 use std::collections::HashSet;
 use std::sync::Arc;
 
-use crate::api::Selection;
+use crate::api::{ObjectKey, Selection};
 use crate::cache::Snapshot;
 use crate::concurrency::CoopBudget;
 use crate::upstream::Scope;
@@ -12,6 +12,9 @@ use crate::upstream::Scope;
 /// If a proof needs at most this many objects, its verification lists are sent at once, without
 /// trying a barrier first.
 const VERIFY_FIRST_LIMIT: usize = 500;
+/// At most this many requests for one object each are listed separately. The API server finds the
+/// object without a search.
+const MAX_LOOKUPS: usize = 16;
 /// Counting the objects of several scopes examines at most this number of objects per object of the
 /// cache. If more would be needed, a list of everything costs the API server less too.
 const MAX_EXAMINED_PER_OBJECT: usize = 4;
@@ -57,6 +60,12 @@ pub(super) async fn plan(
     may_list_whole: bool,
 ) -> Plan {
     let scopes = requests.len();
+    if scopes <= MAX_LOOKUPS && requests.iter().all(|request| is_lookup(request, cached)) {
+        return Plan {
+            lists: requests.into_iter().collect(),
+            is_cheap: true,
+        };
+    }
     let limit = costs.most_scoped_objects(scopes, cached.len());
     let objects = match limit {
         Some(limit) => count_objects(&requests, cached, limit).await,
@@ -75,6 +84,16 @@ pub(super) async fn plan(
         is_cheap: objects.saturating_add(calls) <= VERIFY_FIRST_LIMIT,
         lists,
     }
+}
+
+/// Returns true if `request` selects at most one object, and `cached` has an object with its key.
+fn is_lookup(request: &ProofRequest, cached: &Snapshot) -> bool {
+    let selection = &request.selection;
+    let name = selection.name();
+    name.is_some_and(|name| {
+        let key = ObjectKey::new(selection.namespace.as_deref(), name);
+        cached.get(&key).is_some()
+    })
 }
 
 /// Returns true if `request` selects so few objects of `cached` that their list costs the API

@@ -81,7 +81,10 @@ impl DiscoverySnapshot {
         gvr: &GroupVersionResource,
         server_minor: Option<u32>,
     ) -> bool {
-        let uid = |of: &Self| of.mapper.definition(gvr).map(|(uid, _)| uid.to_owned());
+        let uid = |of: &Self| {
+            let custom = of.mapper.custom_resource(gvr);
+            custom.map(|custom| custom.uid().to_owned())
+        };
         let shape = |of: &Self| {
             let resource = of.mapper.resource(gvr);
             resource.map(|resource| (resource.kind.clone(), resource.namespaced))

@@ -27,7 +27,7 @@ const RETRY_PAUSE_MS: Range<u64> = 500..1500;
 
 /// Relists each informer of `informers` after an early end of its watch, if necessary. Runs until
 /// the future is dropped.
-pub(super) async fn relist_after_early_ends(mapper: &LiveRestMapper, informers: &InformerSet) {
+pub(super) async fn relist_after_early_ends(informers: &InformerSet) {
     let (sender, receiver) = mpsc::unbounded_channel();
     let examine = async {
         loop {
@@ -38,10 +38,16 @@ pub(super) async fn relist_after_early_ends(mapper: &LiveRestMapper, informers: 
                 .collect();
             let is_known = reads_definitions(informers).await;
             for (ended_at, informer) in ended {
-                if is_known && !may_be_redefined(mapper, &informer, ended_at) {
+                if informer.is_listed_after(ended_at) {
+                    continue;
+                }
+                if is_known && !may_be_redefined(informers, &informer, ended_at) {
                     let resource = &informer.resource().gvr;
                     tracing::debug!(%resource, "an early end without a change of the definition");
-                } else if sender.send((ended_at, informer)).is_err() {
+                    continue;
+                }
+                informer.distrust(ended_at);
+                if sender.send((ended_at, informer)).is_err() {
                     return;
                 }
             }
@@ -54,7 +60,7 @@ pub(super) async fn relist_after_early_ends(mapper: &LiveRestMapper, informers: 
 /// since its watch ended.
 async fn relist_in_turn(mut ended: mpsc::UnboundedReceiver<(Instant, Arc<Informer>)>) {
     while let Some((ended_at, informer)) = ended.recv().await {
-        if was_listed_after(&informer, ended_at) {
+        if informer.list_began() > Some(ended_at) {
             continue;
         }
         let resource = &informer.resource().gvr;
@@ -89,16 +95,12 @@ async fn reads_definitions(informers: &InformerSet) -> bool {
 
 /// Returns true if the watch of `informer` that ended at `ended_at` may have been of another
 /// representation than the objects have now, as far as the definition shows.
-fn may_be_redefined(mapper: &LiveRestMapper, informer: &Informer, ended_at: Instant) -> bool {
-    let snapshot = informer.reader().snapshot();
-    let list_began = snapshot.map(|snapshot| snapshot.list_began());
-    mapper.was_redefined_before(&informer.resource().gvr, ended_at)
+fn may_be_redefined(informers: &InformerSet, informer: &Informer, ended_at: Instant) -> bool {
+    let gvr = &informer.resource().gvr;
+    let changed_at = informers.definition_changed_before(gvr, ended_at);
+    let list_began = informer.list_began();
+    changed_at.is_some()
         || list_began.is_none_or(|list_began| ended_at < list_began + SOON_AFTER_LIST)
-}
-
-fn was_listed_after(informer: &Informer, time: Instant) -> bool {
-    let snapshot = informer.reader().snapshot();
-    snapshot.is_some_and(|snapshot| snapshot.list_began() > time)
 }
 
 async fn pause(milliseconds: Range<u64>) {

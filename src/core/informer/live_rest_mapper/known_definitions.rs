@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use crate::api::{ObjectKey, ResourceVersion, Selection};
+use crate::api::{Object, ObjectKey, ResourceVersion, Selection};
 use crate::cache::Snapshot;
 use crate::upstream::Definition;
 
@@ -14,23 +14,38 @@ pub(super) struct KnownDefinitions(HashMap<ObjectKey, (ResourceVersion, Arc<Defi
 impl KnownDefinitions {
     /// Returns all definitions of `snapshot`, or `None` if one can't be decoded.
     pub(super) fn of(&mut self, snapshot: &Snapshot) -> Option<Vec<Arc<Definition>>> {
-        let before = std::mem::take(&mut self.0);
+        let mut before = Self(std::mem::take(&mut self.0));
         for object in snapshot.list(&Selection::default(), None) {
-            let version = object.resource_version;
-            let known = before.get(&object.key).filter(|known| known.0 == version);
-            let definition = match known {
-                Some((_, definition)) => Arc::clone(definition),
-                None => match Definition::decode(&object) {
-                    Ok(definition) => Arc::new(definition),
-                    Err(error) => {
-                        tracing::warn!(name = %object.key, %error, "cannot decode a definition");
-                        return None;
-                    }
-                },
-            };
-            self.0.insert(object.key.clone(), (version, definition));
+            match before.decode(&object) {
+                Ok(definition) => self.remember(&object, definition),
+                Err(error) => {
+                    tracing::warn!(name = %object.key, %error, "cannot decode a definition");
+                    return None;
+                }
+            }
         }
         let definitions = self.0.values().map(|(_, definition)| definition);
         Some(definitions.cloned().collect())
+    }
+
+    /// Returns the definition that `object` is.
+    ///
+    /// # Errors
+    ///
+    /// If `object` can't be decoded.
+    pub(super) fn decode(&mut self, object: &Object) -> serde_json::Result<Arc<Definition>> {
+        let version = object.resource_version;
+        let known = self.0.get(&object.key);
+        if let Some((_, definition)) = known.filter(|known| known.0 == version) {
+            return Ok(Arc::clone(definition));
+        }
+        let definition = Arc::new(Definition::decode(object)?);
+        self.remember(object, Arc::clone(&definition));
+        Ok(definition)
+    }
+
+    fn remember(&mut self, object: &Object, definition: Arc<Definition>) {
+        let known = (object.resource_version, definition);
+        self.0.insert(object.key.clone(), known);
     }
 }

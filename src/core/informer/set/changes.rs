@@ -2,9 +2,12 @@
 
 use std::sync::Arc;
 
+use tokio::time::Instant;
+
 use super::InformerSet;
 use crate::api::GroupVersionResource;
 use crate::informer::Informer;
+use crate::upstream::CustomResource;
 
 // === impl InformerSet ===
 
@@ -14,10 +17,38 @@ impl InformerSet {
         self.of(gvr).for_each(|informer| informer.relist());
     }
 
-    /// Records that the definition of `gvr` has changed: its informers prove nothing until they
-    /// were listed again. [`InformerSet::relist`], or a stop, must follow.
-    pub(in crate::informer) fn doubt(&self, gvr: &GroupVersionResource) {
-        self.of(gvr).for_each(|informer| informer.doubt());
+    /// Records that `definition` is a new one of `gvr`: the informers of `gvr` prove nothing until
+    /// a list has the new representation. Returns false if this was recorded already.
+    pub(in crate::informer) fn definition_changed(
+        &self,
+        gvr: &GroupVersionResource,
+        definition: &CustomResource,
+    ) -> bool {
+        let now = Instant::now();
+        let changes = &self.inner.definition_changes;
+        let is_new = changes.record(gvr, definition, now);
+        if is_new {
+            self.of(gvr)
+                .for_each(|informer| informer.definition_changed(now));
+        }
+        is_new
+    }
+
+    /// Records that the informers of `gvr` may have an old representation and prove nothing until
+    /// they are listed again. [`InformerSet::relist`], or a stop, must follow.
+    pub(in crate::informer) fn distrust(&self, gvr: &GroupVersionResource) {
+        let now = Instant::now();
+        self.of(gvr).for_each(|informer| informer.distrust(now));
+    }
+
+    /// Returns when the definition of `gvr` was last seen to have changed, if an API server may
+    /// have ended a watch at `time` because of that change.
+    pub(in crate::informer) fn definition_changed_before(
+        &self,
+        gvr: &GroupVersionResource,
+        time: Instant,
+    ) -> Option<Instant> {
+        self.inner.definition_changes.before(gvr, time)
     }
 
     /// Waits until the API server has ended a watch of a custom resource early. Cancel safe.

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use tokio::time::Instant;
 use tracing::Instrument;
 
 use super::key::Key;
@@ -69,6 +70,11 @@ impl InformerSet {
         if !Arc::ptr_eq(&registered, &made.registration.informer) {
             registered.hooks().add_failure_handler(hooks);
             return Ok(registered);
+        }
+        // Read this after the registration, so that no change is missed.
+        let gvr = &spec.resource.gvr;
+        if let Some(time) = self.definition_changed_before(gvr, Instant::now()) {
+            registered.definition_changed(time);
         }
         self.spawn(made);
         Ok(registered)

@@ -51,10 +51,12 @@ type ByGvr<'a> = BTreeMap<GroupVersionResource, &'a Arc<Resource>>;
 /// An API group and a version of it.
 pub(super) type GroupVersion = (String, String);
 
-/// One version of a custom resource, as its CustomResourceDefinition describes it.
+/// One version of a custom resource, as its CustomResourceDefinition describes it. If two are not
+/// equal, the API server may encode the objects differently although their resource versions do not
+/// change.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(super) struct CustomResource {
-    /// The definition's UID and generation; if either changes, objects may be encoded differently.
+pub(crate) struct CustomResource {
+    /// The definition's UID and generation.
     pub(super) definition: (String, i64),
     pub(super) selectable_json_paths: Vec<String>,
     /// The kind of the resource's lists; `None` if it is the resource's kind plus `List`.
@@ -112,6 +114,21 @@ pub struct DiscoveryChanges {
     pub removed: Vec<GroupVersionResource>,
     /// The resources with another discovery entry (such as the verbs) or another definition.
     pub changed: Vec<GroupVersionResource>,
+}
+
+impl CustomResource {
+    #[cfg(test)]
+    pub(crate) fn for_tests(uid: &str, generation: i64) -> Self {
+        Self {
+            definition: (uid.to_owned(), generation),
+            ..Self::default()
+        }
+    }
+
+    /// Returns the UID of the CustomResourceDefinition.
+    pub(crate) fn uid(&self) -> &str {
+        &self.definition.0
+    }
 }
 
 impl RestMapper {
@@ -296,25 +313,21 @@ impl RestMapper {
         self.custom_resource(gvr)?.list_kind.as_deref()
     }
 
-    /// Returns the UID and generation of the CustomResourceDefinition of `gvr`, if the mapper has
-    /// it. If either changes, the API server may encode the objects differently although their
-    /// resource versions do not change.
-    pub(crate) fn definition(&self, gvr: &GroupVersionResource) -> Option<(&str, i64)> {
-        let (uid, generation) = &self.custom_resource(gvr)?.definition;
-        Some((uid, *generation))
+    /// Returns the custom resource `gvr`, if the mapper has its CustomResourceDefinition.
+    pub(crate) fn custom_resource(&self, gvr: &GroupVersionResource) -> Option<&CustomResource> {
+        self.custom.as_ref()?.get(gvr)
     }
 
     /// Returns the resources of this mapper that `definition` defines in another way than this
-    /// mapper does.
+    /// mapper does, as it defines them.
     pub(crate) fn redefined_by<'a>(
         &self,
         definition: &'a Definition,
-    ) -> impl Iterator<Item = &'a GroupVersionResource> {
+    ) -> impl Iterator<Item = &'a (GroupVersionResource, CustomResource)> {
         let defined = definition.resources();
-        let redefined = defined.filter(|(gvr, custom)| {
+        defined.filter(|(gvr, custom)| {
             self.positions.contains_key(gvr) && self.custom_resource(gvr) != Some(custom)
-        });
-        redefined.map(|(gvr, _)| gvr)
+        })
     }
 
     /// Returns true if an aggregated API server serves `gvr`. Returns false if kubefan can't read
@@ -351,10 +364,6 @@ impl RestMapper {
         resources
             .map(|resource| (resource.gvr.clone(), resource))
             .collect()
-    }
-
-    fn custom_resource(&self, gvr: &GroupVersionResource) -> Option<&CustomResource> {
-        self.custom.as_ref()?.get(gvr)
     }
 
     /// Returns pairs of a name that `find` accepts and the plural of the resource. The names are

@@ -171,9 +171,14 @@ impl Caches {
         } else {
             acquire(&self.informers, &self.rest_mapper, read, may_start).await?
         };
-        let collection = self.tables.collection(read, &informer)?;
+        let mut collection = self.tables.collection(read, &informer)?;
         let share = |request: &ProofRequest| self.shares.proof(caller, read, request);
-        let proof = prove(read, asked_at, &informer, share).await?;
+        let definitions = (&self.informers, self.rest_mapper.as_ref());
+        let proof = prove(read, asked_at, &informer, definitions, share).await?;
+        if read.spec.custom {
+            // The columns may be in a definition that the proof has found.
+            collection = self.tables.collection(read, &informer)?;
+        }
         if judged_at.elapsed() >= VERDICT_COUNTS_FOR {
             verdict = self.may_read(info, caller, read).await?;
         }

@@ -2,7 +2,10 @@
 
 use std::time::Duration;
 
-use kubefan_core::informer::{Informer, Proof, ProofError, ProofRequest};
+use futures_util::future::join;
+use kubefan_core::informer::{
+    Informer, InformerSet, LiveRestMapper, Proof, ProofError, ProofRequest,
+};
 use tokio::time::Instant;
 
 use crate::limit::Limit;
@@ -19,8 +22,8 @@ pub(super) type ProofResult = Result<Option<Proof>, ProofError>;
 
 /// Returns the proof that `read`, which arrived at `asked_at`, needs. A GET of the most recent
 /// state gets a proof only if the resource's freshness policy gives one without a call: otherwise
-/// the API server is asked for the object itself. The result of `share` is held while the read
-/// waits.
+/// the API server is asked for the object itself. The proof of a custom resource includes its
+/// definition. The result of `share` is held while the read waits.
 ///
 /// # Errors
 ///
@@ -29,6 +32,7 @@ pub(super) async fn prove<S>(
     read: &Read,
     asked_at: Instant,
     informer: &Informer,
+    (informers, rest_mapper): (&InformerSet, &LiveRestMapper),
     share: impl FnOnce(&ProofRequest) -> Result<S, Limit>,
 ) -> Result<ProofResult, Limit> {
     let (proof_request, min_interval) = match &read.plan {
@@ -49,11 +53,21 @@ pub(super) async fn prove<S>(
         Need::NotOlderThan(_) | Need::At(_) => return Ok(Ok(None)),
     }
     let _share = share(proof_request)?;
-    let proof = informer
-        .prove(proof_request.clone(), asked_at, min_interval)
-        .await;
+    let prove = || informer.prove(proof_request.clone(), asked_at, min_interval);
+    let gvr = &informer.resource().gvr;
+    let needs_definition = read.spec.custom && read.need == Need::MostRecent;
+    let proof = if needs_definition && informer.proof_by_policy().is_none() {
+        let definition = rest_mapper.prove_definition(informers, gvr, asked_at, min_interval);
+        match join(definition, prove()).await {
+            (Err(error), Ok(_)) => Err(error),
+            (_, Ok(proof)) if informer.is_in_doubt(&proof) => prove().await,
+            (_, proof) => proof,
+        }
+    } else {
+        prove().await
+    };
     if let Err(unproven) = &proof {
-        tracing::debug!(%unproven, resource = %informer.resource().gvr, "the cache could not be proven fresh");
+        tracing::debug!(%unproven, resource = %gvr, "the cache could not be proven fresh");
     }
     Ok(proof.map(Some))
 }

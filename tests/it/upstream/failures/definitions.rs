@@ -11,6 +11,7 @@ use crate::support::clients::client::{Answer, Client};
 use crate::support::clients::frames::{Event, Format, WatchReader};
 use crate::support::clients::watcher::{Start, Watcher};
 use crate::support::cluster::create_patiently;
+use crate::support::faulty::FaultyUpstream;
 use crate::support::poll::{eventually, within};
 use crate::support::programs::apiserver::{private, private_with, shared};
 use crate::support::programs::kubeconfig;
@@ -20,6 +21,7 @@ use crate::support::programs::sibling::Sibling;
 use crate::support::proxies::balancer::Balancer;
 
 const CRDS: &str = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions";
+const TABLE: &str = "application/json;as=Table;v=v1;g=meta.k8s.io";
 const SERVICES: &str = "/apis/apiregistration.k8s.io/v1/apiservices";
 const SOON: Duration = Duration::from_secs(60);
 
@@ -141,6 +143,67 @@ async fn proven_lists_and_watches_follow_many_changes_of_a_definition() {
     }
     eprintln!("the slowest of {CHANGES} changes was followed within {slowest:?}");
     assert!(slowest < LIMIT, "{slowest:?}");
+}
+
+/// The API server shows each change of the default and of the columns before the lists are sent, and
+/// kubefan gets the event of the changed definition a second later.
+#[tokio::test(flavor = "multi_thread")]
+#[cfg_attr(not(apiserver), ignore = "needs kube-apiserver: see CONTRIBUTING.md")]
+async fn proven_lists_follow_a_change_of_a_definition_whose_event_is_late() {
+    const CHANGES: i64 = 3;
+    let server = shared();
+    let direct = server.client();
+    let group = "events.defs.kubefan.io";
+    let path = format!("/apis/{group}/v1/namespaces/default/things");
+    define(&direct, &things(group)).await;
+    create_patiently(&direct, &path, &named(group, "Thing", "one")).await;
+    let faulty = FaultyUpstream::start(server).await;
+    let client = faulty.kubefan.client();
+    let tables = client.with("accept", TABLE);
+    for reader in [&client, &tables] {
+        proven(reader, &path).await;
+    }
+    faulty.proxy.delay_watches(Duration::from_secs(1));
+    for number in 1..=CHANGES {
+        let mut changed = things(group);
+        let properties = "/spec/versions/0/schema/openAPIV3Schema/properties/spec/properties";
+        changed.pointer_mut(properties).expect("properties")["size"]["default"] = number.into();
+        let column = format!("Size {number}");
+        changed["spec"]["versions"][0]["additionalPrinterColumns"] =
+            json!([{ "name": column, "type": "integer", "jsonPath": ".spec.size" }]);
+        let change = json!({ "spec": changed["spec"] });
+        let own = format!("{CRDS}/things.{group}");
+        direct.merge(&own, &change).await.ok();
+        eventually("the default", SOON, async || {
+            let shown = direct.get(&format!("{path}/one")).await.json();
+            let is_shown = shown["spec"]["size"] == number;
+            is_shown.then_some(()).ok_or(shown)
+        })
+        .await;
+        let ((status, list), (table_status, table)) =
+            tokio::join!(answer(&client, &path), answer(&tables, &path));
+        assert_eq!((status, size_of_one(&list)), (200, number), "{list}");
+        assert_eq!(table_status, 200, "{table}");
+        assert_eq!(table["columnDefinitions"][1]["name"], column, "{table}");
+        assert_eq!(table["rows"][0]["cells"][1], number, "{table}");
+        // The lists above may have been forwarded. These are from the cache.
+        let list = proven(&client, &path).await;
+        assert_eq!(size_of_one(&list), number, "{list}");
+        let table = proven(&tables, &path).await;
+        assert_eq!(table["rows"][0]["cells"][1], number, "{table}");
+    }
+}
+
+/// Reads `path` until the answer is a proven one from the cache, and returns it.
+async fn proven(client: &Client, path: &str) -> Value {
+    let answer = eventually(path, SOON, async || {
+        let answer = client.get(path).await;
+        let is_proven = answer.header("x-kubefan-proof").is_some();
+        is_proven
+            .then(|| answer.json())
+            .ok_or_else(|| answer.to_string())
+    });
+    answer.await
 }
 
 /// Returns the field `spec.size` of the object `one`. The other objects were written with the

@@ -17,10 +17,7 @@ fn resource(group: &str, plural: &str, verbs: &[&str]) -> Resource {
 }
 
 fn definition(plural: &str, uid: &str, generation: i64) -> (GroupVersionResource, CustomResource) {
-    let custom = CustomResource {
-        definition: (uid.to_owned(), generation),
-        ..CustomResource::default()
-    };
+    let custom = CustomResource::for_tests(uid, generation);
     (GroupVersionResource::new("ex.io", "v1", plural), custom)
 }
 
