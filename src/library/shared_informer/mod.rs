@@ -36,7 +36,6 @@ mod change;
 mod changes;
 mod config;
 mod decode;
-mod decoded_objects;
 mod factory;
 mod handler;
 mod index;

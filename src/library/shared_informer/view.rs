@@ -3,6 +3,9 @@
 //! A view follows the event log with a cursor. A background task moves the cursor near the log's
 //! end. A reader first applies the rest of the log, so a read is never older than the cache.
 
+mod decoded_objects;
+mod key_order;
+
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
@@ -12,8 +15,8 @@ use parking_lot::{RwLock, RwLockReadGuard, RwLockWriteGuard};
 use serde::de::DeserializeOwned;
 use tokio::sync::watch;
 
+use self::decoded_objects::{DecodedObjects, Entry};
 use super::decode::Decoder;
-use super::decoded_objects::{DecodedObjects, Entry};
 use super::index::{Index, IndexError, IndexFunction};
 
 /// How many bytes of replaced objects stay decoded, for the handlers that receive their changes
@@ -359,7 +362,6 @@ impl<K: DeserializeOwned> View<K> {
                 self.phase = if loading.after.is_some() {
                     Phase::Loading(loading)
                 } else {
-                    loading.content.objects.rebuild_order();
                     self.replaced = Some(std::mem::replace(&mut self.content, *loading.content));
                     Phase::Following(loading.cursor)
                 };
