@@ -43,6 +43,7 @@ mod informer;
 mod lister;
 mod reached;
 mod shared;
+mod shared_view;
 mod source;
 mod view;
 

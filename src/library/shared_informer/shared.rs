@@ -12,8 +12,9 @@ use serde::de::DeserializeOwned;
 use tokio::sync::watch;
 
 use super::decode::Decoder;
+use super::shared_view::SharedView;
 use super::source::Source;
-use super::view::{STEP, SharedView, View};
+use super::view::{STEP, View};
 use super::{Config, Storage};
 
 /// Number of view steps after which a read of one object decodes it instead of further changes.
