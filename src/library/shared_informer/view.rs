@@ -4,7 +4,6 @@
 //! end. A reader first applies the rest of the log, so a read is never older than the cache.
 
 mod decoded_objects;
-mod key_order;
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;

@@ -1,13 +1,12 @@
 //! DecodedObjects: the objects of a view and their decoded forms, by key and in key order.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::hash::{BuildHasher, RandomState};
+use std::ops::Bound;
 use std::sync::Arc;
 
 use kubefan_core::api::{Object, ObjectKey};
 use slab::Slab;
-
-use super::key_order::KeyOrder;
 
 /// The number of maps of [`Places`].
 const MAPS: usize = 32;
@@ -20,7 +19,7 @@ pub(super) struct DecodedObjects<K> {
     entries: Slab<Entry<K>>,
     places: Places,
     /// The places in key order. A search here takes half as long again as in `places`.
-    in_order: KeyOrder,
+    in_order: BTreeMap<ObjectKey, usize>,
 }
 
 /// Places by key. A map that has become too small moves all of its entries at once, while readers
@@ -38,7 +37,7 @@ impl<K> DecodedObjects<K> {
         Self {
             entries: Slab::new(),
             places: Places::new(),
-            in_order: KeyOrder::new(),
+            in_order: BTreeMap::new(),
         }
     }
 
@@ -57,8 +56,9 @@ impl<K> DecodedObjects<K> {
 
     /// Returns the entries of the keys above `after`, or all, in key order.
     pub(super) fn after(&self, after: Option<&ObjectKey>) -> impl Iterator<Item = &Entry<K>> {
-        let places = self.in_order.after(after);
-        places.map(|place| &self.entries[place])
+        let from = after.map_or(Bound::Unbounded, Bound::Excluded);
+        let places = self.in_order.range((from, Bound::Unbounded));
+        places.map(|(_, place)| &self.entries[*place])
     }
 
     /// Adds the entry of an object, or replaces the entry of its last state and returns it.
