@@ -28,7 +28,8 @@ const REBASE: usize = if cfg!(test) { 4 } else { 64 };
 const REBASE_CHECK: Duration = Duration::from_secs(10);
 /// The longest interval of a resync. A longer one would overflow an `Instant`.
 const LONGEST_RESYNC: Duration = Duration::from_secs(100 * 365 * 86_400);
-/// Budget units of a change: the stream yields after 1,024 of them.
+/// Budget units of a change, without those of the objects that are decoded for it: the stream yields
+/// after 1,024 changes of objects that the view has decoded.
 const UNITS_PER_CHANGE: usize = CoopBudget::UNITS / 1024;
 
 /// The present objects of a shared informer, then their changes, at the speed of their reader.
@@ -249,8 +250,9 @@ impl<K: DeserializeOwned> Changes<K> {
 
     /// Returns the change of `step` for a handler, which receives only objects that can be decoded.
     /// Returns `None` if the handler gets no change. Reports what cannot be decoded.
-    fn change(&self, step: Step) -> Option<Change<K>> {
-        let decode = |object: &Arc<Object>| self.informer.decode(object);
+    fn change(&mut self, step: Step) -> Option<Change<K>> {
+        let (informer, budget) = (&self.informer, &mut self.budget);
+        let mut decode = |object: &Arc<Object>| informer.decode(object, budget);
         match step {
             Step::Added {
                 object,

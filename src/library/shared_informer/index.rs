@@ -1,6 +1,6 @@
 //! Index: finds objects by the values that a function returns for them.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use kubefan_core::api::{Object, ObjectKey};
@@ -19,17 +19,23 @@ pub enum IndexError {
     Missing(String),
 }
 
-/// The objects by one index function's values.
+/// The objects by one index function's values. There is no hash map: one that has become too small
+/// moves all of its entries at once, while readers wait.
 #[derive(Default)]
 pub(super) struct Index {
-    objects: HashMap<String, BTreeMap<ObjectKey, Arc<Object>>>,
+    objects: BTreeMap<String, BTreeMap<ObjectKey, Arc<Object>>>,
     /// The values of each object, to remove it without calling the function for its old state.
-    values: HashMap<ObjectKey, Vec<String>>,
+    values: BTreeMap<ObjectKey, Vec<String>>,
 }
 
 // === impl Index ===
 
 impl Index {
+    /// Counts the objects that have a value.
+    pub(super) fn len(&self) -> usize {
+        self.values.len()
+    }
+
     /// Adds `object`, or replaces its old state, with these values.
     pub(super) fn insert(&mut self, object: &Arc<Object>, mut values: Vec<String>) {
         self.remove(&object.key);
@@ -64,7 +70,7 @@ impl Index {
             .flat_map(BTreeMap::values)
     }
 
-    /// Returns all values that any object has, in arbitrary order.
+    /// Returns all values that any object has, sorted.
     pub(super) fn values(&self) -> impl Iterator<Item = &String> {
         self.objects.keys()
     }

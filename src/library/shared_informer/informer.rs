@@ -84,7 +84,8 @@ impl<K: DeserializeOwned + Send + Sync + 'static> SharedInformer<K> {
 
     /// Adds an index: [`Lister::by_index`] finds the objects for which `values` returns a value.
     /// The index has all present objects when this returns, which may take long if there are many.
-    /// `values` must not read this informer.
+    /// Other threads read the informer in that time, except this index, which is missing until
+    /// then. `values` must not read this informer.
     ///
     /// # Errors
     ///
@@ -99,7 +100,8 @@ impl<K: DeserializeOwned + Send + Sync + 'static> SharedInformer<K> {
         values: impl Fn(&K) -> Vec<String> + Send + Sync + 'static,
     ) -> Result<(), IndexError> {
         self.0.keep_view();
-        self.0.view.add_index(name.into(), Arc::new(values))?;
+        let name: String = name.into();
+        self.0.view.add_index(&name, Arc::new(values))?;
         drop(self.0.view());
         Ok(())
     }

@@ -136,9 +136,7 @@ impl<K: DeserializeOwned> Lister<K> {
     /// [`IndexError::Missing`] if no index has this name.
     pub fn index_values(&self, name: &str) -> Result<Vec<String>, IndexError> {
         let view = self.0.view();
-        let mut values: Vec<_> = view.index(name)?.values().cloned().collect();
-        values.sort_unstable();
-        Ok(values)
+        Ok(view.index(name)?.values().cloned().collect())
     }
 
     /// Returns the resource version of the API server up to which reads show all changes, or `None`

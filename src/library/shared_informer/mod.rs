@@ -36,7 +36,6 @@ mod change;
 mod changes;
 mod config;
 mod decode;
-mod decoded_objects;
 mod factory;
 mod handler;
 mod index;
@@ -44,6 +43,7 @@ mod informer;
 mod lister;
 mod reached;
 mod shared;
+mod shared_view;
 mod source;
 mod view;
 

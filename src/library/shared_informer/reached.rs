@@ -1,6 +1,6 @@
 //! Reached: the state that a handler has received, and the steps from there to a newer one.
 
-use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
 use kubefan_core::api::{Object, ObjectKey, ResourceVersion, Selection};
@@ -43,7 +43,9 @@ pub(super) enum Reached {
     Everything {
         base: Snapshot,
         /// The objects that changed after `base`, in their last state; `None` if an object is gone.
-        since: HashMap<ObjectKey, Option<Arc<Object>>>,
+        /// A hash map would move all entries at once when it has become too small, and the handler's
+        /// thread would do nothing else in that time.
+        since: BTreeMap<ObjectKey, Option<Arc<Object>>>,
     },
     /// The selected objects of a cache. A snapshot would also hold the old states of all other
     /// objects (`a_narrow_handler_keeps_only_the_objects_that_it_selects`).
@@ -92,7 +94,7 @@ impl Reached {
     pub(super) fn everything(snapshot: Snapshot) -> Self {
         Self::Everything {
             base: snapshot,
-            since: HashMap::new(),
+            since: BTreeMap::new(),
         }
     }
 
@@ -134,13 +136,8 @@ impl Reached {
         match self {
             Self::Nothing => Vec::new(),
             Self::Everything { base, since } => {
-                let mut changed = BTreeMap::new();
-                for (key, object) in since {
-                    changed.insert(key, object.as_ref());
-                    after_object(budget).await;
-                }
                 let everything = Selection::default();
-                let merged = merged(base.list(&everything, None), changed);
+                let merged = merged(base.list(&everything, None), since);
                 collect(merged, budget).await
             }
             Self::Selected(objects) => collect(objects.values().cloned().map(Some), budget).await,
@@ -218,11 +215,11 @@ async fn collect<T>(items: impl Iterator<Item = Option<T>>, budget: &mut CoopBud
 }
 
 /// Merges `base` with the newer states of `since`, in key order; `None` for an object that is gone.
-fn merged<'a>(
+fn merged(
     base: impl Iterator<Item = Arc<Object>>,
-    since: BTreeMap<&'a ObjectKey, Option<&'a Arc<Object>>>,
+    since: &BTreeMap<ObjectKey, Option<Arc<Object>>>,
 ) -> impl Iterator<Item = Option<Arc<Object>>> {
-    let (mut base, mut since) = (base.peekable(), since.into_iter().peekable());
+    let (mut base, mut since) = (base.peekable(), since.iter().peekable());
     let next = move || {
         let Some((key, _)) = since.peek() else {
             return base.next().map(Some);
@@ -231,7 +228,7 @@ fn merged<'a>(
             return Some(Some(before));
         }
         base.next_if(|object| object.key == **key);
-        since.next().map(|(_, changed)| changed.cloned())
+        since.next().map(|(_, changed)| changed.clone())
     };
     std::iter::from_fn(next)
 }
@@ -334,14 +331,12 @@ mod tests {
     #[test]
     fn later_states_replace_those_of_the_snapshot() {
         let base = ["b", "d", "f"].map(|name| object(name, 1, name));
-        let mut since = HashMap::new();
+        let mut since = BTreeMap::new();
         for (name, state) in [("a", Some(2)), ("d", Some(3)), ("f", None), ("g", Some(4))] {
             let state = state.map(|version| object(name, version, name));
             since.insert(ObjectKey::new(Some("n"), name), state);
         }
-        let since = since.iter().map(|(key, object)| (key, object.as_ref()));
-        let objects = merged(base.into_iter(), since.collect());
-        let objects = objects.flatten();
+        let objects = merged(base.into_iter(), &since).flatten();
         let found: Vec<_> = objects.map(|object| text(&Step::initial(object))).collect();
         assert_eq!(found, ["+a2", "+b1", "+d3", "+g4"]);
     }

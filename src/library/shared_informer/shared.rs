@@ -12,14 +12,17 @@ use serde::de::DeserializeOwned;
 use tokio::sync::watch;
 
 use super::decode::Decoder;
+use super::shared_view::SharedView;
 use super::source::Source;
-use super::view::{SharedView, View};
+use super::view::{STEP, View};
 use super::{Config, Storage};
 
 /// Number of view steps after which a read of one object decodes it instead of further changes.
 const STEPS_OF_GET: usize = 4;
-/// Budget units of a step of a view, which decodes up to 32 objects.
-const UNITS_PER_STEP: usize = CoopBudget::UNITS / 4;
+/// Budget units of an object that is decoded.
+const UNITS_PER_DECODED: usize = CoopBudget::UNITS / 128;
+/// Budget units of a step of a view, which decodes up to [`STEP`] objects.
+const UNITS_PER_STEP: usize = STEP * UNITS_PER_DECODED;
 /// How long the background task first waits after it has applied everything.
 const PAUSE: Duration = Duration::from_millis(20);
 /// The longest pause. A lister has to apply at most the changes of this time.
@@ -159,13 +162,17 @@ impl<K: DeserializeOwned> Shared<K> {
     }
 
     /// Returns the decoded form of `object`. Returns `None` if it cannot be decoded, and reports
-    /// this unless the view has reported it.
-    pub(super) fn decode(&self, object: &Arc<Object>) -> Option<Arc<K>> {
+    /// this unless the view has reported it. Charges `budget` if it decodes: many old states may
+    /// follow each other that the view no longer has.
+    pub(super) fn decode(&self, object: &Arc<Object>, budget: &mut CoopBudget) -> Option<Arc<K>> {
         let kept = match self.storage {
             Storage::Bytes => None,
             Storage::Decoded => self.view.decoded(object),
         };
-        kept.unwrap_or_else(|| self.decoder.decode_or_report(object))
+        kept.unwrap_or_else(|| {
+            budget.charge(UNITS_PER_DECODED);
+            self.decoder.decode_or_report(object)
+        })
     }
 }
 

@@ -3,18 +3,19 @@
 //! A view follows the event log with a cursor. A background task moves the cursor near the log's
 //! end. A reader first applies the rest of the log, so a read is never older than the cache.
 
+mod decoded_objects;
+
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
 use kubefan_core::api::{EventType, Object, ObjectKey, ResourceVersion, Selection};
 use kubefan_core::cache::{Event, LogCursor, Reader, Snapshot};
-use parking_lot::{RwLock, RwLockReadGuard, RwLockWriteGuard};
 use serde::de::DeserializeOwned;
-use tokio::sync::watch;
 
+use self::decoded_objects::{DecodedObjects, Entry};
 use super::decode::Decoder;
-use super::decoded_objects::{DecodedObjects, Entry};
 use super::index::{Index, IndexError, IndexFunction};
+use super::reached::MANY;
 
 /// How many bytes of replaced objects stay decoded, for the handlers that receive their changes
 /// next.
@@ -24,29 +25,31 @@ const RECENT_BYTES: usize = 1 << 20;
 /// that decoding this number of objects takes.
 pub(super) const STEP: usize = 32;
 
-/// A view that many tasks read. Each of them may bring it up to date.
-pub(super) struct SharedView<K> {
-    view: RwLock<View<K>>,
-    /// Frees what a new list has replaced, on another thread if possible.
-    free: fn(Content<K>),
-    /// True once the view has loaded all objects, or will never have any.
-    loaded: watch::Sender<bool>,
-}
-
 /// The objects of a selection in one form, and indexes of them.
 pub(super) struct View<K> {
     selection: Arc<Selection>,
     decoder: Arc<Decoder<K>>,
     keeps_objects: bool,
     functions: BTreeMap<String, IndexFunction<K>>,
+    /// The indexes that do not have all of `content` yet, with the last key that was added.
+    incomplete: BTreeMap<String, Option<ObjectKey>>,
     reader: Option<Reader>,
     phase: Phase<K>,
     content: Content<K>,
     recent: VecDeque<Recent<K>>,
     recent_bytes: usize,
-    /// The content before a new list. It is freed when the view is unlocked, because that may take
-    /// long.
-    replaced: Option<Content<K>>,
+    /// What is freed when the view is unlocked, because that may take long.
+    unused: Vec<Unused<K>>,
+}
+
+/// What a view no longer needs. Freeing it may take long.
+pub(super) enum Unused<K> {
+    /// Decoded objects, and the snapshot of a load that has ended.
+    Loaded(Box<Content<K>>, Snapshot),
+    /// A cache that another one has replaced.
+    Cache(Reader),
+    /// All of an informer that has ended, also its cache.
+    View(Box<View<K>>),
 }
 
 /// A replaced object. It has a copy of the object's version, so that a search reads no other
@@ -81,156 +84,9 @@ pub(super) struct Content<K> {
     indexes: BTreeMap<String, Index>,
 }
 
-// === impl SharedView ===
-
-impl<K: DeserializeOwned> SharedView<K> {
-    pub(super) fn new(view: View<K>, free: fn(Content<K>)) -> Self {
-        Self {
-            view: RwLock::new(view),
-            free,
-            loaded: watch::Sender::new(false),
-        }
-    }
-
-    /// Returns the view of the cache of `reader`, with everything that the cache has applied.
-    /// First applies what the view lacks, in steps between which other readers may read. Calls
-    /// `reader` for each step: if two callers had got their caches at different times, they would
-    /// undo each other's steps.
-    pub(super) fn current(
-        &self,
-        reader: impl Fn() -> Option<Reader>,
-    ) -> RwLockReadGuard<'_, View<K>> {
-        loop {
-            let present = reader();
-            if let Some(view) = self.if_current(present.as_ref()) {
-                return view;
-            }
-            let mut view = self.view.write();
-            view.follow(present);
-            if view.advance(STEP) {
-                return RwLockWriteGuard::downgrade(view);
-            }
-            self.unlock(view);
-        }
-    }
-
-    /// Unlocks the view after a step, so that waiting readers are next.
-    fn unlock(&self, mut view: RwLockWriteGuard<'_, View<K>>) {
-        let replaced = view.replaced.take();
-        RwLockWriteGuard::unlock_fair(view);
-        if let Some(replaced) = replaced.filter(|replaced| replaced.objects.len() > 0) {
-            (self.free)(replaced);
-        }
-    }
-
-    /// Returns the view of the cache of `reader`, if it has everything that the cache has applied.
-    pub(super) fn if_current(
-        &self,
-        reader: Option<&Reader>,
-    ) -> Option<RwLockReadGuard<'_, View<K>>> {
-        let view = self.view.read();
-        (view.follows(reader) && view.is_current()).then_some(view)
-    }
-
-    /// Returns the decoded form of exactly this state of an object, like [`View::decoded`]. The
-    /// view may lack later changes.
-    pub(super) fn decoded(&self, object: &Arc<Object>) -> Option<Option<Arc<K>>> {
-        self.view.read().decoded(object)
-    }
-
-    /// Applies a step of what the view of the cache of `reader` lacks. Returns true if nothing is
-    /// left.
-    pub(super) fn step(&self, reader: Option<Reader>) -> bool {
-        if self.if_current(reader.as_ref()).is_some() {
-            return true;
-        }
-        let mut view = self.view.write();
-        view.follow(reader);
-        let is_current = view.advance(STEP);
-        self.unlock(view);
-        is_current
-    }
-
-    /// Applies a step. Returns true if the view is up to date afterwards.
-    pub(super) fn advance(&self) -> bool {
-        let mut view = self.view.write();
-        let is_current = view.advance(STEP);
-        if is_current && view.is_following() {
-            self.end_loading();
-        }
-        self.unlock(view);
-        is_current
-    }
-
-    /// Returns true if the view has everything that the cache has applied.
-    pub(super) fn is_current(&self) -> bool {
-        self.view.read().is_current()
-    }
-
-    /// Waits until the view has loaded all objects once, or will never have any. Cancel safe.
-    pub(super) async fn loaded(&self) {
-        // The sender is a field of `self`, so there is no error.
-        let _ = self.loaded.subscribe().wait_for(|loaded| *loaded).await;
-    }
-
-    /// Ends all waits of [`SharedView::loaded`], also later ones.
-    pub(super) fn end_loading(&self) {
-        self.loaded
-            .send_if_modified(|loaded| !std::mem::replace(loaded, true));
-    }
-
-    /// Waits until there is something to apply. Returns false if the cache was closed.
-    pub(super) async fn changed(&self) -> bool {
-        let changed = match &self.view.read().phase {
-            Phase::Waiting => None,
-            Phase::Loading(_) => return true,
-            Phase::Following(cursor) => Some(cursor.changed()),
-        };
-        let Some(changed) = changed else {
-            let reader = self.view.read().reader.clone();
-            return match reader {
-                Some(reader) => reader.ready().await,
-                None => false,
-            };
-        };
-        changed.await
-    }
-
-    /// Follows the cache of `reader` from now on.
-    pub(super) fn follow(&self, reader: Reader) {
-        self.view.write().follow(Some(reader));
-    }
-
-    /// Adds an index. It has all present objects when the view is [current](SharedView::current).
-    pub(super) fn add_index(
-        &self,
-        name: String,
-        function: IndexFunction<K>,
-    ) -> Result<(), IndexError> {
-        let mut view = self.view.write();
-        if view.functions.contains_key(&name) {
-            return Err(IndexError::Exists(name));
-        }
-        let mut index = Index::default();
-        if view.keeps_objects && view.is_following() {
-            // All objects up to the cursor are decoded.
-            for (object, decoded) in view.content.objects.iter() {
-                if let Some(decoded) = decoded {
-                    index.insert(object, function(decoded));
-                }
-            }
-        } else {
-            view.phase = Phase::Waiting;
-        }
-        view.functions.insert(name.clone(), function);
-        view.content.indexes.insert(name, index);
-        Ok(())
-    }
-}
-
 // === impl View ===
 
-impl<K: DeserializeOwned> View<K> {
+impl<K> View<K> {
     pub(super) fn new(
         selection: Arc<Selection>,
         decoder: Arc<Decoder<K>>,
@@ -241,17 +97,48 @@ impl<K: DeserializeOwned> View<K> {
             decoder,
             keeps_objects,
             functions: BTreeMap::new(),
+            incomplete: BTreeMap::new(),
             reader: None,
             phase: Phase::Waiting,
             content: Content::new(&BTreeMap::new()),
             recent: VecDeque::new(),
             recent_bytes: 0,
-            replaced: None,
+            unused: Vec::new(),
         }
     }
 
+    /// Takes all of the view except its position in the log, which is given up at once. An empty
+    /// view remains.
+    pub(super) fn take(&mut self) -> Self {
+        // The cache counts positions as watchers, and is to know at once that it has one less.
+        self.wait();
+        let (selection, decoder) = (Arc::clone(&self.selection), Arc::clone(&self.decoder));
+        std::mem::replace(self, Self::new(selection, decoder, false))
+    }
+
+    /// Begins again once the cache is ready. A load that has not ended was in vain.
+    fn wait(&mut self) {
+        if let Phase::Loading(loading) = std::mem::replace(&mut self.phase, Phase::Waiting) {
+            let Loading {
+                snapshot, content, ..
+            } = loading;
+            self.unused.push(Unused::Loaded(content, snapshot));
+        }
+    }
+
+    pub(super) fn has_unused(&self) -> bool {
+        !self.unused.is_empty()
+    }
+
+    /// Takes what the view no longer needs, so that the caller can free it after unlocking.
+    pub(super) fn take_unused(&mut self) -> Vec<Unused<K>> {
+        std::mem::take(&mut self.unused)
+    }
+}
+
+impl<K: DeserializeOwned> View<K> {
     /// Returns true if the view follows the cache of `reader`, or if `reader` is `None`.
-    fn follows(&self, reader: Option<&Reader>) -> bool {
+    pub(super) fn follows(&self, reader: Option<&Reader>) -> bool {
         match (&self.reader, reader) {
             (_, None) => true,
             (Some(followed), Some(reader)) => followed.is_of_same_cache(reader),
@@ -259,11 +146,30 @@ impl<K: DeserializeOwned> View<K> {
         }
     }
 
-    fn follow(&mut self, reader: Option<Reader>) {
+    /// Follows the cache of `reader` from now on, if there is one.
+    pub(super) fn follow(&mut self, reader: Option<Reader>) {
         if !self.follows(reader.as_ref()) {
-            self.reader = reader;
-            self.phase = Phase::Waiting;
+            let before = std::mem::replace(&mut self.reader, reader);
+            self.wait();
+            self.unused.extend(before.map(Unused::Cache));
         }
+    }
+
+    /// Returns the reader of the cache that the view follows.
+    pub(super) fn reader(&self) -> Option<Reader> {
+        self.reader.clone()
+    }
+
+    /// Returns the position in the log, unless the view is to load objects.
+    pub(super) fn cursor(&self) -> Option<&LogCursor> {
+        match &self.phase {
+            Phase::Waiting | Phase::Loading(_) => None,
+            Phase::Following(cursor) => Some(cursor),
+        }
+    }
+
+    pub(super) fn is_loading(&self) -> bool {
+        matches!(self.phase, Phase::Loading(_))
     }
 
     /// Counts the objects, including those that cannot be decoded. Returns 0 if the view stores
@@ -292,7 +198,56 @@ impl<K: DeserializeOwned> View<K> {
 
     pub(super) fn index(&self, name: &str) -> Result<&Index, IndexError> {
         let index = self.content.indexes.get(name);
-        index.ok_or_else(|| IndexError::Missing(name.to_owned()))
+        let complete = index.filter(|_| !self.incomplete.contains_key(name));
+        complete.ok_or_else(|| IndexError::Missing(name.to_owned()))
+    }
+
+    /// Adds an index without objects, which [`View::fill_index`] completes.
+    pub(super) fn add_index(
+        &mut self,
+        name: &str,
+        function: IndexFunction<K>,
+    ) -> Result<(), IndexError> {
+        if self.functions.contains_key(name) {
+            return Err(IndexError::Exists(name.to_owned()));
+        }
+        self.functions.insert(name.to_owned(), function);
+        let indexes = &mut self.content.indexes;
+        indexes.insert(name.to_owned(), Index::default());
+        self.incomplete.insert(name.to_owned(), None);
+        if !self.keeps_objects || !self.is_following() {
+            // All objects are loaded for the new index, too.
+            self.wait();
+        }
+        Ok(())
+    }
+
+    /// Adds up to `max` of the decoded objects to the index `name`. Returns true if it has all.
+    ///
+    /// Changes may be applied in between. They are applied to this index, too, so it also has those
+    /// of objects that it got before.
+    pub(super) fn fill_index(&mut self, name: &str, max: usize) -> bool {
+        let indexes = &mut self.content.indexes;
+        let (Some(after), Some(function), Some(index)) = (
+            self.incomplete.get_mut(name),
+            self.functions.get(name),
+            indexes.get_mut(name),
+        ) else {
+            return true;
+        };
+        let mut last = None;
+        for (object, decoded) in self.content.objects.after(after.as_ref()).take(max) {
+            if let Some(decoded) = decoded {
+                index.insert(object, function(decoded));
+            }
+            last = Some(&object.key);
+        }
+        if let Some(last) = last {
+            *after = Some(last.clone());
+            return false;
+        }
+        self.incomplete.remove(name);
+        true
     }
 
     /// Returns the decoded form of exactly this state of an object. The inner `None` means that the
@@ -330,7 +285,7 @@ impl<K: DeserializeOwned> View<K> {
         matches!(self.phase, Phase::Following(_))
     }
 
-    fn is_current(&self) -> bool {
+    pub(super) fn is_current(&self) -> bool {
         match &self.phase {
             Phase::Waiting => !self.reader.as_ref().is_some_and(Reader::is_ready),
             Phase::Loading(_) => false,
@@ -339,48 +294,67 @@ impl<K: DeserializeOwned> View<K> {
     }
 
     /// Applies up to `max` objects or changes. Returns true if the view is up to date afterwards.
-    fn advance(&mut self, max: usize) -> bool {
+    pub(super) fn advance(&mut self, max: usize) -> bool {
         match std::mem::replace(&mut self.phase, Phase::Waiting) {
-            Phase::Waiting => {
-                let followed = self.reader.as_ref().and_then(Reader::follow);
-                let Some((snapshot, cursor)) = followed else {
+            Phase::Waiting => self.begin_load(),
+            Phase::Loading(loading) => {
+                self.continue_load(loading, max);
+                false
+            }
+            Phase::Following(cursor) => self.apply_next(cursor, max),
+        }
+    }
+
+    /// Begins to load a snapshot. Returns true if there is none.
+    fn begin_load(&mut self) -> bool {
+        let followed = self.reader.as_ref().and_then(Reader::follow);
+        let Some((snapshot, cursor)) = followed else {
+            return true;
+        };
+        self.phase = Phase::Loading(Loading {
+            snapshot,
+            after: None,
+            content: Box::new(Content::new(&self.functions)),
+            cursor,
+        });
+        false
+    }
+
+    /// Loads up to `max` objects. After the last one, the loaded objects replace those before.
+    fn continue_load(&mut self, mut loading: Loading<K>, max: usize) {
+        loading.after = self.load(&mut loading, max);
+        if loading.after.is_some() {
+            self.phase = Phase::Loading(loading);
+            return;
+        }
+        let Loading {
+            snapshot,
+            mut content,
+            cursor,
+            ..
+        } = loading;
+        std::mem::swap(&mut self.content, &mut *content);
+        self.unused.push(Unused::Loaded(content, snapshot));
+        // All indexes were loaded.
+        self.incomplete.clear();
+        self.phase = Phase::Following(cursor);
+    }
+
+    /// Applies up to `max` changes. Returns true if none is left.
+    fn apply_next(&mut self, mut cursor: LogCursor, max: usize) -> bool {
+        for _ in 0..max {
+            match cursor.next_applied() {
+                Ok(Some(event)) => self.apply(&event),
+                Ok(None) => {
+                    self.phase = Phase::Following(cursor);
                     return true;
-                };
-                self.phase = Phase::Loading(Loading {
-                    snapshot,
-                    after: None,
-                    content: Box::new(Content::new(&self.functions)),
-                    cursor,
-                });
-                false
-            }
-            Phase::Loading(mut loading) => {
-                loading.after = self.load(&mut loading, max);
-                self.phase = if loading.after.is_some() {
-                    Phase::Loading(loading)
-                } else {
-                    loading.content.objects.rebuild_order();
-                    self.replaced = Some(std::mem::replace(&mut self.content, *loading.content));
-                    Phase::Following(loading.cursor)
-                };
-                false
-            }
-            Phase::Following(mut cursor) => {
-                for _ in 0..max {
-                    match cursor.next_applied() {
-                        Ok(Some(event)) => self.apply(&event),
-                        Ok(None) => {
-                            self.phase = Phase::Following(cursor);
-                            return true;
-                        }
-                        // The log has dropped what the view needs next: it loads the present state.
-                        Err(_expired) => return false,
-                    }
                 }
-                self.phase = Phase::Following(cursor);
-                false
+                // The log has dropped what the view needs next: it loads the present state.
+                Err(_expired) => return false,
             }
         }
+        self.phase = Phase::Following(cursor);
+        false
     }
 
     /// Loads up to `max` objects. Returns the last loaded key, or `None` if no objects are left.
@@ -433,13 +407,20 @@ impl<K: DeserializeOwned> View<K> {
 
 // === impl Content ===
 
-impl<K: DeserializeOwned> Content<K> {
+impl<K> Content<K> {
     fn new(functions: &BTreeMap<String, IndexFunction<K>>) -> Self {
         let names = functions.keys();
         Self {
             objects: DecodedObjects::new(),
             indexes: names.map(|name| (name.clone(), Index::default())).collect(),
         }
+    }
+
+    /// Counts the objects that the content refers to, or fewer if it does not store them and has
+    /// several indexes.
+    fn len(&self) -> usize {
+        let indexed = self.indexes.values().map(Index::len);
+        indexed.fold(self.objects.len(), usize::max)
     }
 
     /// Adds `object` with its decoded form, if it can be decoded. Returns the entry of its old
@@ -468,5 +449,19 @@ impl<K: DeserializeOwned> Content<K> {
             index.remove(key);
         }
         self.objects.remove(key)
+    }
+}
+
+// === impl Unused ===
+
+impl<K> Unused<K> {
+    /// Returns true if freeing this may take long.
+    pub(super) fn is_large(&self) -> bool {
+        match self {
+            Self::Loaded(content, snapshot) => content.len().max(snapshot.len()) >= MANY,
+            // While the cache has content, its writer refers to it, too.
+            Self::Cache(reader) => !reader.is_ready(),
+            Self::View(view) => view.reader.is_some(),
+        }
     }
 }

@@ -15,14 +15,14 @@ const NAMES: [&str; 6] = ["a", "b", "c", "d", "e", "f"];
 const APPS: [&str; 3] = ["x", "y", BROKEN];
 
 /// A handler, and the objects that it has received.
-struct Follower {
-    changes: Changes<Thing>,
-    known: BTreeMap<String, Arc<Thing>>,
+pub(super) struct Follower {
+    pub(super) changes: Changes<Thing>,
+    pub(super) known: BTreeMap<String, Arc<Thing>>,
 }
 
 impl Follower {
     /// Reads the next change, and checks that it fits the objects that the handler has received.
-    fn read(&mut self) -> bool {
+    pub(super) fn read(&mut self) -> bool {
         let Some(change) = next(&mut self.changes) else {
             return false;
         };

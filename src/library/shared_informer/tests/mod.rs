@@ -4,6 +4,7 @@ mod handlers;
 mod history;
 mod pace;
 mod registrations;
+mod steps;
 
 use std::collections::BTreeMap;
 use std::future::Future;

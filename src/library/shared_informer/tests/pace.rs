@@ -164,13 +164,12 @@ async fn streams_have_the_changes_or_only_the_objects() {
     assert!(objects.next().await.is_none());
 }
 
-/// Returns an informer that stores decoded things, and the number of things that
-/// could not be decoded.
-fn counting(upstream: &Upstream) -> (SharedInformer<Thing>, Arc<AtomicUsize>) {
+/// Returns an informer, and the number of things that could not be decoded.
+fn counting(upstream: &Upstream, storage: Storage) -> (SharedInformer<Thing>, Arc<AtomicUsize>) {
     let count = Arc::new(AtomicUsize::new(0));
     let counted = Arc::clone(&count);
     let informer = upstream.informer(Config {
-        storage: Storage::Decoded,
+        storage,
         on_decode_error: Arc::new(move |_| {
             counted.fetch_add(1, Ordering::Relaxed);
         }),
@@ -182,7 +181,7 @@ fn counting(upstream: &Upstream) -> (SharedInformer<Thing>, Arc<AtomicUsize>) {
 #[tokio::test(start_paused = true)]
 async fn a_get_applies_few_changes_of_other_objects() {
     let mut upstream = Upstream::new(None);
-    let (informer, applied) = counting(&upstream);
+    let (informer, applied) = counting(&upstream, Storage::Decoded);
     let lister = informer.lister();
     assert!(informer.synced().await);
     upstream.put("good", "x");
@@ -204,7 +203,7 @@ async fn a_get_applies_few_changes_of_other_objects() {
 #[tokio::test(start_paused = true)]
 async fn a_handler_yields_while_the_view_applies_many_changes() {
     let mut upstream = Upstream::new(None);
-    let (informer, applied) = counting(&upstream);
+    let (informer, applied) = counting(&upstream, Storage::Decoded);
     let mut changes = informer.changes();
     assert!(informer.synced().await);
     upstream.put("good", "x");
@@ -224,4 +223,25 @@ async fn a_handler_yields_while_the_view_applies_many_changes() {
     assert!(change.await.is_some());
     // A lister that the handler reads then finds little to apply.
     assert!(applied.load(Ordering::Relaxed) > 900);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_handler_yields_while_it_decodes_many_objects() {
+    let mut upstream = Upstream::new(None);
+    let (informer, decoded) = counting(&upstream, Storage::Bytes);
+    for number in 0..1_000 {
+        upstream.put(&format!("thing-{number}"), BROKEN);
+    }
+    upstream.put("well", "x");
+    let mut changes = informer.changes();
+    let mut next = pin!(changes.next());
+    let change = poll_fn(|cx| {
+        let before = decoded.load(Ordering::Relaxed);
+        let polled = next.as_mut().poll(cx);
+        let now = decoded.load(Ordering::Relaxed);
+        assert!(now - before <= 4 * STEP, "{} in one poll", now - before);
+        polled
+    });
+    assert!(change.await.is_some());
+    assert_eq!(decoded.load(Ordering::Relaxed), 1_000);
 }
