@@ -258,7 +258,7 @@ impl Informer {
         let deadline = Instant::now() + RELIST_WAIT;
         loop {
             // A proof of a doubted cache would be a wasted call.
-            let list_began = match self.doubted_list() {
+            let list_began = match self.doubted_list(asked_at) {
                 Some(list_began) => list_began,
                 None => {
                     let freshness = &self.freshness;
@@ -277,20 +277,29 @@ impl Informer {
         }
     }
 
+    /// Returns true if [`Informer::prove`] can't answer a request that arrived at `asked_at` without
+    /// a call to the API server.
+    pub fn needs_call(&self, asked_at: Instant) -> bool {
+        let proof = self.freshness.proof_without_call(asked_at);
+        proof.is_none_or(|proof| self.is_in_doubt(&proof))
+    }
+
     /// Returns true if `proof` may have objects in another representation than the API server
     /// shows, because a change of their definition was noticed. A proof by
-    /// [`FreshnessPolicy::Any`] promises nothing, so it is never in doubt.
+    /// [`FreshnessPolicy::Any`] promises nothing, and a list that began after the request has what
+    /// the API server showed then.
     pub fn is_in_doubt(&self, proof: &Proof) -> bool {
         let list_began = proof.snapshot.list_began();
-        proof.method != ProofMethod::Any && self.doubt.lock().affects(list_began)
+        let may_be = !matches!(proof.method, ProofMethod::Any | ProofMethod::InformerList);
+        may_be && self.doubt.lock().affects(list_began)
     }
 
     /// Returns when the list of the newest snapshot began, if its objects may have an old
-    /// representation, and the policy does not permit that.
-    fn doubted_list(&self) -> Option<Instant> {
+    /// representation for a request that arrived at `asked_at`.
+    fn doubted_list(&self, asked_at: Instant) -> Option<Instant> {
         let list_began = self.list_began()?;
         let is_doubted = self.doubt.lock().affects(list_began);
-        (is_doubted && !self.freshness.is_any()).then_some(list_began)
+        (is_doubted && list_began <= asked_at && !self.freshness.is_any()).then_some(list_began)
     }
 
     /// Opens a watch of the objects of `selection` for a client with `version`. Returns `None`

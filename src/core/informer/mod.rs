@@ -25,8 +25,8 @@
 //!   selectable fields change, it stops the resource's informers
 //!   (`a_custom_resource_comes_and_goes`); when the definition changes otherwise, it makes them
 //!   relist (`a_new_default_of_a_custom_resource_reaches_every_client`), and they prove nothing
-//!   before. `live_rest_mapper/early_ends.rs` relists a custom resource after the API server ended
-//!   its watch early, if the reason may have been a change of its definition.
+//!   before (`freshness/doubt.rs`). `live_rest_mapper/early_ends.rs` relists a custom resource after
+//!   the API server ended its watch early, if the reason may have been a change of its definition.
 //!
 //! The module docs of `reflector` and `freshness` explain recovery and proofs. Their random models
 //! are the main tests: `after_any_faults_the_cache_and_its_clients_equal_upstream` and

@@ -192,6 +192,14 @@ impl<P: FreshnessProbe> Freshness<P> {
         Some(Proof { snapshot, method })
     }
 
+    /// Returns a proof that needs no call to the API server for a request that arrived at
+    /// `asked_at`, or `None` if there is none: one that the policy permits, or the reflector's own
+    /// list, if it began after that time.
+    pub(super) fn proof_without_call(&self, asked_at: Instant) -> Option<Proof> {
+        let by_policy = self.proof_by_policy();
+        by_policy.or_else(|| self.inner.proof_by_informer_list(asked_at))
+    }
+
     /// Returns a proven snapshot of the objects that `request` selects. It contains all writes that
     /// were acknowledged before `asked_at`, or is as fresh as the policy requires. `asked_at` is
     /// the arrival time of the client's request; the cache may have become ready later.
@@ -213,10 +221,7 @@ impl<P: FreshnessProbe> Freshness<P> {
     ) -> Result<Proof, ProofError> {
         let selection = Arc::clone(&request.selection);
         if !self.is_isolated(&selection) {
-            if let Some(proof) = self.proof_by_policy() {
-                return Ok(proof);
-            }
-            if let Some(proof) = self.inner.proof_by_informer_list(asked_at) {
+            if let Some(proof) = self.proof_without_call(asked_at) {
                 let proof = Ok(proof);
                 self.metrics().count(&proof);
                 return proof;

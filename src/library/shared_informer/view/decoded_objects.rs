@@ -57,7 +57,9 @@ impl<K> DecodedObjects<K> {
     /// Returns the entries of the keys above `after`, or all, in key order.
     pub(super) fn after(&self, after: Option<&ObjectKey>) -> impl Iterator<Item = &Entry<K>> {
         let from = after.map_or(Bound::Unbounded, Bound::Excluded);
-        let places = self.in_order.range((from, Bound::Unbounded));
+        let places = self
+            .in_order
+            .range::<ObjectKey, _>((from, Bound::Unbounded));
         places.map(|(_, place)| &self.entries[*place])
     }
 

@@ -56,7 +56,7 @@ pub(super) async fn prove<S>(
     let prove = || informer.prove(proof_request.clone(), asked_at, min_interval);
     let gvr = &informer.resource().gvr;
     let needs_definition = read.spec.custom && read.need == Need::MostRecent;
-    let proof = if needs_definition && informer.proof_by_policy().is_none() {
+    let proof = if needs_definition && informer.needs_call(asked_at) {
         let definition = rest_mapper.prove_definition(informers, gvr, asked_at, min_interval);
         match join(definition, prove()).await {
             (Err(error), Ok(_)) => Err(error),

@@ -202,6 +202,8 @@ fn kind_of(request: &Request<Incoming>) -> RequestKind {
     let parts: Vec<&str> = path.trim_matches('/').split('/').skip(prefix).collect();
     match parts.as_slice() {
         [] => RequestKind::Other,
+        // A LIST of one object, such as a proof of a definition.
+        [_] if query.contains("fieldSelector=metadata.name%3D") => RequestKind::Get,
         [_] | ["namespaces", _, _] => RequestKind::List,
         _ => RequestKind::Get,
     }
