@@ -32,7 +32,7 @@ const MAX_ISOLATED_LISTS: usize = 8;
 const MAX_ISOLATED_WATCHES: usize = 100;
 
 /// How long a proof waits for the list after a change of the resource's definition.
-const RELIST_WAIT: Duration = Duration::from_secs(3);
+const RELIST_WAIT: Duration = Duration::from_secs(5);
 /// The longest time between two checks whether an informer is idle.
 const IDLE_CHECK: Duration = Duration::from_secs(60);
 
@@ -247,7 +247,7 @@ impl Informer {
     ///
     /// # Errors
     ///
-    /// [`ProofError`], after the time limit that [`Freshness::prove`] explains, and 3 s more after
+    /// [`ProofError`], after the time limit that [`Freshness::prove`] explains, and 5 s more after
     /// a change of the definition.
     pub async fn prove(
         &self,
@@ -258,7 +258,7 @@ impl Informer {
         let deadline = Instant::now() + RELIST_WAIT;
         loop {
             // A proof of a doubted cache would be a wasted call.
-            let list_began = match self.doubted_list(asked_at) {
+            let list_began = match self.doubted_list(&request, asked_at) {
                 Some(list_began) => list_began,
                 None => {
                     let freshness = &self.freshness;
@@ -271,8 +271,12 @@ impl Informer {
                     proof.snapshot.list_began()
                 }
             };
+            // A relist that waits for its turn is necessary now.
+            self.relist_if_queued();
             if !self.reader.listed_after(list_began, deadline).await {
-                return Err(ProofError::TimedOut);
+                let unproven = Err(ProofError::TimedOut);
+                self.freshness_metrics().count(&unproven);
+                return unproven;
             }
         }
     }
@@ -295,11 +299,14 @@ impl Informer {
     }
 
     /// Returns when the list of the newest snapshot began, if its objects may have an old
-    /// representation for a request that arrived at `asked_at`.
-    fn doubted_list(&self, asked_at: Instant) -> Option<Instant> {
+    /// representation for `request`, which arrived at `asked_at`. Reads of an isolated selection
+    /// are forwarded, so they wait for no list.
+    fn doubted_list(&self, request: &ProofRequest, asked_at: Instant) -> Option<Instant> {
         let list_began = self.list_began()?;
-        let is_doubted = self.doubt.lock().affects(list_began);
-        (is_doubted && list_began <= asked_at && !self.freshness.is_any()).then_some(list_began)
+        let is_doubted = list_began <= asked_at && self.doubt.lock().affects(list_began);
+        let must_wait =
+            is_doubted && !self.freshness.is_any() && !self.is_isolated(&request.selection);
+        must_wait.then_some(list_began)
     }
 
     /// Opens a watch of the objects of `selection` for a client with `version`. Returns `None`
@@ -379,18 +386,29 @@ impl Informer {
     }
 
     /// Records that a change of the resource's definition was noticed at `time`. The next early end
-    /// of the watch causes a relist. [`Informer::relist`] must follow when
-    /// [`Informer::lacks_relist`] returns true.
+    /// of the watch causes a relist. Without one, [`Informer::relist`] must follow at the time of
+    /// [`Informer::relist_due`].
     pub(super) fn definition_changed(&self, time: Instant) {
         self.doubt.lock().definition_changed(time);
     }
 
-    /// Records that lists that began until `time` may have an old representation. The caller calls
-    /// [`Informer::relist`], possibly later.
-    pub(super) fn distrust(&self, time: Instant) {
-        let mut doubt = self.doubt.lock();
-        doubt.distrust(time);
-        doubt.relist_requested(Instant::now());
+    /// Records that lists that began until `time` may have an old representation. Returns true if
+    /// the caller has to call [`Informer::relist_if_queued`], possibly later.
+    pub(super) fn distrust(&self, time: Instant) -> bool {
+        self.doubt.lock().distrust(time)
+    }
+
+    /// Requests the relist that [`Informer::distrust`] has made necessary, unless the cache was
+    /// listed since then. Returns true if it does.
+    pub(super) fn relist_if_queued(&self) -> bool {
+        let list_began = self.list_began();
+        let is_queued = self.doubt.lock().take_queued(list_began);
+        if is_queued {
+            let resource = &self.resource().gvr;
+            tracing::info!(%resource, "the definition may have changed, listing again");
+            self.relist();
+        }
+        is_queued
     }
 
     /// Records that upstream has ended a watch early. If this was expected because of a change of
@@ -400,6 +418,8 @@ impl Informer {
         *self.early_end.lock() = Some(now);
         let is_expected = self.doubt.lock().watch_ended(now);
         if is_expected {
+            let resource = &self.resource().gvr;
+            tracing::info!(%resource, "the API server uses the changed definition, listing again");
             self.relist();
         }
     }
@@ -416,11 +436,11 @@ impl Informer {
         is_requested || self.list_began() > Some(time)
     }
 
-    /// Returns true if a relist would end a doubt about the cache, and none was requested.
-    pub(super) fn lacks_relist(&self) -> bool {
+    /// Returns the time from which on a relist ends a doubt about the cache. Returns `None` if none
+    /// is necessary, or if one was requested or queued.
+    pub(super) fn relist_due(&self) -> Option<Instant> {
         let list_began = self.list_began();
-        let doubt = self.doubt.lock();
-        doubt.lacks_relist(list_began, Instant::now())
+        self.doubt.lock().relist_due(list_began)
     }
 
     /// Returns when the list of the newest snapshot began. Returns `None` while the cache is not

@@ -11,6 +11,7 @@ mod known_definitions;
 mod mappings;
 mod named;
 mod proven_definition;
+mod redefined;
 mod refresh_schedule;
 mod seen_versions;
 mod server_version;
@@ -32,7 +33,7 @@ use tokio::time::{Instant, MissedTickBehavior};
 use upgrade::relist_after_upgrades;
 
 use super::{Informer, InformerSet, InformerSpec, ResourceRules, RuleError};
-use crate::api::{GroupVersionResource, Object, Selection, WireFormat};
+use crate::api::{GroupVersionResource, Selection, WireFormat};
 use crate::cache::{WatchFrom, WatchItem};
 use crate::codec::Clock;
 use crate::upstream::{Client, Definition, Discovery, Error, NotCacheable, RestMapper};
@@ -269,6 +270,7 @@ impl LiveRestMapper {
             self.watch_resource(&informers, api_services()),
             self.keep_required_running(&informers),
             self.check_fields(&informers),
+            self.relist_doubted(&informers),
             relist_after_early_ends(&informers),
             relist_after_upgrades(&self.client, &informers, |polled, poll| {
                 self.polled_version(polled, poll);
@@ -418,17 +420,7 @@ impl LiveRestMapper {
         let mapper = mapper.with_unknown_from(&before.mapper);
         let changes = RestMapper::changes(&before.mapper, &mapper);
         let after = Arc::new(DiscoverySnapshot::new(mapper));
-        // Reads that see the new mapper must not be answered by the old caches.
-        for gvr in &changes.changed {
-            let custom = after.mapper.custom_resource(gvr);
-            match custom {
-                None => informers.distrust(gvr),
-                Some(custom) if before.mapper.custom_resource(gvr) != Some(custom) => {
-                    informers.definition_changed(gvr, custom);
-                }
-                Some(_) => {}
-            }
-        }
+        self.doubt_changed(&before.mapper, &after.mapper, &changes.changed, informers);
         self.current.store(Arc::clone(&after));
         if !changes.added.is_empty() {
             *self.refresh_state.lock() = RefreshState::default();
@@ -448,9 +440,6 @@ impl LiveRestMapper {
                      stopping its informers"
                 );
                 informers.stop(gvr);
-            } else if after.mapper.custom_resource(gvr).is_none() {
-                tracing::info!(resource = %gvr, "the resource changed, listing again");
-                informers.relist(gvr);
             }
         }
         for informer in informers.all() {
@@ -458,25 +447,9 @@ impl LiveRestMapper {
             if after.mapper.is_aggregated(gvr) {
                 tracing::info!(resource = %gvr, "it is aggregated now, stopping its informers");
                 informers.stop(gvr);
-            } else if informer.lacks_relist() {
-                tracing::info!(resource = %gvr, "the definition changed, listing again");
-                informer.relist();
             }
         }
-    }
-
-    /// Suspends proofs by the caches of the resources that `object`, a CustomResourceDefinition,
-    /// defines in another way than is known, until a list has the new representation. Returns true
-    /// if the change is new. The refresh that must follow requests the list.
-    fn doubt_redefined(&self, informers: &InformerSet, object: &Object) -> bool {
-        // If the definition can't be decoded, the refresh reports that.
-        let Ok(definition) = self.definitions.lock().decode(object) else {
-            return false;
-        };
-        let discovered = self.current.load();
-        let redefined = discovered.mapper.redefined_by(&definition);
-        let is_new = redefined.map(|(gvr, custom)| informers.definition_changed(gvr, custom));
-        is_new.fold(false, |any, is_new| any | is_new)
+        informers.check_doubts();
     }
 }
 

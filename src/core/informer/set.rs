@@ -73,6 +73,8 @@ struct Inner {
     early_end: Notify,
     watch_lists: WatchLists,
     definition_changes: DefinitionChanges,
+    /// Notified when an informer may need a relist because of a doubt.
+    doubted: Notify,
 }
 
 // === impl InformerSet ===
@@ -95,6 +97,7 @@ impl InformerSet {
             early_end: Notify::new(),
             watch_lists: WatchLists::default(),
             definition_changes: DefinitionChanges::default(),
+            doubted: Notify::new(),
         };
         Self {
             inner: Arc::new(inner),

@@ -23,22 +23,39 @@ pub(in crate::informer) struct Doubt {
     changed_at: Option<Instant>,
     /// Only a list that began after this time has the newest known representation.
     trusted_after: Option<Instant>,
-    /// When the last relist was requested, or was left to a task that requests it later.
+    /// When the last relist was requested.
     relist_requested_at: Option<Instant>,
+    /// True if the relist that ends the doubt waits for its turn.
+    is_relist_queued: bool,
 }
 
 // === impl Doubt ===
 
 impl Doubt {
-    /// Records that a change of the definition was noticed at `time`.
+    /// Records that a change of the definition was noticed at `time`. A relist is necessary when
+    /// [`Doubt::watch_ended`] or [`Doubt::relist_due`] says so.
     pub(in crate::informer) fn definition_changed(&mut self, time: Instant) {
         self.changed_at = self.changed_at.max(Some(time));
-        self.distrust(time + SETTLED_AFTER);
+        self.trusted_after = self.trusted_after.max(Some(time + SETTLED_AFTER));
+        self.is_relist_queued = false;
     }
 
-    /// Records that lists that began until `time` may have an old representation.
-    pub(in crate::informer) fn distrust(&mut self, time: Instant) {
-        self.trusted_after = self.trusted_after.max(Some(time));
+    /// Records that lists that began until `time` may have an old representation. Returns true if
+    /// the caller has to queue a relist.
+    pub(in crate::informer) fn distrust(&mut self, time: Instant) -> bool {
+        if self.trusted_after >= Some(time) {
+            return false;
+        }
+        self.trusted_after = Some(time);
+        self.is_relist_queued = true;
+        true
+    }
+
+    /// Takes the queued relist. Returns true if there was one and it is still necessary: the last
+    /// list began at `list_began`.
+    pub(in crate::informer) fn take_queued(&mut self, list_began: Option<Instant>) -> bool {
+        let is_necessary = list_began.is_none_or(|list_began| self.affects(list_began));
+        std::mem::take(&mut self.is_relist_queued) && is_necessary
     }
 
     /// Records that the API server ended a watch at `time`, earlier than it was asked to. Returns
@@ -54,9 +71,10 @@ impl Doubt {
         is_of_change
     }
 
-    /// Records that a relist was requested at `time`, or was left to a task that requests it later.
+    /// Records that a relist was requested at `time`.
     pub(in crate::informer) fn relist_requested(&mut self, time: Instant) {
         self.relist_requested_at = Some(time);
+        self.is_relist_queued = false;
     }
 
     /// Returns true if the last relist was requested after `time`.
@@ -69,17 +87,13 @@ impl Doubt {
         self.trusted_after >= Some(list_began)
     }
 
-    /// Returns true if a relist at `now` would end the doubt, and none was requested that does.
-    /// `list_began` is when the last list began, if there was one.
-    pub(in crate::informer) fn lacks_relist(
-        &self,
-        list_began: Option<Instant>,
-        now: Instant,
-    ) -> bool {
-        self.trusted_after.is_some_and(|after| {
-            let has_list = list_began > Some(after) || self.was_relist_requested_after(after);
-            now > after && !has_list
-        })
+    /// Returns the time from which on a relist ends the doubt. Returns `None` if there is no doubt,
+    /// or if such a relist was requested or queued. `list_began` is when the last list began.
+    pub(in crate::informer) fn relist_due(&self, list_began: Option<Instant>) -> Option<Instant> {
+        let after = self.trusted_after?;
+        let has_list = list_began > Some(after) || self.was_relist_requested_after(after);
+        // A list that begins at the same instant is not trusted.
+        (!has_list && !self.is_relist_queued).then(|| after + Duration::from_millis(1))
     }
 }
 
@@ -128,29 +142,55 @@ mod tests {
         let now = Instant::now();
         let mut doubt = Doubt::default();
         assert!(!doubt.watch_ended(now));
-        assert!(!doubt.affects(now) && !doubt.lacks_relist(None, now));
-        // Another task relists.
-        doubt.distrust(now + MS);
+        assert!(!doubt.affects(now));
+        assert_eq!(doubt.relist_due(None), None);
+        // A relist is queued already.
+        assert!(doubt.distrust(now + MS));
         assert!(!doubt.watch_ended(now));
-        assert!(doubt.affects(now) && doubt.affects(now + MS) && !doubt.affects(now + 2 * MS));
+        assert!(doubt.affects(now + MS) && !doubt.affects(now + 2 * MS));
+    }
+
+    #[test]
+    fn a_queued_relist_is_taken_once_if_it_is_necessary() {
+        let start = Instant::now();
+        let mut doubt = Doubt::default();
+        assert!(!doubt.take_queued(None));
+        assert!(doubt.distrust(start + MS));
+        assert!(!doubt.distrust(start + MS));
+        assert_eq!(doubt.relist_due(Some(start)), None);
+        assert!(doubt.take_queued(Some(start)));
+        assert!(!doubt.take_queued(Some(start)));
+        // The cache was listed again in the meantime.
+        assert!(doubt.distrust(start + 2 * MS));
+        assert!(!doubt.take_queued(Some(start + 3 * MS)));
+        // Another task requested a relist.
+        assert!(doubt.distrust(start + 4 * MS));
+        doubt.relist_requested(start + 5 * MS);
+        assert!(!doubt.take_queued(Some(start)));
+        // A change of the definition needs a later list.
+        assert!(doubt.distrust(start + 6 * MS));
+        doubt.definition_changed(start + 6 * MS);
+        assert!(!doubt.take_queued(Some(start)));
+        assert!(!doubt.distrust(start + 7 * MS));
+        assert!(doubt.relist_due(Some(start + 7 * MS)).is_some());
     }
 
     #[test]
     fn one_relist_after_the_end_of_the_wait_is_enough() {
         let start = Instant::now();
+        let due = Some(start + SETTLED_AFTER + MS);
         let mut doubt = Doubt::default();
         doubt.definition_changed(start);
         doubt.relist_requested(start + 100 * MS);
         let listed = Some(start + 100 * MS);
-        for (now, expected) in [(150, false), (2_000, false), (2_001, true)] {
-            assert_eq!(doubt.lacks_relist(listed, start + now * MS), expected);
-        }
-        let now = start + 2_300 * MS;
-        assert!(doubt.lacks_relist(None, now));
-        doubt.relist_requested(now);
-        assert!(!doubt.lacks_relist(listed, now + MS) && doubt.affects(start + 100 * MS));
-        doubt.definition_changed(now + MS);
-        assert!(doubt.affects(now) && !doubt.lacks_relist(Some(now), now + 2 * MS));
-        assert!(doubt.lacks_relist(Some(now), now + MS + 3 * SETTLED_AFTER));
+        assert_eq!(doubt.relist_due(None), due);
+        assert_eq!(doubt.relist_due(listed), due);
+        assert_eq!(doubt.relist_due(due), None);
+        doubt.relist_requested(start + SETTLED_AFTER + MS);
+        assert_eq!(doubt.relist_due(listed), None);
+        assert!(doubt.affects(start + 100 * MS));
+        doubt.definition_changed(start + SETTLED_AFTER);
+        let due = Some(start + 2 * SETTLED_AFTER + MS);
+        assert_eq!(doubt.relist_due(listed), due);
     }
 }

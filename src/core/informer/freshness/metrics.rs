@@ -32,7 +32,7 @@ impl FreshnessMetrics {
         }
     }
 
-    pub(super) fn count(&self, outcome: &Result<Proof, ProofError>) {
+    pub(in crate::informer) fn count(&self, outcome: &Result<Proof, ProofError>) {
         let counter = match outcome {
             Ok(proof) => match proof.method {
                 ProofMethod::Barrier => &self.by_barrier,

@@ -12,9 +12,9 @@ use crate::upstream::Scope;
 /// If a proof needs at most this many objects, its verification lists are sent at once, without
 /// trying a barrier first.
 const VERIFY_FIRST_LIMIT: usize = 500;
-/// At most this many requests for one object each are listed separately. The API server finds the
-/// object without a search.
-const MAX_LOOKUPS: usize = 16;
+/// The cost of a list of one object, as a number of objects of a larger list. The API server finds
+/// the object by its key.
+const LOOKUP_CALL: usize = 20;
 /// Counting the objects of several scopes examines at most this number of objects per object of the
 /// cache. If more would be needed, a list of everything costs the API server less too.
 const MAX_EXAMINED_PER_OBJECT: usize = 4;
@@ -60,12 +60,14 @@ pub(super) async fn plan(
     may_list_whole: bool,
 ) -> Plan {
     let scopes = requests.len();
-    if scopes <= MAX_LOOKUPS && requests.iter().all(|request| is_lookup(request, cached)) {
-        return Plan {
-            lists: requests.into_iter().collect(),
-            is_cheap: true,
-        };
-    }
+    let are_lookups = requests.iter().all(|request| is_lookup(request, cached));
+    let costs = match are_lookups {
+        true => ListCosts {
+            call: LOOKUP_CALL,
+            ..costs
+        },
+        false => costs,
+    };
     let limit = costs.most_scoped_objects(scopes, cached.len());
     let objects = match limit {
         Some(limit) => count_objects(&requests, cached, limit).await,
@@ -167,6 +169,23 @@ impl ProofRequest {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn objects_are_listed_separately_if_there_are_many_others() {
+        let costs = ListCosts {
+            call: LOOKUP_CALL,
+            ..ListCosts::default()
+        };
+        for (objects, whole, expected) in [
+            (2, 100, None),
+            (2, 168, Some(2)),
+            (16, 500, None),
+            (16, 1_500, Some(55)),
+        ] {
+            let most = costs.most_scoped_objects(objects, whole);
+            assert_eq!(most, expected, "{objects} of {whole} objects");
+        }
+    }
 
     #[test]
     fn scopes_are_listed_separately_up_to_a_quarter_of_the_whole() {

@@ -46,8 +46,7 @@ pub(super) async fn relist_after_early_ends(informers: &InformerSet) {
                     tracing::debug!(%resource, "an early end without a change of the definition");
                     continue;
                 }
-                informer.distrust(ended_at);
-                if sender.send((ended_at, informer)).is_err() {
+                if informer.distrust(ended_at) && sender.send(informer).is_err() {
                     return;
                 }
             }
@@ -57,17 +56,14 @@ pub(super) async fn relist_after_early_ends(informers: &InformerSet) {
 }
 
 /// Relists one informer after another, with a pause after each. Skips an informer that was listed
-/// since its watch ended.
-async fn relist_in_turn(mut ended: mpsc::UnboundedReceiver<(Instant, Arc<Informer>)>) {
-    while let Some((ended_at, informer)) = ended.recv().await {
-        if informer.list_began() > Some(ended_at) {
-            continue;
-        }
-        let resource = &informer.resource().gvr;
-        tracing::info!(%resource, "the definition may have changed, listing again");
-        informer.relist();
+/// in the meantime, because a reader waited for it or its watch could not be resumed.
+async fn relist_in_turn(mut queued: mpsc::UnboundedReceiver<Arc<Informer>>) {
+    while let Some(informer) = queued.recv().await {
+        let is_relisted = informer.relist_if_queued();
         drop(informer);
-        pause(RELIST_PAUSE_MS).await;
+        if is_relisted {
+            pause(RELIST_PAUSE_MS).await;
+        }
     }
 }
 

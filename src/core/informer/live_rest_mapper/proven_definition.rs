@@ -47,6 +47,8 @@ impl LiveRestMapper {
             Err(ProofError::Upstream(error)) if error.is_forbidden() || error.is_not_found() => {
                 return Ok(());
             }
+            // Isolation concerns the definitions, not the resource that is read.
+            Err(ProofError::Isolated) => return Err(ProofError::CacheDiffers),
             proof => proof?,
         };
         let definition = proof.snapshot.get(&ObjectKey::new(None, &name));

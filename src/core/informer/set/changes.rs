@@ -18,27 +18,57 @@ impl InformerSet {
     }
 
     /// Records that `definition` is a new one of `gvr`: the informers of `gvr` prove nothing until
-    /// a list has the new representation. Returns false if this was recorded already.
+    /// a list has the new representation. Returns false if this was recorded already, and all
+    /// informers know it.
     pub(in crate::informer) fn definition_changed(
         &self,
         gvr: &GroupVersionResource,
         definition: &CustomResource,
     ) -> bool {
-        let now = Instant::now();
         let changes = &self.inner.definition_changes;
-        let is_new = changes.record(gvr, definition, now);
-        if is_new {
+        if changes.has(gvr, definition) {
+            return false;
+        }
+        let now = Instant::now();
+        let mark = || {
             self.of(gvr)
                 .for_each(|informer| informer.definition_changed(now));
-        }
-        is_new
+        };
+        // Another caller that finds the change recorded relies on the marks.
+        mark();
+        changes.record(gvr, definition, now);
+        // These informers were registered in the meantime.
+        mark();
+        self.inner.doubted.notify_one();
+        true
     }
 
-    /// Records that the informers of `gvr` may have an old representation and prove nothing until
-    /// they are listed again. [`InformerSet::relist`], or a stop, must follow.
+    /// Returns true unless another definition of `gvr` than `definition` was recorded later.
+    pub(in crate::informer) fn is_newest(
+        &self,
+        gvr: &GroupVersionResource,
+        definition: Option<&CustomResource>,
+    ) -> bool {
+        self.inner.definition_changes.is_newest(gvr, definition)
+    }
+
+    /// Waits until an informer may need a relist because of a doubt. Cancel safe.
+    pub(in crate::informer) async fn doubted(&self) {
+        self.inner.doubted.notified().await;
+    }
+
+    /// Ends a wait of [`InformerSet::doubted`], because discovery was refreshed.
+    pub(in crate::informer) fn check_doubts(&self) {
+        self.inner.doubted.notify_one();
+    }
+
+    /// Makes the informers of `gvr` relist. They prove nothing before.
     pub(in crate::informer) fn distrust(&self, gvr: &GroupVersionResource) {
         let now = Instant::now();
-        self.of(gvr).for_each(|informer| informer.distrust(now));
+        for informer in self.of(gvr) {
+            informer.distrust(now);
+            informer.relist_if_queued();
+        }
     }
 
     /// Returns when the definition of `gvr` was last seen to have changed, if an API server may

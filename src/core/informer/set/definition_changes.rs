@@ -26,26 +26,41 @@ struct Change {
 // === impl DefinitionChanges ===
 
 impl DefinitionChanges {
+    /// Returns true if `definition` is the newest of `gvr` that was recorded.
+    pub(super) fn has(&self, gvr: &GroupVersionResource, definition: &CustomResource) -> bool {
+        let changes = self.0.lock();
+        let newest = changes.get(gvr);
+        newest.is_some_and(|newest| newest.definition == *definition)
+    }
+
+    /// Returns true if no other definition of `gvr` than `definition` is recorded as the newest, or
+    /// if `definition` is `None`, because definitions can't be read any more.
+    pub(super) fn is_newest(
+        &self,
+        gvr: &GroupVersionResource,
+        definition: Option<&CustomResource>,
+    ) -> bool {
+        let changes = self.0.lock();
+        let newest = changes.get(gvr);
+        newest.is_none_or(|newest| {
+            definition.is_none_or(|definition| newest.definition == *definition)
+        })
+    }
+
     /// Records that the definition of `gvr` was seen at `now` to have changed to `definition`.
-    /// Returns false if this change is known already.
     pub(super) fn record(
         &self,
         gvr: &GroupVersionResource,
         definition: &CustomResource,
         now: Instant,
-    ) -> bool {
+    ) {
         let mut changes = self.0.lock();
         changes.retain(|_, change| now.duration_since(change.noticed_at) < EARLY_END_GRACE);
-        let known = changes.get(gvr);
-        if known.is_some_and(|change| change.definition == *definition) {
-            return false;
-        }
         let change = Change {
             definition: definition.clone(),
             noticed_at: now,
         };
         changes.insert(gvr.clone(), change);
-        true
     }
 
     /// Returns when the definition of `gvr` was last seen to have changed, if an API server may
@@ -63,7 +78,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_change_is_recorded_once_and_forgotten() {
+    fn the_newest_change_is_known_for_a_while() {
         let start = Instant::now();
         let at = |seconds| start + Duration::from_secs(seconds);
         let changes = DefinitionChanges::default();
@@ -71,15 +86,19 @@ mod tests {
         let (second, third) = ([2, 3])
             .map(|generation| CustomResource::for_tests("a", generation))
             .into();
-        assert!(changes.record(&things, &second, at(0)));
-        assert!(!changes.record(&things, &second, at(1)));
+        assert!(!changes.has(&things, &second) && changes.is_newest(&things, None));
+        changes.record(&things, &second, at(0));
+        assert!(changes.has(&things, &second) && changes.is_newest(&things, Some(&second)));
+        assert!(!changes.is_newest(&things, Some(&third)) && changes.is_newest(&things, None));
         assert_eq!(changes.before(&things, at(1)), Some(at(0)));
-        assert!(changes.record(&things, &third, at(2)));
+        changes.record(&things, &third, at(2));
+        assert!(!changes.has(&things, &second));
         // The watch ended before the change was noticed.
         assert_eq!(changes.before(&things, at(1)), Some(at(2)));
         assert_eq!(changes.before(&things, at(181)), Some(at(2)));
         assert_eq!(changes.before(&things, at(182)), None);
-        // It was forgotten.
-        assert!(changes.record(&things, &third, at(182)));
+        let others = GroupVersionResource::new("test.kubefan.io", "v1", "others");
+        changes.record(&others, &second, at(182));
+        assert!(!changes.has(&things, &third) && changes.is_newest(&things, None));
     }
 }

@@ -75,6 +75,7 @@ impl InformerSet {
         let gvr = &spec.resource.gvr;
         if let Some(time) = self.definition_changed_before(gvr, Instant::now()) {
             registered.definition_changed(time);
+            self.check_doubts();
         }
         self.spawn(made);
         Ok(registered)

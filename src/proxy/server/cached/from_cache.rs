@@ -171,12 +171,12 @@ impl Caches {
         } else {
             acquire(&self.informers, &self.rest_mapper, read, may_start).await?
         };
+        let columns = self.tables.definition_version(read);
         let mut collection = self.tables.collection(read, &informer)?;
         let share = |request: &ProofRequest| self.shares.proof(caller, read, request);
         let definitions = (&self.informers, self.rest_mapper.as_ref());
         let proof = prove(read, asked_at, &informer, definitions, share).await?;
-        if read.spec.custom {
-            // The columns may be in a definition that the proof has found.
+        if self.tables.definition_version(read) != columns {
             collection = self.tables.collection(read, &informer)?;
         }
         if judged_at.elapsed() >= VERDICT_COUNTS_FOR {

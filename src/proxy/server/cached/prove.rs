@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use futures_util::future::join;
 use kubefan_core::informer::{
-    Informer, InformerSet, LiveRestMapper, Proof, ProofError, ProofRequest,
+    Informer, InformerSet, LiveRestMapper, Proof, ProofError, ProofMethod, ProofRequest,
 };
 use tokio::time::Instant;
 
@@ -59,6 +59,8 @@ pub(super) async fn prove<S>(
     let proof = if needs_definition && informer.needs_call(asked_at) {
         let definition = rest_mapper.prove_definition(informers, gvr, asked_at, min_interval);
         match join(definition, prove()).await {
+            // The list began after the read.
+            (_, Ok(proof)) if proof.method == ProofMethod::InformerList => Ok(proof),
             (Err(error), Ok(_)) => Err(error),
             (_, Ok(proof)) if informer.is_in_doubt(&proof) => prove().await,
             (_, proof) => proof,

@@ -18,7 +18,7 @@ use std::time::Duration;
 use check::Comparison;
 use collection::TableCollection;
 use kind::{TableKind, tested_minor};
-use kubefan_core::api::{GroupVersionResource, Object, ObjectKey, WireFormat};
+use kubefan_core::api::{GroupVersionResource, Object, ObjectKey, ResourceVersion, WireFormat};
 use kubefan_core::cache::Snapshot;
 use kubefan_core::codec::{Printer, RowMemory, View};
 use kubefan_core::informer::{Informer, InformerSet, InformerSpec, LiveRestMapper};
@@ -159,6 +159,14 @@ impl Tables {
 
     fn is_printable(&self, spec: &InformerSpec) -> bool {
         self.kind(spec).is_ok()
+    }
+
+    /// Returns the version of the definition whose columns a Table of `read` has. Returns `None` if
+    /// `read` asks for no Table of a custom resource.
+    pub(super) fn definition_version(&self, read: &Read) -> Option<ResourceVersion> {
+        let has_columns = read.spec.custom && read.representation.view.is_table();
+        let definition = has_columns.then(|| self.definition(&read.spec.resource.gvr));
+        Some(definition??.resource_version)
     }
 
     /// Returns the collection of `informer` that shows the objects of `read` as rows.

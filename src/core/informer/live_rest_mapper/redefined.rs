@@ -1,0 +1,84 @@
+//! Doubts the caches of resources that were defined anew, and relists them at the right time.
+
+use std::future::pending;
+
+use tokio::time::{Instant, sleep_until};
+
+use super::LiveRestMapper;
+use crate::api::{GroupVersionResource, Object};
+use crate::informer::{Informer, InformerSet};
+use crate::upstream::RestMapper;
+
+impl LiveRestMapper {
+    /// Suspends proofs by the caches of the resources that `object`, a CustomResourceDefinition,
+    /// defines in another way than is known, until a list has the new representation. Returns true
+    /// if the change is new. A refresh of discovery must follow.
+    pub(super) fn doubt_redefined(&self, informers: &InformerSet, object: &Object) -> bool {
+        // If the definition can't be decoded, the refresh reports that.
+        let Ok(definition) = self.definitions.lock().decode(object) else {
+            return false;
+        };
+        let discovered = self.current.load();
+        let redefined = discovered.mapper.redefined_by(&definition);
+        let is_new = redefined.map(|(gvr, custom)| informers.definition_changed(gvr, custom));
+        is_new.fold(false, |any, is_new| any | is_new)
+    }
+
+    /// Suspends proofs by the caches of the resources `changed` between two discoveries. It is
+    /// called before the mapper `after` is used: reads that see it must not be answered by the old
+    /// caches.
+    pub(super) fn doubt_changed(
+        &self,
+        before: &RestMapper,
+        after: &RestMapper,
+        changed: &[GroupVersionResource],
+        informers: &InformerSet,
+    ) {
+        for gvr in changed {
+            match after.custom_resource(gvr) {
+                None => informers.distrust(gvr),
+                Some(custom) if before.custom_resource(gvr) != Some(custom) => {
+                    informers.definition_changed(gvr, custom);
+                }
+                Some(_) => {}
+            }
+        }
+    }
+
+    /// Relists the informers in doubt that the API server has not ended the watch of. Waits until
+    /// discovery has the new definition too, because it may stop the informers instead.
+    pub(super) async fn relist_doubted(&self, informers: &InformerSet) {
+        loop {
+            let all = informers.all().into_iter();
+            let next = all
+                .filter_map(|informer| self.relist_due(informers, &informer))
+                .min();
+            let due = async {
+                match next {
+                    Some(next) => sleep_until(next).await,
+                    None => pending().await,
+                }
+            };
+            tokio::select! {
+                () = informers.doubted() => continue,
+                () = due => {}
+            }
+            for informer in informers.all() {
+                let due = self.relist_due(informers, &informer);
+                if due.is_some_and(|due| due <= Instant::now()) {
+                    let resource = &informer.resource().gvr;
+                    tracing::info!(%resource, "the definition changed, listing again");
+                    informer.relist();
+                }
+            }
+        }
+    }
+
+    fn relist_due(&self, informers: &InformerSet, informer: &Informer) -> Option<Instant> {
+        let gvr = &informer.resource().gvr;
+        let discovered = self.current.load();
+        let custom = discovered.mapper.custom_resource(gvr);
+        let is_discovered = informers.is_newest(gvr, custom);
+        informer.relist_due().filter(|_| is_discovered)
+    }
+}
