@@ -29,7 +29,9 @@ pub use encode::{BookmarkTemplate, Encoder, ListItems, ListMetadata, ListParts, 
 pub use error::Error;
 pub use json::{Indenter, indented};
 pub use metadata::OBJECT_META;
-pub use negotiate::{MetaVersion, Negotiated, ReadVerb, Representation, View, negotiate};
+pub use negotiate::{
+    MetaVersion, Negotiated, ReadVerb, Representation, View, negotiate, negotiate_json,
+};
 pub use protobuf::protobuf_to_json;
 pub use status::decode_status;
 pub use status_format::StatusFormat;

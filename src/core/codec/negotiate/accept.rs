@@ -109,6 +109,21 @@ pub fn negotiate(accept: Option<&str>, verb: ReadVerb, is_custom_resource: bool)
         .unwrap_or(Negotiated::NotAcceptable)
 }
 
+/// Chooses the representation of an answer in JSON. Returns `None` if the request does not accept
+/// JSON, or gives it the quality 0. A client that prefers another format must still be able to read
+/// this answer (RFC 9110 §12.5.1).
+pub fn negotiate_json(
+    accept: Option<&str>,
+    verb: ReadVerb,
+    is_custom_resource: bool,
+) -> Option<Negotiated> {
+    let clauses = clauses(accept.unwrap_or_default());
+    let mut accepted = clauses
+        .iter()
+        .filter(|clause| clause.quality > 0.0 && clause.covers(Offer::Json));
+    accepted.find_map(|clause| clause.negotiate(Offer::Json, verb, is_custom_resource))
+}
+
 /// Chooses the representation of a Status that is an error answer.
 ///
 /// A Status is never converted, so clauses with a target (`as`, `g`, `v`) or with `sv` are ignored.

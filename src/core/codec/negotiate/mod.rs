@@ -7,5 +7,5 @@ mod representation;
 mod tests;
 
 pub(crate) use accept::negotiate_status;
-pub use accept::{Negotiated, ReadVerb, negotiate};
+pub use accept::{Negotiated, ReadVerb, negotiate, negotiate_json};
 pub use representation::{MetaVersion, Representation, View};

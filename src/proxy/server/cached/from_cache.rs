@@ -83,6 +83,10 @@ impl Caches {
         handshake: Option<Handshake>,
         read: &Read,
     ) -> CacheAnswer {
+        let outcome = match read.prefers_other_type {
+            true => Outcome::CacheInJson,
+            false => Outcome::Cache,
+        };
         let deadline = self.deadline(read);
         let memory = charge_selection(exchange, read)?;
         let prepared = in_time(
@@ -98,7 +102,7 @@ impl Caches {
             Err(Miss::Absent(status)) => {
                 let response = warned(exchange.errors.respond(&status), Some(verdict));
                 let response = audited(exchange.audited.take(), response, AnsweredBy::Cache);
-                return Ok(Answer::from(response).with_outcome(Outcome::Cache));
+                return Ok(Answer::from(response).with_outcome(outcome));
             }
             Err(miss) => return Err(miss),
         };
@@ -110,7 +114,7 @@ impl Caches {
             None => None,
         };
         // From here on the audit log has the answer, so this function must not refuse the read.
-        let mut answer = answer.with_outcome(Outcome::Cache);
+        let mut answer = answer.with_outcome(outcome);
         let response = warned(answer.response, Some(verdict));
         let response = audited(exchange.audited.take(), response, AnsweredBy::Cache);
         let held = Held {

@@ -12,6 +12,7 @@ use kubefan_core::api::{
 };
 use kubefan_core::codec::{
     IncludeObject, MetaVersion, Negotiated, ReadVerb, Representation, View, negotiate,
+    negotiate_json,
 };
 use kubefan_core::informer::InformerSpec;
 use kubefan_core::upstream::NotCacheable;
@@ -106,14 +107,18 @@ fn read(facts: &Facts<'_>, known: &impl KnownResources) -> Result<Read, Reason> 
     let gvr = facts.info.gvr().ok_or(NotCacheable::Unknown);
     let spec = gvr.and_then(|gvr| known.spec(&gvr, WireFormat::Json));
     let is_custom = spec.as_ref().is_ok_and(|spec| spec.custom);
-    let representation = representation(facts, verb, is_custom)?;
+    let (representation, prefers_other_type) = representation(facts, verb, is_custom)?;
     let mut spec = spec?;
     // The cache that answers a built-in resource has the answer's format. Custom resources are
     // always read from a JSON cache, even if their metadata alone is requested in protobuf.
     if !is_custom {
         spec.format = representation.format;
     }
-    plan(spec, representation, facts.info, facts.query)
+    let read = plan(spec, representation, facts.info, facts.query)?;
+    Ok(Read {
+        prefers_other_type,
+        ..read
+    })
 }
 
 fn verb(facts: &Facts<'_>) -> Result<ReadVerb, Reason> {
@@ -135,16 +140,18 @@ fn verb(facts: &Facts<'_>) -> Result<ReadVerb, Reason> {
     })
 }
 
+/// Returns the representation of the answer, and true if the client prefers a media type that no
+/// cache has.
 fn representation(
     facts: &Facts<'_>,
     verb: ReadVerb,
     is_custom: bool,
-) -> Result<Representation, Reason> {
+) -> Result<(Representation, bool), Reason> {
     let negotiated = negotiate(facts.accept, verb, is_custom);
-    let representation = match (negotiated, negotiated.representation()) {
-        (_, Some(representation)) => representation,
-        (Negotiated::YamlTable, None) => return Err(Reason::Table),
-        (_, None) => return Err(Reason::MediaType),
+    let preferred = negotiated.representation();
+    let representation = match preferred {
+        Some(preferred) => preferred,
+        None => json_instead(negotiated, facts, verb, is_custom)?,
     };
     let info = facts.info;
     // In autoscaling/v1, a complete object has other annotations than an answer of metadata only.
@@ -164,11 +171,30 @@ fn representation(
         should_indent(parameter, representation.indent, facts.user_agent)
     };
     let can_indent = representation.format == WireFormat::Json && verb != ReadVerb::Watch;
-    Ok(Representation {
+    let representation = Representation {
         indent: can_indent && is_pretty(),
         view,
         ..representation
-    })
+    };
+    Ok((representation, preferred.is_none()))
+}
+
+/// Returns the representation in JSON for a client that prefers what the API server has `negotiated`
+/// and a cache does not have, and accepts JSON too. Otherwise a new default of a client library
+/// would make all of its reads forwarded.
+fn json_instead(
+    negotiated: Negotiated,
+    facts: &Facts<'_>,
+    verb: ReadVerb,
+    is_custom: bool,
+) -> Result<Representation, Reason> {
+    let reason = match negotiated {
+        Negotiated::NotAcceptable => return Err(Reason::MediaType),
+        Negotiated::YamlTable => Reason::Table,
+        _ => Reason::MediaType,
+    };
+    let json = negotiate_json(facts.accept, verb, is_custom);
+    json.and_then(Negotiated::representation).ok_or(reason)
 }
 
 /// Returns which object each row of a Table contains besides its cells.

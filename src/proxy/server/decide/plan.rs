@@ -27,6 +27,8 @@ pub(crate) struct Read {
     pub scope: Arc<Selection>,
     /// How the answer shows objects: wire format, complete or metadata only, indented or not.
     pub representation: Representation,
+    /// True if the client gets JSON, but prefers a media type that no cache has.
+    pub prefers_other_type: bool,
     pub need: Need,
     /// What is read: one object, a list, or changes.
     pub plan: Plan,
@@ -202,6 +204,7 @@ pub(crate) fn plan(
         namespace,
         scope,
         representation,
+        prefers_other_type: false,
         need,
         plan,
         timeout,

@@ -415,6 +415,55 @@ fn representations_and_their_caches() {
     }
 }
 
+#[test]
+fn a_client_that_also_accepts_json_gets_json() {
+    let (list, watch) = ("/api/v1/pods", "/api/v1/pods?watch=1");
+    let two_tables = format!("{YAML_TABLE},{TABLE}");
+    for (url, accept, prefers_other) in [
+        (list, "application/cbor, application/json", true),
+        (list, "application/cbor, */*;q=0.1", true),
+        (list, "application/yaml, application/*;q=0.5", true),
+        (list, two_tables.as_str(), true),
+        (watch, "application/cbor, application/json", true),
+        (list, "application/json, application/cbor", false),
+        (list, "application/cbor;q=0.9, application/json", false),
+    ] {
+        let attributes = RequestAttributes {
+            accept,
+            ..RequestAttributes::default()
+        };
+        let read = read_with(url, &attributes);
+        let found = (read.representation.format, read.prefers_other_type);
+        assert_eq!(found, (WireFormat::Json, prefers_other), "{url} {accept}");
+    }
+    for (url, accept, expected) in [
+        (
+            list,
+            "application/cbor, application/json;q=0",
+            Reason::MediaType,
+        ),
+        (list, "application/cbor, text/html", Reason::MediaType),
+        (
+            list,
+            "application/yaml, application/json;sv=v2",
+            Reason::MediaType,
+        ),
+        // The API server answers 406: it does not try the next clause.
+        (
+            watch,
+            "application/yaml, application/json",
+            Reason::MediaType,
+        ),
+    ] {
+        let attributes = RequestAttributes {
+            accept,
+            ..RequestAttributes::default()
+        };
+        let decision = decision_with(url, &attributes);
+        assert_eq!(reason(&decision), Some(expected), "{url} {accept}");
+    }
+}
+
 fn list_of(url: &str) -> (Need, Page) {
     let read = read_of(url);
     match read.plan {
