@@ -39,6 +39,18 @@ impl Informers {
         Self::spawn(plain_command(assets, kubeconfig, arguments)).await
     }
 
+    /// Starts the informers with dynamic clients that prefer CBOR and also accept JSON.
+    pub(crate) async fn start_preferring_cbor(
+        assets: &Assets,
+        kubeconfig: &Path,
+        arguments: &[&str],
+    ) -> Self {
+        let mut command = command(assets, kubeconfig, arguments);
+        command.env("KUBE_FEATURE_ClientsAllowCBOR", "true");
+        command.env("KUBE_FEATURE_ClientsPreferCBOR", "true");
+        Self::spawn(command).await
+    }
+
     /// Starts a manager that copies the ConfigMaps of a namespace to Secrets, and waits until its
     /// caches have synced.
     pub(crate) async fn start_manager(assets: &Assets, kubeconfig: &Path, namespace: &str) -> Self {
