@@ -83,10 +83,7 @@ impl Caches {
         handshake: Option<Handshake>,
         read: &Read,
     ) -> CacheAnswer {
-        let outcome = match read.prefers_other_type {
-            true => Outcome::CacheInJson,
-            false => Outcome::Cache,
-        };
+        let outcome = outcome(read);
         let deadline = self.deadline(read);
         let memory = charge_selection(exchange, read)?;
         let prepared = in_time(
@@ -249,6 +246,15 @@ impl Caches {
     fn compresses_watch_lists(&self) -> bool {
         let minor = self.rest_mapper.server_minor();
         minor.is_some_and(|minor| minor >= WATCH_LIST_GZIP_SINCE)
+    }
+}
+
+/// Returns the outcome of `read` if the cache answers it.
+fn outcome(read: &Read) -> Outcome {
+    if read.prefers_other_type {
+        Outcome::CacheInJson
+    } else {
+        Outcome::Cache
     }
 }
 
