@@ -52,14 +52,21 @@ pub(super) async fn relist_after_early_ends(informers: &InformerSet) {
             }
         }
     };
-    tokio::join!(examine, relist_in_turn(receiver));
+    tokio::join!(
+        examine,
+        relist_in_turn(receiver, Informer::relist_if_queued)
+    );
 }
 
-/// Relists one informer after another, with a pause after each. Skips an informer that was listed
-/// in the meantime, because a reader waited for it or its watch could not be resumed.
-async fn relist_in_turn(mut queued: mpsc::UnboundedReceiver<Arc<Informer>>) {
+/// Relists one informer after another by `relist`, with a pause after each. There is no pause if
+/// `relist` returns false: the informer was listed in the meantime, because a reader waited for it
+/// or its watch could not be resumed.
+async fn relist_in_turn<I>(
+    mut queued: mpsc::UnboundedReceiver<Arc<I>>,
+    relist: impl Fn(&I) -> bool,
+) {
     while let Some(informer) = queued.recv().await {
-        let is_relisted = informer.relist_if_queued();
+        let is_relisted = relist(&informer);
         drop(informer);
         if is_relisted {
             pause(RELIST_PAUSE_MS).await;
@@ -102,4 +109,36 @@ fn may_be_redefined(informers: &InformerSet, informer: &Informer, ended_at: Inst
 async fn pause(milliseconds: Range<u64>) {
     let pause = rand::rng().random_range(milliseconds);
     sleep(Duration::from_millis(pause)).await;
+}
+
+#[cfg(test)]
+mod tests {
+    use std::cell::RefCell;
+
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn relists_follow_one_after_another_and_a_needless_one_delays_none() {
+        let (sender, receiver) = mpsc::unbounded_channel();
+        for number in 0..6 {
+            sender.send(Arc::new(number)).expect("a receiver");
+        }
+        drop(sender);
+        let relists = RefCell::new(Vec::new());
+        let relist = |number: &i32| {
+            let is_necessary = number % 3 != 1;
+            if is_necessary {
+                relists.borrow_mut().push((*number, Instant::now()));
+            }
+            is_necessary
+        };
+        relist_in_turn(receiver, relist).await;
+        let relists = relists.into_inner();
+        let numbers: Vec<_> = relists.iter().map(|(number, _)| *number).collect();
+        assert_eq!(numbers, [0, 2, 3, 5]);
+        for pair in relists.windows(2) {
+            let pause = pair[1].1.duration_since(pair[0].1).as_millis() as u64;
+            assert!(RELIST_PAUSE_MS.contains(&pause), "{pause} ms");
+        }
+    }
 }

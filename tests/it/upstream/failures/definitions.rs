@@ -194,6 +194,52 @@ async fn proven_lists_follow_a_change_of_a_definition_whose_event_is_late() {
     }
 }
 
+/// Without a cache of the definitions, kubefan notices a change when the API server ends the watch,
+/// and again when it reads discovery.
+#[tokio::test(flavor = "multi_thread")]
+#[cfg_attr(not(apiserver), ignore = "needs kube-apiserver: see CONTRIBUTING.md")]
+async fn a_changed_resource_is_proven_again_without_a_cache_of_the_definitions() {
+    let server = shared();
+    let direct = server.client();
+    let group = "uncached.defs.kubefan.io";
+    let path = format!("/apis/{group}/v1/namespaces/default/things");
+    define(&direct, &things(group)).await;
+    create_patiently(&direct, &path, &named(group, "Thing", "one")).await;
+    let never = [
+        "--never-cache",
+        "customresourcedefinitions.apiextensions.k8s.io",
+    ];
+    let kubefan = Kubefan::start(server, &never).await;
+    let client = kubefan.client();
+    proven(&client, &path).await;
+    let mut changed = things(group);
+    let properties = "/spec/versions/0/schema/openAPIV3Schema/properties/spec/properties";
+    changed.pointer_mut(properties).expect("properties")["size"]["default"] = 5.into();
+    let change = json!({ "spec": changed["spec"] });
+    direct
+        .merge(&format!("{CRDS}/things.{group}"), &change)
+        .await
+        .ok();
+    eventually("the new default from the cache", SOON, async || {
+        let list = proven(&client, &path).await;
+        (size_of_one(&list) == 5).then_some(()).ok_or(list)
+    })
+    .await;
+    // Another definition that appears makes kubefan read discovery.
+    let other = "other.defs.kubefan.io";
+    define(&direct, &things(other)).await;
+    let other = format!("/apis/{other}/v1/namespaces/default/things");
+    eventually("the other resource", SOON, async || {
+        client
+            .get(&format!("{other}?resourceVersion=0"))
+            .await
+            .is(200)
+    })
+    .await;
+    let list = proven(&client, &path).await;
+    assert_eq!(size_of_one(&list), 5, "{list}");
+}
+
 /// Reads `path` until the answer is a proven one from the cache, and returns it.
 async fn proven(client: &Client, path: &str) -> Value {
     let answer = eventually(path, SOON, async || {
