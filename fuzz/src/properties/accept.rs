@@ -30,7 +30,7 @@ fn negotiated(header: &str, verb: ReadVerb, is_custom_resource: bool) {
         Negotiated::Table(..) | Negotiated::YamlTable => {
             assert!(header.contains("Table"), "{header:?}")
         }
-        Negotiated::Other | Negotiated::NotAcceptable => {}
+        Negotiated::Other | Negotiated::OtherKind | Negotiated::NotAcceptable => {}
     }
     if header.is_empty() {
         return;

@@ -119,13 +119,18 @@ impl<K: DeserializeOwned> Shared<K> {
         let current = self.source.current()?;
         let mut last = self.last_ready.lock();
         let is_last = |last: &Reader| last.is_of_same_cache(&current);
+        let mut replaced = None;
         if !last.as_ref().is_some_and(is_last)
             && (current.is_ready() || current.last_snapshot().is_some())
         {
             current.keep_lost();
-            *last = Some(current);
+            replaced = last.replace(current);
         }
-        last.clone()
+        let reader = last.clone();
+        // The last reader of a cache frees what it has kept, which must not happen under the lock.
+        drop(last);
+        drop(replaced);
+        reader
     }
 
     /// Returns the newest state of the last cache that was ready.

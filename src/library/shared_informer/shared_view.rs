@@ -20,7 +20,19 @@ pub(super) struct SharedView<K> {
     loaded: watch::Sender<bool>,
 }
 
-// === impl SharedView ===
+/// Removes the index on drop, because the index function has panicked.
+struct AddingIndex<'a, K: DeserializeOwned> {
+    view: &'a SharedView<K>,
+    name: &'a str,
+}
+
+// === impl SharedView, AddingIndex ===
+
+impl<K: DeserializeOwned> Drop for AddingIndex<'_, K> {
+    fn drop(&mut self) {
+        self.view.view.write().remove_index(self.name);
+    }
+}
 
 impl<K: DeserializeOwned> SharedView<K> {
     pub(super) fn new(view: View<K>, free: fn(Unused<K>)) -> Self {
@@ -147,9 +159,12 @@ impl<K: DeserializeOwned> SharedView<K> {
         name: &str,
         function: IndexFunction<K>,
     ) -> Result<(), IndexError> {
-        self.begin_index(name, function)?;
+        let added = self.begin_index(name, function);
+        // If another caller is adding the index, it is complete for both afterwards.
+        let adding = AddingIndex { view: self, name };
         while !self.step_index(name) {}
-        Ok(())
+        std::mem::forget(adding);
+        added
     }
 
     /// Adds an index that [`SharedView::step_index`] completes. It is missing until then.

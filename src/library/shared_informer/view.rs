@@ -222,6 +222,12 @@ impl<K: DeserializeOwned> View<K> {
         Ok(())
     }
 
+    pub(super) fn remove_index(&mut self, name: &str) {
+        self.functions.remove(name);
+        self.incomplete.remove(name);
+        self.content.indexes.remove(name);
+    }
+
     /// Adds up to `max` of the decoded objects to the index `name`. Returns true if it has all.
     ///
     /// Changes may be applied in between. They are applied to this index, too, so it also has those

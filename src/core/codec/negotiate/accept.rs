@@ -35,6 +35,8 @@ pub enum Negotiated {
     Yaml,
     /// A representation that only the API server can produce, such as CBOR or metadata in YAML.
     Other,
+    /// A conversion to a kind that the answer to the verb does not have.
+    OtherKind,
     /// No clause matches a format on offer: 406 Not Acceptable.
     NotAcceptable,
 }
@@ -52,7 +54,9 @@ impl Negotiated {
                 let view = View::Table(version, IncludeObject::Metadata);
                 (WireFormat::Json, view, indent)
             }
-            Self::YamlTable | Self::Yaml | Self::Other | Self::NotAcceptable => return None,
+            Self::YamlTable | Self::Yaml | Self::Other | Self::OtherKind | Self::NotAcceptable => {
+                return None;
+            }
         };
         Some(Representation {
             format,
@@ -118,6 +122,13 @@ pub fn negotiate_json(
     is_custom_resource: bool,
 ) -> Option<Negotiated> {
     let clauses = clauses(accept.unwrap_or_default());
+    let names_json =
+        |clause: &Clause<'_>| (clause.main_type, clause.subtype) == ("application", "json");
+    let is_refused = |clause: &Clause<'_>| names_json(clause) && clause.quality <= 0.0;
+    // This has priority over a wildcard.
+    if clauses.iter().any(is_refused) {
+        return None;
+    }
     let mut accepted = clauses
         .iter()
         .filter(|clause| clause.quality > 0.0 && clause.covers(Offer::Json));
@@ -270,6 +281,7 @@ impl Target<'_> {
         Some(match offer {
             Offer::Json if fits_verb => partial(WireFormat::Json, version, pretty),
             Offer::Protobuf if fits_verb => partial(WireFormat::Protobuf, version, false),
+            _ if !fits_verb => Negotiated::OtherKind,
             _ => Negotiated::Other,
         })
     }

@@ -3,7 +3,7 @@
 use crate::api::WireFormat;
 use crate::api::WireFormat::{Json, Protobuf};
 use crate::codec::Negotiated::{
-    NotAcceptable, Other, PartialObjectMetadata, Plain, Table, Yaml, YamlTable,
+    NotAcceptable, Other, OtherKind, PartialObjectMetadata, Plain, Table, Yaml, YamlTable,
 };
 use crate::codec::ReadVerb::{Get, List, Watch};
 use crate::codec::{MetaVersion, Negotiated, ReadVerb, negotiate};
@@ -72,9 +72,9 @@ fn metadata_clients() {
         check(
             &[List],
             is_custom_resource,
-            &[(list, partial(Json)), (single, Other)],
+            &[(list, partial(Json)), (single, OtherKind)],
         );
-        check(&[Get], is_custom_resource, &[(list, Other)]);
+        check(&[Get], is_custom_resource, &[(list, OtherKind)]);
     }
     let beta = "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1beta1";
     check(

@@ -11,7 +11,7 @@ use tokio::time::Instant;
 
 /// A list that begins so long after the event of a changed definition has the new representation,
 /// even if the API server has not ended the watch.
-const SETTLED_AFTER: Duration = Duration::from_secs(2);
+pub(in crate::informer) const SETTLED_AFTER: Duration = Duration::from_secs(2);
 /// An end of the watch that comes sooner after the event belongs to an earlier change: the API
 /// server waits a second.
 const EARLIEST_END: Duration = Duration::from_millis(500);

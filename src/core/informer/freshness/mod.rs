@@ -70,7 +70,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use arc_swap::ArcSwap;
-pub(super) use doubt::Doubt;
+pub(super) use doubt::{Doubt, SETTLED_AFTER};
 use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
 pub use metrics::FreshnessMetrics;

@@ -1,6 +1,7 @@
 //! Doubts the caches of resources that were defined anew, and relists them at the right time.
 
 use std::future::pending;
+use std::time::Duration;
 
 use tokio::time::{Instant, sleep_until};
 
@@ -8,6 +9,10 @@ use super::LiveRestMapper;
 use crate::api::{GroupVersionResource, Object};
 use crate::informer::{Informer, InformerSet};
 use crate::upstream::RestMapper;
+
+/// How long a relist waits for discovery. It may fail, or its documents may have been fetched before
+/// the event that it is compared with.
+const DISCOVERY_WAIT: Duration = Duration::from_secs(3);
 
 impl LiveRestMapper {
     /// Suspends proofs by the caches of the resources that `object`, a CustomResourceDefinition,
@@ -45,8 +50,8 @@ impl LiveRestMapper {
         }
     }
 
-    /// Relists the informers in doubt that the API server has not ended the watch of. Waits until
-    /// discovery has the new definition too, because it may stop the informers instead.
+    /// Relists the informers in doubt that the API server has not ended the watch of. Waits a moment
+    /// until discovery has the new definition too, because it may stop the informers instead.
     pub(super) async fn relist_doubted(&self, informers: &InformerSet) {
         loop {
             let all = informers.all().into_iter();
@@ -76,9 +81,13 @@ impl LiveRestMapper {
 
     fn relist_due(&self, informers: &InformerSet, informer: &Informer) -> Option<Instant> {
         let gvr = &informer.resource().gvr;
+        let due = informer.relist_due()?;
         let discovered = self.current.load();
         let custom = discovered.mapper.custom_resource(gvr);
-        let is_discovered = informers.is_newest(gvr, custom);
-        informer.relist_due().filter(|_| is_discovered)
+        if informers.is_newest(gvr, custom) {
+            Some(due)
+        } else {
+            Some(due + DISCOVERY_WAIT)
+        }
     }
 }

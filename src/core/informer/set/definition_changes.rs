@@ -26,11 +26,11 @@ struct Change {
 // === impl DefinitionChanges ===
 
 impl DefinitionChanges {
-    /// Returns true if `definition` is the newest of `gvr` that was recorded.
+    /// Returns true if `definition`, or a later one, is the newest of `gvr` that was recorded.
     pub(super) fn has(&self, gvr: &GroupVersionResource, definition: &CustomResource) -> bool {
         let changes = self.0.lock();
-        let newest = changes.get(gvr);
-        newest.is_some_and(|newest| newest.definition == *definition)
+        let newest = changes.get(gvr).map(|change| &change.definition);
+        newest.is_some_and(|newest| newest == definition || definition.is_older_than(newest))
     }
 
     /// Returns true if no other definition of `gvr` than `definition` is recorded as the newest, or
@@ -92,7 +92,9 @@ mod tests {
         assert!(!changes.is_newest(&things, Some(&third)) && changes.is_newest(&things, None));
         assert_eq!(changes.before(&things, at(1)), Some(at(0)));
         changes.record(&things, &third, at(2));
-        assert!(!changes.has(&things, &second));
+        // The second generation is older.
+        assert!(changes.has(&things, &second));
+        assert!(!changes.has(&things, &CustomResource::for_tests("b", 1)));
         // The watch ended before the change was noticed.
         assert_eq!(changes.before(&things, at(1)), Some(at(2)));
         assert_eq!(changes.before(&things, at(181)), Some(at(2)));

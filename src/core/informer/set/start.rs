@@ -12,6 +12,7 @@ use crate::cache;
 use crate::cache::Writer;
 use crate::codec::Decoder;
 use crate::informer::bridges::Bridges;
+use crate::informer::freshness::SETTLED_AFTER;
 use crate::informer::informer::OwnTransform;
 use crate::informer::{
     Config, Freshness, Hooks, Informer, InformerSpec, ObjectContent, Reflector, ReflectorConfig,
@@ -73,8 +74,9 @@ impl InformerSet {
         }
         // Read this after the registration, so that no change is missed.
         let gvr = &spec.resource.gvr;
-        if let Some(time) = self.definition_changed_before(gvr, Instant::now()) {
-            registered.definition_changed(time);
+        let changed_at = self.definition_changed_before(gvr, Instant::now());
+        if let Some(changed_at) = changed_at.filter(|at| at.elapsed() < SETTLED_AFTER) {
+            registered.definition_changed(changed_at);
             self.check_doubts();
         }
         self.spawn(made);

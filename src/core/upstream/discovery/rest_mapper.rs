@@ -125,6 +125,13 @@ impl CustomResource {
         }
     }
 
+    /// Returns true if `other` is of a later generation of the same CustomResourceDefinition.
+    pub(crate) fn is_older_than(&self, other: &Self) -> bool {
+        let ((uid, generation), (other_uid, other_generation)) =
+            (&self.definition, &other.definition);
+        uid == other_uid && generation < other_generation
+    }
+
     /// Returns the UID of the CustomResourceDefinition.
     pub(crate) fn uid(&self) -> &str {
         &self.definition.0
@@ -319,14 +326,16 @@ impl RestMapper {
     }
 
     /// Returns the resources of this mapper that `definition` defines in another way than this
-    /// mapper does, as it defines them.
+    /// mapper does, as it defines them. An older definition defines none.
     pub(crate) fn redefined_by<'a>(
         &self,
         definition: &'a Definition,
     ) -> impl Iterator<Item = &'a (GroupVersionResource, CustomResource)> {
         let defined = definition.resources();
         defined.filter(|(gvr, custom)| {
-            self.positions.contains_key(gvr) && self.custom_resource(gvr) != Some(custom)
+            let known = self.custom_resource(gvr);
+            let is_new = known.is_none_or(|known| known != custom && !custom.is_older_than(known));
+            is_new && self.positions.contains_key(gvr)
         })
     }
 

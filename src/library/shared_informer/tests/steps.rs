@@ -2,6 +2,7 @@
 
 use std::cell::Cell;
 use std::collections::BTreeMap;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
 use kubefan_core::shutdown;
@@ -94,10 +95,32 @@ async fn changes_between_the_steps_of_a_new_index_are_in_it() {
         let missing = IndexError::Missing("app".to_owned());
         assert_eq!(lister.index_keys("app", "x"), Err(missing));
         let exists = IndexError::Exists("app".to_owned());
-        assert_eq!(informer.add_index("app", apps), Err(exists));
+        assert_eq!(view.begin_index("app", Arc::new(apps)), Err(exists));
         steps += 1;
     }
     assert!(steps >= 3, "{steps}");
+    check(&informer, &upstream);
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_index_that_is_added_twice_at_once_is_complete_for_both() {
+    let (upstream, informer) = loaded(None).await;
+    let view = &informer.shared().view;
+    view.begin_index("app", Arc::new(apps))
+        .expect("a new index");
+    let exists = IndexError::Exists("app".to_owned());
+    assert_eq!(informer.add_index("app", apps), Err(exists));
+    check(&informer, &upstream);
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_index_function_that_panics_leaves_no_index() {
+    let (mut upstream, informer) = loaded(None).await;
+    let panics = |_: &Thing| -> Vec<String> { panic!("planted") };
+    let adding = AssertUnwindSafe(|| informer.add_index("app", panics));
+    assert!(catch_unwind(adding).is_err());
+    upstream.put("later", "y");
+    informer.add_index("app", apps).expect("a new index");
     check(&informer, &upstream);
 }
 

@@ -55,7 +55,9 @@ pub(super) async fn prove<S>(
     let _share = share(proof_request)?;
     let prove = || informer.prove(proof_request.clone(), asked_at, min_interval);
     let gvr = &informer.resource().gvr;
-    let needs_definition = read.spec.custom && read.need == Need::MostRecent;
+    let needs_definition = read.spec.custom
+        && read.need == Need::MostRecent
+        && !informer.is_isolated(&proof_request.selection);
     let proof = if needs_definition && informer.needs_call(asked_at) {
         let definition = rest_mapper.prove_definition(informers, gvr, asked_at, min_interval);
         match join(definition, prove()).await {

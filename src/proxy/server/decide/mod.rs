@@ -189,7 +189,7 @@ fn json_instead(
     is_custom: bool,
 ) -> Result<Representation, Reason> {
     let reason = match negotiated {
-        Negotiated::NotAcceptable => return Err(Reason::MediaType),
+        Negotiated::NotAcceptable | Negotiated::OtherKind => return Err(Reason::MediaType),
         Negotiated::YamlTable => Reason::Table,
         _ => Reason::MediaType,
     };

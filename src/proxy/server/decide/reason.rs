@@ -40,8 +40,8 @@ pub enum Reason {
     /// The `Accept` header asks for metadata only, in the rarely used version `v1beta1`, or of
     /// autoscaling/v1 HorizontalPodAutoscalers: their complete objects have other annotations.
     PartialMetadata,
-    /// The `Accept` header asks only for media types that no cache has, such as YAML or CBOR. With
-    /// the outcome `cache`: the client prefers such a type, accepts JSON as well, and got JSON.
+    /// The `Accept` header prefers a media type that no cache has, such as YAML or CBOR, and allows
+    /// no JSON. With the outcome `cache`: it allows JSON, and the client got JSON.
     MediaType,
     /// The query parameters are invalid or contradict each other; the API server words the error.
     Malformed,

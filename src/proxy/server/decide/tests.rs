@@ -448,6 +448,17 @@ fn a_client_that_also_accepts_json_gets_json() {
             "application/yaml, application/json;sv=v2",
             Reason::MediaType,
         ),
+        (
+            list,
+            "application/cbor, application/json;q=0, */*;q=0.5",
+            Reason::MediaType,
+        ),
+        // The kind is that of one object.
+        (
+            list,
+            "application/vnd.kubernetes.protobuf;as=PartialObjectMetadata;v=v1;g=meta.k8s.io, application/json",
+            Reason::MediaType,
+        ),
         // The API server answers 406: it does not try the next clause.
         (
             watch,

@@ -27,7 +27,7 @@ impl RequestMetrics {
             requests: registry.counter_vec(
                 "kubefan_requests_total",
                 "Requests answered, by verb, resource, outcome (cache, forwarded, rejected), the \
-                 reason for forwarding, and HTTP status code.",
+                 reason for forwarding or for another media type, and HTTP status code.",
                 &["verb", "group", "resource", "outcome", "reason", "code"],
             ),
             seconds: registry.histogram_vec(
