@@ -129,7 +129,9 @@ impl<K: DeserializeOwned> Shared<K> {
         let reader = last.clone();
         // The last reader of a cache frees what it has kept, which must not happen under the lock.
         drop(last);
-        drop(replaced);
+        if let Some(replaced) = replaced {
+            drop_elsewhere(replaced);
+        }
         reader
     }
 

@@ -160,8 +160,8 @@ impl<K: DeserializeOwned> SharedView<K> {
         function: IndexFunction<K>,
     ) -> Result<(), IndexError> {
         let added = self.begin_index(name, function);
+        let adding = added.is_ok().then(|| AddingIndex { view: self, name });
         // If another caller is adding the index, it is complete for both afterwards.
-        let adding = AddingIndex { view: self, name };
         while !self.step_index(name) {}
         std::mem::forget(adding);
         added

@@ -226,6 +226,10 @@ impl<K: DeserializeOwned> View<K> {
         self.functions.remove(name);
         self.incomplete.remove(name);
         self.content.indexes.remove(name);
+        if self.is_loading() {
+            // What is being loaded has the index, too.
+            self.wait();
+        }
     }
 
     /// Adds up to `max` of the decoded objects to the index `name`. Returns true if it has all.

@@ -35,7 +35,7 @@ pub enum Negotiated {
     Yaml,
     /// A representation that only the API server can produce, such as CBOR or metadata in YAML.
     Other,
-    /// A conversion to a kind that the answer to the verb does not have.
+    /// `PartialObjectMetadata` for a LIST, or `PartialObjectMetadataList` for another verb.
     OtherKind,
     /// No clause matches a format on offer: 406 Not Acceptable.
     NotAcceptable,
@@ -122,11 +122,11 @@ pub fn negotiate_json(
     is_custom_resource: bool,
 ) -> Option<Negotiated> {
     let clauses = clauses(accept.unwrap_or_default());
-    let names_json =
-        |clause: &Clause<'_>| (clause.main_type, clause.subtype) == ("application", "json");
-    let is_refused = |clause: &Clause<'_>| names_json(clause) && clause.quality <= 0.0;
-    // This has priority over a wildcard.
-    if clauses.iter().any(is_refused) {
+    let covers_json = |clause: &&Clause<'_>| clause.covers(Offer::Json);
+    let specificity = |clause: &&Clause<'_>| (clause.main_type != "*", clause.subtype != "*");
+    // The most specific clause has priority: the others only repeat its permission.
+    let decisive = clauses.iter().filter(covers_json).max_by_key(specificity)?;
+    if decisive.quality <= 0.0 {
         return None;
     }
     let mut accepted = clauses

@@ -12,7 +12,7 @@ use crate::upstream::RestMapper;
 
 /// How long a relist waits for discovery. It may fail, or its documents may have been fetched before
 /// the event that it is compared with.
-const DISCOVERY_WAIT: Duration = Duration::from_secs(3);
+const DISCOVERY_WAIT: Duration = Duration::from_secs(1);
 
 impl LiveRestMapper {
     /// Suspends proofs by the caches of the resources that `object`, a CustomResourceDefinition,
@@ -40,9 +40,13 @@ impl LiveRestMapper {
         informers: &InformerSet,
     ) {
         for gvr in changed {
-            match after.custom_resource(gvr) {
+            let (known, custom) = (before.custom_resource(gvr), after.custom_resource(gvr));
+            match custom {
                 None => informers.distrust(gvr),
-                Some(custom) if before.custom_resource(gvr) != Some(custom) => {
+                Some(custom) if known != Some(custom) => {
+                    if known.is_some_and(|known| custom.is_older_than(known)) {
+                        informers.forget_definition(gvr);
+                    }
                     informers.definition_changed(gvr, custom);
                 }
                 Some(_) => {}

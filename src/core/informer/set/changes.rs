@@ -25,11 +25,10 @@ impl InformerSet {
         gvr: &GroupVersionResource,
         definition: &CustomResource,
     ) -> bool {
-        let changes = &self.inner.definition_changes;
-        if changes.has(gvr, definition) {
+        let (changes, now) = (&self.inner.definition_changes, Instant::now());
+        if changes.has(gvr, definition, now) {
             return false;
         }
-        let now = Instant::now();
         let mark = || {
             self.of(gvr)
                 .for_each(|informer| informer.definition_changed(now));
@@ -49,7 +48,13 @@ impl InformerSet {
         gvr: &GroupVersionResource,
         definition: Option<&CustomResource>,
     ) -> bool {
-        self.inner.definition_changes.is_newest(gvr, definition)
+        let changes = &self.inner.definition_changes;
+        changes.is_newest(gvr, definition, Instant::now())
+    }
+
+    /// Forgets the definition of `gvr` that was recorded, because an older one is valid again.
+    pub(in crate::informer) fn forget_definition(&self, gvr: &GroupVersionResource) {
+        self.inner.definition_changes.forget(gvr);
     }
 
     /// Waits until an informer may need a relist because of a doubt. Cancel safe.

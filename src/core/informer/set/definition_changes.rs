@@ -23,14 +23,38 @@ struct Change {
     noticed_at: Instant,
 }
 
-// === impl DefinitionChanges ===
+// === impl DefinitionChanges, Change ===
+
+impl Change {
+    fn is_recent(&self, now: Instant) -> bool {
+        now.saturating_duration_since(self.noticed_at) < EARLY_END_GRACE
+    }
+
+    /// Returns true if this change is to `definition` or to a later one.
+    fn covers(&self, definition: &CustomResource) -> bool {
+        self.definition == *definition || definition.is_older_than(&self.definition)
+    }
+}
+
+fn recent<'a>(
+    changes: &'a HashMap<GroupVersionResource, Change>,
+    gvr: &GroupVersionResource,
+    now: Instant,
+) -> Option<&'a Change> {
+    changes.get(gvr).filter(|change| change.is_recent(now))
+}
 
 impl DefinitionChanges {
-    /// Returns true if `definition`, or a later one, is the newest of `gvr` that was recorded.
-    pub(super) fn has(&self, gvr: &GroupVersionResource, definition: &CustomResource) -> bool {
+    /// Returns true if `definition`, or a later one, is the newest of `gvr` that was recorded
+    /// lately.
+    pub(super) fn has(
+        &self,
+        gvr: &GroupVersionResource,
+        definition: &CustomResource,
+        now: Instant,
+    ) -> bool {
         let changes = self.0.lock();
-        let newest = changes.get(gvr).map(|change| &change.definition);
-        newest.is_some_and(|newest| newest == definition || definition.is_older_than(newest))
+        recent(&changes, gvr, now).is_some_and(|newest| newest.covers(definition))
     }
 
     /// Returns true if no other definition of `gvr` than `definition` is recorded as the newest, or
@@ -39,15 +63,17 @@ impl DefinitionChanges {
         &self,
         gvr: &GroupVersionResource,
         definition: Option<&CustomResource>,
+        now: Instant,
     ) -> bool {
         let changes = self.0.lock();
-        let newest = changes.get(gvr);
+        let newest = recent(&changes, gvr, now);
         newest.is_none_or(|newest| {
             definition.is_none_or(|definition| newest.definition == *definition)
         })
     }
 
-    /// Records that the definition of `gvr` was seen at `now` to have changed to `definition`.
+    /// Records that the definition of `gvr` was seen at `now` to have changed to `definition`,
+    /// unless a later definition was recorded.
     pub(super) fn record(
         &self,
         gvr: &GroupVersionResource,
@@ -55,7 +81,13 @@ impl DefinitionChanges {
         now: Instant,
     ) {
         let mut changes = self.0.lock();
-        changes.retain(|_, change| now.duration_since(change.noticed_at) < EARLY_END_GRACE);
+        changes.retain(|_, change| change.is_recent(now));
+        if changes
+            .get(gvr)
+            .is_some_and(|newest| newest.covers(definition))
+        {
+            return;
+        }
         let change = Change {
             definition: definition.clone(),
             noticed_at: now,
@@ -63,13 +95,16 @@ impl DefinitionChanges {
         changes.insert(gvr.clone(), change);
     }
 
+    /// Forgets the definition of `gvr`, because an older one is valid again: etcd was restored.
+    pub(super) fn forget(&self, gvr: &GroupVersionResource) {
+        self.0.lock().remove(gvr);
+    }
+
     /// Returns when the definition of `gvr` was last seen to have changed, if an API server may
     /// have ended a watch at `time` because of that change.
     pub(super) fn before(&self, gvr: &GroupVersionResource, time: Instant) -> Option<Instant> {
         let changes = self.0.lock();
-        let noticed_at = changes.get(gvr)?.noticed_at;
-        let is_recent = time.saturating_duration_since(noticed_at) < EARLY_END_GRACE;
-        is_recent.then_some(noticed_at)
+        Some(recent(&changes, gvr, time)?.noticed_at)
     }
 }
 
@@ -86,21 +121,28 @@ mod tests {
         let (second, third) = ([2, 3])
             .map(|generation| CustomResource::for_tests("a", generation))
             .into();
-        assert!(!changes.has(&things, &second) && changes.is_newest(&things, None));
+        assert!(!changes.has(&things, &second, at(0)) && changes.is_newest(&things, None, at(0)));
         changes.record(&things, &second, at(0));
-        assert!(changes.has(&things, &second) && changes.is_newest(&things, Some(&second)));
-        assert!(!changes.is_newest(&things, Some(&third)) && changes.is_newest(&things, None));
+        assert!(changes.has(&things, &second, at(1)));
+        assert!(changes.is_newest(&things, Some(&second), at(1)));
+        assert!(!changes.is_newest(&things, Some(&third), at(1)));
+        assert!(changes.is_newest(&things, None, at(1)));
         assert_eq!(changes.before(&things, at(1)), Some(at(0)));
         changes.record(&things, &third, at(2));
-        // The second generation is older.
-        assert!(changes.has(&things, &second));
-        assert!(!changes.has(&things, &CustomResource::for_tests("b", 1)));
+        // The second generation is older, also if two callers record at the same time.
+        changes.record(&things, &second, at(2));
+        assert!(changes.has(&things, &second, at(2)));
+        assert!(changes.is_newest(&things, Some(&third), at(2)));
+        let recreated = CustomResource::for_tests("b", 1);
+        assert!(!changes.has(&things, &recreated, at(2)));
         // The watch ended before the change was noticed.
         assert_eq!(changes.before(&things, at(1)), Some(at(2)));
         assert_eq!(changes.before(&things, at(181)), Some(at(2)));
         assert_eq!(changes.before(&things, at(182)), None);
-        let others = GroupVersionResource::new("test.kubefan.io", "v1", "others");
-        changes.record(&others, &second, at(182));
-        assert!(!changes.has(&things, &third) && changes.is_newest(&things, None));
+        // It counts no more.
+        assert!(!changes.has(&things, &third, at(182)));
+        assert!(changes.is_newest(&things, Some(&second), at(182)));
+        changes.forget(&things);
+        assert!(!changes.has(&things, &second, at(3)));
     }
 }

@@ -55,10 +55,13 @@ pub(super) async fn prove<S>(
     let _share = share(proof_request)?;
     let prove = || informer.prove(proof_request.clone(), asked_at, min_interval);
     let gvr = &informer.resource().gvr;
-    let needs_definition = read.spec.custom
-        && read.need == Need::MostRecent
-        && !informer.is_isolated(&proof_request.selection);
-    let proof = if needs_definition && informer.needs_call(asked_at) {
+    let needs_definition = read.spec.custom && read.need == Need::MostRecent;
+    let proof = if !needs_definition || !informer.needs_call(asked_at) {
+        prove().await
+    } else if informer.is_isolated(&proof_request.selection) {
+        // If the isolation ends here, later reads prove the definition, too.
+        prove().await.and(Err(ProofError::Isolated))
+    } else {
         let definition = rest_mapper.prove_definition(informers, gvr, asked_at, min_interval);
         match join(definition, prove()).await {
             // The list began after the read.
@@ -67,8 +70,6 @@ pub(super) async fn prove<S>(
             (_, Ok(proof)) if informer.is_in_doubt(&proof) => prove().await,
             (_, proof) => proof,
         }
-    } else {
-        prove().await
     };
     if let Err(unproven) = &proof {
         tracing::debug!(%unproven, resource = %gvr, "the cache could not be proven fresh");

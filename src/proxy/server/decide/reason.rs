@@ -41,7 +41,8 @@ pub enum Reason {
     /// autoscaling/v1 HorizontalPodAutoscalers: their complete objects have other annotations.
     PartialMetadata,
     /// The `Accept` header prefers a media type that no cache has, such as YAML or CBOR, and allows
-    /// no JSON. With the outcome `cache`: it allows JSON, and the client got JSON.
+    /// no JSON, or the API server refuses it. With the outcome `cache`: it allows JSON, and the
+    /// client got JSON.
     MediaType,
     /// The query parameters are invalid or contradict each other; the API server words the error.
     Malformed,

@@ -453,6 +453,11 @@ fn a_client_that_also_accepts_json_gets_json() {
             "application/cbor, application/json;q=0, */*;q=0.5",
             Reason::MediaType,
         ),
+        (
+            list,
+            "application/cbor, application/*;q=0, */*;q=0.1",
+            Reason::MediaType,
+        ),
         // The kind is that of one object.
         (
             list,

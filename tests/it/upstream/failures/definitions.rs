@@ -229,13 +229,7 @@ async fn a_changed_resource_is_proven_again_without_a_cache_of_the_definitions()
     let other = "other.defs.kubefan.io";
     define(&direct, &things(other)).await;
     let other = format!("/apis/{other}/v1/namespaces/default/things");
-    eventually("the other resource", SOON, async || {
-        client
-            .get(&format!("{other}?resourceVersion=0"))
-            .await
-            .is(200)
-    })
-    .await;
+    proven(&client, &other).await;
     let list = proven(&client, &path).await;
     assert_eq!(size_of_one(&list), 5, "{list}");
 }

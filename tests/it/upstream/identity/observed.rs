@@ -33,10 +33,11 @@ pub(super) struct Observed {
 }
 
 impl Observed {
-    /// Opens a watch, and waits until it has `events` events.
+    /// Opens a watch, and waits until it has `events` events. While the cache fills, kubefan may
+    /// answer 429, which clients repeat.
     pub(super) async fn open(client: &Client, path: &str, events: usize) -> Self {
-        let opened = within(path, LIMIT, client.watch(path, Format::Json)).await;
-        let reader = opened.unwrap_or_else(|error| panic!("{error}"));
+        let opened = eventually(path, LIMIT, async || client.watch(path, Format::Json).await);
+        let reader = opened.await;
         let count = Arc::<AtomicUsize>::default();
         let observed = Self {
             what: path.to_owned(),
