@@ -33,11 +33,16 @@ pub(super) struct Observed {
 }
 
 impl Observed {
-    /// Opens a watch, and waits until it has `events` events. While the cache fills, kubefan may
-    /// answer 429, which clients repeat.
+    /// Opens a watch, and waits until it has `events` events. While the cache fills, kubefan answers
+    /// 429, which clients repeat. Every other refusal is a failure.
     pub(super) async fn open(client: &Client, path: &str, events: usize) -> Self {
-        let opened = eventually(path, LIMIT, async || client.watch(path, Format::Json).await);
-        let reader = opened.await;
+        let opened = eventually(path, LIMIT, async || {
+            match client.watch(path, Format::Json).await {
+                Err(error) if error.contains("storage is (re)initializing") => Err(error),
+                opened => Ok(opened),
+            }
+        });
+        let reader = opened.await.unwrap_or_else(|error| panic!("{error}"));
         let count = Arc::<AtomicUsize>::default();
         let observed = Self {
             what: path.to_owned(),
