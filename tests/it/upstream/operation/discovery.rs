@@ -1,5 +1,6 @@
 //! What kubefan itself requests to know the resources.
 
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 use serde_json::json;
@@ -112,7 +113,9 @@ async fn many_new_definitions_cost_few_lists_and_fetches() {
             count(RequestKind::Other, "/apis"),
         ]
     };
-    let (before, start) = (counted(), Instant::now());
+    let proofs = || count(RequestKind::Get, "/customresourcedefinitions");
+    let (before, proofs_before, start) = (counted(), proofs(), Instant::now());
+    let reads = AtomicU32::new(0);
     for number in 0..DEFINITIONS {
         let (_, definition) = definition(number);
         direct.create(CRDS, &definition).await.ok();
@@ -121,6 +124,7 @@ async fn many_new_definitions_cost_few_lists_and_fetches() {
         let (plural, _) = definition(number);
         let path = format!("/apis/many.kubefan.io/v1/namespaces/default/{plural}");
         eventually("the resource from the cache", SOON, async || {
+            reads.fetch_add(1, Ordering::Relaxed);
             let answer = client.get(&path).await;
             let proof = answer.header("x-kubefan-proof").map(str::to_owned);
             proof.ok_or_else(|| answer.to_string())
@@ -129,6 +133,12 @@ async fn many_new_definitions_cost_few_lists_and_fetches() {
     }
     let (after, took) = (counted(), start.elapsed().as_millis());
     let [definitions, services, fetches] = std::array::from_fn(|kind| after[kind] - before[kind]);
+    let (proofs, reads) = (proofs() - proofs_before, reads.into_inner());
+    // A proof is repeated if the cache of the definitions was listed again in the meantime.
+    assert!(
+        proofs <= 2 * reads,
+        "{proofs} proofs of a definition for {reads} reads"
+    );
     // Other tests define resources too, and their documents may arrive before the definition.
     assert!(
         definitions <= 4 || definitions < fetches,
