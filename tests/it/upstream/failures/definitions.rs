@@ -55,6 +55,32 @@ async fn define(direct: &Client, definition: &Value) {
     eventually(&path, SOON, async || direct.get(&path).await.is(200)).await;
 }
 
+/// Returns the definition of `things` with a default of `spec.size`.
+fn with_default(group: &str, size: i64) -> Value {
+    let properties = "/spec/versions/0/schema/openAPIV3Schema/properties/spec/properties";
+    let mut definition = things(group);
+    let properties = definition.pointer_mut(properties).expect("properties");
+    properties["size"]["default"] = size.into();
+    definition
+}
+
+/// Replaces the spec of a definition of `things`.
+async fn redefine(direct: &Client, definition: &Value) {
+    let name = definition["metadata"]["name"].as_str().expect("a name");
+    let change = json!({ "spec": definition["spec"] });
+    direct.merge(&format!("{CRDS}/{name}"), &change).await.ok();
+}
+
+/// Waits until the API server shows the default `size` in the object `one`.
+async fn shows(direct: &Client, path: &str, size: i64) {
+    eventually("the default", SOON, async || {
+        let shown = direct.get(&format!("{path}/one")).await.json();
+        let is_shown = shown["spec"]["size"] == size;
+        is_shown.then_some(()).ok_or(shown)
+    })
+    .await;
+}
+
 fn named(group: &str, kind: &str, name: &str) -> Value {
     json!({
         "apiVersion": format!("{group}/v1"), "kind": kind,
@@ -108,18 +134,8 @@ async fn proven_lists_and_watches_follow_many_changes_of_a_definition() {
     for number in 1..=CHANGES {
         sleep_until(next).await;
         next += PAUSE;
-        let mut changed = things(group);
-        let properties = "/spec/versions/0/schema/openAPIV3Schema/properties/spec/properties";
-        changed.pointer_mut(properties).expect("properties")["size"]["default"] = number.into();
-        let change = json!({ "spec": changed["spec"] });
-        let own = format!("{CRDS}/things.{group}");
-        direct.merge(&own, &change).await.ok();
-        eventually("the default", SOON, async || {
-            let shown = direct.get(&format!("{path}/one")).await.json();
-            let is_shown = shown["spec"]["size"] == number;
-            is_shown.then_some(()).ok_or(shown)
-        })
-        .await;
+        redefine(&direct, &with_default(group, number)).await;
+        shows(&direct, &path, number).await;
         let shown = Instant::now();
         let (status, list) = answer(&client, &path).await;
         assert_eq!(status, 200);
@@ -165,21 +181,12 @@ async fn proven_lists_follow_a_change_of_a_definition_whose_event_is_late() {
     }
     faulty.proxy.delay_watches(Duration::from_secs(1));
     for number in 1..=CHANGES {
-        let mut changed = things(group);
-        let properties = "/spec/versions/0/schema/openAPIV3Schema/properties/spec/properties";
-        changed.pointer_mut(properties).expect("properties")["size"]["default"] = number.into();
+        let mut changed = with_default(group, number);
         let column = format!("Size {number}");
         changed["spec"]["versions"][0]["additionalPrinterColumns"] =
             json!([{ "name": column, "type": "integer", "jsonPath": ".spec.size" }]);
-        let change = json!({ "spec": changed["spec"] });
-        let own = format!("{CRDS}/things.{group}");
-        direct.merge(&own, &change).await.ok();
-        eventually("the default", SOON, async || {
-            let shown = direct.get(&format!("{path}/one")).await.json();
-            let is_shown = shown["spec"]["size"] == number;
-            is_shown.then_some(()).ok_or(shown)
-        })
-        .await;
+        redefine(&direct, &changed).await;
+        shows(&direct, &path, number).await;
         let ((status, list), (table_status, table)) =
             tokio::join!(answer(&client, &path), answer(&tables, &path));
         assert_eq!((status, size_of_one(&list)), (200, number), "{list}");
@@ -212,14 +219,7 @@ async fn a_changed_resource_is_proven_again_without_a_cache_of_the_definitions()
     let kubefan = Kubefan::start(server, &never).await;
     let client = kubefan.client();
     proven(&client, &path).await;
-    let mut changed = things(group);
-    let properties = "/spec/versions/0/schema/openAPIV3Schema/properties/spec/properties";
-    changed.pointer_mut(properties).expect("properties")["size"]["default"] = 5.into();
-    let change = json!({ "spec": changed["spec"] });
-    direct
-        .merge(&format!("{CRDS}/things.{group}"), &change)
-        .await
-        .ok();
+    redefine(&direct, &with_default(group, 5)).await;
     eventually("the new default from the cache", SOON, async || {
         let list = proven(&client, &path).await;
         (size_of_one(&list) == 5).then_some(()).ok_or(list)
@@ -399,8 +399,7 @@ async fn follow_change(change: &Change, direct: &Client, client: &Client) {
         })
         .await;
     } else {
-        let change = json!({ "spec": after["spec"] });
-        direct.merge(&own, &change).await.ok();
+        redefine(direct, &after).await;
     }
     let list = match change.query {
         "" => all.clone(),
