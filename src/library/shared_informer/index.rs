@@ -14,7 +14,7 @@ pub enum IndexError {
     /// Another index has this name.
     #[error("there is already an index {0:?}")]
     Exists(String),
-    /// No index has this name.
+    /// No index has this name, or another thread is still adding it.
     #[error("there is no index {0:?}; add it with SharedInformer::add_index")]
     Missing(String),
 }

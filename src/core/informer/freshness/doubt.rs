@@ -9,8 +9,8 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-/// A list that begins so long after the event of a changed definition has the new representation,
-/// even if the API server has not ended the watch.
+/// How long after a change was noticed the API server may still use the old definition. A list that
+/// begins later has the new representation, whether or not the API server has ended the watch.
 pub(in crate::informer) const SETTLED_AFTER: Duration = Duration::from_secs(2);
 /// An end of the watch that comes sooner after the event belongs to an earlier change: the API
 /// server waits a second.

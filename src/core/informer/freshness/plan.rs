@@ -61,12 +61,13 @@ pub(super) async fn plan(
 ) -> Plan {
     let scopes = requests.len();
     let are_lookups = requests.iter().all(|request| is_lookup(request, cached));
-    let costs = match are_lookups {
-        true => ListCosts {
+    let costs = if are_lookups {
+        ListCosts {
             call: LOOKUP_CALL,
             ..costs
-        },
-        false => costs,
+        }
+    } else {
+        costs
     };
     let limit = costs.most_scoped_objects(scopes, cached.len());
     let objects = match limit {
