@@ -40,7 +40,7 @@ pub struct Printer {
 
 #[derive(Clone, Debug)]
 enum Shape {
-    BuiltIn(Cells),
+    BuiltIn(&'static Cells),
     /// The columns of a custom resource after the name column.
     Custom(Arc<[CustomColumn]>),
 }
@@ -72,7 +72,7 @@ impl Printer {
     pub fn fallback() -> Self {
         Self {
             columns: kinds::default_columns(),
-            shape: Shape::BuiltIn(kinds::created_at),
+            shape: Shape::BuiltIn(kinds::default_cells()),
             has_null_rows: true,
             repeats_columns: false,
         }
@@ -147,7 +147,7 @@ impl Printer {
     /// Returns the cells of an object, one for each column.
     pub(super) fn unprinted(&self, object: Part<'_>) -> Vec<Cell> {
         match &self.shape {
-            Shape::BuiltIn(cells) => cells(object),
+            Shape::BuiltIn(cells) => cells.of(object),
             Shape::Custom(columns) => {
                 let name = std::iter::once(name(object));
                 if columns.len() > MAX_PASSES

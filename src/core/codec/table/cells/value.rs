@@ -7,8 +7,6 @@ use crate::codec::table::part::Part;
 
 /// The cell for an empty set or an absent value in most columns.
 pub(in crate::codec::table) const NONE: &str = "<none>";
-/// The cell for an optional field that is not set, in some columns.
-pub(in crate::codec::table) const UNSET: &str = "<unset>";
 /// The number of texts that [`shortened`] shows.
 pub(in crate::codec::table) const SHORTENED: usize = 3;
 
@@ -49,11 +47,6 @@ pub(in crate::codec::table) fn name(object: Part<'_>) -> Cell {
     text(object.at("metadata").at("name")).into()
 }
 
-/// Returns the cell with the object's age.
-pub(in crate::codec::table) fn age_of(object: Part<'_>) -> Cell {
-    Cell::age(object.at("metadata").at("creationTimestamp"))
-}
-
 /// Returns true if the object has a deletion timestamp.
 pub(in crate::codec::table) fn is_deleted(object: Part<'_>) -> bool {
     object.at("metadata").at("deletionTimestamp").is_string()
@@ -75,11 +68,21 @@ pub(in crate::codec::table) fn shortened(
     texts: impl Iterator<Item = String>,
     count: usize,
 ) -> String {
-    let shown = joined(texts.take(SHORTENED));
-    match count.checked_sub(SHORTENED) {
-        None | Some(0) => shown,
-        Some(more) => format!("{shown} + {more} more..."),
+    with_more(joined(texts.take(SHORTENED)), count, SHORTENED)
+}
+
+/// Adds the number of texts that are not shown, if `shown` of `count` are.
+pub(in crate::codec::table) fn with_more(text: String, count: usize, shown: usize) -> String {
+    match count.checked_sub(shown) {
+        None | Some(0) => text,
+        Some(more) => format!("{text} + {more} more..."),
     }
+}
+
+/// Joins two members of an object with a slash.
+pub(in crate::codec::table) fn slashed(object: Part<'_>, first: &str, second: &str) -> String {
+    let [first, second] = object.all([first, second]);
+    format!("{}/{}", text(first), text(second))
 }
 
 /// Formats a map of texts as `a=1,b=2`; `<none>` if it is empty. The API server sorts these texts,

@@ -1,46 +1,27 @@
-//! Computes the cells of HorizontalPodAutoscalers.
+//! Computes cells of HorizontalPodAutoscalers.
 
 use crate::codec::table::cells::age::UNKNOWN;
 use crate::codec::table::cells::cell::Cell;
-use crate::codec::table::cells::value::{NONE, UNSET, age_of, list, name, number, text};
+use crate::codec::table::cells::value::{list, text, with_more};
 use crate::codec::table::part::Part;
 
 /// The number of metrics that are shown.
 const SHOWN: usize = 2;
 
-pub(super) fn horizontal_pod_autoscaler(autoscaler: Part<'_>) -> Vec<Cell> {
-    let (spec, status) = (autoscaler.at("spec"), autoscaler.at("status"));
-    let target = spec.at("scaleTargetRef");
-    let least = spec.at("minReplicas").as_i64();
-    let least = least.map_or_else(|| UNSET.to_owned(), |least| least.to_string());
-    vec![
-        name(autoscaler),
-        format!("{}/{}", text(target.at("kind")), text(target.at("name"))).into(),
-        metrics(
-            &list(spec.at("metrics")),
-            &list(status.at("currentMetrics")),
-        )
-        .into(),
-        least.into(),
-        number(spec.at("maxReplicas")).into(),
-        number(status.at("currentReplicas")).into(),
-        age_of(autoscaler),
-    ]
-}
-
-fn metrics(specs: &[Part<'_>], statuses: &[Part<'_>]) -> String {
+/// Shows the metrics of an autoscaler.
+pub(super) fn metrics(autoscaler: Part<'_>, otherwise: &str) -> Cell {
+    let [spec, status] = autoscaler.all(["spec", "status"]);
+    let specs = list(spec.at("metrics"));
     if specs.is_empty() {
-        return NONE.to_owned();
+        return otherwise.into();
     }
+    let statuses = list(status.at("currentMetrics"));
     let status = |position: usize| statuses.get(position).copied();
     let shown = specs.iter().copied().enumerate().take(SHOWN);
     let shown =
         shown.map(|(position, spec)| metric(spec, status(position).unwrap_or(spec.absent())));
     let shown = shown.collect::<Vec<_>>().join(", ");
-    match specs.len().checked_sub(SHOWN) {
-        None | Some(0) => shown,
-        Some(more) => format!("{shown} + {more} more..."),
-    }
+    with_more(shown, specs.len(), SHOWN).into()
 }
 
 /// Returns the current value of a metric and its target.

@@ -1,266 +1,75 @@
-//! The supported built-in kinds: their columns, and the functions that compute their cells.
+//! The supported built-in kinds: their columns, and how their cells are computed.
 
 use std::collections::{BTreeMap, HashMap};
+use std::ops::RangeInclusive;
 use std::sync::{Arc, LazyLock};
 
-use super::{
-    access, autoscaling, control, core_kinds, devices, network, node, pod, storage, workload,
-};
+use super::pod;
+use super::shows::{SHOWS, Show};
 use crate::codec::table::cells::cell::Cell;
 use crate::codec::table::column::ColumnDefinition;
 use crate::codec::table::part::Part;
 
-/// A function that computes the cells of an object.
-pub(crate) type Cells = fn(Part<'_>) -> Vec<Cell>;
-
-/// The key in `COLUMNS` of the columns for kinds without an entry.
+/// The name of the columns and cells for kinds without an entry: Name and Created At.
 const DEFAULT: &str = "default";
 
-/// The supported kinds: apiVersion, kind, and the function that computes the cells for the newest
-/// API server.
-const KINDS: &[(&str, &str, Cells)] = &[
-    ("v1", "Pod", pod::cells),
-    ("v1", "Node", node::cells),
-    ("v1", "Namespace", core_kinds::namespace),
-    ("v1", "Service", network::service),
-    ("v1", "ConfigMap", core_kinds::config_map),
-    ("v1", "Secret", core_kinds::secret),
-    ("v1", "ServiceAccount", core_kinds::service_account),
-    ("v1", "Event", core_kinds::event),
-    ("v1", "Endpoints", network::endpoints),
-    (
-        "v1",
-        "PersistentVolumeClaim",
-        storage::persistent_volume_claim,
-    ),
-    ("v1", "PersistentVolume", storage::persistent_volume),
-    (
-        "v1",
-        "ReplicationController",
-        workload::replication_controller,
-    ),
-    ("v1", "ResourceQuota", access::resource_quota),
-    ("v1", "LimitRange", core_kinds::created_at),
-    ("apps/v1", "Deployment", workload::deployment),
-    ("apps/v1", "ReplicaSet", workload::replica_set),
-    ("apps/v1", "StatefulSet", workload::stateful_set),
-    ("apps/v1", "DaemonSet", workload::daemon_set),
-    (
-        "apps/v1",
-        "ControllerRevision",
-        workload::controller_revision,
-    ),
-    ("batch/v1", "Job", workload::job),
-    ("batch/v1", "CronJob", workload::cron_job),
-    (
-        "discovery.k8s.io/v1",
-        "EndpointSlice",
-        network::endpoint_slice,
-    ),
-    ("coordination.k8s.io/v1", "Lease", core_kinds::lease),
-    (
-        "apiextensions.k8s.io/v1",
-        "CustomResourceDefinition",
-        core_kinds::custom_resource_definition,
-    ),
-    (
-        "autoscaling/v2",
-        "HorizontalPodAutoscaler",
-        autoscaling::horizontal_pod_autoscaler,
-    ),
-    ("v1", "PodTemplate", workload::pod_template),
-    ("networking.k8s.io/v1", "ServiceCIDR", network::service_cidr),
-    ("networking.k8s.io/v1", "IPAddress", network::ip_address),
-    (
-        "storage.k8s.io/v1",
-        "VolumeAttributesClass",
-        storage::volume_attributes_class,
-    ),
-    ("resource.k8s.io/v1", "DeviceClass", devices::name_and_age),
-    (
-        "resource.k8s.io/v1",
-        "ResourceClaim",
-        devices::resource_claim,
-    ),
-    (
-        "resource.k8s.io/v1",
-        "ResourceClaimTemplate",
-        devices::name_and_age,
-    ),
-    (
-        "resource.k8s.io/v1",
-        "ResourceSlice",
-        devices::resource_slice,
-    ),
-    (
-        "flowcontrol.apiserver.k8s.io/v1",
-        "PriorityLevelConfiguration",
-        control::priority_level,
-    ),
-    (
-        "admissionregistration.k8s.io/v1",
-        "ValidatingAdmissionPolicy",
-        control::validating_admission_policy,
-    ),
-    (
-        "certificates.k8s.io/v1",
-        "CertificateSigningRequest",
-        control::certificate_signing_request,
-    ),
-    ("networking.k8s.io/v1", "Ingress", network::ingress),
-    (
-        "networking.k8s.io/v1",
-        "IngressClass",
-        network::ingress_class,
-    ),
-    (
-        "networking.k8s.io/v1",
-        "NetworkPolicy",
-        workload::network_policy,
-    ),
-    (
-        "policy/v1",
-        "PodDisruptionBudget",
-        access::pod_disruption_budget,
-    ),
-    (
-        "rbac.authorization.k8s.io/v1",
-        "Role",
-        core_kinds::created_at,
-    ),
-    (
-        "rbac.authorization.k8s.io/v1",
-        "ClusterRole",
-        core_kinds::created_at,
-    ),
-    (
-        "rbac.authorization.k8s.io/v1",
-        "RoleBinding",
-        access::role_binding,
-    ),
-    (
-        "rbac.authorization.k8s.io/v1",
-        "ClusterRoleBinding",
-        access::role_binding,
-    ),
-    (
-        "scheduling.k8s.io/v1",
-        "PriorityClass",
-        access::priority_class,
-    ),
-    ("node.k8s.io/v1", "RuntimeClass", access::runtime_class),
-    (
-        "storage.k8s.io/v1",
-        "VolumeAttachment",
-        storage::volume_attachment,
-    ),
-    ("storage.k8s.io/v1", "CSINode", storage::csi_node),
-    ("storage.k8s.io/v1", "CSIDriver", storage::csi_driver),
-    (
-        "storage.k8s.io/v1",
-        "CSIStorageCapacity",
-        core_kinds::created_at,
-    ),
-    (
-        "admissionregistration.k8s.io/v1",
-        "MutatingWebhookConfiguration",
-        access::webhook_configuration,
-    ),
-    (
-        "admissionregistration.k8s.io/v1",
-        "ValidatingWebhookConfiguration",
-        access::webhook_configuration,
-    ),
-    (
-        "admissionregistration.k8s.io/v1",
-        "ValidatingAdmissionPolicyBinding",
-        control::admission_policy_binding,
-    ),
-    (
-        "admissionregistration.k8s.io/v1",
-        "MutatingAdmissionPolicy",
-        control::mutating_admission_policy,
-    ),
-    (
-        "admissionregistration.k8s.io/v1",
-        "MutatingAdmissionPolicyBinding",
-        control::admission_policy_binding,
-    ),
-    (
-        "apiregistration.k8s.io/v1",
-        "APIService",
-        control::api_service,
-    ),
-];
+/// The members of objects that have most of the shown values. Each is found once for a row.
+const TOP_MEMBERS: [&str; 3] = ["metadata", "spec", "status"];
 
-/// The kinds that are printed only for API servers of some minor version and newer ones: the first
-/// such version, apiVersion and kind. On older ones there is no such kind, or its Tables were not
-/// compared.
-const NEWER_KINDS: &[(u32, &str, &str)] = &[
-    (
-        37,
-        "admissionregistration.k8s.io/v1",
-        "ValidatingAdmissionPolicyBinding",
-    ),
-    (
-        37,
-        "admissionregistration.k8s.io/v1",
-        "MutatingAdmissionPolicy",
-    ),
-    (
-        37,
-        "admissionregistration.k8s.io/v1",
-        "MutatingAdmissionPolicyBinding",
-    ),
-    (37, "apiregistration.k8s.io/v1", "APIService"),
-];
+/// A kind for some API servers: a line of `cells.txt`.
+struct Kind {
+    /// The apiVersion and the kind, such as `apps/v1/Deployment`.
+    name: &'static str,
+    /// The minor versions of the API servers.
+    minors: RangeInclusive<u32>,
+    cells: Cells,
+}
 
-/// The kinds that older API servers print with other cells: the last such minor
-/// version, apiVersion, kind, and the function that computes these cells. Entries of a
-/// kind are in ascending order.
-const OLDER_KINDS: &[(u32, &str, &str, Cells)] = &[
-    (34, "v1", "Pod", pod::cells_until_34),
-    (
-        34,
-        "v1",
-        "ServiceAccount",
-        core_kinds::service_account_until_34,
-    ),
-    (35, "v1", "Node", node::cells_until_35),
-    (
-        35,
-        "networking.k8s.io/v1",
-        "IngressClass",
-        network::ingress_class_until_35,
-    ),
-    (
-        36,
-        "apiextensions.k8s.io/v1",
-        "CustomResourceDefinition",
-        core_kinds::created_at,
-    ),
-];
+/// How the cells of a kind are computed.
+#[derive(Debug)]
+pub(in crate::codec::table) enum Cells {
+    /// Each by its own rule.
+    Each(Vec<Rule>),
+    /// All in one pass, because most of them depend on the same values.
+    Whole(fn(Part<'_>) -> Vec<Cell>),
+}
 
-/// The column definitions of each kind, as a real API server sent them; the keys are apiVersion and
-/// kind, such as `apps/v1/Deployment`.
-static COLUMNS: LazyLock<Columns> = LazyLock::new(|| columns(include_str!("columns.json")));
+/// How a cell is computed.
+#[derive(Debug)]
+pub(in crate::codec::table) struct Rule {
+    show: Show,
+    /// The position in `TOP_MEMBERS` of the first step to the value, if it is there.
+    top: Option<usize>,
+    /// The other steps to the value.
+    path: Vec<&'static str>,
+    /// The text for `show`.
+    otherwise: &'static str,
+}
 
-/// The column definitions that older API servers send instead; the keys are the last such minor
-/// version, and apiVersion and kind. Most differ in descriptions only.
-static OLDER_COLUMNS: LazyLock<BTreeMap<u32, Columns>> = LazyLock::new(|| {
-    let text = include_str!("older_columns.json");
-    let minors =
-        serde_json::from_str::<BTreeMap<u32, HashMap<String, Vec<ColumnDefinition>>>>(text)
-            .expect("older_columns.json holds column definitions");
+static KINDS: LazyLock<Vec<Kind>> = LazyLock::new(|| {
+    let lines = include_str!("cells.txt").lines();
+    let kinds = lines.filter(|line| !line.starts_with('#')).map(kind);
+    let kinds = kinds.collect::<Option<_>>();
+    kinds.expect("every line of cells.txt is valid")
+});
+
+/// The column definitions of each kind, as real API servers sent them. The keys are the last minor
+/// version that sends them, and apiVersion and kind, such as `apps/v1/Deployment`. Most of those of
+/// older API servers differ in descriptions only.
+static COLUMNS: LazyLock<BTreeMap<u32, Columns>> = LazyLock::new(|| {
+    let older = serde_json::from_str(include_str!("older_columns.json"));
+    let newest = serde_json::from_str(include_str!("columns.json"));
+    let mut minors: BTreeMap<u32, HashMap<String, Vec<ColumnDefinition>>> =
+        older.expect("older_columns.json holds column definitions");
+    minors.insert(
+        u32::MAX,
+        newest.expect("columns.json holds column definitions"),
+    );
     let shared = minors.into_iter();
     shared.map(|(until, kinds)| (until, share(kinds))).collect()
 });
 
 type Columns = HashMap<String, Arc<[ColumnDefinition]>>;
-
-fn columns(text: &str) -> Columns {
-    share(serde_json::from_str(text).expect("columns.json holds column definitions"))
-}
 
 fn share(kinds: HashMap<String, Vec<ColumnDefinition>>) -> Columns {
     let shared = kinds.into_iter();
@@ -269,43 +78,109 @@ fn share(kinds: HashMap<String, Vec<ColumnDefinition>>) -> Columns {
         .collect()
 }
 
-/// Returns the columns and the cell function of a kind for API servers of version 1.`minor`, or
-/// `None` if the kind is not supported there.
-pub(crate) fn built_in(
+fn kind(line: &'static str) -> Option<Kind> {
+    let (head, cells) = line.split_once('|')?;
+    let words: Vec<_> = head.split(' ').collect();
+    let (name, minors) = match words.as_slice() {
+        [name] => (*name, 0..=u32::MAX),
+        [name, "until", minor] => (*name, 0..=minor.parse::<u32>().ok()?),
+        [name, "since", minor] => (*name, minor.parse::<u32>().ok()?..=u32::MAX),
+        _ => return None,
+    };
+    let cells = match cells {
+        "pod" => Cells::Whole(pod::cells),
+        "pod_until_34" => Cells::Whole(pod::cells_until_34),
+        cells => Cells::Each(cells.split('|').map(rule).collect::<Option<_>>()?),
+    };
+    Some(Kind {
+        name,
+        minors,
+        cells,
+    })
+}
+
+fn rule(text: &'static str) -> Option<Rule> {
+    let text = match text {
+        "name" => "text metadata.name",
+        "age" => "age metadata.creationTimestamp",
+        // Go's zero time is what the API server prints for an absent creation time.
+        "created" => "text metadata.creationTimestamp 0001-01-01T00:00:00Z",
+        other => other,
+    };
+    let mut words = text.split(' ');
+    let function = words.next()?;
+    let (_, show) = SHOWS.iter().find(|(name, _)| *name == function)?;
+    let steps = words.next()?.split('.');
+    let mut path: Vec<_> = steps.filter(|step| !step.is_empty()).collect();
+    let first = path.first().copied();
+    let top = TOP_MEMBERS.iter().position(|top| Some(*top) == first);
+    if top.is_some() {
+        path.remove(0);
+    }
+    Some(Rule {
+        show: *show,
+        top,
+        path,
+        otherwise: words.next().unwrap_or_default(),
+    })
+}
+
+impl Cells {
+    /// Returns the cells of an object.
+    pub(in crate::codec::table) fn of(&self, object: Part<'_>) -> Vec<Cell> {
+        let rules = match self {
+            Self::Each(rules) => rules,
+            Self::Whole(cells) => return cells(object),
+        };
+        let mut found = [None; TOP_MEMBERS.len()];
+        let cell = |rule: &Rule| {
+            let start = match rule.top {
+                Some(top) => *found[top].get_or_insert_with(|| object.at(TOP_MEMBERS[top])),
+                None => object,
+            };
+            let value = rule.path.iter().fold(start, |value, step| value.at(step));
+            (rule.show)(value, rule.otherwise)
+        };
+        rules.iter().map(cell).collect()
+    }
+}
+
+/// Returns the columns and the cells of a kind for API servers of version 1.`minor`, or `None` if
+/// the kind is not supported there.
+pub(in crate::codec::table) fn built_in(
     api_version: &str,
     kind: &str,
     minor: u32,
-) -> Option<(Arc<[ColumnDefinition]>, Cells)> {
-    let (_, _, cells) = KINDS
-        .iter()
-        .find(|(version, name, _)| *version == api_version && *name == kind)?;
-    if !is_supported(api_version, kind, minor) {
-        return None;
-    }
-    let older = OLDER_KINDS.iter().find(|(until, version, name, _)| {
-        minor <= *until && *version == api_version && *name == kind
-    });
-    let cells = older.map_or(*cells, |(.., cells)| *cells);
-    let key = format!("{api_version}/{kind}");
-    let mut older = OLDER_COLUMNS.range(minor..);
-    let columns = older.find_map(|(_, kinds)| kinds.get(&key));
-    let columns = columns.or_else(|| COLUMNS.get(&key));
+) -> Option<(Arc<[ColumnDefinition]>, &'static Cells)> {
+    let name = format!("{api_version}/{kind}");
+    let cells = cells_of(&name, minor)?;
+    let mut minors = COLUMNS.range(minor..);
+    let columns = minors.find_map(|(_, kinds)| kinds.get(&name));
     Some((columns.cloned().unwrap_or_else(default_columns), cells))
 }
 
-fn is_supported(api_version: &str, kind: &str, minor: u32) -> bool {
-    let mut newer = NEWER_KINDS.iter();
-    !newer.any(|(since, version, name)| minor < *since && *version == api_version && *name == kind)
+fn cells_of(name: &str, minor: u32) -> Option<&'static Cells> {
+    let mut kinds = KINDS.iter();
+    let found = kinds.find(|kind| kind.name == name && kind.minors.contains(&minor));
+    found.map(|kind| &kind.cells)
 }
 
 /// The apiVersion and kind of each kind that is supported for API servers of version 1.`minor`.
 #[cfg(test)]
-pub(crate) fn printed(minor: u32) -> impl Iterator<Item = (&'static str, &'static str)> {
-    let kinds = KINDS.iter().map(|(version, kind, _)| (*version, *kind));
-    kinds.filter(move |(version, kind)| is_supported(version, kind, minor))
+pub(in crate::codec::table) fn printed(
+    minor: u32,
+) -> impl Iterator<Item = (&'static str, &'static str)> {
+    let kinds = KINDS.iter();
+    let kinds = kinds.filter(move |kind| kind.minors.contains(&minor));
+    kinds.filter_map(|kind| kind.name.rsplit_once('/'))
 }
 
 /// Returns the columns for kinds without a printer in the API server: Name and Created At.
-pub(crate) fn default_columns() -> Arc<[ColumnDefinition]> {
-    COLUMNS[DEFAULT].clone()
+pub(in crate::codec::table) fn default_columns() -> Arc<[ColumnDefinition]> {
+    COLUMNS[&u32::MAX][DEFAULT].clone()
+}
+
+/// Returns the cells for kinds without a printer in the API server.
+pub(in crate::codec::table) fn default_cells() -> &'static Cells {
+    cells_of(DEFAULT, u32::MAX).expect("cells.txt has the cells of other kinds")
 }

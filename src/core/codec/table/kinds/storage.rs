@@ -1,11 +1,9 @@
-//! Computes the cells of volumes, and of the drivers and nodes that provide them.
+//! Computes cells of volumes and devices, of the claims for them and of their drivers.
 
 use std::borrow::Cow;
 
 use crate::codec::table::cells::cell::Cell;
-use crate::codec::table::cells::value::{
-    NONE, UNSET, age_of, is_deleted, joined, list, name, or, text,
-};
+use crate::codec::table::cells::value::{count, is_deleted, joined, list, or, text};
 use crate::codec::table::part::Part;
 
 /// The access modes of volumes in the order of output, each with its abbreviation.
@@ -16,109 +14,43 @@ const ACCESS_MODES: [(&str, &str); 4] = [
     ("ReadWriteOncePod", "RWOP"),
 ];
 
-pub(super) fn persistent_volume_claim(claim: Part<'_>) -> Vec<Cell> {
-    let (spec, status) = (claim.at("spec"), claim.at("status"));
-    let volume = text(spec.at("volumeName"));
-    let (capacity, modes) = match &*volume {
-        "" => (Cow::default(), String::new()),
-        _ => (
-            or(text(status.at("capacity").at("storage")), "0"),
-            access_modes(status.at("accessModes")),
-        ),
-    };
-    vec![
-        name(claim),
-        phase(claim),
-        volume.into(),
-        capacity.into(),
-        modes.into(),
-        class(claim).into(),
-        optional(spec.at("volumeAttributesClassName")),
-        age_of(claim),
-        optional(spec.at("volumeMode")),
-    ]
+/// Returns the number of a ConfigMap's entries.
+pub(super) fn entries(map: Part<'_>) -> usize {
+    count(map.at("data")) + count(map.at("binaryData"))
 }
 
-pub(super) fn persistent_volume(volume: Part<'_>) -> Vec<Cell> {
-    let (spec, status) = (volume.at("spec"), volume.at("status"));
-    let claim = spec.at("claimRef");
-    let claim = if claim.is_object() {
-        format!("{}/{}", text(claim.at("namespace")), text(claim.at("name")))
+/// Shows the capacity of a claim that has a volume.
+pub(super) fn claim_capacity(claim: Part<'_>, otherwise: &str) -> Cell {
+    let capacity = claim.at("status").at("capacity").at("storage");
+    if has_volume(claim) {
+        or(text(capacity), otherwise).into()
+    } else {
+        "".into()
+    }
+}
+
+pub(super) fn claim_modes(claim: Part<'_>) -> String {
+    if has_volume(claim) {
+        access_modes(claim.at("status").at("accessModes"))
     } else {
         String::new()
-    };
-    vec![
-        name(volume),
-        or(text(spec.at("capacity").at("storage")), "0").into(),
-        access_modes(spec.at("accessModes")).into(),
-        text(spec.at("persistentVolumeReclaimPolicy")).into(),
-        phase(volume),
-        claim.into(),
-        class(volume).into(),
-        optional(spec.at("volumeAttributesClassName")),
-        text(status.at("reason")).into(),
-        age_of(volume),
-        optional(spec.at("volumeMode")),
-    ]
+    }
 }
 
-pub(super) fn volume_attachment(attachment: Part<'_>) -> Vec<Cell> {
-    let spec = attachment.at("spec");
-    vec![
-        name(attachment),
-        text(spec.at("attacher")).into(),
-        text(spec.at("source").at("persistentVolumeName")).into(),
-        text(spec.at("nodeName")).into(),
-        (attachment.at("status").at("attached") == true).into(),
-        age_of(attachment),
-    ]
+fn has_volume(claim: Part<'_>) -> bool {
+    !text(claim.at("spec").at("volumeName")).is_empty()
 }
 
-pub(super) fn volume_attributes_class(class: Part<'_>) -> Vec<Cell> {
-    vec![
-        name(class),
-        text(class.at("driverName")).into(),
-        age_of(class),
-    ]
-}
-
-pub(super) fn csi_node(node: Part<'_>) -> Vec<Cell> {
-    let drivers = node.at("spec").at("drivers").items().count();
-    vec![name(node), drivers.into(), age_of(node)]
-}
-
-pub(super) fn csi_driver(driver: Part<'_>) -> Vec<Cell> {
-    let spec = driver.at("spec");
-    let modes = joined(spec.at("volumeLifecycleModes").items().map(text));
-    let requests = spec.at("tokenRequests");
-    let audiences = requests.items().map(|request| text(request.at("audience")));
-    let requests = if requests.is_array() {
-        Cell::from(joined(audiences))
-    } else {
-        UNSET.into()
-    };
-    vec![
-        name(driver),
-        (spec.at("attachRequired") != false).into(),
-        (spec.at("podInfoOnMount") == true).into(),
-        (spec.at("storageCapacity") == true).into(),
-        requests,
-        (spec.at("requiresRepublish") == true).into(),
-        or(modes, NONE).into(),
-        age_of(driver),
-    ]
-}
-
-fn phase(object: Part<'_>) -> Cell {
+pub(super) fn phase(object: Part<'_>) -> Cow<'_, str> {
     if is_deleted(object) {
         "Terminating".into()
     } else {
-        text(object.at("status").at("phase")).into()
+        text(object.at("status").at("phase"))
     }
 }
 
 /// Returns the storage class of a volume or claim; an annotation of old versions has priority.
-fn class(object: Part<'_>) -> Cow<'_, str> {
+pub(super) fn class(object: Part<'_>) -> Cow<'_, str> {
     let old = object
         .at("metadata")
         .at("annotations")
@@ -127,13 +59,34 @@ fn class(object: Part<'_>) -> Cow<'_, str> {
     old.as_str().unwrap_or(class)
 }
 
-fn optional(value: Part<'_>) -> Cell {
-    value.as_str().unwrap_or(UNSET.into()).into()
-}
-
-fn access_modes(modes: Part<'_>) -> String {
+pub(super) fn access_modes(modes: Part<'_>) -> String {
     let modes = list(modes);
     let known = ACCESS_MODES.iter();
     let has = known.filter(|(mode, _)| modes.iter().any(|found| *found == *mode));
     joined(has.map(|(_, short)| *short))
+}
+
+/// Shows the audiences of the tokens that a driver gets.
+pub(super) fn audiences(requests: Part<'_>, otherwise: &str) -> Cell {
+    if requests.is_array() {
+        joined(requests.items().map(|request| text(request.at("audience")))).into()
+    } else {
+        otherwise.into()
+    }
+}
+
+/// Returns the state of a claim for devices.
+pub(super) fn claim_state(claim: Part<'_>) -> String {
+    let status = claim.at("status");
+    let is_deleted = is_deleted(claim);
+    let is_allocated = status.at("allocation").is_object();
+    let is_reserved = is_allocated && status.at("reservedFor").items().next().is_some();
+    let states = [
+        ("deleted", is_deleted),
+        ("pending", !is_allocated && !is_deleted),
+        ("allocated", is_allocated),
+        ("reserved", is_reserved),
+    ];
+    let states = states.iter().filter(|(_, holds)| *holds);
+    joined(states.map(|(state, _)| *state))
 }
