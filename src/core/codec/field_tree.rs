@@ -2,10 +2,10 @@
 
 use std::borrow::Cow;
 
-use crate::api::{FieldValue, SelectableFields};
+use crate::api::{FieldValue, SelectableField, SelectableFields};
 
 /// A node of the merged paths: one step, such as `spec`, is the edge to a child.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(super) struct FieldTree<K> {
     /// The next steps, each with its key: a JSON member name or a protobuf field number.
     children: Vec<(K, FieldTree<K>)>,
@@ -24,16 +24,17 @@ pub(super) struct Leaf {
 /// The field values of one object, in the order of `SelectableFields`; `None` if not found yet.
 pub(super) type Values<'a> = Vec<Option<Cow<'a, str>>>;
 
-impl<K> Default for FieldTree<K> {
-    fn default() -> Self {
-        Self {
-            children: Vec::new(),
-            leaves: Vec::new(),
+impl<K: PartialEq + Clone + Default> FieldTree<K> {
+    /// Merges the paths of all `fields` into a tree.
+    pub(super) fn new(fields: &SelectableFields, path: impl Fn(&SelectableField) -> &[K]) -> Self {
+        let mut tree = Self::default();
+        for (position, field) in fields.fields.iter().enumerate() {
+            let value = field.value;
+            tree.insert(path(field), Leaf { position, value });
         }
+        tree
     }
-}
 
-impl<K: PartialEq + Clone> FieldTree<K> {
     fn insert(&mut self, path: &[K], leaf: Leaf) {
         let Some((key, rest)) = path.split_first() else {
             self.leaves.push(leaf);
@@ -71,26 +72,6 @@ impl<K> FieldTree<K> {
             child.fill_absent(values);
         }
     }
-}
-
-/// Merges the `json_path` of all `fields` into a tree.
-pub(super) fn json_tree(fields: &SelectableFields) -> FieldTree<String> {
-    let mut tree = FieldTree::default();
-    for (position, field) in fields.fields.iter().enumerate() {
-        let value = field.value;
-        tree.insert(&field.json_path, Leaf { position, value });
-    }
-    tree
-}
-
-/// Merges the `protobuf_path` of all `fields` into a tree.
-pub(super) fn protobuf_tree(fields: &SelectableFields) -> FieldTree<u32> {
-    let mut tree = FieldTree::default();
-    for (position, field) in fields.fields.iter().enumerate() {
-        let value = field.value;
-        tree.insert(&field.protobuf_path, Leaf { position, value });
-    }
-    tree
 }
 
 /// Returns the value that a selector compares with if the object lacks the field.

@@ -1,7 +1,7 @@
 //! Decodes and encodes a Status in both wire formats.
 
 use super::json::Scanner;
-use super::protobuf::{Fields, put_bytes, put_number};
+use super::protobuf::{Fields, put_bytes, put_number, texts};
 use super::{Error, protobuf};
 use crate::api::{Status, StatusCause, StatusDetails, WireFormat, escape_as_go};
 
@@ -47,13 +47,7 @@ fn decode_json(body: &[u8]) -> Option<Status> {
 fn is_status(body: &[u8]) -> Result<bool, Error> {
     let mut scanner = Scanner::new(body);
     let mut members = scanner.object()?;
-    while let Some(key) = scanner.next_key(&mut members)? {
-        if key.text.is("kind") {
-            return Ok(scanner.string()?.is("Status"));
-        }
-        scanner.skip()?;
-    }
-    Ok(false)
+    Ok(scanner.find(&mut members, "kind")? && scanner.string()?.is("Status"))
 }
 
 fn decode_enveloped(body: &[u8]) -> Result<Status, Error> {
@@ -127,10 +121,7 @@ pub(super) fn encode_json(status: &Status) -> String {
 
 /// Encodes a Status as protobuf in an envelope.
 pub(super) fn encode_enveloped(status: &Status) -> Vec<u8> {
-    let mut metadata = Vec::new();
-    put_bytes(&mut metadata, 1, b"");
-    put_bytes(&mut metadata, 2, b"");
-    put_bytes(&mut metadata, 3, status.metadata.continue_token.as_bytes());
+    let metadata = texts(["", "", &status.metadata.continue_token]);
     let mut message = Vec::new();
     put_bytes(&mut message, 1, &metadata);
     put_bytes(&mut message, 2, status.status.as_bytes());
@@ -145,16 +136,10 @@ pub(super) fn encode_enveloped(status: &Status) -> Vec<u8> {
 }
 
 fn encode_details(details: &StatusDetails) -> Vec<u8> {
-    let mut message = Vec::new();
-    put_bytes(&mut message, 1, details.name.as_bytes());
-    put_bytes(&mut message, 2, details.group.as_bytes());
-    put_bytes(&mut message, 3, details.kind.as_bytes());
+    let mut message = texts([&details.name, &details.group, &details.kind]);
     for cause in &details.causes {
-        let mut part = Vec::new();
-        put_bytes(&mut part, 1, cause.reason.as_bytes());
-        put_bytes(&mut part, 2, cause.message.as_bytes());
-        put_bytes(&mut part, 3, cause.field.as_bytes());
-        put_bytes(&mut message, 4, &part);
+        let cause = texts([&cause.reason, &cause.message, &cause.field]);
+        put_bytes(&mut message, 4, &cause);
     }
     put_number(&mut message, 5, details.retry_after_seconds.into());
     put_bytes(&mut message, 6, details.uid.as_bytes());

@@ -87,9 +87,7 @@ fn read_json_fields(text: &[u8]) -> Result<TypeFields, Error> {
                 scanner.skip()?;
             }
             b"object" => fields.event_object = Some(scanner.value()?.to_vec()),
-            _ => {
-                scanner.skip()?;
-            }
+            _ => scanner.skip()?,
         }
         position += 1;
     }

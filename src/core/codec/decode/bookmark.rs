@@ -21,9 +21,7 @@ pub(super) fn read_json(object: &[u8]) -> Result<BookmarkFields, Error> {
     while let Some(key) = scanner.next_key(&mut members)? {
         match key.text.0 {
             b"metadata" => fields.json_metadata(&mut scanner)?,
-            _ => {
-                scanner.skip()?;
-            }
+            _ => scanner.skip()?,
         }
     }
     Ok(fields)
@@ -49,9 +47,7 @@ impl BookmarkFields {
                     self.resource_version = scanner.string()?.unescape()?.into_owned();
                 }
                 b"annotations" if scanner.peek() == Some(b'{') => self.json_annotations(scanner)?,
-                _ => {
-                    scanner.skip()?;
-                }
+                _ => scanner.skip()?,
             }
         }
         Ok(())

@@ -11,7 +11,7 @@ use crate::api::{
     Bookmark, EventType, ListPage, Object, ObjectKey, ObjectValues, ResourceVersion,
     SelectableFields, WatchEvent, WireFormat,
 };
-use crate::codec::field_tree::{FieldTree, Values, json_tree, protobuf_tree};
+use crate::codec::field_tree::{FieldTree, Values};
 use crate::codec::head::{Head, ListHead};
 use crate::codec::json::Scanner;
 use crate::codec::{Error, json, protobuf, status};
@@ -43,8 +43,8 @@ impl Decoder {
     pub fn new(format: WireFormat, fields: Arc<SelectableFields>) -> Self {
         let trees = FieldTrees {
             count: fields.fields.len(),
-            json: json_tree(&fields),
-            protobuf: protobuf_tree(&fields),
+            json: FieldTree::new(&fields, |field| &field.json_path),
+            protobuf: FieldTree::new(&fields, |field| &field.protobuf_path),
         };
         Self {
             format,

@@ -61,7 +61,7 @@ impl JsonList {
         let head = json::list(&text, |scanner| {
             if let Some(left) = read.checked_sub(1) {
                 read = left;
-                return scanner.skip().map(|_| ());
+                return scanner.skip();
             }
             let item = decoder.json_item(scanner, on_one_line)?;
             self.items.push(item);

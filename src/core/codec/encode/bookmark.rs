@@ -5,7 +5,7 @@ use bytes::Bytes;
 use crate::api::{ResourceVersion, WireFormat};
 use crate::codec::decode::INITIAL_EVENTS_END;
 use crate::codec::json::Scanner;
-use crate::codec::protobuf::{Field, Fields, put_bytes};
+use crate::codec::protobuf::{ANNOTATIONS, Field, Fields, RESOURCE_VERSION, put_bytes, texts};
 use crate::codec::{Error, json, protobuf};
 
 /// A bookmark of the upstream without its resource version and its initial-events-end annotation.
@@ -26,8 +26,9 @@ struct JsonShape {
     before: Vec<u8>,
     /// The metadata's text after the digits of the resource version, without annotations.
     after: Vec<u8>,
-    /// The encoded annotations that sort before and after the initial-events-end annotation.
-    annotations: [Vec<Vec<u8>>; 2],
+    /// The encoded annotations that sort before and after the initial-events-end annotation, each
+    /// with a comma behind it.
+    annotations: [Vec<u8>; 2],
     /// The object's text from the closing brace of its metadata to the end.
     close: Vec<u8>,
     /// True if the keys are sorted, as in custom resources. Then annotations precede the version.
@@ -138,7 +139,7 @@ impl JsonShape {
                 scanner.skip()?;
                 continue;
             }
-            let metadata = scanner.skip()?;
+            let metadata = scanner.range()?;
             let (before, after, annotations) = split_metadata(&object[metadata.clone()])?;
             return Ok(Self {
                 open: object[..=metadata.start].to_vec(),
@@ -172,20 +173,15 @@ impl JsonShape {
     /// Encodes the member `annotations`; empty if there are no annotations.
     fn annotations(&self, initial_events_end: bool) -> Vec<u8> {
         let [before, after] = &self.annotations;
-        let mark = initial_events_end.then(|| format!("\"{INITIAL_EVENTS_END}\":\"true\""));
-        let mark = mark.as_ref().map(|mark| mark.as_bytes());
-        let before = before.iter().map(Vec::as_slice);
-        let after = after.iter().map(Vec::as_slice);
-        let members: Vec<&[u8]> = before.chain(mark).chain(after).collect();
-        if members.is_empty() {
-            Vec::new()
+        let mark = if initial_events_end {
+            format!("\"{INITIAL_EVENTS_END}\":\"true\",")
         } else {
-            [
-                b"\"annotations\":{",
-                members.join(&b","[..]).as_slice(),
-                b"}",
-            ]
-            .concat()
+            String::new()
+        };
+        let members = [before.as_slice(), mark.as_bytes(), after].concat();
+        match members.strip_suffix(b",") {
+            Some(members) => [b"\"annotations\":{", members, b"}"].concat(),
+            None => Vec::new(),
         }
     }
 
@@ -212,7 +208,7 @@ impl JsonShape {
 }
 
 /// The metadata's text before and after the digits of the resource version, and its annotations.
-type SplitMetadata = (Vec<u8>, Vec<u8>, [Vec<Vec<u8>>; 2]);
+type SplitMetadata = (Vec<u8>, Vec<u8>, [Vec<u8>; 2]);
 
 fn split_metadata(metadata: &[u8]) -> Result<SplitMetadata, Error> {
     let mut annotations = Default::default();
@@ -221,7 +217,7 @@ fn split_metadata(metadata: &[u8]) -> Result<SplitMetadata, Error> {
     let mut scanner = Scanner::new(metadata);
     let mut members = scanner.object()?;
     while let Some(key) = scanner.next_key(&mut members)? {
-        let value = scanner.skip()?;
+        let value = scanner.range()?;
         if key.text.is("annotations") {
             annotations = split_annotations(&metadata[value])?;
             continue;
@@ -242,16 +238,18 @@ fn split_metadata(metadata: &[u8]) -> Result<SplitMetadata, Error> {
 }
 
 /// Splits annotations into those that sort before and after the initial-events-end annotation.
-fn split_annotations(annotations: &[u8]) -> Result<[Vec<Vec<u8>>; 2], Error> {
-    let mut split = <[Vec<Vec<u8>>; 2]>::default();
+fn split_annotations(annotations: &[u8]) -> Result<[Vec<u8>; 2], Error> {
+    let mut split = <[Vec<u8>; 2]>::default();
     let mut scanner = Scanner::new(annotations);
     let mut members = scanner.object()?;
     while let Some(key) = scanner.next_key(&mut members)? {
-        let value = scanner.skip()?;
+        let value = scanner.range()?;
         if !key.text.is(INITIAL_EVENTS_END) {
             let member = &annotations[key.start..value.end];
             let is_after = &member[1..] > INITIAL_EVENTS_END.as_bytes();
-            split[usize::from(is_after)].push(member.to_vec());
+            let part = &mut split[usize::from(is_after)];
+            part.extend_from_slice(member);
+            part.push(b',');
         }
     }
     Ok(split)
@@ -279,8 +277,8 @@ impl ProtobufShape {
         for field in Fields::new(metadata) {
             let field = field?;
             match field.number {
-                6 => {}
-                12 => self.take_annotation(&field)?,
+                RESOURCE_VERSION => {}
+                ANNOTATIONS => self.take_annotation(&field)?,
                 ..=5 => self.before.extend_from_slice(field.whole),
                 7..=11 => self.between.extend_from_slice(field.whole),
                 _ => self.after.extend_from_slice(field.whole),
@@ -302,14 +300,12 @@ impl ProtobufShape {
 
     fn frame(&self, rv: ResourceVersion, initial_events_end: bool) -> Vec<u8> {
         let mut metadata = self.before.clone();
-        put_bytes(&mut metadata, 6, rv.to_string().as_bytes());
+        put_bytes(&mut metadata, RESOURCE_VERSION, rv.to_string().as_bytes());
         metadata.extend_from_slice(&self.between);
         metadata.extend_from_slice(&self.annotations[0]);
         if initial_events_end {
-            let mut annotation = Vec::new();
-            put_bytes(&mut annotation, 1, INITIAL_EVENTS_END.as_bytes());
-            put_bytes(&mut annotation, 2, b"true");
-            put_bytes(&mut metadata, 12, &annotation);
+            let annotation = texts([INITIAL_EVENTS_END, "true"]);
+            put_bytes(&mut metadata, ANNOTATIONS, &annotation);
         }
         metadata.extend_from_slice(&self.annotations[1]);
         metadata.extend_from_slice(&self.after);

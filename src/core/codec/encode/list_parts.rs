@@ -8,7 +8,7 @@ use super::encoder::Encoder;
 use super::list_metadata::ListMetadata;
 use super::work::Work;
 use crate::api::{Object, WireFormat};
-use crate::codec::protobuf::{put_bytes, put_number, put_prefix, varint_length};
+use crate::codec::protobuf::{put_bytes, put_number, put_prefix, texts, varint_length};
 use crate::codec::{MetaVersion, json, protobuf};
 
 /// Longest prefix, in bytes, of an item in a protobuf list: a tag and a length.
@@ -168,21 +168,13 @@ impl Encoder {
 
     /// Returns the bytes before and after a protobuf list's items, which have `items_length` bytes.
     fn protobuf_list_ends(&self, list: ListMetadata<'_>, items_length: usize) -> (Bytes, Bytes) {
-        let mut metadata = Vec::new();
-        put_bytes(&mut metadata, 1, b"");
-        put_bytes(
-            &mut metadata,
-            2,
-            list.resource_version.to_string().as_bytes(),
-        );
-        put_bytes(&mut metadata, 3, list.continue_token.as_bytes());
+        let rv = list.resource_version.to_string();
+        let mut metadata = texts(["", &rv, list.continue_token]);
         if let Some(count) = list.remaining_item_count {
             put_number(&mut metadata, 4, count);
         }
         if let (Some(shard), None) = (list.shard, self.partial) {
-            let mut info = Vec::new();
-            put_bytes(&mut info, 1, shard.to_string().as_bytes());
-            put_bytes(&mut metadata, 5, &info);
+            put_bytes(&mut metadata, 5, &texts([&shard.to_string()]));
         }
         let items_first = self.item_number() == 1;
         let mut field = Vec::new();

@@ -29,9 +29,7 @@ pub(crate) fn event<'a, T>(
                 waiting = Some(scanner.clone());
                 scanner.skip()?;
             }
-            _ => {
-                scanner.skip()?;
-            }
+            _ => scanner.skip()?,
         }
     }
     let event_type = event_type.ok_or(Error::Missing("type"))?;

@@ -20,9 +20,7 @@ pub(crate) fn list<'a>(
                 has_items = true;
                 items(&mut scanner, &mut item)?;
             }
-            _ => {
-                scanner.skip()?;
-            }
+            _ => scanner.skip()?,
         }
     }
     if has_items {
@@ -50,8 +48,8 @@ fn items<'a>(
     scanner: &mut Scanner<'a>,
     item: &mut impl FnMut(&mut Scanner<'a>) -> Result<(), Error>,
 ) -> Result<(), Error> {
-    if scanner.peek() == Some(b'n') {
-        return scanner.skip().map(|_| ());
+    if scanner.skip_null()? {
+        return Ok(());
     }
     let mut elements = scanner.array()?;
     while scanner.next_element(&mut elements)? {
@@ -69,9 +67,7 @@ fn list_metadata(scanner: &mut Scanner<'_>, head: &mut ListHead) -> Result<(), E
                 let token = scanner.text_or_empty()?.into_owned();
                 head.continue_token = (!token.is_empty()).then_some(token);
             }
-            _ => {
-                scanner.skip()?;
-            }
+            _ => scanner.skip()?,
         }
     }
     Ok(())

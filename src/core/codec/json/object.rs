@@ -21,22 +21,14 @@ struct BodyStart {
     object_start: usize,
     /// Offset of the first key; if `kind` and `apiVersion` are first, offset of the third key.
     after_type_meta: usize,
-    type_meta: TypeMetaPosition,
+    /// How many of `kind` and `apiVersion` are first, in this order, as in events of built-in
+    /// kinds.
+    in_front: usize,
+    /// True if there is one of them in any other place, such as among the sorted keys of a custom
+    /// resource. The items of lists of built-in kinds have neither.
+    has_others: bool,
     /// Number of members added so far.
     position: usize,
-}
-
-/// The position of `kind` and `apiVersion` among an object's members.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum TypeMetaPosition {
-    /// The object has neither, like the items of lists of built-in kinds.
-    Absent,
-    /// `kind` is first; the second member is not read yet.
-    KindFirst,
-    /// `kind` is first and `apiVersion` is second, as in events of built-in kinds.
-    Front,
-    /// Any other position, such as among the sorted keys of a custom resource.
-    Inside,
 }
 
 /// Reads the object at the cursor. Returns its values and its canonical body (see `api::Object`).
@@ -91,51 +83,37 @@ impl BodyStart {
         Self {
             object_start,
             after_type_meta: object_start,
-            type_meta: TypeMetaPosition::Absent,
+            in_front: 0,
+            has_others: false,
             position: 0,
         }
     }
 
     /// Records the next member; called once for each member, in order.
     fn add_member(&mut self, key: &Key<'_>) {
-        let is_behind = self.type_meta == TypeMetaPosition::Front && self.position == 2;
-        if self.position == 0 || is_behind {
+        if self.position == 0 || (self.position, self.in_front) == (2, 2) {
             self.after_type_meta = key.start;
         }
-        self.type_meta = self.type_meta.after(key.text, self.position);
+        match (self.position, self.in_front) {
+            (0, _) if key.text.is("kind") => self.in_front = 1,
+            (1, 1) if key.text.is("apiVersion") => self.in_front = 2,
+            _ => self.has_others |= key.text.is("kind") || key.text.is("apiVersion"),
+        }
         self.position += 1;
     }
 
     fn start(&self) -> usize {
-        match self.type_meta {
-            TypeMetaPosition::Absent | TypeMetaPosition::Front => self.after_type_meta,
-            TypeMetaPosition::KindFirst | TypeMetaPosition::Inside => self.object_start,
-        }
-    }
-}
-
-impl TypeMetaPosition {
-    fn after(self, key: Text<'_>, position: usize) -> Self {
-        let is_kind = key.is("kind");
-        match (self, position) {
-            _ if !is_kind && !key.is("apiVersion") => self.after_other_member(position),
-            (Self::Absent, 0) if is_kind => Self::KindFirst,
-            (Self::KindFirst, 1) if !is_kind => Self::Front,
-            _ => Self::Inside,
-        }
-    }
-
-    fn after_other_member(self, position: usize) -> Self {
-        match self {
-            Self::KindFirst if position == 1 => Self::Inside,
-            other => other,
+        if self.has_others || self.in_front == 1 {
+            self.object_start
+        } else {
+            self.after_type_meta
         }
     }
 }
 
 fn metadata<'a>(scanner: &mut Scanner<'a>, head: &mut Head<'a>) -> Result<(), Error> {
-    if scanner.peek() == Some(b'n') {
-        return scanner.skip().map(|_| ());
+    if scanner.skip_null()? {
+        return Ok(());
     }
     let mut members = scanner.object()?;
     while let Some(key) = scanner.next_key(&mut members)? {
@@ -145,17 +123,15 @@ fn metadata<'a>(scanner: &mut Scanner<'a>, head: &mut Head<'a>) -> Result<(), Er
             b"uid" => head.uid = scanner.text_or_empty()?,
             b"resourceVersion" => head.resource_version = scanner.text_or_empty()?,
             b"labels" => labels(scanner, &mut head.labels)?,
-            _ => {
-                scanner.skip()?;
-            }
+            _ => scanner.skip()?,
         }
     }
     Ok(())
 }
 
 fn labels<'a>(scanner: &mut Scanner<'a>, labels: &mut Labels<'a>) -> Result<(), Error> {
-    if scanner.peek() == Some(b'n') {
-        return scanner.skip().map(|_| ());
+    if scanner.skip_null()? {
+        return Ok(());
     }
     let mut members = scanner.object()?;
     while let Some(key) = scanner.next_key(&mut members)? {

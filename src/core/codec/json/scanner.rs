@@ -128,22 +128,42 @@ impl<'a> Scanner<'a> {
         Ok(Text(&self.text[start..end - 1]))
     }
 
-    /// Reads a string at the cursor; returns `None` if the value is null.
-    fn optional_string(&mut self) -> Result<Option<Text<'a>>, Error> {
-        match self.peek() {
-            Some(b'n') => self.skip().map(|_| None),
-            _ => self.string().map(Some),
-        }
-    }
-
     /// Reads a string at the cursor and decodes its escape sequences; null is the empty text.
     pub(crate) fn text_or_empty(&mut self) -> Result<Cow<'a, str>, Error> {
-        let text = self.optional_string()?;
-        text.map_or(Ok(Cow::Borrowed("")), Text::unescape)
+        if self.skip_null()? {
+            return Ok(Cow::Borrowed(""));
+        }
+        self.string()?.unescape()
+    }
+
+    /// Moves the cursor behind a value that is null, and returns true; otherwise returns false.
+    pub(crate) fn skip_null(&mut self) -> Result<bool, Error> {
+        let is_null = self.peek() == Some(b'n');
+        if is_null {
+            self.skip()?;
+        }
+        Ok(is_null)
+    }
+
+    /// Moves the cursor to the value of the next member called `name`, and returns true, or behind
+    /// the object and returns false.
+    pub(crate) fn find(&mut self, members: &mut Members, name: &str) -> Result<bool, Error> {
+        while let Some(key) = self.next_key(members)? {
+            if key.text.is(name) {
+                return Ok(true);
+            }
+            self.skip()?;
+        }
+        Ok(false)
+    }
+
+    /// Moves the cursor behind a value.
+    pub(crate) fn skip(&mut self) -> Result<(), Error> {
+        self.range().map(|_| ())
     }
 
     /// Moves the cursor behind a value and returns the value's range in the text.
-    pub(crate) fn skip(&mut self) -> Result<Range<usize>, Error> {
+    pub(crate) fn range(&mut self) -> Result<Range<usize>, Error> {
         let first = self.peek();
         let start = self.at;
         match first {
@@ -159,7 +179,7 @@ impl<'a> Scanner<'a> {
 
     /// Moves the cursor behind a value and returns the value's text.
     pub(crate) fn value(&mut self) -> Result<&'a [u8], Error> {
-        let range = self.skip()?;
+        let range = self.range()?;
         Ok(&self.text[range])
     }
 

@@ -16,7 +16,7 @@ pub(super) fn visit_member<'a>(
 ) -> Result<(), Error> {
     match tree.child(|name| key.is(name)) {
         Some(child) => visit(scanner, child, values),
-        None => scanner.skip().map(|_| ()),
+        None => scanner.skip(),
     }
 }
 
@@ -54,9 +54,7 @@ fn visit_array<'a>(
     while scanner.next_element(&mut elements)? {
         match tree.child(|name| name.parse() == Ok(index)) {
             Some(child) => visit(scanner, child, values)?,
-            None => {
-                scanner.skip()?;
-            }
+            None => scanner.skip()?,
         }
         index += 1;
     }

@@ -27,7 +27,7 @@ pub(super) fn without_annotation(metadata: &[u8], hidden: &str) -> Result<Vec<u8
     let mut open = b'{';
     while let Some(key) = scanner.next_key(&mut fields)? {
         if !key.text.is("annotations") || scanner.peek() != Some(b'{') {
-            let value = scanner.skip()?;
+            let value = scanner.range()?;
             output.push(std::mem::replace(&mut open, b','));
             output.extend_from_slice(&metadata[key.start..value.end]);
             continue;
@@ -54,7 +54,7 @@ fn other_entries<'a>(
     let mut others = Vec::new();
     let mut entries = scanner.object()?;
     while let Some(entry) = scanner.next_key(&mut entries)? {
-        let value = scanner.skip()?;
+        let value = scanner.range()?;
         if !entry.text.is(hidden) {
             others.push(&metadata[entry.start..value.end]);
         }

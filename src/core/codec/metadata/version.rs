@@ -13,13 +13,10 @@ pub(crate) fn metadata(body: &[u8]) -> Result<Range<usize>, Error> {
         Some(b'{') => scanner.object()?,
         _ => Members::default(),
     };
-    while let Some(key) = scanner.next_key(&mut members)? {
-        let value = scanner.skip()?;
-        if key.text.is("metadata") {
-            return Ok(value);
-        }
+    if !scanner.find(&mut members, "metadata")? {
+        return Err(Error::Missing("metadata"));
     }
-    Err(Error::Missing("metadata"))
+    scanner.range()
 }
 
 /// Copies a canonical JSON body (see `api::Object`) with its resource version replaced by `rv`.
@@ -36,13 +33,11 @@ pub(crate) fn json_with_resource_version(
 pub(super) fn at_version(metadata: &[u8], rv: ResourceVersion) -> Result<Vec<u8>, Error> {
     let mut scanner = Scanner::new(metadata);
     let mut members = scanner.object()?;
-    while let Some(key) = scanner.next_key(&mut members)? {
-        let value = scanner.skip()?;
-        if key.text.is("resourceVersion") {
-            let quoted = format!("\"{rv}\"");
-            let (before, after) = (&metadata[..value.start], &metadata[value.end..]);
-            return Ok([before, quoted.as_bytes(), after].concat());
-        }
+    if !scanner.find(&mut members, "resourceVersion")? {
+        return Err(Error::Missing("metadata.resourceVersion"));
     }
-    Err(Error::Missing("metadata.resourceVersion"))
+    let value = scanner.range()?;
+    let quoted = format!("\"{rv}\"");
+    let (before, after) = (&metadata[..value.start], &metadata[value.end..]);
+    Ok([before, quoted.as_bytes(), after].concat())
 }

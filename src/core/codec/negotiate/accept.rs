@@ -1,7 +1,5 @@
 //! Chooses the representation for an Accept header by the API server's rules.
 
-use std::cmp::Reverse;
-
 use super::representation::{MetaVersion, Representation, View};
 use crate::api::WireFormat;
 use crate::codec::table::IncludeObject;
@@ -66,18 +64,13 @@ impl Negotiated {
     }
 }
 
-/// A format that the API server offers.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Offer {
-    Json,
-    Yaml,
-    Protobuf,
-    /// Offered by API servers with a feature gate; matched only by its name, not by a wildcard.
-    Cbor,
-}
-
-/// All formats, in the order that a wildcard clause tries them.
-const OFFERS: [Offer; 4] = [Offer::Json, Offer::Yaml, Offer::Protobuf, Offer::Cbor];
+/// The media types that the API server offers, in the order that a wildcard clause tries them.
+const OFFERS: [&str; 4] = [JSON, YAML, PROTOBUF, CBOR];
+const JSON: &str = "application/json";
+const YAML: &str = "application/yaml";
+const PROTOBUF: &str = "application/vnd.kubernetes.protobuf";
+/// Offered by API servers with a feature gate; matched only by its name, not by a wildcard.
+const CBOR: &str = "application/cbor";
 
 /// One clause of an Accept header.
 struct Clause<'a> {
@@ -87,13 +80,9 @@ struct Clause<'a> {
     parameters: Vec<(&'a str, &'a str)>,
 }
 
-/// The kind that an answer is converted to: the parameters `as`, `g` and `v` of a clause.
-#[derive(Default)]
-struct Target<'a> {
-    kind: &'a str,
-    group: &'a str,
-    version: &'a str,
-}
+/// The kind, group and version that an answer is converted to: the parameters `as`, `g` and `v` of a
+/// clause.
+type Target<'a> = [&'a str; 3];
 
 /// Chooses the representation of an answer. `accept` is the request's first Accept header.
 pub fn negotiate(accept: Option<&str>, verb: ReadVerb, is_custom_resource: bool) -> Negotiated {
@@ -104,13 +93,16 @@ pub fn negotiate(accept: Option<&str>, verb: ReadVerb, is_custom_resource: bool)
     if !is_routed(header) {
         return Negotiated::NotAcceptable;
     }
-    clauses(header)
-        .iter()
-        .find_map(|clause| {
-            let mut offers = OFFERS.into_iter().filter(|offer| clause.covers(*offer));
-            offers.find_map(|offer| clause.negotiate(offer, verb, is_custom_resource))
-        })
-        .unwrap_or(Negotiated::NotAcceptable)
+    first(&clauses(header), verb, is_custom_resource)
+}
+
+/// Chooses the representation by the first clause that fits an offer.
+fn first(clauses: &[Clause<'_>], verb: ReadVerb, is_custom_resource: bool) -> Negotiated {
+    let found = clauses.iter().find_map(|clause| {
+        let mut offers = OFFERS.into_iter().filter(|offer| clause.covers(offer));
+        offers.find_map(|offer| clause.negotiate(offer, verb, is_custom_resource))
+    });
+    found.unwrap_or(Negotiated::NotAcceptable)
 }
 
 /// Chooses the representation of an answer in JSON. Returns `None` if the request does not accept
@@ -121,18 +113,15 @@ pub fn negotiate_json(
     verb: ReadVerb,
     is_custom_resource: bool,
 ) -> Option<Negotiated> {
-    let clauses = clauses(accept.unwrap_or_default());
-    let covers_json = |clause: &&Clause<'_>| clause.covers(Offer::Json);
-    let specificity = |clause: &&Clause<'_>| (clause.main_type != "*", clause.subtype != "*");
+    let mut clauses = clauses(accept.unwrap_or_default());
+    clauses.retain(|clause| clause.covers(JSON));
     // The most specific clause has priority: the others only repeat its permission.
-    let decisive = clauses.iter().filter(covers_json).max_by_key(specificity)?;
+    let decisive = clauses.iter().max_by_key(|clause| clause.specificity())?;
     if decisive.quality <= 0.0 {
         return None;
     }
-    let mut accepted = clauses
-        .iter()
-        .filter(|clause| clause.quality > 0.0 && clause.covers(Offer::Json));
-    accepted.find_map(|clause| clause.negotiate(Offer::Json, verb, is_custom_resource))
+    let mut accepted = clauses.iter().filter(|clause| clause.quality > 0.0);
+    accepted.find_map(|clause| clause.negotiate(JSON, verb, is_custom_resource))
 }
 
 /// Chooses the representation of a Status that is an error answer.
@@ -143,14 +132,9 @@ pub(crate) fn negotiate_status(accept: Option<&str>) -> Negotiated {
     if header.is_empty() {
         return Negotiated::Plain(WireFormat::Json, false);
     }
-    clauses(header)
-        .iter()
-        .filter(|clause| clause.target().is_none() && clause.parameter("sv").is_none())
-        .find_map(|clause| {
-            let mut offers = OFFERS.into_iter().filter(|offer| clause.covers(*offer));
-            offers.find_map(|offer| clause.negotiate(offer, ReadVerb::Get, false))
-        })
-        .unwrap_or(Negotiated::NotAcceptable)
+    let mut clauses = clauses(header);
+    clauses.retain(|clause| clause.target().is_none() && clause.parameter("sv").is_none());
+    first(&clauses, ReadVerb::Get, false)
 }
 
 /// Returns true if the API server's router accepts the header. The router answers 406 before
@@ -158,7 +142,7 @@ pub(crate) fn negotiate_status(accept: Option<&str>) -> Negotiated {
 fn is_routed(header: &str) -> bool {
     header.split(',').any(|clause| {
         let media_type = clause.split(';').next().unwrap_or_default().trim();
-        media_type == "*/*" || OFFERS.iter().any(|offer| offer.media_type() == media_type)
+        media_type == "*/*" || OFFERS.contains(&media_type)
     })
 }
 
@@ -166,9 +150,8 @@ fn is_routed(header: &str) -> bool {
 fn clauses(header: &str) -> Vec<Clause<'_>> {
     let mut clauses: Vec<_> = header.split(',').filter_map(Clause::parse).collect();
     clauses.sort_by(|a, b| {
-        let rank = |clause: &Clause<'_>| (clause.main_type != "*", clause.subtype != "*");
         let by_quality = b.quality.total_cmp(&a.quality);
-        by_quality.then_with(|| Reverse(rank(a)).cmp(&Reverse(rank(b))))
+        by_quality.then_with(|| b.specificity().cmp(&a.specificity()))
     });
     clauses
 }
@@ -202,13 +185,14 @@ impl<'a> Clause<'a> {
         Some(clause)
     }
 
-    fn covers(&self, offer: Offer) -> bool {
+    fn specificity(&self) -> (bool, bool) {
+        (self.main_type != "*", self.subtype != "*")
+    }
+
+    fn covers(&self, offer: &str) -> bool {
         match (self.main_type, self.subtype) {
-            ("*", "*") => offer != Offer::Cbor,
-            ("application", "*") => offer != Offer::Cbor,
-            (main_type, subtype) => {
-                offer.media_type().split_once('/') == Some((main_type, subtype))
-            }
+            ("*" | "application", "*") => offer != CBOR,
+            media_type => offer.split_once('/') == Some(media_type),
         }
     }
 
@@ -221,24 +205,19 @@ impl<'a> Clause<'a> {
     }
 
     fn target(&self) -> Option<Target<'a>> {
-        let part = |name| self.parameter(name);
-        let parts = (part("as"), part("g"), part("v"));
-        (parts != (None, None, None)).then(|| Target {
-            kind: parts.0.unwrap_or_default(),
-            group: parts.1.unwrap_or_default(),
-            version: parts.2.unwrap_or_default(),
-        })
+        let parts = ["as", "g", "v"].map(|name| self.parameter(name));
+        (parts != [None; 3]).then(|| parts.map(Option::unwrap_or_default))
     }
 
     /// Returns the result of this clause for `offer`, or `None` if the clause's
     /// parameters exclude the offer.
     fn negotiate(
         &self,
-        offer: Offer,
+        offer: &str,
         verb: ReadVerb,
         is_custom_resource: bool,
     ) -> Option<Negotiated> {
-        let streams = offer != Offer::Yaml;
+        let streams = offer != YAML;
         let stream_fits = self
             .parameter("stream")
             .is_none_or(|stream| stream == "watch" && streams);
@@ -248,9 +227,9 @@ impl<'a> Clause<'a> {
         }
         let pretty = self.parameter("pretty") == Some("1") && verb != ReadVerb::Watch;
         let answer = match self.target() {
-            None if is_custom_resource && offer == Offer::Protobuf => return None,
-            None => offer.plain(pretty),
-            Some(target) => target.negotiate(offer, verb, pretty)?,
+            None if is_custom_resource && offer == PROTOBUF => return None,
+            None => plain(offer, pretty),
+            Some(target) => converted(target, offer, verb, pretty)?,
         };
         // The API server first chooses the format, and only then rejects one that cannot stream. It
         // does not try the next clause.
@@ -262,47 +241,39 @@ impl<'a> Clause<'a> {
     }
 }
 
-impl Target<'_> {
-    fn negotiate(&self, offer: Offer, verb: ReadVerb, pretty: bool) -> Option<Negotiated> {
-        let version = match (self.group, self.version) {
-            ("meta.k8s.io", "v1") => MetaVersion::V1,
-            ("meta.k8s.io", "v1beta1") => MetaVersion::V1Beta1,
-            _ => return None,
-        };
-        let fits_verb = match self.kind {
-            "Table" if offer == Offer::Protobuf => return None,
-            "Table" if offer == Offer::Json => return Some(Negotiated::Table(version, pretty)),
-            "Table" if offer == Offer::Yaml => return Some(Negotiated::YamlTable),
-            "PartialObjectMetadata" => verb != ReadVerb::List,
-            "PartialObjectMetadataList" => verb == ReadVerb::List,
-            _ => return None,
-        };
-        let partial = Negotiated::PartialObjectMetadata;
-        Some(match offer {
-            Offer::Json if fits_verb => partial(WireFormat::Json, version, pretty),
-            Offer::Protobuf if fits_verb => partial(WireFormat::Protobuf, version, false),
-            _ if !fits_verb => Negotiated::OtherKind,
-            _ => Negotiated::Other,
-        })
+fn plain(offer: &str, pretty: bool) -> Negotiated {
+    match offer {
+        JSON => Negotiated::Plain(WireFormat::Json, pretty),
+        PROTOBUF => Negotiated::Plain(WireFormat::Protobuf, false),
+        YAML => Negotiated::Yaml,
+        _ => Negotiated::Other,
     }
 }
 
-impl Offer {
-    fn media_type(self) -> &'static str {
-        match self {
-            Self::Json => "application/json",
-            Self::Yaml => "application/yaml",
-            Self::Protobuf => "application/vnd.kubernetes.protobuf",
-            Self::Cbor => "application/cbor",
-        }
-    }
-
-    fn plain(self, pretty: bool) -> Negotiated {
-        match self {
-            Self::Json => Negotiated::Plain(WireFormat::Json, pretty),
-            Self::Protobuf => Negotiated::Plain(WireFormat::Protobuf, false),
-            Self::Yaml => Negotiated::Yaml,
-            Self::Cbor => Negotiated::Other,
-        }
-    }
+fn converted(
+    [kind, group, version]: Target<'_>,
+    offer: &str,
+    verb: ReadVerb,
+    pretty: bool,
+) -> Option<Negotiated> {
+    let version = match (group, version) {
+        ("meta.k8s.io", "v1") => MetaVersion::V1,
+        ("meta.k8s.io", "v1beta1") => MetaVersion::V1Beta1,
+        _ => return None,
+    };
+    let fits_verb = match (kind, offer) {
+        ("Table", PROTOBUF) => return None,
+        ("Table", JSON) => return Some(Negotiated::Table(version, pretty)),
+        ("Table", YAML) => return Some(Negotiated::YamlTable),
+        ("PartialObjectMetadata", _) => verb != ReadVerb::List,
+        ("PartialObjectMetadataList", _) => verb == ReadVerb::List,
+        _ => return None,
+    };
+    let partial = Negotiated::PartialObjectMetadata;
+    Some(match offer {
+        _ if !fits_verb => Negotiated::OtherKind,
+        JSON => partial(WireFormat::Json, version, pretty),
+        PROTOBUF => partial(WireFormat::Protobuf, version, false),
+        _ => Negotiated::Other,
+    })
 }

@@ -17,6 +17,6 @@ pub(crate) use list::list;
 pub(crate) use object::object;
 pub use to_json::protobuf_to_json;
 pub(crate) use writer::{
-    ENVELOPE_END, envelope_start, enveloped, frame, put_bytes, put_number, put_prefix,
+    ENVELOPE_END, envelope_start, enveloped, frame, put_bytes, put_number, put_prefix, texts,
     varint_length, with_resource_version, without_managed_fields,
 };

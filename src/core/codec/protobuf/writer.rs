@@ -11,65 +11,43 @@ const MANAGED_FIELDS: u32 = 17;
 pub(crate) const ENVELOPE_END: &[u8] = &[0x1a, 0x00, 0x22, 0x00];
 
 /// Copies an object message with its resource version replaced.
-pub(crate) fn with_resource_version(
-    message: &[u8],
-    resource_version: ResourceVersion,
-) -> Result<Vec<u8>, Error> {
-    let mut patched = Vec::with_capacity(message.len() + 24);
-    for field in Fields::new(message) {
-        let field = field?;
-        match field.number {
-            1 => put_bytes(
-                &mut patched,
-                1,
-                &patched_metadata(&field, resource_version)?,
-            ),
-            _ => patched.extend_from_slice(field.whole),
-        }
-    }
-    Ok(patched)
+pub(crate) fn with_resource_version(message: &[u8], rv: ResourceVersion) -> Result<Vec<u8>, Error> {
+    with_metadata(message, |metadata, field| match field.number {
+        RESOURCE_VERSION => put_bytes(metadata, RESOURCE_VERSION, rv.to_string().as_bytes()),
+        _ => metadata.extend_from_slice(field.whole),
+    })
 }
 
 /// Copies an object message without the managed fields in its metadata; `None` if it has none.
 pub(crate) fn without_managed_fields(message: &[u8]) -> Result<Option<Vec<u8>>, Error> {
     let mut is_changed = false;
-    let mut copy = Vec::with_capacity(message.len());
+    let copy = with_metadata(message, |metadata, field| match field.number {
+        MANAGED_FIELDS => is_changed = true,
+        _ => metadata.extend_from_slice(field.whole),
+    })?;
+    Ok(is_changed.then_some(copy))
+}
+
+/// Copies an object message. `put` appends what the copy has for a field of the metadata.
+fn with_metadata(
+    message: &[u8],
+    mut put: impl FnMut(&mut Vec<u8>, &Field<'_>),
+) -> Result<Vec<u8>, Error> {
+    let mut copy = Vec::with_capacity(message.len() + 24);
     for field in Fields::new(message) {
         let field = field?;
         if field.number != 1 {
             copy.extend_from_slice(field.whole);
             continue;
         }
-        let mut metadata = Vec::new();
-        for field in Fields::new(field.bytes()?) {
-            let field = field?;
-            match field.number {
-                MANAGED_FIELDS => is_changed = true,
-                _ => metadata.extend_from_slice(field.whole),
-            }
+        let fields = field.bytes()?;
+        let mut metadata = Vec::with_capacity(fields.len() + 22);
+        for field in Fields::new(fields) {
+            put(&mut metadata, &field?);
         }
         put_bytes(&mut copy, 1, &metadata);
     }
-    Ok(is_changed.then_some(copy))
-}
-
-fn patched_metadata(
-    metadata: &Field<'_>,
-    resource_version: ResourceVersion,
-) -> Result<Vec<u8>, Error> {
-    let message = metadata.bytes()?;
-    let mut patched = Vec::with_capacity(message.len() + 22);
-    for field in Fields::new(message) {
-        let field = field?;
-        match field.number {
-            RESOURCE_VERSION => {
-                let text = resource_version.to_string();
-                put_bytes(&mut patched, RESOURCE_VERSION, text.as_bytes());
-            }
-            _ => patched.extend_from_slice(field.whole),
-        }
-    }
-    Ok(patched)
+    Ok(copy)
 }
 
 fn put_varint(buffer: &mut Vec<u8>, mut value: u64) {
@@ -98,6 +76,15 @@ pub(crate) fn put_bytes(buffer: &mut Vec<u8>, number: u32, bytes: &[u8]) {
     buffer.extend_from_slice(bytes);
 }
 
+/// Encodes a message whose first fields are `texts`.
+pub(crate) fn texts<const N: usize>(texts: [&str; N]) -> Vec<u8> {
+    let mut message = Vec::with_capacity(64);
+    for (number, text) in (1..).zip(texts) {
+        put_bytes(&mut message, number, text.as_bytes());
+    }
+    message
+}
+
 /// Appends a field whose value is a varint.
 pub(crate) fn put_number(buffer: &mut Vec<u8>, number: u32, value: u64) {
     put_varint(buffer, u64::from(number << 3));
@@ -106,9 +93,7 @@ pub(crate) fn put_number(buffer: &mut Vec<u8>, number: u32, value: u64) {
 
 /// Returns the bytes of an envelope before its content, which has `raw_length` bytes.
 pub(crate) fn envelope_start(api_version: &str, kind: &str, raw_length: usize) -> Vec<u8> {
-    let mut type_meta = Vec::with_capacity(api_version.len() + kind.len() + 8);
-    put_bytes(&mut type_meta, 1, api_version.as_bytes());
-    put_bytes(&mut type_meta, 2, kind.as_bytes());
+    let type_meta = texts([api_version, kind]);
     let mut start = Vec::with_capacity(type_meta.len() + 24);
     start.extend_from_slice(MAGIC);
     put_bytes(&mut start, 1, &type_meta);

@@ -31,7 +31,7 @@ pub(super) struct Part<'a> {
 pub(super) struct Members<'a> {
     scanner: Scanner<'a>,
     state: Option<json::Members>,
-    is_malformed: &'a Cell<bool>,
+    whole: Part<'a>,
 }
 
 /// The items of an array.
@@ -66,13 +66,17 @@ impl<'a> Part<'a> {
     /// if this is no object.
     pub(super) fn at(self, name: &str) -> Self {
         let mut members = self.members();
-        let found = members.find_raw(|key| key.is(name));
-        found.map_or(self.with(b""), |text| self.with(text))
+        while let Some((key, text)) = members.next_raw() {
+            if key.is(name) {
+                return self.with(text);
+            }
+        }
+        self.absent()
     }
 
     /// Returns the members of an object with these names, which are found in one pass.
     pub(super) fn all<const N: usize>(self, names: [&str; N]) -> [Self; N] {
-        let mut found = [self.with(b""); N];
+        let mut found = [self.absent(); N];
         let mut missing = N;
         let mut members = self.members();
         while missing > 0
@@ -97,19 +101,21 @@ impl<'a> Part<'a> {
         Members {
             scanner,
             state,
-            is_malformed: self.is_malformed,
+            whole: self,
         }
     }
 
     /// Returns the items of an array, or no items if this is no array.
     pub(super) fn items(self) -> Items<'a> {
         let mut scanner = Scanner::new(self.text);
-        let is_array = self.text.first() == Some(&b'[');
-        let state = is_array.then(|| scanner.array().ok()).flatten();
+        let state = match self.text.first() {
+            Some(b'[') => scanner.array().ok(),
+            _ => None,
+        };
         Items(Members {
             scanner,
             state,
-            is_malformed: self.is_malformed,
+            whole: self,
         })
     }
 
@@ -226,44 +232,21 @@ impl<'a> Members<'a> {
     fn next_item(&mut self) -> Option<&'a [u8]> {
         let state = self.state.as_mut()?;
         let next = self.scanner.next_element(state);
-        let item = next.and_then(|is_there| {
-            if is_there {
-                self.scanner.value().map(Some)
-            } else {
-                Ok(None)
-            }
-        });
+        let item = next.and_then(|is_there| is_there.then(|| self.scanner.value()).transpose());
         self.checked(item)
-    }
-
-    fn find_raw(&mut self, is_it: impl Fn(Text<'a>) -> bool) -> Option<&'a [u8]> {
-        loop {
-            let (key, text) = self.next_raw()?;
-            if is_it(key) {
-                return Some(text);
-            }
-        }
     }
 
     /// Ends the iteration with the last element, and with an error, which makes the document
     /// malformed.
     fn checked<T>(&mut self, next: Result<Option<T>, crate::codec::Error>) -> Option<T> {
         let next = next.unwrap_or_else(|_| {
-            self.is_malformed.set(true);
+            self.whole.is_malformed.set(true);
             None
         });
         if next.is_none() {
             self.state = None;
         }
         next
-    }
-
-    fn part(&self, text: &'a [u8]) -> Part<'a> {
-        Part {
-            text,
-            is_open: false,
-            is_malformed: self.is_malformed,
-        }
     }
 }
 
@@ -273,7 +256,7 @@ impl<'a> Iterator for Members<'a> {
     fn next(&mut self) -> Option<Self::Item> {
         let (key, text) = self.next_raw()?;
         let key = self.checked(key.unescape().map(Some))?;
-        Some((key, self.part(text)))
+        Some((key, self.whole.with(text)))
     }
 }
 
@@ -282,7 +265,7 @@ impl<'a> Iterator for Items<'a> {
 
     fn next(&mut self) -> Option<Part<'a>> {
         let text = self.0.next_item()?;
-        Some(self.0.part(text))
+        Some(self.0.whole.with(text))
     }
 }
 

@@ -4,7 +4,7 @@ use std::ops::Range;
 use std::sync::LazyLock;
 use std::time::SystemTime;
 
-use super::cells::age::{Age, INVALID, Moment};
+use super::cells::age::{Age, INVALID, Moment, duration};
 use super::cells::cell::Cell;
 use super::cells::go_number::{put_json, put_text};
 use crate::api::escape_as_go;
@@ -86,7 +86,7 @@ impl PrintedRow {
         let ages = self
             .times
             .iter()
-            .map(|(_, since)| encoded(&since.age_at(now)).len());
+            .map(|(_, since)| encoded(&duration(*since, now)).len());
         self.text.len() + ages.sum::<usize>()
     }
 
@@ -98,7 +98,7 @@ impl PrintedRow {
         for (at, since) in &self.times {
             let at = *at as usize;
             out.extend_from_slice(&text[from..at]);
-            out.extend_from_slice(encoded(&since.age_at(now)).as_bytes());
+            out.extend_from_slice(encoded(&duration(*since, now)).as_bytes());
             from = at;
         }
         out.extend_from_slice(&text[from..]);

@@ -72,7 +72,7 @@ impl TableWriter {
             IncludeObject::Metadata => self.partial(&object.metadata()?),
             IncludeObject::Object => object.whole()?,
         };
-        Ok(row(cells, object.conditions()?, &printed))
+        Ok(row(cells, object.conditions(), &printed))
     }
 
     /// Returns the object that a row contains besides its cells.
@@ -82,9 +82,8 @@ impl TableWriter {
 
     /// Encodes a Table that is the complete body of a LIST or GET.
     pub fn list(&self, metadata: ListMetadata<'_>, rows: &[String]) -> Bytes {
-        let mut table = self.table(metadata, &rows.join(","));
-        table.push('\n');
-        table.into()
+        let open = self.open(metadata, true);
+        format!("{open}[{}]}}\n", rows.join(",")).into()
     }
 
     /// Encodes a complete watch frame with one row. Only a stream's first frame has the columns.
@@ -133,20 +132,9 @@ impl TableWriter {
     }
 
     fn frame(&mut self, event_type: &str, rv: ResourceVersion, row: &str) -> Bytes {
-        let frame = self.event_frame(event_type, rv, row, true);
+        let front = self.event_front(event_type, rv, true);
         self.columns = "null".to_owned();
-        frame
-    }
-
-    /// Returns a complete watch frame with one row, with or without the columns.
-    fn event_frame(
-        &self,
-        event_type: &str,
-        rv: ResourceVersion,
-        row: &str,
-        has_columns: bool,
-    ) -> Bytes {
-        (self.event_front(event_type, rv, has_columns) + row + EVENT_BACK).into()
+        (front + row + EVENT_BACK).into()
     }
 
     /// Returns a watch frame up to its row, with or without the columns.
@@ -159,11 +147,6 @@ impl TableWriter {
     ) -> String {
         let open = self.open(rv.into(), has_columns);
         format!("{{\"type\":\"{event_type}\",\"object\":{open}[")
-    }
-
-    fn table(&self, metadata: ListMetadata<'_>, rows: &str) -> String {
-        let open = self.open(metadata, true);
-        format!("{open}[{rows}]}}")
     }
 
     /// Returns the start of a Table, up to the value of `rows`.
@@ -214,15 +197,9 @@ impl<'a> RowObject<'a> {
 
     /// Returns the `conditions` member of a row, with a comma before it. Only rows of pods that
     /// succeeded or failed have it; otherwise the text is empty.
-    fn conditions(&self) -> Result<&'static str, Error> {
-        // The search for the words avoids parsing most pods, because most pods are running.
-        let says = |word: &[u8]| self.body.windows(word.len()).any(|found| found == word);
-        let is_pod = self.kind == "Pod" && self.api_version == "v1";
-        if !is_pod || !(says(b"\"Succeeded\"") || says(b"\"Failed\"")) {
-            return Ok("");
-        }
+    fn conditions(&self) -> &'static str {
         let document = Document::new(self.body);
-        Ok(conditions(self.api_version, self.kind, document.root()))
+        conditions(self.api_version, self.kind, document.root())
     }
 
     /// Returns true if the body is a complete JSON object; the body of a built-in
@@ -252,11 +229,12 @@ impl<'a> RowObject<'a> {
         let body = self.current_body()?;
         let metadata = &body[metadata(&body)?];
         // The keys of a custom resource are sorted; a PartialObjectMetadata's keys are not.
-        if self.is_whole() {
-            Ok(text_of(&in_declared_order(metadata)?)?.to_owned())
+        let metadata = if self.is_whole() {
+            in_declared_order(metadata)?
         } else {
-            Ok(text_of(metadata)?.to_owned())
-        }
+            metadata.to_vec()
+        };
+        String::from_utf8(metadata).map_err(|_| Error::Utf8)
     }
 }
 

@@ -146,7 +146,7 @@ proptest! {
             serde_json::to_string(&value)
         }.unwrap();
         let text = format!(" {printed},{behind}");
-        let range = Scanner::new(text.as_bytes()).skip().unwrap();
+        let range = Scanner::new(text.as_bytes()).range().unwrap();
         prop_assert_eq!(&text[range], &printed);
         prop_assert_eq!(compact(printed.as_bytes()), serde_json::to_vec(&value).unwrap());
     }

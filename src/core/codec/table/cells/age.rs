@@ -64,15 +64,10 @@ impl Moment {
         let fraction = (self.0 - earliest.0).rem_euclid(NANOSECONDS);
         (0..).map(move |second| Self(earliest.0 + fraction + second * NANOSECONDS))
     }
-
-    /// Returns the time from this moment to `now`, such as `5m`.
-    pub(in crate::codec::table) fn age_at(self, now: Self) -> Age {
-        duration(self, now)
-    }
 }
 
 /// A formatted duration, such as `5m30s` or `<invalid>`.
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, Default)]
 pub(in crate::codec::table) struct Age {
     text: [u8; Self::MAX],
     length: u8,
@@ -82,15 +77,8 @@ impl Age {
     /// The longest ages have three digits or two units, or are [`INVALID`].
     const MAX: usize = 12;
 
-    fn new() -> Self {
-        Self {
-            text: [0; Self::MAX],
-            length: 0,
-        }
-    }
-
     fn invalid() -> Self {
-        let mut age = Self::new();
+        let mut age = Self::default();
         INVALID.bytes().for_each(|byte| age.push(byte));
         age
     }
@@ -137,7 +125,7 @@ pub(in crate::codec::table) fn duration(start: Moment, end: Moment) -> Age {
     let seconds = nanoseconds / NANOSECONDS as i64;
     let (minutes, hours) = (seconds / 60, seconds / 3_600);
     let (days, years) = (hours / 24, hours / (24 * 365));
-    let age = Age::new();
+    let age = Age::default();
     match seconds {
         ..-1 => Age::invalid(),
         -1 => age.with(0, b's'),

@@ -1,10 +1,8 @@
 //! The cell of a row: a value, or a text with the time that has passed since a moment.
 
-use std::borrow::Cow;
-
 use serde_json::Value;
 
-use super::age::{Moment, UNKNOWN};
+use super::age::{Moment, UNKNOWN, duration};
 use crate::codec::table::part::Part;
 
 /// A cell of an object's row. It does not depend on the current time, so it can be stored.
@@ -38,7 +36,7 @@ impl Cell {
                 before,
                 since,
                 after,
-            } => (before + since.age_at(now).as_str() + after).into(),
+            } => (before + duration(since, now).as_str() + after).into(),
         }
     }
 }
@@ -54,47 +52,11 @@ impl From<Moment> for Cell {
     }
 }
 
-impl From<Value> for Cell {
-    fn from(value: Value) -> Self {
-        match value {
+impl<T: Into<Value>> From<T> for Cell {
+    fn from(value: T) -> Self {
+        match value.into() {
             Value::String(text) => Self::Text(text),
             other => Self::Value(other),
         }
-    }
-}
-
-impl From<String> for Cell {
-    fn from(text: String) -> Self {
-        Self::Text(text)
-    }
-}
-
-impl From<Cow<'_, str>> for Cell {
-    fn from(text: Cow<'_, str>) -> Self {
-        Self::Text(text.into_owned())
-    }
-}
-
-impl From<&str> for Cell {
-    fn from(text: &str) -> Self {
-        Self::Text(text.to_owned())
-    }
-}
-
-impl From<bool> for Cell {
-    fn from(flag: bool) -> Self {
-        Self::Value(flag.into())
-    }
-}
-
-impl From<i64> for Cell {
-    fn from(number: i64) -> Self {
-        Self::Value(number.into())
-    }
-}
-
-impl From<usize> for Cell {
-    fn from(number: usize) -> Self {
-        Self::Value(number.into())
     }
 }

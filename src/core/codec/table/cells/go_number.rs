@@ -1,5 +1,7 @@
 //! Prints JSON numbers and values exactly as Go does; serde_json prints some numbers differently.
 
+use std::ops::Range;
+
 use serde_json::{Number, Value};
 
 use crate::api::escape_as_go;
@@ -54,14 +56,7 @@ pub(in crate::codec::table) fn put_text(out: &mut String, text: &str) {
 /// Formats a number as Go's JSON encoder does.
 fn json_number(number: &Number) -> String {
     match number.as_f64() {
-        Some(float) if number.is_f64() => {
-            let size = float.abs();
-            if size != 0.0 && !(1e-6..1e21).contains(&size) {
-                exponent(float, 1)
-            } else {
-                float.to_string()
-            }
-        }
+        Some(float) if number.is_f64() => float_text(float, 1e-6..1e21, 1),
         _ => number.to_string(),
     }
 }
@@ -69,15 +64,18 @@ fn json_number(number: &Number) -> String {
 /// Formats a number as Go prints it in text: very large and very small floats have an exponent.
 pub(in crate::codec::table) fn number_text(number: &Number) -> String {
     match (number.as_i64(), number.as_f64()) {
-        (None, Some(float)) => {
-            let size = float.abs();
-            if size != 0.0 && !(1e-4..1e6).contains(&size) {
-                exponent(float, 2)
-            } else {
-                float.to_string()
-            }
-        }
+        (None, Some(float)) => float_text(float, 1e-4..1e6, 2),
         _ => number.to_string(),
+    }
+}
+
+/// Formats a float, with an exponent of at least `digits` digits if its size is not in `plain`.
+fn float_text(float: f64, plain: Range<f64>, digits: usize) -> String {
+    let size = float.abs();
+    if size != 0.0 && !plain.contains(&size) {
+        exponent(float, digits)
+    } else {
+        float.to_string()
     }
 }
 
