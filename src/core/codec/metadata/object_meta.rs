@@ -22,13 +22,13 @@ type Value<'a> = Option<&'a [u8]>;
 ///
 /// If `metadata` is not a JSON object, or if a map, list or string in it is malformed.
 pub(super) fn from_json(metadata: &[u8]) -> Result<Vec<u8>, Error> {
+    let found = members(metadata, &OBJECT_META)?;
+    let mut message = Vec::with_capacity(metadata.len());
+    for (number, value) in (1..).zip(&found[..6]) {
+        put_text(&mut message, number, *value)?;
+    }
     let [
-        name,
-        generate_name,
-        namespace,
-        self_link,
-        uid,
-        resource_version,
+        ..,
         generation,
         created,
         deleted,
@@ -38,19 +38,7 @@ pub(super) fn from_json(metadata: &[u8]) -> Result<Vec<u8>, Error> {
         owners,
         finalizers,
         managed_fields,
-    ] = members(metadata, &OBJECT_META)?;
-    let mut message = Vec::with_capacity(metadata.len());
-    let texts = [
-        name,
-        generate_name,
-        namespace,
-        self_link,
-        uid,
-        resource_version,
-    ];
-    for (number, value) in (1..).zip(texts) {
-        put_text(&mut message, number, value)?;
-    }
+    ] = found;
     put_number(&mut message, 7, number(generation).unwrap_or_default());
     put_bytes(&mut message, 8, &time(created)?);
     put_pointer(&mut message, 9, deleted, time)?;
@@ -85,19 +73,12 @@ fn owner_reference(json: &[u8]) -> Result<Vec<u8>, Error> {
 }
 
 fn managed_fields_entry(json: &[u8]) -> Result<Vec<u8>, Error> {
-    let [
-        manager,
-        operation,
-        api_version,
-        at,
-        fields_type,
-        fields,
-        subresource,
-    ] = members(json, &MANAGED_FIELDS)?;
+    let found = members(json, &MANAGED_FIELDS)?;
     let mut message = Vec::with_capacity(json.len());
-    for (number, value) in (1..).zip([manager, operation, api_version]) {
-        put_text(&mut message, number, value)?;
+    for (number, value) in (1..).zip(&found[..3]) {
+        put_text(&mut message, number, *value)?;
     }
+    let [.., at, fields_type, fields, subresource] = found;
     put_pointer(&mut message, 4, at, time)?;
     put_text(&mut message, 6, fields_type)?;
     put_pointer(&mut message, 7, fields, |json| {

@@ -132,10 +132,10 @@ fn value(kind: Kind, field: &Field<'_>, depth: usize) -> Result<Value, Error> {
         Kind::Bytes => STANDARD.encode(field.bytes()?).into(),
         Kind::Time => time(field.bytes()?, "%Y-%m-%dT%H:%M:%SZ")?,
         Kind::PreciseTime => time(field.bytes()?, "%Y-%m-%dT%H:%M:%S.%6fZ")?,
-        Kind::Quantity => first_text(field.bytes()?, 1)?.into(),
+        Kind::Quantity => first_text(field.bytes()?)?.into(),
         Kind::NumberOrText => number_or_text(field.bytes()?)?,
         Kind::Raw => {
-            let text = first_text(field.bytes()?, 1)?;
+            let text = first_text(field.bytes()?)?;
             serde_json::from_str(&text).unwrap_or_default()
         }
         Kind::Message(name) => {
@@ -146,10 +146,10 @@ fn value(kind: Kind, field: &Field<'_>, depth: usize) -> Result<Value, Error> {
     })
 }
 
-fn first_text(message: &[u8], number: u32) -> Result<String, Error> {
+fn first_text(message: &[u8]) -> Result<String, Error> {
     for field in Fields::new(message) {
         let field = field?;
-        if field.number == number {
+        if field.number == 1 {
             return Ok(field.text()?.to_owned());
         }
     }

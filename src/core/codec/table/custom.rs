@@ -77,7 +77,7 @@ impl CustomColumn {
 
     /// Does what [`CustomColumn::cell`] does, for an object that was parsed into a tree.
     pub(super) fn cell_in_tree(&self, object: &Value) -> Cell {
-        let found = self.path.as_ref().and_then(|path| path.find(object).ok());
+        let found = self.path.as_ref().and_then(|path| path.find(object));
         self.cell_with(found.and_then(|values| values.first().copied()))
     }
 

@@ -162,7 +162,11 @@ impl TableView {
                 let text = match (printed.metadata(), body) {
                     (Some(place), Cow::Borrowed(body)) => Cow::Borrowed(&body[place]),
                     (Some(place), Cow::Owned(body)) => Cow::Owned(body[place].to_vec()),
-                    (None, body) => Cow::Owned(changed_metadata(&body, kind)?.into()),
+                    (None, body) => {
+                        let hidden = hidden_annotation(kind.api_version, kind.kind);
+                        let json = WireFormat::Json;
+                        Cow::Owned(partial_body(json, json, hidden, &body, None)?.into())
+                    }
                 };
                 (self.writer.partial_front(), text, &b"}"[..])
             }
@@ -326,12 +330,6 @@ fn unchanged_metadata(body: &[u8], kind: RowKind<'_>) -> Result<Option<Range<usi
         || hidden
             .is_some_and(|hidden| memmem::find(&body[place.clone()], hidden.as_bytes()).is_some());
     Ok((!is_changed).then_some(place))
-}
-
-/// Returns the metadata of `body` in the form of a PartialObjectMetadata.
-fn changed_metadata(body: &Bytes, kind: RowKind<'_>) -> Result<Bytes, Error> {
-    let hidden = hidden_annotation(kind.api_version, kind.kind);
-    partial_body(WireFormat::Json, WireFormat::Json, hidden, body, None)
 }
 
 #[cfg(test)]

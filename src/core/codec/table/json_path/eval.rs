@@ -1,26 +1,14 @@
 //! Evaluates a JSONPath on an object.
 
-use std::cmp::Ordering;
-
 use serde_json::Value;
 
-use super::path::{Condition, JsonPath, Operand, Operator, Step};
+use super::path::{Condition, JsonPath, Operand, Step};
 use crate::codec::table::part::Part;
 
-/// The error if a step of a path does not fit its value, such as an index into a text.
-#[derive(Debug)]
-pub(crate) struct Mismatch;
-
 impl JsonPath {
-    /// Returns all values at the path. An absent field contributes no value.
-    ///
-    /// # Errors
-    ///
-    /// If a value on the path has the wrong type, or if an index is outside its list.
-    pub(in crate::codec::table) fn find<'a>(
-        &self,
-        object: &'a Value,
-    ) -> Result<Vec<&'a Value>, Mismatch> {
+    /// Returns all values at the path. An absent field contributes no value. Returns `None` if a
+    /// value on the path has the wrong type, or if an index is outside its list.
+    pub(in crate::codec::table) fn find<'a>(&self, object: &'a Value) -> Option<Vec<&'a Value>> {
         Self::find_in(object, &self.0)
     }
 
@@ -32,11 +20,11 @@ impl JsonPath {
             (at, steps) = (at.at(name), rest);
         }
         let value = at.tree()?;
-        let found = Self::find_in(&value, steps).ok()?;
+        let found = Self::find_in(&value, steps)?;
         found.first().map(|&first| first.clone())
     }
 
-    fn find_in<'a>(object: &'a Value, steps: &[Step]) -> Result<Vec<&'a Value>, Mismatch> {
+    fn find_in<'a>(object: &'a Value, steps: &[Step]) -> Option<Vec<&'a Value>> {
         let mut found = vec![object];
         for step in steps {
             let mut next = Vec::new();
@@ -45,14 +33,14 @@ impl JsonPath {
             }
             found = next;
         }
-        Ok(found)
+        Some(found)
     }
 }
 
 impl Step {
-    fn find<'a>(&self, value: &'a Value, found: &mut Vec<&'a Value>) -> Result<(), Mismatch> {
+    fn find<'a>(&self, value: &'a Value, found: &mut Vec<&'a Value>) -> Option<()> {
         if value.is_null() {
-            return Ok(());
+            return Some(());
         }
         match self {
             Self::Field(name) => found.extend(value.get(name)),
@@ -64,13 +52,13 @@ impl Step {
             Self::Item(index) => {
                 let items = items(value)?;
                 let at = resolve_index(*index, items.len())?;
-                found.push(items.get(at).ok_or(Mismatch)?);
+                found.push(items.get(at)?);
             }
             Self::Slice { start, end, step } => {
                 let items = items(value)?;
                 let start = resolve_index(*start, items.len())?;
-                let end = end.map_or(Ok(items.len()), |end| resolve_index(end, items.len()))?;
-                let range = items.get(start..end).ok_or(Mismatch)?;
+                let end = end.map_or(Some(items.len()), |end| resolve_index(end, items.len()))?;
+                let range = items.get(start..end)?;
                 found.extend(range.iter().step_by(*step));
             }
             Self::Union(steps) => {
@@ -86,70 +74,62 @@ impl Step {
                 }
             }
         }
-        Ok(())
+        Some(())
     }
 }
 
-fn items(value: &Value) -> Result<&[Value], Mismatch> {
-    value.as_array().map(Vec::as_slice).ok_or(Mismatch)
+fn items(value: &Value) -> Option<&[Value]> {
+    value.as_array().map(Vec::as_slice)
 }
 
 /// Converts an index into a list of `length` items; a negative index counts from the end.
-fn resolve_index(index: i64, length: usize) -> Result<usize, Mismatch> {
+fn resolve_index(index: i64, length: usize) -> Option<usize> {
     let from_end = match index {
         ..0 => length as i64,
         0.. => 0,
     };
-    usize::try_from(index + from_end).map_err(|_| Mismatch)
+    usize::try_from(index + from_end).ok()
 }
 
 impl Condition {
-    fn holds(&self, item: &Value) -> Result<bool, Mismatch> {
+    fn holds(&self, item: &Value) -> Option<bool> {
         let left = self.left.find(item)?;
         let Some((operator, operand)) = &self.comparison else {
-            return Ok(!left.is_empty());
+            return Some(!left.is_empty());
         };
         let right = match operand {
             Operand::Literal(literal) => vec![literal],
             Operand::Path(path) => path.find(item)?,
         };
         match (left.as_slice(), right.as_slice()) {
-            ([], _) | (_, []) => Ok(false),
-            ([left], [right]) => operator.holds(left, right),
-            _ => Err(Mismatch),
+            ([], _) | (_, []) => Some(false),
+            ([left], [right]) => compare(operator, left, right),
+            _ => None,
         }
     }
 }
 
-impl Operator {
-    /// Compares two values of one type. Values of different types, including an integer and a
-    /// float, are a mismatch, as is an order comparison of booleans.
-    fn holds(self, left: &Value, right: &Value) -> Result<bool, Mismatch> {
-        let order = match (left, right) {
-            (Value::String(left), Value::String(right)) => Some(left.cmp(right)),
-            (Value::Number(left), Value::Number(right)) => match (left.as_i64(), right.as_i64()) {
-                (Some(left), Some(right)) => Some(left.cmp(&right)),
-                (None, None) => left
-                    .as_f64()
-                    .zip(right.as_f64())
-                    .and_then(|(left, right)| left.partial_cmp(&right)),
-                _ => None,
-            },
-            (Value::Bool(left), Value::Bool(right)) if self.is_equality() => Some(left.cmp(right)),
-            _ => None,
-        };
-        let order = order.ok_or(Mismatch)?;
-        Ok(match self {
-            Self::Equal => order == Ordering::Equal,
-            Self::NotEqual => order != Ordering::Equal,
-            Self::Less => order == Ordering::Less,
-            Self::LessOrEqual => order != Ordering::Greater,
-            Self::Greater => order == Ordering::Greater,
-            Self::GreaterOrEqual => order != Ordering::Less,
-        })
-    }
-
-    fn is_equality(self) -> bool {
-        matches!(self, Self::Equal | Self::NotEqual)
-    }
+/// Compares two values of one type. Values of different types, including an integer and a float,
+/// cannot be compared, and booleans have no order.
+fn compare(operator: &str, left: &Value, right: &Value) -> Option<bool> {
+    let order = match (left, right) {
+        (Value::String(left), Value::String(right)) => left.cmp(right),
+        (Value::Number(left), Value::Number(right)) => match (left.as_i64(), right.as_i64()) {
+            (Some(left), Some(right)) => left.cmp(&right),
+            (None, None) => left.as_f64()?.partial_cmp(&right.as_f64()?)?,
+            _ => return None,
+        },
+        (Value::Bool(left), Value::Bool(right)) if ["==", "!="].contains(&operator) => {
+            left.cmp(right)
+        }
+        _ => return None,
+    };
+    Some(match operator {
+        "==" => order.is_eq(),
+        "!=" => order.is_ne(),
+        "<" => order.is_lt(),
+        "<=" => order.is_le(),
+        ">" => order.is_gt(),
+        _ => order.is_ge(),
+    })
 }

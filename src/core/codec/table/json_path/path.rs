@@ -34,18 +34,8 @@ pub(super) enum Step {
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Condition {
     pub(super) left: JsonPath,
-    /// The operator and the right side; if `None`, the condition holds if `left` finds a value.
-    pub(super) comparison: Option<(Operator, Operand)>,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Operator {
-    Equal,
-    NotEqual,
-    Less,
-    LessOrEqual,
-    Greater,
-    GreaterOrEqual,
+    /// One of `OPERATORS` and the right side; if `None`, the condition holds if `left` finds a value.
+    pub(super) comparison: Option<(&'static str, Operand)>,
 }
 
 #[derive(Clone, Debug, PartialEq)]
@@ -55,14 +45,7 @@ pub(super) enum Operand {
 }
 
 /// All comparison operators; an operator precedes its own prefixes, such as `<=` before `<`.
-const OPERATORS: [(&str, Operator); 6] = [
-    ("==", Operator::Equal),
-    ("!=", Operator::NotEqual),
-    ("<=", Operator::LessOrEqual),
-    (">=", Operator::GreaterOrEqual),
-    ("<", Operator::Less),
-    (">", Operator::Greater),
-];
+const OPERATORS: [&str; 6] = ["==", "!=", "<=", ">=", "<", ">"];
 
 impl JsonPath {
     /// Parses a path such as `.status.conditions[?(@.type=="Ready")].status`; `None` if the text is
@@ -186,18 +169,18 @@ fn subscript(inner: &str, depth: usize) -> Option<Vec<Step>> {
         let condition = condition_of(condition.strip_suffix(')')?, depth)?;
         return Some(vec![Step::Filter(condition)]);
     }
-    let mut parts = split(inner, ',').into_iter().map(str::trim);
-    match (parts.next()?, parts.next()) {
-        (only, None) => match key(only, depth) {
-            Some(path) => Some(path?.0),
-            None => Some(vec![element(only, depth)?]),
-        },
-        _ => split(inner, ',')
-            .into_iter()
-            .map(|part| element(part.trim(), depth))
-            .collect::<Option<_>>()
-            .map(|elements| vec![Step::Union(elements)]),
+    let parts = split(inner, ',');
+    if let [only] = parts.as_slice()
+        && let Some(path) = key(only.trim(), depth)
+    {
+        return Some(path?.0);
     }
+    let steps = parts.iter().map(|part| element(part.trim(), depth));
+    let mut steps: Vec<_> = steps.collect::<Option<_>>()?;
+    if steps.len() > 1 {
+        steps = vec![Step::Union(steps)];
+    }
+    Some(steps)
 }
 
 /// Returns the path for a quoted key: the API server reads `['a.b']` like `.a.b`. Returns `None` if
@@ -238,23 +221,23 @@ fn element(text: &str, depth: usize) -> Option<Step> {
 
 fn condition_of(text: &str, depth: usize) -> Option<Condition> {
     let found = outside_quotes(text).find_map(|(at, _)| {
-        let starts = |(sign, _): &&(&str, Operator)| text[at..].starts_with(*sign);
-        let (sign, operator) = OPERATORS.iter().find(starts)?;
-        Some((at, at + sign.len(), *operator))
+        let mut operators = OPERATORS.into_iter();
+        let operator = operators.find(|operator| text[at..].starts_with(operator))?;
+        Some((at, operator))
     });
-    let Some((end, start, operator)) = found else {
+    let Some((at, operator)) = found else {
         let left = path_of(text.trim(), depth)?;
         let comparison = None;
         return Some(Condition { left, comparison });
     };
-    let right = text[start..].trim();
+    let right = text[at + operator.len()..].trim();
     let right = match quoted(right) {
         Some(literal) => Operand::Literal(literal.into()),
         None if right.starts_with('@') => Operand::Path(path_of(right, depth)?),
         None => Operand::Literal(serde_json::from_str(right).ok()?),
     };
     Some(Condition {
-        left: path_of(text[..end].trim(), depth)?,
+        left: path_of(text[..at].trim(), depth)?,
         comparison: Some((operator, right)),
     })
 }
