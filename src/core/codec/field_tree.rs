@@ -10,7 +10,7 @@ pub(super) struct FieldTree<K> {
     /// The next steps, each with its key: a JSON member name or a protobuf field number.
     children: Vec<(K, FieldTree<K>)>,
     /// The fields with a path that ends at this node.
-    leaves: Vec<Leaf>,
+    pub(super) leaves: Vec<Leaf>,
 }
 
 /// A selectable field, stored at the node where its path ends.
@@ -57,10 +57,6 @@ impl<K> FieldTree<K> {
 
     pub(super) fn has_children(&self) -> bool {
         !self.children.is_empty()
-    }
-
-    pub(super) fn leaves(&self) -> &[Leaf] {
-        &self.leaves
     }
 
     /// Sets every value at and below this node that was not found to the value of an absent field.

@@ -19,7 +19,7 @@ use crate::codec::{Error, json, protobuf, status};
 /// Decodes the upstream's objects of one resource in one wire format. It is cheap to clone.
 #[derive(Clone, Debug)]
 pub struct Decoder {
-    format: WireFormat,
+    pub(super) format: WireFormat,
     trees: Arc<FieldTrees>,
     /// True to remove the managed fields of the objects in lists and events.
     strips_managed_fields: bool,
@@ -228,10 +228,6 @@ impl Decoder {
             None
         };
         self.protobuf_object(stripped.as_deref().unwrap_or(item), keep)
-    }
-
-    pub(super) fn format(&self) -> WireFormat {
-        self.format
     }
 
     fn no_values(&self) -> Values<'static> {

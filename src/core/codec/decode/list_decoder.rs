@@ -34,7 +34,7 @@ impl Decoder {
             decoder: self.clone(),
             unread: Vec::new(),
             min_unread: 0,
-            list: match self.format() {
+            list: match self.format {
                 WireFormat::Json => List::Json(JsonList::default()),
                 WireFormat::Protobuf => List::Protobuf(ProtobufList::default()),
             },

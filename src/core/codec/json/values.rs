@@ -36,7 +36,7 @@ pub(super) fn visit<'a>(
         Some(b'[') if tree.has_children() => visit_array(scanner, tree, values),
         _ => {
             let text = scanner.value()?;
-            for leaf in tree.leaves() {
+            for leaf in &tree.leaves {
                 values[leaf.position] = scalar(text)?;
             }
             Ok(())

@@ -44,5 +44,5 @@ pub(crate) fn content_start(bytes: &[u8]) -> Option<(usize, usize)> {
         return None;
     }
     let length = usize::try_from(fields.varint().ok()?).ok()?;
-    Some((fields.offset(), length))
+    Some((fields.at, length))
 }

@@ -10,7 +10,8 @@ pub(crate) const ANNOTATIONS: u32 = 12;
 /// An iterator over a message's fields. It ends after the first malformed field.
 pub(crate) struct Fields<'a> {
     message: &'a [u8],
-    at: usize,
+    /// The number of bytes of the message that were read.
+    pub(super) at: usize,
 }
 
 /// One field of a message.
@@ -32,11 +33,6 @@ pub(super) enum Value<'a> {
 impl<'a> Fields<'a> {
     pub(crate) fn new(message: &'a [u8]) -> Self {
         Self { message, at: 0 }
-    }
-
-    /// Returns the number of bytes of the message that were read.
-    pub(super) fn offset(&self) -> usize {
-        self.at
     }
 
     pub(super) fn varint(&mut self) -> Result<u64, Error> {

@@ -55,7 +55,7 @@ fn visit<'a>(
     let Some(child) = tree.child(|number| *number == field.number) else {
         return Ok(());
     };
-    for leaf in child.leaves() {
+    for leaf in &child.leaves {
         if values[leaf.position].is_none() {
             values[leaf.position] = Some(scalar(field, *leaf)?);
         }

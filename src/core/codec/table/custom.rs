@@ -14,7 +14,7 @@ use super::part::Part;
 /// A column of a custom resource, and the path of its cells in an object.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct CustomColumn {
-    definition: ColumnDefinition,
+    pub(super) definition: ColumnDefinition,
     /// The path of the cells; `None` if the definition's path cannot be parsed.
     path: Option<JsonPath>,
 }
@@ -62,10 +62,6 @@ impl CustomColumn {
     /// Returns true if the column's path always finds the values that the API server finds.
     pub(super) fn is_supported(&self) -> bool {
         self.path.as_ref().is_some_and(JsonPath::is_exact)
-    }
-
-    pub(super) fn definition(&self) -> ColumnDefinition {
-        self.definition.clone()
     }
 
     /// Returns the first value at the column's path, in the form for the column's type. Null if

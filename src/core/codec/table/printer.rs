@@ -32,10 +32,10 @@ pub struct Printer {
     /// True if the API server encodes the rows of an empty list as `null`. It does so
     /// for kinds without a printer and for definitions, because it allocates their slice
     /// only with the first row.
-    has_null_rows: bool,
+    pub(super) has_null_rows: bool,
     /// True if each event of a watch has the columns. The API server leaves them out after the
     /// first one, but its aggregator does not.
-    repeats_columns: bool,
+    pub(super) repeats_columns: bool,
 }
 
 #[derive(Clone, Debug)]
@@ -87,7 +87,7 @@ impl Printer {
         let version = versions.iter().find(|found| found["name"] == version)?;
         let name = kinds::default_columns()[0].clone();
         let custom = CustomColumn::of_version(version);
-        let heads = custom.iter().map(CustomColumn::definition);
+        let heads = custom.iter().map(|column| column.definition.clone());
         let columns = std::iter::once(name).chain(heads).collect();
         Some(Self {
             columns,
@@ -160,15 +160,5 @@ impl Printer {
                 name.chain(cells).collect()
             }
         }
-    }
-
-    /// Returns true if the API server encodes the rows of an empty list as `null`.
-    pub(super) fn has_null_rows(&self) -> bool {
-        self.has_null_rows
-    }
-
-    /// Returns true if each event of a watch has the columns.
-    pub(super) fn repeats_columns(&self) -> bool {
-        self.repeats_columns
     }
 }

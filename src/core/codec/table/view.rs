@@ -156,7 +156,7 @@ impl TableView {
         body: Cow<'a, Bytes>,
         kind: RowKind<'a>,
     ) -> Result<Row<'a>, Error> {
-        let object = match self.writer.include() {
+        let object = match self.writer.include {
             IncludeObject::None => (&b"null"[..], Cow::Borrowed(&b""[..]), &b""[..]),
             IncludeObject::Metadata => {
                 let text = match (printed.metadata(), body) {
@@ -212,7 +212,7 @@ impl TableView {
     /// Returns the text before and after the rows of a list.
     pub(crate) fn list_ends(&self, metadata: ListMetadata<'_>, is_empty: bool) -> (Bytes, Bytes) {
         let open = self.writer.open(metadata, true);
-        if is_empty && self.printer.has_null_rows() {
+        if is_empty && self.printer.has_null_rows {
             return ((open + "null").into(), Bytes::from_static(b"}\n"));
         }
         ((open + "[").into(), Bytes::from_static(b"]}\n"))
@@ -268,7 +268,7 @@ impl TableView {
         put_row: impl FnOnce(&mut Vec<u8>),
     ) -> Bytes {
         let is_first = !self.has_sent_columns.swap(true, Ordering::Relaxed);
-        let has_columns = is_first || self.printer.repeats_columns();
+        let has_columns = is_first || self.printer.repeats_columns;
         let front = self.writer.event_front(event_type, rv, has_columns);
         let mut frame = Vec::with_capacity(front.len() + row_length + EVENT_BACK.len());
         frame.extend_from_slice(front.as_bytes());

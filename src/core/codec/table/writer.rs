@@ -41,7 +41,8 @@ pub struct RowObject<'a> {
 #[derive(Clone, Debug)]
 pub struct TableWriter {
     version: MetaVersion,
-    include: IncludeObject,
+    /// The object that a row contains besides its cells.
+    pub(super) include: IncludeObject,
     /// The column definitions in JSON; `null` after the first watch frame, which contains them.
     columns: String,
 }
@@ -73,11 +74,6 @@ impl TableWriter {
             IncludeObject::Object => object.whole()?,
         };
         Ok(row(cells, object.conditions(), &printed))
-    }
-
-    /// Returns the object that a row contains besides its cells.
-    pub(super) fn include(&self) -> IncludeObject {
-        self.include
     }
 
     /// Encodes a Table that is the complete body of a LIST or GET.

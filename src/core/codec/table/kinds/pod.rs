@@ -137,10 +137,6 @@ impl<'a> Status<'a> {
             nominated_node_name,
         }
     }
-
-    fn has_condition(&self, kind: &str) -> bool {
-        self.conditions.contains(kind)
-    }
 }
 
 fn summary(
@@ -159,7 +155,7 @@ fn summary(
     }
     let (is_initializing, sidecar_restarts) =
         summary.add_init_containers(init_containers, status.init_containers);
-    if !is_initializing || status.has_condition("Initialized") {
+    if !is_initializing || status.conditions.contains("Initialized") {
         summary.restarts = sidecar_restarts;
         summary.add_containers(status, completion);
     }
@@ -291,6 +287,6 @@ fn readiness_gates(gates: Part<'_>, status: &Status<'_>) -> String {
     if gates.is_empty() {
         return NONE.to_owned();
     }
-    let is_open = |gate: &&Part<'_>| status.has_condition(&text(gate.at("conditionType")));
+    let is_open = |gate: &&Part<'_>| status.conditions.contains(&*text(gate.at("conditionType")));
     format!("{}/{}", gates.iter().filter(is_open).count(), gates.len())
 }
