@@ -80,8 +80,8 @@ struct Clause<'a> {
     parameters: Vec<(&'a str, &'a str)>,
 }
 
-/// The kind, group and version that an answer is converted to: the parameters `as`, `g` and `v` of a
-/// clause.
+/// The kind, group and version that an answer is converted to: the parameters `as`, `g` and `v` of
+/// a clause.
 type Target<'a> = [&'a str; 3];
 
 /// Chooses the representation of an answer. `accept` is the request's first Accept header.

@@ -6,7 +6,7 @@ use serde_json::Value;
 
 use super::cells::age::Moment;
 use super::cells::cell::Cell;
-use super::cells::go_number::put_json;
+use super::cells::go_number::json_text;
 use super::column::ColumnDefinition;
 use super::part::Document;
 use super::printer::Printer;
@@ -53,17 +53,18 @@ impl Printer {
         let conditions = conditions(text("apiVersion"), text("kind"), document.root());
         let of_server = match &row["conditions"] {
             Value::Null => String::new(),
-            value => format!(",\"conditions\":{}", printed(value)),
+            value => format!(",\"conditions\":{}", json_text(value)),
         };
         if conditions != of_server {
             return Some("conditions".to_owned());
         }
         let of_server = row["cells"].as_array().map(Vec::as_slice);
-        let of_server: Vec<_> = of_server.unwrap_or_default().iter().map(printed).collect();
+        let of_server = of_server.unwrap_or_default().iter();
+        let of_server: Vec<_> = of_server.map(json_text).collect();
         let cells = self.unprinted(document.root());
         let mut differing = None;
         for now in moments(&cells, earliest.into(), latest.into()) {
-            let own = cells.iter().cloned().map(|cell| printed(&cell.at(now)));
+            let own = cells.iter().cloned().map(|cell| json_text(&cell.at(now)));
             let own: Vec<_> = own.collect();
             if own == of_server {
                 return None;
@@ -82,18 +83,12 @@ impl Printer {
         let cells = self.unprinted(document.root()).into_iter();
         let texts = cells.map(|cell| match cell {
             Cell::Text(text) => text,
-            Cell::Value(value) => printed(&value),
+            Cell::Value(value) => json_text(&value),
             Cell::Since { .. } => String::new(),
         });
         let texts = texts.collect();
         (!document.is_malformed()).then_some(texts)
     }
-}
-
-fn printed(value: &Value) -> String {
-    let mut text = String::new();
-    put_json(&mut text, value);
-    text
 }
 
 #[cfg(test)]

@@ -4,7 +4,7 @@ use serde_json::{Number, Value};
 
 use super::cells::age::{INVALID, Moment, UNKNOWN};
 use super::cells::cell::Cell;
-use super::cells::go_number::{number_text, put_json};
+use super::cells::go_number::{json_text, number_text};
 use super::cells::value::or;
 use super::column::ColumnDefinition;
 use super::json_path::JsonPath;
@@ -98,11 +98,7 @@ fn printed(value: &Value) -> String {
         Value::Bool(value) => value.to_string(),
         Value::Number(number) => number_text(number),
         Value::String(text) => text.clone(),
-        Value::Array(_) | Value::Object(_) => {
-            let mut json = String::new();
-            put_json(&mut json, value);
-            json
-        }
+        Value::Array(_) | Value::Object(_) => json_text(value),
     }
 }
 
@@ -153,9 +149,7 @@ mod tests {
         let now = UNIX_EPOCH + Duration::from_secs(1_795_168_800);
         let object = json!({ "x": value }).to_string();
         let cell = CustomColumn::of(&column).cell(Document::new(object.as_bytes()).root());
-        let mut text = String::new();
-        put_json(&mut text, &cell.at(now.into()));
-        text
+        json_text(&cell.at(now.into()))
     }
 
     #[test]

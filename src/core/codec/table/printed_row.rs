@@ -6,7 +6,7 @@ use std::time::SystemTime;
 
 use super::cells::age::{Age, INVALID, Moment, duration};
 use super::cells::cell::Cell;
-use super::cells::go_number::{put_json, put_text};
+use super::cells::go_number::{put_json, put_separated, put_text};
 use crate::api::escape_as_go;
 
 /// [`INVALID`] as it is encoded in JSON.
@@ -37,29 +37,24 @@ impl PrintedRow {
         let mut text = String::with_capacity(192);
         let mut times = Vec::new();
         text.push_str("{\"cells\":[");
-        for (position, cell) in row.into_iter().enumerate() {
-            if position > 0 {
-                text.push(',');
+        put_separated(&mut text, row, |text, cell| match cell {
+            Cell::Text(value) => put_text(text, &value),
+            Cell::Value(value) => put_json(text, &value),
+            Cell::Since {
+                before,
+                since,
+                after,
+            } => {
+                put_text(text, &before);
+                // The quote that ends the text follows the age.
+                text.pop();
+                // A row is never longer than its object, which has less than 4 GiB.
+                times.push((text.len() as u32, since));
+                let end = text.len();
+                put_text(text, after);
+                text.remove(end);
             }
-            match cell {
-                Cell::Text(value) => put_text(&mut text, &value),
-                Cell::Value(value) => put_json(&mut text, &value),
-                Cell::Since {
-                    before,
-                    since,
-                    after,
-                } => {
-                    put_text(&mut text, &before);
-                    // The quote that ends the text follows the age.
-                    text.pop();
-                    // A row is never longer than its object, which has less than 4 GiB.
-                    times.push((text.len() as u32, since));
-                    let end = text.len();
-                    put_text(&mut text, after);
-                    text.remove(end);
-                }
-            }
-        }
+        });
         text.push(']');
         text.push_str(conditions);
         text.push_str(",\"object\":");

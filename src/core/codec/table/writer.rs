@@ -5,7 +5,7 @@ use std::borrow::Cow;
 use bytes::Bytes;
 use serde_json::Value;
 
-use super::cells::go_number::put_json;
+use super::cells::go_number::{put_json, put_separated};
 use super::cells::value::text;
 use super::column::ColumnDefinition;
 use super::include_object::IncludeObject;
@@ -249,12 +249,7 @@ pub(super) fn conditions(api_version: &str, kind: &str, object: Part<'_>) -> &'s
 
 fn row(cells: &[Value], conditions: &str, object: &str) -> String {
     let mut row = "{\"cells\":[".to_owned();
-    for (position, cell) in cells.iter().enumerate() {
-        if position > 0 {
-            row.push(',');
-        }
-        put_json(&mut row, cell);
-    }
+    put_separated(&mut row, cells, put_json);
     row + "]" + conditions + ",\"object\":" + object + "}"
 }
 

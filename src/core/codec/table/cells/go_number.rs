@@ -12,28 +12,41 @@ pub fn put_json(out: &mut String, value: &Value) {
         Value::Number(number) => out.push_str(&json_number(number)),
         Value::Array(items) => {
             out.push('[');
-            for (position, item) in items.iter().enumerate() {
-                if position > 0 {
-                    out.push(',');
-                }
-                put_json(out, item);
-            }
+            put_separated(out, items, put_json);
             out.push(']');
         }
         Value::Object(members) => {
             out.push('{');
-            for (position, (key, member)) in members.iter().enumerate() {
-                if position > 0 {
-                    out.push(',');
-                }
+            put_separated(out, members, |out, (key, member)| {
                 put_text(out, key);
                 out.push(':');
                 put_json(out, member);
-            }
+            });
             out.push('}');
         }
         Value::String(text) => put_text(out, text),
         other => out.push_str(&other.to_string()),
+    }
+}
+
+/// Returns a value as Go's JSON encoder prints it.
+pub(in crate::codec::table) fn json_text(value: &Value) -> String {
+    let mut text = String::new();
+    put_json(&mut text, value);
+    text
+}
+
+/// Appends items with commas between them. `put` appends an item.
+pub(in crate::codec::table) fn put_separated<T>(
+    out: &mut String,
+    items: impl IntoIterator<Item = T>,
+    mut put: impl FnMut(&mut String, T),
+) {
+    for (position, item) in items.into_iter().enumerate() {
+        if position > 0 {
+            out.push(',');
+        }
+        put(out, item);
     }
 }
 

@@ -3,6 +3,7 @@
 use std::borrow::Cow;
 
 use super::cell::Cell;
+use super::go_number::put_separated;
 use crate::codec::table::part::Part;
 
 /// The cell for an empty set or an absent value in most columns.
@@ -54,12 +55,9 @@ pub(in crate::codec::table) fn is_deleted(object: Part<'_>) -> bool {
 
 pub(in crate::codec::table) fn joined<T: AsRef<str>>(texts: impl IntoIterator<Item = T>) -> String {
     let mut joined = String::new();
-    for (position, text) in texts.into_iter().enumerate() {
-        if position > 0 {
-            joined.push(',');
-        }
+    put_separated(&mut joined, texts, |joined, text| {
         joined.push_str(text.as_ref());
-    }
+    });
     joined
 }
 

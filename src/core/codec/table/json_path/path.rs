@@ -34,7 +34,8 @@ pub(super) enum Step {
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Condition {
     pub(super) left: JsonPath,
-    /// One of `OPERATORS` and the right side; if `None`, the condition holds if `left` finds a value.
+    /// One of `OPERATORS` and the right side; if `None`, the condition holds if `left` finds a
+    /// value.
     pub(super) comparison: Option<(&'static str, Operand)>,
 }
 
