@@ -110,7 +110,7 @@ impl Error {
     /// Returns true if the API server's certificate can't be verified, and waiting does not help:
     /// it is of an unknown authority, or for another name.
     pub fn is_untrusted_server(&self) -> bool {
-        self.is_unreachable_because(ServerCertificateError::is_lasting)
+        self.is_unreachable_because(|error: &ServerCertificateError| error.is_lasting)
     }
 
     /// Returns true if the server can't be reached because of an error of type `E`, and `is_cause`

@@ -1,9 +1,9 @@
 //! Verifies the API server's certificate, and says in plain words what is wrong with it.
 
+use std::io;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
-use std::{fmt, io};
 
 use jiff::Timestamp;
 use kube::config::Config;
@@ -28,19 +28,12 @@ const REREAD_INTERVAL: Duration = Duration::from_secs(60);
 const NAMED: usize = 3;
 
 /// What is wrong with the API server's certificate.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub(in crate::upstream) enum ServerCertificateError {
-    #[error(
-        "the server's certificate was issued by {issuer}, which is not among the certificate \
-         authorities in use: {known}"
-    )]
-    UnknownIssuer { issuer: String, known: String },
-    #[error("the server's certificate is for {presented}, and not for {expected:?}")]
-    OtherName { expected: String, presented: String },
-    #[error("the server's certificate expired at {not_after}; now it is {now}")]
-    Expired { not_after: String, now: String },
-    #[error("the server's certificate is not valid before {not_before}; now it is {now}")]
-    NotYetValid { not_before: String, now: String },
+#[derive(Clone, Debug, thiserror::Error)]
+#[error("{text}")]
+pub(in crate::upstream) struct ServerCertificateError {
+    text: String,
+    /// True if waiting does not help.
+    pub(in crate::upstream) is_lasting: bool,
 }
 
 /// The error of a handshake with a server that does not speak TLS.
@@ -49,6 +42,7 @@ pub(in crate::upstream) enum ServerCertificateError {
 struct NotTls;
 
 /// The certificate authorities that are accepted.
+#[derive(Debug)]
 enum Authorities {
     /// Those of a kubeconfig or of the system.
     Fixed(Arc<Trusted>),
@@ -59,6 +53,7 @@ enum Authorities {
     },
 }
 
+#[derive(Debug)]
 struct Trusted {
     verifier: Arc<dyn ServerCertVerifier>,
     /// Their names, for messages.
@@ -66,13 +61,10 @@ struct Trusted {
 }
 
 /// Verifies certificates as WebPKI says, and explains what is wrong.
-struct Verifier {
-    authorities: Authorities,
-}
-
-/// Accepts every certificate, because the kubeconfig says so.
 #[derive(Debug)]
-struct Unverified {
+struct Verifier {
+    /// `None` if every certificate is accepted, because the kubeconfig says so.
+    authorities: Option<Authorities>,
     provider: Arc<CryptoProvider>,
 }
 
@@ -84,21 +76,24 @@ pub(in crate::upstream::connect) fn verifier(
     config: &Config,
 ) -> Result<Arc<dyn ServerCertVerifier>, Error> {
     let provider = Arc::new(aws_lc_rs::default_provider());
-    if config.accept_invalid_certs {
-        return Ok(Arc::new(Unverified { provider }));
-    }
     let authorities = match (&config.root_cert_file, &config.root_cert) {
-        (Some(path), Some(certificates)) => Authorities::File {
+        _ if config.accept_invalid_certs => None,
+        (Some(path), Some(certificates)) => Some(Authorities::File {
             path: path.clone(),
             last: Mutex::new((trusted(certificates.iter().cloned())?, Instant::now())),
-        },
-        (_, Some(certificates)) => Authorities::Fixed(trusted(certificates.iter().cloned())?),
-        (_, None) => Authorities::Fixed(Arc::new(Trusted {
-            verifier: Arc::new(rustls_platform_verifier::Verifier::new(provider)?),
+        }),
+        (_, Some(certificates)) => Some(Authorities::Fixed(trusted(certificates.iter().cloned())?)),
+        (_, None) => Some(Authorities::Fixed(Arc::new(Trusted {
+            verifier: Arc::new(rustls_platform_verifier::Verifier::new(Arc::clone(
+                &provider,
+            ))?),
             names: "those of this system, because the kubeconfig names none".to_owned(),
-        })),
+        }))),
     };
-    Ok(Arc::new(Verifier { authorities }))
+    Ok(Arc::new(Verifier {
+        authorities,
+        provider,
+    }))
 }
 
 /// Returns the error of a handshake, in plain words if it is known.
@@ -112,17 +107,6 @@ pub(super) fn explain(error: io::Error) -> BoxError {
         }
         Some(Error::InvalidMessage(InvalidMessage::InvalidContentType)) => NotTls.into(),
         _ => error.into(),
-    }
-}
-
-impl ServerCertificateError {
-    /// Returns true if waiting does not help.
-    pub(in crate::upstream) fn is_lasting(&self) -> bool {
-        match self {
-            Self::UnknownIssuer { .. } | Self::OtherName { .. } => true,
-            // It may be renewed, or this machine's clock be set.
-            Self::Expired { .. } | Self::NotYetValid { .. } => false,
-        }
     }
 }
 
@@ -191,37 +175,41 @@ impl Verifier {
         let Error::InvalidCertificate(problem) = &error else {
             return error;
         };
-        let explained = match problem {
+        let (is_lasting, text) = match problem {
             CertificateError::UnknownIssuer | CertificateError::BadSignature => {
-                ServerCertificateError::UnknownIssuer {
-                    issuer: issuer(certificate),
-                    known: names.to_owned(),
-                }
+                let issuer = issuer(certificate);
+                let text = format!(
+                    "the server's certificate was issued by {issuer}, which is not among the \
+                     certificate authorities in use: {names}"
+                );
+                (true, text)
             }
             CertificateError::NotValidForNameContext {
                 expected,
                 presented,
-            } => ServerCertificateError::OtherName {
-                expected: expected.to_str().into_owned(),
-                presented: match presented.as_slice() {
+            } => {
+                let expected = expected.to_str();
+                let presented = match presented.as_slice() {
                     [] => "no name".to_owned(),
                     names => names.join(", "),
-                },
-            },
+                };
+                let names = format!("{presented}, and not for {expected:?}");
+                (true, format!("the server's certificate is for {names}"))
+            }
+            // It may be renewed, or this machine's clock be set.
             CertificateError::ExpiredContext { time, not_after } => {
-                ServerCertificateError::Expired {
-                    not_after: date(*not_after),
-                    now: date(*time),
-                }
+                let times = format!("{}; now it is {}", date(*not_after), date(*time));
+                let text = format!("the server's certificate expired at {times}");
+                (false, text)
             }
             CertificateError::NotValidYetContext { time, not_before } => {
-                ServerCertificateError::NotYetValid {
-                    not_before: date(*not_before),
-                    now: date(*time),
-                }
+                let times = format!("{}; now it is {}", date(*not_before), date(*time));
+                let text = format!("the server's certificate is not valid before {times}");
+                (false, text)
             }
             _ => return error,
         };
+        let explained = ServerCertificateError { text, is_lasting };
         CertificateError::Other(OtherError(Arc::new(explained))).into()
     }
 }
@@ -235,63 +223,14 @@ impl ServerCertVerifier for Verifier {
         ocsp_response: &[u8],
         now: UnixTime,
     ) -> Result<ServerCertVerified, Error> {
-        let current = self.authorities.current();
+        let Some(authorities) = &self.authorities else {
+            return Ok(ServerCertVerified::assertion());
+        };
+        let current = authorities.current();
         let verifier = &current.verifier;
         verifier
             .verify_server_cert(end_entity, intermediates, server_name, ocsp_response, now)
             .map_err(|error| Self::explained(error, end_entity, &current.names))
-    }
-
-    fn verify_tls12_signature(
-        &self,
-        message: &[u8],
-        certificate: &CertificateDer<'_>,
-        signature: &DigitallySignedStruct,
-    ) -> Result<HandshakeSignatureValid, Error> {
-        let current = self.authorities.current();
-        current
-            .verifier
-            .verify_tls12_signature(message, certificate, signature)
-    }
-
-    fn verify_tls13_signature(
-        &self,
-        message: &[u8],
-        certificate: &CertificateDer<'_>,
-        signature: &DigitallySignedStruct,
-    ) -> Result<HandshakeSignatureValid, Error> {
-        let current = self.authorities.current();
-        current
-            .verifier
-            .verify_tls13_signature(message, certificate, signature)
-    }
-
-    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
-        self.authorities
-            .current()
-            .verifier
-            .supported_verify_schemes()
-    }
-}
-
-impl fmt::Debug for Verifier {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("Verifier")
-    }
-}
-
-// === impl Unverified ===
-
-impl ServerCertVerifier for Unverified {
-    fn verify_server_cert(
-        &self,
-        _: &CertificateDer<'_>,
-        _: &[CertificateDer<'_>],
-        _: &ServerName<'_>,
-        _: &[u8],
-        _: UnixTime,
-    ) -> Result<ServerCertVerified, Error> {
-        Ok(ServerCertVerified::assertion())
     }
 
     fn verify_tls12_signature(

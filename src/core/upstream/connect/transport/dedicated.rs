@@ -90,7 +90,7 @@ impl ConnectionOpener {
             } => {
                 let is_tls = self.server.scheme() == Some(&http::uri::Scheme::HTTPS);
                 let stream = self.http2.connect(self.server).await?;
-                if is_tls && !stream.http2 {
+                if is_tls && !stream.inner().http2 {
                     return Err("the server does not offer HTTP/2".into());
                 }
                 let (sender, connection) = http2::Builder::new(TokioExecutor::new())

@@ -172,13 +172,13 @@ impl Http2Pool {
     async fn open(&self) -> Result<Option<Opened>, BoxError> {
         let stream = self.connector.clone().oneshot(self.server.clone()).await?;
         self.health.connection_opened();
-        if !stream.http2 {
+        if !stream.inner().http2 {
             return Ok(None);
         }
         let executor = self.connector.executor();
         let pings = self.health.pings();
         let builder = builder(executor.clone(), pings);
-        let last_read = stream.last_read().clone();
+        let last_read = stream.inner().last_read().clone();
         // The handshake runs on the executor too, because it starts the timer of the pings.
         let handshake = async move { builder.handshake(stream).await };
         let (sender, mut connection) = executor.run(handshake).await??;
