@@ -6,7 +6,7 @@ use std::time::Duration;
 use kube::client::AuthError;
 
 use super::connect::transport::replay::BrokenBody;
-use super::connect::{PluginError, ServerCertificateError, credentials_problem};
+use super::connect::{PluginError, ServerCertificateError, causes, credentials_problem};
 use crate::api::Status;
 
 /// A failed call to the API server.
@@ -122,14 +122,7 @@ impl Error {
         let Self::Unreachable(error) = self else {
             return false;
         };
-        let mut cause: Option<&(dyn std::error::Error + 'static)> = Some(error.as_ref());
-        while let Some(error) = cause {
-            if error.downcast_ref().is_some_and(&is_cause) {
-                return true;
-            }
-            cause = error.source();
-        }
-        false
+        causes(&**error).any(|error| error.downcast_ref().is_some_and(&is_cause))
     }
 
     /// Returns true for 410: the resource version or token is older than the API server's history.

@@ -11,7 +11,6 @@ use kube::client::ConfigExt;
 use kube::config::{AuthInfo, AuthProviderConfig, Config, Kubeconfig, KubeconfigError};
 use rustls::crypto::{CryptoProvider, aws_lc_rs};
 use rustls::pki_types::ServerName;
-use tower::Layer;
 
 use super::config::ClientConfig;
 use super::connection::connector::{Connector, TlsSettings};

@@ -12,7 +12,7 @@ use hyper::rt::Executor;
 use jiff::Timestamp;
 use tokio::sync::oneshot;
 use tokio::time::Instant;
-use tower::{Layer, Service};
+use tower::Service;
 
 use super::exec_plugin::{ExecPlugin, Occasion, PluginError};
 use crate::body::{Body, BoxError};
@@ -78,6 +78,11 @@ impl PluginToken {
             last: Arc::default(),
             executor: RuntimeExecutor::current(),
         }
+    }
+
+    /// Adds the token to the requests of `inner`.
+    pub(in crate::upstream::connect) fn layer(self, inner: Stack) -> PluginTokenService {
+        PluginTokenService { inner, token: self }
     }
 
     /// Returns the `Authorization` header, if the plugin need not run for it.
@@ -148,17 +153,6 @@ impl PluginToken {
                 tracing::warn!(plugin, %error, "the exec plugin cannot renew kubefan's token");
                 Err(error)
             }
-        }
-    }
-}
-
-impl Layer<Stack> for PluginToken {
-    type Service = PluginTokenService;
-
-    fn layer(&self, inner: Stack) -> PluginTokenService {
-        PluginTokenService {
-            inner,
-            token: self.clone(),
         }
     }
 }

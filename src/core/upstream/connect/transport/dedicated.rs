@@ -155,14 +155,6 @@ impl DedicatedConnection {
     }
 }
 
-impl std::fmt::Debug for ConnectionOpener {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("ConnectionOpener")
-            .field("server", &self.server)
-            .finish_non_exhaustive()
-    }
-}
-
 impl std::fmt::Debug for DedicatedConnection {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("DedicatedConnection")

@@ -14,6 +14,7 @@ use tokio::time::{sleep, timeout};
 use super::dedicated::ConnectionOpener;
 use crate::body::BoxError;
 use crate::upstream::connect::config::ClientConfig;
+use crate::upstream::connect::error::causes;
 
 /// Time limit for a probe to open a connection, including handshakes.
 pub(super) const PROBE_TIMEOUT: Duration = Duration::from_secs(5);
@@ -30,7 +31,6 @@ pub(in crate::upstream) struct Pings {
 }
 
 /// Whether one API server responds. It is shared by the connections of all identities.
-#[derive(Debug)]
 pub(in crate::upstream) struct Health {
     pings: Pings,
     state: watch::Sender<State>,
@@ -174,15 +174,10 @@ async fn probe(health: Weak<Health>) {
 
 /// Returns true if `error` or one of its causes is an I/O timeout, such as that of a handshake.
 pub(super) fn is_timeout(error: &BoxError) -> bool {
-    let mut cause: Option<&(dyn std::error::Error + 'static)> = Some(error.as_ref());
-    while let Some(error) = cause {
+    causes(&**error).any(|error| {
         let io = error.downcast_ref::<std::io::Error>();
-        if io.is_some_and(|io| io.kind() == std::io::ErrorKind::TimedOut) {
-            return true;
-        }
-        cause = error.source();
-    }
-    false
+        io.is_some_and(|io| io.kind() == std::io::ErrorKind::TimedOut)
+    })
 }
 
 #[cfg(test)]
