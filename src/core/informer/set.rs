@@ -194,7 +194,7 @@ impl InformerSet {
         };
         if let Some(informer) = self.all().into_iter().find(can_share) {
             informer.touch();
-            informer.hooks().add_failure_handler(hooks);
+            informer.hooks.add_failure_handler(hooks);
             return Ok(informer);
         }
         self.get_or_start_content(spec, upstream_scope(spec, selection), content, hooks)
@@ -306,8 +306,9 @@ impl InformerSet {
     /// Applies the newest settings of the resource, which are in `spec`, to `informer`. If they
     /// need another cache, stops the informer; the next request starts its successor.
     pub(super) fn update(&self, informer: &Informer, spec: &InformerSpec) {
-        if spec.settings.caches_like(informer.settings()) {
-            informer.set_freshness(self.inner.config.load().freshness_of(spec))
+        if spec.settings.caches_like(&informer.spec.settings) {
+            let policy = self.inner.config.load().freshness_of(spec);
+            informer.freshness.set_policy(policy)
         } else {
             informer.stop()
         }

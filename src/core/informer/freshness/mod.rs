@@ -246,7 +246,7 @@ impl<P: FreshnessProbe> Freshness<P> {
         let request = match **self.inner.policy.load() {
             // A proof of all objects can be used again for any later request.
             FreshnessPolicy::Bounded(_) if !self.is_isolated(&request.selection) => {
-                ProofRequest::everything()
+                ProofRequest::default()
             }
             _ => request,
         };

@@ -21,7 +21,8 @@ const MAX_EXAMINED_PER_OBJECT: usize = 4;
 /// Budget units of an object that is examined.
 const EXAMINED_UNITS: usize = CoopBudget::UNITS / 8192;
 
-/// The objects that a reader needs proven: its selection, also in the API server's syntax.
+/// The objects that a reader needs proven: its selection, also in the API server's syntax. The
+/// default is all objects of the cache.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct ProofRequest {
     /// The selection, for the comparison with snapshots.
@@ -75,7 +76,7 @@ pub(super) async fn plan(
         None => None,
     };
     let lists = match objects {
-        None if scopes > 1 && may_list_whole => vec![ProofRequest::everything()],
+        None if scopes > 1 && may_list_whole => vec![ProofRequest::default()],
         _ => requests.into_iter().collect(),
     };
     let objects = objects.unwrap_or(match scopes {
@@ -152,18 +153,6 @@ impl ListCosts {
         }
         let share = whole / self.whole_divisor;
         share.checked_sub(self.call.saturating_mul(scopes))
-    }
-}
-
-// === impl ProofRequest ===
-
-impl ProofRequest {
-    /// Creates a request for all objects of the cache.
-    pub(super) fn everything() -> Self {
-        Self {
-            selection: Arc::default(),
-            scope: Scope::default(),
-        }
     }
 }
 

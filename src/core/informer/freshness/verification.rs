@@ -112,11 +112,6 @@ impl ExpectedObjects {
 // === impl VerificationList ===
 
 impl VerificationList {
-    pub(super) async fn matches(&self, snapshot: &Snapshot) -> bool {
-        let selection = &self.request.selection;
-        self.expected.matches(snapshot, selection).await
-    }
-
     /// Returns the difference between the list and `snapshot`. If there is an earlier difference
     /// from a snapshot that continues the list of `snapshot`, returns that difference.
     pub(super) async fn difference_from(&mut self, snapshot: &Snapshot) -> Arc<Difference> {

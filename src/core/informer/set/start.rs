@@ -54,7 +54,7 @@ impl InformerSet {
                 return Err(StartError::Gone);
             }
             informer.touch();
-            informer.hooks().add_failure_handler(hooks);
+            informer.hooks.add_failure_handler(hooks);
             return Ok(informer);
         }
         if let Some(refusal) = self.remembered_refusal(&key) {
@@ -69,7 +69,7 @@ impl InformerSet {
         let registered = self.register(&made);
         drop(numbered);
         if !Arc::ptr_eq(&registered, &made.registration.informer) {
-            registered.hooks().add_failure_handler(hooks);
+            registered.hooks.add_failure_handler(hooks);
             return Ok(registered);
         }
         // Read this after the registration, so that no change is missed.
@@ -195,10 +195,10 @@ impl InformerSet {
             relists,
         };
         let reflector = Reflector::new(lister_watcher, writer, config, signals)
-            .with_shape(Arc::clone(informer.shape()))
+            .with_shape(Arc::clone(&informer.shape))
             .with_watch_lists(self.inner.watch_lists.clone())
-            .with_resource_hooks(informer.hooks().clone());
-        if !informer.is_custom() {
+            .with_resource_hooks(informer.hooks.clone());
+        if !informer.spec.custom {
             return reflector;
         }
         let (watched, set) = (Arc::clone(informer), self.clone());

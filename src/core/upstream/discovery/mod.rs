@@ -98,9 +98,10 @@ impl Discovery {
                 .flat_map(|definition| definition.resources());
             resources.cloned().collect()
         });
-        let mut mapper = RestMapper::new(resources, aggregated, known).with_unknown(unknown);
+        let mut mapper = RestMapper::new(resources, aggregated, known);
+        mapper.unknown = unknown;
         if mapper.may_lack_definitions() {
-            mapper.set_custom(custom_resources(client).await?);
+            mapper.custom = custom_resources(client).await?;
         }
         Ok(mapper)
     }

@@ -41,9 +41,9 @@ pub struct RestMapper {
     resources: Vec<Arc<Resource>>,
     positions: HashMap<GroupVersionResource, usize>,
     aggregated: Option<HashSet<GroupVersion>>,
-    custom: Option<HashMap<GroupVersionResource, CustomResource>>,
+    pub(super) custom: Option<HashMap<GroupVersionResource, CustomResource>>,
     /// The group-versions that could not be fetched; they may have any resources.
-    unknown: HashSet<GroupVersion>,
+    pub(super) unknown: HashSet<GroupVersion>,
 }
 
 type ByGvr<'a> = BTreeMap<GroupVersionResource, &'a Arc<Resource>>;
@@ -163,14 +163,6 @@ impl RestMapper {
         Self::new(resources, Some(HashSet::new()), None)
     }
 
-    /// Replaces the custom resources; `None` if kubefan can't read CustomResourceDefinitions.
-    pub(super) fn set_custom(
-        &mut self,
-        custom: Option<HashMap<GroupVersionResource, CustomResource>>,
-    ) {
-        self.custom = custom;
-    }
-
     /// Returns true if the definitions of custom resources were not read, or if a resource is
     /// neither built-in nor aggregated nor one of the defined resources. The definition of such a
     /// resource may be newer than the definitions that were read.
@@ -183,12 +175,6 @@ impl RestMapper {
             let is_built_in = BUILT_IN_GROUPS.contains(&gvr.group.as_str());
             !is_built_in && !custom.contains_key(gvr) && !self.is_aggregated(gvr)
         })
-    }
-
-    /// Sets the group-versions that could not be fetched.
-    pub(super) fn with_unknown(mut self, unknown: HashSet<GroupVersion>) -> Self {
-        self.unknown = unknown;
-        self
     }
 
     /// Appends the resources of `before` in the group-versions that could not be fetched this time.

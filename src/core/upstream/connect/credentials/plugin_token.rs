@@ -137,7 +137,8 @@ impl PluginToken {
         let run = self.plugin.run(Occasion::Renewal).await;
         let renewed = run.and_then(|credential| {
             let header = credential.token;
-            let header = header.ok_or(PluginError::Malformed("it has no token any more"))?;
+            let header =
+                header.ok_or_else(|| PluginError::malformed("it has no token any more"))?;
             Ok(Token {
                 header,
                 expires_at: credential.expires_at,

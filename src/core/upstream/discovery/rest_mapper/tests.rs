@@ -130,7 +130,9 @@ fn an_unreachable_group_version_changes_nothing() {
     let known = |verbs| mapper(vec![resource("ex.io", "foos", verbs)], []);
     let unknown = |group: &str| {
         let group_version = (group.to_owned(), "v1".to_owned());
-        mapper(Vec::new(), []).with_unknown(HashSet::from([group_version]))
+        let mut mapper = mapper(Vec::new(), []);
+        mapper.unknown = HashSet::from([group_version]);
+        mapper
     };
     let foos = vec![GroupVersionResource::new("ex.io", "v1", "foos")];
     let first = known(&["list"]);
