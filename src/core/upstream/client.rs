@@ -160,18 +160,6 @@ impl Client {
         Self::for_tests(dial, server, &rustls::RootCertStore::empty())
     }
 
-    /// Does what [`Client::in_memory`] does, but with TLS and HTTP/2; the server's CA is
-    /// `authority`.
-    #[cfg(test)]
-    pub(super) fn in_memory_tls(
-        dial: &super::Dial,
-        authority: rustls::pki_types::CertificateDer<'static>,
-    ) -> Self {
-        let mut roots = rustls::RootCertStore::empty();
-        roots.add(authority).expect("a root");
-        Self::for_tests(dial, Uri::from_static("https://127.0.0.1"), &roots)
-    }
-
     #[cfg(any(test, feature = "test-support"))]
     fn for_tests(dial: &super::Dial, server: Uri, roots: &rustls::RootCertStore) -> Self {
         let stacks = super::connect::memory::stacks(dial, &server, roots, None);
@@ -196,21 +184,6 @@ impl Client {
         let health = self.inner.stacks.load().health();
         self.replace(loaded.stacks(health).await?);
         Ok(())
-    }
-
-    /// Does what [`Client::reload`] does, for a client in memory; `dial` opens its
-    /// connections from now on.
-    #[cfg(test)]
-    pub(super) fn reload_in_memory(
-        &self,
-        dial: &super::Dial,
-        authority: rustls::pki_types::CertificateDer<'static>,
-    ) {
-        let mut roots = rustls::RootCertStore::empty();
-        roots.add(authority).expect("a root");
-        let health = self.inner.stacks.load().health();
-        let server = &self.inner.server;
-        self.replace(super::connect::memory::stacks(dial, server, &roots, health));
     }
 
     /// Sends later requests over `stacks`, which share the health of the current stacks.

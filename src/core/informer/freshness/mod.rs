@@ -140,13 +140,6 @@ impl<P: FreshnessProbe> Freshness<P> {
         }
     }
 
-    #[cfg(test)]
-    fn with_list_costs(mut self, costs: plan::ListCosts) -> Self {
-        let inner = Arc::get_mut(&mut self.inner).expect("not shared yet");
-        inner.prover.list_costs = costs;
-        self
-    }
-
     /// Returns the counters of the proofs of this cache.
     pub fn metrics(&self) -> &FreshnessMetrics {
         &self.inner.prover.metrics

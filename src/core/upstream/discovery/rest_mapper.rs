@@ -117,14 +117,6 @@ pub struct DiscoveryChanges {
 }
 
 impl CustomResource {
-    #[cfg(test)]
-    pub(crate) fn for_tests(uid: &str, generation: i64) -> Self {
-        Self {
-            definition: (uid.to_owned(), generation),
-            ..Self::default()
-        }
-    }
-
     /// Returns true if `other` is of a later generation of the same CustomResourceDefinition.
     pub(crate) fn is_older_than(&self, other: &Self) -> bool {
         let ((uid, generation), (other_uid, other_generation)) =
@@ -156,11 +148,6 @@ impl RestMapper {
             mapper.push(Arc::new(resource));
         }
         mapper
-    }
-
-    #[cfg(test)]
-    pub(crate) fn for_tests(resources: Vec<Resource>) -> Self {
-        Self::new(resources, Some(HashSet::new()), None)
     }
 
     /// Returns true if the definitions of custom resources were not read, or if a resource is

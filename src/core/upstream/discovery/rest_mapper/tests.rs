@@ -5,6 +5,21 @@ use std::collections::{HashMap, HashSet};
 use super::{CustomResource, DiscoveryChanges, NotCacheable, RestMapper};
 use crate::api::{GroupVersionResource, Resource};
 
+impl CustomResource {
+    pub(crate) fn for_tests(uid: &str, generation: i64) -> Self {
+        Self {
+            definition: (uid.to_owned(), generation),
+            ..Self::default()
+        }
+    }
+}
+
+impl RestMapper {
+    pub(crate) fn for_tests(resources: Vec<Resource>) -> Self {
+        Self::new(resources, Some(HashSet::new()), None)
+    }
+}
+
 fn resource(group: &str, plural: &str, verbs: &[&str]) -> Resource {
     Resource {
         gvr: GroupVersionResource::new(group, "v1", plural),
