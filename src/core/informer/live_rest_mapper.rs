@@ -449,7 +449,7 @@ impl LiveRestMapper {
                 informers.stop(gvr);
             }
         }
-        informers.check_doubts();
+        informers.inner.doubted.notify_one();
     }
 }
 

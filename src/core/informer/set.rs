@@ -54,10 +54,10 @@ pub enum StartError {
 /// All informers of this process. Clones share the set.
 #[derive(Clone)]
 pub struct InformerSet {
-    inner: Arc<Inner>,
+    pub(super) inner: Arc<Inner>,
 }
 
-struct Inner {
+pub(super) struct Inner {
     client: Client,
     config: ArcSwap<Config>,
     shutdown: Shutdown,
@@ -70,11 +70,11 @@ struct Inner {
     bridge_limits: Arc<BridgeLimits>,
     evicted: EvictedBytes,
     /// Notified when the API server has ended a watch of a custom resource early.
-    early_end: Notify,
-    watch_lists: WatchLists,
-    definition_changes: DefinitionChanges,
+    pub(super) early_end: Notify,
+    pub(super) watch_lists: WatchLists,
+    pub(super) definition_changes: DefinitionChanges,
     /// Notified when an informer may need a relist because of a doubt.
-    doubted: Notify,
+    pub(super) doubted: Notify,
 }
 
 // === impl InformerSet ===

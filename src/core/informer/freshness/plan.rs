@@ -57,19 +57,13 @@ pub(super) struct ListCosts {
 pub(super) async fn plan(
     requests: HashSet<ProofRequest>,
     cached: &Snapshot,
-    costs: ListCosts,
+    mut costs: ListCosts,
     may_list_whole: bool,
 ) -> Plan {
     let scopes = requests.len();
-    let are_lookups = requests.iter().all(|request| is_lookup(request, cached));
-    let costs = if are_lookups {
-        ListCosts {
-            call: LOOKUP_CALL,
-            ..costs
-        }
-    } else {
-        costs
-    };
+    if requests.iter().all(|request| is_lookup(request, cached)) {
+        costs.call = LOOKUP_CALL;
+    }
     let limit = costs.most_scoped_objects(scopes, cached.len());
     let objects = match limit {
         Some(limit) => count_objects(&requests, cached, limit).await,

@@ -45,7 +45,7 @@ impl LiveRestMapper {
                 None => informers.distrust(gvr),
                 Some(custom) if known != Some(custom) => {
                     if known.is_some_and(|known| custom.is_older_than(known)) {
-                        informers.forget_definition(gvr);
+                        informers.inner.definition_changes.forget(gvr);
                     }
                     informers.definition_changed(gvr, custom);
                 }
@@ -69,7 +69,7 @@ impl LiveRestMapper {
                 }
             };
             tokio::select! {
-                () = informers.doubted() => continue,
+                () = informers.inner.doubted.notified() => continue,
                 () = due => {}
             }
             for informer in informers.all() {
@@ -88,7 +88,8 @@ impl LiveRestMapper {
         let due = informer.relist_due()?;
         let discovered = self.current.load();
         let custom = discovered.mapper.custom_resource(gvr);
-        if informers.is_newest(gvr, custom) {
+        let changes = &informers.inner.definition_changes;
+        if changes.is_newest(gvr, custom, Instant::now()) {
             Some(due)
         } else {
             Some(due + DISCOVERY_WAIT)

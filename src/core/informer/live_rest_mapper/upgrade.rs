@@ -55,7 +55,8 @@ pub(super) async fn relist_after_upgrades(
         let polled = &polled.version;
         if cause == Poll::Regular && version.has_changed(polled) {
             tracing::info!(version = %polled, "the API server's version changed, listing again");
-            informers.forget_watch_lists();
+            // The API server may support them now.
+            informers.inner.watch_lists.forget();
             upgraded.notify_one();
         }
     };

@@ -74,10 +74,11 @@ impl InformerSet {
         }
         // Read this after the registration, so that no change is missed.
         let gvr = &spec.resource.gvr;
-        let changed_at = self.definition_changed_before(gvr, Instant::now());
+        let changes = &self.inner.definition_changes;
+        let changed_at = changes.before(gvr, Instant::now());
         if let Some(changed_at) = changed_at.filter(|at| at.elapsed() < SETTLED_AFTER) {
             registered.definition_changed(changed_at);
-            self.check_doubts();
+            self.inner.doubted.notify_one();
         }
         self.spawn(made);
         Ok(registered)

@@ -205,7 +205,7 @@ impl Http2Pool {
             if last_read.at().elapsed() >= pings.longest_silence() {
                 health.suspect();
             }
-            connections.forget_closed();
+            connections.0.lock().forget_closed();
             drop(open);
         });
         settings_arrived(&first, &mut ended).await?;
@@ -264,10 +264,6 @@ impl ConnectionSet {
         connection.in_flight += 1;
         let sender = connection.opened.sender.clone();
         Some((sender, self.permit(connection.id)))
-    }
-
-    fn forget_closed(&self) {
-        self.0.lock().forget_closed();
     }
 
     fn add(self: &Arc<Self>, opened: Opened) -> (SendRequest<Body>, StreamPermit) {
