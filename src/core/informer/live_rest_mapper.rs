@@ -72,10 +72,11 @@ pub struct LiveRestMapper {
     field_checks: FieldChecks,
 }
 
+#[derive(Default)]
 struct RefreshState {
     last: Option<Instant>,
-    /// Minimum time between `last` and the next refresh.
-    pause: Duration,
+    /// Minimum time between `last` and the next refresh; `None` for the initial one.
+    pause: Option<Duration>,
 }
 
 impl LiveRestMapper {
@@ -461,22 +462,14 @@ impl RefreshState {
     /// Returns true if a refresh may begin at `now`, and records it as the last one.
     fn may_refresh(&mut self, now: Instant) -> bool {
         if let Some(last) = self.last {
-            if now.duration_since(last) < self.pause {
+            let pause = self.pause.unwrap_or(INITIAL_REFRESH_PAUSE);
+            if now.duration_since(last) < pause {
                 return false;
             }
-            self.pause = (self.pause * 2).min(POLL_INTERVAL);
+            self.pause = Some((pause * 2).min(POLL_INTERVAL));
         }
         self.last = Some(now);
         true
-    }
-}
-
-impl Default for RefreshState {
-    fn default() -> Self {
-        Self {
-            last: None,
-            pause: INITIAL_REFRESH_PAUSE,
-        }
     }
 }
 

@@ -11,12 +11,11 @@ use std::ops::Range;
 use std::sync::Arc;
 use std::time::Duration;
 
-use rand::Rng;
 use tokio::sync::mpsc;
-use tokio::time::{Instant, sleep};
+use tokio::time::Instant;
 
 use super::LiveRestMapper;
-use super::upgrade::RELIST_PAUSE_MS;
+use super::upgrade::{RELIST_PAUSE_MS, pause};
 use crate::informer::{Informer, InformerSet, ProofError, ProofRequest};
 
 /// A watch that ends so soon after the list that it follows may be of the time before a change that
@@ -104,11 +103,6 @@ fn may_be_redefined(informers: &InformerSet, informer: &Informer, ended_at: Inst
     let list_began = informer.list_began();
     changed_at.is_some()
         || list_began.is_none_or(|list_began| ended_at < list_began + SOON_AFTER_LIST)
-}
-
-async fn pause(milliseconds: Range<u64>) {
-    let pause = rand::rng().random_range(milliseconds);
-    sleep(Duration::from_millis(pause)).await;
 }
 
 #[cfg(test)]

@@ -115,9 +115,14 @@ async fn poll_regularly<T, P, R>(
 async fn staggered<T>(items: Vec<T>, act: impl Fn(&T)) {
     for item in items {
         act(&item);
-        let pause = rand::rng().random_range(RELIST_PAUSE_MS);
-        sleep(Duration::from_millis(pause)).await;
+        pause(RELIST_PAUSE_MS).await;
     }
+}
+
+/// Waits for a random number of milliseconds.
+pub(super) async fn pause(milliseconds: Range<u64>) {
+    let pause = rand::rng().random_range(milliseconds);
+    sleep(Duration::from_millis(pause)).await;
 }
 
 // === impl ServerVersion ===

@@ -153,25 +153,19 @@ impl Failures {
         let Recovery { action, delay } = recovery;
         let source = error as &(dyn std::error::Error + 'static);
         let is_routine = cause.is_routine() && delay == Delay::AtOnce;
+        macro_rules! log {
+            ($level:ident) => {
+                tracing::$level!(
+                    during, cause = cause.name(), next = ?action, pace = ?delay, error = source,
+                    "retrying"
+                )
+            };
+        }
         if is_routine || self.last_warned == Some(cause) {
-            tracing::debug!(
-                during,
-                cause = cause.name(),
-                next = ?action,
-                pace = ?delay,
-                error = source,
-                "retrying"
-            );
+            log!(debug);
         } else {
             self.last_warned = Some(cause);
-            tracing::warn!(
-                during,
-                cause = cause.name(),
-                next = ?action,
-                pace = ?delay,
-                error = source,
-                "retrying"
-            );
+            log!(warn);
         }
     }
 }

@@ -139,13 +139,8 @@ impl Http2Pool {
         if let Some(acquired) = self.connections.acquire() {
             return Ok(Some(acquired));
         }
-        match self.open().await? {
-            Some(opened) => Ok(Some(self.connections.add(opened))),
-            None => {
-                self.http1_only.store(true, Ordering::Relaxed);
-                Ok(None)
-            }
-        }
+        let opened = self.open().await?;
+        Ok(opened.map(|opened| self.connections.add(opened)))
     }
 
     /// Opens a connection for one request. Returns `None` if the server supports only HTTP/1.1.
@@ -153,11 +148,8 @@ impl Http2Pool {
         if self.http1_only.load(Ordering::Relaxed) {
             return Ok(None);
         }
-        let Some(opened) = self.open().await? else {
-            self.http1_only.store(true, Ordering::Relaxed);
-            return Ok(None);
-        };
-        Ok(Some(OwnConnection {
+        let opened = self.open().await?;
+        Ok(opened.map(|opened| OwnConnection {
             sender: Some(opened.sender),
             ended: opened.ended,
             last_read: opened.last_read,
@@ -173,6 +165,7 @@ impl Http2Pool {
         let stream = self.connector.clone().oneshot(self.server.clone()).await?;
         self.health.connection_opened();
         if !stream.inner().http2 {
+            self.http1_only.store(true, Ordering::Relaxed);
             return Ok(None);
         }
         let executor = self.connector.executor();
