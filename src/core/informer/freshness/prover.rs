@@ -15,7 +15,7 @@ use super::metrics::FreshnessMetrics;
 use super::plan::{ListCosts, ProofRequest, plan};
 use super::proof::{Proof, ProofError, ProofMethod, Proofs};
 use super::repair::Repair;
-use super::verification::{ExpectedObjects, VerificationList};
+use super::verification::VerificationList;
 use crate::api::{ResourceVersion, Selection};
 use crate::cache::{Reader, Snapshot};
 use crate::informer::RelistHandle;
@@ -213,14 +213,8 @@ impl<P: FreshnessProbe> Prover<P> {
             Ok(list) => list,
             Err(error) => return self.list_failed(start, error, barrier).await,
         };
-        let version = list.resource_version;
-        self.check_history(start, version)?;
-        let list = VerificationList {
-            request: request.clone(),
-            expected: ExpectedObjects::new(list).await,
-            version,
-            difference: None,
-        };
+        self.check_history(start, list.resource_version)?;
+        let list = VerificationList::new(request.clone(), list).await;
         self.compare(start, list, barrier).await
     }
 
@@ -255,8 +249,7 @@ impl<P: FreshnessProbe> Prover<P> {
             if applied > list.version {
                 return self.prove_passed(start, &mut list, snapshot).await;
             }
-            let selection = &list.request.selection;
-            if list.expected.matches(&snapshot, selection).await {
+            if list.matches(&snapshot).await {
                 return Ok(Some(self.list_proof(&list, &snapshot, barrier)));
             }
             if applied == list.version {

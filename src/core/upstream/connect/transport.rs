@@ -274,7 +274,7 @@ impl Transport {
     /// Begins to probe the server if its handshake was not completed in time.
     fn note_timeout(&self, failed: &FailedAttempt) {
         if !failed.connected && health::is_timeout(&failed.error) {
-            self.http2.handshake_timed_out();
+            self.health.suspect();
         }
     }
 

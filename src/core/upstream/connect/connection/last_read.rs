@@ -41,7 +41,8 @@ pub(in crate::upstream) struct TimedIo {
     io: Box<dyn Io>,
     /// True if ALPN chose HTTP/2; always false without TLS.
     pub(in crate::upstream) http2: bool,
-    last_read: LastRead,
+    /// It is updated even after the stream was given away.
+    pub(in crate::upstream) last_read: LastRead,
 }
 
 // === impl LastRead ===
@@ -101,12 +102,6 @@ impl TimedIo {
             http2,
             last_read,
         }
-    }
-
-    /// Returns the time when the peer last sent bytes. It is updated even after the stream was given
-    /// away.
-    pub(in crate::upstream) fn last_read(&self) -> &LastRead {
-        &self.last_read
     }
 }
 

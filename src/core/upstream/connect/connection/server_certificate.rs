@@ -36,21 +36,13 @@ pub(in crate::upstream) struct ServerCertificateError {
     pub(in crate::upstream) is_lasting: bool,
 }
 
-/// The error of a handshake with a server that does not speak TLS.
-#[derive(Debug, thiserror::Error)]
-#[error("the server does not answer with TLS; perhaps its URL must begin with http://")]
-struct NotTls;
-
 /// The certificate authorities that are accepted.
 #[derive(Debug)]
-enum Authorities {
-    /// Those of a kubeconfig or of the system.
-    Fixed(Arc<Trusted>),
-    /// Those in a file, which is read again from time to time.
-    File {
-        path: PathBuf,
-        last: Mutex<(Arc<Trusted>, Instant)>,
-    },
+struct Authorities {
+    /// The file that has them, which is read again from time to time; `None` if they are those of a
+    /// kubeconfig or of the system.
+    path: Option<PathBuf>,
+    last: Mutex<(Arc<Trusted>, Instant)>,
 }
 
 #[derive(Debug)]
@@ -76,19 +68,9 @@ pub(in crate::upstream::connect) fn verifier(
     config: &Config,
 ) -> Result<Arc<dyn ServerCertVerifier>, Error> {
     let provider = Arc::new(aws_lc_rs::default_provider());
-    let authorities = match (&config.root_cert_file, &config.root_cert) {
-        _ if config.accept_invalid_certs => None,
-        (Some(path), Some(certificates)) => Some(Authorities::File {
-            path: path.clone(),
-            last: Mutex::new((trusted(certificates.iter().cloned())?, Instant::now())),
-        }),
-        (_, Some(certificates)) => Some(Authorities::Fixed(trusted(certificates.iter().cloned())?)),
-        (_, None) => Some(Authorities::Fixed(Arc::new(Trusted {
-            verifier: Arc::new(rustls_platform_verifier::Verifier::new(Arc::clone(
-                &provider,
-            ))?),
-            names: "those of this system, because the kubeconfig names none".to_owned(),
-        }))),
+    let authorities = match config.accept_invalid_certs {
+        true => None,
+        false => Some(Authorities::of(config, &provider)?),
     };
     Ok(Arc::new(Verifier {
         authorities,
@@ -105,7 +87,9 @@ pub(super) fn explain(error: io::Error) -> BoxError {
                 None => error.into(),
             }
         }
-        Some(Error::InvalidMessage(InvalidMessage::InvalidContentType)) => NotTls.into(),
+        Some(Error::InvalidMessage(InvalidMessage::InvalidContentType)) => {
+            "the server does not answer with TLS; perhaps its URL must begin with http://".into()
+        }
         _ => error.into(),
     }
 }
@@ -133,24 +117,40 @@ fn trusted(certificates: impl Iterator<Item = Vec<u8>>) -> Result<Arc<Trusted>, 
 // === impl Authorities ===
 
 impl Authorities {
+    fn of(config: &Config, provider: &Arc<CryptoProvider>) -> Result<Self, Error> {
+        let (trusted, path) = match &config.root_cert {
+            Some(certificates) => {
+                let path = config.root_cert_file.clone();
+                (trusted(certificates.iter().cloned())?, path)
+            }
+            None => {
+                let verifier = rustls_platform_verifier::Verifier::new(Arc::clone(provider))?;
+                let trusted = Trusted {
+                    verifier: Arc::new(verifier),
+                    names: "those of this system, because the kubeconfig names none".to_owned(),
+                };
+                (Arc::new(trusted), None)
+            }
+        };
+        let last = Mutex::new((trusted, Instant::now()));
+        Ok(Self { path, last })
+    }
+
     fn current(&self) -> Arc<Trusted> {
-        match self {
-            Self::Fixed(trusted) => Arc::clone(trusted),
-            Self::File { path, last } => {
-                let mut last = last.lock();
-                if last.1.elapsed() >= REREAD_INTERVAL {
-                    last.1 = Instant::now();
-                    match read(path) {
-                        Ok(trusted) => last.0 = trusted,
-                        Err(error) => {
-                            let path = path.display();
-                            tracing::warn!(%path, %error, "cannot read the CA again, using the last one");
-                        }
-                    }
+        let mut last = self.last.lock();
+        if let Some(path) = &self.path
+            && last.1.elapsed() >= REREAD_INTERVAL
+        {
+            last.1 = Instant::now();
+            match read(path) {
+                Ok(trusted) => last.0 = trusted,
+                Err(error) => {
+                    let path = path.display();
+                    tracing::warn!(%path, %error, "cannot read the CA again, using the last one");
                 }
-                Arc::clone(&last.0)
             }
         }
+        Arc::clone(&last.0)
     }
 }
 

@@ -40,7 +40,7 @@ pub struct DedicatedConnection(Arc<Sender>);
 pub(in crate::upstream) struct ConnectionOpener {
     http1: Connector,
     http2: Connector,
-    server: Uri,
+    pub(super) server: Uri,
 }
 
 enum Sender {
@@ -57,10 +57,6 @@ impl ConnectionOpener {
             http2,
             server,
         }
-    }
-
-    pub(in crate::upstream) fn server(&self) -> &Uri {
-        &self.server
     }
 
     /// Returns the executor of the runtime for shared connections.

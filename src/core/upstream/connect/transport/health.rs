@@ -32,7 +32,7 @@ pub(in crate::upstream) struct Pings {
 
 /// Whether one API server responds. It is shared by the connections of all identities.
 pub(in crate::upstream) struct Health {
-    pings: Pings,
+    pub(super) pings: Pings,
     state: watch::Sender<State>,
     /// Opens the connections of probes.
     prober: Mutex<ConnectionOpener>,
@@ -80,11 +80,6 @@ impl Health {
             prober: Mutex::new(prober),
             opened: Notify::new(),
         }
-    }
-
-    /// Returns the interval and the timeout of pings.
-    pub(super) fn pings(&self) -> Pings {
-        self.pings
     }
 
     /// Records that a connection was opened.
@@ -141,7 +136,7 @@ impl Health {
         };
         if self.state.send_if_modified(begin) {
             let prober = self.prober.lock().clone();
-            let server = prober.server();
+            let server = &prober.server;
             tracing::warn!(%server, "the API server does not respond, refusing requests that need it");
             prober.executor().execute(probe(Arc::downgrade(self)));
         }
@@ -168,7 +163,7 @@ async fn probe(health: Weak<Health>) {
         sleep(PROBE_PAUSE).await;
     };
     responding.state.send_replace(State::Responding);
-    let server = responding.prober.lock().server().clone();
+    let server = responding.prober.lock().server.clone();
     tracing::info!(%server, "the API server responds again");
 }
 

@@ -169,9 +169,9 @@ impl Http2Pool {
             return Ok(None);
         }
         let executor = self.connector.executor();
-        let pings = self.health.pings();
+        let pings = self.health.pings;
         let builder = builder(executor.clone(), pings);
-        let last_read = stream.inner().last_read().clone();
+        let last_read = stream.inner().last_read.clone();
         // The handshake runs on the executor too, because it starts the timer of the pings.
         let handshake = async move { builder.handshake(stream).await };
         let (sender, mut connection) = executor.run(handshake).await??;
@@ -208,11 +208,6 @@ impl Http2Pool {
             last_read: first,
             ended,
         }))
-    }
-
-    /// Records that the server did not complete a handshake in time.
-    pub(super) fn handshake_timed_out(&self) {
-        self.health.suspect();
     }
 }
 
