@@ -24,12 +24,13 @@ use arc_swap::{ArcSwap, ArcSwapOption};
 use discovery_snapshot::{Details, DiscoverySnapshot};
 use early_ends::relist_after_early_ends;
 use field_checks::FieldChecks;
+use futures_util::future::OptionFuture;
 use known_definitions::KnownDefinitions;
 use parking_lot::Mutex;
 use refresh_schedule::RefreshSchedule;
 use seen_versions::SeenVersions;
 use tokio::sync::Notify;
-use tokio::time::{Instant, MissedTickBehavior};
+use tokio::time::{Instant, MissedTickBehavior, sleep_until};
 use upgrade::relist_after_upgrades;
 
 use super::{Informer, InformerSet, InformerSpec, ResourceRules, RuleError};
@@ -378,18 +379,12 @@ impl LiveRestMapper {
         poll.tick().await;
         let mut schedule = RefreshSchedule::default();
         loop {
-            let due = schedule.next();
-            let due = async {
-                match due {
-                    Some(due) => tokio::time::sleep_until(due).await,
-                    None => std::future::pending().await,
-                }
-            };
+            let due = OptionFuture::from(schedule.next().map(sleep_until));
             tokio::select! {
                 () = self.definition_changed.notified() => schedule.changed(Instant::now()),
                 () = self.refresh_once.notified() => schedule.once(Instant::now()),
                 _ = poll.tick() => schedule.once(Instant::now()),
-                () = due => {
+                Some(()) = due => {
                     schedule.begin(Instant::now());
                     self.refresh(informers).await;
                 }

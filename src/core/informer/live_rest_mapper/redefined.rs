@@ -1,8 +1,8 @@
 //! Doubts the caches of resources that were defined anew, and relists them at the right time.
 
-use std::future::pending;
 use std::time::Duration;
 
+use futures_util::future::OptionFuture;
 use tokio::time::{Instant, sleep_until};
 
 use super::LiveRestMapper;
@@ -62,15 +62,10 @@ impl LiveRestMapper {
             let next = all
                 .filter_map(|informer| self.relist_due(informers, &informer))
                 .min();
-            let due = async {
-                match next {
-                    Some(next) => sleep_until(next).await,
-                    None => pending().await,
-                }
-            };
+            let due = OptionFuture::from(next.map(sleep_until));
             tokio::select! {
                 () = informers.inner.doubted.notified() => continue,
-                () = due => {}
+                Some(()) = due => {}
             }
             for informer in informers.all() {
                 let due = self.relist_due(informers, &informer);
