@@ -59,7 +59,7 @@ pub struct Informer {
     isolated_list_permits: Arc<Semaphore>,
     isolated_watch_permits: Arc<Semaphore>,
     bridges: Bridges<ResourceClient>,
-    own_transform: Option<OwnTransform>,
+    pub(super) own_transform: Option<OwnTransform>,
     pub(super) hooks: ResourceHooks,
     /// While a change of the definition leaves a doubt about the cache, it proves nothing.
     doubt: Mutex<Doubt>,
@@ -170,10 +170,6 @@ impl Informer {
     /// Returns the selection of the objects that the cache holds, as parameters of requests.
     pub fn upstream_scope(&self) -> Scope {
         self.spec.upstream_scope(&self.scope)
-    }
-
-    pub(super) fn own_transform(&self) -> Option<TransformId> {
-        self.own_transform.map(|transform| transform.id)
     }
 
     /// Returns the number of the informer's own transform, if it has one.

@@ -189,7 +189,7 @@ impl InformerSet {
                 && informer.format() == spec.format
                 && informer.fits(spec)
                 && [content, ObjectContent::Whole].contains(&informer.content())
-                && informer.own_transform() == hooks.transform_id()
+                && informer.own_transform.map(|own| own.id) == hooks.transform_id()
                 && informer.scope().contains(selection)
         };
         if let Some(informer) = self.all().into_iter().find(can_share) {

@@ -8,7 +8,7 @@ use base64::engine::general_purpose::STANDARD;
 use http::Uri;
 use hyper_util::client::proxy::matcher::Intercept;
 use kube::client::ConfigExt;
-use kube::config::{AuthInfo, AuthProviderConfig, Config, Kubeconfig, KubeconfigError};
+use kube::config::{AuthInfo, AuthProviderConfig, Cluster, Config, Kubeconfig, KubeconfigError};
 use rustls::crypto::{CryptoProvider, aws_lc_rs};
 use rustls::pki_types::ServerName;
 
@@ -304,12 +304,6 @@ fn from_kubeconfig(
     context: Option<String>,
 ) -> Result<LoadedConfig, ConnectError> {
     let (context, cluster) = choose_context(&origin, &kubeconfig, context)?;
-    let cluster = kubeconfig
-        .clusters
-        .iter()
-        .find(|known| known.name == cluster);
-    let cluster = cluster.and_then(|cluster| cluster.cluster.clone());
-    let cluster = cluster.unwrap_or_default();
     let proxy = cluster.proxy_url.filter(|url| !url.is_empty());
     let origin = format!("context {context:?} of kubeconfig {origin}");
     kubeconfig.current_context = Some(context);
@@ -346,13 +340,13 @@ fn not_a_server(url: &str) -> String {
     format!("server {url:?} is not an http:// or https:// URL")
 }
 
-/// Returns the name of the context to use and the name of its cluster, after
-/// checking that both exist.
+/// Returns the name of the context to use and its cluster, after checking that both
+/// exist.
 fn choose_context(
     origin: &str,
     kubeconfig: &Kubeconfig,
     context: Option<String>,
-) -> Result<(String, String), ConnectError> {
+) -> Result<(String, Cluster), ConnectError> {
     let origin = origin.to_owned();
     let contexts = || kubeconfig.contexts.iter().map(|known| known.name.clone());
     let current = || kubeconfig.current_context.clone();
@@ -370,15 +364,15 @@ fn choose_context(
         });
     };
     let cluster = context.cluster.clone();
-    let mut clusters = kubeconfig.clusters.iter().map(|known| known.name.clone());
-    if clusters.clone().any(|known| known == cluster) {
-        return Ok((name, cluster));
+    let clusters = kubeconfig.clusters.iter();
+    if let Some(found) = clusters.clone().find(|known| known.name == cluster) {
+        return Ok((name, found.cluster.clone().unwrap_or_default()));
     }
     Err(ConnectError::UnknownCluster {
         origin,
         context: name,
         name: cluster,
-        known: clusters.by_ref().collect(),
+        known: clusters.map(|known| known.name.clone()).collect(),
     })
 }
 

@@ -144,17 +144,12 @@ impl PluginToken {
                 expires_at: credential.expires_at,
             })
         });
-        match renewed {
-            Ok(token) => {
-                self.current.store(Arc::new(token));
-                Ok(())
-            }
-            Err(error) => {
-                let plugin = self.plugin.name();
-                tracing::warn!(plugin, %error, "the exec plugin cannot renew kubefan's token");
-                Err(error)
-            }
-        }
+        let renewed = renewed.inspect_err(|error| {
+            let plugin = self.plugin.name();
+            tracing::warn!(plugin, %error, "the exec plugin cannot renew kubefan's token");
+        });
+        self.current.store(Arc::new(renewed?));
+        Ok(())
     }
 }
 
