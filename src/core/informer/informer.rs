@@ -203,8 +203,8 @@ impl Informer {
         self.freshness.isolated_selections()
     }
 
-    /// Returns a snapshot that the resource's [`FreshnessPolicy`](super::FreshnessPolicy) accepts as
-    /// the most recent state without a call to the API server, or `None` if there is none.
+    /// Returns a snapshot that the resource's [`FreshnessPolicy`](super::FreshnessPolicy) accepts
+    /// as the most recent state without a call to the API server, or `None` if there is none.
     pub fn proof_by_policy(&self) -> Option<Proof> {
         let proof = self.freshness.proof_by_policy();
         proof.filter(|proof| !self.is_in_doubt(proof))
@@ -265,8 +265,8 @@ impl Informer {
 
     /// Returns true if `proof` may have objects in another representation than the API server
     /// shows, because a change of their definition was noticed. A proof by
-    /// [`FreshnessPolicy::Any`](super::FreshnessPolicy::Any) promises nothing, and a list that began after the request has what
-    /// the API server showed then.
+    /// [`FreshnessPolicy::Any`](super::FreshnessPolicy::Any) promises nothing, and a list that began
+    /// after the request has what the API server showed then.
     pub fn is_in_doubt(&self, proof: &Proof) -> bool {
         let list_began = proof.snapshot.list_began();
         let may_be = !matches!(proof.method, ProofMethod::Any | ProofMethod::InformerList);

@@ -29,7 +29,7 @@
 //!   that list proves every later snapshot for this request, without a call. So the request that
 //!   starts an informer costs no second list.
 //! - **Order.** `plan.rs` chooses the first call: a verification list for up to 500 objects, else a
-//!   barrier. `prover.rs` is the state machine that continues from there.
+//!   barrier. `prover.rs` continues from there.
 //! - **Group commit.** Requests that arrive before a call starts share it, through
 //!   `concurrency::GroupCommit`. Several different scopes are listed side by side, or by one call
 //!   for all objects of the cache if that is cheaper.

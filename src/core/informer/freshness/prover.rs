@@ -1,4 +1,4 @@
-//! The state machine of one proof: calls to the API server, waits for the watch, comparisons.
+//! One proof: calls to the API server, waits for the watch, comparisons.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -56,8 +56,9 @@ struct Start {
     began: Instant,
 }
 
-/// The result of an attempt at a proof. `None` if the proof has to start again: the cache was listed
-/// again by a list that was in flight when the attempt began, so the received versions prove nothing.
+/// The result of an attempt at a proof. `None` if the proof has to start again: the cache was
+/// listed again by a list that was in flight when the attempt began, so the received versions prove
+/// nothing.
 type Attempt = Result<Option<Proof>, ProofError>;
 
 /// A flag that expires.

@@ -214,16 +214,14 @@ impl Transport {
         pool: Pool,
         request: Request<Body>,
     ) -> Result<Response<Body>, FailedAttempt> {
-        let mut request = match pool {
-            Pool::Http1 => request,
-            Pool::Http2 => match self.attempt_http2(request).await? {
-                Ok(response) => return Ok(response),
-                Err(over_http1) => over_http1,
-            },
-            Pool::OwnHttp2 => match self.attempt_own_http2(request).await? {
-                Ok(response) => return Ok(response),
-                Err(over_http1) => over_http1,
-            },
+        let over_http2 = match pool {
+            Pool::Http1 => Err(request),
+            Pool::Http2 => self.attempt_http2(request).await?,
+            Pool::OwnHttp2 => self.attempt_own_http2(request).await?,
+        };
+        let mut request = match over_http2 {
+            Ok(response) => return Ok(response),
+            Err(over_http1) => over_http1,
         };
         let closed = closed(capture_connection(&mut request));
         // HTTP/1.1 has no pings, so the connection may be silent for ever.
