@@ -273,11 +273,8 @@ fn path_of((group, version): &GroupVersion) -> String {
 async fn aggregated_group_versions(
     client: &Client,
 ) -> Result<Option<HashSet<GroupVersion>>, Error> {
-    let services = readable(
-        client
-            .get_json::<ObjectList<ApiService>>(API_SERVICES)
-            .await,
-    )?;
+    let services = client.get_json::<ObjectList<ApiService>>(API_SERVICES);
+    let services = readable(services.await)?;
     Ok(services.map(|services| {
         let aggregated = services.items.into_iter().map(|service| service.spec);
         let aggregated = aggregated.filter(|spec| spec.service.is_some());
