@@ -12,8 +12,8 @@ use super::bridges::Bridges;
 use super::freshness::Doubt;
 use super::hooks::{ResourceHooks, TransformId};
 use super::{
-    CacheSettings, Freshness, FreshnessMetrics, FreshnessPolicy, InformerSpec, ObjectContent,
-    Proof, ProofError, ProofMethod, ProofRequest, ReflectorMetrics, RelistHandle, WireShape,
+    Freshness, FreshnessMetrics, InformerSpec, ObjectContent, Proof, ProofError, ProofMethod,
+    ProofRequest, ReflectorMetrics, RelistHandle, WireShape,
 };
 use crate::api::{Resource, ResourceVersion, SelectableFields, Selection, WireFormat};
 use crate::cache::{BridgedWatch, Reader, WatchError};
@@ -38,14 +38,15 @@ const IDLE_CHECK: Duration = Duration::from_secs(60);
 
 /// A running informer: one reflector that writes the cache, and any number of readers.
 pub struct Informer {
-    spec: InformerSpec,
+    pub(super) spec: InformerSpec,
     /// The objects that the cache holds.
     scope: Selection,
     content: ObjectContent,
     reader: Reader,
     relist: RelistHandle,
     metrics: Arc<ReflectorMetrics>,
-    shape: Arc<WireShape>,
+    /// What the reflector learns about the wire format of the resource.
+    pub(super) shape: Arc<WireShape>,
     started: Instant,
     /// Time of the last request, in milliseconds after `started`.
     last_used_ms: AtomicU64,
@@ -53,13 +54,13 @@ pub struct Informer {
     stop: Notify,
     events_sent: AtomicU64,
     holds: AtomicUsize,
-    freshness: Freshness<ResourceClient>,
+    pub(super) freshness: Freshness<ResourceClient>,
     unproven_permits: Arc<Semaphore>,
     isolated_list_permits: Arc<Semaphore>,
     isolated_watch_permits: Arc<Semaphore>,
     bridges: Bridges<ResourceClient>,
-    own_transform: Option<OwnTransform>,
-    hooks: ResourceHooks,
+    pub(super) own_transform: Option<OwnTransform>,
+    pub(super) hooks: ResourceHooks,
     /// While a change of the definition leaves a doubt about the cache, it proves nothing.
     doubt: Mutex<Doubt>,
     /// The time when upstream last ended a watch early. [`Informer::take_early_end`] removes it.
@@ -142,7 +143,7 @@ impl Informer {
 
     /// Returns true if this informer can answer reads of `spec`, with or without managed fields.
     pub(super) fn fits(&self, spec: &InformerSpec) -> bool {
-        self.settings().strip_managed_fields == spec.settings.strip_managed_fields
+        self.spec.settings.strip_managed_fields == spec.settings.strip_managed_fields
             && self.spec.answers_like(spec)
     }
 
@@ -171,27 +172,9 @@ impl Informer {
         self.spec.upstream_scope(&self.scope)
     }
 
-    pub(super) fn own_transform(&self) -> Option<TransformId> {
-        self.own_transform.map(|transform| transform.id)
-    }
-
     /// Returns the number of the informer's own transform, if it has one.
     pub(super) fn transform_number(&self) -> Option<usize> {
         self.own_transform.map(|transform| transform.number)
-    }
-
-    /// Returns true for the objects of a custom resource.
-    pub(super) fn is_custom(&self) -> bool {
-        self.spec.custom
-    }
-
-    /// Returns what the reflector learns about the wire format of the resource.
-    pub(super) fn shape(&self) -> &Arc<WireShape> {
-        &self.shape
-    }
-
-    pub(super) fn hooks(&self) -> &ResourceHooks {
-        &self.hooks
     }
 
     /// Returns the reader of the cache, for snapshots and watches.
@@ -209,15 +192,6 @@ impl Informer {
         self.freshness.metrics()
     }
 
-    pub(super) fn set_freshness(&self, policy: FreshnessPolicy) {
-        self.freshness.set_policy(policy);
-    }
-
-    /// Returns the settings of the cache.
-    pub(super) fn settings(&self) -> &CacheSettings {
-        &self.spec.settings
-    }
-
     /// Returns true if the cache and the API server lastingly have different objects of
     /// `selection`, so that reads of `selection` must be forwarded.
     pub fn is_isolated(&self, selection: &Selection) -> bool {
@@ -229,16 +203,17 @@ impl Informer {
         self.freshness.isolated_selections()
     }
 
-    /// Returns a snapshot that the resource's [`FreshnessPolicy`] accepts as the most recent state
-    /// without a call to the API server, or `None` if there is none.
+    /// Returns a snapshot that the resource's [`FreshnessPolicy`](super::FreshnessPolicy) accepts
+    /// as the most recent state without a call to the API server, or `None` if there is none.
     pub fn proof_by_policy(&self) -> Option<Proof> {
         let proof = self.freshness.proof_by_policy();
         proof.filter(|proof| !self.is_in_doubt(proof))
     }
 
     /// Returns a snapshot of the objects that `request` selects. It contains all writes
-    /// acknowledged before `asked_at`, or is as fresh as the resource's [`FreshnessPolicy`]
-    /// requires. The parameters are explained at [`Freshness::prove`]. Cancel safe.
+    /// acknowledged before `asked_at`, or is as fresh as the resource's
+    /// [`FreshnessPolicy`](super::FreshnessPolicy) requires. The parameters are explained at
+    /// [`Freshness::prove`]. Cancel safe.
     ///
     /// After a change of the resource's definition, the snapshot comes from a list that began
     /// later. A proof could not detect the old representation: it compares versions, and both
@@ -290,8 +265,8 @@ impl Informer {
 
     /// Returns true if `proof` may have objects in another representation than the API server
     /// shows, because a change of their definition was noticed. A proof by
-    /// [`FreshnessPolicy::Any`] promises nothing, and a list that began after the request has what
-    /// the API server showed then.
+    /// [`FreshnessPolicy::Any`](super::FreshnessPolicy::Any) promises nothing, and a list that began
+    /// after the request has what the API server showed then.
     pub fn is_in_doubt(&self, proof: &Proof) -> bool {
         let list_began = proof.snapshot.list_began();
         let may_be = !matches!(proof.method, ProofMethod::Any | ProofMethod::InformerList);

@@ -24,12 +24,13 @@ use arc_swap::{ArcSwap, ArcSwapOption};
 use discovery_snapshot::{Details, DiscoverySnapshot};
 use early_ends::relist_after_early_ends;
 use field_checks::FieldChecks;
+use futures_util::future::OptionFuture;
 use known_definitions::KnownDefinitions;
 use parking_lot::Mutex;
 use refresh_schedule::RefreshSchedule;
 use seen_versions::SeenVersions;
 use tokio::sync::Notify;
-use tokio::time::{Instant, MissedTickBehavior};
+use tokio::time::{Instant, MissedTickBehavior, sleep_until};
 use upgrade::relist_after_upgrades;
 
 use super::{Informer, InformerSet, InformerSpec, ResourceRules, RuleError};
@@ -72,10 +73,11 @@ pub struct LiveRestMapper {
     field_checks: FieldChecks,
 }
 
+#[derive(Default)]
 struct RefreshState {
     last: Option<Instant>,
-    /// Minimum time between `last` and the next refresh.
-    pause: Duration,
+    /// Minimum time between `last` and the next refresh; `None` for the initial one.
+    pause: Option<Duration>,
 }
 
 impl LiveRestMapper {
@@ -377,18 +379,12 @@ impl LiveRestMapper {
         poll.tick().await;
         let mut schedule = RefreshSchedule::default();
         loop {
-            let due = schedule.next();
-            let due = async {
-                match due {
-                    Some(due) => tokio::time::sleep_until(due).await,
-                    None => std::future::pending().await,
-                }
-            };
+            let due = OptionFuture::from(schedule.next().map(sleep_until));
             tokio::select! {
                 () = self.definition_changed.notified() => schedule.changed(Instant::now()),
                 () = self.refresh_once.notified() => schedule.once(Instant::now()),
                 _ = poll.tick() => schedule.once(Instant::now()),
-                () = due => {
+                Some(()) = due => {
                     schedule.begin(Instant::now());
                     self.refresh(informers).await;
                 }
@@ -449,7 +445,7 @@ impl LiveRestMapper {
                 informers.stop(gvr);
             }
         }
-        informers.check_doubts();
+        informers.inner.doubted.notify_one();
     }
 }
 
@@ -461,22 +457,14 @@ impl RefreshState {
     /// Returns true if a refresh may begin at `now`, and records it as the last one.
     fn may_refresh(&mut self, now: Instant) -> bool {
         if let Some(last) = self.last {
-            if now.duration_since(last) < self.pause {
+            let pause = self.pause.unwrap_or(INITIAL_REFRESH_PAUSE);
+            if now.duration_since(last) < pause {
                 return false;
             }
-            self.pause = (self.pause * 2).min(POLL_INTERVAL);
+            self.pause = Some((pause * 2).min(POLL_INTERVAL));
         }
         self.last = Some(now);
         true
-    }
-}
-
-impl Default for RefreshState {
-    fn default() -> Self {
-        Self {
-            last: None,
-            pause: INITIAL_REFRESH_PAUSE,
-        }
     }
 }
 

@@ -54,10 +54,10 @@ pub enum StartError {
 /// All informers of this process. Clones share the set.
 #[derive(Clone)]
 pub struct InformerSet {
-    inner: Arc<Inner>,
+    pub(super) inner: Arc<Inner>,
 }
 
-struct Inner {
+pub(super) struct Inner {
     client: Client,
     config: ArcSwap<Config>,
     shutdown: Shutdown,
@@ -70,11 +70,11 @@ struct Inner {
     bridge_limits: Arc<BridgeLimits>,
     evicted: EvictedBytes,
     /// Notified when the API server has ended a watch of a custom resource early.
-    early_end: Notify,
-    watch_lists: WatchLists,
-    definition_changes: DefinitionChanges,
+    pub(super) early_end: Notify,
+    pub(super) watch_lists: WatchLists,
+    pub(super) definition_changes: DefinitionChanges,
     /// Notified when an informer may need a relist because of a doubt.
-    doubted: Notify,
+    pub(super) doubted: Notify,
 }
 
 // === impl InformerSet ===
@@ -189,12 +189,12 @@ impl InformerSet {
                 && informer.format() == spec.format
                 && informer.fits(spec)
                 && [content, ObjectContent::Whole].contains(&informer.content())
-                && informer.own_transform() == hooks.transform_id()
+                && informer.own_transform.map(|own| own.id) == hooks.transform_id()
                 && informer.scope().contains(selection)
         };
         if let Some(informer) = self.all().into_iter().find(can_share) {
             informer.touch();
-            informer.hooks().add_failure_handler(hooks);
+            informer.hooks.add_failure_handler(hooks);
             return Ok(informer);
         }
         self.get_or_start_content(spec, upstream_scope(spec, selection), content, hooks)
@@ -306,8 +306,9 @@ impl InformerSet {
     /// Applies the newest settings of the resource, which are in `spec`, to `informer`. If they
     /// need another cache, stops the informer; the next request starts its successor.
     pub(super) fn update(&self, informer: &Informer, spec: &InformerSpec) {
-        if spec.settings.caches_like(informer.settings()) {
-            informer.set_freshness(self.inner.config.load().freshness_of(spec))
+        if spec.settings.caches_like(&informer.spec.settings) {
+            let policy = self.inner.config.load().freshness_of(spec);
+            informer.freshness.set_policy(policy)
         } else {
             informer.stop()
         }

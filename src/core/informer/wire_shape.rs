@@ -25,27 +25,16 @@ impl WireShape {
         let resource = &spec.resource;
         let encoder = Encoder::new(spec.format, &resource.kind, resource.gvr.api_version())
             .with_embedded_type_meta(spec.custom);
-        let shape = Self {
+        Self {
             format: spec.format,
             list_kind: spec.list_kind.clone(),
-            encoder: ArcSwap::from_pointee(encoder.clone()),
-        };
-        shape
-            .encoder
-            .store(Arc::new(shape.with_spec_list_kind(encoder)));
-        shape
+            encoder: ArcSwap::from_pointee(with_list_kind(encoder, spec.list_kind.as_deref())),
+        }
     }
 
     /// Returns the current encoder; later bookmarks replace it, but do not change the returned one.
     pub fn encoder(&self) -> Arc<Encoder> {
         self.encoder.load_full()
-    }
-
-    fn with_spec_list_kind(&self, encoder: Encoder) -> Encoder {
-        match &self.list_kind {
-            Some(list_kind) => encoder.with_list_kind(list_kind),
-            None => encoder,
-        }
     }
 
     /// Replaces the encoder by one that follows the shape of `bookmark`, a complete BOOKMARK frame.
@@ -58,7 +47,7 @@ impl WireShape {
             (Ok(template), Ok(type_meta)) => {
                 let encoder = Encoder::from_type_meta(self.format, &type_meta);
                 let encoder = encoder.with_bookmark_template(template);
-                let encoder = self.with_spec_list_kind(encoder);
+                let encoder = with_list_kind(encoder, self.list_kind.as_deref());
                 if encoder != **self.encoder.load() {
                     self.encoder.store(Arc::new(encoder));
                 }
@@ -67,6 +56,13 @@ impl WireShape {
                 tracing::debug!(%error, "a bookmark cannot be decoded, the encoder is unchanged");
             }
         }
+    }
+}
+
+fn with_list_kind(encoder: Encoder, list_kind: Option<&str>) -> Encoder {
+    match list_kind {
+        Some(list_kind) => encoder.with_list_kind(list_kind),
+        None => encoder,
     }
 }
 

@@ -78,31 +78,6 @@ enum Origin {
 }
 
 impl Inner {
-    fn new(
-        origin: Origin,
-        server: Uri,
-        server_text: &str,
-        default_namespace: &str,
-        stacks: Stacks,
-    ) -> Self {
-        let answer_timeout = match &origin {
-            Origin::Config(config) => config.answer_timeout,
-            Origin::Kube(_) => ClientConfig::default().answer_timeout,
-        };
-        Self {
-            origin,
-            answer_timeout,
-            server,
-            server_text: server_text.to_owned(),
-            default_namespace: default_namespace.to_owned(),
-            stacks: ArcSwap::from_pointee(stacks),
-            renewed_at: Arc::default(),
-            accepted: AcceptedCredentials::default(),
-            warnings: Warnings::default(),
-            outage: Arc::default(),
-        }
-    }
-
     /// Sends a request over `stack`. The future is `'static`, so it borrows neither.
     fn call(
         &self,
@@ -120,15 +95,35 @@ impl Inner {
     }
 }
 
-impl From<Inner> for Client {
-    fn from(inner: Inner) -> Self {
+impl Client {
+    fn from_parts(
+        origin: Origin,
+        server: Uri,
+        server_text: &str,
+        default_namespace: &str,
+        stacks: Stacks,
+    ) -> Self {
+        let answer_timeout = match &origin {
+            Origin::Config(config) => config.answer_timeout,
+            Origin::Kube(_) => ClientConfig::default().answer_timeout,
+        };
+        let inner = Inner {
+            origin,
+            answer_timeout,
+            server,
+            server_text: server_text.to_owned(),
+            default_namespace: default_namespace.to_owned(),
+            stacks: ArcSwap::from_pointee(stacks),
+            renewed_at: Arc::default(),
+            accepted: AcceptedCredentials::default(),
+            warnings: Warnings::default(),
+            outage: Arc::default(),
+        };
         Self {
             inner: Arc::new(inner),
         }
     }
-}
 
-impl Client {
     /// Makes a client from the kubeconfig that `config` names. It opens no connection yet.
     ///
     /// If the kubeconfig has an exec plugin, this call runs it. The plugin inherits the program's
@@ -143,14 +138,13 @@ impl Client {
         let server = loaded.server().clone();
         let server_text = server.to_string();
         let default_namespace = loaded.default_namespace().to_owned();
-        let inner = Inner::new(
+        Ok(Self::from_parts(
             Origin::Config(config),
             server,
             server_text.trim_end_matches('/'),
             &default_namespace,
             loaded.stacks(None).await?,
-        );
-        Ok(inner.into())
+        ))
     }
 
     /// Creates a client without credentials; `dial` opens its connections.
@@ -160,24 +154,12 @@ impl Client {
         Self::for_tests(dial, server, &rustls::RootCertStore::empty())
     }
 
-    /// Does what [`Client::in_memory`] does, but with TLS and HTTP/2; the server's CA is
-    /// `authority`.
-    #[cfg(test)]
-    pub(super) fn in_memory_tls(
-        dial: &super::Dial,
-        authority: rustls::pki_types::CertificateDer<'static>,
-    ) -> Self {
-        let mut roots = rustls::RootCertStore::empty();
-        roots.add(authority).expect("a root");
-        Self::for_tests(dial, Uri::from_static("https://127.0.0.1"), &roots)
-    }
-
     #[cfg(any(test, feature = "test-support"))]
     fn for_tests(dial: &super::Dial, server: Uri, roots: &rustls::RootCertStore) -> Self {
         let stacks = super::connect::memory::stacks(dial, &server, roots, None);
         let origin = Origin::Config(ClientConfig::default());
         let text = server.to_string();
-        Inner::new(origin, server, &text, "default", stacks).into()
+        Self::from_parts(origin, server, &text, "default", stacks)
     }
 
     /// Reads the kubeconfig again, so that later requests use its current client certificates and
@@ -196,21 +178,6 @@ impl Client {
         let health = self.inner.stacks.load().health();
         self.replace(loaded.stacks(health).await?);
         Ok(())
-    }
-
-    /// Does what [`Client::reload`] does, for a client in memory; `dial` opens its
-    /// connections from now on.
-    #[cfg(test)]
-    pub(super) fn reload_in_memory(
-        &self,
-        dial: &super::Dial,
-        authority: rustls::pki_types::CertificateDer<'static>,
-    ) {
-        let mut roots = rustls::RootCertStore::empty();
-        roots.add(authority).expect("a root");
-        let health = self.inner.stacks.load().health();
-        let server = &self.inner.server;
-        self.replace(super::connect::memory::stacks(dial, server, &roots, health));
     }
 
     /// Sends later requests over `stacks`, which share the health of the current stacks.

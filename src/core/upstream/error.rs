@@ -6,7 +6,7 @@ use std::time::Duration;
 use kube::client::AuthError;
 
 use super::connect::transport::replay::BrokenBody;
-use super::connect::{PluginError, ServerCertificateError, credentials_problem};
+use super::connect::{PluginError, ServerCertificateError, causes, credentials_problem};
 use crate::api::Status;
 
 /// A failed call to the API server.
@@ -110,7 +110,7 @@ impl Error {
     /// Returns true if the API server's certificate can't be verified, and waiting does not help:
     /// it is of an unknown authority, or for another name.
     pub fn is_untrusted_server(&self) -> bool {
-        self.is_unreachable_because(ServerCertificateError::is_lasting)
+        self.is_unreachable_because(|error: &ServerCertificateError| error.is_lasting)
     }
 
     /// Returns true if the server can't be reached because of an error of type `E`, and `is_cause`
@@ -122,14 +122,7 @@ impl Error {
         let Self::Unreachable(error) = self else {
             return false;
         };
-        let mut cause: Option<&(dyn std::error::Error + 'static)> = Some(error.as_ref());
-        while let Some(error) = cause {
-            if error.downcast_ref().is_some_and(&is_cause) {
-                return true;
-            }
-            cause = error.source();
-        }
-        false
+        causes(&**error).any(|error| error.downcast_ref().is_some_and(&is_cause))
     }
 
     /// Returns true for 410: the resource version or token is older than the API server's history.

@@ -19,17 +19,14 @@ impl Warnings {
         let is_of = |entry: &&(GroupVersionResource, _)| entry.0 == *gvr;
         let known = self.known.load();
         let before = known.iter().find(is_of).map(|entry| entry.1.iter());
-        if headers
-            .get_all(WARNING)
-            .iter()
-            .eq(before.unwrap_or_default())
-        {
+        let warnings = headers.get_all(WARNING);
+        if warnings.iter().eq(before.unwrap_or_default()) {
             return;
         }
         self.known.rcu(|known| {
             let mut known = Vec::clone(known);
             known.retain(|entry| !is_of(&entry));
-            let warnings: Vec<_> = headers.get_all(WARNING).iter().cloned().collect();
+            let warnings: Vec<_> = warnings.iter().cloned().collect();
             if !warnings.is_empty() {
                 known.push((gvr.clone(), warnings));
             }

@@ -73,14 +73,11 @@ impl Isolation {
         let now = Instant::now();
         let mut differences = self.0.lock();
         let next = match differences.get(selection) {
-            Some(Difference::Lasting(_)) => Difference::Lasting(now + CHECK_INTERVAL),
             Some(Difference::Once(at)) if now.duration_since(*at) >= FORGOTTEN_AFTER => {
                 Difference::Once(now)
             }
-            Some(Difference::Once(at)) if *at < list_began => {
-                Difference::Lasting(now + CHECK_INTERVAL)
-            }
-            Some(once @ Difference::Once(_)) => *once,
+            Some(Difference::Once(at)) if *at >= list_began => Difference::Once(*at),
+            Some(_) => Difference::Lasting(now + CHECK_INTERVAL),
             None => Difference::Once(now),
         };
         if differences.len() >= MAX_REMEMBERED && !differences.contains_key(selection) {

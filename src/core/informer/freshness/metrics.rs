@@ -5,6 +5,15 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use super::proof::{Proof, ProofError, ProofMethod, Proofs};
 use crate::telemetry::Samples;
 
+/// The names and help texts of the counters, in the order of [`FreshnessMetrics::sample`].
+const DESCRIPTIONS: &str = "\
+kubefan_freshness_questions_total: Barriers and verification lists sent to the API server.
+kubefan_freshness_proofs_by_barrier_total: Proofs by a barrier that the watch reached.
+kubefan_freshness_proofs_by_list_total: Proofs by an equal verification list.
+kubefan_freshness_proofs_by_informer_list_total: Requests proven without a call, by the cache's own list that was sent after them.
+kubefan_freshness_unproven_total: Proofs of freshness that failed or timed out.
+kubefan_freshness_differing_total: Verification lists that showed that the cache differs from the API server.";
+
 /// Counters of one cache's proofs.
 #[derive(Debug, Default)]
 pub struct FreshnessMetrics {
@@ -49,38 +58,17 @@ impl FreshnessMetrics {
     /// Adds all counters to `samples`, with `labels`.
     pub fn sample(&self, labels: &[(&str, &str)], samples: &mut Samples) {
         let counters = [
-            (
-                "kubefan_freshness_questions_total",
-                "Barriers and verification lists sent to the API server.",
-                &self.calls,
-            ),
-            (
-                "kubefan_freshness_proofs_by_barrier_total",
-                "Proofs by a barrier that the watch reached.",
-                &self.by_barrier,
-            ),
-            (
-                "kubefan_freshness_proofs_by_list_total",
-                "Proofs by an equal verification list.",
-                &self.by_list,
-            ),
-            (
-                "kubefan_freshness_proofs_by_informer_list_total",
-                "Requests proven without a call, by the cache's own list that was sent after them.",
-                &self.by_informer_list,
-            ),
-            (
-                "kubefan_freshness_unproven_total",
-                "Proofs of freshness that failed or timed out.",
-                &self.unproven,
-            ),
-            (
-                "kubefan_freshness_differing_total",
-                "Verification lists that showed that the cache differs from the API server.",
-                &self.differing,
-            ),
+            &self.calls,
+            &self.by_barrier,
+            &self.by_list,
+            &self.by_informer_list,
+            &self.unproven,
+            &self.differing,
         ];
-        for (name, help, counter) in counters {
+        let descriptions = DESCRIPTIONS
+            .lines()
+            .filter_map(|line| line.split_once(": "));
+        for ((name, help), counter) in descriptions.zip(counters) {
             let value = counter.load(Ordering::Relaxed);
             samples.counter(name, help, labels, value as f64);
         }

@@ -29,7 +29,7 @@
 //!   that list proves every later snapshot for this request, without a call. So the request that
 //!   starts an informer costs no second list.
 //! - **Order.** `plan.rs` chooses the first call: a verification list for up to 500 objects, else a
-//!   barrier. `prover.rs` is the state machine that continues from there.
+//!   barrier. `prover.rs` continues from there.
 //! - **Group commit.** Requests that arrive before a call starts share it, through
 //!   `concurrency::GroupCommit`. Several different scopes are listed side by side, or by one call
 //!   for all objects of the cache if that is cheaper.
@@ -140,13 +140,6 @@ impl<P: FreshnessProbe> Freshness<P> {
         }
     }
 
-    #[cfg(test)]
-    fn with_list_costs(mut self, costs: plan::ListCosts) -> Self {
-        let inner = Arc::get_mut(&mut self.inner).expect("not shared yet");
-        inner.prover.list_costs = costs;
-        self
-    }
-
     /// Returns the counters of the proofs of this cache.
     pub fn metrics(&self) -> &FreshnessMetrics {
         &self.inner.prover.metrics
@@ -246,7 +239,7 @@ impl<P: FreshnessProbe> Freshness<P> {
         let request = match **self.inner.policy.load() {
             // A proof of all objects can be used again for any later request.
             FreshnessPolicy::Bounded(_) if !self.is_isolated(&request.selection) => {
-                ProofRequest::everything()
+                ProofRequest::default()
             }
             _ => request,
         };

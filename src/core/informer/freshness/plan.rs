@@ -21,7 +21,8 @@ const MAX_EXAMINED_PER_OBJECT: usize = 4;
 /// Budget units of an object that is examined.
 const EXAMINED_UNITS: usize = CoopBudget::UNITS / 8192;
 
-/// The objects that a reader needs proven: its selection, also in the API server's syntax.
+/// The objects that a reader needs proven: its selection, also in the API server's syntax. The
+/// default is all objects of the cache.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct ProofRequest {
     /// The selection, for the comparison with snapshots.
@@ -56,26 +57,20 @@ pub(super) struct ListCosts {
 pub(super) async fn plan(
     requests: HashSet<ProofRequest>,
     cached: &Snapshot,
-    costs: ListCosts,
+    mut costs: ListCosts,
     may_list_whole: bool,
 ) -> Plan {
     let scopes = requests.len();
-    let are_lookups = requests.iter().all(|request| is_lookup(request, cached));
-    let costs = if are_lookups {
-        ListCosts {
-            call: LOOKUP_CALL,
-            ..costs
-        }
-    } else {
-        costs
-    };
+    if requests.iter().all(|request| is_lookup(request, cached)) {
+        costs.call = LOOKUP_CALL;
+    }
     let limit = costs.most_scoped_objects(scopes, cached.len());
     let objects = match limit {
         Some(limit) => count_objects(&requests, cached, limit).await,
         None => None,
     };
     let lists = match objects {
-        None if scopes > 1 && may_list_whole => vec![ProofRequest::everything()],
+        None if scopes > 1 && may_list_whole => vec![ProofRequest::default()],
         _ => requests.into_iter().collect(),
     };
     let objects = objects.unwrap_or(match scopes {
@@ -152,18 +147,6 @@ impl ListCosts {
         }
         let share = whole / self.whole_divisor;
         share.checked_sub(self.call.saturating_mul(scopes))
-    }
-}
-
-// === impl ProofRequest ===
-
-impl ProofRequest {
-    /// Creates a request for all objects of the cache.
-    pub(super) fn everything() -> Self {
-        Self {
-            selection: Arc::default(),
-            scope: Scope::default(),
-        }
     }
 }
 

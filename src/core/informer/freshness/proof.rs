@@ -75,7 +75,7 @@ impl Proofs {
         match self {
             Self::Shared(proof) => Ok(proof.clone()),
             Self::Scoped(proofs) => {
-                let whole = || proofs.get(&ProofRequest::everything());
+                let whole = || proofs.get(&ProofRequest::default());
                 let proof = proofs.get(request).or_else(whole).cloned();
                 proof.unwrap_or(Err(ProofError::NotReady))
             }

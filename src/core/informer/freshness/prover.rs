@@ -1,7 +1,6 @@
-//! The state machine of one proof: calls to the API server, waits for the watch, comparisons.
+//! One proof: calls to the API server, waits for the watch, comparisons.
 
 use std::collections::HashSet;
-use std::ops::ControlFlow;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -16,7 +15,7 @@ use super::metrics::FreshnessMetrics;
 use super::plan::{ListCosts, ProofRequest, plan};
 use super::proof::{Proof, ProofError, ProofMethod, Proofs};
 use super::repair::Repair;
-use super::verification::{ExpectedObjects, VerificationList};
+use super::verification::VerificationList;
 use crate::api::{ResourceVersion, Selection};
 use crate::cache::{Reader, Snapshot};
 use crate::informer::RelistHandle;
@@ -52,46 +51,21 @@ pub(super) struct Prover<P> {
 }
 
 /// The cache at the start of a proof, before its calls are sent.
-#[derive(Clone)]
 struct Start {
     snapshot: Snapshot,
     began: Instant,
 }
 
-/// The progress of the proof for one verification list.
-///
-/// A `barrier` is the resource version that the API server returned to this proof's barrier
-/// request. Once the watch has applied this version, the newest snapshot is proven, even if a
-/// verification list is still pending.
-enum State {
-    /// A barrier is requested next, because the API server has no verification lists.
-    RequestingBarrier,
-    /// The verification list for `request` is sent next.
-    Listing {
-        request: ProofRequest,
-        barrier: Option<ResourceVersion>,
-    },
-    /// The snapshot is compared with the verification list, and compared again after each event.
-    Comparing {
-        list: VerificationList,
-        barrier: Option<ResourceVersion>,
-    },
-    /// The verification list failed or is not supported: the proof waits for the watch to reach the
-    /// barrier.
-    AwaitingBarrier { barrier: ResourceVersion },
-    /// The cache was listed again by a list that was in flight when the proof began, so the
-    /// received versions prove nothing. The proof starts again.
-    Overtaken,
-}
-
-/// The proof, or the next state.
-type Flow = Result<ControlFlow<Proof, State>, ProofError>;
+/// The result of an attempt at a proof. `None` if the proof has to start again: the cache was
+/// listed again by a list that was in flight when the attempt began, so the received versions prove
+/// nothing.
+type Attempt = Result<Option<Proof>, ProofError>;
 
 /// A flag that expires.
 #[derive(Default)]
 struct ExpiringFlag(Mutex<Option<Instant>>);
 
-// === impl Prover: the states ===
+// === impl Prover: the attempts ===
 
 impl<P: FreshnessProbe> Prover<P> {
     pub(super) fn new(probe: P, reader: Reader, relist: RelistHandle) -> Self {
@@ -137,8 +111,7 @@ impl<P: FreshnessProbe> Prover<P> {
         requests: HashSet<ProofRequest>,
     ) -> Result<Option<Proofs>, ProofError> {
         if self.lists_unsupported.is_set() {
-            let barrier = self.request_barrier(start).await?;
-            let proof = self.prove_by_barrier(start, barrier).await?;
+            let proof = self.prove_by_new_barrier(start).await?;
             return Ok(proof.map(Proofs::Shared));
         }
         // Isolated selections are listed separately: only an equal list of the
@@ -189,45 +162,23 @@ impl<P: FreshnessProbe> Prover<P> {
         request: ProofRequest,
         barrier: Option<ResourceVersion>,
     ) -> (ProofRequest, Result<Proof, ProofError>) {
-        let mut start = start.clone();
-        let listing = |barrier| State::Listing {
-            request: request.clone(),
-            barrier,
-        };
-        let mut state = listing(barrier);
+        let mut attempt = self.list(start, &request, barrier).await;
         let proof = loop {
-            match self.step(&start, state).await {
-                Ok(ControlFlow::Continue(State::Overtaken)) => {
-                    start = match self.start() {
-                        Ok(start) => start,
-                        Err(error) => break Err(error),
-                    };
-                    state = if self.lists_unsupported.is_set() {
-                        State::RequestingBarrier
-                    } else {
-                        listing(None)
-                    };
-                }
-                Ok(ControlFlow::Continue(next)) => state = next,
-                Ok(ControlFlow::Break(proof)) => break Ok(proof),
-                Err(error) => break Err(error),
+            match attempt.transpose() {
+                Some(proof) => break proof,
+                None => attempt = self.list_again(&request).await,
             }
         };
         (request, proof)
     }
 
-    async fn step(&self, start: &Start, state: State) -> Flow {
-        match state {
-            State::RequestingBarrier => {
-                let barrier = self.request_barrier(start).await?;
-                Ok(ControlFlow::Continue(State::AwaitingBarrier { barrier }))
-            }
-            State::Listing { request, barrier } => self.list(start, request, barrier).await,
-            State::Comparing { list, barrier } => self.compare(start, list, barrier).await,
-            State::AwaitingBarrier { barrier } => {
-                self.prove_by_barrier(start, barrier).await.map(done)
-            }
-            State::Overtaken => Ok(ControlFlow::Continue(State::Overtaken)),
+    /// Makes another attempt of [`Prover::prove_by_list`], from a new start.
+    async fn list_again(&self, request: &ProofRequest) -> Attempt {
+        let start = self.start()?;
+        if self.lists_unsupported.is_set() {
+            self.prove_by_new_barrier(&start).await
+        } else {
+            self.list(&start, request, None).await
         }
     }
 
@@ -240,77 +191,83 @@ impl<P: FreshnessProbe> Prover<P> {
         Ok(barrier)
     }
 
+    /// Compares the cache with a new verification list for `request`.
+    ///
+    /// A `barrier` is the resource version that the API server returned to this proof's barrier
+    /// request. Once the watch has applied this version, the newest snapshot is proven, even if the
+    /// verification list is still pending.
     async fn list(
         &self,
         start: &Start,
-        request: ProofRequest,
+        request: &ProofRequest,
         barrier: Option<ResourceVersion>,
-    ) -> Flow {
+    ) -> Attempt {
         let listing = self.send_counted(self.probe.verification_list(&request.scope));
         let list = match barrier {
             None => listing.await,
             Some(barrier) => tokio::select! {
-                proof = self.prove_by_barrier(start, barrier) => return proof.map(done),
+                proof = self.prove_by_barrier(start, barrier) => return proof,
                 list = listing => list,
             },
         };
         let list = match list {
             Ok(list) => list,
-            Err(error) => return self.list_failed(error, barrier),
+            Err(error) => return self.list_failed(start, error, barrier).await,
         };
-        let version = list.resource_version;
-        self.check_history(start, version)?;
-        let list = VerificationList {
-            request,
-            expected: ExpectedObjects::new(list).await,
-            version,
-            difference: None,
-        };
-        Ok(ControlFlow::Continue(State::Comparing { list, barrier }))
+        self.check_history(start, list.resource_version)?;
+        let list = VerificationList::new(request.clone(), list).await;
+        self.compare(start, list, barrier).await
     }
 
-    fn list_failed(&self, error: upstream::Error, barrier: Option<ResourceVersion>) -> Flow {
+    async fn list_failed(
+        &self,
+        start: &Start,
+        error: upstream::Error,
+        barrier: Option<ResourceVersion>,
+    ) -> Attempt {
         let is_metadata_unsupported = is_metadata_unsupported(&error);
         if is_metadata_unsupported {
             self.lists_unsupported.set_for(Some(LISTS_UNSUPPORTED_FOR));
         }
         match barrier {
             // The watch may still reach the barrier.
-            Some(barrier) => Ok(ControlFlow::Continue(State::AwaitingBarrier { barrier })),
-            None if is_metadata_unsupported => Ok(ControlFlow::Continue(State::RequestingBarrier)),
+            Some(barrier) => self.prove_by_barrier(start, barrier).await,
+            None if is_metadata_unsupported => self.prove_by_new_barrier(start).await,
             None => Err(upstream_error(error)),
         }
     }
 
+    /// Compares the cache with `list`, and again after each event.
     async fn compare(
         &self,
         start: &Start,
         mut list: VerificationList,
         barrier: Option<ResourceVersion>,
-    ) -> Flow {
-        let snapshot = self.current(start)?;
-        let applied = snapshot.resource_version();
-        if applied > list.version {
-            return self.prove_passed(start, &mut list, snapshot).await;
+    ) -> Attempt {
+        loop {
+            let snapshot = self.current(start)?;
+            let applied = snapshot.resource_version();
+            if applied > list.version {
+                return self.prove_passed(start, &mut list, snapshot).await;
+            }
+            if list.matches(&snapshot).await {
+                return Ok(Some(self.list_proof(&list, &snapshot, barrier)));
+            }
+            if applied == list.version {
+                // An earlier difference may lack the objects that differ now.
+                list.difference = None;
+            }
+            let difference = list.difference_from(&snapshot).await;
+            if applied == list.version {
+                self.decide(&difference).await;
+                return Err(ProofError::CacheDiffers);
+            }
+            self.evidence.keep(&difference);
+            if barrier.is_some_and(|barrier| applied >= barrier) {
+                return self.barrier_proof(start, snapshot).await;
+            }
+            self.wait_for(ResourceVersion(applied.0 + 1)).await?;
         }
-        if list.matches(&snapshot).await {
-            return Ok(done(Some(self.list_proof(&list, &snapshot, barrier))));
-        }
-        if applied == list.version {
-            // An earlier difference may lack the objects that differ now.
-            list.difference = None;
-        }
-        let difference = list.difference_from(&snapshot).await;
-        if applied == list.version {
-            self.decide(&difference).await;
-            return Err(ProofError::CacheDiffers);
-        }
-        self.evidence.keep(&difference);
-        if barrier.is_some_and(|barrier| applied >= barrier) {
-            return self.barrier_proof(start, snapshot).await.map(done);
-        }
-        self.wait_for(ResourceVersion(applied.0 + 1)).await?;
-        Ok(ControlFlow::Continue(State::Comparing { list, barrier }))
     }
 
     /// Returns the proof by an equal list.
@@ -348,7 +305,7 @@ impl<P: FreshnessProbe> Prover<P> {
         start: &Start,
         list: &mut VerificationList,
         snapshot: Snapshot,
-    ) -> Flow {
+    ) -> Attempt {
         let difference = match &list.difference {
             Some(difference) => Arc::clone(difference),
             None => list.difference_from(&start.snapshot).await,
@@ -359,36 +316,32 @@ impl<P: FreshnessProbe> Prover<P> {
                 // The cache is right in this selection, even if it is wrong in another one.
                 self.barrier_skipped.set_for(None);
                 let method = ProofMethod::Barrier;
-                Ok(done(Some(Proof { snapshot, method })))
+                Ok(Some(Proof { snapshot, method }))
             }
-            Verdict::Explained | Verdict::Unknown => {
-                self.barrier_proof(start, snapshot).await.map(done)
-            }
+            Verdict::Explained | Verdict::Unknown => self.barrier_proof(start, snapshot).await,
         }
     }
 }
 
-// === impl Prover: what the states share ===
+// === impl Prover: what the attempts share ===
 
 impl<P: FreshnessProbe> Prover<P> {
+    /// Proves the newest snapshot by a barrier that is requested now.
+    async fn prove_by_new_barrier(&self, start: &Start) -> Attempt {
+        let barrier = self.request_barrier(start).await?;
+        self.prove_by_barrier(start, barrier).await
+    }
+
     /// Waits until the watch has applied `barrier`; then the newest snapshot is proven. Returns
     /// `None` if the proof has to start again.
-    async fn prove_by_barrier(
-        &self,
-        start: &Start,
-        barrier: ResourceVersion,
-    ) -> Result<Option<Proof>, ProofError> {
+    async fn prove_by_barrier(&self, start: &Start, barrier: ResourceVersion) -> Attempt {
         self.wait_for(barrier).await?;
         self.barrier_proof(start, self.current(start)?).await
     }
 
     /// Returns the proof of `snapshot`, which has reached a version that was received since
     /// `start`. Fails if the cache was found wrong. Returns `None` if the proof has to start again.
-    async fn barrier_proof(
-        &self,
-        start: &Start,
-        snapshot: Snapshot,
-    ) -> Result<Option<Proof>, ProofError> {
+    async fn barrier_proof(&self, start: &Start, snapshot: Snapshot) -> Attempt {
         if self.is_overtaken(start, &snapshot) {
             return Ok(None);
         }
@@ -452,14 +405,6 @@ impl<P: FreshnessProbe> Prover<P> {
     ) -> Result<T, upstream::Error> {
         self.metrics.calls.fetch_add(1, Ordering::Relaxed);
         call.await
-    }
-}
-
-/// Returns the flow that ends with `proof`, or continues as overtaken if there is no proof.
-fn done(proof: Option<Proof>) -> ControlFlow<Proof, State> {
-    match proof {
-        Some(proof) => ControlFlow::Break(proof),
-        None => ControlFlow::Continue(State::Overtaken),
     }
 }
 

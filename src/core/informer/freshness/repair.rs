@@ -24,10 +24,12 @@ struct State {
     requested_at: Option<Instant>,
 }
 
+/// The epoch of a content, and when its list began.
+type Content = (u64, Instant);
+
 /// The content of the cache that was found wrong.
 struct Wrong {
-    epoch: u64,
-    list_began: Instant,
+    content: Content,
     /// True if the relist is requested only after the pause.
     owes_relist: bool,
 }
@@ -52,16 +54,15 @@ impl Repair {
     /// of a later relist was found wrong already.
     pub(super) fn begin(&self, snapshot: &Snapshot) {
         let state = &mut *self.state.lock();
-        let content = (snapshot.epoch(), snapshot.list_began());
+        let content = content_of(snapshot);
         let known = state.wrong.as_ref();
-        if known.is_some_and(|known| (known.epoch, known.list_began) > content) {
+        if known.is_some_and(|known| known.content > content) {
             return;
         }
         let is_known = state.is_wrong(snapshot);
         let owed = state.wrong.take().is_some_and(|wrong| wrong.owes_relist);
         state.wrong = Some(Wrong {
-            epoch: snapshot.epoch(),
-            list_began: snapshot.list_began(),
+            content,
             owes_relist: !is_known || owed,
         });
         if state.pause_end().is_none() {
@@ -104,13 +105,16 @@ impl Repair {
     }
 }
 
+fn content_of(snapshot: &Snapshot) -> Content {
+    (snapshot.epoch(), snapshot.list_began())
+}
+
 // === impl State ===
 
 impl State {
     fn is_wrong(&self, snapshot: &Snapshot) -> bool {
-        self.wrong.as_ref().is_some_and(|wrong| {
-            wrong.epoch == snapshot.epoch() && wrong.list_began == snapshot.list_began()
-        })
+        let wrong = self.wrong.as_ref();
+        wrong.is_some_and(|wrong| wrong.content == content_of(snapshot))
     }
 
     fn owes_relist(&self, snapshot: &Snapshot) -> bool {

@@ -11,12 +11,11 @@ use std::ops::Range;
 use std::sync::Arc;
 use std::time::Duration;
 
-use rand::Rng;
 use tokio::sync::mpsc;
-use tokio::time::{Instant, sleep};
+use tokio::time::Instant;
 
 use super::LiveRestMapper;
-use super::upgrade::RELIST_PAUSE_MS;
+use super::upgrade::{RELIST_PAUSE_MS, pause};
 use crate::informer::{Informer, InformerSet, ProofError, ProofRequest};
 
 /// A watch that ends so soon after the list that it follows may be of the time before a change that
@@ -31,7 +30,7 @@ pub(super) async fn relist_after_early_ends(informers: &InformerSet) {
     let (sender, receiver) = mpsc::unbounded_channel();
     let examine = async {
         loop {
-            informers.early_end().await;
+            informers.inner.early_end.notified().await;
             let all = informers.all().into_iter();
             let ended: Vec<_> = all
                 .filter_map(|informer| Some((informer.take_early_end()?, informer)))
@@ -100,15 +99,10 @@ async fn reads_definitions(informers: &InformerSet) -> bool {
 /// representation than the objects have now, as far as the definition shows.
 fn may_be_redefined(informers: &InformerSet, informer: &Informer, ended_at: Instant) -> bool {
     let gvr = &informer.resource().gvr;
-    let changed_at = informers.definition_changed_before(gvr, ended_at);
+    let changed_at = informers.inner.definition_changes.before(gvr, ended_at);
     let list_began = informer.list_began();
     changed_at.is_some()
         || list_began.is_none_or(|list_began| ended_at < list_began + SOON_AFTER_LIST)
-}
-
-async fn pause(milliseconds: Range<u64>) {
-    let pause = rand::rng().random_range(milliseconds);
-    sleep(Duration::from_millis(pause)).await;
 }
 
 #[cfg(test)]

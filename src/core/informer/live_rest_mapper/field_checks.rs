@@ -79,9 +79,13 @@ impl FieldChecks {
     }
 
     fn not_answered(&self, gvr: &GroupVersionResource, version: &Arc<String>, now: Instant) {
+        self.record(gvr, version, Some(now + RETRY_PAUSE));
+    }
+
+    fn record(&self, gvr: &GroupVersionResource, version: &Arc<String>, retry_at: Option<Instant>) {
         let check = Check {
             version: Arc::clone(version),
-            retry_at: Some(now + RETRY_PAUSE),
+            retry_at,
         };
         self.checked.lock().insert(gvr.clone(), check);
     }
@@ -93,11 +97,7 @@ impl FieldChecks {
                 "the API server cannot select by these fields, so selectors with them are forwarded"
             );
         }
-        let check = Check {
-            version: Arc::clone(version),
-            retry_at: None,
-        };
-        self.checked.lock().insert(gvr.clone(), check);
+        self.record(gvr, version, None);
         self.refused.rcu(|refused| {
             let mut refused = HashMap::clone(refused);
             if labels.is_empty() {

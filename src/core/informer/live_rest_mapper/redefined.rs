@@ -1,8 +1,8 @@
 //! Doubts the caches of resources that were defined anew, and relists them at the right time.
 
-use std::future::pending;
 use std::time::Duration;
 
+use futures_util::future::OptionFuture;
 use tokio::time::{Instant, sleep_until};
 
 use super::LiveRestMapper;
@@ -45,7 +45,7 @@ impl LiveRestMapper {
                 None => informers.distrust(gvr),
                 Some(custom) if known != Some(custom) => {
                     if known.is_some_and(|known| custom.is_older_than(known)) {
-                        informers.forget_definition(gvr);
+                        informers.inner.definition_changes.forget(gvr);
                     }
                     informers.definition_changed(gvr, custom);
                 }
@@ -62,15 +62,10 @@ impl LiveRestMapper {
             let next = all
                 .filter_map(|informer| self.relist_due(informers, &informer))
                 .min();
-            let due = async {
-                match next {
-                    Some(next) => sleep_until(next).await,
-                    None => pending().await,
-                }
-            };
+            let due = OptionFuture::from(next.map(sleep_until));
             tokio::select! {
-                () = informers.doubted() => continue,
-                () = due => {}
+                () = informers.inner.doubted.notified() => continue,
+                Some(()) = due => {}
             }
             for informer in informers.all() {
                 let due = self.relist_due(informers, &informer);
@@ -88,7 +83,8 @@ impl LiveRestMapper {
         let due = informer.relist_due()?;
         let discovered = self.current.load();
         let custom = discovered.mapper.custom_resource(gvr);
-        if informers.is_newest(gvr, custom) {
+        let changes = &informers.inner.definition_changes;
+        if changes.is_newest(gvr, custom, Instant::now()) {
             Some(due)
         } else {
             Some(due + DISCOVERY_WAIT)

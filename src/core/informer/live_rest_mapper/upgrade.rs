@@ -55,7 +55,8 @@ pub(super) async fn relist_after_upgrades(
         let polled = &polled.version;
         if cause == Poll::Regular && version.has_changed(polled) {
             tracing::info!(version = %polled, "the API server's version changed, listing again");
-            informers.forget_watch_lists();
+            // The API server may support them now.
+            informers.inner.watch_lists.forget();
             upgraded.notify_one();
         }
     };
@@ -114,9 +115,14 @@ async fn poll_regularly<T, P, R>(
 async fn staggered<T>(items: Vec<T>, act: impl Fn(&T)) {
     for item in items {
         act(&item);
-        let pause = rand::rng().random_range(RELIST_PAUSE_MS);
-        sleep(Duration::from_millis(pause)).await;
+        pause(RELIST_PAUSE_MS).await;
     }
+}
+
+/// Waits for a random number of milliseconds.
+pub(super) async fn pause(milliseconds: Range<u64>) {
+    let pause = rand::rng().random_range(milliseconds);
+    sleep(Duration::from_millis(pause)).await;
 }
 
 // === impl ServerVersion ===

@@ -28,9 +28,7 @@ const FUTILE_LIMIT: u32 = 4;
 
 /// The failures since the last success, and the backoff between retries.
 pub(super) struct Failures {
-    relist_on_early_end: bool,
-    refusal_patience: Duration,
-    unauthorized_patience: Duration,
+    config: ReflectorConfig,
     backoff: Backoff,
     /// The answers 429 with `Retry-After` since the last list.
     obeyed: u32,
@@ -51,9 +49,7 @@ impl Failures {
     /// Creates a record without failures. The jitter of the backoff depends on `rng`.
     pub(super) fn new(config: &ReflectorConfig, rng: StdRng) -> Self {
         Self {
-            relist_on_early_end: config.relist_on_early_end,
-            refusal_patience: config.refusal_patience,
-            unauthorized_patience: config.unauthorized_patience,
+            config: config.clone(),
             backoff: Backoff::new(config.backoff.clone(), rng),
             obeyed: 0,
             futile_watches: 0,
@@ -105,9 +101,10 @@ impl Failures {
         let Some(ended) = error.end() else {
             return ControlFlow::Continue(error);
         };
+        let config = &self.config;
         let (since, patience) = match error.cause() {
-            Cause::Unauthorized => (&mut self.unauthorized_since, self.unauthorized_patience),
-            _ if is_ready => (&mut self.refused_since, self.refusal_patience),
+            Cause::Unauthorized => (&mut self.unauthorized_since, config.unauthorized_patience),
+            _ if is_ready => (&mut self.refused_since, config.refusal_patience),
             _ => (&mut self.refused_since, Duration::ZERO),
         };
         if since.get_or_insert_with(Instant::now).elapsed() < patience {
@@ -120,7 +117,7 @@ impl Failures {
     /// Returns the recovery after a watch ended. If it could not be opened,
     /// `outcome` has no frames.
     pub(super) fn after_watch(&mut self, cause: Cause, outcome: &WatchOutcome) -> Recovery {
-        let mut recovery = recovery::after_watch(cause, outcome, self.relist_on_early_end);
+        let mut recovery = recovery::after_watch(cause, outcome, self.config.relist_on_early_end);
         if outcome.reached_useful_time {
             self.obeyed = 0;
             self.backoff.reset();
@@ -156,25 +153,19 @@ impl Failures {
         let Recovery { action, delay } = recovery;
         let source = error as &(dyn std::error::Error + 'static);
         let is_routine = cause.is_routine() && delay == Delay::AtOnce;
+        macro_rules! log {
+            ($level:ident) => {
+                tracing::$level!(
+                    during, cause = cause.name(), next = ?action, pace = ?delay, error = source,
+                    "retrying"
+                )
+            };
+        }
         if is_routine || self.last_warned == Some(cause) {
-            tracing::debug!(
-                during,
-                cause = cause.name(),
-                next = ?action,
-                pace = ?delay,
-                error = source,
-                "retrying"
-            );
+            log!(debug);
         } else {
             self.last_warned = Some(cause);
-            tracing::warn!(
-                during,
-                cause = cause.name(),
-                next = ?action,
-                pace = ?delay,
-                error = source,
-                "retrying"
-            );
+            log!(warn);
         }
     }
 }

@@ -19,7 +19,7 @@ use super::recovery;
 use super::recovery::{Action, Delay, Recovery, WatchListProgress};
 use super::session::{Session, WatchOutcome};
 use super::signals::RelistRequests;
-use super::watch_lists::WatchLists;
+use super::watch_lists::{WatchListSupport, WatchLists};
 use crate::api::{Bookmark, EventType, Object, ResourceVersion, WatchEvent};
 use crate::cache::{EpochCause, Relist, ReplaceOutcome, WentBack, Writer};
 use crate::concurrency::CoopBudget;
@@ -58,17 +58,6 @@ pub(super) enum State<E> {
 /// The next state, or the end of the reflector.
 type Flow<L> = ControlFlow<ReflectorEnd, State<<L as ListerWatcher>::Events>>;
 
-/// Whether upstream supports watch-lists, as far as calls have shown.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum WatchListSupport {
-    /// No watch-list has worked or failed conclusively yet, so the next list tries one.
-    Unknown,
-    /// A watch-list has delivered its initial events.
-    Supported,
-    /// Watch-lists are disabled or do not work, so only LISTs are used.
-    Unsupported,
-}
-
 /// The writer, the upstream client and everything else that all states use.
 pub(super) struct Machine<L> {
     pub(super) writer: Writer,
@@ -87,6 +76,7 @@ pub(super) struct Machine<L> {
     /// Limits the work on a list between two yields.
     budget: CoopBudget,
     rng: StdRng,
+    /// [`WatchListSupport::Unsupported`] also if watch-lists are disabled.
     watch_list_support: WatchListSupport,
 }
 

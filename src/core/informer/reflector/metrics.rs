@@ -11,6 +11,15 @@ use crate::telemetry::Samples;
 use crate::upstream;
 use crate::upstream::WatchLiveness;
 
+/// The names and help texts of the counters without a label `cause`, in the order of
+/// [`ReflectorMetrics::sample`].
+const DESCRIPTIONS: &str = "\
+kubefan_upstream_lists_total: LISTs begun.
+kubefan_upstream_watch_lists_total: Watch-lists begun.
+kubefan_upstream_watches_total: Watches begun, watch-lists excluded.
+kubefan_upstream_decode_errors_total: Frames and pages from upstream that were truncated or could not be decoded.
+kubefan_upstream_backoffs_total: Waits of reflectors before a retry.";
+
 /// Counters of one reflector.
 #[derive(Debug, Default)]
 pub struct ReflectorMetrics {
@@ -91,7 +100,17 @@ impl ReflectorMetrics {
 
     /// Adds all counters to `samples`, with `labels` before the label `cause`.
     pub fn sample(&self, labels: &[(&str, &str)], samples: &mut Samples) {
-        for (name, help, counter) in self.counters() {
+        let counters = [
+            &self.lists,
+            &self.watch_lists,
+            &self.watches,
+            &self.decode_errors,
+            &self.backoffs,
+        ];
+        let descriptions = DESCRIPTIONS
+            .lines()
+            .filter_map(|line| line.split_once(": "));
+        for ((name, help), counter) in descriptions.zip(counters) {
             samples.counter(name, help, labels, counter.load(Ordering::Relaxed) as f64);
         }
         let failures = self.transform_failures.load(Ordering::Relaxed);
@@ -117,33 +136,6 @@ impl ReflectorMetrics {
                 count as f64,
             );
         }
-    }
-
-    /// Returns the counters without a label `cause`, each with its name and help text.
-    fn counters(&self) -> [(&'static str, &'static str, &AtomicU64); 5] {
-        [
-            ("kubefan_upstream_lists_total", "LISTs begun.", &self.lists),
-            (
-                "kubefan_upstream_watch_lists_total",
-                "Watch-lists begun.",
-                &self.watch_lists,
-            ),
-            (
-                "kubefan_upstream_watches_total",
-                "Watches begun, watch-lists excluded.",
-                &self.watches,
-            ),
-            (
-                "kubefan_upstream_decode_errors_total",
-                "Frames and pages from upstream that were truncated or could not be decoded.",
-                &self.decode_errors,
-            ),
-            (
-                "kubefan_upstream_backoffs_total",
-                "Waits of reflectors before a retry.",
-                &self.backoffs,
-            ),
-        ]
     }
 
     pub(super) fn watch_ended(&self, cause: Cause) {

@@ -10,43 +10,48 @@ use super::error::Cause;
 /// No other reflector has to wait for that again. Guarded by
 /// `reflectors_of_one_upstream_learn_from_each_other_that_it_has_no_watch_list`.
 #[derive(Clone, Debug)]
-pub(in crate::informer) struct WatchLists(watch::Sender<Known>);
+pub(in crate::informer) struct WatchLists(watch::Sender<WatchListSupport>);
 
+/// Whether upstream supports watch-lists, as far as calls have shown.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Known {
-    Nothing,
+pub(super) enum WatchListSupport {
+    /// No watch-list has worked or failed conclusively yet, so the next list tries one.
+    Unknown,
     /// A watch-list has delivered its initial events.
-    Work,
-    /// A watch-list has failed in a way that all others would, and none has worked.
-    Fail,
+    Supported,
+    /// Watch-lists do not work, so only LISTs are used.
+    Unsupported,
 }
 
 // === impl WatchLists ===
 
 impl Default for WatchLists {
     fn default() -> Self {
-        Self(watch::Sender::new(Known::Nothing))
+        Self(watch::Sender::new(WatchListSupport::Unknown))
     }
 }
 
 impl WatchLists {
     /// Returns true if a reflector has found that watch-lists do not work.
     pub(super) fn fail(&self) -> bool {
-        *self.0.borrow() == Known::Fail
+        *self.0.borrow() == WatchListSupport::Unsupported
     }
 
     /// Completes when a reflector has found that watch-lists do not work. Cancel safe.
     pub(super) async fn failing(&self) {
         let mut known = self.0.subscribe();
-        let failing = known.wait_for(|known| *known == Known::Fail).await;
+        let failing = known
+            .wait_for(|known| *known == WatchListSupport::Unsupported)
+            .await;
         // An error would mean that the sender was dropped, but it is a field of `self`.
         drop(failing);
     }
 
     /// Records that a watch-list has worked.
     pub(super) fn worked(&self) {
-        let is_news = |known: &mut Known| std::mem::replace(known, Known::Work) != Known::Work;
-        self.0.send_if_modified(is_news);
+        let works = WatchListSupport::Supported;
+        self.0
+            .send_if_modified(|known| std::mem::replace(known, works) != works);
     }
 
     /// Records that a watch-list has failed by `cause`, which showed that they are not supported.
@@ -58,9 +63,9 @@ impl WatchLists {
             Cause::NoInitialEventsEnd | Cause::Silent | Cause::Overdue
         );
         self.0.send_if_modified(|known| {
-            let is_news = concerns_all && *known == Known::Nothing;
+            let is_news = concerns_all && *known == WatchListSupport::Unknown;
             if is_news {
-                *known = Known::Fail;
+                *known = WatchListSupport::Unsupported;
             }
             is_news
         });
@@ -68,6 +73,6 @@ impl WatchLists {
 
     /// Forgets what reflectors have learned, because upstream may have been upgraded or replaced.
     pub(in crate::informer) fn forget(&self) {
-        self.0.send_replace(Known::Nothing);
+        self.0.send_replace(WatchListSupport::Unknown);
     }
 }

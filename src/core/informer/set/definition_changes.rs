@@ -16,7 +16,7 @@ const EARLY_END_GRACE: Duration = Duration::from_secs(180);
 
 /// The definitions that changed a short time ago.
 #[derive(Default)]
-pub(super) struct DefinitionChanges(Mutex<HashMap<GroupVersionResource, Change>>);
+pub(in crate::informer) struct DefinitionChanges(Mutex<HashMap<GroupVersionResource, Change>>);
 
 struct Change {
     definition: CustomResource,
@@ -59,7 +59,7 @@ impl DefinitionChanges {
 
     /// Returns true if no other definition of `gvr` than `definition` is recorded as the newest, or
     /// if `definition` is `None`, because definitions can't be read any more.
-    pub(super) fn is_newest(
+    pub(in crate::informer) fn is_newest(
         &self,
         gvr: &GroupVersionResource,
         definition: Option<&CustomResource>,
@@ -96,13 +96,17 @@ impl DefinitionChanges {
     }
 
     /// Forgets the definition of `gvr`, because an older one is valid again: etcd was restored.
-    pub(super) fn forget(&self, gvr: &GroupVersionResource) {
+    pub(in crate::informer) fn forget(&self, gvr: &GroupVersionResource) {
         self.0.lock().remove(gvr);
     }
 
     /// Returns when the definition of `gvr` was last seen to have changed, if an API server may
     /// have ended a watch at `time` because of that change.
-    pub(super) fn before(&self, gvr: &GroupVersionResource, time: Instant) -> Option<Instant> {
+    pub(in crate::informer) fn before(
+        &self,
+        gvr: &GroupVersionResource,
+        time: Instant,
+    ) -> Option<Instant> {
         let changes = self.0.lock();
         Some(recent(&changes, gvr, time)?.noticed_at)
     }

@@ -19,10 +19,7 @@ impl InformerSet {
         let alike =
             entries.filter(|entry| without_transform(entry.key()) == without_transform(key));
         let taken: Vec<_> = alike.filter_map(|entry| entry.transform_number()).collect();
-        let mut number = 1;
-        while taken.contains(&number) {
-            number += 1;
-        }
+        let number = (1..).find(|number| !taken.contains(number))?;
         Some((OwnTransform { id, number }, guard))
     }
 }

@@ -16,20 +16,18 @@ impl InformerSet {
 
     /// Remembers a refusal for a while, so that requests do not restart the informer in a loop.
     pub(super) fn remember_refusal(&self, key: &Key, ended: &ReflectorEnd) {
-        let refusal = match ended {
-            ReflectorEnd::Forbidden(_) => Some((StartError::Forbidden, Config::FORBIDDEN_TTL)),
+        let (refusal, ttl) = match ended {
+            ReflectorEnd::Forbidden(_) => (StartError::Forbidden, Config::FORBIDDEN_TTL),
             ReflectorEnd::NotAcceptable(_) => {
-                Some((StartError::NotAcceptable, Config::NOT_ACCEPTABLE_TTL))
+                (StartError::NotAcceptable, Config::NOT_ACCEPTABLE_TTL)
             }
-            ReflectorEnd::Gone(_) => Some((StartError::Gone, Config::GONE_TTL)),
-            ReflectorEnd::Stopped => None,
+            ReflectorEnd::Gone(_) => (StartError::Gone, Config::GONE_TTL),
+            ReflectorEnd::Stopped => return,
         };
-        if let Some((refusal, ttl)) = refusal {
-            let now = Instant::now();
-            let refusals = &self.inner.refusals;
-            // Forgets old refusals here, because clients can name any number of namespaces.
-            refusals.retain(|_, (_, until)| now < *until);
-            refusals.insert(key.clone(), (refusal, now + ttl));
-        }
+        let now = Instant::now();
+        let refusals = &self.inner.refusals;
+        // Forgets old refusals here, because clients can name any number of namespaces.
+        refusals.retain(|_, (_, until)| now < *until);
+        refusals.insert(key.clone(), (refusal, now + ttl));
     }
 }

@@ -98,12 +98,8 @@ impl InformerSet {
     }
 
     fn stale(&self) -> impl Iterator<Item = (GroupVersionResource, WireFormat, String)> {
-        let limit = self
-            .inner
-            .config
-            .load()
-            .max_staleness
-            .unwrap_or(Duration::MAX);
+        let limit = self.inner.config.load().max_staleness;
+        let limit = limit.unwrap_or(Duration::MAX);
         self.all().into_iter().filter_map(move |informer| {
             let age = informer.metrics().watch_liveness.age()?;
             let seconds = age.as_secs();

@@ -5,8 +5,22 @@ use crate::cache::Stats;
 use crate::informer::{Informer, ObjectContent};
 use crate::telemetry::Samples;
 
-/// Name, help text and value of a metric.
-type Metric = (&'static str, &'static str, f64);
+/// The names and help texts of the gauges, in the order of [`gauges`].
+const GAUGES: &str = "\
+kubefan_cache_objects: Objects in the cache.
+kubefan_cache_bytes: Bytes of the cached objects.
+kubefan_cache_resource_version: Resource version up to which the cache is complete.
+kubefan_event_log_events: Events in the event log.
+kubefan_event_log_bytes: Bytes of the events in the event log.
+kubefan_watchers: Open watches that the cache serves, with those of kubefan itself, such as of definitions and roles.
+kubefan_informer_ready: 1 if the informer has completed its first list, else 0.";
+/// The names and help texts of the counters, in the order of [`counters`].
+const COUNTERS: &str = "\
+kubefan_events_total: Events added to the event log, including those that a relist implies.
+kubefan_events_sent_total: Events sent to clients, including initial events.
+kubefan_relists_total: Lists that replaced the content of the cache.
+kubefan_epochs_total: New epochs, each of which ended all watches because events could not express a change.
+kubefan_watches_refused_total: Watches refused because clients watch too many selectors that no index answers.";
 
 impl InformerSet {
     /// Adds the current metrics of all informers to `samples`, for
@@ -44,10 +58,12 @@ fn add_samples(informer: &Informer, samples: &mut Samples) {
             .iter()
             .map(|number| ("transform", number.as_str())),
     );
-    for (name, help, value) in gauges(&stats, informer.reader().is_ready()) {
+    let values = gauges(&stats, informer.reader().is_ready());
+    for ((name, help), value) in described(GAUGES, values) {
         samples.gauge(name, help, &labels, value);
     }
-    for (name, help, value) in counters(&stats, informer.events_sent()) {
+    let values = counters(&stats, informer.events_sent());
+    for ((name, help), value) in described(COUNTERS, values) {
         samples.counter(name, help, &labels, value);
     }
     informer.metrics().sample(&labels, samples);
@@ -60,73 +76,33 @@ fn add_samples(informer: &Informer, samples: &mut Samples) {
     );
 }
 
-fn gauges(stats: &Stats, is_ready: bool) -> [Metric; 7] {
+fn gauges(stats: &Stats, is_ready: bool) -> [f64; 7] {
     [
-        (
-            "kubefan_cache_objects",
-            "Objects in the cache.",
-            stats.objects as f64,
-        ),
-        (
-            "kubefan_cache_bytes",
-            "Bytes of the cached objects.",
-            stats.bytes as f64,
-        ),
-        (
-            "kubefan_cache_resource_version",
-            "Resource version up to which the cache is complete.",
-            stats.applied.unwrap_or_default().0 as f64,
-        ),
-        (
-            "kubefan_event_log_events",
-            "Events in the event log.",
-            stats.log_events as f64,
-        ),
-        (
-            "kubefan_event_log_bytes",
-            "Bytes of the events in the event log.",
-            stats.log_bytes as f64,
-        ),
-        (
-            "kubefan_watchers",
-            "Open watches that the cache serves, with those of kubefan itself, such as of definitions and \
-             roles.",
-            stats.watchers as f64,
-        ),
-        (
-            "kubefan_informer_ready",
-            "1 if the informer has completed its first list, else 0.",
-            f64::from(u8::from(is_ready)),
-        ),
+        stats.objects as f64,
+        stats.bytes as f64,
+        stats.applied.unwrap_or_default().0 as f64,
+        stats.log_events as f64,
+        stats.log_bytes as f64,
+        stats.watchers as f64,
+        f64::from(u8::from(is_ready)),
     ]
 }
 
-fn counters(stats: &Stats, events_sent: u64) -> [Metric; 5] {
+fn counters(stats: &Stats, events_sent: u64) -> [f64; 5] {
     [
-        (
-            "kubefan_events_total",
-            "Events added to the event log, including those that a relist implies.",
-            stats.events as f64,
-        ),
-        (
-            "kubefan_events_sent_total",
-            "Events sent to clients, including initial events.",
-            events_sent as f64,
-        ),
-        (
-            "kubefan_relists_total",
-            "Lists that replaced the content of the cache.",
-            stats.relists as f64,
-        ),
-        (
-            "kubefan_epochs_total",
-            "New epochs, each of which ended all watches because events could not express a change.",
-            stats.epochs as f64,
-        ),
-        (
-            "kubefan_watches_refused_total",
-            "Watches refused because clients watch too many selectors that no index answers.",
-            stats.refused_watches as f64,
-        ),
+        stats.events as f64,
+        events_sent as f64,
+        stats.relists as f64,
+        stats.epochs as f64,
+        stats.refused_watches as f64,
     ]
+}
+
+/// Returns the names and help texts in `descriptions`, with their values.
+fn described<const N: usize>(
+    descriptions: &str,
+    values: [f64; N],
+) -> impl Iterator<Item = ((&str, &str), f64)> {
+    let lines = descriptions.lines();
+    lines.filter_map(|line| line.split_once(": ")).zip(values)
 }

@@ -1,6 +1,6 @@
 //! Which objects an informer has, so that it can answer for those that a caller needs.
 
-use crate::api::{FieldSelector, Selection};
+use crate::api::Selection;
 use crate::informer::InformerSpec;
 
 /// Returns the part of `scope` in `namespace`, or `None` if the scope or the read has only one
@@ -25,17 +25,13 @@ pub(super) fn of_namespace(namespace: Option<&str>) -> Selection {
 pub(super) fn upstream_scope(spec: &InformerSpec, selection: &Selection) -> Selection {
     let namespace = selection.single_namespace();
     let namespace = namespace.filter(|_| spec.resource.namespaced);
-    let fields = selection.fields.clone();
     // The API server refuses a selector with a field that the resource does not have. It is then
     // asked without the field selector.
-    let is_printable = fields.to_text(&spec.fields).is_some();
+    let fields = Some(selection.fields.clone());
+    let fields = fields.filter(|fields| fields.to_text(&spec.fields).is_some());
     Selection {
         labels: selection.labels.clone(),
-        fields: if is_printable {
-            fields
-        } else {
-            FieldSelector::default()
-        },
+        fields: fields.unwrap_or_default(),
         ..of_namespace(namespace)
     }
 }

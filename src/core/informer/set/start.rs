@@ -29,12 +29,6 @@ struct RegistrationGuard {
     informer: Arc<Informer>,
 }
 
-/// An informer before its task runs. If it is dropped, it is removed from the set.
-struct MadeInformer {
-    registration: RegistrationGuard,
-    reflector: Reflector<ResourceClient>,
-}
-
 // === impl InformerSet ===
 
 impl InformerSet {
@@ -54,7 +48,7 @@ impl InformerSet {
                 return Err(StartError::Gone);
             }
             informer.touch();
-            informer.hooks().add_failure_handler(hooks);
+            informer.hooks.add_failure_handler(hooks);
             return Ok(informer);
         }
         if let Some(refusal) = self.remembered_refusal(&key) {
@@ -65,21 +59,22 @@ impl InformerSet {
         }
         let numbered = self.number(&key);
         let own_transform = numbered.as_ref().map(|(transform, _)| *transform);
-        let made = self.make(key, spec, scope, own_transform, hooks);
-        let registered = self.register(&made);
+        let (registration, reflector) = self.make(key, spec, scope, own_transform, hooks);
+        let registered = self.register(&registration);
         drop(numbered);
-        if !Arc::ptr_eq(&registered, &made.registration.informer) {
-            registered.hooks().add_failure_handler(hooks);
+        if !Arc::ptr_eq(&registered, &registration.informer) {
+            registered.hooks.add_failure_handler(hooks);
             return Ok(registered);
         }
         // Read this after the registration, so that no change is missed.
         let gvr = &spec.resource.gvr;
-        let changed_at = self.definition_changed_before(gvr, Instant::now());
+        let changes = &self.inner.definition_changes;
+        let changed_at = changes.before(gvr, Instant::now());
         if let Some(changed_at) = changed_at.filter(|at| at.elapsed() < SETTLED_AFTER) {
             registered.definition_changed(changed_at);
-            self.check_doubts();
+            self.inner.doubted.notify_one();
         }
-        self.spawn(made);
+        self.spawn(registration, reflector);
         Ok(registered)
     }
 
@@ -88,8 +83,8 @@ impl InformerSet {
     ///
     /// Nothing else is done under the map's lock. A runtime that is shutting down drops a task
     /// while it is spawned, and with it the [`RegistrationGuard`], which takes that lock too.
-    fn register(&self, made: &MadeInformer) -> Arc<Informer> {
-        let RegistrationGuard { key, informer, .. } = &made.registration;
+    fn register(&self, registration: &RegistrationGuard) -> Arc<Informer> {
+        let RegistrationGuard { key, informer, .. } = registration;
         let entry = self.inner.informers.entry(key.clone());
         Arc::clone(&entry.or_insert_with(|| Arc::clone(informer)))
     }
@@ -102,7 +97,7 @@ impl InformerSet {
         scope: Selection,
         own_transform: Option<OwnTransform>,
         hooks: &Hooks,
-    ) -> MadeInformer {
+    ) -> (RegistrationGuard, Reflector<ResourceClient>) {
         let config = self.inner.config.load_full();
         let (writer, reader) = cache::cache(self.cache_config(&config, spec));
         let metrics = Arc::<ReflectorMetrics>::default();
@@ -128,14 +123,12 @@ impl InformerSet {
             config.hooks.for_informer(hooks, &spec.resource),
         ));
         let reflector = self.reflector(&informer, lister_watcher, writer, relists);
-        MadeInformer {
-            registration: RegistrationGuard {
-                set: self.clone(),
-                key,
-                informer,
-            },
-            reflector: reflector.with_metrics(metrics),
-        }
+        let registration = RegistrationGuard {
+            set: self.clone(),
+            key,
+            informer,
+        };
+        (registration, reflector.with_metrics(metrics))
     }
 
     fn cache_config(&self, config: &Config, spec: &InformerSpec) -> cache::Config {
@@ -195,10 +188,10 @@ impl InformerSet {
             relists,
         };
         let reflector = Reflector::new(lister_watcher, writer, config, signals)
-            .with_shape(Arc::clone(informer.shape()))
+            .with_shape(Arc::clone(&informer.shape))
             .with_watch_lists(self.inner.watch_lists.clone())
-            .with_resource_hooks(informer.hooks().clone());
-        if !informer.is_custom() {
+            .with_resource_hooks(informer.hooks.clone());
+        if !informer.spec.custom {
             return reflector;
         }
         let (watched, set) = (Arc::clone(informer), self.clone());
@@ -208,11 +201,7 @@ impl InformerSet {
         })
     }
 
-    fn spawn(&self, made: MadeInformer) {
-        let MadeInformer {
-            registration,
-            reflector,
-        } = made;
+    fn spawn(&self, registration: RegistrationGuard, reflector: Reflector<ResourceClient>) {
         let key = &registration.key;
         let span = tracing::info_span!(
             "informer",

@@ -6,7 +6,7 @@ use http_body_util::BodyExt;
 use kube::client::AuthError;
 use tower::service_fn;
 
-use super::{Client, Identity, Inner, Origin};
+use super::{Client, Identity, Origin};
 use crate::body;
 use crate::body::{Body, BoxError};
 use crate::upstream::connect::stack::{MaybeSent, Stack};
@@ -33,14 +33,13 @@ impl From<kube::Client> for Client {
             own: None,
         };
         let default_namespace = client.default_namespace().to_owned();
-        Inner::new(
+        Self::from_parts(
             Origin::Kube(client),
             Uri::from_static("/"),
             SERVER_TEXT,
             &default_namespace,
             stacks,
         )
-        .into()
     }
 }
 

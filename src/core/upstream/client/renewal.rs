@@ -44,24 +44,20 @@ impl Client {
     /// Reloads credentials that the API server refused; returns whether that succeeded. Logs the
     /// refusal only if it `is_new`.
     async fn reload_refused(&self, is_new: bool) -> bool {
-        match self.reload().await {
+        let reloaded = self.reload().await;
+        match &reloaded {
+            _ if !is_new => {}
             Ok(()) => {
-                if is_new {
-                    tracing::warn!(
-                        "the API server refused kubefan's credentials (401), reloaded them"
-                    );
-                }
-                true
+                tracing::warn!("the API server refused kubefan's credentials (401), reloaded them");
             }
-            Err(_) if !is_new => false,
             Err(error) => {
-                let error = &error as &dyn std::error::Error;
+                let error = error as &dyn std::error::Error;
                 tracing::warn!(
                     error,
                     "the API server refused kubefan's credentials (401), and they cannot be reloaded"
                 );
-                false
             }
         }
+        reloaded.is_ok()
     }
 }

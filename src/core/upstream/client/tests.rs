@@ -8,11 +8,13 @@ use std::time::Duration;
 use bytes::Bytes;
 use futures::future::join_all;
 use futures::{StreamExt, stream};
-use http::{Request, Response};
+use http::{Request, Response, Uri};
 use http_body::Frame;
 use http_body_util::{BodyExt, StreamBody};
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioExecutor, TokioIo};
+use rustls::RootCertStore;
+use rustls::pki_types::CertificateDer;
 use serde_json::json;
 use tokio::io::{AsyncBufReadExt, AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, BufReader};
 use tokio::net::{TcpListener, TcpStream};
@@ -21,12 +23,43 @@ use tokio::sync::{mpsc, watch};
 use super::{Client, Identity, Pool};
 use crate::body::{Body, BoxError, boxed, empty, full};
 use crate::upstream::connect::connection::route::CONNECT_TIMEOUT;
+use crate::upstream::connect::memory;
 use crate::upstream::tests::support::{
     OTHER_NAME, TestServer, accept_each, in_memory_tls, in_time, peer,
 };
-use crate::upstream::{ClientConfig, Error};
+use crate::upstream::{ClientConfig, Dial, Error};
 
 const CHUNK: usize = 64 << 10;
+
+impl Client {
+    /// Does what [`Client::in_memory`] does, but with TLS and HTTP/2; the server's CA is
+    /// `authority`.
+    pub(in crate::upstream) fn in_memory_tls(
+        dial: &Dial,
+        authority: CertificateDer<'static>,
+    ) -> Self {
+        let server = Uri::from_static("https://127.0.0.1");
+        Self::for_tests(dial, server, &roots(authority))
+    }
+
+    /// Does what [`Client::reload`] does, for a client in memory; `dial` opens its
+    /// connections from now on.
+    pub(in crate::upstream) fn reload_in_memory(
+        &self,
+        dial: &Dial,
+        authority: CertificateDer<'static>,
+    ) {
+        let health = self.inner.stacks.load().health();
+        let server = &self.inner.server;
+        self.replace(memory::stacks(dial, server, &roots(authority), health));
+    }
+}
+
+fn roots(authority: CertificateDer<'static>) -> RootCertStore {
+    let mut roots = RootCertStore::empty();
+    roots.add(authority).expect("a root");
+    roots
+}
 
 fn get(path: &str) -> Request<Body> {
     Request::get(path).body(empty()).expect("a request")

@@ -88,17 +88,22 @@ fn known_names(what: &str, known: &[String]) -> String {
     }
 }
 
+/// Returns `error` and its causes.
+pub(in crate::upstream) fn causes(
+    error: &(dyn std::error::Error + 'static),
+) -> impl Iterator<Item = &(dyn std::error::Error + 'static)> {
+    std::iter::successors(Some(error), |&error| error.source())
+}
+
 /// Returns the messages of an error and its causes on one line; a message that is
 /// already there is skipped.
 pub(super) fn one_line(error: &(dyn std::error::Error + 'static)) -> String {
     let mut line = flatten(&error.to_string());
-    let mut cause = error.source();
-    while let Some(error) = cause {
+    for error in causes(error).skip(1) {
         let text = flatten(&error.to_string());
         if !line.contains(&text) {
             line = format!("{line}: {text}");
         }
-        cause = error.source();
     }
     line
 }

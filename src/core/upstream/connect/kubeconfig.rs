@@ -8,10 +8,9 @@ use base64::engine::general_purpose::STANDARD;
 use http::Uri;
 use hyper_util::client::proxy::matcher::Intercept;
 use kube::client::ConfigExt;
-use kube::config::{AuthInfo, AuthProviderConfig, Config, Kubeconfig, KubeconfigError};
+use kube::config::{AuthInfo, AuthProviderConfig, Cluster, Config, Kubeconfig, KubeconfigError};
 use rustls::crypto::{CryptoProvider, aws_lc_rs};
 use rustls::pki_types::ServerName;
-use tower::Layer;
 
 use super::config::ClientConfig;
 use super::connection::connector::{Connector, TlsSettings};
@@ -37,12 +36,14 @@ pub(in crate::upstream) struct LoadedConfig {
 pub(in crate::upstream) async fn load(config: &ClientConfig) -> Result<LoadedConfig, ConnectError> {
     let config = config.clone();
     let read = tokio::task::spawn_blocking(move || read(&config)).await;
-    read.unwrap_or_else(|error| {
-        Err(ConnectError::Invalid {
-            origin: "kubeconfig".to_owned(),
-            problem: one_line(&error),
-        })
-    })
+    read.unwrap_or_else(|error| Err(invalid("kubeconfig", one_line(&error))))
+}
+
+fn invalid(origin: &str, problem: String) -> ConnectError {
+    ConnectError::Invalid {
+        origin: origin.to_owned(),
+        problem,
+    }
 }
 
 fn read(config: &ClientConfig) -> Result<LoadedConfig, ConnectError> {
@@ -53,7 +54,7 @@ fn read(config: &ClientConfig) -> Result<LoadedConfig, ConnectError> {
     let parsed: Result<Uri, _> = server.parse();
     let Ok(url) = parsed else {
         let problem = "it is not an http:// or https:// URL".to_owned();
-        return Err(ConnectError::Invalid { origin, problem });
+        return Err(invalid(&origin, problem));
     };
     let loaded = match (&config.kubeconfig, &config.context) {
         (None, None) => LoadedConfig::new(origin, Config::new(url), None)?,
@@ -80,10 +81,7 @@ fn find_config(config: &ClientConfig) -> Result<LoadedConfig, ConnectError> {
     let origin = "service account of this pod".to_owned();
     match Config::incluster() {
         Ok(config) => LoadedConfig::new(origin, config, None),
-        Err(error) => Err(ConnectError::Invalid {
-            origin,
-            problem: one_line(&error),
-        }),
+        Err(error) => Err(invalid(&origin, one_line(&error))),
     }
 }
 
@@ -93,10 +91,7 @@ impl LoadedConfig {
         mut config: Config,
         kubeconfig_proxy: Option<&str>,
     ) -> Result<Self, ConnectError> {
-        let invalid = |problem| {
-            let origin = origin.clone();
-            Err(ConnectError::Invalid { origin, problem })
-        };
+        let invalid = |problem| Err(invalid(&origin, problem));
         // Automatic retries would hide the API server's answers from informers and callers.
         config.default_retry = false;
         let server = &config.cluster_url;
@@ -171,13 +166,10 @@ impl LoadedConfig {
         if self.server() == server {
             return Ok(());
         }
-        Err(ConnectError::Invalid {
-            origin: self.origin.clone(),
-            problem: format!(
-                "the server is now {} but was {server}; changing it needs a restart",
-                self.server()
-            ),
-        })
+        let now = self.server();
+        let problem =
+            format!("the server is now {now} but was {server}; changing it needs a restart");
+        Err(invalid(&self.origin, problem))
     }
 
     /// Makes the connections of both identities. They share `health`, or a new health if `health`
@@ -201,16 +193,11 @@ impl LoadedConfig {
             Some(plugin) => self.run_plugin(plugin, occasion).await?,
         };
         let built = tokio::task::spawn_blocking(move || self.build(health, token)).await;
-        let built = built.map_err(|error| kube::Error::Service(error.into()));
-        built
-            .and_then(|built| built)
-            .map_err(|error| ConnectError::Invalid {
-                origin,
-                problem: match &error {
-                    kube::Error::Auth(error) => credentials_problem(error),
-                    error => one_line(error),
-                },
-            })
+        let built = built.unwrap_or_else(|error| Err(kube::Error::Service(error.into())));
+        built.map_err(|error| match &error {
+            kube::Error::Auth(error) => invalid(&origin, credentials_problem(error)),
+            error => invalid(&origin, one_line(error)),
+        })
     }
 
     /// Uses the credentials that `plugin` prints. Returns them if they are a token.
@@ -220,9 +207,9 @@ impl LoadedConfig {
         occasion: Occasion,
     ) -> Result<Option<PluginToken>, ConnectError> {
         let ran = plugin.run(occasion).await;
-        let credential = ran.map_err(|error| ConnectError::Invalid {
-            origin: self.origin.clone(),
-            problem: format!("exec plugin {:?}: {error}", plugin.name()),
+        let credential = ran.map_err(|error| {
+            let problem = format!("exec plugin {:?}: {error}", plugin.name());
+            invalid(&self.origin, problem)
         })?;
         if let Some((certificate, key)) = credential.certificate {
             let auth = &mut self.config.auth_info;
@@ -317,12 +304,6 @@ fn from_kubeconfig(
     context: Option<String>,
 ) -> Result<LoadedConfig, ConnectError> {
     let (context, cluster) = choose_context(&origin, &kubeconfig, context)?;
-    let cluster = kubeconfig
-        .clusters
-        .iter()
-        .find(|known| known.name == cluster);
-    let cluster = cluster.and_then(|cluster| cluster.cluster.clone());
-    let cluster = cluster.unwrap_or_default();
     let proxy = cluster.proxy_url.filter(|url| !url.is_empty());
     let origin = format!("context {context:?} of kubeconfig {origin}");
     kubeconfig.current_context = Some(context);
@@ -359,13 +340,13 @@ fn not_a_server(url: &str) -> String {
     format!("server {url:?} is not an http:// or https:// URL")
 }
 
-/// Returns the name of the context to use and the name of its cluster, after
-/// checking that both exist.
+/// Returns the name of the context to use and its cluster, after checking that both
+/// exist.
 fn choose_context(
     origin: &str,
     kubeconfig: &Kubeconfig,
     context: Option<String>,
-) -> Result<(String, String), ConnectError> {
+) -> Result<(String, Cluster), ConnectError> {
     let origin = origin.to_owned();
     let contexts = || kubeconfig.contexts.iter().map(|known| known.name.clone());
     let current = || kubeconfig.current_context.clone();
@@ -383,15 +364,15 @@ fn choose_context(
         });
     };
     let cluster = context.cluster.clone();
-    let mut clusters = kubeconfig.clusters.iter().map(|known| known.name.clone());
-    if clusters.clone().any(|known| known == cluster) {
-        return Ok((name, cluster));
+    let clusters = kubeconfig.clusters.iter();
+    if let Some(found) = clusters.clone().find(|known| known.name == cluster) {
+        return Ok((name, found.cluster.clone().unwrap_or_default()));
     }
     Err(ConnectError::UnknownCluster {
         origin,
         context: name,
         name: cluster,
-        known: clusters.by_ref().collect(),
+        known: clusters.map(|known| known.name.clone()).collect(),
     })
 }
 

@@ -14,4 +14,4 @@ pub use config::ClientConfig;
 pub(super) use connection::server_certificate::ServerCertificateError;
 pub(super) use credentials::exec_plugin::PluginError;
 pub use error::ConnectError;
-pub(super) use error::credentials_problem;
+pub(super) use error::{causes, credentials_problem};

@@ -25,6 +25,7 @@ use kube::config::Config;
 use replay::Replay;
 use tokio::time::sleep;
 use tower::Layer;
+use tower::util::MapRequest;
 
 use super::connection::connector::Connector;
 use super::connection::last_read::LastRead;
@@ -106,6 +107,14 @@ impl FailedAttempt {
         }
     }
 
+    /// Creates a failure after which the API server may have the request.
+    fn broken(error: impl Into<BoxError>) -> Self {
+        Self {
+            connected: true,
+            ..Self::not_connected(error)
+        }
+    }
+
     /// Returns true if the connection ended because a ping was not answered.
     fn is_ping_timeout(&self) -> bool {
         let error = self.error.downcast_ref::<hyper::Error>();
@@ -158,7 +167,8 @@ impl Transport {
         if let Some(path) = &config.auth_info.token_file {
             let token = TokenFile::open(path.into())
                 .map_err(|error| kube::Error::Auth(AuthError::ReadTokenFile(error, path.into())))?;
-            return Ok(Stack::new(token.layer(transport)));
+            let authorize = move |request| token.authorize(request);
+            return Ok(Stack::new(MapRequest::new(transport, authorize)));
         }
         Ok(match config.auth_layer()? {
             Some(credentials) => Stack::new(credentials.layer(transport)),
@@ -180,11 +190,7 @@ impl Transport {
             return dedicated.send(request).await;
         }
         self.health.check()?;
-        let pool = request
-            .extensions()
-            .get()
-            .copied()
-            .unwrap_or(Pool::default());
+        let pool: Pool = request.extensions().get().copied().unwrap_or_default();
         let repeat = repeatable_copy(&request);
         let failed = match self.attempt(pool, request).await {
             Ok(response) => return Ok(response),
@@ -208,16 +214,14 @@ impl Transport {
         pool: Pool,
         request: Request<Body>,
     ) -> Result<Response<Body>, FailedAttempt> {
-        let mut request = match pool {
-            Pool::Http1 => request,
-            Pool::Http2 => match self.attempt_http2(request).await? {
-                Ok(response) => return Ok(response),
-                Err(over_http1) => over_http1,
-            },
-            Pool::OwnHttp2 => match self.attempt_own_http2(request).await? {
-                Ok(response) => return Ok(response),
-                Err(over_http1) => over_http1,
-            },
+        let over_http2 = match pool {
+            Pool::Http1 => Err(request),
+            Pool::Http2 => self.attempt_http2(request).await?,
+            Pool::OwnHttp2 => self.attempt_own_http2(request).await?,
+        };
+        let mut request = match over_http2 {
+            Ok(response) => return Ok(response),
+            Err(over_http1) => over_http1,
         };
         let closed = closed(capture_connection(&mut request));
         // HTTP/1.1 has no pings, so the connection may be silent for ever.
@@ -228,16 +232,11 @@ impl Transport {
                 unsent: None,
                 error: error.into(),
             }),
-            error = self.health.dead() => Err(FailedAttempt {
-                connected: true,
-                unsent: None,
-                error: error.into(),
-            }),
-            () = closed => Err(FailedAttempt {
-                connected: true,
-                unsent: None,
-                error: io::Error::from(io::ErrorKind::ConnectionAborted).into(),
-            }),
+            error = self.health.dead() => Err(FailedAttempt::broken(error)),
+            () = closed => {
+                let aborted = io::Error::from(io::ErrorKind::ConnectionAborted);
+                Err(FailedAttempt::broken(aborted))
+            }
         };
         sent.map(|response| response.map(body::boxed))
             .inspect_err(|failed| self.note_timeout(failed))
@@ -266,18 +265,14 @@ impl Transport {
                 let response = response.map(|body| GuardedBody::new(body, connection));
                 Ok(Ok(response.map(body::boxed)))
             }
-            Err(error) => Err(FailedAttempt {
-                error: error.into(),
-                unsent: None,
-                connected: true,
-            }),
+            Err(error) => Err(FailedAttempt::broken(error)),
         }
     }
 
     /// Begins to probe the server if its handshake was not completed in time.
     fn note_timeout(&self, failed: &FailedAttempt) {
         if !failed.connected && health::is_timeout(&failed.error) {
-            self.http2.handshake_timed_out();
+            self.health.suspect();
         }
     }
 

@@ -121,12 +121,10 @@ pub(super) struct ListMeta {
 }
 
 #[derive(Default, Deserialize)]
+#[serde(default)]
 struct ObjectMeta {
-    #[serde(default)]
     name: String,
-    #[serde(default)]
     uid: String,
-    #[serde(default)]
     generation: i64,
 }
 
@@ -168,13 +166,10 @@ struct CustomResourceDefinitionSpec {
 }
 
 #[derive(Default, Deserialize)]
-#[serde(rename_all = "camelCase")]
+#[serde(default, rename_all = "camelCase")]
 struct CustomResourceNames {
-    #[serde(default)]
     plural: String,
-    #[serde(default)]
     kind: String,
-    #[serde(default)]
     list_kind: String,
 }
 

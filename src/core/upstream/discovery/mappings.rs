@@ -149,40 +149,29 @@ impl RestMapper {
         kind: &str,
         versions: &[&str],
     ) -> Result<Vec<Arc<Resource>>, MappingError> {
-        let versions: Vec<_> = versions
-            .iter()
-            .filter(|version| !version.is_empty())
-            .collect();
+        let versions = versions.iter().copied();
+        let versions: Vec<&str> = versions.filter(|version| !version.is_empty()).collect();
         let of_kind = |resource: &&Arc<Resource>| {
             let is_named = resource.kind == kind || resource.kind.to_lowercase() == kind;
             resource.gvr.group == group && is_named
         };
-        let found = self.resources().filter(of_kind);
-        let mut found: Vec<_> = match versions.as_slice() {
-            [] => found.map(|found| (0, found)).collect(),
-            versions => {
-                let place = |version| versions.iter().position(|wanted| **wanted == version);
-                let ranked = found.map(|found| (place(found.gvr.version.as_str()), found));
-                ranked
-                    .filter_map(|(rank, found)| Some((rank?, found)))
-                    .collect()
-            }
+        let rank = |found: &Arc<Resource>| {
+            let mut wanted = versions.iter();
+            wanted.position(|wanted| *wanted == found.gvr.version)
         };
+        let mut found: Vec<_> = self.resources().filter(of_kind).cloned().collect();
+        if !versions.is_empty() {
+            found.retain(|found| rank(found).is_some());
+        }
         if found.is_empty() {
             return Err(MappingError::NoKind {
                 group: group.to_owned(),
                 kind: kind.to_owned(),
-                versions: versions
-                    .iter()
-                    .map(|version| (**version).to_owned())
-                    .collect(),
+                versions: versions.iter().copied().map(str::to_owned).collect(),
             });
         }
-        found.sort_by_key(|(rank, _)| *rank);
-        Ok(found
-            .into_iter()
-            .map(|(_, found)| Arc::clone(found))
-            .collect())
+        found.sort_by_key(rank);
+        Ok(found)
     }
 
     /// Returns the first result of [`RestMapper::rest_mappings`].

@@ -98,9 +98,10 @@ impl Discovery {
                 .flat_map(|definition| definition.resources());
             resources.cloned().collect()
         });
-        let mut mapper = RestMapper::new(resources, aggregated, known).with_unknown(unknown);
+        let mut mapper = RestMapper::new(resources, aggregated, known);
+        mapper.unknown = unknown;
         if mapper.may_lack_definitions() {
-            mapper.set_custom(custom_resources(client).await?);
+            mapper.custom = custom_resources(client).await?;
         }
         Ok(mapper)
     }
@@ -146,19 +147,13 @@ impl Definition {
     }
 }
 
-/// A discovery document in the aggregated form, or in the older form `Legacy`.
-enum Document<Legacy> {
-    Aggregated(DiscoveredResources),
-    Legacy(Legacy),
-}
-
 async fn core_resources(
     client: &Client,
     known: &mut Option<Tagged>,
 ) -> Result<DiscoveredResources, Error> {
     match document::<ApiVersions>(client, "/api", known).await? {
-        Document::Aggregated(resources) => Ok(resources),
-        Document::Legacy(ApiVersions { versions }) => {
+        Ok(resources) => Ok(resources),
+        Err(ApiVersions { versions }) => {
             let versions = versions.into_iter().map(|version| (String::new(), version));
             legacy_resources(client, versions.collect()).await
         }
@@ -170,18 +165,19 @@ async fn group_resources(
     known: &mut Option<Tagged>,
 ) -> Result<DiscoveredResources, Error> {
     match document::<ApiGroupList>(client, "/apis", known).await? {
-        Document::Aggregated(resources) => Ok(resources),
-        Document::Legacy(groups) => legacy_resources(client, groups.group_versions()).await,
+        Ok(resources) => Ok(resources),
+        Err(groups) => legacy_resources(client, groups.group_versions()).await,
     }
 }
 
 /// Fetches the document at `path`, unless the document in `known` is still current. An aggregated
-/// document with an `ETag` is stored in `known`.
+/// document with an `ETag` is stored in `known`. A document in the older form `Legacy` is returned
+/// as the inner error.
 async fn document<Legacy: DeserializeOwned>(
     client: &Client,
     path: &str,
     known: &mut Option<Tagged>,
-) -> Result<Document<Legacy>, Error> {
+) -> Result<Result<DiscoveredResources, Legacy>, Error> {
     let mut request = client::get(path, ACCEPT)?;
     if let Some(known) = known {
         let headers = request.headers_mut();
@@ -192,7 +188,7 @@ async fn document<Legacy: DeserializeOwned>(
     if response.status() == StatusCode::NOT_MODIFIED
         && let Some(known) = known
     {
-        return Ok(Document::Aggregated(known.resources.clone()));
+        return Ok(Ok(known.resources.clone()));
     }
     let response = answer::success(response).await?;
     let is_aggregated = is_aggregated(answer::content_type(response.headers()));
@@ -201,7 +197,7 @@ async fn document<Legacy: DeserializeOwned>(
     let undecoded = |error: serde_json::Error| Error::Decode(error.into());
     if !is_aggregated {
         let decoded = serde_json::from_slice(&body);
-        return decoded.map(Document::Legacy).map_err(undecoded);
+        return decoded.map(Err).map_err(undecoded);
     }
     let groups: ApiGroupDiscoveryList = serde_json::from_slice(&body).map_err(undecoded)?;
     let resources = groups.into_discovered();
@@ -209,7 +205,7 @@ async fn document<Legacy: DeserializeOwned>(
         etag,
         resources: resources.clone(),
     });
-    Ok(Document::Aggregated(resources))
+    Ok(Ok(resources))
 }
 
 /// Returns true for the media type of aggregated discovery, with its parameters in any order.
@@ -277,11 +273,8 @@ fn path_of((group, version): &GroupVersion) -> String {
 async fn aggregated_group_versions(
     client: &Client,
 ) -> Result<Option<HashSet<GroupVersion>>, Error> {
-    let services = readable(
-        client
-            .get_json::<ObjectList<ApiService>>(API_SERVICES)
-            .await,
-    )?;
+    let services = client.get_json::<ObjectList<ApiService>>(API_SERVICES);
+    let services = readable(services.await)?;
     Ok(services.map(|services| {
         let aggregated = services.items.into_iter().map(|service| service.spec);
         let aggregated = aggregated.filter(|spec| spec.service.is_some());

@@ -41,9 +41,9 @@ pub struct RestMapper {
     resources: Vec<Arc<Resource>>,
     positions: HashMap<GroupVersionResource, usize>,
     aggregated: Option<HashSet<GroupVersion>>,
-    custom: Option<HashMap<GroupVersionResource, CustomResource>>,
+    pub(super) custom: Option<HashMap<GroupVersionResource, CustomResource>>,
     /// The group-versions that could not be fetched; they may have any resources.
-    unknown: HashSet<GroupVersion>,
+    pub(super) unknown: HashSet<GroupVersion>,
 }
 
 type ByGvr<'a> = BTreeMap<GroupVersionResource, &'a Arc<Resource>>;
@@ -117,14 +117,6 @@ pub struct DiscoveryChanges {
 }
 
 impl CustomResource {
-    #[cfg(test)]
-    pub(crate) fn for_tests(uid: &str, generation: i64) -> Self {
-        Self {
-            definition: (uid.to_owned(), generation),
-            ..Self::default()
-        }
-    }
-
     /// Returns true if `other` is of a later generation of the same CustomResourceDefinition.
     pub(crate) fn is_older_than(&self, other: &Self) -> bool {
         let ((uid, generation), (other_uid, other_generation)) =
@@ -158,19 +150,6 @@ impl RestMapper {
         mapper
     }
 
-    #[cfg(test)]
-    pub(crate) fn for_tests(resources: Vec<Resource>) -> Self {
-        Self::new(resources, Some(HashSet::new()), None)
-    }
-
-    /// Replaces the custom resources; `None` if kubefan can't read CustomResourceDefinitions.
-    pub(super) fn set_custom(
-        &mut self,
-        custom: Option<HashMap<GroupVersionResource, CustomResource>>,
-    ) {
-        self.custom = custom;
-    }
-
     /// Returns true if the definitions of custom resources were not read, or if a resource is
     /// neither built-in nor aggregated nor one of the defined resources. The definition of such a
     /// resource may be newer than the definitions that were read.
@@ -183,12 +162,6 @@ impl RestMapper {
             let is_built_in = BUILT_IN_GROUPS.contains(&gvr.group.as_str());
             !is_built_in && !custom.contains_key(gvr) && !self.is_aggregated(gvr)
         })
-    }
-
-    /// Sets the group-versions that could not be fetched.
-    pub(super) fn with_unknown(mut self, unknown: HashSet<GroupVersion>) -> Self {
-        self.unknown = unknown;
-        self
     }
 
     /// Appends the resources of `before` in the group-versions that could not be fetched this time.

@@ -27,12 +27,8 @@ pub(super) fn remove_hop_by_hop(headers: &mut HeaderMap) {
     for name in connection_options(headers) {
         headers.remove(name);
     }
-    let trailers = headers.get_all(header::TE).iter().any(|value| {
-        let encodings = value.to_str().unwrap_or_default().split(',');
-        encodings
-            .map(str::trim)
-            .any(|encoding| encoding.eq_ignore_ascii_case("trailers"))
-    });
+    let trailers =
+        listed(headers, header::TE).any(|encoding| encoding.eq_ignore_ascii_case("trailers"));
     for name in HOP_BY_HOP {
         headers.remove(name);
     }
@@ -62,17 +58,12 @@ pub fn is_upgrade(headers: &HeaderMap) -> bool {
 pub(super) fn upgrade_protocol(headers: &HeaderMap) -> Option<HeaderValue> {
     let mut options = connection_options(headers).into_iter();
     options.find(|option| option == header::UPGRADE)?;
-    let values = headers.get_all(header::UPGRADE).iter();
-    let offers = values
-        .filter_map(|value| value.to_str().ok())
-        .flat_map(|value| value.split(','))
-        .map(str::trim);
     let is_relayed = |offer: &&str| {
         let mut relayed = RELAYED_PROTOCOLS.iter();
         relayed.any(|protocol| offer.eq_ignore_ascii_case(protocol))
     };
     // The protocol is returned in the upper and lower case that the client used.
-    let mut relayed = offers.filter(is_relayed);
+    let mut relayed = listed(headers, header::UPGRADE).filter(is_relayed);
     HeaderValue::from_str(relayed.next()?).ok()
 }
 
@@ -84,14 +75,18 @@ pub(super) fn insert_upgrade(headers: &mut HeaderMap, protocol: HeaderValue) {
 }
 
 fn connection_options(headers: &HeaderMap) -> Vec<HeaderName> {
-    let values = headers.get_all(header::CONNECTION).iter();
-    values
-        .filter_map(|value| value.to_str().ok())
-        .flat_map(|value| value.split(','))
+    listed(headers, header::CONNECTION)
         // `TE` is excluded because the caller removes it depending on its value.
-        .filter(|option| !option.trim().eq_ignore_ascii_case("te"))
-        .filter_map(|option| HeaderName::try_from(option.trim()).ok())
+        .filter(|option| !option.eq_ignore_ascii_case("te"))
+        .filter_map(|option| HeaderName::try_from(option).ok())
         .collect()
+}
+
+/// Returns what the header lines `name` list, separated by commas.
+fn listed(headers: &HeaderMap, name: HeaderName) -> impl Iterator<Item = &str> {
+    let values = headers.get_all(name).iter();
+    let texts = values.filter_map(|value| value.to_str().ok());
+    texts.flat_map(|text| text.split(',')).map(str::trim)
 }
 
 #[cfg(test)]

@@ -120,7 +120,10 @@ fn upgraded(mut response: Response<Body>, downstream: OnUpgrade) -> ForwardedRes
     }
     ForwardedResponse {
         response,
-        upgrade: Some(PendingUpgrade::new(downstream, upstream)),
+        upgrade: Some(PendingUpgrade {
+            downstream,
+            upstream,
+        }),
     }
 }
 

@@ -9,8 +9,8 @@ use crate::upstream::Error;
 /// The client's and the API server's connections, which are about to be upgraded.
 #[derive(Debug)]
 pub struct PendingUpgrade {
-    downstream: OnUpgrade,
-    upstream: OnUpgrade,
+    pub(super) downstream: OnUpgrade,
+    pub(super) upstream: OnUpgrade,
 }
 
 /// The number of bytes that were copied over an upgraded connection.
@@ -23,13 +23,6 @@ pub struct UpgradedBytes {
 }
 
 impl PendingUpgrade {
-    pub(super) fn new(downstream: OnUpgrade, upstream: OnUpgrade) -> Self {
-        Self {
-            downstream,
-            upstream,
-        }
-    }
-
     /// Copies bytes both ways until both sides have ended. The caller must spawn the future,
     /// because the client's upgrade completes only after the response was sent. Dropping the future
     /// closes both connections.

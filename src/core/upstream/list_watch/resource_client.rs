@@ -233,9 +233,8 @@ impl FreshnessProbe for ResourceClient {
             &format!("{path}?{}", selectors_query(&scoped.scope)),
             METADATA_MEDIA_TYPES,
         )?;
-        let sent = self.client.request(Identity::Kubefan, request);
-        let response = self.client.in_time(sent).await?;
-        let response = answer::success(response).await?;
+        let sent = self.client.request_success(Identity::Kubefan, request);
+        let response = sent.await?;
         let received = answer::content_type(response.headers()).to_owned();
         let format = match received.split(';').next().unwrap_or_default().trim() {
             "application/vnd.kubernetes.protobuf" => WireFormat::Protobuf,

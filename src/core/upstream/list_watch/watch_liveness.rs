@@ -88,8 +88,8 @@ mod tests {
         assert_eq!(seconds(), Some(5));
 
         let (near, mut far) = tokio::io::duplex(64);
-        let mut connection = TimedIo::new(near);
-        let watch = liveness.opened(connection.last_read().clone());
+        let mut connection = TimedIo::new(Box::new(near), false);
+        let watch = liveness.opened(connection.last_read.clone());
         assert_eq!(seconds(), Some(0));
         advance(7 * SECOND).await;
         connection.write_all(b"ping").await.expect("written");

@@ -86,7 +86,7 @@ impl World {
         meanwhile: impl AsyncFnOnce(&mut Writer, &Mutex<State>),
     ) -> Result<Proof, ProofError> {
         sleep(Duration::from_millis(1)).await;
-        let request = ProofRequest::everything();
+        let request = ProofRequest::default();
         let proof = self
             .freshness
             .prove(request, Instant::now(), Duration::ZERO);
@@ -234,7 +234,7 @@ async fn a_relist_that_is_owed_when_the_evidence_is_decided_is_requested() {
         world.relists.acknowledge();
 
         let gone = (at("a/x", 3).key, None);
-        let request = ProofRequest::everything();
+        let request = ProofRequest::default();
         let difference = Difference::new(request, last, &first, vec![gone]);
         prover.evidence.keep(&Arc::new(difference));
         if is_explained {

@@ -12,11 +12,20 @@ use std::time::Duration;
 use model::object;
 use tokio::time::{Instant, advance};
 
+use super::plan::ListCosts;
 use crate::api::{ListPage, ResourceVersion};
 use crate::informer::{Freshness, FreshnessPolicy, ProofError, ProofRequest, relist_channel};
 use crate::shutdown::Shutdown;
 use crate::upstream::{FreshnessProbe, Scope};
 use crate::{cache, shutdown, upstream};
+
+impl<P: FreshnessProbe> Freshness<P> {
+    fn with_list_costs(mut self, costs: ListCosts) -> Self {
+        let inner = Arc::get_mut(&mut self.inner).expect("not shared yet");
+        inner.prover.list_costs = costs;
+        self
+    }
+}
 
 /// An API server that has one object at version 5; the cache has none at this version.
 struct ContradictingProbe;

@@ -2,23 +2,21 @@
 //! certificates. Each identity has one connector for HTTP/1.1 and one for HTTP/2.
 
 use std::io;
-use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 
 use futures_util::future::BoxFuture;
 use http::Uri;
-use hyper::rt::ReadBufCursor;
+use hyper_util::client::legacy::connect::HttpConnector;
 use hyper_util::client::legacy::connect::proxy::{SocksV5, Tunnel};
-use hyper_util::client::legacy::connect::{Connected, Connection, HttpConnector};
 use hyper_util::client::proxy::matcher::Intercept;
 use hyper_util::rt::TokioIo;
 use rustls::pki_types::ServerName;
-use tokio::io::{AsyncRead, AsyncWrite, BufReader};
+use tokio::io::BufReader;
 use tokio_rustls::TlsConnector;
 use tower::ServiceExt;
 
-use super::last_read::{LastRead, TimedIo};
+use super::last_read::{Io, TimedIo};
 use super::runtime_executor::RuntimeExecutor;
 use super::{route, server_certificate};
 use crate::body::BoxError;
@@ -58,16 +56,7 @@ enum Route {
 }
 
 /// An open connection, with TLS or without.
-pub(in crate::upstream) struct ConnectionStream {
-    io: TokioIo<TimedIo<Box<dyn Io>>>,
-    /// True if ALPN chose HTTP/2; always false without TLS.
-    pub(in crate::upstream) http2: bool,
-}
-
-/// A byte stream that carries a connection: TCP, a tunnel, TLS or memory.
-trait Io: AsyncRead + AsyncWrite + Send + Unpin {}
-
-impl<T: AsyncRead + AsyncWrite + Send + Unpin> Io for T {}
+pub(in crate::upstream) type ConnectionStream = TokioIo<TimedIo>;
 
 impl TlsSettings {
     pub(in crate::upstream) fn new(
@@ -97,7 +86,7 @@ impl TlsSettings {
         let stream = tls.connect(name, io).await;
         let stream = stream.map_err(server_certificate::explain)?;
         let http2 = stream.get_ref().1.alpn_protocol() == Some(ALPN_HTTP2);
-        Ok(ConnectionStream::new(Box::new(stream), http2))
+        Ok(TokioIo::new(TimedIo::new(Box::new(stream), http2)))
     }
 }
 
@@ -135,7 +124,7 @@ impl Connector {
         let connecting = async {
             let io = self.route.open(uri.clone()).await?;
             if uri.scheme() != Some(&http::uri::Scheme::HTTPS) {
-                return Ok(ConnectionStream::new(io, false));
+                return Ok(TokioIo::new(TimedIo::new(io, false)));
             }
             self.tls.handshake(&uri, io).await
         };
@@ -175,7 +164,7 @@ impl Route {
             Self::Memory(dial) => Box::new(dial()?),
             Self::Direct(tcp) => Box::new(tcp.oneshot(uri).await?.into_inner()),
             Self::Http(tunnel) => Box::new(tunnel.oneshot(uri).await?.into_inner()),
-            Self::Https(tunnel) => Box::new(TokioIo::new(tunnel.oneshot(uri).await?)),
+            Self::Https(tunnel) => Box::new(tunnel.oneshot(uri).await?.into_inner()),
             Self::Socks(socks) => Box::new(socks.oneshot(uri).await?.into_inner()),
         })
     }
@@ -201,71 +190,5 @@ impl tower::Service<Uri> for Connector {
         let executor = self.executor();
         let connecting = self.clone().connect(uri);
         Box::pin(async move { executor.run(connecting).await? })
-    }
-}
-
-impl ConnectionStream {
-    fn new(io: Box<dyn Io>, http2: bool) -> Self {
-        Self {
-            io: TokioIo::new(TimedIo::new(io)),
-            http2,
-        }
-    }
-
-    /// Returns the time when the peer last sent bytes. It is updated even after the
-    /// stream was given away.
-    pub(in crate::upstream::connect) fn last_read(&self) -> &LastRead {
-        self.io.inner().last_read()
-    }
-}
-
-impl Connection for ConnectionStream {
-    fn connected(&self) -> Connected {
-        let connected = Connected::new().extra(self.last_read().clone());
-        if self.http2 {
-            connected.negotiated_h2()
-        } else {
-            connected
-        }
-    }
-}
-
-impl hyper::rt::Read for ConnectionStream {
-    fn poll_read(
-        mut self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-        buf: ReadBufCursor<'_>,
-    ) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.io).poll_read(cx, buf)
-    }
-}
-
-impl hyper::rt::Write for ConnectionStream {
-    fn poll_write(
-        mut self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-        buf: &[u8],
-    ) -> Poll<io::Result<usize>> {
-        Pin::new(&mut self.io).poll_write(cx, buf)
-    }
-
-    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.io).poll_flush(cx)
-    }
-
-    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.io).poll_shutdown(cx)
-    }
-
-    fn is_write_vectored(&self) -> bool {
-        self.io.is_write_vectored()
-    }
-
-    fn poll_write_vectored(
-        mut self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-        bufs: &[io::IoSlice<'_>],
-    ) -> Poll<io::Result<usize>> {
-        Pin::new(&mut self.io).poll_write_vectored(cx, bufs)
     }
 }

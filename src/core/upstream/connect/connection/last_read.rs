@@ -8,6 +8,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::task::{Context, Poll};
 use std::time::Duration;
 
+use hyper_util::client::legacy::connect::{Connected, Connection};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::sync::watch;
 use tokio::time::Instant;
@@ -27,10 +28,21 @@ struct ReadTime {
     is_closed: watch::Sender<bool>,
 }
 
-/// A byte stream that records when bytes are received.
-pub(in crate::upstream) struct TimedIo<T> {
-    io: T,
-    last_read: LastRead,
+/// A byte stream that carries a connection: TCP, a tunnel, TLS or memory.
+pub(in crate::upstream) trait Io:
+    AsyncRead + AsyncWrite + Send + Unpin
+{
+}
+
+impl<T: AsyncRead + AsyncWrite + Send + Unpin> Io for T {}
+
+/// An open connection, with TLS or without. It records when bytes are received.
+pub(in crate::upstream) struct TimedIo {
+    io: Box<dyn Io>,
+    /// True if ALPN chose HTTP/2; always false without TLS.
+    pub(in crate::upstream) http2: bool,
+    /// It is updated even after the stream was given away.
+    pub(in crate::upstream) last_read: LastRead,
 }
 
 // === impl LastRead ===
@@ -82,24 +94,35 @@ impl LastRead {
 
 // === impl TimedIo ===
 
-impl<T> TimedIo<T> {
-    pub(in crate::upstream) fn new(io: T) -> Self {
+impl TimedIo {
+    pub(in crate::upstream) fn new(io: Box<dyn Io>, http2: bool) -> Self {
         let last_read = LastRead::at_open();
-        Self { io, last_read }
-    }
-
-    pub(in crate::upstream) fn last_read(&self) -> &LastRead {
-        &self.last_read
+        Self {
+            io,
+            http2,
+            last_read,
+        }
     }
 }
 
-impl<T> Drop for TimedIo<T> {
+impl Connection for TimedIo {
+    fn connected(&self) -> Connected {
+        let connected = Connected::new().extra(self.last_read.clone());
+        if self.http2 {
+            connected.negotiated_h2()
+        } else {
+            connected
+        }
+    }
+}
+
+impl Drop for TimedIo {
     fn drop(&mut self) {
         self.last_read.0.is_closed.send_replace(true);
     }
 }
 
-impl<T: AsyncRead + Unpin> AsyncRead for TimedIo<T> {
+impl AsyncRead for TimedIo {
     fn poll_read(
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
@@ -115,7 +138,7 @@ impl<T: AsyncRead + Unpin> AsyncRead for TimedIo<T> {
     }
 }
 
-impl<T: AsyncWrite + Unpin> AsyncWrite for TimedIo<T> {
+impl AsyncWrite for TimedIo {
     fn poll_write(
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,

@@ -54,9 +54,7 @@ fn is_loopback(server: &Uri) -> bool {
 /// URI has no host.
 pub(in crate::upstream::connect) fn host(uri: &Uri) -> &str {
     let host = uri.host().unwrap_or_default();
-    host.strip_prefix('[')
-        .and_then(|host| host.strip_suffix(']'))
-        .unwrap_or(host)
+    host.trim_matches(['[', ']'])
 }
 
 #[cfg(test)]

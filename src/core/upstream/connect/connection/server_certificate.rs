@@ -1,9 +1,9 @@
 //! Verifies the API server's certificate, and says in plain words what is wrong with it.
 
+use std::io;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
-use std::{fmt, io};
 
 use jiff::Timestamp;
 use kube::config::Config;
@@ -28,37 +28,24 @@ const REREAD_INTERVAL: Duration = Duration::from_secs(60);
 const NAMED: usize = 3;
 
 /// What is wrong with the API server's certificate.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub(in crate::upstream) enum ServerCertificateError {
-    #[error(
-        "the server's certificate was issued by {issuer}, which is not among the certificate \
-         authorities in use: {known}"
-    )]
-    UnknownIssuer { issuer: String, known: String },
-    #[error("the server's certificate is for {presented}, and not for {expected:?}")]
-    OtherName { expected: String, presented: String },
-    #[error("the server's certificate expired at {not_after}; now it is {now}")]
-    Expired { not_after: String, now: String },
-    #[error("the server's certificate is not valid before {not_before}; now it is {now}")]
-    NotYetValid { not_before: String, now: String },
+#[derive(Clone, Debug, thiserror::Error)]
+#[error("{text}")]
+pub(in crate::upstream) struct ServerCertificateError {
+    text: String,
+    /// True if waiting does not help.
+    pub(in crate::upstream) is_lasting: bool,
 }
-
-/// The error of a handshake with a server that does not speak TLS.
-#[derive(Debug, thiserror::Error)]
-#[error("the server does not answer with TLS; perhaps its URL must begin with http://")]
-struct NotTls;
 
 /// The certificate authorities that are accepted.
-enum Authorities {
-    /// Those of a kubeconfig or of the system.
-    Fixed(Arc<Trusted>),
-    /// Those in a file, which is read again from time to time.
-    File {
-        path: PathBuf,
-        last: Mutex<(Arc<Trusted>, Instant)>,
-    },
+#[derive(Debug)]
+struct Authorities {
+    /// The file that has them, which is read again from time to time; `None` if they are those of a
+    /// kubeconfig or of the system.
+    path: Option<PathBuf>,
+    last: Mutex<(Arc<Trusted>, Instant)>,
 }
 
+#[derive(Debug)]
 struct Trusted {
     verifier: Arc<dyn ServerCertVerifier>,
     /// Their names, for messages.
@@ -66,13 +53,10 @@ struct Trusted {
 }
 
 /// Verifies certificates as WebPKI says, and explains what is wrong.
-struct Verifier {
-    authorities: Authorities,
-}
-
-/// Accepts every certificate, because the kubeconfig says so.
 #[derive(Debug)]
-struct Unverified {
+struct Verifier {
+    /// `None` if every certificate is accepted, because the kubeconfig says so.
+    authorities: Option<Authorities>,
     provider: Arc<CryptoProvider>,
 }
 
@@ -84,21 +68,14 @@ pub(in crate::upstream::connect) fn verifier(
     config: &Config,
 ) -> Result<Arc<dyn ServerCertVerifier>, Error> {
     let provider = Arc::new(aws_lc_rs::default_provider());
-    if config.accept_invalid_certs {
-        return Ok(Arc::new(Unverified { provider }));
-    }
-    let authorities = match (&config.root_cert_file, &config.root_cert) {
-        (Some(path), Some(certificates)) => Authorities::File {
-            path: path.clone(),
-            last: Mutex::new((trusted(certificates.iter().cloned())?, Instant::now())),
-        },
-        (_, Some(certificates)) => Authorities::Fixed(trusted(certificates.iter().cloned())?),
-        (_, None) => Authorities::Fixed(Arc::new(Trusted {
-            verifier: Arc::new(rustls_platform_verifier::Verifier::new(provider)?),
-            names: "those of this system, because the kubeconfig names none".to_owned(),
-        })),
+    let authorities = match config.accept_invalid_certs {
+        true => None,
+        false => Some(Authorities::of(config, &provider)?),
     };
-    Ok(Arc::new(Verifier { authorities }))
+    Ok(Arc::new(Verifier {
+        authorities,
+        provider,
+    }))
 }
 
 /// Returns the error of a handshake, in plain words if it is known.
@@ -110,19 +87,10 @@ pub(super) fn explain(error: io::Error) -> BoxError {
                 None => error.into(),
             }
         }
-        Some(Error::InvalidMessage(InvalidMessage::InvalidContentType)) => NotTls.into(),
-        _ => error.into(),
-    }
-}
-
-impl ServerCertificateError {
-    /// Returns true if waiting does not help.
-    pub(in crate::upstream) fn is_lasting(&self) -> bool {
-        match self {
-            Self::UnknownIssuer { .. } | Self::OtherName { .. } => true,
-            // It may be renewed, or this machine's clock be set.
-            Self::Expired { .. } | Self::NotYetValid { .. } => false,
+        Some(Error::InvalidMessage(InvalidMessage::InvalidContentType)) => {
+            "the server does not answer with TLS; perhaps its URL must begin with http://".into()
         }
+        _ => error.into(),
     }
 }
 
@@ -149,24 +117,40 @@ fn trusted(certificates: impl Iterator<Item = Vec<u8>>) -> Result<Arc<Trusted>, 
 // === impl Authorities ===
 
 impl Authorities {
+    fn of(config: &Config, provider: &Arc<CryptoProvider>) -> Result<Self, Error> {
+        let (trusted, path) = match &config.root_cert {
+            Some(certificates) => {
+                let path = config.root_cert_file.clone();
+                (trusted(certificates.iter().cloned())?, path)
+            }
+            None => {
+                let verifier = rustls_platform_verifier::Verifier::new(Arc::clone(provider))?;
+                let trusted = Trusted {
+                    verifier: Arc::new(verifier),
+                    names: "those of this system, because the kubeconfig names none".to_owned(),
+                };
+                (Arc::new(trusted), None)
+            }
+        };
+        let last = Mutex::new((trusted, Instant::now()));
+        Ok(Self { path, last })
+    }
+
     fn current(&self) -> Arc<Trusted> {
-        match self {
-            Self::Fixed(trusted) => Arc::clone(trusted),
-            Self::File { path, last } => {
-                let mut last = last.lock();
-                if last.1.elapsed() >= REREAD_INTERVAL {
-                    last.1 = Instant::now();
-                    match read(path) {
-                        Ok(trusted) => last.0 = trusted,
-                        Err(error) => {
-                            let path = path.display();
-                            tracing::warn!(%path, %error, "cannot read the CA again, using the last one");
-                        }
-                    }
+        let mut last = self.last.lock();
+        if let Some(path) = &self.path
+            && last.1.elapsed() >= REREAD_INTERVAL
+        {
+            last.1 = Instant::now();
+            match read(path) {
+                Ok(trusted) => last.0 = trusted,
+                Err(error) => {
+                    let path = path.display();
+                    tracing::warn!(%path, %error, "cannot read the CA again, using the last one");
                 }
-                Arc::clone(&last.0)
             }
         }
+        Arc::clone(&last.0)
     }
 }
 
@@ -191,37 +175,41 @@ impl Verifier {
         let Error::InvalidCertificate(problem) = &error else {
             return error;
         };
-        let explained = match problem {
+        let (is_lasting, text) = match problem {
             CertificateError::UnknownIssuer | CertificateError::BadSignature => {
-                ServerCertificateError::UnknownIssuer {
-                    issuer: issuer(certificate),
-                    known: names.to_owned(),
-                }
+                let issuer = issuer(certificate);
+                let text = format!(
+                    "the server's certificate was issued by {issuer}, which is not among the \
+                     certificate authorities in use: {names}"
+                );
+                (true, text)
             }
             CertificateError::NotValidForNameContext {
                 expected,
                 presented,
-            } => ServerCertificateError::OtherName {
-                expected: expected.to_str().into_owned(),
-                presented: match presented.as_slice() {
+            } => {
+                let expected = expected.to_str();
+                let presented = match presented.as_slice() {
                     [] => "no name".to_owned(),
                     names => names.join(", "),
-                },
-            },
+                };
+                let names = format!("{presented}, and not for {expected:?}");
+                (true, format!("the server's certificate is for {names}"))
+            }
+            // It may be renewed, or this machine's clock be set.
             CertificateError::ExpiredContext { time, not_after } => {
-                ServerCertificateError::Expired {
-                    not_after: date(*not_after),
-                    now: date(*time),
-                }
+                let times = format!("{}; now it is {}", date(*not_after), date(*time));
+                let text = format!("the server's certificate expired at {times}");
+                (false, text)
             }
             CertificateError::NotValidYetContext { time, not_before } => {
-                ServerCertificateError::NotYetValid {
-                    not_before: date(*not_before),
-                    now: date(*time),
-                }
+                let times = format!("{}; now it is {}", date(*not_before), date(*time));
+                let text = format!("the server's certificate is not valid before {times}");
+                (false, text)
             }
             _ => return error,
         };
+        let explained = ServerCertificateError { text, is_lasting };
         CertificateError::Other(OtherError(Arc::new(explained))).into()
     }
 }
@@ -235,63 +223,14 @@ impl ServerCertVerifier for Verifier {
         ocsp_response: &[u8],
         now: UnixTime,
     ) -> Result<ServerCertVerified, Error> {
-        let current = self.authorities.current();
+        let Some(authorities) = &self.authorities else {
+            return Ok(ServerCertVerified::assertion());
+        };
+        let current = authorities.current();
         let verifier = &current.verifier;
         verifier
             .verify_server_cert(end_entity, intermediates, server_name, ocsp_response, now)
             .map_err(|error| Self::explained(error, end_entity, &current.names))
-    }
-
-    fn verify_tls12_signature(
-        &self,
-        message: &[u8],
-        certificate: &CertificateDer<'_>,
-        signature: &DigitallySignedStruct,
-    ) -> Result<HandshakeSignatureValid, Error> {
-        let current = self.authorities.current();
-        current
-            .verifier
-            .verify_tls12_signature(message, certificate, signature)
-    }
-
-    fn verify_tls13_signature(
-        &self,
-        message: &[u8],
-        certificate: &CertificateDer<'_>,
-        signature: &DigitallySignedStruct,
-    ) -> Result<HandshakeSignatureValid, Error> {
-        let current = self.authorities.current();
-        current
-            .verifier
-            .verify_tls13_signature(message, certificate, signature)
-    }
-
-    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
-        self.authorities
-            .current()
-            .verifier
-            .supported_verify_schemes()
-    }
-}
-
-impl fmt::Debug for Verifier {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("Verifier")
-    }
-}
-
-// === impl Unverified ===
-
-impl ServerCertVerifier for Unverified {
-    fn verify_server_cert(
-        &self,
-        _: &CertificateDer<'_>,
-        _: &[CertificateDer<'_>],
-        _: &ServerName<'_>,
-        _: &[u8],
-        _: UnixTime,
-    ) -> Result<ServerCertVerified, Error> {
-        Ok(ServerCertVerified::assertion())
     }
 
     fn verify_tls12_signature(

@@ -53,24 +53,8 @@ pub(in crate::upstream::connect) struct Credential {
 /// Why a plugin has given no credentials. The text has neither the command nor its environment nor
 /// its output, which may contain secrets.
 #[derive(Clone, Debug, thiserror::Error)]
-pub(in crate::upstream) enum PluginError {
-    #[error("it has no command")]
-    NoCommand,
-    #[error("it does not exist{0}")]
-    Missing(String),
-    #[error("it cannot be started: {0}")]
-    Unstartable(String),
-    #[error("it needs a terminal (interactiveMode: Always), but standard input is none")]
-    NoTerminal,
-    #[error("provideClusterInfo is set, but there is no cluster")]
-    NoCluster,
-    #[error("it failed with {0}")]
-    Failed(ExitStatus),
-    #[error("it did not end within {0:?}")]
-    TimedOut(Duration),
-    #[error("its output is not an ExecCredential: {0}")]
-    Malformed(&'static str),
-}
+#[error("{0}")]
+pub(in crate::upstream) struct PluginError(String);
 
 /// The part of an `ExecCredential` that is read.
 #[derive(Deserialize)]
@@ -131,19 +115,20 @@ impl ExecPlugin {
         let ended = timeout(limit, ended).await;
         let (status, output) = match ended {
             Ok(ended) => ended.map_err(|error| self.unstartable(&error))?,
-            Err(_) => return Err(PluginError::TimedOut(limit)),
+            Err(_) => return Err(PluginError(format!("it did not end within {limit:?}"))),
         };
         if status.success() {
             credential(&output)
         } else {
-            Err(PluginError::Failed(status))
+            Err(PluginError(format!("it failed with {status}")))
         }
     }
 
     fn command(&self, occasion: Occasion) -> Result<Command, PluginError> {
         let config = &self.config;
         let program = config.command.as_deref().filter(|name| !name.is_empty());
-        let mut command = Command::new(program.ok_or(PluginError::NoCommand)?);
+        let mut command =
+            Command::new(program.ok_or_else(|| PluginError::new("it has no command"))?);
         command.args(config.args.iter().flatten());
         for variable in config.env.iter().flatten() {
             if let (Some(name), Some(value)) = (variable.get("name"), variable.get("value")) {
@@ -153,8 +138,10 @@ impl ExecPlugin {
         let is_interactive = self.is_interactive(occasion)?;
         let mut spec = json!({ "interactive": is_interactive });
         if config.provide_cluster_info {
-            let cluster = config.cluster.as_ref().ok_or(PluginError::NoCluster)?;
-            spec["cluster"] = serde_json::to_value(cluster).map_err(|_| PluginError::NoCluster)?;
+            let cluster = config.cluster.as_ref();
+            let cluster = cluster.and_then(|cluster| serde_json::to_value(cluster).ok());
+            let problem = "provideClusterInfo is set, but there is no cluster";
+            spec["cluster"] = cluster.ok_or_else(|| PluginError::new(problem))?;
         }
         let request = HashMap::from([
             ("apiVersion", json!(config.api_version)),
@@ -181,7 +168,9 @@ impl ExecPlugin {
         let is_terminal = io::stdin().is_terminal();
         match self.config.interactive_mode {
             Some(ExecInteractiveMode::Never) => Ok(false),
-            Some(ExecInteractiveMode::Always) if !is_terminal => Err(PluginError::NoTerminal),
+            Some(ExecInteractiveMode::Always) if !is_terminal => Err(PluginError::new(
+                "it needs a terminal (interactiveMode: Always), but standard input is none",
+            )),
             Some(ExecInteractiveMode::Always) => Ok(true),
             Some(ExecInteractiveMode::IfAvailable) | None => {
                 Ok(is_terminal && occasion == Occasion::Start)
@@ -191,15 +180,25 @@ impl ExecPlugin {
 
     fn unstartable(&self, error: &io::Error) -> PluginError {
         if error.kind() != io::ErrorKind::NotFound {
-            return PluginError::Unstartable(error.to_string());
+            return PluginError(format!("it cannot be started: {error}"));
         }
         let hint = self.config.install_hint.as_deref().unwrap_or_default();
         let hint = hint.split_whitespace().collect::<Vec<_>>().join(" ");
-        PluginError::Missing(if hint.is_empty() {
-            String::new()
-        } else {
-            format!("; {hint}")
+        PluginError(match hint.as_str() {
+            "" => "it does not exist".to_owned(),
+            hint => format!("it does not exist; {hint}"),
         })
+    }
+}
+
+impl PluginError {
+    fn new(problem: &str) -> Self {
+        Self(problem.to_owned())
+    }
+
+    /// Returns the error of an output with this problem.
+    pub(super) fn malformed(problem: &str) -> Self {
+        Self(format!("its output is not an ExecCredential: {problem}"))
     }
 }
 
@@ -239,26 +238,28 @@ async fn log_lines(mut said: impl AsyncRead + Unpin, name: &str) {
 fn credential(output: &[u8]) -> Result<Credential, PluginError> {
     let parsed: Result<ExecCredential, _> = serde_saphyr::from_slice(output);
     // The parser's message may show a token.
-    let parsed = parsed.map_err(|_| PluginError::Malformed("neither JSON nor YAML of one"))?;
+    let parsed = parsed.map_err(|_| PluginError::malformed("neither JSON nor YAML of one"))?;
     let status = parsed.status;
-    let status = status.ok_or(PluginError::Malformed("it has no status"))?;
+    let status = status.ok_or_else(|| PluginError::malformed("it has no status"))?;
     let token = status.token.filter(|token| !token.is_empty());
     let token = token.map(|token| {
         let header = HeaderValue::try_from(format!("Bearer {}", token.trim()));
-        let mut header = header.map_err(|_| PluginError::Malformed("the token is not ASCII"))?;
+        let mut header = header.map_err(|_| PluginError::malformed("the token is not ASCII"))?;
         header.set_sensitive(true);
         Ok(header)
     });
     let expires_at = status.expiration_timestamp.map(|time| time.parse());
-    let malformed_time = PluginError::Malformed("expirationTimestamp is not a time");
+    let malformed_time = "expirationTimestamp is not a time";
     let certificate = status.client_certificate_data.zip(status.client_key_data);
     let credential = Credential {
         token: token.transpose()?,
         certificate,
-        expires_at: expires_at.transpose().map_err(|_| malformed_time)?,
+        expires_at: expires_at
+            .transpose()
+            .map_err(|_| PluginError::malformed(malformed_time))?,
     };
     if credential.token.is_none() && credential.certificate.is_none() {
-        Err(PluginError::Malformed(
+        Err(PluginError::malformed(
             "it has neither a token nor a client certificate with its key",
         ))
     } else {

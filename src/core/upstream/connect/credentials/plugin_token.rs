@@ -12,7 +12,7 @@ use hyper::rt::Executor;
 use jiff::Timestamp;
 use tokio::sync::oneshot;
 use tokio::time::Instant;
-use tower::{Layer, Service};
+use tower::Service;
 
 use super::exec_plugin::{ExecPlugin, Occasion, PluginError};
 use crate::body::{Body, BoxError};
@@ -80,6 +80,11 @@ impl PluginToken {
         }
     }
 
+    /// Adds the token to the requests of `inner`.
+    pub(in crate::upstream::connect) fn layer(self, inner: Stack) -> PluginTokenService {
+        PluginTokenService { inner, token: self }
+    }
+
     /// Returns the `Authorization` header, if the plugin need not run for it.
     fn fresh(&self) -> Option<HeaderValue> {
         let token = self.current.load();
@@ -132,34 +137,19 @@ impl PluginToken {
         let run = self.plugin.run(Occasion::Renewal).await;
         let renewed = run.and_then(|credential| {
             let header = credential.token;
-            let header = header.ok_or(PluginError::Malformed("it has no token any more"))?;
+            let header =
+                header.ok_or_else(|| PluginError::malformed("it has no token any more"))?;
             Ok(Token {
                 header,
                 expires_at: credential.expires_at,
             })
         });
-        match renewed {
-            Ok(token) => {
-                self.current.store(Arc::new(token));
-                Ok(())
-            }
-            Err(error) => {
-                let plugin = self.plugin.name();
-                tracing::warn!(plugin, %error, "the exec plugin cannot renew kubefan's token");
-                Err(error)
-            }
-        }
-    }
-}
-
-impl Layer<Stack> for PluginToken {
-    type Service = PluginTokenService;
-
-    fn layer(&self, inner: Stack) -> PluginTokenService {
-        PluginTokenService {
-            inner,
-            token: self.clone(),
-        }
+        let renewed = renewed.inspect_err(|error| {
+            let plugin = self.plugin.name();
+            tracing::warn!(plugin, %error, "the exec plugin cannot renew kubefan's token");
+        });
+        self.current.store(Arc::new(renewed?));
+        Ok(())
     }
 }
 

@@ -6,14 +6,14 @@
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::task::{Context, Poll};
 use std::time::Duration;
 
 use http::header::AUTHORIZATION;
 use http::{HeaderValue, Request};
 use parking_lot::Mutex;
 use tokio::time::Instant;
-use tower::{Layer, Service};
+
+use crate::body::Body;
 
 /// A token is used for this time before the file is read again.
 const REREAD_INTERVAL: Duration = Duration::from_secs(10);
@@ -23,13 +23,6 @@ const REREAD_INTERVAL: Duration = Duration::from_secs(10);
 pub(in crate::upstream::connect) struct TokenFile {
     path: PathBuf,
     cached: Arc<Mutex<(HeaderValue, Instant)>>,
-}
-
-/// A service that adds the token of a [`TokenFile`] to each request.
-#[derive(Clone)]
-pub(in crate::upstream::connect) struct TokenService<S> {
-    inner: S,
-    token: TokenFile,
 }
 
 impl TokenFile {
@@ -43,6 +36,15 @@ impl TokenFile {
             path,
             cached: Arc::new(Mutex::new((header, Instant::now()))),
         })
+    }
+
+    /// Returns `request` with the current token.
+    pub(in crate::upstream::connect) fn authorize(
+        &self,
+        mut request: Request<Body>,
+    ) -> Request<Body> {
+        request.headers_mut().insert(AUTHORIZATION, self.header());
+        request
     }
 
     /// Returns the `Authorization` header with the current token. If the file can no longer be read
@@ -74,36 +76,6 @@ fn read(path: &Path) -> io::Result<HeaderValue> {
             header.set_sensitive(true);
             Ok(header)
         }
-    }
-}
-
-impl<S> Layer<S> for TokenFile {
-    type Service = TokenService<S>;
-
-    fn layer(&self, inner: S) -> TokenService<S> {
-        TokenService {
-            inner,
-            token: self.clone(),
-        }
-    }
-}
-
-impl<S, B> Service<Request<B>> for TokenService<S>
-where
-    S: Service<Request<B>>,
-{
-    type Response = S::Response;
-    type Error = S::Error;
-    type Future = S::Future;
-
-    fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), S::Error>> {
-        self.inner.poll_ready(cx)
-    }
-
-    fn call(&mut self, mut request: Request<B>) -> S::Future {
-        let header = self.token.header();
-        request.headers_mut().insert(AUTHORIZATION, header);
-        self.inner.call(request)
     }
 }
 

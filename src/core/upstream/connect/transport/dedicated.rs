@@ -40,7 +40,7 @@ pub struct DedicatedConnection(Arc<Sender>);
 pub(in crate::upstream) struct ConnectionOpener {
     http1: Connector,
     http2: Connector,
-    server: Uri,
+    pub(super) server: Uri,
 }
 
 enum Sender {
@@ -57,10 +57,6 @@ impl ConnectionOpener {
             http2,
             server,
         }
-    }
-
-    pub(in crate::upstream) fn server(&self) -> &Uri {
-        &self.server
     }
 
     /// Returns the executor of the runtime for shared connections.
@@ -90,7 +86,7 @@ impl ConnectionOpener {
             } => {
                 let is_tls = self.server.scheme() == Some(&http::uri::Scheme::HTTPS);
                 let stream = self.http2.connect(self.server).await?;
-                if is_tls && !stream.http2 {
+                if is_tls && !stream.inner().http2 {
                     return Err("the server does not offer HTTP/2".into());
                 }
                 let (sender, connection) = http2::Builder::new(TokioExecutor::new())
@@ -152,14 +148,6 @@ impl DedicatedConnection {
             }
         };
         Ok(response.map(body::boxed))
-    }
-}
-
-impl std::fmt::Debug for ConnectionOpener {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("ConnectionOpener")
-            .field("server", &self.server)
-            .finish_non_exhaustive()
     }
 }
 

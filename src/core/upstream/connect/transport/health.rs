@@ -14,6 +14,7 @@ use tokio::time::{sleep, timeout};
 use super::dedicated::ConnectionOpener;
 use crate::body::BoxError;
 use crate::upstream::connect::config::ClientConfig;
+use crate::upstream::connect::error::causes;
 
 /// Time limit for a probe to open a connection, including handshakes.
 pub(super) const PROBE_TIMEOUT: Duration = Duration::from_secs(5);
@@ -30,9 +31,8 @@ pub(in crate::upstream) struct Pings {
 }
 
 /// Whether one API server responds. It is shared by the connections of all identities.
-#[derive(Debug)]
 pub(in crate::upstream) struct Health {
-    pings: Pings,
+    pub(super) pings: Pings,
     state: watch::Sender<State>,
     /// Opens the connections of probes.
     prober: Mutex<ConnectionOpener>,
@@ -80,11 +80,6 @@ impl Health {
             prober: Mutex::new(prober),
             opened: Notify::new(),
         }
-    }
-
-    /// Returns the interval and the timeout of pings.
-    pub(super) fn pings(&self) -> Pings {
-        self.pings
     }
 
     /// Records that a connection was opened.
@@ -141,7 +136,7 @@ impl Health {
         };
         if self.state.send_if_modified(begin) {
             let prober = self.prober.lock().clone();
-            let server = prober.server();
+            let server = &prober.server;
             tracing::warn!(%server, "the API server does not respond, refusing requests that need it");
             prober.executor().execute(probe(Arc::downgrade(self)));
         }
@@ -168,21 +163,16 @@ async fn probe(health: Weak<Health>) {
         sleep(PROBE_PAUSE).await;
     };
     responding.state.send_replace(State::Responding);
-    let server = responding.prober.lock().server().clone();
+    let server = responding.prober.lock().server.clone();
     tracing::info!(%server, "the API server responds again");
 }
 
 /// Returns true if `error` or one of its causes is an I/O timeout, such as that of a handshake.
 pub(super) fn is_timeout(error: &BoxError) -> bool {
-    let mut cause: Option<&(dyn std::error::Error + 'static)> = Some(error.as_ref());
-    while let Some(error) = cause {
+    causes(&**error).any(|error| {
         let io = error.downcast_ref::<std::io::Error>();
-        if io.is_some_and(|io| io.kind() == std::io::ErrorKind::TimedOut) {
-            return true;
-        }
-        cause = error.source();
-    }
-    false
+        io.is_some_and(|io| io.kind() == std::io::ErrorKind::TimedOut)
+    })
 }
 
 #[cfg(test)]

@@ -139,13 +139,8 @@ impl Http2Pool {
         if let Some(acquired) = self.connections.acquire() {
             return Ok(Some(acquired));
         }
-        match self.open().await? {
-            Some(opened) => Ok(Some(self.connections.add(opened))),
-            None => {
-                self.http1_only.store(true, Ordering::Relaxed);
-                Ok(None)
-            }
-        }
+        let opened = self.open().await?;
+        Ok(opened.map(|opened| self.connections.add(opened)))
     }
 
     /// Opens a connection for one request. Returns `None` if the server supports only HTTP/1.1.
@@ -153,11 +148,8 @@ impl Http2Pool {
         if self.http1_only.load(Ordering::Relaxed) {
             return Ok(None);
         }
-        let Some(opened) = self.open().await? else {
-            self.http1_only.store(true, Ordering::Relaxed);
-            return Ok(None);
-        };
-        Ok(Some(OwnConnection {
+        let opened = self.open().await?;
+        Ok(opened.map(|opened| OwnConnection {
             sender: Some(opened.sender),
             ended: opened.ended,
             last_read: opened.last_read,
@@ -172,13 +164,14 @@ impl Http2Pool {
     async fn open(&self) -> Result<Option<Opened>, BoxError> {
         let stream = self.connector.clone().oneshot(self.server.clone()).await?;
         self.health.connection_opened();
-        if !stream.http2 {
+        if !stream.inner().http2 {
+            self.http1_only.store(true, Ordering::Relaxed);
             return Ok(None);
         }
         let executor = self.connector.executor();
-        let pings = self.health.pings();
+        let pings = self.health.pings;
         let builder = builder(executor.clone(), pings);
-        let last_read = stream.last_read().clone();
+        let last_read = stream.inner().last_read.clone();
         // The handshake runs on the executor too, because it starts the timer of the pings.
         let handshake = async move { builder.handshake(stream).await };
         let (sender, mut connection) = executor.run(handshake).await??;
@@ -205,7 +198,7 @@ impl Http2Pool {
             if last_read.at().elapsed() >= pings.longest_silence() {
                 health.suspect();
             }
-            connections.forget_closed();
+            connections.0.lock().forget_closed();
             drop(open);
         });
         settings_arrived(&first, &mut ended).await?;
@@ -215,11 +208,6 @@ impl Http2Pool {
             last_read: first,
             ended,
         }))
-    }
-
-    /// Records that the server did not complete a handshake in time.
-    pub(super) fn handshake_timed_out(&self) {
-        self.health.suspect();
     }
 }
 
@@ -264,10 +252,6 @@ impl ConnectionSet {
         connection.in_flight += 1;
         let sender = connection.opened.sender.clone();
         Some((sender, self.permit(connection.id)))
-    }
-
-    fn forget_closed(&self) {
-        self.0.lock().forget_closed();
     }
 
     fn add(self: &Arc<Self>, opened: Opened) -> (SendRequest<Body>, StreamPermit) {

@@ -8,6 +8,7 @@ use http_body_util::{BodyExt, Full};
 
 use crate::body;
 use crate::body::{Body, BoxError};
+use crate::upstream::connect::error::causes;
 
 /// Maximum size in bytes of a body that is copied to memory. Most objects are far smaller.
 const BODY_LIMIT: u64 = 256 << 10;
@@ -66,16 +67,12 @@ impl Replay {
 /// processed one (RFC 9113, sections 8.7 and 6.8). Requests that a server with `--goaway-chance`
 /// lets begin while it closes their connection end this way.
 pub(super) fn is_unprocessed(error: &BoxError) -> bool {
-    let mut cause: Option<&(dyn std::error::Error + 'static)> = Some(error.as_ref());
-    while let Some(error) = cause {
-        if let Some(error) = error.downcast_ref::<h2::Error>() {
-            let is_refused = error.is_reset() && error.reason() == Some(h2::Reason::REFUSED_STREAM);
-            // h2 gives this error only to streams above the last processed one.
-            return error.is_remote() && (is_refused || error.is_go_away());
-        }
-        cause = error.source();
-    }
-    false
+    let of_http2 = causes(&**error).find_map(|error| error.downcast_ref::<h2::Error>());
+    of_http2.is_some_and(|error| {
+        let is_refused = error.is_reset() && error.reason() == Some(h2::Reason::REFUSED_STREAM);
+        // h2 gives this error only to streams above the last processed one.
+        error.is_remote() && (is_refused || error.is_go_away())
+    })
 }
 
 #[cfg(test)]

@@ -5,6 +5,21 @@ use std::collections::{HashMap, HashSet};
 use super::{CustomResource, DiscoveryChanges, NotCacheable, RestMapper};
 use crate::api::{GroupVersionResource, Resource};
 
+impl CustomResource {
+    pub(crate) fn for_tests(uid: &str, generation: i64) -> Self {
+        Self {
+            definition: (uid.to_owned(), generation),
+            ..Self::default()
+        }
+    }
+}
+
+impl RestMapper {
+    pub(crate) fn for_tests(resources: Vec<Resource>) -> Self {
+        Self::new(resources, Some(HashSet::new()), None)
+    }
+}
+
 fn resource(group: &str, plural: &str, verbs: &[&str]) -> Resource {
     Resource {
         gvr: GroupVersionResource::new(group, "v1", plural),
@@ -130,7 +145,9 @@ fn an_unreachable_group_version_changes_nothing() {
     let known = |verbs| mapper(vec![resource("ex.io", "foos", verbs)], []);
     let unknown = |group: &str| {
         let group_version = (group.to_owned(), "v1".to_owned());
-        mapper(Vec::new(), []).with_unknown(HashSet::from([group_version]))
+        let mut mapper = mapper(Vec::new(), []);
+        mapper.unknown = HashSet::from([group_version]);
+        mapper
     };
     let foos = vec![GroupVersionResource::new("ex.io", "v1", "foos")];
     let first = known(&["list"]);
