@@ -1,6 +1,5 @@
 //! Controller: which objects it watches, and how it reconciles them.
 
-use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -205,11 +204,4 @@ where
     }
 }
 
-impl<K> fmt::Debug for Controller<K> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Controller")
-            .field("name", &self.parts.name)
-            .field("settings", &self.parts.settings)
-            .finish_non_exhaustive()
-    }
-}
+debug_fields!([K] Controller<K>, |it| name: it.parts.name, settings: it.parts.settings);

@@ -1,6 +1,5 @@
 //! The metrics of controllers, under the names that controllers in Go use.
 
-use std::fmt;
 use std::time::Duration;
 
 use kubefan_core::telemetry::Registry;
@@ -124,11 +123,7 @@ impl Metrics {
     }
 }
 
-impl fmt::Debug for Metrics {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("Metrics")
-    }
-}
+debug_fields!([] Metrics);
 
 // === impl ControllerMetrics ===
 

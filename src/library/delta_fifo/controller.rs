@@ -149,14 +149,7 @@ impl<L: ListerWatcher, P: Process> Controller<L, P> {
     }
 }
 
-impl<L, P> fmt::Debug for Controller<L, P> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Controller")
-            .field("queue", &self.queue)
-            .field("config", &self.config)
-            .finish_non_exhaustive()
-    }
-}
+debug_fields!([L, P] Controller<L, P>, |it| queue: it.queue, config: it.config);
 
 impl<F, E> Process for F
 where

@@ -1,6 +1,6 @@
 //! DeltaFifo: the queue, and the changes that were popped from it.
 
-use std::fmt;
+use std::fmt::Debug;
 use std::hash::Hash;
 use std::sync::Arc;
 
@@ -199,13 +199,7 @@ impl<K: Clone + Eq + Hash, T: Clone> DeltaFifo<K, T> {
     }
 }
 
-impl<K: Clone + Eq + Hash, T: Clone> fmt::Debug for DeltaFifo<K, T> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("DeltaFifo")
-            .field("len", &self.len())
-            .finish_non_exhaustive()
-    }
-}
+debug_fields!([K: Clone + Eq + Hash, T: Clone] DeltaFifo<K, T>, |it| len: it.len());
 
 // === impl Popped ===
 
@@ -246,15 +240,7 @@ impl<K: Clone + Eq + Hash, T: Clone> Drop for Popped<'_, K, T> {
     }
 }
 
-impl<K, T> fmt::Debug for Popped<'_, K, T>
-where
-    K: Clone + Eq + Hash + fmt::Debug,
-    T: Clone + fmt::Debug,
-{
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Popped")
-            .field("key", self.key())
-            .field("deltas", self.deltas())
-            .finish_non_exhaustive()
-    }
-}
+debug_fields!(
+    [K: Clone + Eq + Hash + Debug, T: Clone + Debug] Popped<'_, K, T>,
+    |it| key: it.key(), deltas: it.deltas()
+);

@@ -1,6 +1,5 @@
 //! Recorder: the handle, and the task that writes.
 
-use std::fmt;
 use std::future::Future;
 use std::pin::pin;
 use std::sync::Arc;
@@ -178,13 +177,7 @@ impl Recorder {
     }
 }
 
-impl fmt::Debug for Recorder {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Recorder")
-            .field("dropped", &self.dropped())
-            .finish_non_exhaustive()
-    }
-}
+debug_fields!([] Recorder, |it| dropped: it.dropped());
 
 /// Shortens `text` to at most `max` bytes.
 fn shortened(mut text: String, max: usize) -> String {

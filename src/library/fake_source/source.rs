@@ -1,6 +1,5 @@
 //! FakeSource: a test's handle to script the API server.
 
-use std::fmt;
 use std::sync::Arc;
 
 use kubefan_core::api::{
@@ -208,10 +207,4 @@ impl Default for FakeSource {
     }
 }
 
-impl fmt::Debug for FakeSource {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("FakeSource")
-            .field("resource_version", &self.resource_version())
-            .finish_non_exhaustive()
-    }
-}
+debug_fields!([] FakeSource, |it| resource_version: it.resource_version());

@@ -1,7 +1,6 @@
 //! FakeWatch: an open watch of a fake source.
 
 use std::collections::VecDeque;
-use std::fmt;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
@@ -51,11 +50,7 @@ impl Stream for FakeWatch {
     }
 }
 
-impl fmt::Debug for FakeWatch {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("FakeWatch")
-    }
-}
+debug_fields!([] FakeWatch);
 
 // === impl Watcher ===
 

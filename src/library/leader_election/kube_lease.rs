@@ -1,6 +1,5 @@
 //! KubeLease: a Lease of the API server.
 
-use std::fmt;
 use std::time::Duration;
 
 use k8s_openapi::api::coordination::v1::{Lease, LeaseSpec};
@@ -90,14 +89,7 @@ impl LeaseStore for KubeLease {
     }
 }
 
-impl fmt::Debug for KubeLease {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("KubeLease")
-            .field("namespace", &self.namespace)
-            .field("name", &self.name)
-            .finish_non_exhaustive()
-    }
-}
+debug_fields!([] KubeLease, |it| namespace: it.namespace, name: it.name);
 
 fn version(lease: &Lease) -> &str {
     lease

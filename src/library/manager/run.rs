@@ -1,6 +1,5 @@
 //! Manager: starts the parts of a program in order, and stops them in reverse order.
 
-use std::fmt;
 use std::future::Future;
 use std::pin::{Pin, pin};
 use std::sync::Arc;
@@ -285,11 +284,7 @@ async fn lead(
     }
 }
 
-impl fmt::Debug for Manager {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Manager")
-            .field("controllers", &self.members.len())
-            .field("has_election", &self.election.is_some())
-            .finish_non_exhaustive()
-    }
-}
+debug_fields!(
+    [] Manager,
+    |it| controllers: it.members.len(), has_election: it.election.is_some()
+);

@@ -1,6 +1,5 @@
 //! WorkQueue: the handle of producers and workers, and the waits of workers.
 
-use std::fmt;
 use std::hash::Hash;
 use std::sync::Arc;
 use std::time::Duration;
@@ -233,13 +232,7 @@ impl<K: Eq + Hash + Send + Sync + 'static> Clone for WorkQueue<K> {
     }
 }
 
-impl<K: Eq + Hash + Send + Sync + 'static> fmt::Debug for WorkQueue<K> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("WorkQueue")
-            .field("len", &self.len())
-            .finish_non_exhaustive()
-    }
-}
+debug_fields!([K: Eq + Hash + Send + Sync + 'static] WorkQueue<K>, |it| len: it.len());
 
 // === impl Turn ===
 

@@ -1,6 +1,6 @@
 //! Work: a key that a worker has taken.
 
-use std::fmt;
+use std::fmt::Debug;
 use std::hash::Hash;
 use std::sync::Arc;
 
@@ -44,11 +44,7 @@ impl<K: Eq + Hash + Send + Sync + 'static> Drop for Work<K> {
     }
 }
 
-impl<K: Eq + Hash + Send + Sync + fmt::Debug + 'static> fmt::Debug for Work<K> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Work")
-            .field("key", self.key())
-            .field("priority", &self.priority())
-            .finish_non_exhaustive()
-    }
-}
+debug_fields!(
+    [K: Eq + Hash + Send + Sync + Debug + 'static] Work<K>,
+    |it| key: it.key(), priority: it.priority()
+);
