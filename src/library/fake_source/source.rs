@@ -15,6 +15,7 @@ use tokio::sync::Notify;
 use super::error::Error;
 use super::state::{Ending, Request, Shared, State, answer};
 use super::watch::FakeWatch;
+use crate::work_queue::until_some;
 
 /// A programmable API server with one resource; see the [module's documentation](super). Clones are
 /// handles of one source.
@@ -142,15 +143,7 @@ impl FakeSource {
     /// Waits until `condition` is true for this source. It is evaluated after each change and each
     /// call. Cancel safe.
     pub async fn until(&self, condition: impl Fn(&Self) -> bool) {
-        loop {
-            let changed = self.0.changed.notified();
-            tokio::pin!(changed);
-            changed.as_mut().enable();
-            if condition(self) {
-                return;
-            }
-            changed.await;
-        }
+        until_some(&self.0.changed, move || condition(self).then_some(())).await;
     }
 
     fn change<T>(&self, change: impl FnOnce(&mut State) -> T) -> T {

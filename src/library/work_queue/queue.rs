@@ -11,7 +11,7 @@ use tokio::time::{Instant, sleep_until};
 
 use super::options::{AddOptions, Config};
 use super::schedule::{Run, Schedule};
-use super::shared::{Shared, State};
+use super::shared::{Shared, State, until_some};
 use super::work::Work;
 
 /// A queue of keys that are to be worked on; see the [module's documentation](super). Clones are
@@ -101,7 +101,7 @@ impl<K: Eq + Hash + Send + Sync + 'static> WorkQueue<K> {
         self.0.publish(&mut state, change);
         if let Some(metrics) = &self.0.metrics
             && is_retry
-            && !state.schedule.is_shutting_down()
+            && !state.schedule.is_shutting_down
         {
             metrics.retries.inc();
         }
@@ -129,7 +129,10 @@ impl<K: Eq + Hash + Send + Sync + 'static> WorkQueue<K> {
                     if let Some(metrics) = &self.0.metrics {
                         metrics.queue_duration.observe(run.waited.as_secs_f64());
                     }
-                    return Some(Work::new(run, Arc::clone(&self.0)));
+                    return Some(Work {
+                        run,
+                        queue: Arc::clone(&self.0),
+                    });
                 }
                 Step::End => return None,
                 Step::Wait | Step::WaitUntil(_) => {}
@@ -162,7 +165,7 @@ impl<K: Eq + Hash + Send + Sync + 'static> WorkQueue<K> {
 
     /// Returns the number of failures of `key` that were counted since it was last forgotten.
     pub fn num_requeues(&self, key: &K) -> u32 {
-        self.0.state.lock().schedule.num_requeues(key)
+        self.0.state.lock().schedule.rate_limiter.num_requeues(key)
     }
 
     /// Counts the keys that are ready and wait for a worker. This does not include keys that run,
@@ -193,24 +196,17 @@ impl<K: Eq + Hash + Send + Sync + 'static> WorkQueue<K> {
     /// Dropping the future ends only the wait; the queue remains shut down.
     pub async fn shut_down_with_drain(&self) {
         self.begin_shutdown(true);
-        loop {
-            let drained = self.0.drained.notified();
-            tokio::pin!(drained);
-            drained.as_mut().enable();
-            {
-                let state = self.0.state.lock();
-                if !state.is_draining || state.schedule.is_drained() {
-                    return;
-                }
-            }
-            drained.await;
-        }
+        until_some(&self.0.drained, || {
+            let state = self.0.state.lock();
+            (!state.is_draining || state.schedule.is_drained()).then_some(())
+        })
+        .await;
     }
 
     /// Returns true after a call of [`WorkQueue::shut_down`] or
     /// [`WorkQueue::shut_down_with_drain`].
     pub fn is_shutting_down(&self) -> bool {
-        self.0.state.lock().schedule.is_shutting_down()
+        self.0.state.lock().schedule.is_shutting_down
     }
 
     fn begin_shutdown(&self, is_draining: bool) {
@@ -250,7 +246,7 @@ impl<K: Eq + Hash + 'static> Turn<'_, K> {
             self.shared.wake_another(&state);
             return Step::Take(run);
         }
-        if state.schedule.is_shutting_down() {
+        if state.schedule.is_shutting_down {
             // A key that was added during its run is ready at the end of this run.
             let may_follow = state.is_draining && !state.schedule.is_drained();
             return if may_follow { Step::Wait } else { Step::End };

@@ -15,15 +15,11 @@ use super::shared::Shared;
 /// [`WorkQueue::add_rate_limited`](super::WorkQueue::add_rate_limited).
 #[must_use = "dropping it ends the run of the key"]
 pub struct Work<K: Eq + Hash + Send + Sync + 'static> {
-    run: Run<K>,
-    queue: Arc<Shared<K>>,
+    pub(super) run: Run<K>,
+    pub(super) queue: Arc<Shared<K>>,
 }
 
 impl<K: Eq + Hash + Send + Sync + 'static> Work<K> {
-    pub(super) fn new(run: Run<K>, queue: Arc<Shared<K>>) -> Self {
-        Self { run, queue }
-    }
-
     /// Returns the key to work on.
     pub fn key(&self) -> &K {
         &self.run.key
