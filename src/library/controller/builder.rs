@@ -23,9 +23,9 @@ const STOP_TIMEOUT: Duration = Duration::from_secs(20);
 ///
 /// A controller does nothing until [`Controller::run`](Self::run).
 pub struct Controller<K> {
-    parts: Parts,
-    primary: InformerSource<K>,
-    others: Vec<Box<dyn Source>>,
+    pub(super) parts: Parts,
+    pub(super) primary: InformerSource<K>,
+    pub(super) others: Vec<Box<dyn Source>>,
 }
 
 /// The settings that are plain values.
@@ -191,16 +191,6 @@ where
     pub(super) fn sources(&self) -> impl Iterator<Item = &dyn Source> {
         let primary: &dyn Source = &self.primary;
         std::iter::once(primary).chain(self.others.iter().map(AsRef::as_ref))
-    }
-
-    pub(super) fn sync_timeout(&self) -> Duration {
-        self.parts.settings.sync_timeout
-    }
-
-    pub(super) fn into_parts(self) -> (Parts, Vec<Box<dyn Source>>) {
-        let mut sources = self.others;
-        sources.insert(0, Box::new(self.primary));
-        (self.parts, sources)
     }
 }
 
