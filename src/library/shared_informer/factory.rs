@@ -109,8 +109,6 @@ pub struct FactoryError {
 /// An informer of any type.
 trait Started: Any + Send + Sync {
     fn synced(&self) -> Pin<Box<dyn Future<Output = bool> + Send + '_>>;
-
-    fn into_any(self: Arc<Self>) -> Arc<dyn Any + Send + Sync>;
 }
 
 // === impl Factory ===
@@ -262,7 +260,8 @@ impl Factory {
         let shutdown = self.0.shutdown.clone();
         // Made and spawned without the lock of the map: a runtime that is shutting down drops a
         // task while it is spawned, and drops the program's functions with the task.
-        let informer = SharedInformer::of_source(source, spec.resource, config, shutdown);
+        let shared = Shared::new(source, spec.resource, config, shutdown);
+        let informer = SharedInformer(Arc::new(shared));
         if let Some(earlier) = self.register(key, &informer) {
             return Ok(earlier);
         }
@@ -276,7 +275,7 @@ impl Factory {
         key: Key,
         informer: &SharedInformer<K>,
     ) -> Option<SharedInformer<K>> {
-        let shared: Arc<dyn Started> = informer.shared().clone();
+        let shared: Arc<dyn Started> = informer.0.clone();
         let mut started = self.0.started.lock();
         let earlier = started.get(&key).and_then(Weak::upgrade);
         if earlier.is_none() {
@@ -412,8 +411,8 @@ fn informer_of<K>(started: Arc<dyn Started>) -> Option<SharedInformer<K>>
 where
     K: DeserializeOwned + Send + Sync + 'static,
 {
-    let shared = started.into_any().downcast().ok()?;
-    Some(SharedInformer::from_shared(shared))
+    let started: Arc<dyn Any + Send + Sync> = started;
+    started.downcast().ok().map(SharedInformer)
 }
 
 // === impl Started ===
@@ -421,10 +420,6 @@ where
 impl<K: DeserializeOwned + Send + Sync + 'static> Started for Shared<K> {
     fn synced(&self) -> Pin<Box<dyn Future<Output = bool> + Send + '_>> {
         Box::pin(self.wait_for_sync())
-    }
-
-    fn into_any(self: Arc<Self>) -> Arc<dyn Any + Send + Sync> {
-        self
     }
 }
 
