@@ -121,25 +121,23 @@ fn server(args: &KubeconfigArgs, is_tls: bool) -> anyhow::Result<String> {
 
 /// Returns the credentials that clients send to kubefan.
 fn credentials(args: &KubeconfigArgs, is_tls: bool) -> anyhow::Result<Credentials> {
-    match args.auth {
+    let user = match args.auth {
         Some(AuthMode::Caller | AuthMode::Delegated) if !is_tls => {
             anyhow::bail!(
                 "--auth: kubectl sends credentials only over TLS; add --tls-self-signed, \
                  --certificate-authority, or --server with an https URL"
             )
         }
-        Some(AuthMode::None) | None if !is_tls => Ok(Credentials {
-            user: json!({}),
-            namespace: None,
-        }),
-        Some(AuthMode::None) => Ok(Credentials {
-            user: throwaway_user()?,
-            namespace: None,
-        }),
+        Some(AuthMode::None) | None if !is_tls => json!({}),
+        Some(AuthMode::None) => throwaway_user()?,
         Some(AuthMode::Caller | AuthMode::Delegated) | None => {
-            Credentials::read(args.kubeconfig.as_deref(), args.context.as_deref())
+            return Credentials::read(args.kubeconfig.as_deref(), args.context.as_deref());
         }
-    }
+    };
+    Ok(Credentials {
+        user,
+        namespace: None,
+    })
 }
 
 /// Creates a user with a self-signed client certificate, for TLS without authentication. Without

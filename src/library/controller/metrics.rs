@@ -37,7 +37,7 @@ pub struct Metrics {
     time: HistogramVec,
     active: IntGaugeVec,
     max: IntGaugeVec,
-    queues: work_queue::Metrics,
+    pub(super) queues: work_queue::Metrics,
 }
 
 /// The metrics of one controller.
@@ -102,10 +102,6 @@ impl Metrics {
             ),
             queues,
         }
-    }
-
-    pub(super) fn queue(&self, name: &str) -> work_queue::QueueMetrics {
-        self.queues.queue(name)
     }
 
     pub(super) fn controller(&self, name: &str, max: usize) -> ControllerMetrics {

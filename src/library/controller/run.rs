@@ -126,9 +126,10 @@ async fn run<R: Reconciler>(
     stop: impl Future<Output = ()> + Send,
 ) -> Result<(), Error> {
     let (name, settings, shutdown) = (parts.name, parts.settings, parts.shutdown);
+    let queues = parts.metrics.as_ref().map(|metrics| &metrics.queues);
     let queue = WorkQueue::new(work_queue::Config {
         rate_limiter: parts.rate_limiter,
-        metrics: parts.metrics.as_ref().map(|metrics| metrics.queue(&name)),
+        metrics: queues.map(|queues| queues.queue(&name)),
         ..work_queue::Config::default()
     });
     let mut stop = pin!(stop_or_drain(stop, &shutdown));
@@ -257,32 +258,27 @@ impl<R: Reconciler> Shared<R> {
             is_rate_limited: true,
             ..retry
         };
-        let outcome = match result {
-            Ok(Ok(Action::Done)) => {
-                self.queue.forget(request);
-                Outcome::Success
-            }
-            Ok(Ok(Action::Requeue)) => {
-                self.queue.add_with(request.clone(), rate_limited);
-                Outcome::Requeue
-            }
+        let (outcome, again) = match result {
+            Ok(Ok(Action::Done)) => (Outcome::Success, None),
+            Ok(Ok(Action::Requeue)) => (Outcome::Requeue, Some(rate_limited)),
             Ok(Ok(Action::RequeueAfter(after))) => {
-                self.queue.forget(request);
-                let options = AddOptions { after, ..retry };
-                self.queue.add_with(request.clone(), options);
-                Outcome::RequeueAfter
+                (Outcome::RequeueAfter, Some(AddOptions { after, ..retry }))
             }
             Ok(Err(error)) => {
                 tracing::warn!(controller, %request, %error, "a reconcile failed, and is repeated");
-                self.queue.add_with(request.clone(), rate_limited);
-                Outcome::Error
+                (Outcome::Error, Some(rate_limited))
             }
             Err(_panic) => {
                 tracing::error!(controller, %request, "a reconcile panicked, and is repeated");
-                self.queue.add_with(request.clone(), rate_limited);
-                Outcome::Panic
+                (Outcome::Panic, Some(rate_limited))
             }
         };
+        if again.is_none_or(|again| !again.is_rate_limited) {
+            self.queue.forget(request);
+        }
+        if let Some(again) = again {
+            self.queue.add_with(request.clone(), again);
+        }
         drop(active);
         drop(work);
         if let Some(metrics) = &self.metrics {

@@ -117,20 +117,15 @@ impl<L: ListerWatcher, P: Process> Controller<L, P> {
     /// # Panics
     /// If the processing panics.
     pub async fn run(self, stop: impl Future<Output = ()> + Send + 'static) -> ReflectorEnd {
-        let Self {
-            lister_watcher,
-            queue,
-            mut process,
-            config,
-            writer,
-            reader,
-        } = self;
+        let (queue, config, reader) = (self.queue, self.config, self.reader);
+        let mut process = self.process;
         let (_, relists) = relist_channel();
         let signals = Signals {
             stop: Box::pin(stop),
             relists,
         };
-        let reflector = Reflector::new(lister_watcher, writer, config.reflector.clone(), signals);
+        let settings = config.reflector.clone();
+        let reflector = Reflector::new(self.lister_watcher, self.writer, settings, signals);
         let stopped = Notify::new();
         let reflect = async {
             let end = reflector.run().await;

@@ -64,11 +64,8 @@ impl Manager {
         let has_synced = Arc::new(AtomicBool::new(false));
         let synced = Arc::clone(&has_synced);
         health.add_readyz("informers", move || {
-            if synced.load(Ordering::Relaxed) {
-                Ok(())
-            } else {
-                Err("the first lists are not complete".to_owned())
-            }
+            let has_synced = synced.load(Ordering::Relaxed).then_some(());
+            has_synced.ok_or_else(|| "the first lists are not complete".to_owned())
         });
         let scraped = Arc::<Mutex<Option<Factory>>>::default();
         let factory = Arc::downgrade(&scraped);

@@ -14,7 +14,8 @@ use kubefan_core::api::{
 };
 use kubefan_core::cache::Reader;
 use kubefan_core::informer::{
-    Hooks, Informer, InformerSet, LiveRestMapper, ObjectContent, StartError, TransformId,
+    Hooks, Informer, InformerSet, InformerSpec, LiveRestMapper, ObjectContent, StartError,
+    TransformId,
 };
 use kubefan_core::shutdown::Shutdown;
 use kubefan_core::upstream::{Client, NotCacheable};
@@ -235,17 +236,12 @@ impl Factory {
             content,
             transform: self.0.informers.own_hooks(&config.hooks).transform_id(),
         };
-        if let Some(running) = self.running(&key) {
+        let running = self.0.started.lock().get(&key).and_then(Weak::upgrade);
+        if let Some(running) = running.and_then(informer_of) {
             return Ok(running);
         }
-        let refused = |source| FactoryError {
-            resource: gvr.clone(),
-            source,
-        };
-        let mapper = &self.0.mapper;
-        mapper.refresh_unless_known(gvr);
-        let spec = mapper.named_informer_spec(gvr, WireFormat::Json);
-        let spec = spec.map_err(refused)?;
+        self.0.mapper.refresh_unless_known(gvr);
+        let spec = self.spec(gvr)?;
         let (readers, source) = watch::channel(None);
         let keeper = Keeper {
             factory: self.clone(),
@@ -286,12 +282,13 @@ impl Factory {
         earlier.and_then(informer_of)
     }
 
-    fn running<K: DeserializeOwned + Send + Sync + 'static>(
-        &self,
-        key: &Key,
-    ) -> Option<SharedInformer<K>> {
-        let running = self.0.started.lock().get(key).and_then(Weak::upgrade);
-        running.and_then(informer_of)
+    /// Returns what an informer of `gvr` needs to know about the resource.
+    fn spec(&self, gvr: &GroupVersionResource) -> Result<InformerSpec, FactoryError> {
+        let spec = self.0.mapper.named_informer_spec(gvr, WireFormat::Json);
+        spec.map_err(|source| FactoryError {
+            resource: gvr.clone(),
+            source,
+        })
     }
 
     /// Returns one informer for each of `namespaces`, in their order. Each informer has its own
@@ -336,8 +333,7 @@ impl Factory {
         label_selector: &str,
         field_selector: &str,
     ) -> Result<Selection, Malformed> {
-        let spec = self.0.mapper.named_informer_spec(gvr, WireFormat::Json);
-        let fields = spec.map(|spec| spec.fields).unwrap_or_default();
+        let fields = self.spec(gvr).map(|spec| spec.fields).unwrap_or_default();
         Ok(Selection {
             namespace: namespace.map(str::to_owned),
             labels: LabelSelector::parse(label_selector)?,
@@ -376,16 +372,10 @@ impl Factory {
         } = &*self.0;
         loop {
             mapper.wait_for(gvr, informers).await;
-            match mapper.named_informer_spec(gvr, WireFormat::Json) {
-                Ok(_) => return Ok(()),
+            match self.spec(gvr) {
                 // The resource was removed again.
-                Err(NotCacheable::Unknown) => {}
-                Err(source) => {
-                    return Err(FactoryError {
-                        resource: gvr.clone(),
-                        source,
-                    });
-                }
+                Err(error) if error.source == NotCacheable::Unknown => {}
+                found => return found.map(drop),
             }
         }
     }
@@ -476,13 +466,9 @@ impl Keeper {
     /// Starts the informer that fills the cache. `None` if the API server does not
     /// have the resource now.
     fn start(&self) -> Option<Result<Arc<Informer>, StartError>> {
-        let factory = &self.factory.0;
-        factory.mapper.refresh_unless_known(&self.gvr);
-        let spec = factory
-            .mapper
-            .named_informer_spec(&self.gvr, WireFormat::Json);
-        let spec = spec.ok()?;
-        let informers = &factory.informers;
+        let informers = &self.factory.0.informers;
+        self.factory.0.mapper.refresh_unless_known(&self.gvr);
+        let spec = self.factory.spec(&self.gvr).ok()?;
         Some(informers.get_or_start_with(&spec, &self.selection, self.content, &self.hooks))
     }
 }

@@ -69,13 +69,11 @@ impl<K: Eq + Hash + Send + Sync + 'static> WorkQueue<K> {
     /// Requests a run of `key` that begins `delay` after this call at the earliest, unless another
     /// request asks for an earlier run.
     pub fn add_after(&self, key: K, delay: Duration) {
-        self.add_with(
-            key,
-            AddOptions {
-                after: delay,
-                ..AddOptions::default()
-            },
-        );
+        let options = AddOptions {
+            after: delay,
+            ..AddOptions::default()
+        };
+        self.add_with(key, options);
     }
 
     /// Counts a failure of `key`, puts `key` in backoff for the time that the rate limiter returns,
@@ -84,13 +82,11 @@ impl<K: Eq + Hash + Send + Sync + 'static> WorkQueue<K> {
     /// A failure is counted once per run: if `key` was put in backoff and has not run since, this
     /// call only requests the run.
     pub fn add_rate_limited(&self, key: K) {
-        self.add_with(
-            key,
-            AddOptions {
-                is_rate_limited: true,
-                ..AddOptions::default()
-            },
-        );
+        let options = AddOptions {
+            is_rate_limited: true,
+            ..AddOptions::default()
+        };
+        self.add_with(key, options);
     }
 
     /// Requests a run of `key` with options.

@@ -49,14 +49,6 @@ pub(super) fn require_configured(
     rest_mapper.pin_required(informers);
 }
 
-/// Returns whether readiness waits for resources that the API server refuses.
-pub(super) fn requirement(resources: &Resources) -> Requirement {
-    match resources {
-        Resources::Named(_) => Requirement::Named,
-        Resources::All => Requirement::IfAllowed,
-    }
-}
-
 /// Applies the rules of the configuration to the discovered resources, and checks the rules.
 pub(super) fn with_rules(
     discovered: LiveRestMapper,
