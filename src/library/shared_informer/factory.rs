@@ -14,8 +14,7 @@ use kubefan_core::api::{
 };
 use kubefan_core::cache::Reader;
 use kubefan_core::informer::{
-    Hooks, Informer, InformerSet, InformerSpec, LiveRestMapper, ObjectContent, StartError,
-    TransformId,
+    Informer, InformerSet, InformerSpec, LiveRestMapper, ObjectContent, StartError, TransformId,
 };
 use kubefan_core::shutdown::Shutdown;
 use kubefan_core::upstream::{Client, NotCacheable};
@@ -246,11 +245,9 @@ impl Factory {
         let keeper = Keeper {
             factory: self.clone(),
             gvr: gvr.clone(),
-            selection: config.selection.clone(),
             content,
-            hooks: config.hooks.clone(),
+            config: config.clone(),
             readers,
-            on_start_error: Arc::clone(&config.on_start_error),
         };
         let source = Source::new(source);
         let shutdown = self.0.shutdown.clone();
@@ -419,11 +416,9 @@ impl<K: DeserializeOwned + Send + Sync + 'static> Started for Shared<K> {
 struct Keeper {
     factory: Factory,
     gvr: GroupVersionResource,
-    selection: Selection,
     content: ObjectContent,
-    hooks: Hooks,
+    config: Config,
     readers: watch::Sender<Option<Reader>>,
-    on_start_error: Arc<dyn Fn(&StartError) + Send + Sync>,
 }
 
 impl Keeper {
@@ -452,7 +447,7 @@ impl Keeper {
                 }
                 Some(Err(error)) if reported != Some(error) => {
                     reported = Some(error);
-                    (self.on_start_error)(&error);
+                    (self.config.on_start_error)(&error);
                 }
                 Some(Err(_)) | None => {}
             }
@@ -469,6 +464,7 @@ impl Keeper {
         let informers = &self.factory.0.informers;
         self.factory.0.mapper.refresh_unless_known(&self.gvr);
         let spec = self.factory.spec(&self.gvr).ok()?;
-        Some(informers.get_or_start_with(&spec, &self.selection, self.content, &self.hooks))
+        let (selection, hooks) = (&self.config.selection, &self.config.hooks);
+        Some(informers.get_or_start_with(&spec, selection, self.content, hooks))
     }
 }

@@ -119,10 +119,8 @@ impl<K> View<K> {
     /// Begins again once the cache is ready. A load that has not ended was in vain.
     fn wait(&mut self) {
         if let Phase::Loading(loading) = std::mem::replace(&mut self.phase, Phase::Waiting) {
-            let Loading {
-                snapshot, content, ..
-            } = loading;
-            self.unused.push(Unused::Loaded(content, snapshot));
+            let unused = Unused::Loaded(loading.content, loading.snapshot);
+            self.unused.push(unused);
         }
     }
 }
@@ -311,17 +309,12 @@ impl<K: DeserializeOwned> View<K> {
             self.phase = Phase::Loading(loading);
             return;
         }
-        let Loading {
-            snapshot,
-            mut content,
-            cursor,
-            ..
-        } = loading;
-        std::mem::swap(&mut self.content, &mut *content);
-        self.unused.push(Unused::Loaded(content, snapshot));
+        std::mem::swap(&mut self.content, &mut *loading.content);
+        let unused = Unused::Loaded(loading.content, loading.snapshot);
+        self.unused.push(unused);
         // All indexes were loaded.
         self.incomplete.clear();
-        self.phase = Phase::Following(cursor);
+        self.phase = Phase::Following(loading.cursor);
     }
 
     /// Applies up to `max` changes. Returns true if none is left.

@@ -37,18 +37,14 @@ enum Step<K> {
 impl<K: Eq + Hash + Send + Sync + 'static> WorkQueue<K> {
     /// Creates an empty queue.
     pub fn new(config: Config<K>) -> Self {
-        let Config {
-            rate_limiter,
-            ageing,
-            metrics,
-        } = config;
+        let schedule = Schedule::new(config.rate_limiter, config.ageing, Instant::now());
         let shared = Arc::new(Shared {
             state: Mutex::new(State {
-                schedule: Schedule::new(rate_limiter, ageing, Instant::now()),
+                schedule,
                 timer: None,
                 is_draining: false,
             }),
-            metrics,
+            metrics: config.metrics,
             wake: Notify::new(),
             earlier: Notify::new(),
             drained: Notify::new(),

@@ -359,10 +359,8 @@ impl<K> Lines<K> {
         let due = request.due().saturating_duration_since(self.origin);
         let due = nanoseconds(due).unwrap_or(MOST);
         let ageing = nanoseconds(self.ageing).unwrap_or(MOST).min(MOST);
-        (
-            due - i128::from(request.priority) * ageing,
-            request.sequence,
-        )
+        let head_start = i128::from(request.priority) * ageing;
+        (due - head_start, request.sequence)
     }
 }
 

@@ -179,13 +179,9 @@ impl Live {
         let before = mapper.replace_rules(config.rules.clone());
         let required = check_rules(config, mapper)
             .and_then(|()| resources_to_cache(&config.resources, mapper));
-        let required = match required {
-            Ok(required) => required,
-            Err(error) => {
-                mapper.replace_rules(ResourceRules::clone(&before));
-                return Err(error);
-            }
-        };
+        let required = required.inspect_err(|_| {
+            mapper.replace_rules(ResourceRules::clone(&before));
+        })?;
         informers.set_config(&config.informer);
         informers.require_none();
         mapper.apply_rules(informers);
