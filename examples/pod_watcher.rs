@@ -72,10 +72,7 @@ fn node(pod: &Pod) -> Option<String> {
 fn line(pod: &Pod) -> String {
     let status = pod.status.as_ref();
     let phase = status.and_then(|status| status.phase.as_deref());
+    let (phase, name) = (phase.unwrap_or_default(), pod.name_any());
     let namespace = pod.namespace().unwrap_or_default();
-    format!(
-        "{namespace}/{} {}",
-        pod.name_any(),
-        phase.unwrap_or_default()
-    )
+    format!("{namespace}/{name} {phase}")
 }

@@ -41,17 +41,17 @@ pub(crate) enum Command {
     #[command(subcommand)]
     Config(ConfigCommand),
     /// Print the version, and how this binary was built
-    Version(VersionArgs),
+    Version {
+        /// Format of the output
+        #[arg(long, short, value_name = "FORMAT", value_enum, default_value_t = OutputFormat::Text)]
+        output: OutputFormat,
+    },
     /// Print a script that completes the command line in a shell
-    Completion(CompletionArgs),
-}
-
-/// Flags of `kubefan version`.
-#[derive(Clone, Debug, ClapArgs)]
-pub(crate) struct VersionArgs {
-    /// Format of the output
-    #[arg(long, short, value_name = "FORMAT", value_enum, default_value_t = OutputFormat::Text)]
-    pub(crate) output: OutputFormat,
+    Completion {
+        /// The shell that the script is for
+        #[arg(value_name = "SHELL", value_enum)]
+        shell: Shell,
+    },
 }
 
 /// Formats of printed values.
@@ -65,31 +65,19 @@ pub(crate) enum OutputFormat {
     Yaml,
 }
 
-/// Arguments of `kubefan completion`.
-#[derive(Clone, Debug, ClapArgs)]
-pub(crate) struct CompletionArgs {
-    /// The shell that the script is for
-    #[arg(value_name = "SHELL", value_enum)]
-    pub(crate) shell: Shell,
-}
-
 /// The subcommands of `kubefan config`.
 #[derive(Debug, Subcommand)]
 pub(crate) enum ConfigCommand {
     /// Report every mistake in a configuration file with its line and column
-    Check(ConfigCheckArgs),
+    Check {
+        /// Configuration file (YAML)
+        #[arg(value_name = "FILE")]
+        file: PathBuf,
+    },
     /// Print the resulting configuration, and where each value is from
     Show(ServeArgs),
     /// Print the JSON Schema of the configuration file
     Schema,
-}
-
-/// Arguments of `kubefan config check`.
-#[derive(Clone, Debug, ClapArgs)]
-pub(crate) struct ConfigCheckArgs {
-    /// Configuration file (YAML)
-    #[arg(value_name = "FILE")]
-    pub(crate) file: PathBuf,
 }
 
 /// Flags of `kubefan kubeconfig`.

@@ -1,11 +1,9 @@
 //! `kubefan config check`, `show` and `schema`.
 
-use std::io::Write;
-
 use anyhow::Context;
 use kubefan_proxy::config;
 use kubefan_proxy::config::ResolvedConfig;
-use kubefan_proxy::process::Error;
+use kubefan_proxy::process::{Error, write_to_stdout};
 
 use super::args::ConfigCommand;
 
@@ -17,18 +15,15 @@ use super::args::ConfigCommand;
 /// cannot be written.
 pub(super) fn config(command: &ConfigCommand) -> Result<(), Error> {
     let text = match command {
-        ConfigCommand::Check(check) => {
-            config::check_file(&check.file)?;
-            format!("{}: no problems\n", check.file.display())
+        ConfigCommand::Check { file } => {
+            config::check_file(file)?;
+            format!("{}: no problems\n", file.display())
         }
         ConfigCommand::Show(args) => ResolvedConfig::new(args)?
             .to_yaml()
             .context("cannot print the configuration")?,
         ConfigCommand::Schema => config::schema(),
     };
-    let mut out = std::io::stdout().lock();
-    out.write_all(text.as_bytes())
-        .and_then(|()| out.flush())
-        .context("cannot write to standard output")?;
+    write_to_stdout(&text).context("cannot write to standard output")?;
     Ok(())
 }

@@ -128,7 +128,8 @@ fn find<'a>(files: &'a [File], list: &str, name: &str) -> Option<(&'a Path, &'a 
 
 /// Returns an error if the API server or kubefan would not accept the credentials.
 fn check(user: &Value) -> anyhow::Result<()> {
-    let has = |key: &str| !matches!(&user[key], Value::Null) && text_or_map(&user[key]);
+    // An empty text counts as no value.
+    let has = |key: &str| !user[key].is_null() && user[key].as_str() != Some("");
     if has("auth-provider") {
         bail!("auth-provider is not supported by clients any more; use an exec plugin");
     }
@@ -148,11 +149,6 @@ fn check(user: &Value) -> anyhow::Result<()> {
         bail!("kubefan refuses to impersonate (as) for users of client certificates");
     }
     Ok(())
-}
-
-/// Returns false for an empty text, which counts as no value.
-fn text_or_map(value: &Value) -> bool {
-    value.as_str() != Some("")
 }
 
 /// Makes paths absolute. They are relative to the `directory` of the kubeconfig; the command of an

@@ -11,60 +11,11 @@ use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use kubefan_proxy::config::{AuthMode, default_tls_dir};
 use kubefan_proxy::net::throwaway_client_certificate;
-use kubefan_proxy::process::Error;
-use serde::Serialize;
+use kubefan_proxy::process::{Error, write_to_stdout};
 use serde_json::{Value, json};
 
 use super::args::{KubeconfigArgs, KubeconfigClient};
 use super::credentials::Credentials;
-
-#[derive(Serialize)]
-#[serde(rename_all = "camelCase")]
-struct Kubeconfig {
-    api_version: &'static str,
-    kind: &'static str,
-    clusters: Vec<NamedCluster>,
-    contexts: Vec<NamedContext>,
-    #[serde(rename = "current-context")]
-    current_context: &'static str,
-    users: Vec<NamedUser>,
-}
-
-#[derive(Serialize)]
-struct NamedCluster {
-    name: &'static str,
-    cluster: Cluster,
-}
-
-#[derive(Serialize)]
-#[serde(rename_all = "kebab-case")]
-struct Cluster {
-    server: String,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    certificate_authority_data: Option<String>,
-    #[serde(skip_serializing_if = "std::ops::Not::not")]
-    insecure_skip_tls_verify: bool,
-}
-
-#[derive(Serialize)]
-struct NamedContext {
-    name: &'static str,
-    context: ClusterAndUser,
-}
-
-#[derive(Serialize)]
-struct ClusterAndUser {
-    cluster: &'static str,
-    user: &'static str,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    namespace: Option<String>,
-}
-
-#[derive(Serialize)]
-struct NamedUser {
-    name: &'static str,
-    user: Value,
-}
 
 const NAME: &str = "kubefan";
 
@@ -83,10 +34,7 @@ pub(super) fn kubeconfig(args: &KubeconfigArgs) -> Result<(), Error> {
         Some(path) => {
             write_secret(path, &yaml).with_context(|| format!("cannot write {}", path.display()))
         }
-        None => std::io::stdout()
-            .lock()
-            .write_all(yaml.as_bytes())
-            .context("cannot write to standard output"),
+        None => write_to_stdout(&yaml).context("cannot write to standard output"),
     }?;
     Ok(())
 }
@@ -120,37 +68,28 @@ fn render(args: &KubeconfigArgs) -> anyhow::Result<String> {
     let server = server(args, is_tls)?;
     let is_tls = server.starts_with("https://");
     let credentials = credentials(args, is_tls)?;
-    let certificate_authority_data = certificate_authority(args)?;
+    let mut cluster = json!({ "server": server });
+    if let Some(authority) = certificate_authority(args)? {
+        cluster["certificate-authority-data"] = json!(STANDARD.encode(authority));
+    }
     // client-node refuses a plain HTTP server without `insecure-skip-tls-verify`. Over TLS the
     // option must not be set: it would switch off the check of kubefan's certificate, and kubectl
     // rejects the option together with a certificate authority.
-    let insecure_skip_tls_verify = args.client == Some(KubeconfigClient::ClientNode) && !is_tls;
-    let kubeconfig = Kubeconfig {
-        api_version: "v1",
-        kind: "Config",
-        clusters: vec![NamedCluster {
-            name: NAME,
-            cluster: Cluster {
-                server,
-                certificate_authority_data: certificate_authority_data
-                    .map(|authority| STANDARD.encode(authority)),
-                insecure_skip_tls_verify,
-            },
-        }],
-        contexts: vec![NamedContext {
-            name: NAME,
-            context: ClusterAndUser {
-                cluster: NAME,
-                user: NAME,
-                namespace: args.namespace.clone().or(credentials.namespace),
-            },
-        }],
-        current_context: NAME,
-        users: vec![NamedUser {
-            name: NAME,
-            user: credentials.user,
-        }],
-    };
+    if args.client == Some(KubeconfigClient::ClientNode) && !is_tls {
+        cluster["insecure-skip-tls-verify"] = json!(true);
+    }
+    let mut context = json!({ "cluster": NAME, "user": NAME });
+    if let Some(namespace) = args.namespace.clone().or(credentials.namespace) {
+        context["namespace"] = json!(namespace);
+    }
+    let kubeconfig = json!({
+        "apiVersion": "v1",
+        "kind": "Config",
+        "clusters": [{ "name": NAME, "cluster": cluster }],
+        "contexts": [{ "name": NAME, "context": context }],
+        "current-context": NAME,
+        "users": [{ "name": NAME, "user": credentials.user }],
+    });
     serde_saphyr::to_string(&kubeconfig).context("cannot print the kubeconfig")
 }
 
@@ -182,25 +121,23 @@ fn server(args: &KubeconfigArgs, is_tls: bool) -> anyhow::Result<String> {
 
 /// Returns the credentials that clients send to kubefan.
 fn credentials(args: &KubeconfigArgs, is_tls: bool) -> anyhow::Result<Credentials> {
-    match args.auth {
+    let user = match args.auth {
         Some(AuthMode::Caller | AuthMode::Delegated) if !is_tls => {
             anyhow::bail!(
                 "--auth: kubectl sends credentials only over TLS; add --tls-self-signed, \
                  --certificate-authority, or --server with an https URL"
             )
         }
-        Some(AuthMode::None) | None if !is_tls => Ok(Credentials {
-            user: json!({}),
-            namespace: None,
-        }),
-        Some(AuthMode::None) => Ok(Credentials {
-            user: throwaway_user()?,
-            namespace: None,
-        }),
+        Some(AuthMode::None) | None if !is_tls => json!({}),
+        Some(AuthMode::None) => throwaway_user()?,
         Some(AuthMode::Caller | AuthMode::Delegated) | None => {
-            Credentials::read(args.kubeconfig.as_deref(), args.context.as_deref())
+            return Credentials::read(args.kubeconfig.as_deref(), args.context.as_deref());
         }
-    }
+    };
+    Ok(Credentials {
+        user,
+        namespace: None,
+    })
 }
 
 /// Creates a user with a self-signed client certificate, for TLS without authentication. Without

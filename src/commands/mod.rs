@@ -42,9 +42,9 @@ pub(crate) fn run() -> ExitCode {
         Command::Tools(tool) => tool.run(&args.global),
         Command::Kubeconfig(kubeconfig) => kubeconfig::kubeconfig(kubeconfig),
         Command::Config(config) => config::config(config),
-        Command::Version(args) => version::version(args.output),
-        Command::Completion(args) => {
-            completion::completion(args.shell);
+        Command::Version { output } => version::version(*output),
+        Command::Completion { shell } => {
+            completion::completion(*shell);
             Ok(())
         }
     };

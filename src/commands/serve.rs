@@ -3,7 +3,7 @@
 use anyhow::Context;
 use kubefan_core::shutdown::Signals;
 use kubefan_core::telemetry;
-use kubefan_proxy::app::{App, ConfigSource, ConfigWatch, Hangups};
+use kubefan_proxy::app::{App, ConfigSource, ConfigWatch, hangups};
 use kubefan_proxy::config::{ResolvedConfig, ServeArgs};
 use kubefan_proxy::process::{Error, block_on_few_threads, drain_result, print, unless_stopped};
 
@@ -31,7 +31,7 @@ pub(super) fn serve(args: &ServeArgs) -> Result<(), Error> {
 async fn run(source: ConfigSource) -> Result<(), Error> {
     let mut signals = Signals::of_process().context("cannot listen for signals")?;
     // Registered before the start, because without a handler SIGHUP ends kubefan.
-    let hangups = Hangups::of_process().context("cannot listen for signals")?;
+    let hangups = hangups().context("cannot listen for signals")?;
     let start = async {
         let watch = ConfigWatch::begin(source, hangups).await;
         let watch = watch.context("cannot watch the configuration file")?;

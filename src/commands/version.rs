@@ -33,7 +33,13 @@ struct Version {
 ///
 /// [`Error::Failed`] if the version cannot be encoded.
 pub(super) fn version(format: OutputFormat) -> Result<(), Error> {
-    let version = Version::of_this_binary();
+    let version = Version {
+        version: env!("CARGO_PKG_VERSION"),
+        git_commit: option_env!("KUBEFAN_GIT_COMMIT").filter(|commit| !commit.is_empty()),
+        rustc: env!("KUBEFAN_RUSTC"),
+        target: env!("KUBEFAN_TARGET"),
+        features: env!("KUBEFAN_FEATURES").split(',').collect(),
+    };
     let text = match format {
         OutputFormat::Text => version.text(),
         OutputFormat::Json => {
@@ -48,16 +54,6 @@ pub(super) fn version(format: OutputFormat) -> Result<(), Error> {
 }
 
 impl Version {
-    fn of_this_binary() -> Self {
-        Self {
-            version: env!("CARGO_PKG_VERSION"),
-            git_commit: option_env!("KUBEFAN_GIT_COMMIT").filter(|commit| !commit.is_empty()),
-            rustc: env!("KUBEFAN_RUSTC"),
-            target: env!("KUBEFAN_TARGET"),
-            features: env!("KUBEFAN_FEATURES").split(',').collect(),
-        }
-    }
-
     fn text(&self) -> String {
         format!(
             "kubefan {}\ncommit: {}\nrustc: {}\ntarget: {}\nfeatures: {}\n",

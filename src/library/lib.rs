@@ -114,6 +114,32 @@
 
 // Tests may use `tokio::spawn`: the tasks of a test end with its runtime.
 #![cfg_attr(test, allow(clippy::disallowed_methods))]
+
+/// Implements `Debug` for a type of which not all fields can be shown. Shows the type's name, and
+/// fields if some are given, as in `debug_fields!([K] Queue<K>, |it| len: it.len());`.
+macro_rules! debug_fields {
+    ([$($generics:tt)*] $name:ident $(<$($parameter:tt),*>)?) => {
+        impl<$($generics)*> std::fmt::Debug for $name $(<$($parameter),*>)? {
+            fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+                f.write_str(stringify!($name))
+            }
+        }
+    };
+    (
+        [$($generics:tt)*] $name:ident $(<$($parameter:tt),*>)?,
+        |$it:ident| $($field:ident: $value:expr),*
+    ) => {
+        impl<$($generics)*> std::fmt::Debug for $name $(<$($parameter),*>)? {
+            fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+                let $it = self;
+                f.debug_struct(stringify!($name))
+                    $(.field(stringify!($field), &$value))*
+                    .finish_non_exhaustive()
+            }
+        }
+    };
+}
+
 pub use kubefan_core::{api, cache, codec, informer, shutdown, telemetry, upstream};
 
 pub mod controller;

@@ -1,6 +1,7 @@
 //! What every subcommand needs from its process: a runtime, the log, standard output, and the
 //! conversion of errors to exit codes.
 
+use std::io;
 use std::io::Write;
 use std::num::NonZeroUsize;
 
@@ -114,8 +115,18 @@ pub fn drain_result(outcome: Outcome) -> Result<(), Error> {
 /// Prints on standard output. A closed standard output is not an error, because only its reader can
 /// close it.
 pub fn print(text: &str) {
-    let mut out = std::io::stdout().lock();
-    if let Err(error) = out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
+    if let Err(error) = write_to_stdout(text) {
         tracing::debug!(%error, "standard output is closed");
     }
+}
+
+/// Writes `text` to standard output at once.
+///
+/// # Errors
+///
+/// If standard output cannot be written.
+pub fn write_to_stdout(text: &str) -> io::Result<()> {
+    let mut out = io::stdout().lock();
+    out.write_all(text.as_bytes())?;
+    out.flush()
 }

@@ -1,6 +1,5 @@
 //! Controller: which objects it watches, and how it reconciles them.
 
-use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -24,9 +23,9 @@ const STOP_TIMEOUT: Duration = Duration::from_secs(20);
 ///
 /// A controller does nothing until [`Controller::run`](Self::run).
 pub struct Controller<K> {
-    parts: Parts,
-    primary: InformerSource<K>,
-    others: Vec<Box<dyn Source>>,
+    pub(super) parts: Parts,
+    pub(super) primary: InformerSource<K>,
+    pub(super) others: Vec<Box<dyn Source>>,
 }
 
 /// The settings that are plain values.
@@ -193,23 +192,6 @@ where
         let primary: &dyn Source = &self.primary;
         std::iter::once(primary).chain(self.others.iter().map(AsRef::as_ref))
     }
-
-    pub(super) fn sync_timeout(&self) -> Duration {
-        self.parts.settings.sync_timeout
-    }
-
-    pub(super) fn into_parts(self) -> (Parts, Vec<Box<dyn Source>>) {
-        let mut sources = self.others;
-        sources.insert(0, Box::new(self.primary));
-        (self.parts, sources)
-    }
 }
 
-impl<K> fmt::Debug for Controller<K> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Controller")
-            .field("name", &self.parts.name)
-            .field("settings", &self.parts.settings)
-            .finish_non_exhaustive()
-    }
-}
+debug_fields!([K] Controller<K>, |it| name: it.parts.name, settings: it.parts.settings);

@@ -71,19 +71,14 @@ where
     T: Future<Output = Result<Action, E>>,
     E: std::error::Error + 'static,
 {
-    match step(object.meta(), name) {
-        Step::Nothing => Ok(Action::Done),
-        Step::Apply => {
-            let applied = reconcile(Finalize::Apply(object)).await;
-            applied.map_err(FinalizerError::Reconcile)
-        }
+    let object = match step(object.meta(), name) {
+        Step::Nothing => return Ok(Action::Done),
+        Step::Apply => object,
         Step::Add => {
             let mut finalizers = finalizers(object.meta());
             finalizers.push(name.to_owned());
             let added = write(api, object.meta(), finalizers)?;
-            let object = added.await.map_err(FinalizerError::Add)?;
-            let applied = reconcile(Finalize::Apply(object)).await;
-            applied.map_err(FinalizerError::Reconcile)
+            added.await.map_err(FinalizerError::Add)?
         }
         Step::Cleanup => {
             let metadata = object.meta().clone();
@@ -95,14 +90,16 @@ where
             }
             let mut finalizers = finalizers(&metadata);
             finalizers.retain(|finalizer| finalizer != name);
-            match write(api, &metadata, finalizers)?.await {
+            return match write(api, &metadata, finalizers)?.await {
                 Ok(_) => Ok(Action::Done),
                 // The object is gone already.
                 Err(kube::Error::Api(status)) if status.code == 404 => Ok(Action::Done),
                 Err(error) => Err(FinalizerError::Remove(error)),
-            }
+            };
         }
-    }
+    };
+    let applied = reconcile(Finalize::Apply(object)).await;
+    applied.map_err(FinalizerError::Reconcile)
 }
 
 fn step(metadata: &ObjectMeta, name: &str) -> Step {

@@ -1,6 +1,5 @@
 //! The metrics of controllers, under the names that controllers in Go use.
 
-use std::fmt;
 use std::time::Duration;
 
 use kubefan_core::telemetry::Registry;
@@ -38,7 +37,7 @@ pub struct Metrics {
     time: HistogramVec,
     active: IntGaugeVec,
     max: IntGaugeVec,
-    queues: work_queue::Metrics,
+    pub(super) queues: work_queue::Metrics,
 }
 
 /// The metrics of one controller.
@@ -105,10 +104,6 @@ impl Metrics {
         }
     }
 
-    pub(super) fn queue(&self, name: &str) -> work_queue::QueueMetrics {
-        self.queues.queue(name)
-    }
-
     pub(super) fn controller(&self, name: &str, max: usize) -> ControllerMetrics {
         let labels = &[name];
         let max = i64::try_from(max).unwrap_or(i64::MAX);
@@ -124,11 +119,7 @@ impl Metrics {
     }
 }
 
-impl fmt::Debug for Metrics {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("Metrics")
-    }
-}
+debug_fields!([] Metrics);
 
 // === impl ControllerMetrics ===
 

@@ -85,4 +85,5 @@ pub use owner_reference::{
 pub use predicate::Predicate;
 pub use reconciler::{Action, Reconciler};
 pub use request::Request;
+pub(crate) use run::stop_or_drain;
 pub use source::LOW_PRIORITY;

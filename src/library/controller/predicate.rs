@@ -1,6 +1,5 @@
 //! Predicates: which changes of objects cause a reconcile.
 
-use std::fmt;
 use std::ops::Not;
 use std::sync::Arc;
 
@@ -89,11 +88,7 @@ impl<K> Clone for Predicate<K> {
     }
 }
 
-impl<K> fmt::Debug for Predicate<K> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("Predicate")
-    }
-}
+debug_fields!([K] Predicate<K>);
 
 #[cfg(test)]
 mod tests {

@@ -17,7 +17,7 @@ use tokio::time::{Instant, timeout, timeout_at};
 
 use super::builder::{Parts, Settings};
 use super::metrics::{ControllerMetrics, Outcome};
-use super::source::{End, Source};
+use super::source::Source;
 use super::{Action, Controller, Error, Reconciler, Request};
 use crate::work_queue;
 use crate::work_queue::{AddOptions, Work, WorkQueue};
@@ -54,7 +54,8 @@ where
     ///
     /// If an informer has no list in time, or ends.
     pub fn synced(&self) -> impl Future<Output = Result<(), Error>> + Send + use<K> {
-        synced(self.name(), self.sources(), self.sync_timeout())
+        let limit = self.parts.settings.sync_timeout;
+        synced(self.name(), self.sources(), limit)
     }
 
     /// Like [`Controller::run`], with a `stop` of any output, such as
@@ -112,8 +113,9 @@ where
         reconciler: R,
         stop: impl Future<Output = ()> + Send,
     ) -> Result<(), Error> {
-        let (parts, sources) = self.into_parts();
-        run(parts, sources, reconciler, stop).await
+        let mut sources = self.others;
+        sources.insert(0, Box::new(self.primary));
+        run(self.parts, sources, reconciler, stop).await
     }
 }
 
@@ -124,9 +126,10 @@ async fn run<R: Reconciler>(
     stop: impl Future<Output = ()> + Send,
 ) -> Result<(), Error> {
     let (name, settings, shutdown) = (parts.name, parts.settings, parts.shutdown);
+    let queues = parts.metrics.as_ref().map(|metrics| &metrics.queues);
     let queue = WorkQueue::new(work_queue::Config {
         rate_limiter: parts.rate_limiter,
-        metrics: parts.metrics.as_ref().map(|metrics| metrics.queue(&name)),
+        metrics: queues.map(|queues| queues.queue(&name)),
         ..work_queue::Config::default()
     });
     let mut stop = pin!(stop_or_drain(stop, &shutdown));
@@ -137,7 +140,7 @@ async fn run<R: Reconciler>(
     );
     let mut pumps: FuturesUnordered<_> = sources
         .into_iter()
-        .map(|source| pump(&name, source, &queue))
+        .map(|source| source.pump(name.clone(), queue.clone()))
         .collect();
     // There is at least the source of the primary objects, so `Some` is the first end of a source.
     tokio::select! {
@@ -167,9 +170,10 @@ async fn run<R: Reconciler>(
     ended.and(finished)
 }
 
-async fn stop_or_drain(stop: impl Future<Output = ()>, shutdown: &Shutdown) {
+/// Completes when `stop` does, or when a drain begins.
+pub(crate) async fn stop_or_drain(stop: impl Future, shutdown: &Shutdown) {
     tokio::select! {
-        () = stop => {}
+        _ = stop => {}
         () = shutdown.draining() => {}
     }
 }
@@ -218,26 +222,6 @@ fn synced<'a>(
     })
 }
 
-/// Adds the requests of `source` to `queue`. Completes only with an error.
-fn pump(
-    name: &str,
-    source: Box<dyn Source>,
-    queue: &WorkQueue<Request>,
-) -> impl Future<Output = Error> + Send + use<> {
-    let controller = name.to_owned();
-    let resource = source.resource();
-    source.pump(queue.clone()).map(|end| match end {
-        End::InformerEnded => Error::InformerEnded {
-            controller,
-            resource,
-        },
-        End::Panicked => Error::WatchPanicked {
-            controller,
-            resource,
-        },
-    })
-}
-
 // === impl Shared ===
 
 impl<R: Reconciler> Shared<R> {
@@ -274,32 +258,27 @@ impl<R: Reconciler> Shared<R> {
             is_rate_limited: true,
             ..retry
         };
-        let outcome = match result {
-            Ok(Ok(Action::Done)) => {
-                self.queue.forget(request);
-                Outcome::Success
-            }
-            Ok(Ok(Action::Requeue)) => {
-                self.queue.add_with(request.clone(), rate_limited);
-                Outcome::Requeue
-            }
+        let (outcome, again) = match result {
+            Ok(Ok(Action::Done)) => (Outcome::Success, None),
+            Ok(Ok(Action::Requeue)) => (Outcome::Requeue, Some(rate_limited)),
             Ok(Ok(Action::RequeueAfter(after))) => {
-                self.queue.forget(request);
-                let options = AddOptions { after, ..retry };
-                self.queue.add_with(request.clone(), options);
-                Outcome::RequeueAfter
+                (Outcome::RequeueAfter, Some(AddOptions { after, ..retry }))
             }
             Ok(Err(error)) => {
                 tracing::warn!(controller, %request, %error, "a reconcile failed, and is repeated");
-                self.queue.add_with(request.clone(), rate_limited);
-                Outcome::Error
+                (Outcome::Error, Some(rate_limited))
             }
             Err(_panic) => {
                 tracing::error!(controller, %request, "a reconcile panicked, and is repeated");
-                self.queue.add_with(request.clone(), rate_limited);
-                Outcome::Panic
+                (Outcome::Panic, Some(rate_limited))
             }
         };
+        if again.is_none_or(|again| !again.is_rate_limited) {
+            self.queue.forget(request);
+        }
+        if let Some(again) = again {
+            self.queue.add_with(request.clone(), again);
+        }
         drop(active);
         drop(work);
         if let Some(metrics) = &self.metrics {

@@ -13,7 +13,7 @@ use kubefan_core::api;
 use serde::de::DeserializeOwned;
 
 use super::owner_reference::group_of;
-use super::{Predicate, Request, owner_reference};
+use super::{Error, Predicate, Request, owner_reference};
 use crate::shared_informer::{Change, SharedInformer};
 use crate::work_queue::{AddOptions, WorkQueue};
 
@@ -29,18 +29,13 @@ pub(super) trait Source: Send {
     /// Waits for a complete list. Returns false if the informer has ended. Cancel safe.
     fn synced(&self) -> Pin<Box<dyn Future<Output = bool> + Send>>;
 
-    /// Adds requests to `queue` until the informer ends or a function of the program panics.
+    /// Adds requests to `queue` until the informer ends or a function of the program panics. Returns
+    /// this as the error of `controller`.
     fn pump(
         self: Box<Self>,
+        controller: String,
         queue: WorkQueue<Request>,
-    ) -> Pin<Box<dyn Future<Output = End> + Send>>;
-}
-
-/// Why a source has ended.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum End {
-    InformerEnded,
-    Panicked,
+    ) -> Pin<Box<dyn Future<Output = Error> + Send>>;
 }
 
 /// Returns the requests for a changed object of type `K`.
@@ -71,8 +66,10 @@ where
 
     fn pump(
         self: Box<Self>,
+        controller: String,
         queue: WorkQueue<Request>,
-    ) -> Pin<Box<dyn Future<Output = End> + Send>> {
+    ) -> Pin<Box<dyn Future<Output = Error> + Send>> {
+        let resource = self.resource();
         let pump = async move {
             let mut changes = self.informer.changes();
             if let Some(interval) = self.resync {
@@ -81,10 +78,17 @@ where
             while let Some(change) = changes.next().await {
                 self.request(&change, &queue);
             }
-            End::InformerEnded
         };
-        let caught = AssertUnwindSafe(pump).catch_unwind();
-        Box::pin(caught.map(|end| end.unwrap_or(End::Panicked)))
+        Box::pin(AssertUnwindSafe(pump).catch_unwind().map(|end| match end {
+            Ok(()) => Error::InformerEnded {
+                controller,
+                resource,
+            },
+            Err(_panic) => Error::WatchPanicked {
+                controller,
+                resource,
+            },
+        }))
     }
 }
 

@@ -117,20 +117,15 @@ impl<L: ListerWatcher, P: Process> Controller<L, P> {
     /// # Panics
     /// If the processing panics.
     pub async fn run(self, stop: impl Future<Output = ()> + Send + 'static) -> ReflectorEnd {
-        let Self {
-            lister_watcher,
-            queue,
-            mut process,
-            config,
-            writer,
-            reader,
-        } = self;
+        let (queue, config, reader) = (self.queue, self.config, self.reader);
+        let mut process = self.process;
         let (_, relists) = relist_channel();
         let signals = Signals {
             stop: Box::pin(stop),
             relists,
         };
-        let reflector = Reflector::new(lister_watcher, writer, config.reflector.clone(), signals);
+        let settings = config.reflector.clone();
+        let reflector = Reflector::new(self.lister_watcher, self.writer, settings, signals);
         let stopped = Notify::new();
         let reflect = async {
             let end = reflector.run().await;
@@ -149,14 +144,7 @@ impl<L: ListerWatcher, P: Process> Controller<L, P> {
     }
 }
 
-impl<L, P> fmt::Debug for Controller<L, P> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Controller")
-            .field("queue", &self.queue)
-            .field("config", &self.config)
-            .finish_non_exhaustive()
-    }
-}
+debug_fields!([L, P] Controller<L, P>, |it| queue: it.queue, config: it.config);
 
 impl<F, E> Process for F
 where

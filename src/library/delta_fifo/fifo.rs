@@ -1,6 +1,6 @@
 //! DeltaFifo: the queue, and the changes that were popped from it.
 
-use std::fmt;
+use std::fmt::Debug;
 use std::hash::Hash;
 use std::sync::Arc;
 
@@ -11,6 +11,7 @@ use tokio::task::coop::consume_budget;
 
 use super::delta::{Delta, Deltas};
 use super::state::{State, Taken};
+use crate::work_queue::until_some;
 
 /// A queue of the changes of objects, grouped by object; see the [module's documentation](super).
 pub struct DeltaFifo<K: Clone + Eq + Hash, T: Clone> {
@@ -102,28 +103,19 @@ impl<K: Clone + Eq + Hash, T: Clone> DeltaFifo<K, T> {
     pub async fn pop(&self) -> Option<Popped<'_, K, T>> {
         // A consumer that finds changes at each call must let other tasks run, too.
         consume_budget().await;
-        loop {
-            let queued = self.queued.notified();
-            tokio::pin!(queued);
-            queued.as_mut().enable();
-            {
-                let mut state = self.state.lock();
-                if let Some(taken) = state.take() {
-                    if state.len() > 0 {
-                        self.queued.notify_one();
-                    }
-                    return Some(Popped {
-                        fifo: self,
-                        taken,
-                        is_processed: false,
-                    });
-                }
-                if state.is_closed() {
-                    return None;
-                }
+        let taken = until_some(&self.queued, || {
+            let mut state = self.state.lock();
+            let taken = state.take();
+            if taken.is_some() && state.len() > 0 {
+                self.queued.notify_one();
             }
-            queued.await;
-        }
+            (taken.is_some() || state.is_closed).then_some(taken)
+        });
+        Some(Popped {
+            fifo: self,
+            taken: taken.await?,
+            is_processed: false,
+        })
     }
 
     /// Returns true when each object of the first [`DeltaFifo::replace`] was processed once,
@@ -135,20 +127,12 @@ impl<K: Clone + Eq + Hash, T: Clone> DeltaFifo<K, T> {
 
     /// Waits until [`DeltaFifo::has_synced`] is true. Cancel safe.
     pub async fn synced(&self) {
-        loop {
-            let synced = self.synced.notified();
-            tokio::pin!(synced);
-            synced.as_mut().enable();
-            if self.has_synced() {
-                return;
-            }
-            synced.await;
-        }
+        until_some(&self.synced, || self.has_synced().then_some(())).await;
     }
 
     /// Makes [`DeltaFifo::pop`] return `None` when the queue is empty.
     pub fn close(&self) {
-        self.state.lock().close();
+        self.state.lock().is_closed = true;
         self.queued.notify_waiters();
     }
 
@@ -165,13 +149,13 @@ impl<K: Clone + Eq + Hash, T: Clone> DeltaFifo<K, T> {
     /// Returns the object `key` in the state that was processed last. Returns `None` if no state
     /// was processed, or if the object was deleted.
     pub fn known(&self, key: &K) -> Option<T> {
-        self.state.lock().known().get(key).cloned()
+        self.state.lock().known.get(key).cloned()
     }
 
     /// Returns all objects in the states that were processed last, in any order,
     /// without deleted ones.
     pub fn all_known(&self) -> Vec<T> {
-        self.state.lock().known().values().cloned().collect()
+        self.state.lock().known.values().cloned().collect()
     }
 
     fn change(&self, delta: Delta<T>) {
@@ -199,13 +183,7 @@ impl<K: Clone + Eq + Hash, T: Clone> DeltaFifo<K, T> {
     }
 }
 
-impl<K: Clone + Eq + Hash, T: Clone> fmt::Debug for DeltaFifo<K, T> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("DeltaFifo")
-            .field("len", &self.len())
-            .finish_non_exhaustive()
-    }
-}
+debug_fields!([K: Clone + Eq + Hash, T: Clone] DeltaFifo<K, T>, |it| len: it.len());
 
 // === impl Popped ===
 
@@ -246,15 +224,7 @@ impl<K: Clone + Eq + Hash, T: Clone> Drop for Popped<'_, K, T> {
     }
 }
 
-impl<K, T> fmt::Debug for Popped<'_, K, T>
-where
-    K: Clone + Eq + Hash + fmt::Debug,
-    T: Clone + fmt::Debug,
-{
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Popped")
-            .field("key", self.key())
-            .field("deltas", self.deltas())
-            .finish_non_exhaustive()
-    }
-}
+debug_fields!(
+    [K: Clone + Eq + Hash + Debug, T: Clone + Debug] Popped<'_, K, T>,
+    |it| key: it.key(), deltas: it.deltas()
+);

@@ -14,14 +14,14 @@ pub(super) struct State<K, T> {
     /// The changes that were popped and are not finished.
     in_process: HashMap<K, Arc<Deltas<T>>>,
     /// The newest processed state of each object, without deleted objects.
-    known: HashMap<K, T>,
+    pub(super) known: HashMap<K, T>,
     /// True after the first change or list.
     is_populated: bool,
     /// The keys of the first list that were not popped.
     initial_queued: usize,
     /// The keys of the first list that were not processed once, successfully or not.
     initial_unfinished: usize,
-    is_closed: bool,
+    pub(super) is_closed: bool,
 }
 
 /// Changes that were popped.
@@ -181,20 +181,8 @@ impl<K: Clone + Eq + Hash, T: Clone> State<K, T> {
         self.is_populated && self.initial_unfinished == 0
     }
 
-    pub(super) fn close(&mut self) {
-        self.is_closed = true;
-    }
-
-    pub(super) fn is_closed(&self) -> bool {
-        self.is_closed
-    }
-
     /// Counts the objects that [`State::take`] returns, one after another.
     pub(super) fn len(&self) -> usize {
         self.order.len()
-    }
-
-    pub(super) fn known(&self) -> &HashMap<K, T> {
-        &self.known
     }
 }

@@ -1,6 +1,5 @@
 //! Recorder: the handle, and the task that writes.
 
-use std::fmt;
 use std::future::Future;
 use std::pin::pin;
 use std::sync::Arc;
@@ -111,14 +110,12 @@ impl Recorder {
             host => host,
         };
         let instance = shortened(format!("{controller}-{host}"), MAX_WORD);
-        Self::with_sink(
-            KubeSink {
-                client,
-                controller,
-                instance,
-            },
-            shutdown,
-        )
+        let sink = KubeSink {
+            client,
+            controller,
+            instance,
+        };
+        Self::with_sink(sink, shutdown)
     }
 
     pub(super) fn with_sink(sink: impl Sink, shutdown: &Shutdown) -> Self {
@@ -178,13 +175,7 @@ impl Recorder {
     }
 }
 
-impl fmt::Debug for Recorder {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Recorder")
-            .field("dropped", &self.dropped())
-            .finish_non_exhaustive()
-    }
-}
+debug_fields!([] Recorder, |it| dropped: it.dropped());
 
 /// Shortens `text` to at most `max` bytes.
 fn shortened(mut text: String, max: usize) -> String {
@@ -227,15 +218,10 @@ impl<S: Sink> Writer<S> {
     }
 
     async fn record(&mut self, waiting: Waiting) {
-        let Waiting {
-            regarding,
-            note,
-            time,
-            hold,
-        } = waiting;
         let now = Instant::now();
-        match self.aggregator.record(regarding, note, now, time) {
-            Recorded::Counted => self.unwritten = Some(hold),
+        let (regarding, note) = (waiting.regarding, waiting.note);
+        match self.aggregator.record(regarding, note, now, waiting.time) {
+            Recorded::Counted => self.unwritten = Some(waiting.hold),
             Recorded::Write(event) => {
                 self.writing = 1;
                 self.write(event).await;
@@ -359,14 +345,7 @@ impl KubeSink {
     }
 
     fn event(&self, event: &NewEvent) -> Event {
-        let Regarding {
-            api_version,
-            kind,
-            namespace,
-            name,
-            uid,
-            resource_version,
-        } = event.regarding.clone();
+        let regarding = event.regarding.clone();
         let severity = match event.note.severity {
             Severity::Normal => "Normal",
             Severity::Warning => "Warning",
@@ -385,12 +364,12 @@ impl KubeSink {
             note: Some(event.note.text.clone()),
             type_: Some(severity.to_owned()),
             regarding: Some(ObjectReference {
-                api_version: Some(api_version),
-                kind: Some(kind),
-                namespace,
-                name: Some(name),
-                uid,
-                resource_version,
+                api_version: Some(regarding.api_version),
+                kind: Some(regarding.kind),
+                namespace: regarding.namespace,
+                name: Some(regarding.name),
+                uid: regarding.uid,
+                resource_version: regarding.resource_version,
                 ..ObjectReference::default()
             }),
             ..Event::default()

@@ -159,8 +159,7 @@ impl Aggregator {
             let has_ended = now.saturating_duration_since(known.last_at) >= SERIES_END;
             let is_old = now.saturating_duration_since(known.written_at) >= REFRESH;
             if !known.is_written && (has_ended || is_old) {
-                (known.written_at, known.is_written) = (now, true);
-                writes.push(known.series());
+                writes.push(known.written(now));
             }
             !has_ended
         });
@@ -171,12 +170,8 @@ impl Aggregator {
     /// Returns the series with counts that were not written. The caller writes them at `now`.
     pub(super) fn take_unwritten(&mut self, now: Instant) -> Vec<SeriesOf> {
         let unwritten = self.events.values_mut().filter(|known| !known.is_written);
-        let take = |known: &mut Known| {
-            (known.written_at, known.is_written) = (now, true);
-            known.series()
-        };
         let mut series = std::mem::take(&mut self.ended);
-        series.extend(unwritten.map(take));
+        series.extend(unwritten.map(|known| known.written(now)));
         series
     }
 
@@ -223,8 +218,13 @@ impl Known {
             self.is_written = false;
             return Recorded::Counted;
         }
+        Recorded::Write(Write::Series(self.written(now)))
+    }
+
+    /// Returns the series, which the caller writes at `now`.
+    fn written(&mut self, now: Instant) -> SeriesOf {
         (self.written_at, self.is_written) = (now, true);
-        Recorded::Write(Write::Series(self.series()))
+        self.series()
     }
 
     fn series(&self) -> SeriesOf {

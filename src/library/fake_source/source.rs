@@ -1,6 +1,5 @@
 //! FakeSource: a test's handle to script the API server.
 
-use std::fmt;
 use std::sync::Arc;
 
 use kubefan_core::api::{
@@ -16,6 +15,7 @@ use tokio::sync::Notify;
 use super::error::Error;
 use super::state::{Ending, Request, Shared, State, answer};
 use super::watch::FakeWatch;
+use crate::work_queue::until_some;
 
 /// A programmable API server with one resource; see the [module's documentation](super). Clones are
 /// handles of one source.
@@ -143,15 +143,7 @@ impl FakeSource {
     /// Waits until `condition` is true for this source. It is evaluated after each change and each
     /// call. Cancel safe.
     pub async fn until(&self, condition: impl Fn(&Self) -> bool) {
-        loop {
-            let changed = self.0.changed.notified();
-            tokio::pin!(changed);
-            changed.as_mut().enable();
-            if condition(self) {
-                return;
-            }
-            changed.await;
-        }
+        until_some(&self.0.changed, move || condition(self).then_some(())).await;
     }
 
     fn change<T>(&self, change: impl FnOnce(&mut State) -> T) -> T {
@@ -208,10 +200,4 @@ impl Default for FakeSource {
     }
 }
 
-impl fmt::Debug for FakeSource {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("FakeSource")
-            .field("resource_version", &self.resource_version())
-            .finish_non_exhaustive()
-    }
-}
+debug_fields!([] FakeSource, |it| resource_version: it.resource_version());

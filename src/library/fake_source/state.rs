@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, HashMap, VecDeque};
 
 use bytes::Bytes;
 use kubefan_core::api::{
-    Bookmark, EventType, ListPage, Object, ObjectKey, ResourceVersion, Status, WatchEvent,
+    EventType, ListPage, Object, ObjectKey, ResourceVersion, Status, WatchEvent,
 };
 use kubefan_core::codec::Decoder;
 use kubefan_core::upstream;
@@ -37,8 +37,8 @@ pub(super) struct State {
     decoder: Decoder,
     version: u64,
     objects: BTreeMap<ObjectKey, Stored>,
-    /// The events since the history was last forgotten.
-    history: Vec<HistoryEvent>,
+    /// The events since the history was last forgotten: their versions and frames.
+    history: Vec<(u64, Bytes)>,
     /// The number of events that were forgotten before those in `history`.
     forgotten: usize,
     /// The oldest version that a watch may start after.
@@ -66,25 +66,9 @@ pub(super) enum Ending {
     Expired,
 }
 
-/// Where a watch begins: its first events, and its position in the history after them.
-pub(super) struct Start {
-    pub(super) events: VecDeque<WatchEvent>,
-    pub(super) position: usize,
-}
-
 struct Stored {
     json: Map<String, Value>,
     object: Object,
-}
-
-struct HistoryEvent {
-    version: u64,
-    kind: HistoryKind,
-}
-
-enum HistoryKind {
-    Change(EventType, Object, Bytes),
-    Bookmark(Bytes),
 }
 
 impl State {
@@ -169,21 +153,19 @@ impl State {
         let version = self.version + 1;
         metadata_of(&mut json).insert("resourceVersion".into(), version.to_string().into());
         let frame = frame(event_type.as_str(), &Value::Object(json));
-        let event = self.decoder.event(frame);
+        let event = self.decoder.event(frame.clone());
         let event = event.map_err(|error| Error::Decode(error.into()))?;
-        let WatchEvent::Change { object, frame, .. } = event else {
+        let WatchEvent::Change { object, .. } = event else {
             return Err(Error::NoName);
         };
         self.version = version;
-        let kind = HistoryKind::Change(event_type, object.clone(), frame);
-        self.history.push(HistoryEvent { version, kind });
+        self.history.push((version, frame));
         Ok(object)
     }
 
     pub(super) fn bookmark(&mut self) {
-        let kind = HistoryKind::Bookmark(self.bookmark_frame(false));
-        let version = self.version;
-        self.history.push(HistoryEvent { version, kind });
+        let frame = self.bookmark_frame(false);
+        self.history.push((self.version, frame));
     }
 
     /// Forgets all events before now, and the pages of lists.
@@ -223,51 +205,31 @@ impl State {
         })
     }
 
-    pub(super) fn start(&self, start: ResumePoint) -> Start {
+    /// Returns the first events of a watch, and its position in the history after them.
+    pub(super) fn start(&self, start: ResumePoint) -> (VecDeque<WatchEvent>, usize) {
         let end = self.forgotten + self.history.len();
         match start {
             ResumePoint::InitialEvents => {
                 let stored = self.objects.values();
                 let mut events: VecDeque<_> = stored.map(|stored| self.added(stored)).collect();
-                events.push_back(WatchEvent::Bookmark(Bookmark {
-                    resource_version: self.version(),
-                    initial_events_end: true,
-                    frame: self.bookmark_frame(true),
-                }));
-                Start {
-                    events,
-                    position: end,
-                }
+                events.push_back(self.decode(self.bookmark_frame(true)));
+                (events, end)
             }
-            ResumePoint::After(version) if version.0 < self.oldest => Start {
-                events: VecDeque::from([WatchEvent::Error(expired_status())]),
-                position: end,
-            },
+            ResumePoint::After(version) if version.0 < self.oldest => {
+                (VecDeque::from([WatchEvent::Error(expired_status())]), end)
+            }
             ResumePoint::After(version) => {
-                let known = |event: &HistoryEvent| event.version <= version.0;
-                Start {
-                    events: VecDeque::new(),
-                    position: self.forgotten + self.history.partition_point(known),
-                }
+                let is_known = |(of_event, _): &(u64, Bytes)| *of_event <= version.0;
+                let known = self.history.partition_point(is_known);
+                (VecDeque::new(), self.forgotten + known)
             }
         }
     }
 
     /// Returns the event at `position` of the history, if there is one.
     pub(super) fn event(&self, position: usize) -> Option<WatchEvent> {
-        let event = self.history.get(position.checked_sub(self.forgotten)?)?;
-        Some(match &event.kind {
-            HistoryKind::Change(event_type, object, frame) => WatchEvent::Change {
-                event_type: *event_type,
-                object: object.clone(),
-                frame: frame.clone(),
-            },
-            HistoryKind::Bookmark(frame) => WatchEvent::Bookmark(Bookmark {
-                resource_version: ResourceVersion(event.version),
-                initial_events_end: false,
-                frame: frame.clone(),
-            }),
-        })
+        let (_, frame) = self.history.get(position.checked_sub(self.forgotten)?)?;
+        Some(self.decode(frame.clone()))
     }
 
     /// Returns an object as the initial event of a watch-list.
@@ -275,7 +237,12 @@ impl State {
         let mut json = stored.json.clone();
         let version = stored.object.resource_version.to_string();
         metadata_of(&mut json).insert("resourceVersion".into(), version.into());
-        let event = self.decoder.event(frame("ADDED", &Value::Object(json)));
+        self.decode(frame("ADDED", &Value::Object(json)))
+    }
+
+    /// Decodes a bookmark, or the frame of an object that was decoded when it was stored.
+    fn decode(&self, frame: Bytes) -> WatchEvent {
+        let event = self.decoder.event(frame);
         event.expect("the object was decoded when it was stored")
     }
 

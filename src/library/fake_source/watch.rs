@@ -1,7 +1,6 @@
 //! FakeWatch: an open watch of a fake source.
 
 use std::collections::VecDeque;
-use std::fmt;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
@@ -12,6 +11,7 @@ use kubefan_core::upstream;
 use kubefan_core::upstream::ResumePoint;
 
 use super::state::{Ending, Shared, State, expired_status};
+use crate::work_queue::until_some;
 
 /// The events of one watch of a [`FakeSource`](super::FakeSource). Dropping it ends the watch.
 pub struct FakeWatch(Pin<Box<dyn Stream<Item = Result<WatchEvent, upstream::Error>> + Send>>);
@@ -30,13 +30,13 @@ type Item = Result<WatchEvent, upstream::Error>;
 
 impl FakeWatch {
     pub(super) fn open(source: Arc<Shared>, state: &mut State, start: ResumePoint) -> Self {
-        let start = state.start(start);
+        let (first, position) = state.start(start);
         state.watchers += 1;
         let watcher = Watcher {
             source,
             generation: state.generation,
-            first: start.events,
-            position: start.position,
+            first,
+            position,
             has_ended: false,
         };
         Self(Box::pin(stream::unfold(watcher, Watcher::next)))
@@ -51,27 +51,19 @@ impl Stream for FakeWatch {
     }
 }
 
-impl fmt::Debug for FakeWatch {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("FakeWatch")
-    }
-}
+debug_fields!([] FakeWatch);
 
 // === impl Watcher ===
 
 impl Watcher {
     async fn next(mut self) -> Option<(Item, Self)> {
         let source = Arc::clone(&self.source);
-        loop {
-            let changed = source.changed.notified();
-            tokio::pin!(changed);
-            changed.as_mut().enable();
-            let step = self.step(&source.state.lock());
-            if let Poll::Ready(item) = step {
-                return Some((item?, self));
-            }
-            changed.await;
-        }
+        let step = || match self.step(&source.state.lock()) {
+            Poll::Ready(item) => Some(item),
+            Poll::Pending => None,
+        };
+        let item = until_some(&source.changed, step).await?;
+        Some((item, self))
     }
 
     fn step(&mut self, state: &State) -> Poll<Option<Item>> {

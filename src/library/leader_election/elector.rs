@@ -8,7 +8,7 @@ use kubefan_core::shutdown::Shutdown;
 use tokio::sync::{oneshot, watch};
 use tokio::time::{Instant, sleep, sleep_until, timeout_at};
 
-use super::machine::{Answer, Call, Machine, Next, Now, Timing};
+use super::machine::{Answer, Call, Machine, Next, Now};
 use super::{Config, InvalidConfig, LeaseStore, StoreError};
 
 /// A candidate of an election. Dropping it leaves the election without giving the Lease back.
@@ -46,7 +46,6 @@ pub struct NotReleased;
 /// The task of a candidate.
 struct Candidate<S> {
     store: S,
-    config: Config,
     machine: Machine,
     status: watch::Sender<Status>,
 }
@@ -74,17 +73,12 @@ impl LeaderElector {
         shutdown: &Shutdown,
     ) -> Result<Self, InvalidConfig> {
         config.validate()?;
-        let timing = Timing {
-            lease_duration: config.lease_duration,
-            renew_deadline: config.renew_deadline,
-        };
         let (status, receiver) = watch::channel(Status::Waiting { leader: None });
         let (leave, leaving) = oneshot::channel();
         let identity = config.identity.clone();
         let candidate = Candidate {
             store,
-            machine: Machine::new(identity.clone(), timing),
-            config,
+            machine: Machine::new(config),
             status,
         };
         shutdown.spawn_background(candidate.run(leaving));
@@ -136,19 +130,13 @@ impl LeaderElector {
                 Status::Leading { until } => Some(until),
                 Status::Lost | Status::Left => return,
             };
-            let passed = async {
-                match until {
-                    Some(until) => sleep_until(until).await,
-                    None => std::future::pending().await,
-                }
-            };
             tokio::select! {
                 biased;
                 changed = status.changed() => match changed {
                     Ok(()) => {}
                     Err(_) => return,
                 },
-                () = passed => return,
+                () = reached(until) => return,
             }
         }
     }
@@ -178,7 +166,7 @@ impl LeaderElector {
 impl<S: LeaseStore> Candidate<S> {
     async fn run(mut self, mut leave: Leave) {
         loop {
-            let until = self.machine.leading_until();
+            let until = self.machine.leading_until;
             let next = tokio::select! {
                 biased;
                 // A leader first ends its attempt, at `until` at the latest.
@@ -186,26 +174,20 @@ impl<S: LeaseStore> Candidate<S> {
                 next = self.attempt(until) => next,
             };
             if next == Next::Lost {
-                return self.lose();
+                return self.enter(Status::Lost);
             }
             self.publish();
-            let pause = match self.machine.leading_until() {
-                Some(_) => self.config.retry_period,
+            let pause = match self.machine.leading_until {
+                Some(_) => self.machine.config.retry_period,
                 None => {
                     let jitter = Config::JITTER * rand::random::<f64>();
-                    self.config.retry_period.mul_f64(1.0 + jitter)
-                }
-            };
-            let lost = async {
-                match self.machine.leading_until() {
-                    Some(until) => sleep_until(until).await,
-                    None => std::future::pending().await,
+                    self.machine.config.retry_period.mul_f64(1.0 + jitter)
                 }
             };
             tokio::select! {
                 biased;
                 left = &mut leave => return self.leave(left.ok()).await,
-                () = lost => return self.lose(),
+                () = reached(self.machine.leading_until) => return self.enter(Status::Lost),
                 () = sleep(pause) => {}
             }
         }
@@ -216,7 +198,7 @@ impl<S: LeaseStore> Candidate<S> {
         let mut call = self.machine.begin(now());
         loop {
             let sent = Instant::now();
-            let limit = sent + self.config.call_limit();
+            let limit = sent + self.machine.config.call_limit();
             let limit = deadline.map_or(limit, |deadline| min(deadline, limit));
             let answered = timeout_at(limit, self.call(call)).await;
             let answer = answered.unwrap_or_else(|_| {
@@ -231,24 +213,19 @@ impl<S: LeaseStore> Candidate<S> {
     }
 
     async fn call(&self, call: Call) -> Answer {
-        let written = match call {
-            Call::Get => {
-                return match self.store.get().await {
-                    Ok(found) => Answer::Found(found),
-                    Err(error) => failed(&error),
-                };
+        let answered = match call {
+            Call::Get => self.store.get().await.map(Answer::Found),
+            Call::Create(record) => self.store.create(&record).await.map(Answer::Written),
+            Call::Update(record, version) => {
+                let updated = self.store.update(&record, &version).await;
+                updated.map(Answer::Written)
             }
-            Call::Create(record) => self.store.create(&record).await,
-            Call::Update(record, version) => self.store.update(&record, &version).await,
         };
-        match written {
-            Ok(stored) => Answer::Written(stored),
-            Err(error) => failed(&error),
-        }
+        answered.unwrap_or_else(|error| failed(&error))
     }
 
     fn publish(&self) {
-        let status = match self.machine.leading_until() {
+        let status = match self.machine.leading_until {
             Some(until) => Status::Leading { until },
             None => Status::Waiting {
                 leader: self.machine.holder().map(str::to_owned),
@@ -259,10 +236,10 @@ impl<S: LeaseStore> Candidate<S> {
 
     fn enter(&self, status: Status) {
         let is_leading = matches!(status, Status::Leading { .. });
-        if let Some(metrics) = &self.config.metrics {
+        if let Some(metrics) = &self.machine.config.metrics {
             metrics.set(is_leading);
         }
-        let identity = &self.config.identity;
+        let identity = &self.machine.config.identity;
         self.status.send_if_modified(|last| {
             let led = matches!(last, Status::Leading { .. });
             match (led, is_leading) {
@@ -276,22 +253,18 @@ impl<S: LeaseStore> Candidate<S> {
         });
     }
 
-    fn lose(self) {
-        self.enter(Status::Lost);
-    }
-
     /// Gives the Lease back if `left` is a sender. Without it, the handle was dropped.
     async fn leave(mut self, left: Option<oneshot::Sender<Result<(), NotReleased>>>) {
-        let until = self.machine.leading_until();
+        let until = self.machine.leading_until;
         let has_lost = until.is_some_and(|until| until <= Instant::now());
         self.enter(if has_lost { Status::Lost } else { Status::Left });
         let Some(left) = left else { return };
-        if has_lost || !self.machine.may_hold() {
+        if has_lost || !self.machine.may_hold {
             // The caller may no longer wait.
             let _ = left.send(Ok(()));
             return;
         }
-        let deadline = Instant::now() + self.config.renew_deadline;
+        let deadline = Instant::now() + self.machine.config.renew_deadline;
         self.machine.release();
         let mut result = Err(NotReleased);
         while Instant::now() < deadline {
@@ -311,6 +284,14 @@ impl<S: LeaseStore> Candidate<S> {
 
 /// The pause before another attempt to give the Lease back.
 const RELEASE_PAUSE: Duration = Duration::from_millis(200);
+
+/// Completes at `until`, or never if it is `None`.
+async fn reached(until: Option<Instant>) {
+    match until {
+        Some(until) => sleep_until(until).await,
+        None => std::future::pending().await,
+    }
+}
 
 fn failed(error: &StoreError) -> Answer {
     if let StoreError::Conflict = error {

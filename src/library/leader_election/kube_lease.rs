@@ -1,6 +1,5 @@
 //! KubeLease: a Lease of the API server.
 
-use std::fmt;
 use std::time::Duration;
 
 use k8s_openapi::api::coordination::v1::{Lease, LeaseSpec};
@@ -90,14 +89,7 @@ impl LeaseStore for KubeLease {
     }
 }
 
-impl fmt::Debug for KubeLease {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("KubeLease")
-            .field("namespace", &self.namespace)
-            .field("name", &self.name)
-            .finish_non_exhaustive()
-    }
-}
+debug_fields!([] KubeLease, |it| namespace: it.namespace, name: it.name);
 
 fn version(lease: &Lease) -> &str {
     lease
@@ -116,19 +108,15 @@ fn failure(error: kube::Error, conflicts: &[u16]) -> StoreError {
 }
 
 fn record(spec: Option<&LeaseSpec>) -> LeaseRecord {
-    let seconds = spec.and_then(|spec| spec.lease_duration_seconds);
+    let spec = spec.cloned().unwrap_or_default();
+    let seconds = spec.lease_duration_seconds;
     let seconds = seconds.and_then(|seconds| u64::try_from(seconds).ok());
-    let time = |time: Option<&MicroTime>| time.map(|time| time.0);
     LeaseRecord {
-        holder: spec
-            .and_then(|spec| spec.holder_identity.clone())
-            .unwrap_or_default(),
+        holder: spec.holder_identity.unwrap_or_default(),
         lease_duration: seconds.map(Duration::from_secs),
-        acquired_at: time(spec.and_then(|spec| spec.acquire_time.as_ref())),
-        renewed_at: time(spec.and_then(|spec| spec.renew_time.as_ref())),
-        transitions: spec
-            .and_then(|spec| spec.lease_transitions)
-            .unwrap_or_default(),
+        acquired_at: spec.acquire_time.map(|time| time.0),
+        renewed_at: spec.renew_time.map(|time| time.0),
+        transitions: spec.lease_transitions.unwrap_or_default(),
     }
 }
 

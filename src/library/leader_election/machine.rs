@@ -6,30 +6,24 @@ use std::time::Duration;
 use jiff::Timestamp;
 use tokio::time::Instant;
 
-use super::{LeaseRecord, Stored};
-
-/// The times of an election.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Timing {
-    pub(super) lease_duration: Duration,
-    pub(super) renew_deadline: Duration,
-}
+use super::{Config, LeaseRecord, Stored};
 
 /// A candidate: what it has seen of the Lease, and until when it leads.
 #[derive(Clone, Debug)]
 pub(super) struct Machine {
-    identity: String,
-    timing: Timing,
+    pub(super) config: Config,
     observed: Option<Observed>,
     /// The version that the next update replaces; `None` if the Lease has to be read first.
     version: Option<String>,
     /// True if the record was read in this attempt.
     has_read: bool,
-    leading_until: Option<Instant>,
+    /// The time until which this candidate leads if it does not renew the Lease; `None` if it does
+    /// not lead.
+    pub(super) leading_until: Option<Instant>,
     is_releasing: bool,
     /// True if this candidate may hold the Lease: it has sent a write, and has read no
     /// other record since.
-    may_hold: bool,
+    pub(super) may_hold: bool,
 }
 
 /// A record, and when this process first saw it.
@@ -80,10 +74,9 @@ pub(super) struct Now {
 }
 
 impl Machine {
-    pub(super) fn new(identity: String, timing: Timing) -> Self {
+    pub(super) fn new(config: Config) -> Self {
         Self {
-            identity,
-            timing,
+            config,
             observed: None,
             version: None,
             has_read: false,
@@ -91,23 +84,6 @@ impl Machine {
             is_releasing: false,
             may_hold: false,
         }
-    }
-
-    /// Returns true if there may be a Lease to give back.
-    pub(super) fn may_hold(&self) -> bool {
-        self.may_hold
-    }
-
-    /// Returns the time until which this candidate leads if it does not renew the Lease; `None`
-    /// if it does not lead.
-    pub(super) fn leading_until(&self) -> Option<Instant> {
-        self.leading_until
-    }
-
-    /// Returns true if this candidate leads at `now`.
-    #[cfg(test)]
-    pub(super) fn is_leading(&self, now: Instant) -> bool {
-        self.leading_until.is_some_and(|until| now < until)
     }
 
     /// Returns the holder of the Lease that was seen last; `None` if there is none.
@@ -126,7 +102,7 @@ impl Machine {
     /// Returns the first call of an attempt.
     pub(super) fn begin(&mut self, now: Now) -> Call {
         self.has_read = false;
-        let is_own = self.holder() == Some(self.identity.as_str());
+        let is_own = self.holder() == Some(self.config.identity.as_str());
         // After a call without an answer, the version of the Lease is uncertain, so it is read
         // again.
         match self.version.take() {
@@ -154,7 +130,7 @@ impl Machine {
                     at: now.instant,
                 });
                 // Others may have seen the renewal right after it was sent.
-                let until = sent + self.timing.renew_deadline;
+                let until = sent + self.config.renew_deadline;
                 if now.instant < until {
                     self.leading_until = Some(until);
                 }
@@ -182,7 +158,7 @@ impl Machine {
             let at = now.instant;
             self.observed = Some(Observed { record, at });
         }
-        let is_own = self.holder() == Some(self.identity.as_str());
+        let is_own = self.holder() == Some(self.config.identity.as_str());
         self.may_hold = is_own;
         if !is_own && self.is_releasing {
             Next::Released
@@ -206,8 +182,8 @@ impl Machine {
         let Some(Observed { record, at }) = &self.observed else {
             return false;
         };
-        let duration = record.lease_duration.unwrap_or(self.timing.lease_duration);
-        let is_anothers = !record.holder.is_empty() && record.holder != self.identity;
+        let duration = record.lease_duration.unwrap_or(self.config.lease_duration);
+        let is_anothers = !record.holder.is_empty() && record.holder != self.config.identity;
         is_anothers && now.saturating_duration_since(*at) < duration
     }
 
@@ -225,10 +201,10 @@ impl Machine {
                 transitions,
             };
         }
-        let own = last.filter(|record| record.holder == self.identity);
+        let own = last.filter(|record| record.holder == self.config.identity);
         LeaseRecord {
-            holder: self.identity.clone(),
-            lease_duration: Some(self.timing.lease_duration),
+            holder: self.config.identity.clone(),
+            lease_duration: Some(self.config.lease_duration),
             acquired_at: match own {
                 Some(own) => own.acquired_at,
                 None => Some(now.wall),

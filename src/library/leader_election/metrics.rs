@@ -1,7 +1,5 @@
 //! The metric of leader election, under the name that controllers in Go use.
 
-use std::fmt;
-
 use kubefan_core::telemetry::Registry;
 use prometheus::IntGauge;
 
@@ -33,8 +31,4 @@ impl Metrics {
     }
 }
 
-impl fmt::Debug for Metrics {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("Metrics")
-    }
-}
+debug_fields!([] Metrics);

@@ -1,6 +1,5 @@
 //! Manager: starts the parts of a program in order, and stops them in reverse order.
 
-use std::fmt;
 use std::future::Future;
 use std::pin::{Pin, pin};
 use std::sync::Arc;
@@ -18,7 +17,8 @@ use tokio::sync::watch;
 use tokio::time::{Instant, timeout};
 
 use super::{Error, Health};
-use crate::controller::{Controller, Reconciler};
+use crate::controller::Error::Unfinished;
+use crate::controller::{Controller, Reconciler, stop_or_drain};
 use crate::leader_election::{InvalidConfig, LeaderElector, LeaseStore, Status};
 use crate::shared_informer::Factory;
 use crate::{controller, leader_election, work_queue};
@@ -36,15 +36,11 @@ pub struct Manager {
     election: Option<StartElection>,
     registry: Registry,
     metrics: controller::Metrics,
-    members: Vec<Member>,
+    /// The waits for the first lists of each controller.
+    syncs: Vec<Ending>,
+    runs: Vec<Run>,
     health: Health,
     has_synced: Arc<AtomicBool>,
-}
-
-/// A controller and its reconciler.
-struct Member {
-    synced: Ending,
-    run: Run,
 }
 
 type Ending = Pin<Box<dyn Future<Output = Result<(), controller::Error>> + Send>>;
@@ -68,11 +64,8 @@ impl Manager {
         let has_synced = Arc::new(AtomicBool::new(false));
         let synced = Arc::clone(&has_synced);
         health.add_readyz("informers", move || {
-            if synced.load(Ordering::Relaxed) {
-                Ok(())
-            } else {
-                Err("the first lists are not complete".to_owned())
-            }
+            let has_synced = synced.load(Ordering::Relaxed).then_some(());
+            has_synced.ok_or_else(|| "the first lists are not complete".to_owned())
         });
         let scraped = Arc::<Mutex<Option<Factory>>>::default();
         let factory = Arc::downgrade(&scraped);
@@ -89,7 +82,8 @@ impl Manager {
             election: None,
             metrics: controller::Metrics::new(&registry, queues),
             registry,
-            members: Vec::new(),
+            syncs: Vec::new(),
+            runs: Vec::new(),
             health,
             has_synced,
         }
@@ -134,16 +128,14 @@ impl Manager {
         R: Reconciler,
     {
         let controller = controller.with_metrics(&self.metrics);
-        self.members.push(Member {
-            synced: Box::pin(controller.synced()),
-            run: Box::new(move |mut stopped| {
-                let stop = async move {
-                    // An error means that the manager is dropped. Then this future is dropped, too.
-                    let _ = stopped.wait_for(|stopped| *stopped).await;
-                };
-                Box::pin(controller.run(reconciler, stop))
-            }),
-        });
+        self.syncs.push(Box::pin(controller.synced()));
+        self.runs.push(Box::new(move |mut stopped| {
+            let stop = async move {
+                // An error means that the manager is dropped. Then this future is dropped, too.
+                let _ = stopped.wait_for(|stopped| *stopped).await;
+            };
+            Box::pin(controller.run(reconciler, stop))
+        }));
         self
     }
 
@@ -183,26 +175,16 @@ impl Manager {
         let shutdown = self.shutdown;
         // A drain waits until this hold is dropped. Only then informers and the election end.
         let _running = shutdown.hold();
-        let mut stop = pin!(async {
-            tokio::select! {
-                _ = stop => {}
-                () = shutdown.draining() => {}
-            }
-        });
-        let (syncs, runs): (Vec<_>, Vec<_>) = self
-            .members
-            .into_iter()
-            .map(|member| (member.synced, member.run))
-            .unzip();
+        let mut stop = pin!(stop_or_drain(stop, &shutdown));
         tokio::select! {
             biased;
             () = &mut stop => return Ok(()),
-            synced = synced(self.factory.as_ref(), syncs) => synced?,
+            synced = synced(self.factory.as_ref(), self.syncs) => synced?,
         }
         self.has_synced.store(true, Ordering::Relaxed);
         let elector = match self.election {
             Some(start) => start(&shutdown)?,
-            None => return lead(runs, std::future::pending(), stop).await,
+            None => return lead(self.runs, std::future::pending(), stop).await,
         };
         let status = elector.statuses();
         self.health
@@ -217,27 +199,18 @@ impl Manager {
             biased;
             () = &mut stop => Ok(()),
             is_elected = elector.elected() => if is_elected {
-                lead(runs, elector.lost(), stop).await
+                lead(self.runs, elector.lost(), stop).await
             } else {
                 Err(Error::LeaseLost)
             },
         };
         // No other candidate may lead while reconciles run here, so the Lease is left to expire.
-        if matches!(ended, Err(Error::LeaseLost)) || may_reconcile(&ended) {
+        if let Err(Error::LeaseLost | Error::Controller(Unfinished { running: 1.., .. })) = &ended {
             return ended;
         }
         let released = elector.leave().await;
         ended.and(released.map_err(Error::from))
     }
-}
-
-/// Returns true if a controller has stopped, but some of its reconciles have not.
-fn may_reconcile(ended: &Result<(), Error>) -> bool {
-    let unfinished = match ended {
-        Err(Error::Controller(controller::Error::Unfinished { running, .. })) => *running,
-        _ => 0,
-    };
-    unfinished > 0
 }
 
 /// Waits for the first lists of all informers.
@@ -285,11 +258,7 @@ async fn lead(
     }
 }
 
-impl fmt::Debug for Manager {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Manager")
-            .field("controllers", &self.members.len())
-            .field("has_election", &self.election.is_some())
-            .finish_non_exhaustive()
-    }
-}
+debug_fields!(
+    [] Manager,
+    |it| controllers: it.runs.len(), has_election: it.election.is_some()
+);

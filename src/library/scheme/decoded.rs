@@ -1,7 +1,6 @@
 //! Decoded: an object with a kind that is determined at run time.
 
 use std::any::Any;
-use std::fmt;
 
 use kubefan_core::api::GroupVersionKind;
 
@@ -33,9 +32,4 @@ impl Decoded {
     }
 }
 
-impl fmt::Debug for Decoded {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let mut debug = f.debug_struct("Decoded");
-        debug.field("gvk", &self.gvk).finish_non_exhaustive()
-    }
-}
+debug_fields!([] Decoded, |it| gvk: it.gvk);

@@ -1,6 +1,5 @@
 //! Settings of a shared informer.
 
-use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -74,12 +73,7 @@ impl Default for Config {
     }
 }
 
-impl fmt::Debug for Config {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Config")
-            .field("selection", &self.selection)
-            .field("storage", &self.storage)
-            .field("hooks", &self.hooks)
-            .finish_non_exhaustive()
-    }
-}
+debug_fields!(
+    [] Config,
+    |it| selection: it.selection, storage: it.storage, hooks: it.hooks
+);

@@ -14,7 +14,7 @@ use kubefan_core::api::{
 };
 use kubefan_core::cache::Reader;
 use kubefan_core::informer::{
-    Hooks, Informer, InformerSet, LiveRestMapper, ObjectContent, StartError, TransformId,
+    Informer, InformerSet, InformerSpec, LiveRestMapper, ObjectContent, StartError, TransformId,
 };
 use kubefan_core::shutdown::Shutdown;
 use kubefan_core::upstream::{Client, NotCacheable};
@@ -109,8 +109,6 @@ pub struct FactoryError {
 /// An informer of any type.
 trait Started: Any + Send + Sync {
     fn synced(&self) -> Pin<Box<dyn Future<Output = bool> + Send + '_>>;
-
-    fn into_any(self: Arc<Self>) -> Arc<dyn Any + Send + Sync>;
 }
 
 // === impl Factory ===
@@ -237,32 +235,26 @@ impl Factory {
             content,
             transform: self.0.informers.own_hooks(&config.hooks).transform_id(),
         };
-        if let Some(running) = self.running(&key) {
+        let running = self.0.started.lock().get(&key).and_then(Weak::upgrade);
+        if let Some(running) = running.and_then(informer_of) {
             return Ok(running);
         }
-        let refused = |source| FactoryError {
-            resource: gvr.clone(),
-            source,
-        };
-        let mapper = &self.0.mapper;
-        mapper.refresh_unless_known(gvr);
-        let spec = mapper.named_informer_spec(gvr, WireFormat::Json);
-        let spec = spec.map_err(refused)?;
+        self.0.mapper.refresh_unless_known(gvr);
+        let spec = self.spec(gvr)?;
         let (readers, source) = watch::channel(None);
         let keeper = Keeper {
             factory: self.clone(),
             gvr: gvr.clone(),
-            selection: config.selection.clone(),
             content,
-            hooks: config.hooks.clone(),
+            config: config.clone(),
             readers,
-            on_start_error: Arc::clone(&config.on_start_error),
         };
         let source = Source::new(source);
         let shutdown = self.0.shutdown.clone();
         // Made and spawned without the lock of the map: a runtime that is shutting down drops a
         // task while it is spawned, and drops the program's functions with the task.
-        let informer = SharedInformer::of_source(source, spec.resource, config, shutdown);
+        let shared = Shared::new(source, spec.resource, config, shutdown);
+        let informer = SharedInformer(Arc::new(shared));
         if let Some(earlier) = self.register(key, &informer) {
             return Ok(earlier);
         }
@@ -276,7 +268,7 @@ impl Factory {
         key: Key,
         informer: &SharedInformer<K>,
     ) -> Option<SharedInformer<K>> {
-        let shared: Arc<dyn Started> = informer.shared().clone();
+        let shared: Arc<dyn Started> = informer.0.clone();
         let mut started = self.0.started.lock();
         let earlier = started.get(&key).and_then(Weak::upgrade);
         if earlier.is_none() {
@@ -287,12 +279,13 @@ impl Factory {
         earlier.and_then(informer_of)
     }
 
-    fn running<K: DeserializeOwned + Send + Sync + 'static>(
-        &self,
-        key: &Key,
-    ) -> Option<SharedInformer<K>> {
-        let running = self.0.started.lock().get(key).and_then(Weak::upgrade);
-        running.and_then(informer_of)
+    /// Returns what an informer of `gvr` needs to know about the resource.
+    fn spec(&self, gvr: &GroupVersionResource) -> Result<InformerSpec, FactoryError> {
+        let spec = self.0.mapper.named_informer_spec(gvr, WireFormat::Json);
+        spec.map_err(|source| FactoryError {
+            resource: gvr.clone(),
+            source,
+        })
     }
 
     /// Returns one informer for each of `namespaces`, in their order. Each informer has its own
@@ -337,8 +330,7 @@ impl Factory {
         label_selector: &str,
         field_selector: &str,
     ) -> Result<Selection, Malformed> {
-        let spec = self.0.mapper.named_informer_spec(gvr, WireFormat::Json);
-        let fields = spec.map(|spec| spec.fields).unwrap_or_default();
+        let fields = self.spec(gvr).map(|spec| spec.fields).unwrap_or_default();
         Ok(Selection {
             namespace: namespace.map(str::to_owned),
             labels: LabelSelector::parse(label_selector)?,
@@ -377,16 +369,10 @@ impl Factory {
         } = &*self.0;
         loop {
             mapper.wait_for(gvr, informers).await;
-            match mapper.named_informer_spec(gvr, WireFormat::Json) {
-                Ok(_) => return Ok(()),
+            match self.spec(gvr) {
                 // The resource was removed again.
-                Err(NotCacheable::Unknown) => {}
-                Err(source) => {
-                    return Err(FactoryError {
-                        resource: gvr.clone(),
-                        source,
-                    });
-                }
+                Err(error) if error.source == NotCacheable::Unknown => {}
+                found => return found.map(drop),
             }
         }
     }
@@ -412,8 +398,8 @@ fn informer_of<K>(started: Arc<dyn Started>) -> Option<SharedInformer<K>>
 where
     K: DeserializeOwned + Send + Sync + 'static,
 {
-    let shared = started.into_any().downcast().ok()?;
-    Some(SharedInformer::from_shared(shared))
+    let started: Arc<dyn Any + Send + Sync> = started;
+    started.downcast().ok().map(SharedInformer)
 }
 
 // === impl Started ===
@@ -421,10 +407,6 @@ where
 impl<K: DeserializeOwned + Send + Sync + 'static> Started for Shared<K> {
     fn synced(&self) -> Pin<Box<dyn Future<Output = bool> + Send + '_>> {
         Box::pin(self.wait_for_sync())
-    }
-
-    fn into_any(self: Arc<Self>) -> Arc<dyn Any + Send + Sync> {
-        self
     }
 }
 
@@ -434,11 +416,9 @@ impl<K: DeserializeOwned + Send + Sync + 'static> Started for Shared<K> {
 struct Keeper {
     factory: Factory,
     gvr: GroupVersionResource,
-    selection: Selection,
     content: ObjectContent,
-    hooks: Hooks,
+    config: Config,
     readers: watch::Sender<Option<Reader>>,
-    on_start_error: Arc<dyn Fn(&StartError) + Send + Sync>,
 }
 
 impl Keeper {
@@ -467,7 +447,7 @@ impl Keeper {
                 }
                 Some(Err(error)) if reported != Some(error) => {
                     reported = Some(error);
-                    (self.on_start_error)(&error);
+                    (self.config.on_start_error)(&error);
                 }
                 Some(Err(_)) | None => {}
             }
@@ -481,13 +461,10 @@ impl Keeper {
     /// Starts the informer that fills the cache. `None` if the API server does not
     /// have the resource now.
     fn start(&self) -> Option<Result<Arc<Informer>, StartError>> {
-        let factory = &self.factory.0;
-        factory.mapper.refresh_unless_known(&self.gvr);
-        let spec = factory
-            .mapper
-            .named_informer_spec(&self.gvr, WireFormat::Json);
-        let spec = spec.ok()?;
-        let informers = &factory.informers;
-        Some(informers.get_or_start_with(&spec, &self.selection, self.content, &self.hooks))
+        let informers = &self.factory.0.informers;
+        self.factory.0.mapper.refresh_unless_known(&self.gvr);
+        let spec = self.factory.spec(&self.gvr).ok()?;
+        let (selection, hooks) = (&self.config.selection, &self.config.hooks);
+        Some(informers.get_or_start_with(&spec, selection, self.content, hooks))
     }
 }

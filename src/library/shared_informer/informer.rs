@@ -16,7 +16,7 @@ use super::{Changes, Config, EventHandler, HandlerRegistration, IndexError, List
 ///
 /// `K` is any type that deserializes from the objects: those of `k8s-openapi` and `kube`, derived
 /// custom resources, `kube::core::DynamicObject`, or `PartialObjectMeta`.
-pub struct SharedInformer<K>(Arc<Shared<K>>);
+pub struct SharedInformer<K>(pub(super) Arc<Shared<K>>);
 
 impl<K> Clone for SharedInformer<K> {
     fn clone(&self) -> Self {
@@ -39,15 +39,7 @@ impl<K: DeserializeOwned + Send + Sync + 'static> SharedInformer<K> {
         config: Config,
         shutdown: Shutdown,
     ) -> Self {
-        Self::of_source(Source::fixed(reader), resource, config, shutdown)
-    }
-
-    pub(super) fn of_source(
-        source: Source,
-        resource: Arc<Resource>,
-        config: Config,
-        shutdown: Shutdown,
-    ) -> Self {
+        let source = Source::fixed(reader);
         Self(Arc::new(Shared::new(source, resource, config, shutdown)))
     }
 
@@ -79,7 +71,7 @@ impl<K: DeserializeOwned + Send + Sync + 'static> SharedInformer<K> {
 
     /// Returns a lister of the informer's objects.
     pub fn lister(&self) -> Lister<K> {
-        Lister::new(Arc::clone(&self.0))
+        Lister(Arc::clone(&self.0))
     }
 
     /// Adds an index: [`Lister::by_index`] finds the objects for which `values` returns a value.
@@ -121,13 +113,5 @@ impl<K: DeserializeOwned + Send + Sync + 'static> SharedInformer<K> {
     /// returns true. Returns false if the informer ended before that. Cancel safe.
     pub async fn synced(&self) -> bool {
         self.0.wait_for_sync().await
-    }
-
-    pub(super) fn from_shared(shared: Arc<Shared<K>>) -> Self {
-        Self(shared)
-    }
-
-    pub(super) fn shared(&self) -> &Arc<Shared<K>> {
-        &self.0
     }
 }

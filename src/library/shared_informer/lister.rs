@@ -23,7 +23,7 @@ use super::{DecodeError, IndexError, Storage};
 /// list if each object in it has changed. A background task decodes them soon, and so does a
 /// handler before it is called. Other readers continue in that time, and [`Lister::get`] decodes at
 /// most about a hundred objects.
-pub struct Lister<K>(Arc<Shared<K>>);
+pub struct Lister<K>(pub(super) Arc<Shared<K>>);
 
 impl<K> Clone for Lister<K> {
     fn clone(&self) -> Self {
@@ -34,10 +34,6 @@ impl<K> Clone for Lister<K> {
 // === impl Lister ===
 
 impl<K: DeserializeOwned> Lister<K> {
-    pub(super) fn new(informer: Arc<Shared<K>>) -> Self {
-        Self(informer)
-    }
-
     /// Returns the object `name` in `namespace` (`None` for a cluster-scoped resource), or
     /// `None` if there is none.
     ///

@@ -3,13 +3,13 @@
 use std::sync::Arc;
 
 use kubefan_core::api::Object;
-use kubefan_core::cache::{LogCursor, Reader};
+use kubefan_core::cache::Reader;
 use parking_lot::{RwLock, RwLockReadGuard, RwLockWriteGuard};
 use serde::de::DeserializeOwned;
 use tokio::sync::watch;
 
 use super::index::{IndexError, IndexFunction};
-use super::view::{STEP, Unused, View};
+use super::view::{Phase, STEP, Unused, View};
 
 /// A view that many tasks read. Each of them may bring it up to date.
 pub(super) struct SharedView<K> {
@@ -58,7 +58,7 @@ impl<K: DeserializeOwned> SharedView<K> {
             }
             let mut view = self.view.write();
             view.follow(present);
-            if view.advance(STEP) && !view.has_unused() {
+            if view.advance(STEP) && view.unused.is_empty() {
                 return RwLockWriteGuard::downgrade(view);
             }
             self.unlock(view);
@@ -67,7 +67,7 @@ impl<K: DeserializeOwned> SharedView<K> {
 
     /// Unlocks the view after a step, so that waiting readers are next.
     fn unlock(&self, mut view: RwLockWriteGuard<'_, View<K>>) {
-        let unused = view.take_unused();
+        let unused = std::mem::take(&mut view.unused);
         RwLockWriteGuard::unlock_fair(view);
         let large = unused.into_iter().filter(Unused::is_large);
         large.for_each(self.free);
@@ -133,10 +133,11 @@ impl<K: DeserializeOwned> SharedView<K> {
     pub(super) async fn changed(&self) -> bool {
         let (changed, reader) = {
             let view = self.view.read();
-            if view.is_loading() {
-                return true;
+            match &view.phase {
+                Phase::Loading(_) => return true,
+                Phase::Following(cursor) => (Some(cursor.changed()), None),
+                Phase::Waiting => (None, view.reader.clone()),
             }
-            (view.cursor().map(LogCursor::changed), view.reader())
         };
         match (changed, reader) {
             (Some(changed), _) => changed.await,

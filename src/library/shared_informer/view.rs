@@ -33,13 +33,13 @@ pub(super) struct View<K> {
     functions: BTreeMap<String, IndexFunction<K>>,
     /// The indexes that do not have all of `content` yet, with the last key that was added.
     incomplete: BTreeMap<String, Option<ObjectKey>>,
-    reader: Option<Reader>,
-    phase: Phase<K>,
+    pub(super) reader: Option<Reader>,
+    pub(super) phase: Phase<K>,
     content: Content<K>,
     recent: VecDeque<Recent<K>>,
     recent_bytes: usize,
     /// What is freed when the view is unlocked, because that may take long.
-    unused: Vec<Unused<K>>,
+    pub(super) unused: Vec<Unused<K>>,
 }
 
 /// What a view no longer needs. Freeing it may take long.
@@ -61,7 +61,7 @@ struct Recent<K> {
     decoded: Option<Arc<K>>,
 }
 
-enum Phase<K> {
+pub(super) enum Phase<K> {
     /// There is no snapshot to load: the cache is not ready.
     Waiting,
     Loading(Loading<K>),
@@ -70,7 +70,7 @@ enum Phase<K> {
 }
 
 /// The objects of `snapshot` with keys above `after` are loaded next.
-struct Loading<K> {
+pub(super) struct Loading<K> {
     snapshot: Snapshot,
     after: Option<ObjectKey>,
     content: Box<Content<K>>,
@@ -119,20 +119,9 @@ impl<K> View<K> {
     /// Begins again once the cache is ready. A load that has not ended was in vain.
     fn wait(&mut self) {
         if let Phase::Loading(loading) = std::mem::replace(&mut self.phase, Phase::Waiting) {
-            let Loading {
-                snapshot, content, ..
-            } = loading;
-            self.unused.push(Unused::Loaded(content, snapshot));
+            let unused = Unused::Loaded(loading.content, loading.snapshot);
+            self.unused.push(unused);
         }
-    }
-
-    pub(super) fn has_unused(&self) -> bool {
-        !self.unused.is_empty()
-    }
-
-    /// Takes what the view no longer needs, so that the caller can free it after unlocking.
-    pub(super) fn take_unused(&mut self) -> Vec<Unused<K>> {
-        std::mem::take(&mut self.unused)
     }
 }
 
@@ -153,23 +142,6 @@ impl<K: DeserializeOwned> View<K> {
             self.wait();
             self.unused.extend(before.map(Unused::Cache));
         }
-    }
-
-    /// Returns the reader of the cache that the view follows.
-    pub(super) fn reader(&self) -> Option<Reader> {
-        self.reader.clone()
-    }
-
-    /// Returns the position in the log, unless the view is to load objects.
-    pub(super) fn cursor(&self) -> Option<&LogCursor> {
-        match &self.phase {
-            Phase::Waiting | Phase::Loading(_) => None,
-            Phase::Following(cursor) => Some(cursor),
-        }
-    }
-
-    pub(super) fn is_loading(&self) -> bool {
-        matches!(self.phase, Phase::Loading(_))
     }
 
     /// Counts the objects, including those that cannot be decoded. Returns 0 if the view stores
@@ -226,7 +198,7 @@ impl<K: DeserializeOwned> View<K> {
         self.functions.remove(name);
         self.incomplete.remove(name);
         self.content.indexes.remove(name);
-        if self.is_loading() {
+        if matches!(self.phase, Phase::Loading(_)) {
             // What is being loaded has the index, too.
             self.wait();
         }
@@ -337,17 +309,12 @@ impl<K: DeserializeOwned> View<K> {
             self.phase = Phase::Loading(loading);
             return;
         }
-        let Loading {
-            snapshot,
-            mut content,
-            cursor,
-            ..
-        } = loading;
-        std::mem::swap(&mut self.content, &mut *content);
-        self.unused.push(Unused::Loaded(content, snapshot));
+        std::mem::swap(&mut self.content, &mut *loading.content);
+        let unused = Unused::Loaded(loading.content, loading.snapshot);
+        self.unused.push(unused);
         // All indexes were loaded.
         self.incomplete.clear();
-        self.phase = Phase::Following(cursor);
+        self.phase = Phase::Following(loading.cursor);
     }
 
     /// Applies up to `max` changes. Returns true if none is left.

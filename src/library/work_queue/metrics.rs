@@ -1,7 +1,6 @@
 //! The metrics of work queues, under the names that controllers in Go use.
 
 use std::collections::BTreeMap;
-use std::fmt;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
@@ -120,11 +119,7 @@ impl Metrics {
     }
 }
 
-impl fmt::Debug for Metrics {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("Metrics")
-    }
-}
+debug_fields!([] Metrics);
 
 /// Adds the gauges of all queues to `samples`. The values of queues with equal names are added up.
 fn scrape(queues: &Mutex<Vec<MeasuredQueue>>, samples: &mut Samples) {
@@ -180,10 +175,4 @@ impl QueueMetrics {
     }
 }
 
-impl fmt::Debug for QueueMetrics {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("QueueMetrics")
-            .field("name", &self.name)
-            .finish_non_exhaustive()
-    }
-}
+debug_fields!([] QueueMetrics, |it| name: it.name);

@@ -74,4 +74,5 @@ pub use queue::WorkQueue;
 pub use rate_limiter::{
     Bucket, ItemExponentialFailure, ItemFastSlow, MaxOf, MaxWait, RateLimiter, default_rate_limiter,
 };
+pub(crate) use shared::until_some;
 pub use work::Work;

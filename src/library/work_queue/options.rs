@@ -1,6 +1,5 @@
 //! The settings of a queue, and the options of one request to run a key.
 
-use std::fmt;
 use std::hash::Hash;
 use std::time::Duration;
 
@@ -44,11 +43,4 @@ impl<K: Clone + Eq + Hash + Send + 'static> Default for Config<K> {
     }
 }
 
-impl<K> fmt::Debug for Config<K> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Config")
-            .field("ageing", &self.ageing)
-            .field("metrics", &self.metrics)
-            .finish_non_exhaustive()
-    }
-}
+debug_fields!([K] Config<K>, |it| ageing: it.ageing, metrics: it.metrics);

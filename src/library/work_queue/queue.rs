@@ -1,6 +1,5 @@
 //! WorkQueue: the handle of producers and workers, and the waits of workers.
 
-use std::fmt;
 use std::hash::Hash;
 use std::sync::Arc;
 use std::time::Duration;
@@ -12,7 +11,7 @@ use tokio::time::{Instant, sleep_until};
 
 use super::options::{AddOptions, Config};
 use super::schedule::{Run, Schedule};
-use super::shared::{Shared, State};
+use super::shared::{Shared, State, until_some};
 use super::work::Work;
 
 /// A queue of keys that are to be worked on; see the [module's documentation](super). Clones are
@@ -38,18 +37,14 @@ enum Step<K> {
 impl<K: Eq + Hash + Send + Sync + 'static> WorkQueue<K> {
     /// Creates an empty queue.
     pub fn new(config: Config<K>) -> Self {
-        let Config {
-            rate_limiter,
-            ageing,
-            metrics,
-        } = config;
+        let schedule = Schedule::new(config.rate_limiter, config.ageing, Instant::now());
         let shared = Arc::new(Shared {
             state: Mutex::new(State {
-                schedule: Schedule::new(rate_limiter, ageing, Instant::now()),
+                schedule,
                 timer: None,
                 is_draining: false,
             }),
-            metrics,
+            metrics: config.metrics,
             wake: Notify::new(),
             earlier: Notify::new(),
             drained: Notify::new(),
@@ -70,13 +65,11 @@ impl<K: Eq + Hash + Send + Sync + 'static> WorkQueue<K> {
     /// Requests a run of `key` that begins `delay` after this call at the earliest, unless another
     /// request asks for an earlier run.
     pub fn add_after(&self, key: K, delay: Duration) {
-        self.add_with(
-            key,
-            AddOptions {
-                after: delay,
-                ..AddOptions::default()
-            },
-        );
+        let options = AddOptions {
+            after: delay,
+            ..AddOptions::default()
+        };
+        self.add_with(key, options);
     }
 
     /// Counts a failure of `key`, puts `key` in backoff for the time that the rate limiter returns,
@@ -85,13 +78,11 @@ impl<K: Eq + Hash + Send + Sync + 'static> WorkQueue<K> {
     /// A failure is counted once per run: if `key` was put in backoff and has not run since, this
     /// call only requests the run.
     pub fn add_rate_limited(&self, key: K) {
-        self.add_with(
-            key,
-            AddOptions {
-                is_rate_limited: true,
-                ..AddOptions::default()
-            },
-        );
+        let options = AddOptions {
+            is_rate_limited: true,
+            ..AddOptions::default()
+        };
+        self.add_with(key, options);
     }
 
     /// Requests a run of `key` with options.
@@ -102,7 +93,7 @@ impl<K: Eq + Hash + Send + Sync + 'static> WorkQueue<K> {
         self.0.publish(&mut state, change);
         if let Some(metrics) = &self.0.metrics
             && is_retry
-            && !state.schedule.is_shutting_down()
+            && !state.schedule.is_shutting_down
         {
             metrics.retries.inc();
         }
@@ -130,7 +121,10 @@ impl<K: Eq + Hash + Send + Sync + 'static> WorkQueue<K> {
                     if let Some(metrics) = &self.0.metrics {
                         metrics.queue_duration.observe(run.waited.as_secs_f64());
                     }
-                    return Some(Work::new(run, Arc::clone(&self.0)));
+                    return Some(Work {
+                        run,
+                        queue: Arc::clone(&self.0),
+                    });
                 }
                 Step::End => return None,
                 Step::Wait | Step::WaitUntil(_) => {}
@@ -163,7 +157,7 @@ impl<K: Eq + Hash + Send + Sync + 'static> WorkQueue<K> {
 
     /// Returns the number of failures of `key` that were counted since it was last forgotten.
     pub fn num_requeues(&self, key: &K) -> u32 {
-        self.0.state.lock().schedule.num_requeues(key)
+        self.0.state.lock().schedule.rate_limiter.num_requeues(key)
     }
 
     /// Counts the keys that are ready and wait for a worker. This does not include keys that run,
@@ -194,24 +188,17 @@ impl<K: Eq + Hash + Send + Sync + 'static> WorkQueue<K> {
     /// Dropping the future ends only the wait; the queue remains shut down.
     pub async fn shut_down_with_drain(&self) {
         self.begin_shutdown(true);
-        loop {
-            let drained = self.0.drained.notified();
-            tokio::pin!(drained);
-            drained.as_mut().enable();
-            {
-                let state = self.0.state.lock();
-                if !state.is_draining || state.schedule.is_drained() {
-                    return;
-                }
-            }
-            drained.await;
-        }
+        until_some(&self.0.drained, || {
+            let state = self.0.state.lock();
+            (!state.is_draining || state.schedule.is_drained()).then_some(())
+        })
+        .await;
     }
 
     /// Returns true after a call of [`WorkQueue::shut_down`] or
     /// [`WorkQueue::shut_down_with_drain`].
     pub fn is_shutting_down(&self) -> bool {
-        self.0.state.lock().schedule.is_shutting_down()
+        self.0.state.lock().schedule.is_shutting_down
     }
 
     fn begin_shutdown(&self, is_draining: bool) {
@@ -233,13 +220,7 @@ impl<K: Eq + Hash + Send + Sync + 'static> Clone for WorkQueue<K> {
     }
 }
 
-impl<K: Eq + Hash + Send + Sync + 'static> fmt::Debug for WorkQueue<K> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("WorkQueue")
-            .field("len", &self.len())
-            .finish_non_exhaustive()
-    }
-}
+debug_fields!([K: Eq + Hash + Send + Sync + 'static] WorkQueue<K>, |it| len: it.len());
 
 // === impl Turn ===
 
@@ -257,7 +238,7 @@ impl<K: Eq + Hash + 'static> Turn<'_, K> {
             self.shared.wake_another(&state);
             return Step::Take(run);
         }
-        if state.schedule.is_shutting_down() {
+        if state.schedule.is_shutting_down {
             // A key that was added during its run is ready at the end of this run.
             let may_follow = state.is_draining && !state.schedule.is_drained();
             return if may_follow { Step::Wait } else { Step::End };

@@ -28,8 +28,9 @@ pub(super) struct Schedule<K> {
     /// The number and the start of each present run, one for each `Work` that workers hold.
     runs: Vec<(u64, Instant)>,
     next_run: u64,
-    rate_limiter: Box<dyn RateLimiter<K>>,
-    is_shutting_down: bool,
+    pub(super) rate_limiter: Box<dyn RateLimiter<K>>,
+    /// True after [`Schedule::shut_down`].
+    pub(super) is_shutting_down: bool,
 }
 
 /// The two lines where requested runs wait.
@@ -188,11 +189,6 @@ impl<K: Eq + Hash + 'static> Schedule<K> {
         change
     }
 
-    /// Returns the number of failures of `key` that the rate limiter has counted.
-    pub(super) fn num_requeues(&self, key: &K) -> u32 {
-        self.rate_limiter.num_requeues(key)
-    }
-
     /// Makes the waiting keys ready that are due at `now`, and returns their number.
     pub(super) fn advance(&mut self, now: Instant) -> usize {
         let mut count = 0;
@@ -258,10 +254,6 @@ impl<K: Eq + Hash + 'static> Schedule<K> {
         for key in std::mem::take(&mut self.lines.waiting).into_values() {
             self.keys.remove(&key);
         }
-    }
-
-    pub(super) fn is_shutting_down(&self) -> bool {
-        self.is_shutting_down
     }
 
     /// Returns true if no key is ready, and none is running.
@@ -367,10 +359,8 @@ impl<K> Lines<K> {
         let due = request.due().saturating_duration_since(self.origin);
         let due = nanoseconds(due).unwrap_or(MOST);
         let ageing = nanoseconds(self.ageing).unwrap_or(MOST).min(MOST);
-        (
-            due - i128::from(request.priority) * ageing,
-            request.sequence,
-        )
+        let head_start = i128::from(request.priority) * ageing;
+        (due - head_start, request.sequence)
     }
 }
 

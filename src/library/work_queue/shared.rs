@@ -21,6 +21,21 @@ pub(super) struct Shared<K> {
     pub(super) drained: Notify,
 }
 
+/// Returns what `look` returns when it first returns a value. Calls it at once, and after each wake
+/// of `notify`. Cancel safe.
+pub(crate) async fn until_some<T>(notify: &Notify, mut look: impl FnMut() -> Option<T>) -> T {
+    loop {
+        let woken = notify.notified();
+        tokio::pin!(woken);
+        // From here on, a wake for a change that `look` does not see is stored in `woken`.
+        woken.as_mut().enable();
+        if let Some(found) = look() {
+            return found;
+        }
+        woken.await;
+    }
+}
+
 pub(super) struct State<K> {
     pub(super) schedule: Schedule<K>,
     /// The time of the queue's timer. Only one waiting worker has the timer, so that other workers

@@ -1,6 +1,6 @@
 //! Work: a key that a worker has taken.
 
-use std::fmt;
+use std::fmt::Debug;
 use std::hash::Hash;
 use std::sync::Arc;
 
@@ -15,15 +15,11 @@ use super::shared::Shared;
 /// [`WorkQueue::add_rate_limited`](super::WorkQueue::add_rate_limited).
 #[must_use = "dropping it ends the run of the key"]
 pub struct Work<K: Eq + Hash + Send + Sync + 'static> {
-    run: Run<K>,
-    queue: Arc<Shared<K>>,
+    pub(super) run: Run<K>,
+    pub(super) queue: Arc<Shared<K>>,
 }
 
 impl<K: Eq + Hash + Send + Sync + 'static> Work<K> {
-    pub(super) fn new(run: Run<K>, queue: Arc<Shared<K>>) -> Self {
-        Self { run, queue }
-    }
-
     /// Returns the key to work on.
     pub fn key(&self) -> &K {
         &self.run.key
@@ -44,11 +40,7 @@ impl<K: Eq + Hash + Send + Sync + 'static> Drop for Work<K> {
     }
 }
 
-impl<K: Eq + Hash + Send + Sync + fmt::Debug + 'static> fmt::Debug for Work<K> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Work")
-            .field("key", self.key())
-            .field("priority", &self.priority())
-            .finish_non_exhaustive()
-    }
-}
+debug_fields!(
+    [K: Eq + Hash + Send + Sync + Debug + 'static] Work<K>,
+    |it| key: it.key(), priority: it.priority()
+);

@@ -81,12 +81,15 @@ pub(super) async fn discover(client: &Client, startup: &Startup) -> anyhow::Resu
                 wait.end(client);
                 return Ok(mapper);
             }
+            // A further attempt would fail for this reason again.
+            Err(Failure::Unready(error) | Failure::Discovery(error))
+                if error.is_untrusted_server() =>
+            {
+                return Err(error)
+                    .with_context(|| format!("cannot connect to {}", client.server()));
+            }
             Err(failure) => failure,
         };
-        if failure.is_lasting() {
-            return Err(failure.into_error())
-                .with_context(|| format!("cannot connect to {}", client.server()));
-        }
         let pause = wait.next_pause(&failure);
         wait.report(client, &failure.to_string(), startup);
         sleep(pause).await;
@@ -168,18 +171,6 @@ impl Failure {
         match self {
             Self::Unready(error) | Self::Discovery(error) => Some(error),
             Self::NoReadiness | Self::Timeout => None,
-        }
-    }
-
-    /// Returns true if a further attempt will fail for this reason again.
-    fn is_lasting(&self) -> bool {
-        self.error().is_some_and(Error::is_untrusted_server)
-    }
-
-    fn into_error(self) -> anyhow::Error {
-        match self {
-            Self::Unready(error) | Self::Discovery(error) => error.into(),
-            Self::NoReadiness | Self::Timeout => anyhow::anyhow!("{self}"),
         }
     }
 }

@@ -19,19 +19,19 @@ use std::time::Duration;
 use anyhow::Context;
 use files::Files;
 use kubefan_core::cache::Dispatcher;
-use kubefan_core::informer::InformerSet;
+use kubefan_core::informer::{InformerSet, Requirement};
 use kubefan_core::shutdown::{Outcome, Shutdown, Signals};
 use kubefan_core::telemetry::Registry;
 use kubefan_core::upstream::{Client, Forwarder};
 use reload::Live;
-pub use reload::{ConfigSource, ConfigWatch, Hangups};
-use resources::{require_configured, requirement, resources_to_cache, with_rules};
+pub use reload::{ConfigSource, ConfigWatch, hangups};
+use resources::{require_configured, resources_to_cache, with_rules};
 use tls::{Certificate, load_authorities};
 use tokio::net::TcpListener;
 use tower::service_fn;
 
 use crate::audit::AuditLog;
-use crate::config::{AdminConfig, ServeConfig};
+use crate::config::{AdminConfig, Resources, ServeConfig};
 use crate::identity::AccessControl;
 use crate::ledger::{Ledger, sample_kept};
 use crate::net::{Listener, ServingThreads};
@@ -176,13 +176,8 @@ impl Opened {
     /// configured resource does not exist or cannot be cached. The message is one line and names
     /// the flag, file or server.
     pub async fn connect(self) -> anyhow::Result<App> {
-        let Self {
-            config,
-            mut files,
-            startup,
-            metrics,
-            listening,
-        } = self;
+        let (config, startup, listening) = (self.config, self.startup, self.listening);
+        let mut files = self.files;
         let (registry, shutdown) = (&listening.registry, &listening.shutdown);
         let client = api_server::connect(&config, &startup).await?;
         shutdown.spawn_background(renew_credentials(client.clone()));
@@ -190,7 +185,11 @@ impl Opened {
         let rest_mapper = with_rules(discovered, &config)?;
         let informers = InformerSet::new(client.clone(), config.informer.clone(), shutdown.clone());
         let required = resources_to_cache(&config.resources, &rest_mapper)?;
-        let need = requirement(&config.resources);
+        // Readiness waits for the resources that an operator has named, even if they are refused.
+        let need = match &config.resources {
+            Resources::Named(_) => Requirement::Named,
+            Resources::All => Requirement::IfAllowed,
+        };
         require_configured(need, required, &rest_mapper, &informers);
 
         let (access, admin_access) = access_controls(&config, &client, &listening);
@@ -204,7 +203,7 @@ impl Opened {
             Arc::clone(&rest_mapper),
             Forwarder::new(client),
             config.requests,
-            metrics,
+            self.metrics,
             shutdown.clone(),
         );
         if let Some(audit) = &files.audit {

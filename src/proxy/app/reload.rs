@@ -38,10 +38,6 @@ pub struct ConfigSource {
     pub log: LogHandle,
 }
 
-/// The SIGHUPs of this process. After one, or several at once, kubefan reads its configuration
-/// again.
-pub struct Hangups(Signal);
-
 struct Reloader {
     live: Arc<Live>,
     source: ConfigSource,
@@ -55,18 +51,19 @@ struct Reloader {
 pub struct ConfigWatch {
     source: ConfigSource,
     file: Option<WatchedFiles>,
-    hangups: Hangups,
+    hangups: Signal,
 }
 
 // === impl ConfigWatch ===
 
 impl ConfigWatch {
-    /// Reads the file. Changes from now on will be applied, even those before the watch runs.
+    /// Reads the file. Changes from now on will be applied, even those before the watch runs. After
+    /// each of `hangups`, or several at once, kubefan reads its configuration again.
     ///
     /// # Errors
     ///
     /// If the file cannot be read.
-    pub async fn begin(source: ConfigSource, hangups: Hangups) -> anyhow::Result<Self> {
+    pub async fn begin(source: ConfigSource, hangups: Signal) -> anyhow::Result<Self> {
         let file = match &source.file {
             Some(file) => Some(WatchedFiles::read(vec![file.clone()]).await?),
             None => None,
@@ -87,11 +84,7 @@ impl ConfigWatch {
     /// it to `live`.
     pub(super) fn run(self, live: Arc<Live>) {
         let shutdown = live.shutdown.clone();
-        let Self {
-            source,
-            file,
-            mut hangups,
-        } = self;
+        let mut hangups = self.hangups;
         let reloads = live.registry.counter_vec(
             "kubefan_config_reloads_total",
             "How often the configuration was read again: applied, or refused because of mistakes.",
@@ -99,16 +92,16 @@ impl ConfigWatch {
         );
         let reloader = Arc::new(Reloader {
             live,
-            source,
+            source: self.source,
             applied: Mutex::default(),
             reloads,
         });
-        if let Some(file) = file {
+        if let Some(file) = self.file {
             let changed = Arc::clone(&reloader);
             file.watch(&shutdown, move |_| changed.reload());
         }
         shutdown.spawn_background(async move {
-            while hangups.0.recv().await.is_some() {
+            while hangups.recv().await.is_some() {
                 tracing::info!("SIGHUP: reading the configuration again");
                 if let Err(error) = reloader.reload() {
                     let error = format!("{error:#}");
@@ -122,21 +115,18 @@ impl ConfigWatch {
     }
 }
 
-// === impl Hangups ===
-
-impl Hangups {
-    /// Returns the SIGHUPs from this call on. Before this call, a SIGHUP ends the process.
-    ///
-    /// # Errors
-    ///
-    /// If the signal handler cannot be installed.
-    ///
-    /// # Panics
-    ///
-    /// Outside of a tokio runtime.
-    pub fn of_process() -> io::Result<Hangups> {
-        signal(SignalKind::hangup()).map(Hangups)
-    }
+/// Returns the SIGHUPs of this process from this call on. Before this call, a SIGHUP ends the
+/// process.
+///
+/// # Errors
+///
+/// If the signal handler cannot be installed.
+///
+/// # Panics
+///
+/// Outside of a tokio runtime.
+pub fn hangups() -> io::Result<Signal> {
+    signal(SignalKind::hangup())
 }
 
 // === impl Reloader ===
@@ -189,13 +179,9 @@ impl Live {
         let before = mapper.replace_rules(config.rules.clone());
         let required = check_rules(config, mapper)
             .and_then(|()| resources_to_cache(&config.resources, mapper));
-        let required = match required {
-            Ok(required) => required,
-            Err(error) => {
-                mapper.replace_rules(ResourceRules::clone(&before));
-                return Err(error);
-            }
-        };
+        let required = required.inspect_err(|_| {
+            mapper.replace_rules(ResourceRules::clone(&before));
+        })?;
         informers.set_config(&config.informer);
         informers.require_none();
         mapper.apply_rules(informers);

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use anyhow::Context;
 use kubefan_core::api::{GroupVersionResource, WireFormat};
 use kubefan_core::informer::{InformerSet, LiveRestMapper, Requirement, ResourceRule};
-use kubefan_core::upstream::{NotCacheable, RestMapper, UnknownResource};
+use kubefan_core::upstream::{NotCacheable, RestMapper};
 
 use crate::config::{Resources, ServeConfig};
 
@@ -47,14 +47,6 @@ pub(super) fn require_configured(
         }
     }
     rest_mapper.pin_required(informers);
-}
-
-/// Returns whether readiness waits for resources that the API server refuses.
-pub(super) fn requirement(resources: &Resources) -> Requirement {
-    match resources {
-        Resources::Named(_) => Requirement::Named,
-        Resources::All => Requirement::IfAllowed,
-    }
 }
 
 /// Applies the rules of the configuration to the discovered resources, and checks the rules.
@@ -121,9 +113,8 @@ fn find_named(
 ) -> anyhow::Result<Vec<GroupVersionResource>> {
     let find = |name: &String| -> anyhow::Result<_> {
         let context = || format!("--resource {name}");
-        let found = rest_mapper.with(|mapper| Ok(mapper.find(name)?.gvr.clone()));
-        let gvr =
-            found.map_err(|error: UnknownResource| anyhow::Error::new(error).context(context()))?;
+        let found = rest_mapper.with(|mapper| mapper.find(name).map(|found| found.gvr.clone()));
+        let gvr = found.with_context(context)?;
         match rest_mapper.cacheable(&gvr) {
             // Only Secrets are ever excluded.
             Err(NotCacheable::Excluded) => Err(anyhow::anyhow!(

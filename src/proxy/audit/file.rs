@@ -18,29 +18,21 @@ const REPORT_INTERVAL: Duration = Duration::from_secs(60);
 
 /// The file of a log.
 pub(super) struct LogFile {
-    output: Output,
+    path: PathBuf,
+    /// The open file; `None` for standard output.
+    file: Option<File>,
     checked: Instant,
     reported: Option<Instant>,
-}
-
-enum Output {
-    Stdout,
-    File { path: PathBuf, file: File },
 }
 
 impl LogFile {
     /// Opens the file at `path` to append to it; standard output if the path is `-`.
     pub(super) fn open(path: &Path) -> io::Result<Self> {
-        let output = if path.as_os_str() == "-" {
-            Output::Stdout
-        } else {
-            Output::File {
-                path: path.to_owned(),
-                file: append_to(path)?,
-            }
-        };
+        let is_stdout = path.as_os_str() == "-";
+        let file = (!is_stdout).then(|| append_to(path)).transpose()?;
         Ok(Self {
-            output,
+            path: path.to_owned(),
+            file,
             checked: Instant::now(),
             reported: None,
         })
@@ -48,22 +40,18 @@ impl LogFile {
 
     /// Writes complete lines.
     pub(super) fn write(&mut self, lines: &str) -> io::Result<()> {
-        match &mut self.output {
-            Output::Stdout => {
-                let mut out = io::stdout().lock();
-                out.write_all(lines.as_bytes())?;
-                out.flush()
-            }
-            Output::File { path, file } => {
-                if self.checked.elapsed() >= CHECK_INTERVAL {
-                    self.checked = Instant::now();
-                    if !is_at(file, path)? {
-                        *file = append_to(path)?;
-                    }
-                }
-                file.write_all(lines.as_bytes())
+        let Some(file) = &mut self.file else {
+            let mut out = io::stdout().lock();
+            out.write_all(lines.as_bytes())?;
+            return out.flush();
+        };
+        if self.checked.elapsed() >= CHECK_INTERVAL {
+            self.checked = Instant::now();
+            if !is_at(file, &self.path)? {
+                *file = append_to(&self.path)?;
             }
         }
+        file.write_all(lines.as_bytes())
     }
 
     /// Logs a failure, at most once a minute.

@@ -10,8 +10,8 @@ use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
 use tokio::time::Instant;
 
-use crate::leader_election::machine::{Answer, Call, Machine, Next, Now, Timing};
-use crate::leader_election::{LeaseRecord, Stored};
+use crate::leader_election::machine::{Answer, Call, Machine, Next, Now};
+use crate::leader_election::{Config, LeaseRecord, Stored};
 
 /// Milliseconds of the model's clock. The candidates' clocks are relative to it.
 type Time = u64;
@@ -164,7 +164,7 @@ impl World {
         let now = self.clock(index);
         let machine = &mut self.candidates[index].machine;
         let has_expired = machine
-            .leading_until()
+            .leading_until
             .is_some_and(|until| until <= now.instant);
         if has_expired {
             return self.restart(index);
@@ -238,7 +238,7 @@ impl World {
             Next::Call(call) => self.send(index, call),
             Next::Lost | Next::Released => self.restart(index),
             Next::Wait => {
-                let pause = match machine.leading_until() {
+                let pause = match machine.leading_until {
                     Some(_) => RETRY,
                     None => RETRY + self.random.random_range(0..RETRY * 12 / 10),
                 };
@@ -279,11 +279,13 @@ fn stored((record, version): &(LeaseRecord, u64)) -> Stored {
 
 /// Returns the machine of a process. Each process has a different name.
 fn machine(index: usize, life: u64) -> Machine {
-    let timing = Timing {
+    Machine::new(Config {
+        identity: format!("candidate-{index}-{life}"),
         lease_duration: Duration::from_secs(15),
         renew_deadline: Duration::from_secs(10),
-    };
-    Machine::new(format!("candidate-{index}-{life}"), timing)
+        retry_period: Duration::from_secs(2),
+        metrics: None,
+    })
 }
 
 proptest! {

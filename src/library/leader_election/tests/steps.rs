@@ -5,8 +5,8 @@ use std::time::Duration;
 use jiff::Timestamp;
 use tokio::time::Instant;
 
-use crate::leader_election::machine::{Answer, Call, Machine, Next, Now, Timing};
-use crate::leader_election::{LeaseRecord, Stored};
+use crate::leader_election::machine::{Answer, Call, Machine, Next, Now};
+use crate::leader_election::{Config, LeaseRecord, Stored};
 
 const SECOND: Duration = Duration::from_secs(1);
 
@@ -19,13 +19,15 @@ struct Test {
 
 impl Test {
     fn new() -> Self {
-        let timing = Timing {
+        let config = Config {
+            identity: "me".to_owned(),
             lease_duration: 15 * SECOND,
             renew_deadline: 10 * SECOND,
+            ..Config::default()
         };
         let now = Instant::now();
         Self {
-            machine: Machine::new("me".to_owned(), timing),
+            machine: Machine::new(config),
             origin: now,
             now,
         }
@@ -92,7 +94,7 @@ fn held(holder: &str, renewed: u64, transitions: i32) -> LeaseRecord {
 fn a_lease_that_does_not_exist_is_created() {
     let mut test = Test::new();
     assert_eq!(test.lead(), held("me", 0, 0));
-    let until = test.machine.leading_until();
+    let until = test.machine.leading_until;
     assert_eq!(until, Some(test.now + 10 * SECOND));
 }
 
@@ -167,7 +169,7 @@ fn the_leader_renews_without_reading() {
     let answer = Answer::Written(stored(&renewed, "2"));
     assert_eq!(test.machine.proceed(answer, sent, test.now()), Next::Wait);
     // The deadline counts from the begin of the renewal, not from its answer.
-    assert_eq!(test.machine.leading_until(), Some(sent + 10 * SECOND));
+    assert_eq!(test.machine.leading_until, Some(sent + 10 * SECOND));
 }
 
 #[test]
@@ -230,7 +232,7 @@ fn a_lease_that_was_taken_too_long_ago_does_not_count() {
     test.now += 11 * SECOND;
     let answer = Answer::Written(stored(&record, "1"));
     assert_eq!(test.machine.proceed(answer, sent, test.now()), Next::Wait);
-    assert_eq!(test.machine.leading_until(), None);
+    assert_eq!(test.machine.leading_until, None);
     // The Lease is held by this candidate, so the next attempt renews it.
     assert!(matches!(test.begin(), Call::Update(..)));
 }

@@ -15,6 +15,7 @@ use tokio::sync::{Semaphore, mpsc, watch};
 use tokio::time::Instant;
 
 use super::{Thing, Upstream, all, next, resource, text, with_app};
+use crate::shared_informer::shared::Shared;
 use crate::shared_informer::source::Source;
 use crate::shared_informer::{
     Change, Config, Deleted, EventHandler, Filtering, HandlerFunctions, IndexError, SharedInformer,
@@ -500,7 +501,7 @@ async fn a_lister_shows_the_last_state_while_its_cache_is_replaced() {
         let mut upstream = Upstream::new(None);
         upstream.put("a", "x");
         let (readers, source) = watch::channel(Some(upstream.writer.reader().clone()));
-        let informer = SharedInformer::<Thing>::of_source(
+        let shared = Shared::<Thing>::new(
             Source::new(source),
             resource(),
             Config {
@@ -509,6 +510,7 @@ async fn a_lister_shows_the_last_state_while_its_cache_is_replaced() {
             },
             Shutdown::new(shutdown::Config::default()),
         );
+        let informer = SharedInformer(Arc::new(shared));
         assert!(informer.synced().await);
         let lister = informer.lister();
         let versions = || {

@@ -78,7 +78,7 @@ fn check(informer: &SharedInformer<Thing>, upstream: &Upstream) {
 #[tokio::test(start_paused = true)]
 async fn changes_between_the_steps_of_a_new_index_are_in_it() {
     let (mut upstream, informer) = loaded(None).await;
-    let (lister, view) = (informer.lister(), &informer.shared().view);
+    let (lister, view) = (informer.lister(), &informer.0.view);
     view.begin_index("app", Arc::new(apps))
         .expect("a new index");
     let mut steps = 0;
@@ -105,7 +105,7 @@ async fn changes_between_the_steps_of_a_new_index_are_in_it() {
 #[tokio::test(start_paused = true)]
 async fn an_index_that_is_added_twice_at_once_is_complete_for_both() {
     let (upstream, informer) = loaded(None).await;
-    let view = &informer.shared().view;
+    let view = &informer.0.view;
     view.begin_index("app", Arc::new(apps))
         .expect("a new index");
     let exists = IndexError::Exists("app".to_owned());
@@ -127,7 +127,7 @@ async fn an_index_function_that_panics_leaves_no_index() {
 #[tokio::test(start_paused = true)]
 async fn a_new_index_is_complete_though_its_view_loses_its_place() {
     let (mut upstream, informer) = loaded(Some(1300)).await;
-    let view = &informer.shared().view;
+    let view = &informer.0.view;
     view.begin_index("app", Arc::new(apps))
         .expect("a new index");
     assert!(!view.step_index("app"));
@@ -155,7 +155,7 @@ async fn a_view_that_lost_its_place_loads_in_steps_while_changes_come() {
     for number in 0..10 * THINGS {
         upstream.put(&name(number % THINGS), "y");
     }
-    let view = &informer.shared().view;
+    let view = &informer.0.view;
     let mut steps = 0;
     while !view.advance() {
         if steps < 5 {
@@ -183,7 +183,7 @@ async fn the_task_of_an_ended_informer_does_not_free_its_objects() {
     let informer = SharedInformer::<Counted>::new(reader, resource(), config(), shutdown);
     assert!(informer.synced().await);
     assert_eq!(informer.lister().list().len(), THINGS);
-    let view = Arc::downgrade(&informer.shared().view);
+    let view = Arc::downgrade(&informer.0.view);
     drop(informer);
     // The task is the last user of the view. It runs on this thread.
     while view.strong_count() > 0 {

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use kubefan_core::api::{Object, ObjectKey};
 use slab::Slab;
 
-/// The number of maps of [`Places`].
+/// The number of [`DecodedObjects::places`].
 const MAPS: usize = 32;
 
 /// An object and its decoded form; `None` if it cannot be decoded.
@@ -17,17 +17,13 @@ pub(super) type Entry<K> = (Arc<Object>, Option<Arc<K>>);
 /// Entries by key. A changed object stays at its place, so that only its key is searched for.
 pub(super) struct DecodedObjects<K> {
     entries: Slab<Entry<K>>,
-    places: Places,
-    /// The places in key order. A search here takes half as long again as in `places`.
-    in_order: BTreeMap<ObjectKey, usize>,
-}
-
-/// Places by key. A map that has become too small moves all of its entries at once, while readers
-/// wait. So there are several maps, which do so at different times.
-struct Places {
     /// Chooses the map of a key.
     hasher: RandomState,
-    maps: Vec<HashMap<ObjectKey, usize>>,
+    /// The places by key. A map that has become too small moves all of its entries at once, while
+    /// readers wait. So there are several maps, which do so at different times.
+    places: Vec<HashMap<ObjectKey, usize>>,
+    /// The places in key order. A search here takes half as long again as in `places`.
+    in_order: BTreeMap<ObjectKey, usize>,
 }
 
 // === impl DecodedObjects ===
@@ -36,7 +32,8 @@ impl<K> DecodedObjects<K> {
     pub(super) fn new() -> Self {
         Self {
             entries: Slab::new(),
-            places: Places::new(),
+            hasher: RandomState::new(),
+            places: (0..MAPS).map(|_| HashMap::new()).collect(),
             in_order: BTreeMap::new(),
         }
     }
@@ -46,7 +43,8 @@ impl<K> DecodedObjects<K> {
     }
 
     pub(super) fn get(&self, key: &ObjectKey) -> Option<&Entry<K>> {
-        Some(&self.entries[self.places.get(key)?])
+        let place = self.places[self.map_of(key)].get(key)?;
+        Some(&self.entries[*place])
     }
 
     /// Returns all entries in key order.
@@ -66,45 +64,22 @@ impl<K> DecodedObjects<K> {
     /// Adds the entry of an object, or replaces the entry of its last state and returns it.
     pub(super) fn insert(&mut self, entry: Entry<K>) -> Option<Entry<K>> {
         let key = &entry.0.key;
-        if let Some(place) = self.places.get(key) {
-            return Some(std::mem::replace(&mut self.entries[place], entry));
+        let map = self.map_of(key);
+        if let Some(place) = self.places[map].get(key) {
+            return Some(std::mem::replace(&mut self.entries[*place], entry));
         }
         let key = key.clone();
         let place = self.entries.insert(entry);
-        self.places.insert(key.clone(), place);
+        self.places[map].insert(key.clone(), place);
         self.in_order.insert(key, place);
         None
     }
 
     pub(super) fn remove(&mut self, key: &ObjectKey) -> Option<Entry<K>> {
-        let place = self.places.remove(key)?;
+        let map = self.map_of(key);
+        let place = self.places[map].remove(key)?;
         self.in_order.remove(key);
         Some(self.entries.remove(place))
-    }
-}
-
-// === impl Places ===
-
-impl Places {
-    fn new() -> Self {
-        Self {
-            hasher: RandomState::new(),
-            maps: (0..MAPS).map(|_| HashMap::new()).collect(),
-        }
-    }
-
-    fn get(&self, key: &ObjectKey) -> Option<usize> {
-        self.maps[self.map_of(key)].get(key).copied()
-    }
-
-    fn insert(&mut self, key: ObjectKey, place: usize) {
-        let map = self.map_of(&key);
-        self.maps[map].insert(key, place);
-    }
-
-    fn remove(&mut self, key: &ObjectKey) -> Option<usize> {
-        let map = self.map_of(key);
-        self.maps[map].remove(key)
     }
 
     /// Returns the number of the map that has `key`, if one has it.
