@@ -34,10 +34,9 @@ impl Identification {
         open_watches: OpenWatches,
         allows_anonymous: bool,
     ) -> Self {
-        let anonymous = allows_anonymous.then(|| KnownCaller {
-            user: authenticator.known(User::anonymous()),
-            credential: Credential::None,
-            is_stale: false,
+        let anonymous = allows_anonymous.then(|| {
+            let user = authenticator.known(User::anonymous());
+            KnownCaller::new(user, Credential::None)
         });
         Self {
             proofs: Proofs::default(),
@@ -99,7 +98,7 @@ impl Identification {
             None => None,
         };
         claims::remove_remote(headers);
-        if let Some(proxy) = &self.proofs.current().load().front_proxy {
+        if let Some(proxy) = &self.proofs.current.load().front_proxy {
             proxy.headers.remove_from(headers);
         }
         let Some((user, proof)) = certified else {
@@ -112,11 +111,8 @@ impl Identification {
                 "a user with a client certificate cannot impersonate others through kubefan; use a token",
             ));
         }
-        Ok(Some(KnownCaller {
-            user: self.authenticator.known(user),
-            credential: Credential::Certificate(proof),
-            is_stale: false,
-        }))
+        let user = self.authenticator.known(user);
+        Ok(Some(KnownCaller::new(user, Credential::Certificate(proof))))
     }
 
     /// Returns the caller with `token`, which is the only credential in `headers`.

@@ -139,11 +139,7 @@ impl Caller {
     pub fn known(&self) -> Option<&Arc<KnownCaller>> {
         match self {
             Self::Known(caller) => Some(caller),
-            Self::Trusted
-            | Self::Impersonating
-            | Self::Unknown
-            | Self::Unnamed(_)
-            | Self::Refused => None,
+            _ => None,
         }
     }
 
@@ -201,6 +197,15 @@ impl KnownCaller {
     /// same key, so that a user with many tokens has no more than its share.
     pub fn name_key(&self) -> UserKey {
         UserKey(self.user.name)
+    }
+
+    /// Creates a caller with a user that is not stale.
+    pub(in crate::identity) fn new(user: Arc<KnownUser>, credential: Credential) -> Self {
+        Self {
+            user,
+            credential,
+            is_stale: false,
+        }
     }
 
     /// Returns a caller with this user and without credentials, so that kubefan asks about the user

@@ -41,11 +41,11 @@ pub(super) struct Binding {
     pub(super) subjects: Vec<Subject>,
 }
 
-/// A user or a group.
-#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub(super) enum Subject {
-    User(String),
-    Group(String),
+/// The name of a user or a group.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub(super) enum Subject<N = String> {
+    User(N),
+    Group(N),
 }
 
 #[derive(Deserialize)]

@@ -9,14 +9,13 @@ use tokio::time::Instant;
 
 use super::deleted_objects::DeletedObjects;
 use super::token::{Digest, Digester, Token};
-use super::token_check::TokenCheck;
 use crate::identity::asking::answers::{Answer, Answers};
 use crate::identity::asking::failed_attempts::{FailedAttempts, Source};
 use crate::identity::asking::queue::AskQueue;
 use crate::identity::asking::reviews::{Connection, Reviewer, TokenOwner};
 use crate::identity::callers::caller::KnownUser;
 use crate::identity::metrics::Metrics;
-use crate::identity::{Config, User};
+use crate::identity::{Config, Mode, User};
 
 /// The number of tokens with remembered owners. For any other token, kubefan asks the API server.
 const TOKENS: usize = 100_000;
@@ -96,11 +95,7 @@ impl Owner {
             Self::Refused {
                 good_until: Some(_),
             } => WAS_GOOD_FOR,
-            Self::Refused { good_until: None }
-            | Self::Stale(_)
-            | Self::Unknown
-            | Self::NoAnswer
-            | Self::Busy => Duration::ZERO,
+            _ => Duration::ZERO,
         }
     }
 }
@@ -125,7 +120,7 @@ impl Authenticator {
             queue: config.queue(metrics.token_queue.clone()),
             failed: FailedAttempts::new(config.max_failed_per_second),
             metrics,
-            delegated: config.is_delegated(),
+            delegated: config.mode == Mode::Delegated,
             remembered_for: config.token_ttl,
             stale_for,
             ignored_extra: config.ignored_extra.clone(),
@@ -273,17 +268,16 @@ impl Authenticator {
     fn earliest(&self, owner: &Owner, since: Instant) -> Option<Instant> {
         match owner {
             Owner::User(user) => self.deleted.earliest_owner(&user.user, since),
-            Owner::Stale(_)
-            | Owner::Refused { .. }
-            | Owner::Unknown
-            | Owner::NoAnswer
-            | Owner::Busy => None,
+            _ => None,
         }
     }
 
     /// Asks the API server for the owner of `token` even if one is remembered, and remembers a
     /// definite answer.
-    pub(in crate::identity) async fn check_again(&self, token: &Token) -> TokenCheck {
+    pub(in crate::identity) async fn check_again(
+        &self,
+        token: &Token,
+    ) -> TokenOwner<Arc<KnownUser>> {
         let asked_at = Instant::now();
         // A second refusal may end watches, so it must not come over the connection of the first.
         let owner = self.review(token, Connection::Closed).await;
@@ -294,16 +288,16 @@ impl Authenticator {
                 let owner = Owner::User(Arc::clone(&user));
                 let validity = self.validity(token);
                 self.owners.learn(&digest, owner, asked_at, validity);
-                TokenCheck::User(user)
+                TokenOwner::User(user)
             }
             TokenOwner::Refused => {
                 let good_until = self.good_until(&digest);
                 let owner = Owner::Refused { good_until };
                 self.owners.learn(&digest, owner, asked_at, REFUSED_FOR);
-                TokenCheck::Refused
+                TokenOwner::Refused
             }
-            TokenOwner::MayNotAsk => TokenCheck::Accepted,
-            TokenOwner::Unclear | TokenOwner::NoAnswer => TokenCheck::Unclear,
+            TokenOwner::MayNotAsk => TokenOwner::MayNotAsk,
+            TokenOwner::Unclear | TokenOwner::NoAnswer => TokenOwner::Unclear,
         }
     }
 

@@ -28,11 +28,8 @@ impl Register {
         if member.caller.user.digest == user.digest {
             return;
         }
-        member.caller = Arc::new(KnownCaller {
-            user: Arc::clone(user),
-            credential: member.caller.credential.clone(),
-            is_stale: false,
-        });
+        let credential = member.caller.credential.clone();
+        member.caller = Arc::new(KnownCaller::new(Arc::clone(user), credential));
         if let Subject::Right(question) = &self.groups[&right].subject {
             let attributes = Arc::clone(&question.attributes);
             self.move_right(id, attributes, now);
