@@ -30,8 +30,7 @@ use super::rights::authorizer::Authorizer;
 use super::tokens::authenticator::Authenticator;
 use super::tokens::deleted_objects::DeletedObjects;
 use super::tokens::deletions::Deletions;
-use super::tokens::token::Token;
-use super::{Attributes, Bearer, Caller, Config, KnownCaller, Mode, Verdict, open_watches};
+use super::{Attributes, Bearer, Caller, Config, KnownCaller, Mode, Verdict};
 use crate::limit::Limit;
 use crate::net::{Abort, ClientConnection, Peer};
 
@@ -183,10 +182,8 @@ impl AccessControl {
     /// sends too many such requests must wait.
     pub fn refused(&self, peer: &Peer) {
         if let Some(inner) = &self.inner {
-            inner
-                .callers
-                .authenticator
-                .failed(Source::of(peer.address.ip()));
+            let authenticator = &inner.callers.authenticator;
+            authenticator.failed.count(Source::of(peer.address.ip()));
         }
     }
 
@@ -391,8 +388,10 @@ impl Inner {
         attributes: Attributes,
         abort: Option<&Abort>,
     ) -> OpenWatch {
-        let digest = |token: &Token| self.callers.authenticator.digest(token);
-        let token = open_watches::token_digest(caller, digest);
+        let token = match &caller.credential {
+            Credential::Token(token) => Some(self.callers.authenticator.digest(token)),
+            Credential::Certificate(_) | Credential::None => None,
+        };
         let watches = &self.open_watches;
         let watch = watches.open(caller, token, Some(attributes), abort.cloned());
         // A change that happens after this check finds the watch.

@@ -114,10 +114,7 @@ impl Config {
     /// Returns a queue of questions of one kind.
     pub(super) fn queue<K: Asker>(&self, metrics: QueueMetrics) -> AskQueue<K> {
         let in_flight = self.max_reviews_in_flight.get();
-        AskQueue::new(
-            in_flight,
-            in_flight.saturating_mul(QUESTIONS_PER_SLOT),
-            metrics,
-        )
+        let capacity = in_flight.saturating_mul(QUESTIONS_PER_SLOT);
+        AskQueue::new(in_flight, capacity, metrics)
     }
 }

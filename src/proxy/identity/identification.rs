@@ -165,7 +165,8 @@ impl Identification {
     /// Asks about the token of the watches that are open with `token`, because the API server has
     /// refused it.
     pub(super) fn token_refused(&self, token: &Token) {
-        let digests = self.authenticator.digests(token);
+        let of = &self.authenticator;
+        let digests = [of.digest(token), of.digest_unnamed(token)];
         self.open_watches.token_refused(&digests);
     }
 }

@@ -114,8 +114,7 @@ impl Reviewer {
         connection: Connection,
     ) -> TokenOwner {
         let asked = self.ask(SELF_REVIEW, json!({}), Some(token), connection);
-        let answer = asked.await;
-        match answer {
+        match asked.await {
             Ok(SelfStatus { user_info }) if !user_info.name.is_empty() => {
                 TokenOwner::User(user_info)
             }
@@ -134,8 +133,7 @@ impl Reviewer {
     ) -> TokenOwner {
         let spec = json!({"token": token.secret()});
         let asked = self.ask::<TokenStatus>(TOKEN_REVIEW, spec, None, connection);
-        let answer = asked.await;
-        match answer {
+        match asked.await {
             Ok(status) if status.authenticated && !status.user.name.is_empty() => {
                 // The caller's requests need no separate connection any more.
                 self.client.note_accepted(token.secret());

@@ -440,18 +440,6 @@ impl State {
     }
 }
 
-/// Returns the digest of the token of `caller`, calculated by `digest`; `None` if the caller has no
-/// token.
-pub(super) fn token_digest(
-    caller: &KnownCaller,
-    digest: impl FnOnce(&Token) -> Digest,
-) -> Option<Digest> {
-    match &caller.credential {
-        Credential::Token(token) => Some(digest(token)),
-        Credential::Certificate(_) | Credential::None => None,
-    }
-}
-
 /// Returns when the certificate of `credential` expires; `None` without a certificate, or if the
 /// time is too far in the future to represent.
 fn expires_at(credential: &Credential) -> Option<Instant> {

@@ -219,11 +219,8 @@ impl Queue {
     /// Forgets a user without questions, and its tenant if that was the tenant's last user.
     fn forget_idle(&mut self, asker: Asker) {
         if let Some(tenant) = self.tenants.get_mut(&asker.tenant) {
-            if tenant
-                .users
-                .get(&asker.user)
-                .is_some_and(Questions::is_idle)
-            {
+            let user = tenant.users.get(&asker.user);
+            if user.is_some_and(Questions::is_idle) {
                 tenant.users.remove(&asker.user);
             }
             if tenant.users.is_empty() {

@@ -110,17 +110,12 @@ impl Schedule {
 
     /// Returns when the question is next asked, and how urgent it is then.
     pub(super) fn next(&self) -> (Instant, Urgency) {
-        let mut next = (self.regular, Urgency::Regular);
-        let mut sooner = |at: Option<Instant>, urgency| {
-            if let Some(at) = at {
-                next = next.min((at, urgency));
-            }
-        };
-        sooner(self.retry, Urgency::Changed);
-        if let Some(change) = self.change {
-            sooner(change.next(), change.urgency());
-        }
-        let (at, mut urgency) = next;
+        let regular = (self.regular, Urgency::Regular);
+        let retry = self.retry.map(|at| (at, Urgency::Changed));
+        let change = self.change;
+        let change = change.and_then(|change| Some((change.next()?, change.urgency())));
+        let sooner = [retry, change].into_iter().flatten();
+        let (at, mut urgency) = sooner.fold(regular, Ord::min);
         if let Some(change) = self.change.filter(|change| change.done == 0) {
             // The change has happened, so a question that was already due is urgent too. Its
             // earlier time does not change: otherwise repeated changes could delay the last of many

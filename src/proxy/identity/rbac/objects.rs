@@ -176,16 +176,12 @@ impl Subject {
     /// ClusterRoleBinding. As for kube-apiserver, this is also the namespace of a service account
     /// without a namespace.
     fn of(subject: SubjectBody, of_binding: &str) -> Option<Self> {
-        let SubjectBody {
-            kind,
-            name,
-            namespace,
-        } = subject;
-        let namespace = match namespace.as_str() {
+        let name = subject.name;
+        let namespace = match subject.namespace.as_str() {
             "" => of_binding,
             namespace => namespace,
         };
-        match kind.as_str() {
+        match subject.kind.as_str() {
             "User" => Some(Self::User(name)),
             "Group" => Some(Self::Group(name)),
             "ServiceAccount" if !namespace.is_empty() => Some(Self::User(format!(

@@ -1,6 +1,7 @@
 //! Watches roles and bindings through informers, and reports changes.
 
 use std::collections::HashSet;
+use std::iter;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -123,9 +124,8 @@ impl RoleWatch {
         let mut initial = Vec::new();
         while let Some(first) = objects.next().await {
             let mut concerned = Concerned::default();
-            let mut next = Some(first);
-            let mut taken = 0;
-            while let Some(item) = next {
+            let rest = iter::from_fn(|| objects.next().now_or_never().flatten());
+            for item in iter::once(first).chain(rest.take(BATCH - 1)) {
                 match item {
                     WatchItem::Initial(object) => initial.push(object),
                     WatchItem::InitialEnd(_) => {
@@ -139,12 +139,6 @@ impl RoleWatch {
                     // The stream ends after this item, and is opened again.
                     WatchItem::Expired(_) => {}
                 }
-                taken += 1;
-                next = if taken < BATCH {
-                    objects.next().now_or_never().flatten()
-                } else {
-                    None
-                };
             }
             self.report(&concerned);
         }

@@ -409,10 +409,8 @@ impl Verdict {
     fn of(judgement: Judgement) -> Self {
         match judgement {
             Judgement::Allowed => Self::Allowed,
-            Judgement::Denied | Judgement::Refused | Judgement::Unclear | Judgement::NoAnswer => {
-                Self::NotAllowed
-            }
             Judgement::Busy => Self::Busy,
+            _ => Self::NotAllowed,
         }
     }
 }

@@ -36,7 +36,8 @@ pub(in crate::identity) struct Authenticator {
     /// Addresses take turns, so that an address that sends many new tokens does not delay the
     /// others.
     queue: AskQueue<Source>,
-    failed: FailedAttempts<Source>,
+    /// The credentials that the API server did not accept, by the addresses that sent them.
+    pub(in crate::identity) failed: FailedAttempts<Source>,
     metrics: Metrics,
     /// True to ask with kubefan's rights (TokenReview), false to ask with the token
     /// (SelfSubjectReview).
@@ -168,16 +169,18 @@ impl Authenticator {
                 return Owner::Busy;
             }
         }
-        match owner {
-            Some(Owner::NoAnswer) => self.last_owner(token, &digest),
-            owner => owner.unwrap_or(Owner::Unknown),
-        }
+        self.or_last(owner, token, &digest)
     }
 
-    /// Returns the last owner of a token as stale, if it may count although the API server does not
-    /// answer. Conditions: the owner is not too old, the token has not expired, and no object for
-    /// which the token was issued was deleted since.
-    fn last_owner(&self, token: &Token, digest: &Digest) -> Owner {
+    /// Returns `owner` if the API server has answered. Otherwise returns the last owner of the
+    /// token as stale, if it may count although the API server does not answer. Conditions: the
+    /// owner is not too old, the token has not expired, and no object for which the token was
+    /// issued was deleted since.
+    fn or_last(&self, owner: Option<Owner>, token: &Token, digest: &Digest) -> Owner {
+        let owner = owner.unwrap_or(Owner::Unknown);
+        if !matches!(owner, Owner::NoAnswer) {
+            return owner;
+        }
         let deleted = |owner: &Owner| match owner {
             Owner::User(user) => self.deleted.settled(&user.user),
             _ => None,
@@ -212,10 +215,8 @@ impl Authenticator {
                 authenticator.ask_admitted(&token, None).await
             }
         };
-        match self.owners.get(&digest, earliest, ask).await {
-            Some(Owner::NoAnswer) => self.last_owner(token, &digest),
-            owner => owner.unwrap_or(Owner::Unknown),
-        }
+        let owner = self.owners.get(&digest, earliest, ask).await;
+        self.or_last(owner, token, &digest)
     }
 
     /// Notes that the API server has accepted `token` in a request that it received after
@@ -245,11 +246,6 @@ impl Authenticator {
             (Owner::Stale(_) | Owner::Unknown | Owner::NoAnswer | Owner::Busy, _) => None,
         };
         until.filter(|until| until.elapsed() < WAS_GOOD_FOR)
-    }
-
-    /// Counts credentials of `source` that the API server did not accept.
-    pub(in crate::identity) fn failed(&self, source: Source) {
-        self.failed.count(source);
     }
 
     /// Returns true, and counts this, if credentials of `source` that kubefan has not seen accepted
@@ -310,11 +306,6 @@ impl Authenticator {
     pub(in crate::identity) fn digest_unnamed(&self, token: &Token) -> Digest {
         let text = format!("unnamed {}", token.secret());
         self.digester.digest(text.as_bytes())
-    }
-
-    /// Returns both digests of `token`.
-    pub(in crate::identity) fn digests(&self, token: &Token) -> [Digest; 2] {
-        [self.digest(token), self.digest_unnamed(token)]
     }
 
     async fn review(&self, token: &Token, connection: Connection) -> TokenOwner {
