@@ -221,21 +221,16 @@ impl AccessControl {
         attributes: &Attributes,
     ) -> Option<Verdict> {
         let inner = self.inner.as_ref()?;
-        let verdict = match inner.authorizer.known(caller, attributes) {
+        let authorizer = &inner.authorizer;
+        let verdict = match authorizer.known(caller, attributes) {
             Some(verdict) => verdict,
-            None if inner.authorizer.was_allowed(caller, attributes) => {
-                inner.authorizer.may_read(caller, attributes).await
+            None if authorizer.was_allowed(caller, attributes) => {
+                authorizer.may_read(caller, attributes).await
             }
-            None if inner
-                .authorizer
-                .may_read_all_names(caller, attributes)
-                .await =>
-            {
-                Verdict::Allowed
-            }
+            None if authorizer.may_read_all_names(caller, attributes).await => Verdict::Allowed,
             None => return None,
         };
-        let verdict = inner.authorizer.proven(caller, verdict).await;
+        let verdict = authorizer.proven(caller, verdict).await;
         Some(inner.counted(caller, verdict))
     }
 

@@ -65,8 +65,8 @@ impl Identification {
             Authorization::Token(token) if !claims::has_token_protocol(headers) => {
                 self.owner(token, headers, source).await
             }
-            // The API server may accept either token.
-            Authorization::Token(_) => self.unknown(None, headers, source),
+            // The API server may accept either of two tokens.
+            Authorization::Token(_) | Authorization::Other => self.unknown(None, headers, source),
             // A bad certificate does not count as a missing one: the API server does not take its
             // owner for the anonymous user.
             Authorization::None
@@ -79,7 +79,6 @@ impl Identification {
                 let token = claims::token_of_protocol(headers);
                 self.unknown(token, headers, source)
             }
-            Authorization::Other => self.unknown(None, headers, source),
             Authorization::Repeated => Err(Status::bad_request(
                 "kubefan does not accept more than one Authorization header",
             )),

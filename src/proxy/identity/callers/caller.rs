@@ -174,17 +174,9 @@ impl UserKey {
 impl KnownCaller {
     #[cfg(test)]
     pub(crate) fn for_tests(number: u8) -> Self {
-        let user = KnownUser {
-            user: User::default(),
-            digest: Digest::for_tests(number),
-            name: Digest::for_tests(number),
-            tenant: Digest::for_tests(number),
-        };
-        Self {
-            user: Arc::new(user),
-            credential: Credential::Certificate(Proof::for_tests(None)),
-            is_stale: false,
-        }
+        let user = KnownUser::unnamed(Digest::for_tests(number));
+        let credential = Credential::Certificate(Proof::for_tests(None));
+        Self::new(Arc::new(user), credential)
     }
 
     /// Returns the key of the caller's user. Callers that look alike to the authorizers have equal

@@ -160,13 +160,10 @@ impl Loader {
         let mut changed = inputs.clone();
         change(&mut changed);
         let authorities = self.authorities(&changed)?;
-        let mut names = Vec::new();
-        if let Some(client) = &authorities.client {
-            names.extend(client.names());
-        }
-        if let Some(proxy) = &authorities.front_proxy {
-            names.extend(proxy.authorities.names());
-        }
+        let proxies = authorities.front_proxy.as_ref();
+        let proxies = proxies.map(|proxy| &proxy.authorities);
+        let all = authorities.client.iter().chain(proxies);
+        let names: Vec<_> = all.flat_map(CertificateAuthorities::names).collect();
         self.current.store(Arc::new(authorities));
         *inputs = changed;
         (self.on_change)(names);

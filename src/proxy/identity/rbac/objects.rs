@@ -1,6 +1,6 @@
 //! The parts of roles and bindings that rights depend on.
 
-use kubefan_core::api::{GroupVersionResource, Object};
+use kubefan_core::api::Object;
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 
@@ -77,22 +77,13 @@ struct SubjectBody {
 }
 
 impl RbacKind {
-    pub(super) const ALL: [Self; 4] = [
-        Self::Role { namespaced: false },
-        Self::Role { namespaced: true },
-        Self::Binding { namespaced: false },
-        Self::Binding { namespaced: true },
+    /// All kinds, each with the name of its resource.
+    pub(super) const ALL: [(Self, &str); 4] = [
+        (Self::Role { namespaced: false }, "clusterroles"),
+        (Self::Role { namespaced: true }, "roles"),
+        (Self::Binding { namespaced: false }, "clusterrolebindings"),
+        (Self::Binding { namespaced: true }, "rolebindings"),
     ];
-
-    pub(super) fn gvr(self) -> GroupVersionResource {
-        let resource = match self {
-            Self::Role { namespaced: false } => "clusterroles",
-            Self::Role { namespaced: true } => "roles",
-            Self::Binding { namespaced: false } => "clusterrolebindings",
-            Self::Binding { namespaced: true } => "rolebindings",
-        };
-        GroupVersionResource::new("rbac.authorization.k8s.io", "v1", resource)
-    }
 }
 
 impl Name {

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::FutureExt;
-use kubefan_core::api::{EventType, Object, Selection, WireFormat};
+use kubefan_core::api::{EventType, GroupVersionResource, Object, Selection, WireFormat};
 use kubefan_core::cache::{WatchFrom, WatchItem};
 use kubefan_core::informer::{Informer, InformerSet, LiveRestMapper};
 use kubefan_core::shutdown::Shutdown;
@@ -90,7 +90,8 @@ impl RoleWatch {
 
     /// Watches the roles or bindings of one kind. Runs until the future is dropped.
     async fn run(&self, index: usize) {
-        let resource = RbacKind::ALL[index].gvr();
+        let (_, resource) = RbacKind::ALL[index];
+        let resource = GroupVersionResource::new("rbac.authorization.k8s.io", "v1", resource);
         let mut has_warned = false;
         loop {
             let spec = self.rest_mapper.informer_spec(&resource, WireFormat::Json);
@@ -148,7 +149,7 @@ impl RoleWatch {
     /// Replaces all roles or bindings of a kind. Returns the users and groups with rights that may
     /// have changed; an empty set if the objects are read for the first time.
     fn fill(&self, index: usize, informer: &Arc<Informer>, objects: &[Arc<Object>]) -> Concerned {
-        let kind = RbacKind::ALL[index];
+        let (kind, _) = RbacKind::ALL[index];
         let mut known = self.known.lock();
         let mut gone = known.policy.names(kind);
         let mut concerned = Concerned::default();
@@ -169,7 +170,7 @@ impl RoleWatch {
     }
 
     fn change(&self, index: usize, object: &Object, is_deleted: bool) -> Concerned {
-        let kind = RbacKind::ALL[index];
+        let (kind, _) = RbacKind::ALL[index];
         let policy = &mut self.known.lock().policy;
         if is_deleted {
             policy.remove(kind, &Name::of(object))
