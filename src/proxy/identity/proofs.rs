@@ -89,10 +89,8 @@ impl Proofs {
             Err(error) => {
                 tracing::debug!(%error, "a client certificate gives no user");
                 let has_token = matches!(Authorization::of(headers), Authorization::Token(_));
-                match refusal(&error, has_token, authorities.front_proxy.is_some()) {
-                    Some(status) => Err(status),
-                    None => Ok(None),
-                }
+                let refusal = refusal(&error, has_token, authorities.front_proxy.is_some());
+                refusal.map_or(Ok(None), Err)
             }
         }
     }

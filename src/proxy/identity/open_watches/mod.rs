@@ -159,7 +159,12 @@ impl OpenWatches {
         let watches = Self {
             inner: Arc::new(inner),
         };
-        watches.report(registry);
+        let inner = Arc::downgrade(&watches.inner);
+        registry.on_scrape(move |samples| {
+            if let Some(inner) = inner.upgrade() {
+                metrics::sample(&inner.state.lock().register, samples);
+            }
+        });
         let task = watches.clone();
         shutdown.spawn_background(async move { task.run().await });
         watches
@@ -354,16 +359,6 @@ impl OpenWatches {
             }
         };
         self.inner.metrics.asked(result, endings);
-    }
-
-    /// Adds the size of the register to each scrape.
-    fn report(&self, registry: &Registry) {
-        let inner = Arc::downgrade(&self.inner);
-        registry.on_scrape(move |samples| {
-            if let Some(inner) = inner.upgrade() {
-                metrics::sample(&inner.state.lock().register, samples);
-            }
-        });
     }
 }
 

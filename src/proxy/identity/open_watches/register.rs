@@ -302,13 +302,10 @@ impl Register {
 
     /// Begins or ends holding back the events of a group's watches.
     fn hold(&mut self, id: GroupId, is_held: bool) {
-        let Some(group) = self.groups.get_mut(&id) else {
-            return;
-        };
-        if group.is_held == is_held {
-            return;
+        match self.groups.get_mut(&id) {
+            Some(group) if group.is_held != is_held => group.is_held = is_held,
+            _ => return,
         }
-        group.is_held = is_held;
         if is_held {
             self.held.insert(id)
         } else {
