@@ -200,16 +200,6 @@ impl KnownCaller {
         }
     }
 
-    /// Returns a caller with this user and without credentials, so that kubefan asks about the user
-    /// with kubefan's credentials.
-    pub(in crate::identity) fn without_credentials(&self) -> Self {
-        Self {
-            user: Arc::clone(&self.user),
-            credential: Credential::None,
-            is_stale: self.is_stale,
-        }
-    }
-
     /// Returns the caller's user.
     pub fn user(&self) -> &User {
         &self.user.user

@@ -191,7 +191,8 @@ impl Register {
             Subject::Right(question) => {
                 let (caller, token) = match self.asker(group)? {
                     (caller, _) if group.schedule.is_kubefans_turn() => {
-                        (Arc::new(caller.without_credentials()), None)
+                        let user = Arc::clone(&caller.user);
+                        (Arc::new(KnownCaller::new(user, Credential::None)), None)
                     }
                     asker => asker,
                 };
