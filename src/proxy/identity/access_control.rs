@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use http::HeaderMap;
 use kubefan_core::api::Status;
+use kubefan_core::concurrency::Full;
 use kubefan_core::informer::{InformerSet, LiveRestMapper};
 use kubefan_core::shutdown::Shutdown;
 use kubefan_core::telemetry::Registry;
@@ -14,25 +15,22 @@ use rustls::DistinguishedName;
 use tokio::time::Instant;
 
 use super::asking::failed_attempts::Source;
-use super::asking::queue::Busy;
 use super::asking::reviews::{Judgement, Reviewer};
 use super::callers::caller::{Credential, KnownUser};
 use super::callers::claims;
 use super::callers::claims::Claims;
 use super::callers::unaccepted::{UnacceptedPermit, UnacceptedRequests};
 use super::certificates::authorities;
-use super::certificates::authorities::{AuthorityFiles, SourceError};
+use super::certificates::authorities::AuthorityFiles;
 use super::identification::Identification;
 use super::metrics::Metrics;
 use super::open_watches::{OpenWatch, OpenWatches, Recent};
 use super::rbac::{RecentChanges, RoleWatch};
-use super::repeated_reviews::RepeatedReviews;
 use super::rights::authorizer::Authorizer;
 use super::tokens::authenticator::Authenticator;
 use super::tokens::deleted_objects::DeletedObjects;
 use super::tokens::deletions::Deletions;
-use super::tokens::token::Token;
-use super::{Attributes, Bearer, Caller, Config, KnownCaller, Mode, Verdict, open_watches};
+use super::{Attributes, Bearer, Caller, Config, KnownCaller, Mode, Verdict};
 use crate::limit::Limit;
 use crate::net::{Abort, ClientConnection, Peer};
 
@@ -86,14 +84,11 @@ impl AccessControl {
         files: AuthorityFiles,
         on_change: impl Fn(Vec<DistinguishedName>) + Send + Sync + 'static,
         shutdown: &Shutdown,
-    ) -> Result<(), SourceError> {
+    ) -> anyhow::Result<()> {
         let Some(inner) = &self.inner else {
             return Ok(());
         };
-        let (client, current) = (
-            inner.client.clone(),
-            Arc::clone(inner.callers.proofs.current()),
-        );
+        let current = Arc::clone(&inner.callers.proofs.current);
         let (of_watches, tasks) = (Arc::clone(inner), shutdown.clone());
         let on_change = move |names| {
             on_change(names);
@@ -102,7 +97,7 @@ impl AccessControl {
                 inner.callers.proofs.recheck(&inner.open_watches).await
             });
         };
-        authorities::load(files, client, current, on_change, shutdown).await
+        authorities::load(files, inner.client.clone(), current, on_change, shutdown).await
     }
 
     /// Watches roles and bindings through `informers`, as far as kubefan may, so that lost rights
@@ -180,17 +175,15 @@ impl AccessControl {
         peer: &Peer,
     ) -> Result<UnacceptedPermit, Status> {
         let admitted = self.unaccepted.admit(headers, peer).await;
-        admitted.map_err(|Busy| Limit::UnacceptedCallers.status())
+        admitted.map_err(|Full| Limit::UnacceptedCallers.status())
     }
 
     /// Counts that the API server answered 401 to a forwarded request of `peer`. An address that
     /// sends too many such requests must wait.
     pub fn refused(&self, peer: &Peer) {
         if let Some(inner) = &self.inner {
-            inner
-                .callers
-                .authenticator
-                .failed(Source::of(peer.address.ip()));
+            let authenticator = &inner.callers.authenticator;
+            authenticator.failed.count(Source::of(peer.address.ip()));
         }
     }
 
@@ -228,21 +221,16 @@ impl AccessControl {
         attributes: &Attributes,
     ) -> Option<Verdict> {
         let inner = self.inner.as_ref()?;
-        let verdict = match inner.authorizer.known(caller, attributes) {
+        let authorizer = &inner.authorizer;
+        let verdict = match authorizer.known(caller, attributes) {
             Some(verdict) => verdict,
-            None if inner.authorizer.was_allowed(caller, attributes) => {
-                inner.authorizer.may_read(caller, attributes).await
+            None if authorizer.was_allowed(caller, attributes) => {
+                authorizer.may_read(caller, attributes).await
             }
-            None if inner
-                .authorizer
-                .may_read_all_names(caller, attributes)
-                .await =>
-            {
-                Verdict::Allowed
-            }
+            None if authorizer.may_read_all_names(caller, attributes).await => Verdict::Allowed,
             None => return None,
         };
-        let verdict = inner.authorizer.proven(caller, verdict).await;
+        let verdict = authorizer.proven(caller, verdict).await;
         Some(inner.counted(caller, verdict))
     }
 
@@ -275,12 +263,9 @@ impl AccessControl {
             Caller::Known(caller) => Some(inner.judged(caller, attributes, abort)),
             Caller::Unnamed(Bearer { token, .. }) => {
                 let digest = inner.callers.authenticator.digest_unnamed(token);
-                let caller = Arc::new(KnownCaller {
-                    user: Arc::new(KnownUser::unnamed(digest)),
-                    credential: Credential::Token(token.clone()),
-                    is_stale: false,
-                });
-                let watches = &inner.open_watches;
+                let user = Arc::new(KnownUser::unnamed(digest));
+                let caller = KnownCaller::new(user, Credential::Token(token.clone()));
+                let (watches, caller) = (&inner.open_watches, Arc::new(caller));
                 Some(watches.open(&caller, Some(digest), None, abort.cloned()))
             }
             Caller::Trusted | Caller::Impersonating | Caller::Unknown | Caller::Refused => None,
@@ -297,9 +282,7 @@ impl AccessControl {
             }
         }
     }
-}
 
-impl AccessControl {
     /// Remembers for an outage that the API server has answered a GET of `path`, which names no
     /// resource, at `asked_at` or later. If `was_allowed`, `caller` may read the path, otherwise
     /// not.
@@ -368,12 +351,8 @@ impl Inner {
             Arc::clone(&recent.roles),
             shutdown.clone(),
         ));
-        let reviews = RepeatedReviews {
-            authenticator: Arc::clone(&authenticator),
-            authorizer: Arc::clone(&authorizer),
-        };
-        let watched = config.open_watches();
-        let open_watches = OpenWatches::start(watched, reviews, recent.clone(), registry, shutdown);
+        let reviews = Arc::clone(&authorizer);
+        let open_watches = OpenWatches::start(config, reviews, recent.clone(), registry, shutdown);
         let watches = open_watches.clone();
         Self {
             client,
@@ -404,8 +383,10 @@ impl Inner {
         attributes: Attributes,
         abort: Option<&Abort>,
     ) -> OpenWatch {
-        let digest = |token: &Token| self.callers.authenticator.digest(token);
-        let token = open_watches::token_digest(caller, digest);
+        let token = match &caller.credential {
+            Credential::Token(token) => Some(self.callers.authenticator.digest(token)),
+            Credential::Certificate(_) | Credential::None => None,
+        };
         let watches = &self.open_watches;
         let watch = watches.open(caller, token, Some(attributes), abort.cloned());
         // A change that happens after this check finds the watch.

@@ -7,7 +7,6 @@ use std::time::Duration;
 use kubefan_core::concurrency::Asker;
 
 use super::asking::queue::{AskQueue, QueueMetrics};
-use super::open_watches;
 
 /// How many questions may wait or be in flight, for each question that may be in flight. An asker
 /// waits for ten seconds at most, so further questions would wait in vain, unless answers arrive
@@ -112,28 +111,10 @@ impl Config {
     /// The default of [`Config::token_bytes`]: 128 MiB, about 70,000 tokens of pods.
     pub const DEFAULT_TOKEN_BYTES: usize = 128 << 20;
 
-    /// Returns true to ask with kubefan's rights, false to ask with the caller's token.
-    pub(super) fn is_delegated(&self) -> bool {
-        self.mode == Mode::Delegated
-    }
-
-    /// Returns the settings of the questions about open watches.
-    pub(super) fn open_watches(&self) -> open_watches::Config {
-        open_watches::Config {
-            reauthorize: self.reauthorize,
-            reauthenticate: self.reauthenticate,
-            reviews_per_second: self.max_reviews_per_second,
-            names_covered: self.names_covered,
-        }
-    }
-
     /// Returns a queue of questions of one kind.
     pub(super) fn queue<K: Asker>(&self, metrics: QueueMetrics) -> AskQueue<K> {
         let in_flight = self.max_reviews_in_flight.get();
-        AskQueue::new(
-            in_flight,
-            in_flight.saturating_mul(QUESTIONS_PER_SLOT),
-            metrics,
-        )
+        let capacity = in_flight.saturating_mul(QUESTIONS_PER_SLOT);
+        AskQueue::new(in_flight, capacity, metrics)
     }
 }

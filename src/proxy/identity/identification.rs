@@ -34,10 +34,9 @@ impl Identification {
         open_watches: OpenWatches,
         allows_anonymous: bool,
     ) -> Self {
-        let anonymous = allows_anonymous.then(|| KnownCaller {
-            user: authenticator.known(User::anonymous()),
-            credential: Credential::None,
-            is_stale: false,
+        let anonymous = allows_anonymous.then(|| {
+            let user = authenticator.known(User::anonymous());
+            KnownCaller::new(user, Credential::None)
         });
         Self {
             proofs: Proofs::default(),
@@ -66,8 +65,8 @@ impl Identification {
             Authorization::Token(token) if !claims::has_token_protocol(headers) => {
                 self.owner(token, headers, source).await
             }
-            // The API server may accept either token.
-            Authorization::Token(_) => self.unknown(None, headers, source),
+            // The API server may accept either of two tokens.
+            Authorization::Token(_) | Authorization::Other => self.unknown(None, headers, source),
             // A bad certificate does not count as a missing one: the API server does not take its
             // owner for the anonymous user.
             Authorization::None
@@ -80,7 +79,6 @@ impl Identification {
                 let token = claims::token_of_protocol(headers);
                 self.unknown(token, headers, source)
             }
-            Authorization::Other => self.unknown(None, headers, source),
             Authorization::Repeated => Err(Status::bad_request(
                 "kubefan does not accept more than one Authorization header",
             )),
@@ -99,7 +97,7 @@ impl Identification {
             None => None,
         };
         claims::remove_remote(headers);
-        if let Some(proxy) = &self.proofs.current().load().front_proxy {
+        if let Some(proxy) = &self.proofs.current.load().front_proxy {
             proxy.headers.remove_from(headers);
         }
         let Some((user, proof)) = certified else {
@@ -112,11 +110,8 @@ impl Identification {
                 "a user with a client certificate cannot impersonate others through kubefan; use a token",
             ));
         }
-        Ok(Some(KnownCaller {
-            user: self.authenticator.known(user),
-            credential: Credential::Certificate(proof),
-            is_stale: false,
-        }))
+        let user = self.authenticator.known(user);
+        Ok(Some(KnownCaller::new(user, Credential::Certificate(proof))))
     }
 
     /// Returns the caller with `token`, which is the only credential in `headers`.
@@ -169,7 +164,8 @@ impl Identification {
     /// Asks about the token of the watches that are open with `token`, because the API server has
     /// refused it.
     pub(super) fn token_refused(&self, token: &Token) {
-        let digests = self.authenticator.digests(token);
+        let of = &self.authenticator;
+        let digests = [of.digest(token), of.digest_unnamed(token)];
         self.open_watches.token_refused(&digests);
     }
 }

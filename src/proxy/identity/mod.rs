@@ -56,14 +56,12 @@ pub(crate) use callers::claims::{has_credentials, impersonate};
 pub use callers::unaccepted::UnacceptedPermit;
 pub(crate) use callers::unaccepted::is_anonymous;
 pub use callers::user::User;
-pub use certificates::authorities::{AuthorityFiles, AuthoritySources, SourceError};
+pub use certificates::authorities::{AuthorityFiles, AuthoritySources};
 pub use certificates::certificate::CertificateError;
 pub use certificates::front_proxy::{FrontProxy, FrontProxyError, RemoteHeaders};
-pub use certificates::published::{PublishedAuthentication, PublishedError};
-pub use certificates::reload::{ReadError, WatchedFiles};
-pub use certificates::users::{
-    AuthoritiesError, CertificateAuthorities, CertificateMemo, CertifiedUser,
-};
+pub use certificates::published::PublishedAuthentication;
+pub use certificates::reload::WatchedFiles;
+pub use certificates::users::{CertificateAuthorities, CertificateMemo, CertifiedUser};
 pub use config::{Config, Mode};
 pub use metrics::Metrics;
 pub use open_watches::OpenWatch;

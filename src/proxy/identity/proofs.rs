@@ -22,15 +22,10 @@ use crate::net::{CertificateChain, ClientConnection};
 /// Decides by the current authorities which certificates prove a user.
 #[derive(Default)]
 pub(super) struct Proofs {
-    current: Arc<ArcSwap<Authorities>>,
+    pub(super) current: Arc<ArcSwap<Authorities>>,
 }
 
 impl Proofs {
-    /// Returns the current authorities. They can change.
-    pub(super) fn current(&self) -> &Arc<ArcSwap<Authorities>> {
-        &self.current
-    }
-
     /// Returns false if the authorities have changed since they accepted the certificate of
     /// `caller`, and do not accept it any more.
     pub(super) fn hold(&self, caller: &KnownCaller) -> bool {
@@ -94,10 +89,8 @@ impl Proofs {
             Err(error) => {
                 tracing::debug!(%error, "a client certificate gives no user");
                 let has_token = matches!(Authorization::of(headers), Authorization::Token(_));
-                match refusal(&error, has_token, authorities.front_proxy.is_some()) {
-                    Some(status) => Err(status),
-                    None => Ok(None),
-                }
+                let refusal = refusal(&error, has_token, authorities.front_proxy.is_some());
+                refusal.map_or(Ok(None), Err)
             }
         }
     }

@@ -3,29 +3,22 @@
 use std::sync::Arc;
 
 use super::Attributes;
-use super::asking::reviews::Judgement;
-use super::callers::caller::KnownCaller;
+use super::asking::reviews::{Judgement, TokenOwner};
+use super::callers::caller::{KnownCaller, KnownUser};
 use super::open_watches::{Asking, Reviews};
 use super::rights::authorizer::Authorizer;
-use super::tokens::authenticator::Authenticator;
 use super::tokens::token::Token;
-use super::tokens::token_check::TokenCheck;
 
 /// Asks the API server even if an answer is remembered, and remembers the new answer: a user that
 /// has lost a right must not read from a cache because of an older yes.
-pub(super) struct RepeatedReviews {
-    pub(super) authenticator: Arc<Authenticator>,
-    pub(super) authorizer: Arc<Authorizer>,
-}
-
-impl Reviews for RepeatedReviews {
+impl Reviews for Arc<Authorizer> {
     fn judge(&self, caller: &Arc<KnownCaller>, attributes: &Arc<Attributes>) -> Asking<Judgement> {
-        let (authorizer, caller) = (Arc::clone(&self.authorizer), Arc::clone(caller));
+        let (authorizer, caller) = (Arc::clone(self), Arc::clone(caller));
         let attributes = Arc::clone(attributes);
         Box::pin(async move { authorizer.judge_again(&caller, attributes).await })
     }
 
-    fn check(&self, token: &Token) -> Asking<TokenCheck> {
+    fn check(&self, token: &Token) -> Asking<TokenOwner<Arc<KnownUser>>> {
         let (authenticator, token) = (Arc::clone(&self.authenticator), token.clone());
         Box::pin(async move { authenticator.check_again(&token).await })
     }

@@ -27,10 +27,6 @@ pub(in crate::identity) struct QueueMetrics {
     pub(in crate::identity) refused: IntCounter,
 }
 
-/// Too many questions wait, either of all askers or of this one.
-#[derive(Debug, PartialEq, Eq)]
-pub(in crate::identity) struct Busy;
-
 impl<K: Asker> AskQueue<K> {
     /// Creates a queue that lets `in_flight` questions be sent concurrently. At most `capacity`
     /// questions may wait or be in flight.
@@ -49,33 +45,24 @@ impl<K: Asker> AskQueue<K> {
     /// permit is dropped. Cancel safe: the question then leaves the queue.
     ///
     /// # Errors
-    /// [`Busy`], which is counted, if the queue is too full for this asker, or the question has
+    /// [`Full`], which is counted, if the queue is too full for this asker, or the question has
     /// waited for 10 s.
-    pub(in crate::identity) async fn admit(&self, asker: K) -> Result<Permit<K>, Busy> {
+    pub(in crate::identity) async fn admit(&self, asker: K) -> Result<Permit<K>, Full> {
         let mut admitted = pin!(self.queue.admit(asker));
         let admitted = match admitted.as_mut().now_or_never() {
             Some(admitted) => admitted,
             None => {
-                let _waiting = Waiting::new(&self.metrics.waiting);
+                self.metrics.waiting.inc();
+                let _waiting = Waiting(&self.metrics.waiting);
                 timeout(MAX_WAIT, admitted).await.unwrap_or(Err(Full))
             }
         };
-        admitted.map_err(|Full| {
-            self.metrics.refused.inc();
-            Busy
-        })
+        admitted.inspect_err(|_| self.metrics.refused.inc())
     }
 }
 
-/// Counts a waiting question.
+/// A waiting question that was counted.
 struct Waiting<'a>(&'a IntGauge);
-
-impl<'a> Waiting<'a> {
-    fn new(gauge: &'a IntGauge) -> Self {
-        gauge.inc();
-        Self(gauge)
-    }
-}
 
 impl Drop for Waiting<'_> {
     fn drop(&mut self) {
@@ -102,10 +89,10 @@ mod tests {
         assert!(futures_util::poll!(&mut second).is_pending());
         assert_eq!((metrics.waiting.get(), metrics.refused.get()), (1, 0));
         // One asker may not take all places in the queue.
-        assert_eq!(queue.admit("a").await.err(), Some(Busy));
+        assert_eq!(queue.admit("a").await.err(), Some(Full));
         assert_eq!((metrics.waiting.get(), metrics.refused.get()), (1, 1));
         advance(MAX_WAIT).await;
-        assert_eq!(second.await.err(), Some(Busy));
+        assert_eq!(second.await.err(), Some(Full));
         assert_eq!((metrics.waiting.get(), metrics.refused.get()), (0, 2));
         drop(first);
         assert!(queue.admit("b").await.is_ok());

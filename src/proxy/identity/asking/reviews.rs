@@ -37,9 +37,9 @@ pub(in crate::identity) enum Connection {
 
 /// The API server's answer about the owner of a token.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(in crate::identity) enum TokenOwner {
+pub(in crate::identity) enum TokenOwner<U = User> {
     /// This user.
-    User(User),
+    User(U),
     /// The API server does not accept the token now. It also gives this answer for any error of an
     /// authenticator.
     Refused,
@@ -68,33 +68,13 @@ pub(in crate::identity) enum Judgement {
     Busy,
 }
 
-/// A kind of review.
-struct ReviewKind {
-    group: &'static str,
-    kind: &'static str,
-    resource: &'static str,
-}
+/// A kind of review, after the first word of its API group.
+type ReviewKind = (&'static str, &'static str);
 
-const SELF_REVIEW: ReviewKind = ReviewKind {
-    group: "authentication.k8s.io",
-    kind: "SelfSubjectReview",
-    resource: "selfsubjectreviews",
-};
-const TOKEN_REVIEW: ReviewKind = ReviewKind {
-    group: "authentication.k8s.io",
-    kind: "TokenReview",
-    resource: "tokenreviews",
-};
-const SELF_ACCESS: ReviewKind = ReviewKind {
-    group: "authorization.k8s.io",
-    kind: "SelfSubjectAccessReview",
-    resource: "selfsubjectaccessreviews",
-};
-const ACCESS: ReviewKind = ReviewKind {
-    group: "authorization.k8s.io",
-    kind: "SubjectAccessReview",
-    resource: "subjectaccessreviews",
-};
+const SELF_REVIEW: ReviewKind = ("authentication", "SelfSubjectReview");
+const TOKEN_REVIEW: ReviewKind = ("authentication", "TokenReview");
+const SELF_ACCESS: ReviewKind = ("authorization", "SelfSubjectAccessReview");
+const ACCESS: ReviewKind = ("authorization", "SubjectAccessReview");
 
 #[derive(Debug, Deserialize)]
 struct Review<S> {
@@ -134,8 +114,7 @@ impl Reviewer {
         connection: Connection,
     ) -> TokenOwner {
         let asked = self.ask(SELF_REVIEW, json!({}), Some(token), connection);
-        let answer = asked.await;
-        match answer {
+        match asked.await {
             Ok(SelfStatus { user_info }) if !user_info.name.is_empty() => {
                 TokenOwner::User(user_info)
             }
@@ -154,8 +133,7 @@ impl Reviewer {
     ) -> TokenOwner {
         let spec = json!({"token": token.secret()});
         let asked = self.ask::<TokenStatus>(TOKEN_REVIEW, spec, None, connection);
-        let answer = asked.await;
-        match answer {
+        match asked.await {
             Ok(status) if status.authenticated && !status.user.name.is_empty() => {
                 // The caller's requests need no separate connection any more.
                 self.client.note_accepted(token.secret());
@@ -209,14 +187,15 @@ impl Reviewer {
     /// Sends a review, with `token` or with kubefan's credentials, and returns its status.
     async fn ask<S: DeserializeOwned>(
         &self,
-        kind: ReviewKind,
+        (group, kind): ReviewKind,
         spec: Value,
         token: Option<&Token>,
         connection: Connection,
     ) -> Result<S, Error> {
-        let api_version = format!("{}/v1", kind.group);
-        let review = json!({"apiVersion": api_version, "kind": kind.kind, "spec": spec});
-        let mut request = Request::post(format!("/apis/{api_version}/{}", kind.resource))
+        let api_version = format!("{group}.k8s.io/v1");
+        let review = json!({"apiVersion": api_version, "kind": kind, "spec": spec});
+        let resource = format!("{}s", kind.to_ascii_lowercase());
+        let mut request = Request::post(format!("/apis/{api_version}/{resource}"))
             .header(ACCEPT, "application/json")
             .header(CONTENT_TYPE, "application/json");
         if connection == Connection::Closed {
@@ -239,7 +218,7 @@ impl Reviewer {
             Ok(_) => Some(StatusCode::CREATED.as_u16()),
             Err(error) => error.status().map(|status| status.code),
         };
-        self.metrics.sent(kind.kind, code, sent_at.elapsed());
+        self.metrics.sent(kind, code, sent_at.elapsed());
         answer.map(|answer: Review<S>| answer.status)
     }
 }

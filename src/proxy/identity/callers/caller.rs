@@ -139,11 +139,7 @@ impl Caller {
     pub fn known(&self) -> Option<&Arc<KnownCaller>> {
         match self {
             Self::Known(caller) => Some(caller),
-            Self::Trusted
-            | Self::Impersonating
-            | Self::Unknown
-            | Self::Unnamed(_)
-            | Self::Refused => None,
+            _ => None,
         }
     }
 
@@ -178,17 +174,9 @@ impl UserKey {
 impl KnownCaller {
     #[cfg(test)]
     pub(crate) fn for_tests(number: u8) -> Self {
-        let user = KnownUser {
-            user: User::default(),
-            digest: Digest::for_tests(number),
-            name: Digest::for_tests(number),
-            tenant: Digest::for_tests(number),
-        };
-        Self {
-            user: Arc::new(user),
-            credential: Credential::Certificate(Proof::for_tests(None)),
-            is_stale: false,
-        }
+        let user = KnownUser::unnamed(Digest::for_tests(number));
+        let credential = Credential::Certificate(Proof::for_tests(None));
+        Self::new(Arc::new(user), credential)
     }
 
     /// Returns the key of the caller's user. Callers that look alike to the authorizers have equal
@@ -203,13 +191,12 @@ impl KnownCaller {
         UserKey(self.user.name)
     }
 
-    /// Returns a caller with this user and without credentials, so that kubefan asks about the user
-    /// with kubefan's credentials.
-    pub(in crate::identity) fn without_credentials(&self) -> Self {
+    /// Creates a caller with a user that is not stale.
+    pub(in crate::identity) fn new(user: Arc<KnownUser>, credential: Credential) -> Self {
         Self {
-            user: Arc::clone(&self.user),
-            credential: Credential::None,
-            is_stale: self.is_stale,
+            user,
+            credential,
+            is_stale: false,
         }
     }
 

@@ -16,8 +16,6 @@ const TOKEN_PROTOCOL: &str = "base64url.bearer.authorization.k8s.io.";
 const IMPERSONATE: &str = "impersonate-";
 /// Prefix of the headers of an authenticating proxy, which name the proxy's caller.
 const REMOTE: &str = "x-remote-";
-/// The group of all authenticated users. The API server itself adds it.
-const AUTHENTICATED: &str = "system:authenticated";
 /// Prefix of the names of service accounts.
 const SERVICE_ACCOUNT: &str = "system:serviceaccount:";
 /// Prefix of the names of nodes.
@@ -66,20 +64,13 @@ pub(in crate::identity) fn has_impersonation(headers: &HeaderMap) -> bool {
 
 /// Returns true if a WebSocket subprotocol of the request is a token.
 pub(in crate::identity) fn has_token_protocol(headers: &HeaderMap) -> bool {
-    let protocols = headers.get_all(SEC_WEBSOCKET_PROTOCOL).iter();
-    let mut protocols =
-        protocols.flat_map(|protocols| protocols.as_bytes().split(|byte| *byte == b','));
-    protocols.any(|protocol| is_token_protocol(protocol.trim_ascii()))
+    protocols(headers).any(is_token_protocol)
 }
 
 /// Returns the token in a WebSocket subprotocol; `None` if there is none, or more than one.
 pub(in crate::identity) fn token_of_protocol(headers: &HeaderMap) -> Option<Token> {
-    let lines = headers.get_all(SEC_WEBSOCKET_PROTOCOL).iter();
-    let protocols = lines.flat_map(|line| line.as_bytes().split(|byte| *byte == b','));
-    let mut encoded = protocols.filter_map(|protocol| {
-        let protocol = protocol.trim_ascii();
-        protocol.strip_prefix(TOKEN_PROTOCOL.as_bytes())
-    });
+    let prefix = TOKEN_PROTOCOL.as_bytes();
+    let mut encoded = protocols(headers).filter_map(|protocol| protocol.strip_prefix(prefix));
     let (first, second) = (encoded.next()?, encoded.next());
     let decoded = URL_SAFE_NO_PAD.decode(first).ok()?;
     let token = Token::from_text(str::from_utf8(&decoded).ok()?);
@@ -133,7 +124,8 @@ pub(crate) fn impersonate(headers: &mut HeaderMap, user: &User) -> Result<(), Do
         return Err(DoesNotFit);
     }
     append("impersonate-user", &user.name)?;
-    let groups = user.groups.iter().filter(|group| *group != AUTHENTICATED);
+    let groups = user.groups.iter();
+    let groups = groups.filter(|group| *group != User::AUTHENTICATED);
     if user.name.starts_with(NODE) && groups.clone().eq([NODES]) {
         // With constrained impersonation (Kubernetes 1.36 and later), the API server adds the group
         // of nodes, and permits no other header beside a node's name. With the older verb
@@ -146,7 +138,7 @@ pub(crate) fn impersonate(headers: &mut HeaderMap, user: &User) -> Result<(), Do
     if user.name.starts_with(SERVICE_ACCOUNT) && groups.clone().next().is_none() {
         // Without any group, the API server would add the groups of all service accounts. This user
         // does not have them: an authenticating proxy has named only the account.
-        append("impersonate-group", AUTHENTICATED)?;
+        append("impersonate-group", User::AUTHENTICATED)?;
     }
     for group in groups {
         append("impersonate-group", group)?;
@@ -175,6 +167,13 @@ fn remove_with_prefix(headers: &mut HeaderMap, prefix: &'static str) {
     }
 }
 
+/// Returns the WebSocket subprotocols of the request.
+fn protocols(headers: &HeaderMap) -> impl Iterator<Item = &[u8]> {
+    let lines = headers.get_all(SEC_WEBSOCKET_PROTOCOL).iter();
+    let protocols = lines.flat_map(|line| line.as_bytes().split(|byte| *byte == b','));
+    protocols.map(<[u8]>::trim_ascii)
+}
+
 fn is_token_protocol(protocol: &[u8]) -> bool {
     protocol.starts_with(TOKEN_PROTOCOL.as_bytes())
 }
@@ -184,13 +183,8 @@ fn remove_token_protocols(headers: &mut HeaderMap) {
     if !has_token_protocol(headers) {
         return;
     }
-    let lines = headers.get_all(SEC_WEBSOCKET_PROTOCOL).iter();
-    let kept: Vec<_> = lines
-        .flat_map(|line| line.as_bytes().split(|byte| *byte == b','))
-        .map(<[u8]>::trim_ascii)
-        .filter(|protocol| !is_token_protocol(protocol))
-        .collect();
-    let kept = kept.join(&b", "[..]);
+    let kept = protocols(headers).filter(|protocol| !is_token_protocol(protocol));
+    let kept = kept.collect::<Vec<_>>().join(&b", "[..]);
     headers.remove(SEC_WEBSOCKET_PROTOCOL);
     if !kept.is_empty() {
         let kept = HeaderValue::from_bytes(&kept);

@@ -11,13 +11,13 @@ use std::num::NonZeroU32;
 use http::HeaderMap;
 use http::header::AUTHORIZATION;
 use kubefan_core::body::BodyGuard;
-use kubefan_core::concurrency::Permit;
+use kubefan_core::concurrency::{Full, Permit};
 use kubefan_core::upstream::bearer_token;
 use prometheus::IntCounter;
 
 use super::claims;
 use crate::identity::asking::failed_attempts::{FailedAttempts, Source};
-use crate::identity::asking::queue::{AskQueue, Busy, QueueMetrics};
+use crate::identity::asking::queue::{AskQueue, QueueMetrics};
 use crate::net::Peer;
 
 /// The limit of requests in flight. One address may have half of them.
@@ -70,17 +70,17 @@ impl UnacceptedRequests {
     /// Waits until a request of `peer` with `headers` may be forwarded. Cancel safe.
     ///
     /// # Errors
-    /// [`Busy`] if the address sends too many.
+    /// [`Full`] if the address sends too many.
     pub(in crate::identity) async fn admit(
         &self,
         headers: &HeaderMap,
         peer: &Peer,
-    ) -> Result<UnacceptedPermit, Busy> {
+    ) -> Result<UnacceptedPermit, Full> {
         let source = Source::of(peer.address.ip());
         if is_anonymous(headers) {
             if self.anonymous.is_exhausted(source) {
                 self.limited.inc();
-                return Err(Busy);
+                return Err(Full);
             }
             self.anonymous.count(source);
         }

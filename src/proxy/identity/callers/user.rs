@@ -24,7 +24,7 @@ impl User {
     pub(in crate::identity) const ANONYMOUS: &str = "system:anonymous";
     /// The group of users that are not authenticated.
     pub(in crate::identity) const UNAUTHENTICATED: &str = "system:unauthenticated";
-    /// The group of users that are authenticated.
+    /// The group of users that are authenticated. The API server itself adds it.
     pub(in crate::identity) const AUTHENTICATED: &str = "system:authenticated";
 
     /// Returns the bytes of memory that the user holds outside of itself.

@@ -14,8 +14,8 @@ use serde_json::Value;
 
 use super::front_proxy::FrontProxy;
 use super::published::PublishedAuthentication;
-use super::reload::{ReadError, WatchedFiles};
-use super::users::{AuthoritiesError, CertificateAuthorities};
+use super::reload::WatchedFiles;
+use super::users::CertificateAuthorities;
 
 /// Where the API server publishes its authorities.
 const PUBLISHED: &str =
@@ -44,23 +44,6 @@ pub struct AuthoritySources {
 pub(in crate::identity) struct Authorities {
     pub(in crate::identity) client: Option<CertificateAuthorities>,
     pub(in crate::identity) front_proxy: Option<FrontProxy>,
-}
-
-/// Why the authorities in a file can't be used.
-#[derive(Debug, thiserror::Error)]
-#[non_exhaustive]
-pub enum SourceError {
-    /// A file can't be read.
-    #[error(transparent)]
-    Read(#[from] ReadError),
-    /// A file contains no bundle of authorities.
-    #[error("{}: {source}", .path.display())]
-    Authorities {
-        /// The file.
-        path: PathBuf,
-        /// What is wrong with the file.
-        source: AuthoritiesError,
-    },
 }
 
 /// The files of [`AuthoritySources`]. Their authorities can be used.
@@ -114,7 +97,7 @@ pub(in crate::identity) async fn load(
     current: Arc<ArcSwap<Authorities>>,
     on_change: impl Fn(Vec<DistinguishedName>) + Send + Sync + 'static,
     shutdown: &Shutdown,
-) -> Result<(), SourceError> {
+) -> anyhow::Result<()> {
     let loader = Arc::new(Loader {
         sources,
         client,
@@ -145,7 +128,7 @@ impl AuthoritySources {
     ///
     /// # Errors
     /// If a file can't be read or has no authorities.
-    pub async fn read(self) -> Result<AuthorityFiles, SourceError> {
+    pub async fn read(self) -> anyhow::Result<AuthorityFiles> {
         let paths = [&self.client_ca, &self.request_header_ca];
         let paths: Vec<_> = paths.into_iter().flatten().cloned().collect();
         let files = WatchedFiles::read(paths).await?;
@@ -172,25 +155,22 @@ impl AuthoritySources {
 
 impl Loader {
     /// Changes the inputs, and uses the authorities in them. Changes nothing if there is an error.
-    fn update(&self, change: impl FnOnce(&mut Inputs)) -> Result<(), SourceError> {
+    fn update(&self, change: impl FnOnce(&mut Inputs)) -> anyhow::Result<()> {
         let mut inputs = self.inputs.lock();
         let mut changed = inputs.clone();
         change(&mut changed);
         let authorities = self.authorities(&changed)?;
-        let mut names = Vec::new();
-        if let Some(client) = &authorities.client {
-            names.extend(client.names());
-        }
-        if let Some(proxy) = &authorities.front_proxy {
-            names.extend(proxy.authorities.names());
-        }
+        let proxies = authorities.front_proxy.as_ref();
+        let proxies = proxies.map(|proxy| &proxy.authorities);
+        let all = authorities.client.iter().chain(proxies);
+        let names: Vec<_> = all.flat_map(CertificateAuthorities::names).collect();
         self.current.store(Arc::new(authorities));
         *inputs = changed;
         (self.on_change)(names);
         Ok(())
     }
 
-    fn authorities(&self, inputs: &Inputs) -> Result<Authorities, SourceError> {
+    fn authorities(&self, inputs: &Inputs) -> anyhow::Result<Authorities> {
         let published = &inputs.published;
         let client = bundle(
             &self.sources.client_ca,
@@ -234,7 +214,7 @@ impl Loader {
         match PublishedAuthentication::from_config_map(config_map.as_bytes()) {
             Ok(published) => Published::Read(published),
             Err(error) => {
-                let error = &error as &dyn std::error::Error;
+                let error = &*error as &dyn std::error::Error;
                 tracing::warn!(error, "cannot use {PUBLISHED}");
                 Published::Malformed
             }
@@ -303,7 +283,7 @@ impl Loader {
             match self.update(|inputs| inputs.published = published) {
                 Ok(()) => tracing::info!("changed authorities of client certificates are in use"),
                 Err(error) => {
-                    let error = &error as &dyn std::error::Error;
+                    let error = &*error as &dyn std::error::Error;
                     tracing::warn!(
                         error,
                         "changed authorities of client certificates are not used"
@@ -319,15 +299,17 @@ fn bundle(
     path: &Option<PathBuf>,
     file: &Option<Vec<u8>>,
     published: &Option<String>,
-) -> Result<Option<CertificateAuthorities>, SourceError> {
+) -> anyhow::Result<Option<CertificateAuthorities>> {
     let (path, pem) = match (path, file, published) {
         (Some(path), Some(file), _) => (path.clone(), file.as_slice()),
         (_, _, Some(published)) => (PUBLISHED.into(), published.as_bytes()),
         _ => return Ok(None),
     };
-    CertificateAuthorities::from_pem(pem)
-        .map(Some)
-        .map_err(|source| SourceError::Authorities { path, source })
+    let authorities = CertificateAuthorities::from_pem(pem).map_err(|error| {
+        let text = format!("{}: {error}", path.display());
+        error.context(text)
+    });
+    authorities.map(Some)
 }
 
 #[cfg(test)]

@@ -92,16 +92,12 @@ pub(super) fn may_sign(certificate: &X509Certificate<'_>) -> bool {
         Ok(None) => certificate.version().0 < 2,
         Err(_) => false,
     };
-    let may_sign = match certificate.key_usage() {
-        Ok(Some(usage)) => usage.value.key_cert_sign(),
-        Ok(None) => true,
-        Err(_) => false,
-    };
-    let is_for_clients = match certificate.extended_key_usage() {
-        Ok(Some(usage)) => usage.value.any || usage.value.client_auth,
-        Ok(None) => true,
-        Err(_) => false,
-    };
+    let usage = certificate.key_usage();
+    let may_sign = usage.is_ok_and(|usage| usage.is_none_or(|usage| usage.value.key_cert_sign()));
+    let purposes = certificate.extended_key_usage();
+    let is_for_clients = purposes.is_ok_and(|purposes| {
+        purposes.is_none_or(|purposes| purposes.value.any || purposes.value.client_auth)
+    });
     is_authority && may_sign && is_for_clients
 }
 

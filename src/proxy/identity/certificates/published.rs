@@ -3,6 +3,7 @@
 
 use std::collections::BTreeMap;
 
+use anyhow::{Context, anyhow};
 use http::HeaderName;
 use serde::Deserialize;
 
@@ -22,41 +23,15 @@ pub struct PublishedAuthentication {
     pub remote_headers: RemoteHeaders,
 }
 
-/// Why the ConfigMap can't be used.
-#[derive(Debug, thiserror::Error)]
-#[non_exhaustive]
-pub enum PublishedError {
-    /// The bytes are not a ConfigMap in JSON.
-    #[error("not a ConfigMap in JSON")]
-    ConfigMap(#[source] serde_json::Error),
-    /// A value is not a list of strings in JSON.
-    #[error("{key} is not a list of strings in JSON")]
-    List {
-        /// The key of the value.
-        key: &'static str,
-        /// What is wrong with the value.
-        #[source]
-        source: serde_json::Error,
-    },
-    /// A value is not the name of a header.
-    #[error("{key} has {name:?}, which is not the name of a header")]
-    Header {
-        /// The key of the value.
-        key: &'static str,
-        /// The value.
-        name: String,
-    },
-}
-
 impl PublishedAuthentication {
     /// Reads the ConfigMap from its JSON.
     ///
     /// # Errors
     /// If the bytes are no ConfigMap, or one of its lists is not a list of strings in JSON, or not
     /// a list of headers' names.
-    pub fn from_config_map(json: &[u8]) -> Result<PublishedAuthentication, PublishedError> {
-        let config_map = serde_json::from_slice(json);
-        let ConfigMap { mut data } = config_map.map_err(PublishedError::ConfigMap)?;
+    pub fn from_config_map(json: &[u8]) -> anyhow::Result<PublishedAuthentication> {
+        let config_map = serde_json::from_slice::<ConfigMap>(json);
+        let mut data = config_map.context("not a ConfigMap in JSON")?.data;
         Ok(PublishedAuthentication {
             remote_headers: data.remote_headers()?,
             request_header_allowed_names: data.list("requestheader-allowed-names")?,
@@ -80,25 +55,26 @@ impl Data {
         self.0.remove(key).filter(|value| !value.is_empty())
     }
 
-    fn list(&mut self, key: &'static str) -> Result<Vec<String>, PublishedError> {
-        let list = self.take(key).map(|list| serde_json::from_str(&list));
-        let list = list.transpose();
-        let list = list.map_err(|source| PublishedError::List { key, source })?;
-        Ok(list.unwrap_or_default())
+    fn list(&mut self, key: &str) -> anyhow::Result<Vec<String>> {
+        let Some(list) = self.take(key) else {
+            return Ok(Vec::new());
+        };
+        let list = serde_json::from_str::<Vec<String>>(&list);
+        list.with_context(|| format!("{key} is not a list of strings in JSON"))
     }
 
-    fn headers(&mut self, key: &'static str) -> Result<Vec<HeaderName>, PublishedError> {
+    fn headers(&mut self, key: &str) -> anyhow::Result<Vec<HeaderName>> {
         let names = self.list(key)?.into_iter();
         let parsed = names.map(|name| {
             let parsed = HeaderName::try_from(&name);
-            parsed.map_err(|_| PublishedError::Header { key, name })
+            parsed.map_err(|_| anyhow!("{key} has {name:?}, which is not the name of a header"))
         });
         parsed.collect()
     }
 
     /// Returns the published headers of authenticating proxies; those of kube-aggregator if no
     /// header for the user's name is published.
-    fn remote_headers(&mut self) -> Result<RemoteHeaders, PublishedError> {
+    fn remote_headers(&mut self) -> anyhow::Result<RemoteHeaders> {
         let names = self.headers("requestheader-username-headers")?;
         if names.is_empty() {
             return Ok(RemoteHeaders::default());
@@ -120,7 +96,7 @@ mod tests {
 
     use super::*;
 
-    fn read(data: serde_json::Value) -> Result<PublishedAuthentication, PublishedError> {
+    fn read(data: serde_json::Value) -> anyhow::Result<PublishedAuthentication> {
         let config_map = json!({"kind": "ConfigMap", "apiVersion": "v1", "data": data});
         PublishedAuthentication::from_config_map(config_map.to_string().as_bytes())
     }
@@ -168,11 +144,15 @@ mod tests {
     fn invalid_texts_are_errors() {
         for names in ["front-proxy-client", r#"{"a":"b"}"#, "[1]"] {
             let error = read(json!({"requestheader-allowed-names": names})).unwrap_err();
-            assert!(matches!(error, PublishedError::List { .. }), "{names}");
+            let expected = "requestheader-allowed-names is not a list of strings in JSON";
+            assert_eq!(error.to_string(), expected, "{names}");
+            assert!(error.source().is_some());
         }
         let error = read(json!({"requestheader-username-headers": r#"["a b"]"#})).unwrap_err();
-        assert!(matches!(error, PublishedError::Header { name, .. } if name == "a b"));
+        let expected =
+            "requestheader-username-headers has \"a b\", which is not the name of a header";
+        assert_eq!(error.to_string(), expected);
         let error = PublishedAuthentication::from_config_map(b"[]x").unwrap_err();
-        assert!(matches!(error, PublishedError::ConfigMap(_)));
+        assert_eq!(error.to_string(), "not a ConfigMap in JSON");
     }
 }

@@ -4,10 +4,10 @@
 //! mounted Secret or ConfigMap by changing a symbolic link.
 
 use std::error::Error;
-use std::io;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use anyhow::Context;
 use kubefan_core::shutdown::Shutdown;
 use tokio::fs;
 use tokio::task::JoinHandle;
@@ -25,21 +25,12 @@ pub struct WatchedFiles {
     failure: Option<String>,
 }
 
-/// A file that can't be read.
-#[derive(Debug, thiserror::Error)]
-#[error("cannot read {}", .path.display())]
-pub struct ReadError {
-    path: PathBuf,
-    #[source]
-    source: io::Error,
-}
-
 impl WatchedFiles {
     /// Reads the files.
     ///
     /// # Errors
     /// If one of them can't be read.
-    pub async fn read(paths: Vec<PathBuf>) -> Result<WatchedFiles, ReadError> {
+    pub async fn read(paths: Vec<PathBuf>) -> anyhow::Result<WatchedFiles> {
         let contents = contents(paths.iter()).await?;
         Ok(WatchedFiles {
             files: paths.into_iter().zip(contents).collect(),
@@ -66,8 +57,7 @@ impl WatchedFiles {
             loop {
                 ticks.tick().await;
                 if self.refresh().await {
-                    let applied = apply(&self).map_err(Into::into);
-                    self.log(applied.as_ref().err().map(|error| &**error));
+                    self.log(apply(&self).map_err(Into::into));
                 }
             }
         })
@@ -79,7 +69,11 @@ impl WatchedFiles {
         let contents = match read {
             Ok(contents) => contents,
             Err(error) => {
-                self.note_failure(&error);
+                let text = format!("{error:#}");
+                if self.failure.as_ref() != Some(&text) {
+                    warn!(error = %text, "files can't be read again; the old ones stay in use");
+                }
+                self.failure = Some(text);
                 return false;
             }
         };
@@ -92,19 +86,11 @@ impl WatchedFiles {
         is_changed
     }
 
-    fn note_failure(&mut self, error: &ReadError) {
-        let text = format!("{error}: {}", error.source);
-        if self.failure.as_ref() != Some(&text) {
-            warn!(error = %text, "files can't be read again; the old ones stay in use");
-        }
-        self.failure = Some(text);
-    }
-
-    fn log(&self, failed: Option<&(dyn Error + Send + Sync)>) {
+    fn log(&self, applied: Result<(), Box<dyn Error + Send + Sync>>) {
         let files: Vec<_> = self.files.iter().map(|(path, _)| path).collect();
-        match failed {
-            None => info!(?files, "changed files are in use"),
-            Some(error) => {
+        match applied {
+            Ok(()) => info!(?files, "changed files are in use"),
+            Err(error) => {
                 let cause = error.source().map(ToString::to_string);
                 warn!(?files, %error, cause, "changed files can't be used; the old ones stay in use");
             }
@@ -112,14 +98,11 @@ impl WatchedFiles {
     }
 }
 
-async fn contents(paths: impl Iterator<Item = &PathBuf>) -> Result<Vec<Vec<u8>>, ReadError> {
+async fn contents(paths: impl Iterator<Item = &PathBuf>) -> anyhow::Result<Vec<Vec<u8>>> {
     let mut contents = Vec::new();
     for path in paths {
         let read = fs::read(path).await;
-        contents.push(read.map_err(|source| ReadError {
-            path: path.clone(),
-            source,
-        })?);
+        contents.push(read.with_context(|| format!("cannot read {}", path.display()))?);
     }
     Ok(contents)
 }

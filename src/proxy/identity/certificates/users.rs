@@ -9,10 +9,11 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, LazyLock};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
+use anyhow::Context;
 use arc_swap::ArcSwapOption;
 use rustls::crypto::aws_lc_rs::default_provider;
 use rustls::pki_types::pem::PemObject;
-use rustls::pki_types::{CertificateDer, UnixTime, pem};
+use rustls::pki_types::{CertificateDer, UnixTime};
 use rustls::server::WebPkiClientVerifier;
 use rustls::server::danger::ClientCertVerifier;
 use rustls::{DistinguishedName, RootCertStore};
@@ -67,13 +68,12 @@ type Calculation = Box<dyn FnOnce() -> Option<SystemTime> + Send>;
 /// The results of verifying a connection's certificates. All requests of the connection share them.
 #[derive(Debug, Default)]
 pub struct CertificateMemo {
-    pub(in crate::identity) user: Memo<CertifiedUser>,
-    pub(in crate::identity) proxy: Memo<String>,
+    user: Memo<CertifiedUser>,
+    proxy: Memo<String>,
 }
 
 /// The result of verifying one chain with one CA bundle.
-#[derive(Debug)]
-pub(in crate::identity) struct Memo<T>(ArcSwapOption<Known<T>>);
+type Memo<T> = ArcSwapOption<Known<T>>;
 
 #[derive(Debug)]
 struct Known<T> {
@@ -81,33 +81,6 @@ struct Known<T> {
     /// The period in which the result holds.
     holds: Validity,
     result: Result<Arc<T>, CertificateError>,
-}
-
-/// Why a CA bundle can't be used.
-#[derive(Debug, thiserror::Error)]
-#[non_exhaustive]
-pub enum AuthoritiesError {
-    /// The text is no PEM.
-    #[error("not PEM")]
-    Pem(#[source] pem::Error),
-    /// A certificate can't be parsed.
-    #[error("certificate {number} can't be parsed")]
-    Certificate {
-        /// The place of the certificate in the bundle, from 1.
-        number: usize,
-    },
-    /// A certificate can't be used for verification.
-    #[error("certificate {number} can't be used")]
-    Unusable {
-        /// The place of the certificate in the bundle, from 1.
-        number: usize,
-        /// Why it can't be used.
-        #[source]
-        source: rustls::Error,
-    },
-    /// The bundle has no certificate that may sign certificates.
-    #[error("no certificate of an authority")]
-    NoAuthority,
 }
 
 // === impl CertificateAuthorities ===
@@ -118,13 +91,12 @@ impl CertificateAuthorities {
     ///
     /// # Errors
     /// If a certificate can't be parsed, or none may sign others.
-    pub fn from_pem(text: &[u8]) -> Result<CertificateAuthorities, AuthoritiesError> {
-        let certificates: Vec<_> = CertificateDer::pem_slice_iter(text)
-            .collect::<Result<_, _>>()
-            .map_err(AuthoritiesError::Pem)?;
+    pub fn from_pem(text: &[u8]) -> anyhow::Result<CertificateAuthorities> {
+        let certificates = CertificateDer::pem_slice_iter(text).collect::<Result<Vec<_>, _>>();
         let mut authorities = Vec::new();
-        for (number, certificate) in (1..).zip(certificates) {
-            let parsed = parse(&certificate).ok_or(AuthoritiesError::Certificate { number })?;
+        for (number, certificate) in (1..).zip(certificates.context("not PEM")?) {
+            let parsed = parse(&certificate)
+                .with_context(|| format!("certificate {number} can't be parsed"))?;
             if !may_sign(&parsed) {
                 continue;
             }
@@ -135,10 +107,10 @@ impl CertificateAuthorities {
             };
             RootCertStore::empty()
                 .add(authority.certificate.clone())
-                .map_err(|source| AuthoritiesError::Unusable { number, source })?;
+                .with_context(|| format!("certificate {number} can't be used"))?;
             authorities.push(authority);
         }
-        let verifier = verifier(authorities.iter()).ok_or(AuthoritiesError::NoAuthority)?;
+        let verifier = verifier(authorities.iter()).context("no certificate of an authority")?;
         static NEXT: AtomicU64 = AtomicU64::new(0);
         Ok(CertificateAuthorities {
             authorities: authorities.into(),
@@ -196,7 +168,7 @@ impl CertificateAuthorities {
         now: UnixTime,
         read: impl FnOnce(&[u8], &X509Certificate<'_>, u64) -> Result<T, CertificateError>,
     ) -> Result<Arc<T>, CertificateError> {
-        if let Some(known) = &*memo.0.load()
+        if let Some(known) = &*memo.load()
             && known.generation == self.generation
             && known.holds.contains(now.as_secs())
         {
@@ -210,7 +182,7 @@ impl CertificateAuthorities {
             let certificate = parse(verified).ok_or(CertificateError::Unparsable)?;
             read(verified, &certificate, holds.last).map(Arc::new)
         });
-        memo.0.store(Some(Arc::new(Known {
+        memo.store(Some(Arc::new(Known {
             generation: self.generation,
             holds,
             result: result.clone(),
@@ -347,7 +319,7 @@ fn unverified(reason: rustls::CertificateError) -> CertificateError {
     CertificateError::Unverified(reason.into())
 }
 
-// === impl Expiry, Memo ===
+// === impl Expiry ===
 
 impl Expiry {
     pub(in crate::identity) fn new(
@@ -364,12 +336,6 @@ impl Expiry {
     /// The first call may verify the chain several times.
     pub(in crate::identity) fn at(&self) -> Option<SystemTime> {
         **self.0
-    }
-}
-
-impl<T> Default for Memo<T> {
-    fn default() -> Memo<T> {
-        Memo(ArcSwapOption::empty())
     }
 }
 

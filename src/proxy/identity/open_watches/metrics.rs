@@ -5,8 +5,7 @@ use prometheus::{IntCounter, IntCounterVec};
 use tokio::time::Instant;
 
 use super::register::Register;
-use crate::identity::asking::reviews::Judgement;
-use crate::identity::tokens::token_check::TokenCheck;
+use crate::identity::asking::reviews::{Judgement, TokenOwner};
 
 /// Counts of questions about open watches.
 pub(super) struct Metrics {
@@ -84,13 +83,13 @@ impl Judgement {
     }
 }
 
-impl TokenCheck {
+impl<U> TokenOwner<U> {
     /// Returns the value of the metric label `result`.
     pub(super) fn name(&self) -> &'static str {
         match self {
-            Self::User(_) | Self::Accepted => "accepted",
+            Self::User(_) | Self::MayNotAsk => "accepted",
             Self::Refused => "refused",
-            Self::Unclear => "unclear",
+            Self::Unclear | Self::NoAnswer => "unclear",
         }
     }
 }

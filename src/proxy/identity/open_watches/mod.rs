@@ -46,17 +46,16 @@ pub(super) use register::{Concern, Recent};
 use tokio::sync::Notify;
 use tokio::time::{Instant, sleep_until};
 
-use super::asking::reviews::Judgement;
-use super::callers::caller::{Asker, Credential, KnownCaller};
+use super::asking::reviews::{Judgement, TokenOwner};
+use super::callers::caller::{Asker, Credential, KnownCaller, KnownUser};
 use super::tokens::token::{Digest, Token};
-use super::tokens::token_check::TokenCheck;
-use super::{Attributes, User};
+use super::{Attributes, Config, User};
 use crate::net::Abort;
 
 /// How many questions are in flight concurrently.
 const CONCURRENT: usize = 64;
 /// How many of them may be about one tenant, and how many about one user. If answers take 100 ms,
-/// both numbers permit more questions than `reviews_per_second` does by default.
+/// both numbers permit more questions than `max_reviews_per_second` does by default.
 const MOST_IN_FLIGHT: InFlight = InFlight {
     of_tenant: CONCURRENT / 4,
     of_user: CONCURRENT / 8,
@@ -69,19 +68,6 @@ const CHANGED_AT_ONCE: usize = 256;
 const RECHECKED_AT_ONCE: usize = 16;
 /// How long a watch may take to end before it is aborted.
 const END_PATIENCE: Duration = Duration::from_secs(1);
-
-/// The settings of [`OpenWatches`].
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Config {
-    /// Longest time between two questions about a right, if their rate permits it.
-    pub(super) reauthorize: Duration,
-    /// Longest time between two questions about a token.
-    pub(super) reauthenticate: Duration,
-    /// Highest number of questions per second, on average.
-    pub(super) reviews_per_second: NonZeroU32,
-    /// Whether the right to read all objects of a resource covers each individual object.
-    pub(super) names_covered: bool,
-}
 
 /// Identifies a watch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -100,7 +86,7 @@ pub(super) trait Reviews: Send + Sync + 'static {
     fn judge(&self, caller: &Arc<KnownCaller>, attributes: &Arc<Attributes>) -> Asking<Judgement>;
 
     /// Asks for the owner of `token`.
-    fn check(&self, token: &Token) -> Asking<TokenCheck>;
+    fn check(&self, token: &Token) -> Asking<TokenOwner<Arc<KnownUser>>>;
 }
 
 /// All open watches of authenticated callers. Clones share the watches.
@@ -149,15 +135,15 @@ impl OpenWatches {
     /// Creates an empty set of watches, and a background task of `shutdown` that asks `reviews`.
     /// `recent` contains each change before it is reported here.
     pub(super) fn start(
-        config: Config,
+        config: &Config,
         reviews: impl Reviews,
         recent: Recent,
         registry: &Registry,
         shutdown: &Shutdown,
     ) -> Self {
         let state = State {
-            register: Register::new(config, recent),
-            pace: pace(config.reviews_per_second),
+            register: Register::new(config.clone(), recent),
+            pace: pace(config.max_reviews_per_second),
             in_flight: 0,
             ends_held: false,
             next_look: None,
@@ -173,7 +159,12 @@ impl OpenWatches {
         let watches = Self {
             inner: Arc::new(inner),
         };
-        watches.report(registry);
+        let inner = Arc::downgrade(&watches.inner);
+        registry.on_scrape(move |samples| {
+            if let Some(inner) = inner.upgrade() {
+                metrics::sample(&inner.state.lock().register, samples);
+            }
+        });
         let task = watches.clone();
         shutdown.spawn_background(async move { task.run().await });
         watches
@@ -274,10 +265,7 @@ impl OpenWatches {
         if members.is_empty() {
             return;
         }
-        let ended = self.with(|state| {
-            let endings = state.register.revoke(members);
-            state.end(endings, Instant::now())
-        });
+        let ended = self.apply(|register, _| register.revoke(members));
         self.inner.metrics.ended.inc_by(ended as u64);
     }
 
@@ -300,6 +288,15 @@ impl OpenWatches {
             self.inner.wake.notify_one();
         }
         result
+    }
+
+    /// Changes the register. Returns the number of watches that end.
+    fn apply(&self, change: impl FnOnce(&mut Register, Instant) -> Vec<Ending>) -> usize {
+        self.with(|state| {
+            let now = Instant::now();
+            let endings = change(&mut state.register, now);
+            state.end(endings, now)
+        })
     }
 
     /// Asks all questions when they are due. Runs until the future is dropped.
@@ -347,38 +344,21 @@ impl OpenWatches {
         let (result, endings) = match inquiry.about {
             About::Right(caller, attributes, token) => {
                 let judgement = reviews.judge(&caller, &attributes).await;
-                let ended = self.with(|state| {
-                    let now = Instant::now();
-                    let register = &mut state.register;
-                    let endings = register.judged(group, token, judgement, asked_at, now);
-                    state.end(endings, now)
-                });
+                let ended = self
+                    .apply(|register, now| register.judged(group, token, judgement, asked_at, now));
                 (judgement.name(), ended)
             }
             About::Token(token) => {
                 let check = reviews.check(&token).await;
                 let result = check.name();
                 let expires_in = token.expires_in(SystemTime::now());
-                let ended = self.with(|state| {
-                    let now = Instant::now();
-                    let register = &mut state.register;
-                    let endings = register.checked(group, check, expires_in, asked_at, now);
-                    state.end(endings, now)
+                let ended = self.apply(|register, now| {
+                    register.checked(group, check, expires_in, asked_at, now)
                 });
                 (result, ended)
             }
         };
         self.inner.metrics.asked(result, endings);
-    }
-
-    /// Adds the size of the register to each scrape.
-    fn report(&self, registry: &Registry) {
-        let inner = Arc::downgrade(&self.inner);
-        registry.on_scrape(move |samples| {
-            if let Some(inner) = inner.upgrade() {
-                metrics::sample(&inner.state.lock().register, samples);
-            }
-        });
     }
 }
 
@@ -452,18 +432,6 @@ impl State {
         self.endings
             .extend(endings.into_iter().map(|ending| (over, ending)));
         count
-    }
-}
-
-/// Returns the digest of the token of `caller`, calculated by `digest`; `None` if the caller has no
-/// token.
-pub(super) fn token_digest(
-    caller: &KnownCaller,
-    digest: impl FnOnce(&Token) -> Digest,
-) -> Option<Digest> {
-    match &caller.credential {
-        Credential::Token(token) => Some(digest(token)),
-        Credential::Certificate(_) | Credential::None => None,
     }
 }
 

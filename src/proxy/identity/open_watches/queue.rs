@@ -12,7 +12,7 @@ use tokio::time::Instant;
 
 use super::GroupId;
 use super::schedule::Urgency;
-use super::turns::{CLASSES, Rota, Wanted};
+use super::turns::{CLASSES, Rota};
 use crate::identity::callers::caller::Asker;
 use crate::identity::tokens::token::Digest;
 
@@ -122,22 +122,16 @@ impl Queue {
         self.find_due(now);
         let count = self.taken;
         let is_last_of = |period: u32| count % period == period - 1;
-        let (limits, tenants) = (self.limits, &mut self.tenants);
-        let mut first = |wanted| {
-            let may_ask = |of: &Digest| {
-                let tenant = tenants.get_mut(of);
-                tenant.is_some_and(|tenant| tenant.first(wanted, limits).is_some())
-            };
-            Some((wanted, self.turns.of(wanted).first(may_ask)?))
+        let class = match is_last_of(ANY_USER_OF) {
+            true => None,
+            false => Some((0..CLASSES).find(|class| self.first(Some(*class)).is_some())?),
         };
-        let (wanted, of_tenant) = match is_last_of(ANY_USER_OF) {
-            true => first(Wanted::Any),
-            false => (0..CLASSES).map(Wanted::Class).find_map(first),
-        }?;
+        let of_tenant = self.first(class)?;
+        let limits = self.limits;
         let tenant = self.tenants.get_mut(&of_tenant)?;
-        let of_user = tenant.first(wanted, limits)?;
+        let of_user = tenant.first(class, limits)?;
         // A user with urgent questions must not take the turns of the tenant's other users.
-        let is_next = tenant.first(Wanted::Any, limits) == Some(of_user);
+        let is_next = tenant.first(None, limits) == Some(of_user);
         let user = tenant.users.get_mut(&of_user)?;
         let (class, (at, group)) = user.next(is_last_of(OLDEST_OF))?;
         user.due[class].remove(&(at, group));
@@ -149,12 +143,8 @@ impl Queue {
             self.turns.all.had(of_tenant);
         }
         self.taken = self.taken.wrapping_add(1);
-        self.places.remove(&group);
-        let asker = Asker {
-            tenant: of_tenant,
-            user: of_user,
-        };
-        Some((group, asker))
+        let place = self.places.remove(&group)?;
+        Some((group, place.asker))
     }
 
     /// Notes that a question of `asker` is not in flight any more.
@@ -187,12 +177,18 @@ impl Queue {
 
     /// Returns true if [`take`](Self::take) returns a group even if no further group becomes due.
     pub(super) fn has_due(&mut self) -> bool {
+        self.first(None).is_some()
+    }
+
+    /// Returns the first tenant, in the order of turns, that may ask a question of `class`, or any
+    /// question if it is `None`.
+    fn first(&mut self, class: Option<usize>) -> Option<Digest> {
         let (limits, tenants) = (self.limits, &mut self.tenants);
         let may_ask = |of: &Digest| {
             let tenant = tenants.get_mut(of);
-            tenant.is_some_and(|tenant| tenant.first(Wanted::Any, limits).is_some())
+            tenant.is_some_and(|tenant| tenant.first(class, limits).is_some())
         };
-        self.turns.all.first(may_ask).is_some()
+        self.turns.of(class).first(may_ask)
     }
 
     /// Finds the groups that are due, and returns those that have become due since the last call.
@@ -219,11 +215,8 @@ impl Queue {
     /// Forgets a user without questions, and its tenant if that was the tenant's last user.
     fn forget_idle(&mut self, asker: Asker) {
         if let Some(tenant) = self.tenants.get_mut(&asker.tenant) {
-            if tenant
-                .users
-                .get(&asker.user)
-                .is_some_and(Questions::is_idle)
-            {
+            let user = tenant.users.get(&asker.user);
+            if user.is_some_and(Questions::is_idle) {
                 tenant.users.remove(&asker.user);
             }
             if tenant.users.is_empty() {
@@ -236,25 +229,26 @@ impl Queue {
 // === impl Tenant, Questions ===
 
 impl Tenant {
-    /// Returns the first user, in the order of turns, that has a wanted question and may ask it.
-    fn first(&mut self, wanted: Wanted, limits: InFlight) -> Option<Digest> {
+    /// Returns the first user, in the order of turns, that may ask a question of `class`, or any
+    /// question if it is `None`.
+    fn first(&mut self, class: Option<usize>, limits: InFlight) -> Option<Digest> {
         if self.in_flight >= limits.of_tenant {
             return None;
         }
         let users = &self.users;
         let may_ask = |of: &Digest| {
             let user = users.get(of);
-            user.is_some_and(|user| user.in_flight < limits.of_user && user.has(wanted))
+            user.is_some_and(|user| user.in_flight < limits.of_user && user.has(class))
         };
-        self.turns.of(wanted).first(may_ask)
+        self.turns.of(class).first(may_ask)
     }
 }
 
 impl Questions {
-    fn has(&self, wanted: Wanted) -> bool {
-        match wanted {
-            Wanted::Any => self.classes().next().is_some(),
-            Wanted::Class(class) => !self.due[class].is_empty(),
+    fn has(&self, class: Option<usize>) -> bool {
+        match class {
+            Some(class) => !self.due[class].is_empty(),
+            None => self.classes().next().is_some(),
         }
     }
 

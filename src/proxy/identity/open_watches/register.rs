@@ -5,13 +5,11 @@
 //! group       one question, and its state
 //! membership  which questions decide about a watch
 //! answers     what answers and changes do to the watches
-//! unsettled   the changes a short time before a watch was opened
 //! ```
 
 mod answers;
 mod group;
 mod membership;
-mod unsettled;
 
 use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
@@ -22,15 +20,15 @@ pub(super) use group::{About, Inquiry};
 use group::{Group, Subject};
 use rand::Rng;
 use tokio::time::Instant;
-pub(in crate::identity) use unsettled::Recent;
-use unsettled::Unsettled;
 
 use super::open_watch::{End, Ending};
 use super::queue::Queue;
 use super::{Config, GroupId, MOST_IN_FLIGHT, MemberId};
 use crate::identity::Attributes;
 use crate::identity::callers::caller::{Credential, KnownCaller, KnownUser};
+use crate::identity::rbac::RecentChanges;
 use crate::identity::rights::question::Question;
+use crate::identity::tokens::deleted_objects::DeletedObjects;
 use crate::identity::tokens::token::Digest;
 use crate::net::Abort;
 
@@ -41,6 +39,13 @@ const AFTER_EXPIRY: Duration = Duration::from_secs(10);
 const JITTER: f64 = 0.2;
 /// How many members of a group are searched for one with a token that was not refused.
 const SEARCHED: usize = 16;
+
+/// The registers of recent changes.
+#[derive(Clone)]
+pub(in crate::identity) struct Recent {
+    pub(in crate::identity) roles: Arc<RecentChanges>,
+    pub(in crate::identity) deleted: Arc<DeletedObjects>,
+}
 
 /// The open watches and the questions about them.
 pub(super) struct Register {
@@ -116,16 +121,19 @@ impl Register {
     /// like those of watches that were open before the changes.
     pub(super) fn open(&mut self, opened: Opened, now: Instant) -> MemberId {
         let id = MemberId(self.next_id());
-        let unsettled = Unsettled::of(&opened, &self.recent);
+        // The answer that allowed the watch may be from before these changes.
+        let user = opened.caller.user();
+        let (known, unknown) = self.recent.deleted.unsettled(user);
         let (right, narrower) = match opened.attributes {
             Some(attributes) => {
+                let changed = self.recent.roles.last(user, &attributes.namespace);
                 let general = attributes.more_general(self.config.names_covered);
                 let (general, narrower) = match general {
                     Some(general) => (Arc::new(general), Some(attributes)),
                     None => (attributes, None),
                 };
                 let right = self.join_right(id, &opened.caller, general, now);
-                if let Some(at) = unsettled.roles {
+                if let Some(at) = changed {
                     self.ask_after(right, at, false);
                 }
                 (Some(right), narrower)
@@ -135,7 +143,6 @@ impl Register {
         let token = match (&opened.caller.credential, opened.token) {
             (Credential::Token(token), Some(digest)) => {
                 let token = self.join_token(id, digest, token, &opened.caller.user, now);
-                let (known, unknown) = unsettled.deleted;
                 if let Some(at) = known.max(unknown) {
                     self.ask_after(token, at, known.is_some());
                     self.suspect(token, known.is_some());
@@ -184,7 +191,8 @@ impl Register {
             Subject::Right(question) => {
                 let (caller, token) = match self.asker(group)? {
                     (caller, _) if group.schedule.is_kubefans_turn() => {
-                        (Arc::new(caller.without_credentials()), None)
+                        let user = Arc::clone(&caller.user);
+                        (Arc::new(KnownCaller::new(user, Credential::None)), None)
                     }
                     asker => asker,
                 };
@@ -295,13 +303,10 @@ impl Register {
 
     /// Begins or ends holding back the events of a group's watches.
     fn hold(&mut self, id: GroupId, is_held: bool) {
-        let Some(group) = self.groups.get_mut(&id) else {
-            return;
-        };
-        if group.is_held == is_held {
-            return;
+        match self.groups.get_mut(&id) {
+            Some(group) if group.is_held != is_held => group.is_held = is_held,
+            _ => return,
         }
-        group.is_held = is_held;
         if is_held {
             self.held.insert(id)
         } else {

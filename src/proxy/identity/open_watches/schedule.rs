@@ -4,13 +4,13 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-/// How long after a change of rights a question is asked again. The API server's authorizer reads
+/// How many seconds after a change of rights a question is asked again. The API server's authorizer reads
 /// roles through its own caches, so it may learn of a change later than kubefan.
-const AFTER_CHANGE: &[Duration] = &seconds([0, 1, 5, 30]);
-/// How long after a change the question about a right that is probably lost is asked again. More
+const AFTER_CHANGE: &[u64] = &[0, 1, 5, 30];
+/// How many seconds after a change the question about a right that is probably lost is asked again. More
 /// questions find the moment of the loss sooner. The API server may accept a token for ten seconds
 /// after its account was deleted, because it remembers the token.
-const AFTER_LIKELY_LOSS: &[Duration] = &seconds([0, 1, 2, 3, 4, 5, 11, 30]);
+const AFTER_LIKELY_LOSS: &[u64] = &[0, 1, 2, 3, 4, 5, 11, 30];
 /// Least time between two equal questions.
 const LEAST_PAUSE: Duration = Duration::from_millis(250);
 /// The pause after a question without a clear answer. The pause doubles with each further such
@@ -54,16 +54,6 @@ struct Change {
     is_loss_likely: bool,
     /// The number of waits after the change that have ended.
     done: usize,
-}
-
-const fn seconds<const N: usize>(seconds: [u64; N]) -> [Duration; N] {
-    let mut waits = [Duration::ZERO; N];
-    let mut at = 0;
-    while at < N {
-        waits[at] = Duration::from_secs(seconds[at]);
-        at += 1;
-    }
-    waits
 }
 
 impl Schedule {
@@ -120,17 +110,12 @@ impl Schedule {
 
     /// Returns when the question is next asked, and how urgent it is then.
     pub(super) fn next(&self) -> (Instant, Urgency) {
-        let mut next = (self.regular, Urgency::Regular);
-        let mut sooner = |at: Option<Instant>, urgency| {
-            if let Some(at) = at {
-                next = next.min((at, urgency));
-            }
-        };
-        sooner(self.retry, Urgency::Changed);
-        if let Some(change) = self.change {
-            sooner(change.next(), change.urgency());
-        }
-        let (at, mut urgency) = next;
+        let regular = (self.regular, Urgency::Regular);
+        let retry = self.retry.map(|at| (at, Urgency::Changed));
+        let change = self.change;
+        let change = change.and_then(|change| Some((change.next()?, change.urgency())));
+        let sooner = [retry, change].into_iter().flatten();
+        let (at, mut urgency) = sooner.fold(regular, Ord::min);
         if let Some(change) = self.change.filter(|change| change.done == 0) {
             // The change has happened, so a question that was already due is urgent too. Its
             // earlier time does not change: otherwise repeated changes could delay the last of many
@@ -186,7 +171,7 @@ impl Change {
         }
     }
 
-    fn waits(self) -> &'static [Duration] {
+    fn waits(self) -> &'static [u64] {
         if self.is_loss_likely {
             AFTER_LIKELY_LOSS
         } else {
@@ -195,7 +180,8 @@ impl Change {
     }
 
     fn next(self) -> Option<Instant> {
-        self.waits().get(self.done).map(|wait| self.at + *wait)
+        let wait = *self.waits().get(self.done)?;
+        Some(self.at + Duration::from_secs(wait))
     }
 
     /// Returns the rest of the change after a question of `asked_at`; `None` if all its waits have

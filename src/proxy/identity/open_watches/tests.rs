@@ -11,7 +11,6 @@ use tokio::time::{advance, sleep};
 
 use super::*;
 use crate::identity::User;
-use crate::identity::callers::caller::KnownUser;
 use crate::identity::certificates::proof::Proof;
 use crate::identity::certificates::users::Expiry;
 use crate::identity::open_watches::register::Concern;
@@ -28,8 +27,8 @@ struct Script {
     rights: HashMap<(String, String), Judgement>,
     /// The answer to all questions with users' own credentials, whatever the rights are.
     with_token: Option<Judgement>,
-    /// The answer about each token; `Accepted` for a token without an entry.
-    tokens: HashMap<String, TokenCheck>,
+    /// The answer about each token; `MayNotAsk` for a token without an entry.
+    tokens: HashMap<String, TokenOwner<Arc<KnownUser>>>,
     /// How long an answer takes.
     delay: Duration,
     /// The time and subject of each question.
@@ -55,7 +54,7 @@ impl Reviews for Scripted {
         let right = right.copied().unwrap_or(Judgement::Allowed);
         let judgement = match &caller.credential {
             Credential::Token(token) => match script.tokens.get(token.secret()) {
-                Some(TokenCheck::Refused) => Judgement::Refused,
+                Some(TokenOwner::Refused) => Judgement::Refused,
                 _ => script.with_token.unwrap_or(right),
             },
             Credential::Certificate(_) | Credential::None => right,
@@ -67,12 +66,12 @@ impl Reviews for Scripted {
         })
     }
 
-    fn check(&self, token: &Token) -> Asking<TokenCheck> {
+    fn check(&self, token: &Token) -> Asking<TokenOwner<Arc<KnownUser>>> {
         let mut script = self.0.lock();
         let secret = token.secret().to_owned();
         script.asked.push((Instant::now(), secret.clone()));
         let check = script.tokens.get(&secret).cloned();
-        Box::pin(async move { check.unwrap_or(TokenCheck::Accepted) })
+        Box::pin(async move { check.unwrap_or(TokenOwner::MayNotAsk) })
     }
 }
 
@@ -98,8 +97,9 @@ impl Scene {
         let config = Config {
             reauthorize: MINUTE,
             reauthenticate: 10 * MINUTE,
-            reviews_per_second: NonZeroU32::new(rate).expect("not 0"),
+            max_reviews_per_second: NonZeroU32::new(rate).expect("not 0"),
             names_covered,
+            ..Config::default()
         };
         let shutdown = Shutdown::new(shutdown::Config::default());
         let recent = Recent {
@@ -108,7 +108,7 @@ impl Scene {
         };
         let of_watches = recent.clone();
         let (script_of, registry) = (script.clone(), Registry::new());
-        let watches = OpenWatches::start(config, script_of, of_watches, &registry, &shutdown);
+        let watches = OpenWatches::start(&config, script_of, of_watches, &registry, &shutdown);
         Self {
             script,
             watches,
@@ -168,7 +168,7 @@ impl Scene {
         self.script.0.lock().rights.insert(right, judgement);
     }
 
-    fn set_token(&self, token: &str, check: TokenCheck) {
+    fn set_token(&self, token: &str, check: TokenOwner<Arc<KnownUser>>) {
         let mut script = self.script.0.lock();
         script.tokens.insert(token.to_owned(), check);
     }
@@ -288,7 +288,7 @@ async fn only_a_clear_no_ends_a_watch() {
 async fn an_outage_ends_nothing_and_does_not_stop_the_questions() {
     let scene = Scene::new();
     scene.set("u", "pods", Judgement::Unclear);
-    scene.set_token("u", TokenCheck::Unclear);
+    scene.set_token("u", TokenOwner::Unclear);
     let mut watch = scene.open("u", "pods");
     sleep(30 * MINUTE).await;
     assert!(!is_over(&mut watch));
@@ -308,13 +308,13 @@ async fn a_token_must_be_refused_twice() {
     let mut other = scene.open_with("u", "second", "pods", None);
     let check = |scene: &Scene| scene.watches.deleted("uid-u", Instant::now());
     // The API server may refuse a good token once.
-    scene.set_token("u", TokenCheck::Refused);
+    scene.set_token("u", TokenOwner::Refused);
     check(&scene);
     sleep(SECOND).await;
-    scene.set_token("u", TokenCheck::Accepted);
+    scene.set_token("u", TokenOwner::MayNotAsk);
     sleep(10 * SECOND).await;
     assert!(!watches.iter_mut().any(is_over));
-    scene.set_token("u", TokenCheck::Refused);
+    scene.set_token("u", TokenOwner::Refused);
     check(&scene);
     sleep(SECOND).await;
     assert!(!watches.iter_mut().any(is_over), "after one refusal");
@@ -337,14 +337,14 @@ async fn a_watch_of_which_only_the_token_is_known_ends_with_it() {
     });
     let mut unnamed = scene.watches.open(&caller, Some(digest), None, None);
     scene.set("u", "pods", Judgement::Denied);
-    scene.set_token("u", TokenCheck::User(scene.user("u")));
+    scene.set_token("u", TokenOwner::User(scene.user("u")));
     sleep(9 * MINUTE).await;
     assert!(is_over(&mut named) && !is_over(&mut unnamed));
     assert_eq!(
         scene.watches.inner.state.lock().register.questions(),
         (0, 1)
     );
-    scene.set_token("u", TokenCheck::Refused);
+    scene.set_token("u", TokenOwner::Refused);
     sleep(10 * MINUTE + 3 * SECOND).await;
     assert!(is_over(&mut unnamed));
 }
@@ -379,7 +379,7 @@ async fn watches_end_when_their_certificates_are_not_accepted_any_more() {
 #[tokio::test(start_paused = true)]
 async fn a_right_is_asked_with_a_token_that_is_accepted() {
     let scene = Scene::new();
-    scene.set_token("first", TokenCheck::Refused);
+    scene.set_token("first", TokenOwner::Refused);
     let mut first = scene.open_with("u", "first", "pods", None);
     let mut second = scene.open_with("u", "second", "pods", None);
     sleep(MINUTE + 3 * SECOND).await;
@@ -400,7 +400,7 @@ async fn an_expired_token_is_asked_about_at_its_expiry() {
     let expires = now.expect("after 1970").as_secs() + 30;
     let claims = URL_SAFE_NO_PAD.encode(format!(r#"{{"exp":{expires}}}"#));
     let token = format!("e30.{claims}.x");
-    scene.set_token(&token, TokenCheck::Refused);
+    scene.set_token(&token, TokenOwner::Refused);
     let mut watch = scene.open_with("u", &token, "pods", None);
     sleep(28 * SECOND).await;
     assert_eq!(scene.asked(), []);
@@ -461,7 +461,7 @@ async fn a_watch_ends_when_its_client_certificate_expires() {
 async fn a_token_with_another_user_is_judged_as_that_user() {
     let scene = Scene::new();
     scene.set("other", "pods", Judgement::Denied);
-    scene.set_token("u", TokenCheck::User(scene.user("other")));
+    scene.set_token("u", TokenOwner::User(scene.user("other")));
     let mut watch = scene.open("u", "pods");
     sleep(10 * MINUTE + SECOND).await;
     assert!(is_over(&mut watch));
@@ -592,7 +592,7 @@ async fn a_watch_that_moves_while_a_change_is_decided_is_judged_several_times_to
 #[tokio::test(start_paused = true)]
 async fn a_watch_that_moves_to_a_user_whose_roles_changed_is_judged_several_times() {
     let scene = Scene::new();
-    scene.set_token("u", TokenCheck::User(scene.user("other")));
+    scene.set_token("u", TokenOwner::User(scene.user("other")));
     let _watch = scene.open("u", "pods");
     // The user has no watch yet.
     let now = Instant::now();
@@ -843,7 +843,7 @@ async fn a_tenant_with_many_accounts_does_not_delay_the_others() {
 async fn a_token_that_was_refused_elsewhere_is_asked_about_at_once() {
     let scene = Scene::new();
     let (mut watch, mut other) = (scene.open("u", "pods"), scene.open("v", "pods"));
-    scene.set_token("u", TokenCheck::Refused);
+    scene.set_token("u", TokenOwner::Refused);
     let digest = |token: &str| scene.digester.digest(token.as_bytes());
     scene.watches.token_refused(&[digest("u")]);
     scene.watches.token_refused(&[digest("unknown")]);

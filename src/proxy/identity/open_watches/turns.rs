@@ -18,13 +18,6 @@ pub(super) struct Rota {
     pub(super) by_class: [Turns; CLASSES],
 }
 
-/// The classes that are searched for a question: one, or all.
-#[derive(Clone, Copy, Debug)]
-pub(super) enum Wanted {
-    Any,
-    Class(usize),
-}
-
 /// Tenants or users that take turns.
 #[derive(Debug, Default)]
 pub(super) struct Turns {
@@ -36,10 +29,11 @@ pub(super) struct Turns {
 // === impl Rota ===
 
 impl Rota {
-    pub(super) fn of(&mut self, wanted: Wanted) -> &mut Turns {
-        match wanted {
-            Wanted::Any => &mut self.all,
-            Wanted::Class(class) => &mut self.by_class[class],
+    /// Returns the turns of those with questions of `class`, or of all if it is `None`.
+    pub(super) fn of(&mut self, class: Option<usize>) -> &mut Turns {
+        match class {
+            Some(class) => &mut self.by_class[class],
+            None => &mut self.all,
         }
     }
 

@@ -1,6 +1,6 @@
 //! The parts of roles and bindings that rights depend on.
 
-use kubefan_core::api::{GroupVersionResource, Object};
+use kubefan_core::api::Object;
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 
@@ -41,11 +41,11 @@ pub(super) struct Binding {
     pub(super) subjects: Vec<Subject>,
 }
 
-/// A user or a group.
-#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub(super) enum Subject {
-    User(String),
-    Group(String),
+/// The name of a user or a group.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub(super) enum Subject<N = String> {
+    User(N),
+    Group(N),
 }
 
 #[derive(Deserialize)]
@@ -77,22 +77,13 @@ struct SubjectBody {
 }
 
 impl RbacKind {
-    pub(super) const ALL: [Self; 4] = [
-        Self::Role { namespaced: false },
-        Self::Role { namespaced: true },
-        Self::Binding { namespaced: false },
-        Self::Binding { namespaced: true },
+    /// All kinds, each with the name of its resource.
+    pub(super) const ALL: [(Self, &str); 4] = [
+        (Self::Role { namespaced: false }, "clusterroles"),
+        (Self::Role { namespaced: true }, "roles"),
+        (Self::Binding { namespaced: false }, "clusterrolebindings"),
+        (Self::Binding { namespaced: true }, "rolebindings"),
     ];
-
-    pub(super) fn gvr(self) -> GroupVersionResource {
-        let resource = match self {
-            Self::Role { namespaced: false } => "clusterroles",
-            Self::Role { namespaced: true } => "roles",
-            Self::Binding { namespaced: false } => "clusterrolebindings",
-            Self::Binding { namespaced: true } => "rolebindings",
-        };
-        GroupVersionResource::new("rbac.authorization.k8s.io", "v1", resource)
-    }
 }
 
 impl Name {
@@ -176,16 +167,12 @@ impl Subject {
     /// ClusterRoleBinding. As for kube-apiserver, this is also the namespace of a service account
     /// without a namespace.
     fn of(subject: SubjectBody, of_binding: &str) -> Option<Self> {
-        let SubjectBody {
-            kind,
-            name,
-            namespace,
-        } = subject;
-        let namespace = match namespace.as_str() {
+        let name = subject.name;
+        let namespace = match subject.namespace.as_str() {
             "" => of_binding,
             namespace => namespace,
         };
-        match kind.as_str() {
+        match subject.kind.as_str() {
             "User" => Some(Self::User(name)),
             "Group" => Some(Self::Group(name)),
             "ServiceAccount" if !namespace.is_empty() => Some(Self::User(format!(

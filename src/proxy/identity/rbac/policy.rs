@@ -23,8 +23,7 @@ pub(super) struct Policy {
 
 /// The users and groups with rights that may have changed, each with the namespace of the change.
 /// The namespace is empty for a change in all namespaces.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(super) struct Concerned(pub(super) HashSet<(Subject, String)>);
+pub(super) type Concerned = HashSet<(Subject, String)>;
 
 impl Policy {
     /// Adds or replaces a role or binding. Returns the users and groups with rights that may have
@@ -32,56 +31,26 @@ impl Policy {
     pub(super) fn set(&mut self, kind: RbacKind, object: &Object) -> Concerned {
         let name = Name::of(object);
         match kind {
-            RbacKind::Role { .. } => {
-                let rules = Rule::of_role(object);
-                let old = self.roles.insert(name.clone(), rules);
-                if old.as_ref() == self.roles.get(&name) {
-                    return Concerned::default();
-                }
-                if let Some(old) = old {
-                    self.replaced.add_role(&name, old);
-                }
-                self.with_role(&name)
-            }
-            RbacKind::Binding { .. } => match Binding::of(object) {
-                Some(binding) => self.set_binding(name, Some(binding)),
-                None => self.set_binding(name, None),
-            },
+            RbacKind::Role { .. } => self.set_role(name, Some(Rule::of_role(object))),
+            RbacKind::Binding { .. } => self.set_binding(name, Binding::of(object)),
         }
     }
 
     /// Removes a role or binding. Returns the users and groups with rights that may have changed.
     pub(super) fn remove(&mut self, kind: RbacKind, name: &Name) -> Concerned {
         match kind {
-            RbacKind::Role { .. } => match self.roles.remove(name) {
-                Some(old) => {
-                    self.replaced.add_role(name, old);
-                    self.with_role(name)
-                }
-                None => Concerned::default(),
-            },
+            RbacKind::Role { .. } => self.set_role(name.clone(), None),
             RbacKind::Binding { .. } => self.set_binding(name.clone(), None),
         }
     }
 
     /// Returns the names of all objects of a kind.
     pub(super) fn names(&self, kind: RbacKind) -> HashSet<Name> {
-        let is_of_kind = |name: &&Name, namespaced: bool| name.namespace.is_empty() != namespaced;
+        let (RbacKind::Role { namespaced } | RbacKind::Binding { namespaced }) = kind;
+        let is_of_kind = |name: &&Name| name.namespace.is_empty() != namespaced;
         match kind {
-            RbacKind::Role { namespaced } => {
-                let names = self.roles.keys();
-                names
-                    .filter(|name| is_of_kind(name, namespaced))
-                    .cloned()
-                    .collect()
-            }
-            RbacKind::Binding { namespaced } => {
-                let names = self.bindings.keys();
-                names
-                    .filter(|name| is_of_kind(name, namespaced))
-                    .cloned()
-                    .collect()
-            }
+            RbacKind::Role { .. } => self.roles.keys().filter(is_of_kind).cloned().collect(),
+            RbacKind::Binding { .. } => self.bindings.keys().filter(is_of_kind).cloned().collect(),
         }
     }
 
@@ -120,27 +89,35 @@ impl Policy {
         })
     }
 
-    fn with_role(&self, role: &Name) -> Concerned {
-        let mut concerned = Concerned::default();
-        for name in self.by_role.get(role).into_iter().flatten() {
-            concerned.add(name, &self.bindings[name]);
+    fn set_role(&mut self, name: Name, rules: Option<Vec<Rule>>) -> Concerned {
+        let old = match rules {
+            Some(rules) => self.roles.insert(name.clone(), rules),
+            None => self.roles.remove(&name),
+        };
+        if old.as_ref() == self.roles.get(&name) {
+            return Concerned::default();
         }
-        concerned
+        if let Some(old) = old {
+            self.replaced.add_role(&name, old);
+        }
+        let bindings = self.by_role.get(&name).into_iter().flatten();
+        bindings
+            .flat_map(|name| subjects(name, &self.bindings[name]))
+            .collect()
     }
 
     fn set_binding(&mut self, name: Name, binding: Option<Binding>) -> Concerned {
-        let old = self.bindings.remove(&name);
-        let is_changed = old != binding;
+        if self.bindings.get(&name) == binding.as_ref() {
+            return Concerned::default();
+        }
         let mut concerned = Concerned::default();
-        if let Some(old) = old {
+        if let Some(old) = self.bindings.remove(&name) {
             remove_from(&mut self.by_role, &old.role, &name);
             for subject in &old.subjects {
                 remove_from(&mut self.by_subject, subject, &name);
             }
-            concerned.add(&name, &old);
-            if is_changed {
-                self.replaced.add_binding(&name.namespace, &old);
-            }
+            concerned.extend(subjects(&name, &old));
+            self.replaced.add_binding(&name.namespace, &old);
         }
         if let Some(binding) = binding {
             let by_role = self.by_role.entry(binding.role.clone());
@@ -149,36 +126,17 @@ impl Policy {
                 let by_subject = self.by_subject.entry(subject.clone());
                 by_subject.or_default().insert(name.clone());
             }
-            concerned.add(&name, &binding);
+            concerned.extend(subjects(&name, &binding));
             self.bindings.insert(name, binding);
         }
-        if is_changed {
-            concerned
-        } else {
-            Concerned::default()
-        }
+        concerned
     }
 }
 
-impl Concerned {
-    fn add(&mut self, name: &Name, binding: &Binding) {
-        let subjects = binding.subjects.iter().cloned();
-        self.0
-            .extend(subjects.map(|subject| (subject, name.namespace.clone())));
-    }
-
-    /// Returns the users and groups, without the namespaces of the changes.
-    pub(super) fn subjects(&self) -> HashSet<&Subject> {
-        self.0.iter().map(|(subject, _)| subject).collect()
-    }
-
-    pub(super) fn is_empty(&self) -> bool {
-        self.0.is_empty()
-    }
-
-    pub(super) fn extend(&mut self, other: Self) {
-        self.0.extend(other.0);
-    }
+/// Returns the users and groups of the binding `name`, each with the binding's namespace.
+fn subjects(name: &Name, binding: &Binding) -> impl Iterator<Item = (Subject, String)> {
+    let subjects = binding.subjects.iter().cloned();
+    subjects.map(move |subject| (subject, name.namespace.clone()))
 }
 
 fn remove_from<K>(index: &mut HashMap<K, HashSet<Name>>, key: &K, name: &Name)
@@ -248,7 +206,7 @@ mod tests {
 
     fn shown(concerned: Concerned) -> Vec<String> {
         let shown = |(subject, namespace)| format!("{subject:?} {namespace}").trim().to_owned();
-        let mut all: Vec<String> = concerned.0.into_iter().map(shown).collect();
+        let mut all: Vec<String> = concerned.into_iter().map(shown).collect();
         all.sort();
         all
     }

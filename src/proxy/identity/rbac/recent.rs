@@ -18,14 +18,8 @@ const MAX_SUBJECTS: usize = 10_000;
 #[derive(Debug)]
 pub(in crate::identity) struct RecentChanges(ChangeTimes);
 
-/// A user or group, its name, and the namespace of a change of its roles.
-type Key<'a> = (SubjectKind, &'a String, &'a str);
-
-#[derive(Clone, Copy, Hash)]
-enum SubjectKind {
-    User,
-    Group,
-}
+/// A user or group, and the namespace of a change of its roles.
+type Key<'a> = (Subject<&'a str>, &'a str);
 
 impl Default for RecentChanges {
     fn default() -> Self {
@@ -41,10 +35,10 @@ impl RecentChanges {
 
     /// Adds a change at `now`.
     pub(super) fn add(&self, concerned: &Concerned, now: Instant) {
-        let changed = concerned.0.iter();
+        let changed = concerned.iter();
         let keys = changed.map(|(subject, namespace)| match subject {
-            Subject::User(name) => (SubjectKind::User, name, namespace.as_str()),
-            Subject::Group(name) => (SubjectKind::Group, name, namespace.as_str()),
+            Subject::User(name) => (Subject::User(name.as_str()), namespace.as_str()),
+            Subject::Group(name) => (Subject::Group(name.as_str()), namespace.as_str()),
         });
         self.0.add(keys, now);
     }
@@ -53,7 +47,7 @@ impl RecentChanges {
     #[cfg(test)]
     pub(in crate::identity) fn add_for_tests(&self, user: &str, now: Instant) {
         let subject = (Subject::User(user.to_owned()), String::new());
-        self.add(&Concerned([subject].into()), now);
+        self.add(&Concerned::from([subject]), now);
     }
 
     /// Returns the last change of the rights of `user` in `namespace` (empty: in all) that is not
@@ -84,9 +78,10 @@ impl RecentChanges {
 
 /// Returns the keys of the changes that affect the rights of `user` in `namespace`.
 fn keys<'a>(user: &'a User, namespace: &'a str) -> impl Iterator<Item = Key<'a>> {
-    let groups = user.groups.iter().map(|group| (SubjectKind::Group, group));
-    let subjects = groups.chain([(SubjectKind::User, &user.name)]);
-    subjects.flat_map(move |(kind, name)| [(kind, name, namespace), (kind, name, "")])
+    let groups = user.groups.iter();
+    let groups = groups.map(|group| Subject::Group(group.as_str()));
+    let subjects = groups.chain([Subject::User(user.name.as_str())]);
+    subjects.flat_map(move |subject| [(subject, namespace), (subject, "")])
 }
 
 #[cfg(test)]
@@ -109,8 +104,8 @@ mod tests {
             (Subject::User("u".to_owned()), "n"),
             (Subject::Group("g".to_owned()), ""),
         ] {
-            let concerned = [(subject, namespace.to_owned())].into();
-            recent.add(&Concerned(concerned), now);
+            let concerned = Concerned::from([(subject, namespace.to_owned())]);
+            recent.add(&concerned, now);
         }
         for (name, group, namespace, is_concerned) in [
             ("u", "h", "n", true),
@@ -137,7 +132,7 @@ mod tests {
         let recent = RecentChanges::default();
         let now = Instant::now();
         let subjects = (0..=MAX_SUBJECTS).map(|number| Subject::User(number.to_string()));
-        let concerned = Concerned(subjects.map(|subject| (subject, String::new())).collect());
+        let concerned: Concerned = subjects.map(|subject| (subject, String::new())).collect();
         recent.add(&concerned, now);
         let another = user("another", "g");
         assert_eq!(recent.last(&another, "n"), Some(now));

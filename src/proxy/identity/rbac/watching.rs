@@ -1,10 +1,12 @@
 //! Watches roles and bindings through informers, and reports changes.
 
+use std::collections::HashSet;
+use std::iter;
 use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::FutureExt;
-use kubefan_core::api::{EventType, Object, Selection, WireFormat};
+use kubefan_core::api::{EventType, GroupVersionResource, Object, Selection, WireFormat};
 use kubefan_core::cache::{WatchFrom, WatchItem};
 use kubefan_core::informer::{Informer, InformerSet, LiveRestMapper};
 use kubefan_core::shutdown::Shutdown;
@@ -27,13 +29,8 @@ const RESTART: Duration = Duration::from_secs(2);
 /// The most changes that are reported together.
 const BATCH: usize = 1_000;
 
-/// Watches roles and bindings. Clones share the policy.
-#[derive(Clone)]
+/// Watches roles and bindings.
 pub(in crate::identity) struct RoleWatch {
-    inner: Arc<Inner>,
-}
-
-struct Inner {
     known: Mutex<Known>,
     recent: Arc<RecentChanges>,
     open_watches: OpenWatches,
@@ -68,18 +65,16 @@ impl RoleWatch {
         registry: &Registry,
         shutdown: &Shutdown,
     ) {
-        let watch = Self {
-            inner: Arc::new(Inner {
-                known: Mutex::default(),
-                recent,
-                open_watches,
-                informers,
-                rest_mapper,
-            }),
-        };
-        let inner = Arc::downgrade(&watch.inner);
+        let watch = Arc::new(Self {
+            known: Mutex::default(),
+            recent,
+            open_watches,
+            informers,
+            rest_mapper,
+        });
+        let weak = Arc::downgrade(&watch);
         registry.on_scrape(move |samples| {
-            let alive = inner.upgrade().map_or(0, |inner| inner.known.lock().alive());
+            let alive = weak.upgrade().map_or(0, |watch| watch.known.lock().alive());
             samples.gauge(
                 "kubefan_role_watches_alive",
                 "Watches of roles and bindings that were proven alive within 30 s. Below 4, a lost right is noticed only after authorization.reauthorize.",
@@ -88,29 +83,24 @@ impl RoleWatch {
             );
         });
         for index in 0..RbacKind::ALL.len() {
-            let watch = watch.clone();
+            let watch = Arc::clone(&watch);
             shutdown.spawn_background(async move { watch.run(index).await });
         }
     }
 
     /// Watches the roles or bindings of one kind. Runs until the future is dropped.
-    async fn run(self, index: usize) {
-        let resource = RbacKind::ALL[index].gvr();
-        let Inner {
-            informers,
-            rest_mapper,
-            known,
-            ..
-        } = &*self.inner;
+    async fn run(&self, index: usize) {
+        let (_, resource) = RbacKind::ALL[index];
+        let resource = GroupVersionResource::new("rbac.authorization.k8s.io", "v1", resource);
         let mut has_warned = false;
         loop {
-            let spec = rest_mapper.informer_spec(&resource, WireFormat::Json);
-            let informer = spec.and_then(|spec| informers.pin(&spec).ok());
+            let spec = self.rest_mapper.informer_spec(&resource, WireFormat::Json);
+            let informer = spec.and_then(|spec| self.informers.pin(&spec).ok());
             let was_ready = match informer {
                 Some(informer) => self.follow(index, &informer).await,
                 None => false,
             };
-            known.lock().sources[index].informer = None;
+            self.known.lock().sources[index].informer = None;
             if !was_ready && !has_warned {
                 has_warned = true;
                 tracing::warn!(
@@ -135,9 +125,8 @@ impl RoleWatch {
         let mut initial = Vec::new();
         while let Some(first) = objects.next().await {
             let mut concerned = Concerned::default();
-            let mut next = Some(first);
-            let mut taken = 0;
-            while let Some(item) = next {
+            let rest = iter::from_fn(|| objects.next().now_or_never().flatten());
+            for item in iter::once(first).chain(rest.take(BATCH - 1)) {
                 match item {
                     WatchItem::Initial(object) => initial.push(object),
                     WatchItem::InitialEnd(_) => {
@@ -151,12 +140,6 @@ impl RoleWatch {
                     // The stream ends after this item, and is opened again.
                     WatchItem::Expired(_) => {}
                 }
-                taken += 1;
-                next = if taken < BATCH {
-                    objects.next().now_or_never().flatten()
-                } else {
-                    None
-                };
             }
             self.report(&concerned);
         }
@@ -166,8 +149,8 @@ impl RoleWatch {
     /// Replaces all roles or bindings of a kind. Returns the users and groups with rights that may
     /// have changed; an empty set if the objects are read for the first time.
     fn fill(&self, index: usize, informer: &Arc<Informer>, objects: &[Arc<Object>]) -> Concerned {
-        let kind = RbacKind::ALL[index];
-        let mut known = self.inner.known.lock();
+        let (kind, _) = RbacKind::ALL[index];
+        let mut known = self.known.lock();
         let mut gone = known.policy.names(kind);
         let mut concerned = Concerned::default();
         for object in objects {
@@ -187,8 +170,8 @@ impl RoleWatch {
     }
 
     fn change(&self, index: usize, object: &Object, is_deleted: bool) -> Concerned {
-        let kind = RbacKind::ALL[index];
-        let policy = &mut self.inner.known.lock().policy;
+        let (kind, _) = RbacKind::ALL[index];
+        let policy = &mut self.known.lock().policy;
         if is_deleted {
             policy.remove(kind, &Name::of(object))
         } else {
@@ -201,20 +184,15 @@ impl RoleWatch {
         if concerned.is_empty() {
             return;
         }
-        let Inner {
-            known,
-            recent,
-            open_watches,
-            ..
-        } = &*self.inner;
         let now = Instant::now();
-        recent.add(concerned, now);
-        let known = known.lock();
+        self.recent.add(concerned, now);
+        let known = self.known.lock();
         let is_complete = known.alive() == RbacKind::ALL.len();
-        let subjects = concerned.subjects();
+        let subjects: HashSet<_> = concerned.iter().map(|(subject, _)| subject).collect();
         let is_concerned = |user: &User| Subject::all_of(user).any(|of| subjects.contains(&of));
+        let open_watches = &self.open_watches;
         open_watches.changed(now, is_concerned, |user, attributes| {
-            let last = recent.last(user, &attributes.namespace);
+            let last = self.recent.last(user, &attributes.namespace);
             match last.is_some_and(|last| last >= now) {
                 false => Concern::None,
                 true if !is_complete => Concern::Unclear,
@@ -230,10 +208,8 @@ impl Known {
     /// Returns the number of kinds with a watch that was proven alive a short time ago.
     fn alive(&self) -> usize {
         let is_alive = |source: &&Source| {
-            let age = source.informer.as_ref().and_then(|informer| {
-                let liveness = &informer.metrics().watch_liveness;
-                liveness.age()
-            });
+            let informer = source.informer.as_ref();
+            let age = informer.and_then(|informer| informer.metrics().watch_liveness.age());
             age.is_some_and(|age| age <= MAX_SILENCE)
         };
         self.sources.iter().filter(is_alive).count()

@@ -15,7 +15,7 @@ use crate::identity::callers::caller::{Credential, KnownCaller};
 use crate::identity::rbac::RecentChanges;
 use crate::identity::tokens::authenticator::{Authenticator, Owner};
 use crate::identity::tokens::token::Digest;
-use crate::identity::{Attributes, Config};
+use crate::identity::{Attributes, Config, Mode};
 
 /// The number of remembered decisions.
 const DECISIONS: usize = 100_000;
@@ -52,7 +52,7 @@ enum Denial {
 pub(in crate::identity) struct Authorizer {
     reviewer: Arc<Reviewer>,
     /// Learns which tokens the API server accepts.
-    authenticator: Arc<Authenticator>,
+    pub(in crate::identity) authenticator: Arc<Authenticator>,
     decisions: Answers<Question, Judgement>,
     /// Users take turns, so that a user with many questions does not delay the others.
     queue: AskQueue<Digest>,
@@ -103,7 +103,7 @@ impl Authorizer {
                 .weighed(config.decision_bytes, (Question::weight, |_| 0)),
             queue: config.queue(queue_metrics),
             denied: FailedAttempts::new(config.max_failed_per_second),
-            delegated: config.is_delegated(),
+            delegated: config.mode == Mode::Delegated,
             names_covered: config.names_covered,
             decision_bytes: config.decision_bytes,
             allowed_for: config.allowed_ttl,
@@ -289,19 +289,12 @@ impl Authorizer {
                     return Answer::OfAsker(Judgement::Busy);
                 };
                 let judgement = authorizer.ask(&caller, &attributes).await;
-                match judgement {
-                    Judgement::Allowed => Answer::Definite(judgement, authorizer.allowed_for),
-                    Judgement::Denied => {
-                        if denial == Denial::IsFinal {
-                            authorizer.denied.count(user);
-                        }
-                        let denied_for = authorizer.denied_for(&caller);
-                        Answer::Definite(judgement, denied_for)
-                    }
-                    Judgement::Refused
-                    | Judgement::Unclear
-                    | Judgement::NoAnswer
-                    | Judgement::Busy => Answer::OfAsker(judgement),
+                if judgement == Judgement::Denied && denial == Denial::IsFinal {
+                    authorizer.denied.count(user);
+                }
+                match authorizer.validity(judgement, &caller) {
+                    Some(validity) => Answer::Definite(judgement, validity),
+                    None => Answer::OfAsker(judgement),
                 }
             }
         };
@@ -341,16 +334,20 @@ impl Authorizer {
     ) -> Judgement {
         let asked_at = Instant::now();
         let judgement = self.ask(caller, &attributes).await;
-        let validity = match judgement {
-            Judgement::Allowed => self.allowed_for,
-            Judgement::Denied => self.denied_for(caller),
-            Judgement::Refused | Judgement::Unclear | Judgement::NoAnswer | Judgement::Busy => {
-                return judgement;
-            }
-        };
-        let question = Question::new(caller, attributes);
-        self.remember(&question, judgement, asked_at, validity);
+        if let Some(validity) = self.validity(judgement, caller) {
+            let question = Question::new(caller, attributes);
+            self.remember(&question, judgement, asked_at, validity);
+        }
         judgement
+    }
+
+    /// Returns how long a judgement about `caller` is remembered; `None` if it is not definite.
+    fn validity(&self, judgement: Judgement, caller: &KnownCaller) -> Option<Duration> {
+        match judgement {
+            Judgement::Allowed => Some(self.allowed_for),
+            Judgement::Denied => Some(self.denied_for(caller)),
+            Judgement::Refused | Judgement::Unclear | Judgement::NoAnswer | Judgement::Busy => None,
+        }
     }
 
     /// Asks the API server even if a decision is remembered.
@@ -412,10 +409,8 @@ impl Verdict {
     fn of(judgement: Judgement) -> Self {
         match judgement {
             Judgement::Allowed => Self::Allowed,
-            Judgement::Denied | Judgement::Refused | Judgement::Unclear | Judgement::NoAnswer => {
-                Self::NotAllowed
-            }
             Judgement::Busy => Self::Busy,
+            _ => Self::NotAllowed,
         }
     }
 }

@@ -9,14 +9,13 @@ use tokio::time::Instant;
 
 use super::deleted_objects::DeletedObjects;
 use super::token::{Digest, Digester, Token};
-use super::token_check::TokenCheck;
 use crate::identity::asking::answers::{Answer, Answers};
 use crate::identity::asking::failed_attempts::{FailedAttempts, Source};
 use crate::identity::asking::queue::AskQueue;
 use crate::identity::asking::reviews::{Connection, Reviewer, TokenOwner};
 use crate::identity::callers::caller::KnownUser;
 use crate::identity::metrics::Metrics;
-use crate::identity::{Config, User};
+use crate::identity::{Config, Mode, User};
 
 /// The number of tokens with remembered owners. For any other token, kubefan asks the API server.
 const TOKENS: usize = 100_000;
@@ -37,7 +36,8 @@ pub(in crate::identity) struct Authenticator {
     /// Addresses take turns, so that an address that sends many new tokens does not delay the
     /// others.
     queue: AskQueue<Source>,
-    failed: FailedAttempts<Source>,
+    /// The credentials that the API server did not accept, by the addresses that sent them.
+    pub(in crate::identity) failed: FailedAttempts<Source>,
     metrics: Metrics,
     /// True to ask with kubefan's rights (TokenReview), false to ask with the token
     /// (SelfSubjectReview).
@@ -96,11 +96,7 @@ impl Owner {
             Self::Refused {
                 good_until: Some(_),
             } => WAS_GOOD_FOR,
-            Self::Refused { good_until: None }
-            | Self::Stale(_)
-            | Self::Unknown
-            | Self::NoAnswer
-            | Self::Busy => Duration::ZERO,
+            _ => Duration::ZERO,
         }
     }
 }
@@ -125,7 +121,7 @@ impl Authenticator {
             queue: config.queue(metrics.token_queue.clone()),
             failed: FailedAttempts::new(config.max_failed_per_second),
             metrics,
-            delegated: config.is_delegated(),
+            delegated: config.mode == Mode::Delegated,
             remembered_for: config.token_ttl,
             stale_for,
             ignored_extra: config.ignored_extra.clone(),
@@ -173,16 +169,18 @@ impl Authenticator {
                 return Owner::Busy;
             }
         }
-        match owner {
-            Some(Owner::NoAnswer) => self.last_owner(token, &digest),
-            owner => owner.unwrap_or(Owner::Unknown),
-        }
+        self.or_last(owner, token, &digest)
     }
 
-    /// Returns the last owner of a token as stale, if it may count although the API server does not
-    /// answer. Conditions: the owner is not too old, the token has not expired, and no object for
-    /// which the token was issued was deleted since.
-    fn last_owner(&self, token: &Token, digest: &Digest) -> Owner {
+    /// Returns `owner` if the API server has answered. Otherwise returns the last owner of the
+    /// token as stale, if it may count although the API server does not answer. Conditions: the
+    /// owner is not too old, the token has not expired, and no object for which the token was
+    /// issued was deleted since.
+    fn or_last(&self, owner: Option<Owner>, token: &Token, digest: &Digest) -> Owner {
+        let owner = owner.unwrap_or(Owner::Unknown);
+        if !matches!(owner, Owner::NoAnswer) {
+            return owner;
+        }
         let deleted = |owner: &Owner| match owner {
             Owner::User(user) => self.deleted.settled(&user.user),
             _ => None,
@@ -217,10 +215,8 @@ impl Authenticator {
                 authenticator.ask_admitted(&token, None).await
             }
         };
-        match self.owners.get(&digest, earliest, ask).await {
-            Some(Owner::NoAnswer) => self.last_owner(token, &digest),
-            owner => owner.unwrap_or(Owner::Unknown),
-        }
+        let owner = self.owners.get(&digest, earliest, ask).await;
+        self.or_last(owner, token, &digest)
     }
 
     /// Notes that the API server has accepted `token` in a request that it received after
@@ -252,11 +248,6 @@ impl Authenticator {
         until.filter(|until| until.elapsed() < WAS_GOOD_FOR)
     }
 
-    /// Counts credentials of `source` that the API server did not accept.
-    pub(in crate::identity) fn failed(&self, source: Source) {
-        self.failed.count(source);
-    }
-
     /// Returns true, and counts this, if credentials of `source` that kubefan has not seen accepted
     /// must wait.
     pub(in crate::identity) fn is_limited(&self, source: Source) -> bool {
@@ -273,17 +264,16 @@ impl Authenticator {
     fn earliest(&self, owner: &Owner, since: Instant) -> Option<Instant> {
         match owner {
             Owner::User(user) => self.deleted.earliest_owner(&user.user, since),
-            Owner::Stale(_)
-            | Owner::Refused { .. }
-            | Owner::Unknown
-            | Owner::NoAnswer
-            | Owner::Busy => None,
+            _ => None,
         }
     }
 
     /// Asks the API server for the owner of `token` even if one is remembered, and remembers a
     /// definite answer.
-    pub(in crate::identity) async fn check_again(&self, token: &Token) -> TokenCheck {
+    pub(in crate::identity) async fn check_again(
+        &self,
+        token: &Token,
+    ) -> TokenOwner<Arc<KnownUser>> {
         let asked_at = Instant::now();
         // A second refusal may end watches, so it must not come over the connection of the first.
         let owner = self.review(token, Connection::Closed).await;
@@ -294,16 +284,16 @@ impl Authenticator {
                 let owner = Owner::User(Arc::clone(&user));
                 let validity = self.validity(token);
                 self.owners.learn(&digest, owner, asked_at, validity);
-                TokenCheck::User(user)
+                TokenOwner::User(user)
             }
             TokenOwner::Refused => {
                 let good_until = self.good_until(&digest);
                 let owner = Owner::Refused { good_until };
                 self.owners.learn(&digest, owner, asked_at, REFUSED_FOR);
-                TokenCheck::Refused
+                TokenOwner::Refused
             }
-            TokenOwner::MayNotAsk => TokenCheck::Accepted,
-            TokenOwner::Unclear | TokenOwner::NoAnswer => TokenCheck::Unclear,
+            TokenOwner::MayNotAsk => TokenOwner::MayNotAsk,
+            TokenOwner::Unclear | TokenOwner::NoAnswer => TokenOwner::Unclear,
         }
     }
 
@@ -316,11 +306,6 @@ impl Authenticator {
     pub(in crate::identity) fn digest_unnamed(&self, token: &Token) -> Digest {
         let text = format!("unnamed {}", token.secret());
         self.digester.digest(text.as_bytes())
-    }
-
-    /// Returns both digests of `token`.
-    pub(in crate::identity) fn digests(&self, token: &Token) -> [Digest; 2] {
-        [self.digest(token), self.digest_unnamed(token)]
     }
 
     async fn review(&self, token: &Token, connection: Connection) -> TokenOwner {

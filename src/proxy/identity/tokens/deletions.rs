@@ -90,9 +90,8 @@ impl Deletions {
                 self.unknown();
             }
             while let Some(item) = changes.next().await {
-                match item {
-                    WatchItem::Change { event, .. } => self.changed(&event),
-                    WatchItem::Expired(_) | WatchItem::Initial(_) | WatchItem::InitialEnd(_) => {}
+                if let WatchItem::Change { event, .. } = item {
+                    self.changed(&event);
                 }
             }
             self.followed.dec();
@@ -132,8 +131,6 @@ fn beginning(cache: &Reader) -> Option<WatchFrom> {
 
 #[cfg(test)]
 mod tests {
-    use std::num::NonZeroU32;
-
     use kubefan_core::api::{ObjectKey, ObjectValues, ResourceVersion};
     use kubefan_core::cache::{EpochCause, Writer};
     use kubefan_core::{cache, shutdown};
@@ -141,12 +138,11 @@ mod tests {
     use tokio::time::advance;
 
     use super::*;
-    use crate::identity::asking::reviews::Judgement;
+    use crate::identity::asking::reviews::{Judgement, TokenOwner};
     use crate::identity::callers::caller::{Credential, KnownUser};
     use crate::identity::open_watches::{Asking, OpenWatch, Recent, Reviews};
     use crate::identity::tokens::token::{Digester, Token};
-    use crate::identity::tokens::token_check::TokenCheck;
-    use crate::identity::{Attributes, KnownCaller, User, open_watches};
+    use crate::identity::{Attributes, Config, KnownCaller, User};
 
     /// Accepts all, and records the tokens that it is asked about.
     #[derive(Clone, Default)]
@@ -157,9 +153,9 @@ mod tests {
             Box::pin(async { Judgement::Allowed })
         }
 
-        fn check(&self, token: &Token) -> Asking<TokenCheck> {
+        fn check(&self, token: &Token) -> Asking<TokenOwner<Arc<KnownUser>>> {
             self.0.lock().push(token.secret().to_owned());
-            Box::pin(async { TokenCheck::Accepted })
+            Box::pin(async { TokenOwner::MayNotAsk })
         }
     }
 
@@ -207,19 +203,14 @@ mod tests {
             write(&mut writer);
             let (shutdown, registry) =
                 (Shutdown::new(shutdown::Config::default()), Registry::new());
-            let config = open_watches::Config {
-                reauthorize: Duration::from_secs(60),
-                names_covered: false,
-                reauthenticate: Duration::from_secs(600),
-                reviews_per_second: NonZeroU32::new(50).expect("not 0"),
-            };
             let asked = Asked::default();
             let deleted = Arc::new(DeletedObjects::of_answers(Duration::ZERO));
             let recent = Recent {
                 roles: Arc::default(),
                 deleted: Arc::clone(&deleted),
             };
-            let watches = OpenWatches::start(config, asked.clone(), recent, &registry, &shutdown);
+            let config = Config::default();
+            let watches = OpenWatches::start(&config, asked.clone(), recent, &registry, &shutdown);
             let digester = Digester::new();
             let open = |uid: &str, token: &str| {
                 let caller = KnownCaller {

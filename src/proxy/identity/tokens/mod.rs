@@ -4,4 +4,3 @@ pub(super) mod authenticator;
 pub(super) mod deleted_objects;
 pub(super) mod deletions;
 pub(super) mod token;
-pub(super) mod token_check;

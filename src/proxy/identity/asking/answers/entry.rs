@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
 
 use parking_lot::{Mutex, RwLock};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
@@ -38,6 +39,15 @@ pub(super) struct Known<V> {
 // === impl Known ===
 
 impl<V> Known<V> {
+    /// Creates an answer that is valid for `validity` after `asked_at`.
+    pub(super) fn new(value: V, asked_at: Instant, validity: Duration) -> Self {
+        Self {
+            value,
+            asked_at,
+            until: asked_at + validity,
+        }
+    }
+
     pub(super) fn is_current(&self, earliest: impl FnOnce(&V) -> Option<Instant>) -> bool {
         earliest(&self.value).is_none_or(|earliest| self.asked_at >= earliest)
     }
@@ -89,11 +99,14 @@ impl<V: Clone> Entry<V> {
     /// Returns the answer if it is valid. For its value, `earliest` returns the moment before which
     /// it must not have been asked for.
     pub(super) fn known(&self, earliest: impl FnOnce(&V) -> Option<Instant>) -> Option<V> {
+        self.last_if(|known| known.until > Instant::now() && known.is_current(earliest))
+    }
+
+    /// Returns the last answer if `counts` returns true for it.
+    pub(super) fn last_if(&self, counts: impl FnOnce(&Known<V>) -> bool) -> Option<V> {
         let known = self.known.read();
-        let known = known
-            .as_ref()
-            .filter(|known| known.until > Instant::now())?;
-        known.is_current(earliest).then(|| known.value.clone())
+        let known = known.as_ref().filter(|known| counts(known))?;
+        Some(known.value.clone())
     }
 
     /// Remembers `answer`, unless the remembered answer was asked for later.

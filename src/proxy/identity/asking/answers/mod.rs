@@ -135,11 +135,8 @@ where
         earliest: impl FnOnce(&V) -> Option<Instant>,
     ) -> Option<V> {
         let entries = self.shard(question).entries.read();
-        let known = entries.get(question)?.known.read();
-        let known = known
-            .as_ref()
-            .filter(|known| known.asked_at.elapsed() < age)?;
-        known.is_current(earliest).then(|| known.value.clone())
+        let entry = entries.get(question)?;
+        entry.last_if(|known| known.asked_at.elapsed() < age && known.is_current(earliest))
     }
 
     /// Returns the valid answer to `question`, or the one that `ask` returns.
@@ -173,11 +170,9 @@ where
                 return Some(value);
             }
             let answer = self.asked(Arc::clone(&entry), turn, ask());
-            let Known {
-                value, asked_at, ..
-            } = answer.await.ok()?;
-            if earliest(&value).is_none_or(|earliest| asked_at >= earliest) {
-                return Some(value);
+            let known = answer.await.ok()?;
+            if known.is_current(&earliest) {
+                return Some(known.value);
             }
         }
         None
@@ -196,23 +191,14 @@ where
             let asked_at = Instant::now();
             let known = match asked.await {
                 Answer::Definite(value, validity) => {
-                    let until = asked_at + validity;
-                    let known = Known {
-                        value,
-                        asked_at,
-                        until,
-                    };
+                    let known = Known::new(value, asked_at, validity);
                     entry.remember(known.clone());
                     entry.narrow(turn);
                     known
                 }
                 Answer::OfAsker(value) => {
                     entry.widen(turn);
-                    Known {
-                        value,
-                        asked_at,
-                        until: asked_at,
-                    }
+                    Known::new(value, asked_at, Duration::ZERO)
                 }
             };
             // Fails if the caller has left; the answer may be remembered nevertheless.
@@ -230,11 +216,8 @@ where
         asked_at: Instant,
         validity: Duration,
     ) {
-        self.entry(question).remember(Known {
-            value,
-            asked_at,
-            until: asked_at + validity,
-        });
+        let known = Known::new(value, asked_at, validity);
+        self.entry(question).remember(known);
     }
 
     /// Notes that the remembered answer to `question` was still right at `asked_at`, if `is_such`

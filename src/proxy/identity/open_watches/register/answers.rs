@@ -1,18 +1,18 @@
 //! The effects that the API server's answers, and changes of roles, have on open watches.
 
 use std::collections::BTreeSet;
+use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::time::Instant;
 
 use super::group::Concern;
 use super::{Register, jittered};
-use crate::identity::asking::reviews::Judgement;
+use crate::identity::asking::reviews::{Judgement, TokenOwner};
 use crate::identity::callers::caller::KnownUser;
 use crate::identity::open_watches::GroupId;
 use crate::identity::open_watches::open_watch::Ending;
 use crate::identity::tokens::token::Digest;
-use crate::identity::tokens::token_check::TokenCheck;
 
 /// A token is not good if the API server answers 401 twice, with at least this time between. The
 /// API server also answers 401 while one of its authenticators fails.
@@ -58,7 +58,7 @@ impl Register {
     pub(in crate::identity::open_watches) fn checked(
         &mut self,
         id: GroupId,
-        check: TokenCheck,
+        owner: TokenOwner<Arc<KnownUser>>,
         expires_in: Option<Duration>,
         asked_at: Instant,
         now: Instant,
@@ -68,17 +68,19 @@ impl Register {
             return Vec::new();
         };
         group.is_asked = false;
-        match check {
-            TokenCheck::Refused => return self.refused(id, asked_at),
-            TokenCheck::Unclear => group.schedule.unanswered(asked_at, now),
-            TokenCheck::User(_) | TokenCheck::Accepted => {
+        match owner {
+            TokenOwner::Refused => return self.refused(id, asked_at),
+            TokenOwner::Unclear | TokenOwner::NoAnswer => {
+                group.schedule.unanswered(asked_at, now);
+            }
+            TokenOwner::User(_) | TokenOwner::MayNotAsk => {
                 group.schedule.answered(asked_at, regular);
                 group.judged_at = asked_at;
                 group.refused_at = None;
                 self.kept(id, now);
             }
         }
-        if let TokenCheck::User(user) = check {
+        if let TokenOwner::User(user) = owner {
             for member in self.members_of(id) {
                 self.set_user(member, &user, now);
             }

@@ -90,9 +90,6 @@ impl Group {
     /// Returns true if the question is about one object, or about a part of the objects of a
     /// resource and namespace.
     pub(super) fn is_narrow(&self) -> bool {
-        match &self.subject {
-            Subject::Right(question) => question.attributes.is_narrow(),
-            Subject::Token(..) => false,
-        }
+        matches!(&self.subject, Subject::Right(question) if question.attributes.is_narrow())
     }
 }

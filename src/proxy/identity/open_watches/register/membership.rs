@@ -19,21 +19,13 @@ impl Register {
     /// Sets the user of a watch, because the owner of its token has changed, for example the
     /// owner's groups.
     pub(super) fn set_user(&mut self, id: MemberId, user: &Arc<KnownUser>, now: Instant) {
-        let Some(member) = self.members.get_mut(&id) else {
-            return;
-        };
-        let Some(right) = member.right else {
-            return;
-        };
-        if member.caller.user.digest == user.digest {
-            return;
-        }
-        member.caller = Arc::new(KnownCaller {
-            user: Arc::clone(user),
-            credential: member.caller.credential.clone(),
-            is_stale: false,
-        });
-        if let Subject::Right(question) = &self.groups[&right].subject {
+        if let Some(member) = self.members.get_mut(&id)
+            && let Some(right) = member.right
+            && member.caller.user.digest != user.digest
+            && let Subject::Right(question) = &self.groups[&right].subject
+        {
+            let credential = member.caller.credential.clone();
+            member.caller = Arc::new(KnownCaller::new(Arc::clone(user), credential));
             let attributes = Arc::clone(&question.attributes);
             self.move_right(id, attributes, now);
         }

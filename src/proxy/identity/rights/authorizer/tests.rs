@@ -18,8 +18,8 @@ use tokio::io::duplex;
 use tokio::time::advance;
 
 use super::*;
+use crate::identity::Metrics;
 use crate::identity::tokens::deleted_objects::DeletedObjects;
-use crate::identity::{Metrics, Mode};
 
 /// Which attributes of a review are allowed.
 type Rules = fn(&Value) -> bool;

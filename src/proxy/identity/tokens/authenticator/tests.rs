@@ -18,7 +18,6 @@ use tokio::io::duplex;
 use tokio::time::advance;
 
 use super::*;
-use crate::identity::Mode;
 
 const SECOND: Duration = Duration::from_secs(1);
 const SOURCE: [u8; 4] = [192, 0, 2, 1];
