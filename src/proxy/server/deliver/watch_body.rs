@@ -450,9 +450,11 @@ impl WatchBody {
     /// Adds the sent events to the collection's counter. This is done once per wake and not for
     /// each frame, because all watches of a resource share the counter.
     fn count(&mut self) {
-        match std::mem::take(&mut self.uncounted) {
-            0 => {}
-            events => self.collection.count_sent(events),
+        let events = std::mem::take(&mut self.uncounted);
+        if events > 0
+            && let Some(informer) = self.collection.informer()
+        {
+            informer.count_sent(events);
         }
     }
 

@@ -168,16 +168,4 @@ impl server::Collection for ServedKind {
     fn encoder(&self) -> Arc<Encoder> {
         Arc::clone(&self.encoder)
     }
-
-    fn resource(&self) -> &Arc<Resource> {
-        &self.kind.resource
-    }
-
-    fn fields(&self) -> &Arc<SelectableFields> {
-        &self.kind.fields
-    }
-
-    fn format(&self) -> WireFormat {
-        WireFormat::Json
-    }
 }
