@@ -54,7 +54,7 @@ impl Admin {
         let scraped = startup.clone();
         registry.on_scrape(move |samples| {
             if let Some(started) = scraped.started() {
-                sample(&started.server.inner.informers, samples);
+                sample(&started.server.inner.caches.informers, samples);
             }
         });
         Self {
@@ -112,7 +112,7 @@ impl Admin {
             _ if !is_read => rescue::plain_text(StatusCode::METHOD_NOT_ALLOWED, "use GET\n"),
             "/livez" | "/healthz" => rescue::plain_text(StatusCode::OK, "ok\n"),
             "/readyz" => match self.startup.started() {
-                Some(started) => self.ready(&started.server.inner.informers, is_verbose),
+                Some(started) => self.ready(&started.server.inner.caches.informers, is_verbose),
                 None => starting(&self.startup.waiting(), is_verbose),
             },
             "/metrics" => self.metrics().await,

@@ -11,6 +11,7 @@ use kubefan_core::body::{Body, YieldingBody};
 use kubefan_core::codec::Indenter;
 use kubefan_core::concurrency::CoopBudget;
 
+use super::PolledFrame;
 use super::chunk_size::ChunkSize;
 
 /// Longest answer, in bytes, that is sent uncompressed, as at the API server.
@@ -48,10 +49,7 @@ struct GatheredChunks<P> {
     size: ChunkSize,
 }
 
-impl<P> Chunks<P>
-where
-    P: Iterator<Item = Bytes> + Send + Unpin + 'static,
-{
+impl<P: Iterator<Item = Bytes> + Send + Unpin + 'static> Chunks<P> {
     /// Creates a body of `parts`, which have `length` bytes in total.
     pub(crate) fn new(parts: P, length: u64) -> Self {
         Self {
@@ -109,10 +107,7 @@ where
     }
 }
 
-impl<P> Iterator for Chunks<P>
-where
-    P: Iterator<Item = Bytes>,
-{
+impl<P: Iterator<Item = Bytes>> Iterator for Chunks<P> {
     type Item = Bytes;
 
     fn next(&mut self) -> Option<Bytes> {
@@ -152,17 +147,11 @@ impl Indented {
     }
 }
 
-impl<P> http_body::Body for Chunks<P>
-where
-    P: Iterator<Item = Bytes> + Unpin,
-{
+impl<P: Iterator<Item = Bytes> + Unpin> http_body::Body for Chunks<P> {
     type Data = Bytes;
     type Error = Infallible;
 
-    fn poll_frame(
-        mut self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-    ) -> Poll<Option<Result<Frame<Bytes>, Infallible>>> {
+    fn poll_frame(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> PolledFrame<Infallible> {
         frame_or_yield(self.next(), cx)
     }
 
@@ -186,10 +175,7 @@ where
     }
 }
 
-impl<P> GatheredChunks<P>
-where
-    P: Iterator<Item = Bytes>,
-{
+impl<P: Iterator<Item = Bytes>> GatheredChunks<P> {
     /// Returns the next chunk, which is empty if the next part is empty.
     fn gather(&mut self) -> Option<Bytes> {
         let first = self.pending.take().or_else(|| self.chunks.next())?;
@@ -218,10 +204,7 @@ where
 
 /// Returns a frame with `chunk`. An empty `chunk` means that the parts need more time. The poll is
 /// then pending, and the task is woken at once, so that other tasks can run in between.
-fn frame_or_yield(
-    chunk: Option<Bytes>,
-    cx: &mut Context<'_>,
-) -> Poll<Option<Result<Frame<Bytes>, Infallible>>> {
+fn frame_or_yield(chunk: Option<Bytes>, cx: &mut Context<'_>) -> PolledFrame<Infallible> {
     match chunk {
         Some(chunk) if chunk.is_empty() => {
             let mut spent = CoopBudget::new();
@@ -232,17 +215,11 @@ fn frame_or_yield(
     }
 }
 
-impl<P> http_body::Body for GatheredChunks<P>
-where
-    P: Iterator<Item = Bytes> + Unpin,
-{
+impl<P: Iterator<Item = Bytes> + Unpin> http_body::Body for GatheredChunks<P> {
     type Data = Bytes;
     type Error = Infallible;
 
-    fn poll_frame(
-        mut self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-    ) -> Poll<Option<Result<Frame<Bytes>, Infallible>>> {
+    fn poll_frame(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> PolledFrame<Infallible> {
         frame_or_yield(self.gather(), cx)
     }
 

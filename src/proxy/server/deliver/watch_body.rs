@@ -25,8 +25,8 @@ use kubefan_core::shutdown::WatchEnd;
 use tokio::time::{Instant, Sleep};
 
 use super::chunk_size::ChunkSize;
-use super::merged;
 use super::merged::MAX_MERGED;
+use super::{PolledFrame, merged};
 use crate::ledger;
 use crate::ledger::{Account, Charge, MemoryKind, Registration, Short};
 use crate::server::cached::collection::Collection;
@@ -499,10 +499,7 @@ impl http_body::Body for WatchBody {
     type Data = Bytes;
     type Error = BoxError;
 
-    fn poll_frame(
-        self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-    ) -> Poll<Option<Result<Frame<Bytes>, BoxError>>> {
+    fn poll_frame(self: Pin<&mut Self>, cx: &mut Context<'_>) -> PolledFrame {
         let this = self.get_mut();
         // Checked first, because a watch that always has events waiting must end too.
         if this.is_over(cx) {

@@ -15,7 +15,7 @@ const RETRY: Duration = Duration::from_secs(10);
 const DEFINITION_RETRY: Duration = Duration::from_secs(30);
 
 /// The results of the checks of one kind, and when the next check is due.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(super) struct State {
     verdict: Verdict,
     is_checking: bool,
@@ -25,9 +25,10 @@ pub(super) struct State {
     printed: u64,
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 enum Verdict {
     /// Nothing was compared yet.
+    #[default]
     Unknown,
     /// The rows of `compared` objects were equal. The cache had `objects` then.
     Equal { compared: usize, objects: usize },
@@ -65,15 +66,6 @@ pub(super) enum CheckResult {
 }
 
 impl State {
-    pub(super) fn new() -> Self {
-        Self {
-            verdict: Verdict::Unknown,
-            is_checking: false,
-            not_before: None,
-            printed: 0,
-        }
-    }
-
     /// Decides how a Table of a cache with `objects` is answered, and whether the caller must begin
     /// a check.
     pub(super) fn admit(&mut self, objects: usize, now: Instant) -> (Admission, bool) {
@@ -149,7 +141,7 @@ mod tests {
     #[test]
     fn nothing_is_printed_before_it_was_compared() {
         let now = Instant::now();
-        let mut state = State::new();
+        let mut state = State::default();
         assert_eq!(state.admit(5, now), (Admission::Unchecked, true));
         assert_eq!(state.admit(5, now), (Admission::Unchecked, false));
         state.checked(&CheckResult::Failed, false, now);
@@ -162,7 +154,7 @@ mod tests {
     #[test]
     fn an_empty_collection_is_compared_again_when_it_has_objects() {
         let now = Instant::now();
-        let mut state = State::new();
+        let mut state = State::default();
         state.admit(0, now);
         state.checked(&equal(0, 0), false, now);
         assert_eq!(state.admit(0, now), (Admission::Unchecked, false));
@@ -179,7 +171,7 @@ mod tests {
     #[test]
     fn a_kind_is_compared_again_after_a_thousand_tables() {
         let now = Instant::now();
-        let mut state = State::new();
+        let mut state = State::default();
         state.admit(50, now);
         state.checked(&equal(SAMPLE, 50), false, now);
         for round in 0..2 {
@@ -209,7 +201,7 @@ mod tests {
             (State::cannot_print as fn(&mut State), Admission::Differs),
             (State::retire, Admission::Unchecked),
         ] {
-            let mut state = State::new();
+            let mut state = State::default();
             state.admit(5, now);
             state.checked(&equal(5, 5), false, now);
             assert_eq!(state.admit(10, now), (Admission::Print, true));
@@ -218,7 +210,7 @@ mod tests {
             state.checked(&equal(10, 10), false, now);
             assert_eq!(state.admit(10, later), (expected, false));
         }
-        let mut state = State::new();
+        let mut state = State::default();
         state.retire();
         state.cannot_print();
         assert_eq!(state.admit(1, now), (Admission::Unchecked, false));
@@ -230,7 +222,7 @@ mod tests {
         let later = now + Duration::from_secs(3600);
         // Whether the comparison is repeated after an hour.
         let is_repeated = |outcome: &CheckResult, is_custom| {
-            let mut state = State::new();
+            let mut state = State::default();
             state.admit(1, now);
             state.checked(outcome, is_custom, now);
             assert_eq!(state.admit(1, now), (Admission::Differs, false));

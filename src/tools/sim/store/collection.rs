@@ -5,8 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use kubefan_core::api::{
-    EventType, FieldSelector, Object, ObjectKey, Resource, ResourceVersion, SelectableFields,
-    Selection, Status, WireFormat,
+    EventType, FieldSelector, Object, ObjectKey, ResourceVersion, Selection, Status, WireFormat,
 };
 use kubefan_core::cache;
 use kubefan_core::cache::{EpochCause, Reader, Writer};

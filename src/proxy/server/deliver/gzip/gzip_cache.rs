@@ -104,25 +104,10 @@ pub(crate) struct ListKey {
 pub(crate) struct CompressedList {
     /// The bytes, which may still be being compressed.
     pub body: Body,
+    /// True if the list has a next page.
+    pub has_more: bool,
     /// True if the list is compressed for one client only.
     pub has_compressor: bool,
-}
-
-impl CompressedList {
-    fn shared(body: Body) -> Self {
-        Self {
-            body,
-            has_compressor: false,
-        }
-    }
-}
-
-/// A list that another client has asked for before.
-pub(crate) struct SharedList {
-    /// The list as gzip.
-    pub body: Body,
-    /// Whether the list has a next page.
-    pub has_more: bool,
 }
 
 /// Compresses one list. If it is dropped before the end, the readers of the list get an error.
@@ -183,7 +168,11 @@ impl GzipCache {
 
     /// Returns the list of `key` if another client has recently asked for it. Its body is for the
     /// client of `account`.
-    pub(crate) fn get(&self, key: &ListKey, account: Option<&Arc<Account>>) -> Option<SharedList> {
+    pub(crate) fn get(
+        &self,
+        key: &ListKey,
+        account: Option<&Arc<Account>>,
+    ) -> Option<CompressedList> {
         self.inner.find(&mut self.inner.cached.lock(), key, account)
     }
 
@@ -204,12 +193,13 @@ impl GzipCache {
         {
             let mut cached = self.inner.cached.lock();
             if let Some(found) = self.inner.find(&mut cached, &key, account) {
-                return CompressedList::shared(found.body);
+                return found;
             }
             if !self.inner.make_room(&mut cached, 1, OUTPUT_CHUNK) {
                 metrics.count("alone");
                 return CompressedList {
                     body: body::boxed(GzipBody::new(chunks.boxed())),
+                    has_more,
                     has_compressor: true,
                 };
             }
@@ -238,7 +228,11 @@ impl GzipCache {
             drop(permit);
             inner.expire(&key, &weak).await;
         });
-        CompressedList::shared(body::boxed(body))
+        CompressedList {
+            body: body::boxed(body),
+            has_more,
+            has_compressor: false,
+        }
     }
 }
 
@@ -248,14 +242,15 @@ impl Inner {
         cached: &mut HashMap<ListKey, CachedList>,
         key: &ListKey,
         account: Option<&Arc<Account>>,
-    ) -> Option<SharedList> {
+    ) -> Option<CompressedList> {
         let found = cached.get_mut(key)?;
         self.metrics.count("shared");
         found.last_used = Instant::now();
         found.is_shared = true;
-        Some(SharedList {
+        Some(CompressedList {
             body: body::boxed(found.stream.new_reader(account.cloned())),
             has_more: found.has_more,
+            has_compressor: false,
         })
     }
 

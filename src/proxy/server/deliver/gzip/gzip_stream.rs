@@ -16,6 +16,7 @@ use prometheus::IntGauge;
 
 use super::compress::{COMPRESSOR_BYTES, GzipBody, GzipWriter};
 use crate::ledger::{Account, Charge, MemoryKind};
+use crate::server::deliver::PolledFrame;
 use crate::server::deliver::chunks::Chunks;
 use crate::server::deliver::list_bodies::ListBodies;
 
@@ -166,10 +167,7 @@ impl http_body::Body for GzipStreamBody {
     type Data = Bytes;
     type Error = BoxError;
 
-    fn poll_frame(
-        mut self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-    ) -> Poll<Option<Result<Frame<Bytes>, BoxError>>> {
+    fn poll_frame(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> PolledFrame {
         if self.remainder.is_none() {
             match self.next(cx) {
                 Poll::Pending => return Poll::Pending,

@@ -16,6 +16,7 @@ use super::initial_events::{InitialEvents, NextChunk};
 use super::member;
 use super::member::{CompressingText, LONGEST_AT_ONCE, SharedMember};
 use crate::ledger::{Account, Short};
+use crate::server::deliver::PolledFrame;
 use crate::server::deliver::watch_body::WatchBody;
 
 /// Sends a watch as gzip, in complete members. The initial events are compressed once for all
@@ -123,10 +124,7 @@ impl Body for GzipWatchBody {
     type Data = Bytes;
     type Error = BoxError;
 
-    fn poll_frame(
-        self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-    ) -> Poll<Option<Result<Frame<Bytes>, BoxError>>> {
+    fn poll_frame(self: Pin<&mut Self>, cx: &mut Context<'_>) -> PolledFrame {
         let this = self.get_mut();
         loop {
             let member = match ready!(this.poll_member(cx)) {

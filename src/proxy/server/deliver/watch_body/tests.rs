@@ -5,9 +5,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use http_body_util::BodyExt;
-use kubefan_core::api::{
-    EventType, Object, ObjectKey, ObjectValues, ResourceVersion, WireFormat,
-};
+use kubefan_core::api::{EventType, Object, ObjectKey, ObjectValues, ResourceVersion, WireFormat};
 use kubefan_core::cache;
 use kubefan_core::cache::{
     Bridge, BridgeWriter, EpochCause, Reader, WatchError, WatchFrom, Writer,
