@@ -89,15 +89,10 @@ impl Server {
         };
         let documents = (metrics.documents, budgets.documents);
         let forbidden = ForbiddenAnswers::new(budgets.forbidden);
+        let shards = config.shard_selectors;
         Self {
             inner: Arc::new(Inner {
-                upstream: Upstream::new(
-                    &caches,
-                    forwarder,
-                    documents,
-                    forbidden,
-                    config.shard_selectors,
-                ),
+                upstream: Upstream::new(&caches, forwarder, documents, forbidden, shards),
                 caches,
                 max_url_bytes: config.max_url_bytes,
                 web_pages: config.web_pages,

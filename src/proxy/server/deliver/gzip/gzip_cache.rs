@@ -185,9 +185,11 @@ impl GzipCache {
         has_more: bool,
         account: Option<&Arc<Account>>,
     ) -> CompressedList {
-        let Inner {
-            metrics, shutdown, ..
-        } = self.inner.as_ref();
+        let list = |body, has_compressor| CompressedList {
+            body,
+            has_more,
+            has_compressor,
+        };
         let stream = Arc::new(GzipStream::new(self.inner.budget.gauge().clone()));
         let body = stream.new_reader(account.cloned());
         {
@@ -196,12 +198,8 @@ impl GzipCache {
                 return found;
             }
             if !self.inner.make_room(&mut cached, 1, OUTPUT_CHUNK) {
-                metrics.count("alone");
-                return CompressedList {
-                    body: body::boxed(GzipBody::new(chunks.boxed())),
-                    has_more,
-                    has_compressor: true,
-                };
+                self.inner.metrics.count("alone");
+                return list(body::boxed(GzipBody::new(chunks.boxed())), true);
             }
             let entry = CachedList {
                 stream: Arc::clone(&stream),
@@ -211,28 +209,15 @@ impl GzipCache {
             };
             cached.insert(key.clone(), entry);
         }
-        metrics.count("rendered");
-        let weak = Arc::downgrade(&stream);
+        self.inner.metrics.count("rendered");
         let producer = Producer {
             inner: Arc::clone(&self.inner),
-            key: key.clone(),
+            key,
             stream,
             chunks,
         };
-        let inner = Arc::clone(&self.inner);
-        shutdown.spawn_background(async move {
-            let permit = Arc::clone(&inner.permits).acquire_owned().await;
-            if let Err(error) = spawn_blocking(move || producer.run()).await {
-                tracing::error!(%error, "a list could not be compressed");
-            }
-            drop(permit);
-            inner.expire(&key, &weak).await;
-        });
-        CompressedList {
-            body: body::boxed(body),
-            has_more,
-            has_compressor: false,
-        }
+        self.inner.shutdown.spawn_background(producer.produce());
+        list(body::boxed(body), false)
     }
 }
 
@@ -330,6 +315,18 @@ fn forget(cached: &mut HashMap<ListKey, CachedList>, key: &ListKey, stream: &Arc
 // === impl Producer ===
 
 impl Producer {
+    /// Compresses the list, and removes it from the cache some time later.
+    async fn produce(self) {
+        let (inner, key) = (Arc::clone(&self.inner), self.key.clone());
+        let stream = Arc::downgrade(&self.stream);
+        let permit = Arc::clone(&inner.permits).acquire_owned().await;
+        if let Err(error) = spawn_blocking(move || self.run()).await {
+            tracing::error!(%error, "a list could not be compressed");
+        }
+        drop(permit);
+        inner.expire(&key, &stream).await;
+    }
+
     fn run(mut self) {
         if let Err(error) = self.compress() {
             tracing::error!(%error, "a list could not be compressed");
