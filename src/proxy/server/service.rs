@@ -163,13 +163,9 @@ impl Server {
         }
         if let Some(log) = &self.inner.audit {
             let address = client.peer.address.ip();
-            let Exchange {
-                request,
-                info,
-                caller,
-                ..
-            } = exchange.as_ref();
-            exchange.audited = Some(AuditedRequest::new(log, request, info, caller, address));
+            let (request, info) = (&exchange.request, &exchange.info);
+            let audited = AuditedRequest::new(log, request, info, &exchange.caller, address);
+            exchange.audited = Some(audited);
         }
         let has_accepted = |headers: &_| self.inner.upstream.forwarding.has_accepted(headers);
         let judged = match JudgedUpstream::of(&exchange, has_accepted) {

@@ -13,7 +13,7 @@ use kubefan_core::body::{Body, BodyGuard, guarded};
 use serde::Serialize;
 
 use crate::audit::AuditLog;
-use crate::identity::{Caller, User};
+use crate::identity::Caller;
 use crate::server::request::RequestInfo;
 
 /// Longest User-Agent, in bytes, that is written in full, as by the API server.
@@ -196,17 +196,12 @@ impl EventUser {
         let Some(caller) = caller.known() else {
             return Self::default();
         };
-        let User {
-            name,
-            uid,
-            groups,
-            extra,
-        } = caller.user().clone();
+        let user = caller.user().clone();
         Self {
-            username: name,
-            uid,
-            groups,
-            extra,
+            username: user.name,
+            uid: user.uid,
+            groups: user.groups,
+            extra: user.extra,
         }
     }
 }

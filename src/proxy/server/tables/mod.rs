@@ -27,7 +27,7 @@ use kubefan_core::telemetry::Registry;
 use kubefan_core::upstream::{Client, Scope};
 use parking_lot::Mutex;
 use prometheus::IntCounterVec;
-use state::{Admission, CheckResult};
+use state::CheckResult;
 use tokio::time::{Instant, sleep};
 
 use super::cached::collection::Collection;
@@ -198,11 +198,7 @@ impl Tables {
                 snapshot,
             );
         }
-        match admission {
-            Admission::Print => {}
-            Admission::Unchecked => return Err(Reason::TableUnchecked),
-            Admission::Differs => return Err(Reason::TableDiffers),
-        }
+        admission?;
         let kept = kind.rows(informer, epoch, &self.inner.memory);
         Ok(Arc::new(TableCollection::new(
             Arc::clone(informer),

@@ -113,7 +113,10 @@ async fn parts(
     });
     let bodies = match items.take_bodies() {
         Some(bodies) => room.holding(bodies),
-        None => ListBodies::from_snapshot(snapshot, selection, encoder, page.after.clone()),
+        None => {
+            let after = page.after.as_deref();
+            ListBodies::from_snapshot(snapshot, selection, encoder, after)
+        }
     };
     let metadata = ListMetadata {
         resource_version: snapshot.resource_version(),

@@ -144,14 +144,6 @@ impl GzipCacheMetrics {
 impl GzipCache {
     /// Creates an empty cache of at most `budget`. Lists are compressed by tasks of `shutdown`.
     pub(crate) fn new(budget: Budget, metrics: GzipCacheMetrics, shutdown: Shutdown) -> Self {
-        Self::with_limits((budget, MAX_LISTS), metrics, shutdown)
-    }
-
-    fn with_limits(
-        (budget, max_lists): (Budget, usize),
-        metrics: GzipCacheMetrics,
-        shutdown: Shutdown,
-    ) -> Self {
         // Only half of the cores compress, so that the others can serve clients.
         let threads = available_parallelism().map_or(1, |threads| threads.get().div_ceil(2));
         Self {
@@ -159,7 +151,7 @@ impl GzipCache {
                 cached: Mutex::default(),
                 permits: Arc::new(Semaphore::new(threads)),
                 budget,
-                max_lists,
+                max_lists: MAX_LISTS,
                 metrics,
                 shutdown,
             }),

@@ -105,18 +105,10 @@ impl InitialChunkCache {
     /// Creates an empty cache of at most `budget`. A task of `shutdown` cleans it while it is not
     /// empty.
     pub(crate) fn new(budget: Budget, metrics: InitialChunkMetrics, shutdown: Shutdown) -> Self {
-        Self::with_limits((budget, MAX_STARTS), metrics, shutdown)
-    }
-
-    fn with_limits(
-        (budget, max_starts): (Budget, usize),
-        metrics: InitialChunkMetrics,
-        shutdown: Shutdown,
-    ) -> Self {
         let inner = Inner {
             state: Mutex::default(),
             budget,
-            max_starts,
+            max_starts: MAX_STARTS,
             metrics,
             shutdown,
         };
@@ -147,7 +139,10 @@ impl InitialChunkCache {
                 dropped.extend(state.drop_oldest());
             }
             inner.budget.set_used(state.bytes);
-            let start = Start::new(Instant::now());
+            let start = Start {
+                slots: BTreeMap::new(),
+                last_used: Instant::now(),
+            };
             state.starts.insert(Arc::clone(key), start);
             if !std::mem::replace(&mut state.is_expiring, true) {
                 let inner = Arc::clone(inner);
@@ -282,13 +277,6 @@ impl State {
 // === impl Start ===
 
 impl Start {
-    fn new(now: Instant) -> Self {
-        Self {
-            slots: BTreeMap::new(),
-            last_used: now,
-        }
-    }
-
     fn bytes(&self) -> usize {
         self.slots.values().map(Slot::bytes).sum()
     }

@@ -317,12 +317,8 @@ impl SharedReads {
     ) -> Result<Response<Body>, ForwardError> {
         let deadline = Instant::now() + CALL_TIMEOUT;
         let response = self.send(request, identity, deadline).await?;
-        Ok(with_permit(
-            response,
-            permit,
-            deadline,
-            &self.inner.shutdown,
-        ))
+        let shutdown = &self.inner.shutdown;
+        Ok(with_permit(response, permit, deadline, shutdown))
     }
 
     async fn send(
