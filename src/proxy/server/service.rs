@@ -116,11 +116,9 @@ impl Server {
     /// Applies the limits in `config` that can change while requests are served: the limits of
     /// requests in flight, and the limits of users.
     pub fn set_limits(&self, config: &Config) {
-        let Caches {
-            in_flight, shares, ..
-        } = &self.inner.caches;
-        in_flight.set_limit(config.max_requests_inflight);
-        shares.set_limits(config.users);
+        let caches = &self.inner.caches;
+        caches.in_flight.set_limit(config.max_requests_inflight);
+        caches.shares.set_limits(config.users);
     }
 
     /// Answers a request that has passed the filters.
@@ -145,15 +143,12 @@ impl Server {
     /// Finds the caller, and answers the request. If only the API server can judge the
     /// credentials of the caller, its answer decides what happens to the connection.
     async fn identify_and_answer(&self, mut exchange: Box<Exchange>) -> Answer {
-        let Caches {
-            access,
-            request_timeout,
-            ..
-        } = &self.inner.caches;
+        let caches = &self.inner.caches;
+        let access = &caches.access;
         let client = exchange.client.clone();
         let headers = exchange.request.headers_mut();
         let caller = access.caller(headers, &client.connection, &client.peer);
-        let caller = timeout(*request_timeout, caller).await;
+        let caller = timeout(caches.request_timeout, caller).await;
         match caller.unwrap_or_else(|_| Err(Status::timeout())) {
             Ok(caller) => exchange.caller = caller,
             Err(status) => {

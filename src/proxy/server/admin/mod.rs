@@ -144,17 +144,13 @@ impl Admin {
         let serving = !self.shutdown.is_draining();
         let missing = set.missing();
         let ready = serving && missing.is_empty();
-        let (code, brief, last) = if ready {
-            (StatusCode::OK, "ok\n", "ready\n")
+        let (code, last) = if ready {
+            (StatusCode::OK, "ready\n")
         } else {
-            (
-                StatusCode::SERVICE_UNAVAILABLE,
-                "not ready\n",
-                "not ready\n",
-            )
+            (StatusCode::SERVICE_UNAVAILABLE, "not ready\n")
         };
         if !is_verbose {
-            return rescue::plain_text(code, brief);
+            return rescue::plain_text(code, if ready { "ok\n" } else { last });
         }
         let mark = if serving { "[+]" } else { "[-]" };
         let mut text = format!("{mark}serving\n");

@@ -253,8 +253,7 @@ mod tests {
             async move {
                 let mut exchange = Exchange::of(request);
                 exchange.caller = Caller::Trusted;
-                let with = ForwardedWith::default();
-                let answer = forwarding.forward(&mut exchange, false, with).await;
+                let answer = forwarding.forward(&mut exchange, false, None, None).await;
                 Ok::<_, Infallible>(answer.expect("an answer"))
             }
         });
