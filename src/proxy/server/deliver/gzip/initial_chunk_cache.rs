@@ -120,15 +120,12 @@ impl InitialChunkCache {
     /// Returns the chunk of the watches with `key` that begins after the object `after`. If no
     /// watch has made it or is making it, `make` makes it. The work advances while one of the
     /// watches polls it.
-    pub(super) fn chunk<F>(
+    pub(super) fn chunk<F: Future<Output = io::Result<InitialChunk>> + Send + 'static>(
         &self,
         key: &Arc<ListKey>,
         after: Option<ObjectKey>,
         make: impl FnOnce() -> F,
-    ) -> Found
-    where
-        F: Future<Output = io::Result<InitialChunk>> + Send + 'static,
-    {
+    ) -> Found {
         let inner = &self.inner;
         let shared = inner.metrics.chunks.with_label_values(&["shared"]);
         let mut dropped = Vec::new();
@@ -177,15 +174,12 @@ impl InitialChunkCache {
 
 impl Inner {
     /// Returns the work `made`, extended so that the chunk is stored at the end.
-    fn making<F>(
+    fn making<F: Future<Output = io::Result<InitialChunk>> + Send + 'static>(
         self: &Arc<Self>,
         key: &Arc<ListKey>,
         after: &Option<ObjectKey>,
         made: F,
-    ) -> MakingChunk
-    where
-        F: Future<Output = io::Result<InitialChunk>> + Send + 'static,
-    {
+    ) -> MakingChunk {
         let (inner, key, after) = (Arc::clone(self), Arc::clone(key), after.clone());
         let making = async move {
             let chunk = Arc::new(made.await.map_err(Arc::new)?);
