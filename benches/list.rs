@@ -34,7 +34,6 @@ struct Pods {
     encoder: Arc<Encoder>,
     resource: Arc<Resource>,
     fields: Arc<SelectableFields>,
-    format: WireFormat,
 }
 
 impl Collection for Pods {
@@ -45,22 +44,10 @@ impl Collection for Pods {
     fn encoder(&self) -> Arc<Encoder> {
         Arc::clone(&self.encoder)
     }
-
-    fn resource(&self) -> &Arc<Resource> {
-        &self.resource
-    }
-
-    fn fields(&self) -> &Arc<SelectableFields> {
-        &self.fields
-    }
-
-    fn format(&self) -> WireFormat {
-        self.format
-    }
 }
 
 impl Pods {
-    fn filled(format: WireFormat, count: usize) -> Arc<dyn Collection> {
+    fn filled(format: WireFormat, count: usize) -> Arc<Self> {
         let fields = Arc::new(SelectableFields::default());
         let (mut writer, reader) = cache::cache(cache::Config::default());
         let decoder = Decoder::new(WireFormat::Json, Arc::clone(&fields));
@@ -86,7 +73,6 @@ impl Pods {
                 verbs: Vec::new(),
             }),
             fields,
-            format,
         })
     }
 }
@@ -105,12 +91,20 @@ fn protobuf(pod: Object) -> Object {
     Object::new(pod.key.clone(), pod.resource_version, &values, body)
 }
 
-fn list(collection: &Arc<dyn Collection>, representation: Representation, query: &str) -> usize {
+fn list(pods: &Arc<Pods>, representation: Representation, query: &str) -> usize {
+    let collection = Arc::clone(pods) as Arc<dyn Collection>;
+    let resource = (&pods.resource, &pods.fields);
     let info = RequestInfo::parse(&http::Method::GET, PATH, query);
     let shutdown = Shutdown::new(shutdown::Config::default());
     let all = async {
-        let answer =
-            server::read_authoritative(collection, representation, &info, query, &shutdown);
+        let answer = server::read_authoritative(
+            &collection,
+            resource,
+            representation,
+            &info,
+            query,
+            &shutdown,
+        );
         let mut body = answer.await.expect("a list").into_body();
         let mut bytes = 0;
         while let Some(frame) = body.frame().await {

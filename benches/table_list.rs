@@ -69,7 +69,7 @@ impl Pods {
         })
     }
 
-    fn printed(self: &Arc<Self>, include: IncludeObject) -> Arc<dyn Collection> {
+    fn printed(self: &Arc<Self>, include: IncludeObject) -> Arc<PrintedPods> {
         Arc::new(PrintedPods {
             pods: Arc::clone(self),
             printer: Printer::built_in("v1", "Pod").expect("a printer"),
@@ -88,18 +88,6 @@ impl Collection for PrintedPods {
         Arc::clone(&self.pods.encoder)
     }
 
-    fn resource(&self) -> &Arc<Resource> {
-        &self.pods.resource
-    }
-
-    fn fields(&self) -> &Arc<SelectableFields> {
-        &self.pods.fields
-    }
-
-    fn format(&self) -> WireFormat {
-        WireFormat::Json
-    }
-
     fn encoder_for(&self, _: Representation) -> Arc<Encoder> {
         let (printer, kept) = (self.printer.clone(), Arc::clone(&self.kept));
         let view = TableView::new(
@@ -113,7 +101,7 @@ impl Collection for PrintedPods {
     }
 }
 
-fn list(collection: &Arc<dyn Collection>, include: IncludeObject) -> usize {
+fn list(printed: &Arc<PrintedPods>, include: IncludeObject) -> usize {
     const PATH: &str = "/api/v1/pods";
     const QUERY: &str = "resourceVersion=0";
     let representation = Representation {
@@ -121,11 +109,19 @@ fn list(collection: &Arc<dyn Collection>, include: IncludeObject) -> usize {
         view: View::Table(VERSION, include),
         indent: false,
     };
+    let collection = Arc::clone(printed) as Arc<dyn Collection>;
+    let resource = (&printed.pods.resource, &printed.pods.fields);
     let info = RequestInfo::parse(&http::Method::GET, PATH, QUERY);
     let shutdown = Shutdown::new(shutdown::Config::default());
     let all = async {
-        let answer =
-            server::read_authoritative(collection, representation, &info, QUERY, &shutdown);
+        let answer = server::read_authoritative(
+            &collection,
+            resource,
+            representation,
+            &info,
+            QUERY,
+            &shutdown,
+        );
         let mut body = answer.await.expect("a Table").into_body();
         let mut bytes = 0;
         while let Some(frame) = body.frame().await {

@@ -2,13 +2,10 @@
 
 use http::header::WARNING;
 use http::{HeaderValue, Response, StatusCode};
-use kubefan_core::api::Status;
 use kubefan_core::body::Body;
-use tokio::time::Instant;
 
 use super::decide::{Plan, Read};
 use super::request::RequestInfo;
-use super::upstream::forbidden::{ForbiddenAnswers, ForbiddenRead};
 use crate::identity::{AccessControl, Attributes, Caller, KnownCaller, Verdict};
 
 /// Returns the attributes of the read that `info` describes.
@@ -76,45 +73,9 @@ pub(super) fn learn_token(
     }
 }
 
-/// Remembers what the API server's answers show about the rights of callers.
-pub(super) struct Rights<'a> {
-    pub(super) access: &'a AccessControl,
-    pub(super) forbidden: &'a ForbiddenAnswers,
-}
-
-impl Rights<'_> {
-    /// Returns `response`, the API server's answer to the forwarded read that `info` describes, and
-    /// remembers what it shows about the rights of `caller`. The read was forwarded at `asked_at`.
-    /// `denied` is the read if kubefan forwarded it because `caller` may not read it from a cache.
-    ///
-    /// # Errors
-    /// The Status for the client, if the API server broke off a 403.
-    pub(super) async fn learn(
-        &self,
-        caller: &KnownCaller,
-        info: &RequestInfo,
-        denied: Option<ForbiddenRead>,
-        mut response: Response<Body>,
-        asked_at: Instant,
-    ) -> Result<Response<Body>, Status> {
-        if let Some(read) = denied {
-            let keep_for = self.access.denied_for(caller);
-            let kept = self.forbidden.keep(read, response, asked_at, keep_for);
-            response = kept.await?;
-            if response.status() != StatusCode::FORBIDDEN {
-                self.access.not_denied(caller, &attributes(info));
-            }
-        }
-        if is_proof(info, response.status()) {
-            self.access.learn(caller, &attributes(info), asked_at);
-        }
-        Ok(response)
-    }
-}
-
 /// Returns true if the API server's answer with `status` shows that it has authorized the GET that
 /// `info` describes.
-fn is_proof(info: &RequestInfo, status: StatusCode) -> bool {
+pub(super) fn is_proof(info: &RequestInfo, status: StatusCode) -> bool {
     info.is_get_of_object() && status == StatusCode::OK
 }
 

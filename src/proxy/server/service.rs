@@ -3,17 +3,16 @@
 
 use std::convert::Infallible;
 use std::sync::Arc;
-use std::time::Duration;
 
 use http::{Request, Response, StatusCode};
 use kubefan_core::api::{GroupVersionResource, Status, WireFormat};
 use kubefan_core::body;
 use kubefan_core::body::Body;
-use kubefan_core::informer::{InformerSet, InformerSpec, LiveRestMapper};
+use kubefan_core::informer::{InformerSet, LiveRestMapper};
 use kubefan_core::shutdown::Shutdown;
-use kubefan_core::upstream::{Forwarder, NotCacheable};
+use kubefan_core::upstream::Forwarder;
 use tokio::time::{Instant, timeout};
-use tower::{Service, service_fn};
+use tower::service_fn;
 
 use super::answers::answer::Answer;
 use super::answers::audit::AuditedRequest;
@@ -21,22 +20,20 @@ use super::answers::outcome::Outcome;
 use super::cached::from_cache::Caches;
 use super::cached::miss::Miss;
 use super::config::{Config, Metrics};
-use super::decide::{Decision, KnownResources, Reason, decide};
+use super::decide::{Decision, Reason, decide};
 use super::deliver::{GzipCache, InitialChunkCache};
 use super::filters::{RequestMetrics, WebPageRules, answer_through_filters};
 use super::limits::in_flight::InFlight;
 use super::limits::shares::Shares;
-use super::request::{Exchange, Facts, Handshake, ShardSelectors};
+use super::request::{Exchange, Facts, Handshake};
 use super::tables::Tables;
-use super::upstream::documents::Documents;
 use super::upstream::forbidden::ForbiddenAnswers;
-use super::upstream::forward::Forwarding;
 use super::upstream::from_upstream::{Forward, Upstream};
 use super::upstream::judged_upstream;
 use super::upstream::judged_upstream::JudgedUpstream;
 use crate::audit::AuditLog;
 use crate::identity::AccessControl;
-use crate::net::RequestBody;
+use crate::net::{HttpService, RequestBody};
 
 /// The service that answers clients' requests. Cheap to clone.
 #[derive(Clone)]
@@ -46,11 +43,8 @@ pub struct Server {
 
 /// What all clones of a [`Server`] share.
 pub(super) struct Inner {
-    pub(super) informers: InformerSet,
-    caches: Caches,
+    pub(super) caches: Caches,
     upstream: Upstream,
-    shard_selectors: ShardSelectors,
-    request_timeout: Duration,
     max_url_bytes: usize,
     pub(super) web_pages: WebPageRules,
     pub(super) metrics: RequestMetrics,
@@ -69,9 +63,7 @@ impl Server {
         metrics: Metrics,
         shutdown: Shutdown,
     ) -> Self {
-        let in_flight = InFlight::new(config.max_requests_inflight, metrics.in_flight);
         let unindexed = config.max_unindexed_selectors;
-        let shares = Shares::new(config.users, unindexed, metrics.shares);
         let budgets = metrics.budgets;
         let tables = Tables::new(
             forwarder.client().clone(),
@@ -81,49 +73,27 @@ impl Server {
             shutdown.clone(),
         );
         shutdown.spawn_background(tables.clone().clean());
-        let mapper = Arc::clone(&rest_mapper);
-        let documents = Documents::new(
-            access.clone(),
-            forwarder.clone(),
-            move |group, version| mapper.with(|known| known.is_native_version(group, version)),
-            (metrics.documents, budgets.documents),
-            shutdown.clone(),
-        );
-        let upstream = Upstream {
-            documents,
-            forwarding: Forwarding::new(
-                access.clone(),
-                forwarder,
-                shares.clone(),
-                shutdown.clone(),
-            ),
-            forbidden: ForbiddenAnswers::new(budgets.forbidden),
-            access: access.clone(),
-            in_flight: in_flight.clone(),
-            rest_mapper: Arc::clone(&rest_mapper),
-            shard_selectors: config.shard_selectors,
-        };
         let (lists, chunks) = (metrics.gzip_cache, metrics.initial_chunks);
         let caches = Caches {
             access,
-            informers: informers.clone(),
+            informers,
             rest_mapper,
             tables,
             gzip_cache: GzipCache::new(budgets.lists, lists, shutdown.clone()),
             initial_chunks: InitialChunkCache::new(budgets.chunks, chunks, shutdown.clone()),
-            in_flight,
-            shares,
+            in_flight: InFlight::new(config.max_requests_inflight, metrics.in_flight),
+            shares: Shares::new(config.users, unindexed, metrics.shares),
             request_timeout: config.request_timeout,
             write_timeout: config.write_timeout,
             shutdown,
         };
+        let documents = (metrics.documents, budgets.documents);
+        let forbidden = ForbiddenAnswers::new(budgets.forbidden);
+        let shards = config.shard_selectors;
         Self {
             inner: Arc::new(Inner {
-                informers,
+                upstream: Upstream::new(&caches, forwarder, documents, forbidden, shards),
                 caches,
-                upstream,
-                shard_selectors: config.shard_selectors,
-                request_timeout: config.request_timeout,
                 max_url_bytes: config.max_url_bytes,
                 web_pages: config.web_pages,
                 metrics: metrics.requests,
@@ -146,11 +116,9 @@ impl Server {
     /// Applies the limits in `config` that can change while requests are served: the limits of
     /// requests in flight, and the limits of users.
     pub fn set_limits(&self, config: &Config) {
-        let Caches {
-            in_flight, shares, ..
-        } = &self.inner.caches;
-        in_flight.set_limit(config.max_requests_inflight);
-        shares.set_limits(config.users);
+        let caches = &self.inner.caches;
+        caches.in_flight.set_limit(config.max_requests_inflight);
+        caches.shares.set_limits(config.users);
     }
 
     /// Answers a request that has passed the filters.
@@ -165,7 +133,7 @@ impl Server {
         let mut answer = self.identify_and_answer(exchange).await;
         if !matches!(answer.outcome, Outcome::Forwarded(_)) {
             // Forwarded answers have the API server's warnings already; all others get them here.
-            let warnings = self.inner.informers.warnings();
+            let warnings = self.inner.caches.informers.warnings();
             warnings.add(|| gvr.clone(), answer.response.headers_mut());
         }
         answer.resource = gvr.filter(|gvr| self.is_known(gvr));
@@ -175,11 +143,12 @@ impl Server {
     /// Finds the caller, and answers the request. If only the API server can judge the
     /// credentials of the caller, its answer decides what happens to the connection.
     async fn identify_and_answer(&self, mut exchange: Box<Exchange>) -> Answer {
-        let access = &self.inner.caches.access;
+        let caches = &self.inner.caches;
+        let access = &caches.access;
         let client = exchange.client.clone();
         let headers = exchange.request.headers_mut();
         let caller = access.caller(headers, &client.connection, &client.peer);
-        let caller = timeout(self.inner.request_timeout, caller).await;
+        let caller = timeout(caches.request_timeout, caller).await;
         match caller.unwrap_or_else(|_| Err(Status::timeout())) {
             Ok(caller) => exchange.caller = caller,
             Err(status) => {
@@ -189,13 +158,9 @@ impl Server {
         }
         if let Some(log) = &self.inner.audit {
             let address = client.peer.address.ip();
-            let Exchange {
-                request,
-                info,
-                caller,
-                ..
-            } = exchange.as_ref();
-            exchange.audited = Some(AuditedRequest::new(log, request, info, caller, address));
+            let (request, info) = (&exchange.request, &exchange.info);
+            let audited = AuditedRequest::new(log, request, info, &exchange.caller, address);
+            exchange.audited = Some(audited);
         }
         let has_accepted = |headers: &_| self.inner.upstream.forwarding.has_accepted(headers);
         let judged = match JudgedUpstream::of(&exchange, has_accepted) {
@@ -211,11 +176,7 @@ impl Server {
 
     /// Answers a request whose caller was found, unless the caller has too many in progress.
     async fn answer_caller(&self, mut exchange: Box<Exchange>) -> Answer {
-        let Inner {
-            caches,
-            shard_selectors,
-            ..
-        } = self.inner.as_ref();
+        let caches = &self.inner.caches;
         match caches.shares.request(&exchange.caller, &exchange.info) {
             Ok(share) => exchange.share = share,
             Err(limit) => return exchange.refuse(limit),
@@ -223,8 +184,10 @@ impl Server {
         let handshake = Handshake::of_upgradable(&exchange.request);
         let decision = {
             let query = exchange.query();
-            let facts = Facts::of(&exchange, &query, handshake.as_ref(), *shard_selectors);
-            decide(&facts, caches.rest_mapper.as_ref())
+            let shard_selectors = self.inner.upstream.shard_selectors;
+            let facts = Facts::of(&exchange, &query, handshake.as_ref(), shard_selectors);
+            let mapper = &caches.rest_mapper;
+            decide(&facts, |gvr| mapper.spec_or_reason(gvr, WireFormat::Json))
         };
         let (read, status) = match decision {
             Decision::Reject(status) => return exchange.refuse(status),
@@ -288,16 +251,6 @@ impl Server {
     }
 }
 
-impl KnownResources for LiveRestMapper {
-    fn spec(
-        &self,
-        gvr: &GroupVersionResource,
-        format: WireFormat,
-    ) -> Result<InformerSpec, NotCacheable> {
-        self.spec_or_reason(gvr, format)
-    }
-}
-
 /// Returns true if an answer with `status` shows that the API server has authorized its request.
 /// This includes a 404 for a resource that the API server does not have.
 fn is_authorized(status: StatusCode) -> bool {
@@ -310,10 +263,7 @@ pub fn with_filters<H, F>(
     metrics: RequestMetrics,
     web_pages: WebPageRules,
     handler: H,
-) -> impl Service<Request<RequestBody>, Response = Response<Body>, Error = Infallible, Future: Send>
-+ Clone
-+ Send
-+ 'static
+) -> impl HttpService<Body, Error = Infallible, Future: Send>
 where
     H: Fn(Request<Body>) -> F + Clone + Send + 'static,
     F: Future<Output = Response<Body>> + Send + 'static,
@@ -329,10 +279,7 @@ pub(super) fn filtered<H, F>(
     metrics: RequestMetrics,
     web_pages: WebPageRules,
     handler: H,
-) -> impl Service<Request<RequestBody>, Response = Response<Body>, Error = Infallible, Future: Send>
-+ Clone
-+ Send
-+ 'static
+) -> impl HttpService<Body, Error = Infallible, Future: Send>
 where
     H: Fn(Box<Exchange>) -> F + Clone + Send + 'static,
     F: Future<Output = Answer> + Send + 'static,
@@ -342,7 +289,8 @@ where
         // The future is boxed, because the stream holds its memory while its body is sent.
         Box::pin(async move {
             let exchange = Exchange::of(request.map(body::boxed));
-            Ok(answer_through_filters(exchange, &metrics, web_pages, handler).await)
+            let response = answer_through_filters(exchange, &metrics, web_pages, handler).await;
+            Ok::<_, Infallible>(response)
         })
     })
 }

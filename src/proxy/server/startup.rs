@@ -7,18 +7,16 @@
 use std::convert::Infallible;
 use std::sync::{Arc, OnceLock};
 
-use http::{Request, Response};
 use kubefan_core::api::Status;
 use kubefan_core::body::Body;
 use parking_lot::Mutex;
-use tower::Service;
 
 use super::answers::answer::Answer;
 use super::filters::{RequestMetrics, WebPageRules};
 use super::request::Exchange;
 use super::service::{Server, filtered};
 use crate::identity::AccessControl;
-use crate::net::RequestBody;
+use crate::net::HttpService;
 
 /// The state that the listeners share while kubefan starts: what it waits for, and then the
 /// [`Server`]. Cheap to clone.
@@ -51,16 +49,7 @@ pub(super) struct Waiting {
 
 impl Server {
     /// Returns the service for `net`: the complete request path, including filters.
-    pub fn into_service(
-        self,
-    ) -> impl Service<
-        Request<RequestBody>,
-        Response = Response<Body>,
-        Error = Infallible,
-        Future: Send,
-    > + Clone
-    + Send
-    + 'static {
+    pub fn into_service(self) -> impl HttpService<Body, Error = Infallible, Future: Send> {
         let (metrics, web_pages) = (self.inner.metrics.clone(), self.inner.web_pages);
         let startup = Startup::default();
         startup.finish(self, None);
@@ -89,7 +78,7 @@ impl Startup {
     pub fn evicted_bytes(&self) -> u64 {
         let started = self.started();
         started.map_or(0, |started| {
-            started.server.inner.informers.evicted_bytes().get()
+            started.server.inner.caches.informers.evicted_bytes().get()
         })
     }
 
@@ -107,14 +96,7 @@ impl Startup {
         self,
         metrics: RequestMetrics,
         web_pages: WebPageRules,
-    ) -> impl Service<
-        Request<RequestBody>,
-        Response = Response<Body>,
-        Error = Infallible,
-        Future: Send,
-    > + Clone
-    + Send
-    + 'static {
+    ) -> impl HttpService<Body, Error = Infallible, Future: Send> {
         filtered(metrics, web_pages, move |exchange| {
             let startup = self.clone();
             async move {

@@ -54,7 +54,7 @@ impl Admin {
         let scraped = startup.clone();
         registry.on_scrape(move |samples| {
             if let Some(started) = scraped.started() {
-                sample(&started.server.inner.informers, samples);
+                sample(&started.server.inner.caches.informers, samples);
             }
         });
         Self {
@@ -112,7 +112,7 @@ impl Admin {
             _ if !is_read => rescue::plain_text(StatusCode::METHOD_NOT_ALLOWED, "use GET\n"),
             "/livez" | "/healthz" => rescue::plain_text(StatusCode::OK, "ok\n"),
             "/readyz" => match self.startup.started() {
-                Some(started) => self.ready(&started.server.inner.informers, is_verbose),
+                Some(started) => self.ready(&started.server.inner.caches.informers, is_verbose),
                 None => starting(&self.startup.waiting(), is_verbose),
             },
             "/metrics" => self.metrics().await,
@@ -141,22 +141,19 @@ impl Admin {
     /// Answers `/readyz`: 503 if [`InformerSet::missing`] names an informer or a drain has begun,
     /// and 200 otherwise. If `is_verbose`, the answer lists all informers.
     fn ready(&self, set: &InformerSet, is_verbose: bool) -> Response<Body> {
-        let mut informers = set.all();
-        informers.sort_by_key(display_name);
         let serving = !self.shutdown.is_draining();
         let missing = set.missing();
         let ready = serving && missing.is_empty();
-        let code = if ready {
-            StatusCode::OK
+        let (code, last) = if ready {
+            (StatusCode::OK, "ready\n")
         } else {
-            StatusCode::SERVICE_UNAVAILABLE
+            (StatusCode::SERVICE_UNAVAILABLE, "not ready\n")
         };
         if !is_verbose {
-            return rescue::plain_text(code, if ready { "ok\n" } else { "not ready\n" });
+            return rescue::plain_text(code, if ready { "ok\n" } else { last });
         }
-        let mut text = String::new();
-        let mark = |good: bool| if good { "[+]" } else { "[-]" };
-        let _ = writeln!(text, "{}serving", mark(serving));
+        let mark = if serving { "[+]" } else { "[-]" };
+        let mut text = format!("{mark}serving\n");
         if !set.is_upstream_responding() {
             // Readiness does not depend on this: other replicas have the same API server.
             let _ = writeln!(text, "[ ]the API server does not respond");
@@ -172,34 +169,15 @@ impl Admin {
                 *gvr == informer.resource().gvr && *format == informer.format()
             })
         };
+        let mut informers = set.all();
+        informers.sort_by_key(display_name);
         for informer in &informers {
-            let stats = informer.reader().stats();
-            let is_ready = informer.reader().is_ready();
-            let applied = stats.applied.unwrap_or_default();
-            let needed = if informer.is_pinned() {
-                ""
-            } else {
-                " (on demand)"
-            };
-            let age = informer.metrics().watch_liveness.age();
-            let alive = age.map_or(String::new(), |age| {
-                format!(", watch proven alive {} s ago", age.as_secs())
-            });
-            let _ = writeln!(
-                text,
-                "{}{}{needed}: {} objects at resource version {applied}, {} watchers{alive}",
-                // Informers that make kubefan not ready were already listed with `[-]`.
-                if is_ready && !is_missing(informer) {
-                    "[+]"
-                } else {
-                    "[ ]"
-                },
-                display_name(informer),
-                stats.objects,
-                stats.watchers,
-            );
+            // Informers that make kubefan not ready were already listed with `[-]`.
+            let is_good = informer.reader().is_ready() && !is_missing(informer);
+            let mark = if is_good { "[+]" } else { "[ ]" };
+            let _ = writeln!(text, "{mark}{}", state_of(informer));
         }
-        let _ = writeln!(text, "{}", if ready { "ready" } else { "not ready" });
+        text.push_str(last);
         rescue::plain_text(code, text)
     }
 
@@ -240,6 +218,27 @@ fn starting(waiting: &Waiting, is_verbose: bool) -> Response<Body> {
         true => format!("[-]waiting for {what}: {details}\nnot ready\n"),
     };
     rescue::plain_text(StatusCode::SERVICE_UNAVAILABLE, text)
+}
+
+/// Returns what the verbose answer says about an informer.
+fn state_of(informer: &Arc<Informer>) -> String {
+    let stats = informer.reader().stats();
+    let applied = stats.applied.unwrap_or_default();
+    let needed = if informer.is_pinned() {
+        ""
+    } else {
+        " (on demand)"
+    };
+    let age = informer.metrics().watch_liveness.age();
+    let alive = age.map_or(String::new(), |age| {
+        format!(", watch proven alive {} s ago", age.as_secs())
+    });
+    format!(
+        "{}{needed}: {} objects at resource version {applied}, {} watchers{alive}",
+        display_name(informer),
+        stats.objects,
+        stats.watchers,
+    )
 }
 
 /// Returns the informer's name in the verbose answer, such as `pods.v1 json` or `pods.v1 json in

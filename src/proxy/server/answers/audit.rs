@@ -13,7 +13,7 @@ use kubefan_core::body::{Body, BodyGuard, guarded};
 use serde::Serialize;
 
 use crate::audit::AuditLog;
-use crate::identity::{Caller, User};
+use crate::identity::Caller;
 use crate::server::request::RequestInfo;
 
 /// Longest User-Agent, in bytes, that is written in full, as by the API server.
@@ -97,21 +97,18 @@ struct ResponseStatus {
     code: u16,
 }
 
-/// The source of an answer that kubefan gives itself.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(in crate::server) enum AnsweredBy {
-    /// A cache.
-    Cache,
-    /// The API server's 403 for the same read of this user, some seconds ago.
-    KeptRefusal,
-}
+/// The annotation's value if a cache has answered.
+pub(in crate::server) const BY_CACHE: &str = "cache";
+/// The annotation's value if the answer is the API server's 403 for the same read of this user, some
+/// seconds ago.
+pub(in crate::server) const BY_KEPT_REFUSAL: &str = "kept-refusal";
 
 /// Returns `response`, which kubefan gives to a request itself. If the request is `audited`, the
-/// events of the answer are written to the audit log.
+/// events of the answer are written to the audit log. `by` is the annotation's value.
 pub(in crate::server) fn audited(
     audited: Option<AuditedRequest>,
     response: Response<Body>,
-    by: AnsweredBy,
+    by: &'static str,
 ) -> Response<Body> {
     let audited = audited.map(|request| request.answered(response.status(), by));
     guarded(response, audited)
@@ -168,9 +165,9 @@ impl AuditedRequest {
     }
 
     /// Returns the answer, which begins with `status`. The start of a watch gets a separate event.
-    fn answered(mut self, status: StatusCode, by: AnsweredBy) -> AuditedAnswer {
+    fn answered(mut self, status: StatusCode, by: &'static str) -> AuditedAnswer {
         self.event.response_status.code = status.as_u16();
-        self.event.annotations.insert(ANSWERED_BY, by.name());
+        self.event.annotations.insert(ANSWERED_BY, by);
         if self.event.verb == "watch" {
             self.write("ResponseStarted");
         }
@@ -183,16 +180,6 @@ impl AuditedRequest {
         let mut line = serde_json::to_string(&self.event).expect("an event is plain text");
         line.push('\n');
         self.log.append(line);
-    }
-}
-
-impl AnsweredBy {
-    /// Returns the value of the annotation.
-    fn name(self) -> &'static str {
-        match self {
-            Self::Cache => "cache",
-            Self::KeptRefusal => "kept-refusal",
-        }
     }
 }
 
@@ -209,17 +196,12 @@ impl EventUser {
         let Some(caller) = caller.known() else {
             return Self::default();
         };
-        let User {
-            name,
-            uid,
-            groups,
-            extra,
-        } = caller.user().clone();
+        let user = caller.user().clone();
         Self {
-            username: name,
-            uid,
-            groups,
-            extra,
+            username: user.name,
+            uid: user.uid,
+            groups: user.groups,
+            extra: user.extra,
         }
     }
 }

@@ -117,19 +117,21 @@ impl From<Status> for Refused {
 /// Returns the response with `status`, encoded in `format`.
 pub fn respond(status: &Status, format: impl Into<StatusFormat>) -> Response<Body> {
     let format = format.into();
-    let mut response = answer(format.media_type(), body::full(format.body(status)));
+    let response = answer(format.media_type(), body::full(format.body(status)));
+    with_headers(response, status, status.code == 403)
+}
+
+/// Adds what `response` needs besides its body to tell a client about `status`.
+fn with_headers(mut response: Response<Body>, status: &Status, nosniff: bool) -> Response<Body> {
     *response.status_mut() =
         StatusCode::from_u16(status.code).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
+    let headers = response.headers_mut();
     if let Some(seconds) = status.retry_after() {
-        response
-            .headers_mut()
-            .insert(header::RETRY_AFTER, seconds.into());
+        headers.insert(header::RETRY_AFTER, seconds.into());
     }
-    if status.code == 403 {
+    if nosniff {
         let nosniff = HeaderValue::from_static("nosniff");
-        response
-            .headers_mut()
-            .insert(header::X_CONTENT_TYPE_OPTIONS, nosniff);
+        headers.insert(header::X_CONTENT_TYPE_OPTIONS, nosniff);
     }
     response
 }
@@ -299,16 +301,8 @@ pub(in crate::server) fn broken_off() -> Status {
 /// Returns `status`, a 429, as plain text in every case, as kube-apiserver's own limit does.
 fn plain_refusal(status: &Status) -> Response<Body> {
     let text = format!("{}\n", status.message);
-    let mut response = plain_text(StatusCode::TOO_MANY_REQUESTS, text);
-    let headers = response.headers_mut();
-    headers.extend(
-        status
-            .retry_after()
-            .map(|seconds| (header::RETRY_AFTER, seconds.into())),
-    );
-    let nosniff = HeaderValue::from_static("nosniff");
-    headers.insert(header::X_CONTENT_TYPE_OPTIONS, nosniff);
-    response
+    let response = plain_text(StatusCode::TOO_MANY_REQUESTS, text);
+    with_headers(response, status, true)
 }
 
 /// Returns a plain-text response.

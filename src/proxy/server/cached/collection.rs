@@ -4,13 +4,10 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 
-use kubefan_core::api::{Resource, ResourceVersion, SelectableFields, Selection, WireFormat};
 use kubefan_core::body::BodyGuard;
-use kubefan_core::cache::{BridgedWatch, Reader, WatchError};
+use kubefan_core::cache::Reader;
 use kubefan_core::codec::{Encoder, KeptRows, Representation, View};
-use kubefan_core::concurrency::AskerId;
-use kubefan_core::informer::{Informer, InformerSpec};
-use kubefan_core::upstream::Scope;
+use kubefan_core::informer::Informer;
 use tokio::sync::watch;
 
 /// One resource's objects in one wire format, and everything that is needed to read them.
@@ -22,15 +19,6 @@ pub trait Collection: Send + Sync {
     /// encoder, and a collection replaces its encoder only when the encoding changes. So the
     /// pointer can identify the collection.
     fn encoder(&self) -> Arc<Encoder>;
-
-    /// Returns the resource of the objects.
-    fn resource(&self) -> &Arc<Resource>;
-
-    /// Returns the fields that field selectors can use.
-    fn fields(&self) -> &Arc<SelectableFields>;
-
-    /// Returns the wire format of the stored objects.
-    fn format(&self) -> WireFormat;
 
     /// Returns the encoder for `representation`: of complete objects, or of their metadata only.
     fn encoder_for(&self, representation: Representation) -> Arc<Encoder> {
@@ -58,37 +46,12 @@ pub trait Collection: Send + Sync {
         None
     }
 
-    /// Returns the informer spec for planning reads. The default is the spec of a built-in
-    /// resource.
-    fn spec(&self) -> InformerSpec {
-        InformerSpec {
-            resource: Arc::clone(self.resource()),
-            format: self.format(),
-            fields: Arc::clone(self.fields()),
-            custom: false,
-            list_kind: None,
-            settings: Arc::default(),
-        }
+    /// Returns the informer whose objects these are. It gets the history before the event log from
+    /// upstream, and counts the events that were sent to clients. The default is `None`, for a
+    /// source of truth: a watch from before its event log gets 410.
+    fn informer(&self) -> Option<&Informer> {
+        None
     }
-
-    /// Opens a watch that gets the history before the event log from upstream. Returns `None`, the
-    /// default, if there is no such history; the client then gets 410. Askers take turns.
-    ///
-    /// # Errors
-    ///
-    /// As for a watch without a bridge.
-    fn bridge(
-        &self,
-        _version: ResourceVersion,
-        _selection: &Arc<Selection>,
-        _scope: &Scope,
-        _asker: AskerId,
-    ) -> Result<Option<BridgedWatch>, WatchError> {
-        Ok(None)
-    }
-
-    /// Counts events that were sent to a client. The default does nothing.
-    fn count_sent(&self, _events: u64) {}
 }
 
 /// Ends a watch when the server no longer shows the collection in the form of the watch.
@@ -129,29 +92,7 @@ impl Collection for Informer {
         self.encoder()
     }
 
-    fn resource(&self) -> &Arc<Resource> {
-        self.resource()
-    }
-
-    fn fields(&self) -> &Arc<SelectableFields> {
-        self.fields()
-    }
-
-    fn format(&self) -> WireFormat {
-        self.format()
-    }
-
-    fn bridge(
-        &self,
-        version: ResourceVersion,
-        selection: &Arc<Selection>,
-        scope: &Scope,
-        asker: AskerId,
-    ) -> Result<Option<BridgedWatch>, WatchError> {
-        self.bridge(version, selection, scope, asker)
-    }
-
-    fn count_sent(&self, events: u64) {
-        self.count_sent(events);
+    fn informer(&self) -> Option<&Informer> {
+        Some(self)
     }
 }

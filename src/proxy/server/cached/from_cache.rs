@@ -19,10 +19,10 @@ use crate::ledger::{Charge, MemoryKind, Short};
 use crate::limit::Limit;
 use crate::server::access::{verdict, warned};
 use crate::server::answers::answer::Answer;
-use crate::server::answers::audit::{AnsweredBy, audited};
+use crate::server::answers::audit::{BY_CACHE, audited};
 use crate::server::answers::held::Held;
 use crate::server::answers::outcome::Outcome;
-use crate::server::decide::{Plan, Read, Reason};
+use crate::server::decide::{Read, Reason};
 use crate::server::deliver::{
     Delivery, GzipCache, InitialChunkCache, charge_websocket, over_websocket, with_proof_header,
 };
@@ -86,11 +86,8 @@ impl Caches {
         let outcome = outcome(read);
         let deadline = self.deadline(read);
         let memory = charge_selection(exchange, read)?;
-        let prepared = in_time(
-            deadline,
-            self.prepare(&exchange.info, &exchange.caller, read),
-        )
-        .await?;
+        let work = self.prepare(&exchange.info, &exchange.caller, read);
+        let prepared = in_time(deadline, work).await?;
         let verdict = prepared.verdict;
         let seat = self.in_flight.take(&exchange.info, &exchange.holder())?;
         let delivery = self.delivery(exchange, read, handshake.is_some());
@@ -98,7 +95,7 @@ impl Caches {
             Ok(answer) => answer,
             Err(Miss::Absent(status)) => {
                 let response = warned(exchange.errors.respond(&status), Some(verdict));
-                let response = audited(exchange.audited.take(), response, AnsweredBy::Cache);
+                let response = audited(exchange.audited.take(), response, BY_CACHE);
                 return Ok(Answer::from(response).with_outcome(outcome));
             }
             Err(miss) => return Err(miss),
@@ -113,7 +110,7 @@ impl Caches {
         // From here on the audit log has the answer, so this function must not refuse the read.
         let mut answer = answer.with_outcome(outcome);
         let response = warned(answer.response, Some(verdict));
-        let response = audited(exchange.audited.take(), response, AnsweredBy::Cache);
+        let response = audited(exchange.audited.take(), response, BY_CACHE);
         let held = Held {
             seat,
             selection,
@@ -232,20 +229,12 @@ impl Caches {
 
     /// Returns how the answer to `read` is encoded and sent.
     fn delivery(&self, exchange: &Exchange, read: &Read, is_websocket: bool) -> Delivery<'_> {
-        let representation = read.representation;
-        let delivery = Delivery::of(exchange, representation, is_websocket, &self.gzip_cache);
-        if self.compresses_watch_lists() {
-            delivery.compressing_watch_lists(&self.initial_chunks)
-        } else {
-            delivery
-        }
-    }
-
-    /// Returns true if the API server compresses watch-lists by default. The clients of an older
-    /// API server may not expect compressed ones.
-    fn compresses_watch_lists(&self) -> bool {
+        // The clients of an older API server may not expect compressed watch-lists.
         let minor = self.rest_mapper.server_minor();
-        minor.is_some_and(|minor| minor >= WATCH_LIST_GZIP_SINCE)
+        let compresses = minor.is_some_and(|minor| minor >= WATCH_LIST_GZIP_SINCE);
+        let chunks = compresses.then_some(&self.initial_chunks);
+        let (representation, lists) = (read.representation, &self.gzip_cache);
+        Delivery::of(exchange, representation, is_websocket, lists, chunks)
     }
 }
 
@@ -274,12 +263,10 @@ async fn in_time<T>(
 /// Charges what `read` selects to the account of the client's connection, until the read is
 /// answered and the body dropped. A selector may have thousands of conditions.
 fn charge_selection(exchange: &Exchange, read: &Read) -> Result<Option<Charge>, Short> {
-    let selection = match &read.plan {
-        Plan::Get { .. } => return Ok(None),
-        Plan::List { selection, .. } | Plan::Watch { selection, .. } => selection,
-    };
-    match group_weight(selection) {
-        bytes if bytes > FREE_SELECTION => exchange.client.charge(MemoryKind::Stream, bytes as u64),
+    match read.selection().map(|selection| group_weight(selection)) {
+        Some(bytes) if bytes > FREE_SELECTION => {
+            exchange.client.charge(MemoryKind::Stream, bytes as u64)
+        }
         _ => Ok(None),
     }
 }

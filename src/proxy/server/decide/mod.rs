@@ -40,18 +40,12 @@ pub(crate) enum Decision {
     Read(Read),
 }
 
-/// The resources that discovery has found.
-pub(crate) trait KnownResources {
-    /// Returns the spec of an informer of `gvr` in `format`, or why there is none.
-    fn spec(
-        &self,
-        gvr: &GroupVersionResource,
-        format: WireFormat,
-    ) -> Result<InformerSpec, NotCacheable>;
-}
-
-/// Decides how the server handles the request that `facts` describe.
-pub(crate) fn decide(facts: &Facts<'_>, known: &impl KnownResources) -> Decision {
+/// Decides how the server handles the request that `facts` describe. `spec_of` returns the spec of
+/// an informer in JSON of a resource that discovery has found, or why there is none.
+pub(crate) fn decide(
+    facts: &Facts<'_>,
+    spec_of: impl Fn(&GroupVersionResource) -> Result<InformerSpec, NotCacheable>,
+) -> Decision {
     if facts.connection_lists_others {
         return Decision::Reject(Status::bad_request(
             "kubefan does not accept a Connection header that lists a header for the API server",
@@ -72,7 +66,7 @@ pub(crate) fn decide(facts: &Facts<'_>, known: &impl KnownResources) -> Decision
         PathForm::EncodedSlash => Decision::Reject(Status::bad_request(
             "kubefan does not accept a path with an encoded slash (%2F) in a name",
         )),
-        PathForm::Plain | PathForm::EmptySegment => match read(facts, known) {
+        PathForm::Plain | PathForm::EmptySegment => match read(facts, spec_of) {
             Ok(read) => of_shard(read, facts),
             Err(reason) => Decision::Forward(reason),
         },
@@ -102,10 +96,13 @@ fn refused_selector(error: &ShardSelectorError) -> Status {
 }
 
 /// Plans the read that `facts` describe. The error says why a cache can't answer it.
-fn read(facts: &Facts<'_>, known: &impl KnownResources) -> Result<Read, Reason> {
+fn read(
+    facts: &Facts<'_>,
+    spec_of: impl Fn(&GroupVersionResource) -> Result<InformerSpec, NotCacheable>,
+) -> Result<Read, Reason> {
     let verb = verb(facts)?;
     let gvr = facts.info.gvr().ok_or(NotCacheable::Unknown);
-    let spec = gvr.and_then(|gvr| known.spec(&gvr, WireFormat::Json));
+    let spec = gvr.and_then(|gvr| spec_of(&gvr));
     let is_custom = spec.as_ref().is_ok_and(|spec| spec.custom);
     let (representation, prefers_other_type) = representation(facts, verb, is_custom)?;
     let mut spec = spec?;

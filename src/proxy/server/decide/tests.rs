@@ -19,12 +19,8 @@ struct Cluster {
     settings: Arc<CacheSettings>,
 }
 
-impl KnownResources for Cluster {
-    fn spec(
-        &self,
-        gvr: &GroupVersionResource,
-        format: WireFormat,
-    ) -> Result<InformerSpec, NotCacheable> {
+impl Cluster {
+    fn spec(&self, gvr: &GroupVersionResource) -> Result<InformerSpec, NotCacheable> {
         let (namespaced, custom) = match (gvr.group.as_str(), gvr.resource.as_str()) {
             ("", "pods") | ("apps", "deployments") => (true, false),
             ("autoscaling", "horizontalpodautoscalers") => (true, false),
@@ -47,7 +43,7 @@ impl KnownResources for Cluster {
                 namespaced,
                 verbs: Vec::new(),
             }),
-            format,
+            format: WireFormat::Json,
             fields: Arc::new(SelectableFields::default()),
             custom,
             list_kind: None,
@@ -109,7 +105,7 @@ fn decision_in(cluster: &Cluster, url: &str, attributes: &RequestAttributes<'_>)
         connection_lists_others: attributes.connection_lists_others,
         shard_selectors: attributes.shard_selectors,
     };
-    decide(&facts, cluster)
+    decide(&facts, |gvr| cluster.spec(gvr))
 }
 
 fn decision_for(url: &str) -> Decision {

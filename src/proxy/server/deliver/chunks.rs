@@ -11,6 +11,7 @@ use kubefan_core::body::{Body, YieldingBody};
 use kubefan_core::codec::Indenter;
 use kubefan_core::concurrency::CoopBudget;
 
+use super::PolledFrame;
 use super::chunk_size::ChunkSize;
 
 /// Longest answer, in bytes, that is sent uncompressed, as at the API server.
@@ -22,11 +23,21 @@ const INDENTED_PIECE: usize = 512;
 #[derive(Clone, Debug)]
 pub(crate) struct Chunks<P> {
     parts: P,
-    /// Indents JSON for people while it is sent; `None` if the parts are sent unchanged.
-    indenter: Option<Indented>,
+    form: Form,
     /// Bytes that are left to send. Indented JSON is longer, so for indented JSON this is a lower
     /// bound.
     left: u64,
+}
+
+/// The form in which the parts are sent.
+#[derive(Clone, Debug)]
+enum Form {
+    /// Unchanged.
+    Plain,
+    /// As JSON that is indented for people while it is sent.
+    Indented(Indented),
+    /// With short parts copied together, for use if a frame costs more than the copying.
+    Gathered(Gathered),
 }
 
 /// The progress of indenting JSON.
@@ -40,23 +51,20 @@ struct Indented {
     size: ChunkSize,
 }
 
-/// [`Chunks`] with short parts copied together, for use if a frame costs more than the copying.
-struct GatheredChunks<P> {
-    chunks: Chunks<P>,
+/// The progress of copying short parts together.
+#[derive(Clone, Debug, Default)]
+struct Gathered {
     /// A part that did not fit into the last frame.
     pending: Option<Bytes>,
     size: ChunkSize,
 }
 
-impl<P> Chunks<P>
-where
-    P: Iterator<Item = Bytes> + Send + Unpin + 'static,
-{
+impl<P: Iterator<Item = Bytes> + Send + Unpin + 'static> Chunks<P> {
     /// Creates a body of `parts`, which have `length` bytes in total.
     pub(crate) fn new(parts: P, length: u64) -> Self {
         Self {
             parts,
-            indenter: None,
+            form: Form::Plain,
             left: length,
         }
     }
@@ -64,7 +72,7 @@ where
     /// Indents the JSON text of the parts.
     pub(crate) fn indented(self) -> Self {
         Self {
-            indenter: Some(Indented::default()),
+            form: Form::Indented(Indented::default()),
             // Indented JSON has no line break at its end.
             left: self.left.saturating_sub(1),
             ..self
@@ -83,9 +91,9 @@ where
     where
         P: Clone,
     {
-        if self.indenter.is_some() && !self.is_long() {
+        if matches!(self.form, Form::Indented(_)) && !self.is_long() {
             let length = self.clone().map(|chunk| chunk.len() as u64).sum();
-            if let Some(indented) = &mut self.indenter {
+            if let Form::Indented(indented) = &mut self.form {
                 indented.left = Some(length);
             }
         }
@@ -94,38 +102,40 @@ where
 
     /// Returns the body of a response, with short parts copied together (but not those of indented
     /// JSON).
-    pub(crate) fn gathered(self) -> Body
+    pub(crate) fn gathered(mut self) -> Body
     where
         P: Clone,
     {
-        match self.indenter {
-            Some(_) => self.boxed(),
-            None => body::boxed(YieldingBody::new(GatheredChunks {
-                chunks: self,
-                pending: None,
-                size: ChunkSize::default(),
-            })),
+        if let Form::Plain = self.form {
+            self.form = Form::Gathered(Gathered::default());
+        }
+        self.boxed()
+    }
+}
+
+impl<P> Chunks<P> {
+    /// Returns the bytes that are left to send; `None` if their number was not determined.
+    fn exactly_left(&self) -> Option<u64> {
+        match &self.form {
+            Form::Plain => Some(self.left),
+            Form::Indented(indented) => indented.left,
+            Form::Gathered(gathered) => Some(gathered.pending_bytes() + self.left),
         }
     }
 }
 
-impl<P> Iterator for Chunks<P>
-where
-    P: Iterator<Item = Bytes>,
-{
+impl<P: Iterator<Item = Bytes>> Iterator for Chunks<P> {
     type Item = Bytes;
 
     fn next(&mut self) -> Option<Bytes> {
-        let Self {
-            parts,
-            indenter,
-            left,
-        } = self;
+        let Self { parts, form, left } = self;
+        let unread = *left;
         let mut taken = parts.inspect(|part| *left = left.saturating_sub(part.len() as u64));
-        let Some(indented) = indenter else {
-            return taken.next();
-        };
-        indented.next(&mut taken)
+        match form {
+            Form::Plain => taken.next(),
+            Form::Indented(indented) => indented.next(&mut taken),
+            Form::Gathered(gathered) => gathered.next(&mut taken, unread),
+        }
     }
 }
 
@@ -152,32 +162,20 @@ impl Indented {
     }
 }
 
-impl<P> http_body::Body for Chunks<P>
-where
-    P: Iterator<Item = Bytes> + Unpin,
-{
+impl<P: Iterator<Item = Bytes> + Unpin> http_body::Body for Chunks<P> {
     type Data = Bytes;
     type Error = Infallible;
 
-    fn poll_frame(
-        mut self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-    ) -> Poll<Option<Result<Frame<Bytes>, Infallible>>> {
+    fn poll_frame(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> PolledFrame<Infallible> {
         frame_or_yield(self.next(), cx)
     }
 
     fn is_end_stream(&self) -> bool {
-        match &self.indenter {
-            Some(indented) => indented.left == Some(0),
-            None => self.left == 0,
-        }
+        self.exactly_left() == Some(0)
     }
 
     fn size_hint(&self) -> SizeHint {
-        let left = match &self.indenter {
-            Some(indented) => indented.left,
-            None => Some(self.left),
-        };
+        let left = self.exactly_left();
         left.map(SizeHint::with_exact).unwrap_or_else(|| {
             let mut hint = SizeHint::new();
             hint.set_lower(self.left);
@@ -186,22 +184,26 @@ where
     }
 }
 
-impl<P> GatheredChunks<P>
-where
-    P: Iterator<Item = Bytes>,
-{
-    /// Returns the next chunk, which is empty if the next part is empty.
-    fn gather(&mut self) -> Option<Bytes> {
-        let first = self.pending.take().or_else(|| self.chunks.next())?;
+impl Gathered {
+    /// Returns the bytes that were taken from the parts, but not sent yet.
+    fn pending_bytes(&self) -> u64 {
+        self.pending.as_ref().map_or(0, |part| part.len() as u64)
+    }
+
+    /// Returns the next chunk of the `parts`, which have `unread` bytes. It is empty if the next
+    /// part is empty.
+    fn next(&mut self, parts: &mut impl Iterator<Item = Bytes>, unread: u64) -> Option<Bytes> {
+        let whole = self.pending_bytes() + unread;
+        let first = self.pending.take().or_else(|| parts.next())?;
         let size = self.size.next();
         if first.is_empty() || first.len() >= size {
             self.size.record(first.len());
             return Some(first);
         }
-        let whole = first.len() + usize::try_from(self.chunks.left).unwrap_or(size);
+        let whole = usize::try_from(whole).unwrap_or(size);
         let mut gathered = Vec::with_capacity(whole.min(size));
         gathered.extend_from_slice(&first);
-        for part in self.chunks.by_ref() {
+        for part in parts {
             if gathered.len() + part.len() > size {
                 self.pending = Some(part);
                 break;
@@ -218,10 +220,7 @@ where
 
 /// Returns a frame with `chunk`. An empty `chunk` means that the parts need more time. The poll is
 /// then pending, and the task is woken at once, so that other tasks can run in between.
-fn frame_or_yield(
-    chunk: Option<Bytes>,
-    cx: &mut Context<'_>,
-) -> Poll<Option<Result<Frame<Bytes>, Infallible>>> {
+fn frame_or_yield(chunk: Option<Bytes>, cx: &mut Context<'_>) -> PolledFrame<Infallible> {
     match chunk {
         Some(chunk) if chunk.is_empty() => {
             let mut spent = CoopBudget::new();
@@ -229,30 +228,6 @@ fn frame_or_yield(
             spent.poll_proceed(cx).map(|()| None)
         }
         chunk => Poll::Ready(chunk.map(|chunk| Ok(Frame::data(chunk)))),
-    }
-}
-
-impl<P> http_body::Body for GatheredChunks<P>
-where
-    P: Iterator<Item = Bytes> + Unpin,
-{
-    type Data = Bytes;
-    type Error = Infallible;
-
-    fn poll_frame(
-        mut self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-    ) -> Poll<Option<Result<Frame<Bytes>, Infallible>>> {
-        frame_or_yield(self.gather(), cx)
-    }
-
-    fn is_end_stream(&self) -> bool {
-        self.pending.is_none() && self.chunks.is_end_stream()
-    }
-
-    fn size_hint(&self) -> SizeHint {
-        let pending = self.pending.as_ref().map_or(0, |part| part.len() as u64);
-        SizeHint::with_exact(pending + self.chunks.left)
     }
 }
 

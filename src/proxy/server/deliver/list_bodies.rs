@@ -55,18 +55,12 @@ pub(crate) struct Cursor {
     selection: Arc<Selection>,
     encoder: Arc<Encoder>,
     /// The last key that was examined; before the first one, the key after which the list starts.
-    after: Option<Position>,
+    after: Option<ObjectKey>,
     fetched: vec::IntoIter<Bytes>,
     batch: usize,
     /// True if other tasks must run before the next bodies are fetched, because the last bodies
     /// took much work.
     must_pause: bool,
-}
-
-#[derive(Clone)]
-enum Position {
-    Start(String),
-    Key(ObjectKey),
 }
 
 impl ListBodies {
@@ -76,13 +70,13 @@ impl ListBodies {
         snapshot: &Snapshot,
         selection: &Arc<Selection>,
         encoder: &Arc<Encoder>,
-        after: Option<String>,
+        after: Option<&str>,
     ) -> Self {
         Self::Cursor(Box::new(Cursor {
             snapshot: snapshot.clone(),
             selection: Arc::clone(selection),
             encoder: Arc::clone(encoder),
-            after: after.map(Position::Start),
+            after: after.map(|after| ObjectKey::new(None, after)),
             fetched: Vec::new().into_iter(),
             batch: FETCHED_FIRST,
             must_pause: false,
@@ -121,7 +115,7 @@ impl RoomForBodies {
 impl Cursor {
     /// Fetches the next bodies. Returns false if no object is left.
     fn fetch(&mut self) -> bool {
-        let after = self.after.as_ref().map(Position::as_str);
+        let after = self.after.as_ref().map(ObjectKey::as_str);
         let mut bodies = Vec::with_capacity(self.batch);
         let mut budget = CoopBudget::new();
         let mut last = None;
@@ -140,20 +134,11 @@ impl Cursor {
         let Some(last) = last else {
             return false;
         };
-        self.after = Some(Position::Key(last.key.clone()));
+        self.after = Some(last.key.clone());
         self.must_pause = budget.is_spent();
         self.fetched = bodies.into_iter();
         self.batch = FETCHED;
         true
-    }
-}
-
-impl Position {
-    fn as_str(&self) -> &str {
-        match self {
-            Self::Start(text) => text,
-            Self::Key(key) => key.as_str(),
-        }
     }
 }
 
@@ -294,7 +279,6 @@ mod tests {
                 .collect();
             assert_eq!(expected.len(), count, "{selection:?}");
             let selection = Arc::new(selection);
-            let after = after.map(str::to_owned);
             let bodies = ListBodies::from_snapshot(&snapshot, &selection, &encoder, after);
             let mut rest = bodies.clone();
             let (pauses, found): (Vec<_>, Vec<_>) = bodies.partition(Bytes::is_empty);

@@ -10,17 +10,19 @@ mod watch_body;
 mod websocket;
 
 use std::sync::Arc;
+use std::task::Poll;
 
 use bytes::Bytes;
 pub(crate) use chunks::{Chunks, GZIP_THRESHOLD};
 pub(crate) use gzip::{
     COMPRESSOR_BYTES, GzipBody, GzipCache, GzipCacheMetrics, InitialChunkCache,
-    InitialChunkMetrics, ListKey, SharedList, client_accepts_gzip, with_gzip_headers,
+    InitialChunkMetrics, ListKey, client_accepts_gzip, with_gzip_headers,
 };
-use gzip::{GzipWatchBody, InitialEvents, compressed_event};
+use gzip::{CompressedList, GzipWatchBody, InitialEvents, compressed_event};
 use http::{HeaderName, HeaderValue, Response, Version};
+use http_body::Frame;
 use kubefan_core::body;
-use kubefan_core::body::{Body, YieldingBody};
+use kubefan_core::body::{Body, BoxError, YieldingBody};
 use kubefan_core::cache::InitialObjects;
 use kubefan_core::codec::{ListParts, Representation, View};
 use kubefan_core::concurrency::{AskerId, Revocable};
@@ -43,6 +45,9 @@ use crate::net::ClientConnection;
 
 /// Header that names the method of the proof that the cache had the most recent state.
 const PROOF: HeaderName = HeaderName::from_static("x-kubefan-proof");
+
+/// What polling a body for its next frame returns.
+pub(super) type PolledFrame<E = BoxError> = Poll<Option<Result<Frame<Bytes>, E>>>;
 
 /// How the answer to a read is encoded and sent.
 pub(super) struct Delivery<'a> {
@@ -72,31 +77,26 @@ impl Revoke for Revocable<InitialObjects> {
 }
 
 impl<'a> Delivery<'a> {
-    /// Creates the delivery of the answer to `exchange`.
+    /// Creates the delivery of the answer to `exchange`. Watch-lists are compressed only with
+    /// `chunks`, and never over a WebSocket.
     pub(super) fn of(
         exchange: &Exchange,
         representation: Representation,
         is_websocket: bool,
         gzip_cache: &'a GzipCache,
+        chunks: Option<&'a InitialChunkCache>,
     ) -> Self {
+        let accepts_gzip = client_accepts_gzip(&exchange.request);
         Self {
             representation,
-            gzip_cache: client_accepts_gzip(&exchange.request).then_some(gzip_cache),
-            initial_chunks: None,
+            gzip_cache: accepts_gzip.then_some(gzip_cache),
+            initial_chunks: chunks.filter(|_| accepts_gzip && !is_websocket),
             is_http2: exchange.request.version() == Version::HTTP_2,
             one_event_per_frame: is_websocket,
             asker: AskerId::of(&exchange.holder()),
             account: exchange.client.account.clone(),
             connection: Some(exchange.client.connection.clone()),
         }
-    }
-
-    /// Also compresses a watch-list if the client accepts gzip. A watch over a WebSocket is never
-    /// compressed.
-    pub(super) fn compressing_watch_lists(mut self, chunks: &'a InitialChunkCache) -> Self {
-        let is_possible = self.gzip_cache.is_some() && !self.one_event_per_frame;
-        self.initial_chunks = is_possible.then_some(chunks);
-        self
     }
 
     /// Creates a delivery without compression. Each part of the answer, and each watch event, is
@@ -149,7 +149,7 @@ impl<'a> Delivery<'a> {
     }
 
     /// Returns the compressed list of `key`, if another client asked for it recently.
-    pub(super) fn shared_list(&self, key: &ListKey) -> Option<SharedList> {
+    pub(super) fn shared_list(&self, key: &ListKey) -> Option<CompressedList> {
         self.gzip_cache?.get(key, self.account.as_ref())
     }
 

@@ -15,8 +15,8 @@ use kubefan_core::concurrency::Revocable;
 use parking_lot::Mutex;
 use tokio::time::Instant;
 
-use super::chunk_size;
 use super::chunk_size::ChunkSize;
+use super::{PolledFrame, chunk_size};
 use crate::ledger::{Account, Charge, MinimumRate, Pace, Registration, Revoke, SnapshotAge};
 use crate::net::Abort;
 
@@ -129,11 +129,7 @@ impl RevocableBody {
 }
 
 impl Waiting {
-    fn poll_chunk(
-        &mut self,
-        charges: &Arc<Charges>,
-        cx: &mut Context<'_>,
-    ) -> Poll<Option<Result<Frame<Bytes>, BoxError>>> {
+    fn poll_chunk(&mut self, charges: &Arc<Charges>, cx: &mut Context<'_>) -> PolledFrame {
         if self.rest.is_empty() {
             self.pace.take(Instant::now());
             match Pin::new(&mut self.body).poll_frame(cx) {
@@ -267,10 +263,7 @@ impl http_body::Body for RevocableBody {
     type Data = Bytes;
     type Error = BoxError;
 
-    fn poll_frame(
-        self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-    ) -> Poll<Option<Result<Frame<Bytes>, BoxError>>> {
+    fn poll_frame(self: Pin<&mut Self>, cx: &mut Context<'_>) -> PolledFrame {
         let this = self.get_mut();
         if this.has_failed {
             return Poll::Ready(None);

@@ -25,8 +25,8 @@ use kubefan_core::shutdown::WatchEnd;
 use tokio::time::{Instant, Sleep};
 
 use super::chunk_size::ChunkSize;
-use super::merged;
 use super::merged::MAX_MERGED;
+use super::{PolledFrame, merged};
 use crate::ledger;
 use crate::ledger::{Account, Charge, MemoryKind, Registration, Short};
 use crate::server::cached::collection::Collection;
@@ -173,26 +173,23 @@ impl WatchBody {
                         None => continue,
                     }
                 }
-                State::Streaming(stream) => match stream.poll_next(cx) {
-                    Poll::Ready(item) => item,
-                    Poll::Pending => return Poll::Pending,
-                },
+                State::Streaming(stream) => ready!(stream.poll_next(cx)),
             };
             if !matches!(item, Some(WatchItem::Initial(_))) {
                 self.registration = None;
                 self.has_initial = false;
             }
-            let last = match item {
-                None => State::Ended,
+            match item {
+                None => self.state = State::Ended,
                 Some(WatchItem::Expired(expired)) => {
-                    State::Last(expired_frame(&self.encoder, expired))
+                    self.state = State::Last(expired_frame(&self.encoder, expired));
                 }
-                Some(item) => match self.item_frame(item) {
-                    Some(frame) => return Poll::Ready(Some(frame)),
-                    None => continue,
-                },
-            };
-            self.state = last;
+                Some(item) => {
+                    if let Some(frame) = self.item_frame(item) {
+                        return Poll::Ready(Some(frame));
+                    }
+                }
+            }
         }
     }
 
@@ -285,28 +282,22 @@ impl WatchBody {
     /// that the cache has no more events: the connection polls the body again if it can send more.
     ///
     /// An initial object that does not fit into `room` bytes is encoded only after the client has
-    /// taken the objects before it.
+    /// taken the objects before it. No frame is returned if other tasks must run first because this
+    /// burst has printed many rows.
     fn fetched_frame(&mut self, room: usize) -> Option<Bytes> {
+        let work = self.encoder.table_view().map_or(0, TableView::work);
         let State::Streaming(stream) = &mut self.state else {
             return None;
         };
+        if work >= CoopBudget::UNITS {
+            return None;
+        }
         let room = match self.representation.view {
             View::Whole => room,
             View::Metadata(_) | View::Table(..) => usize::MAX,
         };
         let item = stream.next_fetched(room)?;
         self.item_frame(item)
-    }
-
-    /// Returns what [`WatchBody::fetched_frame`] returns, or `None` if other tasks must run first
-    /// because this burst has printed many rows.
-    fn next_of_burst(&mut self, room: usize) -> Option<Bytes> {
-        let work = self.encoder.table_view().map_or(0, TableView::work);
-        if work < CoopBudget::UNITS {
-            self.fetched_frame(room)
-        } else {
-            None
-        }
     }
 
     /// Returns the next frame to send, merged from as many waiting events as fit.
@@ -356,21 +347,12 @@ impl WatchBody {
         let account = self.account.take();
         let mut rest = VecDeque::new();
         let limit = self.size.next().min(MAX_MERGED);
-        let next = |room| leftover.pop_front().or_else(|| self.next_of_burst(room));
+        let next = |room| leftover.pop_front().or_else(|| self.fetched_frame(room));
         let burst = merged::merge(first, next, limit, &mut rest, account.as_ref());
         self.account = account;
         rest.append(&mut leftover);
         self.leftover = rest;
         burst
-    }
-
-    /// Returns true if the watch must end, even if events are waiting. This check is cheap, because
-    /// it precedes every frame.
-    pub(super) fn is_over(&mut self, cx: &mut Context<'_>) -> bool {
-        if Pin::new(&mut self.drain).poll(cx).is_ready() {
-            return true;
-        }
-        self.has_alarm_fired(cx) && Instant::now() >= self.deadline
     }
 
     /// Ends the watch. If the process ends and the client has received everything, the last event
@@ -401,58 +383,14 @@ impl WatchBody {
         }
     }
 
-    /// Returns true if the alarm has fired. Otherwise the alarm is going to wake `cx`.
-    fn has_alarm_fired(&mut self, cx: &mut Context<'_>) -> bool {
-        let is_set = |waker: &Waker| waker.will_wake(cx.waker());
-        if self.alarm_waker.as_ref().is_some_and(is_set) {
-            return self.alarm.is_elapsed();
-        }
-        self.alarm_waker = Some(cx.waker().clone());
-        self.alarm.as_mut().poll(cx).is_ready()
-    }
-
-    /// Returns a bookmark frame if one is due and the client has received everything before it, and
-    /// `None` at the deadline. Otherwise the poll is pending, and the alarm is set.
-    fn poll_alarms(&mut self, cx: &mut Context<'_>) -> Poll<Option<Bytes>> {
-        loop {
-            let has_alarm_fired = self.has_alarm_fired(cx);
-            if has_alarm_fired && Instant::now() >= self.deadline {
-                self.state = State::Ended;
-                return Poll::Ready(None);
-            }
-            let Some(bookmarks) = &mut self.bookmarks else {
-                return Poll::Pending;
-            };
-            let mut stream = match &mut self.state {
-                State::Streaming(stream) => Some(stream),
-                // A watch on a bridge does not have everything yet.
-                State::Bridging(_) => None,
-                State::Last(_) | State::Ended => return Poll::Pending,
-            };
-            let has_hole_opened = stream
-                .as_mut()
-                .is_some_and(|stream| stream.has_hole_opened());
-            bookmarks.is_urgent |= has_hole_opened;
-            if !has_alarm_fired && !has_hole_opened {
-                return Poll::Pending;
-            }
-            let at = stream.and_then(|stream| stream.bookmark());
-            bookmarks.schedule(at.is_some(), self.deadline);
-            let next = bookmarks.due.min(self.deadline);
-            self.alarm.as_mut().reset(next);
-            self.alarm_waker = None;
-            if let Some(at) = at {
-                return Poll::Ready(Some(self.bookmark_frame(at, false)));
-            }
-        }
-    }
-
     /// Adds the sent events to the collection's counter. This is done once per wake and not for
     /// each frame, because all watches of a resource share the counter.
     fn count(&mut self) {
-        match std::mem::take(&mut self.uncounted) {
-            0 => {}
-            events => self.collection.count_sent(events),
+        let events = std::mem::take(&mut self.uncounted);
+        if events > 0
+            && let Some(informer) = self.collection.informer()
+        {
+            informer.count_sent(events);
         }
     }
 
@@ -497,10 +435,7 @@ impl http_body::Body for WatchBody {
     type Data = Bytes;
     type Error = BoxError;
 
-    fn poll_frame(
-        self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-    ) -> Poll<Option<Result<Frame<Bytes>, BoxError>>> {
+    fn poll_frame(self: Pin<&mut Self>, cx: &mut Context<'_>) -> PolledFrame {
         let this = self.get_mut();
         // Checked first, because a watch that always has events waiting must end too.
         if this.is_over(cx) {

@@ -20,7 +20,7 @@ use tokio_tungstenite::tungstenite::protocol::frame::coding::{CloseCode, Data, O
 use tokio_tungstenite::tungstenite::protocol::{CloseFrame, Role, WebSocketConfig};
 use tokio_tungstenite::{WebSocketStream, tungstenite};
 
-use crate::ledger::{Account, Charge, MemoryKind, Short, closed};
+use crate::ledger::{Account, Charge, GrowingCharge, MemoryKind, Short, closed};
 use crate::net::{ClientHandle, Transport, limit_stalls};
 use crate::server::request::{Exchange, Handshake};
 
@@ -48,11 +48,6 @@ enum Framing {
     /// Protobuf: the frame without its length prefix is sent as binary.
     Binary,
 }
-
-/// An upgraded connection, or a test's substitute for it.
-trait Connection: AsyncRead + AsyncWrite + Send + Unpin {}
-
-impl<T: AsyncRead + AsyncWrite + Send + Unpin> Connection for T {}
 
 /// Charges the memory of one WebSocket to the connection of `client`.
 ///
@@ -161,23 +156,21 @@ async fn send(
     let connection = limit_stalls(connection, write_timeout);
     let socket = WebSocketStream::from_raw_socket(connection, Role::Server, Some(config));
     let mut socket = socket.await;
-    match send_events(&mut socket, &mut events, framing, payer.as_ref()).await {
+    match send_events(&mut socket, &mut events, framing, payer).await {
         Ok(()) => close(socket).await,
         Err(error) => tracing::debug!(%error, "WebSocket watch was broken off"),
     }
 }
 
 async fn send_events(
-    socket: &mut WebSocketStream<impl Connection>,
+    socket: &mut WebSocketStream<impl AsyncRead + AsyncWrite + Unpin>,
     events: &mut Body,
     framing: Framing,
-    payer: Option<&Arc<Account>>,
+    payer: Option<Arc<Account>>,
 ) -> Result<(), tungstenite::Error> {
-    let mut buffer = Buffer {
-        payer,
-        largest: WRITE_BUFFER,
-        _charge: None,
-    };
+    // The library copies each event into a buffer. It writes a large event before it takes the next
+    // one, and never makes the buffer smaller.
+    let mut buffer = GrowingCharge::new(MemoryKind::WebSocket, payer);
     loop {
         let mut frame = tokio::select! {
             frame = events.frame() => frame,
@@ -193,7 +186,7 @@ async fn send_events(
                 return Ok(());
             };
             if let Ok(event) = event.into_data() {
-                if buffer.grow(event.len()).is_err() {
+                if event.len() > WRITE_BUFFER && !buffer.fits(event.len()) {
                     return Ok(());
                 }
                 socket.feed(framing.message(event)).await?;
@@ -208,31 +201,9 @@ async fn send_events(
     }
 }
 
-/// The buffer into which the library copies each event. It writes a large event before it takes the
-/// next one, and never makes the buffer smaller.
-struct Buffer<'a> {
-    payer: Option<&'a Arc<Account>>,
-    largest: usize,
-    _charge: Option<Charge>,
-}
-
-impl Buffer<'_> {
-    /// Charges what an event of `length` bytes adds to the buffer.
-    fn grow(&mut self, length: usize) -> Result<(), Short> {
-        if length > self.largest {
-            let charge = self
-                .payer
-                .map(|payer| payer.charge(MemoryKind::WebSocket, length as u64));
-            self._charge = charge.transpose()?;
-            self.largest = length;
-        }
-        Ok(())
-    }
-}
-
 /// Sends a close frame, and waits a moment for the client's. If the connection were dropped while
 /// bytes of the client are unread, the last messages could be lost.
-async fn close(mut socket: WebSocketStream<impl Connection>) {
+async fn close(mut socket: WebSocketStream<impl AsyncRead + AsyncWrite + Unpin>) {
     let end = CloseFrame {
         code: CloseCode::Normal,
         reason: Default::default(),

@@ -35,13 +35,10 @@ impl BodyGuard for Charge {}
 
 /// Charges the request, and what its answer holds until the client has read it, to the account of
 /// its connection. Without an account, as in the simulator, it does nothing.
-pub(super) async fn charge<F>(
+pub(super) async fn charge<F: Future<Output = Answer>>(
     exchange: Box<Exchange>,
     next: impl FnOnce(Box<Exchange>) -> F,
-) -> Answer
-where
-    F: Future<Output = Answer>,
-{
+) -> Answer {
     let Some(account) = exchange.client.account.clone() else {
         return next(exchange).await;
     };

@@ -12,13 +12,10 @@ use crate::server::request::Exchange;
 /// Compresses answers of more than [`GZIP_THRESHOLD`] bytes. A watch is not compressed here,
 /// because `Delivery::watch` decides about it. A forwarded answer retains the encoding that the API
 /// server chose.
-pub(super) async fn compress<F>(
+pub(super) async fn compress<F: Future<Output = Answer>>(
     exchange: Box<Exchange>,
     next: impl FnOnce(Box<Exchange>) -> F,
-) -> Answer
-where
-    F: Future<Output = Answer>,
-{
+) -> Answer {
     let client_accepts = client_accepts_gzip(&exchange.request);
     let answer = next(exchange).await;
     if client_accepts {

@@ -18,15 +18,12 @@ use super::answers::answer::Answer;
 use super::request::Exchange;
 
 /// Passes `exchange` through all filters to `handler`, and returns the response for the client.
-pub(super) async fn answer_through_filters<F>(
+pub(super) async fn answer_through_filters<F: Future<Output = Answer>>(
     exchange: Box<Exchange>,
     metrics: &RequestMetrics,
     web_pages: WebPageRules,
     handler: impl FnOnce(Box<Exchange>) -> F,
-) -> Response<Body>
-where
-    F: Future<Output = Answer>,
-{
+) -> Response<Body> {
     let own_pages = |exchange| web_pages::refuse_foreign(exchange, web_pages, handler);
     let recovering = |exchange| recover::recover(exchange, own_pages);
     let compressing = |exchange| gzip::compress(exchange, recovering);

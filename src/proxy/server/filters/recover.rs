@@ -9,13 +9,10 @@ use crate::server::answers::answer::Answer;
 use crate::server::request::Exchange;
 
 /// Answers 500 if `next` panics.
-pub(super) async fn recover<F>(
+pub(super) async fn recover<F: Future<Output = Answer>>(
     exchange: Box<Exchange>,
     next: impl FnOnce(Box<Exchange>) -> F,
-) -> Answer
-where
-    F: Future<Output = Answer>,
-{
+) -> Answer {
     let errors = exchange.errors.clone();
     let answer = AssertUnwindSafe(next(exchange)).catch_unwind();
     answer.await.unwrap_or_else(|_| {

@@ -62,14 +62,11 @@ impl RequestMetrics {
 }
 
 /// Counts, times and logs the request, and gives it an audit ID.
-pub(super) async fn trace<F>(
+pub(super) async fn trace<F: Future<Output = Answer>>(
     mut exchange: Box<Exchange>,
     metrics: &RequestMetrics,
     next: impl FnOnce(Box<Exchange>) -> F,
-) -> Response<Body>
-where
-    F: Future<Output = Answer>,
-{
+) -> Response<Body> {
     let started = Instant::now();
     let audit_id = audit_id(&mut exchange.request);
     let method = exchange.request.method().clone();

@@ -46,14 +46,11 @@ impl Default for WebPageRules {
 }
 
 /// Refuses requests that a foreign web page may have caused.
-pub(super) async fn refuse_foreign<F>(
+pub(super) async fn refuse_foreign<F: Future<Output = Answer>>(
     exchange: Box<Exchange>,
     rules: WebPageRules,
     next: impl FnOnce(Box<Exchange>) -> F,
-) -> Answer
-where
-    F: Future<Output = Answer>,
-{
+) -> Answer {
     let request = &exchange.request;
     let head = (request.uri(), request.headers());
     match refusal_reason(rules, request.version(), head) {

@@ -16,7 +16,7 @@ struct Numbers<K> {
 }
 
 /// Counts as one in the number of a key, until it is dropped.
-pub(super) struct Counted<K: Hash + Eq> {
+pub(in crate::server) struct Counted<K: Hash + Eq> {
     counts: Counts<K>,
     key: K,
 }

@@ -3,14 +3,11 @@
 use std::sync::Arc;
 use std::time::UNIX_EPOCH;
 
-use kubefan_core::api::{Resource, ResourceVersion, SelectableFields, Selection, WireFormat};
-use kubefan_core::cache::{BridgedWatch, Reader, WatchError};
+use kubefan_core::cache::Reader;
 use kubefan_core::codec::{
     Clock, Encoder, IncludeObject, KeptRows, MetaVersion, Printer, Representation, TableView,
 };
-use kubefan_core::concurrency::AskerId;
 use kubefan_core::informer::Informer;
-use kubefan_core::upstream::Scope;
 use tokio::sync::watch;
 
 use super::kind::TableKind;
@@ -59,18 +56,6 @@ impl Collection for TableCollection {
         self.informer.encoder()
     }
 
-    fn resource(&self) -> &Arc<Resource> {
-        self.informer.resource()
-    }
-
-    fn fields(&self) -> &Arc<SelectableFields> {
-        self.informer.fields()
-    }
-
-    fn format(&self) -> WireFormat {
-        self.informer.format()
-    }
-
     fn encoder_for(&self, _: Representation) -> Arc<Encoder> {
         Arc::new(self.encoder().table(Arc::clone(&self.view)))
     }
@@ -91,17 +76,7 @@ impl Collection for TableCollection {
         self.end.clone().map(CollectionEnd::new)
     }
 
-    fn bridge(
-        &self,
-        version: ResourceVersion,
-        selection: &Arc<Selection>,
-        scope: &Scope,
-        asker: AskerId,
-    ) -> Result<Option<BridgedWatch>, WatchError> {
-        self.informer.bridge(version, selection, scope, asker)
-    }
-
-    fn count_sent(&self, events: u64) {
-        self.informer.count_sent(events);
+    fn informer(&self) -> Option<&Informer> {
+        Some(&self.informer)
     }
 }

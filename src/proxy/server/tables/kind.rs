@@ -51,7 +51,7 @@ impl TableKind {
             printer,
             is_custom,
             definition: Mutex::new(definition),
-            state: Mutex::new(State::new()),
+            state: Mutex::default(),
             watch_end: watch::Sender::new(()),
             caches: Mutex::default(),
         }

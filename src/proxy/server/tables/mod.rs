@@ -27,7 +27,7 @@ use kubefan_core::telemetry::Registry;
 use kubefan_core::upstream::{Client, Scope};
 use parking_lot::Mutex;
 use prometheus::IntCounterVec;
-use state::{Admission, CheckResult};
+use state::CheckResult;
 use tokio::time::{Instant, sleep};
 
 use super::cached::collection::Collection;
@@ -146,7 +146,7 @@ impl Tables {
         let now = Instant::now();
         let before = self.inner.cold_reads.lock().insert(gvr.clone(), now);
         let is_second = before.is_some_and(|before| now - before <= SECOND_READ);
-        if !is_second || !self.is_printable(&read.spec) {
+        if !is_second || self.kind(&read.spec).is_err() {
             return;
         }
         let informers = &self.inner.informers;
@@ -155,10 +155,6 @@ impl Tables {
         {
             tracing::debug!(resource = %gvr, %refused, "no informer for a Table");
         }
-    }
-
-    fn is_printable(&self, spec: &InformerSpec) -> bool {
-        self.kind(spec).is_ok()
     }
 
     /// Returns the version of the definition whose columns a Table of `read` has. Returns `None` if
@@ -202,11 +198,7 @@ impl Tables {
                 snapshot,
             );
         }
-        match admission {
-            Admission::Print => {}
-            Admission::Unchecked => return Err(Reason::TableUnchecked),
-            Admission::Differs => return Err(Reason::TableDiffers),
-        }
+        admission?;
         let kept = kind.rows(informer, epoch, &self.inner.memory);
         Ok(Arc::new(TableCollection::new(
             Arc::clone(informer),

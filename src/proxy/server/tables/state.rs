@@ -4,6 +4,8 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
+use crate::server::decide::Reason;
+
 /// The largest number of objects that a check compares.
 pub(super) const SAMPLE: usize = 20;
 /// The number of Tables after which a kind is checked again.
@@ -15,7 +17,7 @@ const RETRY: Duration = Duration::from_secs(10);
 const DEFINITION_RETRY: Duration = Duration::from_secs(30);
 
 /// The results of the checks of one kind, and when the next check is due.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(super) struct State {
     verdict: Verdict,
     is_checking: bool,
@@ -25,9 +27,10 @@ pub(super) struct State {
     printed: u64,
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 enum Verdict {
     /// Nothing was compared yet.
+    #[default]
     Unknown,
     /// The rows of `compared` objects were equal. The cache had `objects` then.
     Equal { compared: usize, objects: usize },
@@ -37,16 +40,6 @@ enum Verdict {
     Unprintable,
     /// Another kind is printed in place of this one.
     Retired,
-}
-
-/// How a Table is answered.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Admission {
-    Print,
-    /// Forward: the kind was not compared yet.
-    Unchecked,
-    /// Forward: kubefan's Table differed from the API server's.
-    Differs,
 }
 
 /// What a check found.
@@ -65,26 +58,17 @@ pub(super) enum CheckResult {
 }
 
 impl State {
-    pub(super) fn new() -> Self {
-        Self {
-            verdict: Verdict::Unknown,
-            is_checking: false,
-            not_before: None,
-            printed: 0,
-        }
-    }
-
-    /// Decides how a Table of a cache with `objects` is answered, and whether the caller must begin
-    /// a check.
-    pub(super) fn admit(&mut self, objects: usize, now: Instant) -> (Admission, bool) {
+    /// Decides whether a Table of a cache with `objects` is printed or forwarded, and whether the
+    /// caller must begin a check.
+    pub(super) fn admit(&mut self, objects: usize, now: Instant) -> (Result<(), Reason>, bool) {
         let (admission, is_due) = match self.verdict {
-            Verdict::Unknown => (Admission::Unchecked, true),
-            Verdict::Differs => (Admission::Differs, self.not_before.is_some()),
-            Verdict::Unprintable => (Admission::Differs, false),
-            Verdict::Retired => (Admission::Unchecked, false),
+            Verdict::Unknown => (Err(Reason::TableUnchecked), true),
+            Verdict::Differs => (Err(Reason::TableDiffers), self.not_before.is_some()),
+            Verdict::Unprintable => (Err(Reason::TableDiffers), false),
+            Verdict::Retired => (Err(Reason::TableUnchecked), false),
             // Columns alone say little about cells. A watch that begins without objects may print
             // rows later.
-            Verdict::Equal { compared: 0, .. } => (Admission::Unchecked, objects > 0),
+            Verdict::Equal { compared: 0, .. } => (Err(Reason::TableUnchecked), objects > 0),
             Verdict::Equal {
                 compared,
                 objects: before,
@@ -92,7 +76,7 @@ impl State {
                 self.printed += 1;
                 let has_grown = compared < SAMPLE && objects >= 2 * before.max(1);
                 let is_due = has_grown || self.printed >= TABLES_PER_CHECK;
-                (Admission::Print, is_due)
+                (Ok(()), is_due)
             }
         };
         let may_begin = self.not_before.is_none_or(|start| now >= start);
@@ -142,6 +126,10 @@ impl State {
 mod tests {
     use super::*;
 
+    const PRINT: Result<(), Reason> = Ok(());
+    const UNCHECKED: Result<(), Reason> = Err(Reason::TableUnchecked);
+    const DIFFERS: Result<(), Reason> = Err(Reason::TableDiffers);
+
     fn equal(compared: usize, objects: usize) -> CheckResult {
         CheckResult::Equal { compared, objects }
     }
@@ -149,56 +137,56 @@ mod tests {
     #[test]
     fn nothing_is_printed_before_it_was_compared() {
         let now = Instant::now();
-        let mut state = State::new();
-        assert_eq!(state.admit(5, now), (Admission::Unchecked, true));
-        assert_eq!(state.admit(5, now), (Admission::Unchecked, false));
+        let mut state = State::default();
+        assert_eq!(state.admit(5, now), (UNCHECKED, true));
+        assert_eq!(state.admit(5, now), (UNCHECKED, false));
         state.checked(&CheckResult::Failed, false, now);
-        assert_eq!(state.admit(5, now), (Admission::Unchecked, false));
-        assert_eq!(state.admit(5, now + RETRY), (Admission::Unchecked, true));
+        assert_eq!(state.admit(5, now), (UNCHECKED, false));
+        assert_eq!(state.admit(5, now + RETRY), (UNCHECKED, true));
         state.checked(&equal(5, 5), false, now);
-        assert_eq!(state.admit(5, now), (Admission::Print, false));
+        assert_eq!(state.admit(5, now), (PRINT, false));
     }
 
     #[test]
     fn an_empty_collection_is_compared_again_when_it_has_objects() {
         let now = Instant::now();
-        let mut state = State::new();
+        let mut state = State::default();
         state.admit(0, now);
         state.checked(&equal(0, 0), false, now);
-        assert_eq!(state.admit(0, now), (Admission::Unchecked, false));
-        assert_eq!(state.admit(1, now), (Admission::Unchecked, true));
+        assert_eq!(state.admit(0, now), (UNCHECKED, false));
+        assert_eq!(state.admit(1, now), (UNCHECKED, true));
         state.checked(&equal(1, 1), false, now);
-        assert_eq!(state.admit(1, now), (Admission::Print, false));
+        assert_eq!(state.admit(1, now), (PRINT, false));
         // While the next check runs, the kind is printed.
-        assert_eq!(state.admit(2, now), (Admission::Print, true));
-        assert_eq!(state.admit(2, now), (Admission::Print, false));
+        assert_eq!(state.admit(2, now), (PRINT, true));
+        assert_eq!(state.admit(2, now), (PRINT, false));
         state.checked(&equal(SAMPLE, 50), false, now);
-        assert_eq!(state.admit(500, now), (Admission::Print, false));
+        assert_eq!(state.admit(500, now), (PRINT, false));
     }
 
     #[test]
     fn a_kind_is_compared_again_after_a_thousand_tables() {
         let now = Instant::now();
-        let mut state = State::new();
+        let mut state = State::default();
         state.admit(50, now);
         state.checked(&equal(SAMPLE, 50), false, now);
         for round in 0..2 {
             for table in 1..TABLES_PER_CHECK {
-                assert_eq!(state.admit(50, now), (Admission::Print, false), "{table}");
+                assert_eq!(state.admit(50, now), (PRINT, false), "{table}");
             }
-            assert_eq!(state.admit(50, now), (Admission::Print, true), "{round}");
+            assert_eq!(state.admit(50, now), (PRINT, true), "{round}");
             state.checked(&equal(SAMPLE, 50), false, now);
         }
         // A failed check does not count, and is repeated.
         for _ in 1..TABLES_PER_CHECK {
             state.admit(50, now);
         }
-        assert_eq!(state.admit(50, now), (Admission::Print, true));
+        assert_eq!(state.admit(50, now), (PRINT, true));
         state.checked(&CheckResult::Failed, false, now);
-        assert_eq!(state.admit(50, now), (Admission::Print, false));
-        assert_eq!(state.admit(50, now + RETRY), (Admission::Print, true));
+        assert_eq!(state.admit(50, now), (PRINT, false));
+        assert_eq!(state.admit(50, now + RETRY), (PRINT, true));
         state.checked(&CheckResult::OtherCells, false, now);
-        assert_eq!(state.admit(50, now + RETRY), (Admission::Differs, false));
+        assert_eq!(state.admit(50, now + RETRY), (DIFFERS, false));
     }
 
     #[test]
@@ -206,22 +194,22 @@ mod tests {
         let now = Instant::now();
         let later = now + Duration::from_secs(3600);
         for (ends, expected) in [
-            (State::cannot_print as fn(&mut State), Admission::Differs),
-            (State::retire, Admission::Unchecked),
+            (State::cannot_print as fn(&mut State), DIFFERS),
+            (State::retire, UNCHECKED),
         ] {
-            let mut state = State::new();
+            let mut state = State::default();
             state.admit(5, now);
             state.checked(&equal(5, 5), false, now);
-            assert_eq!(state.admit(10, now), (Admission::Print, true));
+            assert_eq!(state.admit(10, now), (PRINT, true));
             ends(&mut state);
             assert_eq!(state.admit(10, now), (expected, false));
             state.checked(&equal(10, 10), false, now);
             assert_eq!(state.admit(10, later), (expected, false));
         }
-        let mut state = State::new();
+        let mut state = State::default();
         state.retire();
         state.cannot_print();
-        assert_eq!(state.admit(1, now), (Admission::Unchecked, false));
+        assert_eq!(state.admit(1, now), (UNCHECKED, false));
     }
 
     #[test]
@@ -230,12 +218,12 @@ mod tests {
         let later = now + Duration::from_secs(3600);
         // Whether the comparison is repeated after an hour.
         let is_repeated = |outcome: &CheckResult, is_custom| {
-            let mut state = State::new();
+            let mut state = State::default();
             state.admit(1, now);
             state.checked(outcome, is_custom, now);
-            assert_eq!(state.admit(1, now), (Admission::Differs, false));
+            assert_eq!(state.admit(1, now), (DIFFERS, false));
             let (admission, is_repeated) = state.admit(1, later);
-            assert_eq!(admission, Admission::Differs);
+            assert_eq!(admission, DIFFERS);
             is_repeated
         };
         for (outcome, is_custom) in [

@@ -9,10 +9,9 @@ use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
 
-use bytes::{Bytes, BytesMut};
+use bytes::Bytes;
 use http::header::{ACCEPT, CONTENT_LENGTH, DATE, USER_AGENT};
 use http::{HeaderMap, HeaderName, HeaderValue, Method, Request, Response, StatusCode};
-use http_body_util::BodyExt;
 use kubefan_core::api::Status;
 use kubefan_core::body::Body;
 use kubefan_core::{body, upstream};
@@ -134,9 +133,9 @@ impl ForbiddenAnswers {
             return Ok(response);
         }
         let (parts, body) = response.into_parts();
-        let body = timeout(BODY_TIMEOUT, read_short(body)).await;
+        let body = timeout(BODY_TIMEOUT, upstream::collect(body, MAX_ENTRY)).await;
         let is_whole = |body: &Bytes| Some(body.len()) == length;
-        let Some(body) = body.ok().flatten().filter(is_whole) else {
+        let Some(body) = body.ok().and_then(Result::ok).filter(is_whole) else {
             return Err(rescue::broken_off());
         };
         let mut headers = parts.headers.clone();
@@ -153,20 +152,6 @@ impl ForbiddenAnswers {
         drop(kept);
         Ok(Response::from_parts(parts, body::full(body)))
     }
-}
-
-/// Reads a short body. Returns `None` if it breaks off or is longer than [`MAX_ENTRY`].
-async fn read_short(mut body: Body) -> Option<Bytes> {
-    let mut bytes = BytesMut::new();
-    while let Some(frame) = body.frame().await {
-        if let Some(data) = frame.ok()?.data_ref() {
-            bytes.extend_from_slice(data);
-        }
-        if bytes.len() > MAX_ENTRY {
-            return None;
-        }
-    }
-    Some(bytes.freeze())
 }
 
 impl Kept {
@@ -224,6 +209,7 @@ impl ForbiddenAnswer {
 
 #[cfg(test)]
 mod tests {
+    use http_body_util::BodyExt;
     use tokio::time::advance;
 
     use super::*;

@@ -3,27 +3,30 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use http::Response;
+use http::{Response, StatusCode};
 use kubefan_core::api::Status;
 use kubefan_core::body::Body;
 use kubefan_core::informer::LiveRestMapper;
+use kubefan_core::upstream::Forwarder;
 use tokio::sync::Semaphore;
 use tokio::time::{Instant, timeout_at};
 
-use super::documents::Documents;
+use super::documents::{DocumentMetrics, Documents};
 use super::forbidden::{ForbiddenAnswers, ForbiddenRead};
-use super::forward::{ForwardedWith, Forwarding};
+use super::forward::Forwarding;
 use super::sharding;
-use crate::identity::AccessControl;
-use crate::server::access::{Rights, learn_token};
+use crate::identity::{AccessControl, KnownCaller};
+use crate::ledger::Budget;
+use crate::server::access::{attributes, is_proof, learn_token};
 use crate::server::answers::answer::Answer;
-use crate::server::answers::audit::{AnsweredBy, audited};
+use crate::server::answers::audit::{BY_KEPT_REFUSAL, audited};
 use crate::server::answers::held::Held;
 use crate::server::answers::outcome::Outcome;
 use crate::server::answers::rescue::FailedForward;
+use crate::server::cached::from_cache::Caches;
 use crate::server::decide::Reason;
 use crate::server::limits::in_flight::{InFlight, Seat};
-use crate::server::request::{Exchange, ShardSelectors};
+use crate::server::request::{Exchange, RequestInfo, ShardSelectors};
 
 /// How long after a client's deadline kubefan still waits for a forwarded answer. The API server
 /// begins to measure the time later, so its own timeout Status may arrive in this time.
@@ -31,12 +34,12 @@ const UPSTREAM_SLACK: Duration = Duration::from_millis(500);
 
 /// The API server, and what requests that are forwarded to it need.
 pub(in crate::server) struct Upstream {
-    pub(in crate::server) access: AccessControl,
-    pub(in crate::server) documents: Documents,
+    access: AccessControl,
+    documents: Documents,
     pub(in crate::server) forwarding: Forwarding,
-    pub(in crate::server) forbidden: ForbiddenAnswers,
-    pub(in crate::server) in_flight: InFlight,
-    pub(in crate::server) rest_mapper: Arc<LiveRestMapper>,
+    forbidden: ForbiddenAnswers,
+    in_flight: InFlight,
+    rest_mapper: Arc<LiveRestMapper>,
     pub(in crate::server) shard_selectors: ShardSelectors,
 }
 
@@ -50,6 +53,36 @@ pub(in crate::server) struct Forward {
 }
 
 impl Upstream {
+    /// Creates the way to the API server, through `forwarder`, for the requests that `caches`
+    /// can't answer.
+    pub(in crate::server) fn new(
+        caches: &Caches,
+        forwarder: Forwarder,
+        documents: (DocumentMetrics, Budget),
+        forbidden: ForbiddenAnswers,
+        shard_selectors: ShardSelectors,
+    ) -> Self {
+        let (access, shutdown) = (caches.access.clone(), caches.shutdown.clone());
+        let mapper = Arc::clone(&caches.rest_mapper);
+        let documents = Documents::new(
+            access.clone(),
+            forwarder.clone(),
+            move |group, version| mapper.with(|known| known.is_native_version(group, version)),
+            documents,
+            shutdown.clone(),
+        );
+        let shares = caches.shares.clone();
+        Self {
+            documents,
+            forwarding: Forwarding::new(access.clone(), forwarder, shares, shutdown),
+            forbidden,
+            access,
+            in_flight: caches.in_flight.clone(),
+            rest_mapper: Arc::clone(&caches.rest_mapper),
+            shard_selectors,
+        }
+    }
+
     /// Forwards the request, and returns the API server's answer.
     pub(in crate::server) async fn forward(
         &self,
@@ -75,8 +108,8 @@ impl Upstream {
     /// Forwards a request that no cache can answer, and that shares no answer, such as a write. If
     /// `is_native` is true, the API server itself serves its resource.
     async fn forward_write(&self, exchange: &mut Exchange, is_native: bool) -> Response<Body> {
-        let with = ForwardedWith::default();
-        let forwarded = self.forwarding.forward(exchange, false, with).await;
+        let forwarded = self.forwarding.forward(exchange, false, None, None);
+        let forwarded = forwarded.await;
         let response = forwarded.unwrap_or_else(|failed| exchange.errors.refuse(&failed.refused));
         if let Some(caller) = exchange.caller.known()
             && is_native
@@ -113,7 +146,7 @@ impl Upstream {
             .and_then(|caller| ForbiddenRead::of(&exchange.request, caller));
         let kept = denied.as_ref();
         if let Some(kept) = kept.and_then(|read| self.forbidden.answer(read)) {
-            let answer = audited(exchange.audited.take(), kept, AnsweredBy::KeptRefusal);
+            let answer = audited(exchange.audited.take(), kept, BY_KEPT_REFUSAL);
             return Err(answer.into());
         }
         let seat = self.in_flight.take(&exchange.info, &exchange.holder());
@@ -127,11 +160,7 @@ impl Upstream {
             && is_native
         {
             learn_token(&self.access, caller, &exchange.info, response.status());
-            let rights = Rights {
-                access: &self.access,
-                forbidden: &self.forbidden,
-            };
-            let learned = rights.learn(caller, &exchange.info, denied, response, asked_at);
+            let learned = self.learn(caller, &exchange.info, denied, response, asked_at);
             response = learned
                 .await
                 .unwrap_or_else(|status| exchange.errors.respond(&status));
@@ -148,6 +177,34 @@ impl Upstream {
         Ok(held.by(response))
     }
 
+    /// Returns `response`, the API server's answer to the forwarded read that `info` describes, and
+    /// remembers what it shows about the rights of `caller`. The read was forwarded at `asked_at`.
+    /// `denied` is the read if kubefan forwarded it because `caller` may not read it from a cache.
+    ///
+    /// # Errors
+    /// The Status for the client, if the API server broke off a 403.
+    async fn learn(
+        &self,
+        caller: &KnownCaller,
+        info: &RequestInfo,
+        denied: Option<ForbiddenRead>,
+        mut response: Response<Body>,
+        asked_at: Instant,
+    ) -> Result<Response<Body>, Status> {
+        if let Some(read) = denied {
+            let keep_for = self.access.denied_for(caller);
+            let kept = self.forbidden.keep(read, response, asked_at, keep_for);
+            response = kept.await?;
+            if response.status() != StatusCode::FORBIDDEN {
+                self.access.not_denied(caller, &attributes(info));
+            }
+        }
+        if is_proof(info, response.status()) {
+            self.access.learn(caller, &attributes(info), asked_at);
+        }
+        Ok(response)
+    }
+
     /// Returns the API server's answer. If the request is for a document that kubefan remembers,
     /// and the API server has confirmed it or does not answer, returns the remembered document.
     async fn forwarded(
@@ -159,11 +216,8 @@ impl Upstream {
     ) -> Result<Response<Body>, FailedForward> {
         let document = self.documents.request(exchange);
         let may_share = is_native || document.is_some();
-        let with = ForwardedWith {
-            limit: forward.limit,
-            seat,
-        };
-        let forwarded = self.forwarding.forward(exchange, may_share, with);
+        let forwarding = &self.forwarding;
+        let forwarded = forwarding.forward(exchange, may_share, forward.limit, seat);
         let forwarded = match forward.deadline {
             None => forwarded.await,
             Some(deadline) => timeout_at(deadline + UPSTREAM_SLACK, forwarded)

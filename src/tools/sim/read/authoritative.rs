@@ -17,17 +17,20 @@ use kubefan_proxy::limit::Limit;
 use kubefan_proxy::server::{Body, Collection, Miss, Reason, RequestInfo, read_authoritative};
 use tokio::time::Instant;
 
+use crate::sim::kinds::Kind;
+
 /// How long a read waits for a resource version in the future; the API server waits equally long.
 const FUTURE_WAIT: Duration = Duration::from_secs(3);
 
-/// Answers the `get`, `list` or `watch` that `info` and `query` describe. `representation` must
-/// have the collection's format, except that metadata of a JSON collection may be protobuf.
+/// Answers the `get`, `list` or `watch` of objects of `kind` that `info` and `query` describe.
+/// `representation` must have the collection's format, except that metadata of a JSON collection
+/// may be protobuf.
 ///
 /// # Errors
 ///
 /// The Status to answer the request with.
 pub(super) async fn read(
-    collection: &Arc<dyn Collection>,
+    (collection, kind): (&Arc<dyn Collection>, &Kind),
     representation: Representation,
     info: &RequestInfo,
     query: &str,
@@ -42,22 +45,25 @@ pub(super) async fn read(
             .iter()
             .for_each(|newest| reader.pin(newest)),
         other => {
-            let gvr = &collection.resource().gvr;
+            let gvr = &kind.resource.gvr;
             return Err(Status::verb_not_supported(gvr, other));
         }
     }
-    let mut answer = read_authoritative(collection, representation, info, query, shutdown).await;
+    let resource = (&kind.resource, &kind.fields);
+    let answered =
+        || read_authoritative(collection, resource, representation, info, query, shutdown);
+    let mut answer = answered().await;
     if matches!(answer, Err(Miss::Forward(Reason::AheadOfCache))) {
         let deadline = Instant::now() + FUTURE_WAIT;
         if reader.wait_for(requested_version(query), deadline).await {
-            answer = read_authoritative(collection, representation, info, query, shutdown).await;
+            answer = answered().await;
         }
     }
     answer.map_err(|miss| match miss {
         Miss::Absent(status) => *status,
         Miss::Reject(refused) => refused.status(),
         Miss::ForwardLimited(..) => Limit::UnprovenReads.status(),
-        Miss::Forward(reason) => status_for(reason, collection, info, query),
+        Miss::Forward(reason) => status_for(reason, (collection, kind), info, query),
     })
 }
 
@@ -65,7 +71,7 @@ pub(super) async fn read(
 /// API server because of `reason`.
 fn status_for(
     reason: Reason,
-    collection: &Arc<dyn Collection>,
+    (collection, kind): (&Arc<dyn Collection>, &Kind),
     info: &RequestInfo,
     query: &str,
 ) -> Status {
@@ -82,7 +88,7 @@ fn status_for(
         },
         Reason::NotCached => Status::storage_reinitializing(1),
         Reason::Malformed | Reason::UnknownField => {
-            check_parameters(info.verb.as_str(), query, collection.fields())
+            check_parameters(info.verb.as_str(), query, &kind.fields)
                 .map_or_else(Status::from, |()| {
                     Status::bad_request("malformed parameters")
                 })

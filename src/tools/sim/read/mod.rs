@@ -74,7 +74,7 @@ impl Simulator {
     ) -> Result<Response<Body>, Status> {
         let collection: Arc<dyn server::Collection> = Arc::<ServedKind>::clone(served_kind);
         let answer = authoritative::read(
-            &collection,
+            (&collection, &served_kind.kind),
             form.representation(),
             info,
             query,

@@ -5,8 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use kubefan_core::api::{
-    EventType, FieldSelector, Object, ObjectKey, Resource, ResourceVersion, SelectableFields,
-    Selection, Status, WireFormat,
+    EventType, FieldSelector, Object, ObjectKey, ResourceVersion, Selection, Status, WireFormat,
 };
 use kubefan_core::cache;
 use kubefan_core::cache::{EpochCause, Reader, Writer};
@@ -167,17 +166,5 @@ impl server::Collection for ServedKind {
 
     fn encoder(&self) -> Arc<Encoder> {
         Arc::clone(&self.encoder)
-    }
-
-    fn resource(&self) -> &Arc<Resource> {
-        &self.kind.resource
-    }
-
-    fn fields(&self) -> &Arc<SelectableFields> {
-        &self.kind.fields
-    }
-
-    fn format(&self) -> WireFormat {
-        WireFormat::Json
     }
 }

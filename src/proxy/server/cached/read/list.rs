@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use kubefan_core::api::{ContinueToken, HashedSelection, Selection};
+use kubefan_core::api::{ContinueToken, ObjectKey, Selection};
 use kubefan_core::cache::Snapshot;
 use kubefan_core::codec::{Encoder, ListMetadata, ListParts};
 use kubefan_core::concurrency::CoopBudget;
@@ -13,7 +13,7 @@ use crate::server::answers::answer::Answer;
 use crate::server::cached::collection::Collection;
 use crate::server::cached::miss::CacheAnswer;
 use crate::server::decide::{Page, Read};
-use crate::server::deliver::{Delivery, ListBodies, ListKey, RoomForBodies};
+use crate::server::deliver::{Delivery, ListBodies, RoomForBodies};
 
 /// Units of a task's budget that one item of a list costs; about half a microsecond.
 const ITEM_UNITS: usize = 1 << 10;
@@ -44,7 +44,7 @@ pub(super) async fn list(
     };
     let key = delivery
         .shares_lists()
-        .then(|| list_key(read, collection, snapshot, selection, page));
+        .then(|| super::list_key(read, collection, snapshot, selection, page));
     // The answer holds the snapshot, or objects of it, until the client has read it.
     let age = snapshot_age(collection.reader(), snapshot);
     if let Some(found) = key.as_ref().and_then(|key| delivery.shared_list(key)) {
@@ -69,26 +69,6 @@ fn holding(answer: Answer, age: SnapshotAge) -> Answer {
     Answer {
         snapshot: Some(age),
         ..answer
-    }
-}
-
-fn list_key(
-    read: &Read,
-    collection: &dyn Collection,
-    snapshot: &Snapshot,
-    selection: &Arc<Selection>,
-    page: &Page,
-) -> ListKey {
-    ListKey {
-        encoder: collection.encoder(),
-        epoch: snapshot.epoch(),
-        resource_version: snapshot.resource_version(),
-        objects: snapshot.len(),
-        representation: read.representation,
-        selection: HashedSelection::new(Arc::clone(selection)),
-        after: page.after.clone(),
-        limit: page.limit,
-        printed: collection.printed(),
     }
 }
 
@@ -126,42 +106,49 @@ async fn parts(
         budget.charge(units);
         budget.proceed().await;
     }
-    let scope = scope_of(selection);
-    let following = last.filter(|last| {
-        let follows = || {
-            let mut following = snapshot.candidates(&scope, Some(last.key.as_str()));
-            following.next().is_some()
-        };
-        // A list of one name has at most one item and no next page.
-        items.len() == limit && selection.name().is_none() && follows()
-    });
-    let continued = following.as_ref().map(|last| {
-        let namespace = selection.namespace.as_deref();
-        ContinueToken::after(&last.key, namespace, snapshot.resource_version()).encode()
-    });
-    // The API server, too, counts the rest only of lists without selectors.
-    let counted = following.filter(|_| selection.is_unfiltered());
-    let remaining = counted.map(|last| {
-        let namespace = selection.namespace.as_deref();
-        snapshot.count_after(namespace, last.key.as_str()) as u64
+    let last = last.filter(|_| items.len() == limit);
+    let next = last.and_then(|last| next_page(snapshot, selection, &last.key));
+    let (token, remaining) = next.as_ref().map_or(("", None), |(token, remaining)| {
+        (token.as_str(), *remaining)
     });
     let bodies = match items.take_bodies() {
         Some(bodies) => room.holding(bodies),
-        None => ListBodies::from_snapshot(snapshot, selection, encoder, page.after.clone()),
+        None => {
+            let after = page.after.as_deref();
+            ListBodies::from_snapshot(snapshot, selection, encoder, after)
+        }
     };
     let metadata = ListMetadata {
         resource_version: snapshot.resource_version(),
-        continue_token: continued.as_deref().unwrap_or_default(),
+        continue_token: token,
         remaining_item_count: remaining,
         shard: selection.shard.as_ref(),
     };
     let parts = items.finish(metadata, bodies);
-    (parts, continued.is_some())
+    (parts, next.is_some())
 }
 
-fn scope_of(selection: &Selection) -> Selection {
-    Selection {
+/// Returns the token of the page after the object `last`, and the number of objects after it if
+/// clients get this number. Returns `None` if there is no next page.
+fn next_page(
+    snapshot: &Snapshot,
+    selection: &Selection,
+    last: &ObjectKey,
+) -> Option<(String, Option<u64>)> {
+    // A list of one name has at most one item and no next page.
+    if selection.name().is_some() {
+        return None;
+    }
+    let namespace = selection.namespace.as_deref();
+    let scope = Selection {
         namespace: selection.namespace.clone(),
         ..Selection::default()
-    }
+    };
+    snapshot.candidates(&scope, Some(last.as_str())).next()?;
+    let token = ContinueToken::after(last, namespace, snapshot.resource_version());
+    // The API server, too, counts the rest only of lists without selectors.
+    let remaining = selection
+        .is_unfiltered()
+        .then(|| snapshot.count_after(namespace, last.as_str()) as u64);
+    Some((token.encode(), remaining))
 }

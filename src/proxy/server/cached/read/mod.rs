@@ -9,7 +9,7 @@ mod watch;
 
 use std::sync::Arc;
 
-use kubefan_core::api::ResourceVersion;
+use kubefan_core::api::{HashedSelection, ResourceVersion, Selection};
 use kubefan_core::cache::{Reader, Snapshot};
 use kubefan_core::codec::{Encoder, TableView};
 use kubefan_core::informer::{Informer, Proof, ProofError};
@@ -19,8 +19,8 @@ use kubefan_core::upstream::Scope;
 use super::collection::Collection;
 use super::miss::{CacheAnswer, Miss};
 use crate::ledger::SnapshotAge;
-use crate::server::decide::{Need, Plan, Read, Reason};
-use crate::server::deliver::Delivery;
+use crate::server::decide::{Need, Page, Plan, Read, Reason};
+use crate::server::deliver::{Delivery, ListKey};
 
 /// Longest text, in bytes, of a selection that a pinned snapshot of a list stores. The next pages
 /// of a list with a longer selection are forwarded.
@@ -122,6 +122,27 @@ fn snapshot_age(reader: &Reader, snapshot: &Snapshot) -> SnapshotAge {
         Arc::clone(reader.replaced_bytes()),
         snapshot.replaced_bytes(),
     )
+}
+
+/// Returns the key that is equal for all answers with the same `page` of objects in `snapshot`.
+fn list_key(
+    read: &Read,
+    collection: &dyn Collection,
+    snapshot: &Snapshot,
+    selection: &Arc<Selection>,
+    page: &Page,
+) -> ListKey {
+    ListKey {
+        encoder: collection.encoder(),
+        epoch: snapshot.epoch(),
+        resource_version: snapshot.resource_version(),
+        objects: snapshot.len(),
+        representation: read.representation,
+        selection: HashedSelection::new(Arc::clone(selection)),
+        after: page.after.clone(),
+        limit: page.limit,
+        printed: collection.printed(),
+    }
 }
 
 /// Returns the snapshot that meets the need of `read`. For the most recent state this is only the

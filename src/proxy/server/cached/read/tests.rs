@@ -4,8 +4,7 @@ use std::sync::Arc;
 
 use http_body_util::BodyExt;
 use kubefan_core::api::{
-    Object, ObjectKey, ObjectValues, Resource, ResourceVersion, SelectableFields, ShardSelector,
-    WireFormat,
+    Object, ObjectKey, ObjectValues, ResourceVersion, ShardSelector, WireFormat,
 };
 use kubefan_core::cache::{Config, Reader, Writer, cache};
 use kubefan_core::codec::Encoder;
@@ -23,8 +22,6 @@ use crate::server::deliver::Delivery;
 struct Pods {
     reader: Reader,
     encoder: Arc<Encoder>,
-    resource: Arc<Resource>,
-    fields: Arc<SelectableFields>,
 }
 
 impl Collection for Pods {
@@ -34,18 +31,6 @@ impl Collection for Pods {
 
     fn encoder(&self) -> Arc<Encoder> {
         Arc::clone(&self.encoder)
-    }
-
-    fn resource(&self) -> &Arc<Resource> {
-        &self.resource
-    }
-
-    fn fields(&self) -> &Arc<SelectableFields> {
-        &self.fields
-    }
-
-    fn format(&self) -> WireFormat {
-        WireFormat::Json
     }
 }
 
@@ -184,8 +169,6 @@ fn pods(reader: &Reader) -> Arc<dyn Collection> {
     Arc::new(Pods {
         reader: reader.clone(),
         encoder: Arc::new(Encoder::new(WireFormat::Json, "Pod", "v1")),
-        resource: Arc::clone(&list("").spec.resource),
-        fields: Arc::default(),
     })
 }
 

@@ -2,9 +2,9 @@
 
 use std::sync::Arc;
 
-use kubefan_core::api::{HashedSelection, ResourceVersion, Selection, Status};
+use kubefan_core::api::{ResourceVersion, Selection, Status};
 use kubefan_core::body::guarded;
-use kubefan_core::cache::{InitialObjects, WatchError, WatchFrom, WatchStream};
+use kubefan_core::cache::{InitialObjects, WatchError, WatchFrom};
 use kubefan_core::concurrency::Revocable;
 use kubefan_core::informer::{Informer, Proof, ProofError};
 use kubefan_core::shutdown::Shutdown;
@@ -14,7 +14,7 @@ use crate::limit::Limit;
 use crate::server::answers::answer::Answer;
 use crate::server::cached::collection::Collection;
 use crate::server::cached::miss::{CacheAnswer, Miss};
-use crate::server::decide::{Need, Read, Reason, WatchTerms};
+use crate::server::decide::{Need, Page, Read, Reason, WatchTerms};
 use crate::server::deliver::{Delivery, ListKey, WatchBody, WatchSource};
 
 /// Answers with a watch stream from the cache of `collection`. A stream from the most recent state
@@ -26,12 +26,60 @@ use crate::server::deliver::{Delivery, ListKey, WatchBody, WatchSource};
 /// events from a bridge, or 410 in the stream, as from the API server.
 pub(super) fn watch(
     read: &Read,
-    ((selection, scope), from, terms): ((&Arc<Selection>, &Scope), WatchFrom, WatchTerms),
+    (objects, from, terms): ((&Arc<Selection>, &Scope), WatchFrom, WatchTerms),
     collection: &Arc<dyn Collection>,
     proof: Option<&Proof>,
     delivery: &Delivery<'_>,
     shutdown: &Shutdown,
 ) -> CacheAnswer {
+    let source = open(read, (objects, from), collection.as_ref(), proof, delivery)?;
+    let (limited_units, initial) = match &source {
+        WatchSource::Stream(stream) => (stream.limited_units(), stream.initial_objects()),
+        WatchSource::Bridge(bridged) => (bridged.limited_units(), None),
+        WatchSource::Expired(_) => (0, None),
+    };
+    let selection = objects.0;
+    let start = shared_start(
+        read,
+        selection,
+        terms,
+        collection,
+        delivery,
+        initial.as_ref(),
+    );
+    let registration = initial.and_then(|initial| {
+        let age = |initial: &mut InitialObjects| {
+            super::snapshot_age(collection.reader(), initial.snapshot())
+        };
+        let age = initial.with(age)?;
+        delivery.register(initial, age)
+    });
+    let body = WatchBody::new(
+        Arc::clone(collection),
+        source,
+        read.representation,
+        terms,
+        delivery.one_event_per_frame,
+        shutdown.watch_end(),
+    );
+    let response = delivery.watch(body.registered(registration), terms, collection, start);
+    Ok(Answer {
+        limited_units,
+        ..guarded(response, collection.watch_end()).into()
+    })
+}
+
+/// Opens the events of a watch.
+///
+/// # Errors
+/// A [`Miss`] if the cache can't start the watch.
+fn open(
+    read: &Read,
+    ((selection, scope), from): ((&Arc<Selection>, &Scope), WatchFrom),
+    collection: &dyn Collection,
+    proof: Option<&Proof>,
+    delivery: &Delivery<'_>,
+) -> Result<WatchSource, Miss> {
     let reader = collection.reader();
     let selected = Arc::clone(selection);
     let stream = match (from, proof) {
@@ -47,56 +95,21 @@ pub(super) fn watch(
             reader.watch(from, selected)
         }
     };
-    let initial = stream.as_ref().ok().and_then(WatchStream::initial_objects);
-    let source = match (stream, from) {
-        (Err(WatchError::Expired(expired)), WatchFrom::After(version)) => collection
+    let source = match (stream, from, collection.informer()) {
+        (Err(WatchError::Expired(expired)), WatchFrom::After(version), Some(informer)) => informer
             .bridge(version, selection, scope, delivery.asker)
             .and_then(|bridged| Ok(WatchSource::Bridge(bridged.ok_or(expired)?))),
-        (stream, _) => stream.map(WatchSource::Stream),
+        (stream, ..) => stream.map(WatchSource::Stream),
     };
-    let source = match source {
-        Ok(source) => source,
-        Err(WatchError::TooManyUnindexed) => {
-            return Err(Limit::UnindexedSelectors.into());
-        }
+    match source {
+        Ok(source) => Ok(source),
+        Err(WatchError::TooManyUnindexed) => Err(Limit::UnindexedSelectors.into()),
         // The cache was closed, or started a new epoch, after it was acquired.
         Err(WatchError::Expired(expired)) if expired.oldest == ResourceVersion::ZERO => {
-            return Err(Miss::Forward(Reason::NotCached));
+            Err(Miss::Forward(Reason::NotCached))
         }
-        Err(WatchError::Expired(expired)) => WatchSource::Expired(expired),
-    };
-    let limited_units = match &source {
-        WatchSource::Stream(stream) => stream.limited_units(),
-        WatchSource::Bridge(bridged) => bridged.limited_units(),
-        WatchSource::Expired(_) => 0,
-    };
-    let representation = read.representation;
-    let start = shared_start(
-        read,
-        selection,
-        terms,
-        collection,
-        delivery,
-        initial.as_ref(),
-    );
-    let registration = initial.and_then(|initial| {
-        let age = |initial: &mut InitialObjects| super::snapshot_age(reader, initial.snapshot());
-        let age = initial.with(age)?;
-        delivery.register(initial, age)
-    });
-    let body = WatchBody::new(
-        Arc::clone(collection),
-        source,
-        representation,
-        terms,
-        delivery.one_event_per_frame,
-        shutdown.watch_end(),
-    );
-    let response = delivery.watch(body.registered(registration), terms, collection, start);
-    Ok(Answer {
-        limited_units,
-        ..guarded(response, collection.watch_end()).into()
-    })
+        Err(WatchError::Expired(expired)) => Ok(WatchSource::Expired(expired)),
+    }
 }
 
 /// Returns the initial objects, and the key that is equal for all watches that share their
@@ -111,21 +124,10 @@ fn shared_start(
     initial: Option<&Revocable<InitialObjects>>,
 ) -> Option<(ListKey, Revocable<InitialObjects>)> {
     delivery.initial_chunks_for(terms)?;
-    let representation = read.representation;
-    let initial = initial.filter(|_| !representation.view.is_table())?;
+    let initial = initial.filter(|_| !read.representation.view.is_table())?;
     let key = initial.with(|initial| {
-        let snapshot = initial.snapshot();
-        ListKey {
-            encoder: collection.encoder(),
-            epoch: snapshot.epoch(),
-            resource_version: snapshot.resource_version(),
-            objects: snapshot.len(),
-            representation,
-            selection: HashedSelection::new(Arc::clone(selection)),
-            after: None,
-            limit: None,
-            printed: None,
-        }
+        let (collection, snapshot) = (collection.as_ref(), initial.snapshot());
+        super::list_key(read, collection, snapshot, selection, &Page::default())
     });
     Some((key?, initial.clone()))
 }

@@ -13,6 +13,8 @@ use http_body::Frame;
 use kubefan_core::body::{Body, BoxError};
 use kubefan_core::concurrency::CoopBudget;
 
+use crate::server::deliver::PolledFrame;
+
 /// Bytes of a compressor's window, hash tables and buffers.
 pub(crate) const COMPRESSOR_BYTES: u64 = 320 << 10;
 /// Units of a task's budget that compressing one byte costs.
@@ -161,10 +163,7 @@ impl http_body::Body for GzipBody {
     type Data = Bytes;
     type Error = BoxError;
 
-    fn poll_frame(
-        self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-    ) -> Poll<Option<Result<Frame<Bytes>, BoxError>>> {
+    fn poll_frame(self: Pin<&mut Self>, cx: &mut Context<'_>) -> PolledFrame {
         let this = self.get_mut();
         while let Some(writer) = &mut this.writer {
             if let Some(output) = writer.output() {

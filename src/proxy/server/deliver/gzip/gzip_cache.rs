@@ -104,25 +104,10 @@ pub(crate) struct ListKey {
 pub(crate) struct CompressedList {
     /// The bytes, which may still be being compressed.
     pub body: Body,
+    /// True if the list has a next page.
+    pub has_more: bool,
     /// True if the list is compressed for one client only.
     pub has_compressor: bool,
-}
-
-impl CompressedList {
-    fn shared(body: Body) -> Self {
-        Self {
-            body,
-            has_compressor: false,
-        }
-    }
-}
-
-/// A list that another client has asked for before.
-pub(crate) struct SharedList {
-    /// The list as gzip.
-    pub body: Body,
-    /// Whether the list has a next page.
-    pub has_more: bool,
 }
 
 /// Compresses one list. If it is dropped before the end, the readers of the list get an error.
@@ -159,14 +144,6 @@ impl GzipCacheMetrics {
 impl GzipCache {
     /// Creates an empty cache of at most `budget`. Lists are compressed by tasks of `shutdown`.
     pub(crate) fn new(budget: Budget, metrics: GzipCacheMetrics, shutdown: Shutdown) -> Self {
-        Self::with_limits((budget, MAX_LISTS), metrics, shutdown)
-    }
-
-    fn with_limits(
-        (budget, max_lists): (Budget, usize),
-        metrics: GzipCacheMetrics,
-        shutdown: Shutdown,
-    ) -> Self {
         // Only half of the cores compress, so that the others can serve clients.
         let threads = available_parallelism().map_or(1, |threads| threads.get().div_ceil(2));
         Self {
@@ -174,7 +151,7 @@ impl GzipCache {
                 cached: Mutex::default(),
                 permits: Arc::new(Semaphore::new(threads)),
                 budget,
-                max_lists,
+                max_lists: MAX_LISTS,
                 metrics,
                 shutdown,
             }),
@@ -183,7 +160,11 @@ impl GzipCache {
 
     /// Returns the list of `key` if another client has recently asked for it. Its body is for the
     /// client of `account`.
-    pub(crate) fn get(&self, key: &ListKey, account: Option<&Arc<Account>>) -> Option<SharedList> {
+    pub(crate) fn get(
+        &self,
+        key: &ListKey,
+        account: Option<&Arc<Account>>,
+    ) -> Option<CompressedList> {
         self.inner.find(&mut self.inner.cached.lock(), key, account)
     }
 
@@ -196,22 +177,21 @@ impl GzipCache {
         has_more: bool,
         account: Option<&Arc<Account>>,
     ) -> CompressedList {
-        let Inner {
-            metrics, shutdown, ..
-        } = self.inner.as_ref();
+        let list = |body, has_compressor| CompressedList {
+            body,
+            has_more,
+            has_compressor,
+        };
         let stream = Arc::new(GzipStream::new(self.inner.budget.gauge().clone()));
         let body = stream.new_reader(account.cloned());
         {
             let mut cached = self.inner.cached.lock();
             if let Some(found) = self.inner.find(&mut cached, &key, account) {
-                return CompressedList::shared(found.body);
+                return found;
             }
             if !self.inner.make_room(&mut cached, 1, OUTPUT_CHUNK) {
-                metrics.count("alone");
-                return CompressedList {
-                    body: body::boxed(GzipBody::new(chunks.boxed())),
-                    has_compressor: true,
-                };
+                self.inner.metrics.count("alone");
+                return list(body::boxed(GzipBody::new(chunks.boxed())), true);
             }
             let entry = CachedList {
                 stream: Arc::clone(&stream),
@@ -221,24 +201,15 @@ impl GzipCache {
             };
             cached.insert(key.clone(), entry);
         }
-        metrics.count("rendered");
-        let weak = Arc::downgrade(&stream);
+        self.inner.metrics.count("rendered");
         let producer = Producer {
             inner: Arc::clone(&self.inner),
-            key: key.clone(),
+            key,
             stream,
             chunks,
         };
-        let inner = Arc::clone(&self.inner);
-        shutdown.spawn_background(async move {
-            let permit = Arc::clone(&inner.permits).acquire_owned().await;
-            if let Err(error) = spawn_blocking(move || producer.run()).await {
-                tracing::error!(%error, "a list could not be compressed");
-            }
-            drop(permit);
-            inner.expire(&key, &weak).await;
-        });
-        CompressedList::shared(body::boxed(body))
+        self.inner.shutdown.spawn_background(producer.produce());
+        list(body::boxed(body), false)
     }
 }
 
@@ -248,14 +219,15 @@ impl Inner {
         cached: &mut HashMap<ListKey, CachedList>,
         key: &ListKey,
         account: Option<&Arc<Account>>,
-    ) -> Option<SharedList> {
+    ) -> Option<CompressedList> {
         let found = cached.get_mut(key)?;
         self.metrics.count("shared");
         found.last_used = Instant::now();
         found.is_shared = true;
-        Some(SharedList {
+        Some(CompressedList {
             body: body::boxed(found.stream.new_reader(account.cloned())),
             has_more: found.has_more,
+            has_compressor: false,
         })
     }
 
@@ -335,6 +307,18 @@ fn forget(cached: &mut HashMap<ListKey, CachedList>, key: &ListKey, stream: &Arc
 // === impl Producer ===
 
 impl Producer {
+    /// Compresses the list, and removes it from the cache some time later.
+    async fn produce(self) {
+        let (inner, key) = (Arc::clone(&self.inner), self.key.clone());
+        let stream = Arc::downgrade(&self.stream);
+        let permit = Arc::clone(&inner.permits).acquire_owned().await;
+        if let Err(error) = spawn_blocking(move || self.run()).await {
+            tracing::error!(%error, "a list could not be compressed");
+        }
+        drop(permit);
+        inner.expire(&key, &stream).await;
+    }
+
     fn run(mut self) {
         if let Err(error) = self.compress() {
             tracing::error!(%error, "a list could not be compressed");

@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 use std::pin::Pin;
 use std::sync::Arc;
-use std::task::{Context, Poll, Waker};
+use std::task::{Context, Poll, Waker, ready};
 
 use bytes::Bytes;
 use flate2::Crc;
@@ -16,6 +16,7 @@ use prometheus::IntGauge;
 
 use super::compress::{COMPRESSOR_BYTES, GzipBody, GzipWriter};
 use crate::ledger::{Account, Charge, MemoryKind};
+use crate::server::deliver::PolledFrame;
 use crate::server::deliver::chunks::Chunks;
 use crate::server::deliver::list_bodies::ListBodies;
 
@@ -166,19 +167,15 @@ impl http_body::Body for GzipStreamBody {
     type Data = Bytes;
     type Error = BoxError;
 
-    fn poll_frame(
-        mut self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-    ) -> Poll<Option<Result<Frame<Bytes>, BoxError>>> {
+    fn poll_frame(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> PolledFrame {
         if self.remainder.is_none() {
-            match self.next(cx) {
-                Poll::Pending => return Poll::Pending,
-                Poll::Ready(Ok(chunk)) => return Poll::Ready(Some(Ok(Frame::data(chunk)))),
-                Poll::Ready(Err(StreamEnd::Complete)) => return Poll::Ready(None),
-                Poll::Ready(Err(StreamEnd::Failed)) => {
+            match ready!(self.next(cx)) {
+                Ok(chunk) => return Poll::Ready(Some(Ok(Frame::data(chunk)))),
+                Err(StreamEnd::Complete) => return Poll::Ready(None),
+                Err(StreamEnd::Failed) => {
                     return Poll::Ready(Some(Err(CompressionAborted.into())));
                 }
-                Poll::Ready(Err(StreamEnd::Cut(remainder))) => {
+                Err(StreamEnd::Cut(remainder)) => {
                     let account = self.account.take();
                     let charge = |account: &Arc<_>| {
                         Account::charge(account, MemoryKind::Gzip, COMPRESSOR_BYTES)

@@ -16,6 +16,7 @@ use super::initial_events::{InitialEvents, NextChunk};
 use super::member;
 use super::member::{CompressingText, LONGEST_AT_ONCE, SharedMember};
 use crate::ledger::{Account, Short};
+use crate::server::deliver::PolledFrame;
 use crate::server::deliver::watch_body::WatchBody;
 
 /// Sends a watch as gzip, in complete members. The initial events are compressed once for all
@@ -64,38 +65,16 @@ impl GzipWatchBody {
         &mut self,
         cx: &mut Context<'_>,
     ) -> Poll<Result<Option<SharedMember>, BoxError>> {
-        loop {
-            ready!(self.budget.poll_proceed(cx));
-            if let Some(long) = &mut self.long {
-                let compressed = ready!(long.poll_unpin(cx));
-                self.long = None;
-                let member = compressed?.member;
-                self.budget.charge(member.len());
-                return Poll::Ready(Ok(Some(member)));
-            }
-            // Initial events are useless if the changes after them can't follow.
-            if self.initial.is_some() && (self.watch.is_over(cx) || self.watch.has_lost_start()) {
-                self.initial = None;
-            }
-            let Some(initial) = &mut self.initial else {
-                break;
-            };
-            // If the objects were revoked, the watch notices that and expires.
-            let NextChunk::Chunk(chunk, is_first) = ready!(initial.poll_next(cx))? else {
-                self.initial = None;
-                continue;
-            };
-            self.budget.charge(if is_first {
-                chunk.units()
-            } else {
-                chunk.member.as_ref().map_or(0, SharedMember::len)
-            });
-            if chunk.is_last {
-                self.initial = None;
-            }
-            if let Some(member) = &chunk.member {
-                return Poll::Ready(Ok(Some(member.clone())));
-            }
+        ready!(self.budget.poll_proceed(cx));
+        if let Some(long) = &mut self.long {
+            let compressed = ready!(long.poll_unpin(cx));
+            self.long = None;
+            let member = compressed?.member;
+            self.budget.charge(member.len());
+            return Poll::Ready(Ok(Some(member)));
+        }
+        if let Some(member) = ready!(self.poll_initial(cx))? {
+            return Poll::Ready(Ok(Some(member)));
         }
         let polled = Pin::new(&mut self.watch).poll_frame(cx);
         if polled.is_pending() {
@@ -117,16 +96,46 @@ impl GzipWatchBody {
         });
         Poll::Ready(Ok(Some(member)))
     }
+
+    /// Returns the next compressed chunk of initial events; `None` if none is left.
+    fn poll_initial(
+        &mut self,
+        cx: &mut Context<'_>,
+    ) -> Poll<Result<Option<SharedMember>, BoxError>> {
+        loop {
+            // Initial events are useless if the changes after them can't follow.
+            if self.initial.is_some() && (self.watch.is_over(cx) || self.watch.has_lost_start()) {
+                self.initial = None;
+            }
+            let Some(initial) = &mut self.initial else {
+                return Poll::Ready(Ok(None));
+            };
+            // If the objects were revoked, the watch notices that and expires.
+            let NextChunk::Chunk(chunk, is_first) = ready!(initial.poll_next(cx))? else {
+                self.initial = None;
+                return Poll::Ready(Ok(None));
+            };
+            self.budget.charge(if is_first {
+                chunk.units()
+            } else {
+                chunk.member.as_ref().map_or(0, SharedMember::len)
+            });
+            if chunk.is_last {
+                self.initial = None;
+            }
+            if let Some(member) = &chunk.member {
+                return Poll::Ready(Ok(Some(member.clone())));
+            }
+            ready!(self.budget.poll_proceed(cx));
+        }
+    }
 }
 
 impl Body for GzipWatchBody {
     type Data = Bytes;
     type Error = BoxError;
 
-    fn poll_frame(
-        self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-    ) -> Poll<Option<Result<Frame<Bytes>, BoxError>>> {
+    fn poll_frame(self: Pin<&mut Self>, cx: &mut Context<'_>) -> PolledFrame {
         let this = self.get_mut();
         loop {
             let member = match ready!(this.poll_member(cx)) {

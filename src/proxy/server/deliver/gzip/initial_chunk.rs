@@ -44,26 +44,17 @@ pub(super) struct InitialChunk {
     pub(super) is_last: bool,
 }
 
-/// The events of a chunk that is not compressed yet.
-struct Selected {
-    events: Vec<Bytes>,
-    length: usize,
-    examined: usize,
-    last: Option<ObjectKey>,
-    is_last: bool,
-}
-
-impl Selected {
-    /// Selects from the objects of `snapshot` with keys above `after`. The end of a chunk also
-    /// depends on the indexes of the snapshot, because they decide which objects are examined. A
-    /// watch continues after the last examined object, so chunks of snapshots with equal objects
-    /// can follow each other without a gap.
-    fn of(
+impl InitialChunk {
+    /// Selects the events of a chunk from the objects of `snapshot` with keys above `after`. The
+    /// chunk has no member yet. Its end also depends on the indexes of the snapshot, because they
+    /// decide which objects are examined. A watch continues after the last examined object, so
+    /// chunks of snapshots with equal objects can follow each other without a gap.
+    fn select(
         snapshot: &Snapshot,
         after: Option<&ObjectKey>,
         selection: &Selection,
         encoder: &Encoder,
-    ) -> Self {
+    ) -> (Self, Vec<Bytes>) {
         let mut candidates = snapshot.candidates(selection, after.map(ObjectKey::as_str));
         let mut events: Vec<Bytes> = Vec::new();
         let (mut length, mut examined, mut last) = (0, 0, None);
@@ -81,17 +72,17 @@ impl Selected {
                 events.push(event);
             }
         };
-        Self {
-            last: last.cloned(),
-            events,
+        let chunk = Self {
+            member: None,
+            events: events.len() as u64,
             length,
             examined,
+            last: last.cloned(),
             is_last,
-        }
+        };
+        (chunk, events)
     }
-}
 
-impl InitialChunk {
     /// Makes the chunk of the objects of `snapshot` with keys above `after`. Yields after a certain
     /// amount of work, so that the thread can serve other clients.
     pub(super) async fn make(
@@ -101,24 +92,17 @@ impl InitialChunk {
         encoder: Arc<Encoder>,
     ) -> io::Result<Self> {
         let selection = key.selection.selection();
-        let selected = Selected::of(&snapshot, after.as_ref(), selection, &encoder);
+        let (mut chunk, events) = Self::select(&snapshot, after.as_ref(), selection, &encoder);
         drop(snapshot);
         let mut budget = CoopBudget::new();
-        budget.charge(selected.examined * EXAMINED_UNITS + selected.length);
-        let events = selected.events.len() as u64;
-        let mut members = Members::of(selected.events);
+        budget.charge(chunk.examined * EXAMINED_UNITS + chunk.length);
+        let mut members = Members::of(events);
         while !members.is_complete() {
             budget.proceed().await;
             budget.charge(members.compress_next()? * BYTE_UNITS);
         }
-        Ok(Self {
-            member: (events > 0).then(|| members.finish()),
-            events,
-            length: selected.length,
-            examined: selected.examined,
-            last: selected.last,
-            is_last: selected.is_last,
-        })
+        chunk.member = (chunk.events > 0).then(|| members.finish());
+        Ok(chunk)
     }
 
     /// Returns the units of a task's budget that making the chunk has cost.

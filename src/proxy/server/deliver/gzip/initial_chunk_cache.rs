@@ -105,18 +105,10 @@ impl InitialChunkCache {
     /// Creates an empty cache of at most `budget`. A task of `shutdown` cleans it while it is not
     /// empty.
     pub(crate) fn new(budget: Budget, metrics: InitialChunkMetrics, shutdown: Shutdown) -> Self {
-        Self::with_limits((budget, MAX_STARTS), metrics, shutdown)
-    }
-
-    fn with_limits(
-        (budget, max_starts): (Budget, usize),
-        metrics: InitialChunkMetrics,
-        shutdown: Shutdown,
-    ) -> Self {
         let inner = Inner {
             state: Mutex::default(),
             budget,
-            max_starts,
+            max_starts: MAX_STARTS,
             metrics,
             shutdown,
         };
@@ -128,15 +120,12 @@ impl InitialChunkCache {
     /// Returns the chunk of the watches with `key` that begins after the object `after`. If no
     /// watch has made it or is making it, `make` makes it. The work advances while one of the
     /// watches polls it.
-    pub(super) fn chunk<F>(
+    pub(super) fn chunk<F: Future<Output = io::Result<InitialChunk>> + Send + 'static>(
         &self,
         key: &Arc<ListKey>,
         after: Option<ObjectKey>,
         make: impl FnOnce() -> F,
-    ) -> Found
-    where
-        F: Future<Output = io::Result<InitialChunk>> + Send + 'static,
-    {
+    ) -> Found {
         let inner = &self.inner;
         let shared = inner.metrics.chunks.with_label_values(&["shared"]);
         let mut dropped = Vec::new();
@@ -147,7 +136,10 @@ impl InitialChunkCache {
                 dropped.extend(state.drop_oldest());
             }
             inner.budget.set_used(state.bytes);
-            let start = Start::new(Instant::now());
+            let start = Start {
+                slots: BTreeMap::new(),
+                last_used: Instant::now(),
+            };
             state.starts.insert(Arc::clone(key), start);
             if !std::mem::replace(&mut state.is_expiring, true) {
                 let inner = Arc::clone(inner);
@@ -182,15 +174,12 @@ impl InitialChunkCache {
 
 impl Inner {
     /// Returns the work `made`, extended so that the chunk is stored at the end.
-    fn making<F>(
+    fn making<F: Future<Output = io::Result<InitialChunk>> + Send + 'static>(
         self: &Arc<Self>,
         key: &Arc<ListKey>,
         after: &Option<ObjectKey>,
         made: F,
-    ) -> MakingChunk
-    where
-        F: Future<Output = io::Result<InitialChunk>> + Send + 'static,
-    {
+    ) -> MakingChunk {
         let (inner, key, after) = (Arc::clone(self), Arc::clone(key), after.clone());
         let making = async move {
             let chunk = Arc::new(made.await.map_err(Arc::new)?);
@@ -282,13 +271,6 @@ impl State {
 // === impl Start ===
 
 impl Start {
-    fn new(now: Instant) -> Self {
-        Self {
-            slots: BTreeMap::new(),
-            last_used: now,
-        }
-    }
-
     fn bytes(&self) -> usize {
         self.slots.values().map(Slot::bytes).sum()
     }

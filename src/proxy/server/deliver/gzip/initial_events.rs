@@ -103,7 +103,9 @@ impl InitialEvents {
         if let Some(last) = &chunk.last {
             self.objects.with(|objects| objects.skip_to(last.clone()));
         }
-        self.collection.count_sent(chunk.events);
+        if let Some(informer) = self.collection.informer() {
+            informer.count_sent(chunk.events);
+        }
         NextChunk::Chunk(chunk, is_first)
     }
 }

@@ -1,9 +1,14 @@
 //! Decides when a watch sends its bookmarks and when it ends, with some jitter.
 
+use std::pin::Pin;
+use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
+use bytes::Bytes;
 use rand::Rng;
 use tokio::time::Instant;
+
+use super::{State, WatchBody};
 
 /// How often a watch that allows bookmarks gets one.
 const BOOKMARK_PERIOD: Duration = Duration::from_secs(60);
@@ -49,6 +54,63 @@ impl Bookmarks {
             // As at the API server, a watch that is too short for its last bookmark gets none.
             None => deadline + LAST_BOOKMARK,
         };
+    }
+}
+
+impl WatchBody {
+    /// Returns true if the watch must end, even if events are waiting. This check is cheap, because
+    /// it precedes every frame.
+    pub(in crate::server::deliver) fn is_over(&mut self, cx: &mut Context<'_>) -> bool {
+        if Pin::new(&mut self.drain).poll(cx).is_ready() {
+            return true;
+        }
+        self.has_alarm_fired(cx) && Instant::now() >= self.deadline
+    }
+
+    /// Returns true if the alarm has fired. Otherwise the alarm is going to wake `cx`.
+    fn has_alarm_fired(&mut self, cx: &mut Context<'_>) -> bool {
+        let is_set = |waker: &Waker| waker.will_wake(cx.waker());
+        if self.alarm_waker.as_ref().is_some_and(is_set) {
+            return self.alarm.is_elapsed();
+        }
+        self.alarm_waker = Some(cx.waker().clone());
+        self.alarm.as_mut().poll(cx).is_ready()
+    }
+
+    /// Returns a bookmark frame if one is due and the client has received everything before it, and
+    /// `None` at the deadline. Otherwise the poll is pending, and the alarm is set.
+    pub(super) fn poll_alarms(&mut self, cx: &mut Context<'_>) -> Poll<Option<Bytes>> {
+        loop {
+            let has_alarm_fired = self.has_alarm_fired(cx);
+            if has_alarm_fired && Instant::now() >= self.deadline {
+                self.state = State::Ended;
+                return Poll::Ready(None);
+            }
+            let Some(bookmarks) = &mut self.bookmarks else {
+                return Poll::Pending;
+            };
+            let mut stream = match &mut self.state {
+                State::Streaming(stream) => Some(stream),
+                // A watch on a bridge does not have everything yet.
+                State::Bridging(_) => None,
+                State::Last(_) | State::Ended => return Poll::Pending,
+            };
+            let has_hole_opened = stream
+                .as_mut()
+                .is_some_and(|stream| stream.has_hole_opened());
+            bookmarks.is_urgent |= has_hole_opened;
+            if !has_alarm_fired && !has_hole_opened {
+                return Poll::Pending;
+            }
+            let at = stream.and_then(|stream| stream.bookmark());
+            bookmarks.schedule(at.is_some(), self.deadline);
+            let next = bookmarks.due.min(self.deadline);
+            self.alarm.as_mut().reset(next);
+            self.alarm_waker = None;
+            if let Some(at) = at {
+                return Poll::Ready(Some(self.bookmark_frame(at, false)));
+            }
+        }
     }
 }
 

@@ -5,10 +5,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use http_body_util::BodyExt;
-use kubefan_core::api::{
-    EventType, GroupVersionResource, Object, ObjectKey, ObjectValues, Resource, ResourceVersion,
-    SelectableFields, WireFormat,
-};
+use kubefan_core::api::{EventType, Object, ObjectKey, ObjectValues, ResourceVersion, WireFormat};
 use kubefan_core::cache;
 use kubefan_core::cache::{
     Bridge, BridgeWriter, EpochCause, Reader, WatchError, WatchFrom, Writer,
@@ -31,8 +28,6 @@ pub(in crate::server::deliver) struct TestCollection {
     pub(in crate::server::deliver) writer: Mutex<Writer>,
     reader: Reader,
     encoder: Arc<Encoder>,
-    resource: Arc<Resource>,
-    fields: Arc<SelectableFields>,
     /// True after an object could not be printed.
     is_unprintable: AtomicBool,
 }
@@ -81,15 +76,6 @@ impl TestCollection {
             writer: Mutex::new(writer),
             reader,
             encoder: Arc::new(Encoder::new(WireFormat::Json, "Thing", "v1")),
-            resource: Arc::new(Resource {
-                gvr: GroupVersionResource::new("", "v1", "things"),
-                kind: "Thing".to_owned(),
-                singular: String::new(),
-                short_names: Vec::new(),
-                namespaced: false,
-                verbs: Vec::new(),
-            }),
-            fields: Arc::default(),
             is_unprintable: AtomicBool::new(false),
         })
     }
@@ -197,18 +183,6 @@ impl Collection for TestCollection {
 
     fn encoder(&self) -> Arc<Encoder> {
         Arc::clone(&self.encoder)
-    }
-
-    fn resource(&self) -> &Arc<Resource> {
-        &self.resource
-    }
-
-    fn fields(&self) -> &Arc<SelectableFields> {
-        &self.fields
-    }
-
-    fn format(&self) -> WireFormat {
-        WireFormat::Json
     }
 }
 

@@ -50,9 +50,7 @@ pub(in crate::server) struct RequestShare {
 }
 
 /// A user's share of the permits of a semaphore.
-pub(in crate::server) struct PermitShare {
-    _counted: Counted<(UserKey, usize)>,
-}
+pub(in crate::server) type PermitShare = Counted<(UserKey, usize)>;
 
 /// A watch of a selection that no index finds.
 pub(in crate::server) type SelectionShare =
@@ -150,8 +148,7 @@ impl Shares {
         let left = limit.available_permits();
         let key = (user, Arc::as_ptr(limit) as usize);
         let counted = self.permits.add(key, |held, _| held == 0 || held < left);
-        let share = counted.map(|_counted| PermitShare { _counted });
-        share.map(Some).ok_or(Limit::UnprovenReads)
+        counted.map(Some).ok_or(Limit::UnprovenReads)
     }
 
     /// Counts the watch of `read` for the user of `caller` and returns its share, or `None` if it

@@ -54,15 +54,6 @@ pub(super) struct DocumentKey {
 /// The parameter `hash`. With it, clients ask for a certain version of an OpenAPI v3 document.
 pub(super) type VersionHash = Option<String>;
 
-/// What a path names, if it is a document of the API server.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum DocumentPath<'a> {
-    /// The API server itself has the document.
-    Own,
-    /// The server of this group and version has the document. It may be an aggregated server.
-    OfGroupVersion(&'a str, &'a str),
-}
-
 impl DocumentKey {
     /// Returns the document and the version that `request` asks for. Returns `None` for other
     /// requests, and for requests that only the API server understands. `is_native(group, version)`
@@ -82,17 +73,14 @@ impl DocumentKey {
                 .iter()
                 .any(|name| headers.contains_key(name));
         let path = request.uri().path();
-        let is_served = match DocumentPath::of(path)? {
-            DocumentPath::Own => true,
-            DocumentPath::OfGroupVersion(group, version) => is_native(group, version),
-        };
+        is_document(path, is_native).then_some(())?;
         let accept = only(headers, &header::ACCEPT)?;
         let accept_encoding = only(headers, &header::ACCEPT_ENCODING)?;
         // JSON is indented for programs such as curl and browsers.
         let user_agent = headers.get(header::USER_AGENT);
         let user_agent = user_agent.and_then(|value| value.to_str().ok());
         let is_understood = accept.as_ref().is_none_or(is_known);
-        (is_plain_get && is_served && is_understood).then_some(())?;
+        (is_plain_get && is_understood).then_some(())?;
         let hash = version_hash(path, request.uri().query())?;
         let key = Self {
             path: path.to_owned(),
@@ -139,24 +127,25 @@ impl DocumentKey {
     }
 }
 
-impl<'a> DocumentPath<'a> {
-    fn of(path: &'a str) -> Option<Self> {
-        let segments: Vec<_> = path.strip_prefix('/')?.split('/').collect();
-        if segments.iter().any(|segment| !is_plain(segment)) {
-            return None;
-        }
-        let of_discovery = |segments: &[&'a str]| match *segments {
-            ["api" | "apis"] | ["api", _] | ["apis", _] => Some(Self::Own),
-            ["apis", group, version] => Some(Self::OfGroupVersion(group, version)),
-            _ => None,
-        };
-        match *segments {
-            ["version"] | ["openapi", "v2" | "v3"] | ["openapi", "v3", "version"] => {
-                Some(Self::Own)
-            }
-            ["openapi", "v3", ref rest @ ..] => of_discovery(rest),
-            _ => of_discovery(&segments),
-        }
+/// Returns true if `path` names a document of the API server itself. The document of a group and
+/// version may be that of an aggregated server.
+fn is_document(path: &str, is_native: impl Fn(&str, &str) -> bool) -> bool {
+    let segments: Vec<_> = path.split('/').collect();
+    let ["", segments @ ..] = &segments[..] else {
+        return false;
+    };
+    if segments.iter().any(|segment| !is_plain(segment)) {
+        return false;
+    }
+    let is_of_discovery = |segments: &[&str]| match segments {
+        ["api" | "apis"] | ["api", _] | ["apis", _] => true,
+        ["apis", group, version] => is_native(group, version),
+        _ => false,
+    };
+    match segments {
+        ["version"] | ["openapi", "v2" | "v3"] | ["openapi", "v3", "version"] => true,
+        ["openapi", "v3", rest @ ..] => is_of_discovery(rest),
+        _ => is_of_discovery(segments),
     }
 }
 

@@ -23,7 +23,7 @@ use std::task::{Context, Poll, ready};
 
 use bytes::Bytes;
 use http::{HeaderMap, HeaderValue, Response, StatusCode, header};
-use http_body::{Frame, SizeHint};
+use http_body::SizeHint;
 use key::{DocumentKey, VersionHash};
 use kubefan_core::body;
 use kubefan_core::body::{Body, BoxError};
@@ -39,6 +39,7 @@ use tokio::time::Instant;
 use crate::identity::{AccessControl, Caller, UserKey};
 use crate::ledger::{Account, Budget, GrowingCharge, MemoryKind};
 use crate::server::answers::rescue::FailedForward;
+use crate::server::deliver::PolledFrame;
 use crate::server::request::Exchange;
 
 /// Marks a document that may be out of date. Clients print it.
@@ -103,17 +104,6 @@ pub(in crate::server) struct DocumentRequest {
 pub(in crate::server) struct DocumentMetrics {
     answers: IntCounterVec,
     fetched: IntCounter,
-}
-
-/// Where the bytes of a document that a client got came from.
-#[derive(Clone, Copy)]
-enum Source {
-    /// The API server sent them.
-    Upstream,
-    /// kubefan, and the API server has confirmed them.
-    Confirmed,
-    /// kubefan, because the API server did not answer.
-    Outage,
 }
 
 /// A body that is remembered when all of it was received.
@@ -209,7 +199,7 @@ impl Documents {
             && let Some(document) = self.inner.memory.acceptable(&request.key, &request.hash)
             && (has_our_rights || self.could_read(&request, caller))
         {
-            self.count(Source::Outage);
+            self.count("outage");
             return Ok(outdated(&document, request.condition.as_ref()));
         }
         let response = forwarded?;
@@ -220,11 +210,11 @@ impl Documents {
         }
         match &request.offered {
             Some(document) if is_confirmed => {
-                self.count(Source::Confirmed);
+                self.count("confirmed");
                 Ok(confirmed(document, response.headers()))
             }
             _ if response.status() == StatusCode::OK => {
-                self.count(Source::Upstream);
+                self.count("upstream");
                 Ok(if caller.may_use_cache() {
                     self.remembering(request, response, caller.name_key())
                 } else {
@@ -288,17 +278,9 @@ impl Documents {
         Response::from_parts(parts, body::boxed(body))
     }
 
-    fn remember(&self, key: DocumentKey, document: Document, user: Option<UserKey>) {
-        self.inner.memory.put(key, document, user);
-    }
-
-    fn count(&self, source: Source) {
-        let label = match source {
-            Source::Upstream => "upstream",
-            Source::Confirmed => "confirmed",
-            Source::Outage => "outage",
-        };
-        self.inner.metrics.answers.with_label_values(&[label]).inc();
+    fn count(&self, source: &str) {
+        let answers = &self.inner.metrics.answers;
+        answers.with_label_values(&[source]).inc();
     }
 }
 
@@ -394,7 +376,8 @@ impl Receiving {
         };
         let request = self.request;
         let document = Document::new(&self.headers, body, request.hash);
-        self.documents.remember(request.key, document, self.user);
+        let memory = &self.documents.inner.memory;
+        memory.put(request.key, document, self.user);
     }
 }
 
@@ -402,10 +385,7 @@ impl http_body::Body for RememberedBody {
     type Data = Bytes;
     type Error = BoxError;
 
-    fn poll_frame(
-        mut self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-    ) -> Poll<Option<Result<Frame<Bytes>, BoxError>>> {
+    fn poll_frame(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> PolledFrame {
         let frame = ready!(Pin::new(&mut self.body).poll_frame(cx));
         let has_ended = match &frame {
             Some(Ok(frame)) => {

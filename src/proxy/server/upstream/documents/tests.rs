@@ -3,6 +3,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use http::Request;
+use http_body::Frame;
 use http_body_util::{BodyExt, StreamBody};
 use hyper::server::conn::http1 as server;
 use hyper::service::service_fn;

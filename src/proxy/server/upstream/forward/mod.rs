@@ -49,16 +49,6 @@ pub(in crate::server) struct Forwarding {
     shutdown: Shutdown,
 }
 
-/// What limits a forwarded request.
-#[derive(Default)]
-pub(in crate::server) struct ForwardedWith<'a> {
-    /// If it is set, the request is sent only with a permit.
-    pub(in crate::server) limit: Option<Arc<Semaphore>>,
-    /// The seat of the request. The request gives it up while it waits for its turn among reads
-    /// with long answers.
-    pub(in crate::server) seat: Option<&'a mut Seat>,
-}
-
 impl Forwarding {
     /// Creates the forwarding through `forwarder`. Forwarded watches end when `shutdown` ends
     /// watches, and when `access` finds that their callers have lost the right.
@@ -82,7 +72,9 @@ impl Forwarding {
     /// sent with the credentials of its caller, or with kubefan's identity in two cases: if callers
     /// are not authenticated and the caller has no credentials, and if the caller has proven its
     /// identity only to kubefan, which then impersonates the caller. If `is_native` is true, the
-    /// API server itself has the objects or the document, so reads can be shared.
+    /// API server itself has the objects or the document, so reads can be shared. If there is a
+    /// `limit`, the request is sent only with a permit of it. The request gives up its `seat` while
+    /// it waits for its turn among reads with long answers.
     ///
     /// # Errors
     /// If the API server gave no answer, or the request would exceed a limit.
@@ -90,10 +82,11 @@ impl Forwarding {
         &self,
         exchange: &mut Exchange,
         is_native: bool,
-        with: ForwardedWith<'_>,
+        limit: Option<Arc<Semaphore>>,
+        seat: Option<&mut Seat>,
     ) -> Result<Response<Body>, FailedForward> {
-        let answer = self.forward_with(exchange, is_native, with).await;
-        answer.map_err(|failed| match failed {
+        let answer = self.forward_with(exchange, is_native, limit, seat);
+        answer.await.map_err(|failed| match failed {
             ForwardError::Refused(refused) => FailedForward::refused(refused),
             ForwardError::Upstream(error) => {
                 let unreachable_for = self.forwarder.client().unreachable_for();
@@ -112,7 +105,8 @@ impl Forwarding {
         &self,
         exchange: &mut Exchange,
         is_native: bool,
-        with: ForwardedWith<'_>,
+        limit: Option<Arc<Semaphore>>,
+        seat: Option<&mut Seat>,
     ) -> Result<Response<Body>, ForwardError> {
         let address = exchange.client.peer.address.ip();
         let headers = exchange.request.headers_mut();
@@ -126,7 +120,6 @@ impl Forwarding {
         };
         let may_share = is_native && matches!(exchange.caller, Caller::Trusted);
         let key = may_share.then(|| ReadKey::of(&exchange.request, &exchange.info));
-        let ForwardedWith { limit, seat } = with;
         let response = match (key.flatten(), limit) {
             (Some(key), limit) => {
                 let audit_id = exchange.request.headers().get(AUDIT_ID).cloned();
@@ -260,8 +253,7 @@ mod tests {
             async move {
                 let mut exchange = Exchange::of(request);
                 exchange.caller = Caller::Trusted;
-                let with = ForwardedWith::default();
-                let answer = forwarding.forward(&mut exchange, false, with).await;
+                let answer = forwarding.forward(&mut exchange, false, None, None).await;
                 Ok::<_, Infallible>(answer.expect("an answer"))
             }
         });

@@ -9,13 +9,15 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use http::Response;
-use http_body::{Frame, SizeHint};
+use http_body::SizeHint;
 use kubefan_core::body;
 use kubefan_core::body::{Body, BoxError};
 use kubefan_core::shutdown::Shutdown;
 use parking_lot::Mutex;
 use tokio::sync::OwnedSemaphorePermit;
 use tokio::time::{Instant, sleep_until};
+
+use crate::server::deliver::PolledFrame;
 
 /// The longest time that the client may leave received bytes unread.
 const STALL_LIMIT: Duration = Duration::from_secs(10);
@@ -109,10 +111,7 @@ impl http_body::Body for PermitBody {
     type Data = Bytes;
     type Error = BoxError;
 
-    fn poll_frame(
-        self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-    ) -> Poll<Option<Result<Frame<Bytes>, BoxError>>> {
+    fn poll_frame(self: Pin<&mut Self>, cx: &mut Context<'_>) -> PolledFrame {
         let this = self.get_mut();
         if this.has_ended {
             return Poll::Ready(None);
@@ -155,7 +154,7 @@ mod tests {
     use std::convert::Infallible;
 
     use futures_util::{StreamExt, stream};
-    use http_body::Body as _;
+    use http_body::{Body as _, Frame};
     use http_body_util::{BodyExt, StreamBody};
     use kubefan_core::shutdown;
     use tokio::sync::Semaphore;

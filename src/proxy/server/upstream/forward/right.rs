@@ -51,12 +51,7 @@ impl Right {
         access: &AccessControl,
         exchange: &Exchange,
     ) -> Result<Option<Self>, Short> {
-        let Exchange {
-            info,
-            caller,
-            client,
-            ..
-        } = exchange;
+        let (info, caller, client) = (&exchange.info, &exchange.caller, &exchange.client);
         let may_last = info.is_resource_request && info.is_long_running();
         if !may_last || !matches!(caller, Caller::Known(_) | Caller::Unnamed(_)) {
             return Ok(None);

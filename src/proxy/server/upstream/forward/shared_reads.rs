@@ -62,19 +62,13 @@ pub(super) struct SharedReads {
 }
 
 struct Inner {
-    calls: Calls,
+    forwarder: Forwarder,
+    shutdown: Shutdown,
+    long_reads: LongReads,
     /// A group for each read that at least one caller waits for.
     reads: DashMap<ReadKey, Arc<Group>>,
     /// Number of the next caller.
     next_caller: AtomicU64,
-}
-
-/// Makes calls to the API server, and remembers which reads have long answers. Cheap to clone.
-#[derive(Clone)]
-struct Calls {
-    forwarder: Forwarder,
-    shutdown: Shutdown,
-    long_reads: Arc<LongReads>,
 }
 
 /// Why a forwarded read has no answer.
@@ -137,13 +131,10 @@ struct GroupMembership<'a> {
 impl SharedReads {
     /// Creates the shared reads. Calls are made through `forwarder`.
     pub(super) fn new(forwarder: Forwarder, shutdown: Shutdown) -> Self {
-        let calls = Calls {
+        let inner = Inner {
             forwarder,
             shutdown,
-            long_reads: Arc::default(),
-        };
-        let inner = Inner {
-            calls,
+            long_reads: LongReads::default(),
             reads: DashMap::new(),
             next_caller: AtomicU64::new(0),
         };
@@ -170,15 +161,15 @@ impl SharedReads {
         account: Option<Arc<Account>>,
         seat: Option<&mut Seat>,
     ) -> Result<Response<Body>, ForwardError> {
-        let calls = &self.inner.calls;
+        let long_reads = &self.inner.long_reads;
         let caller = WaitingCaller {
             number: self.inner.next_caller.fetch_add(1, Ordering::Relaxed),
             limit,
             audit_id,
             account,
         };
-        if let Some(permits) = calls.long_reads.permits(&key) {
-            return calls.call_alone(&key, caller, permits, seat).await;
+        if let Some(permits) = long_reads.permits(&key) {
+            return self.call_alone(&key, caller, permits, seat).await;
         }
         match self.shared_call(&key, caller.clone()).await {
             CallResult::Failed(failed) => Err(failed),
@@ -192,58 +183,22 @@ impl SharedReads {
                 match response {
                     Some(response) => Ok(response),
                     None => {
-                        let permits = calls.long_reads.remember(&key);
-                        calls.call_alone(&key, caller, permits, seat).await
+                        let permits = long_reads.remember(&key);
+                        self.call_alone(&key, caller, permits, seat).await
                     }
                 }
             }
         }
     }
 
-    /// Sends the request for one caller, which has a permit. The answer holds the permit until the
-    /// API server has sent all of it, but not if the client reads too slowly.
-    ///
-    /// # Errors
-    ///
-    /// [`ForwardError::Upstream`] if the call fails.
-    pub(super) async fn forward_alone(
-        &self,
-        request: Request<Body>,
-        identity: Identity,
-        permit: OwnedSemaphorePermit,
-    ) -> Result<Response<Body>, ForwardError> {
-        let calls = &self.inner.calls;
-        calls.call_with(permit, request, identity).await
-    }
-
     /// Joins the call for `key` that is about to be sent, or makes one.
     async fn shared_call(&self, key: &ReadKey, caller: WaitingCaller) -> CallResult {
         let membership = self.inner.join(key.clone());
-        let (calls, key) = (self.inner.calls.clone(), key.clone());
-        let call = move |callers| calls.call_for(key, callers);
+        let (reads, key) = (self.clone(), key.clone());
+        let call = move |callers| reads.call_for(key, callers);
         membership.group().join(caller, Duration::ZERO, call).await
     }
-}
 
-impl Inner {
-    fn join(&self, key: ReadKey) -> GroupMembership<'_> {
-        let group = Arc::clone(&self.reads.entry(key.clone()).or_insert_with(new_group));
-        GroupMembership {
-            reads: &self.reads,
-            key,
-            group: Some(group),
-        }
-    }
-}
-
-fn new_group() -> Arc<Group> {
-    // Calls are never delayed: reading an object takes a few milliseconds, so any delay matters.
-    Arc::new(Group::new(CallSpacing::default()))
-}
-
-// === impl Calls ===
-
-impl Calls {
     /// Makes the call for a group of callers.
     fn call_for(
         self,
@@ -275,7 +230,7 @@ impl Calls {
         let request = key.request(single.audit_id.clone());
         let response = self.send(request, Identity::Kubefan, deadline).await?;
         Ok(CallResult::streamed(match permit {
-            Some(permit) => with_permit(response, permit, deadline, &self.shutdown),
+            Some(permit) => with_permit(response, permit, deadline, &self.inner.shutdown),
             None => response,
         }))
     }
@@ -300,12 +255,13 @@ impl Calls {
                 body,
             }),
             Beginning::Part(received, rest) => {
-                let permits = self.long_reads.remember(key);
+                let permits = self.inner.long_reads.remember(key);
                 let permit = permit.or_else(|| permits.try_acquire_owned().ok());
                 Ok(match permit {
                     Some(permit) => {
                         let response = Response::from_parts(parts, rejoined(received, rest));
-                        let response = with_permit(response, permit, deadline, &self.shutdown);
+                        let response =
+                            with_permit(response, permit, deadline, &self.inner.shutdown);
                         CallResult::streamed(response)
                     }
                     None => CallResult::Streamed(Arc::default()),
@@ -344,18 +300,25 @@ impl Calls {
             }
         };
         let request = key.request(caller.audit_id);
-        self.call_with(permit, request, Identity::Kubefan).await
+        self.forward_alone(request, Identity::Kubefan, permit).await
     }
 
-    async fn call_with(
+    /// Sends the request for one caller, which has a permit. The answer holds the permit until the
+    /// API server has sent all of it, but not if the client reads too slowly.
+    ///
+    /// # Errors
+    ///
+    /// [`ForwardError::Upstream`] if the call fails.
+    pub(super) async fn forward_alone(
         &self,
-        permit: OwnedSemaphorePermit,
         request: Request<Body>,
         identity: Identity,
+        permit: OwnedSemaphorePermit,
     ) -> Result<Response<Body>, ForwardError> {
         let deadline = Instant::now() + CALL_TIMEOUT;
         let response = self.send(request, identity, deadline).await?;
-        Ok(with_permit(response, permit, deadline, &self.shutdown))
+        let shutdown = &self.inner.shutdown;
+        Ok(with_permit(response, permit, deadline, shutdown))
     }
 
     async fn send(
@@ -364,9 +327,25 @@ impl Calls {
         identity: Identity,
         deadline: Instant,
     ) -> Result<Response<Body>, ForwardError> {
-        let forwarded = self.forwarder.forward(request, identity);
+        let forwarded = self.inner.forwarder.forward(request, identity);
         Ok(in_time(deadline, forwarded).await?.response)
     }
+}
+
+impl Inner {
+    fn join(&self, key: ReadKey) -> GroupMembership<'_> {
+        let group = Arc::clone(&self.reads.entry(key.clone()).or_insert_with(new_group));
+        GroupMembership {
+            reads: &self.reads,
+            key,
+            group: Some(group),
+        }
+    }
+}
+
+fn new_group() -> Arc<Group> {
+    // Calls are never delayed: reading an object takes a few milliseconds, so any delay matters.
+    Arc::new(Group::new(CallSpacing::default()))
 }
 
 /// Returns a permit for a call that serves `callers`, or `None` if the call needs none because one

@@ -66,9 +66,8 @@ pub(super) fn held_until_end(
     info: &RequestInfo,
 ) -> Result<Response<Body>, NoFileSlot> {
     let may_last = response.status().is_success() && info.is_long_running();
-    let unaccepted_that_lasts = unaccepted.as_mut().filter(|_| may_last);
-    unaccepted_that_lasts
-        .map(Unaccepted::stay_open)
-        .transpose()?;
+    if may_last && let Some(unaccepted) = &mut unaccepted {
+        unaccepted.stay_open()?;
+    }
     Ok(guarded(response, unaccepted))
 }

@@ -68,7 +68,10 @@ fn cache(bytes: usize, lists: usize) -> GzipCache {
     let metrics = GzipCacheMetrics::new(&Registry::new());
     let shutdown = Shutdown::new(shutdown::Config::default());
     let budget = Budget::for_tests(bytes);
-    GzipCache::with_limits((budget, lists), metrics, shutdown)
+    let mut cache = GzipCache::new(budget, metrics, shutdown);
+    let inner = Arc::get_mut(&mut cache.inner);
+    inner.expect("the only reference").max_lists = lists;
+    cache
 }
 
 fn roomy() -> GzipCache {

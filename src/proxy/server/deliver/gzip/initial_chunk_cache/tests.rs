@@ -27,7 +27,10 @@ fn chunk_cache(bytes: usize, starts: usize) -> InitialChunkCache {
     let metrics = InitialChunkMetrics::new(&Registry::new());
     let shutdown = Shutdown::new(shutdown::Config::default());
     let budget = Budget::for_tests(bytes);
-    InitialChunkCache::with_limits((budget, starts), metrics, shutdown)
+    let mut cache = InitialChunkCache::new(budget, metrics, shutdown);
+    let inner = Arc::get_mut(&mut cache.inner);
+    inner.expect("the only reference").max_starts = starts;
+    cache
 }
 
 fn roomy() -> InitialChunkCache {

@@ -235,7 +235,7 @@ async fn a_client_that_reads_a_long_answer_slowly_but_steadily_gets_all_of_it() 
 #[tokio::test(start_paused = true)]
 async fn a_read_that_is_known_to_be_long_is_not_shared_but_limited() {
     let mut upstream = Upstream::start();
-    upstream.reads.inner.calls.long_reads.remember(&key());
+    upstream.reads.inner.long_reads.remember(&key());
     let reads = upstream.read(10, None).into_iter().map(|read| async {
         let answer = read.await.expect("no panic");
         length(answer.expect("an answer")).await
@@ -254,7 +254,7 @@ async fn a_read_that_is_known_to_be_long_is_not_shared_but_limited() {
 #[tokio::test(start_paused = true)]
 async fn a_caller_waits_a_limited_time_for_a_permit() {
     let mut upstream = Upstream::start();
-    upstream.reads.inner.calls.long_reads.remember(&key());
+    upstream.reads.inner.long_reads.remember(&key());
     let began = Instant::now();
     let mut reads = upstream.read(3, None);
     let calls = upstream.calls(2).await;
@@ -281,7 +281,7 @@ async fn a_caller_that_waits_for_a_permit_has_no_seat() {
         in_flight.take(&info, &connection)
     };
     let mut upstream = Upstream::start();
-    upstream.reads.inner.calls.long_reads.remember(&key());
+    upstream.reads.inner.long_reads.remember(&key());
     for has_seat_left in [true, false] {
         let reads = upstream.read(2, None);
         let calls = upstream.calls(2).await;
