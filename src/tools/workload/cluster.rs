@@ -263,6 +263,7 @@ pub(super) struct Event {
 }
 
 /// The records of all objects of the cluster.
+#[derive(Default)]
 pub(super) struct Cluster {
     pub(super) clock: Clock,
     pub(super) namespaces: Vec<Identity>,

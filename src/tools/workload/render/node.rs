@@ -26,27 +26,21 @@ fn pod_cidr(index: usize) -> String {
 pub(super) fn node(index: usize, node: &Node) -> Value {
     let mut draft = Draft::new("v1", "Node", &node.identity);
     let name = &node.identity.name;
-    draft.meta(
-        "labels",
-        json!({
-            "beta.kubernetes.io/arch": "amd64",
-            "beta.kubernetes.io/os": "linux",
-            "kubernetes.io/arch": "amd64",
-            "kubernetes.io/hostname": name,
-            "kubernetes.io/os": "linux",
-            "node.kubernetes.io/instance-type": "standard-16",
-            "topology.kubernetes.io/region": "eu-north-1",
-            "topology.kubernetes.io/zone": zone(index),
-        }),
-    );
-    draft.meta(
-        "annotations",
-        json!({
-            "node.alpha.kubernetes.io/ttl": "0",
-            "volumes.kubernetes.io/controller-managed-attach-detach": "true",
-        }),
-    );
-    draft.set("spec", spec(index, node));
+    draft.metadata["labels"] = json!({
+        "beta.kubernetes.io/arch": "amd64",
+        "beta.kubernetes.io/os": "linux",
+        "kubernetes.io/arch": "amd64",
+        "kubernetes.io/hostname": name,
+        "kubernetes.io/os": "linux",
+        "node.kubernetes.io/instance-type": "standard-16",
+        "topology.kubernetes.io/region": "eu-north-1",
+        "topology.kubernetes.io/zone": zone(index),
+    });
+    draft.metadata["annotations"] = json!({
+        "node.alpha.kubernetes.io/ttl": "0",
+        "volumes.kubernetes.io/controller-managed-attach-detach": "true",
+    });
+    draft.object["spec"] = spec(index, node);
     draft.managed_by("kubelet", node.identity.created);
     draft.status(status(index, node), "kubelet", node.identity.written);
     draft.finish()
