@@ -4,7 +4,7 @@ use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::task::{Context, Poll};
+use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -200,18 +200,13 @@ impl FaultyBody {
     fn poll_inner(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Bytes, BoxError>>> {
         loop {
             if let Some((sleep, bytes)) = &mut self.delayed {
-                if sleep.as_mut().poll(cx).is_pending() {
-                    return Poll::Pending;
-                }
+                ready!(sleep.as_mut().poll(cx));
                 let bytes = std::mem::take(bytes);
                 self.delayed = None;
                 return Poll::Ready(Some(Ok(bytes)));
             }
-            let frame = match Pin::new(&mut self.inner).poll_frame(cx) {
-                Poll::Ready(Some(Ok(frame))) => frame,
-                Poll::Ready(Some(Err(error))) => return Poll::Ready(Some(Err(error))),
-                Poll::Ready(None) => return Poll::Ready(None),
-                Poll::Pending => return Poll::Pending,
+            let Some(frame) = ready!(Pin::new(&mut self.inner).poll_frame(cx)?) else {
+                return Poll::Ready(None);
             };
             let Ok(bytes) = frame.into_data() else {
                 continue;
@@ -251,11 +246,8 @@ impl http_body::Body for FaultyBody {
                 }
                 StreamState::Healthy | StreamState::Half { .. } | StreamState::Silent => {}
             }
-            let bytes = match this.poll_inner(cx) {
-                Poll::Ready(Some(Ok(bytes))) => bytes,
-                Poll::Ready(Some(Err(error))) => return Poll::Ready(Some(Err(error))),
-                Poll::Ready(None) => return Poll::Ready(None),
-                Poll::Pending => return Poll::Pending,
+            let Some(bytes) = ready!(this.poll_inner(cx)?) else {
+                return Poll::Ready(None);
             };
             match this.state {
                 // A silent watch still reads and drops its frames, so that it ends when the process
