@@ -152,7 +152,7 @@ async fn list(run_state: &RunState, slot: &Slot) -> Result<(u64, u64), Error> {
     let accept = run_state.config.format.media_type();
     let request = request(Method::GET, &path, accept, empty());
     let request = request.map_err(|error| Error::Request(error.into()))?;
-    let connection = slot.connection(run_state).await?;
+    let connection = slot.connection(&run_state.client).await?;
     let started = run_state.clock.now();
     let answer = run_state.client.request_over(&connection, request).await?;
     let mut body = answer.into_body();
