@@ -38,10 +38,10 @@ impl TryFrom<&LoadArgs> for LoadConfig {
 
     fn try_from(args: &LoadArgs) -> Result<Self, Problems> {
         let mut problems = count_problems(args);
-        let selector = args.selector_per_watcher.as_deref().map(str::parse);
-        let selector: Option<SelectorTemplate> = selector.transpose().unwrap_or_else(|error| {
-            let error: load::SelectorError = error;
-            problems.push(flag_problem("--selector-per-watcher", error.to_string()));
+        let selector = args.selector_per_watcher.as_deref();
+        let selector = selector.map(str::parse::<SelectorTemplate>).transpose();
+        let selector = selector.unwrap_or_else(|problem| {
+            problems.push(flag_problem("--selector-per-watcher", problem));
             None
         });
         let rate = rate(&args.rate).unwrap_or_else(|problem| {

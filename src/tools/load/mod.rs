@@ -38,7 +38,7 @@ pub use results::report::{Events, Ratios, Report, Run, Settings, Watches, Writes
 pub use results::table::table;
 pub use results::times::times;
 pub use run::run;
-pub use selector::{SelectorError, SelectorTemplate};
+pub use selector::SelectorTemplate;
 pub use usage::Usage;
 pub use watch::checker::DeliveryErrors;
 pub use watch::frames::{FrameCutter, FrameTooLong, FrameType, VersionFinder};

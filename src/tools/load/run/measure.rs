@@ -186,12 +186,10 @@ impl Measurement<'_> {
             ),
             _ => String::new(),
         };
-        Error::NotSynced {
-            synced,
-            watchers: self.config.watchers,
-            seconds: SYNC_LIMIT.as_secs(),
-            hint,
-        }
+        let (watchers, seconds) = (self.config.watchers, SYNC_LIMIT.as_secs());
+        Error::Refused(format!(
+            "{synced} of {watchers} watchers have seen all objects after {seconds} s{hint}"
+        ))
     }
 
     /// Runs the writers until the end of the schedule or a signal.

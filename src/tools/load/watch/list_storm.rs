@@ -150,8 +150,7 @@ async fn list_on(run_state: Arc<RunState>) -> ListStats {
 async fn list(run_state: &RunState, slot: &Slot) -> Result<(u64, u64), Error> {
     let path = format!("{}?resourceVersion=0", run_state.collection);
     let accept = run_state.config.format.media_type();
-    let request = request(Method::GET, &path, accept, empty());
-    let request = request.map_err(|error| Error::Request(error.into()))?;
+    let request = request(Method::GET, &path, accept, empty())?;
     let connection = slot.connection(&run_state.client).await?;
     let started = run_state.clock.now();
     let answer = run_state.client.request_over(&connection, request).await?;

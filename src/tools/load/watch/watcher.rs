@@ -175,8 +175,7 @@ async fn attempt(context: &WatcherContext, slot: &Slot, path: &str) -> Result<(B
     // count as latency of the server.
     let requested_at = run_state.clock.now();
     let connection = slot.connection(&run_state.client).await?;
-    let request = request(Method::GET, path, run_state.accept(), empty());
-    let request = request.map_err(|error| Error::Request(error.into()))?;
+    let request = request(Method::GET, path, run_state.accept(), empty())?;
     let response = run_state.client.request_over(&connection, request).await?;
     let content_type = response.headers().get(http::header::CONTENT_TYPE);
     let received = content_type
