@@ -84,10 +84,7 @@ fn publish(report: &Report, config: &LoadConfig) -> Result<(), Error> {
     }
     let errors = report.delivery_errors();
     if !errors.is_empty() {
-        let problem = format!(
-            "{} events missed, {} duplicated, {} out of order, {} unwanted",
-            errors.missed, errors.duplicated, errors.out_of_order, errors.unwanted
-        );
+        let problem = errors.describe(" events");
         return Err(anyhow::anyhow!(problem).into());
     }
     let given_up = report.given_up();
