@@ -153,5 +153,5 @@ pub(super) fn new_event(id: u32, pod: u32, reason: Reason, cluster: &mut Cluster
         reason,
         message,
     };
-    cluster.events.push_back((id, event));
+    cluster.events.insert(id, event);
 }
