@@ -26,6 +26,7 @@ mod selector;
 mod target;
 mod usage;
 mod watch;
+mod workers;
 mod write;
 
 pub use config::{Config, Protocol, TargetServer};

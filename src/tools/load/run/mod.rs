@@ -197,22 +197,19 @@ async fn measure_in_namespace(
         filled = set_up => filled?,
         () = deadline => return Err(Error::Interrupted),
     };
-    let sources = Sources::find(config, &run_state, writer).await?;
     let step = (config.duration / STEPS).max(SHORTEST_STEP);
     let measurement = Measurement {
-        config,
+        sources: Sources::find(&run_state, writer).await?,
         run_state: Arc::clone(&run_state),
         shutdown,
-        sources,
-        schedule: Schedule::new(config.rate, config.objects, config.duration),
         step: nanoseconds(step),
     };
     let job = WriteJob {
-        run_state,
         client: writer.clone(),
         objects: test_namespace.objects.clone(),
         path: test_namespace.path(),
-        schedule: measurement.schedule,
+        schedule: Schedule::new(config.rate, config.objects, config.duration),
+        run_state,
     };
     Ok((object_bytes, measurement.measure(job, progress).await?))
 }
