@@ -135,14 +135,10 @@ fn describe_run(
     test_namespace: &TestNamespace,
 ) -> String {
     format!(
-        "{}: {} {} of {} in namespace {}",
+        "{}: {} object{} of {} in namespace {}",
         client.server(),
         config.objects,
-        if config.objects == 1 {
-            "object"
-        } else {
-            "objects"
-        },
+        if config.objects == 1 { "" } else { "s" },
         resource.gvr.group_resource(),
         test_namespace.name
     )
