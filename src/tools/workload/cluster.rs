@@ -69,12 +69,6 @@ pub(super) struct ConfigMap {
     pub(super) edits: u32,
 }
 
-impl ConfigMap {
-    pub(super) fn is_settings(&self) -> bool {
-        matches!(self.contents, Contents::Settings)
-    }
-}
-
 pub(super) struct Secret {
     pub(super) identity: Identity,
     pub(super) password: String,
