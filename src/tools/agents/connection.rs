@@ -7,9 +7,10 @@ use http::header::{ACCEPT, USER_AGENT};
 use http::{Method, Request, Response};
 use http_body_util::BodyExt;
 use kubefan_core::body::{Body, empty};
-use kubefan_core::upstream::{Client, DedicatedConnection, Error, HttpVersion};
+use kubefan_core::upstream::{Client, Error, HttpVersion};
 
 use super::Counters;
+use crate::load::Slot;
 
 /// Flow-control windows, in bytes: those of Go's HTTP/2 client for a stream and for the connection.
 const HTTP2: HttpVersion = HttpVersion::Http2 {
@@ -20,7 +21,7 @@ const HTTP2: HttpVersion = HttpVersion::Http2 {
 /// The connection of one agent. It is opened on first use, and again after it broke.
 pub(super) struct Connection {
     client: Client,
-    open: tokio::sync::Mutex<Option<DedicatedConnection>>,
+    slot: Slot,
     pub(super) totals: Arc<Counters>,
 }
 
@@ -28,7 +29,7 @@ impl Connection {
     pub(super) fn new(client: Client, totals: Arc<Counters>) -> Self {
         Self {
             client,
-            open: tokio::sync::Mutex::default(),
+            slot: Slot::new(HTTP2),
             totals,
         }
     }
@@ -44,7 +45,7 @@ impl Connection {
             .map_err(|error| Error::Request(error.into()))?;
         Counters::add(&self.totals.requests, 1);
         let sent = async {
-            let connection = self.connection().await?;
+            let connection = self.slot.connection(&self.client).await?;
             self.client.request_over(&connection, request).await
         };
         let answer = sent.await;
@@ -70,14 +71,5 @@ impl Connection {
         self.totals
             .refused
             .store(0, std::sync::atomic::Ordering::Relaxed);
-    }
-
-    async fn connection(&self) -> Result<DedicatedConnection, Error> {
-        let mut open = self.open.lock().await;
-        if let Some(connection) = open.as_ref().filter(|connection| !connection.is_closed()) {
-            return Ok(connection.clone());
-        }
-        let opened = self.client.open_connection(HTTP2).await?;
-        Ok(open.insert(opened).clone())
     }
 }

@@ -5,6 +5,7 @@
 //! list again and again. The demo compares the remembered objects with those of the cluster.
 
 mod connection;
+mod counters;
 mod dashboard;
 mod roster;
 mod view;
@@ -12,10 +13,11 @@ mod watcher;
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use connection::Connection;
+pub(crate) use counters::OpenWatch;
+pub use counters::{Counters, Totals};
 use kubefan_core::api::{GroupVersionResource, WireFormat};
 use kubefan_core::shutdown::Shutdown;
 use kubefan_core::upstream::{Client, ClientConfig, ConnectError};
@@ -49,33 +51,6 @@ pub struct Agents {
     totals: Arc<Counters>,
     views: Arc<Vec<Arc<View>>>,
     count: usize,
-}
-
-/// Counts of the agents' requests and of the answers since their start.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Totals {
-    /// Requests that were sent: lists and watches.
-    pub requests: u64,
-    /// Watches that are open now.
-    pub watches: u64,
-    /// Events that arrived, including bookmarks and the events for initial objects.
-    pub events: u64,
-    /// Bytes of all answers' bodies.
-    pub bytes: u64,
-    /// Watches that ended or broke after they had been open.
-    pub ended: u64,
-    /// Requests that were refused or got no answer; all of them are sent again.
-    pub refused: u64,
-}
-
-#[derive(Default)]
-struct Counters {
-    requests: AtomicU64,
-    watches: AtomicU64,
-    events: AtomicU64,
-    bytes: AtomicU64,
-    ended: AtomicU64,
-    refused: AtomicU64,
 }
 
 impl Agents {
@@ -139,15 +114,7 @@ impl Agents {
 
     /// Returns the counts of the agents' requests, watches, events and bytes so far.
     pub fn totals(&self) -> Totals {
-        let value = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
-        Totals {
-            requests: value(&self.totals.requests),
-            watches: value(&self.totals.watches),
-            events: value(&self.totals.events),
-            bytes: value(&self.totals.bytes),
-            ended: value(&self.totals.ended),
-            refused: value(&self.totals.refused),
-        }
+        self.totals.totals()
     }
 
     /// Returns what each watch selects, with the fingerprint of the objects that it shows.
@@ -175,14 +142,4 @@ async fn wait_for(resources: BTreeSet<GroupVersionResource>, pilot: &Connection)
         }
     }
     pilot.forget_refusals();
-}
-
-impl Counters {
-    fn subtract(counter: &AtomicU64, count: u64) {
-        counter.fetch_sub(count, Ordering::Relaxed);
-    }
-
-    fn add(counter: &AtomicU64, count: u64) {
-        counter.fetch_add(count, Ordering::Relaxed);
-    }
 }

@@ -6,9 +6,9 @@ use kubefan_core::api::WireFormat;
 use kubefan_core::upstream::Error;
 use memchr::memmem;
 
-use super::Counters;
 use super::connection::Connection;
 use super::view::{Objects, View};
+use super::{Counters, OpenWatch};
 use crate::load::{FrameCutter, FrameType, VersionFinder};
 
 const FIRST_PAUSE: Duration = Duration::from_millis(500);
@@ -17,23 +17,6 @@ const LONGEST_PAUSE: Duration = Duration::from_secs(8);
 const UID: &[u8] = b"\"uid\":\"";
 /// The length of a uid, in bytes.
 const UID_LENGTH: usize = 36;
-
-/// Counts an open watch until it is dropped.
-struct Open<'a>(&'a Counters);
-
-impl<'a> Open<'a> {
-    fn new(totals: &'a Counters) -> Self {
-        Counters::add(&totals.watches, 1);
-        Self(totals)
-    }
-}
-
-impl Drop for Open<'_> {
-    fn drop(&mut self) {
-        Counters::subtract(&self.0.watches, 1);
-        Counters::add(&self.0.ended, 1);
-    }
-}
 
 /// The state of a watch that outlives its requests.
 struct Watcher<'a> {
@@ -74,7 +57,7 @@ impl Watcher<'_> {
     async fn follow(&mut self, connection: &Connection) -> Result<(), Error> {
         let path = self.path();
         let answer = connection.get(&path, WireFormat::Json.media_type()).await?;
-        let _open = Open::new(&connection.totals);
+        let _open = OpenWatch::new(&connection.totals);
         if self.reached.is_none() {
             self.view.clear(&mut self.objects);
         }

@@ -8,6 +8,7 @@ use std::io;
 use std::net::SocketAddr;
 use std::num::NonZeroUsize;
 use std::path::Path;
+use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use anyhow::Context;
@@ -24,8 +25,8 @@ use kubefan_proxy::config::{AdminConfig, Resources, ServeConfig, Tls};
 use kubefan_proxy::{identity, ledger, net, server};
 use tokio::sync::watch;
 
-use super::{Served, ServedTotals, SimulatedApp};
-use crate::agents::Agents;
+use super::SimulatedApp;
+use crate::agents::{Agents, Counters};
 use crate::config::{DemoConfig, SimConfig};
 use crate::sim::{FaultInjector, Simulator};
 use crate::workload::Workload;
@@ -59,7 +60,7 @@ pub struct DemoApp {
 #[derive(Clone)]
 pub struct Demo {
     agents: Agents,
-    served: Served,
+    served: Arc<Counters>,
     views: watch::Receiver<Views>,
     faults: FaultInjector,
     kubefan: Registry,
@@ -71,7 +72,7 @@ pub struct Totals {
     /// What the simulated clients asked for and got.
     pub got: agents::Totals,
     /// What the simulated API server served.
-    pub served: ServedTotals,
+    pub served: agents::Totals,
     /// How many watches of the simulated clients are up to date.
     pub views: Views,
     /// Requests to kubefan of all clients.
@@ -111,7 +112,7 @@ impl DemoApp {
         let (views, seen) = watch::channel(Views::default());
         let demo = Demo {
             agents: agents.clone(),
-            served: simulated.served().clone(),
+            served: Arc::clone(simulated.served()),
             views: seen,
             faults: simulator.faults().clone(),
             kubefan: kubefan.registry().clone(),

@@ -8,5 +8,4 @@ mod simulated;
 mod tests;
 
 pub use demo::{Demo, DemoApp, Totals, Views};
-pub use served::{Served, ServedTotals};
 pub use simulated::SimulatedApp;

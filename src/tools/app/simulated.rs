@@ -1,6 +1,7 @@
 //! The composition root of `kubefan sim`.
 
 use std::net::SocketAddr;
+use std::sync::Arc;
 
 use anyhow::Context;
 use http::Request;
@@ -14,7 +15,8 @@ use kubefan_proxy::server::{Body, RequestMetrics, WebPageRules};
 use kubefan_proxy::{net, server};
 use tower::service_fn;
 
-use super::Served;
+use super::served::count;
+use crate::agents::Counters;
 use crate::config::SimConfig;
 use crate::sim;
 use crate::sim::Simulator;
@@ -26,7 +28,7 @@ pub struct SimulatedApp {
     admin_address: SocketAddr,
     simulator: Simulator,
     registry: Registry,
-    served: Served,
+    served: Arc<Counters>,
 }
 
 impl SimulatedApp {
@@ -73,7 +75,7 @@ impl SimulatedApp {
             admin_address: admins.local_address()?,
             simulator: simulator.clone(),
             registry: registry.clone(),
-            served: Served::default(),
+            served: Arc::default(),
         };
         tracing::info!(clients = app.url(), admin = app.admin_url(), "listening");
         let admin = sim::Admin::new(simulator.clone(), registry.clone());
@@ -84,7 +86,7 @@ impl SimulatedApp {
             let query = Query::parse(request.uri().query().unwrap_or_default());
             let is_watch = matches!(query.first("watch"), Some("true" | "1"));
             let (simulator, served) = (simulator.clone(), served.clone());
-            async move { served.count(is_watch, simulator.answer(request).await) }
+            async move { count(&served, is_watch, simulator.answer(request).await) }
         };
         let service = server::with_filters(metrics, WebPageRules::default(), answer);
         shutdown.spawn(admins.serve(admin));
@@ -108,7 +110,7 @@ impl SimulatedApp {
     }
 
     /// Returns the counts of what this simulator served to its clients.
-    pub fn served(&self) -> &Served {
+    pub fn served(&self) -> &Arc<Counters> {
         &self.served
     }
 

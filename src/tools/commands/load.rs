@@ -82,27 +82,18 @@ fn publish(report: &Report, config: &LoadConfig) -> Result<(), Error> {
     if let Some(path) = &config.html {
         write(path, &load::page(report))?;
     }
-    let errors = report.delivery_errors();
-    if !errors.is_empty() {
-        let problem = format!(
-            "{} events missed, {} duplicated, {} out of order, {} unwanted",
-            errors.missed, errors.duplicated, errors.out_of_order, errors.unwanted
-        );
-        return Err(anyhow::anyhow!(problem).into());
-    }
-    let given_up = report.given_up();
-    if given_up > 0 {
-        let problem =
-            format!("{given_up} writes were not acknowledged in time: the server cannot keep up");
-        return Err(anyhow::anyhow!(problem).into());
-    }
-    if let Some(failed) = &report.compared_failed {
-        return Err(anyhow::anyhow!("{failed}").into());
-    }
-    match report.runs.iter().find_map(|run| run.left_behind.as_ref()) {
-        None => Ok(()),
-        Some(left_behind) => Err(anyhow::anyhow!(left_behind.clone()).into()),
-    }
+    let (errors, given_up) = (report.delivery_errors(), report.given_up());
+    let left_behind = report.runs.iter().find_map(|run| run.left_behind.as_ref());
+    let problem = if !errors.is_empty() {
+        errors.describe(" events")
+    } else if given_up > 0 {
+        format!("{given_up} writes were not acknowledged in time: the server cannot keep up")
+    } else if let Some(problem) = report.compared_failed.as_ref().or(left_behind) {
+        problem.clone()
+    } else {
+        return Ok(());
+    };
+    Err(anyhow::anyhow!(problem).into())
 }
 
 /// Checks before the test that a report can be written to `path`; creates the file if necessary.

@@ -38,10 +38,10 @@ impl TryFrom<&LoadArgs> for LoadConfig {
 
     fn try_from(args: &LoadArgs) -> Result<Self, Problems> {
         let mut problems = count_problems(args);
-        let selector = args.selector_per_watcher.as_deref().map(str::parse);
-        let selector: Option<SelectorTemplate> = selector.transpose().unwrap_or_else(|error| {
-            let error: load::SelectorError = error;
-            problems.push(flag_problem("--selector-per-watcher", error.to_string()));
+        let selector = args.selector_per_watcher.as_deref();
+        let selector = selector.map(str::parse::<SelectorTemplate>).transpose();
+        let selector = selector.unwrap_or_else(|problem| {
+            problems.push(flag_problem("--selector-per-watcher", problem));
             None
         });
         let rate = rate(&args.rate).unwrap_or_else(|problem| {
@@ -118,30 +118,24 @@ fn count_problems(args: &LoadArgs) -> Vec<Problem> {
         ("--threads", args.threads, 1, 256),
     ];
     let mut problems = Vec::new();
+    let mut add = |flag, problem| problems.push(flag_problem(flag, problem));
     for (flag, value, least, most) in limits {
         if value < least || value > most {
-            problems.push(flag_problem(
-                flag,
-                format!("{value} is not from {least} to {most}"),
-            ));
+            add(flag, format!("{value} is not from {least} to {most}"));
         }
     }
     if args.http == 1 && args.connections.is_some_and(|value| value != args.watchers) {
         let problem = "over HTTP/1.1 each watcher has its own connection; leave it out";
-        problems.push(flag_problem("--connections", problem.to_owned()));
+        add("--connections", problem.to_owned());
     }
-    if args.object_size > MAX_OBJECT_SIZE {
-        let problem = format!(
-            "{} bytes are more than an API server accepts (1Mi)",
-            args.object_size
-        );
-        problems.push(flag_problem("--object-size", problem));
+    let size = args.object_size;
+    if size > MAX_OBJECT_SIZE {
+        let problem = format!("{size} bytes are more than an API server accepts (1Mi)");
+        add("--object-size", problem);
     }
     if args.duration.is_zero() {
-        problems.push(flag_problem(
-            "--duration",
-            "0 is too short; use a duration such as 30s".to_owned(),
-        ));
+        let problem = "0 is too short; use a duration such as 30s";
+        add("--duration", problem.to_owned());
     }
     problems
 }
@@ -191,37 +185,33 @@ fn url_problems(args: &LoadArgs) -> Vec<Problem> {
         ("--compare-metrics-url", &args.compare_metrics_url),
         ("--write-metrics-url", &args.write_metrics_url),
     ];
-    let given = urls
-        .into_iter()
-        .filter_map(|(flag, url)| Some((flag, url.as_ref()?)));
-    let odd = given.filter(|(_, url)| {
-        let uri: Result<http::Uri, _> = url.parse();
-        !uri.is_ok_and(|uri| {
-            matches!(uri.scheme_str(), Some("http" | "https")) && uri.host().is_some()
-        })
-    });
-    let mut problems: Vec<Problem> = odd
-        .map(|(flag, url)| {
-            flag_problem(
-                flag,
-                format!("{url:?} is not a URL such as https://127.0.0.1:6443"),
-            )
-        })
-        .collect();
+    let mut problems = Vec::new();
+    let mut add = |flag, problem| problems.push(flag_problem(flag, problem));
+    for (flag, url) in urls {
+        if let Some(url) = url.as_ref().filter(|url| !is_url(url)) {
+            let problem = format!("{url:?} is not a URL such as https://127.0.0.1:6443");
+            add(flag, problem);
+        }
+    }
     let is_compared = args.compare.is_some() || args.compare_kubeconfig.is_some();
     let describes_compared = args.compare_server_pid.is_some()
         || args.compare_metrics_url.is_some()
         || args.compare_name.is_some();
     if !is_compared && describes_compared {
         let problem = "is missing; --compare-server-pid, --compare-metrics-url and --compare-name describe the server to compare with";
-        problems.push(flag_problem("--compare", problem.to_owned()));
+        add("--compare", problem.to_owned());
     }
     let is_written = args.write_server.is_some() || args.write_kubeconfig.is_some();
     if !is_written && (args.write_server_pid.is_some() || args.write_metrics_url.is_some()) {
         let problem = "is missing; --write-server-pid and --write-metrics-url describe the server to write to";
-        problems.push(flag_problem("--write-server", problem.to_owned()));
+        add("--write-server", problem.to_owned());
     }
     problems
+}
+
+fn is_url(text: &str) -> bool {
+    let uri: Result<http::Uri, _> = text.parse();
+    uri.is_ok_and(|uri| matches!(uri.scheme_str(), Some("http" | "https")) && uri.host().is_some())
 }
 
 fn is_name(text: &str) -> bool {
@@ -246,11 +236,7 @@ fn watch_target(args: &LoadArgs) -> TargetServer {
 }
 
 fn compare_target(args: &LoadArgs) -> Option<TargetServer> {
-    let client = other_server(
-        args,
-        args.compare.as_ref(),
-        args.compare_kubeconfig.as_ref(),
-    )?;
+    let client = other_server(args, &args.compare, &args.compare_kubeconfig)?;
     Some(TargetServer {
         client,
         name: args.compare_name.clone(),
@@ -262,11 +248,7 @@ fn compare_target(args: &LoadArgs) -> Option<TargetServer> {
 /// Returns the server to write to. If it has the client configuration of the second server, both
 /// are one server: its figures come from the second server's source unless flags say otherwise.
 fn write_target(args: &LoadArgs) -> Option<TargetServer> {
-    let client = other_server(
-        args,
-        args.write_server.as_ref(),
-        args.write_kubeconfig.as_ref(),
-    )?;
+    let client = other_server(args, &args.write_server, &args.write_kubeconfig)?;
     let compared = compare_target(args).filter(|compared| compared.client == client);
     let target = compared.unwrap_or_else(|| TargetServer {
         client,
@@ -287,10 +269,10 @@ fn write_target(args: &LoadArgs) -> Option<TargetServer> {
 /// server. `None` if neither argument is given.
 fn other_server(
     args: &LoadArgs,
-    server: Option<&String>,
-    kubeconfig: Option<&PathBuf>,
+    server: &Option<String>,
+    kubeconfig: &Option<PathBuf>,
 ) -> Option<ClientConfig> {
-    let server = server.cloned();
+    let server = server.clone();
     match (server, kubeconfig) {
         (None, None) => None,
         (server, Some(kubeconfig)) => Some(ClientConfig {

@@ -81,33 +81,6 @@ pub enum Protocol {
 }
 
 impl Config {
-    /// Returns a configuration with one watcher and one object, which tests adapt.
-    #[cfg(test)]
-    pub(super) fn for_tests() -> Self {
-        Self {
-            watched: TargetServer::default(),
-            compared: None,
-            written: None,
-            resource: "configmaps".to_owned(),
-            namespace: None,
-            all_namespaces: false,
-            watchers: 1,
-            connections: 1,
-            protocol: Protocol::Http2,
-            format: WireFormat::Json,
-            selector: None,
-            rate: Rate::Max,
-            window: None,
-            objects: 1,
-            object_size: 2048,
-            duration: Duration::from_secs(1),
-            list_storm: 0,
-            slow_watchers: 0,
-            watch_list: false,
-            threads: 1,
-        }
-    }
-
     /// Returns the number of watchers that select each object: one if each watcher has its own
     /// selector, else all of them.
     pub(super) fn watchers_of_an_object(&self) -> u64 {
@@ -124,6 +97,39 @@ impl Protocol {
         match self {
             Self::Http1 => "HTTP/1.1",
             Self::Http2 => "HTTP/2",
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    impl Config {
+        /// Returns a configuration with one watcher and one object, which tests adapt.
+        pub(crate) fn for_tests() -> Self {
+            Self {
+                watched: TargetServer::default(),
+                compared: None,
+                written: None,
+                resource: "configmaps".to_owned(),
+                namespace: None,
+                all_namespaces: false,
+                watchers: 1,
+                connections: 1,
+                protocol: Protocol::Http2,
+                format: WireFormat::Json,
+                selector: None,
+                rate: Rate::Max,
+                window: None,
+                objects: 1,
+                object_size: 2048,
+                duration: Duration::from_secs(1),
+                list_storm: 0,
+                slow_watchers: 0,
+                watch_list: false,
+                threads: 1,
+            }
         }
     }
 }

@@ -9,17 +9,6 @@ pub enum Error {
     /// The kubeconfig, or a file that it refers to, cannot be used.
     #[error(transparent)]
     Connect(#[from] ConnectError),
-    /// The server is not on this machine, and no flag names it or its context.
-    #[error(
-        "{server} is the current context's server and is not on this machine: a load test may harm it; \
-         name it with {flags} to test it"
-    )]
-    NotNamed {
-        /// The server's URL.
-        server: String,
-        /// The flags that can name the server.
-        flags: &'static str,
-    },
     /// A request to the server failed.
     #[error("cannot {what}")]
     Server {
@@ -28,21 +17,6 @@ pub enum Error {
         /// Why the request failed.
         #[source]
         source: kubefan_core::upstream::Error,
-    },
-    /// The resource is unknown, is not namespaced, or lacks a verb that the test needs.
-    #[error("--resource: {0}")]
-    Resource(String),
-    /// Some watchers did not receive all objects in time.
-    #[error("{synced} of {watchers} watchers have seen all objects after {seconds} s{}", .hint)]
-    NotSynced {
-        /// The number of watchers that received all objects.
-        synced: usize,
-        /// The number of all watchers.
-        watchers: u32,
-        /// The time limit, in seconds.
-        seconds: u64,
-        /// Advice at the end of the message; empty if there is none.
-        hint: String,
     },
     /// Any other reason, as a complete message.
     #[error("{0}")]

@@ -26,6 +26,7 @@ mod selector;
 mod target;
 mod usage;
 mod watch;
+mod workers;
 mod write;
 
 pub use config::{Config, Protocol, TargetServer};
@@ -38,9 +39,10 @@ pub use results::report::{Events, Ratios, Report, Run, Settings, Watches, Writes
 pub use results::table::table;
 pub use results::times::times;
 pub use run::run;
-pub use selector::{SelectorError, SelectorTemplate};
+pub use selector::SelectorTemplate;
 pub use usage::Usage;
 pub use watch::checker::DeliveryErrors;
 pub use watch::frames::{FrameCutter, FrameTooLong, FrameType, VersionFinder};
 pub use watch::list_storm::Lists;
+pub(crate) use watch::slot::Slot;
 pub use write::schedule::Rate;

@@ -21,23 +21,6 @@ pub struct SelectorTemplate {
     is_field: bool,
 }
 
-/// The reason why a text is not a valid [`SelectorTemplate`].
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum SelectorError {
-    /// The text is not of the form `KEY=VALUE`.
-    #[error("{0:?} is not KEY=VALUE, such as spec.nodeName=node-{{i}} or app=load-{{i}}")]
-    NotAnEquality(String),
-    /// The selector uses a field that the load test cannot set in its objects.
-    #[error(
-        "cannot select by field {0:?}; use {list}, or a label, such as app=load-{{i}}",
-        list = FIELDS.join(", ")
-    )]
-    UnknownField(String),
-    /// The API server would refuse the label's key or value.
-    #[error("{0}")]
-    NotALabel(kubefan_core::api::Malformed),
-}
-
 /// The attribute that makes an object match a selector: a label's key, the
 /// name, or a field of the spec.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -50,10 +33,12 @@ pub(super) enum Attribute<'a> {
 // === impl SelectorTemplate ===
 
 impl std::str::FromStr for SelectorTemplate {
-    type Err = SelectorError;
+    type Err = String;
 
-    fn from_str(text: &str) -> Result<Self, SelectorError> {
-        let not_an_equality = || SelectorError::NotAnEquality(text.to_owned());
+    fn from_str(text: &str) -> Result<Self, String> {
+        let not_an_equality = || {
+            format!("{text:?} is not KEY=VALUE, such as spec.nodeName=node-{{i}} or app=load-{{i}}")
+        };
         let (key, value) = text.split_once('=').ok_or_else(not_an_equality)?;
         let value = value.strip_prefix('=').unwrap_or(value);
         let is_odd = |part: &str| part.is_empty() || part.contains(['=', ',', '!', '(', ' ']);
@@ -64,7 +49,10 @@ impl std::str::FromStr for SelectorTemplate {
             .iter()
             .any(|root| key.starts_with(root));
         if is_field && !FIELDS.contains(&key) {
-            return Err(SelectorError::UnknownField(key.to_owned()));
+            let list = FIELDS.join(", ");
+            return Err(format!(
+                "cannot select by field {key:?}; use {list}, or a label, such as app=load-{{i}}"
+            ));
         }
         let template = Self {
             key: key.to_owned(),
@@ -73,7 +61,8 @@ impl std::str::FromStr for SelectorTemplate {
         };
         if !is_field {
             let selector = template.for_watcher(u32::MAX);
-            kubefan_core::api::LabelSelector::parse(&selector).map_err(SelectorError::NotALabel)?;
+            kubefan_core::api::LabelSelector::parse(&selector)
+                .map_err(|error| error.to_string())?;
         }
         Ok(template)
     }

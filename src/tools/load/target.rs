@@ -7,6 +7,7 @@ use http::header::{ACCEPT, CONTENT_TYPE, USER_AGENT};
 use http::{HeaderValue, Method, Request, Uri};
 use kubefan_core::api::Resource;
 use kubefan_core::body::{Body, full};
+use kubefan_core::upstream;
 use kubefan_core::upstream::{Client, ClientConfig, Discovery};
 
 use super::error::Error;
@@ -27,10 +28,11 @@ pub(super) async fn connect(config: &ClientConfig, flags: &'static str) -> Resul
     if is_named(config) || is_loopback(client.server()) {
         Ok(client)
     } else {
-        Err(Error::NotNamed {
-            server: client.server().to_owned(),
-            flags,
-        })
+        Err(Error::Refused(format!(
+            "{} is the current context's server and is not on this machine: a load test may harm it; \
+             name it with {flags} to test it",
+            client.server()
+        )))
     }
 }
 
@@ -56,9 +58,10 @@ pub(super) async fn resource(client: &Client, name: &str) -> Result<Resource, Er
         "discover the server's resources".to_owned()
     }))?;
     let resource = mapper.find(name);
-    let resource = resource.map_err(|error| Error::Resource(error.to_string()))?;
+    let refused = |problem: String| Error::Refused(format!("--resource: {problem}"));
+    let resource = resource.map_err(|error| refused(error.to_string()))?;
     if !resource.namespaced {
-        return Err(Error::Resource(format!(
+        return Err(refused(format!(
             "{} are not namespaced, and a load test creates objects only in a namespace",
             resource.gvr.group_resource()
         )));
@@ -66,7 +69,7 @@ pub(super) async fn resource(client: &Client, name: &str) -> Result<Resource, Er
     let verbs = ["create", "patch", "deletecollection", "list", "watch"];
     match verbs.iter().find(|verb| !resource.can(verb)) {
         None => Ok(Resource::clone(resource)),
-        Some(verb) => Err(Error::Resource(format!(
+        Some(verb) => Err(refused(format!(
             "the server does not support {verb} for {}",
             resource.gvr.group_resource()
         ))),
@@ -75,9 +78,7 @@ pub(super) async fn resource(client: &Client, name: &str) -> Result<Resource, Er
 
 /// Returns a function that turns an upstream error into [`Error::Server`]. `what` describes the
 /// request and follows "cannot" in the message.
-pub(super) fn server_error(
-    what: impl FnOnce() -> String,
-) -> impl FnOnce(kubefan_core::upstream::Error) -> Error {
+pub(super) fn server_error(what: impl FnOnce() -> String) -> impl FnOnce(upstream::Error) -> Error {
     |source| Error::Server {
         what: what(),
         source,
@@ -91,13 +92,14 @@ pub(super) fn request(
     path: &str,
     accept: &str,
     body: Body,
-) -> Result<Request<Body>, http::Error> {
+) -> Result<Request<Body>, upstream::Error> {
     Request::builder()
         .method(method)
         .uri(path)
         .header(USER_AGENT, HeaderValue::from_static(OUR_USER_AGENT))
         .header(ACCEPT, accept)
         .body(body)
+        .map_err(|error| upstream::Error::Request(error.into()))
 }
 
 /// Builds a request with a JSON body and the load test's user agent.
@@ -106,17 +108,11 @@ pub(super) fn json_request(
     path: &str,
     content_type: &'static str,
     body: String,
-) -> Result<Request<Body>, http::Error> {
+) -> Result<Request<Body>, upstream::Error> {
     let mut request = request(method, path, "application/json", full(body))?;
     let content_type = HeaderValue::from_static(content_type);
     request.headers_mut().insert(CONTENT_TYPE, content_type);
     Ok(request)
-}
-
-/// Creates the error for a request that cannot be built. This happens only if a name from the
-/// command line is not valid in a path.
-pub(super) fn invalid_path(error: &http::Error) -> Error {
-    Error::Refused(format!("cannot build a request: {error}"))
 }
 
 #[cfg(test)]

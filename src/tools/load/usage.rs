@@ -131,7 +131,7 @@ impl UsageSource {
                 identity,
             } => {
                 let request = request(Method::GET, path, "text/plain", empty());
-                let request = request.map_err(|error| error.to_string())?;
+                let request = request.map_err(|error| with_causes(&error))?;
                 let sent = client.request_success(*identity, request).await;
                 let answer = sent.map_err(|error| with_causes(&error))?;
                 let body = collect(answer.into_body(), METRICS_LIMIT).await;

@@ -4,7 +4,7 @@ use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::task::{Context, Poll};
+use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -66,17 +66,11 @@ pub(super) struct FaultyBody {
     delayed: Option<(Pin<Box<Sleep>>, Bytes)>,
 }
 
+/// The state of a watch's body. `Faulty` holds what happens next.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum StreamState {
     Healthy,
-    Broken,
-    Gone,
-    /// Half of the next frame will be sent. Then the connection breaks if `breaks` is true, else
-    /// the watch becomes silent.
-    Half {
-        breaks: bool,
-    },
-    Silent,
+    Faulty(WatchFault),
     Ended,
 }
 
@@ -186,13 +180,7 @@ impl FaultyBody {
     fn take_fault(&mut self, cx: &mut Context<'_>) {
         while let Poll::Ready((receiver, fault)) = self.next_fault.as_mut().poll(cx) {
             self.next_fault = next_watch_fault(receiver);
-            self.state = match fault {
-                WatchFault::Drop => StreamState::Broken,
-                WatchFault::Gone => StreamState::Gone,
-                WatchFault::HalfFrame => StreamState::Half { breaks: true },
-                WatchFault::Stall => StreamState::Half { breaks: false },
-                WatchFault::Silence => StreamState::Silent,
-            };
+            self.state = StreamState::Faulty(fault);
         }
     }
 
@@ -200,18 +188,13 @@ impl FaultyBody {
     fn poll_inner(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Bytes, BoxError>>> {
         loop {
             if let Some((sleep, bytes)) = &mut self.delayed {
-                if sleep.as_mut().poll(cx).is_pending() {
-                    return Poll::Pending;
-                }
+                ready!(sleep.as_mut().poll(cx));
                 let bytes = std::mem::take(bytes);
                 self.delayed = None;
                 return Poll::Ready(Some(Ok(bytes)));
             }
-            let frame = match Pin::new(&mut self.inner).poll_frame(cx) {
-                Poll::Ready(Some(Ok(frame))) => frame,
-                Poll::Ready(Some(Err(error))) => return Poll::Ready(Some(Err(error))),
-                Poll::Ready(None) => return Poll::Ready(None),
-                Poll::Pending => return Poll::Pending,
+            let Some(frame) = ready!(Pin::new(&mut self.inner).poll_frame(cx)?) else {
+                return Poll::Ready(None);
             };
             let Ok(bytes) = frame.into_data() else {
                 continue;
@@ -240,33 +223,29 @@ impl http_body::Body for FaultyBody {
         loop {
             match this.state {
                 StreamState::Ended => return Poll::Ready(None),
-                StreamState::Broken => {
+                StreamState::Faulty(WatchFault::Drop) => {
                     this.state = StreamState::Ended;
                     let error = std::io::Error::from(std::io::ErrorKind::ConnectionAborted);
                     return Poll::Ready(Some(Err(error.into())));
                 }
-                StreamState::Gone => {
+                StreamState::Faulty(WatchFault::Gone) => {
                     this.state = StreamState::Ended;
                     return Poll::Ready(Some(Ok(Frame::data(gone_frame()))));
                 }
-                StreamState::Healthy | StreamState::Half { .. } | StreamState::Silent => {}
+                _ => {}
             }
-            let bytes = match this.poll_inner(cx) {
-                Poll::Ready(Some(Ok(bytes))) => bytes,
-                Poll::Ready(Some(Err(error))) => return Poll::Ready(Some(Err(error))),
-                Poll::Ready(None) => return Poll::Ready(None),
-                Poll::Pending => return Poll::Pending,
+            let Some(bytes) = ready!(this.poll_inner(cx)?) else {
+                return Poll::Ready(None);
             };
             match this.state {
                 // A silent watch still reads and drops its frames, so that it ends when the process
                 // drains.
-                StreamState::Silent => {}
-                StreamState::Half { breaks } => {
-                    this.state = if breaks {
-                        StreamState::Broken
-                    } else {
-                        StreamState::Silent
-                    };
+                StreamState::Faulty(WatchFault::Silence) => {}
+                StreamState::Faulty(fault @ (WatchFault::HalfFrame | WatchFault::Stall)) => {
+                    this.state = StreamState::Faulty(match fault {
+                        WatchFault::HalfFrame => WatchFault::Drop,
+                        _ => WatchFault::Silence,
+                    });
                     let half = bytes.slice(..bytes.len() / 2);
                     return Poll::Ready(Some(Ok(Frame::data(half))));
                 }

@@ -3,10 +3,10 @@
 use http::{HeaderMap, Response, header};
 use http_body_util::BodyExt;
 use kubefan_core::api::{Query, Status, WireFormat, pretty_parameter, should_indent};
+use kubefan_core::codec::indented;
 use kubefan_proxy::server;
 use kubefan_proxy::server::Body;
 
-use super::print;
 use super::read::forms;
 
 /// Returns the value of the `Accept` header; empty if it is missing.
@@ -45,10 +45,6 @@ pub(super) async fn indent(response: Response<Body>) -> Response<Body> {
         let failed = Status::internal_error("the response could not be read");
         return server::respond(&failed, WireFormat::Json);
     };
-    let body = body.to_bytes();
-    let body = match std::str::from_utf8(&body) {
-        Ok(text) => print::indent_json(text).into(),
-        Err(_) => body,
-    };
+    let body = indented(&body.to_bytes());
     Response::from_parts(parts, server::full(body))
 }

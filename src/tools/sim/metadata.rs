@@ -105,12 +105,14 @@ pub(super) fn in_order(object: Value, is_custom: bool) -> Value {
     };
     remove_empty(&mut members, is_custom);
     if is_custom {
-        return sorted(members.into());
+        let mut object = Value::Object(members);
+        object.sort_all_objects();
+        return object;
     }
     if let Some(Value::Object(mut metadata)) = members.shift_remove("metadata") {
         for key in ["labels", "annotations"] {
             if let Some(map) = metadata.get_mut(key) {
-                *map = sorted(map.take());
+                map.sort_all_objects();
             }
         }
         members.insert(
@@ -155,29 +157,13 @@ fn with_key_order(
     first: &[&str],
     last: &[&str],
 ) -> Map<String, Value> {
-    let mut ordered = Map::new();
-    let take = |members: &mut Map<String, Value>, keys: &[&str]| -> Vec<(String, Value)> {
-        let take = |key: &&str| members.shift_remove_entry(*key);
-        keys.iter().filter_map(take).collect()
+    let mut take = |keys: &[&str]| -> Vec<(String, Value)> {
+        let taken = keys.iter().map(|key| members.shift_remove_entry(*key));
+        taken.flatten().collect()
     };
-    let front = take(&mut members, first);
-    let end = take(&mut members, last);
-    ordered.extend(front);
-    ordered.extend(members);
-    ordered.extend(end);
-    ordered.retain(|key, value| !value.is_null() || NULLABLE_KEYS.contains(&key.as_str()));
+    let (front, end) = (take(first), take(last));
+    let ordered = front.into_iter().chain(members).chain(end);
     ordered
-}
-
-fn sorted(value: Value) -> Value {
-    match value {
-        Value::Object(members) => {
-            let mut members: Vec<_> = members.into_iter().collect();
-            members.sort_by(|a, b| a.0.cmp(&b.0));
-            let members = members.into_iter();
-            members.map(|(key, value)| (key, sorted(value))).collect()
-        }
-        Value::Array(items) => items.into_iter().map(sorted).collect(),
-        other => other,
-    }
+        .filter(|(key, value)| !value.is_null() || NULLABLE_KEYS.contains(&key.as_str()))
+        .collect()
 }

@@ -79,10 +79,7 @@ impl Simulator {
             let namespace = json!({
                 "kind": "Namespace", "apiVersion": "v1", "metadata": {"name": name},
             });
-            let target = WriteTarget::collection(kinds::namespaces(), None);
-            let options = WriteOptions::default();
-            let create = |state: &mut store::State| state.create(&target, namespace, options);
-            let created = simulator.store.write(create);
+            let created = simulator.create(&kinds::namespaces(), None, namespace);
             created.expect("an empty store takes a valid namespace");
         }
         simulator
@@ -122,7 +119,7 @@ impl Simulator {
         namespace: Option<&str>,
         object: Value,
     ) -> Result<Value, Status> {
-        let target = WriteTarget::collection(gvr.clone(), namespace);
+        let target = WriteTarget::new(gvr, namespace, "");
         let options = WriteOptions {
             keep_status: true,
             ..WriteOptions::default()
@@ -143,10 +140,7 @@ impl Simulator {
         namespace: Option<&str>,
         object: Value,
     ) -> Result<(), Status> {
-        let target = WriteTarget {
-            name: metadata::text(&object, "name").to_owned(),
-            ..WriteTarget::collection(gvr.clone(), namespace)
-        };
+        let target = WriteTarget::new(gvr, namespace, metadata::text(&object, "name"));
         self.store.write(|state| state.put(&target, object))
     }
 
@@ -162,10 +156,7 @@ impl Simulator {
         namespace: Option<&str>,
         object: Value,
     ) -> Result<Value, Status> {
-        let target = WriteTarget {
-            name: metadata::text(&object, "name").to_owned(),
-            ..WriteTarget::collection(gvr.clone(), namespace)
-        };
+        let target = WriteTarget::new(gvr, namespace, metadata::text(&object, "name"));
         let options = WriteOptions::default();
         let update =
             |state: &mut store::State| state.update(&target, object, ObjectPart::Whole, options);
@@ -183,10 +174,7 @@ impl Simulator {
         namespace: Option<&str>,
         name: &str,
     ) -> Result<(), Status> {
-        let target = WriteTarget {
-            name: name.to_owned(),
-            ..WriteTarget::collection(gvr.clone(), namespace)
-        };
+        let target = WriteTarget::new(gvr, namespace, name);
         let (none, options) = (Preconditions::default(), WriteOptions::default());
         let delete = |state: &mut store::State| state.delete(&target, &none, options);
         self.store.write(delete).map(|_| ())
@@ -203,10 +191,7 @@ impl Simulator {
         namespace: Option<&str>,
         name: &str,
     ) -> Result<Value, Status> {
-        let target = WriteTarget {
-            name: name.to_owned(),
-            ..WriteTarget::collection(gvr.clone(), namespace)
-        };
+        let target = WriteTarget::new(gvr, namespace, name);
         self.store.write(|state| state.current(&target))
     }
 

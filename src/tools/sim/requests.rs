@@ -117,7 +117,7 @@ impl Simulator {
             return Err(refusal::not_acceptable());
         }
         let write = WriteRequest::read(info, query, &parts.headers, body).await?;
-        let written = self.write(&write, query)?;
+        let written = self.write(&write)?;
         let body = server::full(print::line(&written.object));
         let mut response = server::answer(WireFormat::Json.media_type(), body);
         *response.status_mut() = written.code;

@@ -53,13 +53,7 @@ pub(super) enum Reason {
 }
 
 /// A running activity: the steps that remain.
-pub(super) struct Activity(VecDeque<Step>);
-
-impl Activity {
-    pub(super) fn next_step(&mut self) -> Option<Step> {
-        self.0.pop_front()
-    }
-}
+pub(super) type Activity = VecDeque<Step>;
 
 /// Chooses a random activity, such as a rollout or a node drain, and plans its steps. `None` if the
 /// cluster has no object for it.
@@ -71,7 +65,7 @@ pub(super) fn start(cluster: &mut Cluster, dice: &mut Dice) -> Option<Activity> 
         65..80 => job(cluster, dice)?,
         _ => crash(cluster, dice)?,
     };
-    Some(Activity(steps.into()))
+    Some(steps.into())
 }
 
 /// Picks a random deployment that is not busy, and marks the deployment busy.

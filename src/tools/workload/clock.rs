@@ -7,6 +7,7 @@ use k8s_openapi::jiff::Timestamp;
 const MICROS: i64 = 1_000_000;
 
 /// The time of the last operation, in microseconds since 1970.
+#[derive(Default)]
 pub(super) struct Clock(i64);
 
 impl Clock {

@@ -3,7 +3,7 @@
 //! The data of an object's status is recorded apart from the data of its spec, because an operation
 //! changes only one of them.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::BTreeMap;
 
 use crate::workload::clock::Clock;
 use crate::workload::operation::Operation;
@@ -67,12 +67,6 @@ pub(super) struct ConfigMap {
     pub(super) identity: Identity,
     pub(super) contents: Contents,
     pub(super) edits: u32,
-}
-
-impl ConfigMap {
-    pub(super) fn is_settings(&self) -> bool {
-        matches!(self.contents, Contents::Settings)
-    }
 }
 
 pub(super) struct Secret {
@@ -263,6 +257,7 @@ pub(super) struct Event {
 }
 
 /// The records of all objects of the cluster.
+#[derive(Default)]
 pub(super) struct Cluster {
     pub(super) clock: Clock,
     pub(super) namespaces: Vec<Identity>,
@@ -284,7 +279,7 @@ pub(super) struct Cluster {
     /// True while a node is drained; no other node may be drained then.
     pub(super) draining: bool,
     /// The Events with their numbers, oldest first.
-    pub(super) events: VecDeque<(u32, Event)>,
+    pub(super) events: BTreeMap<u32, Event>,
     /// The last number that was given to a replica set, job, pod or event.
     pub(super) last_id: u32,
 }
@@ -313,7 +308,7 @@ impl Cluster {
         all.extend(self.jobs.keys().copied().map(Id::Job));
         all.extend(self.pods.keys().copied().map(Id::Pod));
         all.extend((0..self.endpoint_slices.len()).map(Id::EndpointSlice));
-        all.extend(self.events.iter().map(|(id, _)| Id::Event(*id)));
+        all.extend(self.events.keys().copied().map(Id::Event));
         all
     }
 
@@ -348,15 +343,10 @@ impl Cluster {
 
     /// Removes the oldest Event, and returns the operation that deletes it.
     pub(super) fn expire_event(&mut self) -> Option<Operation> {
-        let oldest = self.events.front()?.0;
+        let oldest = *self.events.first_key_value()?.0;
         let operation = self.deleted(Id::Event(oldest));
-        self.events.pop_front();
+        self.events.remove(&oldest);
         operation
-    }
-
-    pub(super) fn event(&self, id: u32) -> Option<&Event> {
-        let at = self.events.binary_search_by_key(&id, |(id, _)| *id).ok()?;
-        self.events.get(at).map(|(_, event)| event)
     }
 
     pub(super) fn identity(&self, id: Id) -> Option<&Identity> {
@@ -375,7 +365,7 @@ impl Cluster {
             Id::Pod(n) => &self.pods.get(&n)?.identity,
             Id::Service(i) => &self.services.get(i)?.identity,
             Id::EndpointSlice(i) => &self.endpoint_slices.get(i)?.identity,
-            Id::Event(n) => &self.event(n)?.identity,
+            Id::Event(n) => &self.events.get(&n)?.identity,
         })
     }
 

@@ -24,7 +24,7 @@ mod tests;
 use std::time::SystemTime;
 
 use crate::workload::activity::Activity;
-use crate::workload::cluster::{Cluster, Id};
+use crate::workload::cluster::{Cluster, Contents, Id};
 use crate::workload::dice::Dice;
 pub use crate::workload::operation::{ObjectPath, Operation};
 
@@ -128,7 +128,7 @@ impl Workload {
 
     fn edit_config_map(&mut self) -> Option<Operation> {
         let editable: Vec<usize> = (0..self.cluster.config_maps.len())
-            .filter(|i| self.cluster.config_maps[*i].is_settings())
+            .filter(|i| matches!(self.cluster.config_maps[*i].contents, Contents::Settings))
             .collect();
         let chosen = *self.dice.pick(&editable)?;
         self.cluster.config_maps[chosen].edits += 1;
@@ -142,7 +142,7 @@ impl Workload {
             self.activities.extend(started);
         }
         let index = self.dice.index(self.activities.len())?;
-        while let Some(step) = self.activities[index].next_step() {
+        while let Some(step) = self.activities[index].pop_front() {
             let operation = perform::perform(step, &mut self.cluster, &mut self.dice);
             if operation.is_some() {
                 return operation;

@@ -65,10 +65,8 @@ pub(super) fn job_name(cron_job: &str, scheduled: i64) -> String {
 }
 
 /// Adds a pending pod to the cluster and to its owner.
-pub(super) fn new_pod(id: u32, owner: Owner, cluster: &mut Cluster, dice: &mut Dice) {
-    let Some(of) = owner_of(owner, cluster) else {
-        return;
-    };
+pub(super) fn new_pod(id: u32, owner: Owner, cluster: &mut Cluster, dice: &mut Dice) -> Option<()> {
+    let of = owner_of(owner, cluster)?;
     let name = format!("{}-{}", of.name, dice.suffix(5));
     let identity = new_identity(&of.namespace, name, cluster, dice);
     let pod = Pod {
@@ -87,18 +85,11 @@ pub(super) fn new_pod(id: u32, owner: Owner, cluster: &mut Cluster, dice: &mut D
     };
     cluster.pods.insert(id, pod);
     match owner {
-        Owner::ReplicaSet(set) => {
-            if let Some(set) = cluster.replica_sets.get_mut(&set) {
-                set.pods.push(id);
-            }
-        }
-        Owner::Job(job) => {
-            if let Some(job) = cluster.jobs.get_mut(&job) {
-                job.pod = Some(id);
-            }
-        }
+        Owner::ReplicaSet(set) => cluster.replica_sets.get_mut(&set)?.pods.push(id),
+        Owner::Job(job) => cluster.jobs.get_mut(&job)?.pod = Some(id),
         Owner::DaemonSet(_) => {}
     }
+    Some(())
 }
 
 fn owner_of(owner: Owner, cluster: &Cluster) -> Option<Identity> {
@@ -153,5 +144,5 @@ pub(super) fn new_event(id: u32, pod: u32, reason: Reason, cluster: &mut Cluster
         reason,
         message,
     };
-    cluster.events.push_back((id, event));
+    cluster.events.insert(id, event);
 }

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use crate::agents;
 use crate::app::Totals;
 use crate::load::times;
 
@@ -106,52 +107,30 @@ impl Facts {
     }
 
     fn table(&self, totals: &Totals) -> [String; 4] {
-        let (got, served) = (&totals.got, &totals.served);
         let row = |name: &str, cells: [String; 4]| {
             let [requests, watches, events, bytes] = cells;
             format!("{name:<22}{requests:>13}{watches:>13}{events:>14}{bytes:>13}")
         };
-        let clients = format!("{} got", count(self.agents as u64, "client"));
-        let compare = |served: u64, got: u64| {
-            if served > got {
-                // The clients have only just begun.
+        let counts = |of: &agents::Totals| [of.requests, of.watches, of.events, of.bytes];
+        let (got, served) = (counts(&totals.got), counts(&totals.served));
+        let cells = |[requests, watches, events, sent]: [u64; 4]| {
+            let [requests, watches, events] = [requests, watches, events].map(number);
+            [requests, watches, events, bytes(sent)]
+        };
+        let ratios = std::array::from_fn(|at| {
+            if served[at] > got[at] {
                 "-".to_owned()
             } else {
-                times(served as f64, got as f64)
+                times(served[at] as f64, got[at] as f64)
             }
-        };
+        });
+        let clients = format!("{} got", count(self.agents as u64, "client"));
+        let titles = ["requests", "watches", "events", "bytes"].map(str::to_owned);
         [
-            row(
-                "",
-                ["requests", "watches", "events", "bytes"].map(str::to_owned),
-            ),
-            row(
-                &clients,
-                [
-                    number(got.requests),
-                    number(got.watches),
-                    number(got.events),
-                    bytes(got.bytes),
-                ],
-            ),
-            row(
-                "the API server served",
-                [
-                    number(served.requests),
-                    number(served.watches),
-                    number(served.events),
-                    bytes(served.bytes),
-                ],
-            ),
-            row(
-                "",
-                [
-                    compare(served.requests, got.requests),
-                    compare(served.watches, got.watches),
-                    compare(served.events, got.events),
-                    compare(served.bytes, got.bytes),
-                ],
-            ),
+            row("", titles),
+            row(&clients, cells(got)),
+            row("the API server served", cells(served)),
+            row("", ratios),
         ]
     }
 

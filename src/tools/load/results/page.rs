@@ -2,8 +2,8 @@
 
 use std::fmt::Write as _;
 
-use super::plot::{Axis, Plot, Scale, escape, key};
-use super::report::Report;
+use super::plot::{Axis, Line, Plot, Scale, escape, key};
+use super::report::{Report, Run};
 use super::table::{comparison, latencies, ratio_rows, rows};
 
 const STYLE: &str = "
@@ -49,28 +49,22 @@ pub fn page(report: &Report) -> String {
     body.push_str(&latency_table(report, &names));
     // Without a schedule, a write is due when it is sent.
     let is_scheduled = report.runs.iter().any(|run| run.settings.rate.is_some());
+    let due = if is_scheduled { "due" } else { "sent" };
+    let from_schedule = format!("Latency from when a write was {due} until its event was received");
+    let from_acknowledgement =
+        "Latency from a write's acknowledgement until its event was received";
+    let lines = |line: fn(&Run) -> &Vec<(f64, f64)>| -> Vec<Line<'_>> {
+        let runs = report.runs.iter().zip(&names);
+        runs.map(|(run, name)| (name.as_str(), line(run).as_slice()))
+            .collect()
+    };
     let plots = [
+        distribution(&from_schedule, lines(|run| &run.distribution)),
         distribution(
-            if is_scheduled {
-                "Latency from when a write was due until its event was received"
-            } else {
-                "Latency from when a write was sent until its event was received"
-            },
-            report
-                .runs
-                .iter()
-                .map(|run| run.distribution.as_slice())
-                .zip(&names),
+            from_acknowledgement,
+            lines(|run| &run.distribution_from_acknowledgement),
         ),
-        distribution(
-            "Latency from a write's acknowledgement until its event was received",
-            report
-                .runs
-                .iter()
-                .map(|run| run.distribution_from_acknowledgement.as_slice())
-                .zip(&names),
-        ),
-        throughput(report, &names),
+        throughput(lines(|run| &run.throughput)),
     ];
     body.extend(plots);
     body.push_str(&environment(report));
@@ -84,33 +78,28 @@ pub fn page(report: &Report) -> String {
 }
 
 fn problems(report: &Report) -> String {
+    let (mut text, mut problems) = (String::new(), Vec::new());
     let delivery_errors = report.delivery_errors();
-    let mut text = if delivery_errors.is_empty() {
-        "<p>Every watcher got every event that matches its selector, once, in order.</p>".to_owned()
+    if delivery_errors.is_empty() {
+        text.push_str(
+            "<p>Every watcher got every event that matches its selector, once, in order.</p>",
+        );
     } else {
-        format!(
-            "<p class=\"bad\">{} events missed, {} duplicated, {} out of order, {} unwanted.</p>",
-            delivery_errors.missed,
-            delivery_errors.duplicated,
-            delivery_errors.out_of_order,
-            delivery_errors.unwanted
-        )
-    };
+        problems.push(delivery_errors.describe(" events") + ".");
+    }
     let given_up = report.given_up();
     if given_up > 0 {
-        // Writing to a String can't fail.
-        let _ = write!(
-            text,
-            "<p class=\"bad\">{given_up} writes were not acknowledged in time.</p>"
-        );
+        problems.push(format!("{given_up} writes were not acknowledged in time."));
     }
     if let Some(failed) = &report.compared_failed {
+        let failed = escape(failed);
+        problems.push(format!(
+            "The server to compare with could not be tested: {failed}"
+        ));
+    }
+    for problem in problems {
         // Writing to a String can't fail.
-        let _ = write!(
-            text,
-            "<p class=\"bad\">The server to compare with could not be tested: {}</p>",
-            escape(failed)
-        );
+        let _ = write!(text, "<p class=\"bad\">{problem}</p>");
     }
     text
 }
@@ -194,10 +183,7 @@ fn section(plot: &Plot<'_>) -> String {
     format!("<h2>{heading}</h2>{legend}<div class=\"wide\">{svg}</div>")
 }
 
-fn distribution<'a>(
-    title: &'a str,
-    runs: impl Iterator<Item = (&'a [(f64, f64)], &'a String)>,
-) -> String {
+fn distribution(title: &str, lines: Vec<Line<'_>>) -> String {
     section(&Plot {
         title,
         x: Axis {
@@ -208,12 +194,11 @@ fn distribution<'a>(
             name: "share of events up to this latency",
             scale: Scale::Tail,
         },
-        lines: runs.map(|(line, name)| (name.as_str(), line)).collect(),
+        lines,
     })
 }
 
-fn throughput(report: &Report, names: &[String]) -> String {
-    let lines = report.runs.iter().zip(names);
+fn throughput(lines: Vec<Line<'_>>) -> String {
     section(&Plot {
         title: "Throughput over time",
         x: Axis {
@@ -224,9 +209,7 @@ fn throughput(report: &Report, names: &[String]) -> String {
             name: "events per second",
             scale: Scale::Linear,
         },
-        lines: lines
-            .map(|(run, name)| (name.as_str(), run.throughput.as_slice()))
-            .collect(),
+        lines,
     })
 }
 
@@ -246,7 +229,6 @@ fn ratios(report: &Report, names: &[String]) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::load::results::report::Run;
 
     #[test]
     fn two_runs_are_shown_side_by_side_and_distinguished() {

@@ -24,7 +24,7 @@ const NINES: f64 = 6.0;
 const BEFORE_TAIL: f64 = 0.4;
 
 /// A line: its name and its points.
-type Line<'a> = (&'a str, &'a [(f64, f64)]);
+pub(crate) type Line<'a> = (&'a str, &'a [(f64, f64)]);
 
 /// A line diagram.
 pub(crate) struct Plot<'a> {

@@ -322,107 +322,103 @@ impl Ratios {
 }
 
 #[cfg(test)]
-impl Report {
-    pub(crate) fn for_tests(runs: Vec<Run>, compared_failed: Option<String>) -> Self {
-        Self::new(Environment::of_process(), runs, compared_failed)
-    }
-}
-
-#[cfg(test)]
-impl Usage {
-    /// Creates a usage of this CPU time per event, with one event.
-    pub(crate) fn for_tests(cpu_microseconds_per_event: f64) -> Self {
-        Self {
-            cpu_seconds: cpu_microseconds_per_event / 1e6,
-            cpu_microseconds_per_event,
-            resident_bytes_before: 1,
-            resident_bytes_idle: 1,
-            resident_bytes_peak: 1,
-        }
-    }
-}
-
-#[cfg(test)]
-impl Settings {
-    fn for_tests(server: &str) -> Self {
-        Self {
-            name: server.to_owned(),
-            server: server.to_owned(),
-            server_version: "v1.36.2".to_owned(),
-            write_server: server.to_owned(),
-            resource: "configmaps".to_owned(),
-            namespace: "default".to_owned(),
-            all_namespaces: false,
-            watchers: 1,
-            connections: 1,
-            protocol: "HTTP/2".to_owned(),
-            format: "json".to_owned(),
-            selector: None,
-            watch_list: false,
-            rate: Some(1.0),
-            window: None,
-            objects: 1,
-            seconds: 1.0,
-            list_storm: 0,
-            slow_watchers: 0,
-        }
-    }
-}
-
-#[cfg(test)]
-impl Run {
-    /// Creates a run with one write, one watcher and one delivered event.
-    pub(crate) fn for_tests(server: &str) -> Self {
-        Self {
-            settings: Settings::for_tests(server),
-            interrupted: false,
-            object_bytes: 2048,
-            sync_ms: Latency::default(),
-            all_synced_seconds: 0.5,
-            writes: Writes {
-                acknowledged: 1,
-                per_second: 1.0,
-                retries: 0,
-                given_up: 0,
-                latency_ms: Latency::default(),
-                lateness_ms: Latency::default(),
-            },
-            events: Events {
-                expected: 1,
-                delivered: 1,
-                per_second: 1.0,
-                bytes: 2048,
-                delivery_errors: DeliveryErrors::default(),
-                from_schedule_ms: Latency::default(),
-                from_acknowledgement_ms: Latency::default(),
-                before_acknowledgement: 0,
-                bookmarks: 0,
-                foreign: 0,
-            },
-            watches: Watches {
-                reconnects: 0,
-                expired: 0,
-                retries: 0,
-                slow: 0,
-                slow_ended: 0,
-            },
-            lists: None,
-            server: None,
-            server_unknown: Some("no source".to_owned()),
-            write_server: None,
-            write_server_unknown: None,
-            own_cpu_seconds: 0.0,
-            left_behind: None,
-            distribution: vec![(1.0, 1.0)],
-            distribution_from_acknowledgement: vec![(1.0, 1.0)],
-            throughput: vec![(0.0, 1.0)],
-        }
-    }
-}
-
-#[cfg(test)]
 mod tests {
     use super::*;
+
+    impl Report {
+        pub(crate) fn for_tests(runs: Vec<Run>, compared_failed: Option<String>) -> Self {
+            Self::new(Environment::of_process(), runs, compared_failed)
+        }
+    }
+
+    impl Usage {
+        /// Creates a usage of this CPU time per event, with one event.
+        pub(crate) fn for_tests(cpu_microseconds_per_event: f64) -> Self {
+            Self {
+                cpu_seconds: cpu_microseconds_per_event / 1e6,
+                cpu_microseconds_per_event,
+                resident_bytes_before: 1,
+                resident_bytes_idle: 1,
+                resident_bytes_peak: 1,
+            }
+        }
+    }
+
+    impl Settings {
+        fn for_tests(server: &str) -> Self {
+            Self {
+                name: server.to_owned(),
+                server: server.to_owned(),
+                server_version: "v1.36.2".to_owned(),
+                write_server: server.to_owned(),
+                resource: "configmaps".to_owned(),
+                namespace: "default".to_owned(),
+                all_namespaces: false,
+                watchers: 1,
+                connections: 1,
+                protocol: "HTTP/2".to_owned(),
+                format: "json".to_owned(),
+                selector: None,
+                watch_list: false,
+                rate: Some(1.0),
+                window: None,
+                objects: 1,
+                seconds: 1.0,
+                list_storm: 0,
+                slow_watchers: 0,
+            }
+        }
+    }
+
+    impl Run {
+        /// Creates a run with one write, one watcher and one delivered event.
+        pub(crate) fn for_tests(server: &str) -> Self {
+            Self {
+                settings: Settings::for_tests(server),
+                interrupted: false,
+                object_bytes: 2048,
+                sync_ms: Latency::default(),
+                all_synced_seconds: 0.5,
+                writes: Writes {
+                    acknowledged: 1,
+                    per_second: 1.0,
+                    retries: 0,
+                    given_up: 0,
+                    latency_ms: Latency::default(),
+                    lateness_ms: Latency::default(),
+                },
+                events: Events {
+                    expected: 1,
+                    delivered: 1,
+                    per_second: 1.0,
+                    bytes: 2048,
+                    delivery_errors: DeliveryErrors::default(),
+                    from_schedule_ms: Latency::default(),
+                    from_acknowledgement_ms: Latency::default(),
+                    before_acknowledgement: 0,
+                    bookmarks: 0,
+                    foreign: 0,
+                },
+                watches: Watches {
+                    reconnects: 0,
+                    expired: 0,
+                    retries: 0,
+                    slow: 0,
+                    slow_ended: 0,
+                },
+                lists: None,
+                server: None,
+                server_unknown: Some("no source".to_owned()),
+                write_server: None,
+                write_server_unknown: None,
+                own_cpu_seconds: 0.0,
+                left_behind: None,
+                distribution: vec![(1.0, 1.0)],
+                distribution_from_acknowledgement: vec![(1.0, 1.0)],
+                throughput: vec![(0.0, 1.0)],
+            }
+        }
+    }
 
     #[test]
     fn ratios_divide_the_first_run_by_the_second_if_both_have_a_figure() {

@@ -62,88 +62,67 @@ pub(crate) fn comparison(report: &Report) -> Option<String> {
     let [first, second] = names.as_slice() else {
         return None;
     };
-    let alone = ratios
-        .cpu_per_event
-        .map(|ratio| format!("{} CPU per event on the watched server", times(ratio, 1.0)));
-    let all = ratios
-        .cpu_per_event_with_writes
-        .map(|ratio| format!("{} on all servers, the writes included", times(ratio, 1.0)));
-    let late = ratios.from_acknowledgement_p99.map(|ratio| {
-        format!(
-            "{} latency after the acknowledgement (p99)",
-            times(ratio, 1.0)
-        )
-    });
-    let parts: Vec<_> = [alone, all, late].into_iter().flatten().collect();
-    if parts.is_empty() {
-        None
-    } else {
-        Some(format!(
-            "{first} compared with {second}: {}.",
-            parts.join(", ")
-        ))
-    }
+    let alone = ratios.cpu_per_event;
+    let all = ratios.cpu_per_event_with_writes;
+    let late = ratios.from_acknowledgement_p99;
+    let parts = [
+        (alone, "CPU per event on the watched server"),
+        (all, "on all servers, the writes included"),
+        (late, "latency after the acknowledgement (p99)"),
+    ];
+    let parts = parts.into_iter();
+    let parts: Vec<_> = parts
+        .filter_map(|(ratio, what)| Some(format!("{} {what}", times(ratio?, 1.0))))
+        .collect();
+    let parts = Some(parts.join(", ")).filter(|parts| !parts.is_empty())?;
+    Some(format!("{first} compared with {second}: {parts}."))
 }
 
 /// Returns the names and values of a run's summary, except the latencies.
 pub(crate) fn rows(run: &Run) -> Vec<(&'static str, String)> {
     let settings = &run.settings;
-    let server = if settings.name == settings.server {
-        format!("{} ({})", settings.server, settings.server_version)
-    } else {
-        format!(
-            "{}: {} ({})",
-            settings.name, settings.server, settings.server_version
-        )
-    };
+    let mut server = format!("{} ({})", settings.server, settings.server_version);
+    if settings.name != settings.server {
+        server = format!("{}: {server}", settings.name);
+    }
     let mut rows = vec![("server", server)];
     if settings.write_server != settings.server {
         rows.push(("write server", settings.write_server.clone()));
     }
     rows.push(("watchers", watchers(settings)));
     rows.push(("writes", writes(run)));
-    rows.push((
-        "all watchers in sync",
-        format!("after {:.2} s", run.all_synced_seconds),
-    ));
-    rows.extend(events(&run.events));
-    rows.push((
-        "watches",
-        format!(
-            "{} reconnected, {} expired",
-            run.watches.reconnects, run.watches.expired
-        ),
-    ));
+    let synced = format!("after {:.2} s", run.all_synced_seconds);
+    rows.push(("all watchers in sync", synced));
+    rows.push(("events", events(&run.events)));
+    rows.push(("delivery errors", run.events.delivery_errors.describe("")));
+    let (reconnects, expired) = (run.watches.reconnects, run.watches.expired);
+    let watches = format!("{reconnects} reconnected, {expired} expired");
+    rows.push(("watches", watches));
     rows.extend(exceptions(run));
     rows.extend(usage(run));
     rows
 }
 
 fn watchers(settings: &Settings) -> String {
+    let selector = settings.selector.as_ref();
+    let selector = selector.map(|by| format!(", selected by {by}"));
     format!(
         "{} on {} {} connection{}, {} of {}{}{}{}",
         settings.watchers,
         settings.connections,
         settings.protocol,
-        if settings.connections == 1 { "" } else { "s" },
+        text_if(settings.connections != 1, "s"),
         settings.format,
         settings.resource,
-        if settings.all_namespaces {
-            " in all namespaces"
-        } else {
-            ""
-        },
-        settings
-            .selector
-            .as_ref()
-            .map(|by| format!(", selected by {by}"))
-            .unwrap_or_default(),
-        if settings.watch_list {
-            ", with watch-list"
-        } else {
-            ""
-        },
+        text_if(settings.all_namespaces, " in all namespaces"),
+        selector.unwrap_or_default(),
+        text_if(settings.watch_list, ", with watch-list"),
     )
+}
+
+/// Returns the text if it applies, else nothing.
+fn text_if(applies: bool, text: &str) -> &str {
+    if applies { text } else { "" }
 }
 
 fn writes(run: &Run) -> String {
@@ -165,30 +144,14 @@ fn writes(run: &Run) -> String {
     )
 }
 
-fn events(events: &Events) -> [(&'static str, String); 2] {
-    let delivery_errors = &events.delivery_errors;
-    [
-        (
-            "events",
-            format!(
-                "{} of {} delivered, {:.0}/s, {:.1} MB",
-                events.delivered,
-                events.expected,
-                events.per_second,
-                events.bytes as f64 / 1e6
-            ),
-        ),
-        (
-            "delivery errors",
-            format!(
-                "{} missed, {} duplicated, {} out of order, {} unwanted",
-                delivery_errors.missed,
-                delivery_errors.duplicated,
-                delivery_errors.out_of_order,
-                delivery_errors.unwanted
-            ),
-        ),
-    ]
+fn events(events: &Events) -> String {
+    format!(
+        "{} of {} delivered, {:.0}/s, {:.1} MB",
+        events.delivered,
+        events.expected,
+        events.per_second,
+        events.bytes as f64 / 1e6
+    )
 }
 
 /// Returns the rows that only some runs have.
@@ -196,39 +159,29 @@ fn exceptions(run: &Run) -> Vec<(&'static str, String)> {
     let settings = &run.settings;
     let mut rows = Vec::new();
     if run.interrupted {
-        rows.push((
-            "interrupted",
-            "by a signal; the results are incomplete".to_owned(),
-        ));
+        let interrupted = "by a signal; the results are incomplete";
+        rows.push(("interrupted", interrupted.to_owned()));
     }
     if run.writes.given_up + run.writes.retries > 0 {
         let (given_up, retries) = (run.writes.given_up, run.writes.retries);
-        rows.push((
-            "failed writes",
-            format!("{retries} retried, {given_up} given up"),
-        ));
+        let failed = format!("{retries} retried, {given_up} given up");
+        rows.push(("failed writes", failed));
     }
     if settings.slow_watchers > 0 {
         let (slow, ended) = (run.watches.slow, run.watches.slow_ended);
-        rows.push((
-            "slow watchers",
-            format!("{slow}, {ended} of them ended by the server"),
-        ));
+        let slow = format!("{slow}, {ended} of them ended by the server");
+        rows.push(("slow watchers", slow));
     }
     if let Some(lists) = &run.lists {
-        let (count, bytes, failed) = (
+        let lists = format!(
+            "{} by {} client{}, {:.1} MB, {} failed",
             lists.latency_ms.count,
+            settings.list_storm,
+            text_if(settings.list_storm != 1, "s"),
             lists.bytes as f64 / 1e6,
             lists.failed,
         );
-        rows.push((
-            "lists",
-            format!(
-                "{count} by {} client{}, {bytes:.1} MB, {failed} failed",
-                settings.list_storm,
-                if settings.list_storm == 1 { "" } else { "s" },
-            ),
-        ));
+        rows.push(("lists", lists));
     }
     if let Some(left_behind) = &run.left_behind {
         rows.push(("left behind", left_behind.clone()));
@@ -248,24 +201,17 @@ fn usage(run: &Run) -> Vec<(&'static str, String)> {
             } else {
                 "without the writes"
             };
-            rows.push((
-                "server CPU",
-                format!(
-                    "{:.2} s, {:.2} µs per event, {writes}{}",
-                    usage.cpu_seconds,
-                    usage.cpu_microseconds_per_event,
-                    few_events(run)
-                ),
-            ));
-            rows.push((
-                "server memory",
-                format!(
-                    "{:.1} MiB before, {:.1} with idle watchers, {:.1} peak",
-                    mebibytes(usage.resident_bytes_before),
-                    mebibytes(usage.resident_bytes_idle),
-                    mebibytes(usage.resident_bytes_peak)
-                ),
-            ));
+            let (seconds, each) = (usage.cpu_seconds, usage.cpu_microseconds_per_event);
+            let few = few_events(run);
+            let cpu = format!("{seconds:.2} s, {each:.2} µs per event, {writes}{few}");
+            rows.push(("server CPU", cpu));
+            let memory = format!(
+                "{:.1} MiB before, {:.1} with idle watchers, {:.1} peak",
+                mebibytes(usage.resident_bytes_before),
+                mebibytes(usage.resident_bytes_idle),
+                mebibytes(usage.resident_bytes_peak)
+            );
+            rows.push(("server memory", memory));
         }
         (None, Some(problem)) => {
             rows.push(("server CPU and memory", format!("unknown: {problem}")))
@@ -273,10 +219,8 @@ fn usage(run: &Run) -> Vec<(&'static str, String)> {
         (None, None) => {}
     }
     rows.extend(write_usage(run));
-    rows.push((
-        "CPU of this program",
-        format!("{:.2} s", run.own_cpu_seconds),
-    ));
+    let own = format!("{:.2} s", run.own_cpu_seconds);
+    rows.push(("CPU of this program", own));
     rows
 }
 
@@ -285,25 +229,19 @@ fn usage(run: &Run) -> Vec<(&'static str, String)> {
 fn write_usage(run: &Run) -> Vec<(&'static str, String)> {
     let mut rows = Vec::new();
     match (&run.write_server, &run.write_server_unknown) {
-        (Some(usage), _) => rows.push((
-            "write server CPU",
-            format!("{:.2} s, for the writes", usage.cpu_seconds),
-        )),
+        (Some(usage), _) => {
+            let cpu = format!("{:.2} s, for the writes", usage.cpu_seconds);
+            rows.push(("write server CPU", cpu));
+        }
         (None, Some(problem)) => rows.push(("write server CPU", format!("unknown: {problem}"))),
         (None, None) => {}
     }
-    if let (Some(watched), Some(written), Some(per_event)) = (
-        &run.server,
-        &run.write_server,
-        run.cpu_per_event_with_writes(),
-    ) {
-        rows.push((
-            "CPU of both servers",
-            format!(
-                "{:.2} s, {per_event:.2} µs per event, the writes included",
-                watched.cpu_seconds + written.cpu_seconds
-            ),
-        ));
+    if let Some(per_event) = run.cpu_per_event_with_writes()
+        && let (Some(watched), Some(written)) = (&run.server, &run.write_server)
+    {
+        let seconds = watched.cpu_seconds + written.cpu_seconds;
+        let cpu = format!("{seconds:.2} s, {per_event:.2} µs per event, the writes included");
+        rows.push(("CPU of both servers", cpu));
     }
     rows
 }

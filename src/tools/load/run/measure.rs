@@ -9,15 +9,14 @@ use kubefan_core::shutdown::Shutdown;
 use kubefan_core::upstream::Client;
 use tokio::time::{Instant, MissedTickBehavior, interval, sleep};
 
-use super::peak::MemoryPeak;
-use crate::load::config::{Config, Protocol};
+use super::peak;
+use crate::load::config::Protocol;
 use crate::load::error::Error;
 use crate::load::progress::Progress;
 use crate::load::run_state::{RunState, SYNC_LIMIT};
 use crate::load::usage::{Sample, Usage, UsageSource, own_cpu_seconds};
 use crate::load::watch::list_storm::{ListStorm, Lists};
 use crate::load::watch::receivers::{ReceiverStats, Receivers};
-use crate::load::write::schedule::Schedule;
 use crate::load::write::writer::{WriteJob, WriteStats, write};
 
 /// The interval between checks of the writes' progress; other phases
@@ -35,11 +34,9 @@ const DUPLICATE_WAIT: Duration = Duration::from_millis(250);
 
 /// Everything that the measured phases of a run need.
 pub(super) struct Measurement<'a> {
-    pub(super) config: &'a Config,
     pub(super) run_state: Arc<RunState>,
     pub(super) shutdown: &'a Shutdown,
     pub(super) sources: Sources,
-    pub(super) schedule: Schedule,
     /// The length of a step of the timeline, in nanoseconds.
     pub(super) step: u64,
 }
@@ -58,11 +55,8 @@ struct Samples {
 }
 
 impl Sources {
-    pub(super) async fn find(
-        config: &Config,
-        run_state: &RunState,
-        writer: &Client,
-    ) -> Result<Self, Error> {
+    pub(super) async fn find(run_state: &RunState, writer: &Client) -> Result<Self, Error> {
+        let config = &run_state.config;
         let (client, collection) = (&run_state.client, &run_state.collection);
         let written = match &config.written {
             Some(written) if writer.server() != client.server() => {
@@ -113,10 +107,10 @@ impl Measurement<'_> {
         let all_synced = self.wait_until_synced(progress).await?;
         let idle = self.sources.sample().await;
         let own_before = own_cpu_seconds();
-        let peak = MemoryPeak::start(&self.run_state).map_err(Error::Thread)?;
+        let peak = peak::start(&self.run_state).map_err(Error::Thread)?;
         let list_storm = ListStorm::start(&self.run_state, self.shutdown).map_err(Error::Thread)?;
         let write_stats = self.run_writes(job, progress).await?;
-        let expected = write_stats.acknowledged * self.config.watchers_of_an_object();
+        let expected = write_stats.acknowledged * self.run_state.config.watchers_of_an_object();
         self.wait_until_drained(expected, progress).await?;
         let own_cpu_seconds = own_cpu_seconds() - own_before;
         let after = self.sources.sample().await;
@@ -153,7 +147,7 @@ impl Measurement<'_> {
     /// open. Returns how long that took.
     async fn wait_until_synced(&self, progress: &mut Progress) -> Result<Duration, Error> {
         let started = Instant::now();
-        let watchers = self.config.watchers;
+        let watchers = self.run_state.config.watchers;
         loop {
             self.check()?;
             if self.shutdown.is_draining() {
@@ -161,7 +155,7 @@ impl Measurement<'_> {
             }
             let synced = self.run_state.synced.load(Ordering::Relaxed);
             let slow = self.run_state.open_slow_watches.load(Ordering::Relaxed);
-            if synced >= watchers as usize && slow >= self.config.slow_watchers {
+            if synced >= watchers as usize && slow >= self.run_state.config.slow_watchers {
                 let took = started.elapsed();
                 let seconds = took.as_secs_f64();
                 progress.print_line(&format!(
@@ -179,19 +173,18 @@ impl Measurement<'_> {
     }
 
     fn not_synced(&self, synced: usize) -> Error {
-        let a_connection = self.config.watchers.div_ceil(self.config.connections);
-        let hint = match self.config.protocol {
+        let config = &self.run_state.config;
+        let a_connection = config.watchers.div_ceil(config.connections);
+        let hint = match config.protocol {
             Protocol::Http2 if a_connection > 100 => format!(
                 "; the server may allow fewer than {a_connection} streams per connection: try more --connections"
             ),
             _ => String::new(),
         };
-        Error::NotSynced {
-            synced,
-            watchers: self.config.watchers,
-            seconds: SYNC_LIMIT.as_secs(),
-            hint,
-        }
+        let (watchers, seconds) = (config.watchers, SYNC_LIMIT.as_secs());
+        Error::Refused(format!(
+            "{synced} of {watchers} watchers have seen all objects after {seconds} s{hint}"
+        ))
     }
 
     /// Runs the writers until the end of the schedule or a signal.
@@ -200,7 +193,7 @@ impl Measurement<'_> {
         job: WriteJob,
         progress: &mut Progress,
     ) -> Result<WriteStats, Error> {
-        let shutdown = self.shutdown;
+        let (shutdown, duration) = (self.shutdown, self.run_state.config.duration);
         let mut ticks = interval(TICK);
         ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
         let started = Instant::now();
@@ -217,7 +210,7 @@ impl Measurement<'_> {
                 self.run_state.cut_short();
             }
             let delivered = self.run_state.delivered.load(Ordering::Relaxed);
-            let done = started.elapsed().as_secs_f64() / self.config.duration.as_secs_f64();
+            let done = started.elapsed().as_secs_f64() / duration.as_secs_f64();
             progress.show("writing", done, &format!("{delivered} events delivered"));
         }
     }

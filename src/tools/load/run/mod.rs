@@ -5,13 +5,13 @@ mod peak;
 mod summary;
 mod test_namespace;
 
-use std::fs;
 use std::sync::Arc;
 use std::time::Duration;
 
 use kubefan_core::api::Resource;
 use kubefan_core::shutdown::Shutdown;
 use kubefan_core::upstream::{Client, Discovery};
+use kubefan_proxy::net::open_files_limit;
 use measure::{Measurement, RunStats, Sources};
 use summary::{settings, summarize};
 use test_namespace::TestNamespace;
@@ -33,7 +33,7 @@ use crate::load::write::writer::WriteJob;
 /// The flag that names the second server; the first server is compared with it.
 const COMPARE_FLAG: &str = "--compare";
 /// An estimate of the open files besides the connections.
-const OTHER_FILES: u64 = 64;
+const OTHER_FILES: usize = 64;
 /// The number of steps of the timeline.
 const STEPS: u32 = 100;
 const SHORTEST_STEP: Duration = Duration::from_millis(100);
@@ -135,14 +135,10 @@ fn describe_run(
     test_namespace: &TestNamespace,
 ) -> String {
     format!(
-        "{}: {} {} of {} in namespace {}",
+        "{}: {} object{} of {} in namespace {}",
         client.server(),
         config.objects,
-        if config.objects == 1 {
-            "object"
-        } else {
-            "objects"
-        },
+        if config.objects == 1 { "" } else { "s" },
         resource.gvr.group_resource(),
         test_namespace.name
     )
@@ -197,22 +193,19 @@ async fn measure_in_namespace(
         filled = set_up => filled?,
         () = deadline => return Err(Error::Interrupted),
     };
-    let sources = Sources::find(config, &run_state, writer).await?;
     let step = (config.duration / STEPS).max(SHORTEST_STEP);
     let measurement = Measurement {
-        config,
+        sources: Sources::find(&run_state, writer).await?,
         run_state: Arc::clone(&run_state),
         shutdown,
-        sources,
-        schedule: Schedule::new(config.rate, config.objects, config.duration),
         step: nanoseconds(step),
     };
     let job = WriteJob {
-        run_state,
         client: writer.clone(),
         objects: test_namespace.objects.clone(),
         path: test_namespace.path(),
-        schedule: measurement.schedule,
+        schedule: Schedule::new(config.rate, config.objects, config.duration),
+        run_state,
     };
     Ok((object_bytes, measurement.measure(job, progress).await?))
 }
@@ -223,41 +216,12 @@ fn check_open_files(config: &Config) -> Result<(), Error> {
         Protocol::Http1 => config.watchers + config.slow_watchers,
         Protocol::Http2 => config.connections + config.slow_watchers.div_ceil(100),
     };
-    let needed = u64::from(connections) + u64::from(config.list_storm) + OTHER_FILES;
-    let limits = fs::read_to_string("/proc/self/limits").unwrap_or_default();
-    match open_files_limit(&limits) {
+    let needed = connections as usize + config.list_storm as usize + OTHER_FILES;
+    match open_files_limit() {
         Some(limit) if limit < needed => Err(Error::Refused(format!(
             "{connections} connections need {needed} open files, and the limit is {limit}: raise it with \
              `ulimit -n {needed}`, or use fewer connections"
         ))),
         _ => Ok(()),
-    }
-}
-
-/// Reads the soft limit of open files from `/proc/self/limits`; `None` if it is unlimited or
-/// unknown.
-fn open_files_limit(limits: &str) -> Option<u64> {
-    let line = limits
-        .lines()
-        .find_map(|line| line.strip_prefix("Max open files"))?;
-    line.split_whitespace().next()?.parse().ok()
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_limit_of_open_files_is_read() {
-        let limits = "Limit                     Soft Limit           Hard Limit           Units\n\
-                      Max processes             95000                95000                processes\n\
-                      Max open files            1024                 20000                files\n";
-        assert_eq!(open_files_limit(limits), Some(1024));
-        assert_eq!(
-            open_files_limit(
-                "Max open files            unlimited            unlimited            files\n"
-            ),
-            None
-        );
     }
 }

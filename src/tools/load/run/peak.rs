@@ -7,40 +7,22 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use kubefan_core::upstream::Client;
-use tokio::runtime::Builder;
-use tokio::sync::oneshot;
 use tokio::time::sleep;
 
 use crate::load::error::{Error, with_causes};
 use crate::load::run_state::RunState;
 use crate::load::usage::UsageSource;
+use crate::load::workers::Worker;
 
 /// The time between two samples of the server's memory.
 const SAMPLE_INTERVAL: Duration = Duration::from_secs(1);
 
-/// The running thread that samples the server's memory.
-pub(super) struct MemoryPeak(oneshot::Receiver<u64>);
-
-impl MemoryPeak {
-    pub(super) fn start(run_state: &Arc<RunState>) -> io::Result<Self> {
-        let (sender, seen) = oneshot::channel();
-        let run_state = Arc::clone(run_state);
-        let runtime = Builder::new_current_thread().enable_all().build()?;
-        std::thread::Builder::new()
-            .name("load-usage".to_owned())
-            .spawn(move || {
-                let peak = runtime.block_on(sample_peak(&run_state));
-                // If the run was aborted, the receiver is gone and the result is not needed.
-                let _ = sender.send(peak);
-            })?;
-        Ok(Self(seen))
-    }
-
-    /// Returns the largest sample in bytes, or 0 if there was no sample. Call
-    /// it after [`RunState::stop`].
-    pub(super) async fn finish(self) -> io::Result<u64> {
-        self.0.await.map_err(io::Error::other)
-    }
+/// Starts the thread. Its result is the largest sample in bytes, or 0 if there was no sample. It
+/// ends after [`RunState::stop`].
+pub(super) fn start(run_state: &Arc<RunState>) -> io::Result<Worker<u64>> {
+    let run_state = Arc::clone(run_state);
+    let sample = move || async move { sample_peak(&run_state).await };
+    Worker::start("load-usage".to_owned(), sample)
 }
 
 async fn sample_peak(run_state: &RunState) -> u64 {

@@ -8,7 +8,7 @@ use crate::load::histogram::Histogram;
 use crate::load::results::report::{Events, Run, Settings, Watches, Writes};
 use crate::load::run_state::RunState;
 use crate::load::watch::checker::DeliveryErrors;
-use crate::load::watch::receivers::{ReceiverStats, SlowWatchers};
+use crate::load::watch::receivers::SlowWatchers;
 use crate::load::watch::tally::Tally;
 use crate::load::watch::watcher::WatcherStats;
 use crate::load::write::schedule::Rate;
@@ -66,42 +66,27 @@ pub(super) fn summarize(
     object_bytes: usize,
     left_behind: Option<String>,
 ) -> Run {
-    let RunStats {
-        write_stats,
-        received,
-        lists,
-        usage,
-        write_usage,
-        all_synced,
-        expected,
-        own_cpu_seconds,
-    } = stats;
-    let ReceiverStats {
-        watchers,
-        tally,
-        slow,
-    } = received;
+    let received = stats.received;
     let mut errors = DeliveryErrors::default();
-    for watcher in &watchers {
-        errors.add(&watcher.checker.finish(&write_stats.by_object));
+    for watcher in &received.watchers {
+        errors.add(&watcher.checker.finish(&stats.write_stats.by_object));
     }
+    let tally = &received.tally;
     Run {
         settings,
         interrupted,
         object_bytes,
-        sync_ms: sync_times(&watchers).latency(),
-        all_synced_seconds: all_synced.as_secs_f64(),
-        writes: writes(&write_stats),
-        events: events(expected, errors, &tally),
-        watches: watches(&watchers, slow),
-        lists,
-        server_unknown: usage.as_ref().err().cloned(),
-        server: usage.ok(),
-        write_server_unknown: write_usage
-            .as_ref()
-            .and_then(|usage| usage.as_ref().err().cloned()),
-        write_server: write_usage.and_then(Result::ok),
-        own_cpu_seconds,
+        sync_ms: sync_times(&received.watchers).latency(),
+        all_synced_seconds: stats.all_synced.as_secs_f64(),
+        writes: writes(&stats.write_stats),
+        events: events(stats.expected, errors, tally),
+        watches: watches(&received.watchers, received.slow),
+        lists: stats.lists,
+        server_unknown: stats.usage.as_ref().err().cloned(),
+        server: stats.usage.ok(),
+        write_server_unknown: stats.write_usage.clone().and_then(Result::err),
+        write_server: stats.write_usage.and_then(Result::ok),
+        own_cpu_seconds: stats.own_cpu_seconds,
         left_behind,
         distribution: tally.latency_from_schedule.distribution(),
         distribution_from_acknowledgement: tally.latency_from_acknowledgement.distribution(),

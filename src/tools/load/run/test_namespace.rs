@@ -14,7 +14,7 @@ use serde_json::{Value, json};
 use tokio::time::{Instant, sleep, timeout};
 
 use crate::load::error::Error;
-use crate::load::target::{invalid_path, json_request, request, server_error};
+use crate::load::target::{json_request, request, server_error};
 use crate::load::write::objects::{LOAD_TEST, MANAGED_BY_LABEL, Objects, RUN_LABEL, WITH_TEMPLATE};
 
 const JSON: &str = "application/json";
@@ -93,16 +93,14 @@ impl TestNamespace {
         match send(&self.client, Method::POST, NAMESPACES, &manifest).await {
             Ok(_) => self.ownership = Ownership::Owned,
             // A user that may not create namespaces may have named an existing one.
-            Err(Failure::Server(error))
-                if self.is_named && (is_code(&error, 409) || error.is_forbidden()) =>
-            {
+            Err(error) if self.is_named && (is_code(&error, 409) || error.is_forbidden()) => {
                 self.ownership = Ownership::Existing;
             }
-            Err(failure) => {
-                if !failure.is_in_doubt() {
+            Err(error) => {
+                if !is_in_doubt(&error) {
                     self.ownership = Ownership::NotCreated;
                 }
-                return Err(failure.describe(|| format!("create namespace {name}")));
+                return Err(server_error(|| format!("create namespace {name}"))(error));
             }
         }
         Ok(())
@@ -144,9 +142,9 @@ impl TestNamespace {
                 .map(|number| self.create(self.objects.object(number)));
             let created = join_all(creations).await;
             let failures = || created.iter().filter_map(|created| created.as_ref().err());
-            self.is_in_doubt = failures().any(Failure::is_in_doubt);
+            self.is_in_doubt = failures().any(is_in_doubt);
             for created in created {
-                created.map_err(|failure| failure.describe(|| self.creation()))?;
+                created.map_err(server_error(|| self.creation()))?;
             }
         }
     }
@@ -164,22 +162,22 @@ impl TestNamespace {
         loop {
             self.is_in_doubt = true;
             let created = self.create(object.clone()).await;
-            self.is_in_doubt = created.as_ref().is_err_and(Failure::is_in_doubt);
+            self.is_in_doubt = created.as_ref().is_err_and(is_in_doubt);
             match created {
                 Ok(object) => return Ok(object),
                 Err(_) if shutdown.is_draining() => return Err(Error::Interrupted),
-                Err(Failure::Server(error))
+                Err(error)
                     if (error.is_forbidden() || error.is_not_found() || is_code(&error, 409))
                         && Instant::now() < deadline =>
                 {
                     sleep(PAUSE).await;
                 }
-                Err(failure) => return Err(failure.describe(|| self.creation())),
+                Err(error) => return Err(server_error(|| self.creation())(error)),
             }
         }
     }
 
-    async fn create(&self, object: Value) -> Result<Value, Failure> {
+    async fn create(&self, object: Value) -> Result<Value, upstream::Error> {
         send(&self.client, Method::POST, &self.path(), &object).await
     }
 
@@ -190,8 +188,9 @@ impl TestNamespace {
             self.path()
         );
         let deleted = delete(&self.client, &path).await;
-        deleted
-            .map_err(|failure| failure.describe(|| format!("delete the objects in {}", self.name)))
+        deleted.map_err(server_error(|| {
+            format!("delete the objects in {}", self.name)
+        }))
     }
 
     /// Deletes the objects, and the namespace if the run created it. Also deletes what an
@@ -269,32 +268,17 @@ impl TestNamespace {
         match delete(&self.client, &path).await {
             Ok(()) => Ok(()),
             // The namespace is already being deleted: the answer to an earlier attempt was lost.
-            Err(Failure::Server(error)) if is_code(&error, 409) => Ok(()),
-            Err(failure) => Err(failure.describe(|| "delete it".to_owned())),
+            Err(error) if is_code(&error, 409) => Ok(()),
+            Err(error) => Err(server_error(|| "delete it".to_owned())(error)),
         }
     }
 }
 
-enum Failure {
-    Path(http::Error),
-    Server(upstream::Error),
-}
-
-impl Failure {
-    /// Returns true if the server may have executed the request although it failed.
-    fn is_in_doubt(&self) -> bool {
-        match self {
-            Self::Path(_) | Self::Server(upstream::Error::Request(_)) => false,
-            Self::Server(upstream::Error::Unreachable(_)) => false,
-            Self::Server(error) => error.status().is_none_or(|status| status.code >= 500),
-        }
-    }
-
-    fn describe(self, what: impl FnOnce() -> String) -> Error {
-        match self {
-            Self::Path(error) => invalid_path(&error),
-            Self::Server(error) => server_error(what)(error),
-        }
+/// Returns true if the server may have executed the request although it failed.
+fn is_in_doubt(error: &upstream::Error) -> bool {
+    match error {
+        upstream::Error::Request(_) | upstream::Error::Unreachable(_) => false,
+        error => error.status().is_none_or(|status| status.code >= 500),
     }
 }
 
@@ -302,34 +286,36 @@ fn is_code(error: &upstream::Error, code: u16) -> bool {
     error.status().is_some_and(|status| status.code == code)
 }
 
-async fn send(client: &Client, method: Method, path: &str, body: &Value) -> Result<Value, Failure> {
-    let request = json_request(method, path, JSON, body.to_string()).map_err(Failure::Path)?;
-    let answer = client.request_json(Identity::Kubefan, request).await;
-    answer.map_err(Failure::Server)
+async fn send(
+    client: &Client,
+    method: Method,
+    path: &str,
+    body: &Value,
+) -> Result<Value, upstream::Error> {
+    let request = json_request(method, path, JSON, body.to_string())?;
+    client.request_json(Identity::Kubefan, request).await
 }
 
 /// Sends a DELETE, and retries after temporary errors until the time limit of the cleanup.
-async fn delete(client: &Client, path: &str) -> Result<(), Failure> {
+async fn delete(client: &Client, path: &str) -> Result<(), upstream::Error> {
     let from = Instant::now();
     loop {
         match delete_once(client, path).await {
-            Err(Failure::Server(error)) if is_passing(&error) && from.elapsed() < CLEANUP => {
+            Err(error) if is_passing(&error) && from.elapsed() < CLEANUP => {
                 tracing::debug!(%error, path, "deleting again");
                 sleep(error.retry_after().unwrap_or(PAUSE)).await;
             }
-            Err(Failure::Server(error)) if error.is_not_found() => return Ok(()),
+            Err(error) if error.is_not_found() => return Ok(()),
             deleted => return deleted,
         }
     }
 }
 
-async fn delete_once(client: &Client, path: &str) -> Result<(), Failure> {
-    let request = request(Method::DELETE, path, JSON, empty()).map_err(Failure::Path)?;
-    let answer = client.request_success(Identity::Kubefan, request).await;
-    let answer = answer.map_err(Failure::Server)?;
+async fn delete_once(client: &Client, path: &str) -> Result<(), upstream::Error> {
+    let request = request(Method::DELETE, path, JSON, empty())?;
+    let answer = client.request_success(Identity::Kubefan, request).await?;
     let read = answer.into_body().collect().await;
-    read.map(drop)
-        .map_err(|error| Failure::Server(upstream::Error::Transport(error)))
+    read.map(drop).map_err(upstream::Error::Transport)
 }
 
 /// Returns true if a retry may succeed.

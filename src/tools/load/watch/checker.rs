@@ -79,6 +79,14 @@ impl DeliveryErrors {
         *self == Self::default()
     }
 
+    /// Formats the counts; `events` follows the first of them.
+    pub(crate) fn describe(&self, events: &str) -> String {
+        format!(
+            "{}{events} missed, {} duplicated, {} out of order, {} unwanted",
+            self.missed, self.duplicated, self.out_of_order, self.unwanted
+        )
+    }
+
     pub(crate) fn add(&mut self, other: &Self) {
         self.missed += other.missed;
         self.duplicated += other.duplicated;

@@ -10,8 +10,6 @@ use kubefan_core::body::empty;
 use kubefan_core::shutdown::Shutdown;
 use kubefan_core::upstream::Error;
 use serde::Serialize;
-use tokio::runtime::Builder;
-use tokio::sync::oneshot;
 use tokio::time::sleep;
 
 use super::slot::Slot;
@@ -19,6 +17,7 @@ use crate::load::clock::nanoseconds;
 use crate::load::histogram::{Histogram, Latency};
 use crate::load::run_state::RunState;
 use crate::load::target::request;
+use crate::load::workers::Worker;
 
 /// The pause after a failed list, unless the server sent `Retry-After`.
 const PAUSE: Duration = Duration::from_millis(100);
@@ -43,7 +42,7 @@ struct ListStats {
 
 /// The running listing clients. They have separate threads, so that decrypting and reading lists
 /// delays neither writers nor watchers.
-pub(crate) struct ListStorm(Vec<oneshot::Receiver<ListStats>>);
+pub(crate) struct ListStorm(Vec<Worker<ListStats>>);
 
 impl ListStorm {
     /// Starts the clients on as many threads as there are receiving threads, but not more than
@@ -52,19 +51,11 @@ impl ListStorm {
         let clients = run_state.config.list_storm;
         let threads = run_state.config.threads.min(clients);
         let started = (0..threads).map(|thread| {
-            let (sender, listed) = oneshot::channel();
             let (run_state, shutdown) = (Arc::clone(run_state), shutdown.clone());
-            let runtime = Builder::new_current_thread().enable_all().build()?;
             // The cast is safe, because `threads` is small.
             let clients = (thread..clients).step_by(threads as usize).len();
-            std::thread::Builder::new()
-                .name(format!("load-lists-{thread}"))
-                .spawn(move || {
-                    let done = runtime.block_on(list_concurrently(run_state, &shutdown, clients));
-                    // If the run was aborted, the receiver is gone and the result is not needed.
-                    let _ = sender.send(done);
-                })?;
-            Ok(listed)
+            let list = move || list_concurrently(run_state, shutdown, clients);
+            Worker::start(format!("load-lists-{thread}"), list)
         });
         Ok(Self(started.collect::<io::Result<_>>()?))
     }
@@ -77,7 +68,7 @@ impl ListStorm {
         }
         let mut all = ListStats::default();
         for thread in self.0 {
-            all.add(&thread.await.map_err(io::Error::other)?);
+            all.add(&thread.finish().await?);
         }
         Ok(Some(Lists {
             latency_ms: all.latency.latency(),
@@ -97,7 +88,7 @@ impl ListStats {
 
 async fn list_concurrently(
     run_state: Arc<RunState>,
-    shutdown: &Shutdown,
+    shutdown: Shutdown,
     clients: usize,
 ) -> ListStats {
     let clients: Vec<_> = (0..clients)
@@ -150,9 +141,8 @@ async fn list_on(run_state: Arc<RunState>) -> ListStats {
 async fn list(run_state: &RunState, slot: &Slot) -> Result<(u64, u64), Error> {
     let path = format!("{}?resourceVersion=0", run_state.collection);
     let accept = run_state.config.format.media_type();
-    let request = request(Method::GET, &path, accept, empty());
-    let request = request.map_err(|error| Error::Request(error.into()))?;
-    let connection = slot.connection(run_state).await?;
+    let request = request(Method::GET, &path, accept, empty())?;
+    let connection = slot.connection(&run_state.client).await?;
     let started = run_state.clock.now();
     let answer = run_state.client.request_over(&connection, request).await?;
     let mut body = answer.into_body();

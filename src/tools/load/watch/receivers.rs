@@ -8,8 +8,7 @@ use std::time::Duration;
 use http_body_util::BodyExt;
 use kubefan_core::body::Body;
 use kubefan_core::shutdown::Shutdown;
-use tokio::runtime::Builder;
-use tokio::sync::{Semaphore, oneshot};
+use tokio::sync::Semaphore;
 use tokio::task::JoinHandle;
 use tokio::time::{Instant, timeout};
 
@@ -18,6 +17,7 @@ use super::tally::Tally;
 use super::watcher::{OpenOutcome, WatcherContext, WatcherStats, open, watch};
 use crate::load::config::Protocol;
 use crate::load::run_state::RunState;
+use crate::load::workers::Worker;
 
 /// The number of watches that a thread opens concurrently.
 const MAX_OPENING: usize = 32;
@@ -30,7 +30,7 @@ const OPEN_STREAM_SILENCE: Duration = Duration::from_millis(500);
 const SLOW_READ_LIMIT: Duration = Duration::from_secs(10);
 
 /// The running receiving threads.
-pub(crate) struct Receivers(Vec<oneshot::Receiver<ReceiverStats>>);
+pub(crate) struct Receivers(Vec<Worker<ReceiverStats>>);
 
 /// The results of one receiving thread, or of all threads together.
 pub(crate) struct ReceiverStats {
@@ -57,17 +57,9 @@ impl Receivers {
     ) -> io::Result<Self> {
         let threads = run_state.config.threads;
         let started = (0..threads).map(|thread| {
-            let (sender, received) = oneshot::channel();
             let (run_state, shutdown) = (Arc::clone(run_state), shutdown.clone());
-            let runtime = Builder::new_current_thread().enable_all().build()?;
-            std::thread::Builder::new()
-                .name(format!("load-{thread}"))
-                .spawn(move || {
-                    let done = runtime.block_on(receive(run_state, shutdown, thread, step));
-                    // If the run was aborted, the receiver is gone and the result is not needed.
-                    let _ = sender.send(done);
-                })?;
-            Ok(received)
+            let receive = move || receive(run_state, shutdown, thread, step);
+            Worker::start(format!("load-{thread}"), receive)
         });
         Ok(Self(started.collect::<io::Result<_>>()?))
     }
@@ -80,7 +72,7 @@ impl Receivers {
             slow: SlowWatchers::default(),
         };
         for thread in self.0 {
-            let received = thread.await.map_err(io::Error::other)?;
+            let received = thread.finish().await?;
             all.watchers.extend(received.watchers);
             all.tally.add(&received.tally);
             all.slow.opened += received.slow.opened;

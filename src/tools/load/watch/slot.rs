@@ -1,8 +1,6 @@
 //! The connections of watchers and listing clients.
 
-use kubefan_core::upstream::{DedicatedConnection, Error, HttpVersion};
-
-use crate::load::run_state::RunState;
+use kubefan_core::upstream::{Client, DedicatedConnection, Error, HttpVersion};
 
 /// A connection that one or more clients share. It is opened on first use, and opened again after
 /// it broke.
@@ -13,22 +11,19 @@ pub(crate) struct Slot {
 
 impl Slot {
     /// Creates a slot for a connection of `version`; opens nothing yet.
-    pub(super) fn new(version: HttpVersion) -> Self {
+    pub(crate) fn new(version: HttpVersion) -> Self {
         Self {
             version,
             connection: tokio::sync::Mutex::default(),
         }
     }
 
-    pub(super) async fn connection(
-        &self,
-        run_state: &RunState,
-    ) -> Result<DedicatedConnection, Error> {
+    pub(crate) async fn connection(&self, client: &Client) -> Result<DedicatedConnection, Error> {
         let mut slot = self.connection.lock().await;
         if let Some(connection) = slot.as_ref().filter(|connection| !connection.is_closed()) {
             return Ok(connection.clone());
         }
-        let opened = run_state.client.open_connection(self.version).await?;
+        let opened = client.open_connection(self.version).await?;
         Ok(slot.insert(opened).clone())
     }
 

@@ -3,7 +3,7 @@
 use crate::load::histogram::Histogram;
 
 /// Counts and latencies of what all watchers of a thread received.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(crate) struct Tally {
     /// Latencies from the time when a write was due until its event was received.
     pub(crate) latency_from_schedule: Histogram,
@@ -28,16 +28,8 @@ pub(crate) struct Tally {
 impl Tally {
     pub(crate) fn new(step: u64) -> Self {
         Self {
-            latency_from_schedule: Histogram::default(),
-            latency_from_acknowledgement: Histogram::default(),
-            events: 0,
-            last: 0,
-            bytes: 0,
-            before_acknowledgement: 0,
-            bookmarks: 0,
-            foreign: 0,
-            timeline: Vec::new(),
             step: step.max(1),
+            ..Self::default()
         }
     }
 

@@ -174,9 +174,8 @@ async fn attempt(context: &WatcherContext, slot: &Slot, path: &str) -> Result<(B
     // The time is taken after the permit is acquired: the wait for the permit must not
     // count as latency of the server.
     let requested_at = run_state.clock.now();
-    let connection = slot.connection(run_state).await?;
-    let request = request(Method::GET, path, run_state.accept(), empty());
-    let request = request.map_err(|error| Error::Request(error.into()))?;
+    let connection = slot.connection(&run_state.client).await?;
+    let request = request(Method::GET, path, run_state.accept(), empty())?;
     let response = run_state.client.request_over(&connection, request).await?;
     let content_type = response.headers().get(http::header::CONTENT_TYPE);
     let received = content_type

@@ -253,8 +253,7 @@ impl WriteJob {
     }
 
     async fn send(&self, path: &str, body: String) -> Result<(), Error> {
-        let request = json_request(Method::PATCH, path, PATCH, body);
-        let request = request.map_err(|error| Error::Request(error.into()))?;
+        let request = json_request(Method::PATCH, path, PATCH, body)?;
         let answer = self
             .client
             .request_success(Identity::Kubefan, request)

@@ -7,57 +7,22 @@ use kubefan_core::codec::BookmarkTemplate;
 
 use super::builtin::Kind;
 
-/// The fields after `metadata` of an empty object, for each kind.
-const EMPTY: &[(&str, &str)] = &[
-    (
-        "CronJob",
-        r#""spec":{"schedule":"","jobTemplate":{"metadata":{},"spec":{"template":{"metadata":{},"spec":{"containers":null}}}}},"status":{}"#,
-    ),
-    (
-        "CustomResourceDefinition",
-        r#""spec":{"group":"","names":{"plural":"","kind":""},"scope":"","versions":null},"status":{"conditions":null,"acceptedNames":{"plural":"","kind":""},"storedVersions":null}"#,
-    ),
-    (
-        "DaemonSet",
-        r#""spec":{"selector":null,"template":{"metadata":{},"spec":{"containers":null}},"updateStrategy":{}},"status":{"currentNumberScheduled":0,"numberMisscheduled":0,"desiredNumberScheduled":0,"numberReady":0}"#,
-    ),
-    (
-        "Deployment",
-        r#""spec":{"replicas":0,"selector":null,"template":{"metadata":{},"spec":{"containers":null}},"strategy":{}},"status":{}"#,
-    ),
-    (
-        "EndpointSlice",
-        r#""addressType":"","endpoints":null,"ports":null"#,
-    ),
-    (
-        "Event",
-        r#""involvedObject":{},"source":{},"firstTimestamp":null,"lastTimestamp":null,"eventTime":null,"reportingComponent":"","reportingInstance":"""#,
-    ),
-    (
-        "Job",
-        r#""spec":{"template":{"metadata":{},"spec":{"containers":null}}},"status":{}"#,
-    ),
-    ("Lease", r#""spec":{}"#),
-    ("Namespace", r#""spec":{},"status":{}"#),
-    (
-        "Node",
-        r#""spec":{},"status":{"daemonEndpoints":{"kubeletEndpoint":{"Port":0}},"nodeInfo":{"machineID":"","systemUUID":"","bootID":"","kernelVersion":"","osImage":"","containerRuntimeVersion":"","kubeletVersion":"","kubeProxyVersion":"","operatingSystem":"","architecture":""}}"#,
-    ),
-    (
-        "PersistentVolumeClaim",
-        r#""spec":{"resources":{}},"status":{}"#,
-    ),
-    ("Pod", r#""spec":{"containers":null},"status":{}"#),
-    (
-        "ReplicaSet",
-        r#""spec":{"replicas":0,"selector":null,"template":{"metadata":{},"spec":{"containers":null}}},"status":{"replicas":0}"#,
-    ),
-    ("Service", r#""spec":{},"status":{"loadBalancer":{}}"#),
-    (
-        "StatefulSet",
-        r#""spec":{"replicas":0,"selector":null,"template":{"metadata":{},"spec":{"containers":null}},"serviceName":"","updateStrategy":{}},"status":{"replicas":0,"availableReplicas":0}"#,
-    ),
-];
+/// A kind per line, and the fields after `metadata` of an empty object of this kind.
+const EMPTY: &str = r#"CronJob "spec":{"schedule":"","jobTemplate":{"metadata":{},"spec":{"template":{"metadata":{},"spec":{"containers":null}}}}},"status":{}
+CustomResourceDefinition "spec":{"group":"","names":{"plural":"","kind":""},"scope":"","versions":null},"status":{"conditions":null,"acceptedNames":{"plural":"","kind":""},"storedVersions":null}
+DaemonSet "spec":{"selector":null,"template":{"metadata":{},"spec":{"containers":null}},"updateStrategy":{}},"status":{"currentNumberScheduled":0,"numberMisscheduled":0,"desiredNumberScheduled":0,"numberReady":0}
+Deployment "spec":{"replicas":0,"selector":null,"template":{"metadata":{},"spec":{"containers":null}},"strategy":{}},"status":{}
+EndpointSlice "addressType":"","endpoints":null,"ports":null
+Event "involvedObject":{},"source":{},"firstTimestamp":null,"lastTimestamp":null,"eventTime":null,"reportingComponent":"","reportingInstance":""
+Job "spec":{"template":{"metadata":{},"spec":{"containers":null}}},"status":{}
+Lease "spec":{}
+Namespace "spec":{},"status":{}
+Node "spec":{},"status":{"daemonEndpoints":{"kubeletEndpoint":{"Port":0}},"nodeInfo":{"machineID":"","systemUUID":"","bootID":"","kernelVersion":"","osImage":"","containerRuntimeVersion":"","kubeletVersion":"","kubeProxyVersion":"","operatingSystem":"","architecture":""}}
+PersistentVolumeClaim "spec":{"resources":{}},"status":{}
+Pod "spec":{"containers":null},"status":{}
+ReplicaSet "spec":{"replicas":0,"selector":null,"template":{"metadata":{},"spec":{"containers":null}}},"status":{"replicas":0}
+Service "spec":{},"status":{"loadBalancer":{}}
+StatefulSet "spec":{"replicas":0,"selector":null,"template":{"metadata":{},"spec":{"containers":null}},"serviceName":"","updateStrategy":{}},"status":{"replicas":0,"availableReplicas":0}"#;
 
 /// Returns the bookmark template of `kind`; `None` if an empty object
 /// of the kind has only metadata.
@@ -67,8 +32,9 @@ const EMPTY: &[(&str, &str)] = &[
 /// Never: the table contains valid JSON.
 pub(crate) fn template(kind: &Kind) -> Option<BookmarkTemplate> {
     let resource = &kind.resource;
-    let mut built_in = EMPTY.iter().filter(|_| !kind.is_custom);
-    let (name, rest) = built_in.find(|(name, _)| *name == resource.kind)?;
+    let mut built_in = EMPTY.lines().filter(|_| !kind.is_custom);
+    let name = &resource.kind;
+    let rest = built_in.find_map(|line| line.strip_prefix(name.as_str())?.strip_prefix(' '))?;
     let version = resource.gvr.api_version();
     let frame = format!(
         "{{\"type\":\"BOOKMARK\",\"object\":{{\"kind\":\"{name}\",\"apiVersion\":\"{version}\",\

@@ -31,101 +31,38 @@ impl Kind {
     }
 }
 
-const VERBS: [&str; 8] = [
-    "create",
-    "delete",
-    "deletecollection",
-    "get",
-    "list",
-    "patch",
-    "update",
-    "watch",
-];
+const VERBS: &str = "create delete deletecollection get list patch update watch";
 
-/// A kind's group, version, plural name, kind, short names and flags. The flags are `n` for
-/// namespaced, `s` for a status subresource, `c` for a scale subresource, and `a` for the category
-/// `all`.
-type Row = (
-    &'static str,
-    &'static str,
-    &'static str,
-    &'static str,
-    &'static [&'static str],
-    &'static str,
-);
-
-const BUILTIN: &[Row] = &[
-    ("", "v1", "configmaps", "ConfigMap", &["cm"], "n"),
-    ("", "v1", "endpoints", "Endpoints", &["ep"], "n"),
-    ("", "v1", "events", "Event", &["ev"], "n"),
-    ("", "v1", "namespaces", "Namespace", &["ns"], "s"),
-    ("", "v1", "nodes", "Node", &["no"], "s"),
-    (
-        "",
-        "v1",
-        "persistentvolumeclaims",
-        "PersistentVolumeClaim",
-        &["pvc"],
-        "ns",
-    ),
-    ("", "v1", "pods", "Pod", &["po"], "nsa"),
-    ("", "v1", "secrets", "Secret", &[], "n"),
-    ("", "v1", "serviceaccounts", "ServiceAccount", &["sa"], "n"),
-    ("", "v1", "services", "Service", &["svc"], "nsa"),
-    (
-        "apiextensions.k8s.io",
-        "v1",
-        "customresourcedefinitions",
-        "CustomResourceDefinition",
-        &["crd", "crds"],
-        "s",
-    ),
-    ("apps", "v1", "daemonsets", "DaemonSet", &["ds"], "nsa"),
-    (
-        "apps",
-        "v1",
-        "deployments",
-        "Deployment",
-        &["deploy"],
-        "nsca",
-    ),
-    ("apps", "v1", "replicasets", "ReplicaSet", &["rs"], "nsca"),
-    (
-        "apps",
-        "v1",
-        "statefulsets",
-        "StatefulSet",
-        &["sts"],
-        "nsca",
-    ),
-    ("batch", "v1", "cronjobs", "CronJob", &["cj"], "nsa"),
-    ("batch", "v1", "jobs", "Job", &[], "nsa"),
-    ("coordination.k8s.io", "v1", "leases", "Lease", &[], "n"),
-    (
-        "discovery.k8s.io",
-        "v1",
-        "endpointslices",
-        "EndpointSlice",
-        &[],
-        "n",
-    ),
-];
+/// A kind per line: its API version, plural name, kind, flags and short names. The flags are `n`
+/// for namespaced, `s` for a status subresource, `c` for a scale subresource, and `a` for the
+/// category `all`.
+const BUILTIN: &str = "\
+v1                       configmaps                ConfigMap                n    cm
+v1                       endpoints                 Endpoints                n    ep
+v1                       events                    Event                    n    ev
+v1                       namespaces                Namespace                s    ns
+v1                       nodes                     Node                     s    no
+v1                       persistentvolumeclaims    PersistentVolumeClaim    ns   pvc
+v1                       pods                      Pod                      nsa  po
+v1                       secrets                   Secret                   n
+v1                       serviceaccounts           ServiceAccount           n    sa
+v1                       services                  Service                  nsa  svc
+apiextensions.k8s.io/v1  customresourcedefinitions CustomResourceDefinition s    crd crds
+apps/v1                  daemonsets                DaemonSet                nsa  ds
+apps/v1                  deployments               Deployment               nsca deploy
+apps/v1                  replicasets               ReplicaSet               nsca rs
+apps/v1                  statefulsets              StatefulSet              nsca sts
+batch/v1                 cronjobs                  CronJob                  nsa  cj
+batch/v1                 jobs                      Job                      nsa
+coordination.k8s.io/v1   leases                    Lease                    n
+discovery.k8s.io/v1      endpointslices            EndpointSlice            n
+";
 
 /// The paths of the fields that can select Events. A field's name in a selector is its path,
 /// without a trailing `.component`.
-const EVENT_FIELDS: &[&str] = &[
-    "involvedObject.kind",
-    "involvedObject.namespace",
-    "involvedObject.name",
-    "involvedObject.uid",
-    "involvedObject.apiVersion",
-    "involvedObject.resourceVersion",
-    "involvedObject.fieldPath",
-    "reason",
-    "reportingComponent",
-    "source.component",
-    "type",
-];
+const EVENT_FIELDS: &str = "involvedObject.kind involvedObject.namespace involvedObject.name \
+     involvedObject.uid involvedObject.apiVersion involvedObject.resourceVersion \
+     involvedObject.fieldPath reason reportingComponent source.component type";
 
 /// Returns the resource `customresourcedefinitions`.
 pub(crate) fn definitions() -> GroupVersionResource {
@@ -139,57 +76,53 @@ pub(crate) fn namespaces() -> GroupVersionResource {
 
 /// Returns the built-in kinds that the simulator serves.
 pub(crate) fn builtin() -> impl Iterator<Item = Kind> {
-    BUILTIN.iter().map(kind)
+    BUILTIN.lines().filter_map(kind)
 }
 
-fn kind(&(group, version, plural, kind, short_names, flags): &Row) -> Kind {
+fn kind(row: &str) -> Option<Kind> {
+    let mut cells = row.split_whitespace();
+    let api_version = cells.next()?;
+    let (group, version) = api_version.split_once('/').unwrap_or(("", api_version));
+    let (plural, kind, flags) = (cells.next()?, cells.next()?, cells.next()?);
+    let mut verbs = all_verbs();
+    verbs.retain(|verb| kind != "Namespace" || verb != "deletecollection");
     let resource = Resource {
         gvr: GroupVersionResource::new(group, version, plural),
         kind: kind.to_owned(),
         singular: kind.to_lowercase(),
-        short_names: short_names.iter().map(|&name| name.to_owned()).collect(),
+        short_names: cells.map(str::to_owned).collect(),
         namespaced: flags.contains('n'),
-        verbs: match kind {
-            "Namespace" => all_verbs()
-                .into_iter()
-                .filter(|verb| verb != "deletecollection")
-                .collect(),
-            _ => all_verbs(),
-        },
+        verbs,
     };
     let fields = match kind {
         "Event" => event_fields(),
         _ => SelectableFields::for_resource(&resource, None),
     };
-    Kind {
+    Some(Kind {
         resource: Arc::new(resource),
         fields: Arc::new(fields),
-        categories: flags
-            .contains('a')
-            .then(|| "all".to_owned())
-            .into_iter()
-            .collect(),
+        categories: Vec::from_iter(flags.contains('a').then(|| "all".to_owned())),
         has_status: flags.contains('s'),
         has_scale: flags.contains('c'),
         is_custom: false,
         schema: None,
-    }
+    })
 }
 
 /// Returns the verbs that every kind supports.
 pub(crate) fn all_verbs() -> Vec<String> {
-    VERBS.map(str::to_owned).to_vec()
+    VERBS.split(' ').map(str::to_owned).collect()
 }
 
 fn event_fields() -> SelectableFields {
-    let field = |&label: &&str| SelectableField {
+    let field = |label: &str| SelectableField {
         label: label.trim_end_matches(".component").to_owned(),
         json_path: label.split('.').map(str::to_owned).collect(),
         protobuf_path: Vec::new(),
         value: FieldValue::Text,
     };
     SelectableFields {
-        fields: EVENT_FIELDS.iter().map(field).collect(),
+        fields: EVENT_FIELDS.split(' ').map(field).collect(),
         ..SelectableFields::default()
     }
 }

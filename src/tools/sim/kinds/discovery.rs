@@ -12,18 +12,10 @@ use super::openapi;
 pub(crate) const AGGREGATED: &str =
     "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList";
 
-/// The resources that are not stored and support only `create`: group, resource, kind.
-const REVIEWS: &[(&str, &str, &str)] = &[
-    (
-        "authentication.k8s.io",
-        "selfsubjectreviews",
-        "SelfSubjectReview",
-    ),
-    (
-        "authorization.k8s.io",
-        "selfsubjectaccessreviews",
-        "SelfSubjectAccessReview",
-    ),
+/// The resources that are not stored and support only `create`: group and kind.
+const REVIEWS: &[(&str, &str)] = &[
+    ("authentication.k8s.io", "SelfSubjectReview"),
+    ("authorization.k8s.io", "SelfSubjectAccessReview"),
 ];
 
 /// Creates the 501 for the document of OpenAPI v2.
@@ -86,15 +78,15 @@ fn groups(kinds: &[Kind]) -> Groups<'_> {
         let group = kind.resource.gvr.group.as_str();
         groups.entry(group).or_default().push(kind);
     }
-    for (group, _, _) in REVIEWS {
+    for (group, _) in REVIEWS {
         groups.entry(group).or_default();
     }
     groups
 }
 
-fn reviews(group: &str) -> impl Iterator<Item = (&'static str, &'static str)> {
-    let of_group = REVIEWS.iter().filter(move |(of, _, _)| *of == group);
-    of_group.map(|(_, resource, kind)| (*resource, *kind))
+fn reviews(group: &str) -> impl Iterator<Item = (String, &'static str)> {
+    let of_group = REVIEWS.iter().filter(move |(of, _)| *of == group);
+    of_group.map(|(_, kind)| (format!("{}s", kind.to_lowercase()), *kind))
 }
 
 /// Returns the versions of a group, sorted; reviews have the version `v1`.
@@ -252,7 +244,7 @@ fn aggregated(kind: &Kind) -> Value {
     entry
 }
 
-fn aggregated_review((resource, kind): (&str, &str)) -> Value {
+fn aggregated_review((resource, kind): (String, &str)) -> Value {
     json!({
         "resource": resource, "responseKind": {"group": "", "version": "", "kind": kind},
         "scope": "Cluster", "singularResource": kind.to_lowercase(), "verbs": ["create"],

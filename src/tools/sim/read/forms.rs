@@ -1,7 +1,7 @@
 //! The forms of answers: complete objects, Tables, or metadata only. All of them are JSON.
 
 use std::pin::Pin;
-use std::task::{Context, Poll};
+use std::task::{Context, Poll, ready};
 
 use bytes::Bytes;
 use http::Response;
@@ -13,6 +13,7 @@ use kubefan_core::codec::{FrameSplitter, MetaVersion, Negotiated, ReadVerb, Repr
 use kubefan_proxy::server;
 use kubefan_proxy::server::Body;
 
+use super::tables::RowConverter;
 use crate::sim::kinds::Kind;
 use crate::sim::refusal;
 
@@ -52,21 +53,11 @@ impl Form {
     }
 }
 
-/// Converts plain bodies to another form.
-pub(crate) trait Converter: Send {
-    /// Converts the body of a LIST.
-    fn list(&self, plain: &Bytes) -> Result<Bytes, codec::Error>;
-    /// Converts the body of a GET.
-    fn object(&self, plain: &Bytes) -> Result<Bytes, codec::Error>;
-    /// Converts one frame of a WATCH.
-    fn event(&mut self, plain: Bytes) -> Result<Bytes, codec::Error>;
-}
-
 /// The body of a watch that converts its frames one by one.
-struct ConvertedBody<C> {
+struct ConvertedBody {
     body: Body,
     splitter: FrameSplitter,
-    converter: C,
+    converter: RowConverter,
 }
 
 /// Converts the name of a verb. The verb decides which forms a client can ask for.
@@ -156,10 +147,10 @@ pub(crate) fn indents_errors(accept: &str) -> bool {
 /// # Errors
 ///
 /// 500 if the plain body cannot be read or converted, which is a bug of the simulator.
-pub(crate) async fn convert_body<C: Converter + Unpin + 'static>(
+pub(crate) async fn convert_body(
     plain: Response<Body>,
     verb: ReadVerb,
-    converter: C,
+    converter: RowConverter,
 ) -> Result<Response<Body>, Status> {
     if verb == ReadVerb::Watch {
         return Ok(plain.map(|body| {
@@ -181,7 +172,7 @@ pub(crate) async fn convert_body<C: Converter + Unpin + 'static>(
     Ok(Response::from_parts(parts, server::full(converted)))
 }
 
-impl<C: Converter + Unpin> http_body::Body for ConvertedBody<C> {
+impl http_body::Body for ConvertedBody {
     type Data = Bytes;
     type Error = Box<dyn std::error::Error + Send + Sync>;
 
@@ -195,15 +186,11 @@ impl<C: Converter + Unpin> http_body::Body for ConvertedBody<C> {
                 let event = frame.and_then(|frame| this.converter.event(frame));
                 return Poll::Ready(Some(event.map(Frame::data).map_err(Into::into)));
             }
-            match Pin::new(&mut this.body).poll_frame(cx) {
-                Poll::Ready(Some(Ok(frame))) => {
-                    if let Ok(data) = frame.into_data() {
-                        this.splitter.push(data);
-                    }
-                }
-                Poll::Ready(Some(Err(error))) => return Poll::Ready(Some(Err(error))),
-                Poll::Ready(None) => return Poll::Ready(None),
-                Poll::Pending => return Poll::Pending,
+            let Some(frame) = ready!(Pin::new(&mut this.body).poll_frame(cx)?) else {
+                return Poll::Ready(None);
+            };
+            if let Ok(data) = frame.into_data() {
+                this.splitter.push(data);
             }
         }
     }

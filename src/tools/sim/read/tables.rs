@@ -11,7 +11,6 @@ use kubefan_core::codec::{
 };
 use serde_json::Value;
 
-use super::forms::Converter;
 use crate::sim::kinds::Kind;
 use crate::sim::{metadata, print};
 
@@ -22,7 +21,7 @@ pub(crate) struct Table {
 }
 
 /// Converts objects of one resource to rows of a Table.
-struct RowConverter {
+pub(crate) struct RowConverter {
     resource: Arc<Resource>,
     printer: Printer,
     decoder: Decoder,
@@ -55,11 +54,7 @@ impl Table {
     }
 
     /// Returns the converter from plain answers to this Table.
-    pub(crate) fn row_converter(
-        &self,
-        kind: &Kind,
-        printer: Printer,
-    ) -> impl Converter + Unpin + use<> {
+    pub(crate) fn row_converter(&self, kind: &Kind, printer: Printer) -> RowConverter {
         let hidden = kind.hidden_annotation();
         RowConverter {
             resource: Arc::clone(&kind.resource),
@@ -71,8 +66,9 @@ impl Table {
     }
 }
 
-impl Converter for RowConverter {
-    fn list(&self, plain: &Bytes) -> Result<Bytes, codec::Error> {
+impl RowConverter {
+    /// Converts the body of a LIST.
+    pub(crate) fn list(&self, plain: &Bytes) -> Result<Bytes, codec::Error> {
         let page = self.decoder.list(plain)?;
         let rows = page.items.iter().map(|item| self.row(item));
         let rows: Vec<_> = rows.collect::<Result<_, _>>()?;
@@ -85,13 +81,15 @@ impl Converter for RowConverter {
         Ok(self.writer.list(metadata, &rows))
     }
 
-    fn object(&self, plain: &Bytes) -> Result<Bytes, codec::Error> {
+    /// Converts the body of a GET.
+    pub(crate) fn object(&self, plain: &Bytes) -> Result<Bytes, codec::Error> {
         let object = self.decoder.object(plain)?;
         let row = self.row(&object)?;
         Ok(self.writer.list(object.resource_version.into(), &[row]))
     }
 
-    fn event(&mut self, frame: Bytes) -> Result<Bytes, codec::Error> {
+    /// Converts one frame of a WATCH.
+    pub(crate) fn event(&self, frame: Bytes) -> Result<Bytes, codec::Error> {
         match self.decoder.event(frame.clone())? {
             WatchEvent::Change {
                 event_type, object, ..
@@ -108,9 +106,7 @@ impl Converter for RowConverter {
             WatchEvent::Error(_) => Ok(frame),
         }
     }
-}
 
-impl RowConverter {
     fn row(&self, object: &Object) -> Result<String, codec::Error> {
         let api_version = self.resource.gvr.api_version();
         let mut row = RowObject {

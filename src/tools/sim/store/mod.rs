@@ -124,11 +124,12 @@ pub(crate) struct WriteOptions {
 // === impl WriteTarget ===
 
 impl WriteTarget {
-    pub(crate) fn collection(gvr: GroupVersionResource, namespace: Option<&str>) -> Self {
+    /// Names an object; with an empty `name`, a collection.
+    pub(crate) fn new(gvr: &GroupVersionResource, namespace: Option<&str>, name: &str) -> Self {
         Self {
-            gvr,
+            gvr: gvr.clone(),
             namespace: namespace.map(str::to_owned),
-            name: String::new(),
+            name: name.to_owned(),
         }
     }
 
@@ -138,11 +139,7 @@ impl WriteTarget {
 
     pub(crate) fn named(&self, key: &ObjectKey) -> Self {
         let namespace = Some(key.namespace()).filter(|namespace| !namespace.is_empty());
-        Self {
-            gvr: self.gvr.clone(),
-            namespace: namespace.map(str::to_owned),
-            name: key.name().to_owned(),
-        }
+        Self::new(&self.gvr, namespace, key.name())
     }
 }
 

@@ -68,18 +68,16 @@ pub(crate) fn apply(
         }
         PatchFormat::Merge | PatchFormat::Strategic => {
             let patch: Value = serde_json::from_slice(body).map_err(unreadable)?;
-            match (patch, format) {
-                (Value::Object(_), PatchFormat::Strategic)
-                    if !resource_has_strategies(resource) =>
-                {
-                    let what = format!("strategic merge patches of {}", resource.gvr);
-                    return Err(refusal::not_simulated(&what));
-                }
-                (Value::Object(patch), PatchFormat::Strategic) => {
-                    strategic::merge(resource, &mut patched, patch)?;
-                }
-                (patch @ Value::Object(_), _) => json_patch::merge(&mut patched, &patch),
-                _ => return Err(Status::bad_request("a merge patch must be an object")),
+            let Value::Object(patch) = patch else {
+                return Err(Status::bad_request("a merge patch must be an object"));
+            };
+            if format == PatchFormat::Merge {
+                json_patch::merge(&mut patched, &Value::Object(patch));
+            } else if resource_has_strategies(resource) {
+                strategic::merge(resource, &mut patched, patch)?;
+            } else {
+                let what = format!("strategic merge patches of {}", resource.gvr);
+                return Err(refusal::not_simulated(&what));
             }
         }
     }

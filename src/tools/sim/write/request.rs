@@ -12,7 +12,7 @@ use super::rules::ObjectPart;
 use super::unknown_fields::FieldValidation;
 use super::verbs::Preconditions;
 use super::{patch, subresources, unknown_fields};
-use crate::sim::store::{WriteOptions, WriteTarget};
+use crate::sim::store::{Store, WriteOptions, WriteTarget};
 use crate::sim::{Simulator, kinds, refusal};
 
 /// The maximum size of a request body in bytes, as in the API server.
@@ -22,6 +22,7 @@ const BODY_LIMIT: usize = 3 << 20;
 pub(crate) struct WriteRequest<'a> {
     info: &'a RequestInfo,
     query: Query,
+    query_text: &'a str,
     content_type: String,
     body: Bytes,
 }
@@ -34,159 +35,140 @@ pub(crate) struct Written {
     pub(crate) warnings: Vec<String>,
 }
 
+/// A write to objects: what its request asks for, and the warnings so far.
+struct Change<'a> {
+    store: &'a Store,
+    request: &'a WriteRequest<'a>,
+    target: WriteTarget,
+    options: WriteOptions,
+    warnings: Vec<String>,
+}
+
 impl Simulator {
-    /// Executes `write`.
+    /// Executes `request`.
     ///
     /// # Errors
     ///
     /// The Status that the API server would refuse the request with.
-    pub(crate) fn write(&self, write: &WriteRequest<'_>, query: &str) -> Result<Written, Status> {
-        let info = write.info;
-        if info.verb == Verb::Create
+    pub(crate) fn write(&self, request: &WriteRequest<'_>) -> Result<Written, Status> {
+        let info = request.info;
+        let is_create = info.verb == Verb::Create;
+        let code = if is_create {
+            StatusCode::CREATED
+        } else {
+            StatusCode::OK
+        };
+        if is_create
             && (info.group == "authorization.k8s.io" || info.group == "authentication.k8s.io")
         {
-            let review = subresources::review(&info.group, &info.resource, write.object()?)?;
-            return Ok(Written::new(StatusCode::CREATED, review));
+            return Ok(Written {
+                code,
+                object: subresources::review(&info.group, &info.resource, request.object()?)?,
+                warnings: Vec::new(),
+            });
         }
-        let target = write.target()?;
-        let options = write.options()?;
-        let part = write.part()?;
-        let mut warnings = Vec::new();
-        let object = match (info.verb.as_str(), info.subresource.as_str()) {
-            ("create", "") if target.name.is_empty() => {
-                let object = self.known_object(write, &target, &mut warnings)?;
-                let created = self
-                    .store
-                    .write(|state| state.create(&target, object, options))?;
-                let code = StatusCode::CREATED;
-                return Ok(Written {
-                    code,
-                    object: created,
-                    warnings,
-                });
-            }
-            ("create", _) => Err(refusal::not_simulated_path("such subresource")),
-            ("get", "scale") => self.store.write(|state| state.scale(&target)),
-            ("update", "scale") => self.update_scale(write, &target, options),
-            ("patch", "scale") => self.patch_scale(write, &target, options),
-            ("update", _) => {
-                let object = self.known_object(write, &target, &mut warnings)?;
-                self.store
-                    .write(|state| state.update(&target, object, part, options))
-            }
-            ("patch", _) => self.patch(write, &target, part, options, &mut warnings),
-            ("delete", "") => {
-                let (preconditions, options) = write.delete_options(options)?;
-                self.store
-                    .write(|state| state.delete(&target, &preconditions, options))
-            }
-            ("deletecollection", "") => self.delete_collection(write, &target, query, options),
-            _ => Err(self.no_such_verb(&target)),
+        let mut change = Change {
+            store: &self.store,
+            request,
+            target: request.target()?,
+            options: request.options()?,
+            warnings: Vec::new(),
         };
-        object.map(|object| Written {
-            warnings,
-            ..Written::new(StatusCode::OK, object)
+        Ok(Written {
+            code,
+            object: change.execute()?,
+            warnings: change.warnings,
         })
     }
+}
 
-    /// Returns the object in the body of `write`, without fields that its kind does not have.
-    fn known_object(
-        &self,
-        write: &WriteRequest<'_>,
-        target: &WriteTarget,
-        warnings: &mut Vec<String>,
-    ) -> Result<Value, Status> {
-        let mut object = write.object()?;
-        let validation = FieldValidation::of(&write.query, write.info.verb.as_str())?;
-        if let Some(served) = self.store.served_kind(&target.gvr) {
+impl Change<'_> {
+    fn execute(&mut self) -> Result<Value, Status> {
+        let (store, info, options) = (self.store, self.request.info, self.options);
+        let part = self.request.part()?;
+        match (info.verb.as_str(), info.subresource.as_str()) {
+            ("create", "") if self.target.name.is_empty() => {
+                let object = self.known_object()?;
+                store.write(|state| state.create(&self.target, object, options))
+            }
+            ("create", _) => Err(refusal::not_simulated_path("such subresource")),
+            ("get", "scale") => store.write(|state| state.scale(&self.target)),
+            ("update", "scale") => {
+                let scale = self.request.object()?;
+                store.write(|state| state.set_scale(&self.target, &scale, options))
+            }
+            ("patch", "scale") => self.patch_scale(),
+            ("update", _) => {
+                let object = self.known_object()?;
+                store.write(|state| state.update(&self.target, object, part, options))
+            }
+            ("patch", _) => self.patch(part),
+            ("delete", "") => {
+                let (preconditions, options) = self.request.delete_options(options)?;
+                store.write(|state| state.delete(&self.target, &preconditions, options))
+            }
+            ("deletecollection", "") => self.delete_collection(),
+            _ => Err(self.no_such_verb()),
+        }
+    }
+
+    /// Returns the object in the body of the request, without fields that its kind does not have.
+    fn known_object(&mut self) -> Result<Value, Status> {
+        let request = self.request;
+        let mut object = request.object()?;
+        let validation = FieldValidation::of(&request.query, request.info.verb.as_str())?;
+        if let Some(served) = self.store.served_kind(&self.target.gvr) {
             let removed = kinds::remove_unknown_fields(&served.kind, &mut object);
             let refuse = |error: &str| unknown_fields::undecodable(&served.kind, error);
-            *warnings = validation.judge(&removed, refuse)?;
+            self.warnings = validation.judge(&removed, refuse)?;
         }
         Ok(object)
     }
 
-    fn update_scale(
-        &self,
-        write: &WriteRequest<'_>,
-        target: &WriteTarget,
-        options: WriteOptions,
-    ) -> Result<Value, Status> {
-        let scale = write.object()?;
-        self.store
-            .write(|state| state.set_scale(target, &scale, options))
-    }
-
-    fn patch_scale(
-        &self,
-        write: &WriteRequest<'_>,
-        target: &WriteTarget,
-        options: WriteOptions,
-    ) -> Result<Value, Status> {
-        let format = patch::PatchFormat::of(&write.content_type)?;
-        self.store.write(|state| {
+    fn patch_scale(&self) -> Result<Value, Status> {
+        let (store, request, target) = (self.store, self.request, &self.target);
+        let format = patch::PatchFormat::of(&request.content_type)?;
+        store.write(|state| {
             let resource = state.kind(target)?.resource;
-            let scale = patch::apply(format, &write.body, &resource, state.scale(target)?)?;
-            state.set_scale(target, &scale, options)
+            let scale = patch::apply(format, &request.body, &resource, state.scale(target)?)?;
+            state.set_scale(target, &scale, self.options)
         })
     }
 
-    fn patch(
-        &self,
-        write: &WriteRequest<'_>,
-        target: &WriteTarget,
-        part: ObjectPart,
-        options: WriteOptions,
-        warnings: &mut Vec<String>,
-    ) -> Result<Value, Status> {
-        let format = patch::PatchFormat::of(&write.content_type)?;
-        let validation = FieldValidation::of(&write.query, write.info.verb.as_str())?;
-        self.store.write(|state| {
+    fn patch(&mut self, part: ObjectPart) -> Result<Value, Status> {
+        let (store, request, target) = (self.store, self.request, &self.target);
+        let format = patch::PatchFormat::of(&request.content_type)?;
+        let validation = FieldValidation::of(&request.query, request.info.verb.as_str())?;
+        store.write(|state| {
             let kind = state.kind(target)?;
             let current = state.current(target)?;
-            let mut object = patch::apply(format, &write.body, &kind.resource, current)?;
+            let mut object = patch::apply(format, &request.body, &kind.resource, current)?;
             let patched = object.to_string();
             let removed = kinds::remove_unknown_fields(&kind, &mut object);
             let refuse = |error: &str| unknown_fields::unpatchable(&patched, error);
-            *warnings = validation.judge(&removed, refuse)?;
-            state.update(target, object, part, options)
+            self.warnings = validation.judge(&removed, refuse)?;
+            state.update(target, object, part, self.options)
         })
     }
 
-    fn delete_collection(
-        &self,
-        write: &WriteRequest<'_>,
-        target: &WriteTarget,
-        query: &str,
-        options: WriteOptions,
-    ) -> Result<Value, Status> {
+    fn delete_collection(&self) -> Result<Value, Status> {
+        let (store, target) = (self.store, &self.target);
         if target.gvr == kinds::namespaces() {
             return Err(Status::method_not_allowed());
         }
-        let (_, options) = write.delete_options(options)?;
-        let served_kind = self.store.served_kind(&target.gvr);
+        let (_, options) = self.request.delete_options(self.options)?;
+        let served_kind = store.served_kind(&target.gvr);
         let served_kind = served_kind.ok_or_else(Status::path_not_found)?;
         let namespace = target.namespace.as_deref();
-        let selection = ListOptions::parse(query)?;
+        let selection = ListOptions::parse(self.request.query_text)?;
         let selection = selection.selection(namespace, &served_kind.kind.fields)?;
-        self.store
-            .write(|state| state.delete_collection(target, &selection, options))
+        store.write(|state| state.delete_collection(target, &selection, options))
     }
 
-    fn no_such_verb(&self, target: &WriteTarget) -> Status {
-        match self.store.served_kind(&target.gvr) {
-            Some(served_kind) if served_kind.kind.is_custom => refusal::no_verb(&target.gvr),
+    fn no_such_verb(&self) -> Status {
+        match self.store.served_kind(&self.target.gvr) {
+            Some(served_kind) if served_kind.kind.is_custom => refusal::no_verb(&self.target.gvr),
             _ => Status::method_not_allowed(),
-        }
-    }
-}
-
-impl Written {
-    fn new(code: StatusCode, object: Value) -> Self {
-        Self {
-            code,
-            object,
-            warnings: Vec::new(),
         }
     }
 }
@@ -199,7 +181,7 @@ impl<'a> WriteRequest<'a> {
     /// 413 if the body is too long, 400 if it cannot be read completely.
     pub(crate) async fn read(
         info: &'a RequestInfo,
-        query: &str,
+        query_text: &'a str,
         headers: &HeaderMap,
         body: Body,
     ) -> Result<Self, Status> {
@@ -207,7 +189,8 @@ impl<'a> WriteRequest<'a> {
         let content_type = content_type.and_then(|value| value.to_str().ok());
         Ok(Self {
             info,
-            query: Query::parse(query),
+            query: Query::parse(query_text),
+            query_text,
             content_type: content_type.unwrap_or_default().to_owned(),
             body: collect(body).await?,
         })
@@ -278,16 +261,14 @@ impl<'a> WriteRequest<'a> {
             .unwrap_or_default()
             .trim();
         let object: Value = match media_type {
-            "" | "application/json" => serde_json::from_slice(&self.body)
-                .map_err(|error| Status::bad_request(error.to_string()))?,
+            "" | "application/json" => serde_json::from_slice(&self.body).map_err(unreadable)?,
             "application/yaml" => {
-                let text = std::str::from_utf8(&self.body);
-                let text = text.map_err(|error| Status::bad_request(error.to_string()))?;
-                serde_saphyr::from_str(text)
-                    .map_err(|error| Status::bad_request(error.to_string()))?
+                let text = std::str::from_utf8(&self.body).map_err(unreadable)?;
+                serde_saphyr::from_str(text).map_err(unreadable)?
             }
-            "application/vnd.kubernetes.protobuf" => protobuf_to_json(&self.body)
-                .map_err(|error| Status::bad_request(error.to_string()))?,
+            "application/vnd.kubernetes.protobuf" => {
+                protobuf_to_json(&self.body).map_err(unreadable)?
+            }
             other => return Err(refusal::not_simulated(&format!("bodies of type {other:?}"))),
         };
         if object.is_object() {
@@ -298,10 +279,14 @@ impl<'a> WriteRequest<'a> {
     }
 }
 
+fn unreadable(error: impl std::fmt::Display) -> Status {
+    Status::bad_request(error.to_string())
+}
+
 async fn collect(mut body: Body) -> Result<Bytes, Status> {
     let mut collected = Vec::new();
     while let Some(frame) = body.frame().await {
-        let frame = frame.map_err(|error| Status::bad_request(error.to_string()))?;
+        let frame = frame.map_err(unreadable)?;
         if let Ok(data) = frame.into_data() {
             if collected.len() + data.len() > BODY_LIMIT {
                 return Err(refusal::too_large(BODY_LIMIT));

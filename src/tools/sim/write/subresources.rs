@@ -43,12 +43,8 @@ impl State {
         let replicas = &scale["spec"]["replicas"];
         if !replicas.is_null() && !replicas.is_u64() {
             let why = "Invalid value: must be greater than or equal to 0";
-            return Err(refusal::invalid(
-                &kind.resource,
-                &target.name,
-                "spec.replicas",
-                why,
-            ));
+            let (resource, name) = (&kind.resource, &target.name);
+            return Err(refusal::invalid(resource, name, "spec.replicas", why));
         }
         let version = metadata::text(scale, "resourceVersion");
         if !version.is_empty() {

@@ -84,19 +84,12 @@ impl State {
         if !version.is_empty() && version != metadata::text(&current, "resourceVersion") {
             return Err(refusal::conflict(&target.gvr, &target.name));
         }
-        let (uid, found) = (
-            metadata::text(&object, "uid"),
-            metadata::text(&current, "uid"),
-        );
-        if !uid.is_empty() && uid != found {
-            return Err(refusal::precondition(
-                &target.gvr,
-                &target.name,
-                "UID",
-                uid,
-                found,
-            ));
-        }
+        let uid = Some(metadata::text(&object, "uid")).filter(|uid| !uid.is_empty());
+        let preconditions = Preconditions {
+            uid: uid.map(str::to_owned),
+            resource_version: None,
+        };
+        preconditions.check(target, &current)?;
         let updated = rules::merged(&kind, &current, object, part)?;
         if updated == metadata::in_order(current, kind.is_custom) {
             // An update without a change creates no event and no new version.
@@ -198,10 +191,7 @@ impl State {
         let Some(namespace) = &target.namespace else {
             return Ok(());
         };
-        let namespace = WriteTarget {
-            name: namespace.clone(),
-            ..WriteTarget::collection(kinds::namespaces(), None)
-        };
+        let namespace = WriteTarget::new(&kinds::namespaces(), None, namespace);
         self.current(&namespace).map(|_| ())
     }
 
@@ -216,7 +206,7 @@ impl State {
             ..Selection::default()
         };
         for gvr in all {
-            let target = WriteTarget::collection(gvr, Some(name));
+            let target = WriteTarget::new(&gvr, Some(name), "");
             self.delete_collection(&target, &selection, options)?;
         }
         Ok(())
@@ -226,7 +216,7 @@ impl State {
         let Some(kind) = custom::kind(definition) else {
             return Ok(());
         };
-        let target = WriteTarget::collection(kind.resource.gvr.clone(), None);
+        let target = WriteTarget::new(&kind.resource.gvr, None, "");
         self.delete_collection(&target, &Selection::default(), options)?;
         Ok(())
     }

@@ -3,8 +3,6 @@
 mod apps;
 mod system;
 
-use std::collections::{BTreeMap, VecDeque};
-
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 
@@ -24,7 +22,10 @@ const KUBE_SYSTEM: &str = "kube-system";
 /// Builds all records of the initial cluster.
 pub(super) fn cluster(config: &Config, dice: &mut Dice) -> Cluster {
     let mut builder = Builder {
-        cluster: empty(config),
+        cluster: Cluster {
+            clock: Clock::new(config.now),
+            ..Cluster::default()
+        },
         dice,
     };
     builder.nodes(config.nodes);
@@ -39,30 +40,6 @@ pub(super) fn cluster(config: &Config, dice: &mut Dice) -> Cluster {
     builder.slices();
     builder.events();
     builder.cluster
-}
-
-fn empty(config: &Config) -> Cluster {
-    Cluster {
-        clock: Clock::new(config.now),
-        namespaces: Vec::new(),
-        nodes: Vec::new(),
-        leases: Vec::new(),
-        service_accounts: Vec::new(),
-        config_maps: Vec::new(),
-        secrets: Vec::new(),
-        deployments: Vec::new(),
-        replica_sets: BTreeMap::new(),
-        daemon_sets: Vec::new(),
-        cron_jobs: Vec::new(),
-        jobs: BTreeMap::new(),
-        max_jobs: 0,
-        pods: BTreeMap::new(),
-        services: Vec::new(),
-        endpoint_slices: Vec::new(),
-        draining: false,
-        events: VecDeque::new(),
-        last_id: 0,
-    }
 }
 
 struct Builder<'a> {

@@ -1,9 +1,7 @@
 //! Builds pods, and their owners other than deployments: daemon sets and jobs.
 
 use crate::workload::build::{AGE, Builder, DAY, KUBE_SYSTEM};
-use crate::workload::cluster::{
-    Contents, CronJob, DaemonSet, Job, JobStatus, Owner, Phase, Template,
-};
+use crate::workload::cluster::{Contents, CronJob, DaemonSet, JobStatus, Owner, Phase, Template};
 use crate::workload::{Config, names, perform, records};
 
 const PODS_PER_FINISHED_JOB: usize = 80;
@@ -111,23 +109,18 @@ impl Builder<'_> {
         let id = self.cluster.next_id();
         records::new_job(id, cron_job, &mut self.cluster, self.dice);
         let scheduled = self.cluster.cron_jobs[cron_job].scheduled - 600 * runs_ago as i64;
+        let has_nodes = !self.cluster.nodes.is_empty();
         if let Some(job) = self.cluster.jobs.get_mut(&id) {
             job.identity.name = records::job_name(&job.identity.name, scheduled);
             job.identity.created = scheduled;
             job.identity.written = scheduled + 40;
             job.completed = scheduled + 40;
-            job.status = JobStatus::Complete;
+            job.status = JobStatus::Active;
+            // Without nodes, the pod of the job cannot have run.
+            if has_nodes {
+                job.status = JobStatus::Complete;
+            }
         }
         self.pod(Owner::Job(id), None, Phase::Succeeded);
-        if self.cluster.nodes.is_empty() {
-            self.reopen_job(id);
-        }
-    }
-
-    /// Makes a job active again, because without nodes its pod cannot have run.
-    pub(super) fn reopen_job(&mut self, id: u32) {
-        if let Some(Job { status, .. }) = self.cluster.jobs.get_mut(&id) {
-            *status = JobStatus::Active;
-        }
     }
 }

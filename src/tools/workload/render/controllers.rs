@@ -37,28 +37,22 @@ pub(super) fn deployment(deployment: &Deployment) -> Value {
     let identity = &deployment.identity;
     let template = &deployment.template;
     let mut draft = Draft::new("apps/v1", "Deployment", identity);
-    draft.meta("labels", app_labels(template));
-    draft.meta("generation", json!(deployment.generation));
-    draft.set(
-        "spec",
-        json!({
-            "progressDeadlineSeconds": 600,
-            "replicas": deployment.replicas,
-            "revisionHistoryLimit": 3,
-            "selector": {"matchLabels": {"app": template.app}},
-            "strategy": {
-                "rollingUpdate": {"maxSurge": 1, "maxUnavailable": 1},
-                "type": "RollingUpdate",
-            },
-        }),
-    );
+    draft.metadata["labels"] = app_labels(template);
+    draft.metadata["generation"] = json!(deployment.generation);
+    draft.object["spec"] = json!({
+        "progressDeadlineSeconds": 600,
+        "replicas": deployment.replicas,
+        "revisionHistoryLimit": 3,
+        "selector": {"matchLabels": {"app": template.app}},
+        "strategy": {
+            "rollingUpdate": {"maxSurge": 1, "maxUnavailable": 1},
+            "type": "RollingUpdate",
+        },
+    });
     let pods = pod_template(template, &deployment.tag, app_labels(template));
-    draft.change("spec", |spec| spec["template"] = pods);
+    draft.object["spec"]["template"] = pods;
     draft.managed_by("helm", identity.created);
-    draft.meta(
-        "annotations",
-        json!({REVISION: deployment.revision.to_string()}),
-    );
+    draft.metadata["annotations"] = json!({REVISION: deployment.revision.to_string()});
     draft.status(deployment_status(deployment), MANAGER, identity.written);
     draft.finish()
 }
@@ -136,27 +130,21 @@ pub(super) fn replica_set(set: &ReplicaSet, cluster: &Cluster) -> Option<Value> 
     let template = &deployment.template;
     let labels = set_labels(deployment, set);
     let mut draft = Draft::new("apps/v1", "ReplicaSet", &set.identity);
-    draft.meta("labels", labels.clone());
-    draft.meta("generation", json!(set.generation));
-    draft.meta(
-        "annotations",
-        json!({
-            "deployment.kubernetes.io/desired-replicas": deployment.usual_replicas.to_string(),
-            "deployment.kubernetes.io/max-replicas": (deployment.usual_replicas + 1).to_string(),
-            REVISION: set.revision.to_string(),
-        }),
-    );
+    draft.metadata["labels"] = labels.clone();
+    draft.metadata["generation"] = json!(set.generation);
+    draft.metadata["annotations"] = json!({
+        "deployment.kubernetes.io/desired-replicas": deployment.usual_replicas.to_string(),
+        "deployment.kubernetes.io/max-replicas": (deployment.usual_replicas + 1).to_string(),
+        REVISION: set.revision.to_string(),
+    });
     draft.owner("apps/v1", "Deployment", &deployment.identity);
     let selector = json!({"app": template.app, "pod-template-hash": set.hash});
-    draft.set(
-        "spec",
-        json!({
-            "replicas": set.replicas,
-            "selector": {"matchLabels": selector},
-        }),
-    );
+    draft.object["spec"] = json!({
+        "replicas": set.replicas,
+        "selector": {"matchLabels": selector},
+    });
     let pods = pod_template(template, &set.tag, labels);
-    draft.change("spec", |spec| spec["template"] = pods);
+    draft.object["spec"]["template"] = pods;
     draft.managed_by(MANAGER, set.identity.created);
     let mut status = json!({"replicas": set.status.replicas});
     let ready = set.status.ready;
@@ -176,24 +164,18 @@ pub(super) fn replica_set(set: &ReplicaSet, cluster: &Cluster) -> Option<Value> 
 
 pub(super) fn daemon_set(set: &DaemonSet) -> Value {
     let mut draft = Draft::new("apps/v1", "DaemonSet", &set.identity);
-    draft.meta("labels", app_labels(&set.template));
-    draft.meta("generation", json!(1));
-    draft.meta(
-        "annotations",
-        json!({"deprecated.daemonset.template.generation": "1"}),
-    );
-    draft.set(
-        "spec",
-        json!({
-            "revisionHistoryLimit": 10,
-            "selector": {"matchLabels": {"app": set.template.app}},
-            "template": pod_template(&set.template, &set.tag, app_labels(&set.template)),
-            "updateStrategy": {
-                "rollingUpdate": {"maxSurge": 0, "maxUnavailable": 1},
-                "type": "RollingUpdate",
-            },
-        }),
-    );
+    draft.metadata["labels"] = app_labels(&set.template);
+    draft.metadata["generation"] = json!(1);
+    draft.metadata["annotations"] = json!({"deprecated.daemonset.template.generation": "1"});
+    draft.object["spec"] = json!({
+        "revisionHistoryLimit": 10,
+        "selector": {"matchLabels": {"app": set.template.app}},
+        "template": pod_template(&set.template, &set.tag, app_labels(&set.template)),
+        "updateStrategy": {
+            "rollingUpdate": {"maxSurge": 0, "maxUnavailable": 1},
+            "type": "RollingUpdate",
+        },
+    });
     draft.managed_by("kubeadm", set.identity.created);
     let status = json!({
         "currentNumberScheduled": set.pods,

@@ -8,16 +8,14 @@ const METADATA: [&str; 4] = ["annotations", "generateName", "labels", "ownerRefe
 const UNMANAGED: [&str; 4] = ["apiVersion", "kind", "metadata", "status"];
 
 /// Returns the `fieldsV1` of an object, without its status.
-pub(super) fn of_object(object: &Map<String, Value>, metadata: &Map<String, Value>) -> Value {
+pub(super) fn of_object(object: &Value, metadata: &Value) -> Value {
     let mut fields = Map::new();
-    let owned = metadata
-        .iter()
-        .filter(|(key, _)| METADATA.contains(&key.as_str()));
+    let owned = members(metadata).filter(|(key, _)| METADATA.contains(&key.as_str()));
     let owned = fields_of(owned);
     if !owned.is_empty() {
         fields.insert("f:metadata".to_owned(), Value::Object(owned));
     }
-    for (key, value) in object {
+    for (key, value) in members(object) {
         match key.as_str() {
             "spec" => drop(fields.insert("f:spec".to_owned(), of_part(value))),
             key if UNMANAGED.contains(&key) => {}
@@ -29,8 +27,11 @@ pub(super) fn of_object(object: &Map<String, Value>, metadata: &Map<String, Valu
 
 /// Returns the `fieldsV1` of a spec or status.
 pub(super) fn of_part(part: &Value) -> Value {
-    let fields = part.as_object().map(|part| fields_of(part.iter()));
-    Value::Object(fields.unwrap_or_default())
+    Value::Object(fields_of(members(part)))
+}
+
+fn members(value: &Value) -> impl Iterator<Item = (&String, &Value)> {
+    value.as_object().into_iter().flatten()
 }
 
 fn fields_of<'a>(members: impl Iterator<Item = (&'a String, &'a Value)>) -> Map<String, Value> {
@@ -64,10 +65,7 @@ fn item_of(keys: &[&str], item: &Value) -> (String, Value) {
         name.push_str(&literal(&item[key]));
     }
     name.push('}');
-    let mut fields = item
-        .as_object()
-        .map(|item| fields_of(item.iter()))
-        .unwrap_or_default();
+    let mut fields = fields_of(members(item));
     fields.insert(".".to_owned(), Value::Object(Map::new()));
     (name, Value::Object(fields))
 }

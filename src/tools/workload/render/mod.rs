@@ -33,7 +33,7 @@ impl Cluster {
             Id::Pod(n) => pod::pod(self.pods.get(&n)?, self)?,
             Id::Service(i) => network::service(self.services.get(i)?),
             Id::EndpointSlice(i) => network::endpoint_slice(self.endpoint_slices.get(i)?, self)?,
-            Id::Event(n) => small::event(self.event(n)?, self),
+            Id::Event(n) => small::event(self.events.get(&n)?, self),
         };
         Some((self.target(id)?, object))
     }

@@ -30,10 +30,10 @@ pub(super) fn service(service: &Service) -> Value {
         spec["selector"] = json!({"app": app});
         labels = json!({"app": app, "app.kubernetes.io/managed-by": "Helm"});
     }
-    draft.meta("labels", labels);
-    draft.set("spec", spec);
+    draft.metadata["labels"] = labels;
+    draft.object["spec"] = spec;
     draft.managed_by("helm", service.identity.created);
-    draft.set("status", json!({"loadBalancer": {}}));
+    draft.object["status"] = json!({"loadBalancer": {}});
     draft.finish()
 }
 
@@ -57,30 +57,27 @@ pub(super) fn endpoint_slice(slice: &EndpointSlice, cluster: &Cluster) -> Option
     let service = cluster.services.get(slice.service)?;
     let mut draft = Draft::new("discovery.k8s.io/v1", "EndpointSlice", &slice.identity);
     let name = &service.identity.name;
-    draft.meta("generateName", json!(format!("{name}-")));
-    draft.meta("generation", json!(slice.generation));
-    draft.meta(
-        "labels",
-        json!({
-            "app": service.app,
-            "endpointslice.kubernetes.io/managed-by": "endpointslice-controller.k8s.io",
-            "kubernetes.io/service-name": name,
-        }),
-    );
+    draft.metadata["generateName"] = json!(format!("{name}-"));
+    draft.metadata["generation"] = json!(slice.generation);
+    draft.metadata["labels"] = json!({
+        "app": service.app,
+        "endpointslice.kubernetes.io/managed-by": "endpointslice-controller.k8s.io",
+        "kubernetes.io/service-name": name,
+    });
     let changed =
         json!({"endpoints.kubernetes.io/last-change-trigger-time": time(slice.identity.written)});
-    draft.meta("annotations", changed);
+    draft.metadata["annotations"] = changed;
     draft.owner("v1", "Service", &service.identity);
-    draft.set("addressType", json!("IPv4"));
+    draft.object["addressType"] = json!("IPv4");
     let namespace = &slice.identity.namespace;
     let endpoints = slice.endpoints.iter().map(|one| endpoint(one, namespace));
-    draft.set("endpoints", Value::Array(endpoints.collect()));
+    draft.object["endpoints"] = Value::Array(endpoints.collect());
     let port = json!({
         "name": port_name(service),
         "port": service.target_port,
         "protocol": protocol(service),
     });
-    draft.set("ports", json!([port]));
+    draft.object["ports"] = json!([port]);
     draft.managed_by("kube-controller-manager", slice.identity.written);
     Some(draft.finish())
 }

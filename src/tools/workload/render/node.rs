@@ -10,6 +10,13 @@ use crate::workload::render::metadata::Draft;
 const ZONES: [&str; 3] = ["eu-north-1a", "eu-north-1b", "eu-north-1c"];
 /// The number of container images in a node's status.
 const IMAGES: usize = 24;
+/// A condition per line: its type, status, reason and message.
+const CONDITIONS: &str = "\
+MemoryPressure False KubeletHasSufficientMemory kubelet has sufficient memory available
+DiskPressure False KubeletHasNoDiskPressure kubelet has no disk pressure
+PIDPressure False KubeletHasSufficientPID kubelet has sufficient PID available
+Ready True KubeletReady kubelet is posting ready status
+";
 
 pub(super) fn zone(index: usize) -> &'static str {
     ZONES[index % ZONES.len()]
@@ -26,27 +33,21 @@ fn pod_cidr(index: usize) -> String {
 pub(super) fn node(index: usize, node: &Node) -> Value {
     let mut draft = Draft::new("v1", "Node", &node.identity);
     let name = &node.identity.name;
-    draft.meta(
-        "labels",
-        json!({
-            "beta.kubernetes.io/arch": "amd64",
-            "beta.kubernetes.io/os": "linux",
-            "kubernetes.io/arch": "amd64",
-            "kubernetes.io/hostname": name,
-            "kubernetes.io/os": "linux",
-            "node.kubernetes.io/instance-type": "standard-16",
-            "topology.kubernetes.io/region": "eu-north-1",
-            "topology.kubernetes.io/zone": zone(index),
-        }),
-    );
-    draft.meta(
-        "annotations",
-        json!({
-            "node.alpha.kubernetes.io/ttl": "0",
-            "volumes.kubernetes.io/controller-managed-attach-detach": "true",
-        }),
-    );
-    draft.set("spec", spec(index, node));
+    draft.metadata["labels"] = json!({
+        "beta.kubernetes.io/arch": "amd64",
+        "beta.kubernetes.io/os": "linux",
+        "kubernetes.io/arch": "amd64",
+        "kubernetes.io/hostname": name,
+        "kubernetes.io/os": "linux",
+        "node.kubernetes.io/instance-type": "standard-16",
+        "topology.kubernetes.io/region": "eu-north-1",
+        "topology.kubernetes.io/zone": zone(index),
+    });
+    draft.metadata["annotations"] = json!({
+        "node.alpha.kubernetes.io/ttl": "0",
+        "volumes.kubernetes.io/controller-managed-attach-detach": "true",
+    });
+    draft.object["spec"] = spec(index, node);
     draft.managed_by("kubelet", node.identity.created);
     draft.status(status(index, node), "kubelet", node.identity.written);
     draft.finish()
@@ -106,7 +107,10 @@ fn resources(cpu: &str, gibibytes: &str, pods: &str) -> Value {
 }
 
 fn conditions(node: &Node) -> Value {
-    let condition = |kind: &str, status: &str, reason: &str, message: &str| {
+    let condition = |row: &str| {
+        let mut cells = row.splitn(4, ' ');
+        let mut cell = || cells.next().unwrap_or_default();
+        let (kind, status, reason, message) = (cell(), cell(), cell(), cell());
         json!({
             "lastHeartbeatTime": time(node.heartbeat),
             "lastTransitionTime": time(node.identity.created + 20),
@@ -116,25 +120,7 @@ fn conditions(node: &Node) -> Value {
             "type": kind,
         })
     };
-    let memory = "kubelet has sufficient memory available";
-    let processes = "kubelet has sufficient PID available";
-    let ready = "kubelet is posting ready status";
-    Value::Array(vec![
-        condition(
-            "MemoryPressure",
-            "False",
-            "KubeletHasSufficientMemory",
-            memory,
-        ),
-        condition(
-            "DiskPressure",
-            "False",
-            "KubeletHasNoDiskPressure",
-            "kubelet has no disk pressure",
-        ),
-        condition("PIDPressure", "False", "KubeletHasSufficientPID", processes),
-        condition("Ready", "True", "KubeletReady", ready),
-    ])
+    CONDITIONS.lines().map(condition).collect()
 }
 
 fn images(index: usize) -> Vec<Value> {

@@ -1,6 +1,6 @@
 //! Renders pods.
 
-use serde_json::{Map, Value, json};
+use serde_json::{Value, json};
 
 use crate::workload::clock::time;
 use crate::workload::cluster::{Cluster, Container, Identity, Owner, Phase, Pod, Template};
@@ -22,22 +22,22 @@ struct Origin<'a> {
 pub(super) fn pod(pod: &Pod, cluster: &Cluster) -> Option<Value> {
     let origin = origin(pod, cluster)?;
     let mut draft = Draft::new("v1", "Pod", &pod.identity);
-    draft.meta("generateName", json!(format!("{}-", origin.owner.name)));
-    draft.meta("labels", origin.labels);
-    draft.meta("annotations", pod_template::annotations(origin.template));
+    draft.metadata["generateName"] = json!(format!("{}-", origin.owner.name));
+    draft.metadata["labels"] = origin.labels;
+    draft.metadata["annotations"] = pod_template::annotations(origin.template);
     draft.owner(origin.api_version, origin.kind, origin.owner);
-    draft.set("spec", pod_template::pod_spec(origin.template, origin.tag));
+    draft.object["spec"] = pod_template::pod_spec(origin.template, origin.tag);
     draft.managed_by("kube-controller-manager", pod.identity.created);
-    draft.meta("generation", json!(1));
-    draft.change("spec", |spec| admit(spec, pod, origin.template));
+    draft.metadata["generation"] = json!(1);
+    admit(&mut draft.object["spec"], pod, origin.template);
     draft.status(
         status(pod, origin.template, origin.tag),
         "kubelet",
         pod.identity.written,
     );
     if let Some(deleting) = pod.deleting {
-        draft.meta("deletionTimestamp", json!(time(deleting + 30)));
-        draft.meta("deletionGracePeriodSeconds", json!(30));
+        draft.metadata["deletionTimestamp"] = json!(time(deleting + 30));
+        draft.metadata["deletionGracePeriodSeconds"] = json!(30);
     }
     Some(draft.finish())
 }
@@ -251,30 +251,22 @@ fn container_status(index: usize, container: &Container, pod: &Pod, tag: &str) -
     let id = container_id(index, pod);
     let (state, last) = container_states(&id, is_first, container, pod);
     let image = format!("{}:{tag}", container.repository);
-    let mut status = Map::new();
+    let mut status = json!({"imageID": ""});
     if pod.phase != Phase::Creating {
         let digest = format!("{}@sha256:{}", container.repository, digest(&image));
-        status.insert("imageID".to_owned(), json!(digest));
-        status.insert("containerID".to_owned(), json!(id));
-        status.insert("allocatedResources".to_owned(), requests(container));
-        status.insert(
-            "user".to_owned(),
-            json!({"linux": {"gid": 0, "uid": 65532}}),
-        );
-    } else {
-        status.insert("imageID".to_owned(), json!(""));
+        status["imageID"] = json!(digest);
+        status["containerID"] = json!(id);
+        status["allocatedResources"] = requests(container);
+        status["user"] = json!({"linux": {"gid": 0, "uid": 65532}});
     }
-    status.insert("name".to_owned(), json!(container.name));
-    status.insert("image".to_owned(), json!(image));
-    status.insert("lastState".to_owned(), last);
-    status.insert("ready".to_owned(), json!(is_up));
-    status.insert(
-        "restartCount".to_owned(),
-        json!(if is_first { pod.restarts } else { 0 }),
-    );
-    status.insert("started".to_owned(), json!(is_up));
-    status.insert("state".to_owned(), state);
-    Value::Object(status)
+    status["name"] = json!(container.name);
+    status["image"] = json!(image);
+    status["lastState"] = last;
+    status["ready"] = json!(is_up);
+    status["restartCount"] = json!(if is_first { pod.restarts } else { 0 });
+    status["started"] = json!(is_up);
+    status["state"] = state;
+    status
 }
 
 fn requests(container: &Container) -> Value {

@@ -13,13 +13,10 @@ const CERTIFICATE: usize = 16;
 
 pub(super) fn namespace(identity: &Identity) -> Value {
     let mut draft = Draft::new("v1", "Namespace", identity);
-    draft.meta(
-        "labels",
-        json!({"kubernetes.io/metadata.name": identity.name}),
-    );
+    draft.metadata["labels"] = json!({"kubernetes.io/metadata.name": identity.name});
     draft.managed_by("kubectl-create", identity.created);
-    draft.set("spec", json!({"finalizers": ["kubernetes"]}));
-    draft.set("status", json!({"phase": "Active"}));
+    draft.object["spec"] = json!({"finalizers": ["kubernetes"]});
+    draft.object["status"] = json!({"phase": "Active"});
     draft.finish()
 }
 
@@ -34,13 +31,13 @@ pub(super) fn lease(lease: &Lease, cluster: &Cluster) -> Value {
     if let Some(node) = lease.node.and_then(|node| cluster.nodes.get(node)) {
         let Identity { name, uid, .. } = &node.identity;
         let owner = json!({"apiVersion": "v1", "kind": "Node", "name": name, "uid": uid});
-        draft.meta("ownerReferences", json!([owner]));
+        draft.metadata["ownerReferences"] = json!([owner]);
         manager = "kubelet";
     } else {
         spec["acquireTime"] = json!(micro_time(lease.acquired));
         spec["leaseTransitions"] = json!(3);
     }
-    draft.set("spec", spec);
+    draft.object["spec"] = spec;
     draft.managed_by(manager, lease.identity.written);
     draft.finish()
 }
@@ -55,7 +52,7 @@ pub(super) fn config_map(map: &ConfigMap) -> Value {
         Contents::RootCertificate => (json!({"ca.crt": certificate()}), "kube-controller-manager"),
         Contents::Settings => (json!({"settings.yaml": settings(map)}), "helm"),
     };
-    draft.set("data", data);
+    draft.object["data"] = data;
     draft.managed_by(manager, map.identity.written);
     draft.finish()
 }
@@ -81,11 +78,8 @@ fn settings(map: &ConfigMap) -> String {
 
 pub(super) fn secret(secret: &Secret) -> Value {
     let mut draft = Draft::new("v1", "Secret", &secret.identity);
-    draft.set(
-        "data",
-        json!({"key": secret.key, "password": secret.password}),
-    );
-    draft.set("type", json!("Opaque"));
+    draft.object["data"] = json!({"key": secret.key, "password": secret.password});
+    draft.object["type"] = json!("Opaque");
     draft.managed_by("external-secrets", secret.identity.written);
     draft.finish()
 }
@@ -104,19 +98,16 @@ pub(super) fn event(event: &Event, cluster: &Cluster) -> Value {
         "namespace": event.identity.namespace,
         "uid": event.uid,
     });
-    draft.set("count", json!(1));
-    draft.set("firstTimestamp", json!(at));
-    draft.set("involvedObject", involved);
-    draft.set("lastTimestamp", json!(at));
-    draft.set("message", json!(event.message));
-    draft.set("reason", json!(event.reason));
-    draft.set("reportingComponent", json!(event.source));
-    draft.set("reportingInstance", json!(""));
-    draft.set("source", source);
-    draft.set(
-        "type",
-        json!(if event.warning { "Warning" } else { "Normal" }),
-    );
+    draft.object["count"] = json!(1);
+    draft.object["firstTimestamp"] = json!(at);
+    draft.object["involvedObject"] = involved;
+    draft.object["lastTimestamp"] = json!(at);
+    draft.object["message"] = json!(event.message);
+    draft.object["reason"] = json!(event.reason);
+    draft.object["reportingComponent"] = json!(event.source);
+    draft.object["reportingInstance"] = json!("");
+    draft.object["source"] = source;
+    draft.object["type"] = json!(if event.warning { "Warning" } else { "Normal" });
     draft.managed_by(event.source, event.identity.written);
     draft.finish()
 }
