@@ -219,10 +219,8 @@ impl ListOptions {
     fn check_list(&self) -> Result<(), Malformed> {
         let (version, continued) = (&self.resource_version, &self.continue_token);
         if self.send_initial_events.is_some() {
-            return Err(Malformed::new(
-                "sendInitialEvents",
-                "only watches accept it",
-            ));
+            let problem = "only watches accept it";
+            return Err(Malformed::new("sendInitialEvents", problem));
         }
         let problem = match self.resource_version_match.as_str() {
             "" if continued.is_empty() || matches!(version.as_str(), "" | "0") => return Ok(()),

@@ -234,32 +234,31 @@ impl Argument<'_> {
         let Some(digits) = text.strip_prefix("0x") else {
             return Err(format!("{name} must have '0x' prefix, got {text:?}").into());
         };
-        if digits.is_empty() {
-            return Err(format!("{name}: hex value is required after '0x'").into());
-        }
-        let count = digits.len();
-        if count > 17 {
-            return Err(
-                format!("{name}: hex value too long ({count} chars, max 17): {digits:?}").into(),
-            );
-        }
-        if let Some(other) = digits.chars().find(|digit| !is_digit(*digit)) {
-            let other = other.to_string();
-            return Err(format!("{name}: invalid hex character {other:?} in {text:?}").into());
-        }
-        if count == 17 && *text != LARGEST_END {
-            return Err(format!(
-                "{name}: 17-digit hex value must be '{LARGEST_END}' (2^64), got {text:?}"
-            )
-            .into());
-        }
-        if count < 16 {
-            let padded = format!("0x{digits:0>16}");
-            return Err(format!(
-                "{name} must be a 0x-prefixed 16-digit hex value, got {text:?} (did you mean {padded:?}?)"
-            ).into());
-        }
-        u128::from_str_radix(digits, 16).map_err(|_| ShardSelectorError::NotRead)
+        let other = digits.chars().find(|digit| !is_digit(*digit));
+        let problem = match (digits.len(), other) {
+            (0, _) => ": hex value is required after '0x'".to_owned(),
+            (count @ 18.., _) => {
+                format!(": hex value too long ({count} chars, max 17): {digits:?}")
+            }
+            (_, Some(other)) => {
+                let other = other.to_string();
+                format!(": invalid hex character {other:?} in {text:?}")
+            }
+            (17, None) if *text != LARGEST_END => {
+                format!(": 17-digit hex value must be '{LARGEST_END}' (2^64), got {text:?}")
+            }
+            (..16, None) => {
+                let padded = format!("0x{digits:0>16}");
+                format!(
+                    " must be a 0x-prefixed 16-digit hex value, got {text:?} (did you mean {padded:?}?)"
+                )
+            }
+            (16 | 17, None) => {
+                let number = u128::from_str_radix(digits, 16);
+                return number.map_err(|_| ShardSelectorError::NotRead);
+            }
+        };
+        Err(format!("{name}{problem}").into())
     }
 }
 
