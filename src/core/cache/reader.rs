@@ -274,7 +274,7 @@ impl Reader {
         let log_start = || state.log.start();
         let (groups, refused_watches, queue_bytes) = {
             let interest = self.shared.interest.lock();
-            (interest.len(), interest.refused(), interest.queue_bytes())
+            (interest.len(), interest.refused, interest.queue_bytes())
         };
         Stats {
             objects: store.map_or(0, |store| store.len()),

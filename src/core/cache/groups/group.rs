@@ -52,7 +52,7 @@ struct Queue {
     status: QueueStatus,
 }
 
-pub(super) struct QueuedEvent {
+pub(in crate::cache) struct QueuedEvent {
     /// The event's position in the log.
     position: u64,
     event: Arc<Event>,

@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use imbl::OrdMap;
 
-use crate::api::{Field, Object, ObjectKey, Selection};
+use crate::api::{Object, ObjectKey, Selection};
 use crate::cache::config::Config;
 use crate::cache::objects::index::{Candidates, IndexScan, Indexer};
 use crate::cache::objects::key_range::{KeyRange, Objects};
@@ -133,8 +133,7 @@ impl Store {
         selection: &Selection,
         after: Option<&str>,
     ) -> InKeyOrder<'a> {
-        let namespace = selection.namespace.as_deref();
-        let namespace = namespace.or_else(|| required_namespace(selection));
+        let namespace = selection.single_namespace();
         if let Some(key) = self.only_key(selection, namespace) {
             let object = self.get(&key);
             let is_after = after.is_none_or(|after| key.as_str() > after);
@@ -190,12 +189,6 @@ impl Store {
         let entries = || self.objects.range::<_, str>(range.bounds());
         (!range.is_empty()).then(entries).into_iter().flatten()
     }
-}
-
-fn required_namespace(selection: &Selection) -> Option<&str> {
-    let mut terms = selection.fields.terms.iter();
-    let term = terms.find(|term| term.equal && term.field == Field::Namespace)?;
-    Some(&term.value)
 }
 
 #[cfg(test)]

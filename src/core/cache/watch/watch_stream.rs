@@ -157,7 +157,8 @@ impl WatchStream {
         start: Start,
         candidate: &Candidate,
     ) -> Result<Self, WatchError> {
-        let joined = shared.interest.lock().join(candidate, &state.log)?;
+        let joined = shared.interest.lock().join(candidate, &state.log);
+        let joined = joined.ok_or(WatchError::TooManyUnindexed)?;
         let member = (joined.group, joined.limited_units);
         let stream = Self::begin_in(member, shared, &state, start);
         drop(state);

@@ -33,7 +33,7 @@ impl Writer {
         {
             checked += 1 + interest.publish(position, &event, &mut self.to_wake);
             // Evict after each event, so that the queues never exceed their limit.
-            checked += interest.evict(0, usize::MAX).visited;
+            checked += interest.evict(0, usize::MAX).0;
             let queued_to = position + 1;
             self.shared.queued_to.store(queued_to, Ordering::Release);
         }

@@ -211,7 +211,7 @@ impl Writer {
             let mut interest = self.shared.interest.lock();
             interest.evict(state.log.first(), usize::MAX);
             self.to_wake.extend(interest.groups().cloned());
-            (evicted, self.shared.pins.lock().take())
+            (evicted, std::mem::take(&mut *self.shared.pins.lock()))
         };
         self.wake();
         self.frame_backed.extend(&evicted);
@@ -291,9 +291,10 @@ impl Writer {
             self.shared.count_replaced(content.as_ref());
             let log = std::mem::replace(&mut state.log, log);
             self.shared.queued_to.store(0, Ordering::Release);
-            let interest = self.shared.interest.lock().expire();
+            let (interest, queues) = self.shared.interest.lock().expire();
             self.to_wake.extend(interest.groups().cloned());
-            (content, log, interest, self.shared.pins.lock().take(), lost)
+            let pins = std::mem::take(&mut *self.shared.pins.lock());
+            (content, log, interest, queues, pins, lost)
         };
         self.wake();
         match &dropped {
@@ -464,15 +465,15 @@ impl Writer {
             let events = state.log.evict(retention, now, at_once);
             (events, state.log.first())
         };
-        let (queues, idle) = {
+        let ((queues, has_more), idle) = {
             let mut interest = self.shared.interest.lock();
-            let queues = interest.evict(first, CHECKED_AT_ONCE);
-            (queues, interest.remove_idle(now))
+            let evicted = interest.evict(first, CHECKED_AT_ONCE);
+            (evicted, interest.remove_idle(now))
         };
         Evicted {
-            has_more_events: queues.has_more || events.len() == at_once,
+            has_more_events: has_more || events.len() == at_once,
             has_more_groups: idle.len() == DROPPED_AT_ONCE,
-            queues: queues.visited,
+            queues,
             events,
         }
     }
@@ -506,7 +507,7 @@ impl Drop for Writer {
             }
             let content = state.content.take();
             self.shared.count_replaced(content.as_ref());
-            (content, self.shared.pins.lock().take())
+            (content, std::mem::take(&mut *self.shared.pins.lock()))
         };
         self.wake();
         self.shared.end_wakes.notify(&mut self.wakers);
