@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use crate::api::ResourceVersion;
-use crate::cache::log::{Batch, Event, Expired, PositionEvicted};
+use crate::cache::log::{Batch, Event, Expired};
 use crate::cache::objects::Snapshot;
 use crate::cache::state::{SharedCache, State};
 use crate::mutation;
@@ -58,9 +58,7 @@ impl LogCursor {
     ) -> Result<Self, Expired> {
         let state = shared.state.read();
         if epoch != state.epoch {
-            let oldest = state.log.start();
-            let requested = from;
-            return Err(Expired { requested, oldest });
+            return Err(state.expired(from));
         }
         let position = state.log.position_after(from)?;
         let end = state.log.position_after(to)?;
@@ -84,10 +82,7 @@ impl LogCursor {
     pub fn next_applied(&mut self) -> Result<Option<Arc<Event>>, Expired> {
         if self.batch.is_empty() {
             let state = self.shared.state.read();
-            let expired = Expired {
-                requested: state.applied().unwrap_or_default(),
-                oldest: state.log.start(),
-            };
+            let expired = state.expired(state.applied().unwrap_or_default());
             if self.epoch != state.epoch {
                 return Err(expired);
             }
@@ -97,7 +92,7 @@ impl LogCursor {
             let left = self.end.map(|end| end.saturating_sub(self.position));
             let max = left.map_or(BATCH, |left| left.min(BATCH as u64) as usize);
             let read = state.log.read(self.position, max, &mut self.batch);
-            self.position = read.map_err(|PositionEvicted| expired)?;
+            self.position = read.ok_or(expired)?;
         }
         Ok(self.batch.pop_front().map(|(event, _)| event))
     }

@@ -121,13 +121,8 @@ impl Reader {
                 return;
             };
             let retention = self.shared.retention(content.store.bytes());
-            let mut pins = self.shared.pins.lock();
-            pins.add(snapshot.clone(), now);
-            pins.evict(
-                retention,
-                self.shared.replaced_bytes.load(Ordering::Relaxed),
-                now,
-            )
+            self.shared.pins.lock().add(snapshot.clone(), now);
+            self.shared.evict_pins(retention, now)
         };
         drop(evicted);
     }
@@ -271,7 +266,6 @@ impl Reader {
     pub fn stats(&self) -> Stats {
         let state = self.shared.state.read();
         let store = state.content.as_ref().map(|content| &content.store);
-        let log_start = || state.log.start();
         let (groups, refused_watches, queue_bytes) = {
             let interest = self.shared.interest.lock();
             (interest.len(), interest.refused, interest.queue_bytes())
@@ -282,17 +276,14 @@ impl Reader {
             applied: state.applied(),
             log_events: state.log.len(),
             log_bytes: state.log.bytes(),
-            log_start: store.map(|_| log_start()),
-            events: state.counters.events,
+            log_start: store.map(|_| state.log.start()),
             evicted_early: state.counters.evicted_early + state.log.evicted_early(),
-            relists: state.counters.relists,
-            epochs: state.counters.epochs,
-            last_epoch_cause: state.counters.last_epoch_cause,
             watchers: self.watchers(),
             groups,
             refused_watches,
             queue_bytes,
             pinned: self.shared.pins.lock().len(),
+            ..state.counters.clone()
         }
     }
 }

@@ -11,9 +11,9 @@ use tokio::time::Instant;
 use crate::api::ResourceVersion;
 use crate::cache::config::Config;
 use crate::cache::groups::Interest;
-use crate::cache::log::{EventLog, LogBytes, NewEntries, Retention};
+use crate::cache::log::{EventLog, Expired, LogBytes, NewEntries, Retention};
 use crate::cache::objects::{Content, Pins, Snapshot, Store};
-use crate::cache::stats::EpochCause;
+use crate::cache::stats::Stats;
 use crate::cache::update::NewObjects;
 use crate::cache::wake::{Registration, WakeSet};
 
@@ -57,19 +57,12 @@ pub(super) struct State {
     /// The newest resource version of earlier epochs that a client may hold.
     pub(super) newest_earlier_version: ResourceVersion,
     pub(super) is_closed: bool,
-    pub(super) counters: Counters,
+    /// The counters since the start. The sizes are not set.
+    pub(super) counters: Stats,
 }
 
-#[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Counters {
-    pub(super) events: u64,
-    pub(super) evicted_early: u64,
-    pub(super) relists: u64,
-    pub(super) epochs: u64,
-    pub(super) last_epoch_cause: Option<EpochCause>,
-}
-
-fn new_log(config: &Config, start: ResourceVersion) -> EventLog {
+/// Creates an empty log of the events after `start`.
+pub(super) fn new_log(config: &Config, start: ResourceVersion) -> EventLog {
     EventLog::new(start, Arc::new(LogBytes::new(config.evicted.clone())))
 }
 
@@ -90,7 +83,7 @@ impl SharedCache {
                 log,
                 newest_earlier_version: ResourceVersion::ZERO,
                 is_closed: false,
-                counters: Counters::default(),
+                counters: Stats::default(),
             }),
             pins: Mutex::default(),
             wakes: WakeSet::default(),
@@ -103,13 +96,15 @@ impl SharedCache {
         }
     }
 
-    /// Creates an empty log of the events after `start`.
-    pub(super) fn new_log(&self, start: ResourceVersion) -> EventLog {
-        new_log(&self.config, start)
-    }
-
     pub(super) fn retention(&self, store_bytes: usize) -> Retention {
         Retention::new(&self.config, store_bytes)
+    }
+
+    /// Removes and returns the pinned snapshots that exceed `retention`, so that the caller can
+    /// drop them outside of its locks.
+    pub(super) fn evict_pins(&self, retention: Retention, now: Instant) -> Vec<Snapshot> {
+        let replaced_bytes = self.replaced_bytes.load(Ordering::Relaxed);
+        self.pins.lock().evict(retention, replaced_bytes, now)
     }
 
     /// Counts all objects of `content`, which the cache drops, as replaced.
@@ -154,11 +149,9 @@ impl SharedCache {
         poll_fn(move |cx| {
             drop(registration.register(wakes, cx.waker()));
             let state = self.state.read();
-            if condition(&state) {
-                return Poll::Ready(true);
-            }
-            if state.is_closed {
-                return Poll::Ready(false);
+            let is_true = condition(&state);
+            if is_true || state.is_closed {
+                return Poll::Ready(is_true);
             }
             Poll::Pending
         })
@@ -171,6 +164,12 @@ impl SharedCache {
 impl State {
     pub(super) fn applied(&self) -> Option<ResourceVersion> {
         self.content.as_ref().map(|content| content.applied)
+    }
+
+    /// Returns the error of a watch that cannot continue from `requested`.
+    pub(super) fn expired(&self, requested: ResourceVersion) -> Expired {
+        let oldest = self.log.start();
+        Expired { requested, oldest }
     }
 
     /// Changes the objects, and appends the events of this change to the log. Returns the old store

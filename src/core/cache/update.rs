@@ -110,9 +110,4 @@ impl Update {
             ..Self::without_events(objects, applied)
         }
     }
-
-    /// Returns true if the update changes objects; false for a bookmark.
-    pub(super) fn has_events(&self) -> bool {
-        !self.events.is_empty()
-    }
 }

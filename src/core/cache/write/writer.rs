@@ -14,7 +14,7 @@ use crate::cache::groups::{DROPPED_AT_ONCE, Group};
 use crate::cache::log::{Event, NewEntries, Retention};
 use crate::cache::objects::{Content, Store};
 use crate::cache::reader::Reader;
-use crate::cache::state::SharedCache;
+use crate::cache::state::{SharedCache, new_log};
 use crate::cache::stats::EpochCause;
 use crate::cache::update::{NewObjects, Update};
 use crate::cache::write::frame_backed_objects::FrameBackedQueue;
@@ -268,7 +268,7 @@ impl Writer {
         self.publish(0);
         self.owes_wakes = false;
         let start = content.as_ref().map(|content| content.applied);
-        let log = self.shared.new_log(start.unwrap_or_default());
+        let log = new_log(&self.shared.config, start.unwrap_or_default());
         let dropped = {
             let mut state = self.shared.state.write();
             if cause.is_some() {
@@ -313,7 +313,7 @@ impl Writer {
         }
         let now = Instant::now();
         let opens_hole = update.opens_hole;
-        let is_change = update.has_events();
+        let is_change = !update.events.is_empty();
         let idle_slices = if is_change {
             1
         } else {
@@ -342,11 +342,7 @@ impl Writer {
             self.frame_backed.extend(&evicted);
         }
         self.detach_bodies();
-        let unpinned = {
-            let replaced_bytes = self.shared.replaced_bytes.load(Ordering::Relaxed);
-            let mut pins = self.shared.pins.lock();
-            pins.evict(retention, replaced_bytes, now)
-        };
+        let unpinned = self.shared.evict_pins(retention, now);
         // Freeing this memory may take long, so do it after unlocking and waking.
         drop((appended.before, unpinned));
     }

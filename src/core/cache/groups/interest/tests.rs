@@ -413,9 +413,9 @@ fn the_selections_of_groups_without_streams_have_a_limit_of_bytes() {
         let left = interest.leave(&group, start);
         assert!(left.len() <= 2);
         removed += left.len();
-        assert!(interest.idle.weight() <= LIMIT);
+        assert!(interest.idle.weight <= LIMIT);
     }
-    assert!(removed > 0 && interest.idle.weight() > LIMIT * 9 / 10);
+    assert!(removed > 0 && interest.idle.weight > LIMIT * 9 / 10);
     // A group that would take the place of many is not kept.
     let large = join(&mut interest, conditions("a", 15_000)).unwrap();
     let left = interest.leave(&large, start);
