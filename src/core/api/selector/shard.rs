@@ -36,13 +36,10 @@ enum ShardField {
     Namespace,
 }
 
-/// A call such as `shardRange(object.metadata.uid, '0x…', '0x…')`.
-struct Call<'a> {
-    function: &'a str,
-    arguments: Vec<Argument<'a>>,
-}
+/// A call such as `shardRange(object.metadata.uid, '0x…', '0x…')`: the function and its arguments.
+type Call<'a> = (&'a str, Vec<Argument<'a>>);
 
-/// An argument of a [`Call`].
+/// An argument of a call.
 enum Argument<'a> {
     /// Names, joined by dots.
     Path(String),
@@ -87,7 +84,7 @@ impl ShardSelector {
             return Err(problem.to_owned().into());
         }
         let calls = calls(text).ok_or(ShardSelectorError::NotRead)?;
-        let ranges: Vec<_> = calls.iter().map(Call::range).collect::<Result<_, _>>()?;
+        let ranges: Vec<_> = calls.iter().map(range).collect::<Result<_, _>>()?;
         let mut fields = ranges.iter().map(|(field, _)| *field);
         let first = fields.next().ok_or(ShardSelectorError::NotRead)?;
         if let Some(other) = fields.find(|field| *field != first) {
@@ -185,45 +182,41 @@ impl ShardField {
     }
 }
 
-// === impl Call ===
-
-impl Call<'_> {
-    fn range(&self) -> Result<(ShardField, RangeInclusive<u64>), ShardSelectorError> {
-        let Self {
-            function,
-            arguments,
-        } = self;
-        if *function != "shardRange" {
-            return Err(format!(
-                "unsupported function {function:?}; only shardRange() and || are allowed"
-            )
-            .into());
-        }
-        let [field, start, end] = arguments.as_slice() else {
-            let count = arguments.len();
-            return Err(format!("shardRange() requires exactly 3 arguments, got {count}").into());
-        };
-        let Argument::Path(path) = field else {
-            return Err(ShardSelectorError::NotRead);
-        };
-        let known = ShardField::ALL.into_iter();
-        let mut known = known.filter(|field| field.path() == path);
-        let Some(field) = known.next() else {
-            let [uid, namespace] = ShardField::ALL.map(ShardField::path);
-            let problem = format!("unsupported field path {path:?}; supported: {uid}, {namespace}");
-            return Err(problem.into());
-        };
-        let (start, end) = (start.bound("hexStart")?, end.bound("hexEnd")?);
-        if start >= end {
-            return Err(format!(
-                "shard range start {start:#018x} must be less than end {end:#018x}"
-            )
-            .into());
-        }
-        let within = |bound: u128| u64::try_from(bound).map_err(|_| ShardSelectorError::NotRead);
-        Ok((field, within(start)?..=within(end - 1)?))
+/// Returns the range that a call means.
+fn range(
+    (function, arguments): &Call<'_>,
+) -> Result<(ShardField, RangeInclusive<u64>), ShardSelectorError> {
+    if *function != "shardRange" {
+        return Err(format!(
+            "unsupported function {function:?}; only shardRange() and || are allowed"
+        )
+        .into());
     }
+    let [field, start, end] = arguments.as_slice() else {
+        let count = arguments.len();
+        return Err(format!("shardRange() requires exactly 3 arguments, got {count}").into());
+    };
+    let Argument::Path(path) = field else {
+        return Err(ShardSelectorError::NotRead);
+    };
+    let known = ShardField::ALL.into_iter();
+    let mut known = known.filter(|field| field.path() == path);
+    let Some(field) = known.next() else {
+        let [uid, namespace] = ShardField::ALL.map(ShardField::path);
+        let problem = format!("unsupported field path {path:?}; supported: {uid}, {namespace}");
+        return Err(problem.into());
+    };
+    let (start, end) = (start.bound("hexStart")?, end.bound("hexEnd")?);
+    if start >= end {
+        return Err(
+            format!("shard range start {start:#018x} must be less than end {end:#018x}").into(),
+        );
+    }
+    let within = |bound: u128| u64::try_from(bound).map_err(|_| ShardSelectorError::NotRead);
+    Ok((field, within(start)?..=within(end - 1)?))
 }
+
+// === impl Argument ===
 
 impl Argument<'_> {
     /// Returns the number that the argument `name` spells: at most 2^64.
@@ -281,10 +274,7 @@ fn calls(text: &str) -> Option<Vec<Call<'_>>> {
             return None;
         };
         let arguments = arguments(&mut rest)?;
-        calls.push(Call {
-            function,
-            arguments,
-        });
+        calls.push((function, arguments));
         let mut token = next(&mut rest)?;
         while token == Token::Symbol(")") && depth > 0 {
             depth -= 1;

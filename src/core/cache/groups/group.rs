@@ -133,11 +133,8 @@ impl Group {
     pub(super) fn offer(&self, position: u64, event: &Arc<Event>) -> Option<usize> {
         let verdict = event.verdict(&self.selection)?;
         let mut queue = self.queue.write();
-        if queue
-            .entries
-            .back()
-            .is_some_and(|last| last.position == position)
-        {
+        let last = queue.entries.back();
+        if last.is_some_and(|last| last.position == position) {
             return None;
         }
         let capacity = queue.entries.capacity();
@@ -160,12 +157,8 @@ impl Group {
     pub(super) fn evict(&self, first: u64) -> usize {
         let mut queue = self.queue.write();
         let before = queue.entries.capacity();
-        while queue
-            .entries
-            .front()
-            .is_some_and(|queued| queued.position < first)
-        {
-            queue.entries.pop_front();
+        let is_dropped = |queued: &mut QueuedEvent| queued.position < first;
+        while queue.entries.pop_front_if(is_dropped).is_some() {
             if !mutation::is_active(Mutation::EvictionUncounted) {
                 queue.first += 1;
             }

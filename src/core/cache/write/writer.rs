@@ -135,19 +135,14 @@ impl Writer {
         frame: Option<Bytes>,
     ) -> Result<(), WentBack> {
         let received = object.resource_version;
-        let content = self.content().ok_or(WentBack {
-            applied: ResourceVersion::ZERO,
-            received,
-        })?;
+        let went_back = |applied| WentBack { applied, received };
+        let content = self.content().ok_or(went_back(ResourceVersion::ZERO))?;
         if received <= content.applied {
             let stored = content.store.get(object.key.as_str());
             let is_stored = stored.is_some_and(|stored| **stored == object);
             return match event_type {
                 EventType::Added | EventType::Modified if is_stored => Ok(()),
-                _ => Err(WentBack {
-                    applied: content.applied,
-                    received,
-                }),
+                _ => Err(went_back(content.applied)),
             };
         }
         let upstream_frame = frame.map(|frame| (event_type, frame));
@@ -366,17 +361,11 @@ impl Writer {
         replaced: u64,
         now: Instant,
     ) -> Appended {
-        let Update {
-            objects,
-            applied,
-            events,
-            opens_hole,
-            list_began,
-        } = update;
+        let (objects, opens_hole) = (update.objects, update.opens_hole);
         let mut state = self.shared.state.write();
         let position = state.log.tip();
-        let before = state.append(objects, applied, entries, opens_hole, now);
-        if let Some(list_began) = list_began {
+        let before = state.append(objects, update.applied, entries, opens_hole, now);
+        if let Some(list_began) = update.list_began {
             state.list_began = list_began;
             state.counters.relists += 1;
         }
@@ -390,7 +379,7 @@ impl Writer {
         let retention = self.shared.retention(bytes);
         let exceeds_bytes = state.log.bytes() > retention.bytes;
         drop(state);
-        self.unpublished.extend((position..).zip(events));
+        self.unpublished.extend((position..).zip(update.events));
         Appended {
             retention,
             exceeds_bytes,
