@@ -38,14 +38,7 @@ impl LogCursor {
     pub(super) fn open(shared: &Arc<SharedCache>) -> Option<(Snapshot, Self)> {
         let state = shared.state.read();
         let snapshot = shared.snapshot(&state)?;
-        shared.watchers.fetch_add(1, Ordering::Relaxed);
-        let cursor = Self {
-            shared: Arc::clone(shared),
-            epoch: state.epoch,
-            position: state.log.tip(),
-            end: None,
-            batch: Batch::new(),
-        };
+        let cursor = Self::begin(shared, &state, state.log.tip(), None);
         Some((snapshot, cursor))
     }
 
@@ -62,14 +55,18 @@ impl LogCursor {
         }
         let position = state.log.position_after(from)?;
         let end = state.log.position_after(to)?;
+        Ok(Self::begin(shared, &state, position, Some(end)))
+    }
+
+    fn begin(shared: &Arc<SharedCache>, state: &State, position: u64, end: Option<u64>) -> Self {
         shared.watchers.fetch_add(1, Ordering::Relaxed);
-        Ok(Self {
+        Self {
             shared: Arc::clone(shared),
-            epoch,
+            epoch: state.epoch,
             position,
-            end: Some(end),
+            end,
             batch: Batch::new(),
-        })
+        }
     }
 
     /// Returns the next change, or `None` if all applied changes, or all up to the cursor's end,

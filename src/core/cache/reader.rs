@@ -19,16 +19,12 @@ use crate::mutation::Mutation;
 /// Read access to one cache. A clone is cheap, and reads the cache of the original.
 #[derive(Clone)]
 pub struct Reader {
-    shared: Arc<SharedCache>,
+    pub(super) shared: Arc<SharedCache>,
 }
 
 // === impl Reader ===
 
 impl Reader {
-    pub(super) fn new(shared: Arc<SharedCache>) -> Self {
-        Self { shared }
-    }
-
     /// Returns true from the first full list on, except between two epochs.
     pub fn is_ready(&self) -> bool {
         self.shared.state.read().content.is_some()

@@ -263,15 +263,11 @@ impl Shutdown {
 
     /// Goes through all phases. Returns when all tasks have ended or their time is over.
     pub async fn drain(&self) -> Outcome {
-        let Config {
-            not_ready_delay,
-            grace,
-        } = self.state.config;
         self.enter(Phase::NotReady);
-        sleep(not_ready_delay).await;
+        sleep(self.state.config.not_ready_delay).await;
         self.enter(Phase::StopAccepting);
         self.enter(Phase::EndWatches);
-        let serving_ended = timeout(grace, wait_for_none(&self.state.serving)).await;
+        let serving_ended = timeout(self.grace(), wait_for_none(&self.state.serving)).await;
         self.enter(Phase::Done);
         let background_ended = wait_for_none(&self.state.background);
         let background_ended = timeout(BACKGROUND_STOP_TIMEOUT, background_ended).await;
@@ -316,13 +312,10 @@ async fn wait_for_none(count: &watch::Sender<usize>) {
 impl Future for PhaseReached {
     type Output = ();
 
-    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
-        let PhaseReached {
-            shutdown,
-            phase,
-            waiter,
-        } = &mut *self;
-        shutdown.state.waiters.poll(*phase, waiter, cx)
+    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
+        let this = self.get_mut();
+        let waiters = &this.shutdown.state.waiters;
+        waiters.poll(this.phase, &mut this.waiter, cx)
     }
 }
 

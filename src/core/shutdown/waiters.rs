@@ -12,12 +12,12 @@ use crate::shutdown::Phase;
 #[derive(Debug)]
 pub(super) struct Waiters {
     phase: AtomicU8,
-    slots: Mutex<Slots>,
+    pub(super) slots: Mutex<Slots>,
 }
 
 #[derive(Debug, Default)]
-struct Slots {
-    wakers: Vec<Option<(Phase, Waker)>>,
+pub(super) struct Slots {
+    pub(super) wakers: Vec<Option<(Phase, Waker)>>,
     free: Vec<usize>,
 }
 
@@ -88,11 +88,6 @@ impl Waiters {
         } else {
             Poll::Pending
         }
-    }
-
-    #[cfg(test)]
-    pub(super) fn slot_count(&self) -> usize {
-        self.slots.lock().wakers.len()
     }
 
     /// Removes the future's waker, and makes its slot free for others.

@@ -238,13 +238,11 @@ impl ListOptions {
     }
 
     fn check_watch(&self, is_legacy: bool) -> Result<(), Malformed> {
-        let has_match = !self.resource_version_match.is_empty();
-        let problem = match (
-            self.send_initial_events,
-            self.resource_version_match.as_str(),
-        ) {
+        let version_match = self.resource_version_match.as_str();
+        let problem = match (self.send_initial_events, version_match) {
             (Some(_), "NotOlderThan") | (None, "") => {
-                if self.continue_token.is_empty() || !(has_match || is_legacy) {
+                let is_checked = !version_match.is_empty() || is_legacy;
+                if self.continue_token.is_empty() || !is_checked {
                     return Ok(());
                 }
                 "it can't be combined with continue"

@@ -29,7 +29,7 @@ pub(in crate::cache) struct Group {
     pub(super) units: usize,
     pub(in crate::cache) wakes: WakeSet,
     /// A thread that needs this lock and the state's lock takes the state's lock first.
-    queue: RwLock<Queue>,
+    pub(super) queue: RwLock<Queue>,
     /// The number that the group's next event will get, readable without the lock. [`NO_TIP`] if
     /// the queue has expired or was closed.
     tip: AtomicU64,
@@ -40,9 +40,9 @@ pub(in crate::cache) struct Group {
 /// the queue has ended.
 const NO_TIP: u64 = u64::MAX;
 
-struct Queue {
+pub(super) struct Queue {
     /// The retained events with a verdict for the selection, in order.
-    entries: VecDeque<QueuedEvent>,
+    pub(super) entries: VecDeque<QueuedEvent>,
     /// Number of the first entry. The group's events are numbered in order, from 0.
     first: u64,
     /// From this log position on, the queue has all events with a verdict for the selection.
@@ -114,12 +114,6 @@ impl Group {
         }
         let before = |queued: &QueuedEvent| queued.position < position;
         Some(queue.first + queue.entries.partition_point(before) as u64)
-    }
-
-    /// Returns the number of events in the queue.
-    #[cfg(test)]
-    pub(super) fn len(&self) -> usize {
-        self.queue.read().entries.len()
     }
 
     /// Returns the capacity of the queue, in events.

@@ -15,12 +15,12 @@ type GroupsByValue = HashMap<Box<str>, GroupSet>;
 
 #[derive(Default)]
 pub(super) struct GroupIndex {
-    by_key: GroupsByValue,
-    by_field: HashMap<Field, GroupsByValue>,
-    by_label: HashMap<Box<str>, GroupsByValue>,
+    pub(super) by_key: GroupsByValue,
+    pub(super) by_field: HashMap<Field, GroupsByValue>,
+    pub(super) by_label: HashMap<Box<str>, GroupsByValue>,
     /// Groups with a selection that has no condition for the index. They are
     /// checked for each change.
-    unindexed: GroupSet,
+    pub(super) unindexed: GroupSet,
 }
 
 /// Maximum units of the groups of one entry, beyond which further groups count as unindexed. The
@@ -143,12 +143,6 @@ impl GroupIndex {
         };
         let groups = by_value.and_then(|groups| groups.get(value));
         groups.map_or(0, GroupSet::units)
-    }
-
-    #[cfg(test)]
-    pub(super) fn is_empty(&self) -> bool {
-        let has_entries = self.by_field.len() + self.by_label.len() > 0;
-        !has_entries && self.by_key.is_empty() && self.unindexed.is_empty()
     }
 
     fn by_value_mut<'a>(&mut self, condition: &'a Condition) -> (&mut GroupsByValue, &'a str) {

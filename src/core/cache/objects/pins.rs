@@ -96,10 +96,8 @@ impl Pins {
             }
             self.by_version.retain(|_, parts| !parts.pins.is_empty());
             self.count -= evicted.len();
-            let pins = self
-                .by_version
-                .values()
-                .flat_map(|parts| parts.pins.values());
+            let parts = self.by_version.values();
+            let pins = parts.flat_map(|parts| parts.pins.values());
             self.not_older = pins.map(|pin| pin.pinned_at).min();
         }
         while let Some(lowest) = self.by_version.first_entry() {

@@ -162,12 +162,6 @@ impl Store {
         (size < in_range).then_some(narrowest)
     }
 
-    #[cfg(test)]
-    pub(super) fn uses_index(&self, selection: &Selection) -> bool {
-        let range = KeyRange::new(selection.namespace.as_deref(), None);
-        self.narrowest(selection, &range).is_some()
-    }
-
     /// Returns the only key that `selection` can select, or `None` if it can select several keys.
     fn only_key(&self, selection: &Selection, namespace: Option<&str>) -> Option<String> {
         let name = selection.name()?;

@@ -27,7 +27,7 @@ use crate::mutation::Mutation;
 /// Write access to a cache. A cache has exactly one writer. Dropping the writer closes the cache
 /// and ends all watches cleanly.
 pub struct Writer {
-    pub(super) shared: Arc<SharedCache>,
+    pub(in crate::cache) shared: Arc<SharedCache>,
     reader: Reader,
     /// The groups with streams that must be woken. Empty between changes; the vector is reused to
     /// save allocations.
@@ -35,7 +35,7 @@ pub struct Writer {
     pub(super) wakers: Vec<Waker>,
     /// Appended events that are not in the groups' queues yet, with their log positions. Empty
     /// between changes, except after a relist that was interrupted.
-    pub(super) unpublished: VecDeque<(u64, Arc<Event>)>,
+    pub(in crate::cache) unpublished: VecDeque<(u64, Arc<Event>)>,
     /// True if a relist has opened a hole and was interrupted before it woke all streams.
     pub(super) owes_wakes: bool,
     /// Stored objects that still hold a watch frame that the log has evicted. Their bodies will be
@@ -47,7 +47,7 @@ pub struct Writer {
     /// True if the last eviction has left groups that were idle for too long.
     has_more_idle: bool,
     #[cfg(test)]
-    held_back: usize,
+    pub(in crate::cache) held_back: usize,
 }
 
 /// The error of [`Writer::apply`] and [`Writer::bookmark`]: the received version belongs to another
@@ -102,7 +102,9 @@ pub(super) struct Evicted {
 impl Writer {
     pub(in crate::cache) fn new(config: Config) -> Self {
         let shared = Arc::new(SharedCache::new(config));
-        let reader = Reader::new(shared.clone());
+        let reader = Reader {
+            shared: Arc::clone(&shared),
+        };
         Self {
             shared,
             reader,
@@ -145,12 +147,10 @@ impl Writer {
                 _ => Err(went_back(content.applied)),
             };
         }
-        let upstream_frame = frame.map(|frame| (event_type, frame));
+        let frame = frame.map(|frame| (event_type, frame));
         let update = match event_type {
-            EventType::Deleted => Update::deletion(&content, object, upstream_frame),
-            EventType::Added | EventType::Modified => {
-                Update::upsert(&content, object, upstream_frame)
-            }
+            EventType::Deleted => Update::deletion(&content, object, frame),
+            EventType::Added | EventType::Modified => Update::upsert(&content, object, frame),
         };
         // Otherwise the commit would find the store shared, and copy it.
         drop(content);
@@ -228,24 +228,6 @@ impl Writer {
     /// After a relist that was interrupted, it ends earlier: it may deliver only the first events.
     pub fn close(self) {
         drop(self);
-    }
-
-    #[cfg(test)]
-    pub(in crate::cache) fn shared(&self) -> &SharedCache {
-        &self.shared
-    }
-
-    /// Makes each change leave its last `events` events out of the groups' queues, as if the writer
-    /// was interrupted there. The next change queues them first.
-    #[cfg(test)]
-    pub(in crate::cache) fn hold_back(&mut self, events: usize) {
-        self.held_back = events;
-        self.publish(events);
-    }
-
-    #[cfg(test)]
-    pub(in crate::cache) fn has_unpublished(&self) -> bool {
-        !self.unpublished.is_empty()
     }
 
     pub(super) fn content(&self) -> Option<Content> {

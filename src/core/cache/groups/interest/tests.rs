@@ -16,6 +16,20 @@ use crate::cache::tests::support::{
 };
 use crate::cache::{Config, EpochCause, Reader, WatchFrom, WatchStream, Writer, cache};
 
+impl Group {
+    /// Returns the number of events in the queue.
+    fn len(&self) -> usize {
+        self.queue.read().entries.len()
+    }
+}
+
+impl GroupIndex {
+    fn is_empty(&self) -> bool {
+        let has_entries = self.by_field.len() + self.by_label.len() > 0;
+        !has_entries && self.by_key.is_empty() && self.unindexed.is_empty()
+    }
+}
+
 fn pod(text: &str, node: &str, labels: &str) -> Object {
     let labels = labels.split_terminator(',').map(|label| {
         let (label, value) = label.split_once('=').unwrap();
