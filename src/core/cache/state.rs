@@ -11,10 +11,9 @@ use tokio::time::Instant;
 use crate::api::ResourceVersion;
 use crate::cache::config::Config;
 use crate::cache::groups::Interest;
-use crate::cache::log::{EventLog, Expired, LogBytes, NewEntries, Retention};
-use crate::cache::objects::{Content, Pins, Snapshot, Store};
+use crate::cache::log::{EventLog, Expired, LogBytes, Retention};
+use crate::cache::objects::{Content, Pins, Snapshot};
 use crate::cache::stats::Stats;
-use crate::cache::update::NewObjects;
 use crate::cache::wake::{Registration, WakeSet};
 
 pub(super) struct SharedCache {
@@ -170,40 +169,5 @@ impl State {
     pub(super) fn expired(&self, requested: ResourceVersion) -> Expired {
         let oldest = self.log.start();
         Expired { requested, oldest }
-    }
-
-    /// Changes the objects, and appends the events of this change to the log. Returns the old store
-    /// if it was replaced, so that the caller can drop it outside of its lock.
-    ///
-    /// The caller holds the lock that readers need, so the work that may take long is done before,
-    /// in the store that replaces the old one. An individual object is replaced in place, without a
-    /// copy of the parts of the store that no snapshot shares.
-    pub(super) fn append(
-        &mut self,
-        objects: NewObjects,
-        applied: ResourceVersion,
-        events: NewEntries,
-        opens_hole: bool,
-        now: Instant,
-    ) -> Option<Arc<Store>> {
-        let content = self.content.as_mut().expect("changes follow a list");
-        if opens_hole {
-            self.log.open_hole(content.applied, applied, now);
-        }
-        content.applied = applied;
-        let replaced = match objects {
-            NewObjects::Unchanged => None,
-            NewObjects::One(object) => {
-                let before = Arc::make_mut(&mut content.store).replace(object);
-                // The event has the object before, so nothing is freed here.
-                drop(before.expect("the object is stored"));
-                None
-            }
-            NewObjects::All(store) => Some(std::mem::replace(&mut content.store, store)),
-        };
-        let before = self.log.tip();
-        self.log.append(events, now);
-        self.counters.events += self.log.tip() - before;
-        replaced
     }
 }

@@ -123,29 +123,24 @@ impl Indexer {
         if scan.is_none() {
             *scan = self.next_scan(objects.len());
         }
-        let Some(IndexScan {
-            index,
-            value,
-            examined,
-        }) = scan
-        else {
+        let Some(at) = scan else {
             self.is_deferred = false;
             return false;
         };
-        let (function, index) = &mut self.indexes[*index];
-        let from = examined.as_ref().map(ObjectKey::as_str);
+        let (function, index) = &mut self.indexes[at.index];
+        let from = at.examined.as_ref().map(ObjectKey::as_str);
         let from = from.map_or(Bound::Unbounded, Bound::Excluded);
         let mut next = objects.range::<_, str>((from, Bound::Unbounded)).take(max);
         let last = next.by_ref().fold(None, |_, (key, object)| {
-            if function.value_of(object).map(hash) == Some(*value) {
-                index.entries.insert(Entry::new(*value, key));
+            if function.value_of(object).map(hash) == Some(at.value) {
+                index.entries.insert(Entry::new(at.value, key));
             }
             Some(key.clone())
         });
         if last.is_some() {
-            *examined = last;
+            at.examined = last;
         } else {
-            index.end_scan(*value);
+            index.end_scan(at.value);
             *scan = None;
         }
         true

@@ -39,7 +39,7 @@ impl Registration {
         let moved = self.0.take_if(|claimed| !claimed.list.is_local());
         let claimed = self.0.get_or_insert_with(|| {
             let list = set.local();
-            let slot = list.claim();
+            let slot = list.slots.lock().claim();
             ClaimedSlot { list, slot }
         });
         ReplacedWaker {

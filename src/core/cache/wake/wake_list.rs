@@ -49,10 +49,6 @@ impl WakeList {
         Inbox::is_installed(self.inbox.as_ref())
     }
 
-    pub(super) fn claim(&self) -> u32 {
-        self.slots.lock().claim()
-    }
-
     /// Registers `waker` for one wake. Drop the returned earlier waker outside of all locks.
     pub(super) fn arm(&self, slot: u32, waker: &Waker) -> Option<Waker> {
         let mut slots = self.slots.lock();

@@ -336,6 +336,10 @@ impl Writer {
     }
 
     /// Applies `update` to the objects, and appends its events, which are in `entries`, to the log.
+    ///
+    /// It holds the lock that readers need, so the work that may take long is done before, in the
+    /// store that replaces the old one. An individual object is replaced in place, without a copy
+    /// of the parts of the store that no snapshot shares.
     pub(super) fn append(
         &mut self,
         update: Update,
@@ -343,24 +347,38 @@ impl Writer {
         replaced: u64,
         now: Instant,
     ) -> Appended {
-        let (objects, opens_hole) = (update.objects, update.opens_hole);
-        let mut state = self.shared.state.write();
+        let mut locked = self.shared.state.write();
+        let state = &mut *locked;
         let position = state.log.tip();
-        let before = state.append(objects, update.applied, entries, opens_hole, now);
+        let content = state.content.as_mut().expect("changes follow a list");
+        if update.opens_hole {
+            state.log.open_hole(content.applied, update.applied, now);
+        }
+        content.applied = update.applied;
+        let before = match update.objects {
+            NewObjects::Unchanged => None,
+            NewObjects::One(object) => {
+                let before = Arc::make_mut(&mut content.store).replace(object);
+                // The event has the object before, so nothing is freed here.
+                drop(before.expect("the object is stored"));
+                None
+            }
+            NewObjects::All(store) => Some(std::mem::replace(&mut content.store, store)),
+        };
+        let retention = self.shared.retention(content.store.bytes());
+        state.log.append(entries, now);
+        state.counters.events += state.log.tip() - position;
         if let Some(list_began) = update.list_began {
             state.list_began = list_began;
             state.counters.relists += 1;
         }
         let counter = &self.shared.replaced_bytes;
         counter.fetch_add(replaced, Ordering::Relaxed);
-        if opens_hole {
+        if update.opens_hole {
             self.shared.opened_holes.fetch_add(1, Ordering::Release);
         }
-        let content = state.content.as_ref();
-        let bytes = content.map_or(0, |content| content.store.bytes());
-        let retention = self.shared.retention(bytes);
         let exceeds_bytes = state.log.bytes() > retention.bytes;
-        drop(state);
+        drop(locked);
         self.unpublished.extend((position..).zip(update.events));
         Appended {
             retention,
