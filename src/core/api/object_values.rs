@@ -20,9 +20,10 @@ pub struct ObjectValues<'a> {
 /// text begins with a number: twice its length, plus one if the text is in the body. Next is the
 /// text itself or, if it is in the body, its distance from the end of the last text that was in the
 /// body: twice the distance, plus one if it is backwards.
-#[derive(Clone)]
+#[derive(Clone, PartialEq, Eq)]
 pub(super) enum PackedValues {
     /// At most [`INLINE_BYTES`], stored without an allocation; most objects' values are this short.
+    /// The bytes after `length` are 0.
     Inline {
         length: u8,
         bytes: [u8; INLINE_BYTES],
@@ -138,14 +139,6 @@ impl PackedValues {
         (count, texts(front), texts(labels))
     }
 }
-
-impl PartialEq for PackedValues {
-    fn eq(&self, other: &Self) -> bool {
-        self.bytes() == other.bytes()
-    }
-}
-
-impl Eq for PackedValues {}
 
 // === impl Texts ===
 

@@ -51,12 +51,10 @@ impl GroupVersionResource {
             "" => "/api".to_owned(),
             group => format!("/apis/{group}"),
         };
+        let (version, resource) = (&self.version, &self.resource);
         match namespace {
-            None => format!("{root}/{}/{}", self.version, self.resource),
-            Some(namespace) => format!(
-                "{root}/{}/namespaces/{namespace}/{}",
-                self.version, self.resource
-            ),
+            None => format!("{root}/{version}/{resource}"),
+            Some(namespace) => format!("{root}/{version}/namespaces/{namespace}/{resource}"),
         }
     }
 }
@@ -64,11 +62,14 @@ impl GroupVersionResource {
 impl fmt::Display for GroupVersionResource {
     /// Prints `pods.v1` or `deployments.v1.apps`, a spelling that kubectl accepts too.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}.{}", self.resource, self.version)?;
-        match self.group.as_str() {
-            "" => Ok(()),
-            group => write!(f, ".{group}"),
-        }
+        print(f, &self.resource, &self.version, &self.group)
+    }
+}
+
+fn print(f: &mut fmt::Formatter<'_>, name: &str, version: &str, group: &str) -> fmt::Result {
+    match group {
+        "" => write!(f, "{name}.{version}"),
+        group => write!(f, "{name}.{version}.{group}"),
     }
 }
 
@@ -107,11 +108,7 @@ impl GroupVersionKind {
 impl fmt::Display for GroupVersionKind {
     /// Prints `Pod.v1` or `Deployment.v1.apps`.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}.{}", self.kind, self.version)?;
-        match self.group.as_str() {
-            "" => Ok(()),
-            group => write!(f, ".{group}"),
-        }
+        print(f, &self.kind, &self.version, &self.group)
     }
 }
 

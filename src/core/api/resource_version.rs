@@ -31,14 +31,12 @@ impl FromStr for ResourceVersion {
 
     /// Parses a decimal number; the empty text is [`ResourceVersion::ZERO`].
     fn from_str(text: &str) -> Result<Self, Self::Err> {
-        let digits_only = text.bytes().all(|byte| byte.is_ascii_digit());
-        match text {
-            "" => Ok(Self::ZERO),
-            _ if !digits_only => Err(ParseResourceVersionError(text.to_owned())),
-            _ => text
-                .parse()
-                .map(Self)
-                .map_err(|_| ParseResourceVersionError(text.to_owned())),
+        if text.is_empty() {
+            return Ok(Self::ZERO);
         }
+        // Rust accepts a plus sign before the number; the API server does not.
+        let number = text.parse().ok().filter(|_| !text.starts_with('+'));
+        let malformed = || ParseResourceVersionError(text.to_owned());
+        number.map(Self).ok_or_else(malformed)
     }
 }

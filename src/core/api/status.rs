@@ -1,7 +1,5 @@
 //! `Status`: the body of every error of the Kubernetes API.
 
-use std::ops::RangeInclusive;
-
 use rand::Rng;
 use serde::{Deserialize, Serialize};
 
@@ -112,8 +110,7 @@ impl Status {
     /// repeat its request. The number is random so that clients that were refused together do not
     /// return together.
     pub fn random_retry_seconds() -> u32 {
-        const SECONDS: RangeInclusive<u32> = 1..=5;
-        rand::rng().random_range(SECONDS)
+        rand::rng().random_range(1..=5)
     }
 
     /// Returns how many seconds a client should wait before a retry, or `None` if the
@@ -163,17 +160,13 @@ impl Status {
     pub fn not_found(resource: &GroupVersionResource, name: &str) -> Self {
         let target = resource.group_resource();
         Self::failure(404, "NotFound", format!("{target} {name:?} not found"))
-            .with_details(details(&resource.group, &resource.resource, name))
+            .with_details(details(resource, name))
     }
 
     /// Returns a 404 for an unknown path below a group and version that the API server serves.
     pub fn path_not_found() -> Self {
-        Self::failure(
-            404,
-            "NotFound",
-            "the server could not find the requested resource",
-        )
-        .with_details(StatusDetails::default())
+        let message = "the server could not find the requested resource";
+        Self::failure(404, "NotFound", message).with_details(StatusDetails::default())
     }
 
     /// Returns a 405 for an HTTP method that the path does not accept.
@@ -186,11 +179,7 @@ impl Status {
     pub fn verb_not_supported(resource: &GroupVersionResource, verb: &str) -> Self {
         let target = resource.group_resource();
         let message = format!("{verb} is not supported on resources of kind {target:?}");
-        Self::failure(405, "MethodNotAllowed", message).with_details(details(
-            &resource.group,
-            &resource.resource,
-            "",
-        ))
+        Self::failure(405, "MethodNotAllowed", message).with_details(details(resource, ""))
     }
 
     /// Returns a 410 for a LIST at a resource version that is older than the available
@@ -234,7 +223,8 @@ impl Status {
 
     /// Returns a 429. Its `Retry-After` is a random number of seconds from 1 to 5.
     pub fn too_many_requests(message: impl Into<String>) -> Self {
-        Self::failure(429, "TooManyRequests", message).with_details(try_again_later())
+        let details = retry_after(Self::random_retry_seconds());
+        Self::failure(429, "TooManyRequests", message).with_details(details)
     }
 
     /// Returns a 429 for a LIST or WATCH of a shard that no cache can answer, for `reason`. The
@@ -302,18 +292,13 @@ impl From<Malformed> for Status {
     }
 }
 
-fn details(group: &str, kind: &str, name: &str) -> StatusDetails {
+fn details(resource: &GroupVersionResource, name: &str) -> StatusDetails {
     StatusDetails {
         name: name.to_owned(),
-        group: group.to_owned(),
-        kind: kind.to_owned(),
+        group: resource.group.clone(),
+        kind: resource.resource.clone(),
         ..StatusDetails::default()
     }
-}
-
-/// Returns the details of a 429.
-fn try_again_later() -> StatusDetails {
-    retry_after(Status::random_retry_seconds())
 }
 
 fn retry_after(seconds: u32) -> StatusDetails {

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use crate::api::ResourceVersion;
-use crate::cache::log::{Batch, Event, Expired, PositionEvicted};
+use crate::cache::log::{Batch, Event, Expired};
 use crate::cache::objects::Snapshot;
 use crate::cache::state::{SharedCache, State};
 use crate::mutation;
@@ -38,14 +38,7 @@ impl LogCursor {
     pub(super) fn open(shared: &Arc<SharedCache>) -> Option<(Snapshot, Self)> {
         let state = shared.state.read();
         let snapshot = shared.snapshot(&state)?;
-        shared.watchers.fetch_add(1, Ordering::Relaxed);
-        let cursor = Self {
-            shared: Arc::clone(shared),
-            epoch: state.epoch,
-            position: state.log.tip(),
-            end: None,
-            batch: Batch::new(),
-        };
+        let cursor = Self::begin(shared, &state, state.log.tip(), None);
         Some((snapshot, cursor))
     }
 
@@ -58,20 +51,22 @@ impl LogCursor {
     ) -> Result<Self, Expired> {
         let state = shared.state.read();
         if epoch != state.epoch {
-            let oldest = state.log.start();
-            let requested = from;
-            return Err(Expired { requested, oldest });
+            return Err(state.expired(from));
         }
         let position = state.log.position_after(from)?;
         let end = state.log.position_after(to)?;
+        Ok(Self::begin(shared, &state, position, Some(end)))
+    }
+
+    fn begin(shared: &Arc<SharedCache>, state: &State, position: u64, end: Option<u64>) -> Self {
         shared.watchers.fetch_add(1, Ordering::Relaxed);
-        Ok(Self {
+        Self {
             shared: Arc::clone(shared),
-            epoch,
+            epoch: state.epoch,
             position,
-            end: Some(end),
+            end,
             batch: Batch::new(),
-        })
+        }
     }
 
     /// Returns the next change, or `None` if all applied changes, or all up to the cursor's end,
@@ -84,10 +79,7 @@ impl LogCursor {
     pub fn next_applied(&mut self) -> Result<Option<Arc<Event>>, Expired> {
         if self.batch.is_empty() {
             let state = self.shared.state.read();
-            let expired = Expired {
-                requested: state.applied().unwrap_or_default(),
-                oldest: state.log.start(),
-            };
+            let expired = state.expired(state.applied().unwrap_or_default());
             if self.epoch != state.epoch {
                 return Err(expired);
             }
@@ -97,7 +89,7 @@ impl LogCursor {
             let left = self.end.map(|end| end.saturating_sub(self.position));
             let max = left.map_or(BATCH, |left| left.min(BATCH as u64) as usize);
             let read = state.log.read(self.position, max, &mut self.batch);
-            self.position = read.map_err(|PositionEvicted| expired)?;
+            self.position = read.ok_or(expired)?;
         }
         Ok(self.batch.pop_front().map(|(event, _)| event))
     }

@@ -19,16 +19,12 @@ use crate::mutation::Mutation;
 /// Read access to one cache. A clone is cheap, and reads the cache of the original.
 #[derive(Clone)]
 pub struct Reader {
-    shared: Arc<SharedCache>,
+    pub(super) shared: Arc<SharedCache>,
 }
 
 // === impl Reader ===
 
 impl Reader {
-    pub(super) fn new(shared: Arc<SharedCache>) -> Self {
-        Self { shared }
-    }
-
     /// Returns true from the first full list on, except between two epochs.
     pub fn is_ready(&self) -> bool {
         self.shared.state.read().content.is_some()
@@ -121,13 +117,8 @@ impl Reader {
                 return;
             };
             let retention = self.shared.retention(content.store.bytes());
-            let mut pins = self.shared.pins.lock();
-            pins.add(snapshot.clone(), now);
-            pins.evict(
-                retention,
-                self.shared.replaced_bytes.load(Ordering::Relaxed),
-                now,
-            )
+            self.shared.pins.lock().add(snapshot.clone(), now);
+            self.shared.evict_pins(retention, now)
         };
         drop(evicted);
     }
@@ -271,10 +262,9 @@ impl Reader {
     pub fn stats(&self) -> Stats {
         let state = self.shared.state.read();
         let store = state.content.as_ref().map(|content| &content.store);
-        let log_start = || state.log.start();
         let (groups, refused_watches, queue_bytes) = {
             let interest = self.shared.interest.lock();
-            (interest.len(), interest.refused(), interest.queue_bytes())
+            (interest.len(), interest.refused, interest.queue_bytes())
         };
         Stats {
             objects: store.map_or(0, |store| store.len()),
@@ -282,17 +272,14 @@ impl Reader {
             applied: state.applied(),
             log_events: state.log.len(),
             log_bytes: state.log.bytes(),
-            log_start: store.map(|_| log_start()),
-            events: state.counters.events,
+            log_start: store.map(|_| state.log.start()),
             evicted_early: state.counters.evicted_early + state.log.evicted_early(),
-            relists: state.counters.relists,
-            epochs: state.counters.epochs,
-            last_epoch_cause: state.counters.last_epoch_cause,
             watchers: self.watchers(),
             groups,
             refused_watches,
             queue_bytes,
             pinned: self.shared.pins.lock().len(),
+            ..state.counters.clone()
         }
     }
 }

@@ -11,10 +11,9 @@ use tokio::time::Instant;
 use crate::api::ResourceVersion;
 use crate::cache::config::Config;
 use crate::cache::groups::Interest;
-use crate::cache::log::{EventLog, LogBytes, NewEntries, Retention};
-use crate::cache::objects::{Content, Pins, Snapshot, Store};
-use crate::cache::stats::EpochCause;
-use crate::cache::update::NewObjects;
+use crate::cache::log::{EventLog, Expired, LogBytes, Retention};
+use crate::cache::objects::{Content, Pins, Snapshot};
+use crate::cache::stats::Stats;
 use crate::cache::wake::{Registration, WakeSet};
 
 pub(super) struct SharedCache {
@@ -57,19 +56,12 @@ pub(super) struct State {
     /// The newest resource version of earlier epochs that a client may hold.
     pub(super) newest_earlier_version: ResourceVersion,
     pub(super) is_closed: bool,
-    pub(super) counters: Counters,
+    /// The counters since the start. The sizes are not set.
+    pub(super) counters: Stats,
 }
 
-#[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Counters {
-    pub(super) events: u64,
-    pub(super) evicted_early: u64,
-    pub(super) relists: u64,
-    pub(super) epochs: u64,
-    pub(super) last_epoch_cause: Option<EpochCause>,
-}
-
-fn new_log(config: &Config, start: ResourceVersion) -> EventLog {
+/// Creates an empty log of the events after `start`.
+pub(super) fn new_log(config: &Config, start: ResourceVersion) -> EventLog {
     EventLog::new(start, Arc::new(LogBytes::new(config.evicted.clone())))
 }
 
@@ -90,7 +82,7 @@ impl SharedCache {
                 log,
                 newest_earlier_version: ResourceVersion::ZERO,
                 is_closed: false,
-                counters: Counters::default(),
+                counters: Stats::default(),
             }),
             pins: Mutex::default(),
             wakes: WakeSet::default(),
@@ -103,13 +95,15 @@ impl SharedCache {
         }
     }
 
-    /// Creates an empty log of the events after `start`.
-    pub(super) fn new_log(&self, start: ResourceVersion) -> EventLog {
-        new_log(&self.config, start)
-    }
-
     pub(super) fn retention(&self, store_bytes: usize) -> Retention {
         Retention::new(&self.config, store_bytes)
+    }
+
+    /// Removes and returns the pinned snapshots that exceed `retention`, so that the caller can
+    /// drop them outside of its locks.
+    pub(super) fn evict_pins(&self, retention: Retention, now: Instant) -> Vec<Snapshot> {
+        let replaced_bytes = self.replaced_bytes.load(Ordering::Relaxed);
+        self.pins.lock().evict(retention, replaced_bytes, now)
     }
 
     /// Counts all objects of `content`, which the cache drops, as replaced.
@@ -154,11 +148,9 @@ impl SharedCache {
         poll_fn(move |cx| {
             drop(registration.register(wakes, cx.waker()));
             let state = self.state.read();
-            if condition(&state) {
-                return Poll::Ready(true);
-            }
-            if state.is_closed {
-                return Poll::Ready(false);
+            let is_true = condition(&state);
+            if is_true || state.is_closed {
+                return Poll::Ready(is_true);
             }
             Poll::Pending
         })
@@ -173,38 +165,9 @@ impl State {
         self.content.as_ref().map(|content| content.applied)
     }
 
-    /// Changes the objects, and appends the events of this change to the log. Returns the old store
-    /// if it was replaced, so that the caller can drop it outside of its lock.
-    ///
-    /// The caller holds the lock that readers need, so the work that may take long is done before,
-    /// in the store that replaces the old one. An individual object is replaced in place, without a
-    /// copy of the parts of the store that no snapshot shares.
-    pub(super) fn append(
-        &mut self,
-        objects: NewObjects,
-        applied: ResourceVersion,
-        events: NewEntries,
-        opens_hole: bool,
-        now: Instant,
-    ) -> Option<Arc<Store>> {
-        let content = self.content.as_mut().expect("changes follow a list");
-        if opens_hole {
-            self.log.open_hole(content.applied, applied, now);
-        }
-        content.applied = applied;
-        let replaced = match objects {
-            NewObjects::Unchanged => None,
-            NewObjects::One(object) => {
-                let before = Arc::make_mut(&mut content.store).replace(object);
-                // The event has the object before, so nothing is freed here.
-                drop(before.expect("the object is stored"));
-                None
-            }
-            NewObjects::All(store) => Some(std::mem::replace(&mut content.store, store)),
-        };
-        let before = self.log.tip();
-        self.log.append(events, now);
-        self.counters.events += self.log.tip() - before;
-        replaced
+    /// Returns the error of a watch that cannot continue from `requested`.
+    pub(super) fn expired(&self, requested: ResourceVersion) -> Expired {
+        let oldest = self.log.start();
+        Expired { requested, oldest }
     }
 }

@@ -49,19 +49,14 @@ impl Update {
     pub(super) fn deletion(
         content: &Content,
         object: Object,
-        upstream_frame: Option<(EventType, Bytes)>,
+        frame: Option<(EventType, Bytes)>,
     ) -> Self {
         let applied = object.resource_version;
         let mut store = Store::clone(&content.store);
         let Some(previous) = store.remove(&object.key) else {
             return Self::without_events(NewObjects::Unchanged, applied);
         };
-        let event = Event::new(
-            EventType::Deleted,
-            Arc::new(object),
-            Some(previous),
-            upstream_frame,
-        );
+        let event = Event::new(EventType::Deleted, Arc::new(object), Some(previous), frame);
         Self {
             events: vec![Arc::new(event)],
             ..Self::without_events(NewObjects::All(Arc::new(store)), applied)
@@ -71,7 +66,7 @@ impl Update {
     pub(super) fn upsert(
         content: &Content,
         mut object: Object,
-        upstream_frame: Option<(EventType, Bytes)>,
+        frame: Option<(EventType, Bytes)>,
     ) -> Self {
         let applied = object.resource_version;
         let stored = content.store.get(object.key.as_str()).cloned();
@@ -103,16 +98,11 @@ impl Update {
             None => EventType::Added,
         };
         let block = missed.map(|missed| Event::implied_deletion(missed, content.applied));
-        let change = Event::new(event_type, object, previous, upstream_frame);
+        let change = Event::new(event_type, object, previous, frame);
         Self {
             opens_hole: block.is_some(),
             events: block.into_iter().chain([change]).map(Arc::new).collect(),
             ..Self::without_events(objects, applied)
         }
-    }
-
-    /// Returns true if the update changes objects; false for a bookmark.
-    pub(super) fn has_events(&self) -> bool {
-        !self.events.is_empty()
     }
 }

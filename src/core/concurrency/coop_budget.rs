@@ -1,6 +1,6 @@
 //! CoopBudget: limits the work of a task before other tasks on its thread run.
 
-use std::future::Future;
+use std::future::{Future, poll_fn};
 use std::pin::pin;
 use std::task::{Context, Poll, ready};
 
@@ -54,10 +54,7 @@ impl CoopBudget {
 
     /// Yields and refills the budget if it is spent. Cancel safe.
     pub async fn proceed(&mut self) {
-        if self.is_spent() {
-            self.renew();
-            yield_now().await;
-        }
+        poll_fn(|cx| self.poll_proceed(cx)).await;
     }
 }
 

@@ -13,7 +13,7 @@ use tokio::sync::oneshot;
 /// Clones share the queue.
 #[derive(Clone)]
 pub struct FairQueue<K: Asker> {
-    inner: Arc<Inner<K>>,
+    state: Arc<Mutex<State<K>>>,
 }
 
 /// The asker of a slot. All askers with equal values share one place in the order.
@@ -34,13 +34,9 @@ impl AskerId {
     }
 }
 
-struct Inner<K: Asker> {
-    /// Upper limit of the slots that are taken, together with those that askers wait for.
-    capacity: usize,
-    state: Mutex<State<K>>,
-}
-
 struct State<K: Asker> {
+    /// Upper limit of `total`.
+    capacity: usize,
     /// How many more slots may be taken.
     free: usize,
     /// The number of slots that are taken, together with those that askers wait for.
@@ -61,13 +57,13 @@ struct Requests<K: Asker> {
 
 /// A slot. Dropping this frees the slot for other askers.
 struct Slot<K: Asker> {
-    inner: Arc<Inner<K>>,
+    state: Arc<Mutex<State<K>>>,
     asker: K,
 }
 
 /// Counts a slot that is taken or waited for. Dropping this ends the count.
 struct Place<K: Asker> {
-    inner: Arc<Inner<K>>,
+    state: Arc<Mutex<State<K>>>,
     asker: K,
 }
 
@@ -94,23 +90,21 @@ fn may_take(own: usize, free: usize) -> bool {
 impl<K: Asker> FairQueue<K> {
     /// Creates a queue for `slots`. At most `capacity` slots can be taken or waited for in total.
     pub fn new(slots: usize, capacity: usize) -> Self {
-        let inner = Inner {
+        let state = State {
             capacity,
-            state: Mutex::new(State {
-                free: slots,
-                total: 0,
-                askers: HashMap::new(),
-                order: VecDeque::new(),
-            }),
+            free: slots,
+            total: 0,
+            askers: HashMap::new(),
+            order: VecDeque::new(),
         };
         Self {
-            inner: Arc::new(inner),
+            state: Arc::new(Mutex::new(state)),
         }
     }
 
     /// Returns the number of slots that are free.
     pub fn free(&self) -> usize {
-        self.inner.state.lock().free
+        self.state.lock().free
     }
 
     /// Waits until `asker` may have a slot. Cancel safe: dropping the future removes the
@@ -119,7 +113,38 @@ impl<K: Asker> FairQueue<K> {
     /// # Errors
     /// [`Full`], at once, if the queue is too full for this asker.
     pub async fn admit(&self, asker: K) -> Result<Permit<K>, Full> {
-        let (place, slot) = self.enter(asker)?;
+        let (place, slot) = {
+            let mut state = self.state.lock();
+            let state = &mut *state;
+            let own = state.askers.get(&asker).map_or(0, |own| own.total);
+            if !may_take(own, state.capacity.saturating_sub(state.total)) {
+                return Err(Full);
+            }
+            let place = Place {
+                state: Arc::clone(&self.state),
+                asker: asker.clone(),
+            };
+            state.total += 1;
+            let requests = state.askers.entry(asker.clone()).or_insert(Requests {
+                total: 0,
+                taken: 0,
+                waiting: VecDeque::new(),
+            });
+            requests.total += 1;
+            if may_take(requests.taken, state.free) {
+                state.free -= 1;
+                requests.taken += 1;
+                let state = Arc::clone(&self.state);
+                (place, Ok(Slot { state, asker }))
+            } else {
+                if requests.waiting.is_empty() {
+                    state.order.push_back(asker);
+                }
+                let (grant, granted) = oneshot::channel();
+                requests.waiting.push_back(grant);
+                (place, Err(granted))
+            }
+        };
         let slot = match slot {
             Ok(slot) => slot,
             // The sender exists until it has sent a slot.
@@ -129,47 +154,6 @@ impl<K: Asker> FairQueue<K> {
             _slot: slot,
             _place: place,
         })
-    }
-
-    /// Takes a place, and a slot or the receiver of one.
-    #[expect(
-        clippy::type_complexity,
-        reason = "it is used once, next to this function"
-    )]
-    fn enter(
-        &self,
-        asker: K,
-    ) -> Result<(Place<K>, Result<Slot<K>, oneshot::Receiver<Slot<K>>>), Full> {
-        let inner = &self.inner;
-        let mut state = inner.state.lock();
-        let state = &mut *state;
-        let own = state.askers.get(&asker).map_or(0, |own| own.total);
-        if !may_take(own, inner.capacity.saturating_sub(state.total)) {
-            return Err(Full);
-        }
-        let place = Place {
-            inner: Arc::clone(inner),
-            asker: asker.clone(),
-        };
-        state.total += 1;
-        let requests = state.askers.entry(asker.clone()).or_insert(Requests {
-            total: 0,
-            taken: 0,
-            waiting: VecDeque::new(),
-        });
-        requests.total += 1;
-        if may_take(requests.taken, state.free) {
-            state.free -= 1;
-            requests.taken += 1;
-            let inner = Arc::clone(inner);
-            return Ok((place, Ok(Slot { inner, asker })));
-        }
-        if requests.waiting.is_empty() {
-            state.order.push_back(asker);
-        }
-        let (grant, granted) = oneshot::channel();
-        requests.waiting.push_back(grant);
-        Ok((place, Err(granted)))
     }
 }
 
@@ -238,21 +222,21 @@ impl<K: Asker> Drop for Slot<K> {
     fn drop(&mut self) {
         let mut granted = Vec::new();
         {
-            let mut state = self.inner.state.lock();
+            let mut state = self.state.lock();
             state.release(&self.asker);
             granted.extend(std::iter::from_fn(|| state.next()));
         }
         for (asker, grant) in granted {
-            let inner = Arc::clone(&self.inner);
+            let state = Arc::clone(&self.state);
             // If the asker has left just now, the slot comes back and is dropped, as this one was.
-            drop(grant.send(Self { inner, asker }));
+            drop(grant.send(Self { state, asker }));
         }
     }
 }
 
 impl<K: Asker> Drop for Place<K> {
     fn drop(&mut self) {
-        self.inner.state.lock().leave(&self.asker);
+        self.state.lock().leave(&self.asker);
     }
 }
 
@@ -315,7 +299,7 @@ mod tests {
         futures_util::future::join_all(waiting).await;
         let order = order.lock();
         assert_eq!(*order, ["many", "few", "other", "many", "many", "many"]);
-        let state = queue.inner.state.lock();
+        let state = queue.state.lock();
         assert_eq!((state.free, state.total, state.askers.len()), (1, 0, 0));
     }
 
@@ -341,7 +325,7 @@ mod tests {
             drop(question.await.expect("room"));
         }));
         permits.await;
-        let state = queue.inner.state.lock();
+        let state = queue.state.lock();
         assert_eq!((state.free, state.total, state.askers.len()), (16, 0, 0));
         assert!(state.order.is_empty());
     }
@@ -377,7 +361,7 @@ mod tests {
             while let Some(done) = questions.join_next().await {
                 done.expect("no question waits in vain");
             }
-            let state = queue.inner.state.lock();
+            let state = queue.state.lock();
             let left = (state.free, state.total, state.askers.len());
             assert_eq!(left, (slots, 0, 0), "seed {seed}");
             assert!(state.order.is_empty(), "seed {seed}");

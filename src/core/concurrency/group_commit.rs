@@ -12,7 +12,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 use futures_util::FutureExt;
-use futures_util::future::{BoxFuture, Shared, WeakShared};
+use futures_util::future::{BoxFuture, WeakShared};
 use parking_lot::Mutex;
 use tokio::sync::{Notify, Semaphore};
 use tokio::time::{Instant, sleep_until};
@@ -53,12 +53,6 @@ struct Inner<K, T: Clone> {
     reschedule: Notify,
 }
 
-#[derive(Clone, Copy)]
-struct PreviousCall {
-    started_at: Instant,
-    is_large: bool,
-}
-
 /// Counts the callers of a call in flight; dropping it subtracts them.
 struct CallersInFlight<'a> {
     total: &'a AtomicU32,
@@ -74,8 +68,8 @@ struct PendingCall<K, T: Clone> {
     min_interval: Duration,
     /// The earliest start of the call; `None` if it may start at once.
     not_before: Option<Instant>,
-    /// The last call that was started; `None` before the first one.
-    previous: Option<PreviousCall>,
+    /// When the last call was started, and whether it was large; `None` before the first one.
+    previous: Option<(Instant, bool)>,
     /// The pending call, which new callers join; `None` if there is none.
     future: Option<WeakShared<BoxFuture<'static, T>>>,
 }
@@ -131,52 +125,43 @@ where
         F: FnOnce(HashSet<K>) -> C + Send + 'static,
         C: Future<Output = T> + Send + 'static,
     {
-        let outcome = self.join_or_start(request, min_interval, call);
-        outcome.await
-    }
-
-    fn join_or_start<F, C>(
-        &self,
-        request: K,
-        min_interval: Duration,
-        call: F,
-    ) -> Shared<BoxFuture<'static, T>>
-    where
-        F: FnOnce(HashSet<K>) -> C + Send + 'static,
-        C: Future<Output = T> + Send + 'static,
-    {
-        let mut pending = self.inner.pending.lock();
-        let future = pending.future.as_ref().and_then(WeakShared::upgrade);
-        if let Some(future) = future {
-            pending.requests.insert(request);
-            pending.callers += 1;
-            pending.min_interval = pending.min_interval.min(min_interval);
-            let not_before = self.inner.not_before(&pending);
-            if not_before != pending.not_before {
-                pending.not_before = not_before;
-                self.inner.reschedule.notify_one();
-            }
-            return future;
-        }
-        pending.number += 1;
         // Those of a call that was dropped before it started. They are dropped after the lock.
-        let _abandoned = std::mem::replace(&mut pending.requests, HashSet::from([request]));
-        pending.callers = 1;
-        pending.min_interval = min_interval;
-        pending.not_before = self.inner.not_before(&pending);
-        let inner = Arc::clone(&self.inner);
-        let number = pending.number;
-        let call_future = async move {
-            inner.wait_for_start().await;
-            let permit = inner.in_flight.acquire().await;
-            let (requests, callers) = inner.take_requests(number);
-            let outcome = call(requests).await;
-            drop((permit, callers));
-            outcome
+        let abandoned;
+        let outcome = {
+            let mut pending = self.inner.pending.lock();
+            if let Some(future) = pending.future.as_ref().and_then(WeakShared::upgrade) {
+                abandoned = HashSet::new();
+                pending.requests.insert(request);
+                pending.callers += 1;
+                pending.min_interval = pending.min_interval.min(min_interval);
+                let not_before = self.inner.not_before(&pending);
+                if not_before != pending.not_before {
+                    pending.not_before = not_before;
+                    self.inner.reschedule.notify_one();
+                }
+                future
+            } else {
+                pending.number += 1;
+                abandoned = std::mem::replace(&mut pending.requests, HashSet::from([request]));
+                pending.callers = 1;
+                pending.min_interval = min_interval;
+                pending.not_before = self.inner.not_before(&pending);
+                let (inner, number) = (Arc::clone(&self.inner), pending.number);
+                let call_future = async move {
+                    inner.wait_for_start().await;
+                    let permit = inner.in_flight.acquire().await;
+                    let (requests, callers) = inner.take_requests(number);
+                    let outcome = call(requests).await;
+                    drop((permit, callers));
+                    outcome
+                };
+                let future = call_future.boxed().shared();
+                pending.future = future.downgrade();
+                future
+            }
         };
-        let future = call_future.boxed().shared();
-        pending.future = future.downgrade();
-        future
+        drop(abandoned);
+        outcome.await
     }
 }
 
@@ -191,10 +176,7 @@ impl<K, T: Clone> fmt::Debug for GroupCommit<K, T> {
 impl<K, T: Clone> Inner<K, T> {
     /// Returns the earliest start of the pending call, or `None` if it may start at once.
     fn not_before(&self, pending: &PendingCall<K, T>) -> Option<Instant> {
-        let PreviousCall {
-            started_at,
-            is_large,
-        } = pending.previous?;
+        let (started_at, is_large) = pending.previous?;
         let in_flight = self.callers_in_flight.load(Ordering::Relaxed);
         let pause = match (in_flight > 0, is_large) {
             (_, false) => self.gathering_time(in_flight + pending.callers, pending.min_interval)?,
@@ -234,23 +216,15 @@ impl<K, T: Clone> Inner<K, T> {
         let mut pending = self.pending.lock();
         debug_assert_eq!(pending.number, number, "only the newest call is pending");
         pending.future = None;
-        pending.previous = Some(PreviousCall {
-            started_at: Instant::now(),
-            is_large: pending.callers >= LARGE_GROUP,
-        });
-        let callers = CallersInFlight::new(&self.callers_in_flight, pending.callers);
+        pending.previous = Some((Instant::now(), pending.callers >= LARGE_GROUP));
+        let (total, callers) = (&self.callers_in_flight, pending.callers);
+        total.fetch_add(callers, Ordering::Relaxed);
+        let callers = CallersInFlight { total, callers };
         (std::mem::take(&mut pending.requests), callers)
     }
 }
 
 // === impl CallersInFlight ===
-
-impl<'a> CallersInFlight<'a> {
-    fn new(total: &'a AtomicU32, callers: u32) -> Self {
-        total.fetch_add(callers, Ordering::Relaxed);
-        Self { total, callers }
-    }
-}
 
 impl Drop for CallersInFlight<'_> {
     fn drop(&mut self) {

@@ -4,7 +4,6 @@
 //! phase of the drain, and spreads the ends of watches over time. Only the owner of the process
 //! calls [`Shutdown::run`], which goes through the phases.
 
-use std::fmt;
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -72,11 +71,12 @@ pub enum Outcome {
 }
 
 /// A handle to the shutdown of the process. Clones share the phase and the task counts.
-#[derive(Clone)]
+#[derive(Clone, Debug)]
 pub struct Shutdown {
     state: Arc<State>,
 }
 
+#[derive(Debug)]
 struct State {
     config: Config,
     waiters: Waiters,
@@ -89,6 +89,7 @@ struct State {
 
 /// The future that [`Shutdown::reached`] returns. Cancel safe. It may be polled again after it
 /// completed. A clone waits for this phase too.
+#[derive(Debug)]
 pub struct PhaseReached {
     shutdown: Shutdown,
     phase: Phase,
@@ -96,21 +97,17 @@ pub struct PhaseReached {
 }
 
 /// The future that [`Shutdown::watch_end`] returns. Cancel safe.
+#[derive(Debug)]
 pub struct WatchEnd {
     ending: PhaseReached,
     /// The random wait before this watch ends; `None` before [`Phase::EndWatches`].
     pause: Option<Pin<Box<Sleep>>>,
 }
 
-/// Makes a drain wait, as a task of [`Shutdown::spawn`] does, until it is dropped.
+/// Counts as a running task until it is dropped, also after a panic. One from [`Shutdown::hold`]
+/// makes a drain wait, as a task of [`Shutdown::spawn`] does.
 #[derive(Debug)]
-pub struct Hold {
-    _counted: CountedTask,
-}
-
-/// Counts a task while it exists; on drop, also after a panic, the count decreases.
-#[derive(Debug)]
-struct CountedTask(watch::Sender<usize>);
+pub struct Hold(watch::Sender<usize>);
 
 // === impl Phase ===
 
@@ -196,7 +193,7 @@ impl Shutdown {
     where
         F: Future<Output: Send + 'static> + Send + 'static,
     {
-        let counted = CountedTask::new(&self.state.serving);
+        let counted = Hold::new(&self.state.serving);
         runtime.spawn(async move {
             let _counted = counted;
             future.await
@@ -205,9 +202,7 @@ impl Shutdown {
 
     /// Makes a drain wait until the returned value is dropped, up to [`Config::grace`].
     pub fn hold(&self) -> Hold {
-        Hold {
-            _counted: CountedTask::new(&self.state.serving),
-        }
+        Hold::new(&self.state.serving)
     }
 
     /// Returns how long a drain waits; see [`Config::grace`].
@@ -234,7 +229,7 @@ impl Shutdown {
     where
         F: Future<Output = ()> + Send + 'static,
     {
-        let counted = CountedTask::new(&self.state.background);
+        let counted = Hold::new(&self.state.background);
         let done = self.reached(Phase::Done);
         let runtime = self.state.background_runtime.get().cloned();
         let runtime = runtime.unwrap_or_else(Handle::current);
@@ -268,21 +263,14 @@ impl Shutdown {
 
     /// Goes through all phases. Returns when all tasks have ended or their time is over.
     pub async fn drain(&self) -> Outcome {
-        let Config {
-            not_ready_delay,
-            grace,
-        } = self.state.config;
         self.enter(Phase::NotReady);
-        sleep(not_ready_delay).await;
+        sleep(self.state.config.not_ready_delay).await;
         self.enter(Phase::StopAccepting);
         self.enter(Phase::EndWatches);
-        let serving_ended = timeout(grace, wait_for_none(&self.state.serving)).await;
+        let serving_ended = timeout(self.grace(), wait_for_none(&self.state.serving)).await;
         self.enter(Phase::Done);
-        let background_ended = timeout(
-            BACKGROUND_STOP_TIMEOUT,
-            wait_for_none(&self.state.background),
-        )
-        .await;
+        let background_ended = wait_for_none(&self.state.background);
+        let background_ended = timeout(BACKGROUND_STOP_TIMEOUT, background_ended).await;
         if serving_ended.is_ok() && background_ended.is_ok() {
             return Outcome::Drained;
         }
@@ -314,15 +302,6 @@ impl Default for Config {
     }
 }
 
-impl fmt::Debug for Shutdown {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Shutdown")
-            .field("phase", &self.phase())
-            .field("serving_tasks", &self.serving_tasks())
-            .finish_non_exhaustive()
-    }
-}
-
 async fn wait_for_none(count: &watch::Sender<usize>) {
     // The sender is borrowed during the wait, so it is not dropped and the wait cannot fail.
     let _ = count.subscribe().wait_for(|tasks| *tasks == 0).await;
@@ -333,13 +312,10 @@ async fn wait_for_none(count: &watch::Sender<usize>) {
 impl Future for PhaseReached {
     type Output = ();
 
-    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
-        let PhaseReached {
-            shutdown,
-            phase,
-            waiter,
-        } = &mut *self;
-        shutdown.state.waiters.poll(*phase, waiter, cx)
+    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
+        let this = self.get_mut();
+        let waiters = &this.shutdown.state.waiters;
+        waiters.poll(this.phase, &mut this.waiter, cx)
     }
 }
 
@@ -352,12 +328,6 @@ impl Drop for PhaseReached {
 impl Clone for PhaseReached {
     fn clone(&self) -> PhaseReached {
         self.shutdown.reached(self.phase)
-    }
-}
-
-impl fmt::Debug for PhaseReached {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_tuple("PhaseReached").field(&self.phase).finish()
     }
 }
 
@@ -382,22 +352,16 @@ impl Drop for WatchEnd {
     }
 }
 
-impl fmt::Debug for WatchEnd {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("WatchEnd")
-    }
-}
+// === impl Hold ===
 
-// === impl CountedTask ===
-
-impl CountedTask {
-    fn new(count: &watch::Sender<usize>) -> CountedTask {
+impl Hold {
+    fn new(count: &watch::Sender<usize>) -> Hold {
         count.send_modify(|tasks| *tasks += 1);
-        CountedTask(count.clone())
+        Hold(count.clone())
     }
 }
 
-impl Drop for CountedTask {
+impl Drop for Hold {
     fn drop(&mut self) {
         self.0.send_modify(|tasks| *tasks -= 1);
     }

@@ -230,7 +230,7 @@ async fn a_dropped_waiter_frees_its_slot() {
         let mut reached = shutdown.reached(Phase::Done);
         assert!(futures::poll!(&mut reached).is_pending());
     }
-    assert_eq!(shutdown.state.waiters.slot_count(), 1);
+    assert_eq!(shutdown.state.waiters.slots.lock().wakers.len(), 1);
 }
 
 /// Set in the process that `a_second_signal_ends_a_process_that_hangs` starts.

@@ -9,19 +9,20 @@ use parking_lot::Mutex;
 use crate::shutdown::Phase;
 
 /// The current phase, and the wakers of all futures that wait for a later one.
+#[derive(Debug)]
 pub(super) struct Waiters {
     phase: AtomicU8,
-    slots: Mutex<Slots>,
+    pub(super) slots: Mutex<Slots>,
 }
 
-#[derive(Default)]
-struct Slots {
-    wakers: Vec<Option<(Phase, Waker)>>,
+#[derive(Debug, Default)]
+pub(super) struct Slots {
+    pub(super) wakers: Vec<Option<(Phase, Waker)>>,
     free: Vec<usize>,
 }
 
 /// The registration of one future, which must be returned with [`Waiters::unregister`].
-#[derive(Default)]
+#[derive(Debug, Default)]
 pub(super) struct Waiter {
     slot: Option<usize>,
     /// A copy of the registered waker, so that a repeated poll with an unchanged
@@ -87,11 +88,6 @@ impl Waiters {
         } else {
             Poll::Pending
         }
-    }
-
-    #[cfg(test)]
-    pub(super) fn slot_count(&self) -> usize {
-        self.slots.lock().wakers.len()
     }
 
     /// Removes the future's waker, and makes its slot free for others.

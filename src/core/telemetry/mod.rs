@@ -20,8 +20,10 @@ use prometheus::{
     Histogram, HistogramOpts, HistogramVec, IntCounter, IntCounterVec, IntGauge, IntGaugeVec, Opts,
     TextEncoder,
 };
-use tracing_subscriber::EnvFilter;
 use tracing_subscriber::filter::ParseError;
+use tracing_subscriber::layer::SubscriberExt;
+use tracing_subscriber::util::SubscriberInitExt;
+use tracing_subscriber::{EnvFilter, Layer, reload};
 
 /// Histogram buckets in seconds, for durations from a cache hit to a slow upstream list.
 pub const SECONDS_BUCKETS: &[f64] = &[
@@ -69,12 +71,10 @@ pub enum LogFormat {
 }
 
 /// Changes how much the installed log contains.
+#[derive(Debug)]
 pub struct LogHandle {
-    set_filter: SetFilter,
+    filter: reload::Handle<EnvFilter, tracing_subscriber::Registry>,
 }
-
-/// Replaces the filter of the log; false if there is no log any more.
-type SetFilter = Box<dyn Fn(EnvFilter) -> bool + Send + Sync>;
 
 /// Why [`install_log`] failed.
 #[derive(Debug, thiserror::Error)]
@@ -124,27 +124,18 @@ pub struct Samples {
 /// If `RUST_LOG` cannot be parsed, or a subscriber is already installed.
 pub fn install_log(config: LogConfig) -> Result<LogHandle, LogError> {
     let filter = filter(config, std::env::var("RUST_LOG").ok())?;
-    let subscriber = tracing_subscriber::fmt()
-        .with_env_filter(filter)
+    let (filter, handle) = reload::Layer::new(filter);
+    let lines = tracing_subscriber::fmt::layer()
         .with_writer(std::io::stderr)
         .with_ansi(std::io::stderr().is_terminal());
-    let (set_filter, installed): (SetFilter, _) = match config.format {
-        LogFormat::Text => {
-            let subscriber = subscriber.with_filter_reloading();
-            let handle = subscriber.reload_handle();
-            let set = move |filter| handle.reload(filter).is_ok();
-            (Box::new(set), subscriber.try_init())
-        }
-        LogFormat::Json => {
-            let subscriber = subscriber.json().flatten_event(true);
-            let subscriber = subscriber.with_filter_reloading();
-            let handle = subscriber.reload_handle();
-            let set = move |filter| handle.reload(filter).is_ok();
-            (Box::new(set), subscriber.try_init())
-        }
+    let lines = match config.format {
+        LogFormat::Text => lines.boxed(),
+        LogFormat::Json => lines.json().flatten_event(true).boxed(),
     };
-    installed.map_err(LogError::AlreadyInstalled)?;
-    Ok(LogHandle { set_filter })
+    let subscriber = tracing_subscriber::registry().with(filter).with(lines);
+    let installed = subscriber.try_init();
+    installed.map_err(|error| LogError::AlreadyInstalled(error.into()))?;
+    Ok(LogHandle { filter: handle })
 }
 
 // === impl LogHandle ===
@@ -156,16 +147,10 @@ impl LogHandle {
     /// If `RUST_LOG` cannot be parsed.
     pub fn set_verbosity(&self, config: LogConfig) -> Result<(), LogError> {
         let filter = filter(config, std::env::var("RUST_LOG").ok())?;
-        if !(self.set_filter)(filter) {
+        if self.filter.reload(filter).is_err() {
             tracing::warn!("the log's level cannot be changed");
         }
         Ok(())
-    }
-}
-
-impl fmt::Debug for LogHandle {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("LogHandle")
     }
 }
 

@@ -55,7 +55,7 @@ impl ContinueToken {
     pub fn inconsistent(&self) -> Self {
         Self {
             resource_version: None,
-            start: self.start.clone(),
+            ..self.clone()
         }
     }
 

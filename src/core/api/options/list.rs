@@ -219,10 +219,8 @@ impl ListOptions {
     fn check_list(&self) -> Result<(), Malformed> {
         let (version, continued) = (&self.resource_version, &self.continue_token);
         if self.send_initial_events.is_some() {
-            return Err(Malformed::new(
-                "sendInitialEvents",
-                "only watches accept it",
-            ));
+            let problem = "only watches accept it";
+            return Err(Malformed::new("sendInitialEvents", problem));
         }
         let problem = match self.resource_version_match.as_str() {
             "" if continued.is_empty() || matches!(version.as_str(), "" | "0") => return Ok(()),
@@ -240,13 +238,11 @@ impl ListOptions {
     }
 
     fn check_watch(&self, is_legacy: bool) -> Result<(), Malformed> {
-        let has_match = !self.resource_version_match.is_empty();
-        let problem = match (
-            self.send_initial_events,
-            self.resource_version_match.as_str(),
-        ) {
+        let version_match = self.resource_version_match.as_str();
+        let problem = match (self.send_initial_events, version_match) {
             (Some(_), "NotOlderThan") | (None, "") => {
-                if self.continue_token.is_empty() || !(has_match || is_legacy) {
+                let is_checked = !version_match.is_empty() || is_legacy;
+                if self.continue_token.is_empty() || !is_checked {
                     return Ok(());
                 }
                 "it can't be combined with continue"

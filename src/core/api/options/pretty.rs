@@ -13,12 +13,9 @@ pub fn pretty_parameter(query: &Query) -> Option<bool> {
 ///
 /// If neither decides, the user agent does: JSON for `curl`, `Wget` and browsers is indented.
 pub fn should_indent(parameter: Option<bool>, accept: bool, user_agent: &str) -> bool {
-    let is_interactive_client = || {
-        ["curl", "Wget", "Mozilla/5.0"]
-            .iter()
-            .any(|prefix| user_agent.starts_with(prefix))
-    };
-    accept || parameter.unwrap_or_else(is_interactive_client)
+    let mut interactive = ["curl", "Wget", "Mozilla/5.0"].into_iter();
+    let is_interactive = || interactive.any(|client| user_agent.starts_with(client));
+    accept || parameter.unwrap_or_else(is_interactive)
 }
 
 /// Parses a boolean like Go's `strconv.ParseBool`; `None` if the text is not one.

@@ -7,50 +7,45 @@ use super::FieldValue::{Boolean, Integer, Text};
 use super::{Field, FieldValue, SelectableField, SelectableFields};
 use crate::api::Resource;
 
-/// A selectable field: its name in selectors, JSON path, protobuf field numbers and value type.
-type Row = (&'static str, &'static str, &'static [u32], FieldValue);
+/// A selectable field: its name in selectors, protobuf field numbers and value type.
+type Row = (&'static str, &'static [u32], FieldValue);
+
+/// Fields with another JSON path than their name in selectors.
+const RENAMED: [(&str, &str); 2] = [
+    ("status.podIP", "status.podIPs.0.ip"),
+    ("status.successful", "status.succeeded"),
+];
 
 const POD: &[Row] = &[
-    ("spec.nodeName", "spec.nodeName", &[2, 10], Text),
-    ("spec.restartPolicy", "spec.restartPolicy", &[2, 3], Text),
-    ("spec.schedulerName", "spec.schedulerName", &[2, 19], Text),
-    (
-        "spec.serviceAccountName",
-        "spec.serviceAccountName",
-        &[2, 8],
-        Text,
-    ),
-    ("spec.hostNetwork", "spec.hostNetwork", &[2, 11], Boolean),
-    ("status.phase", "status.phase", &[3, 1], Text),
-    ("status.podIP", "status.podIPs.0.ip", &[3, 12, 1], Text),
-    (
-        "status.nominatedNodeName",
-        "status.nominatedNodeName",
-        &[3, 11],
-        Text,
-    ),
+    ("spec.nodeName", &[2, 10], Text),
+    ("spec.restartPolicy", &[2, 3], Text),
+    ("spec.schedulerName", &[2, 19], Text),
+    ("spec.serviceAccountName", &[2, 8], Text),
+    ("spec.hostNetwork", &[2, 11], Boolean),
+    ("status.phase", &[3, 1], Text),
+    ("status.podIP", &[3, 12, 1], Text),
+    ("status.nominatedNodeName", &[3, 11], Text),
 ];
-const NODE: &[Row] = &[("spec.unschedulable", "spec.unschedulable", &[2, 4], Boolean)];
-const NAMESPACE: &[Row] = &[("status.phase", "status.phase", &[3, 1], Text)];
-const SECRET: &[Row] = &[("type", "type", &[3], Text)];
+const NODE: &[Row] = &[("spec.unschedulable", &[2, 4], Boolean)];
+const NAMESPACE: &[Row] = &[("status.phase", &[3, 1], Text)];
+const SECRET: &[Row] = &[("type", &[3], Text)];
 const SERVICE: &[Row] = &[
-    ("spec.clusterIP", "spec.clusterIP", &[2, 3], Text),
-    ("spec.type", "spec.type", &[2, 4], Text),
+    ("spec.clusterIP", &[2, 3], Text),
+    ("spec.type", &[2, 4], Text),
 ];
-const REPLICATION_CONTROLLER: &[Row] = &[("status.replicas", "status.replicas", &[3, 1], Integer)];
-const JOB: &[Row] = &[("status.successful", "status.succeeded", &[3, 5], Integer)];
-const CERTIFICATE_SIGNING_REQUEST: &[Row] =
-    &[("spec.signerName", "spec.signerName", &[2, 7], Text)];
-const CLUSTER_TRUST_BUNDLE: &[Row] = &[("spec.signerName", "spec.signerName", &[2, 1], Text)];
-const POD_CERTIFICATE_REQUEST: &[Row] = &[
-    ("spec.signerName", "spec.signerName", &[2, 1], Text),
-    ("spec.podName", "spec.podName", &[2, 2], Text),
-    ("spec.nodeName", "spec.nodeName", &[2, 6], Text),
+const REPLICATION_CONTROLLER: &[Row] = &[("status.replicas", &[3, 1], Integer)];
+const JOB: &[Row] = &[("status.successful", &[3, 5], Integer)];
+const SIGNING_REQUEST: &[Row] = &[("spec.signerName", &[2, 7], Text)];
+const TRUST_BUNDLE: &[Row] = &[("spec.signerName", &[2, 1], Text)];
+const CERTIFICATE_REQUEST: &[Row] = &[
+    ("spec.signerName", &[2, 1], Text),
+    ("spec.podName", &[2, 2], Text),
+    ("spec.nodeName", &[2, 6], Text),
 ];
 const RESOURCE_SLICE: &[Row] = &[
-    ("spec.nodeName", "spec.nodeName", &[2, 3], Text),
-    ("spec.driver", "spec.driver", &[2, 1], Text),
-    ("spec.pool.name", "spec.pool.name", &[2, 2, 1], Text),
+    ("spec.nodeName", &[2, 3], Text),
+    ("spec.driver", &[2, 1], Text),
+    ("spec.pool.name", &[2, 2, 1], Text),
 ];
 
 /// Fields that are not selectable in all of these versions: the resource, the field, and the first
@@ -65,34 +60,24 @@ impl SelectableFields {
     /// Events get only the default fields, because they are never cached.
     pub fn for_resource(resource: &Resource, server_minor: Option<u32>) -> Self {
         let gvr = &resource.gvr;
-        let rows = match (
-            gvr.group.as_str(),
-            gvr.version.as_str(),
-            gvr.resource.as_str(),
-        ) {
-            ("", "v1", "pods") => POD,
-            ("", "v1", "nodes") => NODE,
-            ("", "v1", "namespaces") => NAMESPACE,
-            ("", "v1", "secrets") => SECRET,
-            ("", "v1", "services") => SERVICE,
-            ("", "v1", "replicationcontrollers") => REPLICATION_CONTROLLER,
-            ("batch", "v1", "jobs") => JOB,
-            ("certificates.k8s.io", _, "certificatesigningrequests") => CERTIFICATE_SIGNING_REQUEST,
-            ("certificates.k8s.io", _, "clustertrustbundles") => CLUSTER_TRUST_BUNDLE,
-            ("certificates.k8s.io", _, "podcertificaterequests") => POD_CERTIFICATE_REQUEST,
-            ("resource.k8s.io", _, "resourceslices") => RESOURCE_SLICE,
+        let name = (&*gvr.group, &*gvr.version, &*gvr.resource);
+        let (rows, accepts_namespace) = match name {
+            ("", "v1", "pods") => (POD, true),
+            ("", "v1", "nodes") => (NODE, false),
+            ("", "v1", "namespaces") => (NAMESPACE, false),
+            ("", "v1", "secrets") => (SECRET, true),
+            ("", "v1", "services") => (SERVICE, true),
+            ("", "v1", "replicationcontrollers") => (REPLICATION_CONTROLLER, true),
+            ("batch", "v1", "jobs") => (JOB, true),
+            ("certificates.k8s.io", _, "certificatesigningrequests") => (SIGNING_REQUEST, false),
+            ("certificates.k8s.io", _, "clustertrustbundles") => (TRUST_BUNDLE, false),
+            ("certificates.k8s.io", _, "podcertificaterequests") => (CERTIFICATE_REQUEST, false),
+            ("resource.k8s.io", _, "resourceslices") => (RESOURCE_SLICE, false),
             _ => return Self::default(),
         };
-        let namespaced = [
-            "pods",
-            "secrets",
-            "services",
-            "replicationcontrollers",
-            "jobs",
-        ];
         Self {
             fields: rows.iter().map(field).collect(),
-            accepts_namespace: namespaced.contains(&gvr.resource.as_str()),
+            accepts_namespace,
             aliases: aliases(resource),
             refused: refused(resource, server_minor),
         }
@@ -107,7 +92,9 @@ fn refused(resource: &Resource, server_minor: Option<u32>) -> Vec<String> {
     newer.map(|(_, label, _)| (*label).to_owned()).collect()
 }
 
-fn field(&(label, json_path, protobuf_path, value): &Row) -> SelectableField {
+fn field(&(label, protobuf_path, value): &Row) -> SelectableField {
+    let renamed = RENAMED.into_iter().find(|(renamed, _)| *renamed == label);
+    let json_path = renamed.map_or(label, |(_, json_path)| json_path);
     SelectableField {
         label: label.to_owned(),
         json_path: json_path.split('.').map(str::to_owned).collect(),

@@ -27,13 +27,10 @@ impl Selection {
             (Some(shard), Some(narrower)) => shard.contains(narrower),
         };
         let namespace = narrower.namespace.as_deref();
+        let mut labels = self.labels.requirements.iter();
         is_of_namespace
             && is_of_shard
-            && self
-                .labels
-                .requirements
-                .iter()
-                .all(|term| narrower.labels.implies(term))
+            && labels.all(|term| narrower.labels.implies(term))
             && self.fields.terms.iter().all(|term| {
                 narrower.fields.implies(term) || is_implied_by_namespace(term, namespace)
             })
@@ -81,11 +78,8 @@ impl LabelSelector {
 impl FieldSelector {
     /// Returns true if the fields of each object that this selector matches provably meet `term`.
     fn implies(&self, term: &FieldTerm) -> bool {
-        let known: Vec<_> = self
-            .terms
-            .iter()
-            .filter(|known| known.field == term.field)
-            .collect();
+        let known = self.terms.iter().filter(|known| known.field == term.field);
+        let known: Vec<_> = known.collect();
         let required = known.iter().find(|known| known.equal);
         let value = match term.field {
             Field::Empty => Some(""),

@@ -17,36 +17,18 @@ pub struct RawFieldSelector {
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 struct RawTerm {
     label: String,
-    operator: Operator,
+    /// `=`, `==` or `!=`. The first two have one meaning, but a term is printed as it was written.
+    operator: &'static str,
     value: String,
 }
 
-/// The operator of a term. `=` and `==` have one meaning, but a term is printed as it was written.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-enum Operator {
-    Equal,
-    DoubleEqual,
-    NotEqual,
-}
-
-impl Operator {
-    fn requires_equality(self) -> bool {
-        self != Self::NotEqual
-    }
-
-    fn as_str(self) -> &'static str {
-        match self {
-            Self::Equal => "=",
-            Self::DoubleEqual => "==",
-            Self::NotEqual => "!=",
-        }
-    }
-}
-
 impl RawTerm {
+    fn requires_equality(&self) -> bool {
+        self.operator != "!="
+    }
+
     fn parts(&self) -> (&str, bool, &str) {
-        let equal = self.operator.requires_equality();
-        (&self.label, equal, &self.value)
+        (&self.label, self.requires_equality(), &self.value)
     }
 }
 
@@ -93,8 +75,7 @@ impl RawFieldSelector {
     /// Returns the value of the first term that requires a `metadata.name`, or
     /// `None` if there is none.
     pub fn required_name(&self) -> Option<&str> {
-        let by_name =
-            |term: &&RawTerm| term.operator.requires_equality() && term.label == "metadata.name";
+        let by_name = |term: &&RawTerm| term.requires_equality() && term.label == "metadata.name";
         Some(&self.terms.iter().find(by_name)?.value)
     }
 
@@ -106,16 +87,12 @@ impl RawFieldSelector {
         let resolve = |term: &RawTerm| {
             Ok(FieldTerm {
                 field: fields.resolve(&term.label)?,
-                equal: term.operator.requires_equality(),
+                equal: term.requires_equality(),
                 value: term.value.clone(),
             })
         };
-        let terms = self
-            .terms
-            .iter()
-            .map(resolve)
-            .collect::<Result<_, Malformed>>()?;
-        Ok(FieldSelector { terms })
+        let terms: Result<_, Malformed> = self.terms.iter().map(resolve).collect();
+        Ok(FieldSelector { terms: terms? })
     }
 }
 
@@ -134,10 +111,7 @@ impl FieldSelector {
         let print = |term: &FieldTerm| {
             let label = fields.label(term.field)?;
             let operator = if term.equal { "=" } else { "!=" };
-            Some(format!(
-                "{label}{operator}{}",
-                escape_field_value(&term.value)
-            ))
+            Some(print_term(label, operator, &term.value))
         };
         let terms: Option<Vec<_>> = self.terms.iter().map(print).collect();
         Some(terms?.join(","))
@@ -147,18 +121,14 @@ impl FieldSelector {
 impl fmt::Display for RawFieldSelector {
     /// Prints the selector so that [`RawFieldSelector::parse`] returns an equal one.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        for (index, term) in self.terms.iter().enumerate() {
-            let separator = if index == 0 { "" } else { "," };
-            let operator = term.operator.as_str();
-            write!(
-                f,
-                "{separator}{}{operator}{}",
-                term.label,
-                escape_field_value(&term.value)
-            )?;
-        }
-        Ok(())
+        let print = |term: &RawTerm| print_term(&term.label, term.operator, &term.value);
+        let terms: Vec<_> = self.terms.iter().map(print).collect();
+        f.write_str(&terms.join(","))
     }
+}
+
+fn print_term(label: &str, operator: &str, value: &str) -> String {
+    format!("{label}{operator}{}", escape_field_value(value))
 }
 
 /// Splits a selector into terms, at each comma that is not escaped by a backslash.
@@ -173,13 +143,13 @@ fn split_terms(text: &str) -> Vec<&str> {
 }
 
 /// Splits a term at its first operator into field name, operator and escaped value.
-fn split_term(term: &str) -> Option<(&str, Operator, &str)> {
+fn split_term(term: &str) -> Option<(&str, &'static str, &str)> {
     let equals = term.find('=')?;
     let (label, after) = (&term[..equals], &term[equals + 1..]);
     Some(match (label.strip_suffix('!'), after.strip_prefix('=')) {
-        (Some(label), _) => (label, Operator::NotEqual, after),
-        (None, Some(value)) => (label, Operator::DoubleEqual, value),
-        (None, None) => (label, Operator::Equal, after),
+        (Some(label), _) => (label, "!=", after),
+        (None, Some(value)) => (label, "==", value),
+        (None, None) => (label, "=", after),
     })
 }
 

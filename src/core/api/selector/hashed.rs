@@ -6,7 +6,8 @@ use std::sync::{Arc, LazyLock};
 use super::Selection;
 
 /// A key for maps. A selection may have thousands of conditions, and maps are used under locks.
-#[derive(Clone, Debug)]
+// The hash is compared first; equal `Arc`s are compared by their addresses first.
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct HashedSelection {
     hash: u64,
     selection: Arc<Selection>,
@@ -28,15 +29,6 @@ impl HashedSelection {
         &self.selection
     }
 }
-
-impl PartialEq for HashedSelection {
-    fn eq(&self, other: &Self) -> bool {
-        let is_same = || Arc::ptr_eq(&self.selection, &other.selection);
-        self.hash == other.hash && (is_same() || self.selection == other.selection)
-    }
-}
-
-impl Eq for HashedSelection {}
 
 impl Hash for HashedSelection {
     fn hash<H: Hasher>(&self, state: &mut H) {

@@ -2,8 +2,6 @@
 
 use std::collections::HashSet;
 use std::fmt;
-use std::iter::Peekable;
-use std::vec::IntoIter;
 
 use super::label_syntax::{is_key, is_value};
 use super::{LabelOperator, LabelRequirement, LabelSelector};
@@ -16,7 +14,7 @@ impl LabelSelector {
     /// # Errors
     /// If the text is not a label selector.
     pub fn parse(text: &str) -> Result<Self, Malformed> {
-        parse_requirements(&mut Tokens::scan(text)).ok_or_else(|| {
+        parse_requirements(&mut Tokens(text)).ok_or_else(|| {
             let problem =
                 format!("{text:?} is not a label selector such as app=a,tier in (x,y),!old");
             Malformed::new("labelSelector", problem)
@@ -26,16 +24,16 @@ impl LabelSelector {
 
 // The parse functions below return `None` if the next tokens are not valid in a label selector.
 
-fn parse_requirements(tokens: &mut Tokens) -> Option<LabelSelector> {
+fn parse_requirements(tokens: &mut Tokens<'_>) -> Option<LabelSelector> {
     let mut requirements = Vec::new();
-    if *tokens.peek() == Token::End {
+    if tokens.peek() == Token::End {
         return Some(LabelSelector::default());
     }
     loop {
         requirements.push(parse_requirement(tokens)?);
         match tokens.next() {
             Token::End => break,
-            Token::Comma => {}
+            Token::Symbol(",") => {}
             _ => return None,
         }
     }
@@ -59,51 +57,46 @@ fn remove_duplicates(requirements: &mut Vec<LabelRequirement>) {
     requirements.retain(|_| is_first.next().unwrap_or(true));
 }
 
-fn parse_requirement(tokens: &mut Tokens) -> Option<LabelRequirement> {
-    let is_negated = tokens.skip_if(&Token::Not);
-    let Token::Word(key) = tokens.next() else {
-        return None;
-    };
-    if !is_key(&key) {
-        return None;
+fn parse_requirement(tokens: &mut Tokens<'_>) -> Option<LabelRequirement> {
+    let is_negated = tokens.peek() == Token::Symbol("!");
+    if is_negated {
+        tokens.next();
     }
+    let key = tokens.word().filter(|key| is_key(key))?.to_owned();
     let operator = match (is_negated, tokens.peek()) {
         (true, _) => LabelOperator::DoesNotExist,
-        (false, Token::End | Token::Comma) => LabelOperator::Exists,
+        (false, Token::End | Token::Symbol(",")) => LabelOperator::Exists,
         (false, _) => parse_condition(tokens)?,
     };
     Some(LabelRequirement { key, operator })
 }
 
-fn parse_condition(tokens: &mut Tokens) -> Option<LabelOperator> {
+fn parse_condition(tokens: &mut Tokens<'_>) -> Option<LabelOperator> {
     let operator = tokens.next();
-    let values = match &operator {
-        Token::Word(word) if matches!(word.as_str(), "in" | "notin") => parse_set(tokens)?,
-        Token::Equal | Token::DoubleEqual | Token::NotEqual | Token::Greater | Token::Less => {
-            vec![parse_value(tokens)?]
-        }
+    let values = match operator {
+        Token::Word("in" | "notin") => parse_set(tokens)?,
+        Token::Symbol("=" | "==" | "!=" | ">" | "<") => vec![parse_value(tokens)?.to_owned()],
         _ => return None,
     };
     if !values.iter().all(|value| is_value(value)) {
         return None;
     }
     Some(match operator {
-        Token::NotEqual => LabelOperator::NotIn(values),
-        Token::Greater => LabelOperator::GreaterThan(values[0].parse().ok()?),
-        Token::Less => LabelOperator::LessThan(values[0].parse().ok()?),
-        Token::Word(word) if word == "notin" => LabelOperator::NotIn(values),
+        Token::Symbol("!=") | Token::Word("notin") => LabelOperator::NotIn(values),
+        Token::Symbol(">") => LabelOperator::GreaterThan(values[0].parse().ok()?),
+        Token::Symbol("<") => LabelOperator::LessThan(values[0].parse().ok()?),
         _ => LabelOperator::In(values),
     })
 }
 
 /// Parses a set such as `(a,b)` into sorted values without duplicates; a value may be empty.
-fn parse_set(tokens: &mut Tokens) -> Option<Vec<String>> {
-    if tokens.next() != Token::Open {
+fn parse_set(tokens: &mut Tokens<'_>) -> Option<Vec<String>> {
+    if tokens.next() != Token::Symbol("(") {
         return None;
     }
     let mut values = match tokens.peek() {
-        Token::Close => vec![String::new()],
-        Token::Word(_) | Token::Comma => parse_elements(tokens)?,
+        Token::Symbol(")") => vec![String::new()],
+        Token::Word(_) | Token::Symbol(",") => parse_elements(tokens)?,
         _ => return None,
     };
     tokens.next();
@@ -114,23 +107,23 @@ fn parse_set(tokens: &mut Tokens) -> Option<Vec<String>> {
 }
 
 /// Parses the values of a set, which may be empty, and leaves the closing parenthesis unread.
-fn parse_elements(tokens: &mut Tokens) -> Option<Vec<String>> {
+fn parse_elements(tokens: &mut Tokens<'_>) -> Option<Vec<String>> {
     let mut values = Vec::new();
     loop {
         match tokens.next() {
             Token::Word(value) => {
-                values.push(value);
+                values.push(value.to_owned());
                 match tokens.peek() {
-                    Token::Comma => {}
-                    Token::Close => return Some(values),
+                    Token::Symbol(",") => {}
+                    Token::Symbol(")") => return Some(values),
                     _ => return None,
                 }
             }
-            Token::Comma => {
-                if values.is_empty() || matches!(tokens.peek(), Token::Comma | Token::Close) {
+            Token::Symbol(",") => {
+                if values.is_empty() || matches!(tokens.peek(), Token::Symbol("," | ")")) {
                     values.push(String::new());
                 }
-                if *tokens.peek() == Token::Close {
+                if tokens.peek() == Token::Symbol(")") {
                     return Some(values);
                 }
             }
@@ -139,86 +132,66 @@ fn parse_elements(tokens: &mut Tokens) -> Option<Vec<String>> {
     }
 }
 
-fn parse_value(tokens: &mut Tokens) -> Option<String> {
+fn parse_value<'a>(tokens: &mut Tokens<'a>) -> Option<&'a str> {
     match tokens.peek() {
-        Token::End | Token::Comma => Some(String::new()),
-        _ => match tokens.next() {
-            Token::Word(value) => Some(value),
-            _ => None,
-        },
+        Token::End | Token::Symbol(",") => Some(""),
+        _ => tokens.word(),
     }
 }
 
-#[derive(Clone, Debug, PartialEq, Eq)]
-enum Token {
-    Word(String),
-    Not,
-    Equal,
-    DoubleEqual,
-    NotEqual,
-    Greater,
-    Less,
-    Open,
-    Close,
-    Comma,
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Token<'a> {
+    Word(&'a str),
+    /// One of [`SYMBOLS`].
+    Symbol(&'static str),
     End,
 }
 
-/// The tokens of a label selector; after the last one, every read returns [`Token::End`].
-struct Tokens(Peekable<IntoIter<Token>>);
+/// The unread part of a label selector; after the last token, every read returns [`Token::End`].
+struct Tokens<'a>(&'a str);
 
-impl Tokens {
-    fn scan(text: &str) -> Self {
-        let mut tokens = Vec::new();
-        let mut rest = text;
-        while let Some((token, after)) = scan_token(rest) {
-            tokens.push(token);
-            rest = after;
+impl<'a> Tokens<'a> {
+    fn peek(&self) -> Token<'a> {
+        scan_token(self.0).0
+    }
+
+    fn next(&mut self) -> Token<'a> {
+        let (token, rest) = scan_token(self.0);
+        self.0 = rest;
+        token
+    }
+
+    fn word(&mut self) -> Option<&'a str> {
+        match self.next() {
+            Token::Word(word) => Some(word),
+            _ => None,
         }
-        Self(tokens.into_iter().peekable())
-    }
-
-    fn peek(&mut self) -> &Token {
-        self.0.peek().unwrap_or(&Token::End)
-    }
-
-    fn next(&mut self) -> Token {
-        self.0.next().unwrap_or(Token::End)
-    }
-
-    fn skip_if(&mut self, token: &Token) -> bool {
-        self.0.next_if_eq(token).is_some()
     }
 }
 
 const SPACES: [char; 4] = [' ', '\t', '\r', '\n'];
-const SPECIALS: [char; 7] = ['=', '!', '(', ')', ',', '>', '<'];
+/// The longer ones are first.
+const SYMBOLS: [&str; 9] = ["==", "!=", "=", "!", ">", "<", "(", ")", ","];
+const WORD_ENDS: [char; 12] = [
+    ' ', '\t', '\r', '\n', '\0', '=', '!', '(', ')', ',', '>', '<',
+];
 
-fn scan_token(text: &str) -> Option<(Token, &str)> {
+/// Returns the first token of `text`, and what follows it.
+fn scan_token(text: &str) -> (Token<'_>, &str) {
     let text = text.trim_start_matches(SPACES);
-    let first = text.chars().next()?;
-    if first == '\0' {
-        return None;
+    if text.is_empty() || text.starts_with('\0') {
+        return (Token::End, text);
     }
-    let (token, length) = match first {
-        '=' if text.starts_with("==") => (Token::DoubleEqual, 2),
-        '!' if text.starts_with("!=") => (Token::NotEqual, 2),
-        '=' => (Token::Equal, 1),
-        '!' => (Token::Not, 1),
-        '>' => (Token::Greater, 1),
-        '<' => (Token::Less, 1),
-        '(' => (Token::Open, 1),
-        ')' => (Token::Close, 1),
-        ',' => (Token::Comma, 1),
-        _ => {
-            let ends_word = |c: char| c == '\0' || SPACES.contains(&c) || SPECIALS.contains(&c);
-            let length = text.find(ends_word).unwrap_or(text.len());
-            (Token::Word(text[..length].to_owned()), length)
+    let mut symbols = SYMBOLS.into_iter();
+    let (token, rest) = match symbols.find(|symbol| text.starts_with(symbol)) {
+        Some(symbol) => (Token::Symbol(symbol), &text[symbol.len()..]),
+        None => {
+            let (word, rest) = text.split_at(text.find(WORD_ENDS).unwrap_or(text.len()));
+            (Token::Word(word), rest)
         }
     };
-    let rest = &text[length..];
     // A NUL directly after a token is skipped; a NUL anywhere else ends the text.
-    Some((token, rest.strip_prefix('\0').unwrap_or(rest)))
+    (token, rest.strip_prefix('\0').unwrap_or(rest))
 }
 
 impl fmt::Display for LabelSelector {

@@ -117,17 +117,14 @@ impl Selection {
     /// Returns the value of the first term that requires a `metadata.name`, or
     /// `None` if there is none.
     pub fn name(&self) -> Option<&str> {
-        let by_name = |term: &&FieldTerm| term.field == Field::Name && term.equal;
-        Some(&self.fields.terms.iter().find(by_name)?.value)
+        self.fields.required(Field::Name)
     }
 
     /// Returns the namespace of the objects, or the value of the first term that requires a
     /// `metadata.namespace`, or `None` if objects of several namespaces may be selected.
     pub fn single_namespace(&self) -> Option<&str> {
-        let by_namespace = |term: &&FieldTerm| term.field == Field::Namespace && term.equal;
-        let required = self.fields.terms.iter().find(by_namespace);
-        let required = required.map(|term| term.value.as_str());
-        self.namespace.as_deref().or(required)
+        let namespace = self.namespace.as_deref();
+        namespace.or_else(|| self.fields.required(Field::Namespace))
     }
 
     /// Returns true if the selection has no condition, so that it contains all
@@ -173,6 +170,13 @@ impl LabelRequirement {
 }
 
 impl FieldSelector {
+    /// Returns the value of the first term that requires a value of `field`.
+    pub(crate) fn required(&self, field: Field) -> Option<&str> {
+        let mut terms = self.terms.iter();
+        let term = terms.find(|term| term.equal && term.field == field)?;
+        Some(&term.value)
+    }
+
     /// Returns true if the fields of `object` meet all conditions.
     pub fn matches(&self, object: &Object) -> bool {
         self.terms
@@ -189,7 +193,7 @@ impl FieldTerm {
 }
 
 impl Field {
-    fn value_of(self, object: &Object) -> &str {
+    pub(crate) fn value_of(self, object: &Object) -> &str {
         match self {
             Self::Name => object.key.name(),
             Self::Namespace => object.key.namespace(),

@@ -36,13 +36,10 @@ enum ShardField {
     Namespace,
 }
 
-/// A call such as `shardRange(object.metadata.uid, '0x…', '0x…')`.
-struct Call<'a> {
-    function: &'a str,
-    arguments: Vec<Argument<'a>>,
-}
+/// A call such as `shardRange(object.metadata.uid, '0x…', '0x…')`: the function and its arguments.
+type Call<'a> = (&'a str, Vec<Argument<'a>>);
 
-/// An argument of a [`Call`].
+/// An argument of a call.
 enum Argument<'a> {
     /// Names, joined by dots.
     Path(String),
@@ -87,7 +84,7 @@ impl ShardSelector {
             return Err(problem.to_owned().into());
         }
         let calls = calls(text).ok_or(ShardSelectorError::NotRead)?;
-        let ranges: Vec<_> = calls.iter().map(Call::range).collect::<Result<_, _>>()?;
+        let ranges: Vec<_> = calls.iter().map(range).collect::<Result<_, _>>()?;
         let mut fields = ranges.iter().map(|(field, _)| *field);
         let first = fields.next().ok_or(ShardSelectorError::NotRead)?;
         if let Some(other) = fields.find(|field| *field != first) {
@@ -185,45 +182,41 @@ impl ShardField {
     }
 }
 
-// === impl Call ===
-
-impl Call<'_> {
-    fn range(&self) -> Result<(ShardField, RangeInclusive<u64>), ShardSelectorError> {
-        let Self {
-            function,
-            arguments,
-        } = self;
-        if *function != "shardRange" {
-            return Err(format!(
-                "unsupported function {function:?}; only shardRange() and || are allowed"
-            )
-            .into());
-        }
-        let [field, start, end] = arguments.as_slice() else {
-            let count = arguments.len();
-            return Err(format!("shardRange() requires exactly 3 arguments, got {count}").into());
-        };
-        let Argument::Path(path) = field else {
-            return Err(ShardSelectorError::NotRead);
-        };
-        let known = ShardField::ALL.into_iter();
-        let mut known = known.filter(|field| field.path() == path);
-        let Some(field) = known.next() else {
-            let [uid, namespace] = ShardField::ALL.map(ShardField::path);
-            let problem = format!("unsupported field path {path:?}; supported: {uid}, {namespace}");
-            return Err(problem.into());
-        };
-        let (start, end) = (start.bound("hexStart")?, end.bound("hexEnd")?);
-        if start >= end {
-            return Err(format!(
-                "shard range start {start:#018x} must be less than end {end:#018x}"
-            )
-            .into());
-        }
-        let within = |bound: u128| u64::try_from(bound).map_err(|_| ShardSelectorError::NotRead);
-        Ok((field, within(start)?..=within(end - 1)?))
+/// Returns the range that a call means.
+fn range(
+    (function, arguments): &Call<'_>,
+) -> Result<(ShardField, RangeInclusive<u64>), ShardSelectorError> {
+    if *function != "shardRange" {
+        return Err(format!(
+            "unsupported function {function:?}; only shardRange() and || are allowed"
+        )
+        .into());
     }
+    let [field, start, end] = arguments.as_slice() else {
+        let count = arguments.len();
+        return Err(format!("shardRange() requires exactly 3 arguments, got {count}").into());
+    };
+    let Argument::Path(path) = field else {
+        return Err(ShardSelectorError::NotRead);
+    };
+    let known = ShardField::ALL.into_iter();
+    let mut known = known.filter(|field| field.path() == path);
+    let Some(field) = known.next() else {
+        let [uid, namespace] = ShardField::ALL.map(ShardField::path);
+        let problem = format!("unsupported field path {path:?}; supported: {uid}, {namespace}");
+        return Err(problem.into());
+    };
+    let (start, end) = (start.bound("hexStart")?, end.bound("hexEnd")?);
+    if start >= end {
+        return Err(
+            format!("shard range start {start:#018x} must be less than end {end:#018x}").into(),
+        );
+    }
+    let within = |bound: u128| u64::try_from(bound).map_err(|_| ShardSelectorError::NotRead);
+    Ok((field, within(start)?..=within(end - 1)?))
 }
+
+// === impl Argument ===
 
 impl Argument<'_> {
     /// Returns the number that the argument `name` spells: at most 2^64.
@@ -234,32 +227,31 @@ impl Argument<'_> {
         let Some(digits) = text.strip_prefix("0x") else {
             return Err(format!("{name} must have '0x' prefix, got {text:?}").into());
         };
-        if digits.is_empty() {
-            return Err(format!("{name}: hex value is required after '0x'").into());
-        }
-        let count = digits.len();
-        if count > 17 {
-            return Err(
-                format!("{name}: hex value too long ({count} chars, max 17): {digits:?}").into(),
-            );
-        }
-        if let Some(other) = digits.chars().find(|digit| !is_digit(*digit)) {
-            let other = other.to_string();
-            return Err(format!("{name}: invalid hex character {other:?} in {text:?}").into());
-        }
-        if count == 17 && *text != LARGEST_END {
-            return Err(format!(
-                "{name}: 17-digit hex value must be '{LARGEST_END}' (2^64), got {text:?}"
-            )
-            .into());
-        }
-        if count < 16 {
-            let padded = format!("0x{digits:0>16}");
-            return Err(format!(
-                "{name} must be a 0x-prefixed 16-digit hex value, got {text:?} (did you mean {padded:?}?)"
-            ).into());
-        }
-        u128::from_str_radix(digits, 16).map_err(|_| ShardSelectorError::NotRead)
+        let other = digits.chars().find(|digit| !is_digit(*digit));
+        let problem = match (digits.len(), other) {
+            (0, _) => ": hex value is required after '0x'".to_owned(),
+            (count @ 18.., _) => {
+                format!(": hex value too long ({count} chars, max 17): {digits:?}")
+            }
+            (_, Some(other)) => {
+                let other = other.to_string();
+                format!(": invalid hex character {other:?} in {text:?}")
+            }
+            (17, None) if *text != LARGEST_END => {
+                format!(": 17-digit hex value must be '{LARGEST_END}' (2^64), got {text:?}")
+            }
+            (..16, None) => {
+                let padded = format!("0x{digits:0>16}");
+                format!(
+                    " must be a 0x-prefixed 16-digit hex value, got {text:?} (did you mean {padded:?}?)"
+                )
+            }
+            (16 | 17, None) => {
+                let number = u128::from_str_radix(digits, 16);
+                return number.map_err(|_| ShardSelectorError::NotRead);
+            }
+        };
+        Err(format!("{name}{problem}").into())
     }
 }
 
@@ -282,10 +274,7 @@ fn calls(text: &str) -> Option<Vec<Call<'_>>> {
             return None;
         };
         let arguments = arguments(&mut rest)?;
-        calls.push(Call {
-            function,
-            arguments,
-        });
+        calls.push((function, arguments));
         let mut token = next(&mut rest)?;
         while token == Token::Symbol(")") && depth > 0 {
             depth -= 1;

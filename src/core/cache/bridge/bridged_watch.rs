@@ -129,21 +129,18 @@ impl BridgedWatch {
             None if mutation::is_active(Mutation::BridgeRepeatsKnown) => Ok(state.log.first()),
             None => state.log.position_after(self.gap.version),
         };
-        let fetched = next.ok().and_then(|next| {
-            let after = state.log.read(next, BATCH, &mut self.batch).ok()?;
-            Some((next, after))
-        });
+        let read = |next| state.log.read(next, BATCH, &mut self.batch);
+        let fetched = next.ok().and_then(read);
+        if !self.batch.is_empty() {
+            self.next = fetched;
+            return Step::Fetched;
+        }
         match (fetched, state.phase) {
-            (None, _) => Step::Last(BridgeItem::Expired(Box::new(state.expired(&self.gap)))),
-            (Some((next, after)), _) if after > next => {
-                self.next = Some(after);
-                Step::Fetched
+            (None, _) | (_, Phase::Failed) => {
+                Step::Last(BridgeItem::Expired(Box::new(state.expired(&self.gap))))
             }
             (_, Phase::Gathering | Phase::Open) => Step::Wait,
             (_, Phase::Complete) => Step::Join(state.reached),
-            (_, Phase::Failed) => {
-                Step::Last(BridgeItem::Expired(Box::new(state.expired(&self.gap))))
-            }
             (_, Phase::Closed) => Step::Last(BridgeItem::Closed),
         }
     }

@@ -127,7 +127,7 @@ impl SharedBridge {
         state.phase = match self.epoch.reach(version) {
             LogReach::Served if is_above_all => Phase::Complete,
             LogReach::Served | LogReach::Missing => return BridgeProgress::Continue,
-            LogReach::Expired(_) => Phase::Failed,
+            LogReach::Expired => Phase::Failed,
             LogReach::Closed => Phase::Closed,
         };
         BridgeProgress::Done

@@ -6,10 +6,8 @@ use crate::api::{Field, LabelOperator, LabelRequirement, ObjectKey, Selection};
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Condition {
     Key(Box<str>),
-    Name(Box<str>),
-    Field(usize, Box<str>),
+    Field(Field, Box<str>),
     Label(Box<str>, Box<str>),
-    Namespace(Box<str>),
 }
 
 /// Maximum number of sets that are considered for one selection, besides its namespace.
@@ -21,28 +19,21 @@ pub(super) const MAX_CONDITIONS: usize = 64;
 /// one condition of every set, so any one set is enough to find the group. Long sets, and the last
 /// ones of many, are left out.
 pub(super) fn condition_sets(selection: &Selection) -> Vec<Vec<Condition>> {
-    let terms = selection.fields.terms.iter().filter(|term| term.equal);
-    let required = |field: Field| {
-        let mut terms = terms.clone().filter(move |term| term.field == field);
-        terms.next().map(|term| term.value.as_str())
-    };
-    let namespace = selection.namespace.as_deref();
-    let namespace = namespace.or_else(|| required(Field::Namespace));
-    if let (Some(namespace), Some(name)) = (namespace, selection.name()) {
+    let (namespace, name) = (selection.single_namespace(), selection.name());
+    if let (Some(namespace), Some(name)) = (namespace, name) {
         let key = ObjectKey::new(Some(namespace), name);
         return vec![vec![Condition::Key(key.as_str().into())]];
     }
-    let name = selection.name().map(|name| Condition::Name(name.into()));
-    let fields = terms.clone().filter_map(|term| match term.field {
-        Field::Value(position) => {
-            Some(vec![Condition::Field(position, term.value.as_str().into())])
-        }
+    let by = |field: Field, value: &str| vec![Condition::Field(field, value.into())];
+    let terms = selection.fields.terms.iter().filter(|term| term.equal);
+    let fields = terms.filter_map(|term| match term.field {
+        Field::Value(_) => Some(by(term.field, &term.value)),
         Field::Empty if !term.value.is_empty() => Some(Vec::new()),
         Field::Empty | Field::Name | Field::Namespace => None,
     });
     let labels = selection.labels.requirements.iter().filter_map(any_of);
-    let namespace = namespace.map(|namespace| Condition::Namespace(namespace.into()));
-    let (name, namespace) = (name.map(|name| vec![name]), namespace.map(|own| vec![own]));
+    let name = name.map(|name| by(Field::Name, name));
+    let namespace = namespace.map(|namespace| by(Field::Namespace, namespace));
     let sets = name.into_iter().chain(fields).chain(labels);
     sets.take(MAX_SETS).chain(namespace).collect()
 }

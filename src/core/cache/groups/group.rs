@@ -29,7 +29,7 @@ pub(in crate::cache) struct Group {
     pub(super) units: usize,
     pub(in crate::cache) wakes: WakeSet,
     /// A thread that needs this lock and the state's lock takes the state's lock first.
-    queue: RwLock<Queue>,
+    pub(super) queue: RwLock<Queue>,
     /// The number that the group's next event will get, readable without the lock. [`NO_TIP`] if
     /// the queue has expired or was closed.
     tip: AtomicU64,
@@ -40,9 +40,9 @@ pub(in crate::cache) struct Group {
 /// the queue has ended.
 const NO_TIP: u64 = u64::MAX;
 
-struct Queue {
+pub(super) struct Queue {
     /// The retained events with a verdict for the selection, in order.
-    entries: VecDeque<QueuedEvent>,
+    pub(super) entries: VecDeque<QueuedEvent>,
     /// Number of the first entry. The group's events are numbered in order, from 0.
     first: u64,
     /// From this log position on, the queue has all events with a verdict for the selection.
@@ -52,7 +52,7 @@ struct Queue {
     status: QueueStatus,
 }
 
-pub(super) struct QueuedEvent {
+pub(in crate::cache) struct QueuedEvent {
     /// The event's position in the log.
     position: u64,
     event: Arc<Event>,
@@ -116,12 +116,6 @@ impl Group {
         Some(queue.first + queue.entries.partition_point(before) as u64)
     }
 
-    /// Returns the number of events in the queue.
-    #[cfg(test)]
-    pub(super) fn len(&self) -> usize {
-        self.queue.read().entries.len()
-    }
-
     /// Returns the capacity of the queue, in events.
     pub(super) fn capacity(&self) -> usize {
         self.queue.read().entries.capacity()
@@ -133,11 +127,8 @@ impl Group {
     pub(super) fn offer(&self, position: u64, event: &Arc<Event>) -> Option<usize> {
         let verdict = event.verdict(&self.selection)?;
         let mut queue = self.queue.write();
-        if queue
-            .entries
-            .back()
-            .is_some_and(|last| last.position == position)
-        {
+        let last = queue.entries.back();
+        if last.is_some_and(|last| last.position == position) {
             return None;
         }
         let capacity = queue.entries.capacity();
@@ -160,12 +151,8 @@ impl Group {
     pub(super) fn evict(&self, first: u64) -> usize {
         let mut queue = self.queue.write();
         let before = queue.entries.capacity();
-        while queue
-            .entries
-            .front()
-            .is_some_and(|queued| queued.position < first)
-        {
-            queue.entries.pop_front();
+        let is_dropped = |queued: &mut QueuedEvent| queued.position < first;
+        while queue.entries.pop_front_if(is_dropped).is_some() {
             if !mutation::is_active(Mutation::EvictionUncounted) {
                 queue.first += 1;
             }

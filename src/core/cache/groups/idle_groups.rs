@@ -11,9 +11,9 @@ pub(super) struct IdleGroups {
     /// Groups that are tested for many changes. They give way to new groups of this kind.
     limited: Order,
     /// The sum of the groups' weights.
-    weight: usize,
+    pub(super) weight: usize,
     /// The sum of the limited groups' units.
-    limited_units: usize,
+    pub(super) limited_units: usize,
 }
 
 /// A group without streams.
@@ -35,14 +35,6 @@ type Order = BTreeSet<(Instant, u64)>;
 impl IdleGroups {
     pub(super) fn len(&self) -> usize {
         self.unlimited.len() + self.limited.len()
-    }
-
-    pub(super) fn weight(&self) -> usize {
-        self.weight
-    }
-
-    pub(super) fn limited_units(&self) -> usize {
-        self.limited_units
     }
 
     pub(super) fn add(&mut self, group: IdleGroup) {

@@ -18,7 +18,7 @@ use crate::cache::groups::candidate::Candidate;
 use crate::cache::groups::group::{Group, QUEUED_EVENT_BYTES, QueuedEvent, shrink};
 use crate::cache::groups::group_index::{GroupIndex, Place};
 use crate::cache::groups::idle_groups::{IdleGroup, IdleGroups};
-use crate::cache::groups::limits::{GroupLimits, TooManyUnindexed};
+use crate::cache::groups::limits::GroupLimits;
 use crate::cache::log::{Event, EventLog};
 use crate::mutation;
 use crate::mutation::Mutation;
@@ -51,7 +51,7 @@ pub(in crate::cache) struct Interest {
     /// The capacities of all groups' queues together, in events.
     queued: usize,
     /// Number of streams that were refused since the start.
-    refused: u64,
+    pub(in crate::cache) refused: u64,
     next_id: u64,
 }
 
@@ -75,22 +75,6 @@ pub(in crate::cache) struct Joined {
     pub(in crate::cache) replaced: Vec<Arc<Group>>,
 }
 
-/// The result of [`Interest::evict`].
-pub(in crate::cache) struct QueueEviction {
-    /// The number of queue entries that were visited: a group counts once for each event that left
-    /// its queue.
-    pub(in crate::cache) visited: usize,
-    /// True if there is more to drop.
-    pub(in crate::cache) has_more: bool,
-}
-
-/// The result of [`Interest::expire`].
-pub(in crate::cache) struct ExpiredGroups {
-    interest: Interest,
-    /// The events that were queued in the groups.
-    _queues: Vec<VecDeque<QueuedEvent>>,
-}
-
 // === impl Interest ===
 
 impl Interest {
@@ -100,11 +84,6 @@ impl Interest {
             idle_age: config.retention_age,
             ..Self::default()
         }
-    }
-
-    /// Returns the number of streams that were refused since the start.
-    pub(in crate::cache) fn refused(&self) -> u64 {
-        self.refused
     }
 
     /// Returns the number of groups that have streams.
@@ -122,7 +101,7 @@ impl Interest {
         &mut self,
         candidate: &Candidate,
         log: &EventLog,
-    ) -> Result<Joined, TooManyUnindexed> {
+    ) -> Option<Joined> {
         let selection = &candidate.selection;
         let id = self.ids.get(selection);
         if let Some(member) = id.and_then(|id| self.members.get_mut(id)) {
@@ -131,7 +110,7 @@ impl Interest {
                 self.idle.remove(idle);
             }
             member.idle_since = None;
-            return Ok(Joined {
+            return Some(Joined {
                 group: Arc::clone(&member.group),
                 limited_units: member.limited_units(),
                 replaced: Vec::new(),
@@ -149,7 +128,7 @@ impl Interest {
         let id = self.next_id;
         self.next_id += 1;
         let group = Arc::new(Group::new(id, Arc::clone(selection.selection()), log.tip()));
-        self.index.insert(&group, &place.indexed_by);
+        self.index.insert(&group, &place);
         let member = Member {
             group: Arc::clone(&group),
             selection: selection.clone(),
@@ -162,7 +141,7 @@ impl Interest {
         self.limited_units += limited_units;
         self.ids.insert(selection.clone(), id);
         self.members.insert(id, member);
-        Ok(Joined {
+        Some(Joined {
             group,
             limited_units,
             replaced,
@@ -177,24 +156,21 @@ impl Interest {
     }
 
     /// Removes and returns idle groups if there are too many groups that are checked for many
-    /// changes.
-    fn make_room_for(
-        &mut self,
-        candidate: &Candidate,
-    ) -> Result<Vec<Arc<Group>>, TooManyUnindexed> {
+    /// changes. Returns `None` if there is no room even without idle groups.
+    fn make_room_for(&mut self, candidate: &Candidate) -> Option<Vec<Arc<Group>>> {
         let mut removed = Vec::new();
         let limit = self.limits.unindexed;
-        let in_use = self.limited_units - self.idle.limited_units();
+        let in_use = self.limited_units - self.idle.limited_units;
         if in_use.saturating_add(candidate.units) > limit {
             self.refused += 1;
-            return Err(TooManyUnindexed);
+            return None;
         }
         while self.limited_units + candidate.units > limit
             && let Some(idle) = self.idle.oldest_limited()
         {
             removed.extend(self.remove(idle));
         }
-        Ok(removed)
+        Some(removed)
     }
 
     /// Removes a stream from its group. The group stays for streams that resume, unless it is
@@ -217,7 +193,7 @@ impl Interest {
         if let Some(idle) = member.idle() {
             self.idle.add(idle);
         }
-        while (self.idle.len() > self.limits.idle || self.idle.weight() > self.limits.idle_bytes)
+        while (self.idle.len() > self.limits.idle || self.idle.weight > self.limits.idle_bytes)
             && removed.len() < DROPPED_AT_ONCE
             && let Some((_, oldest)) = self.idle.oldest()
         {
@@ -245,7 +221,7 @@ impl Interest {
             self.idle.remove(idle);
         }
         self.ids.remove(&member.selection);
-        self.index.remove(&member.group, &member.place.indexed_by);
+        self.index.remove(&member.group, &member.place);
         self.limited_units -= member.limited_units();
         self.queued -= member.group.capacity();
         Some(member.group)
@@ -282,7 +258,10 @@ impl Interest {
     ///
     /// Stops after about `at_once` groups. Queues may hold events that the log has dropped, so the
     /// caller can release the lock before it calls this again.
-    pub(in crate::cache) fn evict(&mut self, first: u64, at_once: usize) -> QueueEviction {
+    ///
+    /// Returns the number of queue entries that were visited (a group counts once for each event
+    /// that left its queue), and true if there is more to drop.
+    pub(in crate::cache) fn evict(&mut self, first: u64, at_once: usize) -> (usize, bool) {
         if first > 0 && mutation::is_active(Mutation::EvictionExpiresAll) {
             self.groups().for_each(|group| drop(group.expire()));
         }
@@ -291,10 +270,7 @@ impl Interest {
             && (position < first || self.exceeds_bytes())
         {
             if visited >= at_once {
-                return QueueEviction {
-                    visited,
-                    has_more: true,
-                };
+                return (visited, true);
             }
             let Some((position, ids)) = self.queue_order.pop_front() else {
                 break;
@@ -308,10 +284,7 @@ impl Interest {
             }
         }
         shrink(&mut self.queue_order);
-        QueueEviction {
-            visited,
-            has_more: false,
-        }
+        (visited, false)
     }
 
     /// Returns true if the queues take too much memory, even after the order of the queued events
@@ -341,7 +314,7 @@ impl Interest {
 
     /// Ends the epoch: expires all streams and removes all groups. Returns the removed groups and
     /// their events, so that the caller can drop them outside of its locks.
-    pub(in crate::cache) fn expire(&mut self) -> ExpiredGroups {
+    pub(in crate::cache) fn expire(&mut self) -> (Self, Vec<VecDeque<QueuedEvent>>) {
         let queues = self.groups().map(|group| group.expire());
         let queues = queues.filter(|queue| !queue.is_empty()).collect();
         let fresh = Self {
@@ -351,11 +324,7 @@ impl Interest {
             next_id: self.next_id,
             ..Self::default()
         };
-        let interest = std::mem::replace(self, fresh);
-        ExpiredGroups {
-            interest,
-            _queues: queues,
-        }
+        (std::mem::replace(self, fresh), queues)
     }
 }
 
@@ -380,14 +349,6 @@ impl Member {
             weight: self.weight,
             limited_units: self.limited_units(),
         })
-    }
-}
-
-// === impl ExpiredGroups ===
-
-impl ExpiredGroups {
-    pub(in crate::cache) fn groups(&self) -> impl Iterator<Item = &Arc<Group>> {
-        self.interest.groups()
     }
 }
 

@@ -44,7 +44,3 @@ impl Default for GroupLimits {
         }
     }
 }
-
-/// A watch needs a group that no index finds, and the cache already has the maximum number.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(in crate::cache) struct TooManyUnindexed;

@@ -17,4 +17,3 @@ pub use candidate::group_weight;
 pub(in crate::cache) use group::{Group, QueueRead};
 pub(in crate::cache) use interest::{DROPPED_AT_ONCE, Interest};
 pub use limits::GroupLimits;
-pub(in crate::cache) use limits::TooManyUnindexed;

@@ -5,7 +5,7 @@ use std::sync::{Arc, OnceLock};
 use bytes::Bytes;
 
 use crate::api::{EventType, Object, ResourceVersion, Selection, WireFormat};
-use crate::cache::log::charge::{Charge, LogBytes};
+use crate::cache::log::charge::Charge;
 use crate::mutation;
 use crate::mutation::Mutation;
 
@@ -28,7 +28,8 @@ pub struct Event {
     frames: Frames,
     /// Frames with the metadata only, for JSON and then protobuf; allocated on first use.
     metadata_frames: OnceLock<Box<[Frames; 2]>>,
-    charge: Arc<Charge>,
+    /// The bytes of this event and of its frames, which the log counts while it has the event.
+    pub(super) charge: Arc<Charge>,
 }
 
 /// The bytes of a frame, and the charge of its event, which may be gone already.
@@ -37,7 +38,7 @@ struct ChargedFrame {
     _charge: Arc<Charge>,
 }
 
-/// One frame per verdict, at [`frame_index`].
+/// One frame per verdict, at the place of the [`EventType`] in its definition.
 type Frames = [OnceLock<Bytes>; 3];
 
 /// Which part of a change an event represents. A relist splits off departures into the block.
@@ -66,48 +67,47 @@ impl Event {
         previous: Option<Arc<Object>>,
         upstream_frame: Option<(EventType, Bytes)>,
     ) -> Self {
-        let frames = Frames::default();
-        let upstream_frame =
-            upstream_frame.map(|(frame_type, frame)| (frame_index(frame_type), frame));
         // The object's body is a slice of the frame and is already counted in `object.size()`.
-        let frame_bytes = upstream_frame
-            .as_ref()
-            .map_or(0, |(_, frame)| frame.len() + FRAME_OVERHEAD);
-        let bytes = OVERHEAD
-            + object.size()
-            + frame_bytes.saturating_sub(object.body.len())
+        let frame = upstream_frame.as_ref();
+        let frame_bytes = frame.map_or(0, |(_, frame)| frame.len() + FRAME_OVERHEAD);
+        let bytes = frame_bytes.saturating_sub(object.body.len())
             + previous.as_deref().map_or(0, Object::size);
-        let charge = Arc::new(Charge::new(bytes));
-        if let Some((frame_index, frame)) = upstream_frame {
-            frames[frame_index].get_or_init(|| ChargedFrame::bytes(frame, &charge));
+        let event = Self::without_frames(event_type, object, previous, bytes);
+        if let Some((frame_type, frame)) = upstream_frame {
+            event.frames[frame_type as usize]
+                .get_or_init(|| ChargedFrame::bytes(frame, &event.charge));
         }
+        event
+    }
+
+    /// Creates the event of a change that takes `more` bytes than its object.
+    fn without_frames(
+        event_type: EventType,
+        object: Arc<Object>,
+        previous: Option<Arc<Object>>,
+        more: usize,
+    ) -> Self {
         Self {
             event_type,
             resource_version: object.resource_version,
+            charge: Arc::new(Charge::new(OVERHEAD + object.size() + more)),
             object,
             previous,
             in_block: false,
             part: ChangePart::Whole,
-            frames,
+            frames: Frames::default(),
             metadata_frames: OnceLock::new(),
-            charge,
         }
     }
 
     /// Creates the DELETED event for a deletion of `object` that the upstream watch missed. The
     /// event belongs to the block and has resource version `at`.
     pub(in crate::cache) fn implied_deletion(object: Arc<Object>, at: ResourceVersion) -> Self {
-        let charge = Arc::new(Charge::new(OVERHEAD + object.size()));
+        let previous = Some(object.clone());
         Self {
-            event_type: EventType::Deleted,
-            previous: Some(object.clone()),
-            object,
             resource_version: at,
             in_block: true,
-            part: ChangePart::Whole,
-            frames: Default::default(),
-            metadata_frames: OnceLock::new(),
-            charge,
+            ..Self::without_frames(EventType::Deleted, object, previous, 0)
         }
     }
 
@@ -210,7 +210,7 @@ impl Event {
     /// [`Event::resource_version`]. Concurrent callers with an equal verdict wait for that call.
     /// Guarded by `i6_an_event_is_encoded_at_most_once_per_verdict`.
     pub fn frame(&self, verdict: EventType, encode: impl FnOnce() -> Bytes) -> Bytes {
-        self.encoded_once(&self.frames[frame_index(verdict)], encode)
+        self.encoded_once(&self.frames[verdict as usize], encode)
     }
 
     /// Returns the metadata-only frame of this event in `format`, encoded at most once per verdict.
@@ -224,11 +224,8 @@ impl Event {
             self.charge.add(size_of::<[Frames; 2]>());
             Box::default()
         });
-        let frames = match format {
-            WireFormat::Json => &frames[0],
-            WireFormat::Protobuf => &frames[1],
-        };
-        self.encoded_once(&frames[frame_index(verdict)], encode)
+        let frame = &frames[format as usize][verdict as usize];
+        self.encoded_once(frame, encode)
     }
 
     fn encoded_once(&self, frame: &OnceLock<Bytes>, encode: impl FnOnce() -> Bytes) -> Bytes {
@@ -243,10 +240,8 @@ impl Event {
     /// Returns the frame that the object's body is a slice of, if there is one.
     pub(in crate::cache) fn backing_frame(&self) -> Option<&Bytes> {
         let body = self.object.body.as_ptr();
-        let frames = self.frames.iter().filter_map(OnceLock::get);
-        frames
-            .into_iter()
-            .find(|frame| frame.as_ptr_range().contains(&body))
+        let mut frames = self.frames.iter().filter_map(OnceLock::get);
+        frames.find(|frame| frame.as_ptr_range().contains(&body))
     }
 
     /// Returns true if a client that starts at version `start` already has this event.
@@ -258,16 +253,6 @@ impl Event {
         self.resource_version < start
             || (self.resource_version == start
                 && (!self.in_block || mutation::is_active(Mutation::BlockNotRepeated)))
-    }
-
-    /// Counts this event's bytes as retained in `log`, now and whenever another frame is encoded.
-    pub(super) fn charge_to(&self, log: &Arc<LogBytes>) {
-        self.charge.begin(log);
-    }
-
-    /// Counts this event's bytes as evicted, until the event and all its frames are dropped.
-    pub(super) fn discharge(&self) {
-        self.charge.end();
     }
 }
 
@@ -286,13 +271,5 @@ impl ChargedFrame {
 impl AsRef<[u8]> for ChargedFrame {
     fn as_ref(&self) -> &[u8] {
         &self.frame
-    }
-}
-
-fn frame_index(event_type: EventType) -> usize {
-    match event_type {
-        EventType::Added => 0,
-        EventType::Modified => 1,
-        EventType::Deleted => 2,
     }
 }

@@ -60,10 +60,6 @@ pub(in crate::cache) struct Hole {
     recorded_at: Instant,
 }
 
-/// The event at the requested position is no longer retained.
-#[derive(Debug)]
-pub(in crate::cache) struct PositionEvicted;
-
 // === impl EventLog ===
 
 impl EventLog {
@@ -183,28 +179,22 @@ impl EventLog {
         })
     }
 
-    pub(in crate::cache) fn has_evicted(&self, position: u64) -> bool {
-        position < self.first
-    }
-
     /// Appends up to `max` events from `position` to `batch`; returns the position after them.
+    /// Returns `None` if the event at `position` is no longer retained.
     pub(in crate::cache) fn read(
         &self,
         position: u64,
         max: usize,
         batch: &mut Batch,
-    ) -> Result<u64, PositionEvicted> {
-        let skipped = position.checked_sub(self.first).ok_or(PositionEvicted)?;
+    ) -> Option<u64> {
+        let skipped = position.checked_sub(self.first)?;
         let skipped = usize::try_from(skipped).unwrap_or(usize::MAX);
         let from = skipped.min(self.entries.len());
         let next = self.entries.range(from..).map(|entry| &entry.event);
         let to = from + batch_length(next, max);
-        batch.extend(
-            self.entries
-                .range(from..to)
-                .map(|entry| (Arc::clone(&entry.event), None)),
-        );
-        Ok(position + (to - from) as u64)
+        let read = self.entries.range(from..to);
+        batch.extend(read.map(|entry| (Arc::clone(&entry.event), None)));
+        Some(position + (to - from) as u64)
     }
 
     /// Removes the holes and up to `max` events that exceed `retention`, and returns the events, so
@@ -242,10 +232,7 @@ impl EventLog {
 
     /// Removes and returns all events. After this, a start below `applied` expires.
     pub(in crate::cache) fn forget(&mut self, applied: ResourceVersion) -> Vec<Arc<Event>> {
-        let mut evicted = Vec::new();
-        while let Some(event) = self.evict_first() {
-            evicted.push(event);
-        }
+        let evicted = std::iter::from_fn(|| self.evict_first()).collect();
         while !self.holes.is_empty() {
             self.evict_first_hole();
         }
@@ -260,7 +247,7 @@ impl EventLog {
 
     fn evict_first(&mut self) -> Option<Arc<Event>> {
         let Entry { event, .. } = self.entries.pop_front()?;
-        event.discharge();
+        event.charge.end();
         let position = self.first;
         self.first += 1;
         self.start = self.start.max(event.resource_version);
@@ -284,9 +271,8 @@ impl EventLog {
 
 impl Drop for EventLog {
     fn drop(&mut self) {
-        self.entries
-            .iter()
-            .for_each(|entry| entry.event.discharge());
+        let entries = self.entries.iter();
+        entries.for_each(|entry| entry.event.charge.end());
     }
 }
 
@@ -295,13 +281,13 @@ impl Drop for EventLog {
 impl NewEntries {
     /// Adds `event`, and its bytes to the log's total.
     pub(in crate::cache) fn push(&mut self, event: &Arc<Event>) {
-        event.charge_to(&self.bytes);
+        event.charge.begin(&self.bytes);
         self.events.push(Arc::clone(event));
     }
 }
 
 impl Drop for NewEntries {
     fn drop(&mut self) {
-        self.events.iter().for_each(|event| event.discharge());
+        self.events.iter().for_each(|event| event.charge.end());
     }
 }

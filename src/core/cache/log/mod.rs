@@ -14,6 +14,6 @@ pub(in crate::cache) use batch::{Batch, batch_length};
 pub use charge::EvictedBytes;
 pub(in crate::cache) use charge::LogBytes;
 pub use event::Event;
-pub(in crate::cache) use event_log::{EventLog, NewEntries, PositionEvicted};
+pub(in crate::cache) use event_log::{EventLog, NewEntries};
 pub use expired::Expired;
 pub(in crate::cache) use retention::Retention;

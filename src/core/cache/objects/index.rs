@@ -112,36 +112,35 @@ impl Indexer {
         scan: &mut Option<IndexScan>,
         max: usize,
     ) -> bool {
-        if let Some((_, index)) = self.indexes.iter_mut().find(|i| !i.1.surplus.is_empty()) {
-            index.drop_surplus(max);
-            return true;
+        for (_, index) in &mut self.indexes {
+            if let Some(value) = index.surplus.last().copied() {
+                if index.drop_entries(value, max) < max {
+                    index.surplus.pop();
+                }
+                return true;
+            }
         }
         if scan.is_none() {
             *scan = self.next_scan(objects.len());
         }
-        let Some(IndexScan {
-            index,
-            value,
-            examined,
-        }) = scan
-        else {
+        let Some(at) = scan else {
             self.is_deferred = false;
             return false;
         };
-        let (function, index) = &mut self.indexes[*index];
-        let from = examined.as_ref().map(ObjectKey::as_str);
+        let (function, index) = &mut self.indexes[at.index];
+        let from = at.examined.as_ref().map(ObjectKey::as_str);
         let from = from.map_or(Bound::Unbounded, Bound::Excluded);
         let mut next = objects.range::<_, str>((from, Bound::Unbounded)).take(max);
         let last = next.by_ref().fold(None, |_, (key, object)| {
-            if function.value_of(object).map(hash) == Some(*value) {
-                index.entries.insert(Entry::new(*value, key));
+            if function.value_of(object).map(hash) == Some(at.value) {
+                index.entries.insert(Entry::new(at.value, key));
             }
             Some(key.clone())
         });
         if last.is_some() {
-            *examined = last;
+            at.examined = last;
         } else {
-            index.end_scan(*value);
+            index.end_scan(at.value);
             *scan = None;
         }
         true
@@ -241,7 +240,7 @@ impl Index {
         if value_count.is_common && is_deferred {
             self.surplus.push(value);
         } else if value_count.is_common {
-            self.drop_entries(value);
+            self.drop_entries(value, usize::MAX);
         } else {
             self.entries.insert(Entry::new(value, key));
         }
@@ -270,25 +269,14 @@ impl Index {
         Candidates { entries, value }.keys(&KeyRange::all())
     }
 
-    fn drop_entries(&mut self, value: ValueHash) {
-        let keys: Vec<_> = self.keys_with(value).cloned().collect();
-        for key in keys {
-            self.entries.remove(&Entry { value, key });
-        }
-    }
-
-    /// Drops up to `max` entries of a common value.
-    fn drop_surplus(&mut self, max: usize) {
-        let Some(value) = self.surplus.last().copied() else {
-            return;
-        };
+    /// Drops up to `max` entries of `value`, and returns how many it has dropped.
+    fn drop_entries(&mut self, value: ValueHash, max: usize) -> usize {
         let keys: Vec<_> = self.keys_with(value).take(max).cloned().collect();
-        if keys.len() < max {
-            self.surplus.pop();
-        }
+        let dropped = keys.len();
         for key in keys {
             self.entries.remove(&Entry { value, key });
         }
+        dropped
     }
 
     /// Makes a value rare, after all entries were added.
@@ -347,12 +335,7 @@ impl IndexFunction {
     /// requires exactly one.
     fn required_by<'a>(&self, selection: &'a Selection) -> Option<&'a str> {
         match self {
-            Self::Field(position) => {
-                let field = Field::Value(*position);
-                let mut terms = selection.fields.terms.iter();
-                let term = terms.find(|term| term.equal && term.field == field)?;
-                Some(&term.value)
-            }
+            Self::Field(position) => selection.fields.required(Field::Value(*position)),
             Self::Label(label) => {
                 let requirements = selection.labels.requirements.iter();
                 let mut own = requirements.filter(|requirement| *requirement.key == **label);
@@ -372,10 +355,6 @@ impl Entry {
         let key = key.clone();
         Self { value, key }
     }
-
-    fn first(value: ValueHash) -> Self {
-        Self::new(value, &ObjectKey::new(None, ""))
-    }
 }
 
 // === impl Candidates ===
@@ -386,10 +365,10 @@ impl<'a> Candidates<'a> {
         &self,
         range: &KeyRange,
     ) -> impl Iterator<Item = &'a ObjectKey> + Send + use<'a> {
-        let entry = |key: &String| Entry::new(self.value, &ObjectKey::new(None, key));
+        let entry = |key: &str| Entry::new(self.value, &ObjectKey::new(None, key));
         let from = match &range.from {
-            Bound::Unbounded => Bound::Included(Entry::first(self.value)),
-            bound => bound.as_ref().map(entry),
+            Bound::Unbounded => Bound::Included(entry("")),
+            bound => bound.as_ref().map(|key| entry(key)),
         };
         let (value, to) = (self.value, range.to.clone());
         let is_below = move |key: &ObjectKey| to.as_deref().is_none_or(|to| key.as_str() < to);

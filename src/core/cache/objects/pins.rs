@@ -78,11 +78,6 @@ impl Pins {
         Some(young.snapshot.clone())
     }
 
-    /// Removes and returns all pins, so that the caller can drop them outside of its locks.
-    pub(in crate::cache) fn take(&mut self) -> Self {
-        std::mem::take(self)
-    }
-
     /// Removes and returns the snapshots that are too old, then those of the lowest versions until
     /// the rest is within the limits. While there are too many, removes the oldest pin of the
     /// lowest version. `replaced_bytes` is the cache's current counter of replaced bytes.
@@ -101,10 +96,8 @@ impl Pins {
             }
             self.by_version.retain(|_, parts| !parts.pins.is_empty());
             self.count -= evicted.len();
-            let pins = self
-                .by_version
-                .values()
-                .flat_map(|parts| parts.pins.values());
+            let parts = self.by_version.values();
+            let pins = parts.flat_map(|parts| parts.pins.values());
             self.not_older = pins.map(|pin| pin.pinned_at).min();
         }
         while let Some(lowest) = self.by_version.first_entry() {

@@ -21,7 +21,7 @@ pub(super) struct Ranks {
 }
 
 /// A number of keys.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Count {
     pub(super) keys: usize,
     /// How many objects and chunks were examined to find it.
@@ -77,17 +77,14 @@ impl Ranks {
 
     /// Returns the number of keys of `objects` in `range`.
     pub(super) fn count(&self, range: &KeyRange, objects: &Objects) -> Count {
-        let whole = Count {
-            keys: objects.len(),
-            examined: 0,
-        };
-        let none = Count {
-            keys: 0,
-            examined: 0,
-        };
+        let none = Count::default();
         if range.is_empty() {
             return none;
         }
+        let whole = Count {
+            keys: objects.len(),
+            ..none
+        };
         let upper = range.to.as_deref();
         let upper = upper.map_or(whole, |to| self.below(Bound::Excluded(to), objects));
         let lower = match &range.from {

@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use imbl::OrdMap;
 
-use crate::api::{Field, Object, ObjectKey, Selection};
+use crate::api::{Object, ObjectKey, Selection};
 use crate::cache::config::Config;
 use crate::cache::objects::index::{Candidates, IndexScan, Indexer};
 use crate::cache::objects::key_range::{KeyRange, Objects};
@@ -133,8 +133,7 @@ impl Store {
         selection: &Selection,
         after: Option<&str>,
     ) -> InKeyOrder<'a> {
-        let namespace = selection.namespace.as_deref();
-        let namespace = namespace.or_else(|| required_namespace(selection));
+        let namespace = selection.single_namespace();
         if let Some(key) = self.only_key(selection, namespace) {
             let object = self.get(&key);
             let is_after = after.is_none_or(|after| key.as_str() > after);
@@ -163,12 +162,6 @@ impl Store {
         (size < in_range).then_some(narrowest)
     }
 
-    #[cfg(test)]
-    pub(super) fn uses_index(&self, selection: &Selection) -> bool {
-        let range = KeyRange::new(selection.namespace.as_deref(), None);
-        self.narrowest(selection, &range).is_some()
-    }
-
     /// Returns the only key that `selection` can select, or `None` if it can select several keys.
     fn only_key(&self, selection: &Selection, namespace: Option<&str>) -> Option<String> {
         let name = selection.name()?;
@@ -190,12 +183,6 @@ impl Store {
         let entries = || self.objects.range::<_, str>(range.bounds());
         (!range.is_empty()).then(entries).into_iter().flatten()
     }
-}
-
-fn required_namespace(selection: &Selection) -> Option<&str> {
-    let mut terms = selection.fields.terms.iter();
-    let term = terms.find(|term| term.equal && term.field == Field::Namespace)?;
-    Some(&term.value)
 }
 
 #[cfg(test)]

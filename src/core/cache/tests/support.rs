@@ -9,8 +9,34 @@ use crate::api::{
     Field, FieldSelector, FieldTerm, LabelOperator, LabelRequirement, LabelSelector, Object,
     ObjectKey, ObjectValues, ResourceVersion, Selection,
 };
+use crate::cache::state::SharedCache;
 use crate::cache::write::Pace;
 use crate::cache::{Config, Relist, ReplaceOutcome, WatchItem, WatchStream, Writer};
+use crate::concurrency::CoopBudget;
+
+impl Writer {
+    pub(in crate::cache) fn shared(&self) -> &SharedCache {
+        &self.shared
+    }
+
+    /// Makes each change leave its last `events` events out of the groups' queues, as if the writer
+    /// was interrupted there. The next change queues them first.
+    pub(in crate::cache) fn hold_back(&mut self, events: usize) {
+        self.held_back = events;
+        self.publish(events);
+    }
+
+    pub(in crate::cache) fn has_unpublished(&self) -> bool {
+        !self.unpublished.is_empty()
+    }
+}
+
+impl Pace {
+    /// Creates a pace that yields after each piece of work.
+    pub(in crate::cache) fn slowest() -> Self {
+        Self::with_scale(CoopBudget::UNITS)
+    }
+}
 
 pub(in crate::cache) fn config() -> Config {
     Config {

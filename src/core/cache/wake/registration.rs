@@ -39,7 +39,7 @@ impl Registration {
         let moved = self.0.take_if(|claimed| !claimed.list.is_local());
         let claimed = self.0.get_or_insert_with(|| {
             let list = set.local();
-            let slot = list.claim();
+            let slot = list.slots.lock().claim();
             ClaimedSlot { list, slot }
         });
         ReplacedWaker {
@@ -108,9 +108,12 @@ mod tests {
         for _ in 0..1000 {
             drop(Registration::default().register(&set, &waker));
         }
-        let lists = set.lists();
-        assert_eq!(lists.len(), 1);
-        assert_eq!(lists[0].lengths(), (1, 1));
+        {
+            let lists = set.lists.read();
+            assert_eq!(lists.len(), 1);
+            let slots = lists[0].slots.lock();
+            assert_eq!((slots.slots.len(), slots.armed.len()), (1, 1));
+        }
         assert_eq!(Arc::strong_count(&count), 2, "only `count` and `waker`");
         set.notify(&mut Vec::new());
         assert_eq!(count.0.load(Ordering::Relaxed), 0);

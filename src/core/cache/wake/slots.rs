@@ -4,14 +4,14 @@ use std::task::Waker;
 
 #[derive(Default)]
 pub(super) struct Slots {
-    slots: Vec<Slot>,
+    pub(super) slots: Vec<Slot>,
     free: Vec<u32>,
     /// The indexes of the slots that were armed since the last wake, each once.
-    armed: Vec<u32>,
+    pub(super) armed: Vec<u32>,
 }
 
 #[derive(Default)]
-struct Slot {
+pub(super) struct Slot {
     waker: Option<Waker>,
     is_armed: bool,
 }
@@ -21,13 +21,11 @@ struct Slot {
 impl Slots {
     /// Moves the wakers of all armed slots to `into`.
     pub(super) fn take_armed(&mut self, into: &mut Vec<Waker>) {
-        let Self { slots, armed, .. } = self;
-        let mut disarm = |index: u32| {
-            let slot = &mut slots[index as usize];
+        for index in self.armed.drain(..) {
+            let slot = &mut self.slots[index as usize];
             slot.is_armed = false;
-            slot.waker.take()
-        };
-        into.extend(armed.drain(..).filter_map(&mut disarm));
+            into.extend(slot.waker.take());
+        }
     }
 
     /// Reserves a slot for a reader and returns its index.
@@ -61,11 +59,5 @@ impl Slots {
     pub(super) fn release(&mut self, index: u32) -> Option<Waker> {
         self.free.push(index);
         self.slots[index as usize].waker.take()
-    }
-
-    /// The number of slots, and the number of entries in `armed`.
-    #[cfg(test)]
-    pub(super) fn lengths(&self) -> (usize, usize) {
-        (self.slots.len(), self.armed.len())
     }
 }

@@ -14,7 +14,7 @@ pub(super) struct WakeList {
     inbox: Option<Arc<Inbox>>,
     /// True if a reader may have registered since the last [`WakeList::notify`].
     is_armed: AtomicBool,
-    slots: Mutex<Slots>,
+    pub(super) slots: Mutex<Slots>,
 }
 
 /// The wake lists that writers have passed to one dispatcher.
@@ -47,10 +47,6 @@ impl WakeList {
     /// Returns true if readers that wait on the current thread belong to this list.
     pub(super) fn is_local(&self) -> bool {
         Inbox::is_installed(self.inbox.as_ref())
-    }
-
-    pub(super) fn claim(&self) -> u32 {
-        self.slots.lock().claim()
     }
 
     /// Registers `waker` for one wake. Drop the returned earlier waker outside of all locks.
@@ -86,11 +82,6 @@ impl WakeList {
     /// reader can register.
     pub(super) fn is_abandoned(self: &Arc<Self>) -> bool {
         Arc::strong_count(self) == 1 && self.inbox.as_ref().is_some_and(|inbox| inbox.is_closed())
-    }
-
-    #[cfg(test)]
-    pub(super) fn lengths(&self) -> (usize, usize) {
-        self.slots.lock().lengths()
     }
 }
 

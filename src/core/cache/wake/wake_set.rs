@@ -9,7 +9,7 @@ use crate::cache::wake::wake_list::WakeList;
 #[derive(Default)]
 pub(in crate::cache) struct WakeSet {
     /// One list for each thread that has a dispatcher, and one list for all other threads.
-    lists: RwLock<Vec<Arc<WakeList>>>,
+    pub(super) lists: RwLock<Vec<Arc<WakeList>>>,
 }
 
 // === impl WakeSet ===
@@ -46,10 +46,5 @@ impl WakeSet {
             }
         }
         list
-    }
-
-    #[cfg(test)]
-    pub(super) fn lists(&self) -> Vec<Arc<WakeList>> {
-        self.lists.read().clone()
     }
 }

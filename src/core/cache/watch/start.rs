@@ -36,7 +36,7 @@ pub(in crate::cache) enum LogReach {
     /// The version is older than the log, or inside a hole.
     Missing,
     /// The version belongs to an earlier epoch, or the cache has no content.
-    Expired(Expired),
+    Expired,
     /// The cache was closed.
     Closed,
 }
@@ -64,26 +64,14 @@ impl WatchFrom {
 // === impl Start ===
 
 impl Start {
-    /// Returns the start of a client that has the objects of `snapshot`.
-    pub(super) fn after_snapshot(state: &State, snapshot: &Snapshot) -> Result<Self, Expired> {
-        let version = snapshot.resource_version;
-        if snapshot.epoch != state.epoch {
-            return Err(other_history(state, version));
-        }
-        Self::after(state, version)
-    }
-
-    /// Returns the start of a client that has everything up to `version` of `epoch` from a bridge.
-    pub(super) fn bridged(
+    /// Returns the start of a client that has everything up to `version` of `epoch`.
+    pub(super) fn in_epoch(
         state: &State,
         epoch: u64,
         version: ResourceVersion,
     ) -> Result<Self, Expired> {
         if epoch != state.epoch {
-            return Err(other_history(state, version));
-        }
-        if mutation::is_active(Mutation::BridgeLeftEarly) {
-            return Self::after(state, version.max(state.log.start()));
+            return Err(state.expired(version));
         }
         Self::after(state, version)
     }
@@ -95,7 +83,7 @@ impl Start {
             // The version is probably from an earlier epoch. Waiting for it could hide changes for
             // long, while an unnecessary list does no harm. Guarded by
             // `versions_of_an_earlier_epoch_expire_and_do_not_wait`.
-            return Err(other_history(state, version));
+            return Err(state.expired(version));
         }
         Self::after(state, version)
     }
@@ -121,7 +109,7 @@ impl LogReach {
             return Self::Closed;
         }
         if epoch != state.epoch || state.content.is_none() {
-            return Self::Expired(other_history(state, version));
+            return Self::Expired;
         }
         if mutation::is_active(Mutation::BridgeLeftEarly) || state.log.expired(version).is_none() {
             return Self::Served;
@@ -140,11 +128,6 @@ pub(in crate::cache) fn needs_bridge(state: &State, version: ResourceVersion) ->
     state.applied().is_some_and(|applied| version <= applied)
         && version > state.newest_earlier_version
         && state.log.expired(version).is_some()
-}
-
-fn other_history(state: &State, requested: ResourceVersion) -> Expired {
-    let oldest = state.log.start();
-    Expired { requested, oldest }
 }
 
 fn not_ready(requested: ResourceVersion) -> Expired {

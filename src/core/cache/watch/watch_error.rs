@@ -1,6 +1,5 @@
 //! WatchError: the reason why a watch cannot be opened.
 
-use crate::cache::groups::TooManyUnindexed;
 use crate::cache::log::Expired;
 
 /// A watch cannot be opened.
@@ -14,10 +13,4 @@ pub enum WatchError {
     /// A later attempt may succeed.
     #[error("too many selections are watched that no index finds")]
     TooManyUnindexed,
-}
-
-impl From<TooManyUnindexed> for WatchError {
-    fn from(_: TooManyUnindexed) -> Self {
-        Self::TooManyUnindexed
-    }
 }

@@ -15,7 +15,7 @@ use tokio::time::Instant;
 
 use crate::api::{EventType, Object, ResourceVersion, Selection};
 use crate::cache::groups::{Candidate, Group, QueueRead};
-use crate::cache::log::{Batch, Event, Expired, PositionEvicted};
+use crate::cache::log::{Batch, Event, Expired};
 use crate::cache::objects::Snapshot;
 use crate::cache::state::{SharedCache, State};
 use crate::cache::wake::Registration;
@@ -93,8 +93,8 @@ enum FillOutcome {
     Batch(usize),
     Item(WatchItem),
     AtTip,
-    Closed,
-    Expired(Expired),
+    /// The stream ends, with the error that its client gets.
+    End(Option<Expired>),
 }
 
 // === impl WatchStream ===
@@ -130,7 +130,7 @@ impl WatchStream {
     ) -> Result<Self, WatchError> {
         let candidate = Candidate::new(selection);
         let state = shared.state.read();
-        let start = Start::after_snapshot(&state, snapshot)?;
+        let start = Start::in_epoch(&state, snapshot.epoch, snapshot.resource_version)?;
         Self::begin(shared, state, start, &candidate)
     }
 
@@ -143,7 +143,9 @@ impl WatchStream {
     ) -> Result<Self, Expired> {
         let (shared, group) = (&placeholder.shared, &placeholder.group);
         let state = shared.state.read();
-        let start = Start::bridged(&state, epoch, version)?;
+        let is_early = mutation::is_active(Mutation::BridgeLeftEarly);
+        let earliest = is_early.then(|| state.log.start());
+        let start = Start::in_epoch(&state, epoch, version.max(earliest.unwrap_or_default()))?;
         shared.interest.lock().add_stream(group);
         let limited_units = placeholder.limited_units;
         let member = (Arc::clone(group), limited_units);
@@ -157,7 +159,8 @@ impl WatchStream {
         start: Start,
         candidate: &Candidate,
     ) -> Result<Self, WatchError> {
-        let joined = shared.interest.lock().join(candidate, &state.log)?;
+        let joined = shared.interest.lock().join(candidate, &state.log);
+        let joined = joined.ok_or(WatchError::TooManyUnindexed)?;
         let member = (joined.group, joined.limited_units);
         let stream = Self::begin_in(member, shared, &state, start);
         drop(state);
@@ -209,7 +212,7 @@ impl WatchStream {
     /// Pending means that the stream waits for a wake, or that it has to yield after much work.
     pub fn poll_next(&mut self, cx: &mut Context<'_>) -> Poll<Option<WatchItem>> {
         while self.budget.poll_proceed(cx).is_ready() {
-            if let Some(item) = self.take(usize::MAX) {
+            if let Some(item) = self.next_fetched(usize::MAX) {
                 return Poll::Ready(Some(item));
             }
             match self.fill(cx) {
@@ -217,13 +220,13 @@ impl WatchStream {
                     self.budget.charge(examined * UNITS_PER_EXAMINED);
                 }
                 FillOutcome::Item(item) => return Poll::Ready(Some(item)),
-                FillOutcome::Closed => return Poll::Ready(self.end(None)),
-                FillOutcome::Expired(expired) => {
-                    return Poll::Ready(self.end(Some(WatchItem::Expired(expired))));
+                FillOutcome::End(expired) => {
+                    self.phase = Phase::Ended;
+                    return Poll::Ready(expired.map(WatchItem::Expired));
                 }
                 FillOutcome::AtTip => {
                     self.budget.renew();
-                    self.release_memory();
+                    self.batch.shrink_to(IDLE_CAPACITY);
                     return Poll::Pending;
                 }
             }
@@ -234,7 +237,20 @@ impl WatchStream {
     /// Returns the next item without taking a lock, if it was fetched already and is not an initial
     /// object of more than `room` bytes. `None` does not mean that the cache has no more items.
     pub fn next_fetched(&mut self, room: usize) -> Option<WatchItem> {
-        self.take(room)
+        if let Phase::Initial(initial) = &mut self.phase {
+            let next = initial.with(|initial| initial.take(room))?;
+            return next.map(WatchItem::Initial);
+        }
+        while let Some((event, verdict)) = self.batch.pop_front() {
+            self.seen = self.seen.max(event.resource_version);
+            if event.is_known_at(self.start) {
+                continue;
+            }
+            if let Some(verdict) = verdict.or_else(|| event.verdict(&self.group.selection)) {
+                return Some(WatchItem::Change { event, verdict });
+            }
+        }
+        None
     }
 
     /// Waits for the next item, like [`WatchStream::poll_next`]. Cancel safe.
@@ -299,42 +315,23 @@ impl WatchStream {
         std::mem::replace(&mut self.opened_holes, opened_holes) != opened_holes
     }
 
-    /// Takes the next item for this client from the fetched batch, unless the item is an initial
-    /// object of more than `room` bytes.
-    fn take(&mut self, room: usize) -> Option<WatchItem> {
-        if let Phase::Initial(initial) = &mut self.phase {
-            let next = initial.with(|initial| initial.take(room))?;
-            return next.map(WatchItem::Initial);
-        }
-        while let Some((event, verdict)) = self.batch.pop_front() {
-            self.seen = self.seen.max(event.resource_version);
-            if event.is_known_at(self.start) {
-                continue;
-            }
-            if let Some(verdict) = verdict.or_else(|| event.verdict(&self.group.selection)) {
-                return Some(WatchItem::Change { event, verdict });
-            }
-        }
-        None
-    }
-
     /// Fetches the next batch. At the end of the group's queue, registers the waker.
     fn fill(&mut self, cx: &mut Context<'_>) -> FillOutcome {
         match (&self.phase, self.number) {
             (Phase::Initial(_), _) => self.fill_from_snapshot(),
             (Phase::Live, Some(number)) => self.fill_from_group(number, cx),
             (Phase::Live, None) => self.fill_from_log(),
-            (Phase::Ended, _) => FillOutcome::Closed,
+            (Phase::Ended, _) => FillOutcome::End(None),
         }
     }
 
     fn fill_from_snapshot(&mut self) -> FillOutcome {
         if let Some(expired) = self.lost_start() {
-            return FillOutcome::Expired(expired);
+            return FillOutcome::End(Some(expired));
         }
         if let Phase::Initial(initial) = &self.phase {
             match initial.with(|initial| initial.fill(&self.group.selection, BATCH)) {
-                None => return FillOutcome::Expired(self.expired(&self.shared.state.read())),
+                None => return self.expire(),
                 Some(0) => {}
                 Some(examined) => return FillOutcome::Batch(examined),
             }
@@ -351,14 +348,14 @@ impl WatchStream {
             return Some(expired);
         }
         self.number = self.number.filter(|number| self.group.retains(*number));
-        let is_lost = self.number.is_none() && state.log.has_evicted(self.position);
-        is_lost.then(|| self.expired(&state))
+        let is_lost = self.number.is_none() && self.position < state.log.first();
+        is_lost.then(|| state.expired(self.seen))
     }
 
     fn fill_from_log(&mut self) -> FillOutcome {
         let state = self.shared.state.read();
         if let Some(expired) = self.check_expired(&state) {
-            return FillOutcome::Expired(expired);
+            return FillOutcome::End(Some(expired));
         }
         self.is_ahead &= state.applied() < Some(self.start);
         // The queue has everything from the log's tip on, so the stream leaves the log at the tip
@@ -368,8 +365,8 @@ impl WatchStream {
             return FillOutcome::Batch(0);
         }
         match state.log.read(self.position, BATCH, &mut self.batch) {
-            Err(PositionEvicted) => FillOutcome::Expired(self.expired(&state)),
-            Ok(next) => {
+            None => FillOutcome::End(Some(state.expired(self.seen))),
+            Some(next) => {
                 self.position = next;
                 FillOutcome::Batch(self.batch.len())
             }
@@ -383,7 +380,7 @@ impl WatchStream {
         let state = self.is_ahead.then(|| self.shared.state.read());
         if let Some(state) = &state {
             if let Some(expired) = self.check_expired(state) {
-                return FillOutcome::Expired(expired);
+                return FillOutcome::End(Some(expired));
             }
             self.is_ahead = state.applied() < Some(self.start);
         }
@@ -405,26 +402,15 @@ impl WatchStream {
                 FillOutcome::Batch(0)
             }
             QueueRead::AtTip => FillOutcome::AtTip,
-            QueueRead::Closed => FillOutcome::Closed,
-            QueueRead::Expired => FillOutcome::Expired(self.expired(&self.shared.state.read())),
+            QueueRead::Closed => FillOutcome::End(None),
+            QueueRead::Expired => self.expire(),
         }
-    }
-
-    fn release_memory(&mut self) {
-        if self.batch.capacity() > IDLE_CAPACITY {
-            self.batch.shrink_to(IDLE_CAPACITY);
-        }
-    }
-
-    fn end(&mut self, last: Option<WatchItem>) -> Option<WatchItem> {
-        self.phase = Phase::Ended;
-        last
     }
 
     /// Returns the reason why this stream cannot continue, or `None` if it can.
     fn check_expired(&self, state: &State) -> Option<Expired> {
         if self.epoch != state.epoch {
-            return Some(self.expired(state));
+            return Some(state.expired(self.seen));
         }
         if self.is_ahead && !mutation::is_active(Mutation::FutureStartUnchecked) {
             return state.log.expired_future_start(self.start);
@@ -432,11 +418,9 @@ impl WatchStream {
         None
     }
 
-    fn expired(&self, state: &State) -> Expired {
-        Expired {
-            requested: self.seen,
-            oldest: state.log.start(),
-        }
+    fn expire(&self) -> FillOutcome {
+        let expired = self.shared.state.read().expired(self.seen);
+        FillOutcome::End(Some(expired))
     }
 }
 

@@ -100,11 +100,8 @@ impl Difference {
     }
 
     pub(super) fn outcome(&self) -> ReplaceOutcome {
-        let previous = self
-            .changed
-            .iter()
-            .filter_map(|(_, previous)| previous.as_ref());
-        let modified = previous.count();
+        let changed = self.changed.iter();
+        let modified = changed.filter(|(_, previous)| previous.is_some()).count();
         ReplaceOutcome::Diffed {
             added: self.changed.len() - modified,
             modified,

@@ -33,13 +33,7 @@ impl Pace {
         Self::with_scale(1)
     }
 
-    /// Creates a pace that yields after each piece of work.
-    #[cfg(test)]
-    pub(in crate::cache) fn slowest() -> Self {
-        Self::with_scale(CoopBudget::UNITS)
-    }
-
-    fn with_scale(scale: usize) -> Self {
+    pub(in crate::cache) fn with_scale(scale: usize) -> Self {
         let budget = CoopBudget::new();
         Self { budget, scale }
     }

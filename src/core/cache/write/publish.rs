@@ -11,7 +11,7 @@ const IDLE_CAPACITY: usize = 4096;
 impl Writer {
     /// Queues the appended events, except the last `keep`, in the groups that need them. Releases
     /// the lock between slices, so that streams can join and leave.
-    pub(super) fn publish(&mut self, keep: usize) {
+    pub(in crate::cache) fn publish(&mut self, keep: usize) {
         while self.unpublished.len() > keep {
             self.publish_slice(keep, CHECKED_AT_ONCE);
         }
@@ -33,7 +33,7 @@ impl Writer {
         {
             checked += 1 + interest.publish(position, &event, &mut self.to_wake);
             // Evict after each event, so that the queues never exceed their limit.
-            checked += interest.evict(0, usize::MAX).visited;
+            checked += interest.evict(0, usize::MAX).0;
             let queued_to = position + 1;
             self.shared.queued_to.store(queued_to, Ordering::Release);
         }

@@ -9,7 +9,6 @@
 
 use std::pin::pin;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 use std::task::{Context, Poll, Waker};
 
 use tokio::time::Instant;
@@ -153,11 +152,7 @@ impl Writer {
             }
         }
         self.detach_bodies();
-        let unpinned = {
-            let replaced_bytes = self.shared.replaced_bytes.load(Ordering::Relaxed);
-            let mut pins = self.shared.pins.lock();
-            pins.evict(retention, replaced_bytes, now)
-        };
+        let unpinned = self.shared.evict_pins(retention, now);
         if !unpinned.is_empty() {
             drop_elsewhere(unpinned);
         }

@@ -14,7 +14,7 @@ use crate::cache::groups::{DROPPED_AT_ONCE, Group};
 use crate::cache::log::{Event, NewEntries, Retention};
 use crate::cache::objects::{Content, Store};
 use crate::cache::reader::Reader;
-use crate::cache::state::SharedCache;
+use crate::cache::state::{SharedCache, new_log};
 use crate::cache::stats::EpochCause;
 use crate::cache::update::{NewObjects, Update};
 use crate::cache::write::frame_backed_objects::FrameBackedQueue;
@@ -27,7 +27,7 @@ use crate::mutation::Mutation;
 /// Write access to a cache. A cache has exactly one writer. Dropping the writer closes the cache
 /// and ends all watches cleanly.
 pub struct Writer {
-    pub(super) shared: Arc<SharedCache>,
+    pub(in crate::cache) shared: Arc<SharedCache>,
     reader: Reader,
     /// The groups with streams that must be woken. Empty between changes; the vector is reused to
     /// save allocations.
@@ -35,7 +35,7 @@ pub struct Writer {
     pub(super) wakers: Vec<Waker>,
     /// Appended events that are not in the groups' queues yet, with their log positions. Empty
     /// between changes, except after a relist that was interrupted.
-    pub(super) unpublished: VecDeque<(u64, Arc<Event>)>,
+    pub(in crate::cache) unpublished: VecDeque<(u64, Arc<Event>)>,
     /// True if a relist has opened a hole and was interrupted before it woke all streams.
     pub(super) owes_wakes: bool,
     /// Stored objects that still hold a watch frame that the log has evicted. Their bodies will be
@@ -47,7 +47,7 @@ pub struct Writer {
     /// True if the last eviction has left groups that were idle for too long.
     has_more_idle: bool,
     #[cfg(test)]
-    held_back: usize,
+    pub(in crate::cache) held_back: usize,
 }
 
 /// The error of [`Writer::apply`] and [`Writer::bookmark`]: the received version belongs to another
@@ -102,7 +102,9 @@ pub(super) struct Evicted {
 impl Writer {
     pub(in crate::cache) fn new(config: Config) -> Self {
         let shared = Arc::new(SharedCache::new(config));
-        let reader = Reader::new(shared.clone());
+        let reader = Reader {
+            shared: Arc::clone(&shared),
+        };
         Self {
             shared,
             reader,
@@ -135,27 +137,20 @@ impl Writer {
         frame: Option<Bytes>,
     ) -> Result<(), WentBack> {
         let received = object.resource_version;
-        let content = self.content().ok_or(WentBack {
-            applied: ResourceVersion::ZERO,
-            received,
-        })?;
+        let went_back = |applied| WentBack { applied, received };
+        let content = self.content().ok_or(went_back(ResourceVersion::ZERO))?;
         if received <= content.applied {
             let stored = content.store.get(object.key.as_str());
             let is_stored = stored.is_some_and(|stored| **stored == object);
             return match event_type {
                 EventType::Added | EventType::Modified if is_stored => Ok(()),
-                _ => Err(WentBack {
-                    applied: content.applied,
-                    received,
-                }),
+                _ => Err(went_back(content.applied)),
             };
         }
-        let upstream_frame = frame.map(|frame| (event_type, frame));
+        let frame = frame.map(|frame| (event_type, frame));
         let update = match event_type {
-            EventType::Deleted => Update::deletion(&content, object, upstream_frame),
-            EventType::Added | EventType::Modified => {
-                Update::upsert(&content, object, upstream_frame)
-            }
+            EventType::Deleted => Update::deletion(&content, object, frame),
+            EventType::Added | EventType::Modified => Update::upsert(&content, object, frame),
         };
         // Otherwise the commit would find the store shared, and copy it.
         drop(content);
@@ -211,7 +206,7 @@ impl Writer {
             let mut interest = self.shared.interest.lock();
             interest.evict(state.log.first(), usize::MAX);
             self.to_wake.extend(interest.groups().cloned());
-            (evicted, self.shared.pins.lock().take())
+            (evicted, std::mem::take(&mut *self.shared.pins.lock()))
         };
         self.wake();
         self.frame_backed.extend(&evicted);
@@ -235,24 +230,6 @@ impl Writer {
         drop(self);
     }
 
-    #[cfg(test)]
-    pub(in crate::cache) fn shared(&self) -> &SharedCache {
-        &self.shared
-    }
-
-    /// Makes each change leave its last `events` events out of the groups' queues, as if the writer
-    /// was interrupted there. The next change queues them first.
-    #[cfg(test)]
-    pub(in crate::cache) fn hold_back(&mut self, events: usize) {
-        self.held_back = events;
-        self.publish(events);
-    }
-
-    #[cfg(test)]
-    pub(in crate::cache) fn has_unpublished(&self) -> bool {
-        !self.unpublished.is_empty()
-    }
-
     pub(super) fn content(&self) -> Option<Content> {
         self.shared.state.read().content.clone()
     }
@@ -268,7 +245,7 @@ impl Writer {
         self.publish(0);
         self.owes_wakes = false;
         let start = content.as_ref().map(|content| content.applied);
-        let log = self.shared.new_log(start.unwrap_or_default());
+        let log = new_log(&self.shared.config, start.unwrap_or_default());
         let dropped = {
             let mut state = self.shared.state.write();
             if cause.is_some() {
@@ -291,9 +268,10 @@ impl Writer {
             self.shared.count_replaced(content.as_ref());
             let log = std::mem::replace(&mut state.log, log);
             self.shared.queued_to.store(0, Ordering::Release);
-            let interest = self.shared.interest.lock().expire();
+            let (interest, queues) = self.shared.interest.lock().expire();
             self.to_wake.extend(interest.groups().cloned());
-            (content, log, interest, self.shared.pins.lock().take(), lost)
+            let pins = std::mem::take(&mut *self.shared.pins.lock());
+            (content, log, interest, queues, pins, lost)
         };
         self.wake();
         match &dropped {
@@ -312,7 +290,7 @@ impl Writer {
         }
         let now = Instant::now();
         let opens_hole = update.opens_hole;
-        let is_change = update.has_events();
+        let is_change = !update.events.is_empty();
         let idle_slices = if is_change {
             1
         } else {
@@ -341,11 +319,7 @@ impl Writer {
             self.frame_backed.extend(&evicted);
         }
         self.detach_bodies();
-        let unpinned = {
-            let replaced_bytes = self.shared.replaced_bytes.load(Ordering::Relaxed);
-            let mut pins = self.shared.pins.lock();
-            pins.evict(retention, replaced_bytes, now)
-        };
+        let unpinned = self.shared.evict_pins(retention, now);
         // Freeing this memory may take long, so do it after unlocking and waking.
         drop((appended.before, unpinned));
     }
@@ -362,6 +336,10 @@ impl Writer {
     }
 
     /// Applies `update` to the objects, and appends its events, which are in `entries`, to the log.
+    ///
+    /// It holds the lock that readers need, so the work that may take long is done before, in the
+    /// store that replaces the old one. An individual object is replaced in place, without a copy
+    /// of the parts of the store that no snapshot shares.
     pub(super) fn append(
         &mut self,
         update: Update,
@@ -369,31 +347,39 @@ impl Writer {
         replaced: u64,
         now: Instant,
     ) -> Appended {
-        let Update {
-            objects,
-            applied,
-            events,
-            opens_hole,
-            list_began,
-        } = update;
-        let mut state = self.shared.state.write();
+        let mut locked = self.shared.state.write();
+        let state = &mut *locked;
         let position = state.log.tip();
-        let before = state.append(objects, applied, entries, opens_hole, now);
-        if let Some(list_began) = list_began {
+        let content = state.content.as_mut().expect("changes follow a list");
+        if update.opens_hole {
+            state.log.open_hole(content.applied, update.applied, now);
+        }
+        content.applied = update.applied;
+        let before = match update.objects {
+            NewObjects::Unchanged => None,
+            NewObjects::One(object) => {
+                let before = Arc::make_mut(&mut content.store).replace(object);
+                // The event has the object before, so nothing is freed here.
+                drop(before.expect("the object is stored"));
+                None
+            }
+            NewObjects::All(store) => Some(std::mem::replace(&mut content.store, store)),
+        };
+        let retention = self.shared.retention(content.store.bytes());
+        state.log.append(entries, now);
+        state.counters.events += state.log.tip() - position;
+        if let Some(list_began) = update.list_began {
             state.list_began = list_began;
             state.counters.relists += 1;
         }
         let counter = &self.shared.replaced_bytes;
         counter.fetch_add(replaced, Ordering::Relaxed);
-        if opens_hole {
+        if update.opens_hole {
             self.shared.opened_holes.fetch_add(1, Ordering::Release);
         }
-        let content = state.content.as_ref();
-        let bytes = content.map_or(0, |content| content.store.bytes());
-        let retention = self.shared.retention(bytes);
         let exceeds_bytes = state.log.bytes() > retention.bytes;
-        drop(state);
-        self.unpublished.extend((position..).zip(events));
+        drop(locked);
+        self.unpublished.extend((position..).zip(update.events));
         Appended {
             retention,
             exceeds_bytes,
@@ -464,15 +450,15 @@ impl Writer {
             let events = state.log.evict(retention, now, at_once);
             (events, state.log.first())
         };
-        let (queues, idle) = {
+        let ((queues, has_more), idle) = {
             let mut interest = self.shared.interest.lock();
-            let queues = interest.evict(first, CHECKED_AT_ONCE);
-            (queues, interest.remove_idle(now))
+            let evicted = interest.evict(first, CHECKED_AT_ONCE);
+            (evicted, interest.remove_idle(now))
         };
         Evicted {
-            has_more_events: queues.has_more || events.len() == at_once,
+            has_more_events: has_more || events.len() == at_once,
             has_more_groups: idle.len() == DROPPED_AT_ONCE,
-            queues: queues.visited,
+            queues,
             events,
         }
     }
@@ -506,7 +492,7 @@ impl Drop for Writer {
             }
             let content = state.content.take();
             self.shared.count_replaced(content.as_ref());
-            (content, self.shared.pins.lock().take())
+            (content, std::mem::take(&mut *self.shared.pins.lock()))
         };
         self.wake();
         self.shared.end_wakes.notify(&mut self.wakers);

@@ -8,9 +8,17 @@ use proptest::{prop_assert_eq, prop_oneof, proptest};
 
 use crate::api::{Field, Object, Selection};
 use crate::cache::objects::Store;
+use crate::cache::objects::key_range::KeyRange;
 use crate::cache::tests::support::{
     config, in_namespace, key, object, object_with, with_field, with_label,
 };
+
+impl Store {
+    fn uses_index(&self, selection: &Selection) -> bool {
+        let range = KeyRange::new(selection.namespace.as_deref(), None);
+        self.narrowest(selection, &range).is_some()
+    }
+}
 
 const NAMES: [&str; 12] = [
     "a/x", "a/x-y", "a/x.y", "a/x0", "a-b/x", "a.b/x", "a0/x", "b/a", "b/b", "n", "n-1", "z",
