@@ -66,12 +66,12 @@ impl Certificate {
                 certificate: certificate.clone(),
                 key: key.clone(),
             }),
-            AdminTls::Throwaway => Acceptor::with_throwaway_certificate(&names(admin.listen))
-                .map(|acceptor| Self {
+            AdminTls::Throwaway => {
+                Acceptor::with_throwaway_certificate(&names(admin.listen)).map(|acceptor| Self {
                     acceptor,
                     files: None,
                 })
-                .map_err(anyhow::Error::from),
+            }
         };
         certificate.context("--admin-listen").map(Some)
     }

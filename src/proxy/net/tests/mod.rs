@@ -32,7 +32,7 @@ use tower::service_fn;
 use crate::ledger::{Ledger, Limits};
 use crate::net::tls::files::{crypto_provider, read_certificates};
 use crate::net::{
-    Abort, Acceptor, ClientHandle, Config, Error, Listener, Metrics, Peer, Protocol, RequestBody,
+    Abort, Acceptor, ClientHandle, Config, Listener, Metrics, Peer, Protocol, RequestBody,
     SelfSigned, ServingThreads, TlsFiles, serve_connection,
 };
 
@@ -679,7 +679,7 @@ async fn errors_name_unusable_tls_files() {
         ),
     ];
     for (certificate, key, expected) in table {
-        let error: Error = Acceptor::from_files(&TlsFiles { certificate, key }).unwrap_err();
+        let error = Acceptor::from_files(&TlsFiles { certificate, key }).unwrap_err();
         let expected = expected.replace("{}", path.to_str().unwrap());
         assert!(error.to_string().contains(&expected), "{error}");
     }
