@@ -30,7 +30,7 @@ pub use input::received::RequestBody;
 pub use metrics::Metrics;
 pub use output::abort::Abort;
 pub use peer::{CertificateChain, Peer, Protocol};
-pub use served_socket::limit_stalls;
+pub use served_socket::ServedSocket;
 #[cfg(test)]
 pub(crate) use tls::tests::without_extensions;
 pub use tls::{

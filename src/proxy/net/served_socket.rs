@@ -3,25 +3,35 @@
 //! What the socket receives is passed to its measure, and output that waits for the peer is
 //! measured. A write fails if the peer takes nothing for a long time. The socket of an HTTP/2
 //! connection is not read while it has started enough work.
+//!
+//! The socket of a listener's connection owns its slot, whichever task has the socket: an upgraded
+//! connection counts as open until it is closed.
 
 use std::io;
 use std::io::IoSlice;
 use std::pin::Pin;
 use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
+use super::accept::client_socket::FirstBytes;
+use super::accept::file_slots::{ConnectionSlot, FileSlots};
 use super::input::paced_reads::PacedReads;
 use super::input::received::Reads;
-use super::output::write_timeout::{UpgradeFlag, WriteTimeout};
+use super::output::write_timeout::WriteTimeout;
 use crate::ledger::{Buffer, Buffers};
 use crate::net::Transport;
 
 /// A transport with limits and measures.
-pub(super) struct ServedSocket<I> {
+pub struct ServedSocket<I> {
     io: I,
+    /// The bytes that were read to detect the protocol. Reads begin with them.
+    first: FirstBytes,
+    /// `None` if the connection is of no listener.
+    slot: Option<ConnectionSlot>,
     timeout: WriteTimeout,
     /// `None` if the bytes of the connection are not measured.
     meter: Option<Meter>,
@@ -36,15 +46,6 @@ pub(super) struct Meter {
     reads: Reads,
     /// The bytes of output that were last published.
     waiting: usize,
-}
-
-/// Limits the writes of a connection, upgraded or not: a write fails if the peer takes no byte for
-/// `limit`.
-pub fn limit_stalls<I: Transport + Send>(
-    io: I,
-    limit: Duration,
-) -> impl AsyncRead + AsyncWrite + Send + Unpin {
-    ServedSocket::new(io, limit)
 }
 
 // === impl Meter ===
@@ -75,14 +76,23 @@ impl Drop for Meter {
 // === impl ServedSocket ===
 
 impl<I> ServedSocket<I> {
-    /// Creates a socket that is not measured. A write fails if the peer takes no byte for `limit`.
-    pub(super) fn new(io: I, limit: Duration) -> Self {
+    /// Creates the socket of a connection, upgraded or not. It is not measured. A write fails if
+    /// the peer takes no byte for `limit`.
+    pub fn new(io: I, limit: Duration) -> Self {
         Self {
             io,
+            first: FirstBytes::default(),
+            slot: None,
             timeout: WriteTimeout::new(limit),
             meter: None,
             pacing: None,
         }
+    }
+
+    pub(super) fn accepted(mut self, first: FirstBytes, slot: ConnectionSlot) -> Self {
+        self.first = first;
+        self.slot = Some(slot);
+        self
     }
 
     pub(super) fn metered(mut self, meter: Meter) -> Self {
@@ -90,18 +100,25 @@ impl<I> ServedSocket<I> {
         self
     }
 
-    pub(super) fn paced(mut self, pacing: PacedReads) -> Self {
-        self.pacing = Some(pacing);
+    pub(super) fn paced(mut self, pacing: Option<PacedReads>) -> Self {
+        self.pacing = pacing;
         self
     }
 
-    pub(super) fn upgrade_flag(&self) -> UpgradeFlag {
-        self.timeout.upgrade_flag()
+    /// Returns the flag that turns off the limit of writes when the connection has been upgraded.
+    pub(super) fn is_upgraded(&self) -> Arc<AtomicBool> {
+        Arc::clone(&self.timeout.is_upgraded)
+    }
+
+    /// Returns the slots that a request takes a slot for a second file from; `None` if files are
+    /// not limited.
+    pub(super) fn file_slots(&self) -> Option<FileSlots> {
+        self.slot.as_ref().map(|slot| slot.files().clone())
     }
 
     fn record_sent(&self, bytes: usize) {
         if let Some(pacing) = &self.pacing {
-            pacing.record_sent(bytes);
+            pacing.limit.record_sent(bytes);
         }
     }
 }
@@ -155,7 +172,9 @@ impl<I: Transport> AsyncRead for ServedSocket<I> {
         }
         this.timeout.lift_after_upgrade(&this.io)?;
         let before = buffer.filled().len();
-        ready!(Pin::new(&mut this.io).poll_read(cx, buffer))?;
+        if !this.first.replay(buffer) {
+            ready!(Pin::new(&mut this.io).poll_read(cx, buffer))?;
+        }
         if let Some(meter) = &mut this.meter {
             meter.reads.receive(&buffer.filled()[before..]);
         }
@@ -204,14 +223,6 @@ impl<I: Transport> Transport for ServedSocket<I> {
         let taken = self.io.buffer(data)?;
         self.record_sent(taken);
         Ok(taken)
-    }
-
-    fn waiting(&mut self) -> usize {
-        self.io.waiting()
-    }
-
-    fn allow_stalls(&self) -> io::Result<()> {
-        self.io.allow_stalls()
     }
 }
 

@@ -73,7 +73,7 @@ impl ConnectionSlot {
         }
     }
 
-    pub(super) fn files(&self) -> &FileSlots {
+    pub(in crate::net) fn files(&self) -> &FileSlots {
         &self.files
     }
 }

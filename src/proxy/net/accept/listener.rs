@@ -14,9 +14,7 @@ use tokio::time::error::Elapsed;
 use tokio::time::{sleep, timeout};
 use tracing::{debug, warn};
 
-use super::client_socket::{
-    ClientSocket, FirstBytes, read_first_bytes, refuse_plain_http, set_options,
-};
+use super::client_socket::{FirstBytes, read_first_bytes, refuse_plain_http, set_options};
 use super::file_slots::ConnectionSlot;
 use super::pending_openings::{Opening, PendingOpenings};
 use super::proxy_protocol::read_header;
@@ -25,7 +23,7 @@ use crate::net::config::Lifetime;
 use crate::net::tls::acceptor::Accepted as Handshaken;
 use crate::net::{
     Acceptor, Config, ConnectionFuture, HttpService, Metrics, Peer, Protocol, ResponseBody,
-    ServingThreads, Transport, serve_connection,
+    ServedSocket, ServingThreads, Transport, serve_connection,
 };
 
 /// Pause after accepting failed for lack of file descriptors or memory.
@@ -334,7 +332,8 @@ impl Context {
             tls,
             certificates: handshaken.certificates,
         };
-        let socket = ClientSocket::new(first, handshaken.stream, slot);
+        let socket = ServedSocket::new(handshaken.stream, self.config.write_timeout);
+        let socket = socket.accepted(first, slot);
         let lifetime = self.config.max_lifetime;
         let stop = stop_within(lifetime, stop);
         let served = serve_connection(socket, protocol, peer, service, &self.config, account, stop);

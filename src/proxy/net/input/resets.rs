@@ -29,9 +29,19 @@ const UPDATE_COST: f64 = 0.1;
 /// The number of bytes sent to the peer for which it may send one WINDOW_UPDATE without cost.
 const BYTES_PER_UPDATE: usize = 1024;
 
-/// Limits the resets of a connection's unanswered streams, and its control frames.
+/// The number of requests after which one poll of a connection does not read any more. One read may
+/// bring more requests.
+pub(super) const MAX_STARTS: usize = 32;
+/// The number of control frames that take about as long as one request.
+pub(super) const CONTROLS_PER_START: u32 = 16;
+
+/// Limits the resets of a connection's unanswered streams, its control frames, and the requests
+/// that one poll of the connection starts.
 #[derive(Debug)]
 pub(in crate::net) struct PeerLimit {
+    /// The number of requests that the connection has started in the current poll. A control frame
+    /// counts as a part of a request.
+    starts: AtomicUsize,
     /// How many resets are allowed now. It has a debt after too many resets.
     budget: Mutex<TokenBucket>,
     /// False if the budget need not be checked.
@@ -51,6 +61,7 @@ impl PeerLimit {
     pub(in crate::net) fn new(burst: NonZeroU32, per_second: NonZeroU32) -> PeerLimit {
         let interval = Duration::from_secs(1) / per_second.get();
         PeerLimit {
+            starts: AtomicUsize::new(0),
             budget: Mutex::new(TokenBucket::new(interval, burst.get())),
             is_exceeded: AtomicBool::new(false),
             sent: AtomicUsize::new(0),
@@ -68,12 +79,29 @@ impl PeerLimit {
         (!pause.is_zero()).then_some(pause)
     }
 
+    /// Counts a request that was started.
+    pub(in crate::net) fn record_start(&self) {
+        self.starts.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// Forgets the requests that were started, because a poll of the connection has ended.
+    pub(in crate::net) fn end_poll(&self) {
+        self.starts.store(0, Ordering::Relaxed);
+    }
+
+    /// Returns true if the current poll has started enough requests.
+    pub(super) fn has_many_starts(&self) -> bool {
+        self.starts.load(Ordering::Relaxed) >= MAX_STARTS
+    }
+
     fn record(&self) {
         self.spend(1.0);
     }
 
     /// Counts control frames that the peer has sent.
     pub(super) fn record_control(&self, control: ControlFrames) {
+        let starts = (control.updates + control.others) / CONTROLS_PER_START;
+        self.starts.fetch_add(starts as usize, Ordering::Relaxed);
         let due = control.updates as usize * BYTES_PER_UPDATE;
         let before = self
             .sent

@@ -14,22 +14,14 @@ use crate::net::Transport;
 /// A limit for the writes of a socket: a write fails if the peer takes no byte for `limit`.
 pub(in crate::net) struct WriteTimeout {
     limit: Duration,
-    is_upgraded: Arc<AtomicBool>,
+    /// Turns the limit off when the connection has been upgraded. The peer of an upgraded
+    /// connection may pause for any time, for example while a person reads the output of exec in a
+    /// pager.
+    pub(in crate::net) is_upgraded: Arc<AtomicBool>,
     /// True if the kernel does not limit stalls any more.
     allows_stalls: bool,
     /// Runs while a write waits; `None` otherwise.
     timer: Option<Pin<Box<Sleep>>>,
-}
-
-/// Turns off a [`WriteTimeout`] when its connection has been upgraded. The peer of an upgraded
-/// connection may pause for any time, for example while a person reads the output of exec in a
-/// pager.
-pub(in crate::net) struct UpgradeFlag(Arc<AtomicBool>);
-
-impl UpgradeFlag {
-    pub(in crate::net) fn set(&self) {
-        self.0.store(true, Ordering::Relaxed);
-    }
 }
 
 impl WriteTimeout {
@@ -40,10 +32,6 @@ impl WriteTimeout {
             allows_stalls: false,
             timer: None,
         }
-    }
-
-    pub(in crate::net) fn upgrade_flag(&self) -> UpgradeFlag {
-        UpgradeFlag(Arc::clone(&self.is_upgraded))
     }
 
     /// Removes the kernel's limit for `io` once the connection is upgraded. This must not wait for
