@@ -10,7 +10,7 @@ use serde::{Deserialize, Deserializer};
 use serde_json::Value;
 use serde_saphyr::{DuplicateKeyPolicy, Location, Spanned};
 
-use crate::config::problem::Position;
+use crate::config::origin::Position;
 
 /// A value and the position where it begins.
 pub(super) type SpannedNode = Spanned<Node>;
