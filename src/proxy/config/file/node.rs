@@ -104,14 +104,6 @@ impl<'de> Visitor<'de> for NodeVisitor {
         Ok(Node::Scalar(Value::Null))
     }
 
-    fn visit_none<E: Error>(self) -> Result<Node, E> {
-        self.visit_unit()
-    }
-
-    fn visit_some<D: Deserializer<'de>>(self, deserializer: D) -> Result<Node, D::Error> {
-        Node::deserialize(deserializer)
-    }
-
     fn visit_bool<E: Error>(self, value: bool) -> Result<Node, E> {
         Ok(Node::Scalar(value.into()))
     }

@@ -2,19 +2,16 @@
 
 use super::checker::Checker;
 use super::tls::Tls;
-use crate::config::settings::{AuthMode, Settings};
+use crate::config::settings::Settings;
 use crate::{identity, ledger};
 
 /// Returns the settings of `identity`, for a listener with `tls`.
 pub(super) fn access(settings: &Settings, tls: &Tls) -> identity::Config {
     let (authentication, authorization) = (&settings.authentication, &settings.authorization);
-    let mode = match authentication.mode {
-        Some(AuthMode::Caller) => identity::Mode::Caller,
-        Some(AuthMode::Delegated) => identity::Mode::Delegated,
-        Some(AuthMode::None) => identity::Mode::None,
-        None if *tls == Tls::Plain => identity::Mode::None,
-        None => identity::Mode::Caller,
-    };
+    let mode = authentication.mode.unwrap_or(match tls {
+        Tls::Plain => identity::Mode::None,
+        Tls::Files(_) | Tls::SelfSigned { .. } => identity::Mode::Caller,
+    });
     identity::Config {
         mode,
         anonymous: authentication.anonymous,

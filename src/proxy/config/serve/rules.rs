@@ -74,7 +74,7 @@ impl Checker<'_> {
         let fields = RawFieldSelector::parse(&field_selector)
             .map_err(|error| malformed("fieldSelector", &error.to_string()));
         let freshness = rule.freshness.as_ref();
-        if freshness.is_some_and(|freshness| freshness.resource().is_some()) {
+        if freshness.is_some_and(|freshness| freshness.resource.is_some()) {
             malformed("freshness", "leave out the resource, as in bounded:5s");
         }
         ResourceRule {
@@ -82,7 +82,7 @@ impl Checker<'_> {
             namespaces,
             labels: labels.unwrap_or_default(),
             fields: fields.unwrap_or_default(),
-            freshness: freshness.map(|freshness| freshness.policy()),
+            freshness: freshness.map(|freshness| freshness.policy),
             retention_age: rule.retention_age.map(|period| period.0),
             retention_bytes: rule.retention_bytes.map(|size| size.0),
             strip_managed_fields: rule.strip_managed_fields,

@@ -26,10 +26,8 @@ mod listeners;
 use std::path::PathBuf;
 use std::time::Duration;
 
-pub use access::AuthMode;
 use access::{Authentication, Authorization};
 use cache::Cache;
-pub(super) use cache::ShardSelectorMode;
 use clap::ValueEnum;
 use kubefan_core::telemetry;
 use kubefan_core::upstream::ClientConfig;

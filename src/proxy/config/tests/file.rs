@@ -10,6 +10,7 @@ use proptest::proptest;
 use super::support::{in_repository, problems_of, resolved};
 use crate::config::settings::Settings;
 use crate::config::{ResolvedConfig, Resources, Tls, check_file, sources};
+use crate::net::TlsFiles;
 use crate::server::ShardSelectors;
 
 #[test]
