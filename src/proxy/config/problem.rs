@@ -39,13 +39,8 @@ impl fmt::Display for Problems {
             let plural = if count == 1 { "" } else { "s" };
             writeln!(f, "the configuration has {count} problem{plural}:")?;
         }
-        for (index, problem) in self.0.iter().enumerate() {
-            if index > 0 {
-                f.write_str("\n")?;
-            }
-            write!(f, "{problem}")?;
-        }
-        Ok(())
+        let lines: Vec<_> = self.0.iter().map(Problem::to_string).collect();
+        f.write_str(&lines.join("\n"))
     }
 }
 

@@ -55,7 +55,6 @@ mod pace;
 mod sweep;
 
 use std::collections::HashMap;
-use std::fmt;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
@@ -379,15 +378,6 @@ fn room_for_buffers(memory: u64, others: u64) -> u64 {
     let unreserved = memory - least;
     let left = unreserved.saturating_sub(others);
     left.clamp(least, memory / MEASURED_SHARE)
-}
-
-impl fmt::Debug for Ledger {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Ledger")
-            .field("limits", &self.shared.limits)
-            .field("leased", &self.leased())
-            .finish_non_exhaustive()
-    }
 }
 
 // === impl Shared ===

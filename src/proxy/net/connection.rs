@@ -56,9 +56,8 @@ pub trait ResponseBody: Body<Data: Send, Error: Into<BoxError>> + Send + Unpin +
 pub type ConnectionFuture = Pin<Box<dyn Future<Output = Result<(), BoxError>> + Send>>;
 
 /// The error of a connection that the ledger has closed.
-#[derive(Debug, thiserror::Error)]
-#[error("closed because its client reads too slowly, or memory is short and it holds the most")]
-struct ClosedForMemory;
+const CLOSED_FOR_MEMORY: &str =
+    "closed because its client reads too slowly, or memory is short and it holds the most";
 
 /// What the requests of a connection share.
 struct Requests<S> {
@@ -249,7 +248,7 @@ where
         if let Some(account) = &account
             && account.poll_close(cx, &mut is_registered).is_ready()
         {
-            return Poll::Ready(Err(ClosedForMemory.into()));
+            return Poll::Ready(Err(CLOSED_FOR_MEMORY.into()));
         }
         // Polled before `stop`, so that a request that has arrived is answered.
         let mut polled = connection.as_mut().poll(cx);

@@ -11,17 +11,17 @@ use std::io;
 use std::io::IoSlice;
 use std::pin::Pin;
 use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::time::{Sleep, sleep};
 
 use super::accept::client_socket::FirstBytes;
 use super::accept::file_slots::{ConnectionSlot, FileSlots};
 use super::input::paced_reads::PacedReads;
 use super::input::received::Reads;
-use super::output::write_timeout::WriteTimeout;
 use crate::ledger::{Buffer, Buffers};
 use crate::net::Transport;
 
@@ -32,7 +32,16 @@ pub struct ServedSocket<I> {
     first: FirstBytes,
     /// `None` if the connection is of no listener.
     slot: Option<ConnectionSlot>,
-    timeout: WriteTimeout,
+    /// A write fails if the peer takes no byte for this time.
+    limit: Duration,
+    /// Turns the limit off when the connection has been upgraded. The peer of an upgraded
+    /// connection may pause for any time, for example while a person reads the output of exec in a
+    /// pager.
+    is_upgraded: Arc<AtomicBool>,
+    /// True if the kernel does not limit stalls any more.
+    allows_stalls: bool,
+    /// Runs while a write waits; `None` otherwise.
+    timer: Option<Pin<Box<Sleep>>>,
     /// `None` if the bytes of the connection are not measured.
     meter: Option<Meter>,
     /// `None` if the socket may be read at any time.
@@ -83,7 +92,10 @@ impl<I> ServedSocket<I> {
             io,
             first: FirstBytes::default(),
             slot: None,
-            timeout: WriteTimeout::new(limit),
+            limit,
+            is_upgraded: Arc::default(),
+            allows_stalls: false,
+            timer: None,
             meter: None,
             pacing: None,
         }
@@ -107,7 +119,7 @@ impl<I> ServedSocket<I> {
 
     /// Returns the flag that turns off the limit of writes when the connection has been upgraded.
     pub(super) fn is_upgraded(&self) -> Arc<AtomicBool> {
-        Arc::clone(&self.timeout.is_upgraded)
+        Arc::clone(&self.is_upgraded)
     }
 
     /// Returns the slots that a request takes a slot for a second file from; `None` if files are
@@ -124,6 +136,17 @@ impl<I> ServedSocket<I> {
 }
 
 impl<I: Transport> ServedSocket<I> {
+    /// Removes the kernel's limit once the connection is upgraded. This must not wait for a pending
+    /// write: output that fits into the socket's buffer is never pending, but the kernel would end
+    /// the connection if the peer does not read the output.
+    fn lift_limit_after_upgrade(&mut self) -> io::Result<()> {
+        if !self.allows_stalls && self.is_upgraded.load(Ordering::Relaxed) {
+            self.io.allow_stalls()?;
+            self.allows_stalls = true;
+        }
+        Ok(())
+    }
+
     fn after_write(
         &mut self,
         cx: &mut Context<'_>,
@@ -156,7 +179,17 @@ impl<I: Transport> ServedSocket<I> {
         if let (Poll::Pending, Some(meter)) = (&written, &mut self.meter) {
             meter.publish(self.io.waiting());
         }
-        self.timeout.check(cx, &self.io, written)
+        self.lift_limit_after_upgrade()?;
+        if written.is_ready() || self.allows_stalls {
+            self.timer = None;
+            return written;
+        }
+        let limit = self.limit;
+        let timer = self.timer.get_or_insert_with(|| Box::pin(sleep(limit)));
+        timer.as_mut().poll(cx).map(|()| {
+            let message = format!("the peer read nothing for {limit:?}");
+            Err(io::Error::new(io::ErrorKind::TimedOut, message))
+        })
     }
 }
 
@@ -170,7 +203,7 @@ impl<I: Transport> AsyncRead for ServedSocket<I> {
         if let Some(pacing) = &mut this.pacing {
             ready!(pacing.poll_turn(cx));
         }
-        this.timeout.lift_after_upgrade(&this.io)?;
+        this.lift_limit_after_upgrade()?;
         let before = buffer.filled().len();
         if !this.first.replay(buffer) {
             ready!(Pin::new(&mut this.io).poll_read(cx, buffer))?;

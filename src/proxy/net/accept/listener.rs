@@ -7,7 +7,6 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use kubefan_core::shutdown::{Phase, Shutdown};
-use prometheus::IntGauge;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::Semaphore;
 use tokio::time::error::Elapsed;
@@ -30,7 +29,6 @@ use crate::net::{
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
 /// A bound socket, and the settings that its connections share.
-#[derive(Debug)]
 pub struct Listener {
     socket: TcpListener,
     tls: Option<Acceptor>,
@@ -39,7 +37,6 @@ pub struct Listener {
     context: Arc<Context>,
 }
 
-#[derive(Debug)]
 struct Context {
     name: &'static str,
     config: Config,
@@ -176,8 +173,10 @@ impl Listener {
         loop {
             match self.socket.accept().await {
                 Ok((stream, address)) => {
-                    let limit = self.context.config.max_connections.get();
-                    let slot = ConnectionSlot::take(self.context.open_gauge(), permit, limit);
+                    let context = &self.context;
+                    let open = context.metrics.open.with_label_values(&[context.name]);
+                    let limit = context.config.max_connections.get();
+                    let slot = ConnectionSlot::take(open, permit, limit);
                     return (slot, stream, address);
                 }
                 Err(error) if is_peer_error(&error) => {
@@ -287,13 +286,9 @@ impl Context {
         }
         let header = timeout(self.config.handshake_timeout, read_header(&mut stream)).await;
         let client = header.unwrap_or_else(|elapsed| Err(elapsed.into()));
-        match client {
-            Ok(client) => Ok((stream, client.unwrap_or(address))),
-            Err(error) => Err(OpenError {
-                stage: "proxy",
-                error,
-            }),
-        }
+        let stage = "proxy";
+        let client = client.map_err(|error| OpenError { stage, error })?;
+        Ok((stream, client.unwrap_or(address)))
     }
 
     /// Opens a connection. `begin` returns its stream, and its protocol if TLS has chosen one;
@@ -301,24 +296,18 @@ impl Context {
     /// `None` if the connection could not be opened.
     async fn open<I: Transport + Send + 'static, B: ResponseBody>(
         &self,
-        accepted: Accepted,
+        mut accepted: Accepted,
         tls: bool,
         begin: impl Future<Output = Result<Begun<I>, OpenError>>,
         service: impl HttpService<B>,
     ) -> Option<(ConnectionFuture, SocketAddr)> {
-        let Accepted {
-            address,
-            slot,
-            mut opening,
-            account,
-        } = accepted;
         let stop = self.shutdown.reached(Phase::StopAccepting);
         let opened = tokio::select! {
             biased;
             // Polled first, because a connection with first bytes that have arrived gets an answer
             // in a drain.
             opened = self.detect_protocol(begin) => opened,
-            () = &mut opening => {
+            () = &mut accepted.opening => {
                 Err(io::Error::other("too many connections are being opened").into())
             }
             // The peer has sent too little to detect the protocol, and so no request. Handshakes
@@ -326,17 +315,29 @@ impl Context {
             // could prolong each drain.
             () = stop.clone() => return None,
         };
-        let ((handshaken, client), first, protocol) = self.record_opening(address, opened)?;
+        let ((handshaken, client), first, protocol) = match opened {
+            Ok(opened) => opened,
+            Err(OpenError { stage, error }) => {
+                self.count_failure(stage);
+                let address = accepted.address;
+                debug!(listener = self.name, %address, %error, "connection could not be opened");
+                return None;
+            }
+        };
+        let labels = [self.name, protocol.name()];
+        self.metrics.connections.with_label_values(&labels).inc();
         let peer = Peer {
             address: client,
             tls,
             certificates: handshaken.certificates,
         };
         let socket = ServedSocket::new(handshaken.stream, self.config.write_timeout);
-        let socket = socket.accepted(first, slot);
+        let socket = socket.accepted(first, accepted.slot);
         let lifetime = self.config.max_lifetime;
         let stop = stop_within(lifetime, stop);
-        let served = serve_connection(socket, protocol, peer, service, &self.config, account, stop);
+        let (config, account) = (&self.config, accepted.account);
+        let served = serve_connection(socket, protocol, peer, service, config, account, stop);
+        let opening = accepted.opening;
         let served = match lifetime {
             None => served,
             Some(lifetime) => Box::pin(async move {
@@ -371,30 +372,6 @@ impl Context {
             Protocol::Http1
         };
         Ok(((handshaken, client), first, protocol))
-    }
-
-    /// Counts and logs the result of opening a connection. Returns `None` if opening failed.
-    fn record_opening<I>(
-        &self,
-        address: SocketAddr,
-        opened: Result<(I, FirstBytes, Protocol), OpenError>,
-    ) -> Option<(I, FirstBytes, Protocol)> {
-        match opened {
-            Ok(opened) => {
-                let labels = [self.name, opened.2.name()];
-                self.metrics.connections.with_label_values(&labels).inc();
-                Some(opened)
-            }
-            Err(OpenError { stage, error }) => {
-                self.count_failure(stage);
-                debug!(listener = self.name, %address, %error, "connection could not be opened");
-                None
-            }
-        }
-    }
-
-    fn open_gauge(&self) -> IntGauge {
-        self.metrics.open.with_label_values(&[self.name])
     }
 
     fn record_accept_failure(&self, error: &io::Error) {

@@ -1,12 +1,11 @@
 use std::num::NonZeroU32;
-use std::sync::atomic::Ordering;
 use std::task::Waker;
 
 use futures_util::poll;
 use socket2::SockRef;
 use tokio::io::{AsyncReadExt, AsyncWriteExt, duplex};
 use tokio::net::{TcpListener, TcpStream};
-use tokio::time::{Instant, advance, sleep};
+use tokio::time::{Instant, advance};
 
 use super::*;
 use crate::net::Protocol;
