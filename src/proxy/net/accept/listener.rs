@@ -215,6 +215,24 @@ async fn stop_within(lifetime: Option<Lifetime>, stop: impl Future<Output = ()>)
     }
 }
 
+/// Ends a connection with a lifetime when it has lasted too long, or is the oldest of too many.
+fn ended_within(
+    lifetime: Option<Lifetime>,
+    opening: Opening,
+    served: ConnectionFuture,
+) -> ConnectionFuture {
+    let Some(lifetime) = lifetime else {
+        return served;
+    };
+    Box::pin(async move {
+        tokio::select! {
+            served = served => served,
+            () = opening => Err("too many connections are open".into()),
+            () = sleep(lifetime.total) => Err("the connection lasted too long".into()),
+        }
+    })
+}
+
 fn is_peer_error(error: &io::Error) -> bool {
     matches!(
         error.kind(),
@@ -337,18 +355,7 @@ impl Context {
         let stop = stop_within(lifetime, stop);
         let (config, account) = (&self.config, accepted.account);
         let served = serve_connection(socket, protocol, peer, service, config, account, stop);
-        let opening = accepted.opening;
-        let served = match lifetime {
-            None => served,
-            Some(lifetime) => Box::pin(async move {
-                tokio::select! {
-                    served = served => served,
-                    () = opening => Err("too many connections are open".into()),
-                    () = sleep(lifetime.total) => Err("the connection lasted too long".into()),
-                }
-            }),
-        };
-        Some((served, client))
+        Some((ended_within(lifetime, accepted.opening, served), client))
     }
 
     /// Begins a connection, and finds out its protocol. Returns also the bytes that were read for
