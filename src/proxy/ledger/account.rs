@@ -217,11 +217,11 @@ impl Account {
         self.state.lock().used[kind as usize]
     }
 
-    pub(super) fn add_registered(&self, registered: &mut Vec<Arc<Registered>>) {
+    /// Returns what is registered and was not dropped yet.
+    pub(super) fn registered(&self) -> Vec<Arc<Registered>> {
         let state = self.state.lock();
-        let held = state.held.values();
         let is_held = |entry: &&Arc<Registered>| !entry.is_revoked.load(Ordering::Relaxed);
-        registered.extend(held.filter(is_held).cloned());
+        state.held.values().filter(is_held).cloned().collect()
     }
 
     fn add(&self, kind: MemoryKind, bytes: u64) -> Result<(), Short> {

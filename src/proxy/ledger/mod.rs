@@ -282,11 +282,11 @@ impl Ledger {
         let mut accounts = shared.accounts();
         let mut registered: Vec<Arc<Registered>> = Vec::new();
         for account in &accounts {
-            let first = registered.len();
-            account.add_registered(&mut registered);
+            let mut own = account.registered();
             if let Some(rate) = shared.limits.minimum_rate {
-                swept.slow += drop_slow(account, &mut registered, first, rate, now);
+                swept.slow += drop_slow(account, &mut own, rate, now);
             }
+            registered.append(&mut own);
         }
         swept.memory = self.drop_measured(&registered, now);
         // A connection that is being closed holds its memory for a moment longer.
@@ -465,35 +465,30 @@ impl Shared {
     }
 }
 
-/// Drops those of `registered` from index `first` on that have a reader that is too slow. They all
-/// belong to `account`. Returns how many were dropped. All bodies that are sent on one connection
-/// share the rate, because a slow line may be fast enough for one body, but not for all of them.
+/// Drops those of `own`, which are registered with `account`, that have a reader that is too slow.
+/// Returns how many were dropped. All bodies that are sent on one connection share the rate, because
+/// a slow line may be fast enough for one body, but not for all of them.
 fn drop_slow(
     account: &Account,
-    registered: &mut Vec<Arc<Registered>>,
-    first: usize,
+    own: &mut Vec<Arc<Registered>>,
     rate: MinimumRate,
     now: Instant,
 ) -> u64 {
-    let paced = registered[first..]
-        .iter()
-        .filter(|entry| entry.held.is_paced());
+    let paced = own.iter().filter(|entry| entry.held.is_paced());
     let share = account.peak_of_paced(paced.count(), rate.period, now);
     let rate = MinimumRate {
         bytes_per_second: rate.bytes_per_second.div_ceil(share.max(1) as u64),
         ..rate
     };
-    let own = registered.split_off(first);
     let before = own.len();
-    let kept = own.into_iter().filter(|entry| {
+    own.retain(|entry| {
         let is_too_slow = entry.held.is_too_slow(now, rate);
         if is_too_slow {
             entry.revoke();
         }
         !is_too_slow
     });
-    registered.extend(kept);
-    (first + before - registered.len()) as u64
+    (before - own.len()) as u64
 }
 
 #[cfg(test)]

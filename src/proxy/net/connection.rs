@@ -194,7 +194,7 @@ impl<S> Requests<S> {
         if let Some(limit) = &self.limit {
             limit.record_start();
         }
-        let unanswered = Unanswered::new(self.limit.clone());
+        let unanswered = Unanswered(self.limit.clone());
         let answer = self.service.clone().oneshot(request);
         async move {
             let answer = answer.await?;

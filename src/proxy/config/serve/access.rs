@@ -47,11 +47,9 @@ impl Checker<'_> {
         &mut self,
         access: &identity::Config,
     ) -> Option<identity::AuthoritySources> {
-        const ANONYMOUS: &str = "authentication.anonymous";
         const CLIENT: &str = "authentication.clientCaFile";
         const PROXY: &str = "authentication.requestheaderClientCaFile";
         const NAMES: &str = "authentication.requestheaderAllowedNames";
-        const ACCEPTED_CERTIFICATES: &str = "authentication.clientCertificates";
         let authentication = &self.settings.authentication;
         let sources = identity::AuthoritySources {
             client_ca: authentication.client_ca_file.clone(),
@@ -60,16 +58,16 @@ impl Checker<'_> {
         };
         let is_off = access.mode == identity::Mode::None;
         let are_accepted = authentication.client_certificates;
-        let is_anonymous = authentication.anonymous;
+        let (client, proxy) = (&sources.client_ca, &sources.request_header_ca);
         for (key, is_set, is_used) in [
-            (ANONYMOUS, is_anonymous, true),
-            (CLIENT, sources.client_ca.is_some(), are_accepted),
-            (PROXY, sources.request_header_ca.is_some(), are_accepted),
+            ("authentication.anonymous", authentication.anonymous, true),
+            (CLIENT, client.is_some(), are_accepted),
+            (PROXY, proxy.is_some(), are_accepted),
         ] {
             if is_off && is_set {
                 self.report(key, "has no effect with --auth none");
             } else if is_set && !is_used {
-                let other = self.sources.name(ACCEPTED_CERTIFICATES, key);
+                let other = self.sources.name("authentication.clientCertificates", key);
                 self.report(key, &format!("has no effect without {other}"));
             }
         }

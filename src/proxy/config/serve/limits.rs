@@ -30,7 +30,7 @@ pub(super) fn connections(settings: &Settings) -> net::Config {
     let proxies = settings.listen.proxy_protocol_from.iter();
     let proxies = proxies.map(|network| network.0).collect();
     net::Config {
-        proxies: ProxyNetworks::new(proxies),
+        proxies: ProxyNetworks(proxies),
         max_connections: limits.max_connections,
         max_pending_openings: limits.max_pending_handshakes,
         handshake_timeout: limits.handshake_timeout.0,

@@ -20,18 +20,12 @@ impl Checker<'_> {
         let mut rules = Vec::new();
         for (index, entry) in cache.resources.iter().enumerate() {
             let name = entry.name();
-            let before = &cache.resources[..index];
-            if before
-                .iter()
-                .any(|other| other.name().eq_ignore_ascii_case(name))
-            {
+            let is_same = |other: &str| other.eq_ignore_ascii_case(name);
+            let mut before = cache.resources[..index].iter();
+            if before.any(|other| is_same(other.name())) {
                 self.report_in(RESOURCES, (index, None), &format!("{name} is given twice"));
             }
-            if cache
-                .never
-                .iter()
-                .any(|never| never.eq_ignore_ascii_case(name))
-            {
+            if cache.never.iter().any(|never| is_same(never)) {
                 let other = self.sources.name(NEVER, RESOURCES);
                 let message = format!("{name} is never cached according to {other}");
                 self.report_in(RESOURCES, (index, None), &message);

@@ -111,7 +111,7 @@ mod tests {
     async fn a_peer_that_resets_too_fast_is_read_later() {
         let (mut reads, resets) = reads(2);
         let reset = |count: usize| {
-            (0..count).for_each(|_| drop(Unanswered::new(Some(Arc::clone(&resets)))));
+            (0..count).for_each(|_| drop(Unanswered(Some(Arc::clone(&resets)))));
         };
         reset(2);
         assert!(may_read(&mut reads));

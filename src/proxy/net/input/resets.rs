@@ -50,9 +50,10 @@ pub(in crate::net) struct PeerLimit {
     sent: AtomicUsize,
 }
 
-/// A request without an answer. If this value is dropped, the peer has reset the stream.
+/// A request without an answer. If this value is dropped, the peer has reset the stream. Without a
+/// limit, the reset is not counted.
 #[derive(Debug)]
-pub(in crate::net) struct Unanswered(Option<Arc<PeerLimit>>);
+pub(in crate::net) struct Unanswered(pub(in crate::net) Option<Arc<PeerLimit>>);
 
 // === impl PeerLimit ===
 
@@ -94,20 +95,13 @@ impl PeerLimit {
         self.starts.load(Ordering::Relaxed) >= MAX_STARTS
     }
 
-    fn record(&self) {
-        self.spend(1.0);
-    }
-
     /// Counts control frames that the peer has sent.
     pub(super) fn record_control(&self, control: ControlFrames) {
         let starts = (control.updates + control.others) / CONTROLS_PER_START;
         self.starts.fetch_add(starts as usize, Ordering::Relaxed);
         let due = control.updates as usize * BYTES_PER_UPDATE;
-        let before = self
-            .sent
-            .fetch_update(Ordering::Relaxed, Ordering::Relaxed, |sent| {
-                Some(sent.saturating_sub(due))
-            });
+        let (sent, rest) = (&self.sent, |sent: usize| Some(sent.saturating_sub(due)));
+        let before = sent.fetch_update(Ordering::Relaxed, Ordering::Relaxed, rest);
         // The rest of the bytes counts for later WINDOW_UPDATE frames.
         let unpaid = due.saturating_sub(before.unwrap_or_default()) / BYTES_PER_UPDATE;
         self.spend(f64::from(control.others) + unpaid as f64 * UPDATE_COST);
@@ -130,11 +124,6 @@ impl PeerLimit {
 // === impl Unanswered ===
 
 impl Unanswered {
-    /// Begins a request. Without a limit, its reset is not counted.
-    pub(in crate::net) fn new(limit: Option<Arc<PeerLimit>>) -> Unanswered {
-        Unanswered(limit)
-    }
-
     /// Notes that the peer takes a part of the request's answer.
     pub(in crate::net) fn answer(&mut self) {
         self.0 = None;
@@ -144,7 +133,7 @@ impl Unanswered {
 impl Drop for Unanswered {
     fn drop(&mut self) {
         if let Some(limit) = self.0.take() {
-            limit.record();
+            limit.spend(1.0);
         }
     }
 }
@@ -181,7 +170,7 @@ mod tests {
             let limit = PeerLimit::new(count(4), count(2));
             for (milliseconds, resets, expected) in &rows {
                 advance(Duration::from_millis(*milliseconds)).await;
-                (0..*resets).for_each(|_| limit.record());
+                (0..*resets).for_each(|_| limit.spend(1.0));
                 let pause = limit.pause().map(|pause| pause.as_millis());
                 assert_eq!(pause, *expected, "{rows:?} after {milliseconds}");
             }

@@ -193,7 +193,7 @@ async fn a_paced_socket_is_read_when_its_peer_has_reset_few_streams() {
     let start = Instant::now();
     assert_eq!(io.read_u8().await.unwrap(), b'f');
     assert_eq!(start.elapsed(), Duration::ZERO);
-    (0..3).for_each(|_| drop(Unanswered::new(Some(Arc::clone(&resets)))));
+    (0..3).for_each(|_| drop(Unanswered(Some(Arc::clone(&resets)))));
     assert_eq!(io.read_u8().await.unwrap(), b'o');
     assert_eq!(start.elapsed(), Duration::from_secs(2));
 }

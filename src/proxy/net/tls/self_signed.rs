@@ -71,7 +71,13 @@ impl SelfSigned {
 
     pub(super) fn ensure_at(&self, now: SystemTime) -> anyhow::Result<SelfSignedFiles> {
         let names = self.server_names()?;
-        let files = self.files();
+        let files = SelfSignedFiles {
+            ca_certificate: self.directory.join("ca.crt"),
+            server: TlsFiles {
+                certificate: self.directory.join("tls.crt"),
+                key: self.directory.join("tls.key"),
+            },
+        };
         DirBuilder::new()
             .recursive(true)
             .mode(0o700)
@@ -82,16 +88,6 @@ impl SelfSigned {
             self.issue_server(&files.server, &authority.issuer, now)?;
         }
         Ok(files)
-    }
-
-    fn files(&self) -> SelfSignedFiles {
-        SelfSignedFiles {
-            ca_certificate: self.directory.join("ca.crt"),
-            server: TlsFiles {
-                certificate: self.directory.join("tls.crt"),
-                key: self.directory.join("tls.key"),
-            },
-        }
     }
 
     fn server_names(&self) -> anyhow::Result<Vec<ServerName<'static>>> {
