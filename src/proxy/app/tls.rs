@@ -32,10 +32,7 @@ impl Certificate {
     pub(super) fn of_clients(tls: &Tls, listen: SocketAddr) -> anyhow::Result<Option<Self>> {
         let files = match tls {
             Tls::Plain => return Ok(None),
-            Tls::Files { certificate, key } => net::TlsFiles {
-                certificate: certificate.clone(),
-                key: key.clone(),
-            },
+            Tls::Files(files) => files.clone(),
             Tls::SelfSigned { directory } => {
                 let self_signed = net::SelfSigned {
                     directory: directory.clone(),
@@ -62,16 +59,13 @@ impl Certificate {
                     files: None,
                 }));
             }
-            AdminTls::Files { certificate, key } => Self::of(net::TlsFiles {
-                certificate: certificate.clone(),
-                key: key.clone(),
-            }),
-            AdminTls::Throwaway => Acceptor::with_throwaway_certificate(&names(admin.listen))
-                .map(|acceptor| Self {
+            AdminTls::Files(files) => Self::of(files.clone()),
+            AdminTls::Throwaway => {
+                Acceptor::with_throwaway_certificate(&names(admin.listen)).map(|acceptor| Self {
                     acceptor,
                     files: None,
                 })
-                .map_err(anyhow::Error::from),
+            }
         };
         certificate.context("--admin-listen").map(Some)
     }

@@ -3,7 +3,7 @@
 use std::net::SocketAddr;
 
 use super::Problem;
-use super::problem::Location;
+use super::origin::Origin;
 
 /// Parses `IP:PORT` or `localhost:PORT`.
 ///
@@ -32,8 +32,5 @@ pub fn parse_loopback(text: &str, reason: &str) -> Result<SocketAddr, String> {
 
 /// Returns a problem with the value of the command-line flag `flag`, such as `--listen`.
 pub fn flag_problem(flag: &str, message: String) -> Problem {
-    Problem {
-        location: Location::Named(flag.to_owned()),
-        message,
-    }
+    Problem::new(Origin::Flag(flag.to_owned()), "", &message)
 }

@@ -149,11 +149,8 @@ impl Declared {
 
     fn has_type(&self, name: &str) -> bool {
         let is_name = |value: &Value| value == name;
-        is_name(&self.r#type)
-            || self
-                .r#type
-                .as_array()
-                .is_some_and(|t| t.iter().any(is_name))
+        let types = &self.r#type;
+        is_name(types) || types.as_array().is_some_and(|t| t.iter().any(is_name))
     }
 
     /// Returns the sentence about the form of the value, such as its unit, that the JSON Schema adds

@@ -139,11 +139,8 @@ impl Setting {
             .long_help(self.long_help())
             .help_heading(self.heading.as_str())
             .hide_short_help(!self.declared.x_help)
-            .env(self.declared.x_variable.as_deref());
-        let arg = match self.flag.short {
-            Some(short) => arg.short(short),
-            None => arg,
-        };
+            .env(self.declared.x_variable.as_deref())
+            .short(self.flag.short);
         let Some(value) = self.flag.value.as_deref() else {
             return arg.action(ArgAction::Count);
         };
@@ -159,14 +156,9 @@ impl Setting {
                 arg.value_parser(PossibleValuesParser::new(words.iter().map(String::as_str)))
             }
             SettingKind::List => arg.action(ArgAction::Append).value_delimiter(','),
-            SettingKind::Number | SettingKind::Text => {
-                let arg = arg.value_parser(NonEmptyStringValueParser::new());
-                if self.is_path() {
-                    arg.value_hint(ValueHint::AnyPath)
-                } else {
-                    arg
-                }
-            }
+            SettingKind::Number | SettingKind::Text => arg
+                .value_parser(NonEmptyStringValueParser::new())
+                .value_hint(self.is_path().then_some(ValueHint::AnyPath)),
         }
     }
 

@@ -58,9 +58,13 @@ fn warning(command: &Command, name: &str) -> Option<String> {
     let rest = name.strip_prefix(PREFIX)?;
     // Kubernetes sets these variables in each pod for a Service with a name that begins with
     // `kubefan`.
-    let is_of_service = ["SERVICE_HOST", "SERVICE_PORT", "PORT"].iter().any(|part| {
-        rest.split_once(part)
-            .is_some_and(|(before, after)| is_end(before) && is_start(after))
+    let mut parts = ["SERVICE_HOST", "SERVICE_PORT", "PORT"].iter();
+    let is_of_service = parts.any(|part| match rest.split_once(part) {
+        Some((before, after)) => {
+            let is_end = before.is_empty() || before.ends_with('_');
+            is_end && (after.is_empty() || after.starts_with('_'))
+        }
+        None => false,
     });
     let args = all_args(command);
     let known: Vec<_> = args
@@ -86,14 +90,6 @@ fn warning(command: &Command, name: &str) -> Option<String> {
     has_flag.then(|| {
         format!("kubefan does not know the environment variable {name}; use the flag --{flag}")
     })
-}
-
-fn is_end(before: &str) -> bool {
-    before.is_empty() || before.ends_with('_')
-}
-
-fn is_start(after: &str) -> bool {
-    after.is_empty() || after.starts_with('_')
 }
 
 /// Returns the arguments of the command and of its subcommands.

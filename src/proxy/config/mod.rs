@@ -29,7 +29,9 @@ pub use args::{GlobalArgs, ServeArgs};
 pub use problem::{Problem, Problems};
 pub use resolved::{ResolvedConfig, check_file, schema};
 pub use serve::{AdminConfig, AdminTls, Resources, ServeConfig, Tls, default_tls_dir};
-pub use settings::{AuthMode, LogFormat};
+pub use settings::LogFormat;
 pub use values::freshness_rule::FreshnessRule;
 pub use values::network::Network;
 pub use values::units::{parse_bytes, parse_duration};
+
+pub use crate::identity::Mode as AuthMode;

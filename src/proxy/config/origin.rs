@@ -3,8 +3,6 @@
 use std::fmt;
 use std::path::PathBuf;
 
-use super::problem::{Location, Position, Problem};
-
 /// The source of the value of a setting.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Origin {
@@ -14,29 +12,11 @@ pub(super) enum Origin {
     Flag(String),
 }
 
-impl Origin {
-    /// Returns a problem with the value of the setting `key`, or with all of the file if the key is
-    /// empty.
-    pub(super) fn problem(&self, key: &str, message: &str) -> Problem {
-        let (location, message) = match self {
-            Self::File(path, position) => {
-                let location = Location::File {
-                    path: path.clone(),
-                    position: *position,
-                };
-                let message = match key {
-                    "" => message.to_owned(),
-                    key => format!("{key}: {message}"),
-                };
-                (location, message)
-            }
-            Self::Environment(name) | Self::Flag(name) => {
-                (Location::Named(name.clone()), message.to_owned())
-            }
-            Self::Default => (Location::Named(key.to_owned()), message.to_owned()),
-        };
-        Problem { location, message }
-    }
+/// A place in a file. Lines and columns count from 1.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct Position {
+    pub(super) line: u64,
+    pub(super) column: u64,
 }
 
 impl fmt::Display for Origin {

@@ -1,32 +1,14 @@
 //! The problems in a configuration, with their positions in the file or the names of their flags.
 
 use std::fmt;
-use std::path::PathBuf;
+
+use super::origin::{Origin, Position};
 
 /// One mistake in the configuration.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Problem {
-    pub(super) location: Location,
-    pub(super) message: String,
-}
-
-/// The location of a problem.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) enum Location {
-    /// In a file. `position` is `None` if the problem has no position in the file.
-    File {
-        path: PathBuf,
-        position: Option<Position>,
-    },
-    /// In the environment variable or flag of this name.
-    Named(String),
-}
-
-/// A place in a file. Lines and columns count from 1.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) struct Position {
-    pub(super) line: u64,
-    pub(super) column: u64,
+    origin: Origin,
+    message: String,
 }
 
 /// All mistakes in the configuration, at least one. They are displayed with one problem per line.
@@ -38,9 +20,9 @@ pub struct Problems(Vec<Problem>);
 impl Problems {
     /// Sorts the problems: first those in a file by position, then the others in the given order.
     pub fn new(mut problems: Vec<Problem>) -> Self {
-        let position = |problem: &Problem| match &problem.location {
-            Location::File { position, .. } => (0, *position),
-            Location::Named(_) => (1, None),
+        let position = |problem: &Problem| match &problem.origin {
+            Origin::File(_, position) => (0, *position),
+            _ => (1, None),
         };
         problems.sort_by_key(position);
         Self(problems)
@@ -49,7 +31,7 @@ impl Problems {
 
 impl fmt::Display for Problems {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let is_in_file = |problem: &Problem| matches!(problem.location, Location::File { .. });
+        let is_in_file = |problem: &Problem| matches!(problem.origin, Origin::File(..));
         if self.0.iter().any(is_in_file) {
             // Without this headline, the first problem would follow `error: ` on its line, and
             // editors would not find its position.
@@ -57,13 +39,8 @@ impl fmt::Display for Problems {
             let plural = if count == 1 { "" } else { "s" };
             writeln!(f, "the configuration has {count} problem{plural}:")?;
         }
-        for (index, problem) in self.0.iter().enumerate() {
-            if index > 0 {
-                f.write_str("\n")?;
-            }
-            write!(f, "{problem}")?;
-        }
-        Ok(())
+        let lines: Vec<_> = self.0.iter().map(Problem::to_string).collect();
+        f.write_str(&lines.join("\n"))
     }
 }
 
@@ -71,11 +48,24 @@ impl std::error::Error for Problems {}
 
 // === impl Problem ===
 
+impl Problem {
+    /// Creates a problem with the value of the setting `key` from `origin`, or with all of the file
+    /// if the key is empty.
+    pub(super) fn new(origin: Origin, key: &str, message: &str) -> Self {
+        let message = match origin {
+            Origin::File(..) if !key.is_empty() => format!("{key}: {message}"),
+            _ => message.to_owned(),
+        };
+        Self { origin, message }
+    }
+}
+
 impl fmt::Display for Problem {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match &self.location {
-            Location::Named(name) => write!(f, "{name}: ")?,
-            Location::File { path, position } => {
+        match &self.origin {
+            Origin::Default => {}
+            Origin::Environment(name) | Origin::Flag(name) => write!(f, "{name}: ")?,
+            Origin::File(path, position) => {
                 write!(f, "{}:", path.display())?;
                 if let Some(Position { line, column }) = position {
                     write!(f, "{line}:{column}:")?;

@@ -91,7 +91,7 @@ impl Reader {
             && let Some(range) = setting.range.as_ref()
             && !range.contains(&value)
         {
-            return Err(format!("must be {range}"));
+            return Err(format!("must be {}", range.text));
         }
         self.accepted = candidate;
         Ok(())
@@ -99,8 +99,9 @@ impl Reader {
 
     /// Reports a mistake in the value at `pointer`, or in what `origin` contains.
     pub(super) fn report(&mut self, pointer: &str, origin: &Origin, message: &str) {
+        let key = dotted_key(pointer);
         self.problems
-            .push(origin.problem(&dotted_key(pointer), message));
+            .push(Problem::new(origin.clone(), &key, message));
     }
 }
 

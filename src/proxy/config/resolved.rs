@@ -32,7 +32,7 @@ pub struct ResolvedConfig {
 /// All mistakes in the file.
 pub fn check_file(path: &Path) -> Result<(), Problems> {
     let mut problems = Vec::new();
-    let (settings, sources) = sources::of_file(path, &mut problems);
+    let (settings, sources) = sources::read(Some(path), None, &mut problems);
     // The environment variables may be set only on another machine.
     let placeholder = |_: &str| Some("x".to_owned());
     serve::check(&settings, &sources, &placeholder, &mut problems);
@@ -79,7 +79,8 @@ impl ResolvedConfig {
     pub fn new(args: &ServeArgs) -> Result<Self, Problems> {
         let mut problems = Vec::new();
         let variable = |name: &str| std::env::var(name).ok();
-        let (settings, sources) = sources::collect(args, &mut problems);
+        let file = args.config.as_deref();
+        let (settings, sources) = sources::read(file, Some(&args.given), &mut problems);
         let Some(serve) = serve::check(&settings, &sources, &variable, &mut problems) else {
             return Err(Problems::new(problems));
         };

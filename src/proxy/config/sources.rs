@@ -6,11 +6,11 @@ use std::path::Path;
 
 use super::all_settings::Setting;
 use super::args::Given;
+use super::file;
 use super::origin::Origin;
-use super::problem::{Location, Problem};
+use super::problem::Problem;
 use super::reader::Reader;
 use super::settings::Settings;
-use super::{ServeArgs, file};
 
 /// The sources of the values of all settings.
 #[derive(Debug, Default)]
@@ -22,18 +22,9 @@ pub(super) struct Sources {
     has_flags: bool,
 }
 
-/// Overrides the defaults by the file, environment variables and flags. Mistakes are added to
-/// `problems`.
-pub(super) fn collect(args: &ServeArgs, problems: &mut Vec<Problem>) -> (Settings, Sources) {
-    read(args.config.as_deref(), Some(&args.given), problems)
-}
-
-/// Overrides the defaults by the file at `path` only. Mistakes are added to `problems`.
-pub(super) fn of_file(path: &Path, problems: &mut Vec<Problem>) -> (Settings, Sources) {
-    read(Some(path), None, problems)
-}
-
-fn read(
+/// Overrides the defaults by the file at `path`, and by what environment variables and flags have
+/// `given`; `None` if only the file is checked. Mistakes are added to `problems`.
+pub(super) fn read(
     path: Option<&Path>,
     given: Option<&[Given]>,
     problems: &mut Vec<Problem>,
@@ -73,11 +64,8 @@ impl Sources {
     /// the flag or environment variable that set it.
     pub(super) fn problem(&self, key: &str, message: &str) -> Problem {
         match self.origin(key) {
-            Origin::Default => Problem {
-                location: Location::Named(self.name(key, key)),
-                message: message.to_owned(),
-            },
-            origin => origin.problem(key, message),
+            Origin::Default => Problem::new(Origin::Flag(self.name(key, key)), key, message),
+            origin => Problem::new(origin.clone(), key, message),
         }
     }
 
@@ -95,8 +83,10 @@ impl Sources {
         };
         let part = self.origin(&place(&format!("{key}.{index}")));
         match (self.origin(key), part) {
-            (whole @ Origin::File(..), Origin::Default) => whole.problem(&place(key), message),
-            (Origin::File(..), part) => part.problem(&place(key), message),
+            (whole @ Origin::File(..), Origin::Default) => {
+                Problem::new(whole.clone(), &place(key), message)
+            }
+            (Origin::File(..), part) => Problem::new(part.clone(), &place(key), message),
             _ => self.problem(key, message),
         }
     }

@@ -4,7 +4,10 @@ use std::fmt;
 use std::num::{NonZeroU32, NonZeroUsize};
 use std::time::Duration;
 
+use clap::ValueEnum;
 use kubefan_core::concurrency::Asker;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
 
 use super::asking::queue::{AskQueue, QueueMetrics};
 
@@ -13,15 +16,17 @@ use super::asking::queue::{AskQueue, QueueMetrics};
 /// within 150 ms.
 const QUESTIONS_PER_SLOT: usize = 64;
 
-/// How callers are authenticated, and with which rights kubefan asks about them.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+/// How callers are authenticated.
+// The comments are the texts of a setting.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+#[schemars(rename = "AuthMode")]
 pub enum Mode {
-    /// Callers are not authenticated: everyone that reaches the listener reads with kubefan's
-    /// rights.
+    /// Not at all; kubefan answers with its own rights
     None,
-    /// With their own credentials: kubefan asks the API server with the caller's token.
+    /// With their own credentials; the API server is asked with the caller's token
     Caller,
-    /// With kubefan's rights to review tokens and access.
+    /// With kubefan's rights to review tokens and access
     Delegated,
 }
 

@@ -97,14 +97,6 @@ pub(super) struct Registered {
     is_revoked: AtomicBool,
 }
 
-/// Something that the ledger may drop. Its bytes are measured, not charged.
-pub(super) enum Measured {
-    /// A snapshot: an identifier of its cache, and what the snapshot costs.
-    Snapshot(usize, u64),
-    /// Bytes of an answer of the API server.
-    Forwarded(u64),
-}
-
 /// Keeps something registered with its account until this value is dropped.
 pub struct Registration {
     account: Arc<Account>,
@@ -225,10 +217,11 @@ impl Account {
         self.state.lock().used[kind as usize]
     }
 
-    pub(super) fn add_registered(&self, registered: &mut Vec<Arc<Registered>>) {
+    /// Returns what is registered and was not dropped yet.
+    pub(super) fn registered(&self) -> Vec<Arc<Registered>> {
         let state = self.state.lock();
-        let held = state.held.values();
-        registered.extend(held.filter(|entry| !entry.is_revoked()).cloned());
+        let is_held = |entry: &&Arc<Registered>| !entry.is_revoked.load(Ordering::Relaxed);
+        state.held.values().filter(is_held).cloned().collect()
     }
 
     fn add(&self, kind: MemoryKind, bytes: u64) -> Result<(), Short> {
@@ -390,17 +383,14 @@ impl Registered {
         self.held.revoke();
     }
 
-    fn is_revoked(&self) -> bool {
-        self.is_revoked.load(Ordering::Relaxed)
-    }
-
-    /// Returns what the entry costs at `now`; `None` if it costs nothing.
-    pub(super) fn measure(&self, now: Instant) -> Option<Measured> {
+    /// Returns the source of what the entry costs at `now`, and the cost: those of its snapshot, or
+    /// else itself and the bytes of an answer of the API server. Returns `None` if it costs nothing.
+    pub(super) fn cost(&self, now: Instant) -> Option<(usize, u64)> {
         if let Some(snapshot) = &self.snapshot {
-            return Some(Measured::Snapshot(snapshot.cache(), snapshot.cost()));
+            return Some((snapshot.cache(), snapshot.cost()));
         }
         let unread = self.held.unread(now);
-        (unread > 0).then_some(Measured::Forwarded(unread))
+        (unread > 0).then_some((std::ptr::from_ref(self).addr(), unread))
     }
 }
 

@@ -29,21 +29,16 @@ pub struct Buffers {
 impl Buffer {
     const COUNT: usize = Self::ALL.len();
 
-    /// All buffers, in the order of their indexes.
-    const ALL: [Self; 4] = [Self::Encrypted, Self::Gathered, Self::Head, Self::Upload];
+    /// All buffers, in the order of their indexes, with their values of the metric label `kind`.
+    const ALL: [(Self, &str); 4] = [
+        (Self::Encrypted, "output"),
+        (Self::Gathered, "output"),
+        (Self::Head, "head"),
+        (Self::Upload, "upload"),
+    ];
 
     /// The values of the metric label `kind`.
     pub(super) const KINDS: [&str; 3] = ["output", "head", "upload"];
-
-    /// Returns the value of the metric label `kind`.
-    fn kind(self) -> &'static str {
-        let [output, head, upload] = Self::KINDS;
-        match self {
-            Self::Encrypted | Self::Gathered => output,
-            Self::Head => head,
-            Self::Upload => upload,
-        }
-    }
 }
 
 // === impl Buffers ===
@@ -82,7 +77,7 @@ impl Buffers {
     /// counts as the lower of its sizes at the last two sweeps, because at times every socket is
     /// full for a moment.
     pub(super) fn sample(&self) -> u64 {
-        let output = self.of_kind(Buffer::Encrypted.kind());
+        let output = self.of_kind("output");
         let last = self.last_output.swap(output, Ordering::Relaxed);
         let received = [Buffer::Head, Buffer::Upload].map(|buffer| self.get(buffer));
         output.min(last) + received.iter().sum::<u64>()
@@ -90,7 +85,7 @@ impl Buffers {
 
     /// Returns the bytes of the buffers that have the metric label `kind`.
     pub(super) fn of_kind(&self, kind: &str) -> u64 {
-        let of_kind = Buffer::ALL.iter().filter(|buffer| buffer.kind() == kind);
-        of_kind.map(|buffer| self.get(*buffer)).sum()
+        let of_kind = Buffer::ALL.into_iter().filter(|(_, own)| *own == kind);
+        of_kind.map(|(buffer, _)| self.get(buffer)).sum()
     }
 }

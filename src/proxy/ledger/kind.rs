@@ -34,20 +34,20 @@ impl MemoryKind {
     /// The number of kinds.
     pub(super) const COUNT: usize = Self::ALL.len();
 
-    /// All kinds, in the order of their indexes.
-    pub(super) const ALL: [Self; 12] = [
-        Self::Connection,
-        Self::Stream,
-        Self::Request,
-        Self::Body,
-        Self::List,
-        Self::Watch,
-        Self::Burst,
-        Self::WebSocket,
-        Self::Upgrade,
-        Self::Upstream,
-        Self::Shared,
-        Self::Gzip,
+    /// All kinds, in the order of their indexes, with the values of the metric label `kind`.
+    pub(super) const ALL: [(Self, &str); 12] = [
+        (Self::Connection, "connection"),
+        (Self::Stream, "stream"),
+        (Self::Request, "request"),
+        (Self::Body, "body"),
+        (Self::List, "list"),
+        (Self::Watch, "watch"),
+        (Self::Burst, "burst"),
+        (Self::WebSocket, "websocket"),
+        (Self::Upgrade, "upgrade"),
+        (Self::Upstream, "upstream"),
+        (Self::Shared, "shared"),
+        (Self::Gzip, "gzip"),
     ];
 
     /// Returns true if the work can also be done without this memory. A refusal is then no sign
@@ -58,19 +58,6 @@ impl MemoryKind {
 
     /// Returns the value of the metric label `kind`.
     pub fn name(self) -> &'static str {
-        match self {
-            Self::Connection => "connection",
-            Self::Stream => "stream",
-            Self::Request => "request",
-            Self::Body => "body",
-            Self::List => "list",
-            Self::Watch => "watch",
-            Self::Burst => "burst",
-            Self::WebSocket => "websocket",
-            Self::Upgrade => "upgrade",
-            Self::Upstream => "upstream",
-            Self::Shared => "shared",
-            Self::Gzip => "gzip",
-        }
+        Self::ALL[self as usize].1
     }
 }

@@ -13,8 +13,7 @@ const UNKNOWN: u64 = 1 << 30;
 /// limits of its control group and of the groups above it (version 2, or version 1). Returns 1 GiB
 /// if the system reports none of them.
 pub fn available_memory() -> u64 {
-    let read = |path: &Path| fs::read_to_string(path).ok();
-    least(read)
+    least(|path| fs::read_to_string(path).ok())
 }
 
 fn least(read: impl Fn(&Path) -> Option<String>) -> u64 {

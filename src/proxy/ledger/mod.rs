@@ -55,13 +55,12 @@ mod pace;
 mod sweep;
 
 use std::collections::HashMap;
-use std::fmt;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
+use account::Registered;
 pub use account::{Account, Charge, Registration, Revoke, Short, SnapshotAge, closed};
-use account::{Measured, Registered};
 pub use budget::{Budget, sample_kept};
 pub use buffers::{Buffer, Buffers};
 pub use charged_bytes::charged;
@@ -126,11 +125,9 @@ struct Shared {
     /// The number of `accounts`.
     open: AtomicU64,
     next_account: AtomicU64,
-    metrics: Option<Metrics>,
-}
-
-struct Metrics {
+    /// The metric of refused charges.
     refused: IntCounterVec,
+    /// The metric of what sweeps dropped.
     dropped: IntCounterVec,
 }
 
@@ -148,9 +145,9 @@ pub struct Swept {
 // === impl Ledger ===
 
 impl Ledger {
-    /// Creates a ledger without metrics. Its readers hold no events.
+    /// Creates a ledger with metrics that nobody reads. Its readers hold no events.
     pub fn new(limits: Limits) -> Self {
-        Self::with(limits, || 0, None)
+        Self::with_metrics(limits, || 0, &Registry::new())
     }
 
     /// Creates a ledger, and registers its metrics in `registry`. `evicted` returns the bytes of
@@ -159,48 +156,6 @@ impl Ledger {
         limits: Limits,
         evicted: impl Fn() -> u64 + Send + Sync + 'static,
         registry: &Registry,
-    ) -> Self {
-        let metrics = Metrics {
-            refused: registry.counter_vec(
-                "kubefan_reader_memory_refused_total",
-                "Times that memory for a reader or caller was refused, by the limit that was \
-                 reached (connection, process).",
-                &["limit"],
-            ),
-            dropped: registry.counter_vec(
-                "kubefan_reader_memory_dropped_total",
-                "Bodies and snapshots that were dropped before their reader took them, because the \
-                 reader was too slow (slow) or memory was short (memory), and connections closed \
-                 because memory was short (connection).",
-                &["why"],
-            ),
-        };
-        let ledger = Self::with(limits, evicted, Some(metrics));
-        let scraped = ledger.clone();
-        registry.on_scrape(move |samples| {
-            for (kind, bytes) in scraped.usage() {
-                samples.gauge(
-                    "kubefan_reader_memory_bytes",
-                    "Bytes held for readers and callers, by kind; of snapshots, an upper bound of \
-                     what they cost beyond the cache, as of the last sweep.",
-                    &[("kind", kind)],
-                    bytes as f64,
-                );
-            }
-            samples.gauge(
-                "kubefan_reader_memory_limit_bytes",
-                "Upper limit of the bytes held for readers and callers; with the buffers of connections, a quarter more.",
-                &[],
-                limits.memory as f64,
-            );
-        });
-        ledger
-    }
-
-    fn with(
-        limits: Limits,
-        evicted: impl Fn() -> u64 + Send + Sync + 'static,
-        metrics: Option<Metrics>,
     ) -> Self {
         let shared = Shared {
             limits,
@@ -216,11 +171,46 @@ impl Ledger {
             accounts: Mutex::default(),
             open: AtomicU64::new(0),
             next_account: AtomicU64::new(0),
-            metrics,
+            refused: registry.counter_vec(
+                "kubefan_reader_memory_refused_total",
+                "Times that memory for a reader or caller was refused, by the limit that was \
+                 reached (connection, process).",
+                &["limit"],
+            ),
+            dropped: registry.counter_vec(
+                "kubefan_reader_memory_dropped_total",
+                "Bodies and snapshots that were dropped before their reader took them, because the \
+                 reader was too slow (slow) or memory was short (memory), and connections closed \
+                 because memory was short (connection).",
+                &["why"],
+            ),
         };
-        Self {
+        let ledger = Self {
             shared: Arc::new(shared),
-        }
+        };
+        ledger.sample_at_scrapes(registry);
+        ledger
+    }
+
+    fn sample_at_scrapes(&self, registry: &Registry) {
+        let scraped = self.clone();
+        registry.on_scrape(move |samples| {
+            for (kind, bytes) in scraped.usage() {
+                samples.gauge(
+                    "kubefan_reader_memory_bytes",
+                    "Bytes held for readers and callers, by kind; of snapshots, an upper bound of \
+                     what they cost beyond the cache, as of the last sweep.",
+                    &[("kind", kind)],
+                    bytes as f64,
+                );
+            }
+            samples.gauge(
+                "kubefan_reader_memory_limit_bytes",
+                "Upper limit of the bytes held for readers and callers; with the buffers of connections, a quarter more.",
+                &[],
+                scraped.shared.limits.memory as f64,
+            );
+        });
     }
 
     /// Opens the account of a new connection. The account is closed when the last clone is dropped.
@@ -237,7 +227,7 @@ impl Ledger {
     pub fn usage(&self) -> Vec<(&'static str, u64)> {
         let accounts = self.shared.accounts();
         let sum = |kind| accounts.iter().map(|account| account.used(kind)).sum();
-        let charged = MemoryKind::ALL.map(|kind| (kind.name(), sum(kind)));
+        let charged = MemoryKind::ALL.map(|(kind, name)| (name, sum(kind)));
         let mut usage = charged.to_vec();
         let measured = |bytes: &AtomicU64| bytes.load(Ordering::Relaxed);
         usage.push(("snapshot", measured(&self.shared.snapshots)));
@@ -266,11 +256,7 @@ impl Ledger {
             ticks.tick().await;
             let swept = self.sweep(Instant::now(), &mut was_short);
             if swept != Swept::default() {
-                let Swept {
-                    slow,
-                    memory,
-                    connections,
-                } = swept;
+                let (slow, memory, connections) = (swept.slow, swept.memory, swept.connections);
                 tracing::debug!(slow, memory, connections, "dropped what readers held");
             }
         }
@@ -296,30 +282,26 @@ impl Ledger {
         let mut accounts = shared.accounts();
         let mut registered: Vec<Arc<Registered>> = Vec::new();
         for account in &accounts {
-            let first = registered.len();
-            account.add_registered(&mut registered);
+            let mut own = account.registered();
             if let Some(rate) = shared.limits.minimum_rate {
-                swept.slow += drop_slow(account, &mut registered, first, rate, now);
+                swept.slow += drop_slow(account, &mut own, rate, now);
             }
+            registered.append(&mut own);
         }
-        let dropped = self.drop_measured(&registered, now);
-        swept.memory = dropped;
+        swept.memory = self.drop_measured(&registered, now);
         // A connection that is being closed holds its memory for a moment longer.
         accounts.retain(|account| !account.is_closing());
         let is_short = shared.was_short.swap(false, Ordering::Relaxed);
         let is_unfair = shared.was_unfair.swap(false, Ordering::Relaxed);
-        let stays_short = is_short && *was_short && dropped == 0;
+        let stays_short = is_short && *was_short && swept.memory == 0;
         let events = shared.events.load(Ordering::Relaxed);
         let has_many_events = events > shared.limits.memory / RESERVED_SHARE;
         let to_close = if is_unfair || stays_short {
             largest(accounts.iter().map(|account| account.total()))
         } else if has_many_events && self.leased_and_events() > shared.limits.memory {
             // Delivering an event charges nothing, so perhaps no charge was refused.
-            largest(
-                accounts
-                    .iter()
-                    .map(|account| account.used(MemoryKind::Watch)),
-            )
+            let of_watches = |account: &Arc<Account>| account.used(MemoryKind::Watch);
+            largest(accounts.iter().map(of_watches))
         } else {
             None
         };
@@ -351,10 +333,8 @@ impl Ledger {
         let closing = self.shared.accounts().into_iter();
         let closing = closing.filter(|account| account.is_closing());
         let others = others.saturating_sub(closing.map(|account| account.total()).sum());
-        let closed = to_close(
-            &buffers,
-            room_for_buffers(self.shared.limits.memory, others),
-        );
+        let room = room_for_buffers(self.shared.limits.memory, others);
+        let closed = to_close(&buffers, room);
         for index in &closed {
             accounts[*index].close();
         }
@@ -369,30 +349,19 @@ impl Ledger {
     /// Drops what costs most until the rest is within the limit. Returns how much was dropped.
     fn drop_measured(&self, registered: &[Arc<Registered>], now: Instant) -> u64 {
         let shared = &self.shared;
-        let mut measured = Vec::new();
-        let mut costs = Vec::new();
-        let mut forwarded = 0;
-        for entry in registered {
-            let cost = match entry.measure(now) {
-                None => continue,
-                Some(Measured::Snapshot(cache, cost)) => (cache, cost),
-                Some(Measured::Forwarded(bytes)) => {
-                    forwarded += bytes;
-                    (Arc::as_ptr(entry).addr(), bytes)
-                }
-            };
-            measured.push(entry);
-            costs.push(cost);
-        }
-        let free = shared
-            .limits
-            .memory
-            .saturating_sub(self.leased_and_events());
-        let limit = free.min(shared.limits.memory / MEASURED_SHARE);
+        let costs = registered.iter();
+        let costs = costs.filter_map(|entry| Some((entry, entry.cost(now)?)));
+        let (measured, costs): (Vec<_>, Vec<_>) = costs.unzip();
+        let is_forwarded = |index: &usize| measured[*index].snapshot.is_none();
+        let forwarded = (0..costs.len()).filter(is_forwarded);
+        let mut forwarded: u64 = forwarded.map(|index| costs[index].1).sum();
+        let memory = shared.limits.memory;
+        let free = memory.saturating_sub(self.leased_and_events());
+        let limit = free.min(memory / MEASURED_SHARE);
         let (dropped, cost) = to_drop(&costs, limit);
         for index in &dropped {
             measured[*index].revoke();
-            if measured[*index].snapshot.is_none() {
+            if is_forwarded(index) {
                 forwarded -= costs[*index].1;
             }
         }
@@ -409,15 +378,6 @@ fn room_for_buffers(memory: u64, others: u64) -> u64 {
     let unreserved = memory - least;
     let left = unreserved.saturating_sub(others);
     left.clamp(least, memory / MEASURED_SHARE)
-}
-
-impl fmt::Debug for Ledger {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Ledger")
-            .field("limits", &self.shared.limits)
-            .field("leased", &self.leased())
-            .finish_non_exhaustive()
-    }
 }
 
 // === impl Shared ===
@@ -490,55 +450,45 @@ impl Shared {
             let is_fair = total <= self.fair_share();
             self.was_unfair.fetch_or(is_fair, Ordering::Relaxed);
         }
-        if let Some(metrics) = &self.metrics {
-            metrics.refused.with_label_values(&[short.name()]).inc();
-        }
+        self.refused.with_label_values(&[short.name()]).inc();
     }
 
     fn count(&self, swept: Swept) {
-        let Some(metrics) = &self.metrics else {
-            return;
-        };
         let counts = [
             ("slow", swept.slow),
             ("memory", swept.memory),
             ("connection", swept.connections),
         ];
         for (why, count) in counts {
-            metrics.dropped.with_label_values(&[why]).inc_by(count);
+            self.dropped.with_label_values(&[why]).inc_by(count);
         }
     }
 }
 
-/// Drops those of `registered` from index `first` on that have a reader that is too slow. They all
-/// belong to `account`. Returns how many were dropped. All bodies that are sent on one connection
-/// share the rate, because a slow line may be fast enough for one body, but not for all of them.
+/// Drops those of `own`, which are registered with `account`, that have a reader that is too slow.
+/// Returns how many were dropped. All bodies that are sent on one connection share the rate, because
+/// a slow line may be fast enough for one body, but not for all of them.
 fn drop_slow(
     account: &Account,
-    registered: &mut Vec<Arc<Registered>>,
-    first: usize,
+    own: &mut Vec<Arc<Registered>>,
     rate: MinimumRate,
     now: Instant,
 ) -> u64 {
-    let paced = registered[first..]
-        .iter()
-        .filter(|entry| entry.held.is_paced());
+    let paced = own.iter().filter(|entry| entry.held.is_paced());
     let share = account.peak_of_paced(paced.count(), rate.period, now);
     let rate = MinimumRate {
         bytes_per_second: rate.bytes_per_second.div_ceil(share.max(1) as u64),
         ..rate
     };
-    let own = registered.split_off(first);
     let before = own.len();
-    let kept = own.into_iter().filter(|entry| {
+    own.retain(|entry| {
         let is_too_slow = entry.held.is_too_slow(now, rate);
         if is_too_slow {
             entry.revoke();
         }
         !is_too_slow
     });
-    registered.extend(kept);
-    (first + before - registered.len()) as u64
+    (before - own.len()) as u64
 }
 
 #[cfg(test)]

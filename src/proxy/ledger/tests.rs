@@ -212,7 +212,8 @@ fn greedy_connections_leave_room_for_small_ones() {
 fn events_that_only_readers_hold_leave_less_room_and_close_a_watching_connection() {
     let held = Arc::new(AtomicU64::new(0));
     let events = Arc::clone(&held);
-    let ledger = Ledger::with(LIMITS, move || events.load(Ordering::Relaxed), None);
+    let evicted = move || events.load(Ordering::Relaxed);
+    let ledger = Ledger::with_metrics(LIMITS, evicted, &Registry::new());
     let accounts = [(); 3].map(|()| ledger.open_account());
     let watching = [(0, QUANTUM), (1, 2 * QUANTUM)];
     let charges =

@@ -7,6 +7,7 @@ use std::iter::successors;
 use std::num::NonZeroU32;
 use std::pin::{Pin, pin};
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::task::{Context, Poll};
 
 use http::{Request, Response, StatusCode};
@@ -19,7 +20,7 @@ use tower::{Service, ServiceExt};
 
 use crate::ledger::{Account, Buffers};
 use crate::net::config::{CONNECTION_WINDOW, STREAM_WINDOW};
-use crate::net::input::paced_reads::{PacedReads, Starts};
+use crate::net::input::paced_reads::PacedReads;
 use crate::net::input::received::{Received, RequestBody};
 use crate::net::input::resets::{PeerLimit, Unanswered};
 use crate::net::output::abort::{Answer, StreamExecutor};
@@ -55,9 +56,8 @@ pub trait ResponseBody: Body<Data: Send, Error: Into<BoxError>> + Send + Unpin +
 pub type ConnectionFuture = Pin<Box<dyn Future<Output = Result<(), BoxError>> + Send>>;
 
 /// The error of a connection that the ledger has closed.
-#[derive(Debug, thiserror::Error)]
-#[error("closed because its client reads too slowly, or memory is short and it holds the most")]
-struct ClosedForMemory;
+const CLOSED_FOR_MEMORY: &str =
+    "closed because its client reads too slowly, or memory is short and it holds the most";
 
 /// What the requests of a connection share.
 struct Requests<S> {
@@ -67,8 +67,8 @@ struct Requests<S> {
     client_connection: ClientConnection,
     account: Option<Arc<Account>>,
     received: Received,
-    starts: Arc<Starts>,
-    resets: Arc<PeerLimit>,
+    /// Only over HTTP/2.
+    limit: Option<Arc<PeerLimit>>,
     streams: StreamExecutor,
 }
 
@@ -84,7 +84,7 @@ struct Requests<S> {
 /// If the peer breaks the protocol, or an error of the service or a body ends the connection. A
 /// peer that leaves or stays silent is not an error: watches and idle connections end that way.
 pub fn serve_connection<I, B: ResponseBody, S: HttpService<B>>(
-    io: I,
+    socket: ServedSocket<I>,
     protocol: Protocol,
     peer: Peer,
     service: S,
@@ -95,34 +95,28 @@ pub fn serve_connection<I, B: ResponseBody, S: HttpService<B>>(
 where
     I: Transport + Send + 'static,
 {
-    let client_connection = ClientConnection::with_files(io.file_slots());
+    let client_connection = ClientConnection::with_files(socket.file_slots());
     let stop = stopped(stop, client_connection.clone());
     let buffers = account.as_ref().map(|account| account.buffers());
     let buffers = buffers.map(Arc::clone).unwrap_or_default();
+    let received = Received::new(Arc::clone(&buffers), protocol);
+    let limit = (protocol == Protocol::Http2).then(|| Arc::new(peer_limit(config)));
+    let reads = received.reads(config.max_header_bytes, limit.clone());
+    let socket = socket.metered(Meter::new(Arc::clone(&buffers), reads));
+    let socket = socket.paced(limit.clone().map(PacedReads::new));
     let requests = Requests {
         service,
         protocol,
         peer,
         client_connection,
         account,
-        received: Received::new(Arc::clone(&buffers), protocol),
-        starts: Arc::default(),
-        resets: Arc::new(peer_limit(config)),
+        received,
+        limit,
         streams: StreamExecutor::default(),
     };
-    let socket = ServedSocket::new(io, config.write_timeout);
-    let reads = requests.received.reads(config.max_header_bytes);
     match protocol {
-        Protocol::Http1 => {
-            let socket = socket.metered(Meter::new(buffers, reads));
-            requests.serve_http1(socket, &http1(config), stop)
-        }
+        Protocol::Http1 => requests.serve_http1(socket, &http1(config), stop),
         Protocol::Http2 => {
-            let Requests { starts, resets, .. } = &requests;
-            let reads = reads.paced(starts, resets);
-            let pacing = PacedReads::new(Arc::clone(starts), Arc::clone(resets));
-            let socket = socket.metered(Meter::new(Arc::clone(&buffers), reads));
-            let socket = socket.paced(pacing);
             let builder = http2(config, requests.streams.clone());
             requests.serve_http2(socket, &builder, buffers, stop)
         }
@@ -147,14 +141,14 @@ impl<S> Requests<S> {
     where
         S: HttpService<B>,
     {
-        let (account, upgraded) = (self.account.clone(), socket.upgrade_flag());
+        let (account, is_upgraded) = (self.account.clone(), socket.is_upgraded());
         let service = service_fn(move |request| self.answer::<B>(request));
         let connection = builder.serve_connection(TokioIo::new(socket), service);
         let connection = Box::pin(connection.with_upgrades());
         let finish = http1::UpgradeableConnection::graceful_shutdown;
         Box::pin(async move {
             let ended = drive(connection, account, finish, stop, |_| Poll::Pending).await;
-            upgraded.set();
+            is_upgraded.store(true, Ordering::Relaxed);
             ended
         })
     }
@@ -171,12 +165,14 @@ impl<S> Requests<S> {
     {
         let (io, flusher) = coalesce(socket, buffers);
         let (account, received) = (self.account.clone(), self.received.clone());
-        let starts = Arc::clone(&self.starts);
+        let limit = self.limit.clone();
         let service = service_fn(move |request| self.answer::<B>(request));
         let connection = builder.serve_connection(TokioIo::new(io), service);
         let finish = http2::Connection::graceful_shutdown;
         let flush = move |cx: &mut Context<'_>| {
-            starts.renew();
+            if let Some(limit) = &limit {
+                limit.end_poll();
+            }
             received.settle();
             flusher.poll_flush(cx)
         };
@@ -195,9 +191,10 @@ impl<S> Requests<S> {
         let upgradeable = (self.protocol == Protocol::Http1).then(|| self.received.clone());
         let (client, current) = self.client();
         request.extensions_mut().insert(client);
-        self.starts.record();
-        let counted = (self.protocol == Protocol::Http2).then(|| Arc::clone(&self.resets));
-        let unanswered = Unanswered::new(counted);
+        if let Some(limit) = &self.limit {
+            limit.record_start();
+        }
+        let unanswered = Unanswered(self.limit.clone());
         let answer = self.service.clone().oneshot(request);
         async move {
             let answer = answer.await?;
@@ -251,7 +248,7 @@ where
         if let Some(account) = &account
             && account.poll_close(cx, &mut is_registered).is_ready()
         {
-            return Poll::Ready(Err(ClosedForMemory.into()));
+            return Poll::Ready(Err(CLOSED_FOR_MEMORY.into()));
         }
         // Polled before `stop`, so that a request that has arrived is answered.
         let mut polled = connection.as_mut().poll(cx);

@@ -9,7 +9,6 @@ mod client_connection;
 mod client_handle;
 mod config;
 mod connection;
-mod error;
 mod input;
 mod metrics;
 mod output;
@@ -27,12 +26,11 @@ pub use client_connection::ClientConnection;
 pub use client_handle::ClientHandle;
 pub use config::{Config, Lifetime};
 pub use connection::{BoxError, ConnectionFuture, HttpService, ResponseBody, serve_connection};
-pub use error::Error;
 pub use input::received::RequestBody;
 pub use metrics::Metrics;
 pub use output::abort::Abort;
 pub use peer::{CertificateChain, Peer, Protocol};
-pub use served_socket::limit_stalls;
+pub use served_socket::ServedSocket;
 #[cfg(test)]
 pub(crate) use tls::tests::without_extensions;
 pub use tls::{

@@ -3,26 +3,45 @@
 //! What the socket receives is passed to its measure, and output that waits for the peer is
 //! measured. A write fails if the peer takes nothing for a long time. The socket of an HTTP/2
 //! connection is not read while it has started enough work.
+//!
+//! The socket of a listener's connection owns its slot, whichever task has the socket: an upgraded
+//! connection counts as open until it is closed.
 
 use std::io;
 use std::io::IoSlice;
 use std::pin::Pin;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::time::{Sleep, sleep};
 
+use super::accept::client_socket::FirstBytes;
+use super::accept::file_slots::{ConnectionSlot, FileSlots};
 use super::input::paced_reads::PacedReads;
 use super::input::received::Reads;
-use super::output::write_timeout::{UpgradeFlag, WriteTimeout};
 use crate::ledger::{Buffer, Buffers};
 use crate::net::Transport;
 
 /// A transport with limits and measures.
-pub(super) struct ServedSocket<I> {
+pub struct ServedSocket<I> {
     io: I,
-    timeout: WriteTimeout,
+    /// The bytes that were read to detect the protocol. Reads begin with them.
+    first: FirstBytes,
+    /// `None` if the connection is of no listener.
+    slot: Option<ConnectionSlot>,
+    /// A write fails if the peer takes no byte for this time.
+    limit: Duration,
+    /// Turns the limit off when the connection has been upgraded. The peer of an upgraded
+    /// connection may pause for any time, for example while a person reads the output of exec in a
+    /// pager.
+    is_upgraded: Arc<AtomicBool>,
+    /// True if the kernel does not limit stalls any more.
+    allows_stalls: bool,
+    /// Runs while a write waits; `None` otherwise.
+    timer: Option<Pin<Box<Sleep>>>,
     /// `None` if the bytes of the connection are not measured.
     meter: Option<Meter>,
     /// `None` if the socket may be read at any time.
@@ -36,15 +55,6 @@ pub(super) struct Meter {
     reads: Reads,
     /// The bytes of output that were last published.
     waiting: usize,
-}
-
-/// Limits the writes of a connection, upgraded or not: a write fails if the peer takes no byte for
-/// `limit`.
-pub fn limit_stalls<I: Transport + Send>(
-    io: I,
-    limit: Duration,
-) -> impl AsyncRead + AsyncWrite + Send + Unpin {
-    ServedSocket::new(io, limit)
 }
 
 // === impl Meter ===
@@ -75,14 +85,26 @@ impl Drop for Meter {
 // === impl ServedSocket ===
 
 impl<I> ServedSocket<I> {
-    /// Creates a socket that is not measured. A write fails if the peer takes no byte for `limit`.
-    pub(super) fn new(io: I, limit: Duration) -> Self {
+    /// Creates the socket of a connection, upgraded or not. It is not measured. A write fails if
+    /// the peer takes no byte for `limit`.
+    pub fn new(io: I, limit: Duration) -> Self {
         Self {
             io,
-            timeout: WriteTimeout::new(limit),
+            first: FirstBytes::default(),
+            slot: None,
+            limit,
+            is_upgraded: Arc::default(),
+            allows_stalls: false,
+            timer: None,
             meter: None,
             pacing: None,
         }
+    }
+
+    pub(super) fn accepted(mut self, first: FirstBytes, slot: ConnectionSlot) -> Self {
+        self.first = first;
+        self.slot = Some(slot);
+        self
     }
 
     pub(super) fn metered(mut self, meter: Meter) -> Self {
@@ -90,23 +112,41 @@ impl<I> ServedSocket<I> {
         self
     }
 
-    pub(super) fn paced(mut self, pacing: PacedReads) -> Self {
-        self.pacing = Some(pacing);
+    pub(super) fn paced(mut self, pacing: Option<PacedReads>) -> Self {
+        self.pacing = pacing;
         self
     }
 
-    pub(super) fn upgrade_flag(&self) -> UpgradeFlag {
-        self.timeout.upgrade_flag()
+    /// Returns the flag that turns off the limit of writes when the connection has been upgraded.
+    pub(super) fn is_upgraded(&self) -> Arc<AtomicBool> {
+        Arc::clone(&self.is_upgraded)
+    }
+
+    /// Returns the slots that a request takes a slot for a second file from; `None` if files are
+    /// not limited.
+    pub(super) fn file_slots(&self) -> Option<FileSlots> {
+        self.slot.as_ref().map(|slot| slot.files().clone())
     }
 
     fn record_sent(&self, bytes: usize) {
         if let Some(pacing) = &self.pacing {
-            pacing.record_sent(bytes);
+            pacing.limit.record_sent(bytes);
         }
     }
 }
 
 impl<I: Transport> ServedSocket<I> {
+    /// Removes the kernel's limit once the connection is upgraded. This must not wait for a pending
+    /// write: output that fits into the socket's buffer is never pending, but the kernel would end
+    /// the connection if the peer does not read the output.
+    fn lift_limit_after_upgrade(&mut self) -> io::Result<()> {
+        if !self.allows_stalls && self.is_upgraded.load(Ordering::Relaxed) {
+            self.io.allow_stalls()?;
+            self.allows_stalls = true;
+        }
+        Ok(())
+    }
+
     fn after_write(
         &mut self,
         cx: &mut Context<'_>,
@@ -139,7 +179,17 @@ impl<I: Transport> ServedSocket<I> {
         if let (Poll::Pending, Some(meter)) = (&written, &mut self.meter) {
             meter.publish(self.io.waiting());
         }
-        self.timeout.check(cx, &self.io, written)
+        self.lift_limit_after_upgrade()?;
+        if written.is_ready() || self.allows_stalls {
+            self.timer = None;
+            return written;
+        }
+        let limit = self.limit;
+        let timer = self.timer.get_or_insert_with(|| Box::pin(sleep(limit)));
+        timer.as_mut().poll(cx).map(|()| {
+            let message = format!("the peer read nothing for {limit:?}");
+            Err(io::Error::new(io::ErrorKind::TimedOut, message))
+        })
     }
 }
 
@@ -153,9 +203,11 @@ impl<I: Transport> AsyncRead for ServedSocket<I> {
         if let Some(pacing) = &mut this.pacing {
             ready!(pacing.poll_turn(cx));
         }
-        this.timeout.lift_after_upgrade(&this.io)?;
+        this.lift_limit_after_upgrade()?;
         let before = buffer.filled().len();
-        ready!(Pin::new(&mut this.io).poll_read(cx, buffer))?;
+        if !this.first.replay(buffer) {
+            ready!(Pin::new(&mut this.io).poll_read(cx, buffer))?;
+        }
         if let Some(meter) = &mut this.meter {
             meter.reads.receive(&buffer.filled()[before..]);
         }
@@ -204,14 +256,6 @@ impl<I: Transport> Transport for ServedSocket<I> {
         let taken = self.io.buffer(data)?;
         self.record_sent(taken);
         Ok(taken)
-    }
-
-    fn waiting(&mut self) -> usize {
-        self.io.waiting()
-    }
-
-    fn allow_stalls(&self) -> io::Result<()> {
-        self.io.allow_stalls()
     }
 }
 

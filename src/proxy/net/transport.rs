@@ -8,8 +8,6 @@ use socket2::SockRef;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpStream;
 
-use crate::net::accept::file_slots::FileSlots;
-
 /// Upper limit of gathered bytes: a hundred events of 2 KiB. Further output waits for the socket.
 pub(in crate::net) const MAX_BUFFERED: usize = 256 << 10;
 
@@ -41,12 +39,6 @@ pub trait Transport: AsyncRead + AsyncWrite + Unpin {
     /// If the system does not accept the option.
     fn allow_stalls(&self) -> io::Result<()> {
         Ok(())
-    }
-
-    /// Returns the slots that a request takes a slot for a second file from; `None`, the default,
-    /// if files are not limited.
-    fn file_slots(&self) -> Option<FileSlots> {
-        None
     }
 }
 

@@ -56,7 +56,9 @@ impl FileReader<'_> {
             (_, Node::Scalar(Value::Null)) => {}
             (Value::Object(known), Node::Mapping(entries)) => {
                 let known: Vec<_> = known.keys().map(String::as_str).collect();
-                self.read_entries(pointer, &known, entries);
+                for (key, value) in self.known_entries(pointer, &known, entries) {
+                    self.read_node(&format!("{pointer}/{key}"), value);
+                }
             }
             (Value::Object(_), _) => {
                 self.reader
@@ -95,23 +97,27 @@ impl FileReader<'_> {
         path.map(Value::String)
     }
 
-    fn read_entries(
+    /// Returns the keys in `entries` that are among `known`, with their values. Reports all other
+    /// keys, and those that are given twice.
+    fn known_entries<'n>(
         &mut self,
         pointer: &str,
         known: &[&str],
-        entries: &[(SpannedNode, SpannedNode)],
-    ) {
+        entries: &'n [(SpannedNode, SpannedNode)],
+    ) -> Vec<(String, &'n SpannedNode)> {
+        let mut found = Vec::new();
         let mut seen = BTreeMap::new();
         for (key, value) in entries {
             let (origin, line) = (self.origin_of(key), line_of(key));
             let key = key.value.to_key();
             let below = format!("{pointer}/{key}");
             if let Some(first) = seen.get(&key) {
-                self.reader.report(&below, &origin, &given_twice(*first));
+                let message = format!("given twice, first on line {first}");
+                self.reader.report(&below, &origin, &message);
                 continue;
             }
             if known.contains(&key.as_str()) {
-                self.read_node(&below, value);
+                found.push((key.clone(), value));
             } else {
                 let renamed = RENAMED.iter().find(|(old, _)| *old == dotted_key(&below));
                 let message = match renamed {
@@ -122,6 +128,7 @@ impl FileReader<'_> {
             }
             seen.insert(key, line);
         }
+        found
     }
 
     fn read_elements(&mut self, pointer: &str, origin: &Origin, elements: &[SpannedNode]) {
@@ -164,25 +171,15 @@ impl FileReader<'_> {
         if !self.set_element(pointer, pointer, origin, &valid) {
             return None;
         }
-        let mut seen = BTreeMap::new();
-        for (key, value) in entries {
-            let (place, line) = (self.origin_of(key), line_of(key));
-            let key = key.value.to_key();
+        for (key, value) in self.known_entries(pointer, &keys, entries) {
             let key_below = format!("{pointer}/{key}");
-            if let Some(first) = seen.insert(key.clone(), line) {
-                self.reader.report(&key_below, &place, &given_twice(first));
-            } else if !keys.contains(&key.as_str()) {
-                let message = unknown_key(&self.reader.defaults, &key, &keys);
-                self.reader.report(&key_below, &place, &message);
-            } else {
-                let place = self.origin_of(value);
-                let below = format!("{}.{index}.{key}", dotted_key(pointer));
-                self.reader.origins.insert(below, place.clone());
-                let mut candidate = valid.clone();
-                candidate.insert(key, value.value.to_value());
-                if self.set_element(pointer, &key_below, &place, &candidate) {
-                    valid = candidate;
-                }
+            let place = self.origin_of(value);
+            let below = format!("{}.{index}.{key}", dotted_key(pointer));
+            self.reader.origins.insert(below, place.clone());
+            let mut candidate = valid.clone();
+            candidate.insert(key, value.value.to_value());
+            if self.set_element(pointer, &key_below, &place, &candidate) {
+                valid = candidate;
             }
         }
         Some(valid.into())
@@ -207,11 +204,6 @@ impl FileReader<'_> {
 /// Returns the line where a node begins; 0 if the parser reports none.
 fn line_of(node: &SpannedNode) -> u64 {
     node::position_of(node).map_or(0, |position| position.line)
-}
-
-/// Returns the message for a key that was already given, on line `first`.
-fn given_twice(first: u64) -> String {
-    format!("given twice, first on line {first}")
 }
 
 /// Returns the message for an unknown key. It suggests similar keys, first among `known` (the keys

@@ -10,7 +10,7 @@ use serde::{Deserialize, Deserializer};
 use serde_json::Value;
 use serde_saphyr::{DuplicateKeyPolicy, Location, Spanned};
 
-use crate::config::problem::Position;
+use crate::config::origin::Position;
 
 /// A value and the position where it begins.
 pub(super) type SpannedNode = Spanned<Node>;
@@ -102,14 +102,6 @@ impl<'de> Visitor<'de> for NodeVisitor {
 
     fn visit_unit<E: Error>(self) -> Result<Node, E> {
         Ok(Node::Scalar(Value::Null))
-    }
-
-    fn visit_none<E: Error>(self) -> Result<Node, E> {
-        self.visit_unit()
-    }
-
-    fn visit_some<D: Deserializer<'de>>(self, deserializer: D) -> Result<Node, D::Error> {
-        Node::deserialize(deserializer)
     }
 
     fn visit_bool<E: Error>(self, value: bool) -> Result<Node, E> {

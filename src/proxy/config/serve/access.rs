@@ -2,19 +2,16 @@
 
 use super::checker::Checker;
 use super::tls::Tls;
-use crate::config::settings::{AuthMode, Settings};
+use crate::config::settings::Settings;
 use crate::{identity, ledger};
 
 /// Returns the settings of `identity`, for a listener with `tls`.
 pub(super) fn access(settings: &Settings, tls: &Tls) -> identity::Config {
     let (authentication, authorization) = (&settings.authentication, &settings.authorization);
-    let mode = match authentication.mode {
-        Some(AuthMode::Caller) => identity::Mode::Caller,
-        Some(AuthMode::Delegated) => identity::Mode::Delegated,
-        Some(AuthMode::None) => identity::Mode::None,
-        None if *tls == Tls::Plain => identity::Mode::None,
-        None => identity::Mode::Caller,
-    };
+    let mode = authentication.mode.unwrap_or(match tls {
+        Tls::Plain => identity::Mode::None,
+        Tls::Files(_) | Tls::SelfSigned { .. } => identity::Mode::Caller,
+    });
     identity::Config {
         mode,
         anonymous: authentication.anonymous,
@@ -50,11 +47,9 @@ impl Checker<'_> {
         &mut self,
         access: &identity::Config,
     ) -> Option<identity::AuthoritySources> {
-        const ANONYMOUS: &str = "authentication.anonymous";
         const CLIENT: &str = "authentication.clientCaFile";
         const PROXY: &str = "authentication.requestheaderClientCaFile";
         const NAMES: &str = "authentication.requestheaderAllowedNames";
-        const ACCEPTED_CERTIFICATES: &str = "authentication.clientCertificates";
         let authentication = &self.settings.authentication;
         let sources = identity::AuthoritySources {
             client_ca: authentication.client_ca_file.clone(),
@@ -63,16 +58,16 @@ impl Checker<'_> {
         };
         let is_off = access.mode == identity::Mode::None;
         let are_accepted = authentication.client_certificates;
-        let is_anonymous = authentication.anonymous;
+        let (client, proxy) = (&sources.client_ca, &sources.request_header_ca);
         for (key, is_set, is_used) in [
-            (ANONYMOUS, is_anonymous, true),
-            (CLIENT, sources.client_ca.is_some(), are_accepted),
-            (PROXY, sources.request_header_ca.is_some(), are_accepted),
+            ("authentication.anonymous", authentication.anonymous, true),
+            (CLIENT, client.is_some(), are_accepted),
+            (PROXY, proxy.is_some(), are_accepted),
         ] {
             if is_off && is_set {
                 self.report(key, "has no effect with --auth none");
             } else if is_set && !is_used {
-                let other = self.sources.name(ACCEPTED_CERTIFICATES, key);
+                let other = self.sources.name("authentication.clientCertificates", key);
                 self.report(key, &format!("has no effect without {other}"));
             }
         }

@@ -1,18 +1,15 @@
 //! How the admin listener is served, and which requests it answers.
 
 use std::net::SocketAddr;
-use std::path::PathBuf;
 
-use super::certificate::{CertificateKeys, ListenerCertificate};
+use super::certificate::ListenerCertificate;
 use super::checker::Checker;
 use super::tls::Tls;
 use crate::identity;
+use crate::net::TlsFiles;
 
 const ADDRESS: &str = "admin.address";
 const ACCEPTED: &str = "admin.insecureExposeToNetwork";
-const CERTIFICATE: &str = "admin.tls.certFile";
-const KEY: &str = "admin.tls.keyFile";
-const SELF_SIGNED: &str = "admin.tls.selfSigned";
 
 /// A checked configuration of the admin listener.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -36,12 +33,7 @@ pub enum AdminTls {
     /// The certificate of the listener for clients.
     AsClients,
     /// A certificate from files.
-    Files {
-        /// Path of the certificate chain (PEM).
-        certificate: PathBuf,
-        /// Path of the certificate's private key (PEM).
-        key: PathBuf,
-    },
+    Files(TlsFiles),
     /// A new certificate that is in no file, so that no client can verify it.
     Throwaway,
 }
@@ -71,31 +63,24 @@ impl Checker<'_> {
         let listen = self.address(ADDRESS, &admin.address)?;
         let is_accepted = admin.insecure_expose_to_network;
         let mut tls = self.admin_tls()?;
-        if listen.ip().is_loopback() {
-            if is_accepted {
-                let message = "has no effect: the admin listener is not exposed; leave it out";
-                self.report(ACCEPTED, message);
-            }
-            return Some(AdminConfig {
-                listen,
-                tls,
-                access: None,
-                is_exposed: false,
-            });
+        let is_loopback = listen.ip().is_loopback();
+        if is_loopback && is_accepted {
+            let message = "has no effect: the admin listener is not exposed; leave it out";
+            self.report(ACCEPTED, message);
         }
-        if tls == AdminTls::Plain && !is_accepted {
+        let needs_access = !is_loopback && !is_accepted;
+        if needs_access && tls == AdminTls::Plain {
             if *clients_tls == Tls::Plain {
                 self.report_plain_admin();
                 return None;
             }
             tls = AdminTls::AsClients;
         }
-        let access = (!is_accepted).then(|| access(clients));
         Some(AdminConfig {
             listen,
             tls,
-            access,
-            is_exposed: is_accepted,
+            access: needs_access.then(|| access(clients)),
+            is_exposed: !is_loopback && is_accepted,
         })
     }
 
@@ -105,33 +90,23 @@ impl Checker<'_> {
             "{} is not loopback: there the metrics need TLS, and callers with the right to get \
              /metrics; serve TLS with {} and {}, or with {}, or let everyone read the metrics with {}",
             self.settings.admin.address,
-            name(CERTIFICATE),
-            name(KEY),
-            name(SELF_SIGNED),
+            name("admin.tls.certFile"),
+            name("admin.tls.keyFile"),
+            name("admin.tls.selfSigned"),
             name(ACCEPTED),
         );
         self.report(ADDRESS, &message);
     }
 
     fn admin_tls(&mut self) -> Option<AdminTls> {
-        const KEYS: CertificateKeys = CertificateKeys {
-            certificate: CERTIFICATE,
-            key: KEY,
-            self_signed: SELF_SIGNED,
-        };
         let tls = &self.settings.admin.tls;
-        let (certificate, key) = (tls.cert_file.as_ref(), tls.key_file.as_ref());
-        match KEYS.choose(certificate, key, tls.self_signed, self.sources) {
-            Ok(ListenerCertificate::Files { certificate, key }) => {
-                Some(AdminTls::Files { certificate, key })
-            }
-            Ok(ListenerCertificate::SelfSigned) => Some(AdminTls::Throwaway),
-            Ok(ListenerCertificate::Plain) => Some(AdminTls::Plain),
-            Err((key, message)) => {
-                self.report(key, &message);
-                None
-            }
-        }
+        let files = (tls.cert_file.as_ref(), tls.key_file.as_ref());
+        let certificate = self.certificate("admin", files, tls.self_signed)?;
+        Some(match certificate {
+            ListenerCertificate::Files(files) => AdminTls::Files(files),
+            ListenerCertificate::SelfSigned => AdminTls::Throwaway,
+            ListenerCertificate::Plain => AdminTls::Plain,
+        })
     }
 }
 
@@ -158,10 +133,10 @@ mod tests {
 
     #[test]
     fn beyond_loopback_the_metrics_need_tls_and_a_caller_with_the_right() {
-        let files = AdminTls::Files {
+        let files = AdminTls::Files(TlsFiles {
             certificate: "c".into(),
             key: "k".into(),
-        };
+        });
         let with_files = "--admin-tls-cert-file c --admin-tls-private-key-file k";
         let client_tls = "--tls-self-signed --tls-dir x";
         let exposed = "--admin-insecure-expose-to-network";

@@ -3,58 +3,50 @@
 
 use std::path::PathBuf;
 
-use crate::config::sources::Sources;
-
-/// The keys of a listener's settings.
-pub(super) struct CertificateKeys {
-    pub(super) certificate: &'static str,
-    pub(super) key: &'static str,
-    pub(super) self_signed: &'static str,
-}
+use super::checker::Checker;
+use crate::net::TlsFiles;
 
 /// The certificate that a listener serves.
 pub(super) enum ListenerCertificate {
-    Files {
-        certificate: PathBuf,
-        key: PathBuf,
-    },
+    Files(TlsFiles),
     SelfSigned,
     /// No certificate: plain HTTP.
     Plain,
 }
 
-/// A mistake in one setting: its key, and what is wrong.
-pub(super) type Mistake = (&'static str, String);
-
-impl CertificateKeys {
-    /// Returns the certificate that settings with these values choose.
-    ///
-    /// # Errors
-    /// If a file is missing, or is set beside `self_signed`.
-    pub(super) fn choose(
-        &self,
-        certificate: Option<&PathBuf>,
-        key: Option<&PathBuf>,
+impl Checker<'_> {
+    /// Returns the certificate that the settings with these values choose. They belong to the
+    /// listener of `section`. If a file is missing, or is set beside `is_self_signed`, reports a
+    /// problem and returns `None`.
+    pub(super) fn certificate(
+        &mut self,
+        section: &str,
+        files: (Option<&PathBuf>, Option<&PathBuf>),
         is_self_signed: bool,
-        sources: &Sources,
-    ) -> Result<ListenerCertificate, Mistake> {
-        let needs = |missing, given| {
-            let missing = sources.name(missing, given);
-            Err((given, format!("needs {missing} too")))
+    ) -> Option<ListenerCertificate> {
+        let key_of = |name: &str| format!("{section}.tls.{name}");
+        let needs = |missing: &str, given: &str| {
+            let missing = self.sources.name(&key_of(missing), &key_of(given));
+            (key_of(given), format!("needs {missing} too"))
         };
-        match (certificate, key) {
+        let (wrong, message) = match files {
             (Some(_), Some(_)) if is_self_signed => {
-                let other = sources.name(self.certificate, self.self_signed);
-                Err((self.self_signed, format!("can't be used with {other}")))
+                let wrong = key_of("selfSigned");
+                let other = self.sources.name(&key_of("certFile"), &wrong);
+                (wrong, format!("can't be used with {other}"))
             }
-            (Some(certificate), Some(key)) => Ok(ListenerCertificate::Files {
-                certificate: certificate.clone(),
-                key: key.clone(),
-            }),
-            (Some(_), None) => needs(self.key, self.certificate),
-            (None, Some(_)) => needs(self.certificate, self.key),
-            (None, None) if is_self_signed => Ok(ListenerCertificate::SelfSigned),
-            (None, None) => Ok(ListenerCertificate::Plain),
-        }
+            (Some(certificate), Some(key)) => {
+                return Some(ListenerCertificate::Files(TlsFiles {
+                    certificate: certificate.clone(),
+                    key: key.clone(),
+                }));
+            }
+            (Some(_), None) => needs("keyFile", "certFile"),
+            (None, Some(_)) => needs("certFile", "keyFile"),
+            (None, None) if is_self_signed => return Some(ListenerCertificate::SelfSigned),
+            (None, None) => return Some(ListenerCertificate::Plain),
+        };
+        self.report(&wrong, &message);
+        None
     }
 }

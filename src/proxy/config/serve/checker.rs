@@ -14,7 +14,7 @@ pub(super) struct Checker<'a> {
 }
 
 impl Checker<'_> {
-    pub(super) fn report(&mut self, key: &'static str, message: &str) {
+    pub(super) fn report(&mut self, key: &str, message: &str) {
         self.problems.push(self.sources.problem(key, message));
     }
 

@@ -15,8 +15,17 @@ pub(super) struct Exposure {
     pub(super) web_pages: WebPageRules,
 }
 
-impl Exposure {
-    fn of(listen: SocketAddr, tls: &Tls, mode: identity::Mode) -> Self {
+impl Checker<'_> {
+    /// Returns how far an address can be reached. Reports one that would let others read with
+    /// kubefan's rights, unless the operator accepts that.
+    pub(super) fn exposure(
+        &mut self,
+        listen: SocketAddr,
+        tls: &Tls,
+        mode: identity::Mode,
+    ) -> Exposure {
+        const ADDRESS: &str = "listen.address";
+        const ACCEPTED: &str = "listen.insecureExposeToNetwork";
         let is_loopback = listen.ip().is_loopback();
         let (is_plain, is_open) = (*tls == Tls::Plain, mode == identity::Mode::None);
         let danger = match (is_open, is_plain) {
@@ -31,30 +40,7 @@ impl Exposure {
             ),
             (false, false) => None,
         };
-        let web_pages = WebPageRules {
-            // A browser compares the certificate's names with the page's. A user may accept any
-            // certificate, so this counts only if the page needs credentials, too.
-            has_local_name: is_loopback && (is_open || is_plain),
-            are_callers_authenticated: !is_open,
-        };
-        Self { danger, web_pages }
-    }
-}
-
-impl Checker<'_> {
-    /// Returns how far an address can be reached. Reports one that would let others read with
-    /// kubefan's rights, unless the operator accepts that.
-    pub(super) fn exposure(
-        &mut self,
-        listen: SocketAddr,
-        tls: &Tls,
-        mode: identity::Mode,
-    ) -> Exposure {
-        const ADDRESS: &str = "listen.address";
-        const ACCEPTED: &str = "listen.insecureExposeToNetwork";
-        let exposure = Exposure::of(listen, tls, mode);
-        let is_accepted = self.settings.listen.insecure_expose_to_network;
-        match (exposure.danger, is_accepted) {
+        match (danger, self.settings.listen.insecure_expose_to_network) {
             (Some(danger), false) => {
                 let address = &self.settings.listen.address;
                 self.report(ADDRESS, &format!("{address} is not loopback: {danger}"));
@@ -65,6 +51,12 @@ impl Checker<'_> {
             }
             (Some(_), true) | (None, false) => {}
         }
-        exposure
+        let web_pages = WebPageRules {
+            // A browser compares the certificate's names with the page's. A user may accept any
+            // certificate, so this counts only if the page needs credentials, too.
+            has_local_name: is_loopback && (is_open || is_plain),
+            are_callers_authenticated: !is_open,
+        };
+        Exposure { danger, web_pages }
     }
 }

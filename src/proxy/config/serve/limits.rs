@@ -1,9 +1,9 @@
 //! The limits of connections, requests and memory.
 
-use crate::config::settings::{Limits, Settings, ShardSelectorMode};
+use crate::config::settings::{Limits, Settings};
 use crate::config::values::units::ByteSize;
 use crate::net::ProxyNetworks;
-use crate::server::{ShardSelectors, UserLimits, WebPageRules};
+use crate::server::{UserLimits, WebPageRules};
 use crate::{ledger, net, server};
 
 /// Returns the limits of the memory that is held for readers and callers.
@@ -30,7 +30,7 @@ pub(super) fn connections(settings: &Settings) -> net::Config {
     let proxies = settings.listen.proxy_protocol_from.iter();
     let proxies = proxies.map(|network| network.0).collect();
     net::Config {
-        proxies: ProxyNetworks::new(proxies),
+        proxies: ProxyNetworks(proxies),
         max_connections: limits.max_connections,
         max_pending_openings: limits.max_pending_handshakes,
         handshake_timeout: limits.handshake_timeout.0,
@@ -59,10 +59,7 @@ pub(super) fn requests(settings: &Settings, web_pages: WebPageRules) -> server::
         },
         request_timeout: limits.request_timeout.0,
         write_timeout: limits.write_timeout.0,
-        shard_selectors: match settings.cache.shard_selector {
-            ShardSelectorMode::Forward => ShardSelectors::Forward,
-            ShardSelectorMode::Serve => ShardSelectors::Serve,
-        },
+        shard_selectors: settings.cache.shard_selector,
         web_pages,
     }
 }

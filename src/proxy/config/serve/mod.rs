@@ -298,7 +298,7 @@ mod tests {
         };
         assert_eq!(config.requests.users, users);
         let networks = ["10.0.0.0/8", "::1/128"].map(|text| text.parse().expect("a network"));
-        let expected = ProxyNetworks::new(networks.into());
+        let expected = ProxyNetworks(networks.into());
         assert_eq!(config.connections.proxies, expected);
     }
 

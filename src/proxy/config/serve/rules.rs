@@ -20,18 +20,12 @@ impl Checker<'_> {
         let mut rules = Vec::new();
         for (index, entry) in cache.resources.iter().enumerate() {
             let name = entry.name();
-            let before = &cache.resources[..index];
-            if before
-                .iter()
-                .any(|other| other.name().eq_ignore_ascii_case(name))
-            {
+            let is_same = |other: &str| other.eq_ignore_ascii_case(name);
+            let mut before = cache.resources[..index].iter();
+            if before.any(|other| is_same(other.name())) {
                 self.report_in(RESOURCES, (index, None), &format!("{name} is given twice"));
             }
-            if cache
-                .never
-                .iter()
-                .any(|never| never.eq_ignore_ascii_case(name))
-            {
+            if cache.never.iter().any(|never| is_same(never)) {
                 let other = self.sources.name(NEVER, RESOURCES);
                 let message = format!("{name} is never cached according to {other}");
                 self.report_in(RESOURCES, (index, None), &message);
@@ -74,7 +68,7 @@ impl Checker<'_> {
         let fields = RawFieldSelector::parse(&field_selector)
             .map_err(|error| malformed("fieldSelector", &error.to_string()));
         let freshness = rule.freshness.as_ref();
-        if freshness.is_some_and(|freshness| freshness.resource().is_some()) {
+        if freshness.is_some_and(|freshness| freshness.resource.is_some()) {
             malformed("freshness", "leave out the resource, as in bounded:5s");
         }
         ResourceRule {
@@ -82,7 +76,7 @@ impl Checker<'_> {
             namespaces,
             labels: labels.unwrap_or_default(),
             fields: fields.unwrap_or_default(),
-            freshness: freshness.map(|freshness| freshness.policy()),
+            freshness: freshness.map(|freshness| freshness.policy),
             retention_age: rule.retention_age.map(|period| period.0),
             retention_bytes: rule.retention_bytes.map(|size| size.0),
             strip_managed_fields: rule.strip_managed_fields,

@@ -2,8 +2,9 @@
 
 use std::path::PathBuf;
 
-use super::certificate::{CertificateKeys, ListenerCertificate};
+use super::certificate::ListenerCertificate;
 use super::checker::Checker;
+use crate::net::TlsFiles;
 
 /// Whether clients connect with TLS, and the certificate that they get.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -11,12 +12,7 @@ pub enum Tls {
     /// Clients connect with plain HTTP.
     Plain,
     /// Clients connect with TLS; the certificate is from files.
-    Files {
-        /// Path of the certificate chain (PEM).
-        certificate: PathBuf,
-        /// Path of the certificate's private key (PEM).
-        key: PathBuf,
-    },
+    Files(TlsFiles),
     /// Clients connect with TLS; the certificate is from kubefan's own CA, which is created if it
     /// does not exist.
     SelfSigned {
@@ -27,37 +23,26 @@ pub enum Tls {
 
 impl Checker<'_> {
     pub(super) fn tls(&mut self) -> Tls {
-        const KEYS: CertificateKeys = CertificateKeys {
-            certificate: "listen.tls.certFile",
-            key: "listen.tls.keyFile",
-            self_signed: "listen.tls.selfSigned",
-        };
+        const SELF_SIGNED: &str = "listen.tls.selfSigned";
         const DIRECTORY: &str = "listen.tls.directory";
         let tls = &self.settings.listen.tls;
-        let (certificate, key) = (tls.cert_file.as_ref(), tls.key_file.as_ref());
-        let (key, message) = match KEYS.choose(certificate, key, tls.self_signed, self.sources) {
-            Ok(ListenerCertificate::Files { certificate, key }) => {
-                return Tls::Files { certificate, key };
-            }
-            Ok(ListenerCertificate::SelfSigned) => {
-                match tls.directory.clone().or_else(default_tls_dir) {
-                    Some(directory) => return Tls::SelfSigned { directory },
-                    None => {
-                        let other = self.sources.name(DIRECTORY, KEYS.self_signed);
-                        let message = format!("needs {other}, because HOME is not set");
-                        (KEYS.self_signed, message)
-                    }
+        let files = (tls.cert_file.as_ref(), tls.key_file.as_ref());
+        match self.certificate("listen", files, tls.self_signed) {
+            Some(ListenerCertificate::Files(files)) => return Tls::Files(files),
+            Some(ListenerCertificate::SelfSigned) => {
+                if let Some(directory) = tls.directory.clone().or_else(default_tls_dir) {
+                    return Tls::SelfSigned { directory };
                 }
+                let other = self.sources.name(DIRECTORY, SELF_SIGNED);
+                let message = format!("needs {other}, because HOME is not set");
+                self.report(SELF_SIGNED, &message);
             }
-            Ok(ListenerCertificate::Plain) if tls.directory.is_some() => {
-                let other = self.sources.name(KEYS.self_signed, DIRECTORY);
-                let message = format!("has no effect without {other}; add it");
-                (DIRECTORY, message)
+            Some(ListenerCertificate::Plain) if tls.directory.is_some() => {
+                let other = self.sources.name(SELF_SIGNED, DIRECTORY);
+                self.report(DIRECTORY, &format!("has no effect without {other}; add it"));
             }
-            Ok(ListenerCertificate::Plain) => return Tls::Plain,
-            Err(mistake) => mistake,
-        };
-        self.report(key, &message);
+            Some(ListenerCertificate::Plain) | None => {}
+        }
         Tls::Plain
     }
 }

@@ -3,7 +3,6 @@
 use std::num::NonZeroU32;
 use std::path::PathBuf;
 
-use clap::ValueEnum;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -23,7 +22,7 @@ pub(in crate::config) struct Authentication {
         "x-help" = true,
         "x-page" = "access.md"
     ))]
-    pub(in crate::config) mode: Option<AuthMode>,
+    pub(in crate::config) mode: Option<identity::Mode>,
     /// Let requests without credentials read from the caches what the user system:anonymous may read.
     /// kubefan needs the right to review access for this. Otherwise they are only forwarded, without
     /// any identity.
@@ -53,18 +52,6 @@ pub(in crate::config) struct Authentication {
     /// revoked ends its watches then; deletions of service accounts and pods are noticed earlier.
     #[schemars(extend("x-flag" = "--authentication-reauthenticate DURATION"))]
     pub(in crate::config) reauthenticate: Period,
-}
-
-/// How callers are authenticated.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "lowercase")]
-pub enum AuthMode {
-    /// Not at all; kubefan answers with its own rights
-    None,
-    /// With their own credentials; the API server is asked with the caller's token
-    Caller,
-    /// With kubefan's rights to review tokens and access
-    Delegated,
 }
 
 /// How long the API server's decisions about callers are remembered, and how often it is asked again

@@ -7,6 +7,7 @@ use serde::{Deserialize, Serialize};
 use crate::config::values::cached_resource::{CachedResource, EXAMPLE};
 use crate::config::values::freshness_rule::FreshnessRule;
 use crate::config::values::units::{ByteSize, Period};
+use crate::server::ShardSelectors;
 
 /// Which resources are cached, and for how long.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
@@ -54,7 +55,7 @@ pub(in crate::config) struct Cache {
     /// and refuse it if no cache can answer. An API server whose feature gate ShardedListAndWatch is
     /// off ignores the selector and answers with all objects.
     #[schemars(extend("x-variable" = "KUBEFAN_SHARD_SELECTOR"))]
-    pub(in crate::config) shard_selector: ShardSelectorMode,
+    pub(in crate::config) shard_selector: ShardSelectors,
     /// How fresh a "most recent" answer must be: strict (as fresh as the request), bounded:5s (proven
     /// within the last 5 s), or any; pods=any is for one resource. Of two rules for the same resource
     /// the later one wins. Default: strict.
@@ -77,16 +78,6 @@ pub(in crate::config) struct Cache {
     pub(in crate::config) retention_bytes: Option<ByteSize>,
 }
 
-/// What is done with a LIST or WATCH that has a `shardSelector`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "lowercase")]
-pub(in crate::config) enum ShardSelectorMode {
-    /// It is forwarded, and the API server may ignore the selector
-    Forward,
-    /// It is answered from a cache, or refused
-    Serve,
-}
-
 // === impl Cache ===
 
 impl Default for Cache {
@@ -98,7 +89,7 @@ impl Default for Cache {
             strip_managed_fields: false,
             secrets: false,
             index_labels: Vec::new(),
-            shard_selector: ShardSelectorMode::Forward,
+            shard_selector: ShardSelectors::Forward,
             freshness: Vec::new(),
             idle_timeout: Period(informer::Config::DEFAULT_IDLE_TIMEOUT),
             retention_age: Period(informer::Config::SERVER_RETENTION_AGE),

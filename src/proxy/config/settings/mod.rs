@@ -26,10 +26,8 @@ mod listeners;
 use std::path::PathBuf;
 use std::time::Duration;
 
-pub use access::AuthMode;
 use access::{Authentication, Authorization};
 use cache::Cache;
-pub(super) use cache::ShardSelectorMode;
 use clap::ValueEnum;
 use kubefan_core::telemetry;
 use kubefan_core::upstream::ClientConfig;
@@ -130,7 +128,7 @@ pub(super) struct Shutdown {
 }
 
 /// The log, which goes to standard error.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields, rename_all = "camelCase")]
 pub(super) struct Log {
     /// Format of the log lines: text or json.
@@ -152,10 +150,13 @@ pub(super) struct Log {
 }
 
 /// Format of the log lines.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum, Serialize, Deserialize, JsonSchema)]
+#[derive(
+    Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum, Serialize, Deserialize, JsonSchema,
+)]
 #[serde(rename_all = "lowercase")]
 pub enum LogFormat {
     /// Text for people
+    #[default]
     Text,
     /// One JSON object per line
     Json,
@@ -191,15 +192,6 @@ impl Default for Shutdown {
         Self {
             delay: Period(Duration::ZERO),
             grace_period: Period(Duration::from_secs(10)),
-        }
-    }
-}
-
-impl Default for Log {
-    fn default() -> Self {
-        Self {
-            format: LogFormat::Text,
-            verbosity: 0,
         }
     }
 }

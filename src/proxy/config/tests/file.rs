@@ -10,6 +10,7 @@ use proptest::proptest;
 use super::support::{in_repository, problems_of, resolved};
 use crate::config::settings::Settings;
 use crate::config::{ResolvedConfig, Resources, Tls, check_file, sources};
+use crate::net::TlsFiles;
 use crate::server::ShardSelectors;
 
 #[test]
@@ -326,7 +327,7 @@ log: {format: json, verbosity: 2}
     let shutdown = &config.shutdown;
     assert_eq!(shutdown.not_ready_delay, Duration::from_secs(3));
     assert_eq!(shutdown.grace, Duration::from_millis(500));
-    let Tls::Files { certificate, key } = &config.tls else {
+    let Tls::Files(TlsFiles { certificate, key }) = &config.tls else {
         panic!("{:?}", config.tls)
     };
     assert_eq!(certificate, Path::new("/a.pem"));
@@ -401,7 +402,8 @@ fn the_shown_config_reads_back_the_same_and_names_each_origin() {
 #[test]
 fn the_samples_are_read() {
     let mut problems = Vec::new();
-    let (settings, _) = sources::of_file(&in_repository("config/kubefan.yaml"), &mut problems);
+    let path = in_repository("config/kubefan.yaml");
+    let (settings, _) = sources::read(Some(&path), None, &mut problems);
     assert_eq!(problems, []);
     assert_eq!(settings, Settings::default());
     for name in ["sidecar", "node", "central"] {

@@ -61,11 +61,11 @@ fn a_flag_sets_what_the_key_in_the_file_sets() {
         };
         let mut problems = Vec::new();
         let args = ServeLine::parse(["kubefan", "serve", &flag]);
-        let (by_flag, origins) = sources::collect(&args, &mut problems);
+        let (by_flag, origins) = sources::read(None, Some(&args.given), &mut problems);
         let parts = setting.key.rsplit('.');
         let file = parts.fold(value, |value, part| json!({ part: value }));
         let (_directory, path) = config_file(&file.to_string());
-        let (by_file, _) = sources::of_file(&path, &mut problems);
+        let (by_file, _) = sources::read(Some(&path), None, &mut problems);
         assert_eq!(problems, [], "{flag}");
         assert_eq!(by_flag, by_file, "{flag}");
         assert_ne!(by_flag, Settings::default(), "{flag}");

@@ -6,7 +6,7 @@ use std::fmt;
 use schemars::{JsonSchema, Schema, SchemaGenerator};
 use serde::de::value::MapAccessDeserializer;
 use serde::de::{Error, MapAccess, Visitor};
-use serde::{Deserialize, Deserializer, Serialize, Serializer};
+use serde::{Deserialize, Deserializer, Serialize};
 
 use super::freshness_rule::FreshnessRule;
 use super::units::{ByteSize, Period};
@@ -28,7 +28,8 @@ dollar sign. This is an entry with every key:
 ";
 
 /// A resource that is cached. In the file it is a name, or a mapping.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Serialize)]
+#[serde(untagged)]
 pub(in crate::config) enum CachedResource {
     /// All objects of the resource are cached from the start.
     Named(String),
@@ -103,15 +104,6 @@ impl CachedResource {
         match self {
             Self::Named(_) => true,
             Self::Rule(rule) => !rule.on_demand,
-        }
-    }
-}
-
-impl Serialize for CachedResource {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        match self {
-            Self::Named(name) => name.serialize(serializer),
-            Self::Rule(rule) => rule.serialize(serializer),
         }
     }
 }

@@ -1,36 +1,25 @@
 //! The rules of `--freshness` and `cache.freshness` as text: `bounded:5s`, or for one resource
 //! `pods=any`.
 
-use std::borrow::Cow;
 use std::fmt;
 use std::str::FromStr;
 
 use kubefan_core::informer::{FreshnessPolicies, FreshnessPolicy};
-use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
-use serde::de::Error;
-use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
+use super::text::written_as_text;
 use super::units::{PERIOD_PATTERN, Period, parse_duration};
 
 /// A freshness policy for one resource, or for all resources without a rule.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FreshnessRule {
-    resource: Option<String>,
-    policy: FreshnessPolicy,
+    /// `None` if the rule is for all resources without a rule.
+    pub(in crate::config) resource: Option<String>,
+    pub(in crate::config) policy: FreshnessPolicy,
 }
 
 // === impl FreshnessRule ===
 
 impl FreshnessRule {
-    /// Returns the resource of the rule; `None` if the rule is for all resources without a rule.
-    pub(in crate::config) fn resource(&self) -> Option<&str> {
-        self.resource.as_deref()
-    }
-
-    pub(in crate::config) fn policy(&self) -> FreshnessPolicy {
-        self.policy
-    }
-
     /// Combines `rules`. If two rules are for the same resource, the later rule wins.
     pub(in crate::config) fn policies(rules: &[Self]) -> FreshnessPolicies {
         let mut policies = FreshnessPolicies::default();
@@ -83,35 +72,10 @@ impl fmt::Display for FreshnessRule {
     }
 }
 
-impl Serialize for FreshnessRule {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        serializer.collect_str(self)
-    }
-}
-
-impl<'de> Deserialize<'de> for FreshnessRule {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        let text = String::deserialize(deserializer)?;
-        text.parse().map_err(D::Error::custom)
-    }
-}
-
-impl JsonSchema for FreshnessRule {
-    fn inline_schema() -> bool {
-        true
-    }
-
-    fn schema_name() -> Cow<'static, str> {
-        "FreshnessRule".into()
-    }
-
-    fn json_schema(_: &mut SchemaGenerator) -> Schema {
-        json_schema!({
-            "type": "string",
-            "pattern": format!("^([^=]+=)?(strict|any|bounded:{PERIOD_PATTERN})$"),
-        })
-    }
-}
+written_as_text!(FreshnessRule, "a string", FreshnessRule::from_str, None, {
+    "type": "string",
+    "pattern": format!("^([^=]+=)?(strict|any|bounded:{PERIOD_PATTERN})$"),
+});
 
 #[cfg(test)]
 mod tests {

@@ -4,4 +4,5 @@ pub(super) mod cached_resource;
 pub(super) mod freshness_rule;
 pub(super) mod network;
 pub(super) mod range;
+mod text;
 pub(super) mod units;

@@ -1,14 +1,12 @@
 //! Networks as text: `10.0.0.0/8`, or one address.
 
-use std::borrow::Cow;
 use std::fmt;
 use std::net::IpAddr;
 use std::str::FromStr;
 
 use ipnet::IpNet;
-use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
-use serde::de::Error;
-use serde::{Deserialize, Deserializer, Serialize, Serializer};
+
+use super::text::written_as_text;
 
 /// A network of IPv4 or IPv6, written `10.0.0.0/8` or, for one address, `10.0.0.1`. A network of
 /// IPv4-mapped IPv6 addresses, such as `::ffff:10.0.0.0/104`, is equal to the IPv4 network.
@@ -49,35 +47,10 @@ impl fmt::Display for Network {
     }
 }
 
-impl Serialize for Network {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        serializer.collect_str(self)
-    }
-}
-
-impl<'de> Deserialize<'de> for Network {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        let text = String::deserialize(deserializer)?;
-        text.parse().map_err(D::Error::custom)
-    }
-}
-
-impl JsonSchema for Network {
-    fn inline_schema() -> bool {
-        true
-    }
-
-    fn schema_name() -> Cow<'static, str> {
-        "Network".into()
-    }
-
-    fn json_schema(_: &mut SchemaGenerator) -> Schema {
-        json_schema!({
-            "type": "string",
-            "pattern": "^[0-9A-Fa-f.:]+(/[0-9]{1,3})?$",
-        })
-    }
-}
+written_as_text!(Network, "a string", Network::from_str, None, {
+    "type": "string",
+    "pattern": "^[0-9A-Fa-f.:]+(/[0-9]{1,3})?$",
+});
 
 #[cfg(test)]
 mod tests {

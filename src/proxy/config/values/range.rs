@@ -1,8 +1,6 @@
 //! The values that a setting may have, as text: `from 1s to 24d`, `at least 16Mi` or `more than
 //! 0s`.
 
-use std::fmt;
-
 use serde_json::Value;
 
 use super::units::{parse_bytes, parse_duration};
@@ -10,7 +8,7 @@ use super::units::{parse_bytes, parse_duration};
 /// A range of numbers, durations or sizes.
 #[derive(Debug)]
 pub(in crate::config) struct Range {
-    text: String,
+    pub(in crate::config) text: String,
     least: u128,
     most: u128,
 }
@@ -46,12 +44,6 @@ impl Range {
             number => measure(&number.to_string()),
         };
         measured.is_some_and(|measured| (self.least..=self.most).contains(&measured))
-    }
-}
-
-impl fmt::Display for Range {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.text)
     }
 }
 

@@ -1,12 +1,9 @@
 //! The text format of durations and sizes in flags and in the configuration file.
 
-use std::borrow::Cow;
 use std::fmt;
 use std::time::Duration;
 
-use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
-use serde::de::{Error, Visitor};
-use serde::{Deserialize, Deserializer, Serialize, Serializer};
+use super::text::written_as_text;
 
 /// A duration, written `90s`, `10m`, `1h 30m` or `500ms`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -92,49 +89,17 @@ impl fmt::Display for Period {
     }
 }
 
-impl Serialize for Period {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        serializer.collect_str(self)
+impl Period {
+    fn parse(text: &str) -> Result<Self, String> {
+        parse_duration(text).map(Self)
     }
 }
 
-impl<'de> Deserialize<'de> for Period {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        deserializer.deserialize_str(PeriodVisitor)
-    }
-}
-
-impl JsonSchema for Period {
-    fn inline_schema() -> bool {
-        true
-    }
-
-    fn schema_name() -> Cow<'static, str> {
-        "Period".into()
-    }
-
-    fn json_schema(_: &mut SchemaGenerator) -> Schema {
-        json_schema!({
-            "type": "string",
-            "pattern": format!("^{PERIOD_PATTERN}$"),
-            "x-value": "DURATION",
-        })
-    }
-}
-
-struct PeriodVisitor;
-
-impl Visitor<'_> for PeriodVisitor {
-    type Value = Period;
-
-    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(EXPECTED_DURATION)
-    }
-
-    fn visit_str<E: Error>(self, text: &str) -> Result<Period, E> {
-        parse_duration(text).map(Period).map_err(E::custom)
-    }
-}
+written_as_text!(Period, EXPECTED_DURATION, Period::parse, None, {
+    "type": "string",
+    "pattern": format!("^{PERIOD_PATTERN}$"),
+    "x-value": "DURATION",
+});
 
 // === impl ByteSize ===
 
@@ -151,54 +116,23 @@ impl fmt::Display for ByteSize {
     }
 }
 
-impl Serialize for ByteSize {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        serializer.collect_str(self)
+impl ByteSize {
+    fn parse(text: &str) -> Result<Self, String> {
+        parse_bytes(text).map(Self)
+    }
+
+    fn of_number(bytes: u64) -> Result<Self, String> {
+        let bytes = usize::try_from(bytes);
+        bytes.map(Self).map_err(|error| error.to_string())
     }
 }
 
-impl<'de> Deserialize<'de> for ByteSize {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        deserializer.deserialize_any(ByteSizeVisitor)
-    }
-}
-
-impl JsonSchema for ByteSize {
-    fn inline_schema() -> bool {
-        true
-    }
-
-    fn schema_name() -> Cow<'static, str> {
-        "ByteSize".into()
-    }
-
-    fn json_schema(_: &mut SchemaGenerator) -> Schema {
-        json_schema!({
-            "type": ["string", "integer"],
-            "pattern": "^[0-9]+(\\.[0-9]+)? *([KMGTPEkmgtpe]?[Bb]?|[KMGTPEkmgtpe][Ii][Bb]?)$",
-            "minimum": 0,
-            "x-value": "BYTES",
-        })
-    }
-}
-
-struct ByteSizeVisitor;
-
-impl Visitor<'_> for ByteSizeVisitor {
-    type Value = ByteSize;
-
-    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(EXPECTED_BYTES)
-    }
-
-    fn visit_u64<E: Error>(self, bytes: u64) -> Result<ByteSize, E> {
-        usize::try_from(bytes).map(ByteSize).map_err(E::custom)
-    }
-
-    fn visit_str<E: Error>(self, text: &str) -> Result<ByteSize, E> {
-        parse_bytes(text).map(ByteSize).map_err(E::custom)
-    }
-}
+written_as_text!(ByteSize, EXPECTED_BYTES, ByteSize::parse, Some(ByteSize::of_number), {
+    "type": ["string", "integer"],
+    "pattern": "^[0-9]+(\\.[0-9]+)? *([KMGTPEkmgtpe]?[Bb]?|[KMGTPEkmgtpe][Ii][Bb]?)$",
+    "minimum": 0,
+    "x-value": "BYTES",
+});
 
 #[cfg(test)]
 mod tests {

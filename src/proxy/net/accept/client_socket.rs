@@ -1,18 +1,11 @@
-//! An accepted socket: its options, the bytes that were read to detect the protocol, and its slot
-//! under the limit of open connections.
+//! An accepted socket: its options, and the bytes that are read to detect the protocol.
 
 use std::io;
-use std::io::IoSlice;
-use std::pin::Pin;
-use std::task::{Context, Poll};
 use std::time::Duration;
 
 use socket2::{SockRef, TcpKeepalive};
-use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, ReadBuf};
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWriteExt, ReadBuf};
 use tokio::net::TcpStream;
-
-use crate::net::Transport;
-use crate::net::accept::file_slots::{ConnectionSlot, FileSlots};
 
 /// The first bytes of a client that uses HTTP/2 (RFC 9113, 3.4).
 const HTTP2_PREFACE: &[u8; 24] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
@@ -26,15 +19,6 @@ pub(in crate::net) struct FirstBytes {
     length: usize,
     /// How many of these bytes were read again.
     replayed: usize,
-}
-
-/// A socket that owns its slot, whichever task has the socket: an upgraded connection counts as
-/// open until it is closed. Reads begin with the bytes that were read to detect the protocol.
-#[derive(Debug)]
-pub(in crate::net) struct ClientSocket<I> {
-    first: FirstBytes,
-    io: I,
-    slot: ConnectionSlot,
 }
 
 /// Sets the options of an accepted socket. After `keepalive` without traffic, the kernel asks the
@@ -109,85 +93,25 @@ impl FirstBytes {
     fn unread(&self) -> &[u8] {
         &self.bytes[self.replayed..self.length]
     }
-}
 
-// === impl ClientSocket ===
-
-impl<I> ClientSocket<I> {
-    pub(in crate::net) fn new(first: FirstBytes, io: I, slot: ConnectionSlot) -> ClientSocket<I> {
-        ClientSocket { first, io, slot }
-    }
-}
-
-impl<I: AsyncRead + Unpin> AsyncRead for ClientSocket<I> {
-    fn poll_read(
-        mut self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-        buffer: &mut ReadBuf<'_>,
-    ) -> Poll<io::Result<()>> {
-        let unread = self.first.unread();
+    /// Puts bytes that were not read again yet into `buffer`. Returns false if there are none.
+    pub(in crate::net) fn replay(&mut self, buffer: &mut ReadBuf<'_>) -> bool {
+        let unread = self.unread();
         if unread.is_empty() {
-            return Pin::new(&mut self.io).poll_read(cx, buffer);
+            return false;
         }
         let length = unread.len().min(buffer.remaining());
         buffer.put_slice(&unread[..length]);
-        self.first.replayed += length;
-        Poll::Ready(Ok(()))
-    }
-}
-
-impl<I: AsyncWrite + Unpin> AsyncWrite for ClientSocket<I> {
-    fn poll_write(
-        mut self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-        data: &[u8],
-    ) -> Poll<io::Result<usize>> {
-        Pin::new(&mut self.io).poll_write(cx, data)
-    }
-
-    fn poll_write_vectored(
-        mut self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-        data: &[IoSlice<'_>],
-    ) -> Poll<io::Result<usize>> {
-        Pin::new(&mut self.io).poll_write_vectored(cx, data)
-    }
-
-    fn is_write_vectored(&self) -> bool {
-        self.io.is_write_vectored()
-    }
-
-    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.io).poll_flush(cx)
-    }
-
-    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.io).poll_shutdown(cx)
-    }
-}
-
-impl<I: Transport> Transport for ClientSocket<I> {
-    const GATHER_SIZE: usize = I::GATHER_SIZE;
-
-    fn buffer(&mut self, data: &[u8]) -> io::Result<usize> {
-        self.io.buffer(data)
-    }
-
-    fn waiting(&mut self) -> usize {
-        self.io.waiting()
-    }
-
-    fn allow_stalls(&self) -> io::Result<()> {
-        self.io.allow_stalls()
-    }
-
-    fn file_slots(&self) -> Option<FileSlots> {
-        Some(self.slot.files().clone())
+        self.replayed += length;
+        true
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use std::pin::Pin;
+    use std::task::{Context, Poll};
+
     use tokio::io::{AsyncWriteExt, duplex};
     use tokio::time::timeout;
 

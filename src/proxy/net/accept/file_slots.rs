@@ -17,10 +17,7 @@ pub struct FileSlots {
 
 /// A slot under the limit of open connections for the second file of a client's request: a
 /// connection to another server, for example for an upgraded connection.
-#[derive(Debug)]
-pub struct FileSlot {
-    _permit: OwnedSemaphorePermit,
-}
+pub type FileSlot = OwnedSemaphorePermit;
 
 /// Too few slots are free.
 #[derive(Debug)]
@@ -47,8 +44,7 @@ impl FileSlots {
             return Err(NoFileSlot);
         }
         let permit = Arc::clone(&self.slots).try_acquire_owned();
-        let permit = permit.map_err(|_| NoFileSlot)?;
-        Ok(FileSlot { _permit: permit })
+        permit.map_err(|_| NoFileSlot)
     }
 }
 
@@ -73,7 +69,7 @@ impl ConnectionSlot {
         }
     }
 
-    pub(super) fn files(&self) -> &FileSlots {
+    pub(in crate::net) fn files(&self) -> &FileSlots {
         &self.files
     }
 }

@@ -7,16 +7,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use kubefan_core::shutdown::{Phase, Shutdown};
-use prometheus::IntGauge;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::Semaphore;
 use tokio::time::error::Elapsed;
 use tokio::time::{sleep, timeout};
 use tracing::{debug, warn};
 
-use super::client_socket::{
-    ClientSocket, FirstBytes, read_first_bytes, refuse_plain_http, set_options,
-};
+use super::client_socket::{FirstBytes, read_first_bytes, refuse_plain_http, set_options};
 use super::file_slots::ConnectionSlot;
 use super::pending_openings::{Opening, PendingOpenings};
 use super::proxy_protocol::read_header;
@@ -25,14 +22,13 @@ use crate::net::config::Lifetime;
 use crate::net::tls::acceptor::Accepted as Handshaken;
 use crate::net::{
     Acceptor, Config, ConnectionFuture, HttpService, Metrics, Peer, Protocol, ResponseBody,
-    ServingThreads, Transport, serve_connection,
+    ServedSocket, ServingThreads, Transport, serve_connection,
 };
 
 /// Pause after accepting failed for lack of file descriptors or memory.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
 /// A bound socket, and the settings that its connections share.
-#[derive(Debug)]
 pub struct Listener {
     socket: TcpListener,
     tls: Option<Acceptor>,
@@ -41,7 +37,6 @@ pub struct Listener {
     context: Arc<Context>,
 }
 
-#[derive(Debug)]
 struct Context {
     name: &'static str,
     config: Config,
@@ -178,8 +173,10 @@ impl Listener {
         loop {
             match self.socket.accept().await {
                 Ok((stream, address)) => {
-                    let limit = self.context.config.max_connections.get();
-                    let slot = ConnectionSlot::take(self.context.open_gauge(), permit, limit);
+                    let context = &self.context;
+                    let open = context.metrics.open.with_label_values(&[context.name]);
+                    let limit = context.config.max_connections.get();
+                    let slot = ConnectionSlot::take(open, permit, limit);
                     return (slot, stream, address);
                 }
                 Err(error) if is_peer_error(&error) => {
@@ -216,6 +213,24 @@ async fn stop_within(lifetime: Option<Lifetime>, stop: impl Future<Output = ()>)
         // The connection is stopped, whatever ends the wait.
         Some(lifetime) => drop(timeout(lifetime.serving, stop).await),
     }
+}
+
+/// Ends a connection with a lifetime when it has lasted too long, or is the oldest of too many.
+fn ended_within(
+    lifetime: Option<Lifetime>,
+    opening: Opening,
+    served: ConnectionFuture,
+) -> ConnectionFuture {
+    let Some(lifetime) = lifetime else {
+        return served;
+    };
+    Box::pin(async move {
+        tokio::select! {
+            served = served => served,
+            () = opening => Err("too many connections are open".into()),
+            () = sleep(lifetime.total) => Err("the connection lasted too long".into()),
+        }
+    })
 }
 
 fn is_peer_error(error: &io::Error) -> bool {
@@ -289,13 +304,9 @@ impl Context {
         }
         let header = timeout(self.config.handshake_timeout, read_header(&mut stream)).await;
         let client = header.unwrap_or_else(|elapsed| Err(elapsed.into()));
-        match client {
-            Ok(client) => Ok((stream, client.unwrap_or(address))),
-            Err(error) => Err(OpenError {
-                stage: "proxy",
-                error,
-            }),
-        }
+        let stage = "proxy";
+        let client = client.map_err(|error| OpenError { stage, error })?;
+        Ok((stream, client.unwrap_or(address)))
     }
 
     /// Opens a connection. `begin` returns its stream, and its protocol if TLS has chosen one;
@@ -303,24 +314,18 @@ impl Context {
     /// `None` if the connection could not be opened.
     async fn open<I: Transport + Send + 'static, B: ResponseBody>(
         &self,
-        accepted: Accepted,
+        mut accepted: Accepted,
         tls: bool,
         begin: impl Future<Output = Result<Begun<I>, OpenError>>,
         service: impl HttpService<B>,
     ) -> Option<(ConnectionFuture, SocketAddr)> {
-        let Accepted {
-            address,
-            slot,
-            mut opening,
-            account,
-        } = accepted;
         let stop = self.shutdown.reached(Phase::StopAccepting);
         let opened = tokio::select! {
             biased;
             // Polled first, because a connection with first bytes that have arrived gets an answer
             // in a drain.
             opened = self.detect_protocol(begin) => opened,
-            () = &mut opening => {
+            () = &mut accepted.opening => {
                 Err(io::Error::other("too many connections are being opened").into())
             }
             // The peer has sent too little to detect the protocol, and so no request. Handshakes
@@ -328,27 +333,29 @@ impl Context {
             // could prolong each drain.
             () = stop.clone() => return None,
         };
-        let ((handshaken, client), first, protocol) = self.record_opening(address, opened)?;
+        let ((handshaken, client), first, protocol) = match opened {
+            Ok(opened) => opened,
+            Err(OpenError { stage, error }) => {
+                self.count_failure(stage);
+                let address = accepted.address;
+                debug!(listener = self.name, %address, %error, "connection could not be opened");
+                return None;
+            }
+        };
+        let labels = [self.name, protocol.name()];
+        self.metrics.connections.with_label_values(&labels).inc();
         let peer = Peer {
             address: client,
             tls,
             certificates: handshaken.certificates,
         };
-        let socket = ClientSocket::new(first, handshaken.stream, slot);
+        let socket = ServedSocket::new(handshaken.stream, self.config.write_timeout);
+        let socket = socket.accepted(first, accepted.slot);
         let lifetime = self.config.max_lifetime;
         let stop = stop_within(lifetime, stop);
-        let served = serve_connection(socket, protocol, peer, service, &self.config, account, stop);
-        let served = match lifetime {
-            None => served,
-            Some(lifetime) => Box::pin(async move {
-                tokio::select! {
-                    served = served => served,
-                    () = opening => Err("too many connections are open".into()),
-                    () = sleep(lifetime.total) => Err("the connection lasted too long".into()),
-                }
-            }),
-        };
-        Some((served, client))
+        let (config, account) = (&self.config, accepted.account);
+        let served = serve_connection(socket, protocol, peer, service, config, account, stop);
+        Some((ended_within(lifetime, accepted.opening, served), client))
     }
 
     /// Begins a connection, and finds out its protocol. Returns also the bytes that were read for
@@ -372,30 +379,6 @@ impl Context {
             Protocol::Http1
         };
         Ok(((handshaken, client), first, protocol))
-    }
-
-    /// Counts and logs the result of opening a connection. Returns `None` if opening failed.
-    fn record_opening<I>(
-        &self,
-        address: SocketAddr,
-        opened: Result<(I, FirstBytes, Protocol), OpenError>,
-    ) -> Option<(I, FirstBytes, Protocol)> {
-        match opened {
-            Ok(opened) => {
-                let labels = [self.name, opened.2.name()];
-                self.metrics.connections.with_label_values(&labels).inc();
-                Some(opened)
-            }
-            Err(OpenError { stage, error }) => {
-                self.count_failure(stage);
-                debug!(listener = self.name, %address, %error, "connection could not be opened");
-                None
-            }
-        }
-    }
-
-    fn open_gauge(&self) -> IntGauge {
-        self.metrics.open.with_label_values(&[self.name])
     }
 
     fn record_accept_failure(&self, error: &io::Error) {

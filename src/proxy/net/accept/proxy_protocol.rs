@@ -27,7 +27,7 @@ const MAX_V2: usize = 8 << 10;
 /// Networks of load balancers that begin each connection with a PROXY header. Connections from
 /// other addresses have no header.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct ProxyNetworks(Vec<IpNet>);
+pub struct ProxyNetworks(pub Vec<IpNet>);
 
 /// Why a connection of a load balancer was closed because of its header.
 #[derive(Debug, thiserror::Error)]
@@ -41,11 +41,6 @@ enum HeaderError {
 }
 
 impl ProxyNetworks {
-    /// Creates the set of load balancers with addresses in `networks`.
-    pub fn new(networks: Vec<IpNet>) -> ProxyNetworks {
-        ProxyNetworks(networks)
-    }
-
     /// Returns true if a connection from `address` must begin with a header. The address of an IPv4
     /// peer may be an IPv4-mapped IPv6 address.
     pub(in crate::net) fn contains(&self, address: IpAddr) -> bool {
@@ -269,7 +264,7 @@ mod tests {
     #[test]
     fn networks_contain_addresses_of_both_families() {
         let networks = ["10.0.0.0/8", "2001:db8::/32"].map(|text| text.parse().expect("a network"));
-        let networks = ProxyNetworks::new(networks.into());
+        let networks = ProxyNetworks(networks.into());
         for (address, expected) in [
             ("10.1.2.3", true),
             ("::ffff:10.1.2.3", true),

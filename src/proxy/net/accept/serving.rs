@@ -9,7 +9,7 @@ use std::pin::pin;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::{io, thread};
 
-use tokio::runtime::{Builder, Handle, Runtime};
+use tokio::runtime::{Builder, Handle};
 use tokio::sync::watch;
 
 /// Threads that serve connections. Dropping this value ends them, and all tasks that still run on
@@ -40,9 +40,21 @@ impl ServingThreads {
                 // `changed` fails when the sender has been dropped. This ends the thread.
                 while is_alive.changed().await.is_ok() {}
             };
+            let run = move || {
+                let companion = companion();
+                runtime.block_on(async {
+                    let mut end = pin!(end);
+                    tokio::select! {
+                        () = &mut end => {}
+                        () = companion => end.await,
+                    }
+                });
+                // This does not wait for connections that are still open after the grace period.
+                runtime.shutdown_background();
+            };
             thread::Builder::new()
                 .name(format!("serve-{index}"))
-                .spawn(move || run(runtime, companion, end))?;
+                .spawn(run)?;
             Ok(handle)
         };
         let runtimes: io::Result<Vec<_>> = (0..count.get()).map(start).collect();
@@ -58,22 +70,4 @@ impl ServingThreads {
         let next = self.next.fetch_add(1, Ordering::Relaxed);
         &self.runtimes[next % self.runtimes.len()]
     }
-}
-
-/// Runs a serving thread from its start to its end.
-fn run<F: Future<Output = ()>>(
-    runtime: Runtime,
-    companion: fn() -> F,
-    end: impl Future<Output = ()>,
-) {
-    let companion = companion();
-    runtime.block_on(async {
-        let mut end = pin!(end);
-        tokio::select! {
-            () = &mut end => {}
-            () = companion => end.await,
-        }
-    });
-    // This does not wait for connections that are still open after the grace period.
-    runtime.shutdown_background();
 }

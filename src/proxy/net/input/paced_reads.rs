@@ -9,82 +9,34 @@
 
 use std::pin::Pin;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
 use std::task::{Context, Poll, ready};
 
 use tokio::time::{Sleep, sleep};
 
-use super::received_frames::ControlFrames;
 use super::resets::PeerLimit;
-
-/// The number of requests after which one poll of a connection does not read any more. One read may
-/// bring more requests.
-const MAX_STARTS: usize = 32;
-
-/// The number of control frames that take about as long as one request.
-const CONTROLS_PER_START: u32 = 16;
-
-/// The number of requests that a connection has started in the current poll. A control frame counts
-/// as a part of a request.
-#[derive(Debug, Default)]
-pub(in crate::net) struct Starts(AtomicUsize);
 
 /// Decides when a socket may be read: not while too many requests have been started or reset.
 pub(in crate::net) struct PacedReads {
-    starts: Arc<Starts>,
-    resets: Arc<PeerLimit>,
+    pub(in crate::net) limit: Arc<PeerLimit>,
     /// Runs while the peer has reset too many streams.
     pause: Option<Pin<Box<Sleep>>>,
-}
-
-// === impl Starts ===
-
-impl Starts {
-    /// Counts a request that was started.
-    pub(in crate::net) fn record(&self) {
-        self.0.fetch_add(1, Ordering::Relaxed);
-    }
-
-    /// Counts control frames that were received.
-    pub(super) fn record_control(&self, control: ControlFrames) {
-        let starts = (control.updates + control.others) / CONTROLS_PER_START;
-        self.0.fetch_add(starts as usize, Ordering::Relaxed);
-    }
-
-    /// Resets the counts when a poll of the connection has ended.
-    pub(in crate::net) fn renew(&self) {
-        self.0.store(0, Ordering::Relaxed);
-    }
-
-    fn are_too_many(&self) -> bool {
-        self.0.load(Ordering::Relaxed) >= MAX_STARTS
-    }
 }
 
 // === impl PacedReads ===
 
 impl PacedReads {
-    pub(in crate::net) fn new(starts: Arc<Starts>, resets: Arc<PeerLimit>) -> Self {
-        Self {
-            starts,
-            resets,
-            pause: None,
-        }
-    }
-
-    /// Notes that `bytes` were sent to the peer.
-    pub(in crate::net) fn record_sent(&self, bytes: usize) {
-        self.resets.record_sent(bytes);
+    pub(in crate::net) fn new(limit: Arc<PeerLimit>) -> Self {
+        Self { limit, pause: None }
     }
 
     /// Waits until the socket may be read.
     pub(in crate::net) fn poll_turn(&mut self, cx: &mut Context<'_>) -> Poll<()> {
-        if self.starts.are_too_many() {
+        if self.limit.has_many_starts() {
             // The next poll continues, after the tasks that are ready now.
             cx.waker().wake_by_ref();
             return Poll::Pending;
         }
-        while let Some(pause) = self.resets.pause() {
+        while let Some(pause) = self.limit.pause() {
             let timer = self.pause.get_or_insert_with(|| Box::pin(sleep(pause)));
             ready!(timer.as_mut().poll(cx));
             self.pause = None;
@@ -103,13 +55,14 @@ mod tests {
     use tokio::time::advance;
 
     use super::*;
-    use crate::net::input::resets::Unanswered;
+    use crate::net::input::received_frames::ControlFrames;
+    use crate::net::input::resets::{CONTROLS_PER_START, MAX_STARTS, Unanswered};
 
-    fn reads() -> (PacedReads, Arc<Starts>, Arc<PeerLimit>) {
-        let two = NonZeroU32::new(2).expect("not zero");
-        let (starts, resets) = (Arc::default(), Arc::new(PeerLimit::new(two, two)));
-        let reads = PacedReads::new(Arc::clone(&starts), Arc::clone(&resets));
-        (reads, starts, resets)
+    /// Returns the reads of a peer that may reset as many streams at once, and as many a second.
+    fn reads(resets: u32) -> (PacedReads, Arc<PeerLimit>) {
+        let resets = NonZeroU32::new(resets).expect("not zero");
+        let limit = Arc::new(PeerLimit::new(resets, resets));
+        (PacedReads::new(Arc::clone(&limit)), limit)
     }
 
     fn may_read(reads: &mut PacedReads) -> bool {
@@ -119,12 +72,12 @@ mod tests {
 
     #[tokio::test]
     async fn a_connection_that_has_started_many_requests_reads_in_its_next_poll() {
-        let (mut reads, starts, _) = reads();
-        (1..MAX_STARTS).for_each(|_| starts.record());
+        let (mut reads, limit) = reads(2);
+        (1..MAX_STARTS).for_each(|_| limit.record_start());
         assert!(may_read(&mut reads));
-        starts.record();
+        limit.record_start();
         assert!(!may_read(&mut reads));
-        starts.renew();
+        limit.end_poll();
         assert!(may_read(&mut reads));
     }
 
@@ -140,23 +93,25 @@ mod tests {
             (updates(40), 0, Some(1_000)),
             (updates(40), 40 << 10, None),
         ] {
-            let (mut reads, starts, limit) = reads();
+            let (mut reads, limit) = reads(2);
             limit.record_sent(sent);
             limit.record_control(control);
             let pause = limit.pause().map(|pause| pause.as_millis());
             assert_eq!(pause, expected, "{control:?} {sent}");
             assert_eq!(may_read(&mut reads), expected.is_none(), "{control:?}");
-            // Without a pause, other connections have a turn first.
-            starts.record_control(pings(CONTROLS_PER_START * MAX_STARTS as u32));
-            assert!(!may_read(&mut reads));
         }
+        // Without a pause, other connections have a turn first.
+        let (mut reads, limit) = reads(1_000_000);
+        limit.record_control(pings(CONTROLS_PER_START * MAX_STARTS as u32));
+        assert_eq!(limit.pause(), None);
+        assert!(!may_read(&mut reads));
     }
 
     #[tokio::test(start_paused = true)]
     async fn a_peer_that_resets_too_fast_is_read_later() {
-        let (mut reads, _, resets) = reads();
+        let (mut reads, resets) = reads(2);
         let reset = |count: usize| {
-            (0..count).for_each(|_| drop(Unanswered::new(Some(Arc::clone(&resets)))));
+            (0..count).for_each(|_| drop(Unanswered(Some(Arc::clone(&resets)))));
         };
         reset(2);
         assert!(may_read(&mut reads));

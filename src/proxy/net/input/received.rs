@@ -15,7 +15,6 @@ use http_body::{Body, Frame, SizeHint};
 use hyper::body::Incoming;
 use parking_lot::Mutex;
 
-use super::paced_reads::Starts;
 use super::received_bytes::{ReceivedBytes, length_of_head};
 use super::received_frames::{ControlFrames, DATA_FRAME_BYTES, ReceivedFrames};
 use super::resets::PeerLimit;
@@ -42,32 +41,21 @@ enum ByProtocol {
 pub(in crate::net) struct Reads {
     received: Received,
     frames: ReceivedFrames,
-    /// Over HTTP/2, the counters of control frames.
-    pacing: Option<(Arc<Starts>, Arc<PeerLimit>)>,
+    /// Over HTTP/2, the limit of control frames.
+    limit: Option<Arc<PeerLimit>>,
 }
 
-/// Over HTTP/1.1, a body or an answer that has not ended.
+/// A body that has not ended. Over HTTP/1.1, also an answer that has not ended.
 #[derive(Debug)]
-pub(in crate::net) struct InProgress(Arc<Mutex<ReceivedBytes>>, Arc<Buffers>);
+pub(in crate::net) struct InProgress(Received);
 
 /// The body of a request.
 #[derive(Debug)]
 pub struct RequestBody {
     body: Incoming,
     /// `None` after the end of the body.
-    open: Option<Open>,
+    open: Option<InProgress>,
 }
-
-/// The measure of a request's body until the body has ended.
-#[derive(Debug)]
-enum Open {
-    Http1(InProgress),
-    Http2(OpenBody),
-}
-
-/// Over HTTP/2, a body that has not ended.
-#[derive(Debug)]
-struct OpenBody(Arc<AtomicUsize>, Arc<Buffers>);
 
 // === impl Received ===
 
@@ -84,12 +72,17 @@ impl Received {
         }
     }
 
-    /// Returns the measure of the connection's reads. A head may have `max_header_bytes`.
-    pub(in crate::net) fn reads(&self, max_header_bytes: u32) -> Reads {
+    /// Returns the measure of the connection's reads. A head may have `max_header_bytes`. Control
+    /// frames are counted in `limit`.
+    pub(in crate::net) fn reads(
+        &self,
+        max_header_bytes: u32,
+        limit: Option<Arc<PeerLimit>>,
+    ) -> Reads {
         Reads {
             received: self.clone(),
             frames: ReceivedFrames::new(max_header_bytes),
-            pacing: None,
+            limit,
         }
     }
 
@@ -102,23 +95,22 @@ impl Received {
         let mut answer = None;
         if let ByProtocol::Http1(received) = &self.by_protocol {
             received.lock().begin_request(length_of_head(&request));
-            answer = Some(InProgress::begin(received, &self.buffers));
+            answer = Some(InProgress::begin(self));
         }
         let request = request.map(|body| RequestBody {
-            open: (!body.is_end_stream()).then(|| self.open()),
+            open: (!body.is_end_stream()).then(|| InProgress::begin(self)),
             body,
         });
         (request, answer)
     }
 
-    fn open(&self) -> Open {
-        match &self.by_protocol {
-            ByProtocol::Http1(received) => Open::Http1(InProgress::begin(received, &self.buffers)),
-            ByProtocol::Http2(open) => {
-                open.fetch_add(1, Ordering::Relaxed);
-                Open::Http2(OpenBody(Arc::clone(open), Arc::clone(&self.buffers)))
-            }
-        }
+    /// Changes the measure of an HTTP/1.1 connection, and publishes it.
+    fn update(&self, received: &Mutex<ReceivedBytes>, change: impl FnOnce(&mut ReceivedBytes)) {
+        let mut received = received.lock();
+        change(&mut received);
+        let (head, body) = received.held();
+        self.buffers.set(Buffer::Head, head);
+        self.buffers.set(Buffer::Upload, body);
     }
 
     /// Notes that the connection has ended, or is not HTTP any more.
@@ -155,37 +147,24 @@ fn most_of_bodies(open: u64) -> u64 {
     }
 }
 
-fn publish(received: &ReceivedBytes, buffers: &Buffers) {
-    let (head, body) = received.held();
-    buffers.set(Buffer::Head, head);
-    buffers.set(Buffer::Upload, body);
-}
-
 // === impl Reads ===
 
 impl Reads {
-    /// Counts control frames in `starts` and `limit` from now on.
-    pub(in crate::net) fn paced(mut self, starts: &Arc<Starts>, limit: &Arc<PeerLimit>) -> Self {
-        self.pacing = Some((Arc::clone(starts), Arc::clone(limit)));
-        self
-    }
-
     /// Measures `data`, which the HTTP library has read.
     pub(in crate::net) fn receive(&mut self, data: &[u8]) {
         let buffers = &self.received.buffers;
         match &self.received.by_protocol {
             ByProtocol::Http1(received) => {
-                let mut received = received.lock();
-                received.read(data.len() as u64);
-                publish(&received, buffers);
+                let count = data.len() as u64;
+                self.received
+                    .update(received, |received| received.read(count));
             }
             ByProtocol::Http2(_) => {
                 let bodies = self.frames.receive(data);
                 let control = self.frames.take_control();
                 if control != ControlFrames::default()
-                    && let Some((starts, limit)) = &self.pacing
+                    && let Some(limit) = &self.limit
                 {
-                    starts.record_control(control);
                     limit.record_control(control);
                 }
                 if bodies > 0 {
@@ -209,43 +188,37 @@ impl Drop for Reads {
 // === impl InProgress ===
 
 impl InProgress {
-    fn begin(received: &Arc<Mutex<ReceivedBytes>>, buffers: &Arc<Buffers>) -> Self {
-        let mut locked = received.lock();
-        locked.begin();
-        publish(&locked, buffers);
-        Self(Arc::clone(received), Arc::clone(buffers))
+    fn begin(received: &Received) -> Self {
+        match &received.by_protocol {
+            ByProtocol::Http1(bytes) => received.update(bytes, ReceivedBytes::begin),
+            ByProtocol::Http2(open) => {
+                open.fetch_add(1, Ordering::Relaxed);
+            }
+        }
+        Self(received.clone())
     }
-}
 
-impl Drop for InProgress {
-    fn drop(&mut self) {
-        let mut received = self.0.lock();
-        received.end();
-        publish(&received, &self.1);
-    }
-}
-
-// === impl Open ===
-
-impl Open {
     /// Notes that a frame of a body with `count` bytes of data was taken.
     fn take(&self, count: u64) {
-        match self {
-            Self::Http1(InProgress(received, buffers)) => {
-                let mut received = received.lock();
-                received.take(count);
-                publish(&received, buffers);
-            }
-            Self::Http2(OpenBody(_, buffers)) => {
+        let Self(received) = self;
+        match &received.by_protocol {
+            ByProtocol::Http1(bytes) => received.update(bytes, |bytes| bytes.take(count)),
+            ByProtocol::Http2(_) => {
+                let buffers = &received.buffers;
                 buffers.subtract(Buffer::Upload, count + DATA_FRAME_BYTES);
             }
         }
     }
 }
 
-impl Drop for OpenBody {
+impl Drop for InProgress {
     fn drop(&mut self) {
-        self.0.fetch_sub(1, Ordering::Relaxed);
+        match &self.0.by_protocol {
+            ByProtocol::Http1(bytes) => self.0.update(bytes, ReceivedBytes::end),
+            ByProtocol::Http2(open) => {
+                open.fetch_sub(1, Ordering::Relaxed);
+            }
+        }
     }
 }
 
@@ -291,7 +264,8 @@ impl Drop for RequestBody {
     /// left.
     fn drop(&mut self) {
         let mut cx = Context::from_waker(Waker::noop());
-        while matches!(self.open, Some(Open::Http2(_)))
+        let is_http2 = |open: &InProgress| matches!(open.0.by_protocol, ByProtocol::Http2(_));
+        while self.open.as_ref().is_some_and(is_http2)
             && let Poll::Ready(_) = Pin::new(&mut *self).poll_frame(&mut cx)
         {}
     }

@@ -48,7 +48,7 @@ pub(super) struct ControlFrames {
 }
 
 /// The rest of the payload of the current frame.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 struct Payload {
     kind: FrameKind,
     /// True if the next byte is the length of the padding.
@@ -61,14 +61,13 @@ struct Payload {
     padding: usize,
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 enum FrameKind {
     /// A part of a header block, and whether it is the last part.
-    Head {
-        is_last: bool,
-    },
+    Head { is_last: bool },
     /// A part of a body.
     Data,
+    #[default]
     Other,
 }
 
@@ -180,18 +179,6 @@ impl ReceivedFrames {
 }
 
 // === impl Payload ===
-
-impl Default for Payload {
-    fn default() -> Self {
-        Self {
-            kind: FrameKind::Other,
-            is_padded: false,
-            priority: 0,
-            content: 0,
-            padding: 0,
-        }
-    }
-}
 
 impl Payload {
     fn is_empty(&self) -> bool {

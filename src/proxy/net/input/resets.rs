@@ -29,9 +29,19 @@ const UPDATE_COST: f64 = 0.1;
 /// The number of bytes sent to the peer for which it may send one WINDOW_UPDATE without cost.
 const BYTES_PER_UPDATE: usize = 1024;
 
-/// Limits the resets of a connection's unanswered streams, and its control frames.
+/// The number of requests after which one poll of a connection does not read any more. One read may
+/// bring more requests.
+pub(super) const MAX_STARTS: usize = 32;
+/// The number of control frames that take about as long as one request.
+pub(super) const CONTROLS_PER_START: u32 = 16;
+
+/// Limits the resets of a connection's unanswered streams, its control frames, and the requests
+/// that one poll of the connection starts.
 #[derive(Debug)]
 pub(in crate::net) struct PeerLimit {
+    /// The number of requests that the connection has started in the current poll. A control frame
+    /// counts as a part of a request.
+    starts: AtomicUsize,
     /// How many resets are allowed now. It has a debt after too many resets.
     budget: Mutex<TokenBucket>,
     /// False if the budget need not be checked.
@@ -40,9 +50,10 @@ pub(in crate::net) struct PeerLimit {
     sent: AtomicUsize,
 }
 
-/// A request without an answer. If this value is dropped, the peer has reset the stream.
+/// A request without an answer. If this value is dropped, the peer has reset the stream. Without a
+/// limit, the reset is not counted.
 #[derive(Debug)]
-pub(in crate::net) struct Unanswered(Option<Arc<PeerLimit>>);
+pub(in crate::net) struct Unanswered(pub(in crate::net) Option<Arc<PeerLimit>>);
 
 // === impl PeerLimit ===
 
@@ -51,6 +62,7 @@ impl PeerLimit {
     pub(in crate::net) fn new(burst: NonZeroU32, per_second: NonZeroU32) -> PeerLimit {
         let interval = Duration::from_secs(1) / per_second.get();
         PeerLimit {
+            starts: AtomicUsize::new(0),
             budget: Mutex::new(TokenBucket::new(interval, burst.get())),
             is_exceeded: AtomicBool::new(false),
             sent: AtomicUsize::new(0),
@@ -68,18 +80,28 @@ impl PeerLimit {
         (!pause.is_zero()).then_some(pause)
     }
 
-    fn record(&self) {
-        self.spend(1.0);
+    /// Counts a request that was started.
+    pub(in crate::net) fn record_start(&self) {
+        self.starts.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// Forgets the requests that were started, because a poll of the connection has ended.
+    pub(in crate::net) fn end_poll(&self) {
+        self.starts.store(0, Ordering::Relaxed);
+    }
+
+    /// Returns true if the current poll has started enough requests.
+    pub(super) fn has_many_starts(&self) -> bool {
+        self.starts.load(Ordering::Relaxed) >= MAX_STARTS
     }
 
     /// Counts control frames that the peer has sent.
     pub(super) fn record_control(&self, control: ControlFrames) {
+        let starts = (control.updates + control.others) / CONTROLS_PER_START;
+        self.starts.fetch_add(starts as usize, Ordering::Relaxed);
         let due = control.updates as usize * BYTES_PER_UPDATE;
-        let before = self
-            .sent
-            .fetch_update(Ordering::Relaxed, Ordering::Relaxed, |sent| {
-                Some(sent.saturating_sub(due))
-            });
+        let (sent, rest) = (&self.sent, |sent: usize| Some(sent.saturating_sub(due)));
+        let before = sent.fetch_update(Ordering::Relaxed, Ordering::Relaxed, rest);
         // The rest of the bytes counts for later WINDOW_UPDATE frames.
         let unpaid = due.saturating_sub(before.unwrap_or_default()) / BYTES_PER_UPDATE;
         self.spend(f64::from(control.others) + unpaid as f64 * UPDATE_COST);
@@ -102,11 +124,6 @@ impl PeerLimit {
 // === impl Unanswered ===
 
 impl Unanswered {
-    /// Begins a request. Without a limit, its reset is not counted.
-    pub(in crate::net) fn new(limit: Option<Arc<PeerLimit>>) -> Unanswered {
-        Unanswered(limit)
-    }
-
     /// Notes that the peer takes a part of the request's answer.
     pub(in crate::net) fn answer(&mut self) {
         self.0 = None;
@@ -116,7 +133,7 @@ impl Unanswered {
 impl Drop for Unanswered {
     fn drop(&mut self) {
         if let Some(limit) = self.0.take() {
-            limit.record();
+            limit.spend(1.0);
         }
     }
 }
@@ -153,7 +170,7 @@ mod tests {
             let limit = PeerLimit::new(count(4), count(2));
             for (milliseconds, resets, expected) in &rows {
                 advance(Duration::from_millis(*milliseconds)).await;
-                (0..*resets).for_each(|_| limit.record());
+                (0..*resets).for_each(|_| limit.spend(1.0));
                 let pause = limit.pause().map(|pause| pause.as_millis());
                 assert_eq!(pause, *expected, "{rows:?} after {milliseconds}");
             }

@@ -1,6 +1,5 @@
 //! Abort: ends the answer to a request from another task.
 
-use std::fmt;
 use std::future::Future;
 use std::sync::atomic::{AtomicU8, Ordering};
 use std::sync::{Arc, OnceLock};
@@ -17,7 +16,7 @@ use crate::ledger::Account;
 ///
 /// A body can end its answer with an error, but only when it is polled. The HTTP library does not
 /// poll the body of a client that opens no flow-control window, or takes nothing from its socket.
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 pub struct Abort(Target);
 
 #[derive(Clone)]
@@ -78,15 +77,6 @@ impl Abort {
                 }
             }
         }
-    }
-}
-
-impl fmt::Debug for Target {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Stream(_) => "stream",
-            Self::Connection(..) => "connection",
-        })
     }
 }
 

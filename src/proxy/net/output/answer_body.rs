@@ -90,7 +90,7 @@ mod tests {
     #[tokio::test]
     async fn answers_do_not_count_as_resets() {
         let limit = Arc::new(PeerLimit::new(NonZeroU32::MIN, NonZeroU32::MIN));
-        let unanswered = || Unanswered::new(Some(Arc::clone(&limit)));
+        let unanswered = || Unanswered(Some(Arc::clone(&limit)));
         let text = |text: &str| http_body_util::Full::new(bytes::Bytes::from(text.to_owned()));
         for _ in 0..3 {
             drop(AnswerBody::new(text(""), unanswered(), None, None));

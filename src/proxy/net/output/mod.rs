@@ -3,4 +3,3 @@
 pub(super) mod abort;
 pub(super) mod answer_body;
 pub(super) mod coalesce;
-pub(super) mod write_timeout;

@@ -5,11 +5,10 @@ use futures_util::poll;
 use socket2::SockRef;
 use tokio::io::{AsyncReadExt, AsyncWriteExt, duplex};
 use tokio::net::{TcpListener, TcpStream};
-use tokio::time::{Instant, advance, sleep};
+use tokio::time::{Instant, advance};
 
 use super::*;
 use crate::net::Protocol;
-use crate::net::input::paced_reads::Starts;
 use crate::net::input::received::Received;
 use crate::net::input::resets::{PeerLimit, Unanswered};
 
@@ -56,8 +55,7 @@ async fn a_connection_without_pending_writes_never_times_out() {
 async fn an_upgraded_connection_never_times_out() {
     let (near, mut far) = duplex(4);
     let mut io = ServedSocket::new(near, LIMIT);
-    let upgraded = io.upgrade_flag();
-    upgraded.set();
+    io.is_upgraded().store(true, Ordering::Relaxed);
     let writer = tokio::spawn(async move { io.write_all(b"eightbyt").await });
     sleep(100 * LIMIT).await;
     far.read_exact(&mut [0; 8]).await.unwrap();
@@ -76,11 +74,11 @@ async fn an_upgrade_lifts_the_kernels_limit_at_the_next_read_or_write() {
             .set_tcp_user_timeout(Some(LIMIT))
             .unwrap();
         let mut io = ServedSocket::new(near, LIMIT);
-        let upgraded = io.upgrade_flag();
+        let upgraded = io.is_upgraded();
         let limit = |io: &ServedSocket<TcpStream>| SockRef::from(&io.io).tcp_user_timeout();
         io.write_all(b"before").await.unwrap();
         assert_eq!(limit(&io).unwrap(), Some(LIMIT));
-        upgraded.set();
+        upgraded.store(true, Ordering::Relaxed);
         if writes {
             io.write_all(b"output").await.unwrap();
         } else {
@@ -155,7 +153,7 @@ async fn what_waits_for_a_socket_that_takes_nothing_is_published() {
         waiting: 0,
         is_stalled: false,
     };
-    let meter = Meter::new(Arc::clone(&buffers), received.reads(100));
+    let meter = Meter::new(Arc::clone(&buffers), received.reads(100, None));
     let mut io = ServedSocket::new(io, LIMIT).metered(meter);
     let mut cx = Context::from_waker(Waker::noop());
     let published = || buffers.get(Buffer::Encrypted);
@@ -189,13 +187,13 @@ async fn a_paced_socket_is_read_when_its_peer_has_reset_few_streams() {
     let one = NonZeroU32::MIN;
     let resets = Arc::new(PeerLimit::new(one, one));
     let (near, mut far) = duplex(4);
-    let pacing = PacedReads::new(Arc::<Starts>::default(), Arc::clone(&resets));
-    let mut io = ServedSocket::new(near, LIMIT).paced(pacing);
+    let pacing = PacedReads::new(Arc::clone(&resets));
+    let mut io = ServedSocket::new(near, LIMIT).paced(Some(pacing));
     far.write_all(b"four").await.unwrap();
     let start = Instant::now();
     assert_eq!(io.read_u8().await.unwrap(), b'f');
     assert_eq!(start.elapsed(), Duration::ZERO);
-    (0..3).for_each(|_| drop(Unanswered::new(Some(Arc::clone(&resets)))));
+    (0..3).for_each(|_| drop(Unanswered(Some(Arc::clone(&resets)))));
     assert_eq!(io.read_u8().await.unwrap(), b'o');
     assert_eq!(start.elapsed(), Duration::from_secs(2));
 }

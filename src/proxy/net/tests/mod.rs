@@ -32,8 +32,8 @@ use tower::service_fn;
 use crate::ledger::{Ledger, Limits};
 use crate::net::tls::files::{crypto_provider, read_certificates};
 use crate::net::{
-    Abort, Acceptor, ClientHandle, Config, Error, Listener, Metrics, Peer, Protocol, RequestBody,
-    SelfSigned, ServingThreads, TlsFiles, serve_connection,
+    Abort, Acceptor, ClientHandle, Config, Listener, Metrics, Peer, Protocol, RequestBody,
+    SelfSigned, ServedSocket, ServingThreads, TlsFiles, serve_connection,
 };
 
 mod limits;
@@ -560,7 +560,8 @@ async fn a_request_that_arrived_before_the_stop_is_answered() {
         certificates: None,
     };
     let (config, stop) = (Config::default(), std::future::ready(()));
-    let served = serve_connection(near, Protocol::Http1, peer, service, &config, None, stop);
+    let socket = ServedSocket::new(near, config.write_timeout);
+    let served = serve_connection(socket, Protocol::Http1, peer, service, &config, None, stop);
     soon(served).await.unwrap();
     let mut answered = String::new();
     soon(far.read_to_string(&mut answered)).await.unwrap();
@@ -679,7 +680,7 @@ async fn errors_name_unusable_tls_files() {
         ),
     ];
     for (certificate, key, expected) in table {
-        let error: Error = Acceptor::from_files(&TlsFiles { certificate, key }).unwrap_err();
+        let error = Acceptor::from_files(&TlsFiles { certificate, key }).unwrap_err();
         let expected = expected.replace("{}", path.to_str().unwrap());
         assert!(error.to_string().contains(&expected), "{error}");
     }

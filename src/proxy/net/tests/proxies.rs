@@ -28,7 +28,7 @@ const LOCAL: &[u8] = b"\r\n\r\n\0\r\nQUIT\n\x20\0\0\0";
 fn behind(network: &str) -> Config {
     let network = network.parse().expect("a network");
     Config {
-        proxies: ProxyNetworks::new(vec![network]),
+        proxies: ProxyNetworks(vec![network]),
         ..Config::default()
     }
 }

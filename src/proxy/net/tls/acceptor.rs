@@ -17,7 +17,7 @@ use crate::net::tls::any_certificate::{AnyCertificate, proven};
 use crate::net::tls::files::{crypto_provider, read_server_certificate};
 use crate::net::tls::throwaway::throwaway_server_certificate;
 use crate::net::transport::MAX_BUFFERED;
-use crate::net::{CertificateChain, Error, Protocol, TlsFiles, Transport};
+use crate::net::{CertificateChain, Protocol, TlsFiles, Transport};
 
 /// The names of the protocols in handshakes (ALPN).
 const HTTP1: &[u8] = b"http/1.1";
@@ -59,7 +59,7 @@ impl Acceptor {
     ///
     /// # Errors
     /// If a file can't be read or has no certificate or key, or they don't belong together.
-    pub fn from_files(files: &TlsFiles) -> Result<Acceptor, Error> {
+    pub fn from_files(files: &TlsFiles) -> anyhow::Result<Acceptor> {
         Ok(Self::with_certificate(read_server_certificate(files)?))
     }
 
@@ -68,11 +68,9 @@ impl Acceptor {
     ///
     /// # Errors
     /// If a name is invalid, or no random key can be generated.
-    pub fn with_throwaway_certificate(names: &[String]) -> Result<Acceptor, Error> {
-        let pair = throwaway_server_certificate(names)?;
-        Ok(Self::with_certificate(Arc::new(SingleCertAndKey::from(
-            pair,
-        ))))
+    pub fn with_throwaway_certificate(names: &[String]) -> anyhow::Result<Acceptor> {
+        let server = SingleCertAndKey::from(throwaway_server_certificate(names)?);
+        Ok(Self::with_certificate(Arc::new(server)))
     }
 
     fn with_certificate(server: Arc<dyn ResolvesServerCert>) -> Acceptor {
@@ -102,7 +100,7 @@ impl Acceptor {
     ///
     /// # Errors
     /// As [`Acceptor::from_files`]. The old certificate then remains in use.
-    pub fn reload(&self, files: &TlsFiles) -> Result<(), Error> {
+    pub fn reload(&self, files: &TlsFiles) -> anyhow::Result<()> {
         let server = read_server_certificate(files)?;
         self.shared.update(|parts| parts.server = server);
         Ok(())

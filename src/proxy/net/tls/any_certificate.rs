@@ -91,13 +91,10 @@ impl ClientCertVerifier for AnyCertificate {
         certificate: &CertificateDer<'_>,
         signature: &DigitallySignedStruct,
     ) -> Result<HandshakeSignatureValid, Error> {
-        match PublicKey::of(certificate) {
-            Some(key) => {
-                let (info, algorithms) = (key.info(), &self.algorithms);
-                verify_tls13_signature_with_raw_key(message, &info, signature, algorithms)
-            }
-            None => Ok(HandshakeSignatureValid::assertion()),
-        }
+        let Some(key) = PublicKey::of(certificate) else {
+            return Ok(HandshakeSignatureValid::assertion());
+        };
+        verify_tls13_signature_with_raw_key(message, &key.info(), signature, &self.algorithms)
     }
 
     fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {

@@ -4,13 +4,12 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use anyhow::Context;
 use rustls::crypto::{CryptoProvider, aws_lc_rs};
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, pem};
 use rustls::server::ResolvesServerCert;
 use rustls::sign::{CertifiedKey, SingleCertAndKey};
-
-use crate::net::Error;
 
 /// A certificate chain (the server's own certificate first) and its key, both PEM.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -28,46 +27,28 @@ pub(in crate::net) fn crypto_provider() -> Arc<CryptoProvider> {
 
 pub(super) fn read_server_certificate(
     files: &TlsFiles,
-) -> Result<Arc<dyn ResolvesServerCert>, Error> {
+) -> anyhow::Result<Arc<dyn ResolvesServerCert>> {
+    let (certificate, key) = (files.certificate.display(), files.key.display());
     let chain = read_certificates(&files.certificate)?;
-    let key = read_private_key(&files.key)?;
-    let pair =
-        CertifiedKey::from_der(chain, key, &crypto_provider()).map_err(|source| Error::Pair {
-            certificate: files.certificate.clone(),
-            key: files.key.clone(),
-            source,
-        })?;
+    let der = PrivateKeyDer::from_pem_slice(&read_file(&files.key)?)
+        .with_context(|| format!("no PEM private key in {key}"))?;
+    let pair = CertifiedKey::from_der(chain, der, &crypto_provider())
+        .with_context(|| format!("{key} can't be used with {certificate}"))?;
     Ok(Arc::new(SingleCertAndKey::from(pair)))
 }
 
 pub(in crate::net) fn read_certificates(
     path: &Path,
-) -> Result<Vec<CertificateDer<'static>>, Error> {
-    let pem_error = |source| Error::Pem {
-        path: path.to_owned(),
-        what: "PEM certificate",
-        source,
+) -> anyhow::Result<Vec<CertificateDer<'static>>> {
+    let bytes = read_file(path)?;
+    let chain: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(&bytes).collect();
+    let chain = match chain {
+        Ok(chain) if chain.is_empty() => Err(pem::Error::NoItemsFound),
+        chain => chain,
     };
-    let chain = CertificateDer::pem_slice_iter(&read_file(path)?)
-        .collect::<Result<Vec<_>, _>>()
-        .map_err(pem_error)?;
-    if chain.is_empty() {
-        return Err(pem_error(pem::Error::NoItemsFound));
-    }
-    Ok(chain)
+    chain.with_context(|| format!("no PEM certificate in {}", path.display()))
 }
 
-fn read_private_key(path: &Path) -> Result<PrivateKeyDer<'static>, Error> {
-    PrivateKeyDer::from_pem_slice(&read_file(path)?).map_err(|source| Error::Pem {
-        path: path.to_owned(),
-        what: "PEM private key",
-        source,
-    })
-}
-
-fn read_file(path: &Path) -> Result<Vec<u8>, Error> {
-    fs::read(path).map_err(|source| Error::Read {
-        path: path.to_owned(),
-        source,
-    })
+fn read_file(path: &Path) -> anyhow::Result<Vec<u8>> {
+    fs::read(path).with_context(|| format!("cannot read {}", path.display()))
 }

@@ -11,19 +11,20 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 use std::{fs, io};
 
+use anyhow::{Context, anyhow};
 use rcgen::{
     BasicConstraints, CertificateParams, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair,
     KeyUsagePurpose, PublicKeyData,
 };
 use rustls::client::WebPkiServerVerifier;
 use rustls::client::danger::ServerCertVerifier;
-use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
+use rustls::pki_types::{CertificateDer, ServerName, TrustAnchor, UnixTime};
 use rustls::{CertificateError, RootCertStore};
 use tracing::info;
 
 use crate::net::tls::files::{crypto_provider, read_certificates};
-use crate::net::tls::made::{CLOCK_SKEW, DAY, distinguished_name};
-use crate::net::{Acceptor, Error, TlsFiles};
+use crate::net::tls::made::{DAY, FAILED, params};
+use crate::net::{Acceptor, TlsFiles};
 
 const CA_NAME: &str = "kubefan self-signed CA";
 const CA_LIFETIME: Duration = DAY.saturating_mul(3650);
@@ -64,21 +65,24 @@ impl SelfSigned {
     /// # Errors
     /// If a name is invalid, a file can't be read or written, or a file that kubefan did not create
     /// would have to be replaced.
-    pub fn ensure(&self) -> Result<SelfSignedFiles, Error> {
+    pub fn ensure(&self) -> anyhow::Result<SelfSignedFiles> {
         self.ensure_at(SystemTime::now())
     }
 
-    pub(super) fn ensure_at(&self, now: SystemTime) -> Result<SelfSignedFiles, Error> {
+    pub(super) fn ensure_at(&self, now: SystemTime) -> anyhow::Result<SelfSignedFiles> {
         let names = self.server_names()?;
-        let files = self.files();
+        let files = SelfSignedFiles {
+            ca_certificate: self.directory.join("ca.crt"),
+            server: TlsFiles {
+                certificate: self.directory.join("tls.crt"),
+                key: self.directory.join("tls.key"),
+            },
+        };
         DirBuilder::new()
             .recursive(true)
             .mode(0o700)
             .create(&self.directory)
-            .map_err(|source| Error::Write {
-                path: self.directory.clone(),
-                source,
-            })?;
+            .with_context(|| cannot_write(&self.directory))?;
         let authority = self.load_or_issue_authority(&files, now)?;
         if !is_usable(&files.server, &authority.certificate, &names, now) {
             self.issue_server(&files.server, &authority.issuer, now)?;
@@ -86,19 +90,10 @@ impl SelfSigned {
         Ok(files)
     }
 
-    fn files(&self) -> SelfSignedFiles {
-        SelfSignedFiles {
-            ca_certificate: self.directory.join("ca.crt"),
-            server: TlsFiles {
-                certificate: self.directory.join("tls.crt"),
-                key: self.directory.join("tls.key"),
-            },
-        }
-    }
-
-    fn server_names(&self) -> Result<Vec<ServerName<'static>>, Error> {
+    fn server_names(&self) -> anyhow::Result<Vec<ServerName<'static>>> {
         let parse = |name: &String| {
-            ServerName::try_from(name.clone()).map_err(|_| Error::Name { name: name.clone() })
+            let parsed = ServerName::try_from(name.clone());
+            parsed.map_err(|_| anyhow!("{name:?} is neither a DNS name nor an IP address"))
         };
         self.names.iter().map(parse).collect()
     }
@@ -107,22 +102,21 @@ impl SelfSigned {
         &self,
         files: &SelfSignedFiles,
         now: SystemTime,
-    ) -> Result<Authority, Error> {
+    ) -> anyhow::Result<Authority> {
         let key_path = self.directory.join("ca.key");
         let certificate_path = &files.ca_certificate;
         let key = read_key(&key_path)?;
         if certificate_path.exists() {
             let certificate = read_certificates(certificate_path)?.swap_remove(0);
-            let foreign = || Error::Foreign {
-                path: certificate_path.clone(),
+            let Some(anchor) = kubefan_anchor(&certificate) else {
+                return Err(foreign(certificate_path));
             };
-            if !has_kubefan_subject(&certificate).ok_or_else(foreign)? {
-                return Err(foreign());
-            }
-            if let Some(key) = key.filter(|key| is_key_of(key, &certificate))
+            // The anchor has the key's info without the head of its ASN.1 sequence.
+            let own_info = &anchor.subject_public_key_info;
+            if let Some(key) = key.filter(|key| key.subject_public_key_info().ends_with(own_info))
                 && remains_valid(&certificate, now)
             {
-                let issuer = Issuer::new(ca_params(now), key);
+                let issuer = Issuer::new(ca_params(now)?, key);
                 return Ok(Authority {
                     certificate,
                     issuer,
@@ -136,7 +130,7 @@ impl SelfSigned {
             .into_iter()
             .find(|path| key.is_none() && path.exists())
         {
-            return Err(Error::Foreign { path: path.clone() });
+            return Err(foreign(path));
         }
         issue_authority(key, &key_path, certificate_path, now)
     }
@@ -146,16 +140,13 @@ impl SelfSigned {
         files: &TlsFiles,
         issuer: &Issuer<'_, KeyPair>,
         now: SystemTime,
-    ) -> Result<(), Error> {
-        let mut params = CertificateParams::new(self.names.clone())?;
-        params.distinguished_name = distinguished_name("kubefan");
-        params.not_before = (now - CLOCK_SKEW).into();
-        params.not_after = (now + SERVER_LIFETIME).into();
+    ) -> anyhow::Result<()> {
+        let mut params = params("kubefan", &self.names, now, SERVER_LIFETIME)?;
         params.key_usages = vec![KeyUsagePurpose::DigitalSignature];
         params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ServerAuth];
         params.use_authority_key_identifier_extension = true;
-        let key = KeyPair::generate()?;
-        let certificate = params.signed_by(&key, issuer)?;
+        let key = KeyPair::generate().context(FAILED)?;
+        let certificate = params.signed_by(&key, issuer).context(FAILED)?;
         replace_file(&files.key, &key.serialize_pem(), SECRET_MODE)?;
         replace_file(&files.certificate, &certificate.pem(), PUBLIC_MODE)?;
         info!(file = %files.certificate.display(), names = ?self.names, "server certificate created");
@@ -168,17 +159,17 @@ fn issue_authority(
     key_path: &Path,
     certificate_path: &Path,
     now: SystemTime,
-) -> Result<Authority, Error> {
-    let params = ca_params(now);
+) -> anyhow::Result<Authority> {
+    let params = ca_params(now)?;
     let key = match key {
         Some(key) => key,
         None => {
-            let key = KeyPair::generate()?;
+            let key = KeyPair::generate().context(FAILED)?;
             replace_file(key_path, &key.serialize_pem(), SECRET_MODE)?;
             key
         }
     };
-    let certificate = params.self_signed(&key)?;
+    let certificate = params.self_signed(&key).context(FAILED)?;
     replace_file(certificate_path, &certificate.pem(), PUBLIC_MODE)?;
     info!(file = %certificate_path.display(), "certificate authority created: clients must trust it");
     Ok(Authority {
@@ -189,14 +180,11 @@ fn issue_authority(
 
 /// Returns the parameters of the CA's certificate. They differ between calls only in the dates, and
 /// signing does not use the dates. So the key alone is enough to go on signing for an authority.
-fn ca_params(now: SystemTime) -> CertificateParams {
-    let mut params = CertificateParams::default();
-    params.distinguished_name = distinguished_name(CA_NAME);
+fn ca_params(now: SystemTime) -> anyhow::Result<CertificateParams> {
+    let mut params = params(CA_NAME, &[], now, CA_LIFETIME)?;
     params.is_ca = IsCa::Ca(BasicConstraints::Constrained(0));
-    params.not_before = (now - CLOCK_SKEW).into();
-    params.not_after = (now + CA_LIFETIME).into();
     params.key_usages = vec![KeyUsagePurpose::KeyCertSign, KeyUsagePurpose::CrlSign];
-    params
+    Ok(params)
 }
 
 // === Checks ===
@@ -251,55 +239,47 @@ fn verify(
         .map(drop)
 }
 
-/// Returns whether the subject of `ca` is the subject that [`ca_params`] sets; `None` if `ca` can't
-/// be parsed.
-fn has_kubefan_subject(ca: &CertificateDer<'static>) -> Option<bool> {
+/// Returns the subject and the key of `ca`; `None` if `ca` can't be parsed, or has another subject
+/// than [`ca_params`] sets.
+fn kubefan_anchor(ca: &CertificateDer<'static>) -> Option<TrustAnchor<'static>> {
     let mut roots = RootCertStore::empty();
     roots.add(ca.clone()).ok()?;
-    let subject = &roots.roots.first()?.subject;
-    Some(subject.ends_with(CA_NAME.as_bytes()))
-}
-
-fn is_key_of(key: &KeyPair, ca: &CertificateDer<'static>) -> bool {
-    let mut roots = RootCertStore::empty();
-    let info = key.subject_public_key_info();
-    // The store contains the key's info without the head of its ASN.1 sequence.
-    roots.add(ca.clone()).is_ok() && info.ends_with(&roots.roots[0].subject_public_key_info)
+    let anchor = roots.roots.pop()?;
+    let is_ours = anchor.subject.ends_with(CA_NAME.as_bytes());
+    is_ours.then_some(anchor)
 }
 
 // === Files ===
 
-fn read_key(path: &Path) -> Result<Option<KeyPair>, Error> {
+/// Returns the error for a file that kubefan did not create, at a path that it would replace.
+fn foreign(path: &Path) -> anyhow::Error {
+    let path = path.display();
+    anyhow!("{path} was not made by kubefan: choose another directory")
+}
+
+fn cannot_write(path: &Path) -> String {
+    format!("cannot write {}", path.display())
+}
+
+fn read_key(path: &Path) -> anyhow::Result<Option<KeyPair>> {
     let text = match fs::read_to_string(path) {
-        Ok(text) => text,
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
-        Err(source) => {
-            return Err(Error::Read {
-                path: path.to_owned(),
-                source,
-            });
-        }
+        read => read.with_context(|| format!("cannot read {}", path.display()))?,
     };
-    let key = KeyPair::from_pem(&text).map_err(|source| Error::Key {
-        path: path.to_owned(),
-        source,
-    })?;
+    let key = KeyPair::from_pem(&text);
+    let key = key.with_context(|| format!("no usable private key in {}", path.display()))?;
     Ok(Some(key))
 }
 
 /// Replaces the file atomically: a reader sees either the old or the new text.
-fn replace_file(path: &Path, text: &str, mode: u32) -> Result<(), Error> {
-    let write_error = |source| Error::Write {
-        path: path.to_owned(),
-        source,
-    };
+fn replace_file(path: &Path, text: &str, mode: u32) -> anyhow::Result<()> {
     let unfinished = path.with_extension(format!("unfinished.{:x}", rand::random::<u64>()));
     let mut file = OpenOptions::new()
         .write(true)
         .create_new(true)
         .mode(mode)
         .open(&unfinished)
-        .map_err(write_error)?;
+        .with_context(|| cannot_write(path))?;
     let written = file
         .write_all(text.as_bytes())
         .and_then(|()| file.sync_all())
@@ -308,7 +288,7 @@ fn replace_file(path: &Path, text: &str, mode: u32) -> Result<(), Error> {
         // The first error is reported; a temporary file that remains does no harm.
         let _ = fs::remove_file(&unfinished);
     }
-    written.map_err(write_error)
+    written.with_context(|| cannot_write(path))
 }
 
 #[cfg(test)]

@@ -3,24 +3,22 @@
 
 use std::time::SystemTime;
 
-use rcgen::{Certificate, CertificateParams, ExtendedKeyUsagePurpose, KeyPair, KeyUsagePurpose};
+use anyhow::Context;
+use rcgen::{Certificate, ExtendedKeyUsagePurpose, KeyPair, KeyUsagePurpose};
 use rustls::pki_types::PrivatePkcs8KeyDer;
 use rustls::sign::CertifiedKey;
 
-use crate::net::Error;
 use crate::net::tls::files::crypto_provider;
-use crate::net::tls::made::{CLOCK_SKEW, DAY, distinguished_name};
+use crate::net::tls::made::{DAY, FAILED, params};
 
 /// Creates a client certificate and its key, both PEM. The certificate is self-signed, so every
 /// server that verifies client certificates rejects it. The certificate is valid for ten years.
 ///
 /// # Errors
 /// If no random key can be generated.
-pub fn throwaway_client_certificate() -> Result<(String, String), Error> {
-    let mut params = CertificateParams::default();
-    params.distinguished_name = distinguished_name("kubefan-kubeconfig");
-    params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ClientAuth];
-    let (certificate, key) = self_signed(params)?;
+pub fn throwaway_client_certificate() -> anyhow::Result<(String, String)> {
+    let purpose = ExtendedKeyUsagePurpose::ClientAuth;
+    let (certificate, key) = self_signed("kubefan-kubeconfig", &[], purpose)?;
     Ok((certificate.pem(), key.serialize_pem()))
 }
 
@@ -29,24 +27,24 @@ pub fn throwaway_client_certificate() -> Result<(String, String), Error> {
 ///
 /// # Errors
 /// If a name is invalid, or no random key can be generated.
-pub(super) fn throwaway_server_certificate(names: &[String]) -> Result<CertifiedKey, Error> {
-    let mut params = CertificateParams::new(names)?;
-    params.distinguished_name = distinguished_name("kubefan");
-    params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ServerAuth];
-    let (certificate, key) = self_signed(params)?;
+pub(super) fn throwaway_server_certificate(names: &[String]) -> anyhow::Result<CertifiedKey> {
+    let (certificate, key) = self_signed("kubefan", names, ExtendedKeyUsagePurpose::ServerAuth)?;
     let chain = vec![certificate.der().clone()];
     let key = PrivatePkcs8KeyDer::from(key.serialize_der());
     let pair = CertifiedKey::from_der(chain, key.into(), &crypto_provider());
     Ok(pair.expect("the certificate was made for this key"))
 }
 
-fn self_signed(mut params: CertificateParams) -> Result<(Certificate, KeyPair), Error> {
-    let now = SystemTime::now();
-    params.not_before = (now - CLOCK_SKEW).into();
-    params.not_after = (now + DAY * 3650).into();
+fn self_signed(
+    common_name: &str,
+    names: &[String],
+    purpose: ExtendedKeyUsagePurpose,
+) -> anyhow::Result<(Certificate, KeyPair)> {
+    let mut params = params(common_name, names, SystemTime::now(), DAY * 3650)?;
+    params.extended_key_usages = vec![purpose];
     params.key_usages = vec![KeyUsagePurpose::DigitalSignature];
-    let key = KeyPair::generate()?;
-    Ok((params.self_signed(&key)?, key))
+    let key = KeyPair::generate().context(FAILED)?;
+    Ok((params.self_signed(&key).context(FAILED)?, key))
 }
 
 #[cfg(test)]

@@ -21,7 +21,7 @@ use tokio_tungstenite::tungstenite::protocol::{CloseFrame, Role, WebSocketConfig
 use tokio_tungstenite::{WebSocketStream, tungstenite};
 
 use crate::ledger::{Account, Charge, GrowingCharge, MemoryKind, Short, closed};
-use crate::net::{ClientHandle, Transport, limit_stalls};
+use crate::net::{ClientHandle, ServedSocket, Transport};
 use crate::server::request::{Exchange, Handshake};
 
 /// Size, in bytes, of the buffer for reading from the client, which usually sends nothing.
@@ -153,7 +153,7 @@ async fn send(
         .write_buffer_size(WRITE_BUFFER)
         .max_message_size(Some(MAX_RECEIVED))
         .max_frame_size(Some(MAX_RECEIVED));
-    let connection = limit_stalls(connection, write_timeout);
+    let connection = ServedSocket::new(connection, write_timeout);
     let socket = WebSocketStream::from_raw_socket(connection, Role::Server, Some(config));
     let mut socket = socket.await;
     match send_events(&mut socket, &mut events, framing, payer).await {

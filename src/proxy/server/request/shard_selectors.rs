@@ -1,13 +1,19 @@
 //! The choice whether kubefan itself serves the shards that requests select.
 
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
 use super::info::RequestInfo;
 
-/// How a LIST or WATCH with a `shardSelector` is handled.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+/// What is done with a LIST or WATCH that has a `shardSelector`.
+// The comments are the texts of a setting.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+#[schemars(rename = "ShardSelectorMode")]
 pub enum ShardSelectors {
-    /// The request is forwarded to the API server, which may ignore the selector.
+    /// It is forwarded, and the API server may ignore the selector
     Forward,
-    /// The request is answered from a cache, or refused.
+    /// It is answered from a cache, or refused
     Serve,
 }
 

@@ -17,7 +17,7 @@ use kubefan_core::upstream::{Client, Dial, Forwarder};
 use kubefan_core::{informer, shutdown};
 use kubefan_proxy::identity::AccessControl;
 use kubefan_proxy::ledger::Limits;
-use kubefan_proxy::net::{Peer, Protocol, RequestBody, serve_connection};
+use kubefan_proxy::net::{Peer, Protocol, RequestBody, ServedSocket, serve_connection};
 use kubefan_proxy::server::{Body, RequestMetrics, Server, WebPageRules};
 use kubefan_proxy::{identity, net, server};
 use parking_lot::Mutex;
@@ -89,6 +89,7 @@ impl Link {
             let stop = shutdown.reached(Phase::StopAccepting);
             tokio::spawn(async move {
                 let config = net::Config::default();
+                let far = ServedSocket::new(far, config.write_timeout);
                 let served =
                     serve_connection(far, Protocol::Http1, peer(), service, &config, None, stop);
                 tokio::select! {
