@@ -89,9 +89,9 @@ fn known_names(what: &str, known: &[String]) -> String {
 }
 
 /// Returns `error` and its causes.
-pub(in crate::upstream) fn causes(
-    error: &(dyn std::error::Error + 'static),
-) -> impl Iterator<Item = &(dyn std::error::Error + 'static)> {
+pub(in crate::upstream) fn causes<'a>(
+    error: &'a (dyn std::error::Error + 'static),
+) -> impl Iterator<Item = &'a (dyn std::error::Error + 'static)> {
     std::iter::successors(Some(error), |&error| error.source())
 }
 

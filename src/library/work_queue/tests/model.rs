@@ -255,7 +255,7 @@ impl Play {
         assert_eq!(self.schedule.next_due(), next_due);
         for key in 0..5 {
             let failures = self.model.failures.get(&key).copied().unwrap_or(0);
-            assert_eq!(self.schedule.num_requeues(&key), failures);
+            assert_eq!(self.schedule.rate_limiter.num_requeues(&key), failures);
         }
     }
 

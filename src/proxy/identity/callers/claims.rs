@@ -215,7 +215,7 @@ mod tests {
         let user = User {
             name: "jane".to_owned(),
             uid: "7".to_owned(),
-            groups: ["dev", "ops", AUTHENTICATED].map(str::to_owned).to_vec(),
+            groups: ["dev", "ops", User::AUTHENTICATED].map(str::to_owned).to_vec(),
             extra: [(
                 "example.com/a b".to_owned(),
                 vec!["1".to_owned(), "2".to_owned()],
@@ -247,8 +247,8 @@ mod tests {
             ..user.clone()
         };
         for (groups, is_alone) in [
-            (&[NODES, AUTHENTICATED][..], true),
-            (&[AUTHENTICATED], false),
+            (&[NODES, User::AUTHENTICATED][..], true),
+            (&[User::AUTHENTICATED], false),
             (&[NODES, "other"], false),
         ] {
             impersonate(&mut headers, &node(groups)).expect("a user that fits in headers");
@@ -272,9 +272,9 @@ mod tests {
             let groups = groups.map(|group| group.to_str().expect("text").to_owned());
             groups.collect::<Vec<_>>()
         };
-        assert_eq!(groups_of(&[]), [AUTHENTICATED]);
-        assert_eq!(groups_of(&[AUTHENTICATED]), [AUTHENTICATED]);
-        assert_eq!(groups_of(&["dev", AUTHENTICATED]), ["dev"]);
+        assert_eq!(groups_of(&[]), [User::AUTHENTICATED]);
+        assert_eq!(groups_of(&[User::AUTHENTICATED]), [User::AUTHENTICATED]);
+        assert_eq!(groups_of(&["dev", User::AUTHENTICATED]), ["dev"]);
     }
 
     #[test]

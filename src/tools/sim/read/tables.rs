@@ -89,7 +89,7 @@ impl RowConverter {
     }
 
     /// Converts one frame of a WATCH.
-    pub(crate) fn event(&self, frame: Bytes) -> Result<Bytes, codec::Error> {
+    pub(crate) fn event(&mut self, frame: Bytes) -> Result<Bytes, codec::Error> {
         match self.decoder.event(frame.clone())? {
             WatchEvent::Change {
                 event_type, object, ..
