@@ -817,7 +817,7 @@ fn settings_of(namespaces: &[&str], labels: &str, fields: &str) -> Arc<CacheSett
         ..ResourceRule::default()
     };
     let gvr = GroupVersionResource::new("", "v1", "pods");
-    let spec = Cluster::default().spec(&gvr, WireFormat::Json);
+    let spec = Cluster::default().spec(&gvr);
     let spec = spec.expect("pods are known");
     let settings = rule.settings(&spec.resource, &spec.fields);
     Arc::new(settings.expect("the rule fits"))
