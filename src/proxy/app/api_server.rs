@@ -12,7 +12,7 @@ use rand::rngs::StdRng;
 use tokio::time::{Instant, sleep, timeout};
 
 use crate::config::ServeConfig;
-use crate::server::Startup;
+use crate::server::{Startup, with_causes};
 
 /// The names of what kubefan waits for, for clients and operators.
 const API_SERVER: &str = "the API server";
@@ -182,22 +182,14 @@ impl fmt::Display for Failure {
                 // The status's message lists all checks, each on a line.
                 write!(f, "it answers that it is not ready ({})", status.code)
             }
-            Self::Unready(error) | Self::Discovery(error) => f.write_str(&one_line(error)),
+            Self::Unready(error) | Self::Discovery(error) => {
+                let text = with_causes(error);
+                f.write_str(&text.split_whitespace().collect::<Vec<_>>().join(" "))
+            }
             Self::NoReadiness => write!(f, "no answer of /readyz within {READINESS_TIMEOUT:?}"),
             Self::Timeout => write!(f, "no answer within {DISCOVERY_TIMEOUT:?}"),
         }
     }
-}
-
-/// Returns the messages of `error` and its causes on one line.
-fn one_line(error: &Error) -> String {
-    let mut text = error.to_string();
-    let mut cause = std::error::Error::source(error);
-    while let Some(error) = cause {
-        text = format!("{text}: {error}");
-        cause = error.source();
-    }
-    text.split_whitespace().collect::<Vec<_>>().join(" ")
 }
 
 #[cfg(test)]

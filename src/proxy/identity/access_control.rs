@@ -63,8 +63,8 @@ impl AccessControl {
         registry: &Registry,
         shutdown: &Shutdown,
     ) -> Self {
-        let unaccepted = metrics.unaccepted.clone();
-        let unaccepted = UnacceptedRequests::new(config.max_failed_per_second, unaccepted);
+        let (queue, limited) = (metrics.unaccepted.clone(), metrics.anonymous.clone());
+        let unaccepted = UnacceptedRequests::new(config.max_failed_per_second, queue, limited);
         let inner = (config.mode != Mode::None)
             .then(|| Inner::start(config, client, metrics, registry, shutdown));
         Self {

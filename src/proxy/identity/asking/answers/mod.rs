@@ -47,34 +47,28 @@ where
     Q: Clone + Eq + Hash + Send + Sync + 'static,
     V: Clone + Send + Sync + 'static,
 {
-    /// Creates an empty cache of answers. Above about `capacity` entries, those that expire first
-    /// are dropped.
-    pub(in crate::identity) fn new(capacity: usize, shutdown: Shutdown) -> Self {
+    /// Creates an empty cache of answers, of about `capacity` entries with about `max_weight` bytes
+    /// together. `weights` returns the bytes that are stored for a question and for an answer.
+    /// Above the limits, the entries that are of use for the shortest time are dropped. `useful_for`
+    /// returns how long an answer is of use after it has expired.
+    pub(in crate::identity) fn new(
+        capacity: usize,
+        (max_weight, weights): (usize, Weights<Q, V>),
+        useful_for: impl Fn(&V) -> Duration + Send + Sync + 'static,
+        shutdown: Shutdown,
+    ) -> Self {
         let shard = || Shard {
             entries: RwLock::default(),
             weight: Arc::default(),
             capacity: capacity.div_ceil(SHARDS),
-            max_weight: usize::MAX,
+            max_weight: max_weight.div_ceil(SHARDS),
         };
         Self {
             shards: (0..SHARDS).map(|_| shard()).collect(),
-            useful_for: Box::new(|_| Duration::ZERO),
-            weights: (|_| 0, |_| 0),
+            useful_for: Box::new(useful_for),
+            weights,
             hasher: RandomState::new(),
             shutdown,
-        }
-    }
-
-    /// Sets how long answers are of use after they have expired. Room is made first at the cost of
-    /// the answers that are of use for the shortest time.
-    #[must_use]
-    pub(in crate::identity) fn useful_for(
-        self,
-        useful_for: impl Fn(&V) -> Duration + Send + Sync + 'static,
-    ) -> Self {
-        Self {
-            useful_for: Box::new(useful_for),
-            ..self
         }
     }
 
@@ -85,21 +79,6 @@ where
         + size_of::<Entry<V>>()
         + size_of::<Semaphore>()
         + 4 * size_of::<usize>();
-
-    /// Limits all entries together to about `max_weight` bytes. `weights` returns the bytes that
-    /// are stored for a question and for an answer. Above the limit, the entries that expire first
-    /// are dropped.
-    #[must_use]
-    pub(in crate::identity) fn weighed(
-        mut self,
-        max_weight: usize,
-        weights: Weights<Q, V>,
-    ) -> Self {
-        for shard in &mut self.shards {
-            shard.max_weight = max_weight.div_ceil(SHARDS);
-        }
-        Self { weights, ..self }
-    }
 
     /// Returns the weight of all entries.
     pub(in crate::identity) fn weight(&self) -> usize {
@@ -292,7 +271,20 @@ mod tests {
         Q: Clone + Eq + Hash + Send + Sync + 'static,
         V: Clone + Send + Sync + 'static,
     {
-        Answers::new(capacity, Shutdown::new(Config::default()))
+        answers_with(capacity, (usize::MAX, (|_| 0, |_| 0)), |_| Duration::ZERO)
+    }
+
+    fn answers_with<Q, V>(
+        capacity: usize,
+        weights: (usize, Weights<Q, V>),
+        useful_for: impl Fn(&V) -> Duration + Send + Sync + 'static,
+    ) -> Answers<Q, V>
+    where
+        Q: Clone + Eq + Hash + Send + Sync + 'static,
+        V: Clone + Send + Sync + 'static,
+    {
+        let shutdown = Shutdown::new(Config::default());
+        Answers::new(capacity, weights, useful_for, shutdown)
     }
 
     /// Answers may have been asked for at any time.
@@ -519,7 +511,8 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn the_bytes_of_answers_are_bounded() {
         let max = 1 << 20;
-        let answers = answers(100_000).weighed(max, (|_| 10, String::len));
+        let weights: Weights<i32, String> = (|_| 10, String::len);
+        let answers = answers_with(100_000, (max, weights), |_| Duration::ZERO);
         for number in 0..3_000 {
             answers.learn(&number, "x".repeat(1_000), Instant::now(), VALIDITY);
         }
@@ -539,7 +532,8 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn the_bytes_of_questions_are_bounded() {
         let max = 1 << 20;
-        let answers = answers(100_000).weighed(max, (String::len, |_| 0));
+        let weights: Weights<String, u32> = (String::len, |_| 0);
+        let answers = answers_with(100_000, (max, weights), |_| Duration::ZERO);
         let weight = || {
             let shards = answers.shards.iter();
             let (mut counted, mut real) = (0, 0);
@@ -573,7 +567,9 @@ mod tests {
     async fn what_is_of_use_for_longest_is_kept() {
         // An answer of 1 is of use for longer than it is valid. A shard has room for far more than
         // its share of 100 answers, however the hashes fall.
-        let answers = answers(32 * SHARDS).useful_for(|value| *value * 100 * VALIDITY);
+        let weights: Weights<i32, u32> = (|_| 0, |_| 0);
+        let useful_for = |value: &u32| *value * 100 * VALIDITY;
+        let answers = answers_with(32 * SHARDS, (usize::MAX, weights), useful_for);
         for question in 0..100 {
             answers.get(&question, always, || definite(1)).await;
         }
