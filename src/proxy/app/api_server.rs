@@ -135,7 +135,10 @@ impl Wait {
                 self.unready_since = None;
             }
         }
-        let requested = failure.error().and_then(Error::retry_after);
+        let requested = match failure {
+            Failure::Unready(error) | Failure::Discovery(error) => error.retry_after(),
+            Failure::NoReadiness | Failure::Timeout => None,
+        };
         let requested = requested.unwrap_or_default().min(LONGEST_PAUSE);
         self.backoff.next_delay().max(requested)
     }
@@ -165,15 +168,6 @@ impl Wait {
 }
 
 // === impl Failure ===
-
-impl Failure {
-    fn error(&self) -> Option<&Error> {
-        match self {
-            Self::Unready(error) | Self::Discovery(error) => Some(error),
-            Self::NoReadiness | Self::Timeout => None,
-        }
-    }
-}
 
 impl fmt::Display for Failure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

@@ -124,7 +124,7 @@ impl App {
         serve_admin(&config.admin, admin_listener, &startup, &listening);
         let service = startup
             .clone()
-            .into_service(metrics.requests(), config.requests.web_pages);
+            .into_service(metrics.requests.clone(), config.requests.web_pages);
         shutdown.spawn(listener.serve(service));
         Ok(Opened {
             config,

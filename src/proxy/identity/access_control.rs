@@ -391,7 +391,7 @@ impl Inner {
         let watch = watches.open(caller, token, Some(attributes), abort.cloned());
         // A change that happens after this check finds the watch.
         if !self.callers.proofs.hold(caller) {
-            watches.revoke(&[watch.member()]);
+            watches.revoke(&[watch.member]);
         }
         watch
     }

@@ -50,7 +50,8 @@ pub struct Config {
 #[derive(Clone)]
 pub struct Metrics {
     pub(super) budgets: Budgets,
-    pub(super) requests: RequestMetrics,
+    /// The metrics of the filters, which count every request.
+    pub(crate) requests: RequestMetrics,
     pub(super) gzip_cache: IntCounterVec,
     pub(super) initial_chunks: IntCounterVec,
     pub(super) in_flight: InFlightMetrics,
@@ -87,10 +88,5 @@ impl Metrics {
             tables: check_counter(registry),
             documents: DocumentMetrics::new(registry),
         }
-    }
-
-    /// Returns the metrics of the filters, which count every request.
-    pub fn requests(&self) -> RequestMetrics {
-        self.requests.clone()
     }
 }

@@ -7,7 +7,7 @@ use kubefan_core::shutdown::Shutdown;
 use tokio::time::Instant;
 
 use super::question::Question;
-use crate::identity::asking::answers::{Answer, Answers};
+use crate::identity::asking::answers::Answers;
 use crate::identity::asking::failed_attempts::FailedAttempts;
 use crate::identity::asking::queue::{AskQueue, QueueMetrics};
 use crate::identity::asking::reviews::{Judgement, Reviewer};
@@ -274,25 +274,21 @@ impl Authorizer {
             async move {
                 let user = caller.user.name;
                 if authorizer.denied.is_exhausted(user) {
-                    return Answer::OfAsker(Judgement::Unclear);
+                    return (Judgement::Unclear, None);
                 }
                 let Ok(_permit) = authorizer.queue.admit(user).await else {
-                    return Answer::OfAsker(Judgement::Busy);
+                    return (Judgement::Busy, None);
                 };
                 let judgement = authorizer.ask(&caller, &attributes).await;
                 if judgement == Judgement::Denied && denial == Denial::IsFinal {
                     authorizer.denied.count(user);
                 }
-                match authorizer.validity(judgement, &caller) {
-                    Some(validity) => Answer::Definite(judgement, validity),
-                    None => Answer::OfAsker(judgement),
-                }
+                (judgement, authorizer.validity(judgement, &caller))
             }
         };
         if !question.attributes.may_be_kept() {
-            return match ask().await {
-                Answer::Definite(judgement, _) | Answer::OfAsker(judgement) => judgement,
-            };
+            let (judgement, _) = ask().await;
+            return judgement;
         }
         let judgement = self.decisions.get(&question, earliest, ask).await;
         judgement.unwrap_or(Judgement::Unclear)

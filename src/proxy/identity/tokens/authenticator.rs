@@ -200,7 +200,7 @@ impl Authenticator {
             let queue = queue.clone();
             async move {
                 let Ok(_permit) = queue.admit(asker).await else {
-                    return Answer::OfAsker(Owner::Busy);
+                    return (Owner::Busy, None);
                 };
                 authenticator.ask_admitted(&token, None).await
             }
@@ -315,11 +315,11 @@ impl Authenticator {
 
     async fn ask(&self, token: &Token, source: Source) -> Answer<Owner> {
         let Ok(_permit) = self.queue.admit(source).await else {
-            return Answer::OfAsker(Owner::Busy);
+            return (Owner::Busy, None);
         };
         let digest = self.digest(token);
         if self.good_until(&digest).is_none() && self.failed.is_exhausted(source) {
-            return Answer::OfAsker(Owner::Busy);
+            return (Owner::Busy, None);
         }
         self.ask_admitted(token, Some(source)).await
     }
@@ -337,18 +337,18 @@ impl Authenticator {
                     self.failed.forgive(source);
                 }
                 let validity = self.validity(token);
-                Answer::Definite(Owner::User(self.known(user)), validity)
+                (Owner::User(self.known(user)), Some(validity))
             }
             TokenOwner::Refused => {
                 let good_until = self.good_until(&digest);
                 if let (None, Some(source)) = (good_until, source) {
                     self.failed.count(source);
                 }
-                Answer::Definite(Owner::Refused { good_until }, REFUSED_FOR)
+                (Owner::Refused { good_until }, Some(REFUSED_FOR))
             }
-            TokenOwner::MayNotAsk => Answer::Definite(Owner::Unknown, self.config.token_ttl),
-            TokenOwner::Unclear => Answer::OfAsker(Owner::Unknown),
-            TokenOwner::NoAnswer => Answer::OfAsker(Owner::NoAnswer),
+            TokenOwner::MayNotAsk => (Owner::Unknown, Some(self.config.token_ttl)),
+            TokenOwner::Unclear => (Owner::Unknown, None),
+            TokenOwner::NoAnswer => (Owner::NoAnswer, None),
         }
     }
 

@@ -90,8 +90,8 @@ fn decision_with(url: &str, attributes: &RequestAttributes<'_>) -> Decision {
 
 fn decision_in(cluster: &Cluster, url: &str, attributes: &RequestAttributes<'_>) -> Decision {
     let (path, query) = url.split_once('?').unwrap_or((url, ""));
+    let info = RequestInfo::parse(&attributes.method, path, query);
     let query = Query::parse(query);
-    let info = RequestInfo::of(&attributes.method, path, &query);
     let facts = Facts {
         method: &attributes.method,
         info: &info,

@@ -21,14 +21,10 @@ const SHARDS: usize = 64;
 /// How often one call asks at most, if each answer is already too old when it arrives.
 const MAX_ATTEMPTS: usize = 3;
 
-/// The answer to a question that was asked.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(in crate::identity) enum Answer<V> {
-    /// An answer that holds for all callers with an equal question, for this long.
-    Definite(V, Duration),
-    /// An answer that holds only for the caller that asked. The next caller asks again.
-    OfAsker(V),
-}
+/// The answer to a question that was asked, and how long it holds for all callers with an equal
+/// question. With `None` it is not definite: it holds only for the caller that asked, and the next
+/// caller asks again.
+pub(in crate::identity) type Answer<V> = (V, Option<Duration>);
 
 /// Definite answers by question. Of the callers with equal questions, one asks, and the others wait
 /// for its answer. After each answer that is not definite, one more of these callers may ask
@@ -168,18 +164,14 @@ where
         self.shutdown.spawn_background(async move {
             // The validity counts from the question, because the answer may be that old.
             let asked_at = Instant::now();
-            let known = match asked.await {
-                Answer::Definite(value, validity) => {
-                    let known = Known::new(value, asked_at, validity);
-                    entry.remember(known.clone());
-                    entry.narrow(turn);
-                    known
-                }
-                Answer::OfAsker(value) => {
-                    entry.widen(turn);
-                    Known::new(value, asked_at, Duration::ZERO)
-                }
-            };
+            let (value, validity) = asked.await;
+            let known = Known::new(value, asked_at, validity.unwrap_or_default());
+            if validity.is_some() {
+                entry.remember(known.clone());
+                entry.narrow(turn);
+            } else {
+                entry.widen(turn);
+            }
             // Fails if the caller has left; the answer may be remembered nevertheless.
             answered.send(known).ok();
         });
@@ -293,7 +285,7 @@ mod tests {
     }
 
     fn definite(value: u32) -> impl Future<Output = Answer<u32>> + Send {
-        std::future::ready(Answer::Definite(value, VALIDITY))
+        std::future::ready((value, Some(VALIDITY)))
     }
 
     #[tokio::test(start_paused = true)]
@@ -304,7 +296,7 @@ mod tests {
             let asked = Arc::clone(&asked);
             async move {
                 tokio::task::yield_now().await;
-                Answer::Definite(asked.fetch_add(1, Ordering::Relaxed), VALIDITY)
+                (asked.fetch_add(1, Ordering::Relaxed), Some(VALIDITY))
             }
         };
         let all = join_all((0..100).map(|_| answers.get(&"q", always, ask))).await;
@@ -375,11 +367,7 @@ mod tests {
                         async move {
                             let asked_at = Instant::now();
                             sleep(delay).await;
-                            if is_definite {
-                                Answer::Definite(asked_at, VALIDITY)
-                            } else {
-                                Answer::OfAsker(asked_at)
-                            }
+                            (asked_at, is_definite.then_some(VALIDITY))
                         }
                     };
                     let got = timeout(leaves_after, answers.get(&"q", earliest, ask)).await;
@@ -406,7 +394,7 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn an_answer_of_the_asker_is_for_nobody_else() {
         let answers = answers(8);
-        let ask = |value| move || std::future::ready(Answer::OfAsker(value));
+        let ask = |value| move || std::future::ready((value, None));
         let all = join_all((0..3).map(|value| answers.get(&"q", always, ask(value)))).await;
         assert_eq!(all, [Some(0), Some(1), Some(2)]);
         assert_eq!(answers.known(&"q", always), None);
@@ -419,7 +407,7 @@ mod tests {
         let answered = answered.shared();
         let ask = || {
             let answered = answered.clone();
-            async move { Answer::Definite(answered.await.expect("sent"), VALIDITY) }
+            async move { (answered.await.expect("sent"), Some(VALIDITY)) }
         };
         let mut first = Box::pin(answers.get(&"q", always, ask));
         assert!(futures_util::poll!(&mut first).is_pending());
@@ -446,7 +434,7 @@ mod tests {
                 );
                 tokio::time::sleep(Duration::from_secs(1)).await;
                 asking.fetch_sub(1, Ordering::Relaxed);
-                Answer::OfAsker(0)
+                (0, None)
             }
         };
         let began = Instant::now();
@@ -462,7 +450,7 @@ mod tests {
                 let last = Arc::clone(&last);
                 async move {
                     tokio::time::sleep(Duration::from_secs(1)).await;
-                    Answer::Definite(last.fetch_add(1, Ordering::Relaxed), VALIDITY)
+                    (last.fetch_add(1, Ordering::Relaxed), Some(VALIDITY))
                 }
             };
             let all = join_all((0..31).map(|_| answers.get(&"q", always, ask))).await;

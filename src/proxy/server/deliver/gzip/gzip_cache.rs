@@ -34,6 +34,7 @@ use super::compress::{GzipBody, GzipWriter};
 use super::gzip_stream::{GzipStream, Remainder, StreamEnd};
 use crate::ledger::{Account, Budget};
 use crate::server::cached::collection::PrintedList;
+use crate::server::decide::Page;
 use crate::server::deliver::chunks::Chunks;
 use crate::server::deliver::list_bodies::ListBodies;
 
@@ -86,10 +87,7 @@ pub(crate) struct ListKey {
     pub objects: usize,
     pub representation: Representation,
     pub selection: HashedSelection,
-    /// Only objects with a key greater than this; `None` for the first page.
-    pub after: Option<String>,
-    /// Largest number of items; `None` for no limit.
-    pub limit: Option<usize>,
+    pub page: Page,
     /// The printed rows, if the list is a Table.
     pub printed: Option<PrintedList>,
 }
@@ -376,8 +374,7 @@ impl ListKey {
             self.objects,
             self.representation,
             &self.selection,
-            &self.after,
-            self.limit,
+            &self.page,
             printed.map(|printed| (Arc::as_ptr(&printed.rows), printed.second)),
         )
     }

@@ -42,12 +42,9 @@ pub(in crate::server) struct Shares {
 /// What a proof is for: the cache, and the objects.
 type ProofScope = (GroupVersionResource, WireFormat, ProofRequest);
 
-/// A user's request in progress. It counts until all clones are dropped.
-#[derive(Clone)]
-pub(in crate::server) struct RequestShare {
-    _stream: Arc<Counted<UserKey>>,
-    _watch: Option<Arc<Counted<UserKey>>>,
-}
+/// A user's request in progress, also as a watch if it is long-running. It counts until all clones
+/// are dropped.
+pub(in crate::server) type RequestShare = (Arc<Counted<UserKey>>, Option<Arc<Counted<UserKey>>>);
 
 /// A user's share of the permits of a semaphore.
 pub(in crate::server) type PermitShare = Counted<(UserKey, usize)>;
@@ -118,10 +115,7 @@ impl Shares {
         } else {
             None
         };
-        Ok(Some(RequestShare {
-            _stream: stream,
-            _watch: watch,
-        }))
+        Ok(Some((stream, watch)))
     }
 
     /// Counts a permit of `limit` for the user of `caller` and returns its share, or `None` if

@@ -58,8 +58,7 @@ fn key(encoder: &Arc<Encoder>, version: u64) -> ListKey {
             indent: false,
         },
         selection: HashedSelection::new(Arc::default()),
-        after: None,
-        limit: None,
+        page: Page::default(),
         printed: None,
     }
 }
@@ -160,8 +159,8 @@ async fn any_difference_in_the_key_is_a_different_list() {
                 key.selection = HashedSelection::new(Arc::new(selection));
             }),
         ),
-        ("place", other(&|key| key.after = Some("a".into()))),
-        ("limit", other(&|key| key.limit = Some(1))),
+        ("place", other(&|key| key.page.after = Some("a".into()))),
+        ("limit", other(&|key| key.page.limit = Some(1))),
     ] {
         assert!(cache.get(&key, None).is_none(), "{what}");
     }

@@ -90,8 +90,7 @@ fn gzip(
         objects: 0,
         representation: Representation::plain(WireFormat::Json),
         selection: HashedSelection::new(Arc::default()),
-        after: None,
-        limit: None,
+        page: Default::default(),
         printed: None,
     };
     let shown = Arc::clone(collection) as Arc<dyn Collection>;

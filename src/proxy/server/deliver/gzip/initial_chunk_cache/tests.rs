@@ -49,8 +49,7 @@ fn list_key(encoder: &Arc<Encoder>, version: u64) -> ListKey {
         objects: 1,
         representation: Representation::plain(WireFormat::Json),
         selection: HashedSelection::new(Arc::default()),
-        after: None,
-        limit: None,
+        page: Default::default(),
         printed: None,
     }
 }
@@ -61,7 +60,14 @@ fn encoder() -> Arc<Encoder> {
 
 fn chunk() -> io::Result<InitialChunk> {
     let member = member::compressed(&[Bytes::from_static(b"text")])?;
-    Ok(InitialChunk::for_test(member))
+    Ok(InitialChunk {
+        member: Some(member),
+        events: 1,
+        length: 1,
+        examined: 1,
+        last: None,
+        is_last: true,
+    })
 }
 
 /// Returns the name of the object after which the chunk `number` begins in these tests.
