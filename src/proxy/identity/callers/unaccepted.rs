@@ -10,7 +10,6 @@ use std::num::NonZeroU32;
 
 use http::HeaderMap;
 use http::header::AUTHORIZATION;
-use kubefan_core::body::BodyGuard;
 use kubefan_core::concurrency::{Full, Permit};
 use kubefan_core::upstream::bearer_token;
 use prometheus::IntCounter;
@@ -38,8 +37,6 @@ pub(in crate::identity) struct UnacceptedRequests {
 pub struct UnacceptedPermit {
     _permit: Permit<Source>,
 }
-
-impl BodyGuard for UnacceptedPermit {}
 
 /// Returns true if the API server takes the sender of a request with `headers` for the anonymous
 /// user. Tokens are the only credentials that the API server reads here; a certificate never

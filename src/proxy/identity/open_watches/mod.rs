@@ -345,7 +345,7 @@ impl OpenWatches {
         };
         let Inner { reviews, .. } = &*self.inner;
         let (group, asked_at) = (inquiry.group, Instant::now());
-        let (result, endings) = match inquiry.about {
+        let (result, ended) = match inquiry.about {
             About::Right(caller, attributes, token) => {
                 let judgement = reviews.judge(&caller, &attributes).await;
                 let ended = self
@@ -362,7 +362,9 @@ impl OpenWatches {
                 (result, ended)
             }
         };
-        self.inner.metrics.asked(result, endings);
+        let metrics = &self.inner.metrics;
+        metrics.questions.with_label_values(&[result]).inc();
+        metrics.ended.inc_by(ended as u64);
     }
 }
 

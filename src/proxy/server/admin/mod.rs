@@ -49,8 +49,8 @@ impl Admin {
     ///
     /// `/metrics` and `/readyz?verbose` are answered only if the request is not from a foreign web
     /// page by the rules `web_pages`. If callers are authenticated, they are also answered only for
-    /// callers that may get `/metrics` of the API server. So no caller gets them before `startup` is
-    /// finished.
+    /// callers that may get `/metrics` of the API server. So no caller gets them before `startup`
+    /// is finished.
     pub fn new(
         startup: Startup,
         registry: Registry,

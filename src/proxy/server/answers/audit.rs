@@ -86,8 +86,8 @@ struct ResponseStatus {
 
 /// The annotation's value if a cache has answered.
 pub(in crate::server) const BY_CACHE: &str = "cache";
-/// The annotation's value if the answer is the API server's 403 for the same read of this user, some
-/// seconds ago.
+/// The annotation's value if the answer is the API server's 403 for the same read of this user,
+/// some seconds ago.
 pub(in crate::server) const BY_KEPT_REFUSAL: &str = "kept-refusal";
 
 /// Returns `response`, which kubefan gives to a request itself. If the request is `audited`, the

@@ -118,7 +118,7 @@ impl<'a> Delivery<'a> {
     /// requested indented JSON.
     pub(super) fn chunks<P>(&self, parts: P, length: u64) -> Chunks<P>
     where
-        P: Iterator<Item = Bytes> + Send + Unpin + 'static,
+        P: Iterator<Item = Bytes> + Clone + Send + Unpin + 'static,
     {
         let chunks = Chunks::new(parts, length);
         if self.representation.indent {

@@ -45,8 +45,8 @@ where
 {
     /// Creates an empty cache of answers, of about `capacity` entries with about `max_weight` bytes
     /// together. `weights` returns the bytes that are stored for a question and for an answer.
-    /// Above the limits, the entries that are of use for the shortest time are dropped. `useful_for`
-    /// returns how long an answer is of use after it has expired.
+    /// Above the limits, the entries that are of use for the shortest time are dropped.
+    /// `useful_for` returns how long an answer is of use after it has expired.
     pub(in crate::identity) fn new(
         capacity: usize,
         (max_weight, weights): (usize, Weights<Q, V>),
