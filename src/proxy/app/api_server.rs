@@ -12,7 +12,7 @@ use rand::rngs::StdRng;
 use tokio::time::{Instant, sleep, timeout};
 
 use crate::config::ServeConfig;
-use crate::server::Startup;
+use crate::server::{Startup, with_causes};
 
 /// The names of what kubefan waits for, for clients and operators.
 const API_SERVER: &str = "the API server";
@@ -135,7 +135,10 @@ impl Wait {
                 self.unready_since = None;
             }
         }
-        let requested = failure.error().and_then(Error::retry_after);
+        let requested = match failure {
+            Failure::Unready(error) | Failure::Discovery(error) => error.retry_after(),
+            Failure::NoReadiness | Failure::Timeout => None,
+        };
         let requested = requested.unwrap_or_default().min(LONGEST_PAUSE);
         self.backoff.next_delay().max(requested)
     }
@@ -166,15 +169,6 @@ impl Wait {
 
 // === impl Failure ===
 
-impl Failure {
-    fn error(&self) -> Option<&Error> {
-        match self {
-            Self::Unready(error) | Self::Discovery(error) => Some(error),
-            Self::NoReadiness | Self::Timeout => None,
-        }
-    }
-}
-
 impl fmt::Display for Failure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -182,22 +176,14 @@ impl fmt::Display for Failure {
                 // The status's message lists all checks, each on a line.
                 write!(f, "it answers that it is not ready ({})", status.code)
             }
-            Self::Unready(error) | Self::Discovery(error) => f.write_str(&one_line(error)),
+            Self::Unready(error) | Self::Discovery(error) => {
+                let text = with_causes(error);
+                f.write_str(&text.split_whitespace().collect::<Vec<_>>().join(" "))
+            }
             Self::NoReadiness => write!(f, "no answer of /readyz within {READINESS_TIMEOUT:?}"),
             Self::Timeout => write!(f, "no answer within {DISCOVERY_TIMEOUT:?}"),
         }
     }
-}
-
-/// Returns the messages of `error` and its causes on one line.
-fn one_line(error: &Error) -> String {
-    let mut text = error.to_string();
-    let mut cause = std::error::Error::source(error);
-    while let Some(error) = cause {
-        text = format!("{text}: {error}");
-        cause = error.source();
-    }
-    text.split_whitespace().collect::<Vec<_>>().join(" ")
 }
 
 #[cfg(test)]

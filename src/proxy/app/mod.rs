@@ -124,7 +124,7 @@ impl App {
         serve_admin(&config.admin, admin_listener, &startup, &listening);
         let service = startup
             .clone()
-            .into_service(metrics.requests(), config.requests.web_pages);
+            .into_service(metrics.requests.clone(), config.requests.web_pages);
         shutdown.spawn(listener.serve(service));
         Ok(Opened {
             config,
@@ -295,12 +295,11 @@ fn with_tls(listener: Listener, certificate: Option<&Certificate>) -> Listener {
 /// Answers probes and scrapes on `listener`.
 fn serve_admin(config: &AdminConfig, listener: Listener, startup: &Startup, listening: &Listening) {
     let (registry, shutdown) = (listening.registry.clone(), listening.shutdown.clone());
-    let is_guarded = config.access.is_some();
-    let admin =
-        Admin::new(startup.clone(), registry, shutdown, is_guarded).with_web_pages(WebPageRules {
-            has_local_name: config.listen.ip().is_loopback(),
-            are_callers_authenticated: is_guarded,
-        });
+    let web_pages = WebPageRules {
+        has_local_name: config.listen.ip().is_loopback(),
+        are_callers_authenticated: config.access.is_some(),
+    };
+    let admin = Admin::new(startup.clone(), registry, shutdown, web_pages);
     let admin = service_fn(move |request| admin.clone().answer(request));
     listening.shutdown.spawn(listener.serve(admin));
 }

@@ -110,6 +110,5 @@ pub(super) async fn load_authorities(
             }
         }
     };
-    access.load_authorities(files, on_change, shutdown).await?;
-    Ok(())
+    access.load_authorities(files, on_change, shutdown).await
 }

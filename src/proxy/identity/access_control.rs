@@ -63,8 +63,8 @@ impl AccessControl {
         registry: &Registry,
         shutdown: &Shutdown,
     ) -> Self {
-        let unaccepted = metrics.unaccepted.clone();
-        let unaccepted = UnacceptedRequests::new(config.max_failed_per_second, unaccepted);
+        let (queue, limited) = (metrics.unaccepted.clone(), metrics.anonymous.clone());
+        let unaccepted = UnacceptedRequests::new(config.max_failed_per_second, queue, limited);
         let inner = (config.mode != Mode::None)
             .then(|| Inner::start(config, client, metrics, registry, shutdown));
         Self {
@@ -391,7 +391,7 @@ impl Inner {
         let watch = watches.open(caller, token, Some(attributes), abort.cloned());
         // A change that happens after this check finds the watch.
         if !self.callers.proofs.hold(caller) {
-            watches.revoke(&[watch.member()]);
+            watches.revoke(&[watch.member]);
         }
         watch
     }

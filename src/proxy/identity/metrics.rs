@@ -6,7 +6,6 @@ use kubefan_core::telemetry::{Registry, SECONDS_BUCKETS};
 use prometheus::{HistogramVec, IntCounter, IntCounterVec};
 
 use super::asking::queue::QueueMetrics;
-use super::callers::unaccepted::UnacceptedMetrics;
 
 /// Metrics of [`AccessControl`](super::AccessControl). Clones share them.
 #[derive(Clone)]
@@ -14,7 +13,9 @@ pub struct Metrics {
     pub(super) reviews: ReviewMetrics,
     pub(super) token_queue: QueueMetrics,
     pub(super) access_queue: QueueMetrics,
-    pub(super) unaccepted: UnacceptedMetrics,
+    pub(super) unaccepted: QueueMetrics,
+    /// Counts requests without credentials that got 429 because their address sent too many.
+    pub(super) anonymous: IntCounter,
     /// Counts requests that got 429 because their address failed too often.
     pub(super) limited: IntCounter,
     /// Counts reads that caches may answer although the API server could not be asked again.
@@ -67,13 +68,11 @@ impl Metrics {
             reviews: ReviewMetrics::new(registry),
             token_queue: queue("token"),
             access_queue: queue("access"),
-            unaccepted: UnacceptedMetrics {
-                queue: unaccepted,
-                limited: registry.counter(
-                    "kubefan_anonymous_requests_limited_total",
-                    "Requests without a token that got 429 because their address sent too many.",
-                ),
-            },
+            unaccepted,
+            anonymous: registry.counter(
+                "kubefan_anonymous_requests_limited_total",
+                "Requests without a token that got 429 because their address sent too many.",
+            ),
             limited: registry.counter(
                 "kubefan_failed_authentication_limited_total",
                 "Requests that got 429 because too many authentications of their address failed.",

@@ -4,14 +4,15 @@ use std::time::Duration;
 
 use kubefan_core::cache::GroupLimits;
 use kubefan_core::telemetry::Registry;
+use prometheus::IntCounterVec;
 
-use super::deliver::{GzipCacheMetrics, InitialChunkMetrics};
+use super::deliver::{chunk_counter, list_counter};
 use super::filters::{RequestMetrics, WebPageRules};
 use super::limits::budgets::Budgets;
 use super::limits::in_flight::InFlightMetrics;
-use super::limits::shares::{ShareMetrics, UserLimits};
+use super::limits::shares::{UserLimits, refusal_counter};
 use super::request::ShardSelectors;
-use super::tables::TableMetrics;
+use super::tables::check_counter;
 use super::upstream::documents::DocumentMetrics;
 use crate::ledger::Limits;
 use crate::net;
@@ -49,12 +50,13 @@ pub struct Config {
 #[derive(Clone)]
 pub struct Metrics {
     pub(super) budgets: Budgets,
-    pub(super) requests: RequestMetrics,
-    pub(super) gzip_cache: GzipCacheMetrics,
-    pub(super) initial_chunks: InitialChunkMetrics,
+    /// The metrics of the filters, which count every request.
+    pub(crate) requests: RequestMetrics,
+    pub(super) gzip_cache: IntCounterVec,
+    pub(super) initial_chunks: IntCounterVec,
     pub(super) in_flight: InFlightMetrics,
-    pub(super) shares: ShareMetrics,
-    pub(super) tables: TableMetrics,
+    pub(super) shares: IntCounterVec,
+    pub(super) tables: IntCounterVec,
     pub(super) documents: DocumentMetrics,
 }
 
@@ -79,17 +81,12 @@ impl Metrics {
         Self {
             budgets: Budgets::new(registry, memory),
             requests: RequestMetrics::new(registry),
-            gzip_cache: GzipCacheMetrics::new(registry),
-            initial_chunks: InitialChunkMetrics::new(registry),
+            gzip_cache: list_counter(registry),
+            initial_chunks: chunk_counter(registry),
             in_flight: InFlightMetrics::new(registry),
-            shares: ShareMetrics::new(registry),
-            tables: TableMetrics::new(registry),
+            shares: refusal_counter(registry),
+            tables: check_counter(registry),
             documents: DocumentMetrics::new(registry),
         }
-    }
-
-    /// Returns the metrics of the filters, which count every request.
-    pub fn requests(&self) -> RequestMetrics {
-        self.requests.clone()
     }
 }

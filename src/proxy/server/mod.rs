@@ -100,6 +100,7 @@ mod upstream;
 
 pub use admin::Admin;
 pub use answers::outcome::Outcome;
+pub(crate) use answers::rescue::with_causes;
 pub use answers::rescue::{Refused, answer, plain_text, respond};
 pub use cached::authoritative::read_authoritative;
 pub use cached::collection::Collection;

@@ -10,7 +10,6 @@ use std::num::NonZeroU32;
 
 use http::HeaderMap;
 use http::header::AUTHORIZATION;
-use kubefan_core::body::BodyGuard;
 use kubefan_core::concurrency::{Full, Permit};
 use kubefan_core::upstream::bearer_token;
 use prometheus::IntCounter;
@@ -29,15 +28,8 @@ const CAPACITY: usize = 64 * IN_FLIGHT;
 pub(in crate::identity) struct UnacceptedRequests {
     queue: AskQueue<Source>,
     anonymous: FailedAttempts<Source>,
-    limited: IntCounter,
-}
-
-/// Metrics of [`UnacceptedRequests`].
-#[derive(Clone)]
-pub(in crate::identity) struct UnacceptedMetrics {
-    pub(in crate::identity) queue: QueueMetrics,
     /// Counts requests without credentials that got 429 because their address sent too many.
-    pub(in crate::identity) limited: IntCounter,
+    limited: IntCounter,
 }
 
 /// The permission to forward one such request. It is valid until the request's answer was sent or
@@ -45,8 +37,6 @@ pub(in crate::identity) struct UnacceptedMetrics {
 pub struct UnacceptedPermit {
     _permit: Permit<Source>,
 }
-
-impl BodyGuard for UnacceptedPermit {}
 
 /// Returns true if the API server takes the sender of a request with `headers` for the anonymous
 /// user. Tokens are the only credentials that the API server reads here; a certificate never
@@ -59,11 +49,15 @@ pub(crate) fn is_anonymous(headers: &HeaderMap) -> bool {
 impl UnacceptedRequests {
     /// Creates the limits. `per_second` is how many requests without credentials an address may
     /// send, on average.
-    pub(in crate::identity) fn new(per_second: NonZeroU32, metrics: UnacceptedMetrics) -> Self {
+    pub(in crate::identity) fn new(
+        per_second: NonZeroU32,
+        queue: QueueMetrics,
+        limited: IntCounter,
+    ) -> Self {
         Self {
-            queue: AskQueue::new(IN_FLIGHT, CAPACITY, metrics.queue),
+            queue: AskQueue::new(IN_FLIGHT, CAPACITY, queue),
             anonymous: FailedAttempts::new(per_second),
-            limited: metrics.limited,
+            limited,
         }
     }
 
@@ -104,9 +98,8 @@ mod tests {
             waiting: IntGauge::new("waiting", "waiting").expect("a gauge"),
             refused: counter(),
         };
-        let limited = counter();
-        let metrics = UnacceptedMetrics { queue, limited };
-        UnacceptedRequests::new(NonZeroU32::new(100).expect("100 is not 0"), metrics)
+        let per_second = NonZeroU32::new(100).expect("100 is not 0");
+        UnacceptedRequests::new(per_second, queue, counter())
     }
 
     fn peer(address: &str) -> Peer {

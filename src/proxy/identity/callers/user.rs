@@ -9,13 +9,16 @@ use serde::{Deserialize, Serialize};
 #[serde(default)]
 pub struct User {
     /// The name, such as `jane` or `system:serviceaccount:default:builder`.
-    #[serde(rename = "username")]
+    #[serde(rename = "username", skip_serializing_if = "String::is_empty")]
     pub name: String,
     /// The UID, which identifies the user over time; empty if the user has none.
+    #[serde(skip_serializing_if = "String::is_empty")]
     pub uid: String,
     /// The groups of the user.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
     pub groups: Vec<String>,
     /// Further attributes, such as the ID of the credential.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub extra: BTreeMap<String, Vec<String>>,
 }
 

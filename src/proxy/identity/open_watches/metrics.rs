@@ -9,7 +9,7 @@ use crate::identity::asking::reviews::{Judgement, TokenOwner};
 
 /// Counts of questions about open watches.
 pub(super) struct Metrics {
-    questions: IntCounterVec,
+    pub(super) questions: IntCounterVec,
     pub(super) ended: IntCounter,
     pub(super) broken_off: IntCounter,
 }
@@ -31,12 +31,6 @@ impl Metrics {
                 "Those of kubefan_open_watches_ended_total whose clients read nothing, so that their streams were reset.",
             ),
         }
-    }
-
-    /// Counts a question with `result`. It ended `ended` watches.
-    pub(super) fn asked(&self, result: &str, ended: usize) {
-        self.questions.with_label_values(&[result]).inc();
-        self.ended.inc_by(ended as u64);
     }
 }
 

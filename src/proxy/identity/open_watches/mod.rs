@@ -41,7 +41,7 @@ pub use open_watch::OpenWatch;
 use open_watch::{End, Ending};
 use parking_lot::Mutex;
 use queue::InFlight;
-use register::{About, Inquiry, Opened, Register};
+use register::{About, Inquiry, Member, Register};
 pub(super) use register::{Concern, Recent};
 use tokio::sync::Notify;
 use tokio::time::{Instant, sleep_until};
@@ -182,10 +182,13 @@ impl OpenWatches {
         abort: Option<Abort>,
     ) -> OpenWatch {
         let end = Arc::new(End::default());
-        let opened = Opened {
+        let attributes = attributes.map(Arc::new);
+        let member = Member {
             caller: Arc::clone(caller),
-            token,
-            attributes: attributes.map(Arc::new),
+            right: None,
+            token: None,
+            narrower: None,
+            opened_at: Instant::now(),
             // Without the lock, because it may take some milliseconds.
             expires_at: expires_at(&caller.credential),
             end: Arc::clone(&end),
@@ -193,7 +196,8 @@ impl OpenWatches {
         };
         let member = self.with(|state| {
             // A change that happens after the lock is taken finds the watch.
-            state.register.open(opened, Instant::now())
+            let now = Instant::now();
+            state.register.open(member, token, attributes, now)
         });
         OpenWatch::new(end, self.clone(), member)
     }
@@ -341,7 +345,7 @@ impl OpenWatches {
         };
         let Inner { reviews, .. } = &*self.inner;
         let (group, asked_at) = (inquiry.group, Instant::now());
-        let (result, endings) = match inquiry.about {
+        let (result, ended) = match inquiry.about {
             About::Right(caller, attributes, token) => {
                 let judgement = reviews.judge(&caller, &attributes).await;
                 let ended = self
@@ -358,7 +362,9 @@ impl OpenWatches {
                 (result, ended)
             }
         };
-        self.inner.metrics.asked(result, endings);
+        let metrics = &self.inner.metrics;
+        metrics.questions.with_label_values(&[result]).inc();
+        metrics.ended.inc_by(ended as u64);
     }
 }
 

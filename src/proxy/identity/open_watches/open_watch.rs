@@ -15,7 +15,7 @@ use crate::net::Abort;
 pub struct OpenWatch {
     end: Arc<End>,
     watches: OpenWatches,
-    member: MemberId,
+    pub(in crate::identity) member: MemberId,
     /// The waker that `end` has. Comparing wakers costs less than storing one at each poll.
     registered: Option<Waker>,
 }
@@ -45,10 +45,6 @@ impl OpenWatch {
             member,
             registered: None,
         }
-    }
-
-    pub(in crate::identity) fn member(&self) -> MemberId {
-        self.member
     }
 }
 

@@ -67,31 +67,19 @@ pub(super) struct Register {
     last_id: u64,
 }
 
-/// A watch to be added.
-pub(super) struct Opened {
+/// An open watch.
+pub(super) struct Member {
     pub(super) caller: Arc<KnownCaller>,
-    /// The digest of the caller's token, if it has one.
-    pub(super) token: Option<Digest>,
-    /// What the watch reads, with its selectors; `None` if only the caller's token is judged.
-    pub(super) attributes: Option<Arc<Attributes>>,
+    pub(super) right: Option<GroupId>,
+    pub(super) token: Option<GroupId>,
+    /// The attributes to ask about if the user may not read all objects that `right` asks about:
+    /// with the selectors of the watch, and with its name if it has one.
+    pub(super) narrower: Option<Arc<Attributes>>,
+    pub(super) opened_at: Instant,
     /// When the caller's certificate expires, if it has one.
     pub(super) expires_at: Option<Instant>,
     pub(super) end: Arc<End>,
     pub(super) abort: Option<Abort>,
-}
-
-struct Member {
-    caller: Arc<KnownCaller>,
-    right: Option<GroupId>,
-    token: Option<GroupId>,
-    /// The attributes to ask about if the user may not read all objects that `right` asks about:
-    /// with the selectors of the watch, and with its name if it has one.
-    narrower: Option<Arc<Attributes>>,
-    opened_at: Instant,
-    /// When the caller's certificate expires.
-    expires_at: Option<Instant>,
-    end: Arc<End>,
-    abort: Option<Abort>,
 }
 
 struct UserQuestions {
@@ -117,52 +105,45 @@ impl Register {
         }
     }
 
-    /// Adds a watch that was allowed just now. Its questions are asked again after recent changes,
-    /// like those of watches that were open before the changes.
-    pub(super) fn open(&mut self, opened: Opened, now: Instant) -> MemberId {
+    /// Adds a watch that was allowed just now, without groups yet. `token` is the digest of the
+    /// caller's token, if it has one. `attributes` are what the watch reads, with its selectors;
+    /// `None` if only the caller's token is judged. Its questions are asked again after recent
+    /// changes, like those of watches that were open before the changes.
+    pub(super) fn open(
+        &mut self,
+        mut member: Member,
+        token: Option<Digest>,
+        attributes: Option<Arc<Attributes>>,
+        now: Instant,
+    ) -> MemberId {
         let id = MemberId(self.next_id());
+        let caller = Arc::clone(&member.caller);
         // The answer that allowed the watch may be from before these changes.
-        let user = opened.caller.user();
-        let (known, unknown) = self.recent.deleted.unsettled(user);
-        let (right, narrower) = match opened.attributes {
-            Some(attributes) => {
-                let changed = self.recent.roles.last(user, &attributes.namespace);
-                let general = attributes.more_general(self.config.names_covered);
-                let (general, narrower) = match general {
-                    Some(general) => (Arc::new(general), Some(attributes)),
-                    None => (attributes, None),
-                };
-                let right = self.join_right(id, &opened.caller, general, now);
-                if let Some(at) = changed {
-                    self.ask_after(right, at, false);
-                }
-                (Some(right), narrower)
+        let (known, unknown) = self.recent.deleted.unsettled(caller.user());
+        if let Some(attributes) = attributes {
+            let roles = &self.recent.roles;
+            let changed = roles.last(caller.user(), &attributes.namespace);
+            let general = attributes.more_general(self.config.names_covered);
+            let (general, narrower) = match general {
+                Some(general) => (Arc::new(general), Some(attributes)),
+                None => (attributes, None),
+            };
+            let right = self.join_right(id, &caller, general, now);
+            if let Some(at) = changed {
+                self.ask_after(right, at, false);
             }
-            None => (None, None),
-        };
-        let token = match (&opened.caller.credential, opened.token) {
-            (Credential::Token(token), Some(digest)) => {
-                let token = self.join_token(id, digest, token, &opened.caller.user, now);
-                if let Some(at) = known.max(unknown) {
-                    self.ask_after(token, at, known.is_some());
-                    self.suspect(token, known.is_some());
-                }
-                Some(token)
+            (member.right, member.narrower) = (Some(right), narrower);
+        }
+        if let (Credential::Token(token), Some(digest)) = (&caller.credential, token) {
+            let token = self.join_token(id, digest, token, &caller.user, now);
+            if let Some(at) = known.max(unknown) {
+                self.ask_after(token, at, known.is_some());
+                self.suspect(token, known.is_some());
             }
-            _ => None,
-        };
-        let expires_at = opened.expires_at;
-        self.expiries.extend(expires_at.map(|at| (at, id)));
-        let member = Member {
-            caller: opened.caller,
-            right,
-            token,
-            narrower,
-            opened_at: now,
-            expires_at,
-            end: opened.end,
-            abort: opened.abort,
-        };
+            member.token = Some(token);
+        }
+        member.opened_at = now;
+        self.expiries.extend(member.expires_at.map(|at| (at, id)));
         self.members.insert(id, member);
         self.update_hold(id);
         id

@@ -4,12 +4,12 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-/// How many seconds after a change of rights a question is asked again. The API server's authorizer reads
-/// roles through its own caches, so it may learn of a change later than kubefan.
+/// How many seconds after a change of rights a question is asked again. The API server's authorizer
+/// reads roles through its own caches, so it may learn of a change later than kubefan.
 const AFTER_CHANGE: &[u64] = &[0, 1, 5, 30];
-/// How many seconds after a change the question about a right that is probably lost is asked again. More
-/// questions find the moment of the loss sooner. The API server may accept a token for ten seconds
-/// after its account was deleted, because it remembers the token.
+/// How many seconds after a change the question about a right that is probably lost is asked again.
+/// More questions find the moment of the loss sooner. The API server may accept a token for ten
+/// seconds after its account was deleted, because it remembers the token.
 const AFTER_LIKELY_LOSS: &[u64] = &[0, 1, 2, 3, 4, 5, 11, 30];
 /// Least time between two equal questions.
 const LEAST_PAUSE: Duration = Duration::from_millis(250);

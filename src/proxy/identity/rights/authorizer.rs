@@ -7,7 +7,7 @@ use kubefan_core::shutdown::Shutdown;
 use tokio::time::Instant;
 
 use super::question::Question;
-use crate::identity::asking::answers::{Answer, Answers};
+use crate::identity::asking::answers::Answers;
 use crate::identity::asking::failed_attempts::FailedAttempts;
 use crate::identity::asking::queue::{AskQueue, QueueMetrics};
 use crate::identity::asking::reviews::{Judgement, Reviewer};
@@ -59,15 +59,7 @@ pub(in crate::identity) struct Authorizer {
     /// Denials of users. If a user has too many denials, kubefan asks no questions about it: the
     /// user's requests are forwarded anyway, and each question would be an additional request.
     denied: FailedAttempts<Digest>,
-    /// True to ask with kubefan's rights even if the caller has a token.
-    delegated: bool,
-    /// True if a yes without a name covers all names.
-    names_covered: bool,
-    decision_bytes: usize,
-    allowed_for: Duration,
-    denied_for: Duration,
-    /// How long a yes counts while the API server does not answer.
-    stale_for: Duration,
+    config: Config,
     /// Recent changes of roles. A decision counts only if it was asked for after these changes.
     recent: Arc<RecentChanges>,
 }
@@ -98,24 +90,22 @@ impl Authorizer {
         Self {
             reviewer,
             authenticator,
-            decisions: Answers::new(DECISIONS, shutdown)
-                .useful_for(useful_for)
-                .weighed(config.decision_bytes, (Question::weight, |_| 0)),
+            decisions: Answers::new(
+                DECISIONS,
+                (config.decision_bytes, (Question::weight, |_| 0)),
+                useful_for,
+                shutdown,
+            ),
             queue: config.queue(queue_metrics),
             denied: FailedAttempts::new(config.max_failed_per_second),
-            delegated: config.mode == Mode::Delegated,
-            names_covered: config.names_covered,
-            decision_bytes: config.decision_bytes,
-            allowed_for: config.allowed_ttl,
-            denied_for: config.denied_ttl,
-            stale_for,
+            config: config.clone(),
             recent,
         }
     }
 
     /// Returns the bytes of the remembered decisions, and their upper limit.
     pub(in crate::identity) fn decision_bytes(&self) -> (usize, usize) {
-        (self.decisions.weight(), self.decision_bytes)
+        (self.decisions.weight(), self.config.decision_bytes)
     }
 
     /// Returns whether `caller` may read what `attributes` describe.
@@ -134,7 +124,7 @@ impl Authorizer {
         if attributes.has_long_names() {
             return Verdict::NotAllowed;
         }
-        let general = match attributes.more_general(self.names_covered) {
+        let general = match attributes.more_general(self.config.names_covered) {
             Some(general) => self.judge(caller, general, Denial::IsAskedAgain).await,
             None => Judgement::Denied,
         };
@@ -160,13 +150,13 @@ impl Authorizer {
         attributes: &Attributes,
     ) -> bool {
         let changed = |_: &_| self.recent.settled(caller.user(), &attributes.namespace);
-        let general = attributes.more_general(self.names_covered);
+        let general = attributes.more_general(self.config.names_covered);
         let questions = [attributes.without_selectors(), attributes.clone()];
         questions.into_iter().chain(general).any(|attributes| {
             let question = Question::new(caller, attributes);
             let last = self
                 .decisions
-                .last_within(&question, self.stale_for, changed);
+                .last_within(&question, self.config.stale, changed);
             last == Some(Judgement::Allowed)
         })
     }
@@ -214,7 +204,7 @@ impl Authorizer {
 
     /// Returns the attributes of all names, if a yes for them covers the name in `attributes`.
     fn without_covered_name(&self, attributes: &Attributes) -> Option<Attributes> {
-        let has_name = self.names_covered && !attributes.name.is_empty();
+        let has_name = self.config.names_covered && !attributes.name.is_empty();
         has_name.then(|| attributes.more_general(true)).flatten()
     }
 
@@ -227,7 +217,8 @@ impl Authorizer {
         asked_at: Instant,
     ) {
         let question = Question::new(caller, attributes.without_selectors());
-        self.remember(&question, Judgement::Allowed, asked_at, self.allowed_for);
+        let validity = self.config.allowed_ttl;
+        self.remember(&question, Judgement::Allowed, asked_at, validity);
     }
 
     fn remember(
@@ -252,7 +243,7 @@ impl Authorizer {
         judgement: Judgement,
         asked_at: Instant,
     ) {
-        if !self.stale_for.is_zero() {
+        if !self.config.stale.is_zero() {
             let question = Question::new(caller, Attributes::of_path(path));
             self.remember(&question, judgement, asked_at, Duration::ZERO);
         }
@@ -283,25 +274,21 @@ impl Authorizer {
             async move {
                 let user = caller.user.name;
                 if authorizer.denied.is_exhausted(user) {
-                    return Answer::OfAsker(Judgement::Unclear);
+                    return (Judgement::Unclear, None);
                 }
                 let Ok(_permit) = authorizer.queue.admit(user).await else {
-                    return Answer::OfAsker(Judgement::Busy);
+                    return (Judgement::Busy, None);
                 };
                 let judgement = authorizer.ask(&caller, &attributes).await;
                 if judgement == Judgement::Denied && denial == Denial::IsFinal {
                     authorizer.denied.count(user);
                 }
-                match authorizer.validity(judgement, &caller) {
-                    Some(validity) => Answer::Definite(judgement, validity),
-                    None => Answer::OfAsker(judgement),
-                }
+                (judgement, authorizer.validity(judgement, &caller))
             }
         };
         if !question.attributes.may_be_kept() {
-            return match ask().await {
-                Answer::Definite(judgement, _) | Answer::OfAsker(judgement) => judgement,
-            };
+            let (judgement, _) = ask().await;
+            return judgement;
         }
         let judgement = self.decisions.get(&question, earliest, ask).await;
         judgement.unwrap_or(Judgement::Unclear)
@@ -344,7 +331,7 @@ impl Authorizer {
     /// Returns how long a judgement about `caller` is remembered; `None` if it is not definite.
     fn validity(&self, judgement: Judgement, caller: &KnownCaller) -> Option<Duration> {
         match judgement {
-            Judgement::Allowed => Some(self.allowed_for),
+            Judgement::Allowed => Some(self.config.allowed_ttl),
             Judgement::Denied => Some(self.denied_for(caller)),
             Judgement::Refused | Judgement::Unclear | Judgement::NoAnswer | Judgement::Busy => None,
         }
@@ -353,7 +340,7 @@ impl Authorizer {
     /// Asks the API server even if a decision is remembered.
     async fn ask(&self, caller: &KnownCaller, attributes: &Attributes) -> Judgement {
         match &caller.credential {
-            Credential::Token(token) if !self.delegated => {
+            Credential::Token(token) if self.config.mode != Mode::Delegated => {
                 let asked_at = Instant::now();
                 let judgement = self.reviewer.self_access(token, attributes).await;
                 if matches!(judgement, Judgement::Allowed | Judgement::Denied) {
@@ -379,13 +366,13 @@ impl Authorizer {
         let (Credential::Token(token), Verdict::Allowed) = (&caller.credential, verdict) else {
             return verdict;
         };
-        if self.delegated {
+        if self.config.mode == Mode::Delegated {
             return verdict;
         }
         let turn = (&self.queue, caller.user.name);
         let owner = self
             .authenticator
-            .owner_within(token, self.allowed_for, turn);
+            .owner_within(token, self.config.allowed_ttl, turn);
         match owner.await {
             Owner::User(user) if user.digest == caller.user.digest => verdict,
             Owner::Stale(_) => Verdict::Stale,
@@ -400,7 +387,7 @@ impl Authorizer {
         if groups.any(|group| group == NODES) {
             Duration::ZERO
         } else {
-            self.denied_for
+            self.config.denied_ttl
         }
     }
 }

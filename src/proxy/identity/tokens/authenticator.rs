@@ -32,21 +32,13 @@ pub(in crate::identity) struct Authenticator {
     reviewer: Arc<Reviewer>,
     digester: Digester,
     owners: Answers<Digest, Owner>,
-    token_bytes: usize,
     /// Addresses take turns, so that an address that sends many new tokens does not delay the
     /// others.
     queue: AskQueue<Source>,
     /// The credentials that the API server did not accept, by the addresses that sent them.
     pub(in crate::identity) failed: FailedAttempts<Source>,
     metrics: Metrics,
-    /// True to ask with kubefan's rights (TokenReview), false to ask with the token
-    /// (SelfSubjectReview).
-    delegated: bool,
-    remembered_for: Duration,
-    /// How long an owner counts while the API server does not answer.
-    stale_for: Duration,
-    /// The keys of `User::extra` that no authorizer reads.
-    ignored_extra: Vec<String>,
+    config: Config,
     /// The deletions of objects for which tokens were issued. An owner counts only if the API
     /// server was asked for it after these deletions.
     deleted: Arc<DeletedObjects>,
@@ -110,28 +102,26 @@ impl Authenticator {
         shutdown: Shutdown,
     ) -> Self {
         let stale_for = config.stale;
-        let owners = Answers::new(TOKENS, shutdown);
         Self {
             reviewer,
             digester: Digester::new(),
-            owners: owners
-                .useful_for(move |owner: &Owner| owner.useful_for(stale_for))
-                .weighed(config.token_bytes, (weight_of_token, Owner::weight)),
-            token_bytes: config.token_bytes,
+            owners: Answers::new(
+                TOKENS,
+                (config.token_bytes, (weight_of_token, Owner::weight)),
+                move |owner: &Owner| owner.useful_for(stale_for),
+                shutdown,
+            ),
             queue: config.queue(metrics.token_queue.clone()),
             failed: FailedAttempts::new(config.max_failed_per_second),
             metrics,
-            delegated: config.mode == Mode::Delegated,
-            remembered_for: config.token_ttl,
-            stale_for,
-            ignored_extra: config.ignored_extra.clone(),
+            config: config.clone(),
             deleted,
         }
     }
 
     /// Returns the bytes of the remembered owners of tokens, and the upper limit of these bytes.
     pub(in crate::identity) fn token_bytes(&self) -> (usize, usize) {
-        (self.owners.weight(), self.token_bytes)
+        (self.owners.weight(), self.config.token_bytes)
     }
 
     /// Returns the owner of `token`, which was sent from `source`. Asks the API server unless
@@ -186,7 +176,7 @@ impl Authenticator {
             _ => None,
         };
         let has_expired = token.expires_in(SystemTime::now()) == Some(Duration::ZERO);
-        match self.owners.last_within(digest, self.stale_for, deleted) {
+        match self.owners.last_within(digest, self.config.stale, deleted) {
             Some(Owner::User(user)) if !has_expired => Owner::Stale(user),
             _ => Owner::NoAnswer,
         }
@@ -210,7 +200,7 @@ impl Authenticator {
             let queue = queue.clone();
             async move {
                 let Ok(_permit) = queue.admit(asker).await else {
-                    return Answer::OfAsker(Owner::Busy);
+                    return (Owner::Busy, None);
                 };
                 authenticator.ask_admitted(&token, None).await
             }
@@ -309,7 +299,7 @@ impl Authenticator {
     }
 
     async fn review(&self, token: &Token, connection: Connection) -> TokenOwner {
-        if self.delegated {
+        if self.config.mode == Mode::Delegated {
             self.reviewer.token_review(token, connection).await
         } else {
             self.reviewer.self_review(token, connection).await
@@ -319,16 +309,17 @@ impl Authenticator {
     /// Returns how long the owner of `token` is remembered.
     fn validity(&self, token: &Token) -> Duration {
         let expires_in = token.expires_in(SystemTime::now());
-        expires_in.map_or(self.remembered_for, |left| left.min(self.remembered_for))
+        let longest = self.config.token_ttl;
+        expires_in.map_or(longest, |left| left.min(longest))
     }
 
     async fn ask(&self, token: &Token, source: Source) -> Answer<Owner> {
         let Ok(_permit) = self.queue.admit(source).await else {
-            return Answer::OfAsker(Owner::Busy);
+            return (Owner::Busy, None);
         };
         let digest = self.digest(token);
         if self.good_until(&digest).is_none() && self.failed.is_exhausted(source) {
-            return Answer::OfAsker(Owner::Busy);
+            return (Owner::Busy, None);
         }
         self.ask_admitted(token, Some(source)).await
     }
@@ -346,24 +337,25 @@ impl Authenticator {
                     self.failed.forgive(source);
                 }
                 let validity = self.validity(token);
-                Answer::Definite(Owner::User(self.known(user)), validity)
+                (Owner::User(self.known(user)), Some(validity))
             }
             TokenOwner::Refused => {
                 let good_until = self.good_until(&digest);
                 if let (None, Some(source)) = (good_until, source) {
                     self.failed.count(source);
                 }
-                Answer::Definite(Owner::Refused { good_until }, REFUSED_FOR)
+                (Owner::Refused { good_until }, Some(REFUSED_FOR))
             }
-            TokenOwner::MayNotAsk => Answer::Definite(Owner::Unknown, self.remembered_for),
-            TokenOwner::Unclear => Answer::OfAsker(Owner::Unknown),
-            TokenOwner::NoAnswer => Answer::OfAsker(Owner::NoAnswer),
+            TokenOwner::MayNotAsk => (Owner::Unknown, Some(self.config.token_ttl)),
+            TokenOwner::Unclear => (Owner::Unknown, None),
+            TokenOwner::NoAnswer => (Owner::NoAnswer, None),
         }
     }
 
     /// Returns `user` with its digests.
     pub(in crate::identity) fn known(&self, user: User) -> Arc<KnownUser> {
-        Arc::new(KnownUser::new(user, &self.digester, &self.ignored_extra))
+        let ignored = &self.config.ignored_extra;
+        Arc::new(KnownUser::new(user, &self.digester, ignored))
     }
 }
 

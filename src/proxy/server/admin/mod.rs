@@ -38,9 +38,8 @@ pub struct Admin {
     startup: Startup,
     scrapes: SharedScrapes,
     shutdown: Shutdown,
-    /// True if metrics and details are only for callers that the API server lets read them.
-    is_guarded: bool,
-    /// Which requests for metrics and details may be from a web page.
+    /// Which requests for metrics and details may be from a web page. If callers are authenticated,
+    /// metrics and details are only for those that the API server lets read them.
     web_pages: WebPageRules,
 }
 
@@ -48,9 +47,16 @@ impl Admin {
     /// Creates the service for an admin listener. Readiness depends on `startup`, its informers and
     /// `shutdown`. A scrape renders `registry`, with the metrics of each informer added.
     ///
-    /// If `is_guarded`, `/metrics` and `/readyz?verbose` are answered only for callers that may get
-    /// `/metrics` of the API server. So no caller gets them before `startup` is finished.
-    pub fn new(startup: Startup, registry: Registry, shutdown: Shutdown, is_guarded: bool) -> Self {
+    /// `/metrics` and `/readyz?verbose` are answered only if the request is not from a foreign web
+    /// page by the rules `web_pages`. If callers are authenticated, they are also answered only for
+    /// callers that may get `/metrics` of the API server. So no caller gets them before `startup`
+    /// is finished.
+    pub fn new(
+        startup: Startup,
+        registry: Registry,
+        shutdown: Shutdown,
+        web_pages: WebPageRules,
+    ) -> Self {
         let scraped = startup.clone();
         registry.on_scrape(move |samples| {
             if let Some(started) = scraped.started() {
@@ -61,17 +67,8 @@ impl Admin {
             startup,
             scrapes: SharedScrapes::new(registry),
             shutdown,
-            is_guarded,
-            web_pages: WebPageRules::default(),
+            web_pages,
         }
-    }
-
-    /// Sets the rules for web pages: `/metrics` and `/readyz?verbose` are answered only if the
-    /// request is not from a foreign web page by these rules. By default the listener has a local
-    /// name only.
-    pub fn with_web_pages(mut self, rules: WebPageRules) -> Self {
-        self.web_pages = rules;
-        self
     }
 
     /// Answers one request.
@@ -101,7 +98,7 @@ impl Admin {
             let message = format!("forbidden: {reason}\n");
             return Ok(rescue::plain_text(StatusCode::FORBIDDEN, message));
         }
-        if self.is_guarded
+        if self.web_pages.are_callers_authenticated
             && is_read
             && shows_details
             && let Err(refused) = self.authorize(&mut request).await
@@ -270,14 +267,14 @@ mod tests {
         answer.status().as_u16()
     }
 
-    fn admin(is_guarded: bool) -> Admin {
+    fn admin(web_pages: WebPageRules) -> Admin {
         let shutdown = Shutdown::new(shutdown::Config::default());
-        Admin::new(Startup::default(), Registry::new(), shutdown, is_guarded)
+        Admin::new(Startup::default(), Registry::new(), shutdown, web_pages)
     }
 
     #[tokio::test(start_paused = true)]
     async fn foreign_web_pages_read_neither_metrics_nor_details() {
-        let admin = admin(false);
+        let admin = admin(WebPageRules::default());
         let foreign: [&[(&str, &str)]; 5] = [
             // A page that has bound its own name to the listener's address.
             &[("host", "pages.example:8002")],
@@ -310,7 +307,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn beyond_loopback_metrics_have_any_name_but_need_a_token() {
-        let admin = admin(true).with_web_pages(WebPageRules {
+        let admin = admin(WebPageRules {
             has_local_name: false,
             are_callers_authenticated: true,
         });

@@ -13,7 +13,7 @@ use kubefan_core::body::{Body, BodyGuard, guarded};
 use serde::Serialize;
 
 use crate::audit::AuditLog;
-use crate::identity::Caller;
+use crate::identity::{Caller, User};
 use crate::server::request::RequestInfo;
 
 /// Longest User-Agent, in bytes, that is written in full, as by the API server.
@@ -52,7 +52,8 @@ struct Event {
     #[serde(rename = "requestURI")]
     request_uri: String,
     verb: String,
-    user: EventUser,
+    /// The caller's user; empty if callers are not authenticated.
+    user: User,
     #[serde(rename = "sourceIPs")]
     source_ips: Vec<IpAddr>,
     #[serde(skip_serializing_if = "String::is_empty")]
@@ -62,20 +63,6 @@ struct Event {
     request_received_timestamp: String,
     stage_timestamp: String,
     annotations: BTreeMap<&'static str, &'static str>,
-}
-
-/// The caller's user; empty if callers are not authenticated.
-#[derive(Clone, Debug, Default, Serialize)]
-#[serde(rename_all = "camelCase")]
-struct EventUser {
-    #[serde(skip_serializing_if = "String::is_empty")]
-    username: String,
-    #[serde(skip_serializing_if = "String::is_empty")]
-    uid: String,
-    #[serde(skip_serializing_if = "Vec::is_empty")]
-    groups: Vec<String>,
-    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
-    extra: BTreeMap<String, Vec<String>>,
 }
 
 #[derive(Clone, Debug, Serialize)]
@@ -99,8 +86,8 @@ struct ResponseStatus {
 
 /// The annotation's value if a cache has answered.
 pub(in crate::server) const BY_CACHE: &str = "cache";
-/// The annotation's value if the answer is the API server's 403 for the same read of this user, some
-/// seconds ago.
+/// The annotation's value if the answer is the API server's 403 for the same read of this user,
+/// some seconds ago.
 pub(in crate::server) const BY_KEPT_REFUSAL: &str = "kept-refusal";
 
 /// Returns `response`, which kubefan gives to a request itself. If the request is `audited`, the
@@ -140,7 +127,9 @@ impl AuditedRequest {
                 .path_and_query()
                 .map_or_else(String::new, ToString::to_string),
             verb: info.verb.as_str().to_owned(),
-            user: EventUser::of(caller),
+            user: caller
+                .known()
+                .map_or_else(User::default, |caller| caller.user().clone()),
             source_ips: source_ips(request.headers(), address),
             user_agent: truncated(header(USER_AGENT.as_str())),
             object_ref: ObjectReference {
@@ -190,21 +179,6 @@ impl Drop for AuditedAnswer {
 }
 
 impl BodyGuard for AuditedAnswer {}
-
-impl EventUser {
-    fn of(caller: &Caller) -> Self {
-        let Some(caller) = caller.known() else {
-            return Self::default();
-        };
-        let user = caller.user().clone();
-        Self {
-            username: user.name,
-            uid: user.uid,
-            groups: user.groups,
-            extra: user.extra,
-        }
-    }
-}
 
 /// Shortens a User-Agent as the API server does. The User-Agent is plain ASCII.
 fn truncated(mut user_agent: String) -> String {

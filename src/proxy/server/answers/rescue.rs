@@ -1,6 +1,7 @@
 //! The one place where an error becomes a Status response and a log line.
 
-use std::error::Error as _;
+use std::error::Error;
+use std::iter::successors;
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -283,14 +284,10 @@ impl FailureClass {
 }
 
 /// Returns the messages of `error` and its causes.
-fn with_causes(error: &upstream::Error) -> String {
-    let mut causes = vec![error.to_string()];
-    let mut source = error.source();
-    while let Some(cause) = source {
-        causes.push(cause.to_string());
-        source = cause.source();
-    }
-    causes.join(": ")
+pub(crate) fn with_causes(error: &(dyn Error + 'static)) -> String {
+    let errors = successors(Some(error), |&error| error.source());
+    let texts: Vec<_> = errors.map(ToString::to_string).collect();
+    texts.join(": ")
 }
 
 /// Returns the Status for a client if its forwarded answer broke off before any of it was sent on.

@@ -80,7 +80,7 @@ pub(crate) enum Plan {
 }
 
 /// The part of a list that the client wants.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub(crate) struct Page {
     /// Only objects with a key greater than this; `None` for the first page.
     pub after: Option<String>,

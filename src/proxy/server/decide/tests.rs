@@ -90,8 +90,8 @@ fn decision_with(url: &str, attributes: &RequestAttributes<'_>) -> Decision {
 
 fn decision_in(cluster: &Cluster, url: &str, attributes: &RequestAttributes<'_>) -> Decision {
     let (path, query) = url.split_once('?').unwrap_or((url, ""));
+    let info = RequestInfo::parse(&attributes.method, path, query);
     let query = Query::parse(query);
-    let info = RequestInfo::of(&attributes.method, path, &query);
     let facts = Facts {
         method: &attributes.method,
         info: &info,
@@ -817,7 +817,7 @@ fn settings_of(namespaces: &[&str], labels: &str, fields: &str) -> Arc<CacheSett
         ..ResourceRule::default()
     };
     let gvr = GroupVersionResource::new("", "v1", "pods");
-    let spec = Cluster::default().spec(&gvr, WireFormat::Json);
+    let spec = Cluster::default().spec(&gvr);
     let spec = spec.expect("pods are known");
     let settings = rule.settings(&spec.resource, &spec.fields);
     Arc::new(settings.expect("the rule fits"))

@@ -59,7 +59,7 @@ struct Gathered {
     size: ChunkSize,
 }
 
-impl<P: Iterator<Item = Bytes> + Send + Unpin + 'static> Chunks<P> {
+impl<P: Iterator<Item = Bytes> + Clone + Send + Unpin + 'static> Chunks<P> {
     /// Creates a body of `parts`, which have `length` bytes in total.
     pub(crate) fn new(parts: P, length: u64) -> Self {
         Self {
@@ -87,10 +87,7 @@ impl<P: Iterator<Item = Bytes> + Send + Unpin + 'static> Chunks<P> {
 
     /// Returns the body of a response. JSON is indented while it is sent, so if the reader takes
     /// nothing, only one chunk is in memory.
-    pub(crate) fn boxed(mut self) -> Body
-    where
-        P: Clone,
-    {
+    pub(crate) fn boxed(mut self) -> Body {
         if matches!(self.form, Form::Indented(_)) && !self.is_long() {
             let length = self.clone().map(|chunk| chunk.len() as u64).sum();
             if let Form::Indented(indented) = &mut self.form {
@@ -102,10 +99,7 @@ impl<P: Iterator<Item = Bytes> + Send + Unpin + 'static> Chunks<P> {
 
     /// Returns the body of a response, with short parts copied together (but not those of indented
     /// JSON).
-    pub(crate) fn gathered(mut self) -> Body
-    where
-        P: Clone,
-    {
+    pub(crate) fn gathered(mut self) -> Body {
         if let Form::Plain = self.form {
             self.form = Form::Gathered(Gathered::default());
         }

@@ -14,7 +14,7 @@ pub(crate) const MAX_MERGED: usize = 16 << 10;
 
 /// The frames of the burst that is being merged, and the result of the last merge on this thread.
 #[derive(Default)]
-pub(crate) struct Burst {
+struct Burst {
     frames: Vec<Bytes>,
     length: usize,
     merged: Vec<Bytes>,
@@ -36,55 +36,43 @@ thread_local! {
 /// charged once, to the `account` of the first of them. If memory is short, nothing is merged.
 pub(crate) fn merge(
     first: Bytes,
-    next: impl FnMut(usize) -> Option<Bytes>,
+    mut next: impl FnMut(usize) -> Option<Bytes>,
     limit: usize,
     leftover: &mut VecDeque<Bytes>,
     account: Option<&Arc<Account>>,
 ) -> (Bytes, usize) {
     // The value is taken, not borrowed, because `next` may run any code, even another merge.
     let mut burst = BURST.take();
-    let merged = burst.merge(first, next, limit, leftover, account);
+    burst.length = first.len();
+    burst.frames.push(first);
+    let mut too_long = None;
+    while burst.length < limit
+        && let Some(frame) = next(limit - burst.length)
+    {
+        if burst.length + frame.len() > limit {
+            too_long = Some(frame);
+            break;
+        }
+        burst.length += frame.len();
+        burst.frames.push(frame);
+    }
+    let mut count = burst.frames.len();
+    let whole = match count {
+        1 => None,
+        _ => burst.whole(account),
+    };
+    let frame = whole.unwrap_or_else(|| {
+        leftover.extend(burst.frames.drain(1..));
+        count = 1;
+        burst.frames.pop().unwrap_or_default()
+    });
+    leftover.extend(too_long);
+    burst.frames.clear();
     BURST.set(burst);
-    merged
+    (frame, count)
 }
 
 impl Burst {
-    fn merge(
-        &mut self,
-        first: Bytes,
-        mut next: impl FnMut(usize) -> Option<Bytes>,
-        limit: usize,
-        leftover: &mut VecDeque<Bytes>,
-        account: Option<&Arc<Account>>,
-    ) -> (Bytes, usize) {
-        self.length = first.len();
-        self.frames.push(first);
-        let mut too_long = None;
-        while self.length < limit
-            && let Some(frame) = next(limit - self.length)
-        {
-            if self.length + frame.len() > limit {
-                too_long = Some(frame);
-                break;
-            }
-            self.length += frame.len();
-            self.frames.push(frame);
-        }
-        let mut count = self.frames.len();
-        let whole = match count {
-            1 => None,
-            _ => self.whole(account),
-        };
-        let frame = whole.unwrap_or_else(|| {
-            leftover.extend(self.frames.drain(1..));
-            count = 1;
-            self.frames.pop().unwrap_or_default()
-        });
-        leftover.extend(too_long);
-        self.frames.clear();
-        (frame, count)
-    }
-
     /// Returns all frames in one buffer, or `None` if the ledger refuses the memory for it.
     fn whole(&mut self, account: Option<&Arc<Account>>) -> Option<Bytes> {
         let is_new = !are_same_slices(&self.frames, &self.merged);

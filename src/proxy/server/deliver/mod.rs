@@ -15,8 +15,8 @@ use std::task::Poll;
 use bytes::Bytes;
 pub(crate) use chunks::{Chunks, GZIP_THRESHOLD};
 pub(crate) use gzip::{
-    COMPRESSOR_BYTES, GzipBody, GzipCache, GzipCacheMetrics, InitialChunkCache,
-    InitialChunkMetrics, ListKey, client_accepts_gzip, with_gzip_headers,
+    COMPRESSOR_BYTES, GzipBody, GzipCache, InitialChunkCache, ListKey, chunk_counter,
+    client_accepts_gzip, list_counter, with_gzip_headers,
 };
 use gzip::{CompressedList, GzipWatchBody, InitialEvents, compressed_event};
 use http::{HeaderName, HeaderValue, Response, Version};
@@ -118,7 +118,7 @@ impl<'a> Delivery<'a> {
     /// requested indented JSON.
     pub(super) fn chunks<P>(&self, parts: P, length: u64) -> Chunks<P>
     where
-        P: Iterator<Item = Bytes> + Send + Unpin + 'static,
+        P: Iterator<Item = Bytes> + Clone + Send + Unpin + 'static,
     {
         let chunks = Chunks::new(parts, length);
         if self.representation.indent {

@@ -13,7 +13,7 @@ use kubefan_core::api::WireFormat;
 use kubefan_core::body::Body;
 use kubefan_core::shutdown::{Phase, Shutdown};
 use tokio::io::{AsyncRead, AsyncWrite};
-use tokio::time::{Instant, sleep_until, timeout};
+use tokio::time::{Instant, timeout, timeout_at};
 use tokio_tungstenite::tungstenite::Message;
 use tokio_tungstenite::tungstenite::protocol::frame::Frame;
 use tokio_tungstenite::tungstenite::protocol::frame::coding::{CloseCode, Data, OpCode};
@@ -126,15 +126,9 @@ fn until_stuck(
     let deadline = timeout.map(|timeout| Instant::now() + timeout.min(MAX_TIMEOUT) + STUCK_WAIT);
     let done = shutdown.reached(Phase::Done);
     async move {
-        let over = async {
-            match deadline {
-                Some(deadline) => sleep_until(deadline).await,
-                None => std::future::pending().await,
-            }
-        };
-        tokio::select! {
-            () = over => {}
-            () = done => {}
+        match deadline {
+            Some(deadline) => timeout_at(deadline, done).await.unwrap_or_default(),
+            None => done.await,
         }
     }
 }

@@ -54,11 +54,6 @@ impl RequestInfo {
     /// A deprecated path without a resource (`/api/v1/watch`) counts as a non-resource request: it
     /// is forwarded, and the API server refuses it.
     pub fn parse(method: &Method, path: &str, query: &str) -> Self {
-        Self::of(method, path, &Query::parse(query))
-    }
-
-    /// Does what [`RequestInfo::parse`] does, for a query that was already split into parameters.
-    pub(in crate::server) fn of(method: &Method, path: &str, query: &Query) -> Self {
         let path = percent_decode_str(path).decode_utf8_lossy().into_owned();
         let segments = split_path(&path);
         let resource_request = Self::of_resource(method, &segments);
@@ -70,7 +65,7 @@ impl RequestInfo {
             };
         };
         info.path = path;
-        info.read_query(query);
+        info.read_query(&Query::parse(query));
         info
     }
 

@@ -39,12 +39,6 @@ const CLEAN_INTERVAL: Duration = Duration::from_secs(60);
 /// If two reads of a resource arrive within this time, the second one starts the informer.
 const SECOND_READ: Duration = Duration::from_secs(60);
 
-/// Metrics of Tables that kubefan prints.
-#[derive(Clone)]
-pub(super) struct TableMetrics {
-    checks: IntCounterVec,
-}
-
 /// The kinds that kubefan prints as Tables. Cheap to clone.
 #[derive(Clone)]
 pub(super) struct Tables {
@@ -61,22 +55,18 @@ struct Inner {
     memory: Arc<RowMemory>,
     /// The limit of `memory`. Its number of used bytes is updated once a minute.
     budget: Budget,
-    metrics: TableMetrics,
+    checks: IntCounterVec,
     shutdown: Shutdown,
 }
 
-impl TableMetrics {
-    /// Registers the metrics in `registry`.
-    pub(super) fn new(registry: &Registry) -> Self {
-        Self {
-            checks: registry.counter_vec(
-                "kubefan_table_checks_total",
-                "Comparisons of kubefan's Tables with those of the API server: equal, different \
-                 (the resource is then forwarded), or failed (no answer to compare with).",
-                &["group", "resource", "result"],
-            ),
-        }
-    }
+/// Registers the counter of comparisons.
+pub(super) fn check_counter(registry: &Registry) -> IntCounterVec {
+    registry.counter_vec(
+        "kubefan_table_checks_total",
+        "Comparisons of kubefan's Tables with those of the API server: equal, different \
+         (the resource is then forwarded), or failed (no answer to compare with).",
+        &["group", "resource", "result"],
+    )
 }
 
 impl Tables {
@@ -86,7 +76,7 @@ impl Tables {
         client: Client,
         informers: InformerSet,
         rest_mapper: Arc<LiveRestMapper>,
-        (metrics, budget): (TableMetrics, Budget),
+        (checks, budget): (IntCounterVec, Budget),
         shutdown: Shutdown,
     ) -> Self {
         let inner = Inner {
@@ -97,7 +87,7 @@ impl Tables {
             cold_reads: Mutex::default(),
             memory: Arc::new(RowMemory::new(budget.limit())),
             budget,
-            metrics,
+            checks,
             shutdown,
         };
         let inner = Arc::new(inner);
@@ -308,7 +298,7 @@ impl Tables {
                 }
                 CheckResult::Failed => "failed",
             };
-            let checks = &tables.inner.metrics.checks;
+            let checks = &tables.inner.checks;
             let labels = [gvr.group.as_str(), gvr.resource.as_str(), result];
             checks.with_label_values(&labels).inc();
             kind.checked(&outcome, Instant::now());

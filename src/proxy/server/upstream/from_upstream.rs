@@ -108,8 +108,7 @@ impl Upstream {
     /// Forwards a request that no cache can answer, and that shares no answer, such as a write. If
     /// `is_native` is true, the API server itself serves its resource.
     async fn forward_write(&self, exchange: &mut Exchange, is_native: bool) -> Response<Body> {
-        let forwarded = self.forwarding.forward(exchange, false, None, None);
-        let forwarded = forwarded.await;
+        let forwarded = self.forwarding.forward(exchange, false, None, None).await;
         let response = forwarded.unwrap_or_else(|failed| exchange.errors.refuse(&failed.refused));
         if let Some(caller) = exchange.caller.known()
             && is_native

@@ -21,14 +21,10 @@ const SHARDS: usize = 64;
 /// How often one call asks at most, if each answer is already too old when it arrives.
 const MAX_ATTEMPTS: usize = 3;
 
-/// The answer to a question that was asked.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(in crate::identity) enum Answer<V> {
-    /// An answer that holds for all callers with an equal question, for this long.
-    Definite(V, Duration),
-    /// An answer that holds only for the caller that asked. The next caller asks again.
-    OfAsker(V),
-}
+/// The answer to a question that was asked, and how long it holds for all callers with an equal
+/// question. With `None` it is not definite: it holds only for the caller that asked, and the next
+/// caller asks again.
+pub(in crate::identity) type Answer<V> = (V, Option<Duration>);
 
 /// Definite answers by question. Of the callers with equal questions, one asks, and the others wait
 /// for its answer. After each answer that is not definite, one more of these callers may ask
@@ -47,34 +43,28 @@ where
     Q: Clone + Eq + Hash + Send + Sync + 'static,
     V: Clone + Send + Sync + 'static,
 {
-    /// Creates an empty cache of answers. Above about `capacity` entries, those that expire first
-    /// are dropped.
-    pub(in crate::identity) fn new(capacity: usize, shutdown: Shutdown) -> Self {
+    /// Creates an empty cache of answers, of about `capacity` entries with about `max_weight` bytes
+    /// together. `weights` returns the bytes that are stored for a question and for an answer.
+    /// Above the limits, the entries that are of use for the shortest time are dropped.
+    /// `useful_for` returns how long an answer is of use after it has expired.
+    pub(in crate::identity) fn new(
+        capacity: usize,
+        (max_weight, weights): (usize, Weights<Q, V>),
+        useful_for: impl Fn(&V) -> Duration + Send + Sync + 'static,
+        shutdown: Shutdown,
+    ) -> Self {
         let shard = || Shard {
             entries: RwLock::default(),
             weight: Arc::default(),
             capacity: capacity.div_ceil(SHARDS),
-            max_weight: usize::MAX,
+            max_weight: max_weight.div_ceil(SHARDS),
         };
         Self {
             shards: (0..SHARDS).map(|_| shard()).collect(),
-            useful_for: Box::new(|_| Duration::ZERO),
-            weights: (|_| 0, |_| 0),
+            useful_for: Box::new(useful_for),
+            weights,
             hasher: RandomState::new(),
             shutdown,
-        }
-    }
-
-    /// Sets how long answers are of use after they have expired. Room is made first at the cost of
-    /// the answers that are of use for the shortest time.
-    #[must_use]
-    pub(in crate::identity) fn useful_for(
-        self,
-        useful_for: impl Fn(&V) -> Duration + Send + Sync + 'static,
-    ) -> Self {
-        Self {
-            useful_for: Box::new(useful_for),
-            ..self
         }
     }
 
@@ -85,21 +75,6 @@ where
         + size_of::<Entry<V>>()
         + size_of::<Semaphore>()
         + 4 * size_of::<usize>();
-
-    /// Limits all entries together to about `max_weight` bytes. `weights` returns the bytes that
-    /// are stored for a question and for an answer. Above the limit, the entries that expire first
-    /// are dropped.
-    #[must_use]
-    pub(in crate::identity) fn weighed(
-        mut self,
-        max_weight: usize,
-        weights: Weights<Q, V>,
-    ) -> Self {
-        for shard in &mut self.shards {
-            shard.max_weight = max_weight.div_ceil(SHARDS);
-        }
-        Self { weights, ..self }
-    }
 
     /// Returns the weight of all entries.
     pub(in crate::identity) fn weight(&self) -> usize {
@@ -189,18 +164,14 @@ where
         self.shutdown.spawn_background(async move {
             // The validity counts from the question, because the answer may be that old.
             let asked_at = Instant::now();
-            let known = match asked.await {
-                Answer::Definite(value, validity) => {
-                    let known = Known::new(value, asked_at, validity);
-                    entry.remember(known.clone());
-                    entry.narrow(turn);
-                    known
-                }
-                Answer::OfAsker(value) => {
-                    entry.widen(turn);
-                    Known::new(value, asked_at, Duration::ZERO)
-                }
-            };
+            let (value, validity) = asked.await;
+            let known = Known::new(value, asked_at, validity.unwrap_or_default());
+            if validity.is_some() {
+                entry.remember(known.clone());
+                entry.narrow(turn);
+            } else {
+                entry.widen(turn);
+            }
             // Fails if the caller has left; the answer may be remembered nevertheless.
             answered.send(known).ok();
         });
@@ -292,7 +263,20 @@ mod tests {
         Q: Clone + Eq + Hash + Send + Sync + 'static,
         V: Clone + Send + Sync + 'static,
     {
-        Answers::new(capacity, Shutdown::new(Config::default()))
+        answers_with(capacity, (usize::MAX, (|_| 0, |_| 0)), |_| Duration::ZERO)
+    }
+
+    fn answers_with<Q, V>(
+        capacity: usize,
+        weights: (usize, Weights<Q, V>),
+        useful_for: impl Fn(&V) -> Duration + Send + Sync + 'static,
+    ) -> Answers<Q, V>
+    where
+        Q: Clone + Eq + Hash + Send + Sync + 'static,
+        V: Clone + Send + Sync + 'static,
+    {
+        let shutdown = Shutdown::new(Config::default());
+        Answers::new(capacity, weights, useful_for, shutdown)
     }
 
     /// Answers may have been asked for at any time.
@@ -301,7 +285,7 @@ mod tests {
     }
 
     fn definite(value: u32) -> impl Future<Output = Answer<u32>> + Send {
-        std::future::ready(Answer::Definite(value, VALIDITY))
+        std::future::ready((value, Some(VALIDITY)))
     }
 
     #[tokio::test(start_paused = true)]
@@ -312,7 +296,7 @@ mod tests {
             let asked = Arc::clone(&asked);
             async move {
                 tokio::task::yield_now().await;
-                Answer::Definite(asked.fetch_add(1, Ordering::Relaxed), VALIDITY)
+                (asked.fetch_add(1, Ordering::Relaxed), Some(VALIDITY))
             }
         };
         let all = join_all((0..100).map(|_| answers.get(&"q", always, ask))).await;
@@ -383,11 +367,7 @@ mod tests {
                         async move {
                             let asked_at = Instant::now();
                             sleep(delay).await;
-                            if is_definite {
-                                Answer::Definite(asked_at, VALIDITY)
-                            } else {
-                                Answer::OfAsker(asked_at)
-                            }
+                            (asked_at, is_definite.then_some(VALIDITY))
                         }
                     };
                     let got = timeout(leaves_after, answers.get(&"q", earliest, ask)).await;
@@ -414,7 +394,7 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn an_answer_of_the_asker_is_for_nobody_else() {
         let answers = answers(8);
-        let ask = |value| move || std::future::ready(Answer::OfAsker(value));
+        let ask = |value| move || std::future::ready((value, None));
         let all = join_all((0..3).map(|value| answers.get(&"q", always, ask(value)))).await;
         assert_eq!(all, [Some(0), Some(1), Some(2)]);
         assert_eq!(answers.known(&"q", always), None);
@@ -427,7 +407,7 @@ mod tests {
         let answered = answered.shared();
         let ask = || {
             let answered = answered.clone();
-            async move { Answer::Definite(answered.await.expect("sent"), VALIDITY) }
+            async move { (answered.await.expect("sent"), Some(VALIDITY)) }
         };
         let mut first = Box::pin(answers.get(&"q", always, ask));
         assert!(futures_util::poll!(&mut first).is_pending());
@@ -454,7 +434,7 @@ mod tests {
                 );
                 tokio::time::sleep(Duration::from_secs(1)).await;
                 asking.fetch_sub(1, Ordering::Relaxed);
-                Answer::OfAsker(0)
+                (0, None)
             }
         };
         let began = Instant::now();
@@ -470,7 +450,7 @@ mod tests {
                 let last = Arc::clone(&last);
                 async move {
                     tokio::time::sleep(Duration::from_secs(1)).await;
-                    Answer::Definite(last.fetch_add(1, Ordering::Relaxed), VALIDITY)
+                    (last.fetch_add(1, Ordering::Relaxed), Some(VALIDITY))
                 }
             };
             let all = join_all((0..31).map(|_| answers.get(&"q", always, ask))).await;
@@ -519,7 +499,8 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn the_bytes_of_answers_are_bounded() {
         let max = 1 << 20;
-        let answers = answers(100_000).weighed(max, (|_| 10, String::len));
+        let weights: Weights<i32, String> = (|_| 10, String::len);
+        let answers = answers_with(100_000, (max, weights), |_| Duration::ZERO);
         for number in 0..3_000 {
             answers.learn(&number, "x".repeat(1_000), Instant::now(), VALIDITY);
         }
@@ -539,7 +520,8 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn the_bytes_of_questions_are_bounded() {
         let max = 1 << 20;
-        let answers = answers(100_000).weighed(max, (String::len, |_| 0));
+        let weights: Weights<String, u32> = (String::len, |_| 0);
+        let answers = answers_with(100_000, (max, weights), |_| Duration::ZERO);
         let weight = || {
             let shards = answers.shards.iter();
             let (mut counted, mut real) = (0, 0);
@@ -573,7 +555,9 @@ mod tests {
     async fn what_is_of_use_for_longest_is_kept() {
         // An answer of 1 is of use for longer than it is valid. A shard has room for far more than
         // its share of 100 answers, however the hashes fall.
-        let answers = answers(32 * SHARDS).useful_for(|value| *value * 100 * VALIDITY);
+        let weights: Weights<i32, u32> = (|_| 0, |_| 0);
+        let useful_for = |value: &u32| *value * 100 * VALIDITY;
+        let answers = answers_with(32 * SHARDS, (usize::MAX, weights), useful_for);
         for question in 0..100 {
             answers.get(&question, always, || definite(1)).await;
         }

@@ -139,8 +139,7 @@ fn list_key(
         objects: snapshot.len(),
         representation: read.representation,
         selection: HashedSelection::new(Arc::clone(selection)),
-        after: page.after.clone(),
-        limit: page.limit,
+        page: page.clone(),
         printed: collection.printed(),
     }
 }

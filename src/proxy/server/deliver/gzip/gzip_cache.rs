@@ -34,6 +34,7 @@ use super::compress::{GzipBody, GzipWriter};
 use super::gzip_stream::{GzipStream, Remainder, StreamEnd};
 use crate::ledger::{Account, Budget};
 use crate::server::cached::collection::PrintedList;
+use crate::server::decide::Page;
 use crate::server::deliver::chunks::Chunks;
 use crate::server::deliver::list_bodies::ListBodies;
 
@@ -49,12 +50,6 @@ const READER_CHECK_BYTES: usize = 64 << 10;
 /// Size, in bytes, of the compressed chunks that are stored and sent.
 const OUTPUT_CHUNK: usize = 64 << 10;
 
-/// Metrics of lists that are sent as gzip.
-#[derive(Clone)]
-pub(crate) struct GzipCacheMetrics {
-    lists: IntCounterVec,
-}
-
 /// Lists that are being compressed or were compressed recently. Cheap to clone.
 #[derive(Clone)]
 pub(crate) struct GzipCache {
@@ -68,7 +63,7 @@ struct Inner {
     /// The compressed bytes in memory, including those that slow clients have not read yet.
     budget: Budget,
     max_lists: usize,
-    metrics: GzipCacheMetrics,
+    sent: IntCounterVec,
     shutdown: Shutdown,
 }
 
@@ -92,10 +87,7 @@ pub(crate) struct ListKey {
     pub objects: usize,
     pub representation: Representation,
     pub selection: HashedSelection,
-    /// Only objects with a key greater than this; `None` for the first page.
-    pub after: Option<String>,
-    /// Largest number of items; `None` for no limit.
-    pub limit: Option<usize>,
+    pub page: Page,
     /// The printed rows, if the list is a Table.
     pub printed: Option<PrintedList>,
 }
@@ -118,32 +110,22 @@ struct Producer {
     chunks: Chunks<ListParts<ListBodies>>,
 }
 
-// === impl GzipCacheMetrics ===
-
-impl GzipCacheMetrics {
-    /// Registers the metrics in `registry`.
-    pub(crate) fn new(registry: &Registry) -> Self {
-        Self {
-            lists: registry.counter_vec(
-                "kubefan_gzip_lists_total",
-                "Lists sent from a cache as gzip: compressed for this client first (rendered), shared \
-                 with an earlier client (shared), or compressed for one client only because memory \
-                 was short (alone).",
-                &["how"],
-            ),
-        }
-    }
-
-    fn count(&self, how: &str) {
-        self.lists.with_label_values(&[how]).inc();
-    }
+/// Registers the counter of lists that are sent as gzip.
+pub(crate) fn list_counter(registry: &Registry) -> IntCounterVec {
+    registry.counter_vec(
+        "kubefan_gzip_lists_total",
+        "Lists sent from a cache as gzip: compressed for this client first (rendered), shared \
+         with an earlier client (shared), or compressed for one client only because memory \
+         was short (alone).",
+        &["how"],
+    )
 }
 
 // === impl GzipCache ===
 
 impl GzipCache {
     /// Creates an empty cache of at most `budget`. Lists are compressed by tasks of `shutdown`.
-    pub(crate) fn new(budget: Budget, metrics: GzipCacheMetrics, shutdown: Shutdown) -> Self {
+    pub(crate) fn new(budget: Budget, sent: IntCounterVec, shutdown: Shutdown) -> Self {
         // Only half of the cores compress, so that the others can serve clients.
         let threads = available_parallelism().map_or(1, |threads| threads.get().div_ceil(2));
         Self {
@@ -152,7 +134,7 @@ impl GzipCache {
                 permits: Arc::new(Semaphore::new(threads)),
                 budget,
                 max_lists: MAX_LISTS,
-                metrics,
+                sent,
                 shutdown,
             }),
         }
@@ -190,7 +172,7 @@ impl GzipCache {
                 return found;
             }
             if !self.inner.make_room(&mut cached, 1, OUTPUT_CHUNK) {
-                self.inner.metrics.count("alone");
+                self.inner.count("alone");
                 return list(body::boxed(GzipBody::new(chunks.boxed())), true);
             }
             let entry = CachedList {
@@ -201,7 +183,7 @@ impl GzipCache {
             };
             cached.insert(key.clone(), entry);
         }
-        self.inner.metrics.count("rendered");
+        self.inner.count("rendered");
         let producer = Producer {
             inner: Arc::clone(&self.inner),
             key,
@@ -214,6 +196,10 @@ impl GzipCache {
 }
 
 impl Inner {
+    fn count(&self, how: &str) {
+        self.sent.with_label_values(&[how]).inc();
+    }
+
     fn find(
         &self,
         cached: &mut HashMap<ListKey, CachedList>,
@@ -221,7 +207,7 @@ impl Inner {
         account: Option<&Arc<Account>>,
     ) -> Option<CompressedList> {
         let found = cached.get_mut(key)?;
-        self.metrics.count("shared");
+        self.count("shared");
         found.last_used = Instant::now();
         found.is_shared = true;
         Some(CompressedList {
@@ -388,8 +374,7 @@ impl ListKey {
             self.objects,
             self.representation,
             &self.selection,
-            &self.after,
-            self.limit,
+            &self.page,
             printed.map(|printed| (Arc::as_ptr(&printed.rows), printed.second)),
         )
     }

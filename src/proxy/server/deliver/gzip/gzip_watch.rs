@@ -12,7 +12,7 @@ use kubefan_core::body::BoxError;
 use kubefan_core::concurrency::CoopBudget;
 
 use super::compress::BYTE_UNITS;
-use super::initial_events::{InitialEvents, NextChunk};
+use super::initial_events::InitialEvents;
 use super::member;
 use super::member::{CompressingText, LONGEST_AT_ONCE, SharedMember};
 use crate::ledger::{Account, Short};
@@ -111,7 +111,7 @@ impl GzipWatchBody {
                 return Poll::Ready(Ok(None));
             };
             // If the objects were revoked, the watch notices that and expires.
-            let NextChunk::Chunk(chunk, is_first) = ready!(initial.poll_next(cx))? else {
+            let Some((chunk, is_first)) = ready!(initial.poll_next(cx))? else {
                 self.initial = None;
                 return Poll::Ready(Ok(None));
             };

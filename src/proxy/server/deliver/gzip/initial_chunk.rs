@@ -110,19 +110,6 @@ impl InitialChunk {
         self.length * BYTE_UNITS + self.examined * EXAMINED_UNITS
     }
 
-    /// Makes a chunk with one event.
-    #[cfg(test)]
-    pub(super) fn for_test(member: SharedMember) -> Self {
-        Self {
-            member: Some(member),
-            events: 1,
-            length: 1,
-            examined: 1,
-            last: None,
-            is_last: true,
-        }
-    }
-
     /// Returns the number of bytes that the chunk occupies.
     pub(super) fn bytes(&self) -> usize {
         let key = self.last.as_ref().map_or(0, |key| key.as_str().len());

@@ -28,12 +28,6 @@ const TTL: Duration = Duration::from_secs(5);
 /// How often chunks that are not used any more are dropped.
 const EXPIRY_PERIOD: Duration = Duration::from_secs(1);
 
-/// Metrics of the initial events that are sent as gzip.
-#[derive(Clone)]
-pub(crate) struct InitialChunkMetrics {
-    chunks: IntCounterVec,
-}
-
 /// Chunks that are being compressed or were compressed recently. Cheap to clone.
 #[derive(Clone)]
 pub(crate) struct InitialChunkCache {
@@ -44,7 +38,7 @@ struct Inner {
     state: Mutex<State>,
     budget: Budget,
     max_starts: usize,
-    metrics: InitialChunkMetrics,
+    sent: IntCounterVec,
     shutdown: Shutdown,
 }
 
@@ -82,21 +76,15 @@ pub(super) enum Found {
     New(MakingChunk),
 }
 
-// === impl InitialChunkMetrics ===
-
-impl InitialChunkMetrics {
-    /// Registers the metrics in `registry`.
-    pub(crate) fn new(registry: &Registry) -> Self {
-        Self {
-            chunks: registry.counter_vec(
-                "kubefan_gzip_initial_chunks_total",
-                "Chunks of initial events of watches sent as gzip, each of about 64 KiB before \
-                 compression: compressed for this watch (compressed), or shared with an earlier \
-                 one (shared).",
-                &["how"],
-            ),
-        }
-    }
+/// Registers the counter of chunks of initial events that are sent as gzip.
+pub(crate) fn chunk_counter(registry: &Registry) -> IntCounterVec {
+    registry.counter_vec(
+        "kubefan_gzip_initial_chunks_total",
+        "Chunks of initial events of watches sent as gzip, each of about 64 KiB before \
+         compression: compressed for this watch (compressed), or shared with an earlier \
+         one (shared).",
+        &["how"],
+    )
 }
 
 // === impl InitialChunkCache ===
@@ -104,12 +92,12 @@ impl InitialChunkMetrics {
 impl InitialChunkCache {
     /// Creates an empty cache of at most `budget`. A task of `shutdown` cleans it while it is not
     /// empty.
-    pub(crate) fn new(budget: Budget, metrics: InitialChunkMetrics, shutdown: Shutdown) -> Self {
+    pub(crate) fn new(budget: Budget, sent: IntCounterVec, shutdown: Shutdown) -> Self {
         let inner = Inner {
             state: Mutex::default(),
             budget,
             max_starts: MAX_STARTS,
-            metrics,
+            sent,
             shutdown,
         };
         Self {
@@ -127,7 +115,7 @@ impl InitialChunkCache {
         make: impl FnOnce() -> F,
     ) -> Found {
         let inner = &self.inner;
-        let shared = inner.metrics.chunks.with_label_values(&["shared"]);
+        let shared = inner.sent.with_label_values(&["shared"]);
         let mut dropped = Vec::new();
         let mut expiry = None;
         let mut state = inner.state.lock();
@@ -191,7 +179,7 @@ impl Inner {
 
     /// Stores a new chunk for other watches, and drops others until the limit is met.
     fn keep(&self, key: &Arc<ListKey>, after: &Option<ObjectKey>, chunk: &Arc<InitialChunk>) {
-        self.metrics.chunks.with_label_values(&["compressed"]).inc();
+        self.sent.with_label_values(&["compressed"]).inc();
         let mut dropped = Vec::new();
         let mut state = self.state.lock();
         let start = state.starts.get_mut(key);

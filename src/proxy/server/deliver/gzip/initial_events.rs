@@ -29,13 +29,9 @@ pub(crate) struct InitialEvents {
     waiting: Option<(MakingChunk, bool)>,
 }
 
-/// What a watch reads next.
-pub(super) enum NextChunk {
-    /// A chunk, and true if it was compressed for this watch first.
-    Chunk(Arc<InitialChunk>, bool),
-    /// The ledger has revoked the objects.
-    Revoked,
-}
+/// What a watch reads next: a chunk, and true if it was compressed for this watch first. `None` if
+/// the ledger has revoked the objects.
+pub(super) type NextChunk = Option<(Arc<InitialChunk>, bool)>;
 
 impl InitialEvents {
     /// Creates the events of all `objects` of `collection`. Watches with an equal `key` have equal
@@ -69,7 +65,7 @@ impl InitialEvents {
         let (mut making, is_first) = match self.waiting.take() {
             Some(waiting) => waiting,
             None => match self.find() {
-                None => return Poll::Ready(Ok(NextChunk::Revoked)),
+                None => return Poll::Ready(Ok(None)),
                 Some(Found::Made(chunk)) => {
                     return Poll::Ready(Ok(self.received(chunk, false)));
                 }
@@ -106,6 +102,6 @@ impl InitialEvents {
         if let Some(informer) = self.collection.informer() {
             informer.count_sent(chunk.events);
         }
-        NextChunk::Chunk(chunk, is_first)
+        Some((chunk, is_first))
     }
 }

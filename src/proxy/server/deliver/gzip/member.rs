@@ -72,13 +72,9 @@ struct MemberWriter {
     spare: Vec<u8>,
 }
 
-/// The last members of a thread.
-#[derive(Default)]
-struct LastMembers {
-    /// The texts and their members, the newest last. Because the texts are held, no other bytes can
-    /// have their addresses.
-    members: VecDeque<(Bytes, SharedMember)>,
-}
+/// The last texts of a thread and their members, the newest last. Because the texts are held, no
+/// other bytes can have their addresses.
+type LastMembers = VecDeque<(Bytes, SharedMember)>;
 
 /// The last long text of a thread. Its compression can be joined while a watch waits for it.
 struct LastLong {
@@ -117,11 +113,11 @@ fn gzip(parts: &[Bytes]) -> io::Result<Bytes> {
 ///
 /// If the compressor reports an internal error.
 pub(super) fn compressed_once(text: &Bytes) -> io::Result<(SharedMember, bool)> {
-    if let Some(member) = LAST.with_borrow(|last| last.find(text)) {
+    if let Some(member) = LAST.with_borrow(|last| find(last, text)) {
         return Ok((member, false));
     }
     let member = compressed(std::slice::from_ref(text))?;
-    LAST.with_borrow_mut(|last| last.keep(text.clone(), member.clone()));
+    LAST.with_borrow_mut(|last| keep(last, text.clone(), member.clone()));
     Ok((member, true))
 }
 
@@ -276,27 +272,20 @@ impl MemberWriter {
     }
 }
 
-// === impl LastMembers ===
+fn find(last: &LastMembers, text: &Bytes) -> Option<SharedMember> {
+    let address = |text: &Bytes| (text.as_ptr(), text.len());
+    let wanted = address(text);
+    let mut newest_first = last.iter().rev();
+    let found = newest_first.find(|(text, _)| address(text) == wanted);
+    found.map(|(_, member)| member.clone())
+}
 
-impl LastMembers {
-    fn find(&self, text: &Bytes) -> Option<SharedMember> {
-        let address = |text: &Bytes| (text.as_ptr(), text.len());
-        let wanted = address(text);
-        let mut newest_first = self.members.iter().rev();
-        let found = newest_first.find(|(text, _)| address(text) == wanted);
-        found.map(|(_, member)| member.clone())
-    }
-
-    /// Remembers a member, and drops the oldest ones until the limits are met.
-    fn keep(&mut self, text: Bytes, member: SharedMember) {
-        self.members.push_back((text, member));
-        let length = |members: &VecDeque<(Bytes, _)>| {
-            let lengths = members.iter().map(|(text, _)| text.len());
-            lengths.sum::<usize>()
-        };
-        while self.members.len() > KEPT_MEMBERS || length(&self.members) > KEPT_TEXTS {
-            self.members.pop_front();
-        }
+/// Remembers a member, and drops the oldest ones until the limits are met.
+fn keep(last: &mut LastMembers, text: Bytes, member: SharedMember) {
+    last.push_back((text, member));
+    let length = |last: &LastMembers| last.iter().map(|(text, _)| text.len()).sum::<usize>();
+    while last.len() > KEPT_MEMBERS || length(last) > KEPT_TEXTS {
+        last.pop_front();
     }
 }
 
@@ -386,7 +375,7 @@ mod tests {
         for _ in 0..2 {
             assert!(compressed_once(&too_long).expect("no failure").1);
         }
-        assert_eq!(LAST.with_borrow(|last| last.members.len()), 0);
+        assert_eq!(LAST.with_borrow(|last| last.len()), 0);
     }
 
     #[test]

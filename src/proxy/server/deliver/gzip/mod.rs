@@ -11,7 +11,7 @@ mod initial_events;
 mod member;
 
 pub(crate) use compress::{COMPRESSOR_BYTES, GzipBody, client_accepts_gzip, with_gzip_headers};
-pub(crate) use gzip_cache::{CompressedList, GzipCache, GzipCacheMetrics, ListKey};
+pub(crate) use gzip_cache::{CompressedList, GzipCache, ListKey, list_counter};
 pub(crate) use gzip_watch::{GzipWatchBody, compressed_event};
-pub(crate) use initial_chunk_cache::{InitialChunkCache, InitialChunkMetrics};
+pub(crate) use initial_chunk_cache::{InitialChunkCache, chunk_counter};
 pub(crate) use initial_events::InitialEvents;

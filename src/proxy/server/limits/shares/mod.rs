@@ -36,18 +36,15 @@ pub(in crate::server) struct Shares {
     selections: Distinct<(UserKey, GroupVersionResource, WireFormat), HashedSelection>,
     /// Scopes for which reads wait for a proof.
     proof_scopes: Distinct<UserKey, ProofScope>,
-    metrics: ShareMetrics,
+    refused: IntCounterVec,
 }
 
 /// What a proof is for: the cache, and the objects.
 type ProofScope = (GroupVersionResource, WireFormat, ProofRequest);
 
-/// A user's request in progress. It counts until all clones are dropped.
-#[derive(Clone)]
-pub(in crate::server) struct RequestShare {
-    _stream: Arc<Counted<UserKey>>,
-    _watch: Option<Arc<Counted<UserKey>>>,
-}
+/// A user's request in progress, also as a watch if it is long-running. It counts until all clones
+/// are dropped.
+pub(in crate::server) type RequestShare = (Arc<Counted<UserKey>>, Option<Arc<Counted<UserKey>>>);
 
 /// A user's share of the permits of a semaphore.
 pub(in crate::server) type PermitShare = Counted<(UserKey, usize)>;
@@ -58,12 +55,6 @@ pub(in crate::server) type SelectionShare =
 
 /// A read that waits for a proof.
 pub(in crate::server) type ProofShare = DistinctShare<UserKey, ProofScope>;
-
-/// Counts what was refused because of the limits of one user.
-#[derive(Clone)]
-pub(in crate::server) struct ShareMetrics {
-    refused: IntCounterVec,
-}
 
 /// The limits of one user.
 const OF_USERS: [Limit; 4] = [
@@ -81,7 +72,7 @@ impl Shares {
     pub(in crate::server) fn new(
         limits: UserLimits,
         max_unindexed: usize,
-        metrics: ShareMetrics,
+        refused: IntCounterVec,
     ) -> Self {
         Self {
             limits: Arc::new(ArcSwap::from_pointee(limits)),
@@ -91,7 +82,7 @@ impl Shares {
             permits: Counts::default(),
             selections: Distinct::default(),
             proof_scopes: Distinct::default(),
-            metrics,
+            refused,
         }
     }
 
@@ -124,10 +115,7 @@ impl Shares {
         } else {
             None
         };
-        Ok(Some(RequestShare {
-            _stream: stream,
-            _watch: watch,
-        }))
+        Ok(Some((stream, watch)))
     }
 
     /// Counts a permit of `limit` for the user of `caller` and returns its share, or `None` if
@@ -216,8 +204,7 @@ impl Shares {
     }
 
     fn refuse(&self, limit: Limit) -> Limit {
-        let refused = &self.metrics.refused;
-        refused.with_label_values(&[limit.name()]).inc();
+        self.refused.with_label_values(&[limit.name()]).inc();
         limit
     }
 }
@@ -225,21 +212,18 @@ impl Shares {
 /// A share is held until the body of the answer is dropped.
 impl BodyGuard for PermitShare {}
 
-// === impl ShareMetrics ===
-
-impl ShareMetrics {
-    pub(in crate::server) fn new(registry: &Registry) -> Self {
-        let refused = registry.counter_vec(
-            "kubefan_user_limit_rejected_total",
-            "Requests that got 429 because their user has too many, by limit (streams, watches, \
-             proof_scopes, unindexed_selectors).",
-            &["limit"],
-        );
-        for limit in OF_USERS {
-            refused.with_label_values(&[limit.name()]);
-        }
-        Self { refused }
+/// Registers the counter of what is refused because of the limits of one user.
+pub(in crate::server) fn refusal_counter(registry: &Registry) -> IntCounterVec {
+    let refused = registry.counter_vec(
+        "kubefan_user_limit_rejected_total",
+        "Requests that got 429 because their user has too many, by limit (streams, watches, \
+         proof_scopes, unindexed_selectors).",
+        &["limit"],
+    );
+    for limit in OF_USERS {
+        refused.with_label_values(&[limit.name()]);
     }
+    refused
 }
 
 #[cfg(test)]

@@ -8,12 +8,11 @@ use crate::identity::KnownCaller;
 impl Shares {
     /// Creates shares with these limits, and with metrics that are not rendered.
     pub(in crate::server) fn for_tests(limits: UserLimits, max_unindexed: usize) -> Self {
-        Self::new(limits, max_unindexed, ShareMetrics::new(&Registry::new()))
+        Self::new(limits, max_unindexed, refusal_counter(&Registry::new()))
     }
 
     fn refused(&self, limit: Limit) -> u64 {
-        let refused = &self.metrics.refused;
-        refused.with_label_values(&[limit.name()]).get()
+        self.refused.with_label_values(&[limit.name()]).get()
     }
 }
 

@@ -44,7 +44,7 @@ pub(super) const OPENAPI_V3: &str = "/openapi/v3";
 /// A document and its representation.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) struct DocumentKey {
-    path: String,
+    pub(super) path: String,
     accept: Option<HeaderValue>,
     accept_encoding: Option<HeaderValue>,
     /// True if JSON is indented, as for curl and browsers.
@@ -89,11 +89,6 @@ impl DocumentKey {
             is_indented: should_indent(None, false, user_agent.unwrap_or_default()),
         };
         Some((key, hash))
-    }
-
-    /// Returns the path of the document.
-    pub(super) fn path(&self) -> &str {
-        &self.path
     }
 
     /// Returns true for the index of OpenAPI v3.

@@ -239,14 +239,14 @@ impl Documents {
             StatusCode::UNAUTHORIZED => return access.not_accepted(caller),
             _ => return,
         };
-        access.learn_path(caller, request.key.path(), was_allowed, request.asked_at);
+        access.learn_path(caller, &request.key.path, was_allowed, request.asked_at);
     }
 
     fn could_read(&self, request: &DocumentRequest, caller: &Caller) -> bool {
         let access = &self.inner.access;
         caller
             .known()
-            .is_some_and(|caller| access.could_read_path(caller, request.key.path()))
+            .is_some_and(|caller| access.could_read_path(caller, &request.key.path))
     }
 
     /// Returns `response` with a body that is remembered when all of it was received. The body

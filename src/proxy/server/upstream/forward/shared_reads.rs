@@ -193,7 +193,15 @@ impl SharedReads {
 
     /// Joins the call for `key` that is about to be sent, or makes one.
     async fn shared_call(&self, key: &ReadKey, caller: WaitingCaller) -> CallResult {
-        let membership = self.inner.join(key.clone());
+        let groups = &self.inner.reads;
+        // Calls are never delayed: reading an object takes a few milliseconds, so any delay matters.
+        let new_group = || Arc::new(Group::new(CallSpacing::default()));
+        let group = Arc::clone(&groups.entry(key.clone()).or_insert_with(new_group));
+        let membership = GroupMembership {
+            reads: groups,
+            key: key.clone(),
+            group: Some(group),
+        };
         let (reads, key) = (self.clone(), key.clone());
         let call = move |callers| reads.call_for(key, callers);
         membership.group().join(caller, Duration::ZERO, call).await
@@ -330,22 +338,6 @@ impl SharedReads {
         let forwarded = self.inner.forwarder.forward(request, identity);
         Ok(in_time(deadline, forwarded).await?.response)
     }
-}
-
-impl Inner {
-    fn join(&self, key: ReadKey) -> GroupMembership<'_> {
-        let group = Arc::clone(&self.reads.entry(key.clone()).or_insert_with(new_group));
-        GroupMembership {
-            reads: &self.reads,
-            key,
-            group: Some(group),
-        }
-    }
-}
-
-fn new_group() -> Arc<Group> {
-    // Calls are never delayed: reading an object takes a few milliseconds, so any delay matters.
-    Arc::new(Group::new(CallSpacing::default()))
 }
 
 /// Returns a permit for a call that serves `callers`, or `None` if the call needs none because one

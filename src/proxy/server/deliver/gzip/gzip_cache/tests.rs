@@ -58,17 +58,16 @@ fn key(encoder: &Arc<Encoder>, version: u64) -> ListKey {
             indent: false,
         },
         selection: HashedSelection::new(Arc::default()),
-        after: None,
-        limit: None,
+        page: Page::default(),
         printed: None,
     }
 }
 
 fn cache(bytes: usize, lists: usize) -> GzipCache {
-    let metrics = GzipCacheMetrics::new(&Registry::new());
+    let sent = list_counter(&Registry::new());
     let shutdown = Shutdown::new(shutdown::Config::default());
     let budget = Budget::for_tests(bytes);
-    let mut cache = GzipCache::new(budget, metrics, shutdown);
+    let mut cache = GzipCache::new(budget, sent, shutdown);
     let inner = Arc::get_mut(&mut cache.inner);
     inner.expect("the only reference").max_lists = lists;
     cache
@@ -79,8 +78,7 @@ fn roomy() -> GzipCache {
 }
 
 fn counted(cache: &GzipCache, how: &str) -> u64 {
-    let metrics = &cache.inner.metrics;
-    metrics.lists.with_label_values(&[how]).get()
+    cache.inner.sent.with_label_values(&[how]).get()
 }
 
 fn plain(chunks: Chunks<ListParts<ListBodies>>) -> Vec<u8> {
@@ -161,8 +159,8 @@ async fn any_difference_in_the_key_is_a_different_list() {
                 key.selection = HashedSelection::new(Arc::new(selection));
             }),
         ),
-        ("place", other(&|key| key.after = Some("a".into()))),
-        ("limit", other(&|key| key.limit = Some(1))),
+        ("place", other(&|key| key.page.after = Some("a".into()))),
+        ("limit", other(&|key| key.page.limit = Some(1))),
     ] {
         assert!(cache.get(&key, None).is_none(), "{what}");
     }

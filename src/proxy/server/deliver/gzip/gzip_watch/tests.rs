@@ -19,7 +19,7 @@ use super::*;
 use crate::ledger::{Budget, Ledger, Limits};
 use crate::server::cached::collection::Collection;
 use crate::server::decide::WatchTerms;
-use crate::server::deliver::gzip::{InitialChunkCache, InitialChunkMetrics, ListKey};
+use crate::server::deliver::gzip::{InitialChunkCache, ListKey, chunk_counter};
 use crate::server::deliver::watch_body::WatchSource;
 use crate::server::deliver::watch_body::tests::{TestCollection, object};
 
@@ -27,9 +27,9 @@ use crate::server::deliver::watch_body::tests::{TestCollection, object};
 const NAME: usize = 1_000;
 
 fn cache() -> InitialChunkCache {
-    let metrics = InitialChunkMetrics::new(&Registry::new());
+    let sent = chunk_counter(&Registry::new());
     let shutdown = Shutdown::new(shutdown::Config::default());
-    InitialChunkCache::new(Budget::for_tests(32 << 20), metrics, shutdown)
+    InitialChunkCache::new(Budget::for_tests(32 << 20), sent, shutdown)
 }
 
 /// Makes a collection of `count` objects with the resource version 20.
@@ -90,8 +90,7 @@ fn gzip(
         objects: 0,
         representation: Representation::plain(WireFormat::Json),
         selection: HashedSelection::new(Arc::default()),
-        after: None,
-        limit: None,
+        page: Default::default(),
         printed: None,
     };
     let shown = Arc::clone(collection) as Arc<dyn Collection>;

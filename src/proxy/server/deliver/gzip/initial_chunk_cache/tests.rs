@@ -18,16 +18,16 @@ use tokio::time::advance;
 use super::*;
 use crate::server::cached::collection::Collection;
 use crate::server::deliver::gzip::initial_chunk::MAX_EXAMINED;
-use crate::server::deliver::gzip::initial_events::{InitialEvents, NextChunk};
+use crate::server::deliver::gzip::initial_events::InitialEvents;
 use crate::server::deliver::gzip::member;
 use crate::server::deliver::gzip::member::LONGEST_AT_ONCE;
 use crate::server::deliver::watch_body::tests::{TestCollection, object};
 
 fn chunk_cache(bytes: usize, starts: usize) -> InitialChunkCache {
-    let metrics = InitialChunkMetrics::new(&Registry::new());
+    let sent = chunk_counter(&Registry::new());
     let shutdown = Shutdown::new(shutdown::Config::default());
     let budget = Budget::for_tests(bytes);
-    let mut cache = InitialChunkCache::new(budget, metrics, shutdown);
+    let mut cache = InitialChunkCache::new(budget, sent, shutdown);
     let inner = Arc::get_mut(&mut cache.inner);
     inner.expect("the only reference").max_starts = starts;
     cache
@@ -49,8 +49,7 @@ fn list_key(encoder: &Arc<Encoder>, version: u64) -> ListKey {
         objects: 1,
         representation: Representation::plain(WireFormat::Json),
         selection: HashedSelection::new(Arc::default()),
-        after: None,
-        limit: None,
+        page: Default::default(),
         printed: None,
     }
 }
@@ -61,7 +60,14 @@ fn encoder() -> Arc<Encoder> {
 
 fn chunk() -> io::Result<InitialChunk> {
     let member = member::compressed(&[Bytes::from_static(b"text")])?;
-    Ok(InitialChunk::for_test(member))
+    Ok(InitialChunk {
+        member: Some(member),
+        events: 1,
+        length: 1,
+        examined: 1,
+        last: None,
+        is_last: true,
+    })
 }
 
 /// Returns the name of the object after which the chunk `number` begins in these tests.
@@ -113,7 +119,7 @@ async fn threads_that_need_a_chunk_at_the_same_time_make_it_once() {
         }
     });
     assert_eq!(made.load(Ordering::Relaxed), 100);
-    let counted = |how| cache.inner.metrics.chunks.with_label_values(&[how]).get();
+    let counted = |how| cache.inner.sent.with_label_values(&[how]).get();
     assert_eq!((counted("compressed"), counted("shared")), (100, 700));
 }
 
@@ -279,13 +285,9 @@ fn key_of(app: &str, encoder: &Arc<Encoder>) -> ListKey {
 }
 
 async fn next(events: &mut InitialEvents) -> Arc<InitialChunk> {
-    match poll_fn(|cx| events.poll_next(cx))
-        .await
-        .expect("no failure")
-    {
-        NextChunk::Chunk(chunk, _) => chunk,
-        NextChunk::Revoked => panic!("nothing has revoked the objects"),
-    }
+    let next = poll_fn(|cx| events.poll_next(cx)).await;
+    let next = next.expect("no failure");
+    next.expect("nothing has revoked the objects").0
 }
 
 #[tokio::test(start_paused = true)]
@@ -339,7 +341,7 @@ async fn chunks_without_a_selected_object_are_kept_and_passed_over() {
         }
         assert_eq!(examined, OBJECTS, "{round}");
     }
-    let compressed = &cache.inner.metrics.chunks;
+    let compressed = &cache.inner.sent;
     let chunks = OBJECTS.div_ceil(MAX_EXAMINED) as u64;
     for how in ["compressed", "shared"] {
         assert_eq!(compressed.with_label_values(&[how]).get(), chunks, "{how}");
@@ -366,7 +368,7 @@ async fn a_chunk_of_a_long_object_is_made_in_turns() {
         polls += 1;
         watch.poll_next(cx)
     });
-    let NextChunk::Chunk(chunk, _) = chunk.await.expect("no failure") else {
+    let Some((chunk, _)) = chunk.await.expect("no failure") else {
         panic!("nothing has revoked the objects");
     };
     assert!(chunk.length > LENGTH);
