@@ -255,18 +255,11 @@ impl Transport {
             error = self.health.dead() => Err(FailedAttempt::not_connected(error)),
         };
         let opened = opened.inspect_err(|failed| self.note_timeout(failed))?;
-        let Some(mut connection) = opened else {
+        let Some(connection) = opened else {
             return Ok(Err(request));
         };
-        match connection.send(request).await {
-            Ok(mut response) => {
-                let last_read = connection.last_read.clone();
-                response.extensions_mut().insert(last_read);
-                let response = response.map(|body| GuardedBody::new(body, connection));
-                Ok(Ok(response.map(body::boxed)))
-            }
-            Err(error) => Err(FailedAttempt::broken(error)),
-        }
+        let response = connection.send(request).await;
+        response.map(Ok).map_err(FailedAttempt::broken)
     }
 
     /// Begins to probe the server if its handshake was not completed in time.
@@ -331,9 +324,10 @@ impl Transport {
         // The pool has a sender while the connection takes requests.
         drop(sender);
         match response.await {
-            Ok(response) => Ok(Ok(
-                response.map(|incoming| body::boxed(permit.guard(incoming)))
-            )),
+            Ok(response) => {
+                let response = response.map(|body| GuardedBody::new(body, permit));
+                Ok(Ok(response.map(body::boxed)))
+            }
             Err(mut failed) => {
                 let unsent = failed.take_message();
                 let error = BoxError::from(failed.into_error());
