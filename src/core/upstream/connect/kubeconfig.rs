@@ -377,18 +377,13 @@ fn choose_context(
 }
 
 fn read_error(path: &Path, error: KubeconfigError) -> ConnectError {
+    let problem = match error {
+        KubeconfigError::ReadConfig(source, path) => return ConnectError::Read { path, source },
+        KubeconfigError::Parse(error) => one_line(error.without_snippet()),
+        error => one_line(&error),
+    };
     let path = path.to_owned();
-    match error {
-        KubeconfigError::ReadConfig(source, path) => ConnectError::Read { path, source },
-        KubeconfigError::Parse(error) => {
-            let problem = one_line(error.without_snippet());
-            ConnectError::Malformed { path, problem }
-        }
-        error => ConnectError::Malformed {
-            path,
-            problem: one_line(&error),
-        },
-    }
+    ConnectError::Malformed { path, problem }
 }
 
 /// Returns the files that `KUBECONFIG` lists. Like kubectl, kubefan ignores missing files if at
