@@ -233,18 +233,15 @@ impl LoadedConfig {
         let mut caller = self.config.clone();
         caller.auth_info = AuthInfo::default();
         caller.headers.clear();
-        let kubefan = self.connectors(&self.config)?;
-        let opener =
-            ConnectionOpener::new(kubefan.0.clone(), kubefan.1.clone(), self.server().clone());
+        let opener = self.opener(&self.config)?;
         let health = health.unwrap_or_else(|| Arc::new(Health::new(opener.clone(), self.pings)));
-        let kubefan = self
-            .transport(kubefan, &health)
-            .with_credentials(&self.config)?;
+        let transport = |opener| Transport::new(opener, Arc::clone(&health));
+        let kubefan = transport(opener.clone()).with_credentials(&self.config)?;
         let kubefan = match token {
             Some(token) => Stack::new(token.layer(kubefan)),
             None => kubefan,
         };
-        let caller = Stack::new(self.transport(self.connectors(&caller)?, &health));
+        let caller = Stack::new(transport(self.opener(&caller)?));
         Ok(Stacks {
             kubefan,
             own: Some(OwnConnections {
@@ -255,12 +252,8 @@ impl LoadedConfig {
         })
     }
 
-    fn transport(&self, (http1, http2): (Connector, Connector), health: &Arc<Health>) -> Transport {
-        Transport::new(http1, http2, self.server().clone(), Arc::clone(health))
-    }
-
-    /// Returns two connectors with the certificates in `config`: for HTTP/1.1, and for HTTP/2.
-    fn connectors(&self, config: &Config) -> Result<(Connector, Connector), kube::Error> {
+    /// Returns the opener of connections with the certificates in `config`.
+    fn opener(&self, config: &Config) -> Result<ConnectionOpener, kube::Error> {
         let server_name = match &config.tls_server_name {
             None => None,
             Some(name) => {
@@ -277,10 +270,13 @@ impl LoadedConfig {
         without_authorities.root_cert_file = None;
         let mut tls = without_authorities.rustls_client_config()?;
         tls.dangerous().set_certificate_verifier(verifier);
-        let http1 = TlsSettings::new(tls, server_name);
-        let http2 = http1.with_http2();
+        let tls = TlsSettings::new(tls, server_name);
         let connector = |tls| Connector::new(tls, self.proxy.as_ref());
-        Ok((connector(http1), connector(http2)))
+        Ok(ConnectionOpener {
+            http2: connector(tls.with_http2()),
+            http1: connector(tls),
+            server: self.server().clone(),
+        })
     }
 }
 

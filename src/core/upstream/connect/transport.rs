@@ -15,7 +15,7 @@ use dedicated::{ConnectionOpener, DedicatedConnection};
 use futures_util::future::BoxFuture;
 use health::Health;
 use http::header::UPGRADE;
-use http::{Extensions, Method, Request, Response, Uri};
+use http::{Extensions, Method, Request, Response};
 use http_body::Body as _;
 use http2_pool::Http2Pool;
 use hyper_util::client::legacy::connect::{CaptureConnection, Connected, capture_connection};
@@ -140,12 +140,13 @@ impl Stacks {
 }
 
 impl Transport {
-    pub(in crate::upstream) fn new(
-        http1: Connector,
-        http2: Connector,
-        server: Uri,
-        health: Arc<Health>,
-    ) -> Self {
+    /// Creates an identity's connections, which are opened as `opener` opens them.
+    pub(in crate::upstream) fn new(opener: ConnectionOpener, health: Arc<Health>) -> Self {
+        let ConnectionOpener {
+            http1,
+            http2,
+            server,
+        } = opener;
         let client = hyper_util::client::legacy::Client::builder(http1.executor())
             .pool_idle_timeout(IDLE_TIMEOUT)
             .pool_max_idle_per_host(MAX_IDLE)
