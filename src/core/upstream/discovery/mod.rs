@@ -176,13 +176,11 @@ async fn resources<Legacy: DeserializeOwned>(
     let response = answer::success(response).await?;
     let is_aggregated = is_aggregated(answer::content_type(response.headers()));
     let etag = response.headers().get(ETAG).cloned();
-    let body = answer::collect(response.into_body(), DOCUMENT_LIMIT).await?;
-    let undecoded = |error: serde_json::Error| Error::Decode(error.into());
     if !is_aggregated {
-        let legacy = serde_json::from_slice(&body).map_err(undecoded)?;
+        let legacy = answer::json(response, DOCUMENT_LIMIT).await?;
         return legacy_resources(client, group_versions(legacy)).await;
     }
-    let groups: ApiGroupDiscoveryList = serde_json::from_slice(&body).map_err(undecoded)?;
+    let groups: ApiGroupDiscoveryList = answer::json(response, DOCUMENT_LIMIT).await?;
     let resources = groups.into_discovered();
     *known = etag.map(|etag| Tagged {
         etag,
