@@ -137,7 +137,7 @@ impl Client {
         let loaded = kubeconfig::load(&config).await?;
         let server = loaded.server().clone();
         let server_text = server.to_string();
-        let default_namespace = loaded.default_namespace().to_owned();
+        let default_namespace = loaded.config.default_namespace.clone();
         Ok(Self::from_parts(
             Origin::Config(config),
             server,
@@ -201,7 +201,7 @@ impl Client {
     /// completes if the client was made from a `kube::Client`. Cancel safe.
     pub async fn reconnected(&self) {
         match self.inner.stacks.load().health() {
-            Some(health) => health.wait_for_connection().await,
+            Some(health) => health.opened.notified().await,
             None => std::future::pending().await,
         }
     }

@@ -26,7 +26,7 @@ use super::transport::{OwnConnections, Stacks, Transport};
 /// A validated kubeconfig, and its origin for error messages.
 pub(in crate::upstream) struct LoadedConfig {
     origin: String,
-    config: Config,
+    pub(in crate::upstream) config: Config,
     proxy: Option<Intercept>,
     pub(in crate::upstream) pings: Pings,
 }
@@ -155,10 +155,6 @@ impl LoadedConfig {
 
     pub(in crate::upstream) fn server(&self) -> &Uri {
         &self.config.cluster_url
-    }
-
-    pub(in crate::upstream) fn default_namespace(&self) -> &str {
-        &self.config.default_namespace
     }
 
     /// Returns an error if this configuration is for another server than `server`.

@@ -143,7 +143,7 @@ impl Http2Pool {
     /// senders of the connection are dropped (hyperium/hyper#4122).
     async fn open(&self) -> Result<Option<Opened>, BoxError> {
         let stream = self.connector.clone().oneshot(self.server.clone()).await?;
-        self.health.connection_opened();
+        self.health.opened.notify_one();
         if !stream.inner().http2 {
             self.http1_only.store(true, Ordering::Relaxed);
             return Ok(None);
