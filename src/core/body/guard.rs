@@ -24,16 +24,20 @@ pub trait BodyGuard: Unpin {
     fn is_held(&self) -> bool {
         false
     }
+
+    /// Is called before the body is dropped. `is_complete` returns true if the inner body has no
+    /// more data. The default does nothing.
+    fn body_dropped(&mut self, _is_complete: impl FnOnce() -> bool) {}
 }
 
 /// A body together with the guard that it owns.
-pub struct GuardedBody<B, G> {
+pub struct GuardedBody<B: Body, G: BodyGuard> {
     body: B,
     guard: G,
     has_ended: bool,
 }
 
-impl<B, G> GuardedBody<B, G> {
+impl<B: Body, G: BodyGuard> GuardedBody<B, G> {
     /// Wraps `body` so that it owns `guard`.
     pub fn new(body: B, guard: G) -> Self {
         Self {
@@ -41,6 +45,12 @@ impl<B, G> GuardedBody<B, G> {
             guard,
             has_ended: false,
         }
+    }
+}
+
+impl<B: Body, G: BodyGuard> Drop for GuardedBody<B, G> {
+    fn drop(&mut self) {
+        self.guard.body_dropped(|| self.body.is_end_stream());
     }
 }
 

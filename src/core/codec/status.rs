@@ -1,7 +1,7 @@
 //! Decodes and encodes a Status in both wire formats.
 
 use super::json::Scanner;
-use super::protobuf::{Fields, put_bytes, put_number, texts};
+use super::protobuf::{Fields, put_bytes, put_number, texts, texts_of};
 use super::{Error, protobuf};
 use crate::api::{Status, StatusCause, StatusDetails, WireFormat, escape_as_go};
 
@@ -64,7 +64,10 @@ pub(super) fn decode_message(message: &[u8]) -> Result<Status, Error> {
     for field in Fields::new(message) {
         let field = field?;
         match field.number {
-            1 => status.metadata.continue_token = text_in(field.bytes()?, 3)?,
+            1 => {
+                let [_, _, token] = texts_of::<3>(field.bytes()?)?;
+                status.metadata.continue_token = token.to_owned();
+            }
             2 => status.status = field.text()?.to_owned(),
             3 => status.message = field.text()?.to_owned(),
             4 => status.reason = Some(field.text()?.to_owned()).filter(|text| !text.is_empty()),
@@ -74,18 +77,6 @@ pub(super) fn decode_message(message: &[u8]) -> Result<Status, Error> {
         }
     }
     Ok(status)
-}
-
-/// Returns the last text in field `number` of `message`, or an empty text if the field is absent.
-fn text_in(message: &[u8], number: u32) -> Result<String, Error> {
-    let mut text = String::new();
-    for field in Fields::new(message) {
-        let field = field?;
-        if field.number == number {
-            text = field.text()?.to_owned();
-        }
-    }
-    Ok(text)
 }
 
 fn decode_details(message: &[u8]) -> Result<StatusDetails, Error> {
@@ -106,10 +97,11 @@ fn decode_details(message: &[u8]) -> Result<StatusDetails, Error> {
 }
 
 fn decode_cause(message: &[u8]) -> Result<StatusCause, Error> {
+    let [reason, message, field] = texts_of::<3>(message)?.map(str::to_owned);
     Ok(StatusCause {
-        reason: text_in(message, 1)?,
-        message: text_in(message, 2)?,
-        field: text_in(message, 3)?,
+        reason,
+        message,
+        field,
     })
 }
 

@@ -334,7 +334,7 @@ async fn read<L: ListerWatcher>(
                 frame,
             } => writer.push(event_type, object, frame),
             WatchEvent::Bookmark(bookmark) => writer.bookmark(bookmark.resource_version),
-            WatchEvent::Error(status) => return Err(Broken::by(status)),
+            WatchEvent::Error(status) => return Err(Broken::of(Error::answered(status))),
         };
         if progress == BridgeProgress::Done {
             return Ok(());
@@ -354,13 +354,6 @@ impl Broken {
                 Self::Retry(error.retry_after().unwrap_or_default())
             }
         }
-    }
-
-    fn by(status: Status) -> Self {
-        Self::of(Error::Answer {
-            status: Box::new(status),
-            retry_after: None,
-        })
     }
 }
 

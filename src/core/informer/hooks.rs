@@ -195,11 +195,7 @@ impl ResourceHooks {
 fn transformed(object: &Object, transform: impl Fn(&mut Value)) -> Option<Object> {
     // The body of a built-in kind lacks the opening brace, see `Object`.
     let is_whole = object.body.first() == Some(&b'{');
-    let mut value: Value = if is_whole {
-        serde_json::from_slice(&object.body).ok()?
-    } else {
-        serde_json::from_slice(&[b"{", &object.body[..]].concat()).ok()?
-    };
+    let mut value: Value = object.decode_json().ok()?;
     let identity = IDENTITY.map(|name| value["metadata"].get(name).cloned());
     catch_unwind(AssertUnwindSafe(|| transform(&mut value))).ok()?;
     let members = value.as_object_mut()?;

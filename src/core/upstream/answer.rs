@@ -8,6 +8,7 @@ use http::{HeaderMap, Response};
 use http_body::Body as _;
 use http_body_util::BodyExt;
 use jiff::fmt::rfc2822;
+use serde::de::DeserializeOwned;
 
 use super::Error;
 use crate::body::Body;
@@ -84,6 +85,18 @@ pub(super) async fn each_chunk(
             consume(data)?;
         }
     }
+}
+
+/// Decodes the body of `response`, which must be JSON of at most `limit` bytes.
+///
+/// # Errors
+/// [`Error::Decode`], and the errors of [`collect`].
+pub(super) async fn json<T: DeserializeOwned>(
+    response: Response<Body>,
+    limit: usize,
+) -> Result<T, Error> {
+    let body = collect(response.into_body(), limit).await?;
+    serde_json::from_slice(&body).map_err(|error| Error::Decode(error.into()))
 }
 
 /// Returns the `Content-Type` header, or an empty text if it is absent.

@@ -137,7 +137,7 @@ impl Client {
         let loaded = kubeconfig::load(&config).await?;
         let server = loaded.server().clone();
         let server_text = server.to_string();
-        let default_namespace = loaded.default_namespace().to_owned();
+        let default_namespace = loaded.config.default_namespace.clone();
         Ok(Self::from_parts(
             Origin::Config(config),
             server,
@@ -201,7 +201,7 @@ impl Client {
     /// completes if the client was made from a `kube::Client`. Cancel safe.
     pub async fn reconnected(&self) {
         match self.inner.stacks.load().health() {
-            Some(health) => health.wait_for_connection().await,
+            Some(health) => health.opened.notified().await,
             None => std::future::pending().await,
         }
     }
@@ -311,7 +311,8 @@ impl Client {
         identity: Identity,
         request: Request<Body>,
     ) -> Result<T, Error> {
-        json(self.request_success(identity, request).await?).await
+        let response = self.request_success(identity, request).await?;
+        answer::json(response, JSON_LIMIT).await
     }
 
     /// Does what [`Client::request_json`] does, over an HTTP/1.1 connection that no other request
@@ -325,7 +326,7 @@ impl Client {
         request: Request<Body>,
     ) -> Result<T, Error> {
         let response = self.in_time(self.request_http1(identity, request)).await?;
-        json(answer::success(response).await?).await
+        answer::json(answer::success(response).await?, JSON_LIMIT).await
     }
 
     /// Sends a GET of `path`, which may have a query, as kubefan and decodes the JSON answer.
@@ -507,12 +508,6 @@ pub(super) async fn answered_within(
 ) -> Result<Response<Body>, Error> {
     let response = tokio::time::timeout(limit, sent).await;
     response.map_err(|_| Error::Timeout(limit))?
-}
-
-/// Decodes the body of `response`, which must be JSON of at most [`JSON_LIMIT`] bytes.
-async fn json<T: DeserializeOwned>(response: Response<Body>) -> Result<T, Error> {
-    let body = answer::collect(response.into_body(), JSON_LIMIT).await?;
-    serde_json::from_slice(&body).map_err(|error| Error::Decode(error.into()))
 }
 
 /// Makes a GET request for `path`, which may have a query; `accept` is its `Accept` header.

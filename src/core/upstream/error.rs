@@ -78,6 +78,14 @@ impl Error {
         }
     }
 
+    /// Returns the error of an answer with this status.
+    pub(crate) fn answered(status: Status) -> Self {
+        Self::Answer {
+            status: Box::new(status),
+            retry_after: None,
+        }
+    }
+
     /// Returns the failure that the API server answered with, or `None` for all other errors.
     pub fn status(&self) -> Option<&Status> {
         match self {

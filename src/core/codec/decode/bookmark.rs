@@ -2,7 +2,7 @@
 
 use crate::codec::Error;
 use crate::codec::json::Scanner;
-use crate::codec::protobuf::{ANNOTATIONS, Fields, RESOURCE_VERSION, map_entry};
+use crate::codec::protobuf::{ANNOTATIONS, Fields, RESOURCE_VERSION, texts_of};
 
 /// The annotation that marks the end of a watch's initial events.
 pub(crate) const INITIAL_EVENTS_END: &str = "k8s.io/initial-events-end";
@@ -68,7 +68,7 @@ impl BookmarkFields {
             match field.number {
                 RESOURCE_VERSION => self.resource_version = field.text()?.to_owned(),
                 ANNOTATIONS => {
-                    let (key, value) = map_entry(field.bytes()?)?;
+                    let [key, value] = texts_of::<2>(field.bytes()?)?;
                     self.initial_events_end |= key == INITIAL_EVENTS_END && value == "true";
                 }
                 _ => {}

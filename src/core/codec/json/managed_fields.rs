@@ -14,11 +14,8 @@ use crate::codec::Error;
 pub(crate) fn managed_fields(object: &[u8]) -> Result<Option<Range<usize>>, Error> {
     let mut scanner = Scanner::new(object);
     let mut members = scanner.object()?;
-    while let Some(key) = scanner.next_key(&mut members)? {
-        if key.text.is("metadata") && scanner.peek() == Some(b'{') {
-            return in_metadata(&mut scanner);
-        }
-        scanner.skip()?;
+    if scanner.find(&mut members, "metadata")? && scanner.peek() == Some(b'{') {
+        return in_metadata(&mut scanner);
     }
     Ok(None)
 }

@@ -2,7 +2,7 @@
 
 use crate::codec::Error;
 use crate::codec::json::Scanner;
-use crate::codec::protobuf::{ANNOTATIONS, Field, map_entry};
+use crate::codec::protobuf::{ANNOTATIONS, Field, texts_of};
 
 /// Returns the annotation, if any, that the API server adds to whole objects of this kind. The
 /// value is from an internal field, so a PartialObjectMetadata does not have the annotation.
@@ -15,8 +15,8 @@ pub(crate) fn hidden_annotation(api_version: &str, kind: &str) -> Option<&'stati
 
 /// Returns true if `field` of ObjectMeta is the map entry of the annotation `hidden`.
 pub(super) fn is_hidden(field: &Field<'_>, hidden: &str) -> bool {
-    let entry = || field.bytes().and_then(map_entry);
-    field.number == ANNOTATIONS && entry().is_ok_and(|(key, _)| key == hidden)
+    let entry = || field.bytes().and_then(texts_of::<2>);
+    field.number == ANNOTATIONS && entry().is_ok_and(|[key, _]| key == hidden)
 }
 
 /// Copies JSON metadata without the annotation `hidden`, and without an empty `annotations`.

@@ -1,6 +1,6 @@
 //! Reads the `runtime.Unknown` envelope around protobuf objects, lists and Statuses.
 
-use super::fields::{Fields, map_entry};
+use super::fields::{Fields, texts_of};
 use crate::codec::Error;
 
 /// The first bytes of a protobuf object, list or Status, including the object in a watch event.
@@ -23,9 +23,7 @@ pub(crate) fn envelope(bytes: &[u8]) -> Result<Envelope<'_>, Error> {
     for field in Fields::new(message) {
         let field = field?;
         match field.number {
-            // A TypeMeta has apiVersion and kind as fields 1 and 2, like a map entry's key and
-            // value.
-            1 => (envelope.api_version, envelope.kind) = map_entry(field.bytes()?)?,
+            1 => [envelope.api_version, envelope.kind] = texts_of::<2>(field.bytes()?)?,
             2 => envelope.raw = field.bytes()?,
             3 | 4 if !field.bytes()?.is_empty() => {
                 return Err(Error::Protobuf("envelope has a content encoding or type"));

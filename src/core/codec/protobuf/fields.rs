@@ -118,16 +118,15 @@ impl<'a> Field<'a> {
     }
 }
 
-/// Reads an entry of a map from text to text: its key and value.
-pub(crate) fn map_entry(message: &[u8]) -> Result<(&str, &str), Error> {
-    let (mut key, mut value) = ("", "");
+/// Returns the texts of the fields from 1 to `N` of a message. An absent text is empty, and the last
+/// one of a field counts.
+pub(crate) fn texts_of<const N: usize>(message: &[u8]) -> Result<[&str; N], Error> {
+    let mut texts = [""; N];
     for field in Fields::new(message) {
         let field = field?;
-        match field.number {
-            1 => key = field.text()?,
-            2 => value = field.text()?,
-            _ => {}
+        if let Some(text) = texts.get_mut((field.number as usize).wrapping_sub(1)) {
+            *text = field.text()?;
         }
     }
-    Ok((key, value))
+    Ok(texts)
 }

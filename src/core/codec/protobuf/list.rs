@@ -1,6 +1,6 @@
 //! Reads lists in protobuf.
 
-use super::fields::Fields;
+use super::fields::{Fields, texts_of};
 use crate::codec::Error;
 use crate::codec::head::ListHead;
 
@@ -13,25 +13,14 @@ pub(crate) fn list<'a>(
     for field in Fields::new(message) {
         let field = field?;
         match field.number {
-            1 => list_metadata(field.bytes()?, &mut head)?,
+            1 => {
+                let [_, version, token] = texts_of::<3>(field.bytes()?)?;
+                head.resource_version = version.to_owned();
+                head.continue_token = (!token.is_empty()).then(|| token.to_owned());
+            }
             2 => item(field.bytes()?)?,
             _ => {}
         }
     }
     Ok(head)
-}
-
-fn list_metadata(message: &[u8], head: &mut ListHead) -> Result<(), Error> {
-    for field in Fields::new(message) {
-        let field = field?;
-        match field.number {
-            2 => head.resource_version = field.text()?.to_owned(),
-            3 => {
-                let token = field.text()?;
-                head.continue_token = (!token.is_empty()).then(|| token.to_owned());
-            }
-            _ => {}
-        }
-    }
-    Ok(())
 }

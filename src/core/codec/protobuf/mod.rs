@@ -12,7 +12,7 @@ mod writer;
 
 pub(crate) use envelope::{MAGIC, content_start, envelope};
 pub(crate) use event::{event, unframed};
-pub(crate) use fields::{ANNOTATIONS, Field, Fields, RESOURCE_VERSION, map_entry};
+pub(crate) use fields::{ANNOTATIONS, Field, Fields, RESOURCE_VERSION, texts_of};
 pub(crate) use list::list;
 pub(crate) use object::object;
 pub use to_json::protobuf_to_json;

@@ -2,7 +2,7 @@
 
 use std::borrow::Cow;
 
-use super::fields::{Field, Fields, RESOURCE_VERSION, Value, map_entry};
+use super::fields::{Field, Fields, RESOURCE_VERSION, Value, texts_of};
 use crate::api::FieldValue;
 use crate::codec::Error;
 use crate::codec::field_tree::{FieldTree, Leaf, Values};
@@ -36,7 +36,7 @@ fn metadata<'a>(message: &'a [u8], head: &mut Head<'a>) -> Result<(), Error> {
             5 => head.uid = field.text()?.into(),
             RESOURCE_VERSION => head.resource_version = field.text()?.into(),
             11 => {
-                let (key, value) = map_entry(field.bytes()?)?;
+                let [key, value] = texts_of::<2>(field.bytes()?)?;
                 head.labels.push((key.into(), value.into()));
             }
             _ => {}

@@ -8,7 +8,7 @@ use jiff::Timestamp;
 use serde_json::{Map, Value};
 
 use super::envelope::envelope;
-use super::fields::{Field, Fields};
+use super::fields::{Field, Fields, texts_of};
 use super::schema::{Kind, Rule, SCHEMA, Shape};
 use crate::codec::Error;
 
@@ -136,7 +136,7 @@ fn value(kind: Kind, field: &Field<'_>, depth: usize) -> Result<Value, Error> {
         Kind::NumberOrText => number_or_text(field.bytes()?)?,
         Kind::Raw => {
             let text = first_text(field.bytes()?)?;
-            serde_json::from_str(&text).unwrap_or_default()
+            serde_json::from_str(text).unwrap_or_default()
         }
         Kind::Message(name) => {
             let mut members = Map::new();
@@ -146,14 +146,8 @@ fn value(kind: Kind, field: &Field<'_>, depth: usize) -> Result<Value, Error> {
     })
 }
 
-fn first_text(message: &[u8]) -> Result<String, Error> {
-    for field in Fields::new(message) {
-        let field = field?;
-        if field.number == 1 {
-            return Ok(field.text()?.to_owned());
-        }
-    }
-    Ok(String::new())
+fn first_text(message: &[u8]) -> Result<&str, Error> {
+    texts_of::<1>(message).map(|[text]| text)
 }
 
 fn numbers(message: &[u8]) -> Result<[u64; 2], Error> {

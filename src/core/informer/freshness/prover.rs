@@ -395,7 +395,7 @@ impl<P: FreshnessProbe> Prover<P> {
         if received >= applied || mutation::is_active(Mutation::AcrossHistories) {
             return Ok(());
         }
-        self.repair.request_at_once();
+        self.repair.relist.request();
         Err(ProofError::OtherHistory)
     }
 

@@ -14,7 +14,7 @@ const RELIST_PAUSE: Duration = Duration::from_secs(60);
 
 /// Requests relists, and knows whether the cache still continues from a list that was found wrong.
 pub(super) struct Repair {
-    relist: RelistHandle,
+    pub(super) relist: RelistHandle,
     state: Mutex<State>,
 }
 
@@ -42,11 +42,6 @@ impl Repair {
             relist,
             state: Mutex::default(),
         }
-    }
-
-    /// Requests a relist at once, because the API server has another history.
-    pub(super) fn request_at_once(&self) {
-        self.relist.request();
     }
 
     /// Records that the content of `snapshot` is wrong. Requests a relist, or leaves the request to

@@ -84,6 +84,29 @@ pub enum Cause {
     RelistRequested,
 }
 
+/// Each cause with the value of the metric label `cause`, in the order of declaration.
+const NAMES: [(Cause, &str); 19] = [
+    (Cause::Expired, "expired"),
+    (Cause::StorageReadError, "storage_read_error"),
+    (Cause::TooLarge, "too_large"),
+    (Cause::TooManyRequests, "too_many_requests"),
+    (Cause::Unauthorized, "unauthorized"),
+    (Cause::Forbidden, "forbidden"),
+    (Cause::NotFound, "not_found"),
+    (Cause::NotAcceptable, "not_acceptable"),
+    (Cause::Rejected, "rejected"),
+    (Cause::ServerError, "server_fault"),
+    (Cause::Transport, "transport"),
+    (Cause::Decode, "decode"),
+    (Cause::NoAnswer, "no_answer"),
+    (Cause::EndOfStream, "end_of_stream"),
+    (Cause::Silent, "silent"),
+    (Cause::Overdue, "overdue"),
+    (Cause::NoInitialEventsEnd, "no_initial_events_end"),
+    (Cause::WentBack, "went_back"),
+    (Cause::RelistRequested, "relist_requested"),
+];
+
 impl Error {
     /// Returns the kind of this error.
     pub fn cause(&self) -> Cause {
@@ -126,60 +149,25 @@ impl Error {
 impl From<Status> for Error {
     /// Returns the error of a watch that ended with an ERROR frame with this status.
     fn from(status: Status) -> Self {
-        Self::Upstream(upstream::Error::Answer {
-            status: Box::new(status),
-            retry_after: None,
-        })
+        Self::Upstream(upstream::Error::answered(status))
     }
 }
 
 impl Cause {
     /// Every cause, in the order of declaration.
-    pub const ALL: [Self; 19] = [
-        Self::Expired,
-        Self::StorageReadError,
-        Self::TooLarge,
-        Self::TooManyRequests,
-        Self::Unauthorized,
-        Self::Forbidden,
-        Self::NotFound,
-        Self::NotAcceptable,
-        Self::Rejected,
-        Self::ServerError,
-        Self::Transport,
-        Self::Decode,
-        Self::NoAnswer,
-        Self::EndOfStream,
-        Self::Silent,
-        Self::Overdue,
-        Self::NoInitialEventsEnd,
-        Self::WentBack,
-        Self::RelistRequested,
-    ];
+    pub const ALL: [Self; 19] = {
+        let mut all = [Self::Expired; NAMES.len()];
+        let mut position = 0;
+        while position < all.len() {
+            all[position] = NAMES[position].0;
+            position += 1;
+        }
+        all
+    };
 
     /// Returns the value of the metric label `cause`.
     pub fn name(self) -> &'static str {
-        match self {
-            Self::Expired => "expired",
-            Self::StorageReadError => "storage_read_error",
-            Self::TooLarge => "too_large",
-            Self::TooManyRequests => "too_many_requests",
-            Self::Unauthorized => "unauthorized",
-            Self::Forbidden => "forbidden",
-            Self::NotFound => "not_found",
-            Self::NotAcceptable => "not_acceptable",
-            Self::Rejected => "rejected",
-            Self::ServerError => "server_fault",
-            Self::Transport => "transport",
-            Self::Decode => "decode",
-            Self::NoAnswer => "no_answer",
-            Self::EndOfStream => "end_of_stream",
-            Self::Silent => "silent",
-            Self::Overdue => "overdue",
-            Self::NoInitialEventsEnd => "no_initial_events_end",
-            Self::WentBack => "went_back",
-            Self::RelistRequested => "relist_requested",
-        }
+        NAMES[self as usize].1
     }
 
     /// Returns true if watches of a healthy upstream end by this cause too. Such an end is logged

@@ -59,11 +59,6 @@ impl Failures {
         }
     }
 
-    /// Records that upstream answered a barrier with a version not below the applied one.
-    pub(super) fn proof_succeeded(&mut self) {
-        self.accepted();
-    }
-
     /// Records that a list was completed.
     pub(super) fn list_succeeded(&mut self) {
         self.obeyed = 0;
@@ -80,7 +75,8 @@ impl Failures {
         }
     }
 
-    fn accepted(&mut self) {
+    /// Records that upstream has accepted a call, such as a barrier.
+    pub(super) fn accepted(&mut self) {
         self.refused_since = None;
         self.unauthorized_since = None;
     }

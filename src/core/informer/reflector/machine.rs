@@ -233,7 +233,7 @@ impl<L: ListerWatcher> Machine<L> {
         let call = self.lister_watcher.barrier();
         let error = match with_timeout(self.config.call_timeout, call).await {
             Ok(current) if current >= applied => {
-                self.failures.proof_succeeded();
+                self.failures.accepted();
                 return ControlFlow::Continue(State::Opening {
                     after: applied,
                     follows_list: false,

@@ -26,7 +26,7 @@ use super::transport::{OwnConnections, Stacks, Transport};
 /// A validated kubeconfig, and its origin for error messages.
 pub(in crate::upstream) struct LoadedConfig {
     origin: String,
-    config: Config,
+    pub(in crate::upstream) config: Config,
     proxy: Option<Intercept>,
     pub(in crate::upstream) pings: Pings,
 }
@@ -157,10 +157,6 @@ impl LoadedConfig {
         &self.config.cluster_url
     }
 
-    pub(in crate::upstream) fn default_namespace(&self) -> &str {
-        &self.config.default_namespace
-    }
-
     /// Returns an error if this configuration is for another server than `server`.
     pub(in crate::upstream) fn check_same_server(&self, server: &Uri) -> Result<(), ConnectError> {
         if self.server() == server {
@@ -233,18 +229,15 @@ impl LoadedConfig {
         let mut caller = self.config.clone();
         caller.auth_info = AuthInfo::default();
         caller.headers.clear();
-        let kubefan = self.connectors(&self.config)?;
-        let opener =
-            ConnectionOpener::new(kubefan.0.clone(), kubefan.1.clone(), self.server().clone());
+        let opener = self.opener(&self.config)?;
         let health = health.unwrap_or_else(|| Arc::new(Health::new(opener.clone(), self.pings)));
-        let kubefan = self
-            .transport(kubefan, &health)
-            .with_credentials(&self.config)?;
+        let transport = |opener| Transport::new(opener, Arc::clone(&health));
+        let kubefan = transport(opener.clone()).with_credentials(&self.config)?;
         let kubefan = match token {
             Some(token) => Stack::new(token.layer(kubefan)),
             None => kubefan,
         };
-        let caller = Stack::new(self.transport(self.connectors(&caller)?, &health));
+        let caller = Stack::new(transport(self.opener(&caller)?));
         Ok(Stacks {
             kubefan,
             own: Some(OwnConnections {
@@ -255,12 +248,8 @@ impl LoadedConfig {
         })
     }
 
-    fn transport(&self, (http1, http2): (Connector, Connector), health: &Arc<Health>) -> Transport {
-        Transport::new(http1, http2, self.server().clone(), Arc::clone(health))
-    }
-
-    /// Returns two connectors with the certificates in `config`: for HTTP/1.1, and for HTTP/2.
-    fn connectors(&self, config: &Config) -> Result<(Connector, Connector), kube::Error> {
+    /// Returns the opener of connections with the certificates in `config`.
+    fn opener(&self, config: &Config) -> Result<ConnectionOpener, kube::Error> {
         let server_name = match &config.tls_server_name {
             None => None,
             Some(name) => {
@@ -277,10 +266,13 @@ impl LoadedConfig {
         without_authorities.root_cert_file = None;
         let mut tls = without_authorities.rustls_client_config()?;
         tls.dangerous().set_certificate_verifier(verifier);
-        let http1 = TlsSettings::new(tls, server_name);
-        let http2 = http1.with_http2();
+        let tls = TlsSettings::new(tls, server_name);
         let connector = |tls| Connector::new(tls, self.proxy.as_ref());
-        Ok((connector(http1), connector(http2)))
+        Ok(ConnectionOpener {
+            http2: connector(tls.with_http2()),
+            http1: connector(tls),
+            server: self.server().clone(),
+        })
     }
 }
 
@@ -377,18 +369,13 @@ fn choose_context(
 }
 
 fn read_error(path: &Path, error: KubeconfigError) -> ConnectError {
+    let problem = match error {
+        KubeconfigError::ReadConfig(source, path) => return ConnectError::Read { path, source },
+        KubeconfigError::Parse(error) => one_line(error.without_snippet()),
+        error => one_line(&error),
+    };
     let path = path.to_owned();
-    match error {
-        KubeconfigError::ReadConfig(source, path) => ConnectError::Read { path, source },
-        KubeconfigError::Parse(error) => {
-            let problem = one_line(error.without_snippet());
-            ConnectError::Malformed { path, problem }
-        }
-        error => ConnectError::Malformed {
-            path,
-            problem: one_line(&error),
-        },
-    }
+    ConnectError::Malformed { path, problem }
 }
 
 /// Returns the files that `KUBECONFIG` lists. Like kubectl, kubefan ignores missing files if at

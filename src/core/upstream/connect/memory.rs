@@ -23,15 +23,14 @@ pub(in crate::upstream) fn stacks(
     health: Option<Arc<Health>>,
 ) -> Stacks {
     let connector = |tls: TlsSettings| Connector::in_memory(tls, Arc::clone(dial));
-    let http1 = || connector(tls(roots));
-    let http2 = || connector(tls(roots).with_http2());
-    let opener = ConnectionOpener::new(http1(), http2(), server.clone());
+    let opener = ConnectionOpener {
+        http1: connector(tls(roots)),
+        http2: connector(tls(roots).with_http2()),
+        server: server.clone(),
+    };
     let pings = Pings::of(&upstream::ClientConfig::default());
     let health = health.unwrap_or_else(|| Arc::new(Health::new(opener.clone(), pings)));
-    let stack = || {
-        let health = Arc::clone(&health);
-        Stack::new(Transport::new(http1(), http2(), server.clone(), health))
-    };
+    let stack = || Stack::new(Transport::new(opener.clone(), Arc::clone(&health)));
     Stacks {
         kubefan: stack(),
         own: Some(OwnConnections {

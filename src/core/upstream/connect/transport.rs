@@ -15,7 +15,7 @@ use dedicated::{ConnectionOpener, DedicatedConnection};
 use futures_util::future::BoxFuture;
 use health::Health;
 use http::header::UPGRADE;
-use http::{Extensions, Method, Request, Response, Uri};
+use http::{Extensions, Method, Request, Response};
 use http_body::Body as _;
 use http2_pool::Http2Pool;
 use hyper_util::client::legacy::connect::{CaptureConnection, Connected, capture_connection};
@@ -140,12 +140,13 @@ impl Stacks {
 }
 
 impl Transport {
-    pub(in crate::upstream) fn new(
-        http1: Connector,
-        http2: Connector,
-        server: Uri,
-        health: Arc<Health>,
-    ) -> Self {
+    /// Creates an identity's connections, which are opened as `opener` opens them.
+    pub(in crate::upstream) fn new(opener: ConnectionOpener, health: Arc<Health>) -> Self {
+        let ConnectionOpener {
+            http1,
+            http2,
+            server,
+        } = opener;
         let client = hyper_util::client::legacy::Client::builder(http1.executor())
             .pool_idle_timeout(IDLE_TIMEOUT)
             .pool_max_idle_per_host(MAX_IDLE)
@@ -255,18 +256,11 @@ impl Transport {
             error = self.health.dead() => Err(FailedAttempt::not_connected(error)),
         };
         let opened = opened.inspect_err(|failed| self.note_timeout(failed))?;
-        let Some(mut connection) = opened else {
+        let Some(connection) = opened else {
             return Ok(Err(request));
         };
-        match connection.send(request).await {
-            Ok(mut response) => {
-                let last_read = connection.last_read.clone();
-                response.extensions_mut().insert(last_read);
-                let response = response.map(|body| GuardedBody::new(body, connection));
-                Ok(Ok(response.map(body::boxed)))
-            }
-            Err(error) => Err(FailedAttempt::broken(error)),
-        }
+        let response = connection.send(request).await;
+        response.map(Ok).map_err(FailedAttempt::broken)
     }
 
     /// Begins to probe the server if its handshake was not completed in time.
@@ -331,9 +325,10 @@ impl Transport {
         // The pool has a sender while the connection takes requests.
         drop(sender);
         match response.await {
-            Ok(response) => Ok(Ok(
-                response.map(|incoming| body::boxed(permit.guard(incoming)))
-            )),
+            Ok(response) => {
+                let response = response.map(|body| GuardedBody::new(body, permit));
+                Ok(Ok(response.map(body::boxed)))
+            }
             Err(mut failed) => {
                 let unsent = failed.take_message();
                 let error = BoxError::from(failed.into_error());

@@ -62,7 +62,7 @@ struct GroupVersionKind {
 /// The document at `/api` if discovery is not aggregated.
 #[derive(Deserialize)]
 pub(super) struct ApiVersions {
-    pub(super) versions: Vec<String>,
+    versions: Vec<String>,
 }
 
 /// The document at `/apis` if discovery is not aggregated.
@@ -233,6 +233,14 @@ impl ApiResourceDiscovery {
             namespaced: self.scope == "Namespaced",
             verbs: self.verbs,
         })
+    }
+}
+
+impl ApiVersions {
+    /// Returns all group-versions of the core group.
+    pub(super) fn group_versions(self) -> Vec<GroupVersion> {
+        let versions = self.versions.into_iter();
+        versions.map(|version| (String::new(), version)).collect()
     }
 }
 

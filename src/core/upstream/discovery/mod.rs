@@ -87,8 +87,13 @@ impl Discovery {
     ) -> Result<RestMapper, Error> {
         let client = &self.client;
         let (core, groups, aggregated) = tokio::try_join!(
-            core_resources(client, &mut self.core),
-            group_resources(client, &mut self.groups),
+            resources(client, "/api", &mut self.core, ApiVersions::group_versions),
+            resources(
+                client,
+                "/apis",
+                &mut self.groups,
+                ApiGroupList::group_versions
+            ),
             aggregated_group_versions(client),
         )?;
         let DiscoveredResources { resources, unknown } = core.merge(groups);
@@ -147,37 +152,15 @@ impl Definition {
     }
 }
 
-async fn core_resources(
-    client: &Client,
-    known: &mut Option<Tagged>,
-) -> Result<DiscoveredResources, Error> {
-    match document::<ApiVersions>(client, "/api", known).await? {
-        Ok(resources) => Ok(resources),
-        Err(ApiVersions { versions }) => {
-            let versions = versions.into_iter().map(|version| (String::new(), version));
-            legacy_resources(client, versions.collect()).await
-        }
-    }
-}
-
-async fn group_resources(
-    client: &Client,
-    known: &mut Option<Tagged>,
-) -> Result<DiscoveredResources, Error> {
-    match document::<ApiGroupList>(client, "/apis", known).await? {
-        Ok(resources) => Ok(resources),
-        Err(groups) => legacy_resources(client, groups.group_versions()).await,
-    }
-}
-
-/// Fetches the document at `path`, unless the document in `known` is still current. An aggregated
-/// document with an `ETag` is stored in `known`. A document in the older form `Legacy` is returned
-/// as the inner error.
-async fn document<Legacy: DeserializeOwned>(
+/// Fetches the document at `path` and returns its resources, unless the document in `known` is still
+/// current. An aggregated document with an `ETag` is stored in `known`. A document in the older form
+/// `Legacy` has `group_versions`, and their resources are fetched separately.
+async fn resources<Legacy: DeserializeOwned>(
     client: &Client,
     path: &str,
     known: &mut Option<Tagged>,
-) -> Result<Result<DiscoveredResources, Legacy>, Error> {
+    group_versions: fn(Legacy) -> Vec<GroupVersion>,
+) -> Result<DiscoveredResources, Error> {
     let mut request = client::get(path, ACCEPT)?;
     if let Some(known) = known {
         let headers = request.headers_mut();
@@ -188,24 +171,22 @@ async fn document<Legacy: DeserializeOwned>(
     if response.status() == StatusCode::NOT_MODIFIED
         && let Some(known) = known
     {
-        return Ok(Ok(known.resources.clone()));
+        return Ok(known.resources.clone());
     }
     let response = answer::success(response).await?;
     let is_aggregated = is_aggregated(answer::content_type(response.headers()));
     let etag = response.headers().get(ETAG).cloned();
-    let body = answer::collect(response.into_body(), DOCUMENT_LIMIT).await?;
-    let undecoded = |error: serde_json::Error| Error::Decode(error.into());
     if !is_aggregated {
-        let decoded = serde_json::from_slice(&body);
-        return decoded.map(Err).map_err(undecoded);
+        let legacy = answer::json(response, DOCUMENT_LIMIT).await?;
+        return legacy_resources(client, group_versions(legacy)).await;
     }
-    let groups: ApiGroupDiscoveryList = serde_json::from_slice(&body).map_err(undecoded)?;
+    let groups: ApiGroupDiscoveryList = answer::json(response, DOCUMENT_LIMIT).await?;
     let resources = groups.into_discovered();
     *known = etag.map(|etag| Tagged {
         etag,
         resources: resources.clone(),
     });
-    Ok(Ok(resources))
+    Ok(resources)
 }
 
 /// Returns true for the media type of aggregated discovery, with its parameters in any order.

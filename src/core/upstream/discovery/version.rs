@@ -37,9 +37,7 @@ impl PolledVersion {
         let response = client.request_success(Identity::Kubefan, request).await?;
         let received_at = SystemTime::now();
         let date = answer::date(response.headers());
-        let body = answer::collect(response.into_body(), VERSION_LIMIT).await?;
-        let version: Version =
-            serde_json::from_slice(&body).map_err(|error| Error::Decode(error.into()))?;
+        let version: Version = answer::json(response, VERSION_LIMIT).await?;
         Ok(Self {
             version: version.git_version,
             clock_ahead: date.map(|date| clock_ahead(date, sent_at, received_at)),

@@ -161,14 +161,7 @@ impl ResourceClient {
         let response = answer::success(response).await?;
         let warnings = self.client.warnings();
         warnings.record(&self.resource.gvr, response.headers());
-        let received = answer::content_type(response.headers());
-        let media_type = received.split(';').next().unwrap_or_default().trim();
-        if media_type != requested {
-            return Err(Error::MediaType {
-                requested,
-                received: received.to_owned(),
-            });
-        }
+        wire_format(&response, requested, &[self.format])?;
         Ok(response)
     }
 
@@ -235,17 +228,8 @@ impl FreshnessProbe for ResourceClient {
         )?;
         let sent = self.client.request_success(Identity::Kubefan, request);
         let response = sent.await?;
-        let received = answer::content_type(response.headers()).to_owned();
-        let format = match received.split(';').next().unwrap_or_default().trim() {
-            "application/vnd.kubernetes.protobuf" => WireFormat::Protobuf,
-            "application/json" => WireFormat::Json,
-            _ => {
-                return Err(Error::MediaType {
-                    requested: METADATA_MEDIA_TYPES,
-                    received,
-                });
-            }
-        };
+        let formats = [WireFormat::Protobuf, WireFormat::Json];
+        let format = wire_format(&response, METADATA_MEDIA_TYPES, &formats)?;
         let body = answer::collect(response.into_body(), LIST_LIMIT).await?;
         let is_long = body.len() > MAX_INLINE_DECODE;
         let decode = move || Decoder::new(format, Arc::default()).list_without_bodies(&body);
@@ -259,6 +243,22 @@ impl FreshnessProbe for ResourceClient {
         };
         page.map_err(|error| Error::Decode(error.into()))
     }
+}
+
+/// Returns the one of `formats` that an answer to a request for `requested` has.
+fn wire_format(
+    response: &Response<Body>,
+    requested: &'static str,
+    formats: &[WireFormat],
+) -> Result<WireFormat, Error> {
+    let received = answer::content_type(response.headers());
+    let media_type = received.split(';').next().unwrap_or_default().trim();
+    let mut formats = formats.iter().copied();
+    let format = formats.find(|format| format.media_type() == media_type);
+    format.ok_or_else(|| Error::MediaType {
+        requested,
+        received: received.to_owned(),
+    })
 }
 
 fn selectors_query(scope: &Scope) -> String {

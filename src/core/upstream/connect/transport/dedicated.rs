@@ -38,9 +38,9 @@ pub struct DedicatedConnection(Arc<Sender>);
 /// Opens dedicated connections with the client certificate of one identity.
 #[derive(Clone)]
 pub(in crate::upstream) struct ConnectionOpener {
-    http1: Connector,
-    http2: Connector,
-    pub(super) server: Uri,
+    pub(in crate::upstream::connect) http1: Connector,
+    pub(in crate::upstream::connect) http2: Connector,
+    pub(in crate::upstream::connect) server: Uri,
 }
 
 enum Sender {
@@ -51,14 +51,6 @@ enum Sender {
 // === impl ConnectionOpener ===
 
 impl ConnectionOpener {
-    pub(in crate::upstream) fn new(http1: Connector, http2: Connector, server: Uri) -> Self {
-        Self {
-            http1,
-            http2,
-            server,
-        }
-    }
-
     /// Returns the executor of the runtime for shared connections.
     pub(in crate::upstream) fn executor(&self) -> RuntimeExecutor {
         self.http2.executor()

@@ -36,8 +36,8 @@ pub(in crate::upstream) struct Health {
     state: watch::Sender<State>,
     /// Opens the connections of probes.
     prober: Mutex<ConnectionOpener>,
-    /// Notified when a connection is open.
-    opened: Notify,
+    /// Notified when a connection is open. One task at a time may wait.
+    pub(in crate::upstream) opened: Notify,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -80,17 +80,6 @@ impl Health {
             prober: Mutex::new(prober),
             opened: Notify::new(),
         }
-    }
-
-    /// Records that a connection was opened.
-    pub(super) fn connection_opened(&self) {
-        self.opened.notify_one();
-    }
-
-    /// Completes when a connection was opened since this method last completed. One task at a time
-    /// may wait. Cancel safe.
-    pub(in crate::upstream) async fn wait_for_connection(&self) {
-        self.opened.notified().await;
     }
 
     /// Uses `prober` for later probes. When the server responds again, it may have new

@@ -6,13 +6,9 @@ use std::io;
 use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::task::{Context, Poll};
 
-use bytes::Bytes;
 use futures_util::FutureExt;
 use http::{Request, Response, Uri};
-use http_body::{Frame, SizeHint};
-use hyper::body::Incoming;
 use hyper::client::conn::http2::{Builder, SendRequest};
 use hyper::rt::Executor;
 use hyper_util::rt::TokioTimer;
@@ -21,7 +17,8 @@ use tokio::sync::oneshot;
 use tower::ServiceExt;
 
 use super::health::{Health, Pings};
-use crate::body::{Body, BodyGuard, BoxError};
+use crate::body;
+use crate::body::{Body, BodyGuard, BoxError, GuardedBody};
 use crate::upstream::connect::connection::connector::Connector;
 use crate::upstream::connect::connection::last_read::LastRead;
 use crate::upstream::connect::connection::route;
@@ -66,14 +63,8 @@ pub(super) struct StreamPermit {
     has_ended: bool,
 }
 
-/// A response's body, which frees its stream when it is dropped.
-pub(super) struct PooledBody {
-    body: Incoming,
-    permit: StreamPermit,
-}
-
 /// A connection with its current stream limit, which the server may change.
-struct Opened {
+pub(super) struct Opened {
     sender: SendRequest<Body>,
     streams: Arc<AtomicUsize>,
     last_read: LastRead,
@@ -81,14 +72,8 @@ struct Opened {
     ended: oneshot::Receiver<()>,
 }
 
-/// A connection for one request. It stays open until this is dropped.
-pub(super) struct OwnConnection {
-    sender: Option<SendRequest<Body>>,
-    ended: oneshot::Receiver<()>,
-    pub(super) last_read: LastRead,
-}
-
-impl BodyGuard for OwnConnection {}
+/// The sender of a connection for one request, which stays open until this is dropped.
+impl BodyGuard for Option<SendRequest<Body>> {}
 
 #[derive(Default)]
 struct ConnectionSet(Mutex<ConnectionSetState>);
@@ -144,16 +129,11 @@ impl Http2Pool {
     }
 
     /// Opens a connection for one request. Returns `None` if the server supports only HTTP/1.1.
-    pub(super) async fn open_own(&self) -> Result<Option<OwnConnection>, BoxError> {
+    pub(super) async fn open_own(&self) -> Result<Option<Opened>, BoxError> {
         if self.http1_only.load(Ordering::Relaxed) {
             return Ok(None);
         }
-        let opened = self.open().await?;
-        Ok(opened.map(|opened| OwnConnection {
-            sender: Some(opened.sender),
-            ended: opened.ended,
-            last_read: opened.last_read,
-        }))
+        self.open().await
     }
 
     /// Opens a connection, and returns when the server's settings have arrived. When the connection
@@ -163,7 +143,7 @@ impl Http2Pool {
     /// senders of the connection are dropped (hyperium/hyper#4122).
     async fn open(&self) -> Result<Option<Opened>, BoxError> {
         let stream = self.connector.clone().oneshot(self.server.clone()).await?;
-        self.health.connection_opened();
+        self.health.opened.notify_one();
         if !stream.inner().http2 {
             self.http1_only.store(true, Ordering::Relaxed);
             return Ok(None);
@@ -313,27 +293,31 @@ impl ConnectionSetState {
     }
 }
 
-impl OwnConnection {
-    /// Sends the request, and waits for the head of the response.
-    pub(super) async fn send(
-        &mut self,
-        request: Request<Body>,
-    ) -> hyper::Result<Response<Incoming>> {
-        let Some(mut sender) = self.sender.take() else {
-            unreachable!("the connection is for a single request");
-        };
+impl Opened {
+    /// Sends the only request, and waits for the head of the response. The response has the
+    /// connection's [`LastRead`] as an extension, and its body keeps the connection open.
+    pub(super) async fn send(self, request: Request<Body>) -> hyper::Result<Response<Body>> {
+        let Self {
+            mut sender,
+            mut ended,
+            last_read,
+            ..
+        } = self;
         let mut response = pin!(sender.send_request(request));
-        tokio::select! {
+        let (response, sender) = tokio::select! {
             biased;
-            response = &mut response => {
-                self.sender = Some(sender);
-                return response;
-            }
+            response = &mut response => (response, Some(sender)),
             // Completes only with an error: nothing is sent.
-            _ = &mut self.ended => drop(sender),
-        }
-        // The server may still answer the request that it has.
-        response.await
+            _ = &mut ended => {
+                drop(sender);
+                // The server may still answer the request that it has.
+                (response.await, None)
+            }
+        };
+        let mut response = response?;
+        response.extensions_mut().insert(last_read);
+        let response = response.map(|body| GuardedBody::new(body, sender));
+        Ok(response.map(body::boxed))
     }
 }
 
@@ -355,42 +339,17 @@ impl StreamPermit {
             .connections
             .retain(|connection| connection.id != self.connection);
     }
+}
 
-    /// Wraps a response's body so that the stream is freed when the body is dropped.
-    pub(super) fn guard(self, body: Incoming) -> PooledBody {
-        PooledBody { body, permit: self }
+impl BodyGuard for StreamPermit {
+    fn body_dropped(&mut self, is_complete: impl FnOnce() -> bool) {
+        self.has_ended = is_complete();
     }
 }
 
 impl Drop for StreamPermit {
     fn drop(&mut self) {
         self.connections.release(self.connection, !self.has_ended);
-    }
-}
-
-impl http_body::Body for PooledBody {
-    type Data = Bytes;
-    type Error = hyper::Error;
-
-    fn poll_frame(
-        mut self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-    ) -> Poll<Option<Result<Frame<Bytes>, hyper::Error>>> {
-        Pin::new(&mut self.body).poll_frame(cx)
-    }
-
-    fn is_end_stream(&self) -> bool {
-        self.body.is_end_stream()
-    }
-
-    fn size_hint(&self) -> SizeHint {
-        self.body.size_hint()
-    }
-}
-
-impl Drop for PooledBody {
-    fn drop(&mut self) {
-        self.permit.has_ended = http_body::Body::is_end_stream(&self.body);
     }
 }
 
