@@ -33,7 +33,7 @@ const CREATIONS: usize = 16;
 
 /// The namespace and the objects of a run.
 pub(super) struct TestNamespace {
-    client: Client,
+    pub(super) client: Client,
     resource: Resource,
     pub(super) name: String,
     /// True if the user named the namespace, false if its name is generated.
@@ -124,7 +124,7 @@ impl TestNamespace {
     ) -> Result<usize, Error> {
         let small = self.create_first(self.objects.probe(), shutdown).await?;
         let base = small.to_string().len();
-        self.objects = self.objects.clone().with_filler(size.saturating_sub(base));
+        self.objects.filler = size.saturating_sub(base);
         self.delete_objects().await?;
         let first = self.create_first(self.objects.object(0), shutdown).await?;
         let mut numbers = 1..count;
