@@ -50,7 +50,6 @@ pub struct Config {
 pub struct Agents {
     totals: Arc<Counters>,
     views: Arc<Vec<Arc<View>>>,
-    count: usize,
 }
 
 impl Agents {
@@ -68,14 +67,8 @@ impl Agents {
         .await?;
         let roster = roster::roster(config.agents, &config.nodes);
         let totals = Arc::<Counters>::default();
-        let mut views = Vec::new();
-        let resources: BTreeSet<_> = roster.iter().flat_map(Agent::resources).collect();
-        let pilot = Connection::new(client.clone(), Arc::clone(&totals));
+        let mut views: Vec<Arc<View>> = Vec::new();
         let (ready, is_ready) = watch::channel(false);
-        shutdown.spawn_background(async move {
-            wait_for(resources, &pilot).await;
-            ready.send_replace(true);
-        });
         for (number, agent) in roster.into_iter().enumerate() {
             let connection = Arc::new(Connection::new(client.clone(), Arc::clone(&totals)));
             match agent {
@@ -100,16 +93,16 @@ impl Agents {
                 }
             }
         }
+        let resources: BTreeSet<_> = views.iter().map(|view| view.watched.gvr.clone()).collect();
+        let pilot = Connection::new(client, Arc::clone(&totals));
+        shutdown.spawn_background(async move {
+            wait_for(resources, &pilot).await;
+            ready.send_replace(true);
+        });
         Ok(Self {
             totals,
             views: Arc::new(views),
-            count: config.agents,
         })
-    }
-
-    /// Returns the number of agents.
-    pub fn count(&self) -> usize {
-        self.count
     }
 
     /// Returns the counts of the agents' requests, watches, events and bytes so far.
@@ -120,7 +113,7 @@ impl Agents {
     /// Returns what each watch selects, with the fingerprint of the objects that it shows.
     pub fn views(&self) -> impl Iterator<Item = (&Watched, Fingerprint)> {
         let views = self.views.iter();
-        views.map(|view| (view.watched(), view.fingerprint()))
+        views.map(|view| (&view.watched, view.fingerprint()))
     }
 }
 

@@ -98,8 +98,8 @@ impl DemoApp {
         let workload = start_workload(&config, &simulator);
         let in_use = |error| named_ports(error, config.listen);
         let sim_config = SimConfig {
-            listen: config.simulated_listen(),
-            admin_listen: config.fault_listen(),
+            listen: config.later_port(2),
+            admin_listen: config.later_port(3),
             definitions: Vec::new(),
         };
         let simulated =
@@ -185,11 +185,6 @@ impl DemoApp {
 }
 
 impl Demo {
-    /// Returns the number of simulated clients.
-    pub fn agents(&self) -> usize {
-        self.agents.count()
-    }
-
     /// Returns the counts so far of the clients, of kubefan and of the simulated API server.
     pub fn totals(&self) -> Totals {
         let (_, metrics) = self.kubefan.render();
@@ -282,7 +277,7 @@ async fn kubefan(config: &DemoConfig, inner: &Kubeconfig) -> anyhow::Result<App>
         listen: config.listen,
         is_exposed: false,
         admin: AdminConfig {
-            listen: config.admin_listen(),
+            listen: config.later_port(1),
             ..AdminConfig::loopback()
         },
         threads: None,

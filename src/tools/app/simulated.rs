@@ -26,8 +26,6 @@ pub struct SimulatedApp {
     shutdown: Shutdown,
     address: SocketAddr,
     admin_address: SocketAddr,
-    simulator: Simulator,
-    registry: Registry,
     served: Arc<Counters>,
 }
 
@@ -73,8 +71,6 @@ impl SimulatedApp {
             shutdown: shutdown.clone(),
             address: clients.local_address()?,
             admin_address: admins.local_address()?,
-            simulator: simulator.clone(),
-            registry: registry.clone(),
             served: Arc::default(),
         };
         tracing::info!(clients = app.url(), admin = app.admin_url(), "listening");
@@ -104,19 +100,9 @@ impl SimulatedApp {
         format!("http://{}", self.admin_address)
     }
 
-    /// Returns the simulator, with its store and its fault injection.
-    pub fn simulator(&self) -> &Simulator {
-        &self.simulator
-    }
-
     /// Returns the counts of what this simulator served to its clients.
     pub fn served(&self) -> &Arc<Counters> {
         &self.served
-    }
-
-    /// Returns the registry with all metrics of this simulator.
-    pub fn registry(&self) -> &Registry {
-        &self.registry
     }
 
     /// Runs until the first signal arrives, then drains; a second signal aborts the drain.

@@ -38,7 +38,8 @@ pub(super) fn demo(global: &GlobalArgs, args: &DemoArgs) -> Result<(), Error> {
 
 async fn run(config: DemoConfig, is_plain: bool) -> Result<(), Error> {
     let mut signals = Signals::of_process().context("cannot listen for signals")?;
-    let (nodes, pods, churn) = (config.nodes, config.pods, config.churn);
+    let (nodes, pods) = (config.nodes, config.pods);
+    let (churn, agents) = (config.churn, config.agents);
     print("Starting a simulated cluster, kubefan and its clients ...\n");
     let start = async { Ok(DemoApp::start(config).await?) };
     let Some(app) = unless_stopped(start, &mut signals).await? else {
@@ -49,7 +50,7 @@ async fn run(config: DemoConfig, is_plain: bool) -> Result<(), Error> {
         nodes,
         pods,
         churn,
-        agents: demo.agents(),
+        agents,
         url: app.kubefan().url(),
         admin_url: app.kubefan().admin_url(),
         simulated_url: app.simulated().url(),

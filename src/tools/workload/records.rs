@@ -44,10 +44,8 @@ pub(super) fn new_job(id: u32, cron_job: usize, cluster: &mut Cluster, dice: &mu
     let Some(owner) = cluster.cron_jobs.get(cron_job) else {
         return;
     };
-    let Identity {
-        namespace, name, ..
-    } = &owner.identity;
-    let identity = new_identity(namespace, name.clone(), cluster, dice);
+    let of = &owner.identity;
+    let identity = new_identity(&of.namespace, of.name.clone(), cluster, dice);
     let job = Job {
         identity,
         cron_job,
