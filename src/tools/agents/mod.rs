@@ -34,17 +34,6 @@ const ANSWER_TIMEOUT: Duration = Duration::from_secs(60);
 /// The pause between two checks whether the server has a resource.
 const READY_PAUSE: Duration = Duration::from_millis(300);
 
-/// The number of agents, their server and their nodes.
-#[derive(Clone, Debug)]
-pub struct Config {
-    /// The server's URL.
-    pub server: String,
-    /// The number of agents.
-    pub agents: usize,
-    /// The names of the nodes that have node agents; must not be empty.
-    pub nodes: Vec<String>,
-}
-
 /// The running agents. Clones are cheap and share their state.
 #[derive(Clone)]
 pub struct Agents {
@@ -53,23 +42,29 @@ pub struct Agents {
 }
 
 impl Agents {
-    /// Starts the agents as background tasks of `shutdown`, one after another.
+    /// Starts `count` agents as background tasks of `shutdown`, one after another. `server` is the
+    /// URL of their server. `nodes` are the names of the nodes that have node agents; there must be
+    /// at least one.
     ///
     /// # Errors
     ///
     /// If the server's URL is not valid.
-    pub async fn start(config: Config, shutdown: &Shutdown) -> Result<Self, ConnectError> {
+    pub async fn start(
+        server: String,
+        count: usize,
+        nodes: &[String],
+        shutdown: &Shutdown,
+    ) -> Result<Self, ConnectError> {
         let client = Client::connect(ClientConfig {
-            server: Some(config.server),
+            server: Some(server),
             answer_timeout: ANSWER_TIMEOUT,
             ..ClientConfig::default()
         })
         .await?;
-        let roster = roster::roster(config.agents, &config.nodes);
         let totals = Arc::<Counters>::default();
         let mut views: Vec<Arc<View>> = Vec::new();
         let (ready, is_ready) = watch::channel(false);
-        for (number, agent) in roster.into_iter().enumerate() {
+        for (number, agent) in roster::roster(count, nodes).into_iter().enumerate() {
             let connection = Arc::new(Connection::new(client.clone(), Arc::clone(&totals)));
             match agent {
                 Agent::Watcher(all) => {

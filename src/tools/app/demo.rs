@@ -47,12 +47,15 @@ const AWAY: Duration = Duration::from_secs(10);
 /// A running kubefan, the simulated API server behind it and the clients before it; both servers
 /// accept connections.
 pub struct DemoApp {
-    kubefan: App,
-    simulated: SimulatedApp,
+    /// The kubefan of the demo.
+    pub kubefan: App,
+    /// The simulated API server behind kubefan.
+    pub simulated: SimulatedApp,
     cluster_shutdown: Shutdown,
     agents_shutdown: Shutdown,
     kubeconfig: Kubeconfig,
-    demo: Demo,
+    /// The state of the demo.
+    pub demo: Demo,
     _inner: Kubeconfig,
 }
 
@@ -112,7 +115,7 @@ impl DemoApp {
         let (views, seen) = watch::channel(Views::default());
         let demo = Demo {
             agents: agents.clone(),
-            served: Arc::clone(simulated.served()),
+            served: Arc::clone(&simulated.served),
             views: seen,
             faults: simulator.faults().clone(),
             kubefan: kubefan.registry().clone(),
@@ -136,25 +139,10 @@ impl DemoApp {
         })
     }
 
-    /// Returns the kubefan of the demo.
-    pub fn kubefan(&self) -> &App {
-        &self.kubefan
-    }
-
-    /// Returns the simulated API server behind kubefan.
-    pub fn simulated(&self) -> &SimulatedApp {
-        &self.simulated
-    }
-
     /// Returns the path of a kubeconfig for kubefan, to use with kubectl. The file is
     /// deleted when this value is dropped.
     pub fn kubeconfig(&self) -> &Path {
         self.kubeconfig.path()
-    }
-
-    /// Returns the state of the demo.
-    pub fn demo(&self) -> &Demo {
-        &self.demo
     }
 
     /// Runs until a signal arrives, then stops the clients, drains kubefan, and after it the
@@ -259,12 +247,8 @@ async fn start_agents(
     shutdown: &Shutdown,
 ) -> anyhow::Result<Agents> {
     let nodes = simulator.versions(&GroupVersionResource::new("", "v1", "nodes"), "")?;
-    let agents = agents::Config {
-        server: kubefan.url(),
-        agents: config.agents,
-        nodes: nodes.iter().map(|(key, _)| key.name().to_owned()).collect(),
-    };
-    let agents = Agents::start(agents, shutdown);
+    let nodes: Vec<_> = nodes.iter().map(|(key, _)| key.name().to_owned()).collect();
+    let agents = Agents::start(kubefan.url(), config.agents, &nodes, shutdown);
     agents.await.context("cannot start the simulated clients")
 }
 

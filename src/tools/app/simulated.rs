@@ -26,7 +26,8 @@ pub struct SimulatedApp {
     shutdown: Shutdown,
     address: SocketAddr,
     admin_address: SocketAddr,
-    served: Arc<Counters>,
+    /// The counts of what this simulator served to its clients.
+    pub(super) served: Arc<Counters>,
 }
 
 impl SimulatedApp {
@@ -98,11 +99,6 @@ impl SimulatedApp {
     /// Returns the URL of the admin listener, for probes, metrics and fault injection.
     pub fn admin_url(&self) -> String {
         format!("http://{}", self.admin_address)
-    }
-
-    /// Returns the counts of what this simulator served to its clients.
-    pub fn served(&self) -> &Arc<Counters> {
-        &self.served
     }
 
     /// Runs until the first signal arrives, then drains; a second signal aborts the drain.

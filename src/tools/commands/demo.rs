@@ -45,16 +45,16 @@ async fn run(config: DemoConfig, is_plain: bool) -> Result<(), Error> {
     let Some(app) = unless_stopped(start, &mut signals).await? else {
         return Ok(());
     };
-    let demo = app.demo().clone();
+    let demo = app.demo.clone();
     let facts = Facts {
         nodes,
         pods,
         churn,
         agents,
-        url: app.kubefan().url(),
-        admin_url: app.kubefan().admin_url(),
-        simulated_url: app.simulated().url(),
-        fault_url: app.simulated().admin_url(),
+        url: app.kubefan.url(),
+        admin_url: app.kubefan.admin_url(),
+        simulated_url: app.simulated.url(),
+        fault_url: app.simulated.admin_url(),
         kubeconfig: app.kubeconfig().display().to_string(),
     };
     let terminal = if is_plain { None } else { Terminal::open() };

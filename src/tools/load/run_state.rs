@@ -10,6 +10,7 @@ use tokio::time::Instant;
 
 use super::clock::{Acknowledgements, Clock};
 use super::config::{Config, Protocol};
+use super::error::Error;
 use super::watch::frames::VersionFinder;
 use super::write::marker::MarkerFinder;
 
@@ -104,8 +105,10 @@ impl RunState {
         self.writing_over.send_replace(true);
     }
 
-    pub(super) fn failure(&self) -> Option<String> {
-        self.failure.lock().clone()
+    /// Returns the problem of [`RunState::fail`] as an error.
+    pub(super) fn check(&self) -> Result<(), Error> {
+        let problem = self.failure.lock().clone();
+        problem.map_or(Ok(()), |problem| Err(Error::Refused(problem)))
     }
 
     /// Tries to add a write to the window, which limits the writes that have not yet reached every

@@ -167,10 +167,8 @@ fn create_job(
     cluster: &mut Cluster,
     dice: &mut Dice,
 ) -> Option<Operation> {
-    records::new_job(id, cron_job, cluster, dice);
     let scheduled = cluster.cron_jobs.get(cron_job)?.scheduled;
-    let job = cluster.jobs.get_mut(&id)?;
-    job.identity.name = records::job_name(&job.identity.name, scheduled);
+    records::new_job(id, cron_job, scheduled, cluster, dice);
     cluster.created(Id::Job(id))
 }
 

@@ -379,10 +379,7 @@ mod tests {
         let plot = Plot {
             title: "<a>",
             x: ("<b>", Scale::Linear),
-            y: Axis {
-                name: "\"<c>\"",
-                scale: Scale::Linear,
-            },
+            y: ("\"<c>\"", Scale::Linear),
             lines: vec![("<d>", &[(0.0, 1.0)]), ("'<e>'", &[])],
         };
         let drawn = plot.legend() + &plot.svg();

@@ -122,20 +122,13 @@ impl Measurement<'_> {
         join_all(self.sources.iter().map(|source| source.sample())).await
     }
 
-    fn check(&self) -> Result<(), Error> {
-        match self.run_state.failure() {
-            None => Ok(()),
-            Some(problem) => Err(Error::Refused(problem)),
-        }
-    }
-
     /// Waits until every watcher has received every object that it selects and all slow watches are
     /// open. Returns how long that took.
     async fn wait_until_synced(&self, progress: &mut Progress) -> Result<Duration, Error> {
         let started = Instant::now();
         let watchers = self.run_state.config.watchers;
         loop {
-            self.check()?;
+            self.run_state.check()?;
             if self.shutdown.is_draining() {
                 return Err(Error::Interrupted);
             }
@@ -187,7 +180,7 @@ impl Measurement<'_> {
         loop {
             tokio::select! {
                 write_stats = &mut write_stats => {
-                    self.check()?;
+                    self.run_state.check()?;
                     return Ok(write_stats);
                 }
                 _ = ticks.tick() => {}
@@ -210,7 +203,7 @@ impl Measurement<'_> {
         let started = Instant::now();
         let mut last = (0, started);
         loop {
-            self.check()?;
+            self.run_state.check()?;
             let delivered = self.run_state.delivered.load(Ordering::Relaxed);
             if delivered >= expected {
                 sleep(DUPLICATE_WAIT).await;
@@ -220,12 +213,10 @@ impl Measurement<'_> {
                 last = (delivered, Instant::now());
             }
             let is_short = self.shutdown.is_draining();
-            if is_short {
+            let silence = if is_short {
                 // Marks the run as interrupted, because events may be missing only because of the
                 // signal.
                 self.run_state.cut_short();
-            }
-            let silence = if is_short {
                 MAX_SILENCE_AFTER_SIGNAL
             } else {
                 MAX_SILENCE

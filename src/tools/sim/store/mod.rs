@@ -84,7 +84,7 @@ impl Store {
         let revision = ResourceVersion(state.revision);
         for collection in state.collections.values_mut() {
             collection.catch_up(revision);
-            collection.compact();
+            collection.writer.forget_history();
         }
         revision
     }
