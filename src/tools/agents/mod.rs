@@ -13,6 +13,7 @@ mod watcher;
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use connection::Connection;
@@ -129,5 +130,6 @@ async fn wait_for(resources: BTreeSet<GroupVersionResource>, pilot: &Connection)
             tokio::time::sleep(READY_PAUSE).await;
         }
     }
-    pilot.forget_refusals();
+    // The requests so far count as never refused.
+    pilot.totals.refused.store(0, Ordering::Relaxed);
 }

@@ -7,7 +7,6 @@ mod kubeconfig;
 use std::io;
 use std::net::SocketAddr;
 use std::num::NonZeroUsize;
-use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
@@ -53,7 +52,7 @@ pub struct DemoApp {
     pub simulated: SimulatedApp,
     cluster_shutdown: Shutdown,
     agents_shutdown: Shutdown,
-    kubeconfig: Kubeconfig,
+    _kubeconfig: Kubeconfig,
     /// The state of the demo.
     pub demo: Demo,
     _inner: Kubeconfig,
@@ -133,16 +132,10 @@ impl DemoApp {
             simulated,
             cluster_shutdown,
             agents_shutdown,
-            kubeconfig,
+            _kubeconfig: kubeconfig,
             demo,
             _inner: inner,
         })
-    }
-
-    /// Returns the path of a kubeconfig for kubefan, to use with kubectl. The file is
-    /// deleted when this value is dropped.
-    pub fn kubeconfig(&self) -> &Path {
-        self.kubeconfig.path()
     }
 
     /// Runs until a signal arrives, then stops the clients, drains kubefan, and after it the

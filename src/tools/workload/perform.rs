@@ -206,11 +206,8 @@ pub(super) fn give_address(cluster: &mut Cluster, node: Option<usize>) -> String
 
 /// Returns the endpoints that a deployment's endpoint slice should have now.
 pub(super) fn endpoints_of(deployment: usize, cluster: &Cluster) -> Vec<Endpoint> {
-    let sets = cluster
-        .deployments
-        .get(deployment)
-        .map(|d| d.sets.as_slice());
-    let sets = sets.unwrap_or_default().iter();
+    let deployment = cluster.deployments.get(deployment).into_iter();
+    let sets = deployment.flat_map(|deployment| &deployment.sets);
     let pods = sets
         .filter_map(|set| cluster.replica_sets.get(set))
         .flat_map(|set| &set.pods);
@@ -253,11 +250,8 @@ pub(super) fn observe_deployment(id: usize, cluster: &mut Cluster) -> bool {
         observed: deployment.generation,
         ..DeploymentStatus::default()
     };
-    for set in deployment
-        .sets
-        .iter()
-        .filter_map(|set| cluster.replica_sets.get(set))
-    {
+    let sets = deployment.sets.iter();
+    for set in sets.filter_map(|set| cluster.replica_sets.get(set)) {
         status.replicas += set.status.replicas;
         status.ready += set.status.ready;
         status.updated = set.status.replicas;
