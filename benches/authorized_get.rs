@@ -61,7 +61,7 @@ async fn measure() {
         kubeconfig_out: directory.path().join("demo"),
     });
     let demo = demo.await.expect("a demo");
-    let api_server = reviewing(address(&demo.simulated().url())).await;
+    let api_server = reviewing(address(&demo.simulated.url())).await;
     let kubeconfig = directory.path().join("kubeconfig");
     write_kubeconfig(&kubeconfig, api_server);
     let authorizing = authorizing(kubeconfig).await;
@@ -71,7 +71,7 @@ async fn measure() {
         "e".repeat(800),
         "s".repeat(342)
     );
-    let mut without = Caller::connect(demo.kubefan(), "").await;
+    let mut without = Caller::connect(&demo.kubefan, "").await;
     let mut with = Caller::connect(&authorizing, &token).await;
     let (mut costs_without, mut costs_with) = (Vec::new(), Vec::new());
     for round in 0..=ROUNDS {
@@ -82,7 +82,7 @@ async fn measure() {
             costs_with.push(costs[1]);
         }
     }
-    for (app, mode) in [(demo.kubefan(), "none"), (&authorizing, "caller")] {
+    for (app, mode) in [(&demo.kubefan, "none"), (&authorizing, "caller")] {
         let from_cache = r#"outcome="cache""#;
         let (_, metrics) = app.registry().render();
         let of_nodes = metrics.lines().filter(|line| {

@@ -38,7 +38,7 @@ static SERVER: LazyLock<KubefanServer> = LazyLock::new(|| {
         kubeconfig_out: directory.path().join("kubeconfig"),
     }));
     let app = app.expect("a demo");
-    let url = app.kubefan().url();
+    let url = app.kubefan.url();
     let address = url.strip_prefix("http://").expect("plain HTTP");
     KubefanServer {
         address: address.parse().expect("an address"),

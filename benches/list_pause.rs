@@ -40,7 +40,7 @@ async fn measure() {
         kubeconfig_out: directory.path().join("kubeconfig"),
     });
     let app = app.await.expect("a demo");
-    let url = app.kubefan().url();
+    let url = app.kubefan.url();
     let address = url.strip_prefix("http://").expect("plain HTTP");
     let address: SocketAddr = address.parse().expect("an address");
     let metadata = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1";

@@ -92,11 +92,8 @@ impl LeaseStore for KubeLease {
 debug_fields!([] KubeLease, |it| namespace: it.namespace, name: it.name);
 
 fn version(lease: &Lease) -> &str {
-    lease
-        .metadata
-        .resource_version
-        .as_deref()
-        .unwrap_or_default()
+    let version = lease.metadata.resource_version.as_deref();
+    version.unwrap_or_default()
 }
 
 /// Converts an error. `conflicts` are the statuses that mean that another candidate was faster.

@@ -10,13 +10,12 @@ use parking_lot::Mutex;
 /// *Healthz* reports whether the process should continue, or be restarted. *Readyz* reports whether
 /// the process does its work, or can take it over.
 #[derive(Clone, Default)]
-pub struct Health(Arc<Checks>);
-
-#[derive(Default)]
-struct Checks {
-    healthz: Mutex<Vec<(String, Check)>>,
-    readyz: Mutex<Vec<(String, Check)>>,
+pub struct Health {
+    healthz: Arc<Checks>,
+    readyz: Arc<Checks>,
 }
+
+type Checks = Mutex<Vec<(String, Check)>>;
 
 type Check = Arc<dyn Fn() -> Result<(), String> + Send + Sync>;
 
@@ -40,7 +39,7 @@ impl Health {
         check: impl Fn() -> Result<(), String> + Send + Sync + 'static,
     ) {
         let check: Check = Arc::new(check);
-        self.0.healthz.lock().push((name.into(), check));
+        self.healthz.lock().push((name.into(), check));
     }
 
     /// Adds a check to [`Health::readyz`]. It must not block.
@@ -50,22 +49,22 @@ impl Health {
         check: impl Fn() -> Result<(), String> + Send + Sync + 'static,
     ) {
         let check: Check = Arc::new(check);
-        self.0.readyz.lock().push((name.into(), check));
+        self.readyz.lock().push((name.into(), check));
     }
 
     /// Reports whether the process should continue.
     pub fn healthz(&self) -> Report {
-        Report::of(&self.0.healthz)
+        Report::of(&self.healthz)
     }
 
     /// Reports whether the process is ready.
     pub fn readyz(&self) -> Report {
-        Report::of(&self.0.readyz)
+        Report::of(&self.readyz)
     }
 }
 
 impl Report {
-    fn of(checks: &Mutex<Vec<(String, Check)>>) -> Self {
+    fn of(checks: &Checks) -> Self {
         // Checks are called without the lock, so that they may add other checks.
         let checks = checks.lock().clone();
         let results = checks.into_iter().map(|(name, check)| (name, check()));
@@ -97,8 +96,8 @@ impl fmt::Display for Report {
 impl fmt::Debug for Health {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Health")
-            .field("healthz", &self.0.healthz.lock().len())
-            .field("readyz", &self.0.readyz.lock().len())
+            .field("healthz", &self.healthz.lock().len())
+            .field("readyz", &self.readyz.lock().len())
             .finish()
     }
 }

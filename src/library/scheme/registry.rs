@@ -114,10 +114,8 @@ impl Scheme {
     /// # Errors
     /// [`Error::UnknownType`] if it has none.
     pub fn kinds_of<K: 'static>(&self) -> Result<&[GroupVersionKind], Error> {
-        let kinds = self.kinds.get(&TypeId::of::<K>());
-        kinds
-            .map(Vec::as_slice)
-            .ok_or(Error::UnknownType(type_name::<K>()))
+        let kinds = self.kinds.get(&TypeId::of::<K>()).map(Vec::as_slice);
+        kinds.ok_or(Error::UnknownType(type_name::<K>()))
     }
 
     /// Returns the kind of the type `K`.

@@ -64,10 +64,8 @@ impl Index {
 
     /// Returns the objects that have `value`, in key order.
     pub(super) fn find(&self, value: &str) -> impl Iterator<Item = &Arc<Object>> {
-        self.objects
-            .get(value)
-            .into_iter()
-            .flat_map(BTreeMap::values)
+        let found = self.objects.get(value).into_iter();
+        found.flat_map(BTreeMap::values)
     }
 
     /// Returns all values that any object has, sorted.

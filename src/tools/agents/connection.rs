@@ -65,11 +65,4 @@ impl Connection {
         }
         Ok(None)
     }
-
-    /// Counts the requests so far as never refused.
-    pub(super) fn forget_refusals(&self) {
-        self.totals
-            .refused
-            .store(0, std::sync::atomic::Ordering::Relaxed);
-    }
 }

@@ -13,6 +13,7 @@ mod watcher;
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use connection::Connection;
@@ -34,49 +35,37 @@ const ANSWER_TIMEOUT: Duration = Duration::from_secs(60);
 /// The pause between two checks whether the server has a resource.
 const READY_PAUSE: Duration = Duration::from_millis(300);
 
-/// The number of agents, their server and their nodes.
-#[derive(Clone, Debug)]
-pub struct Config {
-    /// The server's URL.
-    pub server: String,
-    /// The number of agents.
-    pub agents: usize,
-    /// The names of the nodes that have node agents; must not be empty.
-    pub nodes: Vec<String>,
-}
-
 /// The running agents. Clones are cheap and share their state.
 #[derive(Clone)]
 pub struct Agents {
     totals: Arc<Counters>,
     views: Arc<Vec<Arc<View>>>,
-    count: usize,
 }
 
 impl Agents {
-    /// Starts the agents as background tasks of `shutdown`, one after another.
+    /// Starts `count` agents as background tasks of `shutdown`, one after another. `server` is the
+    /// URL of their server. `nodes` are the names of the nodes that have node agents; there must be
+    /// at least one.
     ///
     /// # Errors
     ///
     /// If the server's URL is not valid.
-    pub async fn start(config: Config, shutdown: &Shutdown) -> Result<Self, ConnectError> {
+    pub async fn start(
+        server: String,
+        count: usize,
+        nodes: &[String],
+        shutdown: &Shutdown,
+    ) -> Result<Self, ConnectError> {
         let client = Client::connect(ClientConfig {
-            server: Some(config.server),
+            server: Some(server),
             answer_timeout: ANSWER_TIMEOUT,
             ..ClientConfig::default()
         })
         .await?;
-        let roster = roster::roster(config.agents, &config.nodes);
         let totals = Arc::<Counters>::default();
-        let mut views = Vec::new();
-        let resources: BTreeSet<_> = roster.iter().flat_map(Agent::resources).collect();
-        let pilot = Connection::new(client.clone(), Arc::clone(&totals));
+        let mut views: Vec<Arc<View>> = Vec::new();
         let (ready, is_ready) = watch::channel(false);
-        shutdown.spawn_background(async move {
-            wait_for(resources, &pilot).await;
-            ready.send_replace(true);
-        });
-        for (number, agent) in roster.into_iter().enumerate() {
+        for (number, agent) in roster::roster(count, nodes).into_iter().enumerate() {
             let connection = Arc::new(Connection::new(client.clone(), Arc::clone(&totals)));
             match agent {
                 Agent::Watcher(all) => {
@@ -100,16 +89,16 @@ impl Agents {
                 }
             }
         }
+        let resources: BTreeSet<_> = views.iter().map(|view| view.watched.gvr.clone()).collect();
+        let pilot = Connection::new(client, Arc::clone(&totals));
+        shutdown.spawn_background(async move {
+            wait_for(resources, &pilot).await;
+            ready.send_replace(true);
+        });
         Ok(Self {
             totals,
             views: Arc::new(views),
-            count: config.agents,
         })
-    }
-
-    /// Returns the number of agents.
-    pub fn count(&self) -> usize {
-        self.count
     }
 
     /// Returns the counts of the agents' requests, watches, events and bytes so far.
@@ -120,7 +109,7 @@ impl Agents {
     /// Returns what each watch selects, with the fingerprint of the objects that it shows.
     pub fn views(&self) -> impl Iterator<Item = (&Watched, Fingerprint)> {
         let views = self.views.iter();
-        views.map(|view| (view.watched(), view.fingerprint()))
+        views.map(|view| (&view.watched, view.fingerprint()))
     }
 }
 
@@ -141,5 +130,6 @@ async fn wait_for(resources: BTreeSet<GroupVersionResource>, pilot: &Connection)
             tokio::time::sleep(READY_PAUSE).await;
         }
     }
-    pilot.forget_refusals();
+    // The requests so far count as never refused.
+    pilot.totals.refused.store(0, Ordering::Relaxed);
 }

@@ -20,17 +20,6 @@ pub(super) enum Agent {
     Dashboard(&'static str),
 }
 
-impl Agent {
-    /// Returns the resources that the agent watches.
-    pub(super) fn resources(&self) -> impl Iterator<Item = GroupVersionResource> {
-        let watches = match self {
-            Self::Watcher(watches) => &watches[..],
-            Self::Dashboard(_) => &[],
-        };
-        watches.iter().map(|watched| watched.gvr.clone())
-    }
-}
-
 /// One agent of every `DASHBOARD_EVERY` is a dashboard, and one of every `CONTROLLER_EVERY` a
 /// controller. The others are node agents.
 const DASHBOARD_EVERY: usize = 30;

@@ -13,7 +13,7 @@ pub struct Fingerprint(u64);
 
 /// The objects that one watch shows.
 pub(super) struct View {
-    watched: Watched,
+    pub(super) watched: Watched,
     fingerprint: AtomicU64,
 }
 
@@ -36,10 +36,6 @@ impl View {
             watched,
             fingerprint: AtomicU64::new(0),
         }
-    }
-
-    pub(super) fn watched(&self) -> &Watched {
-        &self.watched
     }
 
     pub(super) fn fingerprint(&self) -> Fingerprint {

@@ -103,7 +103,7 @@ impl Watcher<'_> {
     }
 
     fn path(&self) -> String {
-        let watched = self.view.watched();
+        let watched = &self.view.watched;
         let path = watched.gvr.path(None);
         let start = match self.reached {
             Some(version) => format!("resourceVersion={version}"),

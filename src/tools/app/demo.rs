@@ -7,7 +7,6 @@ mod kubeconfig;
 use std::io;
 use std::net::SocketAddr;
 use std::num::NonZeroUsize;
-use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
@@ -47,12 +46,15 @@ const AWAY: Duration = Duration::from_secs(10);
 /// A running kubefan, the simulated API server behind it and the clients before it; both servers
 /// accept connections.
 pub struct DemoApp {
-    kubefan: App,
-    simulated: SimulatedApp,
+    /// The kubefan of the demo.
+    pub kubefan: App,
+    /// The simulated API server behind kubefan.
+    pub simulated: SimulatedApp,
     cluster_shutdown: Shutdown,
     agents_shutdown: Shutdown,
-    kubeconfig: Kubeconfig,
-    demo: Demo,
+    _kubeconfig: Kubeconfig,
+    /// The state of the demo.
+    pub demo: Demo,
     _inner: Kubeconfig,
 }
 
@@ -98,8 +100,8 @@ impl DemoApp {
         let workload = start_workload(&config, &simulator);
         let in_use = |error| named_ports(error, config.listen);
         let sim_config = SimConfig {
-            listen: config.simulated_listen(),
-            admin_listen: config.fault_listen(),
+            listen: config.later_port(2),
+            admin_listen: config.later_port(3),
             definitions: Vec::new(),
         };
         let simulated =
@@ -112,7 +114,7 @@ impl DemoApp {
         let (views, seen) = watch::channel(Views::default());
         let demo = Demo {
             agents: agents.clone(),
-            served: Arc::clone(simulated.served()),
+            served: Arc::clone(&simulated.served),
             views: seen,
             faults: simulator.faults().clone(),
             kubefan: kubefan.registry().clone(),
@@ -130,31 +132,10 @@ impl DemoApp {
             simulated,
             cluster_shutdown,
             agents_shutdown,
-            kubeconfig,
+            _kubeconfig: kubeconfig,
             demo,
             _inner: inner,
         })
-    }
-
-    /// Returns the kubefan of the demo.
-    pub fn kubefan(&self) -> &App {
-        &self.kubefan
-    }
-
-    /// Returns the simulated API server behind kubefan.
-    pub fn simulated(&self) -> &SimulatedApp {
-        &self.simulated
-    }
-
-    /// Returns the path of a kubeconfig for kubefan, to use with kubectl. The file is
-    /// deleted when this value is dropped.
-    pub fn kubeconfig(&self) -> &Path {
-        self.kubeconfig.path()
-    }
-
-    /// Returns the state of the demo.
-    pub fn demo(&self) -> &Demo {
-        &self.demo
     }
 
     /// Runs until a signal arrives, then stops the clients, drains kubefan, and after it the
@@ -185,11 +166,6 @@ impl DemoApp {
 }
 
 impl Demo {
-    /// Returns the number of simulated clients.
-    pub fn agents(&self) -> usize {
-        self.agents.count()
-    }
-
     /// Returns the counts so far of the clients, of kubefan and of the simulated API server.
     pub fn totals(&self) -> Totals {
         let (_, metrics) = self.kubefan.render();
@@ -264,12 +240,8 @@ async fn start_agents(
     shutdown: &Shutdown,
 ) -> anyhow::Result<Agents> {
     let nodes = simulator.versions(&GroupVersionResource::new("", "v1", "nodes"), "")?;
-    let agents = agents::Config {
-        server: kubefan.url(),
-        agents: config.agents,
-        nodes: nodes.iter().map(|(key, _)| key.name().to_owned()).collect(),
-    };
-    let agents = Agents::start(agents, shutdown);
+    let nodes: Vec<_> = nodes.iter().map(|(key, _)| key.name().to_owned()).collect();
+    let agents = Agents::start(kubefan.url(), config.agents, &nodes, shutdown);
     agents.await.context("cannot start the simulated clients")
 }
 
@@ -282,7 +254,7 @@ async fn kubefan(config: &DemoConfig, inner: &Kubeconfig) -> anyhow::Result<App>
         listen: config.listen,
         is_exposed: false,
         admin: AdminConfig {
-            listen: config.admin_listen(),
+            listen: config.later_port(1),
             ..AdminConfig::loopback()
         },
         threads: None,

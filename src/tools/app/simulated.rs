@@ -26,9 +26,8 @@ pub struct SimulatedApp {
     shutdown: Shutdown,
     address: SocketAddr,
     admin_address: SocketAddr,
-    simulator: Simulator,
-    registry: Registry,
-    served: Arc<Counters>,
+    /// The counts of what this simulator served to its clients.
+    pub(super) served: Arc<Counters>,
 }
 
 impl SimulatedApp {
@@ -73,8 +72,6 @@ impl SimulatedApp {
             shutdown: shutdown.clone(),
             address: clients.local_address()?,
             admin_address: admins.local_address()?,
-            simulator: simulator.clone(),
-            registry: registry.clone(),
             served: Arc::default(),
         };
         tracing::info!(clients = app.url(), admin = app.admin_url(), "listening");
@@ -102,21 +99,6 @@ impl SimulatedApp {
     /// Returns the URL of the admin listener, for probes, metrics and fault injection.
     pub fn admin_url(&self) -> String {
         format!("http://{}", self.admin_address)
-    }
-
-    /// Returns the simulator, with its store and its fault injection.
-    pub fn simulator(&self) -> &Simulator {
-        &self.simulator
-    }
-
-    /// Returns the counts of what this simulator served to its clients.
-    pub fn served(&self) -> &Arc<Counters> {
-        &self.served
-    }
-
-    /// Returns the registry with all metrics of this simulator.
-    pub fn registry(&self) -> &Registry {
-        &self.registry
     }
 
     /// Runs until the first signal arrives, then drains; a second signal aborts the drain.

@@ -38,23 +38,18 @@ pub(super) fn demo(global: &GlobalArgs, args: &DemoArgs) -> Result<(), Error> {
 
 async fn run(config: DemoConfig, is_plain: bool) -> Result<(), Error> {
     let mut signals = Signals::of_process().context("cannot listen for signals")?;
-    let (nodes, pods, churn) = (config.nodes, config.pods, config.churn);
     print("Starting a simulated cluster, kubefan and its clients ...\n");
-    let start = async { Ok(DemoApp::start(config).await?) };
+    let start = async { Ok(DemoApp::start(config.clone()).await?) };
     let Some(app) = unless_stopped(start, &mut signals).await? else {
         return Ok(());
     };
-    let demo = app.demo().clone();
+    let demo = app.demo.clone();
     let facts = Facts {
-        nodes,
-        pods,
-        churn,
-        agents: demo.agents(),
-        url: app.kubefan().url(),
-        admin_url: app.kubefan().admin_url(),
-        simulated_url: app.simulated().url(),
-        fault_url: app.simulated().admin_url(),
-        kubeconfig: app.kubeconfig().display().to_string(),
+        config,
+        url: app.kubefan.url(),
+        admin_url: app.kubefan.admin_url(),
+        simulated_url: app.simulated.url(),
+        fault_url: app.simulated.admin_url(),
     };
     let terminal = if is_plain { None } else { Terminal::open() };
     let show = async move {

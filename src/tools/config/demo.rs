@@ -40,24 +40,9 @@ const NOT_AUTHENTICATED: &str = "callers are not authenticated, so it listens on
 // === impl DemoConfig ===
 
 impl DemoConfig {
-    /// Returns the address of the admin listener: the port after the port for clients.
-    pub fn admin_listen(&self) -> SocketAddr {
-        self.later_port(1)
-    }
-
-    /// Returns the address of the simulated API server.
-    pub fn simulated_listen(&self) -> SocketAddr {
-        self.later_port(2)
-    }
-
-    /// Returns the address for injecting faults into the simulated API server.
-    pub fn fault_listen(&self) -> SocketAddr {
-        self.later_port(3)
-    }
-
-    /// Returns the address for clients with a port that is `by` higher. Port
-    /// 0, for any free port, stays 0.
-    fn later_port(&self, by: u16) -> SocketAddr {
+    /// Returns the address for clients with a port that is `by` higher: by 1 for the admin listener,
+    /// by 2 for the simulated API server, by 3 for its faults. Port 0, for any free port, stays 0.
+    pub fn later_port(&self, by: u16) -> SocketAddr {
         let port = match self.listen.port() {
             0 => 0,
             port => port.saturating_add(by),
@@ -158,12 +143,8 @@ mod tests {
             ("127.0.0.1:65532", [65533, 65534, 65535]),
         ] {
             let config = DemoConfig::try_from(&args(listen)).expect(listen);
-            let ports = [
-                config.admin_listen(),
-                config.simulated_listen(),
-                config.fault_listen(),
-            ];
-            assert_eq!(ports.map(|address| address.port()), expected, "{listen}");
+            let ports = [1, 2, 3].map(|by| config.later_port(by).port());
+            assert_eq!(ports, expected, "{listen}");
         }
         let message = DemoConfig::try_from(&args("127.0.0.1:65533")).expect_err("too few ports");
         assert!(

@@ -9,7 +9,7 @@ use kubefan_proxy::config::{Problem, Problems};
 
 use super::{LoadArgs, LoadFormat};
 use crate::load;
-use crate::load::{Protocol, Rate, SelectorTemplate, TargetServer};
+use crate::load::{Protocol, SelectorTemplate, TargetServer};
 
 /// Watchers per HTTP/2 connection if `--connections` is not given. API servers limit the concurrent
 /// streams of a connection.
@@ -46,9 +46,9 @@ impl TryFrom<&LoadArgs> for LoadConfig {
         });
         let rate = rate(&args.rate).unwrap_or_else(|problem| {
             problems.push(flag_problem("--rate", problem));
-            Rate::Max
+            None
         });
-        if args.window.is_some() && rate != Rate::Max {
+        if args.window.is_some() && rate.is_some() {
             let problem = "works only with --rate max; leave it out, or add --rate max";
             problems.push(flag_problem("--window", problem.to_owned()));
         }
@@ -75,7 +75,11 @@ impl TryFrom<&LoadArgs> for LoadConfig {
     }
 }
 
-fn load_config(args: &LoadArgs, selector: Option<SelectorTemplate>, rate: Rate) -> load::Config {
+fn load_config(
+    args: &LoadArgs,
+    selector: Option<SelectorTemplate>,
+    rate: Option<f64>,
+) -> load::Config {
     load::Config {
         watched: watch_target(args),
         compared: compare_target(args),
@@ -140,13 +144,14 @@ fn count_problems(args: &LoadArgs) -> Vec<Problem> {
     problems
 }
 
-fn rate(text: &str) -> Result<Rate, String> {
+/// Parses the writes per second; `None` for as many as possible.
+fn rate(text: &str) -> Result<Option<f64>, String> {
     let number = match text {
-        "max" | "0" => return Ok(Rate::Max),
+        "max" | "0" => return Ok(None),
         number => number.parse::<f64>().ok(),
     };
     match number {
-        Some(rate) if rate > 0.0 && rate <= MAX_RATE => Ok(Rate::PerSecond(rate)),
+        Some(rate) if rate > 0.0 && rate <= MAX_RATE => Ok(Some(rate)),
         _ => Err(format!(
             "{text:?} is not a number of writes per second such as 20 or 0.5, nor max"
         )),
@@ -389,9 +394,9 @@ mod tests {
         assert_eq!((config.objects, config.object_size), (20, 2048));
         assert!(config.watched.client == ClientConfig::default());
         assert!(config.compared.is_none() && config.written.is_none());
-        assert_eq!(config.rate, Rate::PerSecond(20.0));
-        assert_eq!(parse("--rate max").expect("a rate").load.rate, Rate::Max);
-        assert_eq!(parse("--rate 0").expect("a rate").load.rate, Rate::Max);
+        assert_eq!(config.rate, Some(20.0));
+        assert_eq!(parse("--rate max").expect("a rate").load.rate, None);
+        assert_eq!(parse("--rate 0").expect("a rate").load.rate, None);
     }
 
     #[test]

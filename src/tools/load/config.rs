@@ -6,7 +6,7 @@ use kubefan_core::api::WireFormat;
 use kubefan_core::upstream::ClientConfig;
 
 use super::selector::SelectorTemplate;
-use super::write::schedule::Rate;
+use super::watch::checker::SelectedObjects;
 
 /// The validated settings of a load test.
 #[derive(Clone, Debug)]
@@ -36,10 +36,11 @@ pub struct Config {
     pub format: WireFormat,
     /// The selector of each watcher; `None` if all watchers select every object.
     pub selector: Option<SelectorTemplate>,
-    /// The rate of writes.
-    pub rate: Rate,
-    /// With [`Rate::Max`], the limit on writes that have not yet reached every watcher; `None` for
-    /// no limit.
+    /// The scheduled writes per second; `None` to write as fast as the server acknowledges, with at
+    /// most one write in flight per object.
+    pub rate: Option<f64>,
+    /// Without a rate, the limit on writes that have not yet reached every watcher; `None` for no
+    /// limit.
     pub window: Option<u32>,
     /// The number of objects; at least one.
     pub objects: u32,
@@ -89,6 +90,20 @@ impl Config {
             _ => u64::from(self.watchers),
         }
     }
+
+    /// Returns the objects that watcher `number` selects: every `watchers`th object from `number`
+    /// on if each watcher has its own selector, else all of them.
+    pub(super) fn selected_objects(&self, number: u32) -> SelectedObjects {
+        let (first, step) = match &self.selector {
+            Some(selector) if selector.is_per_watcher() => (number, self.watchers),
+            _ => (0, 1),
+        };
+        SelectedObjects {
+            first,
+            step,
+            objects: self.objects,
+        }
+    }
 }
 
 impl Protocol {
@@ -120,7 +135,7 @@ mod tests {
                 protocol: Protocol::Http2,
                 format: WireFormat::Json,
                 selector: None,
-                rate: Rate::Max,
+                rate: None,
                 window: None,
                 objects: 1,
                 object_size: 2048,
@@ -130,6 +145,27 @@ mod tests {
                 watch_list: false,
                 threads: 1,
             }
+        }
+    }
+
+    #[test]
+    fn every_object_is_selected_by_one_watcher_or_by_all() {
+        let per_watcher: SelectorTemplate = "app=load-{i}".parse().expect("a selector");
+        let shared: SelectorTemplate = "app=load".parse().expect("a selector");
+        for (watchers, objects) in [(1, 1), (3, 20), (20, 3), (7, 7)] {
+            let total = |selector: Option<&SelectorTemplate>| -> usize {
+                let config = Config {
+                    selector: selector.cloned(),
+                    watchers,
+                    objects,
+                    ..Config::for_tests()
+                };
+                let counts = (0..watchers).map(|number| config.selected_objects(number).count());
+                counts.sum()
+            };
+            assert_eq!(total(Some(&per_watcher)), objects as usize);
+            assert_eq!(total(Some(&shared)), (watchers * objects) as usize);
+            assert_eq!(total(None), (watchers * objects) as usize);
         }
     }
 }

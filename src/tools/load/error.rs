@@ -1,5 +1,7 @@
 //! The errors that end a load test without a report.
 
+use std::iter::successors;
+
 use kubefan_core::upstream::ConnectError;
 
 /// The reason why a load test has no report.
@@ -30,12 +32,8 @@ pub enum Error {
 }
 
 /// Formats an error and its causes as one line, separated by colons.
-pub(super) fn with_causes(error: &dyn std::error::Error) -> String {
-    let mut line = error.to_string();
-    let mut cause = error.source();
-    while let Some(error) = cause {
-        line = format!("{line}: {error}");
-        cause = error.source();
-    }
-    line
+pub(super) fn with_causes(error: &(dyn std::error::Error + 'static)) -> String {
+    let causes = successors(Some(error), |&error| error.source());
+    let texts: Vec<_> = causes.map(ToString::to_string).collect();
+    texts.join(": ")
 }

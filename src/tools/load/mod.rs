@@ -45,4 +45,3 @@ pub use watch::checker::DeliveryErrors;
 pub use watch::frames::{FrameCutter, FrameTooLong, FrameType, VersionFinder};
 pub use watch::list_storm::Lists;
 pub(crate) use watch::slot::Slot;
-pub use write::schedule::Rate;

@@ -14,7 +14,6 @@ const PLAIN_PAUSE: Duration = Duration::from_secs(5);
 #[derive(Debug)]
 pub struct Progress {
     is_terminal: bool,
-    is_quiet: bool,
     last_plain: Option<Instant>,
     has_open_line: bool,
 }
@@ -24,17 +23,8 @@ impl Progress {
     pub fn to_stderr() -> Self {
         Self {
             is_terminal: std::io::stderr().is_terminal(),
-            is_quiet: false,
             last_plain: None,
             has_open_line: false,
-        }
-    }
-
-    /// Creates a `Progress` that prints nothing.
-    pub fn quiet() -> Self {
-        Self {
-            is_quiet: true,
-            ..Self::to_stderr()
         }
     }
 
@@ -67,9 +57,6 @@ impl Progress {
     }
 
     fn write(&self, text: &str) {
-        if self.is_quiet {
-            return;
-        }
         let mut out = std::io::stderr().lock();
         if let Err(error) = out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
             tracing::debug!(%error, "standard error is closed");

@@ -3,7 +3,6 @@
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use std::time::Duration;
 
-use kubefan_core::api::WireFormat;
 use kubefan_core::upstream::{Client, HttpVersion};
 use parking_lot::Mutex;
 use tokio::sync::watch;
@@ -11,6 +10,7 @@ use tokio::time::Instant;
 
 use super::clock::{Acknowledgements, Clock};
 use super::config::{Config, Protocol};
+use super::error::Error;
 use super::watch::frames::VersionFinder;
 use super::write::marker::MarkerFinder;
 
@@ -18,13 +18,13 @@ use super::write::marker::MarkerFinder;
 pub(super) const SYNC_LIMIT: Duration = Duration::from_secs(120);
 /// How long the run waits for answers to pending requests after a signal.
 pub(super) const LAST_ANSWERS: Duration = Duration::from_secs(5);
-/// The HTTP/2 flow-control window of a watcher's stream, in bytes.
-const STREAM_WINDOW: u32 = 4 << 20;
+/// The HTTP/2 flow-control window of a stream of a watcher or listing client, in bytes.
+pub(super) const STREAM_WINDOW: u32 = 4 << 20;
 /// The HTTP/2 flow-control window of a connection, in bytes, shared by all its streams.
 const CONNECTION_WINDOW: u32 = 1 << 30;
 /// The flow-control window, in bytes, of a stream that is never read. It is HTTP/2's default, which
 /// is so small that the server must wait soon.
-const SLOW_STREAM_WINDOW: u32 = (1 << 16) - 1;
+pub(super) const SLOW_STREAM_WINDOW: u32 = (1 << 16) - 1;
 /// The lower limit of the `timeoutSeconds` that watches ask for; long writing phases ask for more.
 const WATCH_SECONDS: u64 = 3_600;
 
@@ -105,8 +105,10 @@ impl RunState {
         self.writing_over.send_replace(true);
     }
 
-    pub(super) fn failure(&self) -> Option<String> {
-        self.failure.lock().clone()
+    /// Returns the problem of [`RunState::fail`] as an error.
+    pub(super) fn check(&self) -> Result<(), Error> {
+        let problem = self.failure.lock().clone();
+        problem.map_or(Ok(()), |problem| Err(Error::Refused(problem)))
     }
 
     /// Tries to add a write to the window, which limits the writes that have not yet reached every
@@ -166,31 +168,14 @@ impl RunState {
         let _ = stop.wait_for(|stop| *stop).await;
     }
 
-    /// Returns the HTTP version and windows of the connections of watchers and listing clients.
-    pub(super) fn http_version(&self) -> HttpVersion {
-        self.http_version_with_window(STREAM_WINDOW)
-    }
-
-    /// Returns the HTTP version and windows of the connections of slow watchers,
-    /// which have a small stream window.
-    pub(super) fn slow_http_version(&self) -> HttpVersion {
-        self.http_version_with_window(SLOW_STREAM_WINDOW)
-    }
-
-    fn http_version_with_window(&self, stream_window: u32) -> HttpVersion {
+    /// Returns the HTTP version and windows of connections whose streams have this window.
+    pub(super) fn http_version(&self, stream_window: u32) -> HttpVersion {
         match self.config.protocol {
             Protocol::Http1 => HttpVersion::Http1,
             Protocol::Http2 => HttpVersion::Http2 {
                 stream_window,
                 connection_window: CONNECTION_WINDOW,
             },
-        }
-    }
-
-    pub(super) fn accept(&self) -> &'static str {
-        match self.config.format {
-            WireFormat::Json => "application/json",
-            WireFormat::Protobuf => "application/vnd.kubernetes.protobuf;stream=watch",
         }
     }
 

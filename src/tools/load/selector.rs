@@ -2,8 +2,6 @@
 
 use std::fmt;
 
-use super::watch::checker::SelectedObjects;
-
 /// The placeholder for the watcher's number in a selector template.
 const NUMBER: &str = "{i}";
 /// The fields that a field selector may use, because the load test can set them in its objects.
@@ -123,29 +121,6 @@ impl fmt::Display for SelectorTemplate {
     }
 }
 
-/// Returns the objects that watcher `number` selects, out of `objects` objects: all of them, or
-/// every `watchers`th object from `number` on if each watcher has its own selector.
-pub(super) fn selected_objects(
-    selector: Option<&SelectorTemplate>,
-    number: u32,
-    watchers: u32,
-    objects: u32,
-) -> SelectedObjects {
-    if selector.is_some_and(SelectorTemplate::is_per_watcher) {
-        SelectedObjects {
-            first: number,
-            step: watchers,
-            objects,
-        }
-    } else {
-        SelectedObjects {
-            first: 0,
-            step: 1,
-            objects,
-        }
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -206,22 +181,6 @@ mod tests {
                 .expect_err(text)
                 .to_string();
             assert!(error.contains(part), "{text}: {error}");
-        }
-    }
-
-    #[test]
-    fn every_object_is_selected_by_one_watcher_or_by_all() {
-        let per_watcher: SelectorTemplate = "app=load-{i}".parse().expect("a selector");
-        let shared: SelectorTemplate = "app=load".parse().expect("a selector");
-        for (watchers, objects) in [(1, 1), (3, 20), (20, 3), (7, 7)] {
-            let total = |selector| -> usize {
-                (0..watchers)
-                    .map(|number| selected_objects(selector, number, watchers, objects).count())
-                    .sum()
-            };
-            assert_eq!(total(Some(&per_watcher)), objects as usize);
-            assert_eq!(total(Some(&shared)), (watchers * objects) as usize);
-            assert_eq!(total(None), (watchers * objects) as usize);
         }
     }
 }

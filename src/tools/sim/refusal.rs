@@ -127,11 +127,6 @@ pub(super) fn no_request_info(path: &str) -> Response<Body> {
     response
 }
 
-/// Creates the 405 for a method that custom resources do not support.
-pub(super) fn no_verb(gvr: &GroupVersionResource) -> Status {
-    Status::verb_not_supported(gvr, "")
-}
-
 /// Creates the 413 for a request body of more than `limit` bytes.
 pub(super) fn too_large(limit: usize) -> Status {
     let message = format!("Request entity too large: limit is {limit}");

@@ -198,11 +198,8 @@ fn scale_steps(deployment: usize, cluster: &mut Cluster) -> Vec<Step> {
     let is_over = record.replicas > record.usual_replicas;
     let mut steps = Vec::new();
     if let Some(set) = newest_set(record) {
-        let pods = cluster
-            .replica_sets
-            .get(&set)
-            .map(|set| set.pods.as_slice());
-        let newest = pods.and_then(<[u32]>::last).copied();
+        let pods = cluster.replica_sets.get(&set).map(|set| &set.pods);
+        let newest = pods.and_then(|pods| pods.last()).copied();
         if let Some(pod) = newest.filter(|_| is_over) {
             steps.extend([Step::Scale(deployment, -1), Step::ScaleReplicaSet(set, -1)]);
             steps.extend(departure(deployment, set, pod));

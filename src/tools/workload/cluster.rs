@@ -331,7 +331,8 @@ impl Cluster {
 
     /// Returns the operation that creates the object of a new record.
     pub(super) fn created(&self, id: Id) -> Option<Operation> {
-        self.render(id).map(Operation::create)
+        let (target, object) = self.render(id)?;
+        Some(Operation::Create { target, object })
     }
 
     /// Returns the operation that deletes the object of a record. The

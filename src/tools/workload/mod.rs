@@ -82,8 +82,8 @@ impl Workload {
     /// [`churn`]: Workload::churn
     pub fn initial(&mut self) -> impl Iterator<Item = Operation> {
         let cluster = &self.cluster;
-        let create = |id| cluster.render(id).map(Operation::create);
-        cluster.all().into_iter().filter_map(create)
+        let all = cluster.all().into_iter();
+        all.filter_map(|id| cluster.created(id))
     }
 
     /// Returns the next change. There is always one, and it never refers to a deleted object.

@@ -53,8 +53,4 @@ impl Operation {
             }
         }
     }
-
-    pub(super) fn create((target, object): (ObjectPath, Value)) -> Self {
-        Self::Create { target, object }
-    }
 }

@@ -167,10 +167,8 @@ fn create_job(
     cluster: &mut Cluster,
     dice: &mut Dice,
 ) -> Option<Operation> {
-    records::new_job(id, cron_job, cluster, dice);
     let scheduled = cluster.cron_jobs.get(cron_job)?.scheduled;
-    let job = cluster.jobs.get_mut(&id)?;
-    job.identity.name = records::job_name(&job.identity.name, scheduled);
+    records::new_job(id, cron_job, scheduled, cluster, dice);
     cluster.created(Id::Job(id))
 }
 
@@ -208,11 +206,8 @@ pub(super) fn give_address(cluster: &mut Cluster, node: Option<usize>) -> String
 
 /// Returns the endpoints that a deployment's endpoint slice should have now.
 pub(super) fn endpoints_of(deployment: usize, cluster: &Cluster) -> Vec<Endpoint> {
-    let sets = cluster
-        .deployments
-        .get(deployment)
-        .map(|d| d.sets.as_slice());
-    let sets = sets.unwrap_or_default().iter();
+    let deployment = cluster.deployments.get(deployment).into_iter();
+    let sets = deployment.flat_map(|deployment| &deployment.sets);
     let pods = sets
         .filter_map(|set| cluster.replica_sets.get(set))
         .flat_map(|set| &set.pods);
@@ -255,11 +250,8 @@ pub(super) fn observe_deployment(id: usize, cluster: &mut Cluster) -> bool {
         observed: deployment.generation,
         ..DeploymentStatus::default()
     };
-    for set in deployment
-        .sets
-        .iter()
-        .filter_map(|set| cluster.replica_sets.get(set))
-    {
+    let sets = deployment.sets.iter();
+    for set in sets.filter_map(|set| cluster.replica_sets.get(set)) {
         status.replicas += set.status.replicas;
         status.ready += set.status.ready;
         status.updated = set.status.replicas;

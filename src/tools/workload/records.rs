@@ -39,15 +39,21 @@ pub(super) fn new_replica_set(id: u32, deployment: usize, cluster: &mut Cluster,
     cluster.deployments[deployment].sets.push(id);
 }
 
-/// Adds a job. It has the name of its cron job until the caller sets the result of [`job_name`].
-pub(super) fn new_job(id: u32, cron_job: usize, cluster: &mut Cluster, dice: &mut Dice) {
+/// Adds a job that is due at `scheduled`. Its name ends with this minute, as in names that the cron
+/// job controller gives.
+pub(super) fn new_job(
+    id: u32,
+    cron_job: usize,
+    scheduled: i64,
+    cluster: &mut Cluster,
+    dice: &mut Dice,
+) {
     let Some(owner) = cluster.cron_jobs.get(cron_job) else {
         return;
     };
-    let Identity {
-        namespace, name, ..
-    } = &owner.identity;
-    let identity = new_identity(namespace, name.clone(), cluster, dice);
+    let of = &owner.identity;
+    let name = format!("{}-{}", of.name, scheduled / 60);
+    let identity = new_identity(&of.namespace, name, cluster, dice);
     let job = Job {
         identity,
         cron_job,
@@ -56,12 +62,6 @@ pub(super) fn new_job(id: u32, cron_job: usize, cluster: &mut Cluster, dice: &mu
         pod: None,
     };
     cluster.jobs.insert(id, job);
-}
-
-/// Returns the name that the cron job controller gives a job. It ends with
-/// the minute when the job was due.
-pub(super) fn job_name(cron_job: &str, scheduled: i64) -> String {
-    format!("{cron_job}-{}", scheduled / 60)
 }
 
 /// Adds a pending pod to the cluster and to its owner.

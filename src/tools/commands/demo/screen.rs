@@ -4,22 +4,17 @@ use std::time::Duration;
 
 use crate::agents;
 use crate::app::Totals;
+use crate::config::DemoConfig;
 use crate::load::times;
 
 /// The facts about a demo that do not change while it runs.
 #[derive(Clone, Debug)]
 pub(super) struct Facts {
-    pub(super) nodes: usize,
-    pub(super) pods: usize,
-    /// Changes per second.
-    pub(super) churn: u32,
-    pub(super) agents: usize,
+    pub(super) config: DemoConfig,
     pub(super) url: String,
     pub(super) admin_url: String,
     pub(super) simulated_url: String,
     pub(super) fault_url: String,
-    /// The path of the kubeconfig, as the user gave it.
-    pub(super) kubeconfig: String,
 }
 
 impl Facts {
@@ -68,12 +63,12 @@ impl Facts {
              curl -X POST '{}/faults/away?seconds=10'\n\n\
              Ctrl-C stops it.\n\n",
             self.cluster(),
-            count(self.agents as u64, "client"),
+            count(self.config.agents as u64, "client"),
             self.url,
             self.admin_url,
             self.simulated_url,
             self.fault_url,
-            self.kubeconfig,
+            self.config.kubeconfig_out.display(),
             self.suggestions().join("\n"),
             self.fault_url,
         )
@@ -100,9 +95,9 @@ impl Facts {
     fn cluster(&self) -> String {
         format!(
             "{}, {}, {} a second",
-            count(self.nodes as u64, "node"),
-            count(self.pods as u64, "pod"),
-            count(self.churn.into(), "change"),
+            count(self.config.nodes as u64, "node"),
+            count(self.config.pods as u64, "pod"),
+            count(self.config.churn.into(), "change"),
         )
     }
 
@@ -124,7 +119,7 @@ impl Facts {
                 times(served[at] as f64, got[at] as f64)
             }
         });
-        let clients = format!("{} got", count(self.agents as u64, "client"));
+        let clients = format!("{} got", count(self.config.agents as u64, "client"));
         let titles = ["requests", "watches", "events", "bytes"].map(str::to_owned);
         [
             row("", titles),
@@ -136,7 +131,10 @@ impl Facts {
 
     /// Returns commands to try. The cache answers the first of them.
     fn suggestions(&self) -> [String; 5] {
-        let kubectl = format!("  kubectl --kubeconfig {}", self.kubeconfig);
+        let kubectl = format!(
+            "  kubectl --kubeconfig {}",
+            self.config.kubeconfig_out.display()
+        );
         [
             "Try, in another terminal in this folder:".to_owned(),
             format!("{kubectl} get nodes"),
@@ -216,15 +214,19 @@ mod tests {
 
     fn facts() -> Facts {
         Facts {
-            nodes: 50,
-            pods: 1000,
-            churn: 20,
-            agents: 300,
+            config: DemoConfig {
+                nodes: 50,
+                pods: 1000,
+                agents: 300,
+                churn: 20,
+                seed: 1,
+                listen: "127.0.0.1:8001".parse().expect("an address"),
+                kubeconfig_out: "kubefan-demo.kubeconfig".into(),
+            },
             url: "http://127.0.0.1:8001".to_owned(),
             admin_url: "http://127.0.0.1:8002".to_owned(),
             simulated_url: "http://127.0.0.1:8003".to_owned(),
             fault_url: "http://127.0.0.1:8004".to_owned(),
-            kubeconfig: "kubefan-demo.kubeconfig".to_owned(),
         }
     }
 

@@ -2,7 +2,7 @@
 
 use std::fmt::Write as _;
 
-use super::plot::{Axis, Line, Plot, Scale, escape, key};
+use super::plot::{Line, Plot, Scale, escape, key};
 use super::report::{Report, Run};
 use super::table::{comparison, latencies, ratio_rows, rows};
 
@@ -186,14 +186,8 @@ fn section(plot: &Plot<'_>) -> String {
 fn distribution(title: &str, lines: Vec<Line<'_>>) -> String {
     section(&Plot {
         title,
-        x: Axis {
-            name: "latency in milliseconds",
-            scale: Scale::Logarithmic,
-        },
-        y: Axis {
-            name: "share of events up to this latency",
-            scale: Scale::Tail,
-        },
+        x: ("latency in milliseconds", Scale::Logarithmic),
+        y: ("share of events up to this latency", Scale::Tail),
         lines,
     })
 }
@@ -201,14 +195,8 @@ fn distribution(title: &str, lines: Vec<Line<'_>>) -> String {
 fn throughput(lines: Vec<Line<'_>>) -> String {
     section(&Plot {
         title: "Throughput over time",
-        x: Axis {
-            name: "seconds since the first write",
-            scale: Scale::Linear,
-        },
-        y: Axis {
-            name: "events per second",
-            scale: Scale::Linear,
-        },
+        x: ("seconds since the first write", Scale::Linear),
+        y: ("events per second", Scale::Linear),
         lines,
     })
 }

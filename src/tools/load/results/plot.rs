@@ -35,11 +35,8 @@ pub(crate) struct Plot<'a> {
     pub(crate) lines: Vec<Line<'a>>,
 }
 
-#[derive(Clone, Copy)]
-pub(crate) struct Axis<'a> {
-    pub(crate) name: &'a str,
-    pub(crate) scale: Scale,
-}
+/// An axis: its name and its scale.
+pub(crate) type Axis<'a> = (&'a str, Scale);
 
 /// The scale that maps values to positions on an axis.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -64,13 +61,14 @@ struct Range {
 impl Plot<'_> {
     /// Draws the diagram as an SVG element.
     pub(crate) fn svg(&self) -> String {
+        let ((x_name, x_scale), (y_name, y_scale)) = (self.x, self.y);
         let points = || self.lines.iter().flat_map(|(_, line)| line.iter());
-        let x = Range::spanning(self.x.scale, points().map(|point| point.0));
-        let room = match self.y.scale {
+        let x = Range::spanning(x_scale, points().map(|point| point.0));
+        let room = match y_scale {
             Scale::Linear => HEADROOM,
             Scale::Logarithmic | Scale::Tail => 1.0,
         };
-        let y = Range::spanning(self.y.scale, points().map(|point| point.1 * room));
+        let y = Range::spanning(y_scale, points().map(|point| point.1 * room));
         let mut svg = format!(
             "<svg viewBox=\"0 0 {WIDTH} {HEIGHT}\" role=\"img\" aria-label=\"{}\">",
             escape(self.title)
@@ -81,13 +79,13 @@ impl Plot<'_> {
         let _ = write!(
             svg,
             "<text x=\"{middle}\" y=\"{bottom}\" text-anchor=\"middle\">{}</text>",
-            escape(self.x.name)
+            escape(x_name)
         );
         let middle = TOP + (HEIGHT - TOP - BOTTOM) / 2.0;
         let _ = write!(
             svg,
             "<text transform=\"translate(12 {middle}) rotate(-90)\" text-anchor=\"middle\">{}</text>",
-            escape(self.y.name)
+            escape(y_name)
         );
         for (index, (_, line)) in self.lines.iter().enumerate() {
             let _ = write!(
@@ -380,14 +378,8 @@ mod tests {
     fn names_are_escaped() {
         let plot = Plot {
             title: "<a>",
-            x: Axis {
-                name: "<b>",
-                scale: Scale::Linear,
-            },
-            y: Axis {
-                name: "\"<c>\"",
-                scale: Scale::Linear,
-            },
+            x: ("<b>", Scale::Linear),
+            y: ("\"<c>\"", Scale::Linear),
             lines: vec![("<d>", &[(0.0, 1.0)]), ("'<e>'", &[])],
         };
         let drawn = plot.legend() + &plot.svg();

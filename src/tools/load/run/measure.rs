@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
+use futures_util::future::join_all;
 use kubefan_core::shutdown::Shutdown;
 use kubefan_core::upstream::Client;
 use tokio::time::{Instant, MissedTickBehavior, interval, sleep};
@@ -36,50 +37,29 @@ const DUPLICATE_WAIT: Duration = Duration::from_millis(250);
 pub(super) struct Measurement<'a> {
     pub(super) run_state: Arc<RunState>,
     pub(super) shutdown: &'a Shutdown,
-    pub(super) sources: Sources,
+    /// The sources of the servers' CPU time and memory, from [`find_sources`].
+    pub(super) sources: Vec<UsageSource>,
     /// The length of a step of the timeline, in nanoseconds.
     pub(super) step: u64,
 }
 
-/// The sources of the servers' CPU time and memory.
-pub(super) struct Sources {
-    watched: UsageSource,
-    /// The source of the server that takes the writes; `None` if it is the watched server.
-    written: Option<UsageSource>,
-}
-
-/// The figures at one moment of the servers in [`Sources`].
-struct Samples {
-    watched: Result<Sample, String>,
-    written: Option<Result<Sample, String>>,
-}
-
-impl Sources {
-    pub(super) async fn find(run_state: &RunState, writer: &Client) -> Result<Self, Error> {
-        let config = &run_state.config;
-        let (client, collection) = (&run_state.client, &run_state.collection);
-        let written = match &config.written {
-            Some(written) if writer.server() != client.server() => {
-                Some(UsageSource::find(written, writer, collection, "--write-").await?)
-            }
-            _ => None,
-        };
-        Ok(Self {
-            watched: UsageSource::find(&config.watched, client, collection, "--").await?,
-            written,
-        })
+/// Finds the source of the watched server's figures, and then that of the server that takes the
+/// writes, if that is another one.
+pub(super) async fn find_sources(
+    run_state: &RunState,
+    writer: &Client,
+) -> Result<Vec<UsageSource>, Error> {
+    let config = &run_state.config;
+    let (client, collection) = (&run_state.client, &run_state.collection);
+    let mut sources = Vec::new();
+    if let Some(written) = &config.written
+        && writer.server() != client.server()
+    {
+        sources.push(UsageSource::find(written, writer, collection, "--write-").await?);
     }
-
-    async fn sample(&self) -> Samples {
-        let written = async {
-            match &self.written {
-                Some(source) => Some(source.sample().await),
-                None => None,
-            }
-        };
-        let (watched, written) = tokio::join!(self.watched.sample(), written);
-        Samples { watched, written }
-    }
+    let watched = UsageSource::find(&config.watched, client, collection, "--").await?;
+    sources.insert(0, watched);
+    Ok(sources)
 }
 
 /// The results of the measured phases.
@@ -87,7 +67,8 @@ pub(super) struct RunStats {
     pub(super) write_stats: WriteStats,
     pub(super) received: ReceiverStats,
     pub(super) lists: Option<Lists>,
-    pub(super) usage: Result<Usage, String>,
+    /// The usage of the watched server.
+    pub(super) usage: Option<Result<Usage, String>>,
     /// The usage of the server that takes the writes; `None` if it is the watched server.
     pub(super) write_usage: Option<Result<Usage, String>>,
     pub(super) all_synced: Duration,
@@ -101,11 +82,11 @@ impl Measurement<'_> {
         job: WriteJob,
         progress: &mut Progress,
     ) -> Result<RunStats, Error> {
-        let before = self.sources.sample().await;
+        let before = self.sample().await;
         let receivers =
             Receivers::start(&self.run_state, self.shutdown, self.step).map_err(Error::Thread)?;
         let all_synced = self.wait_until_synced(progress).await?;
-        let idle = self.sources.sample().await;
+        let idle = self.sample().await;
         let own_before = own_cpu_seconds();
         let peak = peak::start(&self.run_state).map_err(Error::Thread)?;
         let list_storm = ListStorm::start(&self.run_state, self.shutdown).map_err(Error::Thread)?;
@@ -113,34 +94,32 @@ impl Measurement<'_> {
         let expected = write_stats.acknowledged * self.run_state.config.watchers_of_an_object();
         self.wait_until_drained(expected, progress).await?;
         let own_cpu_seconds = own_cpu_seconds() - own_before;
-        let after = self.sources.sample().await;
+        let after = self.sample().await;
         self.run_state.stop();
         let peak = peak.finish().await.map_err(Error::Thread)?;
         let lists = list_storm.finish().await.map_err(Error::Thread)?;
         let received = receivers.finish(self.step).await.map_err(Error::Thread)?;
         let events = received.tally.events;
-        let write_usage = match (before.written, idle.written, after.written) {
-            (Some(before), Some(idle), Some(after)) => Some(usage(before, idle, after, 0, events)),
-            _ => None,
-        };
-        let usage = usage(before.watched, idle.watched, after.watched, peak, events);
+        let samples = before.into_iter().zip(idle).zip(after);
+        // Only the memory of the watched server was sampled in between.
+        let samples = samples.zip([peak, 0]);
+        let mut usages =
+            samples.map(|(((before, idle), after), peak)| usage(before, idle, after, peak, events));
         Ok(RunStats {
             write_stats,
             received,
             lists,
-            usage,
-            write_usage,
+            usage: usages.next(),
+            write_usage: usages.next(),
             all_synced,
             expected,
             own_cpu_seconds,
         })
     }
 
-    fn check(&self) -> Result<(), Error> {
-        match self.run_state.failure() {
-            None => Ok(()),
-            Some(problem) => Err(Error::Refused(problem)),
-        }
+    /// Returns the present figures of all sources.
+    async fn sample(&self) -> Vec<Result<Sample, String>> {
+        join_all(self.sources.iter().map(|source| source.sample())).await
     }
 
     /// Waits until every watcher has received every object that it selects and all slow watches are
@@ -149,7 +128,7 @@ impl Measurement<'_> {
         let started = Instant::now();
         let watchers = self.run_state.config.watchers;
         loop {
-            self.check()?;
+            self.run_state.check()?;
             if self.shutdown.is_draining() {
                 return Err(Error::Interrupted);
             }
@@ -201,7 +180,7 @@ impl Measurement<'_> {
         loop {
             tokio::select! {
                 write_stats = &mut write_stats => {
-                    self.check()?;
+                    self.run_state.check()?;
                     return Ok(write_stats);
                 }
                 _ = ticks.tick() => {}
@@ -224,7 +203,7 @@ impl Measurement<'_> {
         let started = Instant::now();
         let mut last = (0, started);
         loop {
-            self.check()?;
+            self.run_state.check()?;
             let delivered = self.run_state.delivered.load(Ordering::Relaxed);
             if delivered >= expected {
                 sleep(DUPLICATE_WAIT).await;
@@ -234,12 +213,10 @@ impl Measurement<'_> {
                 last = (delivered, Instant::now());
             }
             let is_short = self.shutdown.is_draining();
-            if is_short {
+            let silence = if is_short {
                 // Marks the run as interrupted, because events may be missing only because of the
                 // signal.
                 self.run_state.cut_short();
-            }
-            let silence = if is_short {
                 MAX_SILENCE_AFTER_SIGNAL
             } else {
                 MAX_SILENCE

@@ -12,7 +12,7 @@ use kubefan_core::api::Resource;
 use kubefan_core::shutdown::Shutdown;
 use kubefan_core::upstream::{Client, Discovery};
 use kubefan_proxy::net::open_files_limit;
-use measure::{Measurement, RunStats, Sources};
+use measure::{Measurement, RunStats, find_sources};
 use summary::{settings, summarize};
 use test_namespace::TestNamespace;
 use tokio::time::sleep;
@@ -99,18 +99,17 @@ async fn run_one(
     } else {
         test_namespace.path()
     };
-    progress.print_line(&describe_run(config, client, resource, &test_namespace));
+    progress.print_line(&format!(
+        "{}: {} object{} of {} in namespace {}",
+        client.server(),
+        config.objects,
+        if config.objects == 1 { "" } else { "s" },
+        resource.gvr.group_resource(),
+        test_namespace.name
+    ));
     let run_state = Arc::new(RunState::new(config, client.clone(), collection, &id));
-    let settings = settings(config, &servers, &test_namespace, &run_state);
-    let outcome = measure_in_namespace(
-        config,
-        &mut test_namespace,
-        &servers.writer,
-        Arc::clone(&run_state),
-        progress,
-        shutdown,
-    )
-    .await;
+    let settings = settings(config, &servers, &test_namespace);
+    let outcome = measure_in_namespace(&mut test_namespace, &run_state, progress, shutdown).await;
     run_state.stop();
     let cleaned = test_namespace.clean_up().await;
     let left_behind = cleaned.err().map(|error| error.to_string());
@@ -125,23 +124,6 @@ async fn run_one(
         object_bytes,
         left_behind,
     ))
-}
-
-/// Describes in one line what is going to be tested.
-fn describe_run(
-    config: &Config,
-    client: &Client,
-    resource: &Resource,
-    test_namespace: &TestNamespace,
-) -> String {
-    format!(
-        "{}: {} object{} of {} in namespace {}",
-        client.server(),
-        config.objects,
-        if config.objects == 1 { "" } else { "s" },
-        resource.gvr.group_resource(),
-        test_namespace.name
-    )
 }
 
 /// The connected servers, the watched server's version, and the resource under test.
@@ -172,13 +154,12 @@ async fn connect_servers(config: &Config, named_by: &'static str) -> Result<Test
 }
 
 async fn measure_in_namespace(
-    config: &Config,
     test_namespace: &mut TestNamespace,
-    writer: &Client,
-    run_state: Arc<RunState>,
+    run_state: &Arc<RunState>,
     progress: &mut Progress,
     shutdown: &Shutdown,
 ) -> Result<(usize, RunStats), Error> {
+    let config = &run_state.config;
     let set_up = async {
         test_namespace.prepare().await?;
         test_namespace
@@ -195,17 +176,17 @@ async fn measure_in_namespace(
     };
     let step = (config.duration / STEPS).max(SHORTEST_STEP);
     let measurement = Measurement {
-        sources: Sources::find(&run_state, writer).await?,
-        run_state: Arc::clone(&run_state),
+        sources: find_sources(run_state, &test_namespace.client).await?,
+        run_state: Arc::clone(run_state),
         shutdown,
         step: nanoseconds(step),
     };
     let job = WriteJob {
-        client: writer.clone(),
+        client: test_namespace.client.clone(),
         objects: test_namespace.objects.clone(),
         path: test_namespace.path(),
         schedule: Schedule::new(config.rate, config.objects, config.duration),
-        run_state,
+        run_state: Arc::clone(run_state),
     };
     Ok((object_bytes, measurement.measure(job, progress).await?))
 }

@@ -6,12 +6,10 @@ use super::test_namespace::TestNamespace;
 use crate::load::config::{Config, Protocol};
 use crate::load::histogram::Histogram;
 use crate::load::results::report::{Events, Run, Settings, Watches, Writes};
-use crate::load::run_state::RunState;
 use crate::load::watch::checker::DeliveryErrors;
 use crate::load::watch::receivers::SlowWatchers;
 use crate::load::watch::tally::Tally;
 use crate::load::watch::watcher::WatcherStats;
-use crate::load::write::schedule::Rate;
 use crate::load::write::writer::WriteStats;
 
 /// Returns the settings of the run for the report, including the names and versions of the servers.
@@ -19,22 +17,14 @@ pub(super) fn settings(
     config: &Config,
     servers: &TestServers,
     test_namespace: &TestNamespace,
-    run_state: &RunState,
 ) -> Settings {
+    let server = servers.client.server().to_owned();
     Settings {
-        name: match &config.watched.name {
-            Some(name) => name.clone(),
-            None => servers.client.server().to_owned(),
-        },
-        server: servers.client.server().to_owned(),
+        name: config.watched.name.clone().unwrap_or(server.clone()),
+        server,
         server_version: servers.version.clone(),
         write_server: servers.writer.server().to_owned(),
-        resource: run_state
-            .collection
-            .rsplit('/')
-            .next()
-            .unwrap_or_default()
-            .to_owned(),
+        resource: servers.resource.gvr.resource.clone(),
         namespace: test_namespace.name.clone(),
         all_namespaces: config.all_namespaces,
         watchers: config.watchers,
@@ -46,10 +36,7 @@ pub(super) fn settings(
         format: config.format.name().to_owned(),
         selector: config.selector.as_ref().map(ToString::to_string),
         watch_list: config.watch_list,
-        rate: match config.rate {
-            Rate::PerSecond(rate) => Some(rate),
-            Rate::Max => None,
-        },
+        rate: config.rate,
         window: config.window,
         objects: config.objects,
         seconds: config.duration.as_secs_f64(),
@@ -82,8 +69,8 @@ pub(super) fn summarize(
         events: events(stats.expected, errors, tally),
         watches: watches(&received.watchers, received.slow),
         lists: stats.lists,
-        server_unknown: stats.usage.as_ref().err().cloned(),
-        server: stats.usage.ok(),
+        server_unknown: stats.usage.clone().and_then(Result::err),
+        server: stats.usage.and_then(Result::ok),
         write_server_unknown: stats.write_usage.clone().and_then(Result::err),
         write_server: stats.write_usage.and_then(Result::ok),
         own_cpu_seconds: stats.own_cpu_seconds,

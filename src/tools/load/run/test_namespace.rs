@@ -33,7 +33,7 @@ const CREATIONS: usize = 16;
 
 /// The namespace and the objects of a run.
 pub(super) struct TestNamespace {
-    client: Client,
+    pub(super) client: Client,
     resource: Resource,
     pub(super) name: String,
     /// True if the user named the namespace, false if its name is generated.
@@ -90,7 +90,7 @@ impl TestNamespace {
             "metadata": { "name": name, "labels": { MANAGED_BY_LABEL: LOAD_TEST, RUN_LABEL: self.objects.run } },
         });
         self.ownership = Ownership::Unknown;
-        match send(&self.client, Method::POST, NAMESPACES, &manifest).await {
+        match post(&self.client, NAMESPACES, &manifest).await {
             Ok(_) => self.ownership = Ownership::Owned,
             // A user that may not create namespaces may have named an existing one.
             Err(error) if self.is_named && (is_code(&error, 409) || error.is_forbidden()) => {
@@ -124,7 +124,7 @@ impl TestNamespace {
     ) -> Result<usize, Error> {
         let small = self.create_first(self.objects.probe(), shutdown).await?;
         let base = small.to_string().len();
-        self.objects = self.objects.clone().with_filler(size.saturating_sub(base));
+        self.objects.filler = size.saturating_sub(base);
         self.delete_objects().await?;
         let first = self.create_first(self.objects.object(0), shutdown).await?;
         let mut numbers = 1..count;
@@ -178,7 +178,7 @@ impl TestNamespace {
     }
 
     async fn create(&self, object: Value) -> Result<Value, upstream::Error> {
-        send(&self.client, Method::POST, &self.path(), &object).await
+        post(&self.client, &self.path(), &object).await
     }
 
     async fn delete_objects(&self) -> Result<(), Error> {
@@ -286,13 +286,8 @@ fn is_code(error: &upstream::Error, code: u16) -> bool {
     error.status().is_some_and(|status| status.code == code)
 }
 
-async fn send(
-    client: &Client,
-    method: Method,
-    path: &str,
-    body: &Value,
-) -> Result<Value, upstream::Error> {
-    let request = json_request(method, path, JSON, body.to_string())?;
+async fn post(client: &Client, path: &str, body: &Value) -> Result<Value, upstream::Error> {
+    let request = json_request(Method::POST, path, JSON, body.to_string())?;
     client.request_json(Identity::Kubefan, request).await
 }
 

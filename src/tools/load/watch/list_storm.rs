@@ -15,7 +15,7 @@ use tokio::time::sleep;
 use super::slot::Slot;
 use crate::load::clock::nanoseconds;
 use crate::load::histogram::{Histogram, Latency};
-use crate::load::run_state::RunState;
+use crate::load::run_state::{RunState, STREAM_WINDOW};
 use crate::load::target::request;
 use crate::load::workers::Worker;
 
@@ -108,7 +108,7 @@ async fn list_concurrently(
 /// clients would.
 async fn list_on(run_state: Arc<RunState>) -> ListStats {
     let mut listed = ListStats::default();
-    let slot = Slot::new(run_state.http_version());
+    let slot = Slot::new(run_state.http_version(STREAM_WINDOW));
     let stopped = run_state.stopped();
     let mut stopped = std::pin::pin!(stopped);
     loop {

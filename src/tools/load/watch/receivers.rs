@@ -16,7 +16,7 @@ use super::slot::Slot;
 use super::tally::Tally;
 use super::watcher::{OpenOutcome, WatcherContext, WatcherStats, open, watch};
 use crate::load::config::Protocol;
-use crate::load::run_state::RunState;
+use crate::load::run_state::{RunState, SLOW_STREAM_WINDOW, STREAM_WINDOW};
 use crate::load::workers::Worker;
 
 /// The number of watches that a thread opens concurrently.
@@ -140,7 +140,7 @@ fn start_watches(
         }
         let at = (connection / config.threads) as usize;
         if at >= slots.len() {
-            let version = context.run_state.http_version();
+            let version = context.run_state.http_version(STREAM_WINDOW);
             slots.resize_with(at + 1, || Arc::new(Slot::new(version)));
         }
         let (context, slot) = (Arc::clone(context), Arc::clone(&slots[at]));
@@ -153,7 +153,7 @@ fn start_watches(
 async fn open_slow(context: &WatcherContext) -> Vec<Body> {
     let config = &context.run_state.config;
     let mut slow = Vec::new();
-    let version = context.run_state.slow_http_version();
+    let version = context.run_state.http_version(SLOW_STREAM_WINDOW);
     let mut slot = Slot::new(version);
     for number in 0..config.slow_watchers {
         let is_full = match config.protocol {

@@ -8,7 +8,6 @@ use std::time::Duration;
 
 use http::Method;
 use http_body_util::BodyExt;
-use kubefan_core::api::WireFormat;
 use kubefan_core::body::{Body, empty};
 use kubefan_core::upstream::Error;
 use memchr::memmem;
@@ -23,7 +22,6 @@ use super::tally::Tally;
 use crate::load::config::Protocol;
 use crate::load::error::with_causes;
 use crate::load::run_state::RunState;
-use crate::load::selector::selected_objects;
 use crate::load::target::request;
 
 const FIRST_PAUSE: Duration = Duration::from_millis(100);
@@ -175,16 +173,14 @@ async fn attempt(context: &WatcherContext, slot: &Slot, path: &str) -> Result<(B
     // count as latency of the server.
     let requested_at = run_state.clock.now();
     let connection = slot.connection(&run_state.client).await?;
-    let request = request(Method::GET, path, run_state.accept(), empty())?;
+    let format = run_state.config.format;
+    let request = request(Method::GET, path, format.watch_media_type(), empty())?;
     let response = run_state.client.request_over(&connection, request).await?;
     let content_type = response.headers().get(http::header::CONTENT_TYPE);
     let received = content_type
         .and_then(|value| value.to_str().ok())
         .unwrap_or_default();
-    let requested = match run_state.config.format {
-        WireFormat::Json => "application/json",
-        WireFormat::Protobuf => "application/vnd.kubernetes.protobuf",
-    };
+    let requested = format.media_type();
     if received.starts_with(requested) {
         Ok((response.into_body(), requested_at))
     } else {
@@ -198,17 +194,11 @@ async fn attempt(context: &WatcherContext, slot: &Slot, path: &str) -> Result<(B
 impl Watcher {
     fn new(context: Arc<WatcherContext>, number: u32) -> Self {
         let config = &context.run_state.config;
-        let selected_objects = selected_objects(
-            config.selector.as_ref(),
-            number,
-            config.watchers,
-            config.objects,
-        );
         Self {
             number,
             cutter: FrameCutter::new(config.format),
             result: WatcherStats {
-                checker: Checker::new(selected_objects),
+                checker: Checker::new(config.selected_objects(number)),
                 synced_after: None,
                 ends: 0,
                 expired: 0,

@@ -7,7 +7,7 @@ use memchr::memmem::Finder;
 const FIELDS: [usize; 4] = [6, 8, 8, 16];
 
 /// Identifies the last write to an object.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Marker {
     /// The number of the object.
     pub(crate) object: u32,
@@ -55,7 +55,8 @@ impl MarkerFinder {
         let mut rest = &frame[at + self.prefix.needle().len()..];
         let mut fields = [0_u64; FIELDS.len()];
         for (field, length) in fields.iter_mut().zip(FIELDS) {
-            *field = hexadecimal(rest.get(..length)?)?;
+            let digits = std::str::from_utf8(rest.get(..length)?).ok()?;
+            *field = u64::from_str_radix(digits, 16).ok()?;
             rest = rest.get(length + 1..)?;
         }
         let [object, sequence, number, scheduled] = fields;
@@ -66,19 +67,6 @@ impl MarkerFinder {
             scheduled,
         })
     }
-}
-
-fn hexadecimal(digits: &[u8]) -> Option<u64> {
-    let mut value = 0;
-    for digit in digits {
-        let digit = match digit {
-            b'0'..=b'9' => digit - b'0',
-            b'a'..=b'f' => digit - b'a' + 10,
-            _ => return None,
-        };
-        value = value << 4 | u64::from(digit);
-    }
-    Some(value)
 }
 
 #[cfg(test)]

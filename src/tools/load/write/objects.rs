@@ -29,7 +29,8 @@ pub(crate) struct Objects {
     group_resource: String,
     selector: Option<SelectorTemplate>,
     watchers: u32,
-    filler: usize,
+    /// The number of filler bytes in each object.
+    pub(crate) filler: usize,
 }
 
 impl Objects {
@@ -48,12 +49,6 @@ impl Objects {
             watchers,
             filler: 0,
         }
-    }
-
-    /// Sets the number of filler bytes in each object.
-    pub(crate) fn with_filler(mut self, bytes: usize) -> Self {
-        self.filler = bytes;
-        self
     }
 
     /// Returns the attribute and the value that make a watcher select object
@@ -82,7 +77,7 @@ impl Objects {
             "metadata": {
                 "name": self.name(number),
                 "labels": { MANAGED_BY_LABEL: LOAD_TEST, RUN_LABEL: self.run },
-                "annotations": { MARKER_ANNOTATION: self.marker(number, 0, 0, 0) },
+                "annotations": { MARKER_ANNOTATION: self.first_marker(number) },
             },
         });
         let filler = "x".repeat(self.filler);
@@ -124,11 +119,15 @@ impl Objects {
     /// Returns an object that has the size of the run's objects without filler. It has no marker,
     /// so watchers do not count it as an object of the run.
     pub(crate) fn probe(&self) -> Value {
-        let mut object = self.clone().with_filler(0).object(0);
+        let bare = Self {
+            filler: 0,
+            ..self.clone()
+        };
+        let mut object = bare.object(0);
         let metadata = &mut object["metadata"];
         let length = self.name(0).len();
         metadata["name"] = format!("{:a<length$.length$}", format!("p{}", self.run)).into();
-        let length = self.marker(0, 0, 0, 0).len();
+        let length = self.first_marker(0).len();
         metadata["annotations"][MARKER_ANNOTATION] = "x".repeat(length).into();
         object
     }
@@ -139,12 +138,11 @@ impl Objects {
         format!(r#"{{"metadata":{{"annotations":{{"{MARKER_ANNOTATION}":"{marker}"}}}}}}"#)
     }
 
-    fn marker(&self, object: u32, sequence: u32, number: u32, scheduled: u64) -> String {
+    /// Returns the marker of the creation of an object.
+    fn first_marker(&self, object: u32) -> String {
         let marker = Marker {
             object,
-            sequence,
-            number,
-            scheduled,
+            ..Marker::default()
         };
         marker.to_text(&self.run)
     }
@@ -235,7 +233,8 @@ mod tests {
             ("example.com", "widgets", "Widget"),
         ] {
             let small = objects(group, resource, kind, None);
-            let large = small.clone().with_filler(1_000);
+            let mut large = small.clone();
+            large.filler = 1_000;
             let length = |objects: &Objects| objects.object(0).to_string().len();
             assert_eq!(length(&large) - length(&small), 1_000, "{resource}");
         }

@@ -3,15 +3,6 @@
 
 use std::time::Duration;
 
-/// The rate of writes.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub enum Rate {
-    /// This number of writes per second, on schedule.
-    PerSecond(f64),
-    /// As fast as the server acknowledges them, with at most one write in flight per object.
-    Max,
-}
-
 /// The maximum number of concurrent writers.
 const MAX_WRITERS: u32 = 64;
 
@@ -20,9 +11,10 @@ const MAX_WRITERS: u32 = 64;
 /// writer changes an object, so two writes to it are never in flight together.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Schedule {
-    rate: Rate,
+    /// The writes per second; `None` for as many as the server acknowledges.
+    rate: Option<f64>,
     objects: u32,
-    duration: Duration,
+    pub(crate) duration: Duration,
 }
 
 /// One write of the schedule.
@@ -36,7 +28,7 @@ pub(crate) struct ScheduledWrite {
 }
 
 impl Schedule {
-    pub(crate) fn new(rate: Rate, objects: u32, duration: Duration) -> Self {
+    pub(crate) fn new(rate: Option<f64>, objects: u32, duration: Duration) -> Self {
         Self {
             rate,
             objects,
@@ -63,33 +55,25 @@ impl Schedule {
     }
 
     /// Returns the time when write `number` is due, measured from the first write; `None`
-    /// if the rate is [`Rate::Max`].
+    /// without a rate.
     pub(crate) fn due(&self, number: u64) -> Option<Duration> {
-        match self.rate {
-            Rate::PerSecond(rate) => Some(Duration::from_secs_f64(number as f64 / rate)),
-            Rate::Max => None,
-        }
+        let rate = self.rate?;
+        Some(Duration::from_secs_f64(number as f64 / rate))
     }
 
-    /// Returns the number of all writes; `None` if the rate is [`Rate::Max`].
+    /// Returns the number of all writes; `None` without a rate.
     pub(crate) fn writes(&self) -> Option<u64> {
-        match self.rate {
-            Rate::PerSecond(rate) => Some((rate * self.duration.as_secs_f64()).ceil() as u64),
-            Rate::Max => None,
-        }
+        let rate = self.rate?;
+        Some((rate * self.duration.as_secs_f64()).ceil() as u64)
     }
 
     /// Returns the number of writes that the writer of write `number` still has to send, including
-    /// write `number`. It is 1 if the rate is [`Rate::Max`].
+    /// write `number`. It is 1 without a rate.
     pub(crate) fn remaining_from(&self, number: u64) -> u64 {
         let writes = self.writes().unwrap_or(number + 1);
         writes
             .saturating_sub(number)
             .div_ceil(u64::from(self.writers()))
-    }
-
-    pub(crate) fn duration(&self) -> Duration {
-        self.duration
     }
 }
 
@@ -102,7 +86,7 @@ mod tests {
     #[test]
     fn every_number_is_written_once_and_every_object_in_order() {
         for objects in [1, 20, 64, 65, 200] {
-            let schedule = Schedule::new(Rate::Max, objects, Duration::from_secs(1));
+            let schedule = Schedule::new(None, objects, Duration::from_secs(1));
             let mut numbers = Vec::new();
             let mut last = HashMap::new();
             for writer in 0..schedule.writers() {
@@ -134,19 +118,19 @@ mod tests {
             (3.0, 1, 3, 3, Some(second)),
         ];
         for (rate, seconds, writes, number, due) in table {
-            let schedule = Schedule::new(Rate::PerSecond(rate), 20, seconds * second);
+            let schedule = Schedule::new(Some(rate), 20, seconds * second);
             assert_eq!(schedule.writes(), Some(writes), "{rate}");
             assert_eq!(schedule.due(number), due, "{rate}");
             let last = schedule.due(writes - 1).expect("a scheduled write");
             assert!(last < seconds * second);
         }
         // With ten writes and four writers, the second writer has the writes 1, 5 and 9.
-        let ten = Schedule::new(Rate::PerSecond(10.0), 4, second);
+        let ten = Schedule::new(Some(10.0), 4, second);
         let left: Vec<_> = [1, 5, 9, 3, 7, 10]
             .map(|number| ten.remaining_from(number))
             .into();
         assert_eq!(left, [3, 2, 1, 2, 1, 0]);
-        let fastest = Schedule::new(Rate::Max, 20, second);
+        let fastest = Schedule::new(None, 20, second);
         assert_eq!((fastest.writes(), fastest.due(1)), (None, None));
         assert_eq!(fastest.remaining_from(7), 1);
     }

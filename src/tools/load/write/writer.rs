@@ -78,7 +78,7 @@ pub(crate) async fn write(job: WriteJob, shutdown: &Shutdown) -> WriteStats {
         })
         .collect();
     let mut stats = WriteStats {
-        by_object: vec![ObjectWrites::default(); job.objects_count()],
+        by_object: vec![ObjectWrites::default(); job.run_state.config.objects as usize],
         ..WriteStats::default()
     };
     for task in tasks {
@@ -118,15 +118,11 @@ fn issue_tickets(job: &WriteJob, tickets: &[Semaphore], start: u64) {
 }
 
 impl WriteJob {
-    fn objects_count(&self) -> usize {
-        self.run_state.config.objects as usize
-    }
-
     /// Waits until write `number` is due. Returns false if it never will be.
     async fn wait_until_due(&self, number: u64, tickets: &Semaphore, start: u64) -> bool {
         match self.schedule.writes() {
             None => {
-                let end = start + nanoseconds(self.schedule.duration());
+                let end = start + nanoseconds(self.schedule.duration);
                 while !self.run_state.try_enter_window() {
                     if self.run_state.clock.now() >= end || self.run_state.is_writing_over() {
                         return false;
@@ -149,7 +145,7 @@ impl WriteJob {
             stats: WriteStats::default(),
             objects: HashMap::new(),
         };
-        let deadline = self.run_state.clock.at(start) + self.schedule.duration() + LATE;
+        let deadline = self.run_state.clock.at(start) + self.schedule.duration + LATE;
         for index in 0.. {
             let write = self.schedule.write(writer, index);
             if self.run_state.is_writing_over()

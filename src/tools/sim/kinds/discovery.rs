@@ -118,15 +118,8 @@ fn api_group(group: &str, kinds: &[&Kind]) -> Value {
 }
 
 fn resource_list(groups: &Groups<'_>, group: &str, version: &str) -> Result<Value, Status> {
-    let kinds = groups.get(group).ok_or_else(Status::path_not_found)?;
-    if !versions(group, kinds).contains(&version) {
-        return Err(Status::path_not_found());
-    }
     let mut resources = Vec::new();
-    for kind in kinds
-        .iter()
-        .filter(|kind| kind.resource.gvr.version == version)
-    {
+    for kind in kinds_of(groups, group, version)? {
         let resource = &kind.resource;
         let plural = &resource.gvr.resource;
         let mut entry = json!({
@@ -261,12 +254,19 @@ fn group_versions(groups: &Groups<'_>) -> impl Iterator<Item = String> {
 }
 
 fn openapi_of(groups: &Groups<'_>, group: &str, version: &str) -> Result<Value, Status> {
+    let kinds = kinds_of(groups, group, version)?;
+    Ok(openapi::document(kinds.into_iter()))
+}
+
+/// Returns the kinds of an API version, or 404 if it is not served.
+fn kinds_of<'a>(groups: &Groups<'a>, group: &str, version: &str) -> Result<Vec<&'a Kind>, Status> {
     let kinds = groups.get(group).ok_or_else(Status::path_not_found)?;
     if !versions(group, kinds).contains(&version) {
         return Err(Status::path_not_found());
     }
-    let of_version = |kind: &&Kind| kind.resource.gvr.version == version;
-    Ok(openapi::document(kinds.iter().copied().filter(of_version)))
+    let mut kinds = kinds.clone();
+    kinds.retain(|kind| kind.resource.gvr.version == version);
+    Ok(kinds)
 }
 
 fn version() -> Value {

@@ -31,7 +31,7 @@ pub(crate) struct ServedKind {
 /// The objects of one kind, with the writer that changes them.
 pub(crate) struct Collection {
     pub(crate) served_kind: Arc<ServedKind>,
-    writer: Writer,
+    pub(super) writer: Writer,
     decoder: Decoder,
 }
 
@@ -100,12 +100,6 @@ impl Collection {
     pub(crate) fn catch_up(&mut self, revision: ResourceVersion) {
         // This cannot fail: the store's revision only grows, and `restore` starts a new epoch.
         let _ = self.writer.bookmark(revision);
-    }
-
-    /// Drops all events, so that clients with an older version than the current one must list
-    /// again.
-    pub(crate) fn compact(&mut self) {
-        self.writer.forget_history();
     }
 
     /// Starts a new epoch with the present objects, all at the version `revision`.

@@ -15,7 +15,8 @@ use crate::sim::{kinds, metadata};
 
 /// The initial value of the revision counter. It is not small, because small versions look like
 /// mistakes.
-const FIRST_REVISION: u64 = 1000;
+const FIRST_REVISION: ResourceVersion = ResourceVersion(1000);
+
 /// The objects of the simulator. Every method is one transaction.
 pub(crate) struct Store {
     state: Mutex<State>,
@@ -23,7 +24,8 @@ pub(crate) struct Store {
 
 /// The data that a transaction reads and changes.
 pub(crate) struct State {
-    revision: u64,
+    /// The version of the newest change of any kind.
+    pub(crate) revision: ResourceVersion,
     pub(crate) collections: BTreeMap<GroupVersionResource, Collection>,
 }
 
@@ -32,11 +34,11 @@ pub(crate) struct State {
 impl Store {
     /// Creates a store with the built-in kinds and no objects.
     pub(crate) fn new() -> Self {
-        let revision = ResourceVersion(FIRST_REVISION);
+        let revision = FIRST_REVISION;
         let collections = kinds::builtin()
             .map(|kind| (kind.resource.gvr.clone(), Collection::new(kind, revision)));
         let state = State {
-            revision: FIRST_REVISION,
+            revision,
             collections: collections.collect(),
         };
         Self {
@@ -53,7 +55,7 @@ impl Store {
     /// if the kind is not served.
     pub(crate) fn served_kind(&self, gvr: &GroupVersionResource) -> Option<Arc<ServedKind>> {
         let mut state = self.state.lock();
-        let revision = ResourceVersion(state.revision);
+        let revision = state.revision;
         let collection = state.collections.get_mut(gvr)?;
         collection.catch_up(revision);
         Some(Arc::clone(&collection.served_kind))
@@ -81,10 +83,10 @@ impl Store {
     /// Drops the history of every kind, and returns the current version.
     pub(crate) fn compact(&self) -> ResourceVersion {
         let mut state = self.state.lock();
-        let revision = ResourceVersion(state.revision);
+        let revision = state.revision;
         for collection in state.collections.values_mut() {
             collection.catch_up(revision);
-            collection.compact();
+            collection.writer.forget_history();
         }
         revision
     }
@@ -93,8 +95,8 @@ impl Store {
     /// of them get the new version.
     pub(crate) fn restore(&self) -> ResourceVersion {
         let mut state = self.state.lock();
-        state.revision /= 2;
-        let revision = ResourceVersion(state.revision);
+        state.revision.0 /= 2;
+        let revision = state.revision;
         for collection in state.collections.values_mut() {
             collection.restore(revision);
         }
@@ -174,11 +176,6 @@ impl State {
         object.ok_or_else(|| Status::not_found(&target.gvr, &target.name))
     }
 
-    /// Returns the version of the newest change of any kind.
-    pub(crate) fn revision(&self) -> ResourceVersion {
-        ResourceVersion(self.revision)
-    }
-
     /// Stores a change with the next revision, unless it is a dry run, and returns the resulting
     /// object.
     ///
@@ -195,7 +192,7 @@ impl State {
         let collection = self.collections.get_mut(gvr);
         let collection = collection.ok_or_else(Status::path_not_found)?;
         if !options.dry_run {
-            self.revision += 1;
+            self.revision.0 += 1;
             let version = self.revision.to_string();
             metadata::metadata_mut(&mut object)?
                 .insert("resourceVersion".to_owned(), version.into());
@@ -224,7 +221,7 @@ impl State {
                 self.collections.remove(&gvr);
             }
             EventType::Added | EventType::Modified if !is_served => {
-                let collection = Collection::new(kind, self.revision());
+                let collection = Collection::new(kind, self.revision);
                 self.collections.insert(gvr, collection);
             }
             EventType::Added | EventType::Modified => {}

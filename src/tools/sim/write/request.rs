@@ -167,7 +167,10 @@ impl Change<'_> {
 
     fn no_such_verb(&self) -> Status {
         match self.store.served_kind(&self.target.gvr) {
-            Some(served_kind) if served_kind.kind.is_custom => refusal::no_verb(&self.target.gvr),
+            // The API server's message has no verb.
+            Some(served_kind) if served_kind.kind.is_custom => {
+                Status::verb_not_supported(&self.target.gvr, "")
+            }
             _ => Status::method_not_allowed(),
         }
     }

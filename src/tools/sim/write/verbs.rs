@@ -182,7 +182,7 @@ impl State {
         Ok(json!({
             "kind": format!("{}List", kind.resource.kind),
             "apiVersion": target.gvr.api_version(),
-            "metadata": {"resourceVersion": self.revision().to_string()},
+            "metadata": {"resourceVersion": self.revision.to_string()},
             "items": items,
         }))
     }

@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 
 use crate::workload::build::{AGE, Builder, DAY, KUBE_SYSTEM, numbered};
 use crate::workload::cluster::{
-    Container, Contents, Deployment, DeploymentStatus, EndpointSlice, Identity, Owner, Phase,
-    ReplicaSet, Service, Template,
+    Container, Contents, Deployment, DeploymentStatus, EndpointSlice, Owner, Phase, Service,
+    Template,
 };
 use crate::workload::{names, perform, records};
 
@@ -101,15 +101,10 @@ impl Builder<'_> {
         records::new_replica_set(id, deployment, &mut self.cluster, self.dice);
         let age = self.dice.between(3_600, AGE / 4);
         let created = self.now() - age;
-        if let Some(ReplicaSet {
-            identity,
-            replicas: size,
-            ..
-        }) = self.cluster.replica_sets.get_mut(&id)
-        {
-            identity.created = created;
-            identity.written = created + 30;
-            *size = replicas;
+        if let Some(set) = self.cluster.replica_sets.get_mut(&id) {
+            set.identity.created = created;
+            set.identity.written = created + 30;
+            set.replicas = replicas;
         }
         for _ in 0..replicas {
             self.pod(Owner::ReplicaSet(id), None, Phase::Running);
@@ -182,10 +177,8 @@ impl Builder<'_> {
     pub(super) fn slices(&mut self) {
         let mut deployments = BTreeMap::new();
         for (i, deployment) in self.cluster.deployments.iter().enumerate() {
-            let Identity {
-                namespace, name, ..
-            } = &deployment.identity;
-            deployments.insert((namespace.clone(), name.clone()), i);
+            let of = deployment.identity.clone();
+            deployments.insert((of.namespace, of.name), i);
         }
         for service in 0..self.cluster.services.len() {
             let Service { identity, app, .. } = &self.cluster.services[service];

@@ -147,13 +147,8 @@ impl Builder<'_> {
         for _ in 0..EVENTS.min(pods.len()) {
             if let Some(pod) = self.dice.pick(&pods) {
                 let id = self.cluster.next_id();
-                records::new_event(
-                    id,
-                    *pod,
-                    activity::Reason::Unhealthy,
-                    &mut self.cluster,
-                    self.dice,
-                );
+                let reason = activity::Reason::Unhealthy;
+                records::new_event(id, *pod, reason, &mut self.cluster, self.dice);
             }
         }
     }

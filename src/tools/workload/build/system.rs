@@ -107,11 +107,10 @@ impl Builder<'_> {
 
     pub(super) fn finished_job(&mut self, cron_job: usize, runs_ago: usize) {
         let id = self.cluster.next_id();
-        records::new_job(id, cron_job, &mut self.cluster, self.dice);
         let scheduled = self.cluster.cron_jobs[cron_job].scheduled - 600 * runs_ago as i64;
+        records::new_job(id, cron_job, scheduled, &mut self.cluster, self.dice);
         let has_nodes = !self.cluster.nodes.is_empty();
         if let Some(job) = self.cluster.jobs.get_mut(&id) {
-            job.identity.name = records::job_name(&job.identity.name, scheduled);
             job.identity.created = scheduled;
             job.identity.written = scheduled + 40;
             job.completed = scheduled + 40;
