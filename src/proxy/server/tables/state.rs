@@ -151,7 +151,7 @@ mod tests {
     fn an_empty_collection_is_compared_again_when_it_has_objects() {
         let now = Instant::now();
         let mut state = State::default();
-        state.admit(0, now);
+        assert_eq!(state.admit(0, now), (UNCHECKED, true));
         state.checked(&equal(0, 0), false, now);
         assert_eq!(state.admit(0, now), (UNCHECKED, false));
         assert_eq!(state.admit(1, now), (UNCHECKED, true));
@@ -168,7 +168,7 @@ mod tests {
     fn a_kind_is_compared_again_after_a_thousand_tables() {
         let now = Instant::now();
         let mut state = State::default();
-        state.admit(50, now);
+        assert_eq!(state.admit(50, now), (UNCHECKED, true));
         state.checked(&equal(SAMPLE, 50), false, now);
         for round in 0..2 {
             for table in 1..TABLES_PER_CHECK {
@@ -179,7 +179,7 @@ mod tests {
         }
         // A failed check does not count, and is repeated.
         for _ in 1..TABLES_PER_CHECK {
-            state.admit(50, now);
+            assert_eq!(state.admit(50, now), (PRINT, false));
         }
         assert_eq!(state.admit(50, now), (PRINT, true));
         state.checked(&CheckResult::Failed, false, now);
@@ -198,7 +198,7 @@ mod tests {
             (State::retire, UNCHECKED),
         ] {
             let mut state = State::default();
-            state.admit(5, now);
+            assert_eq!(state.admit(5, now), (UNCHECKED, true));
             state.checked(&equal(5, 5), false, now);
             assert_eq!(state.admit(10, now), (PRINT, true));
             ends(&mut state);
@@ -219,7 +219,7 @@ mod tests {
         // Whether the comparison is repeated after an hour.
         let is_repeated = |outcome: &CheckResult, is_custom| {
             let mut state = State::default();
-            state.admit(1, now);
+            assert_eq!(state.admit(1, now), (UNCHECKED, true));
             state.checked(outcome, is_custom, now);
             assert_eq!(state.admit(1, now), (DIFFERS, false));
             let (admission, is_repeated) = state.admit(1, later);
