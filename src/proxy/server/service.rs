@@ -20,6 +20,7 @@ use super::answers::audit::AuditedRequest;
 use super::answers::outcome::Outcome;
 use super::cached::from_cache::Caches;
 use super::cached::miss::Miss;
+use super::cached::sessions::Sessions;
 use super::config::{Config, Metrics};
 use super::decide::{Decision, KnownResources, Reason, decide};
 use super::deliver::{GzipCache, InitialChunkCache};
@@ -89,6 +90,11 @@ impl Server {
             (metrics.documents, budgets.documents),
             shutdown.clone(),
         );
+        let sessions = Sessions::new(
+            informers.clone(),
+            Arc::clone(&rest_mapper),
+            budgets.sessions,
+        );
         let upstream = Upstream {
             documents,
             forwarding: Forwarding::new(
@@ -102,6 +108,7 @@ impl Server {
             in_flight: in_flight.clone(),
             rest_mapper: Arc::clone(&rest_mapper),
             shard_selectors: config.shard_selectors,
+            sessions: sessions.clone(),
         };
         let (lists, chunks) = (metrics.gzip_cache, metrics.initial_chunks);
         let caches = Caches {
@@ -113,6 +120,7 @@ impl Server {
             initial_chunks: InitialChunkCache::new(budgets.chunks, chunks, shutdown.clone()),
             in_flight,
             shares,
+            sessions,
             request_timeout: config.request_timeout,
             write_timeout: config.write_timeout,
             shutdown,
@@ -144,11 +152,16 @@ impl Server {
     }
 
     /// Applies the limits in `config` that can change while requests are served: the limits of
-    /// requests in flight, and the limits of users.
+    /// requests in flight, and the limits of users. All sessions begin again, because policies of
+    /// freshness may have changed, too.
     pub fn set_limits(&self, config: &Config) {
         let Caches {
-            in_flight, shares, ..
+            in_flight,
+            shares,
+            sessions,
+            ..
         } = &self.inner.caches;
+        sessions.clear();
         in_flight.set_limit(config.max_requests_inflight);
         shares.set_limits(config.users);
     }

@@ -1,8 +1,10 @@
 //! Proves that a cache is fresh enough for a read of the most recent state.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::future::join;
+use kubefan_core::api::Selection;
 use kubefan_core::informer::{
     Informer, InformerSet, LiveRestMapper, Proof, ProofError, ProofMethod, ProofRequest,
 };
@@ -20,10 +22,11 @@ const WATCH_BATCH_WAIT: Duration = Duration::from_millis(300);
 /// says why the cache could not be proven fresh enough.
 pub(super) type ProofResult = Result<Option<Proof>, ProofError>;
 
-/// Returns the proof that `read`, which arrived at `asked_at`, needs. A GET of the most recent
-/// state gets a proof only if the resource's freshness policy gives one without a call: otherwise
-/// the API server is asked for the object itself. The proof of a custom resource includes its
-/// definition. The result of `share` is held while the read waits.
+/// Returns the proof that `read` needs: of all writes that were acknowledged by `asked_at`, which is
+/// when the read arrived, or the moment that its session needs. A GET of the most recent state gets
+/// a proof only if the resource's freshness policy gives one without a call, or serves sessions:
+/// otherwise the API server is asked for the object itself. The proof of a custom resource includes
+/// its definition. The result of `share` is held while the read waits.
 ///
 /// # Errors
 ///
@@ -35,7 +38,16 @@ pub(super) async fn prove<S>(
     (informers, rest_mapper): (&InformerSet, &LiveRestMapper),
     share: impl FnOnce(&ProofRequest) -> Result<S, Limit>,
 ) -> Result<ProofResult, Limit> {
+    let of_object;
     let (proof_request, min_interval) = match &read.plan {
+        Plan::Get { name, .. } if read.need == Need::MostRecent && informer.serves_sessions() => {
+            let object = Selection::of_object(read.namespace.as_deref(), name);
+            of_object = ProofRequest {
+                scope: read.spec.upstream_scope(&object),
+                selection: Arc::new(object),
+            };
+            (&of_object, Duration::ZERO)
+        }
         Plan::Get { .. } if read.need == Need::MostRecent => {
             return Ok(Ok(informer.proof_by_policy()));
         }

@@ -21,6 +21,7 @@ use crate::server::answers::audit::{AnsweredBy, audited};
 use crate::server::answers::held::Held;
 use crate::server::answers::outcome::Outcome;
 use crate::server::answers::rescue::FailedForward;
+use crate::server::cached::sessions::{Pending, Sessions};
 use crate::server::decide::Reason;
 use crate::server::limits::in_flight::{InFlight, Seat};
 use crate::server::request::{Exchange, ShardSelectors};
@@ -38,6 +39,7 @@ pub(in crate::server) struct Upstream {
     pub(in crate::server) in_flight: InFlight,
     pub(in crate::server) rest_mapper: Arc<LiveRestMapper>,
     pub(in crate::server) shard_selectors: ShardSelectors,
+    pub(in crate::server) sessions: Sessions,
 }
 
 /// Why a request is forwarded, and what limits the wait for its answer.
@@ -76,8 +78,10 @@ impl Upstream {
     /// `is_native` is true, the API server itself serves its resource.
     async fn forward_write(&self, exchange: &mut Exchange, is_native: bool) -> Response<Body> {
         let with = ForwardedWith::default();
+        let pending = self.sessions.write(exchange);
         let forwarded = self.forwarding.forward(exchange, false, with).await;
         let response = forwarded.unwrap_or_else(|failed| exchange.errors.refuse(&failed.refused));
+        let response = noted(pending, exchange, response).await;
         if let Some(caller) = exchange.caller.known()
             && is_native
         {
@@ -119,6 +123,7 @@ impl Upstream {
         let seat = self.in_flight.take(&exchange.info, &exchange.holder());
         let mut seat = seat.map_err(|limit| exchange.refuse(limit))?;
         let asked_at = Instant::now();
+        let pending = self.sessions.forwarded_read(exchange);
         let forwarded = self.forwarded(exchange, is_native, forward, seat.as_mut());
         let forwarded = forwarded.await;
         let mut response =
@@ -136,6 +141,7 @@ impl Upstream {
                 .await
                 .unwrap_or_else(|status| exchange.errors.respond(&status));
         }
+        response = noted(pending, exchange, response).await;
         let replacement = || sharding::replacement_of(response.status(), reason);
         if let Some(status) = serves_shard.then(replacement).flatten() {
             response = exchange.errors.respond(&status);
@@ -174,5 +180,20 @@ impl Upstream {
             Some(document) => self.documents.answer(document, forwarded, &exchange.caller),
             None => forwarded,
         }
+    }
+}
+
+/// Returns `response`. What it tells is noted in the session of its user first.
+async fn noted(
+    pending: Option<Pending>,
+    exchange: &Exchange,
+    response: Response<Body>,
+) -> Response<Body> {
+    match pending {
+        Some(pending) => {
+            let account = exchange.client.account.clone();
+            pending.answered(response, account).await
+        }
+        None => response,
     }
 }
