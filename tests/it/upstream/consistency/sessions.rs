@@ -26,7 +26,7 @@ async fn start() -> FaultyUpstream {
 }
 
 /// Returns the number of GETs and LISTs of ConfigMaps that the API server got from kubefan.
-fn reads(faulty: &FaultyUpstream) -> usize {
+fn reads(faulty: &FaultyUpstream) -> u32 {
     let count = |kind| faulty.proxy.count(kind, "/configmaps");
     count(RequestKind::Get) + count(RequestKind::List)
 }
