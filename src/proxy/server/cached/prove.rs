@@ -30,7 +30,8 @@ pub(super) type ProofResult = Result<Option<Proof>, ProofError>;
 ///
 /// # Errors
 ///
-/// The error of `share`, which is called if the read has to wait for a proof.
+/// The error of `share`, which is called if the read has to wait for a proof. A GET is forwarded
+/// instead.
 pub(super) async fn prove<S>(
     read: &Read,
     asked_at: Instant,
@@ -64,7 +65,17 @@ pub(super) async fn prove<S>(
         Need::NotOlderThan(needed) if informer.reader().applied() < Some(needed) => {}
         Need::NotOlderThan(_) | Need::At(_) => return Ok(Ok(None)),
     }
-    let _share = share(proof_request)?;
+    let is_get = matches!(read.plan, Plan::Get { .. });
+    let _share = if is_get && !informer.needs_call(asked_at) {
+        None
+    } else {
+        match share(proof_request) {
+            Ok(share) => Some(share),
+            // The API server answers a GET for what its proof would cost.
+            Err(_) if is_get => return Ok(Ok(None)),
+            Err(limit) => return Err(limit),
+        }
+    };
     let prove = || informer.prove(proof_request.clone(), asked_at, min_interval);
     let gvr = &informer.resource().gvr;
     let needs_definition = read.spec.custom && read.need == Need::MostRecent;
