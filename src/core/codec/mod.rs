@@ -7,6 +7,7 @@
 //! `metadata` makes objects that have metadata only, and `table` prints Tables. `negotiate` chooses
 //! the representation that a client gets.
 
+mod answered_object;
 mod decode;
 mod encode;
 mod error;
@@ -24,6 +25,7 @@ mod type_meta;
 #[cfg(test)]
 mod tests;
 
+pub use answered_object::{AnsweredObject, Deletion};
 pub use decode::{Decoder, FrameSplitter, ListDecoder};
 pub use encode::{BookmarkTemplate, Encoder, ListItems, ListMetadata, ListParts, Work};
 pub use error::Error;

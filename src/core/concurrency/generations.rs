@@ -38,6 +38,22 @@ impl<K: Eq + Hash, V> Generations<K, V> {
         self.young.insert(key, value);
     }
 
+    /// Returns the number of stored values. A key that is in both generations counts twice.
+    pub fn len(&self) -> usize {
+        self.young.len() + self.old.len()
+    }
+
+    /// Returns true if no key is remembered.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Forgets all keys.
+    pub fn clear(&mut self) {
+        self.young.clear();
+        self.old.clear();
+    }
+
     /// Removes `key`.
     pub fn remove(&mut self, key: &K) {
         self.young.remove(key);

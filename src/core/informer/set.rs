@@ -259,6 +259,11 @@ impl InformerSet {
         })
     }
 
+    /// Returns true if the freshness policy of the caches of `spec` serves sessions.
+    pub fn serves_sessions(&self, spec: &InformerSpec) -> bool {
+        self.inner.config.load().freshness_of(spec) == super::FreshnessPolicy::Session
+    }
+
     /// Starts a cluster-wide informer that is never stopped for being idle.
     ///
     /// # Errors

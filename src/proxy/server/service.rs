@@ -19,6 +19,7 @@ use super::answers::audit::AuditedRequest;
 use super::answers::outcome::Outcome;
 use super::cached::from_cache::Caches;
 use super::cached::miss::Miss;
+use super::cached::sessions::Sessions;
 use super::config::{Config, Metrics};
 use super::decide::{Decision, Reason, decide};
 use super::deliver::{GzipCache, InitialChunkCache};
@@ -73,6 +74,11 @@ impl Server {
             shutdown.clone(),
         );
         shutdown.spawn_background(tables.clone().clean());
+        let sessions = Sessions::new(
+            informers.clone(),
+            Arc::clone(&rest_mapper),
+            budgets.sessions,
+        );
         let (lists, chunks) = (metrics.gzip_cache, metrics.initial_chunks);
         let caches = Caches {
             access,
@@ -83,6 +89,7 @@ impl Server {
             initial_chunks: InitialChunkCache::new(budgets.chunks, chunks, shutdown.clone()),
             in_flight: InFlight::new(config.max_requests_inflight, metrics.in_flight),
             shares: Shares::new(config.users, unindexed, metrics.shares),
+            sessions,
             request_timeout: config.request_timeout,
             write_timeout: config.write_timeout,
             shutdown,
@@ -114,9 +121,11 @@ impl Server {
     }
 
     /// Applies the limits in `config` that can change while requests are served: the limits of
-    /// requests in flight, and the limits of users.
+    /// requests in flight, and the limits of users. All sessions begin again, because policies of
+    /// freshness may have changed, too.
     pub fn set_limits(&self, config: &Config) {
         let caches = &self.inner.caches;
+        caches.sessions.clear();
         caches.in_flight.set_limit(config.max_requests_inflight);
         caches.shares.set_limits(config.users);
     }

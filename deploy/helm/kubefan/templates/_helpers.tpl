@@ -84,6 +84,20 @@ https://{{ $host }}:{{ .Values.service.port }}
 {{ dig "authentication" "mode" "" $config | default $default }}
 {{- end }}
 
+{{- /* ClientIP if the configuration has the freshness session, for all resources or for one. */ -}}
+{{- define "kubefan.sessionAffinity" -}}
+{{- $cache := dig "cache" dict .Values.config -}}
+{{- $policies := get $cache "freshness" | default list -}}
+{{- range get $cache "resources" -}}
+{{- if kindIs "map" . -}}
+{{- $policies = append $policies (get . "freshness" | default "") -}}
+{{- end -}}
+{{- end -}}
+{{- range $policies -}}
+{{- if regexMatch "(^|=)session$" . }}ClientIP{{ break }}{{ end -}}
+{{- end -}}
+{{- end -}}
+
 {{- /* A duration of the configuration, such as 1m 30s, in seconds. */ -}}
 {{- define "kubefan.seconds" -}}
 {{- $units := dict "ms" 0.001 "s" 1 "sec" 1 "m" 60 "min" 60 "h" 3600 "d" 86400 -}}

@@ -42,6 +42,8 @@
 //!   belong to an older history than the call's answer. If the cache continues from it, the proof
 //!   starts again (`a_list_that_was_in_flight_is_not_proven_by_an_earlier_version`).
 //! - **Policies.** A [`FreshnessPolicy`] can allow a resource's reads to be older, without a call.
+//!   With [`FreshnessPolicy::Session`], a proof of all objects serves all reads whose moment is not
+//!   after its request.
 //!
 //! `consistent_answers_show_a_state_no_older_than_the_request` checks all of this with a random
 //! model. `the_model_notices_each_broken_rule` breaks the rules in turn (complete sets, epochs,
@@ -67,6 +69,7 @@ use std::collections::HashSet;
 use std::fmt;
 use std::pin::pin;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use arc_swap::ArcSwap;
@@ -84,7 +87,7 @@ use tokio::sync::oneshot;
 use tokio::time::{Instant, timeout};
 
 use crate::api::Selection;
-use crate::cache::Reader;
+use crate::cache::{Reader, Snapshot};
 use crate::concurrency::{CallSpacing, GroupCommit};
 use crate::informer::RelistHandle;
 use crate::shutdown::Shutdown;
@@ -111,8 +114,12 @@ pub struct Freshness<P> {
 struct Inner<P> {
     prover: Prover<P>,
     policy: ArcSwap<FreshnessPolicy>,
-    /// The last proof of all objects of the cache; used only with [`FreshnessPolicy::Bounded`].
+    /// The last proof of all objects of the cache; used only with the policies that use proofs
+    /// again.
     recent_proof: RecentProof,
+    /// Number of proofs of some objects since the last proof of all, with
+    /// [`FreshnessPolicy::Session`].
+    partial_proofs: AtomicUsize,
 }
 
 // === impl Freshness ===
@@ -131,6 +138,7 @@ impl<P: FreshnessProbe> Freshness<P> {
             prover: Prover::new(probe, reader, relist),
             policy: ArcSwap::from_pointee(policy),
             recent_proof: RecentProof::default(),
+            partial_proofs: AtomicUsize::new(0),
         };
         Self {
             inner: Arc::new(inner),
@@ -148,6 +156,11 @@ impl<P: FreshnessProbe> Freshness<P> {
     /// Changes the policy of the proofs that begin from now on.
     pub fn set_policy(&self, policy: FreshnessPolicy) {
         self.inner.policy.store(Arc::new(policy));
+    }
+
+    /// Returns true if the policy serves sessions.
+    pub(super) fn is_session(&self) -> bool {
+        matches!(**self.inner.policy.load(), FreshnessPolicy::Session)
     }
 
     /// Returns true if the policy accepts the newest snapshot without any proof.
@@ -172,7 +185,7 @@ impl<P: FreshnessProbe> Freshness<P> {
     pub fn proof_by_policy(&self) -> Option<Proof> {
         let inner = &self.inner;
         let (snapshot, method) = match **inner.policy.load() {
-            FreshnessPolicy::Strict => return None,
+            FreshnessPolicy::Strict | FreshnessPolicy::Session => return None,
             FreshnessPolicy::Any => (inner.prover.reader.snapshot()?, ProofMethod::Any),
             FreshnessPolicy::Bounded(bound) => {
                 let recent = inner.recent_proof.within(bound, &inner.prover.reader)?;
@@ -190,7 +203,9 @@ impl<P: FreshnessProbe> Freshness<P> {
     /// list, if it began after that time.
     pub(super) fn proof_without_call(&self, asked_at: Instant) -> Option<Proof> {
         let by_policy = self.proof_by_policy();
-        by_policy.or_else(|| self.inner.proof_by_informer_list(asked_at))
+        by_policy
+            .or_else(|| self.inner.proof_since(asked_at))
+            .or_else(|| self.inner.proof_by_informer_list(asked_at))
     }
 
     /// Returns a proven snapshot of the objects that `request` selects. It contains all writes that
@@ -239,6 +254,11 @@ impl<P: FreshnessProbe> Freshness<P> {
         let request = match **self.inner.policy.load() {
             // A proof of all objects can be used again for any later request.
             FreshnessPolicy::Bounded(_) if !self.is_isolated(&request.selection) => {
+                ProofRequest::default()
+            }
+            FreshnessPolicy::Session
+                if !self.is_isolated(&request.selection) && self.inner.is_whole_due() =>
+            {
                 ProofRequest::default()
             }
             _ => request,
@@ -314,6 +334,38 @@ impl<P> fmt::Debug for Freshness<P> {
 // === impl Inner ===
 
 impl<P: FreshnessProbe> Inner<P> {
+    /// Returns the newest snapshot if the policy serves sessions, and a proof of all objects was
+    /// requested at `asked_at` or later.
+    fn proof_since(&self, asked_at: Instant) -> Option<Proof> {
+        if !matches!(**self.policy.load(), FreshnessPolicy::Session) {
+            return None;
+        }
+        let snapshot = self.recent_proof.since(asked_at, &self.prover.reader)?;
+        let is_right = !self.prover.is_wrong(&snapshot);
+        is_right.then_some(Proof {
+            snapshot,
+            method: ProofMethod::Recent,
+        })
+    }
+
+    /// Counts a proof of some objects. Returns true if all that were made since the last proof of
+    /// all objects have cost as much as one of all objects. Then one of all objects is made, which
+    /// serves every session. So no more than twice the least possible cost is spent.
+    fn is_whole_due(&self) -> bool {
+        let partial = self.partial_proofs.fetch_add(1, Ordering::Relaxed);
+        let objects = self.prover.reader.snapshot().map_or(0, |whole| whole.len());
+        partial.saturating_mul(self.prover.list_costs.call) >= objects
+    }
+
+    /// Stores that all objects of `proven` were proven by a proof that was requested at
+    /// `requested_at`, if the policy uses proofs again.
+    fn remember(&self, requested_at: Instant, proven: &Snapshot, newest: &Snapshot) {
+        if self.policy.load().reuses_proofs() {
+            self.recent_proof.remember(requested_at, proven, newest);
+            self.partial_proofs.store(0, Ordering::Relaxed);
+        }
+    }
+
     /// Returns the newest snapshot, if the list that it continues was sent after `asked_at`. A list
     /// that was sent before `asked_at` proves nothing, even if its answer came later. Guarded by
     /// `the_model_notices_each_broken_rule`.
@@ -323,9 +375,7 @@ impl<P: FreshnessProbe> Inner<P> {
         if asked_at >= list_began || self.prover.is_wrong(&snapshot) {
             return None;
         }
-        if matches!(**self.policy.load(), FreshnessPolicy::Bounded(_)) {
-            self.recent_proof.remember(list_began, &snapshot, &snapshot);
-        }
+        self.remember(list_began, &snapshot, &snapshot);
         Some(Proof {
             snapshot,
             method: ProofMethod::InformerList,
@@ -338,12 +388,10 @@ impl<P: FreshnessProbe> Inner<P> {
         self.prover.metrics.count_all(&proofs);
         if let Ok(Proofs::Shared(proof)) = &proofs
             && proof.snapshot.is_whole()
-            && matches!(**self.policy.load(), FreshnessPolicy::Bounded(_))
             && let Some(newest) = self.prover.reader.snapshot()
             && !self.prover.is_wrong(&newest)
         {
-            let recent = &self.recent_proof;
-            recent.remember(requested_at, &proof.snapshot, &newest);
+            self.remember(requested_at, &proof.snapshot, &newest);
         }
         proofs
     }

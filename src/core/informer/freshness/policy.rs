@@ -15,8 +15,19 @@ pub enum FreshnessPolicy {
     /// A proof requested at most this long ago is sufficient. If there is none, the cache is proven
     /// as with `Strict`.
     Bounded(Duration),
+    /// A proof that was requested after the last moment that the caller of
+    /// [`Informer::prove`](super::Informer::prove) names is sufficient. Whoever serves sessions
+    /// names the moment from which on the client has a claim.
+    Session,
     /// The newest snapshot of the cache, without a proof.
     Any,
+}
+
+impl FreshnessPolicy {
+    /// Returns true if a proof can be used again for later reads.
+    pub(super) fn reuses_proofs(self) -> bool {
+        matches!(self, Self::Bounded(_) | Self::Session)
+    }
 }
 
 /// The policies of all resources.

@@ -1,6 +1,6 @@
-//! The last proof of all objects of a cache. With the policy `Bounded`, reads use the proof again
-//! until it is too old. It holds no objects in memory: a read gets the cache's newest snapshot, or
-//! none. Guarded by `a_recent_proof_keeps_no_objects`.
+//! The last proof of all objects of a cache. With the policies `Bounded` and `Session`, reads use
+//! the proof again as long as it covers what they need. It holds no objects in memory: a read gets
+//! the cache's newest snapshot, or none. Guarded by `a_recent_proof_keeps_no_objects`.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -57,13 +57,28 @@ impl RecentProof {
     }
 
     /// Returns a snapshot of the cache of `reader` that contains all changes up to a moment at most
-    /// `bound` ago. Returns `None` if the cache's epoch has no proof within `bound`. Also returns
-    /// `None` if the cache has changed since the proof, but has not reached the proven version:
-    /// clients may have seen this version, and must not get an older one afterwards.
+    /// `bound` ago. Returns `None` if there is no such proof, as [`RecentProof::since`] does.
     pub(super) fn within(&self, bound: Duration, reader: &Reader) -> Option<Snapshot> {
+        self.newest(reader, |requested_at| requested_at.elapsed() <= bound)
+    }
+
+    /// Returns a snapshot of the cache of `reader` that contains all changes that the API server
+    /// had acknowledged by `moment`. Returns `None` if the cache's epoch has no proof that was
+    /// requested at `moment` or later. Also returns `None` if the cache has changed since the
+    /// proof, but has not reached the proven version: clients may have seen this version, and must
+    /// not get an older one afterwards.
+    pub(super) fn since(&self, moment: Instant, reader: &Reader) -> Option<Snapshot> {
+        self.newest(reader, |requested_at| requested_at >= moment)
+    }
+
+    fn newest(
+        &self,
+        reader: &Reader,
+        is_fresh_enough: impl FnOnce(Instant) -> bool,
+    ) -> Option<Snapshot> {
         let last = (*self.last.lock())?;
         let newest = reader.snapshot()?;
-        if last.requested_at.elapsed() > bound || last.epoch != newest.epoch() {
+        if !is_fresh_enough(last.requested_at) || last.epoch != newest.epoch() {
             return None;
         }
         match newest.resource_version() {

@@ -56,9 +56,9 @@ pub(in crate::config) struct Cache {
     /// off ignores the selector and answers with all objects.
     #[schemars(extend("x-variable" = "KUBEFAN_SHARD_SELECTOR"))]
     pub(in crate::config) shard_selector: ShardSelectors,
-    /// How fresh a "most recent" answer must be: strict (as fresh as the request), bounded:5s (proven
-    /// within the last 5 s), or any; pods=any is for one resource. Of two rules for the same resource
-    /// the later one wins. Default: strict.
+    /// How fresh a "most recent" answer must be: strict (as fresh as the request), session (with all that
+    /// the user has read and written), bounded:5s (proven within the last 5 s), or any; pods=any is for
+    /// one resource. Of two rules for the same resource the later one wins. Default: strict.
     #[schemars(extend(
         "x-flag" = "--freshness [RESOURCE=]POLICY",
         "x-variable" = "KUBEFAN_FRESHNESS",

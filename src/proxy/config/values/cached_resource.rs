@@ -61,8 +61,8 @@ pub(in crate::config) struct RuleSettings {
     /// Cache the resource at its first LIST or WATCH instead of from the start.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub(in crate::config) on_demand: bool,
-    /// How fresh a "most recent" answer must be: strict, bounded:5s or any. Default: as
-    /// cache.freshness.
+    /// How fresh a "most recent" answer must be: strict, session, bounded:5s or any.
+    /// Default: as cache.freshness.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(in crate::config) freshness: Option<FreshnessRule>,
     /// Keep the resource's events at least this long, memory permitting. Default: as

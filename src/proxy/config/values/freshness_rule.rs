@@ -47,11 +47,12 @@ impl FromStr for FreshnessRule {
         let policy = match policy.split_once(':') {
             Some(("bounded", bound)) => FreshnessPolicy::Bounded(parse_duration(bound)?),
             None if policy == "strict" => FreshnessPolicy::Strict,
+            None if policy == "session" => FreshnessPolicy::Session,
             None if policy == "any" => FreshnessPolicy::Any,
             _ => {
                 return Err(format!(
-                    "{text:?} is not strict, any or bounded:5s, or such a policy for a resource, \
-                     as in pods=any"
+                    "{text:?} is not strict, session, bounded:5s or any, or such a policy for a \
+                     resource, as in pods=any"
                 ));
             }
         };
@@ -66,6 +67,7 @@ impl fmt::Display for FreshnessRule {
         }
         match self.policy {
             FreshnessPolicy::Strict => f.write_str("strict"),
+            FreshnessPolicy::Session => f.write_str("session"),
             FreshnessPolicy::Any => f.write_str("any"),
             FreshnessPolicy::Bounded(bound) => write!(f, "bounded:{}", Period(bound)),
         }
@@ -74,7 +76,7 @@ impl fmt::Display for FreshnessRule {
 
 written_as_text!(FreshnessRule, "a string", FreshnessRule::from_str, None, {
     "type": "string",
-    "pattern": format!("^([^=]+=)?(strict|any|bounded:{PERIOD_PATTERN})$"),
+    "pattern": format!("^([^=]+=)?(strict|session|any|bounded:{PERIOD_PATTERN})$"),
 });
 
 #[cfg(test)]
@@ -85,6 +87,7 @@ mod tests {
     fn rules_are_printed_as_they_are_read() {
         for text in [
             "strict",
+            "session",
             "any",
             "bounded:5s",
             "pods=any",

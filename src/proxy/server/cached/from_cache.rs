@@ -14,6 +14,7 @@ use super::collection::Collection;
 use super::miss::{CacheAnswer, Miss};
 use super::prove::{ProofResult, prove};
 use super::read;
+use super::sessions::Sessions;
 use crate::identity::{AccessControl, Caller, Verdict};
 use crate::ledger::{Charge, MemoryKind, Short};
 use crate::limit::Limit;
@@ -22,7 +23,7 @@ use crate::server::answers::answer::Answer;
 use crate::server::answers::audit::{BY_CACHE, audited};
 use crate::server::answers::held::Held;
 use crate::server::answers::outcome::Outcome;
-use crate::server::decide::{Read, Reason};
+use crate::server::decide::{Need, Plan, Read, Reason};
 use crate::server::deliver::{
     Delivery, GzipCache, InitialChunkCache, charge_websocket, over_websocket, with_proof_header,
 };
@@ -54,6 +55,7 @@ pub(in crate::server) struct Caches {
     pub(in crate::server) initial_chunks: InitialChunkCache,
     pub(in crate::server) in_flight: InFlight,
     pub(in crate::server) shares: Shares,
+    pub(in crate::server) sessions: Sessions,
     pub(in crate::server) request_timeout: Duration,
     /// How long a client of a WebSocket may take no byte.
     pub(in crate::server) write_timeout: Duration,
@@ -159,6 +161,7 @@ impl Caches {
         let mut verdict = self.may_read(info, caller, read).await?;
         let judged_at = Instant::now();
         let may_start = matches!(caller, Caller::Trusted) || info.name.is_empty();
+        self.start_for_session(read);
         let informer = if read.representation.view.is_table() {
             let ready = acquire_ready(&self.informers, read).await;
             ready.inspect_err(|_| {
@@ -173,7 +176,17 @@ impl Caches {
         let mut collection = self.tables.collection(read, &informer)?;
         let share = |request: &ProofRequest| self.shares.proof(caller, read, request);
         let definitions = (&self.informers, self.rest_mapper.as_ref());
-        let proof = prove(read, asked_at, &informer, definitions, share).await?;
+        let session = self.sessions.read(caller, read, &informer, asked_at);
+        let proven_since = match &session {
+            Some(session) => session.proven_since(&informer).await,
+            None => asked_at,
+        };
+        let proof = prove(read, proven_since, &informer, definitions, share).await?;
+        if let Some(session) = &session
+            && proof.is_ok()
+        {
+            self.sessions.proven(session, proven_since);
+        }
         if self.tables.definition_version(read) != columns {
             collection = self.tables.collection(read, &informer)?;
         }
@@ -186,6 +199,21 @@ impl Caches {
             collection,
             proof,
         })
+    }
+
+    /// Starts the informer for a GET of a session, if it does not run. The GET does not wait for
+    /// the first list; a later one is answered from the cache.
+    fn start_for_session(&self, read: &Read) {
+        let is_get = matches!(read.plan, Plan::Get { .. }) && read.need == Need::MostRecent;
+        if is_get && self.informers.serves_sessions(&read.spec) {
+            let namespace = read.namespace.as_deref();
+            let informer = self
+                .informers
+                .get_or_start_in(&read.spec, &read.scope, namespace);
+            if let Err(error) = informer {
+                tracing::debug!(?error, "no informer starts for a GET");
+            }
+        }
     }
 
     /// Returns how `caller` may read.

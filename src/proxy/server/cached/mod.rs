@@ -7,3 +7,4 @@ pub(super) mod from_cache;
 pub(super) mod miss;
 mod prove;
 mod read;
+pub(super) mod sessions;

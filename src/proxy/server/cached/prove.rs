@@ -1,8 +1,10 @@
 //! Proves that a cache is fresh enough for a read of the most recent state.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::future::join;
+use kubefan_core::api::Selection;
 use kubefan_core::informer::{
     Informer, InformerSet, LiveRestMapper, Proof, ProofError, ProofMethod, ProofRequest,
 };
@@ -20,14 +22,16 @@ const WATCH_BATCH_WAIT: Duration = Duration::from_millis(300);
 /// says why the cache could not be proven fresh enough.
 pub(super) type ProofResult = Result<Option<Proof>, ProofError>;
 
-/// Returns the proof that `read`, which arrived at `asked_at`, needs. A GET of the most recent
-/// state gets a proof only if the resource's freshness policy gives one without a call: otherwise
-/// the API server is asked for the object itself. The proof of a custom resource includes its
-/// definition. The result of `share` is held while the read waits.
+/// Returns the proof that `read` needs: of all writes that were acknowledged by `asked_at`, which is
+/// when the read arrived, or the moment that its session needs. A GET of the most recent state gets
+/// a proof only if the resource's freshness policy gives one without a call, or serves sessions:
+/// otherwise the API server is asked for the object itself. The proof of a custom resource includes
+/// its definition. The result of `share` is held while the read waits.
 ///
 /// # Errors
 ///
-/// The error of `share`, which is called if the read has to wait for a proof.
+/// The error of `share`, which is called if the read has to wait for a proof. A GET is forwarded
+/// instead.
 pub(super) async fn prove<S>(
     read: &Read,
     asked_at: Instant,
@@ -35,7 +39,16 @@ pub(super) async fn prove<S>(
     (informers, rest_mapper): (&InformerSet, &LiveRestMapper),
     share: impl FnOnce(&ProofRequest) -> Result<S, Limit>,
 ) -> Result<ProofResult, Limit> {
+    let of_object;
     let (proof_request, min_interval) = match &read.plan {
+        Plan::Get { name, .. } if read.need == Need::MostRecent && informer.serves_sessions() => {
+            let object = Selection::of_object(read.namespace.as_deref(), name);
+            of_object = ProofRequest {
+                scope: read.spec.upstream_scope(&object),
+                selection: Arc::new(object),
+            };
+            (&of_object, Duration::ZERO)
+        }
         Plan::Get { .. } if read.need == Need::MostRecent => {
             return Ok(Ok(informer.proof_by_policy()));
         }
@@ -52,7 +65,17 @@ pub(super) async fn prove<S>(
         Need::NotOlderThan(needed) if informer.reader().applied() < Some(needed) => {}
         Need::NotOlderThan(_) | Need::At(_) => return Ok(Ok(None)),
     }
-    let _share = share(proof_request)?;
+    let is_get = matches!(read.plan, Plan::Get { .. });
+    let _share = if is_get && !informer.needs_call(asked_at) {
+        None
+    } else {
+        match share(proof_request) {
+            Ok(share) => Some(share),
+            // The API server answers a GET for what its proof would cost.
+            Err(_) if is_get => return Ok(Ok(None)),
+            Err(limit) => return Err(limit),
+        }
+    };
     let prove = || informer.prove(proof_request.clone(), asked_at, min_interval);
     let gvr = &informer.resource().gvr;
     let needs_definition = read.spec.custom && read.need == Need::MostRecent;

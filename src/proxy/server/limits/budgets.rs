@@ -19,6 +19,8 @@ pub(in crate::server) struct Budgets {
     pub(in crate::server) documents: Budget,
     /// The API server's 403s.
     pub(in crate::server) forbidden: Budget,
+    /// What users have read and written. Those beyond this budget are forgotten.
+    pub(in crate::server) sessions: Budget,
 }
 
 impl Budgets {
@@ -33,8 +35,9 @@ impl Budgets {
                 rows,
                 documents,
                 forbidden,
+                sessions,
             } = &all;
-            for budget in [lists, chunks, rows, documents, forbidden] {
+            for budget in [lists, chunks, rows, documents, forbidden, sessions] {
                 budget.sample(samples);
             }
         });
@@ -50,6 +53,7 @@ impl Budgets {
             rows: Budget::new("row", memory, 64 * MIB),
             documents: Budget::new("document", memory, 64 * MIB),
             forbidden: Budget::new("forbidden", memory, 16 * MIB),
+            sessions: Budget::new("session", memory, 32 * MIB),
         }
     }
 }

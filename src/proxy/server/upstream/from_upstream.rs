@@ -24,6 +24,7 @@ use crate::server::answers::held::Held;
 use crate::server::answers::outcome::Outcome;
 use crate::server::answers::rescue::FailedForward;
 use crate::server::cached::from_cache::Caches;
+use crate::server::cached::sessions::{Pending, Sessions};
 use crate::server::decide::Reason;
 use crate::server::limits::in_flight::{InFlight, Seat};
 use crate::server::request::{Exchange, RequestInfo, ShardSelectors};
@@ -41,6 +42,7 @@ pub(in crate::server) struct Upstream {
     in_flight: InFlight,
     rest_mapper: Arc<LiveRestMapper>,
     pub(in crate::server) shard_selectors: ShardSelectors,
+    sessions: Sessions,
 }
 
 /// Why a request is forwarded, and what limits the wait for its answer.
@@ -80,6 +82,7 @@ impl Upstream {
             in_flight: caches.in_flight.clone(),
             rest_mapper: Arc::clone(&caches.rest_mapper),
             shard_selectors,
+            sessions: caches.sessions.clone(),
         }
     }
 
@@ -108,8 +111,10 @@ impl Upstream {
     /// Forwards a request that no cache can answer, and that shares no answer, such as a write. If
     /// `is_native` is true, the API server itself serves its resource.
     async fn forward_write(&self, exchange: &mut Exchange, is_native: bool) -> Response<Body> {
+        let pending = self.sessions.write(exchange);
         let forwarded = self.forwarding.forward(exchange, false, None, None).await;
         let response = forwarded.unwrap_or_else(|failed| exchange.errors.refuse(&failed.refused));
+        let response = noted(pending, exchange, response).await;
         if let Some(caller) = exchange.caller.known()
             && is_native
         {
@@ -151,6 +156,7 @@ impl Upstream {
         let seat = self.in_flight.take(&exchange.info, &exchange.holder());
         let mut seat = seat.map_err(|limit| exchange.refuse(limit))?;
         let asked_at = Instant::now();
+        let pending = self.sessions.forwarded_read(exchange);
         let forwarded = self.forwarded(exchange, is_native, forward, seat.as_mut());
         let forwarded = forwarded.await;
         let mut response =
@@ -164,6 +170,7 @@ impl Upstream {
                 .await
                 .unwrap_or_else(|status| exchange.errors.respond(&status));
         }
+        response = noted(pending, exchange, response).await;
         let replacement = || sharding::replacement_of(response.status(), reason);
         if let Some(status) = serves_shard.then(replacement).flatten() {
             response = exchange.errors.respond(&status);
@@ -227,5 +234,20 @@ impl Upstream {
             Some(document) => self.documents.answer(document, forwarded, &exchange.caller),
             None => forwarded,
         }
+    }
+}
+
+/// Returns `response`. What it tells is noted in the session of its user first.
+async fn noted(
+    pending: Option<Pending>,
+    exchange: &Exchange,
+    response: Response<Body>,
+) -> Response<Body> {
+    match pending {
+        Some(pending) => {
+            let account = exchange.client.account.clone();
+            pending.answered(response, account).await
+        }
+        None => response,
     }
 }

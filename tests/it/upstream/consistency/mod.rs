@@ -7,3 +7,4 @@ mod herd;
 mod linearizable;
 mod own_writes;
 mod pages;
+mod sessions;

@@ -84,6 +84,9 @@ pub(super) fn without_proof(
     informer: &Informer,
     delivery: &Delivery<'_>,
 ) -> CacheAnswer {
+    if let Plan::Get { .. } = read.plan {
+        return Err(Reason::Unproven.into());
+    }
     if let ProofError::Isolated = unproven {
         return Err(Miss::of_isolated(&read.plan, informer));
     }

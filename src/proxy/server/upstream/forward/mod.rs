@@ -22,6 +22,7 @@ use kubefan_core::upstream::{Forwarder, Identity};
 use read_key::{AUDIT_ID, ReadKey};
 pub(in crate::server) use right::Right;
 use right::RightToCreate;
+pub(in crate::server) use shared_reads::{Beginning, beginning, rejoined};
 use shared_reads::{ForwardError, SharedReads};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use unaccepted::{Unaccepted, held_until_end};

@@ -113,8 +113,8 @@ enum CallResult {
     Failed(ForwardError),
 }
 
-/// The first bytes of an answer: all of it, or more than [`MAX_SHARED_BYTES`] and the rest.
-enum Beginning {
+/// The first bytes of an answer: all of it, or a part and the rest.
+pub(in crate::server) enum Beginning {
     Whole(Bytes),
     Part(Bytes, Body),
 }
@@ -256,7 +256,7 @@ impl SharedReads {
         let (mut parts, body) = response.into_parts();
         // The audit ID of each caller is set later.
         parts.headers.remove(AUDIT_ID);
-        match in_time(deadline, beginning(body, charge)).await? {
+        match in_time(deadline, beginning(body, charge, MAX_SHARED_BYTES)).await? {
             Beginning::Whole(body) => Ok(CallResult::Buffered {
                 status: parts.status,
                 headers: Arc::new(parts.headers),
@@ -363,10 +363,17 @@ async fn in_time<T>(
     result.map_err(|error| ForwardError::Upstream(Arc::new(error)))
 }
 
-/// Reads `body` until it ends, or is too long to be shared, or `charge` has no memory for more.
-async fn beginning(mut body: Body, mut charge: GrowingCharge) -> Result<Beginning, Error> {
+/// Reads `body` until it ends, or has more than `max` bytes, or `charge` has no memory for more.
+///
+/// # Errors
+/// The error of the body.
+pub(in crate::server) async fn beginning(
+    mut body: Body,
+    mut charge: GrowingCharge,
+    max: usize,
+) -> Result<Beginning, Error> {
     let announced = usize::try_from(body.size_hint().lower()).unwrap_or(usize::MAX);
-    if announced > MAX_SHARED_BYTES || !charge.fits(announced) {
+    if announced > max || !charge.fits(announced) {
         return Ok(Beginning::Part(Bytes::new(), body));
     }
     let mut received = BytesMut::with_capacity(announced);
@@ -374,7 +381,7 @@ async fn beginning(mut body: Body, mut charge: GrowingCharge) -> Result<Beginnin
         if let Ok(data) = frame.map_err(Error::Transport)?.into_data() {
             received.extend_from_slice(&data);
         }
-        if received.len() > MAX_SHARED_BYTES || !charge.fits(received.capacity()) {
+        if received.len() > max || !charge.fits(received.capacity()) {
             return Ok(Beginning::Part(received_bytes(received, charge), body));
         }
     }
@@ -391,7 +398,7 @@ fn received_bytes(received: BytesMut, charge: GrowingCharge) -> Bytes {
 }
 
 /// Returns a body that sends `received` and then `rest`.
-fn rejoined(mut received: Bytes, rest: Body) -> Body {
+pub(in crate::server) fn rejoined(mut received: Bytes, rest: Body) -> Body {
     let chunks = iter::from_fn(move || {
         let chunk = received.split_to(CHUNK.min(received.len()));
         (!chunk.is_empty()).then(|| Ok(Frame::data(chunk)))
