@@ -16,7 +16,7 @@ use super::forbidden::{ForbiddenAnswers, ForbiddenRead};
 use super::forward::Forwarding;
 use super::sharding;
 use crate::identity::{AccessControl, KnownCaller};
-use crate::ledger::Budget;
+use crate::ledger::{Account, Budget};
 use crate::server::access::{attributes, is_proof, learn_token};
 use crate::server::answers::answer::Answer;
 use crate::server::answers::audit::{BY_KEPT_REFUSAL, audited};
@@ -114,7 +114,7 @@ impl Upstream {
         let pending = self.sessions.write(exchange);
         let forwarded = self.forwarding.forward(exchange, false, None, None).await;
         let response = forwarded.unwrap_or_else(|failed| exchange.errors.refuse(&failed.refused));
-        let response = noted(pending, exchange, response).await;
+        let response = noted(pending, exchange.client.account.clone(), response).await;
         if let Some(caller) = exchange.caller.known()
             && is_native
         {
@@ -170,7 +170,7 @@ impl Upstream {
                 .await
                 .unwrap_or_else(|status| exchange.errors.respond(&status));
         }
-        response = noted(pending, exchange, response).await;
+        response = noted(pending, exchange.client.account.clone(), response).await;
         let replacement = || sharding::replacement_of(response.status(), reason);
         if let Some(status) = serves_shard.then(replacement).flatten() {
             response = exchange.errors.respond(&status);
@@ -240,14 +240,11 @@ impl Upstream {
 /// Returns `response`. What it tells is noted in the session of its user first.
 async fn noted(
     pending: Option<Pending>,
-    exchange: &Exchange,
+    account: Option<Arc<Account>>,
     response: Response<Body>,
 ) -> Response<Body> {
     match pending {
-        Some(pending) => {
-            let account = exchange.client.account.clone();
-            pending.answered(response, account).await
-        }
+        Some(pending) => pending.answered(response, account).await,
         None => response,
     }
 }
