@@ -117,8 +117,10 @@ impl Reader {
                 return;
             };
             let retention = self.shared.retention(content.store.bytes());
-            self.shared.pins.lock().add(snapshot.clone(), now);
-            self.shared.evict_pins(retention, now)
+            let mut pins = self.shared.pins.lock();
+            pins.add(snapshot.clone(), now);
+            let replaced_bytes = self.shared.replaced_bytes.load(Ordering::Relaxed);
+            pins.evict(retention, replaced_bytes, now)
         };
         drop(evicted);
     }

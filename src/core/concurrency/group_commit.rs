@@ -125,12 +125,11 @@ where
         F: FnOnce(HashSet<K>) -> C + Send + 'static,
         C: Future<Output = T> + Send + 'static,
     {
-        // Those of a call that was dropped before it started. They are dropped after the lock.
-        let abandoned;
-        let outcome = {
+        // The call that is not needed, and the requests of a call that was dropped before it
+        // started, are dropped after the lock.
+        let (outcome, unneeded) = {
             let mut pending = self.inner.pending.lock();
             if let Some(future) = pending.future.as_ref().and_then(WeakShared::upgrade) {
-                abandoned = HashSet::new();
                 pending.requests.insert(request);
                 pending.callers += 1;
                 pending.min_interval = pending.min_interval.min(min_interval);
@@ -139,10 +138,10 @@ where
                     pending.not_before = not_before;
                     self.inner.reschedule.notify_one();
                 }
-                future
+                (future, (Some(call), HashSet::new()))
             } else {
                 pending.number += 1;
-                abandoned = std::mem::replace(&mut pending.requests, HashSet::from([request]));
+                let abandoned = std::mem::replace(&mut pending.requests, HashSet::from([request]));
                 pending.callers = 1;
                 pending.min_interval = min_interval;
                 pending.not_before = self.inner.not_before(&pending);
@@ -157,10 +156,10 @@ where
                 };
                 let future = call_future.boxed().shared();
                 pending.future = future.downgrade();
-                future
+                (future, (None, abandoned))
             }
         };
-        drop(abandoned);
+        drop(unneeded);
         outcome.await
     }
 }

@@ -445,6 +445,7 @@ impl LiveRestMapper {
                 informers.stop(gvr);
             }
         }
+        // A relist may have waited for this discovery.
         informers.inner.doubted.notify_one();
     }
 }

@@ -240,10 +240,10 @@ impl State {
         self.decode(frame("ADDED", &Value::Object(json)))
     }
 
-    /// Decodes a bookmark, or the frame of an object that was decoded when it was stored.
+    /// Decodes a frame of this source.
     fn decode(&self, frame: Bytes) -> WatchEvent {
         let event = self.decoder.event(frame);
-        event.expect("the object was decoded when it was stored")
+        event.expect("the source made this frame")
     }
 
     fn bookmark_frame(&self, initial_events_end: bool) -> Bytes {

@@ -246,7 +246,11 @@ impl Factory {
             factory: self.clone(),
             gvr: gvr.clone(),
             content,
-            config: config.clone(),
+            // The program's function must go with the informer, not with this task.
+            config: Config {
+                on_decode_error: Config::default().on_decode_error,
+                ..config.clone()
+            },
             readers,
         };
         let source = Source::new(source);

@@ -53,7 +53,7 @@ impl Problem {
     /// if the key is empty.
     pub(super) fn new(origin: Origin, key: &str, message: &str) -> Self {
         let message = match origin {
-            Origin::File(..) if !key.is_empty() => format!("{key}: {message}"),
+            Origin::File(..) | Origin::Default if !key.is_empty() => format!("{key}: {message}"),
             _ => message.to_owned(),
         };
         Self { origin, message }

@@ -65,7 +65,8 @@ impl Identification {
             Authorization::Token(token) if !claims::has_token_protocol(headers) => {
                 self.owner(token, headers, source).await
             }
-            // The API server may accept either of two tokens.
+            // The API server may accept either of two tokens, and kubefan can't judge other
+            // credentials.
             Authorization::Token(_) | Authorization::Other => self.unknown(None, headers, source),
             // A bad certificate does not count as a missing one: the API server does not take its
             // owner for the anonymous user.

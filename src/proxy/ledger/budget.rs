@@ -21,7 +21,7 @@ impl Budget {
         Self {
             kind,
             limit: limits.share(most),
-            used: IntGauge::new("bytes", "bytes").expect("the name is valid"),
+            used: count(),
         }
     }
 
@@ -55,6 +55,10 @@ impl Budget {
     pub fn sample(&self, samples: &mut Samples) {
         sample_kept(samples, self.kind, self.used(), self.limit);
     }
+}
+
+fn count() -> IntGauge {
+    IntGauge::new("bytes", "bytes").expect("the name is valid")
 }
 
 /// Adds `used` bytes of one kind, and their `limit`, to `samples`.

@@ -67,14 +67,15 @@ struct Requests<S> {
     client_connection: ClientConnection,
     account: Option<Arc<Account>>,
     received: Received,
-    /// Only over HTTP/2.
+    /// The limit of resets, control frames and started requests; `None` over HTTP/1.1.
     limit: Option<Arc<PeerLimit>>,
     streams: StreamExecutor,
 }
 
 /// Serves the requests of a connection until the connection ends or is upgraded. With `account`,
 /// the connection ends if the ledger closes the account. Each request has a [`ClientHandle`] as an
-/// extension. The bytes in the connection's buffers are measured in the account.
+/// extension. The bytes in the connection's buffers are measured in the account. The limit of writes
+/// is that of `socket`, not `config.write_timeout`.
 ///
 /// When `stop` completes, or [`ClientConnection::finish`] is called, an idle connection is closed,
 /// and a busy one is closed after its last response. A request that has arrived by then is

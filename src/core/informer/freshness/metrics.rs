@@ -68,6 +68,7 @@ impl FreshnessMetrics {
         let descriptions = DESCRIPTIONS
             .lines()
             .filter_map(|line| line.split_once(": "));
+        debug_assert_eq!(descriptions.clone().count(), counters.len());
         for ((name, help), counter) in descriptions.zip(counters) {
             let value = counter.load(Ordering::Relaxed);
             samples.counter(name, help, labels, value as f64);

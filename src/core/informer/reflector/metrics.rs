@@ -110,6 +110,7 @@ impl ReflectorMetrics {
         let descriptions = DESCRIPTIONS
             .lines()
             .filter_map(|line| line.split_once(": "));
+        debug_assert_eq!(descriptions.clone().count(), counters.len());
         for ((name, help), counter) in descriptions.zip(counters) {
             samples.counter(name, help, labels, counter.load(Ordering::Relaxed) as f64);
         }

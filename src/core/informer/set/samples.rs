@@ -104,5 +104,7 @@ fn described<const N: usize>(
     values: [f64; N],
 ) -> impl Iterator<Item = ((&str, &str), f64)> {
     let lines = descriptions.lines();
-    lines.filter_map(|line| line.split_once(": ")).zip(values)
+    let described = lines.filter_map(|line| line.split_once(": "));
+    debug_assert_eq!(described.clone().count(), N);
+    described.zip(values)
 }

@@ -152,7 +152,7 @@ impl Definition {
     }
 }
 
-/// Fetches the document at `path` and returns its resources, unless the document in `known` is still
+/// Returns the resources of the document at `path`. Fetches it, unless the one in `known` is still
 /// current. An aggregated document with an `ETag` is stored in `known`. A document in the older form
 /// `Legacy` has `group_versions`, and their resources are fetched separately.
 async fn resources<Legacy: DeserializeOwned>(

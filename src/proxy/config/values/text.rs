@@ -4,8 +4,8 @@ use std::fmt;
 
 use serde::de::{Error, Unexpected, Visitor};
 
-/// Implements serde's and schemars's traits for a type with `Display`, by the fields of a
-/// [`TextVisitor`] and the JSON Schema.
+/// Implements serde's and schemars's traits for a type with `Display`. Arguments: the type, then the
+/// fields of [`TextVisitor`] in their order, then the JSON Schema.
 macro_rules! written_as_text {
     ($type:ident, $expected:expr, $parse:expr, $convert:expr, $schema:tt) => {
         impl ::serde::Serialize for $type {

@@ -68,7 +68,8 @@ pub(in crate::identity) enum Judgement {
     Busy,
 }
 
-/// A kind of review, after the first word of its API group.
+/// The first word of a review's API group, and the review's kind. The resource is the kind in lower
+/// case, followed by `s`.
 type ReviewKind = (&'static str, &'static str);
 
 const SELF_REVIEW: ReviewKind = ("authentication", "SelfSubjectReview");

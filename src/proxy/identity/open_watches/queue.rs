@@ -143,8 +143,12 @@ impl Queue {
             self.turns.all.had(of_tenant);
         }
         self.taken = self.taken.wrapping_add(1);
-        let place = self.places.remove(&group)?;
-        Some((group, place.asker))
+        self.places.remove(&group);
+        let asker = Asker {
+            tenant: of_tenant,
+            user: of_user,
+        };
+        Some((group, asker))
     }
 
     /// Notes that a question of `asker` is not in flight any more.

@@ -105,8 +105,8 @@ impl Register {
         }
     }
 
-    /// Adds a watch that was allowed just now, without groups yet. `token` is the digest of the
-    /// caller's token, if it has one. `attributes` are what the watch reads, with its selectors;
+    /// Adds a watch that was allowed just now. `member` has no groups yet. `token` is the digest of
+    /// the caller's token, if it has one. `attributes` are what the watch reads, with its selectors;
     /// `None` if only the caller's token is judged. Its questions are asked again after recent
     /// changes, like those of watches that were open before the changes.
     pub(super) fn open(
@@ -118,7 +118,8 @@ impl Register {
     ) -> MemberId {
         let id = MemberId(self.next_id());
         let caller = Arc::clone(&member.caller);
-        // The answer that allowed the watch may be from before these changes.
+        // When an object of the token was last deleted, and when one with an unknown UID was. The
+        // answer that allowed the watch may be from before these deletions, or before `changed`.
         let (known, unknown) = self.recent.deleted.unsettled(caller.user());
         if let Some(attributes) = attributes {
             let roles = &self.recent.roles;

@@ -254,7 +254,11 @@ impl Authenticator {
     fn earliest(&self, owner: &Owner, since: Instant) -> Option<Instant> {
         match owner {
             Owner::User(user) => self.deleted.earliest_owner(&user.user, since),
-            _ => None,
+            Owner::Stale(_)
+            | Owner::Refused { .. }
+            | Owner::Unknown
+            | Owner::NoAnswer
+            | Owner::Busy => None,
         }
     }
 

@@ -10,6 +10,8 @@
 //! no answer, and a peer that receives much data sends many of them. So it counts as a tenth of a
 //! reset, and for each KiB that was sent to the peer, one WINDOW_UPDATE does not count at all.
 //!
+//! It also counts the requests that one poll of the connection starts, for `paced_reads`.
+//!
 //! The socket of a peer that is too fast is read later. The connection is not closed, because the
 //! peer could connect again and would at once get a new budget.
 

@@ -1,5 +1,5 @@
 //! The time of the last bytes from the peer of a connection, which prove that the peer still runs,
-//! and the end of the connection.
+//! the end of the connection, and the open connection that records both.
 
 use std::io;
 use std::pin::Pin;

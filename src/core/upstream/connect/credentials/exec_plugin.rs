@@ -192,12 +192,13 @@ impl ExecPlugin {
 }
 
 impl PluginError {
-    fn new(problem: &str) -> Self {
+    /// Returns an error with a text of ours. An error is logged, so it never has the plugin's output.
+    fn new(problem: &'static str) -> Self {
         Self(problem.to_owned())
     }
 
     /// Returns the error of an output with this problem.
-    pub(super) fn malformed(problem: &str) -> Self {
+    pub(super) fn malformed(problem: &'static str) -> Self {
         Self(format!("its output is not an ExecCredential: {problem}"))
     }
 }

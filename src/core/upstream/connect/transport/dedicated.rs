@@ -35,7 +35,7 @@ pub enum HttpVersion {
 #[derive(Clone)]
 pub struct DedicatedConnection(Arc<Sender>);
 
-/// Opens dedicated connections with the client certificate of one identity.
+/// How the connections of one identity are opened: its two connectors, and the server.
 #[derive(Clone)]
 pub(in crate::upstream) struct ConnectionOpener {
     pub(in crate::upstream::connect) http1: Connector,
