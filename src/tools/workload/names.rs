@@ -56,6 +56,7 @@ pub(super) static ENVIRONMENT: LazyLock<Vec<(&str, &str)>> = LazyLock::new(|| {
     let lines = ENVIRONMENT_TEXT.lines();
     lines.filter_map(|line| line.split_once(' ')).collect()
 });
+
 pub(super) fn node(index: usize) -> String {
     format!("node-{index:03}")
 }

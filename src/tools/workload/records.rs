@@ -64,7 +64,7 @@ pub(super) fn new_job(
     cluster.jobs.insert(id, job);
 }
 
-/// Adds a pending pod to the cluster and to its owner.
+/// Adds a pending pod to the cluster and to its owner. Returns `None` if the owner does not exist.
 pub(super) fn new_pod(id: u32, owner: Owner, cluster: &mut Cluster, dice: &mut Dice) -> Option<()> {
     let of = owner_of(owner, cluster)?;
     let name = format!("{}-{}", of.name, dice.suffix(5));

@@ -114,6 +114,7 @@ impl Facts {
         };
         let ratios = std::array::from_fn(|at| {
             if served[at] > got[at] {
+                // The clients have only just begun.
                 "-".to_owned()
             } else {
                 times(served[at] as f64, got[at] as f64)
