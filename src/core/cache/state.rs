@@ -125,6 +125,7 @@ impl SharedCache {
         Some(Snapshot {
             store: content.store.clone(),
             resource_version: content.applied,
+            changed: content.changed,
             epoch: state.epoch,
             replaced_bytes: self.replaced_bytes.load(Ordering::Relaxed),
             list_began: state.list_began,

@@ -1,8 +1,9 @@
-//! Reads what the answer to a write, or to a GET, says about the state of its object.
+//! Reads what the answer to a write, or to a GET, shows of its object.
 
 use std::borrow::Cow;
 
 use serde::Deserialize;
+use serde::de::IgnoredAny;
 
 use super::protobuf::{Fields, RESOURCE_VERSION, envelope};
 use crate::api::{ResourceVersion, WireFormat};
@@ -10,8 +11,8 @@ use crate::api::{ResourceVersion, WireFormat};
 /// The object in an answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct AnsweredObject {
-    /// The object's resource version.
-    pub version: ResourceVersion,
+    /// The object's resource version; `None` if it was not stored.
+    pub version: Option<ResourceVersion>,
     /// How far its deletion is.
     pub deletion: Deletion,
 }
@@ -35,6 +36,8 @@ struct Json<'a> {
     kind: Cow<'a, str>,
     #[serde(borrow)]
     metadata: Metadata<'a>,
+    /// Only a list has items.
+    items: Option<IgnoredAny>,
 }
 
 #[derive(Default, Deserialize)]
@@ -55,8 +58,8 @@ const DELETION_GRACE_PERIOD_SECONDS: u32 = 10;
 const FINALIZERS: u32 = 14;
 
 impl AnsweredObject {
-    /// Reads the answer `body`. Returns `None` if it is not an object with a resource version: a
-    /// Status or a Table, or bytes that can't be read.
+    /// Reads the answer `body`. Returns `None` if it is not an object: a Status, a Table or a list, or
+    /// bytes that can't be read.
     pub fn read(format: WireFormat, body: &[u8]) -> Option<Self> {
         match format {
             WireFormat::Json => Self::of(&serde_json::from_slice(body).ok()?),
@@ -65,6 +68,7 @@ impl AnsweredObject {
                 let object = Json {
                     kind: envelope.kind.into(),
                     metadata: protobuf_metadata(envelope.raw)?,
+                    items: None,
                 };
                 Self::of(&object)
             }
@@ -73,11 +77,11 @@ impl AnsweredObject {
 
     fn of(object: &Json<'_>) -> Option<Self> {
         // The metadata of these is no object's.
-        if matches!(object.kind.as_ref(), "Status" | "Table") || object.kind.ends_with("List") {
+        if matches!(object.kind.as_ref(), "Status" | "Table") || object.items.is_some() {
             return None;
         }
         let metadata = &object.metadata;
-        let version = metadata.resource_version.parse().ok()?;
+        let version: ResourceVersion = metadata.resource_version.parse().ok()?;
         let grace = metadata.deletion_grace_period_seconds.unwrap_or(0);
         let finalizers = metadata.finalizers.as_deref().unwrap_or_default();
         let deletion = match metadata.deletion_timestamp {
@@ -85,7 +89,8 @@ impl AnsweredObject {
             Some(_) if grace > 0 || !finalizers.is_empty() => Deletion::Pending,
             Some(_) => Deletion::Possible,
         };
-        (version > ResourceVersion::ZERO).then_some(Self { version, deletion })
+        let version = Some(version).filter(|version| *version > ResourceVersion::ZERO);
+        Some(Self { version, deletion })
     }
 }
 
@@ -120,10 +125,10 @@ fn protobuf_metadata(message: &[u8]) -> Option<Metadata<'_>> {
 mod tests {
     use super::*;
 
-    fn json(metadata: &str) -> Option<(u64, Deletion)> {
+    fn json(metadata: &str) -> Option<(Option<u64>, Deletion)> {
         let body = format!(r#"{{"kind":"Pod","metadata":{{{metadata}}},"spec":{{"a":[1]}}}}"#);
         let read = AnsweredObject::read(WireFormat::Json, body.as_bytes());
-        read.map(|object| (object.version.0, object.deletion))
+        read.map(|object| (object.version.map(|version| version.0), object.deletion))
     }
 
     /// Encodes a field with a length.
@@ -132,13 +137,13 @@ mod tests {
         [&[number << 3 | 2, length], content].concat()
     }
 
-    fn protobuf(kind: &str, metadata: &[Vec<u8>]) -> Option<(u64, Deletion)> {
+    fn protobuf(kind: &str, metadata: &[Vec<u8>]) -> Option<(Option<u64>, Deletion)> {
         let types = [bytes_field(1, b"v1"), bytes_field(2, kind.as_bytes())].concat();
         let raw = bytes_field(1, &metadata.concat());
         let body = [bytes_field(1, &types), bytes_field(2, &raw)].concat();
         let body = [b"k8s\0".as_slice(), &body].concat();
         let read = AnsweredObject::read(WireFormat::Protobuf, &body);
-        read.map(|object| (object.version.0, object.deletion))
+        read.map(|object| (object.version.map(|version| version.0), object.deletion))
     }
 
     #[test]
@@ -147,30 +152,30 @@ mod tests {
         for (metadata, expected) in [
             (
                 r#""resourceVersion":"7""#.to_owned(),
-                Some((7, Deletion::None)),
+                Some((Some(7), Deletion::None)),
             ),
             (
                 r#""resourceVersion":"7","finalizers":["a"]"#.to_owned(),
-                Some((7, Deletion::None)),
+                Some((Some(7), Deletion::None)),
             ),
-            (DELETED.to_owned(), Some((7, Deletion::Possible))),
+            (DELETED.to_owned(), Some((Some(7), Deletion::Possible))),
             (
                 format!(r#"{DELETED},"finalizers":[]"#),
-                Some((7, Deletion::Possible)),
+                Some((Some(7), Deletion::Possible)),
             ),
             (
                 format!(r#"{DELETED},"finalizers":["a"]"#),
-                Some((7, Deletion::Pending)),
+                Some((Some(7), Deletion::Pending)),
             ),
             (
                 format!(r#"{DELETED},"deletionGracePeriodSeconds":30"#),
-                Some((7, Deletion::Pending)),
+                Some((Some(7), Deletion::Pending)),
             ),
             (
                 format!(r#"{DELETED},"deletionGracePeriodSeconds":0"#),
-                Some((7, Deletion::Possible)),
+                Some((Some(7), Deletion::Possible)),
             ),
-            (r#""name":"x""#.to_owned(), None),
+            (r#""name":"x""#.to_owned(), Some((None, Deletion::None))),
             (r#""resourceVersion":"x""#.to_owned(), None),
         ] {
             assert_eq!(json(&metadata), expected, "{metadata}");
@@ -180,21 +185,24 @@ mod tests {
         let grace = |seconds| vec![10 << 3, seconds];
         let finalizer = || bytes_field(14, b"a");
         for (metadata, expected) in [
-            (vec![version()], Some((7, Deletion::None))),
-            (vec![version(), deleted()], Some((7, Deletion::Possible))),
+            (vec![version()], Some((Some(7), Deletion::None))),
+            (
+                vec![version(), deleted()],
+                Some((Some(7), Deletion::Possible)),
+            ),
             (
                 vec![version(), deleted(), grace(30)],
-                Some((7, Deletion::Pending)),
+                Some((Some(7), Deletion::Pending)),
             ),
             (
                 vec![version(), deleted(), grace(0)],
-                Some((7, Deletion::Possible)),
+                Some((Some(7), Deletion::Possible)),
             ),
             (
                 vec![version(), deleted(), finalizer()],
-                Some((7, Deletion::Pending)),
+                Some((Some(7), Deletion::Pending)),
             ),
-            (vec![finalizer()], None),
+            (vec![finalizer()], Some((None, Deletion::None))),
         ] {
             assert_eq!(protobuf("Pod", &metadata), expected, "{metadata:?}");
         }
@@ -205,8 +213,7 @@ mod tests {
         for body in [
             r#"{"kind":"Status","metadata":{"resourceVersion":"7"}}"#,
             r#"{"kind":"Table","metadata":{"resourceVersion":"7"}}"#,
-            r#"{"kind":"PodList","metadata":{"resourceVersion":"7"}}"#,
-            r#"{"kind":"Pod","metadata":{"resourceVersion":"0"}}"#,
+            r#"{"kind":"PodList","metadata":{"resourceVersion":"7"},"items":[]}"#,
             r#"{"kind":"Pod","metadata":{"resourceVersion":"7"}"#,
             "",
         ] {

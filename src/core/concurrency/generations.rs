@@ -30,12 +30,16 @@ impl<K: Eq + Hash, V> Generations<K, V> {
         self.young.get(key).or_else(|| self.old.get(key))
     }
 
-    /// Inserts or replaces the value of `key`, in the young generation.
-    pub fn insert(&mut self, key: K, value: V) {
-        if self.young.len() >= self.size && !self.young.contains_key(&key) {
-            self.old = std::mem::take(&mut self.young);
-        }
+    /// Inserts or replaces the value of `key`, in the young generation. Returns a generation that was
+    /// forgotten, so that the caller can free it outside of its lock.
+    pub fn insert(&mut self, key: K, value: V) -> Option<HashMap<K, V>> {
+        let is_full = self.young.len() >= self.size && !self.young.contains_key(&key);
+        let forgotten = is_full.then(|| {
+            let young = std::mem::take(&mut self.young);
+            std::mem::replace(&mut self.old, young)
+        });
         self.young.insert(key, value);
+        forgotten
     }
 
     /// Returns the number of stored values. A key that is in both generations counts twice.
@@ -48,10 +52,9 @@ impl<K: Eq + Hash, V> Generations<K, V> {
         self.len() == 0
     }
 
-    /// Forgets all keys.
-    pub fn clear(&mut self) {
-        self.young.clear();
-        self.old.clear();
+    /// Forgets all keys, and returns them.
+    pub fn take(&mut self) -> Self {
+        std::mem::replace(self, Self::new(self.size))
     }
 
     /// Removes `key`.

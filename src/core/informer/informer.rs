@@ -31,8 +31,6 @@ const MAX_ISOLATED_LISTS: usize = 8;
 /// How many WATCHes of isolated selections may be forwarded concurrently, per informer.
 const MAX_ISOLATED_WATCHES: usize = 100;
 
-/// The number of informers that were created in this process.
-static CREATED: AtomicU64 = AtomicU64::new(0);
 /// How long a proof waits for the list after a change of the resource's definition.
 const RELIST_WAIT: Duration = Duration::from_secs(5);
 /// The longest time between two checks whether an informer is idle.
@@ -67,8 +65,6 @@ pub struct Informer {
     doubt: Mutex<Doubt>,
     /// The time when upstream last ended a watch early. [`Informer::take_early_end`] removes it.
     early_end: Mutex<Option<Instant>>,
-    /// No other informer of the process has this number.
-    number: u64,
 }
 
 /// The transform that an informer has instead of the set's.
@@ -132,13 +128,7 @@ impl Informer {
             hooks,
             doubt: Mutex::default(),
             early_end: Mutex::default(),
-            number: CREATED.fetch_add(1, Ordering::Relaxed),
         }
-    }
-
-    /// Returns the informer's number, which no other informer of the process has.
-    pub fn number(&self) -> u64 {
-        self.number
     }
 
     /// Returns the resource that the cache holds.
@@ -220,8 +210,9 @@ impl Informer {
 
     /// Returns a snapshot that the resource's [`FreshnessPolicy`](super::FreshnessPolicy) accepts
     /// as the most recent state without a call to the API server, or `None` if there is none.
-    pub fn proof_by_policy(&self) -> Option<Proof> {
-        let proof = self.freshness.proof_by_policy();
+    /// With sessions, the snapshot contains all writes acknowledged before `asked_at`.
+    pub fn proof_by_policy(&self, asked_at: Instant) -> Option<Proof> {
+        let proof = self.freshness.proof_by_policy(asked_at);
         proof.filter(|proof| !self.is_in_doubt(proof))
     }
 

@@ -251,12 +251,22 @@ impl InformerSet {
 
     /// Returns the informer of exactly the objects of `scope`, if it is ready.
     fn ready(&self, spec: &InformerSpec, scope: &Selection) -> Option<Arc<Informer>> {
+        self.ready_unused(spec, scope)
+            .inspect(|informer| informer.touch())
+    }
+
+    /// Does what [`InformerSet::ready`] does, but does not count as a use of the informer.
+    fn ready_unused(&self, spec: &InformerSpec, scope: &Selection) -> Option<Arc<Informer>> {
         let informer = self.running(&Key::of(spec, scope, ObjectContent::Whole, None))?;
         let can_answer = informer.reader().is_ready() && informer.fits(spec);
-        can_answer.then(|| {
-            informer.touch();
-            informer
-        })
+        can_answer.then_some(informer)
+    }
+
+    /// Does what [`InformerSet::get_ready`] does, but does not count as a use of the informer.
+    pub fn peek(&self, spec: &InformerSpec, namespace: Option<&str>) -> Option<Arc<Informer>> {
+        let whole = Selection::default();
+        let of_part = || self.ready_unused(spec, &part_in(&whole, namespace)?);
+        self.ready_unused(spec, &whole).or_else(of_part)
     }
 
     /// Returns true if the freshness policy of the caches of `spec` serves sessions.

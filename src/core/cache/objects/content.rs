@@ -10,4 +10,6 @@ use crate::cache::objects::store::Store;
 pub(in crate::cache) struct Content {
     pub(in crate::cache) store: Arc<Store>,
     pub(in crate::cache) applied: ResourceVersion,
+    /// The version of the newest change of an object, or of the list that the cache began with.
+    pub(in crate::cache) changed: ResourceVersion,
 }

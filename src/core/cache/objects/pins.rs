@@ -150,6 +150,7 @@ mod tests {
         Snapshot {
             store: Arc::new(Store::new(&config())),
             resource_version: ResourceVersion::ZERO,
+            changed: ResourceVersion::ZERO,
             epoch: 0,
             replaced_bytes: 0,
             list_began: Instant::now(),

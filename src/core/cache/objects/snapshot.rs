@@ -19,6 +19,7 @@ use crate::cache::objects::store::Store;
 pub struct Snapshot {
     pub(in crate::cache) store: Arc<Store>,
     pub(in crate::cache) resource_version: ResourceVersion,
+    pub(in crate::cache) changed: ResourceVersion,
     pub(in crate::cache) epoch: u64,
     /// The cache's counter of replaced bytes when this snapshot was taken. The increase since then
     /// is an upper bound of the bytes that only this snapshot holds in memory.
@@ -35,6 +36,13 @@ impl Snapshot {
     /// the snapshot, or the snapshot's proven part.
     pub fn resource_version(&self) -> ResourceVersion {
         self.resource_version
+    }
+
+    /// Returns the version of the newest change that the snapshot contains. Bookmarks and proofs raise
+    /// the resource version, but not this one. The first list of a cache, and a relist, count as
+    /// changes.
+    pub fn newest_change(&self) -> ResourceVersion {
+        self.changed
     }
 
     /// Returns the number of the epoch. Resource versions of two epochs must not be compared.

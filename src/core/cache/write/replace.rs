@@ -112,6 +112,7 @@ impl Writer {
         let content = Content {
             store: Arc::new(relist.to_store(empty, pace).await),
             applied: rv,
+            changed: rv,
         };
         self.shared.state.write().counters.relists += 1;
         self.restart(Some(content), relist.began, cause);

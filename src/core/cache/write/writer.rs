@@ -355,6 +355,9 @@ impl Writer {
             state.log.open_hole(content.applied, update.applied, now);
         }
         content.applied = update.applied;
+        if !matches!(update.objects, NewObjects::Unchanged) {
+            content.changed = update.applied;
+        }
         let before = match update.objects {
             NewObjects::Unchanged => None,
             NewObjects::One(object) => {

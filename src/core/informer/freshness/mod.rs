@@ -117,9 +117,8 @@ struct Inner<P> {
     /// The last proof of all objects of the cache; used only with the policies that use proofs
     /// again.
     recent_proof: RecentProof,
-    /// Number of proofs of some objects since the last proof of all, with
-    /// [`FreshnessPolicy::Session`].
-    partial_proofs: AtomicUsize,
+    /// Number of lists of some objects since the last proof of all.
+    partial_lists: AtomicUsize,
 }
 
 // === impl Freshness ===
@@ -138,7 +137,7 @@ impl<P: FreshnessProbe> Freshness<P> {
             prover: Prover::new(probe, reader, relist),
             policy: ArcSwap::from_pointee(policy),
             recent_proof: RecentProof::default(),
-            partial_proofs: AtomicUsize::new(0),
+            partial_lists: AtomicUsize::new(0),
         };
         Self {
             inner: Arc::new(inner),
@@ -182,10 +181,11 @@ impl<P: FreshnessProbe> Freshness<P> {
 
     /// Returns a proof that the policy permits without a call to the API server, or `None` if there
     /// is none. With [`FreshnessPolicy::Strict`], the result is always `None`.
-    pub fn proof_by_policy(&self) -> Option<Proof> {
+    pub fn proof_by_policy(&self, asked_at: Instant) -> Option<Proof> {
         let inner = &self.inner;
         let (snapshot, method) = match **inner.policy.load() {
-            FreshnessPolicy::Strict | FreshnessPolicy::Session => return None,
+            FreshnessPolicy::Strict => return None,
+            FreshnessPolicy::Session => return inner.proof_of_session(asked_at),
             FreshnessPolicy::Any => (inner.prover.reader.snapshot()?, ProofMethod::Any),
             FreshnessPolicy::Bounded(bound) => {
                 let recent = inner.recent_proof.within(bound, &inner.prover.reader)?;
@@ -202,10 +202,8 @@ impl<P: FreshnessProbe> Freshness<P> {
     /// `asked_at`, or `None` if there is none: one that the policy permits, or the reflector's own
     /// list, if it began after that time.
     pub(super) fn proof_without_call(&self, asked_at: Instant) -> Option<Proof> {
-        let by_policy = self.proof_by_policy();
-        by_policy
-            .or_else(|| self.inner.proof_since(asked_at))
-            .or_else(|| self.inner.proof_by_informer_list(asked_at))
+        let by_policy = self.proof_by_policy(asked_at);
+        by_policy.or_else(|| self.inner.proof_by_informer_list(asked_at))
     }
 
     /// Returns a proven snapshot of the objects that `request` selects. It contains all writes that
@@ -256,16 +254,26 @@ impl<P: FreshnessProbe> Freshness<P> {
             FreshnessPolicy::Bounded(_) if !self.is_isolated(&request.selection) => {
                 ProofRequest::default()
             }
-            FreshnessPolicy::Session
-                if !self.is_isolated(&request.selection) && self.inner.is_whole_due() =>
-            {
-                ProofRequest::default()
-            }
             _ => request,
         };
         let proofs = self.proofs(&request, min_interval);
         let proofs = self.inner.in_time(&request, proofs).await?;
+        if self.is_session() && self.inner.is_whole_due() {
+            self.prove_whole();
+        }
         proofs.of(&request)
+    }
+
+    /// Proves all objects of the cache in the background, for all sessions.
+    fn prove_whole(&self) {
+        let inner = Arc::clone(&self.inner);
+        self.shutdown.spawn_background(async move {
+            // The metrics count how it ends.
+            if let Err(error) = inner.run(HashSet::from([ProofRequest::default()])).await {
+                tracing::debug!(%error, "the cache could not be proven for sessions");
+            }
+            inner.prover.follow_evidence().await;
+        });
     }
 
     /// Returns the result of the calls for `request`. A request of few objects does not wait long
@@ -334,13 +342,21 @@ impl<P> fmt::Debug for Freshness<P> {
 // === impl Inner ===
 
 impl<P: FreshnessProbe> Inner<P> {
-    /// Returns the newest snapshot if the policy serves sessions, and a proof of all objects was
-    /// requested at `asked_at` or later.
-    fn proof_since(&self, asked_at: Instant) -> Option<Proof> {
-        if !matches!(**self.policy.load(), FreshnessPolicy::Session) {
-            return None;
-        }
-        let snapshot = self.recent_proof.since(asked_at, &self.prover.reader)?;
+    /// Returns the newest snapshot, if a proof of all objects was requested at `asked_at` or later,
+    /// or if the list that the snapshot continues was. Clients may have seen the version of an
+    /// earlier proof, so no older one follows. `asked_at` may be long ago, so a definition may have
+    /// changed since: the method is not [`ProofMethod::InformerList`], which is never in doubt.
+    fn proof_of_session(&self, asked_at: Instant) -> Option<Proof> {
+        let reader = &self.prover.reader;
+        let snapshot = self.recent_proof.since(asked_at, reader).or_else(|| {
+            let newest = reader.snapshot()?;
+            let is_covered = newest.list_began() > asked_at;
+            if !is_covered || self.recent_proof.is_ahead_of(&newest) {
+                return None;
+            }
+            self.remember(newest.list_began(), &newest, &newest);
+            Some(newest)
+        })?;
         let is_right = !self.prover.is_wrong(&snapshot);
         is_right.then_some(Proof {
             snapshot,
@@ -348,13 +364,14 @@ impl<P: FreshnessProbe> Inner<P> {
         })
     }
 
-    /// Counts a proof of some objects. Returns true if all that were made since the last proof of
-    /// all objects have cost as much as one of all objects. Then one of all objects is made, which
-    /// serves every session. So no more than twice the least possible cost is spent.
+    /// Returns true if the lists of some objects since the last proof of all objects have cost as
+    /// much as one of all objects, and counts from zero then. So proofs of all objects cost no more
+    /// than the lists that they replace.
     fn is_whole_due(&self) -> bool {
-        let partial = self.partial_proofs.fetch_add(1, Ordering::Relaxed);
+        let lists = self.partial_lists.load(Ordering::Relaxed);
         let objects = self.prover.reader.snapshot().map_or(0, |whole| whole.len());
-        partial.saturating_mul(self.prover.list_costs.call) >= objects
+        let is_due = lists > 0 && lists.saturating_mul(self.prover.list_costs.call) >= objects;
+        is_due && self.partial_lists.swap(0, Ordering::Relaxed) > 0
     }
 
     /// Stores that all objects of `proven` were proven by a proof that was requested at
@@ -362,7 +379,7 @@ impl<P: FreshnessProbe> Inner<P> {
     fn remember(&self, requested_at: Instant, proven: &Snapshot, newest: &Snapshot) {
         if self.policy.load().reuses_proofs() {
             self.recent_proof.remember(requested_at, proven, newest);
-            self.partial_proofs.store(0, Ordering::Relaxed);
+            self.partial_lists.store(0, Ordering::Relaxed);
         }
     }
 
@@ -372,7 +389,8 @@ impl<P: FreshnessProbe> Inner<P> {
     fn proof_by_informer_list(&self, asked_at: Instant) -> Option<Proof> {
         let snapshot = self.prover.reader.snapshot()?;
         let list_began = snapshot.list_began();
-        if asked_at >= list_began || self.prover.is_wrong(&snapshot) {
+        let is_session = matches!(**self.policy.load(), FreshnessPolicy::Session);
+        if is_session || asked_at >= list_began || self.prover.is_wrong(&snapshot) {
             return None;
         }
         self.remember(list_began, &snapshot, &snapshot);
@@ -384,6 +402,7 @@ impl<P: FreshnessProbe> Inner<P> {
 
     async fn run(&self, requests: HashSet<ProofRequest>) -> Result<Proofs, ProofError> {
         let requested_at = Instant::now();
+        let lists = requests.len();
         let proofs = self.prover.prove(requests).await;
         self.prover.metrics.count_all(&proofs);
         if let Ok(Proofs::Shared(proof)) = &proofs
@@ -392,6 +411,8 @@ impl<P: FreshnessProbe> Inner<P> {
             && !self.prover.is_wrong(&newest)
         {
             self.remember(requested_at, &proof.snapshot, &newest);
+        } else {
+            self.partial_lists.fetch_add(lists, Ordering::Relaxed);
         }
         proofs
     }

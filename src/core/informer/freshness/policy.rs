@@ -16,7 +16,7 @@ pub enum FreshnessPolicy {
     /// as with `Strict`.
     Bounded(Duration),
     /// A proof that was requested after the last moment that the caller of
-    /// [`Informer::prove`](super::Informer::prove) names is sufficient. Whoever serves sessions
+    /// [`Informer::prove`](crate::informer::Informer::prove) names is sufficient. Whoever serves sessions
     /// names the moment from which on the client has a claim.
     Session,
     /// The newest snapshot of the cache, without a proof.

@@ -26,8 +26,9 @@ pub enum ProofMethod {
     VerificationList,
     /// No call: the list that the cache continues was sent after the request was made.
     InformerList,
-    /// No call: an earlier proof is recent enough for
-    /// [`Bounded`](super::FreshnessPolicy::Bounded).
+    /// No call: an earlier proof, or the cache's own list, is recent enough for
+    /// [`Bounded`](super::FreshnessPolicy::Bounded) or
+    /// [`Session`](super::FreshnessPolicy::Session).
     Recent,
     /// No call and no proof: [`Any`](super::FreshnessPolicy::Any) allows the cache's newest
     /// snapshot.

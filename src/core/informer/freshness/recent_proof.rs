@@ -32,8 +32,8 @@ struct WholeProof {
 // === impl RecentProof ===
 
 impl RecentProof {
-    /// Stores that `proven`, a proof of all objects of the cache, was requested at
-    /// `requested_at`, unless the stored proof has a higher version in its epoch. `newest` is the
+    /// Stores that `proven`, a proof of all objects of the cache, was requested at `requested_at` or
+    /// later, unless the stored proof has a higher version in its epoch. `newest` is the
     /// cache's newest snapshot.
     pub(super) fn remember(&self, requested_at: Instant, proven: &Snapshot, newest: &Snapshot) {
         let version = proven.resource_version();
@@ -43,17 +43,22 @@ impl RecentProof {
             return;
         }
         let mut last = self.last.lock();
-        let is_newer = last
-            .as_ref()
-            .is_none_or(|last| last.epoch != proven.epoch() || last.version <= version);
-        if is_newer {
-            *last = Some(WholeProof {
-                requested_at,
-                epoch: proven.epoch(),
-                version,
-                applied,
-            });
-        }
+        // A cache that has reached the higher version also has what the stored proof covers.
+        let requested_at = match *last {
+            Some(last) if last.epoch == proven.epoch() => {
+                if last.version > version {
+                    return;
+                }
+                last.requested_at.max(requested_at)
+            }
+            _ => requested_at,
+        };
+        *last = Some(WholeProof {
+            requested_at,
+            epoch: proven.epoch(),
+            version,
+            applied,
+        });
     }
 
     /// Returns a snapshot of the cache of `reader` that contains all changes up to a moment at most
@@ -69,6 +74,14 @@ impl RecentProof {
     /// not get an older one afterwards.
     pub(super) fn since(&self, moment: Instant, reader: &Reader) -> Option<Snapshot> {
         self.newest(reader, |requested_at| requested_at >= moment)
+    }
+
+    /// Returns true if the epoch of `newest` has a proof for a later version.
+    pub(super) fn is_ahead_of(&self, newest: &Snapshot) -> bool {
+        let last = *self.last.lock();
+        last.is_some_and(|last| {
+            last.epoch == newest.epoch() && last.version > newest.resource_version()
+        })
     }
 
     fn newest(

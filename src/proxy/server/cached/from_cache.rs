@@ -23,7 +23,7 @@ use crate::server::answers::answer::Answer;
 use crate::server::answers::audit::{BY_CACHE, audited};
 use crate::server::answers::held::Held;
 use crate::server::answers::outcome::Outcome;
-use crate::server::decide::{Need, Plan, Read, Reason};
+use crate::server::decide::{Read, Reason};
 use crate::server::deliver::{
     Delivery, GzipCache, InitialChunkCache, charge_websocket, over_websocket, with_proof_header,
 };
@@ -157,11 +157,11 @@ impl Caches {
         read: &Read,
     ) -> Result<Prepared, Miss> {
         let asked_at = Instant::now();
+        let session = self.sessions.read(caller, read);
         // Nothing is looked up or started for a caller that may not read.
         let mut verdict = self.may_read(info, caller, read).await?;
         let judged_at = Instant::now();
         let may_start = matches!(caller, Caller::Trusted) || info.name.is_empty();
-        self.start_for_session(read);
         let informer = if read.representation.view.is_table() {
             let ready = acquire_ready(&self.informers, read).await;
             ready.inspect_err(|_| {
@@ -176,16 +176,13 @@ impl Caches {
         let mut collection = self.tables.collection(read, &informer)?;
         let share = |request: &ProofRequest| self.shares.proof(caller, read, request);
         let definitions = (&self.informers, self.rest_mapper.as_ref());
-        let session = self.sessions.read(caller, read, &informer, asked_at);
         let proven_since = match &session {
-            Some(session) => session.proven_since(&informer).await,
+            Some(session) => self.sessions.catch_up(session, &informer).await,
             None => asked_at,
         };
         let proof = prove(read, proven_since, &informer, definitions, share).await?;
-        if let Some(session) = &session
-            && proof.is_ok()
-        {
-            self.sessions.proven(session, proven_since);
+        if let (Some(session), Ok(Some(proof))) = (&session, &proof) {
+            self.sessions.shown(session, &informer, proof);
         }
         if self.tables.definition_version(read) != columns {
             collection = self.tables.collection(read, &informer)?;
@@ -199,21 +196,6 @@ impl Caches {
             collection,
             proof,
         })
-    }
-
-    /// Starts the informer for a GET of a session, if it does not run. The GET does not wait for
-    /// the first list; a later one is answered from the cache.
-    fn start_for_session(&self, read: &Read) {
-        let is_get = matches!(read.plan, Plan::Get { .. }) && read.need == Need::MostRecent;
-        if is_get && self.informers.serves_sessions(&read.spec) {
-            let namespace = read.namespace.as_deref();
-            let informer = self
-                .informers
-                .get_or_start_in(&read.spec, &read.scope, namespace);
-            if let Err(error) = informer {
-                tracing::debug!(?error, "no informer starts for a GET");
-            }
-        }
     }
 
     /// Returns how `caller` may read.

@@ -41,16 +41,19 @@ pub(super) async fn prove<S>(
 ) -> Result<ProofResult, Limit> {
     let of_object;
     let (proof_request, min_interval) = match &read.plan {
-        Plan::Get { name, .. } if read.need == Need::MostRecent && informer.serves_sessions() => {
+        Plan::Get { name, .. } if read.need == Need::MostRecent => {
+            if informer.isolated_selections() == 0 || !informer.serves_sessions() {
+                let proof = informer.proof_by_policy(asked_at);
+                if proof.is_some() || !informer.serves_sessions() {
+                    return Ok(Ok(proof));
+                }
+            }
             let object = Selection::of_object(read.namespace.as_deref(), name);
             of_object = ProofRequest {
                 scope: read.spec.upstream_scope(&object),
                 selection: Arc::new(object),
             };
             (&of_object, Duration::ZERO)
-        }
-        Plan::Get { .. } if read.need == Need::MostRecent => {
-            return Ok(Ok(informer.proof_by_policy()));
         }
         Plan::Get { .. } => return Ok(Ok(None)),
         Plan::List { proof_request, .. } => (proof_request, Duration::ZERO),
@@ -65,16 +68,11 @@ pub(super) async fn prove<S>(
         Need::NotOlderThan(needed) if informer.reader().applied() < Some(needed) => {}
         Need::NotOlderThan(_) | Need::At(_) => return Ok(Ok(None)),
     }
-    let is_get = matches!(read.plan, Plan::Get { .. });
-    let _share = if is_get && !informer.needs_call(asked_at) {
-        None
-    } else {
-        match share(proof_request) {
-            Ok(share) => Some(share),
-            // The API server answers a GET for what its proof would cost.
-            Err(_) if is_get => return Ok(Ok(None)),
-            Err(limit) => return Err(limit),
-        }
+    let _share = match share(proof_request) {
+        Ok(share) => share,
+        // The API server answers a GET for what its proof would cost.
+        Err(_) if matches!(read.plan, Plan::Get { .. }) => return Ok(Ok(None)),
+        Err(limit) => return Err(limit),
     };
     let prove = || informer.prove(proof_request.clone(), asked_at, min_interval);
     let gvr = &informer.resource().gvr;

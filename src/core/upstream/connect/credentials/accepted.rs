@@ -74,7 +74,9 @@ impl AcceptedCredentials {
     pub(in crate::upstream) fn record(&self, Digest(digest): Digest, is_accepted: bool) {
         let mut accepted = self.accepted.lock();
         match is_accepted {
-            true => accepted.insert(digest, ()),
+            true => {
+                accepted.insert(digest, ());
+            }
             false => accepted.remove(&digest),
         }
     }

@@ -1,7 +1,6 @@
-//! Notes what the API server's answer to a forwarded request tells about the state.
+//! Notes what the API server's answer to a forwarded request shows of the state.
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use bytes::Bytes;
 use futures_util::stream;
@@ -15,13 +14,11 @@ use kubefan_core::body::Body;
 use kubefan_core::cache::Reader;
 use kubefan_core::codec::{AnsweredObject, Deletion};
 
-use super::effect::ToldBy;
+use super::effect::ShownBy;
 use super::{Requester, Sessions, StoredResource};
 use crate::ledger::{Account, GrowingCharge, MemoryKind};
 use crate::server::upstream::forward::{Beginning, beginning, rejoined};
 
-/// How long a read waits for a version that its cache has not reached, before the cache is proven.
-pub(super) const CATCH_UP_WAIT: Duration = Duration::from_secs(1);
 /// The longest answer, in bytes, that is read for the version of its object. A longer one marks.
 const MAX_ANSWER: usize = 256 << 10;
 
@@ -33,14 +30,14 @@ pub(super) struct Before {
     object: Option<ResourceVersion>,
 }
 
-/// A request whose answer tells its user about the state. If it is dropped before the answer, the
-/// client or the API server went away: a write then may have been done.
+/// A request whose answer shows its user a state.
 pub(in crate::server) struct Pending {
     sessions: Sessions,
     requester: Requester,
-    effects: Vec<(StoredResource, ToldBy)>,
+    effects: Vec<(StoredResource, ShownBy)>,
     before: Vec<Before>,
-    /// True until the answer came, if the request is a write.
+    /// True until the answer came, if the request is a write. If it is dropped before, the client
+    /// or the API server went away, and the API server may do the write.
     is_unanswered_write: bool,
 }
 
@@ -65,7 +62,9 @@ impl Before {
 impl Drop for Pending {
     fn drop(&mut self) {
         if self.is_unanswered_write {
-            self.mark_all();
+            for (resource, _) in &self.effects {
+                self.sessions.lose_write(self.requester, resource);
+            }
         }
     }
 }
@@ -74,7 +73,7 @@ impl Pending {
     pub(super) fn new(
         sessions: Sessions,
         requester: Requester,
-        effects: Vec<(StoredResource, ToldBy)>,
+        effects: Vec<(StoredResource, ShownBy)>,
         before: Vec<Before>,
         is_write: bool,
     ) -> Self {
@@ -87,7 +86,7 @@ impl Pending {
         }
     }
 
-    /// Notes what `response` tells, and returns it. The body of a short answer is read first, and
+    /// Notes what `response` shows, and returns it. The body of a short answer is read first, and
     /// charged to `account`.
     pub(in crate::server) async fn answered(
         mut self,
@@ -95,16 +94,14 @@ impl Pending {
         account: Option<Arc<Account>>,
     ) -> Response<Body> {
         let status = response.status();
-        let is_read = !self.is_unanswered_write;
-        // Nothing was done for a caller that the API server does not know.
-        if status == StatusCode::UNAUTHORIZED || is_read && !tells_a_state(status) {
-            self.is_unanswered_write = false;
+        if status.is_server_error() {
+            // The write may have been done, or be done later. A read has shown nothing.
             return response;
         }
         let has_object = self
             .effects
             .iter()
-            .any(|(_, told_by)| *told_by != ToldBy::Nothing);
+            .any(|(_, shown_by)| *shown_by != ShownBy::Nothing);
         let format = (has_object && status.is_success())
             .then(|| readable(&response))
             .flatten();
@@ -112,27 +109,22 @@ impl Pending {
             Some(format) => read(response, format, account).await,
             None => (response, None),
         };
+        let is_read = !self.is_unanswered_write;
         self.is_unanswered_write = false;
-        for (resource, told_by) in &self.effects {
-            match told(*told_by, status, object, &self.before) {
-                Told::Version(version) => self.sessions.wrote(self.requester, resource, version),
-                Told::Anything => self.sessions.mark(self.requester, resource),
-                Told::Nothing => {}
+        for (resource, shown_by) in &self.effects {
+            match shown(*shown_by, (status, is_read), object, &self.before) {
+                Shown::Version(version) => self.sessions.seen(self.requester, resource, version),
+                Shown::Anything => self.sessions.mark(self.requester, resource),
+                Shown::Nothing => {}
             }
         }
         response
     }
-
-    fn mark_all(&self) {
-        for (resource, _) in &self.effects {
-            self.sessions.mark(self.requester, resource);
-        }
-    }
 }
 
-/// What an answer tells about the state of a resource.
+/// What an answer shows of the state of a resource.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Told {
+enum Shown {
     /// An object has this version.
     Version(ResourceVersion),
     /// Some state whose version is not known.
@@ -140,36 +132,46 @@ enum Told {
     Nothing,
 }
 
-/// Returns what an answer with `status` and `object` tells. `before` is what the caches had before
+/// Returns what an answer shows that has a status and `object`, which is `None` if it can't be read.
+/// The status has true beside it if the request was a read. `before` is what the caches had before
 /// the request was sent.
-fn told(
-    told_by: ToldBy,
-    status: StatusCode,
+fn shown(
+    shown_by: ShownBy,
+    (status, is_read): (StatusCode, bool),
     object: Option<AnsweredObject>,
     before: &[Before],
-) -> Told {
-    let Some(AnsweredObject { version, deletion }) = object.filter(|_| status.is_success()) else {
-        return match told_by {
-            ToldBy::DryRun if status.is_success() => Told::Nothing,
-            _ => Told::Anything,
+) -> Shown {
+    if !status.is_success() {
+        return match status {
+            // The API server did not look at the state.
+            StatusCode::UNAUTHORIZED | StatusCode::TOO_MANY_REQUESTS => Shown::Nothing,
+            // A quota refuses writes with this status, too, but says nothing about objects.
+            StatusCode::FORBIDDEN => Shown::Nothing,
+            StatusCode::NOT_FOUND | StatusCode::GONE => Shown::Anything,
+            _ if is_read => Shown::Nothing,
+            _ => Shown::Anything,
+        };
+    }
+    let Some(AnsweredObject { version, deletion }) = object else {
+        return Shown::Anything;
+    };
+    let Some(version) = version else {
+        // A dry-run of a creation.
+        return match shown_by {
+            ShownBy::DryRun => Shown::Nothing,
+            _ => Shown::Anything,
         };
     };
-    let is_kept = match told_by {
-        ToldBy::Nothing => false,
-        ToldBy::Object | ToldBy::DryRun => deletion != Deletion::Possible,
-        ToldBy::Deletion => deletion == Deletion::Pending,
+    let is_kept = match shown_by {
+        ShownBy::Nothing => false,
+        ShownBy::Object | ShownBy::DryRun => deletion != Deletion::Possible,
+        ShownBy::Deletion => deletion == Deletion::Pending,
     };
     if is_kept && before.iter().all(|before| before.may_precede(version)) {
-        Told::Version(version)
+        Shown::Version(version)
     } else {
-        Told::Anything
+        Shown::Anything
     }
-}
-
-/// Returns true if the answer to a read with `status` tells about a state: the object is there, or
-/// it is not.
-fn tells_a_state(status: StatusCode) -> bool {
-    status.is_success() || matches!(status, StatusCode::NOT_FOUND | StatusCode::GONE)
 }
 
 /// Returns the wire format of the object in `response`, if it can be read.
@@ -216,55 +218,57 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_answer_tells_a_version_or_any_state_or_nothing() {
+    fn an_answer_shows_a_version_or_any_state_or_nothing() {
+        use Deletion::{None as Kept, Pending, Possible};
+        use ShownBy::{Deletion as Deleted, DryRun, Nothing, Object};
         const V: ResourceVersion = ResourceVersion(100);
         let object = |deletion| {
-            Some(AnsweredObject {
-                version: V,
-                deletion,
-            })
+            let version = Some(V);
+            Some(AnsweredObject { version, deletion })
         };
-        let version = Told::Version(V);
-        for (told_by, status, answered, expected) in [
-            (ToldBy::Object, 200, object(Deletion::None), version),
-            (ToldBy::Object, 201, object(Deletion::None), version),
-            (ToldBy::Object, 200, object(Deletion::Pending), version),
+        let unversioned = Some(AnsweredObject {
+            version: None,
+            deletion: Kept,
+        });
+        let version = Shown::Version(V);
+        for (shown_by, status, answered, expected) in [
+            (Object, 200, object(Kept), version),
+            (Object, 201, object(Kept), version),
+            (Object, 200, object(Pending), version),
             // The last finalizer went.
-            (
-                ToldBy::Object,
-                200,
-                object(Deletion::Possible),
-                Told::Anything,
-            ),
-            (ToldBy::Object, 200, None, Told::Anything),
-            (ToldBy::Object, 409, object(Deletion::None), Told::Anything),
-            (ToldBy::Object, 404, None, Told::Anything),
-            (ToldBy::Object, 500, None, Told::Anything),
-            (ToldBy::Deletion, 200, object(Deletion::Pending), version),
-            (
-                ToldBy::Deletion,
-                200,
-                object(Deletion::Possible),
-                Told::Anything,
-            ),
-            (
-                ToldBy::Deletion,
-                200,
-                object(Deletion::None),
-                Told::Anything,
-            ),
-            (ToldBy::Deletion, 200, None, Told::Anything),
-            (ToldBy::Nothing, 200, object(Deletion::None), Told::Anything),
-            (ToldBy::DryRun, 200, object(Deletion::None), version),
-            (ToldBy::DryRun, 201, None, Told::Nothing),
-            (ToldBy::DryRun, 409, None, Told::Anything),
+            (Object, 200, object(Possible), Shown::Anything),
+            (Object, 200, None, Shown::Anything),
+            (Object, 200, unversioned, Shown::Anything),
+            (Object, 409, None, Shown::Anything),
+            (Object, 404, None, Shown::Anything),
+            (Object, 422, None, Shown::Anything),
+            (Object, 401, None, Shown::Nothing),
+            (Object, 403, None, Shown::Nothing),
+            (Object, 429, None, Shown::Nothing),
+            (Deleted, 200, object(Pending), version),
+            (Deleted, 200, object(Possible), Shown::Anything),
+            (Deleted, 200, object(Kept), Shown::Anything),
+            (Deleted, 200, None, Shown::Anything),
+            (Nothing, 200, object(Kept), Shown::Anything),
+            (DryRun, 200, object(Kept), version),
+            (DryRun, 201, unversioned, Shown::Nothing),
+            // YAML, or too long to be read.
+            (DryRun, 200, None, Shown::Anything),
+            (DryRun, 409, None, Shown::Anything),
         ] {
             let status = StatusCode::from_u16(status).expect("a status");
-            assert_eq!(
-                told(told_by, status, answered, &[]),
-                expected,
-                "{told_by:?} {status}"
-            );
+            let found = shown(shown_by, (status, false), answered, &[]);
+            assert_eq!(found, expected, "{shown_by:?} {status}");
+        }
+        for (status, expected) in [
+            (200, version),
+            (404, Shown::Anything),
+            (410, Shown::Anything),
+            (400, Shown::Nothing),
+        ] {
+            let status = StatusCode::from_u16(status).expect("a status");
+            let found = shown(Object, (status, true), object(Kept), &[]);
+            assert_eq!(found, expected, "GET {status}");
         }
     }
 

@@ -1,13 +1,13 @@
-//! What a request tells its user about stored objects, and so about the state that later reads in
-//! the user's session must have. A pure function of the request.
+//! What the answer to a request shows of stored objects. Later reads in the user's session must show
+//! at least this state. A pure function of the request.
 
 use crate::server::request::{RequestInfo, Verb};
 
-/// What a request tells about one resource.
+/// What the answer shows of one resource.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Effect {
     pub(super) on: Affected,
-    pub(super) told_by: ToldBy,
+    pub(super) shown_by: ShownBy,
 }
 
 /// A resource that a request affects.
@@ -19,9 +19,9 @@ pub(super) enum Affected {
     PodDisruptionBudgets,
 }
 
-/// Where the version of the new state is.
+/// Where the version of the shown state is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum ToldBy {
+pub(super) enum ShownBy {
     /// In the object of a successful answer.
     Object,
     /// In the object of a successful answer, if something still keeps the object.
@@ -37,42 +37,42 @@ const CONNECTIONS: [&str; 6] = ["attach", "exec", "log", "portforward", "proxy",
 
 /// Returns the effects of a write. Those on resources without sessions are included.
 pub(super) fn effects_of_write(info: &RequestInfo, is_dry_run: bool) -> Vec<Effect> {
-    let effect = |on, told_by| Effect { on, told_by };
-    let own = |told_by| vec![effect(Affected::Own, told_by)];
+    let effect = |on, shown_by| Effect { on, shown_by };
+    let own = |shown_by| vec![effect(Affected::Own, shown_by)];
     let subresource = info.subresource.as_str();
     if !info.is_resource_request || CONNECTIONS.contains(&subresource) {
         return Vec::new();
     }
     match info.verb {
         Verb::Proxy => Vec::new(),
-        _ if is_dry_run => own(ToldBy::DryRun),
+        _ if is_dry_run => own(ShownBy::DryRun),
         Verb::Create if info.group.is_empty() && info.resource == "bindings" => {
-            vec![effect(Affected::Pods, ToldBy::Nothing)]
+            vec![effect(Affected::Pods, ShownBy::Nothing)]
         }
         Verb::Create if subresource == "eviction" => vec![
-            effect(Affected::Pods, ToldBy::Nothing),
-            effect(Affected::PodDisruptionBudgets, ToldBy::Nothing),
+            effect(Affected::Pods, ShownBy::Nothing),
+            effect(Affected::PodDisruptionBudgets, ShownBy::Nothing),
         ],
-        Verb::Create if subresource.is_empty() => own(ToldBy::Object),
-        Verb::Update | Verb::Patch => own(ToldBy::Object),
-        Verb::Delete if subresource.is_empty() => own(ToldBy::Deletion),
-        _ => own(ToldBy::Nothing),
+        Verb::Create if subresource.is_empty() => own(ShownBy::Object),
+        Verb::Update | Verb::Patch => own(ShownBy::Object),
+        Verb::Delete if subresource.is_empty() => own(ShownBy::Deletion),
+        _ => own(ShownBy::Nothing),
     }
 }
 
 /// Returns the effect of a read that the API server answers; `None` if it has none.
 pub(super) fn effect_of_read(info: &RequestInfo) -> Option<Effect> {
-    let told_by = match info.verb {
+    let shown_by = match info.verb {
         _ if !info.is_resource_request || CONNECTIONS.contains(&info.subresource.as_str()) => {
             return None;
         }
-        Verb::Get => ToldBy::Object,
-        Verb::List => ToldBy::Nothing,
+        Verb::Get => ShownBy::Object,
+        Verb::List => ShownBy::Nothing,
         _ => return None,
     };
     Some(Effect {
         on: Affected::Own,
-        told_by,
+        shown_by,
     })
 }
 
@@ -82,19 +82,19 @@ mod tests {
 
     use super::*;
 
-    fn effects(method: &str, path: &str) -> Vec<(Affected, ToldBy)> {
+    fn effects(method: &str, path: &str) -> Vec<(Affected, ShownBy)> {
         let method = Method::from_bytes(method.as_bytes()).expect("a method");
         let (path, query) = path.split_once('?').unwrap_or((path, ""));
         let info = RequestInfo::parse(&method, path, query);
         let effects = effects_of_write(&info, query.contains("dryRun"));
         let effects = effects.into_iter();
-        effects.map(|effect| (effect.on, effect.told_by)).collect()
+        effects.map(|effect| (effect.on, effect.shown_by)).collect()
     }
 
     #[test]
-    fn each_write_tells_what_it_can_have_changed() {
+    fn each_write_shows_what_it_can_have_changed() {
         use Affected::{Own, PodDisruptionBudgets, Pods};
-        use ToldBy::{Deletion, DryRun, Nothing, Object};
+        use ShownBy::{Deletion, DryRun, Nothing, Object};
         const PODS: &str = "/api/v1/namespaces/n/pods";
         for (method, path, expected) in [
             ("POST", "", vec![(Own, Object)]),
@@ -150,21 +150,21 @@ mod tests {
     }
 
     #[test]
-    fn a_forwarded_read_tells_the_version_of_an_object_or_any_state() {
+    fn a_forwarded_read_shows_an_object_or_any_state() {
         for (path, query, expected) in [
-            ("/api/v1/namespaces/n/pods/p", "", Some(ToldBy::Object)),
+            ("/api/v1/namespaces/n/pods/p", "", Some(ShownBy::Object)),
             (
                 "/api/v1/namespaces/n/pods/p/status",
                 "",
-                Some(ToldBy::Object),
+                Some(ShownBy::Object),
             ),
             ("/api/v1/namespaces/n/pods/p/log", "", None),
-            ("/api/v1/pods", "", Some(ToldBy::Nothing)),
+            ("/api/v1/pods", "", Some(ShownBy::Nothing)),
             ("/api/v1/pods", "watch=1", None),
             ("/apis", "", None),
         ] {
             let info = RequestInfo::parse(&Method::GET, path, query);
-            let found = effect_of_read(&info).map(|effect| effect.told_by);
+            let found = effect_of_read(&info).map(|effect| effect.shown_by);
             assert_eq!(found, expected, "{path}?{query}");
         }
     }

@@ -1,17 +1,21 @@
 //! Sessions: a user's reads of a resource contain the user's own writes, and never go back.
 //!
-//! A session is of one user and one stored resource, whatever version of it is named. A read needs
-//! a proof of the cache that was requested after the user may have learned of a state that this
-//! kubefan can't name by a version (the session is *marked* then), and a cache that has reached the
-//! newest version that kubefan can name. All sessions of a cache share its proofs, so a session
-//! that is current costs the API server nothing.
+//! A session is of one user and one stored resource, whatever version of the API is used. A read
+//! needs a cache that has the newest version that its user has seen, and a proof that was requested
+//! after the user may have seen a state that has no version here: the session was *marked* then.
+//! All sessions of a cache share its proofs of all objects, so a session that is current costs the
+//! API server nothing.
 //!
-//! - `effect.rs` says what a request tells its user. What it tells is noted before the first byte
-//!   of the answer is sent.
-//! - `session.rs` has the rules. Guarded by `sessions_contain_what_their_users_have_written` and by
+//! - `effect.rs` says what the answer to a request shows; `answered.rs` reads it, before the first
+//!   byte of the answer is sent.
+//! - `session.rs` has the rules. Guarded by `sessions_contain_what_their_users_have_seen` and
 //!   `the_model_of_sessions_notices_each_broken_rule`.
-//! - A session that kubefan has forgotten begins again, with a mark. So forgetting is always safe.
-//! - Watches don't count: what a watch delivers raises no version.
+//! - A session that was forgotten begins again, with a mark. So forgetting is always safe.
+//! - Callers that kubefan can't identify may be any user, so what they see marks all sessions of
+//!   the resource. What the API server refuses them shows nothing.
+//! - A user has at most one session for each resource that kubefan caches, so no user can push out
+//!   the sessions of others.
+//! - Watches, and reads with a version, don't count.
 
 mod answered;
 mod effect;
@@ -19,19 +23,19 @@ mod session;
 #[cfg(test)]
 mod tests;
 
-use std::hash::{Hash, Hasher};
+use std::hash::{BuildHasher, Hash, Hasher, RandomState};
 use std::sync::Arc;
+use std::time::Duration;
 
 use answered::Before;
 pub(in crate::server) use answered::Pending;
 use dashmap::DashMap;
 use effect::{Affected, Effect, effect_of_read, effects_of_write};
-use kubefan_core::api::{GroupVersionResource, Resource, ResourceVersion, WireFormat};
+use kubefan_core::api::{GroupVersionResource, Resource, ResourceVersion, Selection, WireFormat};
 use kubefan_core::concurrency::Generations;
-use kubefan_core::informer::{Informer, InformerSet, LiveRestMapper};
+use kubefan_core::informer::{Informer, InformerSet, LiveRestMapper, Proof};
 use parking_lot::Mutex;
-use session::Session;
-pub(in crate::server) use session::{Claim, Written};
+use session::{Claim, ScopeHash, Seen, Session};
 use tokio::time::Instant;
 
 use crate::identity::{Caller, UserKey};
@@ -43,6 +47,11 @@ use crate::server::request::Exchange;
 const MAX_SESSIONS: usize = 100_000;
 /// The memory of a session, in bytes: twice its size, because a map may be half empty.
 const SESSION_BYTES: usize = 2 * (size_of::<Key>() + size_of::<Session>());
+/// How long a read waits for a version that its cache has not reached, before the cache is proven.
+const CATCH_UP_WAIT: Duration = Duration::from_secs(1);
+/// How long the API server may still do a write whose client or connection went away. It breaks off
+/// requests after 60 s.
+const MAX_REQUEST_TIME: Duration = Duration::from_secs(60);
 
 /// The sessions of all users. A clone refers to the original's sessions.
 #[derive(Clone)]
@@ -53,11 +62,18 @@ pub(in crate::server) struct Sessions {
 struct Inner {
     informers: InformerSet,
     rest_mapper: Arc<LiveRestMapper>,
-    table: Mutex<Generations<Key, Session>>,
-    /// When a caller that kubefan could not identify last wrote a resource. It may be anyone, so
-    /// this marks all sessions of the resource.
+    table: Mutex<Table>,
+    /// When a caller that kubefan could not identify last saw a state of a resource.
     unidentified: DashMap<StoredResource, Instant>,
+    hasher: RandomState,
     budget: Budget,
+}
+
+struct Table {
+    sessions: Generations<Key, Session>,
+    /// Writes that were sent before this moment may not have been noted. They are answered at most
+    /// [`MAX_REQUEST_TIME`] later.
+    cleared_at: Option<Instant>,
 }
 
 /// Whose session, and of what. Callers that kubefan does not authenticate are one user.
@@ -98,37 +114,40 @@ impl Sessions {
         budget: Budget,
     ) -> Self {
         let most = (budget.limit() / SESSION_BYTES).min(MAX_SESSIONS);
+        let table = Table {
+            sessions: Generations::new(most / 2),
+            cleared_at: None,
+        };
         Self {
             inner: Arc::new(Inner {
                 informers,
                 rest_mapper,
-                table: Mutex::new(Generations::new(most / 2)),
+                table: Mutex::new(table),
                 unidentified: DashMap::new(),
+                hasher: RandomState::new(),
                 budget,
             }),
         }
     }
 
-    /// Forgets all sessions. Call it when policies may have changed: what was written under
-    /// another policy was not noted.
+    /// Forgets all sessions. Call it when policies may have changed: what was written under another
+    /// policy was not noted.
     pub(in crate::server) fn clear(&self) {
-        self.inner.table.lock().clear();
+        let forgotten = {
+            let mut table = self.inner.table.lock();
+            table.cleared_at = Some(Instant::now());
+            table.sessions.take()
+        };
         self.inner.budget.set_used(0);
+        drop(forgotten);
     }
 
-    /// Returns what `read` of `caller`, which arrived at `asked_at`, needs from the cache of
-    /// `informer`. Returns `None` if the read is of no session: its resource has another policy, or
-    /// it names a version.
-    pub(in crate::server) fn read(
-        &self,
-        caller: &Caller,
-        read: &Read,
-        informer: &Informer,
-        asked_at: Instant,
-    ) -> Option<SessionRead> {
+    /// Returns what `read` of `caller`, which arrives now, needs from a cache. Returns `None` if
+    /// the read is of no session: its resource has another policy, or it names a version.
+    pub(in crate::server) fn read(&self, caller: &Caller, read: &Read) -> Option<SessionRead> {
         let is_of_session = !matches!(read.plan, Plan::Watch { .. })
             && read.need == Need::MostRecent
-            && informer.serves_sessions();
+            && self.inner.informers.serves_sessions(&read.spec);
         if !is_of_session {
             return None;
         }
@@ -136,34 +155,52 @@ impl Sessions {
             user: caller.name_key(),
             resource: StoredResource(Arc::clone(&read.spec.resource)),
         };
-        let mut claim = self.update(&key, asked_at, |session| {
-            session.read(informer.number(), asked_at)
+        let seen_by_anyone = self.inner.unidentified.get(&key.resource).map(|at| *at);
+        let claim = self.update(&key, |session, now| {
+            if let Some(at) = seen_by_anyone {
+                session.mark(at);
+            }
+            session.claim(now)
         });
-        if let Some(wrote) = self.inner.unidentified.get(&key.resource) {
-            claim.proven_since = claim.proven_since.max(*wrote);
-        }
-        // A cache of some objects may never reach the version of another object.
-        if !read.scope.is_everything()
-            && let Some(written) = claim.written.take()
-        {
-            claim.proven_since = claim.proven_since.max(written.at);
-        }
         Some(SessionRead { key, claim })
     }
 
-    /// Notes that `read` was proven since `moment`.
-    pub(in crate::server) fn proven(&self, read: &SessionRead, moment: Instant) {
-        let needs_note = read
-            .claim
-            .written
-            .is_some_and(|written| written.at <= moment);
-        if needs_note {
-            self.update(&read.key, moment, |session| session.proven(moment));
+    /// Waits a moment for the cache of `informer` to reach what the session of `read` has seen.
+    /// Returns the moment since which the cache must be proven. Cancel safe.
+    pub(in crate::server) async fn catch_up(
+        &self,
+        read: &SessionRead,
+        informer: &Informer,
+    ) -> Instant {
+        let scope = self.scope(informer.scope());
+        let proven_since = read.claim.proven_since(scope);
+        let Some(seen) = read.claim.version_in(scope) else {
+            return proven_since;
+        };
+        let reader = informer.reader();
+        if reader.applied() >= Some(seen.version)
+            || reader
+                .wait_for(seen.version, Instant::now() + CATCH_UP_WAIT)
+                .await
+        {
+            return proven_since;
+        }
+        // The cache is slow, or of another history. A proof shows which.
+        self.update(&read.key, |session, _| session.give_up(seen));
+        proven_since.max(seen.at)
+    }
+
+    /// Notes that `read` shows the state of `proof`, from the cache of `informer`.
+    pub(in crate::server) fn shown(&self, read: &SessionRead, informer: &Informer, proof: &Proof) {
+        let scope = self.scope(informer.scope());
+        let version = proof.snapshot.newest_change();
+        if !read.claim.covers(version, scope) {
+            self.see(&read.key, version, scope);
         }
     }
 
-    /// Returns what the API server's answer to the write of `exchange` must be noted in; `None` if
-    /// it changes no resource with sessions.
+    /// Returns what must note the API server's answer to the write of `exchange`; `None` if the
+    /// write changes no resource that a cache may have.
     pub(in crate::server) fn write(&self, exchange: &Exchange) -> Option<Pending> {
         let query = exchange.request.uri().query();
         let is_dry_run = query.is_some_and(|query| query.contains("dryRun"))
@@ -171,15 +208,11 @@ impl Sessions {
         self.pending(exchange, effects_of_write(&exchange.info, is_dry_run), true)
     }
 
-    /// Returns what the API server's answer to the read of `exchange` must be noted in; `None` if
-    /// it is of no resource with sessions.
+    /// Returns what must note the API server's answer to the read of `exchange`; `None` if the read
+    /// is of no resource with sessions.
     pub(in crate::server) fn forwarded_read(&self, exchange: &Exchange) -> Option<Pending> {
-        // Nobody else is answered from a cache, so nobody else has a session.
-        if !exchange.caller.may_use_cache() {
-            return None;
-        }
-        let effect = effect_of_read(&exchange.info);
-        self.pending(exchange, effect.into_iter().collect(), false)
+        let effect = effect_of_read(&exchange.info)?;
+        self.pending(exchange, vec![effect], false)
     }
 
     fn pending(
@@ -188,6 +221,13 @@ impl Sessions {
         effects: Vec<Effect>,
         is_write: bool,
     ) -> Option<Pending> {
+        let requester = match &exchange.caller {
+            Caller::Trusted => Requester::User(None),
+            Caller::Known(caller) => Requester::User(Some(caller.name_key())),
+            Caller::Unknown => Requester::Unidentified,
+            // They act as another user, who is never answered from a cache, or were refused.
+            _ => return None,
+        };
         let own = exchange.info.gvr()?;
         let effects: Vec<_> = effects
             .into_iter()
@@ -199,17 +239,12 @@ impl Sessions {
                         GroupVersionResource::new("policy", "v1", "poddisruptionbudgets")
                     }
                 };
-                Some((self.with_sessions(&gvr)?, effect.told_by))
+                Some((self.with_sessions(&gvr)?, effect.shown_by))
             })
             .collect();
         if effects.is_empty() {
             return None;
         }
-        let requester = if exchange.caller.may_use_cache() {
-            Requester::User(exchange.caller.name_key())
-        } else {
-            Requester::Unidentified
-        };
         let before = self.before(&own, exchange);
         Some(Pending::new(
             self.clone(),
@@ -239,7 +274,7 @@ impl Sessions {
         let formats = [WireFormat::Json, WireFormat::Protobuf].into_iter();
         let informers = formats.filter_map(|format| {
             let spec = self.inner.rest_mapper.spec_or_reason(gvr, format).ok()?;
-            self.inner.informers.get_ready(&spec, namespace)
+            self.inner.informers.peek(&spec, namespace)
         });
         informers
             .filter_map(|informer| {
@@ -250,63 +285,78 @@ impl Sessions {
             .collect()
     }
 
-    /// Notes that the user has learned that an object of `resource` has `version`.
-    fn wrote(&self, requester: Requester, resource: &StoredResource, version: ResourceVersion) {
-        let now = Instant::now();
+    /// Notes that the requester has seen that an object of `resource` has `version`.
+    fn seen(&self, requester: Requester, resource: &StoredResource, version: ResourceVersion) {
         match requester {
-            Requester::User(user) => self.update(&Key::of(user, resource), now, |session| {
-                session.wrote(version, now);
-            }),
+            Requester::User(user) => {
+                self.see(&Key::of(user, resource), version, ScopeHash::WHOLE);
+            }
             Requester::Unidentified => self.mark(requester, resource),
         }
     }
 
-    /// Notes that the user may have learned of any state of `resource`.
+    fn see(&self, key: &Key, version: ResourceVersion, scope: ScopeHash) {
+        self.update(key, |session, at| {
+            session.see(Seen { version, at, scope });
+        });
+    }
+
+    /// Notes that the requester may have seen any state of `resource`.
     fn mark(&self, requester: Requester, resource: &StoredResource) {
-        let now = Instant::now();
         match requester {
             Requester::User(user) => {
-                self.update(&Key::of(user, resource), now, |session| session.mark(now));
+                self.update(&Key::of(user, resource), Session::mark);
             }
             Requester::Unidentified => {
-                self.inner.unidentified.insert(resource.clone(), now);
+                let now = Instant::now();
+                let mut last = self
+                    .inner
+                    .unidentified
+                    .entry(resource.clone())
+                    .or_insert(now);
+                *last = now.max(*last);
             }
         }
     }
 
-    /// Changes the session of `key`. If there is none, begins one at `now`.
-    fn update<T>(&self, key: &Key, now: Instant, change: impl FnOnce(&mut Session) -> T) -> T {
-        let mut sessions = self.inner.table.lock();
-        let session = sessions.get(key).copied();
+    /// Notes that the requester has sent a write of `resource` whose answer did not come.
+    fn lose_write(&self, requester: Requester, resource: &StoredResource) {
+        if let Requester::User(user) = requester {
+            self.update(&Key::of(user, resource), |session, now| {
+                session.lose_write(now + MAX_REQUEST_TIME);
+            });
+        }
+    }
+
+    /// Changes the session of `key`. If there is none, begins one. `change` gets a moment at which
+    /// no later change had begun.
+    fn update<T>(&self, key: &Key, change: impl FnOnce(&mut Session, Instant) -> T) -> T {
+        let mut table = self.inner.table.lock();
+        let now = Instant::now();
+        let session = table.sessions.get(key).copied();
         let mut session = session.unwrap_or_else(|| Session::begin(now));
-        let result = change(&mut session);
-        sessions.insert(key.clone(), session);
-        self.inner.budget.set_used(sessions.len() * SESSION_BYTES);
+        if table
+            .cleared_at
+            .is_some_and(|at| at.elapsed() <= MAX_REQUEST_TIME)
+        {
+            session.mark(now);
+        }
+        let result = change(&mut session, now);
+        let forgotten = table.sessions.insert(key.clone(), session);
+        self.inner
+            .budget
+            .set_used(table.sessions.len() * SESSION_BYTES);
+        drop(table);
+        drop(forgotten);
         result
     }
-}
 
-impl SessionRead {
-    /// Waits a moment for the cache of `informer` to reach what the session has written. Returns
-    /// the moment since which the cache must be proven. Cancel safe.
-    pub(in crate::server) async fn proven_since(&self, informer: &Informer) -> Instant {
-        let Claim {
-            proven_since,
-            written,
-        } = self.claim;
-        let Some(Written { version, at }) = written else {
-            return proven_since;
-        };
-        let reader = informer.reader();
-        if reader.applied() >= Some(version) {
-            return proven_since;
-        }
-        let deadline = Instant::now() + answered::CATCH_UP_WAIT;
-        if reader.wait_for(version, deadline).await {
-            proven_since
+    /// Returns the hash of the objects that a cache holds.
+    fn scope(&self, objects: &Selection) -> ScopeHash {
+        if objects.is_everything() {
+            ScopeHash::WHOLE
         } else {
-            // The cache is slow, or of another history. A proof shows which.
-            proven_since.max(at)
+            ScopeHash(self.inner.hasher.hash_one(objects) | 1)
         }
     }
 }

@@ -3,73 +3,126 @@
 use kubefan_core::api::ResourceVersion;
 use tokio::time::Instant;
 
-/// What a read needs, so that its session never goes back.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(in crate::server) struct Claim {
-    /// The cache must be proven to have all writes that were acknowledged by this moment.
-    pub(in crate::server) proven_since: Instant,
-    /// The cache must have reached this version, or be proven since `written_at`.
-    pub(in crate::server) written: Option<Written>,
-}
-
-/// The last write whose version is known.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(in crate::server) struct Written {
-    pub(in crate::server) version: ResourceVersion,
-    /// A moment after the answer of the API server.
-    pub(in crate::server) at: Instant,
-}
-
 /// What one user has read and written of one resource.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Session {
-    /// The newest moment at which the user may have learned of a state whose version is not known.
+    /// The newest moment at which the user may have seen a state whose version is not known.
     marked_at: Instant,
-    written: Option<Written>,
-    /// The number of the informer that the last read was answered from.
-    informer: Option<u64>,
+    /// Until this moment, the API server may still do a write whose answer did not come.
+    unsure_until: Option<Instant>,
+    seen: Option<Seen>,
+}
+
+/// The newest version that the user has seen, of those that can be compared.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Seen {
+    pub(super) version: ResourceVersion,
+    /// A moment after the user has seen it.
+    pub(super) at: Instant,
+    /// The objects among which the version is that of a change.
+    pub(super) scope: ScopeHash,
+}
+
+/// Distinguishes the objects that caches hold. A cache of some objects may never reach the version
+/// of another object, so versions of different scopes are not compared.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct ScopeHash(pub(super) u64);
+
+/// What a cache must have, so that the next read does not go back.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Claim {
+    marked_at: Instant,
+    seen: Option<Seen>,
+}
+
+impl ScopeHash {
+    /// All objects of a resource.
+    pub(super) const WHOLE: Self = Self(0);
 }
 
 impl Session {
-    /// Begins a session: the user may have read or written anything before.
+    /// Begins a session: the user may have seen anything before `now`.
     pub(super) fn begin(now: Instant) -> Self {
         Self {
             marked_at: now,
-            written: None,
-            informer: None,
+            unsure_until: None,
+            seen: None,
         }
     }
 
-    /// The user may have learned of any state at `now`.
+    /// The user may have seen any state at `now`.
     pub(super) fn mark(&mut self, now: Instant) {
         self.marked_at = self.marked_at.max(now);
     }
 
-    /// The user has learned that an object has `version`, by an answer that came before `now`.
-    pub(super) fn wrote(&mut self, version: ResourceVersion, now: Instant) {
-        let version = match self.written {
-            Some(written) => written.version.max(version),
-            None => version,
-        };
-        self.written = Some(Written { version, at: now });
+    /// A write has no answer. The API server may do it until `until`.
+    pub(super) fn lose_write(&mut self, until: Instant) {
+        self.unsure_until = self.unsure_until.max(Some(until));
     }
 
-    /// Returns what a read at `now` needs from the cache of the informer with this number. Two
-    /// caches can't be compared, so a read of another one than before needs a new proof.
-    pub(super) fn read(&mut self, informer: u64, now: Instant) -> Claim {
-        if self.informer.is_some_and(|last| last != informer) {
+    /// The user has seen `seen`. Versions of another scope become a mark.
+    pub(super) fn see(&mut self, seen: Seen) {
+        match self.seen {
+            Some(earlier) if earlier.scope == seen.scope => {
+                if earlier.version < seen.version {
+                    self.seen = Some(seen);
+                }
+            }
+            earlier => {
+                if let Some(earlier) = earlier {
+                    self.mark(earlier.at);
+                }
+                self.seen = Some(seen);
+            }
+        }
+    }
+
+    /// Returns what a read that arrives at `now` needs.
+    pub(super) fn claim(&mut self, now: Instant) -> Claim {
+        if self.unsure_until.is_some_and(|until| now <= until) {
             self.mark(now);
         }
-        self.informer = Some(informer);
         Claim {
-            proven_since: self.marked_at,
-            written: self.written,
+            marked_at: self.marked_at,
+            seen: self.seen,
         }
     }
 
-    /// A read has shown a state that was proven since `moment`. All that was written before is
-    /// in it.
-    pub(super) fn proven(&mut self, moment: Instant) {
-        self.written = self.written.filter(|written| written.at > moment);
+    /// A cache has not reached `seen` in time. Later reads need a proof in place of the version.
+    pub(super) fn give_up(&mut self, seen: Seen) {
+        if self.seen == Some(seen) {
+            self.seen = None;
+            self.mark(seen.at);
+        }
+    }
+}
+
+impl Claim {
+    /// Returns the moment since which a cache of `scope` must be proven, if it reaches
+    /// [`Claim::version_in`].
+    pub(super) fn proven_since(self, scope: ScopeHash) -> Instant {
+        match self.seen {
+            Some(seen) if seen.scope != scope => self.marked_at.max(seen.at),
+            _ => self.marked_at,
+        }
+    }
+
+    /// Returns the version that a cache of `scope` must reach; `None` if any will do.
+    pub(super) fn version_in(self, scope: ScopeHash) -> Option<Seen> {
+        self.seen.filter(|seen| seen.scope == scope)
+    }
+
+    /// Returns true if the session has seen `version` of `scope`.
+    pub(super) fn covers(self, version: ResourceVersion, scope: ScopeHash) -> bool {
+        let seen = self.version_in(scope);
+        seen.is_some_and(|seen| seen.version >= version)
+    }
+}
+
+#[cfg(test)]
+impl Session {
+    /// Returns a session that has seen no version.
+    pub(super) fn without_version(self) -> Self {
+        Self { seen: None, ..self }
     }
 }
