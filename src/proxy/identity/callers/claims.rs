@@ -215,7 +215,9 @@ mod tests {
         let user = User {
             name: "jane".to_owned(),
             uid: "7".to_owned(),
-            groups: ["dev", "ops", User::AUTHENTICATED].map(str::to_owned).to_vec(),
+            groups: ["dev", "ops", User::AUTHENTICATED]
+                .map(str::to_owned)
+                .to_vec(),
             extra: [(
                 "example.com/a b".to_owned(),
                 vec!["1".to_owned(), "2".to_owned()],

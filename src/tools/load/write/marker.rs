@@ -57,7 +57,10 @@ impl MarkerFinder {
         for (field, length) in fields.iter_mut().zip(FIELDS) {
             let digits = std::str::from_utf8(rest.get(..length)?).ok()?;
             // The load test writes no sign and no upper case.
-            if !digits.bytes().all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f')) {
+            if !digits
+                .bytes()
+                .all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f'))
+            {
                 return None;
             }
             *field = u64::from_str_radix(digits, 16).ok()?;
